@@ -48,29 +48,18 @@ task<std::int64_t> newest_epoch(store& through, std::int64_t least, core::time_p
   co_return least;
 }
 
-task<core::world_info> meet_at(store& through, job who, core::endpoint_record mine, std::int64_t* least,
-                               core::time_point deadline) {
-  for (;;) {
-    const std::int64_t epoch = co_await newest_epoch(through, *least, deadline);
-    prefix_store keys(through, prefix_of(epoch));
-    *least = epoch;
-    const bool over = co_await is_over(keys, deadline);
-    if (!over) {
-      // An earlier process with this rank has died: this one takes its place.
-      const bool taken = co_await has_come(keys, who.rank, deadline);
-      if (taken) {
-        co_await supersede(keys, deadline);
-      } else {
-        std::optional<core::world_info> info = co_await try_meet(keys, who, mine, deadline);
-        if (info) {
-          info->epoch = static_cast<std::uint32_t>(epoch);
-          co_return std::move(*info);
-        }
-      }
-    }
-    *least = epoch + 1;
+// A process whose rank has come before takes the place of one that has died.
+class restarted_rank final : public epoch_entry {
+ public:
+  explicit restarted_rank(int rank) noexcept : rank_(rank) {}
+  task<bool> enter(store& epoch, core::time_point deadline) override {
+    const bool taken = co_await has_come(epoch, rank_, deadline);
+    co_return !taken;
   }
-}
+
+ private:
+  int rank_;
+};
 
 task<bool> answers(store& through) {
   bool there = true;
@@ -84,9 +73,33 @@ task<bool> answers(store& through) {
 
 }  // namespace
 
+task<core::world_info> meet_at(store& through, job who, core::endpoint_record mine, std::int64_t* least,
+                               epoch_entry& entry, core::time_point deadline) {
+  for (;;) {
+    const std::int64_t epoch = co_await newest_epoch(through, *least, deadline);
+    prefix_store keys(through, prefix_of(epoch));
+    *least = epoch;
+    const bool over = co_await is_over(keys, deadline);
+    if (!over) {
+      const bool entered = co_await entry.enter(keys, deadline);
+      if (entered) {
+        std::optional<core::world_info> info = co_await try_meet(keys, who, mine, deadline);
+        if (info) {
+          info->epoch = static_cast<std::uint32_t>(epoch);
+          co_return std::move(*info);
+        }
+      } else {
+        co_await supersede(keys, deadline);
+      }
+    }
+    *least = epoch + 1;
+  }
+}
+
 task<core::world_info> meet_in_epochs(boost::asio::any_io_executor executor, job who,
                                       core::endpoint_record mine, std::int64_t least,
                                       std::shared_ptr<tcp_store_server> server, core::time_point deadline) {
+  restarted_rank entry(who.rank);
   for (;;) {
     std::unique_ptr<store> through;
     if (server != nullptr) {
@@ -96,7 +109,7 @@ task<core::world_info> meet_in_epochs(boost::asio::any_io_executor executor, job
     }
     std::optional<error> trouble;
     try {
-      core::world_info info = co_await meet_at(*through, who, mine, &least, deadline);
+      core::world_info info = co_await meet_at(*through, who, mine, &least, entry, deadline);
       co_return std::move(info);
     } catch (const error& e) {
       trouble = e;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// elastic_rendezvous: ranks that meet repeatedly, as some die and are restarted: at the store of rank 0, in
-// epochs.
+// elastic_rendezvous: ranks that meet repeatedly in one store, in numbered epochs: those of rank 0's store as
+// some die and are restarted, those of a file as one run follows another.
 #pragma once
 
 #include "bootstrap/environment.hpp"
@@ -15,13 +15,27 @@
 
 namespace tutti::bootstrap {
 
-// Completes on every rank with the same world when all job.world_size ranks have come to one epoch. That is
-// `least` or a later one, and is in the world's info. An epoch ends without a world when a rank of a later
-// epoch comes, or a rank that died in it comes again. The next epoch then begins, and all waiting ranks go
-// along. `server` is this process's on rank 0 and null on the others. They return to it when rank 0 has died
+// How a rank enters an epoch.
+class epoch_entry {
+ public:
+  // Records this process in the epoch. Returns false if a process that entered it earlier has died: the epoch
+  // cannot become a world any more.
+  virtual task<bool> enter(store& epoch, core::time_point deadline) = 0;
+
+ protected:
+  ~epoch_entry() = default;
+};
+
+// Completes on every rank with the same world when all job.world_size ranks have entered one epoch of
+// `through`. That is *least or a later one, and is in the world's info; *least is the last one tried. An
+// epoch ends without a world when a rank of a later epoch comes, or enter() returns false. The next epoch then
+// begins, and all waiting ranks go along. Errors are those of meet().
+task<core::world_info> meet_at(store& through, job who, core::endpoint_record mine, std::int64_t* least,
+                               epoch_entry& entry, core::time_point deadline);
+
+// meet_at() in the store of rank 0, from epoch `least` on. A rank that died in an epoch and comes again ends
+// it. `server` is this process's on rank 0 and null on the others. They return to it when rank 0 has died
 // and serves anew.
-//
-// Errors are those of meet().
 task<core::world_info> meet_in_epochs(boost::asio::any_io_executor executor, job who,
                                       core::endpoint_record mine, std::int64_t least,
                                       std::shared_ptr<tcp_store_server> server, core::time_point deadline);

@@ -296,17 +296,9 @@ task<core::world_info> meet_through(store& through, job who, core::endpoint_reco
   if (said.starts_with(refusal)) throw error(errc::join_failed, said.substr(refusal.size()));
   const answer mine_in = decode_answer(said);
   const std::string lines = co_await through.get(table_key(mine_in.epoch), time_to_answer);
-  peer_table table = decode_table(lines, mine_in.size);
-  core::world_info info;
-  info.id = table.id;
-  info.rank = mine_in.rank;
-  info.size = mine_in.size;
+  who.rank = mine_in.rank;
+  core::world_info info = world_of(who, decode_table(lines, mine_in.size));
   info.epoch = static_cast<std::uint32_t>(mine_in.epoch);
-  info.secret = who.secret;
-  info.checksums = who.checksums;
-  info.tls = who.tls;
-  info.timeout = who.timeout;
-  info.peers = std::move(table.records);
   co_return std::move(info);
 }
 

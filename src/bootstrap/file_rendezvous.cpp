@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/file_rendezvous.hpp"
 
+#include "bootstrap/elastic_rendezvous.hpp"
 #include "bootstrap/peer_table.hpp"
 #include "bootstrap/private_directory.hpp"
 #include "bootstrap/rendezvous.hpp"
@@ -18,9 +19,8 @@
 namespace tutti::bootstrap {
 namespace {
 
-// Keys of a job. Those of an attempt are under its number: "users", and the ones of meet().
-constexpr const char* attempt_key = "attempt";  // number of the newest
-constexpr const char* users_key = "users";      // users of the file that take part in an attempt: "3 4 17 "
+// Key of an epoch: the users of the file that have entered it, as "3 4 17 ".
+constexpr const char* users_key = "users";
 
 std::string directory_of(const job& who) {
   return std::filesystem::path(who.rendezvous_file).parent_path().string();
@@ -52,50 +52,39 @@ task<std::unique_ptr<file_store>> open_file(boost::asio::any_io_executor executo
   }
 }
 
-// Whether a rank that takes part in an attempt has died.
-task<bool> has_dead(file_store& file, store& attempt, core::time_point deadline) {
-  // Reads the key's value; empty if it does not exist, without an error.
-  const store_exchange users =
-      co_await attempt.compare_exchange(users_key, "", "", core::time_left(deadline));
-  const char* const end = users.value.data() + users.value.size();
-  for (const char* at = users.value.data(); at < end;) {
-    std::uint64_t user = 0;
-    const auto [stopped, code] = std::from_chars(at, end, user);
-    if (code != std::errc{})
-      throw error(errc::protocol, fmt::format("{} holds no list of its users", attempt.name()));
-    if (!file.is_alive(user)) co_return true;
-    at = stopped + 1;
-  }
-  co_return false;
-}
-
-// Returns the number of the attempt to join: the newest, or one more if that is over.
-task<std::int64_t> current_attempt(file_store& file, store& of_job, core::time_point deadline) {
-  for (;;) {
-    const std::int64_t number = co_await of_job.add(attempt_key, 0, core::time_left(deadline));
-    prefix_store attempt(of_job, std::to_string(number));
-    bool over = co_await is_over(attempt, deadline);
-    if (!over) {
-      const bool dead = co_await has_dead(file, attempt, deadline);
-      if (!dead) co_return number;
-      co_await supersede(attempt, deadline);
+// Users of a file enter an epoch as long as all who did so before are alive.
+class live_users final : public epoch_entry {
+ public:
+  explicit live_users(file_store& file) noexcept : file_(file) {}
+  task<bool> enter(store& epoch, core::time_point deadline) override {
+    // Reads the key's value; empty if it does not exist, without an error.
+    const store_exchange users =
+        co_await epoch.compare_exchange(users_key, "", "", core::time_left(deadline));
+    const char* const end = users.value.data() + users.value.size();
+    for (const char* at = users.value.data(); at < end;) {
+      std::uint64_t user = 0;
+      const auto [stopped, code] = std::from_chars(at, end, user);
+      if (code != std::errc{})
+        throw error(errc::protocol, fmt::format("{} holds no list of its users", epoch.name()));
+      if (!file_.is_alive(user)) co_return false;
+      at = stopped + 1;
     }
-    co_await of_job.compare_exchange(attempt_key, std::to_string(number), std::to_string(number + 1),
-                                     core::time_left(deadline));
+    co_await epoch.append(users_key, fmt::format("{} ", file_.user()), core::time_left(deadline));
+    co_return true;
   }
-}
+
+ private:
+  file_store& file_;
+};
 
 task<core::world_info> meet_in_store(file_store& file, job who, core::endpoint_record mine,
                                      core::time_point deadline) {
   prefix_store of_job(file, who.job_id.empty() ? "-" : encode_word(who.job_id));
   who.secret = co_await agree_on_secret(of_job, who.secret, deadline);
-  for (;;) {
-    const std::int64_t number = co_await current_attempt(file, of_job, deadline);
-    prefix_store attempt(of_job, std::to_string(number));
-    co_await attempt.append(users_key, fmt::format("{} ", file.user()), core::time_left(deadline));
-    std::optional<core::world_info> info = co_await try_meet(attempt, who, mine, deadline);
-    if (info) co_return std::move(*info);
-  }
+  live_users entry(file);
+  std::int64_t epoch = 0;
+  core::world_info info = co_await meet_at(of_job, who, std::move(mine), &epoch, entry, deadline);
+  co_return std::move(info);
 }
 
 }  // namespace

@@ -11,12 +11,12 @@
 
 namespace tutti::bootstrap {
 
-// meet() through a file_store at job.rendezvous_file. Ranks come in any order. An earlier run's leftovers do
-// no harm:
+// meet_at() in a file_store at job.rendezvous_file. Ranks come in any order. An earlier run's leftovers do no
+// harm:
 //   - a file without users starts empty;
 //   - ranks with a job id meet only ranks of the same job;
-//   - attempts are numbered. A rank that comes after an attempt has ended, or finds that a rank of it has
-//     died, starts the next. Ranks that wait in the old one go over, until the deadline.
+//   - a rank that comes after an epoch has ended, or finds that a rank of it has died, starts the next. Ranks
+//     that wait in the old one go over, until the deadline.
 // So only a live, still waiting rank of an earlier run without a job id can be taken for one of this run. The
 // other rank with its number then reports that. Without a secret, the ranks agree on one through the file,
 // which only this user can read. Errors are those of meet() and file_store::open().

@@ -4,7 +4,6 @@
 #include "base/hmac.hpp"
 #include "base/text.hpp"
 #include "bootstrap/address.hpp"
-#include "bootstrap/peer_table.hpp"
 #include "core/wakeup.hpp"
 
 #include <fmt/format.h>
@@ -253,6 +252,22 @@ class participant {
 
 }  // namespace
 
+core::world_info world_of(const job& who, peer_table table) {
+  core::world_info info;
+  info.id = table.id;
+  info.rank = who.rank;
+  info.size = static_cast<int>(table.records.size());
+  info.secret = who.secret;
+  info.checksums = who.checksums;
+  info.tls = who.tls;
+  info.tcp_connections = who.tcp_connections;
+  info.timeout = who.timeout;
+  info.silence_limit = who.silence_limit;
+  info.suspect_grace = who.suspect_grace;
+  info.peers = std::move(table.records);
+  return info;
+}
+
 task<> await_master_name(boost::asio::any_io_executor executor, job who, core::time_point deadline) {
   if (!who.master_host.empty()) co_await resolve_host(executor, who.master_host, who.master_port, deadline);
 }
@@ -287,16 +302,7 @@ task<std::optional<core::world_info>> try_meet(store& through, job who, core::en
   if (!trouble.empty())
     throw error(errc::join_failed, fmt::format("rank {} cannot join: {}", who.rank, trouble));
   if (!table) co_return std::nullopt;
-  core::world_info info;
-  info.id = table->id;
-  info.rank = who.rank;
-  info.size = who.world_size;
-  info.secret = who.secret;
-  info.checksums = who.checksums;
-  info.tls = who.tls;
-  info.timeout = who.timeout;
-  info.peers = std::move(table->records);
-  co_return std::optional<core::world_info>(std::move(info));
+  co_return std::optional<core::world_info>(world_of(who, std::move(*table)));
 }
 
 task<core::world_info> meet(store& through, job who, core::endpoint_record mine, core::time_point deadline) {

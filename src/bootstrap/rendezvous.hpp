@@ -4,6 +4,7 @@
 #pragma once
 
 #include "bootstrap/environment.hpp"
+#include "bootstrap/peer_table.hpp"
 #include "core/platform.hpp"
 #include "core/world_info.hpp"
 
@@ -19,6 +20,9 @@ namespace tutti::bootstrap {
 // Describes this process, without addresses. TUTTI_HOST_ID simulates another host: ranks whose values differ
 // do not share memory.
 core::endpoint_record local_endpoint_record(int rank);
+
+// The world of these ranks as this process, who.rank of it, enters it: with the settings of its job.
+core::world_info world_of(const job& who, peer_table table);
 
 // Completes when the name of rank 0's host resolves, or at once without a name. Transports look it up when
 // they listen. Errors are those of resolve_host.

@@ -42,17 +42,16 @@ std::string record_of(const core::endpoint_record& mine, std::uint64_t id) {
   return bootstrap::encode_table(table);
 }
 
-core::world_info world_of(const mpi::membership& joined) {
-  core::world_info info;
-  info.rank = joined.rank;
-  info.size = joined.size;
+// The records of all processes, in the order of their ranks.
+bootstrap::peer_table table_of(const mpi::membership& joined) {
+  bootstrap::peer_table all;
   for (const std::string& record : joined.records) {
-    bootstrap::peer_table table = bootstrap::decode_table(record, 1);
-    if (info.peers.empty()) info.id = table.id;
-    table.records.front().rank = static_cast<int>(info.peers.size());
-    info.peers.push_back(std::move(table.records.front()));
+    bootstrap::peer_table one = bootstrap::decode_table(record, 1);
+    if (all.records.empty()) all.id = one.id;
+    one.records.front().rank = static_cast<int>(all.records.size());
+    all.records.push_back(std::move(one.records.front()));
   }
-  return info;
+  return all;
 }
 
 }  // namespace
@@ -69,13 +68,11 @@ task<communicator> runtime_state::join_mpi(bootstrap::job job) {
   const std::string record = record_of(mine, loop_.engine().platform().random());
   const mpi::membership joined = co_await here.join(executor, record, job.timeout);
 
-  core::world_info info = world_of(joined);
-  info.secret = job.secret;
-  info.timeout = job.timeout;
+  job.rank = joined.rank;
   std::vector<std::unique_ptr<transport::transport>> ways;
   ways.push_back(std::make_unique<transport::self::self_transport>(loop_));
   ways.push_back(std::make_unique<mpi::mpi_transport>(loop_, *joined.through));
-  co_return enter(std::move(info), std::move(ways), nullptr);
+  co_return enter(bootstrap::world_of(job, table_of(joined)), std::move(ways), nullptr);
 }
 
 }  // namespace tutti::comm

@@ -82,6 +82,26 @@ void check_reach(const core::world_info& info, const transports& ways) {
   }
 }
 
+// What a process brings to a rendezvous.
+struct candidate {
+  core::time_point deadline;
+  core::endpoint_record record;
+  transports ways;
+};
+
+// Ends with transports that listen, and their addresses in the record.
+task<candidate> prepare_to_join(core::loop& loop, bootstrap::job job) {
+  candidate me;
+  me.deadline = loop.engine().platform().now() + job.timeout;
+  base::set_log_rank(job.world_size > 1 || job.elastic ? job.rank : -1);
+  flight::explain_at_signal();
+  loop.recorder().joining(job.rank, job.world_size);
+  me.record = bootstrap::local_endpoint_record(job.rank);
+  co_await bootstrap::await_master_name(loop.executor(), job, me.deadline);
+  me.ways = listening_transports(loop, job, me.record);
+  co_return std::move(me);
+}
+
 }  // namespace
 
 runtime_state::~runtime_state() {
@@ -93,48 +113,28 @@ runtime_state::~runtime_state() {
 
 task<communicator> runtime_state::join(bootstrap::job job, store* through,
                                        std::shared_ptr<tcp_store_server> server) {
-  const core::time_point deadline = loop_.engine().platform().now() + job.timeout;
-  base::set_log_rank(job.world_size > 1 ? job.rank : -1);
-  flight::explain_at_signal();
-  loop_.recorder().joining(job.rank, job.world_size);
-  core::endpoint_record mine = bootstrap::local_endpoint_record(job.rank);
-  co_await bootstrap::await_master_name(loop_.executor(), job, deadline);
-  transports ways = listening_transports(loop_, job, mine);
+  candidate me = co_await prepare_to_join(loop_, job);
   core::world_info info;
   if (through != nullptr) {
-    if (job.at_store) job.secret = co_await bootstrap::agree_on_secret(*through, job.secret, deadline);
-    info = co_await bootstrap::meet(*through, job, mine, deadline);
+    if (job.at_store) job.secret = co_await bootstrap::agree_on_secret(*through, job.secret, me.deadline);
+    info = co_await bootstrap::meet(*through, job, me.record, me.deadline);
   } else if (!job.rendezvous_file.empty() && job.world_size > 1) {
-    info = co_await bootstrap::meet_at_file(loop_.executor(), job, mine, deadline);
+    info = co_await bootstrap::meet_at_file(loop_.executor(), job, me.record, me.deadline);
   } else {
-    info.id = loop_.engine().platform().random();
-    info.rank = job.rank;
-    info.size = job.world_size;
-    info.secret = job.secret;
-    info.checksums = job.checksums;
-    info.tls = job.tls;
-    info.timeout = job.timeout;
-    info.peers.push_back(mine);
+    info = bootstrap::world_of(job, {loop_.engine().platform().random(), {me.record}});
   }
-  info.tcp_connections = job.tcp_connections;
-  info.silence_limit = job.silence_limit;
-  info.suspect_grace = job.suspect_grace;
-  check_reach(info, ways);
-  co_return enter(std::move(info), std::move(ways), std::move(server));
+  check_reach(info, me.ways);
+  co_return enter(std::move(info), std::move(me.ways), std::move(server));
 }
 
 task<communicator> runtime_state::join_epoch(bootstrap::job job, std::int64_t least,
                                              std::shared_ptr<tcp_store_server> server) {
-  const core::time_point deadline = loop_.engine().platform().now() + job.timeout;
-  base::set_log_rank(job.rank);
   epoch_server_ = server;
-  core::endpoint_record mine = bootstrap::local_endpoint_record(job.rank);
-  co_await bootstrap::await_master_name(loop_.executor(), job, deadline);
-  transports ways = listening_transports(loop_, job, mine);
+  candidate me = co_await prepare_to_join(loop_, job);
   core::world_info info =
-      co_await bootstrap::meet_in_epochs(loop_.executor(), job, mine, least, server, deadline);
-  check_reach(info, ways);
-  communicator joined = enter(std::move(info), std::move(ways), nullptr);
+      co_await bootstrap::meet_in_epochs(loop_.executor(), job, me.record, least, server, me.deadline);
+  check_reach(info, me.ways);
+  communicator joined = enter(std::move(info), std::move(me.ways), nullptr);
   worlds_.back()->meet_again = [this, job](world& old) { return join_next_epoch(&old, job); };
   co_return std::move(joined);
 }
@@ -148,23 +148,14 @@ task<communicator> runtime_state::join_next_epoch(world* old, bootstrap::job job
 }
 
 task<communicator> runtime_state::join_elastic(bootstrap::job job) {
-  const core::time_point deadline = loop_.engine().platform().now() + job.timeout;
-  base::set_log_rank(job.rank);
-  flight::explain_at_signal();
-  loop_.recorder().joining(job.rank, job.world_size);
-  core::endpoint_record mine = bootstrap::local_endpoint_record(job.rank);
-  co_await bootstrap::await_master_name(loop_.executor(), job, deadline);
-  transports ways = listening_transports(loop_, job, mine);
+  candidate me = co_await prepare_to_join(loop_, job);
   bootstrap::elastic_world found =
-      co_await bootstrap::meet_in_elastic_store(loop_.executor(), job, mine, deadline);
+      co_await bootstrap::meet_in_elastic_store(loop_.executor(), job, me.record, me.deadline);
   core::world_info& info = found.info;
-  info.tcp_connections = job.tcp_connections;
-  info.silence_limit = job.silence_limit;
-  info.suspect_grace = job.suspect_grace;
-  check_reach(info, ways);
+  check_reach(info, me.ways);
   base::set_log_rank(info.rank);
   loop_.recorder().joining(info.rank, info.size);
-  communicator joined = enter(std::move(info), std::move(ways), nullptr);
+  communicator joined = enter(std::move(info), std::move(me.ways), nullptr);
   world& w = *worlds_.back();
   job.newcomer = false;
   w.meet_again = [this, job](world& old) { return join_next_elastic(&old, job); };

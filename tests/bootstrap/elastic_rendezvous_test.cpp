@@ -56,6 +56,9 @@ class process {
     who.world_size = ranks;
     who.timeout = timeout;
     who.secret = secret;
+    who.silence_limit = 1234ms;
+    who.suspect_grace = 2345ms;
+    who.tcp_connections = 3;
     who.master_host = "127.0.0.1";
     who.master_port = where.port;
     running_.start(
@@ -118,6 +121,9 @@ struct place {
       CHECK(p->info().id == all[0]->info().id);
       CHECK(p->info().id != 0);
       CHECK(p->info().size == ranks);
+      CHECK(p->info().silence_limit == 1234ms);
+      CHECK(p->info().suspect_grace == 2345ms);
+      CHECK(p->info().tcp_connections == 3);
     }
   }
 };

@@ -71,11 +71,11 @@ std::vector<core::world_info> meet_all(const std::string& file, const std::vecto
   return worlds;
 }
 
-// Returns when so many ranks take part in the first attempt.
+// Returns when so many ranks take part in the first epoch.
 task<> see_come(store& s, boost::asio::any_io_executor executor, const std::string& of_job, int ranks) {
   core::wakeup pause(executor);
   for (;;) {
-    const std::int64_t came = co_await s.add(of_job + "/0/came", 0);
+    const std::int64_t came = co_await s.add(of_job + "/epoch/0/came", 0);
     if (came >= ranks) co_return;
     co_await pause.wait(core::deadline_after(1ms));
   }
