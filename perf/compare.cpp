@@ -3,6 +3,8 @@
 //   perf-compare FOLDER --output perf/results
 // FOLDER has a folder for each benchmark, with the --json of each launch: all_reduce.2.shm/007.openmpi.json,
 // numbered in the order of launching. Without --output the tables go to stdout, and nothing is written.
+//   perf-compare FOLDER --unpaired all_reduce.2.shm
+// prints the rivals without a launch in the place where most was measured, one a line.
 #include "common/comparison_text.hpp"
 #include "common/plot.hpp"
 
@@ -57,16 +59,20 @@ void require_same_subject(const perf::benchmark& of) {
   }
 }
 
+perf::benchmark read_benchmark(const fs::path& folder) {
+  perf::benchmark of{folder.filename().string(), {}};
+  for (const fs::path& file : sorted(folder))
+    if (file.extension() == ".json") of.launches.push_back(read_launch(file));
+  if (!of.launches.empty()) require_same_subject(of);
+  return of;
+}
+
 std::vector<perf::benchmark> read_all(const fs::path& folder) {
   std::vector<perf::benchmark> all;
   for (const fs::path& one : sorted(folder)) {
     if (!fs::is_directory(one)) continue;
-    perf::benchmark of{one.filename().string(), {}};
-    for (const fs::path& file : sorted(one))
-      if (file.extension() == ".json") of.launches.push_back(read_launch(file));
-    if (of.launches.empty()) continue;
-    require_same_subject(of);
-    all.push_back(std::move(of));
+    perf::benchmark of = read_benchmark(one);
+    if (!of.launches.empty()) all.push_back(std::move(of));
   }
   if (all.empty()) throw std::runtime_error(folder.string() + " has no launches");
   return all;
@@ -105,13 +111,19 @@ bool all_good(const std::vector<perf::benchmark>& all) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string folder, output, method = "Launches of tutti-perf and its rivals, as they were found.";
+  std::string folder, output, unpaired, method = "Launches of tutti-perf and its rivals, as they were found.";
   CLI::App app("Compares launches of tutti-perf, of its rivals and of the limit.", "perf-compare");
   app.add_option("folder", folder, "of the launches")->required();
   app.add_option("--output", output, "where results.md, results.json and the scripts of the pictures go");
   app.add_option("--method", method, "a sentence for the reader: when, how many launches, what was special");
+  app.add_option("--unpaired", unpaired, "only print the rivals of this case that are to be launched again");
   CLI11_PARSE(app, argc, argv);
   try {
+    if (!unpaired.empty()) {
+      for (const std::string& rival : perf::unpaired(read_benchmark(fs::path(folder) / unpaired)))
+        std::puts(rival.c_str());
+      return 0;
+    }
     const std::vector<perf::benchmark> all = read_all(folder);
     if (output.empty()) {
       std::fputs(markdown_of_all(all, method, false).c_str(), stdout);

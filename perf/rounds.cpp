@@ -33,8 +33,8 @@ tutti::task<> receive_windows(tutti::communicator world, message_window* data, s
 }  // namespace
 
 tutti::task<> run_rounds(tutti::communicator world, message_pair* data, std::int64_t rounds) {
-  const bool first = world.rank() == 0;
-  const int peer = 1 - world.rank();
+  const bool first = data->begins();
+  const int peer = data->peer();
   for (std::int64_t round = 0; round < rounds; ++round) {
     if (first) co_await world.send(data->out(), peer);
     co_await world.recv(data->in(), peer);
@@ -44,8 +44,8 @@ tutti::task<> run_rounds(tutti::communicator world, message_pair* data, std::int
 }
 
 tutti::task<> run_prepared_rounds(tutti::communicator world, message_pair* data, std::int64_t rounds) {
-  const bool first = world.rank() == 0;
-  const int peer = 1 - world.rank();
+  const bool first = data->begins();
+  const int peer = data->peer();
   const std::span<const std::byte> out = data->out();
   const std::span<std::byte> in = data->in();
   const auto sending = co_await tutti::prepare(world.send(out, peer));

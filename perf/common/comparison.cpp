@@ -263,6 +263,24 @@ std::vector<comparison_row> compare(const benchmark& of) {
   return result;
 }
 
+std::vector<std::string> unpaired(const benchmark& of) {
+  std::vector<std::string> missing;
+  const char place = main_place(of);
+  if (place == unknown_place) return missing;
+  const std::vector<comparison_row> rows = compare(of);
+  for (const launch& one : of.launches)
+    for (const row& r : one.what.rows) {
+      if (!is_rival(one.peer)) continue;
+      const bool is_there = std::any_of(rows.begin(), rows.end(), [&](const comparison_row& in) {
+        return in.own.peer == "tutti" && in.bytes == r.bytes && in.place == std::string(1, place) &&
+               std::any_of(in.others.begin(), in.others.end(),
+                           [&](const peer_value& p) { return p.peer == one.peer; });
+      });
+      if (!is_there) add_once(missing, one.peer);
+    }
+  return missing;
+}
+
 std::vector<overlap_value> overlaps_of(const benchmark& of) {
   // Sizes and modes in the order measured, then peers in the order of launching.
   std::vector<std::pair<std::size_t, std::string>> kinds;

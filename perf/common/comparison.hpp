@@ -67,6 +67,9 @@ bool uses_means(const benchmark& of) noexcept;
 // One row for each size, place and peer of ours.
 std::vector<comparison_row> compare(const benchmark& of);
 
+// The rivals that lack a launch in the main place which can be compared, at a size that they have.
+std::vector<std::string> unpaired(const benchmark& of);
+
 // Of one peer, one size and one way of computing: medians over the launches. See overlap_row.
 struct overlap_value {
   std::string peer;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t float_bytes = 4;
 
-enum class rule { pair, group };  // 2 ranks; 2 or more
+enum class rule { pair, pairs, group };  // 2 ranks; an even number; 2 or more
 enum class measured_in { messages, floats, blocks, nothing };
 
 struct traits {
@@ -29,8 +29,9 @@ struct traits {
   measured_in unit;
 };
 constexpr std::array<traits, command_count> all_traits{{
-    {command::latency, "latency", "half a round trip of one message between two ranks", "8..16MiB",
-     rule::pair, measured_in::messages},
+    {command::latency, "latency",
+     "half a round trip of one message between two ranks; on more, of all pairs at once", "8..16MiB",
+     rule::pairs, measured_in::messages},
     {command::bandwidth, "bandwidth", "a stream of messages from rank 0 to rank 1, many in flight",
      "8..16MiB", rule::pair, measured_in::messages},
     {command::message_rate, "message_rate", "the same with small messages: how many a second", "8,64,1KiB",
@@ -270,9 +271,13 @@ std::variant<options, int> parse_command_line(int argc, const char* const* argv,
 
 std::string wrong_ranks(const options& chosen, int ranks, const program_names& names) {
   const traits& t = of(chosen.what);
-  if (t.ranks == rule::group ? ranks >= 2 : ranks == 2) return {};
-  return std::string(t.name) + (t.ranks == rule::group ? " needs 2 ranks or more" : " needs 2 ranks") +
-         ", this is a world of " + std::to_string(ranks) + ": " + names.line_for(chosen.what, 2);
+  if (ranks == 2 || (ranks > 2 && (t.ranks == rule::group || (t.ranks == rule::pairs && ranks % 2 == 0))))
+    return {};
+  const char* const need = t.ranks == rule::group   ? " needs 2 ranks or more"
+                           : t.ranks == rule::pairs ? " needs an even number of ranks"
+                                                    : " needs 2 ranks";
+  return std::string(t.name) + need + ", this is a world of " + std::to_string(ranks) + ": " +
+         names.line_for(chosen.what, 2);
 }
 
 int window_for(const options& chosen, std::size_t bytes) noexcept {

@@ -6,6 +6,8 @@
 #include "common/options.hpp"
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,11 +16,12 @@ namespace perf {
 
 struct target {
   enum class rule { at_most, at_least };
-  command what = command::latency;
-  std::string_view transport = {};  // empty: any
-  int ranks = 0;                    // 0: any
-  std::size_t bytes = 0;            // this size; 0: every size from `from_bytes` on
+  std::optional<command> what = {};  // empty: every command whose rows are times of one operation
+  std::string_view transport = {};   // empty: any
+  int ranks = 0;                     // 0: any
+  std::size_t bytes = 0;             // this size; 0: every size from `from_bytes` to `to_bytes`
   std::size_t from_bytes = 0;
+  std::size_t to_bytes = SIZE_MAX;
   memory where = memory::ordinary;
   std::string_view against = {};  // a peer, "gloo" for all whose names begin so, "mpi"; empty: the best rival
   double ratio = 1;

@@ -14,20 +14,23 @@
 
 namespace perf {
 
-// latency: a round is one message there and one back, from two ranks' own buffers.
+// latency: a round is one message there and one back, from two ranks' own buffers. Ranks 0 and 1 are a pair,
+// 2 and 3 the next.
 class message_pair {
  public:
   message_pair(std::size_t bytes, int rank, const memory_source& from = ordinary_memory)
       : out_(bytes, from), in_(bytes, from), rank_(rank) {}
 
   static constexpr int operations_per_round() noexcept { return 2; }
-  bool keeps_time() const noexcept { return rank_ == 0; }
+  bool begins() const noexcept { return rank_ % 2 == 0; }
+  bool keeps_time() const noexcept { return begins(); }
+  int peer() const noexcept { return rank_ ^ 1; }
 
   std::span<const std::byte> out() noexcept { return out_.all(); }
   std::span<std::byte> in() noexcept { return in_.all(); }
 
   void prepare(std::uint64_t batch_seed) noexcept {
-    expected_seed_ = seed_of_message(batch_seed, 1 - rank_, 0);
+    expected_seed_ = seed_of_message(batch_seed, peer(), 0);
     fill(out_.all(), seed_of_message(batch_seed, rank_, 0));
     scrub(in_.all());
     tail_ = tail_check(in_.all().size(), expected_seed_);

@@ -102,12 +102,12 @@ class memory_world : public perf::forked_world {
   static std::string transport() { return "shm"; }
 
   void run_rounds(perf::message_pair* data, std::int64_t rounds) {
-    const int peer = 1 - rank();
+    const int peer = data->peer();
     for (std::int64_t round = 0; round < rounds; ++round) {
-      if (rank() == 0) put(data->out());
+      if (data->begins()) put(data->out());
       take(data->in(), data->out(), peer);
       data->sample();
-      if (rank() != 0) put(data->out());
+      if (!data->begins()) put(data->out());
     }
   }
 

@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <system_error>
+#include <vector>
 
 namespace {
 
@@ -27,7 +28,7 @@ const perf::program_names names{
 
 using both_ends = std::array<int, 2>;  // for the life of the program
 
-both_ends connected(const perf::options&) {
+both_ends connected_pair() {
   const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -50,20 +51,28 @@ both_ends connected(const perf::options&) {
   return ends;
 }
 
+// Of each pair of ranks.
+std::vector<both_ends> connected(const perf::options& chosen) {
+  std::vector<both_ends> pairs;
+  for (int rank = 0; rank < chosen.ranks; rank += 2) pairs.push_back(connected_pair());
+  return pairs;
+}
+
 class socket_world : public perf::forked_world {
  public:
-  socket_world(const perf::forked_world& control, const perf::options&, const both_ends& ends)
-      : forked_world(control), socket_(ends[static_cast<std::size_t>(rank())]) {}
+  socket_world(const perf::forked_world& control, const perf::options&, const std::vector<both_ends>& pairs)
+      : forked_world(control),
+        socket_(pairs[static_cast<std::size_t>(rank() / 2)][static_cast<std::size_t>(rank() % 2)]) {}
 
   static std::string library() { return "sockets"; }
   static std::string transport() { return "tcp"; }
 
   void run_rounds(perf::message_pair* data, std::int64_t rounds) {
     for (std::int64_t round = 0; round < rounds; ++round) {
-      if (rank() == 0) send(data->out());
+      if (data->begins()) send(data->out());
       receive(data->in());
       data->sample();
-      if (rank() != 0) send(data->out());
+      if (!data->begins()) send(data->out());
     }
   }
 

@@ -88,13 +88,13 @@ class gloo_world : public perf::forked_world {
   static std::string transport() { return "tcp"; }
 
   void run_rounds(perf::message_pair* data, std::int64_t rounds) {
-    const int peer = 1 - rank();
+    const int peer = data->peer();
     const auto out = buffer_of(data->out()), in = buffer_of(data->in());
     for (std::int64_t round = 0; round < rounds; ++round) {
-      if (rank() == 0) send(*out, peer);
+      if (data->begins()) send(*out, peer);
       receive(*in, peer);
       data->sample();
-      if (rank() != 0) send(*out, peer);
+      if (!data->begins()) send(*out, peer);
     }
   }
 

@@ -91,8 +91,8 @@ class mpi_world {
   }
 
   void run_rounds(perf::message_pair* data, std::int64_t rounds) {
-    const bool first = rank_ == 0;
-    const int peer = 1 - rank_;
+    const bool first = data->begins();
+    const int peer = data->peer();
     for (std::int64_t round = 0; round < rounds; ++round) {
       if (first) send(data->out(), peer);
       receive(data->in(), peer);

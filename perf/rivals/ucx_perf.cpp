@@ -59,7 +59,7 @@ class ucx_world : public perf::forked_world {
     if (!connected_) {
       connected_ = true;
       std::uint64_t sent = 1, received = 0;
-      if (size() == 2) {
+      if (size() % 2 == 0) {
         void* const sending = start_send(std::as_bytes(std::span(&sent, 1)));
         wait(start_receive(std::as_writable_bytes(std::span(&received, 1))));
         wait(sending);
@@ -83,10 +83,10 @@ class ucx_world : public perf::forked_world {
 
   void run_rounds(perf::message_pair* data, std::int64_t rounds) {
     for (std::int64_t round = 0; round < rounds; ++round) {
-      if (rank() == 0) wait(start_send(data->out()));
+      if (data->begins()) wait(start_send(data->out()));
       wait(start_receive(data->in()));
       data->sample();
-      if (rank() != 0) wait(start_send(data->out()));
+      if (!data->begins()) wait(start_send(data->out()));
     }
   }
 
@@ -123,8 +123,8 @@ class ucx_world : public perf::forked_world {
     gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
     ucp_ep_params_t to{};
     to.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
-    to.address = reinterpret_cast<const ucp_address_t*>(
-        all[static_cast<std::size_t>(size() - 1 - rank())].text.data());
+    to.address =
+        reinterpret_cast<const ucp_address_t*>(all[static_cast<std::size_t>(rank() ^ 1)].text.data());
     require(ucp_ep_create(worker_, &to, &peer_), "ucp_ep_create");
   }
 

@@ -113,6 +113,17 @@ TEST_CASE("ours in shared memory has rows and pairs of its own") {
   CHECK(rows[1].verdicts[0].aim.ratio == 0.5);
 }
 
+TEST_CASE("rivals without a launch in the main place are launched again") {
+  const auto in_x = [](const char* peer) { return launched(peer, 1, x_ns, x_ns, 8); };
+  perf::benchmark of{
+      "latency.2.shm",
+      {in_c("tutti", 1), in_c("a", 1), in_c("tutti", 1), in_x("b"), in_c("tutti", 1), in_c("limit", 1)}};
+  CHECK(perf::unpaired(of) == std::vector<std::string>{"b"});
+  of.launches.push_back(in_c("b", 1));  // after a launch of ours in the same place
+  CHECK(perf::unpaired(of).empty());
+  CHECK(perf::unpaired({"nothing", {}}).empty());
+}
+
 TEST_CASE("where ranks outnumber cores, means count") {
   perf::benchmark of{"latency.2.shm", {in_c("tutti", 1), in_c("a", 2)}};
   CHECK_FALSE(perf::uses_means(of));

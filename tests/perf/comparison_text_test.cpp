@@ -36,7 +36,7 @@ TEST_CASE("the table names the rival, the ratio, the target and a fault") {
   const std::string table = perf::markdown_of(of);
   CHECK(has(table, "### latency.2.shm"));
   CHECK(has(table, "| openmpi 2.00 (2.00..2.00) | **0.50** (0.50..0.50) |"));
-  CHECK(has(table, "<= 0.75: 0.50 met"));
+  CHECK(has(table, "<= 0.95: 0.50 met"));
   CHECK(has(table, "library openmpi"));
   CHECK_FALSE(has(table, "WRONG"));
   CHECK(has(perf::markdown_of_targets({of}), "1 of 1 met"));
@@ -47,7 +47,7 @@ TEST_CASE("the table names the rival, the ratio, the target and a fault") {
 
 TEST_CASE("a target that was missed is marked") {
   const perf::benchmark of{"latency.2.shm", {launched("tutti", 2), launched("openmpi", 2)}};
-  CHECK(has(perf::markdown_of_targets({of}), "| openmpi | 1.00 | <= 0.75 | **not met** |"));
+  CHECK(has(perf::markdown_of_targets({of}), "| openmpi | 1.00 | <= 0.95 | **not met** |"));
   CHECK(has(perf::markdown_of_targets({{"x", {launched("tutti", 1)}}}), "None of the measured cases"));
 }
 

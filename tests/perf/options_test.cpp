@@ -140,8 +140,11 @@ TEST_CASE("the number of ranks is checked, and the cure named") {
   perf::options o;
   CHECK(perf::wrong_ranks(o, 2, names).empty());
   CHECK(perf::wrong_ranks(o, 1, names) ==
-        "latency needs 2 ranks, this is a world of 1: tutti-run -n 2 tutti-perf latency");
+        "latency needs an even number of ranks, this is a world of 1: tutti-run -n 2 tutti-perf latency");
   CHECK_FALSE(perf::wrong_ranks(o, 3, names).empty());
+  CHECK(perf::wrong_ranks(o, 4, names).empty());
+  o.what = perf::command::bandwidth;
+  CHECK_FALSE(perf::wrong_ranks(o, 4, names).empty());
   o.what = perf::command::all_reduce;
   CHECK(perf::wrong_ranks(o, 4, names).empty());
   CHECK_FALSE(perf::wrong_ranks(o, 1, names).empty());

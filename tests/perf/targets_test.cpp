@@ -22,11 +22,16 @@ TEST_CASE("targets are found by command, transport, ranks, size and memory") {
   CHECK(aims_of(command::latency, "shm", 2, 8) == 1);
   CHECK(aims_of(command::latency, "shm", 2, 16) == 0);
   CHECK(aims_of(command::latency, "tcp", 2, 8) == 2);  // the best rival, and Gloo
+  CHECK(aims_of(command::latency, "shm", 4, 64 << 10) == 1);
   CHECK(aims_of(command::all_reduce, "tcp", 4, 12345) == 1);
+  CHECK(aims_of(command::all_reduce, "tcp", 4, 16 << 20) == 1);
+  CHECK(aims_of(command::barrier, "tcp", 2, 0) == 1);
+  CHECK(aims_of(command::overlap, "tcp", 2, 1024) == 0);
   CHECK(aims_of(command::all_reduce, "shm", 3, 4) == 0);
   CHECK(aims_of(command::all_reduce, "shm", 2, 1 << 20, perf::memory::shared) == 1);
   CHECK(aims_of(command::all_reduce, "shm", 2, 1 << 10, perf::memory::shared) == 0);
   CHECK(aims_of(command::startup, "", 16, 0) == 1);
+  CHECK(aims_of(command::startup, "tcp", 16, 0) == 1);
 }
 
 TEST_CASE("whom a target is against") {
