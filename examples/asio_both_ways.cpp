@@ -14,8 +14,7 @@
 #include <tutti/tutti.hpp>
 #include <utility>
 
-// Of from_asio's second reduction. A future blocks the thread that waits for it, so it is waited for off the
-// loop.
+// The future of from_asio's second reduction. Waiting for a future blocks, so a compute thread waits.
 std::future<void> second_sum;
 
 // clang-format off
@@ -42,7 +41,7 @@ tutti::task<int> both_ways(tutti::communicator world) {
   const auto wait = [] { second_sum.get(); };
   co_await tutti::compute(wait);  // on the compute pool; the loop keeps moving bytes
 
-  // The sum of 1 to n, summed once more over n equal values.
+  // The sum of 1 to n, added up again over n equal values.
   const float n = static_cast<float>(world.size()), expected = n * n * (n + 1) / 2;
   const bool correct = waited && x[0] == expected && x[3] == expected;
   if (world.rank() == 0) {

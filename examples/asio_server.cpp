@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread, one io_context of the program's own: training with the other ranks, an HTTP page that says how
-// far it is, and an orderly end on SIGTERM or Ctrl-C.
+// One thread and one io_context, owned by the program: training with the other ranks, an HTTP page that shows
+// the progress, and an orderly end on SIGTERM or Ctrl-C.
 //
 //   tutti-run -n 2 asio_server --steps 1000     rank 0 prints where its page is: curl http://127.0.0.1:PORT/
 //
-// --steps N (default: until told to end), --port P (default 0: any free one), --elements N of the parameters.
+// --steps N (default: until a signal), --port P (default 0: any free one), --elements N of the parameters.
 #include <tutti/tutti.hpp>
 
 #include <boost/asio/awaitable.hpp>
@@ -43,7 +43,7 @@ struct settings {
 struct progress {
   long step = 0;
   double loss = 0;
-  bool stop = false;  // asked for by a signal on this rank
+  bool stop = false;  // set by a signal on this rank
 };
 
 // ---- plain Asio ----
@@ -63,7 +63,7 @@ asio::awaitable<void> answer(tcp::socket client, const progress* now) {
         std::to_string(body.size()) + "\r\n\r\n" + body;
     co_await asio::async_write(client, asio::buffer(text), asio::use_awaitable);
   } catch (const boost::system::system_error&) {
-    // A client that goes away, or sends no request, is no concern of the training.
+    // A client that disconnects, or sends no request, must not affect the training.
   }
 }
 
@@ -72,16 +72,16 @@ asio::awaitable<void> serve(tcp::acceptor* acceptor, const progress* now) {
     boost::system::error_code code;
     tcp::socket client = co_await acceptor->async_accept(asio::redirect_error(asio::use_awaitable, code));
     if (code == asio::error::operation_aborted || !acceptor->is_open()) co_return;
-    if (code) continue;  // that one client
+    if (code) continue;  // only this client failed
     asio::co_spawn(client.get_executor(), answer(std::move(client), now), asio::detached);
   }
 }
 
 // ---- tutti ----
 
-// Minimises |x - target|^2, of which each rank sees its own noisy gradient.
+// Minimises |x - target|^2. Each rank sees its own noisy gradient.
 tutti::task<> train(tutti::runtime* rt, settings s, progress* now) {
-  // Before the others can get anywhere: a signal to the job may come as soon as one of them says something.
+  // Installed before the first message: a signal to the job may follow any output.
   asio::signal_set signals(rt->get_executor(), SIGTERM, SIGINT);
   signals.async_wait([now](boost::system::error_code code, int) {
     if (!code) now->stop = true;
@@ -113,7 +113,7 @@ tutti::task<> train(tutti::runtime* rt, settings s, progress* now) {
     }
     now->loss = loss / static_cast<double>(x.size());
     ++now->step;
-    // A signal may have come to one rank only: all must end at the same step.
+    // A signal may have reached one rank only, but all ranks must end at the same step.
     int ends = now->stop || now->step == s.steps ? 1 : 0;
     co_await world.all_reduce(ends, tutti::max);
     go_on = ends == 0;
@@ -144,7 +144,7 @@ settings read_options(int argc, char** argv) {
 int main(int argc, char** argv) {
   const settings s = read_options(argc, argv);
   try {
-    asio::io_context context(1);  // yours, with whatever else is on it
+    asio::io_context context(1);  // the program's own, shared with all its other handlers
     tutti::runtime rt(context);
     progress now;
     rt.run(train(&rt, s, &now));

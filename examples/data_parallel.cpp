@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One model, learned by ranks that have unequal parts of the data: gradients are averaged while the rest are
-// computed, and who has no more batches takes part until the last has.
+// Trains one model on ranks with unequal parts of the data. Gradients are averaged while others are computed.
+// A rank without further batches takes part until the last rank has finished.
 //   tutti-run -n 4 data_parallel
 #include <tutti/train.hpp>
 #include <tutti/tutti.hpp>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t samples = 2000, batch = 16, inputs = 8;
 
-// The world to be learned: y = x * wanted + 5.
+// The function to be learned: y = x * wanted + 5.
 float input_of(tutti::sample_index sample, std::size_t i) {
   return std::sin(static_cast<float>((sample + 1) * (i + 1)));
 }
@@ -26,7 +26,7 @@ struct model {
   std::vector<float> weights = std::vector<float>(inputs), bias = std::vector<float>(1);
   std::vector<float> weight_gradient = std::vector<float>(inputs), bias_gradient = std::vector<float>(1);
 
-  // Of the mean squared error over these samples; `ready(i)` as soon as gradient i is complete.
+  // The mean squared error over these samples. Calls `ready(i)` as soon as gradient i is complete.
   template <class Ready>
   void backward(std::span<const tutti::sample_index> those, Ready ready) {
     std::vector<float> wrong;
@@ -51,7 +51,7 @@ struct model {
 };
 
 tutti::task<int> train(tutti::communicator world) {
-  // Rank r has r + 1 shares of the samples.
+  // Rank r gets r + 1 shares of the samples.
   std::vector<double> fractions;
   for (int r = 0; r < world.size(); ++r)
     fractions.push_back(2.0 * (r + 1) / (world.size() * (world.size() + 1.0)));
@@ -70,7 +70,7 @@ tutti::task<int> train(tutti::communicator world) {
   for (int epoch = 0; epoch < 10; ++epoch) {
     for (std::size_t s = 0; s < tutti::batches_in(mine.size(), batch); ++s) {
       const std::span<const tutti::sample_index> those = tutti::batch_of(mine, batch, s);
-      parallel.begin_step(static_cast<double>(those.size()));  // a sample counts as much on every rank
+      parallel.begin_step(static_cast<double>(those.size()));  // a sample counts equally on every rank
       const auto backward = [&] { m.backward(those, [&](std::size_t i) { parallel.ready(i); }); };
       co_await tutti::compute(backward);
       co_await parallel.reduced();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training while nodes come and go. With one secret (TUTTI_SECRET), on each node at any time:
+// Training while nodes join and leave. With one secret (TUTTI_SECRET), on each node at any time:
 //   tutti-run -n 2 --nnodes 1:4 --node-rank 0 --master HOST:29500 elastic 50     on HOST; 50 ms between steps
 //   tutti-run -n 2 --nnodes 1:4 --master HOST:29500 elastic 50                   elsewhere
-// A node that comes is taken in at the next step; one that goes is left behind. Every step averages over the
-// same batch, whatever the number of ranks.
+// A node that joins is admitted at the next step; the others go on without a node that leaves. Every step
+// averages over the same batch, whatever the number of ranks.
 #include "train_digits/dataset.hpp"
 #include "train_digits/perceptron.hpp"
 #include "train_digits/sgd.hpp"
@@ -36,7 +36,7 @@ struct trainer {
   batch mine{};
   long step = 0;
 
-  // All go on from where the furthest is; who has just come has done nothing.
+  // All ranks take the state of the most advanced rank.
   tutti::task<> catch_up() {
     long furthest = step;
     co_await world.all_reduce(furthest, tutti::max);
@@ -49,7 +49,7 @@ struct trainer {
     std::fflush(stdout);
   }
 
-  // Completes with true at the end of the training, with false when newcomers wait.
+  // Completes with true at the end of the training, or with false if nodes wait to join.
   tutti::task<bool> train() {
     tutti::shared_batches batches(data.training.size(), batch_size, world.rank(), world.size(), 1);
     const auto steps = static_cast<long>(batches.steps());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communication of one layer's gradient while the next layer's is still being computed.
+// Communicates the gradient of one layer while that of the next is computed.
 //   tutti-run -n 4 overlap
 #include <cmath>
 #include <cstddef>
@@ -8,7 +8,7 @@
 #include <tutti/tutti.hpp>
 #include <vector>
 
-// A linear layer's input and the error that came back to its output, sample after sample.
+// A linear layer's input and the error at its output, sample after sample.
 struct layer_batch {
   std::size_t samples, inputs, outputs;
   std::vector<float> input, error;
@@ -36,8 +36,8 @@ tutti::task<> step(tutti::communicator world, std::span<float> a, std::span<floa
 }
 // clang-format on
 
-// Inputs that make the averaged gradient easy to tell: sample s has input s + 1 everywhere, and the error of
-// output o on this rank is (rank + 1) * (o + 1).
+// Inputs with an easily predicted average gradient: sample s has input s + 1 everywhere. The error of output
+// o on this rank is (rank + 1) * (o + 1).
 layer_batch make_layer(int rank) {
   layer_batch made{4, 256, 128, {}, {}};
   for (std::size_t s = 0; s < made.samples; ++s) {

@@ -9,7 +9,7 @@
 
 namespace asio = boost::asio;
 
-// The number of ranks, as all of them have counted it.
+// Returns the number of ranks, counted by an all_reduce.
 tutti::task<int> count(tutti::runtime* rt) {
   tutti::communicator world = co_await tutti::init(*rt);
   int ranks = 1;
@@ -28,7 +28,7 @@ int main() {
   };
   asio::post(context, [&] { count (&rt)(counted); });
   try {
-    context.run();  // until the world has been left, too
+    context.run();  // returns after the rank has left the world
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training that goes on when ranks die.
-//   tutti-run -n 4 --on-failure continue survive                          and, meanwhile, kill -9 of a rank
-//   tutti-run -n 4 --on-failure continue survive --kill 2@300             rank 2 does that to itself
+// Training that continues when ranks die.
+//   tutti-run -n 4 --on-failure continue survive                          then kill -9 a rank
+//   tutti-run -n 4 --on-failure continue survive --kill 2@300             rank 2 kills itself at step 300
 //   tutti-run -n 4 --on-failure restart --max-restarts 3 survive --rejoin --kill 2@300
-// The first goes on with the ranks that are left; the last with all again, one of them a new process.
+// The first two continue with the remaining ranks; the last with all ranks again, one of them a new process.
 #include "train_digits/dataset.hpp"
 #include "train_digits/perceptron.hpp"
 #include "train_digits/sgd.hpp"
@@ -64,7 +64,7 @@ class trainer {
       } catch (const tutti::error& e) {
         trouble = e;
       }
-      // Another rank: what is to be done about it is the same whatever has happened to it.
+      // A failure of another rank is handled the same way whatever its cause.
       if (trouble->code() != tutti::errc::peer_failed && trouble->code() != tutti::errc::communicator_failed)
         throw *trouble;
       std::printf("rank %d, step %ld: %s\n", me_, step_, trouble->what());
@@ -83,7 +83,7 @@ class trainer {
     if (world_.rank() == 0) std::printf("going on with %d ranks\n", world_.size());
   }
 
-  // Ranks may be one step apart, and a new process is at the beginning: all go on from where the furthest is.
+  // Ranks may be a step apart, and a new process is at step 0. All take the state of the most advanced one.
   tutti::task<> catch_up() {
     long furthest = step_;
     co_await world_.all_reduce(furthest, tutti::max);
@@ -136,7 +136,7 @@ class trainer {
 
   tutti::communicator world_;
   arguments how_;
-  const int me_;  // in the world that the job began with
+  const int me_;  // its rank in the job's first world
   data_split data_;
   perceptron<float> network_;
   sgd optimiser_;
@@ -164,7 +164,7 @@ int main(int argc, char** argv) {
       return 2;
     }
   }
-  // One that was started anew lives.
+  // A restarted process must not kill itself again.
   const char* const restarts = std::getenv("TUTTI_RESTART_COUNT");
   if (restarts != nullptr && std::atoi(restarts) > 0) how.victim = -1;
   data_split data;

@@ -19,7 +19,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Each rank finds the centre of its own points; together they find the centre of all.
+// Each rank finds the centre of its own points; together they find the centre of all points.
 tutti::task<int> train(tutti::communicator world, std::string directory) {
   tutti::track::options options;
   options.directory = directory;
@@ -44,7 +44,7 @@ tutti::task<int> train(tutti::communicator world, std::string directory) {
     tutti::track::step_times times;
     times.compute_seconds = seconds_since(start);
     const auto computed = std::chrono::steady_clock::now();
-    co_await world.barrier();  // until the slowest is here
+    co_await world.barrier();  // wait for the slowest rank
     times.waiting_seconds = seconds_since(computed);
     const auto met = std::chrono::steady_clock::now();
     co_await world.all_reduce(gradient, tutti::avg);
@@ -56,7 +56,7 @@ tutti::task<int> train(tutti::communicator world, std::string directory) {
     if (step % 25 == 0) log.histogram("gradient", step, gradient);
   }
 
-  // 32 x 32 pixels of what it has learned.
+  // 32 x 32 pixels of the result.
   std::vector<std::uint8_t> pixels(32 * 32);
   for (std::size_t i = 0; i < pixels.size(); ++i)
     pixels[i] = static_cast<std::uint8_t>(50.0F * weight[i % weight.size()]);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What unauthenticated peers at every port cost the ranks: all_reduce of four ranks over TCP in three kinds
-// of seconds that take turns: quiet, with a thousand calls a second at ports of a process that is none of
-// ours, and with the same calls at the ranks' own. The second kind is the measure: callers, and the kernel,
-// use the same processors whomever they call.
+// Measures what unauthenticated peers at every port cost the ranks: all_reduce of four ranks over TCP. Three
+// kinds of seconds alternate: quiet; 1000 calls a second to ports of another process; the same calls to the
+// ranks' own ports. The second kind is the baseline, because callers and the kernel use the same cores
+// whichever port they call.
 //
 //   attack-perf [rounds of three seconds, 10] [bytes, 4096] [tls]
 #include "common/unauthenticated_peers.hpp"
@@ -30,7 +30,7 @@ enum phase : int { quiet, elsewhere, here, phases, over };
 constexpr const char* names[phases] = {"quiet", "callers elsewhere", "callers here"};
 constexpr std::size_t most_samples = 4'000'000;
 
-// Between the processes.
+// Shared by the processes.
 struct shared {
   std::atomic<int> now{quiet};
   std::atomic<bool> ready{false};
@@ -59,7 +59,7 @@ task<> measure(communicator world, std::size_t count, shared* with) {
   }
 }
 
-// Takes connections and drops them, as cheaply as can be.
+// Accepts connections and closes them at once, at the least possible cost.
 void take_and_drop(std::size_t ports) {
   std::vector<pollfd> listening;
   for (std::size_t i = 0; i < ports; ++i) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cable between two network namespaces, with a rate and a delay each way, for kernels without netem:
+// A cable between two network namespaces with a rate and a delay each way, for kernels without netem:
 //   cable RATE_GBIT DELAY_US NAMESPACE_A NAMESPACE_B
-// makes the device `cable` in both and carries what the kernel sends there, until it is ended. As root.
+// It makes the device `cable` in both and forwards packets between them until it is ended. Needs root.
 //
-// The kernel hands over packets of up to 64 KiB (TSO). Each takes as long as its pieces of 1448 bytes would,
-// headers included, and comes out whole. What waits for the rate is not dropped: the sender's kernel keeps it.
+// The kernel hands over packets of up to 64 KiB (TSO). A packet occupies the wire as long as its segments of
+// 1448 bytes would, headers included, and arrives whole. Excess packets stay in the sender's kernel.
 #include <fcntl.h>
 #include <linux/if.h>
 #include <linux/if_tun.h>
@@ -32,7 +32,7 @@ using clock = std::chrono::steady_clock;
 using nanoseconds = std::chrono::nanoseconds;
 
 constexpr std::size_t most_bytes = 66'000;  // of a packet
-constexpr std::size_t preamble = 10;        // virtio_net_hdr, whose header is no C++
+constexpr std::size_t preamble = 10;        // virtio_net_hdr; its header does not compile as C++
 constexpr std::size_t segment = 1448, headers = 66 + 24;
 
 int checked(int result, const char* what) {
@@ -40,7 +40,7 @@ int checked(int result, const char* what) {
   return result;
 }
 
-// The device exists as long as the descriptor.
+// The device lives as long as the returned descriptor.
 int open_end(const std::string& space) {
   const int name = checked(::open(("/var/run/netns/" + space).c_str(), O_RDONLY | O_CLOEXEC), space.c_str());
   checked(::setns(name, CLONE_NEWNET), "setns");
@@ -63,7 +63,7 @@ void carry(int from, int to, double gbit, nanoseconds delay) {
   ::prctl(PR_SET_TIMERSLACK, 1UL);
   std::deque<packet> on_the_way;
   std::vector<char> buffer(most_bytes);
-  clock::time_point free = clock::now();  // when the sender has sent all that it was given
+  clock::time_point free = clock::now();  // when all packets so far will have been sent
   for (;;) {
     const clock::time_point now = clock::now();
     while (!on_the_way.empty() && on_the_way.front().due <= now) {
@@ -71,7 +71,7 @@ void carry(int from, int to, double gbit, nanoseconds delay) {
       while (::write(to, p.data.data(), p.data.size()) < 0 && errno == EAGAIN) std::this_thread::yield();
       on_the_way.pop_front();
     }
-    // No more is taken than the wire has room for: TCP sees a full queue, as before a network card.
+    // Takes only what the wire has room for, so that TCP sees a full queue as at a network card.
     const bool takes = free <= now + std::chrono::microseconds(200);
     if (takes) {
       const ssize_t got = ::read(from, buffer.data(), buffer.size());

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// perf-compare: the launches that bench has made, as tables, JSON and pictures.
+// perf-compare: turns the launches that bench has made into tables, JSON and pictures.
 //   perf-compare FOLDER --output perf/results
 // FOLDER has a folder for each benchmark, with the --json of each launch: all_reduce.2.shm/007.openmpi.json,
-// numbered in the order of launching. Without --output the tables go to stdout, and nothing is written.
+// numbered in the order of launching. Without --output it prints the tables and writes nothing.
 //   perf-compare FOLDER --unpaired all_reduce.2.shm
-// prints the rivals without a launch in the place where most was measured, one a line.
+// prints the rivals without a launch in the placement with most measurements, one a line.
 #include "common/comparison_text.hpp"
 #include "common/plot.hpp"
 
@@ -44,8 +44,7 @@ std::vector<fs::path> sorted(const fs::path& folder) {
   return entries;
 }
 
-// Tables of different things side by side would be worse than none. What carries the messages may differ at
-// startup only.
+// Launches of one benchmark must measure the same thing. Only startup may mix transports.
 void require_same_subject(const perf::benchmark& of) {
   const perf::report& first = of.launches.front().what;
   for (const perf::launch& one : of.launches) {

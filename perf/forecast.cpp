@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// forecast-perf: how near the choice of algorithms comes to the best one, on ranks and links that are not at
-// hand: each algorithm of each collective in the simulator, beside the one that tutti takes by itself.
+// forecast-perf: how close the choice of algorithms comes to the best, for ranks and links that are not
+// available. The simulator runs each algorithm of each collective, and the one that tutti chooses by default.
 //
 //   forecast-perf --ranks 16 --per-host 16             16 ranks of one host, by messages
 //   forecast-perf --ranks 64 --per-host 8 --latency-us 5 --gbytes 12.5
@@ -26,7 +26,7 @@ constexpr std::pair<collective, const char*> collectives[] = {
     {collective::all_reduce, "all_reduce"}, {collective::reduce_scatter, "reduce_scatter"},
     {collective::all_gather, "all_gather"}, {collective::all_to_all, "all_to_all"}};
 
-// `bytes` of the larger buffer, as rules have it.
+// `bytes`: of the larger buffer, as in rules.
 struct attempt {
   collective what;
   tutti::algorithm with;
@@ -59,7 +59,8 @@ tutti::task<> perform(tutti::communicator world, attempt* a) {
   const auto ranks = static_cast<std::size_t>(world.size());
   const std::size_t count = std::max<std::size_t>(1, a->bytes / sizeof(float) / ranks);
   std::vector<float> whole(count * ranks, 1), other(whole.size()), block(count, 1);
-  // A refusal comes before anything is sent, and on all ranks alike. Else this makes the connections.
+  // If an algorithm does not apply, all ranks get the error before they send. Otherwise this makes the
+  // connections.
   bool refused = false;
   try {
     co_await call(world, *a, whole, other, block).with(a->with);
@@ -76,7 +77,7 @@ tutti::task<> perform(tutti::communicator world, attempt* a) {
   a->ended = std::max<sim::duration>(a->ended, tutti::now().time_since_epoch());
 }
 
-// Microseconds; negative: there is no such algorithm here.
+// Returns microseconds, or a negative value if the algorithm does not apply.
 double time_of(const sim::options& o, collective what, std::size_t bytes, tutti::algorithm with) {
   attempt a{what, with, bytes};
   const sim::report r =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hooks-perf: what each way of averaging gradients costs, sends and loses.
+// hooks-perf: cost, traffic and loss of each way of averaging gradients.
 //
 //   tutti-run -n 2 hooks-perf                                           64 MiB of gradients
 //   perf/networks --rates 1 --run 'hooks-perf --elements 4194304' build/release    over links of 1 Gbit/s
@@ -35,7 +35,7 @@ std::uint64_t bytes_sent(const tutti::communicator& world) {
   return all;
 }
 
-// Like gradients: most are small.
+// Values distributed like gradients: most are small.
 std::vector<float> gradients_of(int rank, std::size_t n) {
   tutti::random_bits bits(static_cast<std::uint64_t>(rank) + 1);
   std::vector<float> all(n);
@@ -69,8 +69,7 @@ tutti::task<> measure(tutti::communicator world, way one, wanted w) {
     sent = bytes_sent(world) - before;
     co_await world.all_reduce(seconds, tutti::max);
     if (step > 0) times.push_back(seconds);
-    if (step > 0)
-      continue;  // with the error of the first fed back, others differ from the average on purpose
+    if (step > 0) continue;  // error feedback makes later results differ from the average on purpose
     for (std::size_t i = 0; i < data.size(); ++i) {
       const double off = static_cast<double>(data[i]) - static_cast<double>(exact[i]);
       wrong += off * off;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tutti-perf: how long messages and collectives take, and whether they are right.
+// tutti-perf: measures and checks messages and collectives.
 //   tutti-run -n 2 tutti-perf latency
 //   tutti-run -n 4 tutti-perf all_reduce --sizes 4..1MiB --json result.json
 #include "common/machine.hpp"
@@ -42,7 +42,7 @@ perf::memory_source source_of(const perf::options& chosen) {
   return chosen.where == perf::memory::shared ? shared_memory : perf::ordinary_memory;
 }
 
-// One size; the method is in common/series.hpp. `data` outlives the task.
+// Measures one size; see common/series.hpp. `data` outlives the task.
 template <class Workload>
 tutti::task<perf::row> measure(tutti::communicator world, perf::options chosen, std::size_t bytes,
                                Workload* data) {
@@ -125,7 +125,7 @@ tutti::task<perf::row> measure_size(tutti::communicator world, perf::options cho
   co_return result;
 }
 
-// What carries the messages, seen from outside when the ranks are connected: all ranks share memory, some do,
+// The transport, observed from outside after the ranks have connected: all ranks share memory, some do, or
 // none.
 tutti::task<std::string> transport_of(tutti::communicator world) {
   const char* const backend = std::getenv("TUTTI_BACKEND");
@@ -136,7 +136,7 @@ tutti::task<std::string> transport_of(tutti::communicator world) {
   co_return shares == world.size() ? "shm" : "shm and tcp";
 }
 
-// A rank that `startup` has launched.
+// Runs in a rank that `startup` has launched.
 tutti::task<> answer_startup(tutti::communicator world, perf::options chosen) {
   std::int64_t over_ns = perf::host_clock_ns();
   co_await world.all_reduce(over_ns, tutti::max);
@@ -148,11 +148,11 @@ tutti::task<int> measure_all(tutti::communicator world, perf::options chosen) {
   const std::string wrong = perf::wrong_ranks(chosen, world.size(), names);
   if (!wrong.empty()) {
     if (world.rank() != 0)
-      co_return 0;  // or it would be the first that failed, and rank 0 stopped before it has spoken
+      co_return 0;  // a failed exit would make the launcher stop rank 0 before it prints the reason
     std::fprintf(stderr, "tutti-perf: %s\n", wrong.c_str());
     co_return 2;
   }
-  co_await world.barrier();  // connects
+  co_await world.barrier();  // makes the connections
   if (chosen.what == perf::command::startup) {
     co_await answer_startup(world, chosen);
     co_return 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// common/blocking_program.hpp does the same for rivals: change both.
+// common/blocking_program.hpp has the same steps for rivals: change both together.
 #include "overlap.hpp"
 
 #include "common/collective_workload.hpp"

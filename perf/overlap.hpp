@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tutti-perf overlap: an all_reduce that goes on while the program computes, or waits for a device that does.
+// tutti-perf overlap: an all_reduce during a computation, or during a wait for a device.
 #pragma once
 
 #include "common/buffer.hpp"
@@ -12,7 +12,7 @@
 
 namespace perf {
 
-// One size and one way of computing; the method is in common/overlap.hpp.
+// Measures one size and one mode; see common/overlap.hpp.
 tutti::task<overlap_row> measure_overlap(tutti::communicator world, options chosen, std::size_t bytes,
                                          computing mode, memory_source from);
 

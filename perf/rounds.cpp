@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs in rivals/ have the same loops, call by call: change all.
+// The programs in rivals/ have the same loops, call by call: change all together.
 #include "rounds.hpp"
 
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tutti-perf times: the communication of each command, nothing else.
+// The timed part of tutti-perf: only the communication of each command.
 #pragma once
 
 #include "common/collective_workload.hpp"
@@ -21,7 +21,7 @@ tutti::task<> run_rounds(tutti::communicator world, broadcast_message* data, std
 tutti::task<> run_rounds(tutti::communicator world, exchanged_blocks* data, std::int64_t rounds);
 tutti::task<> run_rounds(tutti::communicator world, barrier_times* data, std::int64_t rounds);
 
-// The same by operations that are prepared once.
+// The same with persistent operations.
 tutti::task<> run_prepared_rounds(tutti::communicator world, message_pair* data, std::int64_t rounds);
 tutti::task<> run_prepared_rounds(tutti::communicator world, vector_sum* data, std::int64_t rounds);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tracking-perf: what a call of tracking costs a rank that says much, and whether everything that it said is
-// on disk or counted.
+// tracking-perf: the cost of a tracking call to a rank that logs often. Checks that every logged value is on
+// disk or counted as dropped.
 //
 //   tutti-run -n 4 tracking-perf --directory runs            a million scalars a minute from each rank
 //   tutti-run -n 4 tracking-perf --directory runs --rate 0   as many as go
@@ -39,9 +39,9 @@ struct result {
   double seconds = 0, said = 0, written = 0, dropped = 0, found = 0;
   double cost_ns = 0;  // mean of all calls
   double p50_ns = 0, p99_ns = 0, p9999_ns = 0, most_ns = 0;
-  double clock_ns = 0;  // of reading the clock, which is in each of the above
+  double clock_ns = 0;  // cost of reading the clock, included in each of the above
   double finish_ms = 0;
-  double memory_mib = 0;   // most resident, less what was before the first call
+  double memory_mib = 0;   // peak resident memory, less that before the first call
   double cpu_percent = 0;  // of one core: both threads
 };
 
@@ -60,7 +60,7 @@ double cpu_seconds() {
   return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
 }
 
-// How many numbers are on disk, each once and in order; -1: they are not.
+// Counts the values on disk; -1 if one is duplicated or out of order.
 double numbers_found(const fs::path& lines) {
   std::ifstream file(lines);
   double found = 0;
@@ -86,14 +86,14 @@ tutti::task<int> measure(tutti::communicator world, tracking_options chosen) {
   tutti::track::log log = co_await tutti::track::open(world, o);
   const fs::path lines = log.directory() / ("rank-" + std::to_string(world.rank()) + ".jsonl");
 
-  std::vector<std::uint32_t> costs;  // in ns; room for all, so that none is in a call's way
+  std::vector<std::uint32_t> costs;  // in ns; reserved for all, so that no call includes an allocation
   costs.reserve(static_cast<std::size_t>(std::max(chosen.rate, 2e6) * chosen.seconds) + 1000);
   result r;
   constexpr int looks = 10'000;
   const auto before_polls = clock_type::now();
   for (int i = 0; i < looks; ++i) (void)clock_type::now();
   r.clock_ns = 1e9 * seconds_between(before_polls, clock_type::now()) / looks;
-  for (std::size_t i = 0; i < costs.capacity(); i += 1024) costs.push_back(0);  // its pages
+  for (std::size_t i = 0; i < costs.capacity(); i += 1024) costs.push_back(0);  // touches its pages
   costs.clear();
   co_await world.barrier();
 

@@ -30,7 +30,7 @@ enum class collective {
 
 struct subject {
   collective what;
-  const char* name;  // as the rules have it
+  const char* name;  // as in the rules
 };
 constexpr subject subjects[] = {
     {collective::broadcast, "broadcast"},   {collective::reduce, "reduce"},
@@ -44,7 +44,7 @@ struct tuning {
   std::string output = "tutti.tuning";
 };
 
-// The size that rules speak of is that of the larger buffer.
+// Rules refer to the size of the larger buffer.
 tutti::operation<> call(const tutti::communicator& world, collective what, std::vector<float>& whole,
                         std::vector<float>& other, std::span<float> block) {
   switch (what) {
@@ -68,8 +68,8 @@ tutti::operation<> call(const tutti::communicator& world, collective what, std::
   return world.all_to_all(whole, other);
 }
 
-// Median time of one call in microseconds, the same number on all ranks; negative: there is no such algorithm
-// here.
+// Returns the median time of one call in microseconds, the same on all ranks. Negative if the algorithm does
+// not apply here.
 tutti::task<double> time_of(tutti::communicator world, collective what, std::size_t bytes,
                             tutti::algorithm with, double seconds) {
   using clock = std::chrono::steady_clock;
@@ -78,7 +78,7 @@ tutti::task<double> time_of(tutti::communicator world, collective what, std::siz
   std::vector<float> whole(block_count * ranks, 1);
   std::vector<float> other(whole.size());
   std::vector<float> block(block_count, 1);
-  // A refusal comes before anything is sent, and on all ranks alike.
+  // If an algorithm does not apply, all ranks get the error before they send.
   bool refused = false;
   try {
     co_await call(world, what, whole, other, block).with(with);
@@ -135,7 +135,7 @@ tutti::task<std::string> rules_of(tutti::communicator world, subject one, tuning
       std::printf("%-14s %9zu %s\n", one.name, bytes, line.c_str());
       std::fflush(stdout);
     }
-    // The change lies somewhere between two sizes: in the middle.
+    // The switch point lies between two sizes: takes the middle.
     if (fastest != last) end_run(last_size + (bytes - last_size) / 2);
     last = fastest;
     last_size = bytes;

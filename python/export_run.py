@@ -9,7 +9,7 @@ RUN is a run directory, such as runs/2026-01-31_23-59-59. It is only read. Witho
 leaves this machine, and no account is needed.
 
 W&B gets one run for each label, all in one group with the name of the tutti run. W&B's guide to
-distributed training advises this where every process has data of its own: the page of the group
+distributed training advises this if every process has its own data: the page of the group
 draws one line for each run, and each run keeps its own console, configuration and artifacts.
 One run with prefixed keys would draw a separate plot for each rank. The job type is "main" for
 rank 0, "worker" for the other ranks, and the label for a process outside of the job.
@@ -32,11 +32,11 @@ LINES_AT_ONCE = 1000
 
 
 class ExportError(Exception):
-    """What is wrong, and its cure."""
+    """An error, with its cure."""
 
 
 def json_of(path):
-    """The object in a file. A missing or damaged file is an empty object."""
+    """Reads the object in a file. Returns an empty one if the file is missing or damaged."""
     try:
         value = json.loads(path.read_text(encoding="utf-8", errors="replace"))
     except (OSError, ValueError):
@@ -45,7 +45,7 @@ def json_of(path):
 
 
 class Label:
-    """What one rank, or one process outside of the job, has written to a run."""
+    """The part of a run that one rank, or one process outside of the job, has written."""
 
     def __init__(self, directory, stem):
         self.directory, self.stem = directory, stem
@@ -53,7 +53,7 @@ class Label:
         rank = RANK.fullmatch(stem)
         self.rank = int(rank[1]) if rank else None
         self.name = f"rank_{self.rank}" if rank else str(self.status.get("label", stem[len("label-"):]))
-        self.scalars, self.histograms, self.images = {}, {}, {}  # by name, then by step: the later wins
+        self.scalars, self.histograms, self.images = {}, {}, {}  # by name and step; the last one counts
         self.texts, self.hyperparameters, self.artifacts = [], {}, []
         self.unreadable = 0
         lines = directory / f"{stem}.jsonl"
@@ -64,7 +64,7 @@ class Label:
                 try:
                     self.add(json.loads(line))
                 except (ValueError, TypeError, KeyError, AttributeError):
-                    self.unreadable += 1  # cut short by a crash
+                    self.unreadable += 1  # truncated by a crash
 
     def add(self, line):
         kind, name, step = line["kind"], line.get("name", ""), int(line.get("step", 0))
@@ -83,7 +83,7 @@ class Label:
             self.artifacts.append((name, self.directory / line["file"]))
 
     def artifact_files(self):
-        """Name and file of each artifact that is there. A second one of a name is called name-2."""
+        """Name and file of each existing artifact. The second of a name is called name-2."""
         for name, file in self.artifacts:
             if file.is_file():
                 yield Path(name).with_name(file.name).as_posix(), file
@@ -105,7 +105,7 @@ class Label:
 
 
 class Run:
-    """A run directory, in each of its layouts."""
+    """A run directory, in either layout."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -143,7 +143,7 @@ def sdk(module, package):
 
 
 def wandb_rows(wandb, label):
-    """What is logged at once, by step. Samples count seconds, so that they have an axis of their own."""
+    """All values, by step. Samples count seconds, so they get an axis of their own."""
     rows = {}
     for name, points in label.scalars.items():
         axis = "seconds" if name.startswith("system/") else "global_step"
@@ -172,7 +172,7 @@ def wandb_label(wandb, run, label, options):
                               x_disable_stats=True, x_disable_meta=True)
     made = wandb.init(
         project=options.project, group=run.name, job_type=job_type, name=label.name, dir=options.dir,
-        # The same run has the same id: who exports it again online replaces it.
+        # The id depends on the run alone, so that an online export replaces an earlier one.
         id=hashlib.sha256(known.encode()).hexdigest()[:16], tags=[label.name[:64]],
         config={**label.hyperparameters, "tutti": about},
         mode="online" if options.online else "offline", settings=settings)
@@ -200,7 +200,7 @@ def wandb_label(wandb, run, label, options):
 
 def export_wandb(run, options):
     places = []
-    # W&B takes the console from the streams that it finds when it is imported: a rank's lines, none of ours.
+    # W&B captures the streams present at its import: the rank's lines, not those of this program.
     with open(os.devnull, "w") as out, open(os.devnull, "w") as err, \
             contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         wandb = sdk("wandb", "wandb")
@@ -216,7 +216,7 @@ def export_wandb(run, options):
 
 
 def clearml_label(logger, task, label):
-    """Reports what one label has written. Returns how many values ClearML cannot keep."""
+    """Reports the part of one label. Returns the number of values that ClearML cannot keep."""
     lost = 0
     for name, points in label.scalars.items():
         for step, (value, _) in sorted(points.items()):
@@ -245,8 +245,8 @@ def clearml_label(logger, task, label):
 def export_clearml(run, options):
     sdk("clearml", "clearml")
     from clearml import Task
-    # The repository of this program is not that of the run. ClearML's search for it can also wait for minutes:
-    # the reporter that it forks meanwhile keeps the pipe of git open.
+    # This program's repository is not the run's. ClearML's search for it may also wait for minutes, because a
+    # forked reporter keeps the pipe of git open.
     Task._update_repository = lambda task: None
     Task.set_offline(not options.online)
     task = Task.init(project_name=options.project, task_name=run.name, reuse_last_task_id=False,
@@ -254,7 +254,7 @@ def export_clearml(run, options):
                      auto_connect_frameworks=False, auto_connect_streams=False, auto_resource_monitoring=False)
     first = run.labels[0]
     parameters = {f"General/{key}": value for key, value in first.hyperparameters.items()}
-    for label in run.labels[1:]:  # only where a label differs: a section of its own
+    for label in run.labels[1:]:  # a section of its own only where labels differ
         parameters.update({f"{label.name}/{key}": value for key, value in label.hyperparameters.items()
                            if first.hyperparameters.get(key) != value})
     task.set_parameters(parameters)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// main of every test executable: doctest, a count of cases that `./run test` adds up, and the choice of the
-// loop.
+// main of every test executable: runs doctest, counts cases for `./run test`, and selects the loop.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include "support/skip.hpp"
 
@@ -18,7 +17,7 @@ bool skipped_in_this_case = false;
 unsigned skipped_cases = 0;
 unsigned run_cases = 0;
 
-// Counts the cases that said they were skipped, and prints the line that `./run test` reads.
+// Counts the skipped cases, and prints the line that `./run test` reads.
 class case_counter : public doctest::IReporter {
  public:
   explicit case_counter(const doctest::ContextOptions&) {}
@@ -48,8 +47,7 @@ REGISTER_LISTENER("case_counter", 1, case_counter);
 
 constexpr int skipped_exit_code = 77;  // ctest's SKIP_RETURN_CODE
 
-// TUTTI_LOOP=io_uring where the kernel, a container or the build has none is a skip, not a failure of each
-// test.
+// TUTTI_LOOP=io_uring skips the program if the kernel, container or build has no io_uring.
 bool forced_loop_is_missing() {
   const char* loop = std::getenv("TUTTI_LOOP");
   if (loop == nullptr || std::string_view(loop) != "io_uring") return false;

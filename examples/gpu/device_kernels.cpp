@@ -63,7 +63,7 @@ tutti::level_zero::module level_zero_module(const tutti::gpu::device& on) {
 
 struct device_kernels::impl {
   std::unique_ptr<tutti::cuda::module> cuda;
-  std::unique_ptr<tutti::level_zero::module> level_zero;  // neither: emulated
+  std::unique_ptr<tutti::level_zero::module> level_zero;  // emulated if both are empty
 };
 
 device_kernels::device_kernels(const tutti::gpu::device& on) : impl_(std::make_unique<impl>()) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening the device that a program's user asks for, and launching the examples' kernels on it, of whatever
-// kind it is.
+// Opens the requested device, and launches the examples' kernels on any kind of device.
 #pragma once
 
 #include "gpu/elements.hpp"
@@ -12,17 +11,16 @@
 
 namespace gpu_examples {
 
-// "emulated", "cuda" or "level_zero", as --device says.
+// `kind` as in --device: "emulated", "cuda" or "level_zero".
 tutti::gpu::device open_device(const tutti::communicator& world, const std::string& kind);
 
-// Of `argc`, `argv`: the word behind `option`, or `otherwise`.
+// Returns the argument after `option`, or `otherwise`.
 std::string option_of(int argc, char** argv, const std::string& option, const std::string& otherwise);
 
 class device_kernels {
  public:
-  // Throws where it has no kernels for that device. Those for Level Zero are in the file that
-  // TUTTI_EXAMPLE_KERNELS names: SPIR-V where that ends in .spv, otherwise a module in the device's own
-  // format.
+  // Throws if there are no kernels for that device. TUTTI_EXAMPLE_KERNELS names the file for Level Zero:
+  // SPIR-V if it ends in .spv, otherwise a module in the device's native format.
   explicit device_kernels(const tutti::gpu::device& on);
   ~device_kernels();
   device_kernels(device_kernels&&) noexcept;

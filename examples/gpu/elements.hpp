@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the GPU examples, element by element: the emulated device loops over them, CUDA has a thread
+// The kernels of the GPU examples for one element: the emulated device loops over them, CUDA runs one thread
 // for each.
 #pragma once
 
@@ -13,16 +13,16 @@
 
 namespace gpu_examples {
 
-// What every kernel is given, by value.
+// Arguments of every kernel, passed by value.
 struct arguments {
   float* memory[6] = {};         // on the device
   std::uint64_t length[6] = {};  // in elements
   int number[4] = {};
   float factor[3] = {};
-  std::uint64_t count = 0;  // elements to be computed
+  std::uint64_t count = 0;  // number of elements to compute
 };
 
-// memory[0][i] += ..., as much work as number[0] says.
+// memory[0][i] += ..., with the amount of work in number[0].
 EXAMPLE_BOTH inline void busy(const arguments& a, std::uint64_t i) {
   float x = a.memory[0][i];
   for (int k = 0; k < a.number[0]; ++k) x = x * 0.999f + 0.001f;
@@ -32,8 +32,8 @@ EXAMPLE_BOTH inline void busy(const arguments& a, std::uint64_t i) {
 // memory[0] += memory[1]
 EXAMPLE_BOTH inline void add(const arguments& a, std::uint64_t i) { a.memory[0][i] += a.memory[1][i]; }
 
-// C (rows x columns) = A * B, all by rows; number: rows, columns, inner, and whether A (1), B (2) or none (0)
-// is transposed.
+// C (rows x columns) = A * B, all row-major; number: rows, columns, inner, and the transposed matrix: A (1),
+// B (2) or none (0).
 EXAMPLE_BOTH inline void multiply(const arguments& a, std::uint64_t i) {
   const int columns = a.number[1], inner = a.number[2], rows = a.number[0];
   const int row = static_cast<int>(i) / columns, column = static_cast<int>(i) % columns;
@@ -46,7 +46,7 @@ EXAMPLE_BOTH inline void multiply(const arguments& a, std::uint64_t i) {
   a.memory[0][i] = sum;
 }
 
-// Adds the bias of the row (memory[1]) to memory[0], and cuts negative ones off where number[1] is not 0;
+// Adds the bias of the row (memory[1]) to memory[0]. If number[1] is not 0, replaces negative results by 0;
 // number[0]: columns.
 EXAMPLE_BOTH inline void bias_relu(const arguments& a, std::uint64_t i) {
   const float x = a.memory[0][i] + a.memory[1][i / static_cast<std::uint64_t>(a.number[0])];
@@ -63,8 +63,8 @@ float logarithm(float x) noexcept;
 #define EXAMPLE_LOG ::gpu_examples::logarithm
 #endif
 
-// Column i of the outputs memory[0] (number[0] rows, number[1] columns) becomes the derivative of its loss,
-// times factor[0]; the loss goes to memory[2]. memory[1]: the labels.
+// Replaces column i of the outputs memory[0] (number[0] rows, number[1] columns) by the derivative of its
+// loss, times factor[0]. Writes the loss to memory[2]. memory[1]: the labels.
 EXAMPLE_BOTH inline void softmax_loss(const arguments& a, std::uint64_t i) {
   const int rows = a.number[0], columns = a.number[1];
   const int column = static_cast<int>(i), label = static_cast<int>(a.memory[1][i]);
@@ -87,7 +87,7 @@ EXAMPLE_BOTH inline void row_sums(const arguments& a, std::uint64_t i) {
   a.memory[0][i] = sum;
 }
 
-// memory[0] is 0 where memory[1], what the layer gave, is.
+// Sets memory[0] to 0 where memory[1], the output of the layer, is 0.
 EXAMPLE_BOTH inline void relu_backward(const arguments& a, std::uint64_t i) {
   if (a.memory[1][i] <= 0) a.memory[0][i] = 0;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Three things at once: a kernel on one stream, an all_reduce beside it, and the host computing in between.
-// Prints how much of the all_reduce was hidden, and writes a trace for chrome://tracing or ui.perfetto.dev
-// with --trace FILE; --rounds N: how long the kernel runs.
+// Overlaps three things: a kernel on one stream, an all_reduce, and computation on the host. Prints how much
+// of the all_reduce was hidden. --trace FILE writes a trace for chrome://tracing or ui.perfetto.dev.
+// --rounds N sets the length of the kernel.
 //   tutti-run -n 2 gpu_overlap --device emulated
 #include "gpu/device_kernels.hpp"
 
@@ -28,7 +28,7 @@ struct span_of_time {
 
 double seconds(clock_type::duration d) { return std::chrono::duration<double>(d).count(); }
 
-// As much of the host's own work as about a millisecond takes.
+// About a millisecond of work on the host.
 double host_work() {
   double x = 1;
   for (int i = 0; i < 200000; ++i) x = x * 1.0000001 + 1e-9;
@@ -92,7 +92,7 @@ tutti::task<int> overlap(tutti::communicator world, std::string kind, int rounds
   programme p(world, dev);
   co_await p.computing.fill(p.weights, std::byte{0});
   co_await p.moving.fill(p.gradient, std::byte{0});
-  co_await p.reduce();  // the first makes buffers and connections
+  co_await p.reduce();  // the first call allocates buffers and connects
 
   // One after the other.
   p.trace.clear();
@@ -105,7 +105,7 @@ tutti::task<int> overlap(tutti::communicator world, std::string kind, int rounds
   co_await p.reduce();
   const double reducing = seconds(clock_type::now() - begin);
 
-  // At once: the kernel is enqueued, the all_reduce started, and the host works between looks at its loop.
+  // Overlapped: enqueues the kernel, starts the all_reduce, and works on the host between turns of the loop.
   p.trace.clear();
   co_await world.barrier();
   const auto zero = clock_type::now();

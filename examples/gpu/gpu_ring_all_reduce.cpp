@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ring all_reduce of the tutorial on devices, from send and recv and a kernel; then the library's; both
-// checked.
+// The tutorial's ring all_reduce on devices, made from send, recv and a kernel; then the library's. Checks
+// both.
 //   tutti-run -n 4 gpu_ring_all_reduce --device emulated
 #include "gpu/device_kernels.hpp"
 
@@ -15,7 +15,7 @@ namespace {
 namespace gpu = tutti::gpu;
 using gpu_examples::device_kernels;
 
-// The kernel runs on the stream between the messages: nothing waits for it but what comes after it.
+// The kernel runs on the stream between the messages; only later operations of the stream wait for it.
 tutti::task<> ring(tutti::communicator world, const device_kernels& kernels, gpu::device_buffer<float>& data,
                    gpu::stream s) {
   const int n = world.size(), right = (world.rank() + 1) % n, left = (world.rank() + n - 1) % n;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// train_digits on devices: the network's layers run there, and data_parallel reduces the gradient of a layer
-// while that of the layer before it is still being computed. Prints the loss of each epoch and the accuracy;
-// all replicas must stay the same.
+// train_digits on devices. data_parallel reduces the gradient of a layer while that of the previous layer is
+// computed. Prints the loss of each epoch and the accuracy; all replicas must stay equal.
 //   tutti-run -n 2 gpu_train --device emulated --epochs 3
 #include "gpu/device_kernels.hpp"
 #include "train_digits/dataset.hpp"
@@ -26,8 +25,8 @@ using gpu_examples::arguments;
 using gpu_examples::device_kernels;
 using kernel = device_kernels::kernel;
 
-// Two layers. Matrices lie by rows; a column is an image. The parameters of a layer, and their gradient, are
-// one buffer.
+// Two layers. Matrices are row-major; a column is an image. The parameters of a layer share one buffer, and
+// so do their gradients.
 struct layer {
   layer(const gpu::device& on, int in, int out, int batch)
       : inputs(in),
@@ -88,7 +87,7 @@ class trainer {
     co_await parallel_.broadcast(parameters(), 0, compute_);
   }
 
-  // The mean loss.
+  // Returns the mean loss.
   tutti::task<double> epoch(int number) {
     std::vector<std::uint32_t> order(data_.training.size());
     std::iota(order.begin(), order.end(), 0u);
@@ -204,8 +203,8 @@ class trainer {
     kernels_.launch(compute_, kernel::step, k);
   }
 
-  // Everything goes to one stream in order; the reductions run beside it, and the updates wait for them
-  // there.
+  // All kernels use one stream in order. The reductions run beside it, and the updates wait for them on the
+  // stream.
   tutti::task<double> step(std::span<const std::uint32_t> indices, float weight) {
     const int columns = static_cast<int>(indices.size());
     co_await load(data_.training, indices);
@@ -218,12 +217,12 @@ class trainer {
     k.number[1] = columns;
     k.factor[0] = weight;
     k.count = static_cast<std::uint64_t>(columns);
-    kernels_.launch(compute_, kernel::softmax_loss, k);  // the result becomes its derivative
+    kernels_.launch(compute_, kernel::softmax_loss, k);  // replaces the result by its derivative
 
     gradient(second_, second_.result.span(), first_.result.span(), columns);
     parallel_.ready(1, compute_);
 
-    // Meanwhile: backward through the first layer.
+    // Meanwhile, the backward pass of the first layer.
     product(first_.delta.span(), second_.weights_of(second_.parameters), second_.result.span(),
             first_.outputs, columns, second_.outputs, 1);
     arguments cut;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The examples' kernels for CUDA: a thread for each element, or for several.
+// The examples' kernels for CUDA: one thread for one or more elements.
 #include "gpu/elements.hpp"
 
 #define GPU_EXAMPLE_KERNEL(name)                                                                        \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server of the program's own that trains: one thread and one io_context for clients and ranks.
+// A server that trains: one thread and one io_context for clients and ranks.
 //   tutti-run -n 4 only_asio_server 200       200 steps; rank 0 prints its port: nc 127.0.0.1 PORT
 #include <tutti/tutti.hpp>
 
@@ -19,7 +19,7 @@
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
-// Plain Asio: tells each client the step that the training is at, until the acceptor is closed.
+// Plain Asio: sends each client the current step of the training, until the acceptor is closed.
 asio::awaitable<void> serve(tcp::acceptor* acceptor, const int* step) {
   while (acceptor->is_open()) {
     tcp::socket client = co_await acceptor->async_accept(asio::deferred);
@@ -37,7 +37,7 @@ tutti::task<> train(tutti::runtime* rt, tcp::acceptor* acceptor, int steps, int*
     co_await world.all_reduce(gradient, tutti::avg);
     for (std::size_t i = 0; i < x.size(); ++i) x[i] -= 0.1 * gradient[i];
     if (*step != steps / 2) continue;
-    tcp::socket client(rt->get_executor());  // a client, at half time
+    tcp::socket client(rt->get_executor());  // a client, halfway through
     co_await client.async_connect(acceptor->local_endpoint(), asio::deferred);
     std::string answer(8, ' ');
     co_await asio::async_read(client, asio::buffer(answer), asio::deferred);

@@ -15,7 +15,7 @@ tutti::task<> cancel(tutti::communicator world, std::size_t mib) {
   tutti::communicator work = co_await world.duplicate();
   const float mine = static_cast<float>(world.rank());
   std::vector<float> x;
-  // A GiB is filled off the loop thread, which goes on communicating.
+  // Filling a GiB on another thread keeps the loop thread free for communication.
   const auto make = [&x, mib] { x.assign((mib << 20) / sizeof(float), 1); };
   co_await tutti::compute(make);
   co_await world.barrier();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A parameter server: rank 0 adds the updates of the others as they come, and answers each with what it has.
+// A parameter server: rank 0 adds each update as it arrives, and answers with the current parameters.
 //   tutti-run -n 4 only_parameter_server
 #include <tutti/messages.hpp>
 #include <tutti/tutti.hpp>

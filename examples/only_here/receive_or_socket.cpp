@@ -23,7 +23,7 @@ tutti::task<> serve(tutti::communicator world) {
     } else {
       std::puts("a client of the socket");
     }
-    co_await world.send(turn, 1);  // the next may come
+    co_await world.send(turn, 1);  // request the next
   }
 }
 

@@ -12,7 +12,7 @@
 tutti::task<> program(tutti::communicator world) {
   constexpr std::size_t size = 4'000'000;
   if (world.rank() == 0) {
-    const tutti::shared_vector<float> weights(size, 3);  // the one change: its allocator
+    const tutti::shared_vector<float> weights(size, 3);  // the only change: its allocator
     for (int to = 1; to < world.size(); ++to) co_await world.send(weights, to);
     std::printf("rank 0 sent %zu floats to %d ranks\n", weights.size(), world.size() - 1);
   } else {

@@ -17,7 +17,7 @@ tutti::task<> program(tutti::communicator world) {
     if (world.rank() == 1) ::kill(::getpid(), SIGKILL);
     int ranks = 1;
     if (!ended.error) ended = co_await tutti::as_result(world.all_reduce(ranks, tutti::sum));
-    std::printf("%s\n", ended.message.c_str());  // whichever hears of it first
+    std::printf("%s\n", ended.message.c_str());  // on the rank that detects it first
     tutti::communicator left = co_await world.shrink();
     ranks = 1;
     co_await left.all_reduce(ranks, tutti::sum);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A deadlock that shows for some timings only: the simulator finds a seed, and the same seed shows it again.
+// A deadlock that needs a certain timing: the simulator finds a seed for it, and the seed reproduces it.
 //   only_simulate
 #include <tutti/sim.hpp>
 #include <tutti/tutti.hpp>
@@ -8,12 +8,12 @@
 #include <cstdint>
 #include <cstdio>
 
-// Rank 0 takes what comes first for the message of rank 1. Mostly it is.
+// Rank 0 mistakes the first message for that of rank 1. It usually is.
 tutti::task<> program(tutti::communicator world) {
   int x = world.rank();
   if (world.rank() == 0) {
     co_await world.recv(x, tutti::any_source);
-    co_await world.recv(x, 2);  // the planted fault: this may have been the first
+    co_await world.recv(x, 2);  // the planted fault: the first message may have been rank 2's
   } else {
     if (world.rank() == 2) co_await tutti::sleep_for(std::chrono::microseconds(150));
     co_await world.send(x, 0);
@@ -35,7 +35,7 @@ int main() {
     const tutti::sim::report found = simulate(seed);
     if (found.all_returned()) continue;
     std::printf("%s", found.text().c_str());
-    if (found.ranks[0].how != tutti::sim::ending::stuck) return 1;  // another failure than the planted one
+    if (found.ranks[0].how != tutti::sim::ending::stuck) return 1;  // not the planted failure
     const tutti::sim::report again = simulate(seed);
     std::printf("the same again: %s\n", again.hash == found.hash ? "yes, to the last event" : "NO");
     return found.hash == again.hash ? 0 : 1;

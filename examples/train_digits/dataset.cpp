@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t split_seed = 1998;  // never changes, so that every run of every seed has one test set
+constexpr std::uint64_t split_seed = 1998;  // fixed, so that runs of all seeds share one test set
 constexpr std::size_t digits_test_count = 360;
 constexpr const char* keras_file = "mnist.npz";
 
@@ -42,7 +42,7 @@ dataset subset(const dataset& all, std::span<const std::uint32_t> indices) {
   return part;
 }
 
-// MNIST is found under the names of its authors ("-idx3-ubyte") and of its copies (".idx3-ubyte").
+// MNIST files end in "-idx3-ubyte", their copies in ".idx3-ubyte".
 std::optional<fs::path> find_idx(const fs::path& directory, const std::string& stem,
                                  const std::string& kind) {
   for (const char* separator : {"-", "."}) {
@@ -55,7 +55,7 @@ std::optional<fs::path> find_idx(const fs::path& directory, const std::string& s
   return std::nullopt;
 }
 
-// Throws where these labels are not one of each image, or no digits.
+// Throws unless there is one label for each image, and each is a digit.
 void check_labels(const dataset& data, std::size_t images, const std::string& of,
                   const std::string& images_of) {
   if (data.labels.size() != images) {
@@ -70,7 +70,7 @@ void check_labels(const dataset& data, std::size_t images, const std::string& of
   }
 }
 
-// Images and labels that belong together; nothing when there are no images of that name.
+// Images and labels of one set; nothing if there are no images of that name.
 std::optional<dataset> load_pair(const fs::path& directory, const std::string& prefix) {
   const auto images_path = find_idx(directory, prefix + "-images", "idx3-ubyte");
   if (!images_path) return std::nullopt;
@@ -89,7 +89,7 @@ std::optional<dataset> load_pair(const fs::path& directory, const std::string& p
   return data;
 }
 
-// As Keras keeps MNIST: `x_train` and `y_train`, `x_test` and `y_test`.
+// The arrays of Keras' MNIST: `x_train` and `y_train`, `x_test` and `y_test`.
 dataset from_npz(const npz_file& file, const fs::path& path, const std::string& part) {
   npz_array images = file.read("x_" + part, 3), labels = file.read("y_" + part, 1);
   dataset data;
@@ -187,7 +187,7 @@ fs::path find_mnist() {
 }
 
 dataset scaled(const dataset& images, int side) {
-  // For each new row or column: the two old ones it lies between, and how near it is to the second.
+  // For each new row or column: the two old ones around it, and the weight of the second.
   struct between {
     std::size_t first, second;
     float weight;

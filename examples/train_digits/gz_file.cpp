@@ -27,7 +27,7 @@ std::size_t gz_file::read(std::span<std::uint8_t> into) {
   while (done < into.size()) {
     const std::size_t wanted = std::min(into.size() - done, largest_call);
     const int got = gzread(file_.get(), into.data() + done, static_cast<unsigned>(wanted));
-    // A stream cut off in the middle gives what there was, and then says so only here.
+    // gzread returns the data before a truncation; only gzerror reports it.
     int code = Z_OK;
     const char* text = gzerror(file_.get(), &code);
     if (code == Z_ERRNO) fail(std::string("cannot be read: ") + std::strerror(errno));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a file that may or may not be gzip-compressed, with errors that name it.
+// Reads plain or gzip-compressed files, with errors that name the file.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,17 @@ struct gzFile_s;
 
 namespace train_digits {
 
-// Front to back, once. Plain files are read as they are; compressed ones are recognised by their content, not
-// their name. Errors are std::runtime_error and begin with the path.
+// Reads sequentially. Recognises compression by content, not by name. Errors are std::runtime_error and begin
+// with the path.
 class gz_file {
  public:
   explicit gz_file(const std::filesystem::path& path);
 
-  // Fills `into`; returns how many bytes it got, fewer only at the end. A damaged or cut-off gzip stream is
-  // an error.
+  // Fills `into`. Returns the number of bytes, which is smaller only at the end. A damaged or truncated gzip
+  // stream is an error.
   std::size_t read(std::span<std::uint8_t> into);
 
-  // Throws an error about this file: "path: what".
+  // Throws an error with the text "path: what".
   [[noreturn]] void fail(const std::string& what) const;
 
  private:

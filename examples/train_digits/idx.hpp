@@ -15,9 +15,9 @@ struct idx_images {
   std::vector<std::uint8_t> pixels;  // count * rows * columns, image after image, row by row
 };
 
-// Each takes the file plain or gzip-compressed and checks all of it: kind, dimensions, exact length. What the
-// header claims is never allocated before the bytes are there. Errors are std::runtime_error and begin with
-// the path.
+// Both accept plain and gzip-compressed files, and check kind, dimensions and exact length. They allocate no
+// memory before the data exist, whatever the header claims. Errors are std::runtime_error and begin with the
+// path.
 idx_images read_idx_images(const std::filesystem::path& path);
 std::vector<std::uint8_t> read_idx_labels(const std::filesystem::path& path);
 

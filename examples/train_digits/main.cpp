@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Beside the program where it was installed, else in the source tree it was built from.
+// Beside the installed program, or else in the source tree.
 fs::path find_shipped_digits() {
   std::error_code ignored;
   const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
@@ -38,7 +38,7 @@ struct command_line {
   train_digits::training_options training;
 };
 
-// CLI::Range lets "nan" pass.
+// CLI::Range accepts "nan".
 CLI::Validator number_between(double low, double high) {
   const std::string range = train_digits::text("from %g to %g", low, high);
   const auto check = [low, high, range](const std::string& word) {
@@ -91,8 +91,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "train_digits: %s\n", failure.what());
     return 1;
   }
-  // No coroutine, so that it may capture: what it captured is gone when the coroutine runs, its arguments are
-  // not.
+  // Not a coroutine, so it may have captures. A coroutine would lose its captures, but keeps its arguments.
   return tutti::run([&](tutti::communicator world) {
     return train_digits::train(std::move(world), std::move(arguments.training), std::move(data));
   });

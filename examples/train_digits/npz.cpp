@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of fields are those of PKWARE's APPNOTE and of numpy's NEP 1.
+// Field names follow PKWARE's APPNOTE and numpy's NEP 1.
 #include "train_digits/npz.hpp"
 
 #include <zlib.h>
@@ -15,7 +15,7 @@
 namespace train_digits {
 namespace {
 
-constexpr std::uint64_t largest_bytes = std::uint64_t{1} << 30;  // of a file, and of an array
+constexpr std::uint64_t largest_bytes = std::uint64_t{1} << 30;  // limit of a file, and of an array
 constexpr std::uint64_t end_signature = 0x06054b50, central_signature = 0x02014b50,
                         local_signature = 0x04034b50;
 constexpr std::uint64_t end_size = 22, central_size = 46, local_size = 30, longest_comment = 0xFFFF;
@@ -42,7 +42,7 @@ std::uint64_t npz_file::number(std::uint64_t at, unsigned bytes) const {
   return n;
 }
 
-// `entry`: where its record in the central directory begins.
+// `entry`: offset of its record in the central directory.
 std::vector<std::uint8_t> npz_file::unpacked(std::uint64_t entry) const {
   const std::uint64_t how = number(entry + 10, 2), checksum = number(entry + 16, 4);
   const std::uint64_t packed_size = number(entry + 20, 4), size = number(entry + 24, 4);
@@ -76,7 +76,7 @@ std::vector<std::uint8_t> npz_file::unpacked(std::uint64_t entry) const {
 }
 
 npz_array npz_file::read(const std::string& name, std::size_t dimensions) const {
-  // The end of the archive is a record and a comment of unknown length.
+  // The archive ends with a record and a comment of unknown length.
   std::uint64_t end = content_.size() < end_size ? 0 : content_.size() - end_size;
   const std::uint64_t first = end - std::min(end, longest_comment);
   while (number(end, 4) != end_signature) {
@@ -89,7 +89,7 @@ npz_array npz_file::read(const std::string& name, std::size_t dimensions) const 
     if (left == 0) fail("has no array '" + name + "'");
     if (number(entry, 4) != central_signature) fail("is no intact npz file: its directory is damaged");
     const std::uint64_t length = number(entry + 28, 2);
-    (void)number(entry + 42, 4);  // all of the record is there
+    (void)number(entry + 42, 4);  // checks that the record is complete
     if (content_.compare(entry + central_size, length, name + ".npy") == 0) break;
     entry += central_size + length + number(entry + 30, 2) + number(entry + 32, 2);
   }

@@ -47,7 +47,7 @@ void perceptron<Scalar>::forward(const matrix& images) {
   }
 }
 
-// Fills the last layer's delta from its output.
+// Sets the last layer's delta from its output.
 template <class Scalar>
 double perceptron<Scalar>::softmax_loss(std::span<const std::uint8_t> labels, Scalar weight) {
   layer& last = layers_.back();

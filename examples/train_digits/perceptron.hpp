@@ -10,32 +10,32 @@
 
 namespace train_digits {
 
-// All parameters lie in one array and all gradients in another, so that one all_reduce covers the network.
-// Scalar is float; the tests use double to compare gradients with finite differences.
+// One array holds all parameters and another all gradients, so that one all_reduce covers the network. Scalar
+// is float; the tests use double to compare gradients with finite differences.
 template <class Scalar>
 class perceptron {
  public:
   using matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
 
-  // `sizes`: inputs, hidden layers, classes. He initialisation, the same for the same seed on every machine.
+  // `sizes`: inputs, hidden layers, classes. He initialisation, identical for one seed on every machine.
   perceptron(const std::vector<int>& sizes, std::uint64_t seed);
 
   std::span<Scalar> parameters() noexcept { return parameters_; }
   std::span<Scalar> gradient() noexcept { return gradient_; }
 
-  // Sets gradient() to `weight` times the sum over the samples of the derivatives of their losses, and
-  // returns the sum of the losses, unweighted. One column of `images` per label; with no columns the gradient
-  // is zero. Weighted by 1 / (samples of all ranks), the gradients of all ranks add up to the mean over all
-  // samples exactly, however unevenly the samples are spread.
+  // Sets gradient() to `weight` times the sum of the derivatives of the samples' losses, and returns the
+  // unweighted sum of the losses. `images` has one column per label; without columns the gradient is zero.
+  // With weight 1 / (samples of all ranks), the gradients of all ranks sum to the mean over all samples,
+  // however uneven their shares.
   double backward(const matrix& images, std::span<const std::uint8_t> labels, Scalar weight);
 
-  // How many of the images are classified as labelled.
+  // The number of images whose class equals their label.
   std::size_t count_correct(const matrix& images, std::span<const std::uint8_t> labels);
 
  private:
   struct layer {
     Eigen::Index inputs, outputs;
-    std::size_t weights, biases;  // where they begin in parameters_ and gradient_
+    std::size_t weights, biases;  // offsets in parameters_ and gradient_
     matrix output, delta;  // of the last batch, a column per sample; delta is d(loss)/d(output before ReLU)
   };
   using weight_map = Eigen::Map<matrix>;

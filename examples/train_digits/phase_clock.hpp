@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the time of a rank goes.
+// Measures the time of a rank by phase.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@ namespace train_digits {
 
 enum class phase : std::size_t { compute, communication, other };
 
-// Is always in one phase, so that the phases add up to the whole time.
+// There is always exactly one current phase, so that the phases add up to the total time.
 class phase_clock {
  public:
   void enter(phase next) noexcept {

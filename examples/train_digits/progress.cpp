@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drawing with carriage returns; no terminal library.
+// Draws with carriage returns, without a terminal library.
 #include "train_digits/progress.hpp"
 
 #include <unistd.h>

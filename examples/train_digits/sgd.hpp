@@ -9,7 +9,7 @@
 namespace train_digits {
 
 // velocity = momentum * velocity + gradient; parameters -= rate * velocity.
-// Element by element in one order: replicas that start equal and get equal gradients stay equal bit for bit.
+// Works element by element in one order, so that equal replicas with equal gradients stay equal bit for bit.
 class sgd {
  public:
   sgd(std::size_t parameters, float rate, float momentum)
@@ -21,7 +21,7 @@ class sgd {
       parameters[i] -= rate_ * velocity_[i];
     }
   }
-  // What the next step remembers of those before it: for checkpoints.
+  // The state that the next step needs; belongs into checkpoints.
   std::span<float> velocity() noexcept { return velocity_; }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The training loop: every rank computes the gradient of its share of each batch, one all_reduce makes it the
-// gradient of the whole batch, every rank takes the same step.
+// The training loop. Every rank computes the gradient of its share of each batch. One all_reduce turns it
+// into the gradient of the whole batch, and every rank takes the same step.
 #include "train_digits/train.hpp"
 
 #include "train_digits/perceptron.hpp"
@@ -48,7 +48,7 @@ class trainer {
       if (!std::isfinite(loss)) {
         progress_.line(text("the training diverged: try a --lr below %g, or a smaller --momentum",
                             static_cast<double>(options_.rate)));
-        co_return 1;  // on every rank: all of them have the same loss
+        co_return 1;  // on every rank, because all have the same loss
       }
     }
     co_await report_accuracy();
@@ -58,7 +58,7 @@ class trainer {
   }
 
  private:
-  // Returns the mean loss of the epoch's samples, each at the parameters its batch was computed with.
+  // Returns the mean loss of the epoch's samples, each with the parameters before its batch's step.
   tutti::task<double> train_epoch(int epoch) {
     batches_.begin_epoch(static_cast<std::uint64_t>(epoch));
     double loss = 0;
@@ -105,7 +105,7 @@ class trainer {
                         static_cast<long long>(correct), all.size()));
   }
 
-  // Communication includes waiting for the slowest rank.
+  // The communication time includes waiting for the slowest rank.
   tutti::task<> report_time() {
     std::array<double, 3> seconds = clock_.seconds();
     co_await world_.all_reduce(seconds, tutti::avg);

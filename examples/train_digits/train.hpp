@@ -21,9 +21,9 @@ struct training_options {
   std::uint64_t seed = 1;
 };
 
-// Trains on data.training and reports, on rank 0: the loss of each epoch, the accuracy on data.test, where
-// the time went, and whether the parameters of all ranks are still the same bits. Completes with the exit
-// code of the program: 1 when they are not. Every rank calls it with equal arguments.
+// Trains on data.training. Rank 0 prints the loss of each epoch, the accuracy on data.test, the times, and
+// whether the parameters of all ranks are still equal bit for bit. Completes with the exit code of the
+// program, 1 if they are not. Collective; the arguments must be equal on all ranks.
 tutti::task<int> train(tutti::communicator world, training_options options, data_split data);
 
 }  // namespace train_digits

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A header of six numbers, the parameters, the velocity; the numbers as this machine keeps them, which the
-// first of them tells.
+// Format: a header of six numbers, the parameters, the velocity, in this machine's byte order. The first
+// number identifies the byte order.
 #include "train_mnist/checkpoint.hpp"
 
 #include <tutti/train/replicas.hpp>
@@ -20,7 +20,7 @@
 namespace train_mnist {
 namespace {
 
-constexpr std::uint64_t magic = 0x3174'7375'6e6d'7454;  // differs where bytes are in another order
+constexpr std::uint64_t magic = 0x3174'7375'6e6d'7454;  // differs in another byte order
 enum field : std::size_t { kind, epoch, seed, parameters, hash, reserved, fields };
 
 std::uint64_t hash_of(const std::array<std::uint64_t, fields>& header, std::span<const float> parameters_,
@@ -51,7 +51,7 @@ void save(const checkpoint& what, const std::filesystem::path& path) {
     write_all(file, header.data(), sizeof header, beside);
     write_all(file, what.parameters.data(), what.parameters.size() * sizeof(float), beside);
     write_all(file, what.velocity.data(), what.velocity.size() * sizeof(float), beside);
-    // On the disk before it takes the old one's place.
+    // The new file must be on disk before it replaces the old one.
     if (::fsync(file) != 0) throw std::runtime_error(beside.string() + ": " + std::strerror(errno));
   } catch (...) {
     ::close(file);

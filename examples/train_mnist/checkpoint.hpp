@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training on disk: what is needed to go on as if it had never stopped, on any number of ranks.
+// The state of a training on disk, sufficient to continue it identically on any number of ranks.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 namespace train_mnist {
 
 struct checkpoint {
-  std::uint64_t epoch = 0;  // epochs that are done
-  std::uint64_t seed = 0;   // decides the batches and the dropout of those to come
+  std::uint64_t epoch = 0;  // completed epochs
+  std::uint64_t seed = 0;   // determines the batches and the dropout of later epochs
   std::vector<float> parameters, velocity;
 };
 
-// The file is the old or the new one at every moment, whole. Throws std::runtime_error that names it.
+// Replaces the file atomically. Throws std::runtime_error that names it.
 void save(const checkpoint& what, const std::filesystem::path& path);
-// Throws std::runtime_error: no such file, no checkpoint of this network, or damaged.
+// Throws std::runtime_error if the file is missing, damaged, or not a checkpoint of this network.
 checkpoint load(const std::filesystem::path& path, std::size_t parameters);
 
 }  // namespace train_mnist

@@ -16,14 +16,14 @@ double median(std::vector<double> numbers) {
 
 }  // namespace
 
-// The same steps either way, in turns, so that what else the machine does falls on both.
+// Both ways run the same steps alternately, so that other load on the machine affects both.
 tutti::task<> compare_ways(training& t) {
   std::array<std::vector<double>, 2> milliseconds;
   for (std::size_t i = 0; i < 2 * t.options.compare; ++i) {
     const bool first_is_overlapped = i / 2 % 2 == 1;
     const averaging when =
         (i % 2 == 0) == first_is_overlapped ? averaging::overlapped : averaging::sequential;
-    // Not the last step, which is smaller.
+    // Leaves out the last step, which is smaller.
     const std::size_t step = i / 2 % std::max<std::size_t>(t.batches.steps() - 1, 1);
     co_await t.world.barrier();
     const auto start = clock::now();

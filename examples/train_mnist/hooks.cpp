@@ -26,7 +26,7 @@ tutti::task<> create_parallel(training& t) {
   tutti::data_parallel_options o;
   if (t.options.bucket_kib > 0) o.first_bucket_bytes = o.bucket_bytes = t.options.bucket_kib << 10;
   o.hook = hook_named(t.options.hook);
-  o.sum = true;  // each rank weighs its samples by those of all
+  o.sum = true;  // each rank weights its samples by the number on all ranks
   t.parallel = co_await tutti::data_parallel::create(t.world, gradients, o);
 }
 

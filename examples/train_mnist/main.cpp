@@ -19,9 +19,9 @@
 
 namespace {
 
-constexpr std::size_t batch_of_digits = 16;  // of forty times fewer images than MNIST's
+constexpr std::size_t batch_of_digits = 16;  // there are forty times fewer images than in MNIST
 
-// From `directory`; where it is empty, the MNIST files of this machine, else the digits of the examples.
+// Loads `directory`. If it is empty, loads this machine's MNIST files, or else the digits of the examples.
 train_digits::data_split images_of(std::string directory) {
   if (directory.empty()) directory = train_digits::find_mnist().string();
   train_digits::data_split images;
@@ -103,7 +103,7 @@ int main(int argc, char** argv) {
   }
   const bool digits = images.name == "UCI digits";
   if (digits && batch->count() == 0) training.batch = batch_of_digits;
-  // No coroutine, so that it may capture.
+  // Not a coroutine, so it may have captures.
   return tutti::run([&](tutti::communicator world) {
     if (digits && world.rank() == 0)
       std::puts(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions as products of weights and patches, image by image: the patches of one image stay in the
+// Convolutions are products of weights and patches, one image at a time, so that its patches stay in the
 // cache.
 #include "train_mnist/network.hpp"
 
@@ -52,7 +52,7 @@ network<Scalar>::network(std::uint64_t seed, const std::vector<int>& hidden)
   }
 }
 
-// Weights of a unit lie together: the transposed matrix has a column per unit.
+// Weights of a unit are contiguous: the transposed matrix has a column per unit.
 template <class Scalar>
 template <class Layer>
 auto network<Scalar>::weights_in(std::vector<Scalar>& flat, const Layer& l) -> weight_map {
@@ -78,7 +78,7 @@ void network<Scalar>::draw_masks(const dropout& left_out, Eigen::Index images) {
   second_.masks.resize(second_.outputs, images);
   for (dense& layer : hidden) layer.mask.resize(layer.outputs, images);
   for (Eigen::Index n = 0; n < images; ++n) {
-    // A number of its own for each sample in each epoch.
+    // A different seed for each sample in each epoch.
     tutti::random_bits of_seed(left_out.seed), of_epoch(of_seed.next() ^ left_out.epoch);
     tutti::random_bits bits(of_epoch.next() ^ left_out.samples[static_cast<std::size_t>(n)]);
     const auto draw = [&bits, n](matrix& mask) {
@@ -89,7 +89,7 @@ void network<Scalar>::draw_masks(const dropout& left_out, Eigen::Index images) {
   }
 }
 
-// Column p: the 5 x 5 positions whose upper left is p, each with its channels.
+// Column p has the 5 x 5 positions from p to the lower right, each with its channels.
 template <class Scalar>
 void network<Scalar>::patches_of(const convolution& layer, const Scalar* input) {
   const int out = layer.out_side(), run = kernel * layer.channels;
@@ -148,7 +148,7 @@ void network<Scalar>::forward(const matrix& images) {
   }
 }
 
-// The negative log-likelihood of log-softmax; fills the last layer's delta.
+// Returns the negative log-likelihood of log-softmax, and sets the last layer's delta.
 template <class Scalar>
 double network<Scalar>::loss_of(std::span<const std::uint8_t> labels, Scalar weight) {
   dense& last = dense_.back();
@@ -168,7 +168,7 @@ double network<Scalar>::loss_of(std::span<const std::uint8_t> labels, Scalar wei
   return loss;
 }
 
-// The layer's gradient is complete before the error goes on to its input.
+// Completes the layer's gradient before it propagates the error to its input.
 template <class Scalar>
 void network<Scalar>::backward_dense(std::size_t i, const completion& complete) {
   dense& layer = dense_[i];
@@ -194,7 +194,7 @@ void network<Scalar>::backward_convolution(convolution& layer, const matrix& inp
   if (input_delta != nullptr) input_delta->setZero(input.rows(), input.cols());
   map_delta_.resize(layer.outputs, out * out);
   for (Eigen::Index n = 0; n < input.cols(); ++n) {
-    // Through ReLU and pooling: to the largest of each four, where it was above zero.
+    // Propagates through ReLU and pooling: to the largest of each four, if it was positive.
     map_delta_.setZero();
     const Scalar *value = layer.output.col(n).data(), *delta = layer.delta.col(n).data();
     const std::uint8_t* which = layer.largest.col(n).data();
@@ -223,7 +223,7 @@ void network<Scalar>::backward_convolution(convolution& layer, const matrix& inp
 template <class Scalar>
 double network<Scalar>::backward(const matrix& images, std::span<const std::uint8_t> labels, Scalar weight,
                                  const dropout& left_out, const std::function<void(std::size_t)>& complete) {
-  if (labels.empty()) {  // the share of a last batch that is smaller than the ranks are many
+  if (labels.empty()) {  // a last batch may have fewer images than there are ranks
     std::ranges::fill(gradient_, Scalar(0));
     for (std::size_t i = layout_.size(); i-- > 0;) complete(i);
     return 0;

@@ -56,7 +56,7 @@ void report_step(training& t, int epoch, std::size_t step) {
 tutti::task<bool> report_epoch(training& t, int epoch, double loss) {
   std::size_t images = 0;
   for (std::size_t step = 0; step < t.batches.steps(); ++step) images += t.batches.mine(step).size();
-  train_digits::progress others(stdout, false);  // than rank 0, which overwrites its bar
+  train_digits::progress others(stdout, false);  // for the other ranks: rank 0 overwrites its bar
   (t.world.rank() == 0 ? t.lines : others)
       .line(text("Rank %d, epoch %d: %.4f", t.world.rank(), epoch,
                  loss / static_cast<double>(std::max<std::size_t>(images, 1))));

@@ -6,11 +6,11 @@
 
 namespace train_mnist {
 
-// Gives all ranks the initial state of rank 0: that of options.resume_from, else that of the seed.
-// Completes with the first epoch to train; with 0 on all ranks when rank 0 cannot use the file, and says why.
+// Gives all ranks the initial state of rank 0: from options.resume_from, or else from the seed. Completes
+// with the first epoch to train, or on all ranks with 0 if rank 0 cannot use the file, and prints why.
 tutti::task<int> resume(training& t);
 
-// Rank 0 writes options.save_to, if it is set. False, on all ranks: it cannot be written.
+// Rank 0 writes options.save_to, if it is set. Completes with false on all ranks if it cannot be written.
 tutti::task<bool> save_epoch(training& t, int epoch);
 
 }  // namespace train_mnist

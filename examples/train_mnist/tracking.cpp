@@ -30,7 +30,7 @@ tutti::task<> open_log(training& t) {
 tutti::task<> log_step(training& t, int epoch, std::size_t step, step_result done) {
   if (!t.log) co_return;
   const tutti::averaging_times times = t.parallel.last();
-  // What the fastest rank waited for is communication; the rest of a wait was for the slowest rank.
+  // The shortest wait of any rank is communication; the rest of a wait is for the slowest rank.
   double least = times.exposed_seconds;
   co_await t.world.all_reduce(least, tutti::min);
   const auto number =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What --track keeps of a training: hyperparameters, and the loss and the times of each step of each rank.
+// What --track records of a training: hyperparameters, and loss and times of each step of each rank.
 #pragma once
 
 #include "train_mnist/training.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tutorial's loop. The gradients of the last layers are averaged while those of the first are computed;
-// then every rank takes the same step.
+// The tutorial's loop. The gradients of the last layers are averaged while those of the first are computed.
+// Then every rank takes the same step.
 #include "train_mnist/train.hpp"
 
 #include "train_mnist/compare.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank holds while it trains, and one step, for the parts that share them.
+// The training state of a rank, and one step.
 #pragma once
 
 #include "train_digits/dataset.hpp"
@@ -29,9 +29,9 @@ inline double seconds_since(clock::time_point start) {
 struct training {
   training(tutti::communicator all, training_options how, train_digits::data_split from);
 
-  // Copies these images into `batch`, scaled by the mean and the deviation of MNIST.
+  // Copies these images into `batch`, normalised by MNIST's mean and deviation.
   void read_batch(const train_digits::dataset& from, std::span<const std::uint32_t> images);
-  // Adds a step of this rank to the times below; `seconds`: what it computed.
+  // Adds a step to the times below; `seconds`: time of its computation.
   void count_step(double seconds);
 
   tutti::communicator world;
@@ -45,7 +45,7 @@ struct training {
   tutti::track::log log;         // empty without options.track_in
   train_digits::progress lines;  // of rank 0
   double accuracy_percent = 0;   // on the test images, after the last epoch
-  // Of all steps so far.
+  // Totals of all steps so far.
   std::size_t steps = 0;
   double compute_seconds = 0, communication_seconds = 0, exposed_seconds = 0;
 };

@@ -17,7 +17,7 @@ struct model {
   int step = 0;
 };
 
-// After a failure some ranks may have completed a step that others have not: all take the model of one that is furthest.
+// After a failure some ranks may be a step ahead: all take the model of the most advanced rank.
 tutti::task<> agree(tutti::communicator world, model* mine) {
   int furthest = mine->step;
   co_await world.all_reduce(furthest, tutti::max);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Partitioning a data set: shuffled by a seed that all ranks share, then cut by fractions. Nobody sends
-// anything: every rank computes the same partition and uses its own part of it.
+// Partitions a data set: shuffles it by a seed that all ranks share, then cuts it by fractions. No message is
+// needed: every rank computes the same partition and uses its own part.
 //   tutti-run -n 4 tutorial_partition
 //   tutti-run -n 4 tutorial_partition 0.5 0.5       other fractions than 0.7 0.2 0.1
 #include <tutti/train/partition.hpp>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t images = 60'000;
 
-// As many parts as ranks, and batches that together are as large as one of 128.
+// One part per rank, and batches that add up to 128.
 tutti::task<> partition_dataset(tutti::communicator world) {
   const auto size = static_cast<std::size_t>(world.size());
   const std::vector<double> fractions(size, 1.0 / static_cast<double>(size));
@@ -63,7 +63,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     char* end = nullptr;
     fractions.push_back(std::strtod(argv[i], &end));
-    if (end == argv[i] || *end != '\0') fractions.back() = std::nan("");  // the partitioner refuses it
+    if (end == argv[i] || *end != '\0') fractions.back() = std::nan("");  // the partitioner rejects NaN
   }
   if (fractions.empty()) fractions = {0.7, 0.2, 0.1};
   return tutti::run([&](tutti::communicator world) { return run(std::move(world), fractions); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-reduce written by the user from point to point, twice: as one would explain it, and as one would do it.
-// Both are checked against, and timed beside, the library's own.
+// All-reduce written by the user with send and recv, twice: the simple form and the efficient one. Compares
+// results and times of both with the library's own.
 //   tutti-run -n 4 ring_all_reduce
 #include <algorithm>
 #include <chrono>
@@ -23,9 +23,8 @@ tutti::task<> ring_all_reduce(tutti::communicator world, std::span<float> data) 
   }
 }
 
-// The bandwidth-optimal form: the data is cut into n chunks. In n - 1 steps each chunk travels the ring and
-// collects its sum; in n - 1 more the sums travel the ring. Each rank sends 2 * (n - 1) / n * size, whatever
-// n is.
+// The bandwidth-optimal form: the data are cut into n chunks. In n - 1 steps each chunk travels around the
+// ring and collects its sum; in n - 1 more the sums travel around. Each rank sends 2 * (n - 1) / n * size.
 tutti::task<> chunked_ring_all_reduce(tutti::communicator world, std::span<float> data) {
   const int n = world.size(), rank = world.rank(), right = (rank + 1) % n, left = (rank + n - 1) % n;
   const auto chunk = [data, n](int number) {
@@ -54,7 +53,7 @@ tutti::task<> library_all_reduce(tutti::communicator world, std::span<float> dat
 
 using all_reduce_function = tutti::task<> (*)(tutti::communicator, std::span<float>);
 
-// Whole numbers small enough that their sum has no rounding: the order of the additions cannot show.
+// Whole numbers with an exact sum, so that the order of the additions has no effect.
 std::vector<float> contribution(int rank, std::size_t count) {
   std::vector<float> values(count);
   for (std::size_t i = 0; i < count; ++i)

@@ -24,9 +24,9 @@ namespace {
 using network = train_mnist::network<float>;
 
 constexpr int epochs = 10;
-constexpr std::size_t batch_of_all = 16;  // the tutorial's 128, of forty times as many images
+constexpr std::size_t batch_of_all = 16;  // the tutorial's 128 is for forty times as many images
 
-// A directory of MNIST files; empty: the digits that come with the examples, scaled to the size of MNIST's.
+// A directory of MNIST files. Empty: the digits of the examples, scaled to the size of MNIST's.
 train_digits::dataset images_of(const std::string& directory) {
   if (!directory.empty()) {
     train_digits::dataset images = train_digits::load_mnist(directory).training;
@@ -39,7 +39,7 @@ train_digits::dataset images_of(const std::string& directory) {
   return train_digits::scaled(digits, train_mnist::image_side);
 }
 
-// The sum of all ranks' gradients, divided by their number: parameter by parameter.
+// Replaces each gradient by the average over all ranks, parameter by parameter.
 tutti::task<> average_gradients(tutti::communicator world, network& model) {
   for (const train_mnist::tensor& parameter : model.layout())
     co_await world.all_reduce(model.gradient().subspan(parameter.begin, parameter.size), tutti::avg);
@@ -52,7 +52,7 @@ tutti::task<int> run(tutti::communicator world, std::string directory) {
   const tutti::data_partitioner partition(images.size(), world.size(), 1234);
   const std::span<const tutti::sample_index> mine = partition.use(world.rank());
   const std::size_t batch = std::max<std::size_t>(1, batch_of_all / static_cast<std::size_t>(world.size()));
-  // Parts may differ by one image: all ranks make as many steps as the one with the fewest batches.
+  // Parts may differ by one image. All ranks make as many steps as the one with the fewest batches.
   std::size_t steps = tutti::batches_in(mine.size(), batch);
   co_await world.all_reduce(steps, tutti::min);
   if (steps == 0) {

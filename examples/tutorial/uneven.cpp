@@ -45,7 +45,7 @@ tutti::task<> run(tutti::communicator world) {
   co_await world.reduce_scatter_v(all, counts, block, tutti::sum);
   co_await show(world, "reduce_scatter_v", block);
 
-  // r + 1 elements to each rank r, and as many as this rank's block has from each.
+  // Sends r + 1 elements to each rank r, and receives `own` from each.
   const std::vector<std::size_t> from_each(size, own);
   const std::vector<int> out(total, rank);
   std::vector<int> in(size * own);

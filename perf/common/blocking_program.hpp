@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The method around a library whose calls block: everything of a rival but its timed loops. What main.cpp
-// does with co_await, call by call: change both.
+// The measurement method for libraries whose calls block: all of a rival's program except the timed loops.
+// main.cpp has the same steps with co_await; change both together.
 //
 // A World is one rank of such a program:
 //   int rank(), size()
-//   void tell(std::span<std::byte>)            rank 0's bytes to all; the others wait without a core, for
-//                                              rank 0 may be looking at the placement
+//   void tell(std::span<std::byte>)            sends rank 0's bytes to all; the others wait without a core,
+//                                              because rank 0 may be measuring the placement
 //   void barrier()
 //   void maximum(std::span<double>), sum(...)  over all ranks, on all ranks
 //   std::string library(), transport()
-//   void run_rounds(Workload*, std::int64_t)   the timed part, for each workload it knows
-//   and for overlap: void start_sum(vector_sum*), void finish_sum(), bool test_sum() where it can be polled
+//   void run_rounds(Workload*, std::int64_t)   the timed part, for each workload that the library supports
+//   overlap also needs void start_sum(vector_sum*), finish_sum(), and test_sum() if the library can poll
 #pragma once
 
 #include "common/collective_workload.hpp"
@@ -35,7 +35,7 @@
 
 namespace perf {
 
-// One size; the method is in common/series.hpp.
+// Measures one size; see common/series.hpp.
 template <class World, class Workload>
 row measure_blocking(World& world, const options& chosen, std::size_t bytes, Workload data) {
   series all_batches(chosen, bytes, data.operations_per_round());
@@ -77,7 +77,7 @@ void compute_blocking(World& world, const computation& work, computing mode, dou
   }
 }
 
-// The method is in common/overlap.hpp.
+// See common/overlap.hpp for the method.
 template <class World>
 overlap_row overlap_blocking(World& world, const options& chosen, std::size_t bytes, computing mode) {
   vector_sum data(bytes, world.rank(), world.size());
@@ -109,7 +109,7 @@ overlap_row overlap_blocking(World& world, const options& chosen, std::size_t by
   return series.row_of(sums, usable_cores());
 }
 
-// What the World has loops for; the command line knows no other command.
+// Runs the command. The command line accepts only commands that the World has loops for.
 template <class World>
 row measure_size_blocking(World& world, const options& chosen, std::size_t bytes, const memory_source& from) {
   const int rank = world.rank(), size = world.size();
@@ -143,7 +143,7 @@ row measure_size_blocking(World& world, const options& chosen, std::size_t bytes
   return measured(message_pair(bytes, rank, from));
 }
 
-// The exit code of this rank. `world` is one that has just joined.
+// Returns this rank's exit code. `world` has just been initialised.
 template <class World>
 int measure_all_blocking(World& world, const options& chosen, const program_names& names,
                          const memory_source& from = ordinary_memory) {
@@ -153,7 +153,7 @@ int measure_all_blocking(World& world, const options& chosen, const program_name
     std::fprintf(stderr, "%s: %s\n", names.program.c_str(), wrong.c_str());
     return 2;
   }
-  world.barrier();  // connects
+  world.barrier();  // makes the connections
   if (chosen.what == command::startup) {
     double over_ns = static_cast<double>(host_clock_ns() - chosen.launched_ns);
     world.maximum(std::span(&over_ns, 1));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of messages: on pages of its own, as every benchmark of its kind has it.
+// Message buffers on pages of their own, as in other benchmarks of this kind.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,7 @@
 
 namespace perf {
 
-// Where buffers come from: a program may know a better place than the ordinary one. Gives whole pages, or
-// throws.
+// Source of buffers, for programs with memory of their own. Returns whole pages, or throws.
 struct memory_source {
   std::byte* (*allocate)(std::size_t bytes);
   void (*release)(std::byte* memory, std::size_t bytes) noexcept;

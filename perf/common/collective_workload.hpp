@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the commands on collectives move, beside all_reduce's vector_sum in workload.hpp. The slowest rank's
-// time counts.
+// The data of the collective commands; all_reduce's vector_sum is in workload.hpp. The time of the slowest
+// rank counts.
 #pragma once
 
 #include "common/buffer.hpp"
@@ -58,7 +58,7 @@ class broadcast_message : public collective_workload {
 // all_gather: a round brings a block of every rank to every rank.
 class gathered_blocks : public collective_workload {
  public:
-  // `bytes` of all blocks together.
+  // `bytes`: of all blocks together.
   gathered_blocks(std::size_t bytes, int rank, int ranks, const memory_source& from = ordinary_memory)
       : block_(bytes / static_cast<std::size_t>(ranks)),
         in_(block_, from),
@@ -97,7 +97,7 @@ class gathered_blocks : public collective_workload {
 // all_to_all: a round brings block j of rank i to block i of rank j.
 class exchanged_blocks : public collective_workload {
  public:
-  // `bytes` of one rank's blocks together.
+  // `bytes`: of one rank's blocks together.
   exchanged_blocks(std::size_t bytes, int rank, int ranks, const memory_source& from = ordinary_memory)
       : block_(bytes / static_cast<std::size_t>(ranks)),
         in_(bytes, from),
@@ -136,7 +136,7 @@ class exchanged_blocks : public collective_workload {
 // reduce_scatter: a round gives each rank its block of the sum.
 class scattered_sum : public collective_workload {
  public:
-  // `bytes` of the vectors that are added.
+  // `bytes`: of the input vector of one rank.
   scattered_sum(std::size_t bytes, int rank, int ranks, const memory_source& from = ordinary_memory)
       : block_count_(bytes / sizeof(float) / static_cast<std::size_t>(ranks)),
         in_(bytes, from),
@@ -155,7 +155,7 @@ class scattered_sum : public collective_workload {
   }
   void sample() noexcept { expect(out()[block_count_ - 1] == last_); }
   void check() noexcept {
-    // The block is the part of the sum that begins at first(): addends are of index plus seed.
+    // The block is the part of the sum from first(): addends depend on index plus seed.
     expect(is_sum(out(), seed_ + first(), ranks_));
   }
 
@@ -172,8 +172,8 @@ class scattered_sum : public collective_workload {
   float last_ = 0;
 };
 
-// barrier: nobody may leave one before all have entered it. Looked at in the last round of each batch, where
-// all ranks have one clock, which is on one host.
+// barrier: no rank may leave before all have entered. Checked in the last round of each batch, if all ranks
+// share one host and therefore one clock.
 class barrier_times : public collective_workload {
  public:
   void prepare(std::uint64_t) noexcept { entered_ = left_ = 0; }

@@ -22,7 +22,7 @@ const row* row_of(const report& from, std::size_t bytes) {
   return found == from.rows.end() ? nullptr : &*found;
 }
 
-// The one place that a row saw all the time, or none.
+// The placement of a row if it was the same before and after; otherwise unknown.
 template <class Row>
 char place_of_row(const Row& r) {
   const char before = place_of(r.line_before_ns);
@@ -40,7 +40,7 @@ struct pair {
   }
 };
 
-// The launches of one size, as one of ours sees them.
+// The launches of one size, from the point of view of one peer of ours.
 struct view {
   const benchmark* from;
   std::string own_peer;
@@ -64,7 +64,7 @@ std::vector<pair> pairs_of(const view& v) {
   return pairs;
 }
 
-// `place` 0: wherever they were.
+// `place` 0: in any placement.
 std::vector<const row*> rows_of(const view& v, std::string_view peer, char place) {
   std::vector<const row*> rows;
   for (const launch& one : v.from->launches) {
@@ -117,7 +117,7 @@ const report& about_own(const view& v) {
   return v.from->launches.front().what;
 }
 
-// Of all rivals that have this size: those that `aim` is measured against are in the row.
+// Whether the row contains every rival of this size that `aim` is measured against.
 bool has_all(const view& v, const target& aim, const comparison_row& r) {
   return std::all_of(v.from->launches.begin(), v.from->launches.end(), [&](const launch& one) {
     if (!is_rival(one.peer) || !is_against(aim, one.peer) || row_of(one.what, v.bytes) == nullptr)
@@ -143,7 +143,7 @@ void judge_row(const view& v, const std::vector<pair>& pairs, comparison_row& r)
       const auto rival = std::find_if(r.others.begin(), r.others.end(),
                                       [&](const peer_value& one) { return is_against(aim, one.peer); });
       const bool all = has_all(v, aim, r);
-      if (all && rival == r.others.end()) continue;  // none was launched
+      if (all && rival == r.others.end()) continue;  // no such rival was launched
       if (all) {
         verdict.against = rival->peer;
         verdict.reached = ratios_of(v, pairs, rival->peer).median;
@@ -193,7 +193,7 @@ std::vector<comparison_row> compare_size(const view& v) {
   return rows;
 }
 
-// In the order in which they first appear.
+// In order of first appearance.
 template <class Values, class Value>
 void add_once(Values& values, const Value& value) {
   if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Comparisons as JSON: an object for each benchmark, its rows in "rows" or "overlaps", units in the names.
+// Comparisons as JSON: one object per benchmark, its rows in "rows" or "overlaps"; names contain the units.
 #include "common/comparison_text.hpp"
 
 #include <nlohmann/json.hpp>
 
 namespace perf {
 
-// Names that nlohmann_json looks for.
+// nlohmann_json calls functions of this name.
 static void to_json(nlohmann::json& to, const summary& s) {
   to = {{"median", s.median}, {"min", s.min}, {"max", s.max}};
 }

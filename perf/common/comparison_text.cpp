@@ -21,7 +21,7 @@ __attribute__((format(printf, 1, 2))) std::string text(const char* format, ...) 
                      static_cast<std::size_t>(std::clamp(length, 0, static_cast<int>(sizeof buffer) - 1)));
 }
 
-// Three digits, as many of them behind the point as there is room for.
+// Three significant digits.
 std::string text_of(double value) {
   int decimals = 3;
   for (double limit = 1; value >= limit && decimals > 0; limit *= 10) --decimals;
@@ -32,7 +32,7 @@ std::string text_of(const summary& times) {
   return text_of(times.median) + " (" + text_of(times.min) + ".." + text_of(times.max) + ")";
 }
 
-// "openmpi 0.20, mpich 0.31": the others than the best.
+// "openmpi 0.20, mpich 0.31": all rivals but the fastest.
 std::string text_of_rest(const comparison_row& r) {
   std::string result;
   for (std::size_t i = 1; i < r.others.size(); ++i)

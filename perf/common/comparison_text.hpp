@@ -11,11 +11,11 @@ namespace perf {
 
 // "tutti: tutti 0.1.0 (shm, loop io_uring, 6 launches); openmpi: Open MPI v4.1.4 (shm, 3 launches)"
 std::string text_of_peers(const benchmark& of);
-// A heading, what was measured, and the table.
+// Heading, description and table of one benchmark.
 std::string markdown_of(const benchmark& of);
-// Every target that was measured, and whether it was met.
+// All measured targets, and whether each was met.
 std::string markdown_of_targets(const std::vector<benchmark>& all);
-// All rows of all benchmarks. `method` says how they came about, for the reader.
+// All rows of all benchmarks. `method` tells the reader how they were measured.
 std::string json_of(const std::vector<benchmark>& all, const std::string& method);
 
 }  // namespace perf

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// main() of a program that forks its ranks: the limits of the machine, and libraries without a launcher.
+// main() of programs that fork their ranks: the limits of the machine, and libraries without a launcher.
 #pragma once
 
 #include "common/blocking_program.hpp"
@@ -12,8 +12,8 @@
 
 namespace perf {
 
-// make_shared(options) runs before the fork, for what the ranks have in common; World(forked_world, options,
-// shared) in each rank, which then measures with memory of `from`.
+// Calls make_shared(options) before the fork, for data that all ranks share. Then each rank constructs
+// World(forked_world, options, shared) and measures with memory of `from`.
 template <class World, class MakeShared>
 int run_forked_program(int argc, const char* const* argv, const program_names& names, MakeShared make_shared,
                        const memory_source& from = ordinary_memory) try {

@@ -22,7 +22,7 @@
 
 namespace perf {
 
-// All zeros is its beginning. Barriers make everything else visible.
+// Starts as all zeros. Its barriers order all other accesses.
 class control_page {
  public:
   explicit control_page(int ranks) noexcept : ranks_(ranks) {}
@@ -55,7 +55,7 @@ class control_page {
 
 namespace {
 
-// Of this rank: how many announcements it has heard.
+// How many announcements this rank has received.
 unsigned heard = 0;
 
 void require_room(std::size_t bytes) {
@@ -79,7 +79,7 @@ control_page* new_page(int ranks) {
   }
   std::fflush(stdout);
   std::fflush(stderr);
-  ::_exit(code);  // what was made before the fork is the parent's
+  ::_exit(code);  // the parent owns all objects made before the fork
 }
 
 int code_of(int status) noexcept { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
@@ -103,7 +103,7 @@ void forked_world::tell(std::span<std::byte> bytes) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     std::memcpy(bytes.data(), page_->told(), bytes.size());
   }
-  page_->barrier();  // all have read it: the next may come
+  page_->barrier();  // all have read it, so the page is free for the next
 }
 
 template <class Combine>
@@ -162,7 +162,7 @@ int run_forked(int ranks, const std::function<int(forked_world)>& main) {
     std::erase(children, gone);
     if (code_of(status) == 0 || code != 0) continue;
     code = code_of(status);
-    for (const pid_t other : children) ::kill(other, SIGTERM);  // or they would wait for it
+    for (const pid_t other : children) ::kill(other, SIGTERM);  // they would wait for it
   }
   ::munmap(page, sizeof(control_page));
   return code;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that a program forks itself, for libraries that have no launcher and for the limits of the machine:
-// what belongs to the method (who measures what next, the barrier before it, the sums after it) goes through
-// one shared page, so that the library under test is only in the timed part.
+// Ranks forked by the program itself, for libraries without a launcher and for the limits of the machine.
+// Coordination (next step, barrier, sums) uses one shared page, so that the measured library runs only in the
+// timed part.
 #pragma once
 
 #include <cstddef>
@@ -20,18 +20,18 @@ class forked_world {
   int rank() const noexcept { return rank_; }
   int size() const noexcept;
 
-  // As blocking_program.hpp has them.
+  // The interface that blocking_program.hpp needs.
   void tell(std::span<std::byte> bytes);
   void barrier();
   void maximum(std::span<double> values);
   void sum(std::span<double> values);
 
-  // Every rank's bytes, as many as rank 0 has, one behind the other in the order of the ranks: addresses and
-  // the like.
+  // Gathers the bytes of every rank (addresses, for example) in the order of the ranks. All ranks give the
+  // same number of bytes.
   void gather(std::span<const std::byte> own, std::span<std::byte> all);
 
   static constexpr int most_ranks = 256;
-  static constexpr std::size_t most_bytes = 2048;  // of one tell, or of one rank's part of a gather
+  static constexpr std::size_t most_bytes = 2048;  // of one tell, or of one rank's part in a gather
 
  private:
   template <class Combine>
@@ -41,12 +41,12 @@ class forked_world {
   int rank_;
 };
 
-// Spins, then gives the core to whoever needs it, until `ready()`.
+// Spins until `ready()`, and soon yields the core between the checks.
 template <class Ready>
 void wait_until(Ready ready);
 
-// Forks `ranks` processes that run `main`, and waits for them; the first that fails ends the others. The exit
-// code of rank 0, or of the first that failed. Nothing in this process may have made a thread yet.
+// Forks `ranks` processes that run `main`, and waits for them. If one fails, ends the others. Returns the
+// exit code of rank 0, or of the first rank that failed. The process must have no other thread yet.
 int run_forked(int ranks, const std::function<int(forked_world)>& main);
 
 void yield_core() noexcept;

@@ -15,7 +15,7 @@
 namespace perf {
 namespace {
 
-// The rest of the first line of `file` that begins with `key` and a colon.
+// The text after "`key`:" in the first line of `file` that begins with it.
 std::string value_of(const char* file, std::string_view key) {
   std::ifstream lines(file);
   for (std::string line; std::getline(lines, line);) {
@@ -33,7 +33,7 @@ int usable_cores() noexcept {
   for (int core = 0; core < CPU_SETSIZE; ++core) CPU_SET(core, &all);
   if (::sched_getaffinity(0, sizeof bound, &bound) != 0)
     return static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u));
-  // Also those that a launcher has left out: it is the machine that is described.
+  // Includes cores that a launcher has excluded, because this describes the machine.
   granted = bound;
   if (::sched_setaffinity(0, sizeof all, &all) == 0) {
     ::sched_getaffinity(0, sizeof granted, &granted);

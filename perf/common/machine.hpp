@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this process stands on, as the kernel shows it: no program under test is asked.
+// The machine of this process as the kernel reports it, independent of the measured library.
 #pragma once
 
 #include <string>
@@ -7,16 +7,16 @@
 
 namespace perf {
 
-// That the ranks of a program may use, also those that a launcher has kept from this one.
+// Cores that the ranks of a program may use, including those that a launcher has excluded for this rank.
 int usable_cores() noexcept;
 // "AMD EPYC, Linux 6.1.0".
 std::string machine_text();
-// The same for all processes of one running kernel, different for others: below 2^48, so that it travels in a
-// double.
+// The same for all processes of one running kernel, different for others. Less than 2^48, so that a double
+// can hold it.
 double host_mark();
-// Binds this process to core `rank` of those it may use, modulo their number.
+// Binds this process to one of the cores that it may use: number `rank` modulo their count.
 void pin_to_core(int rank) noexcept;
-// Whether a file of this name (a part of it) is mapped, as shared-memory transports do it.
+// Whether a file is mapped whose name contains this text, as shared-memory transports do.
 bool maps_memory_named(std::string_view name);
 // Whether a descriptor of this kind is open, as in "anon_inode:[io_uring]".
 bool has_descriptor_named(std::string_view name);

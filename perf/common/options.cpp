@@ -24,7 +24,7 @@ struct traits {
   command what;
   const char* name;
   const char* help;
-  const char* sizes;  // by default
+  const char* sizes;  // default
   rule ranks;
   measured_in unit;
 };
@@ -55,10 +55,10 @@ constexpr std::array<traits, command_count> all_traits{{
 
 const traits& of(command what) noexcept { return all_traits[static_cast<std::size_t>(what)]; }
 
-// All ranks parse the same line; one says what is wrong with it. Asked before there is a world to ask.
+// All ranks parse the same command line, and only the first prints errors. Called before there is a world.
 bool is_first_rank() { return launched_rank() <= 0; }
 
-// CLI::Range lets "nan" pass.
+// CLI::Range accepts "nan".
 std::string check_seconds(const std::string& word) {
   double seconds = 0;
   const bool good = CLI::detail::lexical_cast(word, seconds) && seconds >= 0.001 && seconds <= 3600;
@@ -96,14 +96,14 @@ void describe_startup(CLI::App& command, options& o, const program_names& names)
         .add_option("--launcher", o.launcher,
                     "the launcher and its options (default: " + names.launcher + ")")
         ->type_name("WORDS");
-  // From the program to itself.
+  // Internal: set by the program when it launches itself.
   command.add_option("--launched", o.launched_ns)->group("");
   command.add_option("--result", o.result)->group("");
 }
 
 void describe(CLI::App& command, const traits& t, spoken& to, const program_names& names) {
   options& o = to.chosen;
-  command.option_defaults()->take_last();  // scripts add to what they were given
+  command.option_defaults()->take_last();  // scripts append options to those they were given
   if (t.what == command::startup)
     describe_startup(command, o, names);
   else
@@ -246,7 +246,7 @@ std::variant<options, int> parse_command_line(int argc, const char* const* argv,
   app.require_subcommand(1);
   for (const traits& t : all_traits)
     if (names.knows(t.what)) commands.emplace_back(app.add_subcommand(t.name, t.help), &t);
-  // Not before, or each command would have it too.
+  // Set last, because every command would inherit it.
   app.footer(names.also + "Each command has options of its own: " + names.program + " " + name_of(shown) +
              " --help\nThe exit code is 0 when every message was right, 1 when one was wrong, 2 for a wrong "
              "command line.");

@@ -39,7 +39,7 @@ overlap_step overlap_series::next() noexcept {
   }
   step.measured = 1;
   step.compute_seconds = compute_seconds_;
-  // The part that has been done least.
+  // Next comes the part with the fewest runs.
   for (const overlap_part part : {part_communication, part_computation, part_both})
     if (step.part == part_over || seconds_[static_cast<std::size_t>(part)].size() <
                                       seconds_[static_cast<std::size_t>(step.part)].size())
@@ -83,7 +83,7 @@ overlap_row overlap_series::row_of(const overlap_totals& of_all_ranks, int cores
 }
 
 computation::computation() {
-  // The first runs wake the core; the fastest was interrupted least.
+  // The first runs wake the core. The fastest had the fewest interruptions.
   constexpr std::int64_t sample = 200'000;
   for (int i = 0; i < 8; ++i) {
     const clock::time_point begin = clock::now();
@@ -107,7 +107,7 @@ double computation::run(std::int64_t steps) noexcept {
   }
   const double result = a + b + c + d;
   static std::atomic<double> sink;
-  sink.store(result, std::memory_order_relaxed);  // or the loop would be no work at all
+  sink.store(result, std::memory_order_relaxed);  // keeps the compiler from removing the loop
   return result;
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// overlap: how much of a communication hides behind a computation of the same length. Everything of the
-// method that needs no communication.
+// overlap: how much of a communication hides behind a computation of the same length. This is the method
+// without communication.
 //
-// Three parts take turns, so that what changes on the machine meets all of them: the communication alone, the
-// computation alone, both at once. overlap = 1 - (t_both - t_compute) / t_comm, of the medians.
+// Three parts alternate, so that changes of the machine affect all of them: communication alone, computation
+// alone, both at once. overlap = 1 - (t_both - t_compute) / t_comm, of the medians.
 #pragma once
 
 #include "common/options.hpp"
@@ -20,17 +20,17 @@ namespace perf {
 
 enum overlap_part : std::int64_t { part_communication, part_computation, part_both, part_over };
 
-// What all ranks do next. Rank 0 decides; travels as bytes.
+// The next step of all ranks. Rank 0 decides, and sends it as bytes.
 struct overlap_step {
   std::uint64_t seed = 0;
   std::int64_t part = part_over;
   std::int64_t measured = 0;
-  double compute_seconds = 0;  // how long the computation is to be
+  double compute_seconds = 0;  // requested length of the computation
 };
 
-// Of one rank, or summed over all.
+// Totals of one rank, or the sums over all.
 using overlap_totals = std::array<double, 4>;
-inline constexpr std::size_t total_overlap_faults = 3;  // before it the CPU seconds of each part
+inline constexpr std::size_t total_overlap_faults = 3;  // after the CPU seconds of each part
 
 class overlap_series {
  public:
@@ -38,14 +38,14 @@ class overlap_series {
       : options_(chosen), bytes_(bytes), mode_(mode) {}
 
   overlap_step next() noexcept;
-  // The part took `seconds` on the slowest rank.
+  // Records that the part took `seconds` on the slowest rank.
   void finished(const overlap_step& done, double seconds, const stopwatch& own);
 
   overlap_totals own_totals(std::int64_t faults) const noexcept;
   overlap_row row_of(const overlap_totals& of_all_ranks, int cores) const;
 
   static constexpr int calibrating_steps =
-      5;  // of the communication alone: its median is the computation's length
+      5;  // of the communication alone; their median is the length of the computation
   static constexpr int fewest_triples = 5;
 
  private:
@@ -63,15 +63,15 @@ class overlap_series {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-// Arithmetic in registers and first-level cache: it shares nothing with the communication but the core.
+// Arithmetic in registers and first-level cache, so that it shares only the core with the communication.
 class computation {
  public:
-  computation();  // takes some milliseconds: finds out how fast this core is
+  computation();  // measures the speed of this core: some milliseconds
 
-  // So much work as takes `seconds` on a core of its own.
+  // The amount of work that takes `seconds` on a free core.
   std::int64_t steps_for(double seconds) const noexcept;
   static double run(std::int64_t steps) noexcept;
-  // The same in pieces of `every_seconds`, with a call of `between` after each.
+  // The same in pieces of `every_seconds`; calls `between` after each.
   template <class Between>
   void run_in_pieces(double seconds, double every_seconds, Between between) const {
     std::int64_t left = steps_for(seconds);

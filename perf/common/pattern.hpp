@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contents that can be checked: every buffer is a function of a seed.
+// Verifiable buffer contents: a function of a seed.
 #pragma once
 
 #include <cstddef>
@@ -9,21 +9,21 @@
 
 namespace perf {
 
-// One seed out of the batch's, for the sender and the place in a window: no two messages of a batch look
-// alike.
+// Derives a seed from the batch's, the sender and the slot of a window, so that all messages of a batch
+// differ.
 std::uint64_t seed_of_message(std::uint64_t batch_seed, int sender, int slot) noexcept;
 
 void fill(std::span<std::byte> bytes, std::uint64_t seed) noexcept;
-// Whether every byte is as fill() left it.
+// Whether every byte is as fill() wrote it.
 bool is_filled(std::span<const std::byte> bytes, std::uint64_t seed) noexcept;
-// Nothing that fill() makes of the seeds of one program: a message that did not come is found.
+// Overwrites `bytes` with contents that fill() never writes, so that a missing message is found.
 void scrub(std::span<std::byte> bytes) noexcept;
 
-// The end of a message (up to 8 bytes): cheap enough to be looked at inside the timed part.
+// The last bytes of a message (up to 8): cheap enough to be checked inside the timed part.
 class tail_check {
  public:
   tail_check() noexcept = default;
-  // Of a message of `bytes` bytes filled with `seed`.
+  // For a message of `bytes` bytes filled with `seed`.
   tail_check(std::size_t bytes, std::uint64_t seed) noexcept;
 
   bool holds(std::span<const std::byte> message) const noexcept {
@@ -40,7 +40,7 @@ class tail_check {
   std::size_t bytes_ = 0;
 };
 
-// Vectors to be added: small whole numbers, so that the sum is exact in whatever order it is made.
+// Input vectors for sums: small whole numbers, so that the sum is exact in any order.
 void fill_addends(std::span<float> values, std::uint64_t seed, int rank) noexcept;
 float expected_sum(std::size_t index, std::uint64_t seed, int ranks) noexcept;
 bool is_sum(std::span<const float> values, std::uint64_t seed, int ranks) noexcept;

@@ -22,7 +22,7 @@ constexpr int repetitions = 5;
 constexpr int round_trips = 400;
 constexpr auto patience = std::chrono::milliseconds(50);
 
-// All that the machine grants, also when a launcher has bound this rank to one of them.
+// All cores that the machine grants, even if a launcher has bound this rank to one of them.
 std::vector<int> grantable_cores() noexcept {
   cpu_set_t all, granted;
   CPU_ZERO(&all);
@@ -44,14 +44,14 @@ bool pin_to(int core) noexcept {
   return pthread_setaffinity_np(pthread_self(), sizeof one, &one) == 0;
 }
 
-// One line, handed to and fro. Odd numbers are the far thread's turn to answer. Stopped by either side.
+// One cache line, sent back and forth. An odd value means that the far thread must answer.
 struct alignas(64) ball {
   std::atomic<int> value{0};
 };
 
 class game {
  public:
-  // Waits until the line holds `wanted`; false when the time is up.
+  // Waits until the line holds `wanted`. Returns false at the deadline.
   bool wait_for(int wanted) noexcept {
     for (unsigned looks = 1; ball_.value.load(std::memory_order_acquire) != wanted; ++looks)
       if (looks % 1024 == 0 && (stopped_.load(std::memory_order_relaxed) || clock::now() > deadline_)) {
@@ -69,7 +69,7 @@ class game {
   clock::time_point deadline_ = clock::now() + patience;
 };
 
-constexpr int trips = repetitions * round_trips + 1;  // one first, so that both are there
+constexpr int trips = repetitions * round_trips + 1;  // one extra trip to synchronise both threads
 
 void answer(game& line, int core) noexcept {
   if (!pin_to(core)) return line.stop();
@@ -112,7 +112,7 @@ double cache_line_ns() noexcept try {
   }
   return result;
 } catch (const std::exception&) {
-  return 0;  // no thread, no memory: the label is a nicety
+  return 0;  // no thread or no memory: continue without the label
 }
 
 char place_of(double line_ns) noexcept {

@@ -11,7 +11,7 @@
 namespace perf {
 namespace {
 
-// One style for each peer, the same in all pictures: ours solid and dark, the limit dashed and grey.
+// One style per peer in all pictures: tutti solid and dark, the limit dashed and grey.
 std::string style_of(const std::string& peer) {
   const std::map<std::string, const char*> known{
       {"tutti", "lc rgb '#c02020' lw 2.5 pt 7"},        {"tutti-shared", "lc rgb '#e08020' lw 2.5 pt 5"},
@@ -39,7 +39,7 @@ std::string label_of(const benchmark& of, char place) {
   return label;
 }
 
-// `column` of the data blocks: the formula of what is drawn.
+// `columns`: gnuplot's expression for the columns of the data blocks.
 std::string plot_line(const std::vector<curve>& curves, const char* columns) {
   std::string line = "plot ";
   for (std::size_t i = 0; i < curves.size(); ++i)

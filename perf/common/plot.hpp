@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One benchmark as a picture: time and bandwidth by size, of every peer, as a script for gnuplot.
+// One benchmark as a picture: time and bandwidth by size for every peer, as a gnuplot script.
 #pragma once
 
 #include "common/comparison.hpp"
@@ -10,7 +10,7 @@
 
 namespace perf {
 
-// A line of the picture: what one peer took, in the place where most was measured.
+// A line of the picture: the times of one peer in the placement with most measurements.
 struct curve {
   std::string peer;
   struct point {
@@ -20,10 +20,10 @@ struct curve {
   std::vector<point> points;  // by size
 };
 
-// Peers in the order of launching. Peers without a launch in that place have none.
+// Peers in the order of launching, without those that have no launch in that placement.
 std::vector<curve> curves_of(const benchmark& of);
 
-// Draws `file` (SVG). Empty when there are fewer than two sizes.
+// Returns a script that draws `file` (SVG), or an empty string if there are fewer than two sizes.
 std::string gnuplot_script(const benchmark& of, const std::string& file);
 
 }  // namespace perf

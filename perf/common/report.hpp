@@ -10,32 +10,32 @@
 
 namespace perf {
 
-// One size. Times are of one operation: one message one way (latency: half the round trip), or one
-// all_reduce.
+// One size. Times are those of one operation: one message one way (latency: half the round trip), or one
+// collective.
 struct row {
   std::size_t bytes = 0;
   std::int64_t iterations = 0;  // measured rounds
-  std::int64_t operations = 0;  // of all measured rounds
-  std::int64_t batches = 0;     // the values that the quantiles are of
+  std::int64_t operations = 0;  // in all measured rounds
+  std::int64_t batches = 0;     // number of values behind the quantiles
   double median_us = 0, p10_us = 0, p90_us = 0, min_us = 0, max_us = 0;
-  double mean_us = 0;         // all the time, stalls included, over all operations
+  double mean_us = 0;         // total time, stalls included, divided by the operations
   double gb_per_s = 0;        // bytes / median
   double cpu_us = 0;          // of all ranks, per operation
-  double sleeps = 0;          // of all ranks, per operation: how often a rank gave its core away to wait
-  double line_before_ns = 0;  // placement; see placement.hpp. 0: could not be measured
+  double sleeps = 0;          // of all ranks, per operation: how often a rank slept to wait
+  double line_before_ns = 0;  // placement; see placement.hpp. 0: not measured
   double line_after_ns = 0;
-  std::int64_t faults = 0;  // messages or results that were wrong
+  std::int64_t faults = 0;  // wrong messages or results
 };
 
-// One size and one way of computing meanwhile; see overlap.hpp. CPU is of all ranks.
+// One size and one mode of computing; see overlap.hpp. CPU is that of all ranks.
 struct overlap_row {
   std::size_t bytes = 0;
   std::string mode;
-  std::int64_t triples = 0;  // that the medians are of
+  std::int64_t triples = 0;  // measurements behind each median
   double comm_us = 0, compute_us = 0, both_us = 0, both_p10_us = 0, both_p90_us = 0;
-  double overlap = 0;  // 1: the communication took no time; 0: all of its time; less: more than alone
+  double overlap = 0;  // 1: the communication took no time; 0: all of its time; negative: longer than alone
   double comm_cpu_us = 0, compute_cpu_us = 0, both_cpu_us = 0;
-  double bound_us = 0;  // both at once cannot be faster: the longer of the two, and all CPU over all cores
+  double bound_us = 0;  // lower bound of both at once: the longer of the two, and all CPU over all cores
   double line_before_ns = 0, line_after_ns = 0;
   std::int64_t faults = 0;
 };
@@ -48,19 +48,19 @@ struct report {
   int cores = 0;
   std::string machine;
   std::vector<row> rows;
-  std::vector<overlap_row> overlaps;  // of the command overlap, which has no other rows
+  std::vector<overlap_row> overlaps;  // of the command overlap; then `rows` is empty
 
   bool good() const noexcept;
 };
 
-// The table, in three parts so that rows appear while the rest is still being measured.
+// The table in three parts, so that rows appear while others are being measured.
 void print_header(std::FILE* to, const report& of, double line_ns);
 void print_row(std::FILE* to, const report& of, const row& one);
 void print_row(std::FILE* to, const overlap_row& of);
 void print_footer(std::FILE* to, const report& of);
 
 std::string json_of(const report& of);
-// Throws std::runtime_error that says what is missing or wrong.
+// Throws std::runtime_error that names the missing or wrong field.
 report report_of_json(const std::string& text);
 
 // "-" is stdout. Throws std::runtime_error.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The report as JSON: one object, the rows in "rows", units in the names.
+// The report as JSON: one object, with the rows in "rows" and units in the names.
 #include "common/report.hpp"
 
 #include <cstdio>

@@ -26,7 +26,7 @@ bool schedule::warm() const noexcept {
   return warm_seconds_ >= options_.seconds / 10;
 }
 
-// One that lasts batch_seconds, and leaves room for a few when the iterations are counted.
+// Chooses a batch of batch_seconds, but short enough for several batches if the iterations are limited.
 void schedule::choose_batch() noexcept {
   rounds_ = std::max<std::int64_t>(1, std::llround(batch_seconds / std::max(fastest_round_seconds_, 1e-9)));
   if (options_.iterations > 0) {
@@ -46,10 +46,10 @@ void schedule::finished(const batch& done, double seconds, double wall_seconds) 
     case phase::warming_up: {
       warm_rounds_ += done.rounds;
       warm_seconds_ += seconds;
-      // The fastest: a batch that was interrupted would make all others too short.
+      // The fastest, because an interrupted batch would make all later ones too short.
       fastest_round_seconds_ = std::min(fastest_round_seconds_, seconds / static_cast<double>(done.rounds));
       const bool long_enough = seconds >= batch_seconds;
-      // A warm-up that is counted ends when told, with as long a batch as it had.
+      // A warm-up of given rounds ends after them, and the batch keeps its current length.
       if (warm() && (long_enough || options_.warmup >= 0)) {
         choose_batch();
         phase_ = phase::measuring;
@@ -67,7 +67,7 @@ void schedule::finished(const batch& done, double seconds, double wall_seconds) 
         return;
       }
       const double spent = wall_seconds - measuring_since_;
-      // Long operations get their batches, unless that takes too long.
+      // Long operations get enough batches, unless that takes too long.
       const bool enough = batches_ >= fewest_measured_batches || spent >= 4 * options_.seconds;
       if (spent >= options_.seconds && enough) phase_ = phase::over;
       return;

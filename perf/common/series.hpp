@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One size, from the first batch to its row: everything of the method that needs no communication.
+// One size, from the first batch to its row: the method without communication.
 //
-// A program does, on every rank, in this order; what is in brackets is its own communication, outside the
-// timed part:
-//   batch b = s.next()                    [rank 0's goes to all]; until b.rounds is 0
+// Every rank takes these steps in this order. Brackets mark communication outside the timed part:
+//   batch b = s.next()                    [rank 0 sends it to all]; until b.rounds is 0
 //   fill the buffers                      [barrier]
 //   watch.start(), b.rounds rounds, watch.stop()
-//   [barrier: who is early must not take others' cores]
+//   [barrier: early ranks must not take the cores of others]
 //   check the buffers, s.finished(b, the longest time [maxima over all ranks] of those that keep it)
 //   at the end row_of(the sums [over all ranks] of the totals)
 #pragma once
@@ -23,15 +22,15 @@
 
 namespace perf {
 
-// Of one rank, or summed over all; an array so that it can be.
+// Totals of one rank, or the sums over all. An array, so that a library can reduce it.
 using totals = std::array<double, 3>;
 enum total_of : std::size_t { total_cpu_seconds, total_sleeps, total_faults };
 
-// Of what ranks say after each batch: the longest time, and what a barrier is judged by.
+// Values of which each batch takes the maximum over all ranks: the longest time, and the times of a barrier.
 using maxima = std::array<double, 5>;
 enum maximum_of : std::size_t { max_seconds, max_entered, max_minus_left, max_host, max_minus_host };
 
-// This rank's part of the maxima, and what it makes of those of all: most workloads know from their buffers.
+// Fills in this rank's maxima, and judges those of all ranks. Most workloads check only their buffers.
 template <class Workload>
 maxima own_maxima(const Workload& data, const stopwatch& watch) noexcept {
   maxima own{};
@@ -52,7 +51,7 @@ class series {
   void watched(const batch& b, const stopwatch& watch) noexcept;
   void finished(const batch& b, double seconds);
 
-  // Of this rank: what the measured batches took, and what was wrong in any batch.
+  // This rank's totals of the measured batches, with `faults` of all batches.
   totals own_totals(std::int64_t faults) const noexcept;
   row row_of(const totals& of_all_ranks) const;
 
@@ -63,7 +62,7 @@ class series {
   std::size_t bytes_;
   int operations_per_round_;
   clock::time_point begin_ = clock::now();
-  std::vector<double> batch_us_;  // per operation, one for each measured batch
+  std::vector<double> batch_us_;  // per operation; one value for each measured batch
   std::int64_t rounds_ = 0;       // measured
   double seconds_ = 0;            // measured
   resource_use use_;

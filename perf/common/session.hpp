@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The output of a run: rank 0 prints rows as they come, and looks at the placement between them.
+// The output of a run: rank 0 prints each row at once, and measures the placement between them.
 #pragma once
 
 #include "common/options.hpp"
@@ -12,14 +12,14 @@ namespace perf {
 
 class session {
  public:
-  // On rank 0 prints the head of the table.
+  // Rank 0 prints the head of the table.
   session(const options& chosen, report about, int rank);
 
-  // On rank 0 measures the placement and prints the row. The other ranks meanwhile leave the cores alone:
-  // they wait for the next batch.
+  // Rank 0 measures the placement and prints the row. The other ranks sleep until the next batch, so that the
+  // cores are free.
   void add(row done);
   void add(overlap_row done);
-  // Writes the JSON. The exit code of this rank: rank 0 speaks for all, the others end with 0.
+  // Writes the JSON. Returns this rank's exit code: rank 0 reports for all, the others return 0.
   int finish();
 
  private:

@@ -58,11 +58,11 @@ class temporary_folder {
 };
 
 struct ended {
-  double cpu_seconds = 0;  // of the launcher and all that it waited for
+  double cpu_seconds = 0;  // of the launcher and its descendants
   std::int64_t sleeps = 0;
 };
 
-// Runs `line` to its end, in a process group of its own so that all of it can be ended.
+// Runs `line` in a process group of its own, so that the whole group can be ended.
 ended run_to_end(const std::vector<std::string>& line) {
   std::vector<char*> words;
   for (const std::string& word : line) words.push_back(const_cast<char*>(word.c_str()));
@@ -122,7 +122,7 @@ int run_launches(const options& chosen, const program_names& names) {
     use.cpu_seconds += one.cpu_seconds;
     use.sleeps += one.sleeps;
   };
-  launch(false);  // files into memory, and what the library is
+  launch(false);  // loads files into the page cache, and finds the name of the library
   report about;
   about.program = names.program;
   about.command = name_of(chosen.what);
@@ -179,7 +179,7 @@ std::vector<std::string> launch_line(const options& chosen, const program_names&
   const std::string ranks = std::to_string(chosen.ranks);
   std::vector<std::string> line = arguments_of(chosen.launcher.empty() ? names.launcher : chosen.launcher);
   if (!line.empty()) {
-    // One that lies beside the program belongs to it.
+    // A launcher beside the program belongs to it.
     const fs::path beside = fs::path(program).parent_path() / line[0];
     std::error_code ignored;
     if (fs::exists(beside, ignored)) line[0] = beside.string();

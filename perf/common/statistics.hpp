@@ -6,8 +6,8 @@
 
 namespace perf {
 
-// The value below which the share `q` (0..1) of `sorted` lies, interpolated between neighbours (as R's type 7
-// and NumPy's default). 0 for no values.
+// The value below which the share `q` (0..1) of `sorted` lies, interpolated like R's type 7 and NumPy's
+// default. 0 if `sorted` is empty.
 double quantile(const std::vector<double>& sorted, double q) noexcept;
 
 struct summary {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time, processor time and sleeps of one rank, between start() and stop().
+// Time, processor time and sleeps of one rank between start() and stop().
 #pragma once
 
 #include <sys/resource.h>
@@ -10,9 +10,8 @@
 namespace perf {
 
 struct resource_use {
-  double cpu_seconds = 0;  // user and system, all threads
-  std::int64_t sleeps =
-      0;  // voluntary context switches: the rank waited without a core (sched_yield is not one)
+  double cpu_seconds = 0;   // user and system, all threads
+  std::int64_t sleeps = 0;  // voluntary context switches: the rank slept (sched_yield does not count)
 
   static resource_use now() noexcept {
     rusage use{};
@@ -26,7 +25,7 @@ struct resource_use {
 
 class stopwatch {
  public:
-  // The clock is read last and first, so that getrusage is not in the time.
+  // The clock is read innermost, so that getrusage is not in the measured time.
   void start() noexcept {
     use_ = resource_use::now();
     begin_ = clock::now();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Those who call at every port and have no business there, about a thousand times a second: scanners,
-// browsers, noise, connections that say nothing, one byte at a time, or the first words of the right protocol
-// and no more.
+// Makes about a thousand unauthenticated connections a second to every port: port scans, browsers, noise,
+// silent connections, single bytes, or the beginning of the right protocol.
 #pragma once
 
 #include <arpa/inet.h>
@@ -28,7 +27,7 @@
 
 namespace perf {
 
-// Where the process `pid` ("self": this one) listens on IPv4.
+// IPv4 ports on which the process `pid` ("self": this one) listens.
 inline std::vector<std::uint16_t> listening_ports(const std::string& pid = "self") {
   std::set<std::string> sockets;
   const std::string directory = "/proc/" + pid + "/fd";
@@ -59,7 +58,7 @@ inline std::vector<std::uint16_t> listening_ports(const std::string& pid = "self
 
 class unauthenticated_peers {
  public:
-  // Call at `ports` until stop(). One call a millisecond, at each port in turn.
+  // Calls `ports` in turn until stop(), one call a millisecond.
   explicit unauthenticated_peers(std::vector<std::uint16_t> ports)
       : ports_(std::move(ports)), thread_([this] { run(); }) {}
   ~unauthenticated_peers() { stop(); }
@@ -68,8 +67,8 @@ class unauthenticated_peers {
     if (thread_.joinable()) thread_.join();
   }
   std::size_t calls() const noexcept { return calls_; }
-  // Bytes beyond what everybody is told, which is a preamble, a number and a verdict: 0, unless somebody was
-  // let in.
+  // Bytes received beyond preamble, number and verdict, which every peer gets. Not 0 only if a peer was
+  // admitted.
   std::size_t learnt_bytes() const noexcept { return learnt_; }
 
  private:
@@ -90,7 +89,7 @@ class unauthenticated_peers {
     to.sin_family = AF_INET;
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     to.sin_port = htons(port);
-    // What cannot be sent at once is not sent: nobody here is serious.
+    // Bytes that cannot be sent at once are dropped.
     (void)!::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to);
     ++calls_;
     const auto say = [fd](const void* what, std::size_t bytes) {
@@ -113,7 +112,7 @@ class unauthenticated_peers {
         break;
       }
       case manner::right_greeting: {
-        // And then a proof that is none.
+        // Followed by a wrong proof.
         unsigned char claim[96] = {'t', 'u', 't', 't', 'i', '\r', '\n', 0, 2, 0, 2, 0};
         say(claim, calls_ % 2 == 0 ? 12 : sizeof claim);
         break;
@@ -129,7 +128,7 @@ class unauthenticated_peers {
     open_.push_back({fd, how});
   }
 
-  // True: the other side has closed it.
+  // Returns true if the other side has closed the connection.
   bool attend(connection& c) {
     constexpr char slowly[] = "tutti\r\n";
     if (c.how == manner::one_byte_at_a_time && c.said < sizeof slowly - 1)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each command moves: its buffers, filled anew for every batch and checked after it. The communication
-// between the two is the program's. The checks named `sample` are inside the timed part, the same in every
-// program.
+// The buffers of each command, filled anew for every batch and checked after it. Each program communicates by
+// itself. The checks named `sample` are inside the timed part, identically in every program.
 #pragma once
 
 #include "common/buffer.hpp"
@@ -14,8 +13,8 @@
 
 namespace perf {
 
-// latency: a round is one message there and one back, from two ranks' own buffers. Ranks 0 and 1 are a pair,
-// 2 and 3 the next.
+// latency: a round is one message in each direction between two ranks, from buffers of their own. Ranks 0 and
+// 1 are a pair, 2 and 3 the next.
 class message_pair {
  public:
   message_pair(std::size_t bytes, int rank, const memory_source& from = ordinary_memory)
@@ -47,8 +46,8 @@ class message_pair {
   std::int64_t faults_ = 0;
 };
 
-// bandwidth: a round is a window of messages from rank 0 to rank 1, each with a buffer of its own on both
-// sides, and one number back that says which window has arrived.
+// bandwidth: a round is a window of messages from rank 0 to rank 1, and one number back that acknowledges the
+// window. Each message has its own buffer on both sides.
 class message_window {
  public:
   message_window(std::size_t bytes, int slots, int rank, const memory_source& from = ordinary_memory)

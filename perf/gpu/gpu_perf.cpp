@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpu-perf: what tutti's ways with devices cost, beside the same without tutti and beside what the machine
-// allows. Each result is checked: a wrong one fails the program.
+// gpu-perf: the cost of tutti's device operations, compared with CUDA and NCCL alone and with the limits of
+// the machine. Checks each result: a wrong one fails the program.
 //   gpu-perf --device cuda                     one rank: latencies, copies, NCCL
 //   gpu-perf --device cuda --ranks 4           ranks as threads that share the device: one_device and staged
 //   tutti-run -n 2 gpu-perf --device cuda      ranks as processes
-// --only latency,calls,park,gates,copies,all_reduce,away,nccl: some of it; --largest 16: messages of 16 MiB
-// at most; --rounds 500: of the latencies.
+// Options: --only latency,calls,park,gates,copies,all_reduce,away,nccl (some parts); --largest 16 (messages
+// of at most 16 MiB); --rounds 500 (repetitions of latencies).
 #include "gpu/raw_cuda.hpp"
 
 #include <algorithm>
@@ -67,7 +67,7 @@ struct session {
   }
 };
 
-// From the call that enqueues to the coroutine that goes on.
+// From the enqueueing call to the resumption of the coroutine.
 task<> latency(session* s) {
   const gpu::stream stream(s->dev);
   gpu::device_buffer<int> word(s->dev, 1);
@@ -95,7 +95,7 @@ task<> latency(session* s) {
   }
 }
 
-// What the calls take that completion is made of: alone, and while another thread is in cuStreamSynchronize.
+// Times of the calls behind completion: alone, and while another thread is in cuStreamSynchronize.
 task<> calls(session* s) {
   if (!s->cuda || !s->dev.can().gate) co_return;
   const gpu::stream stream(s->dev), held(s->dev);
@@ -107,7 +107,7 @@ task<> calls(session* s) {
   gpu::gate closed = held.close();
   raw.time_of_record(held.native(), 1);
   s->row("calls", "cuEventQuery of what has not", raw.time_of_query(times) * 1e6, "us");
-  // Should queries wait for the other thread's call, then only until a third has opened the gate.
+  // If queries wait for the other thread's call, a third thread opens the gate after at most a second.
   std::atomic<bool> there{false}, over{false};
   std::string failure, failure_of_other;
   std::thread other([&] {
@@ -124,7 +124,7 @@ task<> calls(session* s) {
     closed.open();
   });
   while (!there) std::this_thread::yield();
-  std::this_thread::sleep_for(5ms);  // the thread has told before its call
+  std::this_thread::sleep_for(5ms);  // the thread sets `there` before its call
   double beside = 0;
   try {
     beside = raw.time_of_query(times);
@@ -139,7 +139,7 @@ task<> calls(session* s) {
   s->row("calls", "  beside cuStreamSynchronize", beside * 1e6, "us");
 }
 
-// Streams share few queues of the hardware: how many stand still behind a closed gate of another's?
+// Streams share few hardware queues. Counts the streams that a closed gate of another one blocks.
 task<> gates(session* s) {
   if (!s->dev.can().gate) co_return;
   for (const std::size_t n : {8, 16, 32}) {
@@ -169,7 +169,7 @@ task<> gates(session* s) {
   }
 }
 
-// The loop sleeps; another thread opens a gate.
+// The loop sleeps while another thread opens a gate.
 task<> parking(session* s) {
   if (!s->dev.can().gate) co_return;
   const gpu::stream stream(s->dev);
@@ -234,8 +234,8 @@ task<bool> is_right(gpu::stream s, gpu::device_buffer<float>* result, float expe
   co_return std::all_of(host.begin(), host.end(), [expected](float x) { return x == expected; });
 }
 
-// A communicator whose collectives go by this backend. It has been used once, so that what the backend finds
-// out and connects at the first use is there. Empty where the backend cannot be used.
+// Returns a communicator whose collectives use this backend, or an empty one if it cannot be used. One
+// collective has run, so that connections of the first use exist.
 task<tutti::communicator> forced(session* s, gpu::backend by) {
   const tutti::communicator made = co_await s->world.duplicate();
   gpu::open_options how;
@@ -278,8 +278,8 @@ task<> collectives(session* s) {
       const double t = co_await time_of(s, over, stream, &a, &b);
       const bool right = co_await is_right(stream, &b, expected);
       s->wrong = s->wrong || !right;
-      // staged: the bytes of all ranks cross the bus both ways at once. one_device: the device reads all
-      // inputs and writes all outputs.
+      // Lower bounds. staged: the bytes of all ranks cross the bus both ways at once. one_device: the device
+      // reads all inputs and writes all outputs.
       const double all = static_cast<double>(ranks) * static_cast<double>(bytes);
       const double floor =
           by == gpu::backend::staged ? all / std::min(s->to_device, s->to_host) : 2 * all / s->on_device;
@@ -291,7 +291,7 @@ task<> collectives(session* s) {
   }
 }
 
-// What a call takes until it is in the stream: NCCL makes a thread for each where it may not block.
+// Time until a call has enqueued its work. NCCL starts a thread for each non-blocking call.
 task<> nccl_calls(session* s) {
   const gpu::stream stream(s->dev);
   const tutti::perf::gpu::raw_cuda cuda;
@@ -350,8 +350,7 @@ task<> against_nccl(session* s) {
   }
 }
 
-// How long the loop's own thread is away, seen by a handler that comes again and again while the device
-// works.
+// Measures how long the loop thread is busy, by a handler that posts itself again while the device works.
 task<> probe(session* s, const bool* over, std::vector<double>* gaps) {
   auto last = clock_type::now();
   while (!*over) {
@@ -390,7 +389,7 @@ task<> blocking(session* s) {
   s->row("loop away", "longest", quantile(gaps, 1), "us");
 }
 
-// The command line.
+// Command-line options.
 struct wishes {
   std::string kind, only;
   int rounds = 0;
@@ -412,7 +411,7 @@ task<int> measure(tutti::communicator world, wishes w) {
   if (s.wants("park")) co_await parking(&s);
   co_await world.barrier();
   if (s.wants("gates") && world.rank() == 0) co_await gates(&s);
-  // The ranks share one bus: one of them measures it, also for the floors of all_reduce.
+  // The ranks share one bus, so only rank 0 measures it. all_reduce needs the figures for its lower bounds.
   if ((s.wants("copies") || s.wants("all_reduce")) && world.rank() == 0) co_await copies(&s);
   double rates[] = {s.to_device, s.to_host, s.on_device};
   co_await world.broadcast(rates, 0);

@@ -87,7 +87,7 @@ namespace {
 
 constexpr int in_progress = 7;  // ncclInProgress
 
-// ncclConfig_t of 2.18, which later versions read as well.
+// ncclConfig_t of 2.18, which later versions accept.
 struct config {
   std::size_t size = sizeof(config);
   unsigned magic = 0xcafebeef;
@@ -133,7 +133,7 @@ int raw_nccl::version() const {
   check(calls_->version(&number), "ncclGetVersion");
   return number;
 }
-// What is not blocking is asked for until it is done, half a minute at most.
+// Polls the non-blocking operation until it completes, for at most 30 s.
 void raw_nccl::settle(int code, const char* what) const {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (code == in_progress) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA and NCCL as a program calls them that has no tutti: what the same is measured against.
+// CUDA and NCCL without tutti: the baseline of the device measurements.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@ namespace tutti::perf::gpu {
 
 class raw_cuda {
  public:
-  raw_cuda();  // throws std::runtime_error where there is no libcuda
+  raw_cuda();  // throws std::runtime_error if libcuda is missing
   ~raw_cuda();
   raw_cuda(const raw_cuda&) = delete;
-  // An event recorded in the stream now, and asked for until it has passed.
+  // Records an event in the stream and polls it until it completes.
   void spin_on_event(void* stream) const;
   void synchronize(void* stream) const;  // from any thread
-  // What single calls take, in seconds: the mean of `times`.
+  // Durations of single calls, in seconds: the mean of `times`.
   double time_of_record(void* stream, int times) const;
   double time_of_query(int times) const;  // of the event that was recorded last
 
@@ -30,14 +30,14 @@ class raw_nccl {
   struct id {
     char bytes[128];
   };
-  raw_nccl();  // throws std::runtime_error where there is no libnccl
+  raw_nccl();  // throws std::runtime_error if libnccl is missing
   ~raw_nccl();
   raw_nccl(const raw_nccl&) = delete;
   id make_id() const;
   int version() const;  // 22809: 2.28.9
-  // Not blocking: calls return at once, and a thread of NCCL's does them.
+  // Non-blocking: calls return at once, and a thread of NCCL executes them.
   void init(int ranks, id of, int rank, bool blocking = true);
-  // Returns when it is in the stream.
+  // Returns when the operation is in the stream.
   void all_reduce(const float* in, float* out, std::size_t count, void* stream) const;
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// memory-perf: what the machine allows, as the limit beside tutti and its rivals. All buffers lie in memory
-// that all ranks have mapped; a rank says with one cache line that its buffer is there, and its peers copy or
-// add straight from it. No library can be faster than this by moving bytes; none has so little to do.
+// memory-perf: the limit of shared memory for tutti and its rivals. All ranks map all buffers. A rank
+// announces its buffer by one cache line, and its peers copy or add directly from it. No library that moves
+// bytes can be faster, and none does as little.
 //   memory-perf latency
 //   memory-perf all_reduce --ranks 4
 #include "common/forked_program.hpp"
@@ -29,24 +29,24 @@ const perf::program_names names{
     {command::latency, command::bandwidth, command::message_rate, command::all_reduce, command::all_gather,
      command::reduce_scatter, command::broadcast, command::all_to_all, command::barrier}};
 
-// Of one rank, written by it alone: how far it is, and a message that is short enough to travel with that.
+// Progress of one rank, and a message short enough for the same line. Only that rank writes it.
 struct alignas(64) flag {
   std::atomic<std::uint64_t> value{0};
   std::byte message[48];
 };
 
-// Mapped before the fork: the flags, then a part for each rank's buffers. Ranks allocate alike, so that a
-// peer's buffer is at the same place of its part.
+// Mapped before the fork: the flags, then a part for each rank's buffers. Ranks allocate identically, so that
+// a peer's buffer has the same offset in its part.
 struct shared_mapping {
   std::byte* begin = nullptr;
   std::size_t bytes_per_rank = 0;
-  flag* flags = nullptr;  // two for each rank: it has entered an operation, it has done its part
+  flag* flags = nullptr;  // two for each rank: it has entered an operation; it has finished its part
 };
 
 shared_mapping make_mapping(const perf::options& chosen) {
   const std::size_t largest = *std::max_element(chosen.sizes.begin(), chosen.sizes.end());
   shared_mapping r;
-  // Two buffers of the largest size or a window, and room to round up.
+  // Two buffers of the largest size, or a window, and padding.
   r.bytes_per_rank =
       std::max(2 * largest, (largest + 64) * static_cast<std::size_t>(perf::window_for(chosen, largest))) +
       (std::size_t{16} << 20);
@@ -60,8 +60,8 @@ shared_mapping make_mapping(const perf::options& chosen) {
   return r;
 }
 
-// This rank's part, handed out from its beginning: buffers of a size are freed before those of the next are
-// made.
+// This rank's part, allocated from its beginning. Buffers of one size are freed before those of the next are
+// allocated.
 struct part {
   std::byte* begin = nullptr;
   std::size_t bytes = 0, used = 0;
@@ -80,7 +80,7 @@ constexpr perf::memory_source mapping_memory{[](std::size_t bytes) {
                                                if (--own_part.buffers == 0) own_part.used = 0;
                                              }};
 
-// Sums of 4 KiB stay in the first-level cache until they are written to all ranks.
+// Sums of 4 KiB stay in the first-level cache until they are written for all ranks.
 constexpr std::size_t piece = 1024;
 
 void sum_piece(float* sums, const float* const* from, std::size_t ranks, std::size_t first,
@@ -116,7 +116,7 @@ class memory_world : public perf::forked_world {
     for (std::int64_t round = 0; round < rounds; ++round) {
       if (rank() == 0) {
         enter();
-        wait_entered(peer);  // it has taken all of them
+        wait_entered(peer);  // the peer has copied the whole window
         continue;
       }
       wait_entered(peer, 1);
@@ -217,7 +217,7 @@ class memory_world : public perf::forked_world {
   std::byte* at(int r) const noexcept {
     return mapping_.begin + mapping_.bytes_per_rank * static_cast<std::size_t>(r);
   }
-  // A peer's buffer that corresponds to this rank's.
+  // A peer's buffer that corresponds to `own`.
   template <class T>
   T* of(int r, T* own) const noexcept {
     using bytes = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
@@ -228,7 +228,7 @@ class memory_world : public perf::forked_world {
   flag& finished_flag(int r) const noexcept { return mapping_.flags[2 * r + 1]; }
 
   void enter() noexcept { entered_flag(rank()).value.store(++entered_, std::memory_order_release); }
-  // Until `r` has entered as often as this rank will have, after `ahead` more times.
+  // Waits until `r` has entered as often as this rank, plus `ahead` times.
   void wait_entered(int r, std::uint64_t ahead = 0) const {
     const flag& theirs = entered_flag(r);
     perf::wait_until([&] { return theirs.value.load(std::memory_order_acquire) >= entered_ + ahead; });
@@ -236,7 +236,7 @@ class memory_world : public perf::forked_world {
   void wait_all_entered() const {
     for (int r = 0; r < size(); ++r) wait_entered(r);
   }
-  // This rank's part is done; returns when that of all is: results are there, and inputs free.
+  // Finishes this rank's part and waits for all others: then results are complete and inputs reusable.
   void finish() {
     finished_flag(rank()).value.store(entered_, std::memory_order_release);
     for (int r = 0; r < size(); ++r) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// socket-perf: what TCP on the loopback allows, as the limit beside tutti and its rivals: one connection,
-// send() and a recv() that looks until the bytes are there. No headers, no matching, no second core asked.
+// socket-perf: the limit of TCP over loopback for tutti and its rivals: one connection, send(), and a recv()
+// that polls. No headers, no matching, no second core.
 //   socket-perf latency
 #include "common/forked_program.hpp"
 
@@ -26,7 +26,7 @@ const perf::program_names names{
 
 [[noreturn]] void fail(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
 
-using both_ends = std::array<int, 2>;  // for the life of the program
+using both_ends = std::array<int, 2>;  // open until the program ends
 
 both_ends connected_pair() {
   const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -51,7 +51,7 @@ both_ends connected_pair() {
   return ends;
 }
 
-// Of each pair of ranks.
+// Connects each pair of ranks.
 std::vector<both_ends> connected(const perf::options& chosen) {
   std::vector<both_ends> pairs;
   for (int rank = 0; rank < chosen.ranks; rank += 2) pairs.push_back(connected_pair());
@@ -97,7 +97,7 @@ class socket_world : public perf::forked_world {
   }
 
  private:
-  // Blocks where the other has to take something first.
+  // Blocks until the peer reads, if the socket is full.
   void send(std::span<const std::byte> bytes) const {
     while (!bytes.empty()) {
       const ssize_t sent = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gloo-perf: tutti-perf with Gloo in the place of tutti, over its TCP transport (it has no shared memory).
-// The loops of rounds.cpp: change both. Its ranks meet in a file, as those of programs without a launcher do.
+// gloo-perf: tutti-perf with Gloo over its TCP transport, because Gloo has no shared memory. The loops equal
+// those of rounds.cpp: change both together. The ranks meet at a file, because Gloo has no launcher.
 //   gloo-perf all_reduce --ranks 4 --algorithm bcube
 #include "common/forked_program.hpp"
 
@@ -36,7 +36,7 @@ namespace {
 
 const perf::program_names names{"gloo-perf", "", false, {}, {"ring", "bcube", "halving_doubling"}};
 
-// Where the ranks meet; the process that forks them takes it away.
+// The directory where the ranks meet. The parent process removes it.
 class rendezvous_folder {
  public:
   rendezvous_folder() {
@@ -56,7 +56,7 @@ class rendezvous_folder {
 };
 using shared_folder = std::shared_ptr<rendezvous_folder>;
 
-// Gloo's interface does not know const.
+// Gloo's interface takes no pointers to const.
 void* writable(const void* data) noexcept { return const_cast<void*>(data); }
 
 class gloo_world : public perf::forked_world {
@@ -70,12 +70,12 @@ class gloo_world : public perf::forked_world {
     context->connectFullMesh(store, device);
     context_ = context;
   }
-  // A rank that left while others still read would be an error to them.
+  // Gloo reports an error if a rank leaves while others still read.
   ~gloo_world() { forked_world::barrier(); }
   gloo_world(const gloo_world&) = delete;
   gloo_world& operator=(const gloo_world&) = delete;
 
-  // The first one is what startup measures.
+  // `startup` measures the first call.
   void barrier() {
     if (!std::exchange(connected_, true)) gloo_barrier();
     forked_world::barrier();
@@ -138,7 +138,7 @@ class gloo_world : public perf::forked_world {
     }
   }
 
-  // In place, as Gloo has it: the input is copied first, and the block out of it.
+  // Gloo works in place, so the input is copied first, and the block is copied out.
   void run_rounds(perf::scattered_sum* data, std::int64_t rounds) {
     work_.assign(data->in().begin(), data->in().end());
     const std::vector<int> blocks(static_cast<std::size_t>(size()), static_cast<int>(data->out().size()));
@@ -150,7 +150,7 @@ class gloo_world : public perf::forked_world {
       std::memcpy(data->out().data(), work_.data(), data->out().size_bytes());
       data->sample();
     }
-    forked_world::barrier();  // its buffers go
+    forked_world::barrier();  // before its buffers are freed
   }
 
   void run_rounds(perf::broadcast_message* data, std::int64_t rounds) {
@@ -182,7 +182,7 @@ class gloo_world : public perf::forked_world {
     data->leave();
   }
 
-  // Gloo's calls block: a thread does it meanwhile.
+  // Gloo's calls block, so a thread runs it meanwhile.
   void start_sum(perf::vector_sum* data) {
     summing_ = std::thread([this, data] {
       gloo::AllreduceOptions options = options_of(data);
@@ -230,7 +230,7 @@ class gloo_world : public perf::forked_world {
       sum.run();
       data->sample();
     }
-    forked_world::barrier();  // its buffers go
+    forked_world::barrier();  // before its buffers are freed
   }
 
   std::string algorithm_;

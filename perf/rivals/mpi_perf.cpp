@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// openmpi-perf, mpich-perf, impi-perf: tutti-perf with MPI in the place of tutti. The same method, buffers,
-// checks and output, and the loops of rounds.cpp call by call: change both.
+// openmpi-perf, mpich-perf, impi-perf: tutti-perf with MPI. Method, buffers, checks and output are the same,
+// and the loops equal those of rounds.cpp: change both together.
 //   mpirun.openmpi -n 2 openmpi-perf latency
 #include "common/blocking_program.hpp"
 
@@ -22,7 +22,7 @@ const perf::program_names names{TUTTI_PERF_PROGRAM, TUTTI_PERF_LAUNCHER, false, 
 
 int count_of(std::size_t elements) { return static_cast<int>(elements); }  // perf::most_size_bytes fits
 
-// MPI ends the program by itself when a call fails: MPI_ERRORS_ARE_FATAL.
+// A failed MPI call ends the program: MPI_ERRORS_ARE_FATAL.
 void send(std::span<const std::byte> data, int dest) {
   MPI_Send(data.data(), count_of(data.size()), MPI_BYTE, dest, 0, MPI_COMM_WORLD);
 }
@@ -54,8 +54,8 @@ class mpi_world {
   void maximum(std::span<double> values) { combine(values, MPI_MAX); }
   void sum(std::span<double> values) { combine(values, MPI_SUM); }
 
-  // "Open MPI v4.1.4" of a text that goes on with who built it; "MPICH 4.0.2" of "MPICH Version:\t4.0.2";
-  // "Intel MPI 2021.19.0" of "Intel(R) MPI Library 2021.19.0 for Linux* OS".
+  // "Open MPI v4.1.4" from a text that continues with the builder; "MPICH 4.0.2" from "MPICH
+  // Version:\t4.0.2"; "Intel MPI 2021.19.0" from "Intel(R) MPI Library 2021.19.0 for Linux* OS".
   std::string library() const {
     char text[MPI_MAX_LIBRARY_VERSION_STRING];
     int length = 0;
@@ -72,9 +72,8 @@ class mpi_world {
     return all.substr(0, at) + " " + (number == std::string::npos ? "" : all.substr(number));
   }
 
-  // Seen from outside: the names under which Open MPI 4 and 5, Intel MPI, MPICH and its UCX share memory
-  // between processes. MPICH 5 maps memory of its own name even where its messages go over TCP; its UCX
-  // shares the rest.
+  // Observed from outside: the file names of memory shared by Open MPI 4 and 5, Intel MPI, MPICH and its UCX.
+  // MPICH 5 maps its own file even over TCP, so for it the files of its UCX count.
   std::string transport() {
 #if defined(MPICH_NUMVERSION) && MPICH_NUMVERSION >= 50000000
     constexpr const char* mpich = "ucx_shm";
@@ -197,7 +196,7 @@ class mpi_world {
   }
 
   int rank_ = 0, size_ = 0;
-  MPI_Request summing_ = MPI_REQUEST_NULL;  // MPI_Test and MPI_Wait of none are over at once
+  MPI_Request summing_ = MPI_REQUEST_NULL;  // MPI_Test and MPI_Wait of MPI_REQUEST_NULL complete at once
 };
 
 }  // namespace

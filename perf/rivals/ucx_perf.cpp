@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ucx-perf: tutti-perf with UCX's tagged messages in the place of tutti: the layer below the MPIs, without
-// them. The loops of rounds.cpp: change both. UCX_TLS=shm,self or tcp,self chooses what carries the messages.
+// ucx-perf: tutti-perf with UCX's tagged messages: the layer below the MPIs, without them. The loops equal
+// those of rounds.cpp: change both together. UCX_TLS=shm,self or tcp,self selects the transport.
 //   UCX_TLS=tcp,self ucx-perf latency
 #include "common/forked_program.hpp"
 
@@ -49,12 +49,12 @@ class ucx_world : public perf::forked_world {
     require(ucp_worker_create(context_, &single, &worker_), "ucp_worker_create");
     connect();
   }
-  // The process ends here, and the kernel frees all of it: closing endpoints would need the peer.
+  // Closing endpoints needs the peer. The process ends here, so the kernel frees everything.
   ~ucx_world() { perf::forked_world::barrier(); }
   ucx_world(const ucx_world&) = delete;
   ucx_world& operator=(const ucx_world&) = delete;
 
-  // The first messages of a pair also make its connection.
+  // The first messages of a pair also connect it.
   void barrier() {
     if (!connected_) {
       connected_ = true;
@@ -73,7 +73,7 @@ class ucx_world : public perf::forked_world {
     ucp_get_version(&major, &minor, &release);
     return "UCX " + std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(release);
   }
-  // As it was told: it has several ways of mapping memory, some without a name.
+  // The transport requested in UCX_TLS. UCX maps memory in several ways, some without a name.
   static std::string transport() {
     const char* const told = std::getenv("UCX_TLS");
     const std::string words = told != nullptr ? told : "";
@@ -137,7 +137,7 @@ class ucx_world : public perf::forked_world {
     return ucp_tag_recv_nbx(worker_, bytes.data(), bytes.size(), 1, ~ucp_tag_t{0}, &plain);
   }
   void wait(void* request) {
-    if (request == nullptr) return;  // was over at once
+    if (request == nullptr) return;  // completed at once
     if (UCS_PTR_IS_ERR(request)) require(UCS_PTR_STATUS(request), "UCX");
     ucs_status_t status;
     while ((status = ucp_request_check_status(request)) == UCS_INPROGRESS) ucp_worker_progress(worker_);

@@ -5,10 +5,10 @@
     build/torch-venv/bin/python perf/torch/bench.py [--ranks 2,4] [--start spawn,torchrun] [--launches 5] [--quick]
         [--only NAME] [--unpinned] [--picture FILE.svg] > table.md
 
-Each launch starts both backends one after the other, and measures every row; of a row's operations in one launch the
-median and the ninth decile are taken, of the launches the median. Time is that of rank 0, CPU that of all ranks. Each
-rank has a core to itself, or shares it where there are more ranks. With --unpinned the kernel places the ranks, and a
-column says in how many of the operations the ranks of two had one core.
+Each launch runs both backends one after the other and measures every row. A row has the median and the ninth decile of
+its operations in one launch, then the median over the launches. Time is that of rank 0, CPU that of all ranks. Each rank
+is pinned to a core; cores are shared if there are more ranks. With --unpinned the kernel places the ranks, and a column
+shows the share of operations in which two ranks used one core.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def cases(quick):
 
 
 def operation(name, n):
-    """A function that does it once."""
+    """Returns a function that runs the operation once."""
     import torch
     import torch.distributed as dist
 
@@ -118,7 +118,7 @@ def measure(backend, rows, pinned):
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    # Otherwise the kernel may leave two ranks on one core for as long as they live, which decides every row.
+    # Otherwise the kernel may keep two ranks on one core for their whole life, which dominates every row.
     cores = sorted(os.sched_getaffinity(0))
     if pinned:
         os.sched_setaffinity(0, {cores[int(os.environ["RANK"]) % len(cores)]})
@@ -203,7 +203,7 @@ STYLE = """
 
 
 def drawn(sections):
-    """Gloo's time as so many times tutti's, a panel for each of [(title, [(label, tutti's seconds, ratio)])]."""
+    """Draws Gloo's time relative to tutti's, one panel for each of [(title, [(label, tutti's seconds, ratio)])]."""
     labels, bars, line, top = 236, 190, 18, 62
     panel = labels + bars + 50
     last = max([1] + [math.log2(ratio) for _, rows in sections for _, _, ratio in rows])

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all process groups of this process share: one loop, which whoever waits drives, and the thread that runs
-// what may take the interpreter's lock.
+// Shared by all process groups of this process: one loop, driven by any thread that waits, and a thread for
+// work that may take the interpreter's lock.
 #pragma once
 
 #include "comm/runtime_state.hpp"
@@ -24,22 +24,22 @@ using work_ref = c10::intrusive_ptr<work>;
 
 class engine {
  public:
-  // Made by the first process group, and never destroyed: Python may end in any order.
+  // Created by the first process group. Never destroyed, because Python may end in any order.
   static engine& get();
-  // Null: there is none yet.
+  // nullptr before the first process group.
   static engine* made() noexcept;
 
   core::driver& driver() noexcept { return driver_; }
   tutti::runtime& runtime() noexcept { return runtime_; }
 
-  // On the loop. It is finished, by finish_ended() or the thread, when the loop is somebody else's.
+  // On the loop. finish_ended() finishes it, or the thread if another thread drives the loop.
   void add_ended(work_ref w, bool urgent) noexcept;
-  // Not on the loop, before a call into Python or PyTorch returns.
+  // Not on the loop. Must run before a call into Python or PyTorch returns.
   void finish_ended();
 
-  // Returns when everything that was begun has ended and all worlds have been left, or at the deadline; then there
-  // are no threads of this object's any more, and operations go on only while they are waited for. Python is about
-  // to end.
+  // Returns when all operations have ended and all worlds have been left, or at the deadline. Then this
+  // object has no threads, and operations progress only while a thread waits for them. Called when Python
+  // ends.
   void shut_down(core::time_point deadline);
 
  private:
@@ -50,7 +50,7 @@ class engine {
   tutti::runtime runtime_{context_};
   core::driver driver_{runtime_.state().loop()};
   std::vector<work_ref> ended_;  // on the loop
-  bool is_urgent_ = false;       // likewise: one of them has callbacks
+  bool is_urgent_ = false;       // on the loop: one of them has callbacks
   std::mutex mutex_;
   std::condition_variable wanted_;
   bool is_wanted_ = false;

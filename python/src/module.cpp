@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Python sees: a process group, made from what init_process_group knows; and what tutti.aio needs.
+// The Python interface: a process group for init_process_group, and support for tutti.aio.
 #include "base/unique_fd.hpp"
 #include "engine.hpp"
 #include "process_group.hpp"
@@ -25,7 +25,7 @@ using namespace tutti::python;
 
 namespace {
 
-// The descriptor by which finished works notify; see tutti.aio.
+// The descriptor by which finished works notify an event loop; see tutti.aio.
 class door {
  public:
   door() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), shared_(std::make_shared<shared>()) {
@@ -37,7 +37,7 @@ class door {
     shared_->fd = -1;
   }
   int fileno() const noexcept { return fd_.get(); }
-  // drain() gives `number` when it has finished.
+  // drain() returns `number` after the work has finished.
   void watch(const c10::intrusive_ptr<c10d::Work>& w, std::uint64_t number) {
     ours(w).when_finished([to = shared_, number] {
       const std::scoped_lock hold(to->mutex);

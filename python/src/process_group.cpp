@@ -39,7 +39,7 @@ using tutti::detail::with_type_of;
 
 buffer_view view_of(const at::Tensor& t) noexcept { return tutti::detail::view_of_tensor(t); }
 
-// No elements of that type.
+// An empty view of that element type.
 buffer_view none_of(buffer_view v) {
   v.data = nullptr;
   v.count = 0;
@@ -55,7 +55,7 @@ const char* name_of(c10d::ReduceOp::RedOpType op) noexcept {
 template <class T>
 void set_factor(tutti::detail::reduction& r, double factor) {
   if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, tutti::detail::any_element>) {
-    return;  // refused
+    return;  // rejected by the caller
   } else if constexpr (tutti::detail::reduces<tutti::detail::premul_sum_op<double>, T>()) {
     r = tutti::detail::make_reduction<tutti::detail::premul_sum_op<double>, T>(premul_sum(factor));
   } else {
@@ -64,7 +64,7 @@ void set_factor(tutti::detail::reduction& r, double factor) {
   }
 }
 
-// c10d's reduction for elements of this type; of bool, SUM and PRODUCT are "or" and "and".
+// c10d's reduction for this element type. For bool, SUM and PRODUCT are "or" and "and".
 tutti::detail::reduction reduction_of(const c10d::ReduceOp& op, at::ScalarType type, const char* operation) {
   const element_type elements = type_of(type);
   const bool boolean = elements == element_type::boolean;
@@ -114,11 +114,11 @@ tutti::detail::reduction reduction_of(const c10d::ReduceOp& op, at::ScalarType t
   return r;
 }
 
-// "tutti:all_reduce". The profiler keeps the pointer.
+// Returns "tutti:all_reduce", for example. Strings live for ever, because the profiler keeps the pointer.
 const char* title_of(const std::string& backend, const char* operation) {
   static std::mutex mutex;
   static auto* const titles = new std::map<std::pair<std::string, const char*>, std::string>;
-  thread_local std::pair<const char*, const char*> last{};  // of the backend most programs have
+  thread_local std::pair<const char*, const char*> last{};  // cache for the usual backend name
   if (backend == "tutti" && last.first == operation) return last.second;
   const std::scoped_lock hold(mutex);
   auto [at, made] = titles->try_emplace({backend, operation});
@@ -148,7 +148,7 @@ void check_same(const at::Tensor& t, const at::Tensor& first, const char* operat
                     " and ", c10::toString(t.scalar_type()));
 }
 
-// Its elements one after the other in memory of the host; of one on a device, after what is on its current stream.
+// A contiguous copy in host memory. A device tensor is copied after the work of its current stream.
 at::Tensor on_host(const at::Tensor& t) {
   const at::NoGradGuard no_grad;
   return t.to(at::kCPU).contiguous();
@@ -158,7 +158,7 @@ at::Tensor empty_on_host(at::IntArrayRef sizes, const at::Tensor& like) {
   return at::empty(sizes, like.options().device(at::kCPU).requires_grad(false));
 }
 
-// What its current stream does with it has been done.
+// Waits until the current stream has finished its work on the tensor.
 void wait_for_device(const at::Tensor& t) {
   if (!t.is_cuda() && !t.is_xpu()) return;
   const c10::impl::VirtualGuardImpl device(t.device().type());
@@ -175,7 +175,7 @@ bool all_alike(const tensors& list) {
   return std::ranges::all_of(list, [&](const at::Tensor& t) { return t.numel() == list[0].numel(); });
 }
 
-// The elements of `from` one after the other.
+// The elements of `from` in one piece.
 at::Tensor joined(const tensors& from) {
   const at::Tensor flat = empty_on_host({static_cast<std::int64_t>(total(from))}, from[0]);
   const at::NoGradGuard no_grad;
@@ -197,7 +197,7 @@ void parted(const at::Tensor& flat, const tensors& to) {
 
 }  // namespace
 
-// One operation in the making.
+// An operation that is being prepared.
 struct process_group::request {
   request(const char* operation, const char* profiled_as, c10d::OpType op)
       : name(operation), profiled(profiled_as), type(op) {}
@@ -209,16 +209,16 @@ struct process_group::request {
   bool message = false;
   std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
   plan calls;
-  tensors inputs;   // what the profiler shows
-  tensors outputs;  // the work's result
+  tensors inputs;   // shown by the profiler
+  tensors outputs;  // result of the work
   std::vector<std::function<void()>> after;
 
-  // Memory that is read.
+  // Memory that the operation reads.
   buffer_view reads(const at::Tensor& t) {
     inputs.push_back(t);
     return view_of(keep(t.is_cpu() && t.is_contiguous() ? t : on_host(t)));
   }
-  // Memory that is written, and perhaps read before.
+  // Memory that the operation writes, and reads first if `reads_it`.
   buffer_view writes(const at::Tensor& t, bool reads_it = false) {
     if (t.is_cpu() && t.is_contiguous()) return view_of(keep(t));
     if (!reads_it) wait_for_device(t);
@@ -226,7 +226,7 @@ struct process_group::request {
     after.push_back([t, copy] { t.copy_(copy); });
     return view_of(keep(copy));
   }
-  // Memory that the elements of these have in one piece.
+  // One piece of memory for the elements of all these tensors.
   buffer_view writes_list(const tensors& to) {
     for (const at::Tensor& t : to) wait_for_device(t);
     const at::Tensor flat = empty_on_host({static_cast<std::int64_t>(total(to))}, to[0]);
@@ -271,7 +271,7 @@ process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int r
         },
         &o);
   }
-  // Every wait in it has a deadline.
+  // Every wait of the operation has a deadline.
   e.driver().run_until([&o] { return o.ended; }, core::time_point::max());
   const core::driver::entry here(e.driver());
   joining.stop();
@@ -299,7 +299,7 @@ void process_group::abort() {
     const std::scoped_lock hold(hooks_->mutex);
     abort = hooks_->abort;
   }
-  // PyTorch's writes down what was under way, which takes it seconds.
+  // PyTorch's hook writes down the pending operations, which takes seconds.
   for (const auto& [id, hook] : abort) hook();
   const core::driver::entry here(engine::get().driver());
   if (world_) communicator(world_).abort();
@@ -747,7 +747,7 @@ process_group::result process_group::alltoall(tensors& out, tensors& in, const c
                     " ranks");
   for (const at::Tensor& t : in) check_same(t, in[0], r.name);
   for (const at::Tensor& t : out) check_same(t, in[0], r.name);
-  // Uneven on any rank means that the others cannot know: always by counts.
+  // A rank cannot know whether blocks are uneven elsewhere, so it always passes counts.
   call c = call_of(k::all_to_all_v);
   c.in = r.reads(joined(in));
   c.out = r.writes_list(out);
@@ -800,13 +800,13 @@ process_group::result process_group::barrier(const c10d::BarrierOptions& o) {
   return begin(std::move(r));
 }
 
-// Rank 0 hears from each other rank, and answers when all have come: who is late is named, and nobody else is
-// blamed.
+// Rank 0 receives from every other rank and answers when all have arrived. The error names only the late
+// ranks.
 void process_group::monitoredBarrier(const c10d::BarrierOptions& o, bool wait_all_ranks) {
   check("monitored_barrier");
   const std::chrono::milliseconds timeout = o.timeout == c10d::kUnsetTimeout ? options_->timeout : o.timeout;
   const core::time_point end = tutti::detail::after(core::clock::now(), timeout);
-  // Rank 0 tells the others why before they give up.
+  // Time for rank 0 to send the reason before the others give up.
   const auto patience = std::chrono::milliseconds(200);
   const auto message = [this](k kind, const at::Tensor& t, int peer, std::chrono::milliseconds within) {
     request r("monitored_barrier", "monitored_barrier", c10d::OpType::BARRIER);

@@ -20,7 +20,7 @@ namespace tutti::python {
 class process_group final : public c10d::Backend {
  public:
   struct options : Backend::Options {
-    // `name`: what it is registered as, which the profiler shows.
+    // `name`: the registered name of the backend, shown by the profiler.
     explicit options(std::chrono::milliseconds timeout, std::string name = "tutti")
         : Backend::Options(std::move(name), timeout) {}
     c10::intrusive_ptr<Backend::Options> clone() const override {
@@ -28,7 +28,7 @@ class process_group final : public c10d::Backend {
     }
   };
 
-  // Joins: returns when all `size` ranks have come. Without the interpreter's lock.
+  // Joins the world: returns when all `size` ranks have joined. Call without the interpreter's lock.
   process_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                 c10::intrusive_ptr<options> chosen);
   ~process_group() override;

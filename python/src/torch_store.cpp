@@ -24,7 +24,7 @@ using store_ref = c10::intrusive_ptr<c10d::Store>;
 bytes bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text_of(const bytes& b) { return {b.begin(), b.end()}; }
 
-// c10d tells a timeout by its text alone.
+// c10d marks a timeout only by its text.
 errc code_of(const std::string& text) {
   std::string lower = text.substr(0, 400);
   std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -33,8 +33,8 @@ errc code_of(const std::string& text) {
              : errc::peer_failed;
 }
 
-// Connections of our own to the stores that groups are made over, which the next group takes: making one asks DNS for
-// names, which may take seconds. Those of a parent are its own.
+// Our own connections to the stores of groups, reused by the next group: connecting may take seconds for DNS.
+// A forked child does not use its parent's.
 struct connections {
   struct connection {
     c10::weak_intrusive_ptr<c10d::Store> to;
@@ -78,14 +78,14 @@ struct connections {
   }
 };
 
-// The prefixes of stores in one another.
+// Gives access to the prefixes of nested stores.
 struct opened_prefix : c10d::PrefixStore {
   static const std::string& of(const c10d::PrefixStore& s) { return s.*(&opened_prefix::prefix_); }
 };
 
 }  // namespace
 
-// Awaited on the loop: `call` runs on the store's thread, and the coroutine goes on on the loop.
+// Awaitable on the loop: runs `call` on the store's thread, then resumes the coroutine on the loop.
 struct torch_store::on_thread {
   torch_store& store;
   std::string what;
@@ -115,7 +115,7 @@ struct torch_store::on_thread {
 };
 
 torch_store::torch_store(const c10::intrusive_ptr<c10d::Store>& base, core::driver& d) : driver_(d) {
-  // A blocked call of one user of a connection holds up the others'.
+  // A blocking call on a connection delays all other users of it.
   target_ = base;
   std::string prefix;
   while (auto* const outer = dynamic_cast<c10d::PrefixStore*>(target_.get())) {
@@ -135,7 +135,7 @@ torch_store::~torch_store() {
     changed_.notify_one();
   }
   thread_.join();
-  // One that has failed may be within a call.
+  // A store with a failed call may still be inside it, so it is not reused.
   if (!failed_ && own_ != target_) connections::here().give_back(target_, std::move(own_));
 }
 
@@ -210,7 +210,7 @@ task<std::size_t> torch_store::do_count(std::string, milliseconds) {
   co_return 0;
 }
 
-// FileStore has no append of its own.
+// FileStore has no append.
 task<std::size_t> torch_store::do_append(std::string key, std::string text, milliseconds) {
   std::size_t length = 0;
   on_thread call{*this, "append", [&] {

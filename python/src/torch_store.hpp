@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PyTorch's store as one of tutti's: through it the ranks of a group find each other.
+// Adapts PyTorch's store to tutti's interface, so that the ranks of a group find each other through it.
 #pragma once
 
 #include "core/driver.hpp"
@@ -16,11 +16,11 @@
 
 namespace tutti::python {
 
-// Its operations block, so a thread of this object calls them.
+// The operations block, so a thread of this object runs them.
 class torch_store final : public store {
  public:
   torch_store(const c10::intrusive_ptr<c10d::Store>& base, core::driver& d);
-  // Ends the thread, which may be in a call until that call's timeout. Not on the loop.
+  // Joins the thread, whose current call may last until its timeout. Not on the loop.
   ~torch_store() override;
 
   std::string name() const override { return "torch's store"; }
@@ -40,13 +40,13 @@ class torch_store final : public store {
 
   c10::intrusive_ptr<c10d::Store> target_;  // without its prefixes
   c10::intrusive_ptr<c10d::Store> own_;     // a connection to it
-  c10::intrusive_ptr<c10d::Store> base_;    // that, with the prefixes
+  c10::intrusive_ptr<c10d::Store> base_;    // own_ with the prefixes
   core::driver& driver_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::queue<on_thread*> calls_;
   bool ending_ = false;
-  bool failed_ = false;  // a call; of the thread
+  bool failed_ = false;  // a call failed; of the thread
   std::thread thread_;
 };
 

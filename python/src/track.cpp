@@ -37,13 +37,13 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// A log that any thread may use, and the loop thread may take away.
+// A log that any thread may use, and that the loop thread may close.
 struct shared_log {
   std::mutex mutex;
-  track::log log;  // empty once closed; its last handle goes on the loop thread
+  track::log log;  // empty once closed; destroyed on the loop thread
   std::optional<track::totals> ended;
 
-  // On the loop thread: ends the log without a finish, unless it has ended.
+  // On the loop thread: closes the log without a finish, unless it has ended.
   void close() {
     track::log taken;
     {
@@ -55,7 +55,7 @@ struct shared_log {
 };
 using log_ref = std::shared_ptr<shared_log>;
 
-// What a thread of Python waits for; the loop thread sets it.
+// A result that a Python thread waits for and the loop thread sets.
 template <class T>
 class outcome {
  public:
@@ -67,7 +67,7 @@ class outcome {
     is_set_ = true;
     changed_.notify_all();
   }
-  // Whether it was set in time.
+  // Returns true if it was set in time.
   bool wait_for(std::chrono::milliseconds time) {
     std::unique_lock hold(mutex_);
     return changed_.wait_for(hold, time, [this] { return is_set_; });
@@ -77,7 +77,7 @@ class outcome {
     if (failure_) std::rethrow_exception(failure_);
     return std::move(value_);
   }
-  // What is set from now on is destroyed by the thread that sets it; returns what was set before.
+  // Returns the result if it is set. A later result is destroyed by the thread that sets it.
   T abandon() {
     const std::scoped_lock hold(mutex_);
     is_abandoned_ = true;
@@ -93,7 +93,7 @@ class outcome {
   T value_{};
 };
 
-// On the loop thread. `make` returns the task<T>.
+// Runs on the loop thread. `make` returns the task<T>.
 template <class T, class F>
 void run_into(const std::shared_ptr<outcome<T>>& done, F make) noexcept {
   try {
@@ -103,10 +103,10 @@ void run_into(const std::shared_ptr<outcome<T>>& done, F make) noexcept {
   }
 }
 
-// One runtime for all logs of this process. It is never destroyed: Python may end in any order.
+// One runtime for all logs of this process. Never destroyed, because Python may end in any order.
 class track_loop {
  public:
-  // Starts the thread at the first call, and once more in a forked child. The caller holds the interpreter's lock.
+  // Starts the thread at the first call, and again in a forked child. Needs the interpreter's lock.
   static track_loop& get() {
     if (only_ == nullptr || only_->process_ != ::getpid()) only_ = new track_loop;
     return *only_;
@@ -126,12 +126,12 @@ class track_loop {
     logs_.push_back(log);
   }
 
-  // Closes the logs that are open, and ends the thread if that takes no longer than `time`. Nothing is posted after.
+  // Closes all open logs, and ends the thread if that succeeds within `time`. Rejects later posts.
   void shut_down(std::chrono::milliseconds time) {
     if (is_shut_down_.exchange(true)) return;
     const auto closed = std::make_shared<outcome<bool>>();
     post([this, closed] {
-      // Each destructor waits for what is queued.
+      // Each destructor waits until its queue is written.
       for (const auto& known : logs_)
         if (const log_ref log = known.lock()) log->close();
       guard_.reset();
@@ -164,7 +164,7 @@ class track_loop {
   throw py::error_already_set();
 }
 
-// Waits without the interpreter's lock, and now and then for Ctrl-C. Throws what Python raises for tutti's error.
+// Waits without the interpreter's lock, and regularly checks for Ctrl-C. Throws tutti's error for Python.
 template <class T>
 T wait(const std::shared_ptr<outcome<T>>& of) {
   for (;;) {
@@ -210,7 +210,7 @@ class python_log {
     try {
       shared_ = wait(done);
     } catch (...) {
-      // Ctrl-C: the log goes on the loop thread.
+      // After Ctrl-C the log must be destroyed on the loop thread.
       loop->post([kept = done->abandon()] {
         if (kept) kept->close();
       });
@@ -223,7 +223,7 @@ class python_log {
   ~python_log() {
     if (!shared_) return;
     if (track_loop::made() != loop_ || loop_->is_shut_down()) {
-      // Never destroyed: its loop thread is the parent's, or has ended.
+      // Leaked, because its loop thread belongs to the parent or has ended.
       static_cast<void>(new log_ref(std::move(shared_)));
       return;
     }
@@ -232,7 +232,7 @@ class python_log {
 
   const std::string& directory() const noexcept { return directory_; }
 
-  // Calls f(log), which does not block.
+  // Calls f(log), which must not block.
   template <class F>
   void say(F f) {
     check_process();

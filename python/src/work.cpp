@@ -37,7 +37,7 @@ std::exception_ptr translated(std::exception_ptr failure) noexcept {
   try {
     std::rethrow_exception(failure);
   } catch (const error& e) {
-    // Programs look for one of PyTorch's words.
+    // Programs search the text for PyTorch's words.
     const std::string text = (e.code() == errc::timed_out ? "Timed out in " : "") + std::string(e.what());
     return std::make_exception_ptr(c10::DistBackendError("tutti: " + text, nullptr));
   } catch (...) {
@@ -96,11 +96,11 @@ void work::cancel() {
   engine& e = engine::get();
   const core::driver::entry here(e.driver());
   if (phase_.load(std::memory_order_relaxed) != running) return;
-  body_.stop();  // the library has let go of the buffers
+  body_.stop();  // the library does not use the buffers any more
   ended(std::make_exception_ptr(error(errc::cancelled, "the operation was cancelled")));
 }
 
-// They are short, and do not take the lock of the interpreter.
+// Hooks are short and do not take the interpreter's lock.
 void group_hooks::call(const work& w) noexcept {
   if (w.failure_ || !any.load(std::memory_order_relaxed)) return;
   try {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One operation of a process group, as PyTorch sees it.
+// One operation of a process group: PyTorch's Work.
 #pragma once
 
 #include "core/running_task.hpp"
@@ -25,7 +25,7 @@ namespace tutti::python {
 
 class work;
 
-// The hooks of one process group; its works outlive it.
+// The hooks of one process group. Works may outlive the group.
 struct group_hooks {
   void call(const work& w) noexcept;  // on the loop, when it has ended
   std::mutex mutex;
@@ -36,34 +36,34 @@ struct group_hooks {
   std::atomic<int> pending{0};  // works that have not finished
 };
 
-// What an operation needs besides its call. Filled before begin(), and not changed until it has ended.
+// What an operation needs besides its call. Constant from begin() to the end of the operation.
 struct plan {
   std::vector<tutti::detail::call> calls;  // one after the other
-  std::vector<at::Tensor> keeps;           // memory that they use
+  std::vector<at::Tensor> keeps;           // keeps their memory alive
   std::vector<std::size_t> in_counts, out_counts;
   std::vector<tutti::detail::buffer_view> list;
-  std::function<void()> after;  // copies results to where they are wanted; not on the loop
+  std::function<void()> after;  // copies results to their destination; not on the loop
 };
 
 class work final : public c10d::Work {
  public:
-  // `title` is a literal; `profiled` are what the profiler shows.
+  // `title` is a literal; the profiler shows `profiled`.
   work(int rank, c10d::OpType type, const char* title, std::uint64_t sequence,
        std::chrono::milliseconds timeout, std::shared_ptr<group_hooks> hooks, std::vector<at::Tensor> outputs,
        const std::optional<std::vector<at::Tensor>>& profiled);
   ~work() override;
 
-  // How soon the calls must go on when nobody waits: the caller waits at once; it is likely to; others compute
-  // meanwhile.
+  // How urgently the calls must progress without a waiting thread: the caller waits at once; it
+  // probably waits soon; it computes meanwhile.
   enum class care { waits, later, now };
   void begin(plan p, care c);
-  // The calls' end is asked for; wait() tells how they ended.
+  // Requests the end of the calls; wait() reports their result.
   void cancel();
-  // On the loop, when begin()'s calls have ended.
+  // On the loop, after begin()'s calls have ended.
   void ended(std::exception_ptr failure) noexcept;
-  // Not on the loop, any number of times, from any thread: what follows the end. False: another thread does it.
+  // Not on the loop; by any thread, any number of times. Runs the last steps; false if another thread does.
   bool finish();
-  // Not on the loop. f() is called, once, when it has finished; at once if it has.
+  // Not on the loop. Calls f() once, after the work has finished, or at once if it has.
   void when_finished(std::function<void()> f);
 
   bool isCompleted() override;
@@ -112,9 +112,9 @@ class work final : public c10d::Work {
   void set_limited() noexcept { limited_ = true; }
 };
 
-// Throws DistBackendError. Without the calls that led here: PyTorch takes seconds to name them.
+// Throws DistBackendError without a stack trace, because PyTorch takes seconds to make one.
 [[noreturn]] void fail(std::string text);
-// The failure of an operation in PyTorch's terms.
+// Translates an operation's failure into PyTorch's exceptions.
 std::exception_ptr translated(std::exception_ptr failure) noexcept;
 
 }  // namespace tutti::python

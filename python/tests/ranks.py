@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that form a world, for the tests: run(size, body) starts them, and fails with what any of them failed with."""
+"""Worlds of processes for the tests: run(size, body) starts them, and fails with the errors of any process."""
 
 import os
 import sys
@@ -27,7 +27,7 @@ def _rank(body, rank, size, store, errors, backend, join, arguments):
 
 
 def run(size, body, *arguments, backend="tutti", method="spawn", join=True, expected=None, timeout=patience):
-    """Exit codes of `size` processes that ran body(rank, size, *arguments). `expected`: by rank, where not all are 0."""
+    """Runs body(rank, size, *arguments) in `size` processes. Returns their exit codes: `expected`, or else all 0."""
     context = mp.get_context(method)
     errors = context.SimpleQueue()
     with tempfile.TemporaryDirectory(prefix="tutti-") as folder:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tutti.aio: works in asyncio."""
+"""tutti.aio: works of torch.distributed in asyncio."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ def many(rank, size):
 
     async def all_of_them():
         await asyncio.gather(*(one(i) for i in range(500)))
-        # Nothing blocks the event loop meanwhile.
+        # The event loop keeps running during a wait.
         x = torch.zeros(4)
         if rank == 0:
             work = dist.irecv(x, 1)
@@ -56,7 +56,7 @@ def cancels(rank, size):
             raise AssertionError("not cancelled")
         except asyncio.CancelledError:
             pass
-        x.fill_(7)  # is this rank's again
+        x.fill_(7)  # the buffer belongs to this rank again
         dist.barrier()
         await asyncio.sleep(0.1)
         assert (x == 7).all()
@@ -72,7 +72,7 @@ def cancels(rank, size):
         dist.barrier()
 
     asyncio.run(body() if rank == 0 else other())
-    # A receive that is taken back loses no message.
+    # A cancelled receive loses no message.
     async def receive():
         x = torch.zeros(3)
         task = asyncio.ensure_future(tutti.aio.wait(dist.irecv(x, 1)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors on a device, which travel through memory of the host. There is no GPU here: a device in Python stands for one."""
+"""Tensors on a device, copied through host memory. A device written in Python replaces a GPU."""
 
 import torch
 import torch.distributed as dist
@@ -8,7 +8,7 @@ from ranks import run
 
 
 class Elsewhere(torch.Tensor):
-    """A tensor on the device "elsewhere", whose elements are in `kept`."""
+    """A tensor on the device "elsewhere"; `kept` holds its elements."""
 
     @staticmethod
     def __new__(cls, size, dtype):

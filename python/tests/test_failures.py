@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong, and how it is told: deaths, timeouts, mismatches, forks, and programs that just end."""
+"""Failures and their errors: deaths, timeouts, mismatches, forks, and programs that end without shutdown."""
 
 import datetime
 import os
@@ -23,7 +23,7 @@ def killed(rank, size):
     text = raises(RuntimeError, "rank 1", lambda: [dist.all_reduce(x) for _ in range(1000)])
     assert "died" in text or "killed" in text, text
     assert time.monotonic() - begin < 30
-    # Whoever waits later is told, too.
+    # Ranks that wait later get the error, too.
     raises(RuntimeError, "rank 1", dist.barrier)
 
 
@@ -33,7 +33,7 @@ def test_a_killed_rank_is_named(size):
 
 
 def killed_in_a_step(rank, size, folder):
-    """Rank 1 dies while it computes gradients: the others' step fails, and names it."""
+    """Rank 1 dies while it computes gradients: the step fails on the others and names rank 1."""
     model = torch.nn.parallel.DistributedDataParallel(
         torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(6))), bucket_cap_mb=0.01)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -86,7 +86,7 @@ def late(rank, size):
         assert time.monotonic() - begin < 20
     else:
         time.sleep(1)
-    # Others are not affected.
+    # Other groups are not affected.
     dist.barrier()
     if rank == 0:
         raises(RuntimeError, "Rank 1 failed to pass monitoredBarrier", dist.monitored_barrier,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every operation of a process group, on 2 and 4 ranks: results, forms, types, and what is refused."""
+"""Every operation of a process group, on 2 and 4 ranks: results, forms, types and rejected arguments."""
 
 import ctypes
 import functools
@@ -24,7 +24,7 @@ op = dist.ReduceOp
 
 
 def numbers(rank, n, dtype):
-    """Small enough that every type adds them up without an error."""
+    """Values so small that their sums are exact in every type."""
     x = (torch.arange(n) * 3 + rank * 5) % 7 + 1
     if dtype is torch.bool:
         return x % 2 == 0
@@ -75,7 +75,7 @@ def reduce_all(rank, size):
                     dist.reduce(x, root, kind)
                     if rank == root:
                         same(x, wanted)
-        # Of blocks, one for each rank.
+        # With blocks, one for each rank.
         blocks = [torch.cat([numbers(r + 2 * b, 9, dtype) for b in range(size)]) for r in range(size)]
         total = combined(blocks, reductions(dtype)[op.SUM]).reshape(size, 9)
         out = torch.empty(9, dtype=dtype)
@@ -227,7 +227,7 @@ def messages(rank, size):
 
 
 def works(rank, size):
-    # Completes although nobody waits.
+    # Completes although no thread waits.
     x = torch.ones(1 << 20)
     w = dist.all_reduce(x, async_op=True)
     while not w.is_completed():
@@ -268,7 +268,7 @@ def bytes_in_use():
 
 
 def thousand_groups(rank, size, port):
-    """A group leaves in the background, and nothing of it stays."""
+    """A group leaves in the background and frees all its resources."""
     os.environ["TORCH_FR_BUFFER_SIZE"] = "0"  # PyTorch's recorder of operations
     dist.init_process_group("tutti", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size)
     for i in range(1000):
@@ -283,7 +283,7 @@ def thousand_groups(rank, size, port):
     while len(os.listdir("/proc/self/fd")) > descriptors and time.monotonic() < end:
         time.sleep(0.01)
     assert len(os.listdir("/proc/self/fd")) <= descriptors
-    # PyTorch keeps the ranks of each group, and in rank 0 what groups write to its store.
+    # PyTorch itself keeps the ranks of each group, and on rank 0 the groups' writes to its store.
     kept = (bytes_in_use() - memory) / 800
     print(f"rank {rank}: {kept:.0f} bytes of each group are kept")
     assert rank == 0 or kept < 1000, kept
@@ -307,7 +307,7 @@ def test_operations(body, size):
 
 
 def by_device(rank, size, store):
-    """A backend for each kind of device; no GPU is needed to say so."""
+    """A backend for each kind of device can be named without a GPU."""
     both = dist.BackendConfig(dist.Backend("cpu:tutti,cuda:nccl"))
     assert both.get_device_backend_map() == {"cpu": "tutti", "cuda": "nccl"}
     dist.init_process_group("cpu:tutti,cuda:gloo", init_method="file://" + store, rank=rank, world_size=size)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is built on process groups: DistributedDataParallel, FSDP2, DTensor and distributed checkpoints, with Gloo's results."""
+"""DistributedDataParallel, FSDP2, DTensor and distributed checkpoints have the same results as with Gloo."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def trained(m, rank, steps=5):
 
 
 def by_backend(rank, size, f):
-    """f(group) with a group of each backend."""
+    """Calls f(group) with a group of each backend."""
     return [f(dist.new_group(list(range(size)), backend=backend)) for backend in ("tutti", "gloo")]
 
 

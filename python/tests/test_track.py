@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tutti.track: what Python and C++ write into one run, read back from its files."""
+"""tutti.track: records that Python and C++ write into one run, read back from its files."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def curve(run, stem, name):
 
 
 def python(program, *arguments, **environment):
-    """A process of its own."""
+    """Runs a Python process."""
     return subprocess.run(
         [sys.executable, "-c", program, *map(str, arguments)],
         env={**os.environ, **environment},
@@ -192,7 +192,7 @@ def test_a_program_that_ends_without_a_finish(tmp_path, how, code):
     assert time.monotonic() - begin < 60
     assert curve(tmp_path / "run-7", "label-a", "loss") == [(i, i) for i in range(1000)]
     assert state_of(tmp_path / "run-7", "label-a") == ("finished" if "finish" in how else "closed")
-    # The label is free again.
+    # The label can be opened again.
     with tutti.track.open("run-7", label="a", directory=tmp_path, **quiet):
         pass
 
@@ -317,7 +317,7 @@ def test_cpp_ranks_and_python_write_one_run(tmp_path):
         assert curve(together, f"rank-{rank}", "loss") == [(step, 2) for step in range(30, 80)]
     for label in ("python", "rank_0", "rank_1"):
         assert list((together / label).glob("events.out.tfevents.*")), label
-    # Python goes on in the curve of a rank that has ended.
+    # Python continues the series of a rank that has ended.
     with tutti.track.open("continued", label="rank_0", directory=tmp_path, resume="must", **quiet) as log:
         log.scalar("loss", 3, 80)
     assert curve(together, "rank-0", "loss")[-2:] == [(79, 2), (80, 3)]

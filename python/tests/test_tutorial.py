@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of PyTorch's tutorial "Writing Distributed Applications", with the word "tutti" in place of "gloo"."""
+"""The programs of PyTorch's tutorial "Writing Distributed Applications", with "tutti" instead of "gloo"."""
 
 import os
 import random
@@ -117,7 +117,7 @@ def average_gradients(model):
 
 def training(rank, size):
     torch.manual_seed(1234)
-    # Pictures with a bright square whose place is the digit.
+    # Images with a bright square whose position is the digit.
     digits = torch.randint(0, 10, (256,))
     images = torch.randn(256, 1, 28, 28) * 0.1
     for i, d in enumerate(digits.tolist()):
@@ -176,7 +176,7 @@ def free_port():
 
 
 def initialised(way, rank, size, ports, folder):
-    """The tutorial's three ways: the environment, TCP, a file that they share."""
+    """The tutorial's three ways: environment, TCP, shared file."""
     if way == "env":
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(ports[0]))
         dist.init_process_group("tutti", rank=rank, world_size=size)

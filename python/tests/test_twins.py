@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One training, by DistributedDataParallel over tutti, over Gloo, and in C++: the same losses, step by step."""
+"""One training by DistributedDataParallel over tutti, over Gloo, and in C++: all losses are the same."""
 
 import os
 import pathlib
@@ -16,7 +16,7 @@ def losses(command):
     said = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert said.returncode == 0, said.stdout + said.stderr
     found = {0: [], 1: []}
-    # Ranks may write into one another's lines.
+    # Output of the two ranks may be mixed within a line.
     for rank, loss in re.findall(r"rank ([01]) loss (\d+\.\d{7})", said.stdout):
         found[int(rank)].append(float(loss))
     assert len(found[0]) == len(found[1]) == 22

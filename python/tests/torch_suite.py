@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's own tests of a backend, with tutti in the place of gloo.
+"""PyTorch's own tests of a backend, with tutti instead of Gloo.
 
     BACKEND=gloo WORLD_SIZE=2 python torch_suite.py [unittest's options]           with tutti
     BACKEND=tutti WORLD_SIZE=2 python torch_suite.py ...                           under its own name, which skips more
     REAL_GLOO=1 BACKEND=gloo WORLD_SIZE=2 python torch_suite.py ...                with Gloo, to compare
 
-Under the name gloo, by which the tests choose what they expect of a backend. Processes are forked, which is ten
-times as fast as starting Python anew.
+The tests choose their expectations by the name of the backend, so tutti runs under the name gloo. Processes are
+forked, which is ten times as fast as starting Python anew.
 """
 
 import functools

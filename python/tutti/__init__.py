@@ -4,7 +4,7 @@
     import torch.distributed as dist
     dist.init_process_group("tutti")
 
-PyTorch 2.15 and later finds the backend by itself. The C++ part is built for one minor version of PyTorch,
+PyTorch 2.15 and later find the backend by themselves. The C++ part is built for one minor version of PyTorch,
 and is loaded by the first process group.
 """
 
@@ -14,7 +14,7 @@ __all__ = []
 
 
 def _load():
-    """The C++ part. ImportError: it is of another PyTorch."""
+    """Returns the C++ part. Raises ImportError if it was built for another PyTorch."""
     import torch
 
     def minor(version):
@@ -45,14 +45,14 @@ _registered_end = False
 
 
 def _at_end():
-    """What was sent arrives, and the other ranks are told that this one leaves, however Python ends."""
+    """At any end of Python, completes all sends and tells the other ranks that this one leaves."""
     global _registered_end
     if _registered_end:
         return
     _registered_end = True
     from multiprocessing import util
 
-    # A process of multiprocessing runs no atexit handlers; others run both, the second to no effect.
+    # Processes of multiprocessing run no atexit handlers. Others run both, and the second has no effect.
     util.Finalize(None, _shut_down, exitpriority=10)
     atexit.register(_shut_down)
 
@@ -63,7 +63,7 @@ def _shut_down():
     if dist.is_initialized():
         try:
             dist.destroy_process_group()
-        except Exception:  # the program ends: nobody is left to tell
+        except Exception:  # the program ends, and no caller is left
             pass
     _load().shut_down(5.0)
 
@@ -76,7 +76,7 @@ def _register():
 
 
 def _autoload():
-    """Run at every `import torch` before PyTorch 2.15, where entry points of backends are not looked up."""
+    """Run at every `import torch`, because PyTorch before 2.15 does not look up entry points of backends."""
     try:
         _register()
     except Exception:  # an exception here would break `import torch`

@@ -4,9 +4,9 @@
     work = dist.all_reduce(tensor, async_op=True)
     await tutti.aio.wait(work)
 
-Any number of works at once, on one thread, through one descriptor for each event loop. A task that is cancelled
-while it waits takes its transfer back: the tensor is free when the await returns. (A collective that one rank
-takes back fails on all ranks, naming it.)
+One thread can wait for any number of works, through one descriptor per event loop. Cancelling a waiting task cancels
+its transfer: the tensor may be reused when the await returns. (A collective that one rank cancels fails on all ranks
+and names that rank.)
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _doors = weakref.WeakKeyDictionary()  # by event loop
 
 
 class _Door:
-    """Where finished works notify: one descriptor that the event loop watches."""
+    """One descriptor that the event loop watches; finished works notify it."""
 
     def __init__(self, loop):
         self.native = _load().Door()
@@ -40,7 +40,7 @@ class _Door:
 
 
 async def wait(work):
-    """Completes when `work` has; raises what it failed with. Cancelling takes the transfer back."""
+    """Completes when `work` does, and raises its error. Cancellation cancels the transfer."""
     if not work.is_completed():
         loop = asyncio.get_running_loop()
         door = _doors.get(loop)
@@ -59,9 +59,9 @@ async def wait(work):
 
 
 async def all_reduce_chunks(tensor, chunks, op=dist.ReduceOp.SUM, group=None):
-    """An all_reduce of `tensor` in about `chunks` pieces along its first dimension: yields each when it is done.
+    """Starts an all_reduce of `tensor` in about `chunks` pieces along its first dimension.
 
-    All are under way from the beginning, so that what is yielded can be used while the others move.
+    Yields each piece when it is complete, so that it can be used while the others are still being reduced.
     """
     works = [(piece, dist.all_reduce(piece, op=op, group=group, async_op=True)) for piece in tensor.chunk(chunks)]
     for piece, work in works:

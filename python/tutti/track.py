@@ -24,7 +24,7 @@ __all__ = ["Log", "Totals", "open"]
 
 
 class Totals(NamedTuple):
-    """What has happened to the records of a log."""
+    """Counts of the records of a log."""
 
     written: int
     dropped: int  # more than the buffer holds, or an invalid shape or name
@@ -52,7 +52,7 @@ def open(
 
     id: one word of at most 100 bytes, without a slash and without a dot in front. Processes that open the same
         id in the same directory write one run, whether they are C++ or Python.
-    label: what this process's series are called; the same rules. None: "rank_<RANK>" if the environment has
+    label: the name of this process's series; the same rules. None: "rank_<RANK>" if the environment has
         RANK, else "<host>_<pid>". A label has one writer at a time.
     name: of the run's directory when it is made; empty: the id.
     resume: "may" makes the run or continues it, "must" needs a run that exists, "never" needs one that does not.

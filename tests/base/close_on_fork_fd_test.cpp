@@ -17,7 +17,7 @@
 using tutti::base::close_on_fork_fd;
 using tutti::test::child;
 
-TEST_CASE("the child of a fork does not have the descriptor; its parent keeps it") {
+TEST_CASE("after a fork only the parent has the descriptor") {
   const tutti::test::scratch_directory scratch;
   const std::string path = scratch.path() / "file";
   const close_on_fork_fd one(path.c_str(), O_RDWR | O_CREAT, 0600), two(path.c_str(), O_RDWR, 0600);
@@ -32,14 +32,14 @@ TEST_CASE("the child of a fork does not have the descriptor; its parent keeps it
   CHECK(::fcntl(one.get(), F_GETFD) == FD_CLOEXEC);
 }
 
-TEST_CASE("a file that cannot be opened is -1 and errno") {
+TEST_CASE("a failed open returns -1 and sets errno") {
   errno = 0;
   const close_on_fork_fd none("/proc/no such file", O_RDONLY, 0);
   CHECK(errno == ENOENT);
   CHECK(none.get() == -1);
 }
 
-TEST_CASE("forks while other threads open and close descriptors leave none in the child") {
+TEST_CASE("a fork beside threads that open and close descriptors leaves none in the child") {
   const tutti::test::scratch_directory scratch;
   const std::string path = scratch.write("file", "");
   const tutti::base::unique_fd before(::open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -49,7 +49,7 @@ TEST_CASE("forks while other threads open and close descriptors leave none in th
   });
   for (int round = 0; round < 100; ++round) {
     child forked([&](const auto&) {
-      // The lowest free number: the same with and without the other thread's descriptor open at the fork.
+      // The lowest free number does not depend on the other thread's descriptor.
       const int next = ::dup(before.get());
       for (int fd = 0; fd < next; ++fd) {
         const std::string link = "/proc/self/fd/" + std::to_string(fd);

@@ -21,7 +21,7 @@ struct variable {
 
 }  // namespace
 
-TEST_CASE("absent and empty are the same") {
+TEST_CASE("an empty variable counts as absent") {
   ::unsetenv(name);
   CHECK_FALSE(base::env_string(name).has_value());
   CHECK_FALSE(base::env_integer(name).has_value());
@@ -30,12 +30,12 @@ TEST_CASE("absent and empty are the same") {
   CHECK_FALSE(base::env_integer(name, 1, 2).has_value());
 }
 
-TEST_CASE("text comes as it is") {
+TEST_CASE("text is returned unchanged") {
   const variable set(" a b\t");
   CHECK(base::env_string(name) == std::string(" a b\t"));
 }
 
-TEST_CASE("integers up to both limits") {
+TEST_CASE("integers are accepted up to both limits") {
   const auto read = [](const char* text) {
     const variable set(text);
     return base::env_integer(name);
@@ -49,7 +49,7 @@ TEST_CASE("integers up to both limits") {
   CHECK(base::env_integer(name, 5, 5) == 5);
 }
 
-TEST_CASE("what is no integer in the range is an error that names the variable, the text and the range") {
+TEST_CASE("an invalid integer is an error that names the variable, the text and the range") {
   for (const char* text :
        {"4", "66", "x", "5x", "5 ", " 5", "+5", "5.0", "0x5", "-", "9223372036854775808"}) {
     CAPTURE(text);

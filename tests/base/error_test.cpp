@@ -14,11 +14,11 @@ using tutti::errc;
 namespace {
 
 static_assert(std::is_base_of_v<std::system_error, tutti::error>);
-static_assert(std::is_nothrow_copy_constructible_v<tutti::error>);  // as an exception must be
+static_assert(std::is_nothrow_copy_constructible_v<tutti::error>);  // exceptions must not throw when copied
 
 }  // namespace
 
-TEST_CASE("every code has words of its own") {
+TEST_CASE("every error code has a text of its own") {
   std::set<std::string> all;
   constexpr int last = static_cast<int>(errc::system);
   for (int code = 0; code <= last; ++code) {
@@ -37,7 +37,7 @@ TEST_CASE("success is false, everything else is true") {
   CHECK(tutti::make_error_code(errc::invalid_argument));
 }
 
-TEST_CASE("codes compare with tutti's and with the standard's conditions") {
+TEST_CASE("codes compare equal to tutti's and the standard's conditions") {
   const std::error_code timed_out = errc::timed_out;
   CHECK(timed_out == errc::timed_out);
   CHECK(timed_out != errc::cancelled);
@@ -49,7 +49,7 @@ TEST_CASE("codes compare with tutti's and with the standard's conditions") {
   CHECK(std::error_code(errc::peer_failed) != std::errc::timed_out);
 }
 
-TEST_CASE("Asio's error codes carry them, and compare as well") {
+TEST_CASE("tutti's codes convert to Asio's error_code and still compare equal") {
   const boost::system::error_code code = tutti::make_error_code(errc::peer_left);
   CHECK(code == errc::peer_left);
   CHECK(code != errc::peer_failed);
@@ -64,7 +64,7 @@ TEST_CASE("Asio's error codes carry them, and compare as well") {
   }
 }
 
-TEST_CASE("an error says its text, and no more") {
+TEST_CASE("what() of an error is its text alone") {
   const tutti::error e(errc::mismatch, "all ranks must call the same");
   CHECK(e.code() == errc::mismatch);
   CHECK(e.what() == std::string("all ranks must call the same"));

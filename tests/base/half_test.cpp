@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// float16 and bfloat16: every value, and every place where rounding changes its mind.
+// float16 and bfloat16: every value, and every boundary of rounding.
 #include <doctest/doctest.h>
 #include <algorithm>
 #include <bit>
@@ -23,7 +23,7 @@ static_assert(half<float16> && half<bfloat16>);
 static_assert(float16{}.bits() == 0 && bfloat16{}.bits() == 0);
 static_assert(float16(1.5F) * float16(2.0F) == 3.0F && bfloat16(-2.0F) < bfloat16(0.5F));  // as float
 
-// Where the parts of a number are.
+// The fields of a number.
 template <class T>
 struct layout;
 template <>
@@ -35,7 +35,7 @@ struct layout<bfloat16> {
   static constexpr int fraction_bits = 7, bias = 127;
 };
 
-// The meaning of a bit pattern, by the definition of the format.
+// The value of a bit pattern, by the definition of the format.
 template <class T>
 double meaning(std::uint32_t bits) {
   constexpr int fraction_bits = layout<T>::fraction_bits;
@@ -72,13 +72,12 @@ TEST_CASE_TEMPLATE("half: all 65536 values to float and back", T, float16, bfloa
   CHECK(wrong == 0);
 }
 
-// Between each two neighbours: the middle goes to the even one, what is beside it to the nearer one.
+// Between two neighbours: the midpoint rounds to the even one, values beside it to the nearer one.
 TEST_CASE_TEMPLATE("half: rounds to the nearest, ties to even", T, float16, bfloat16) {
   int wrong = 0;
   for (std::uint32_t bits = 0; bits < infinity_bits<T>; ++bits) {
     const double low = meaning<T>(bits);
-    const double high =
-        meaning<T>(bits + 1);  // above the largest: the value it would have, which is infinity's place
+    const double high = meaning<T>(bits + 1);  // above the largest: where infinity lies as a value
     const auto middle = static_cast<float>((low + high) / 2);
     for (const std::uint32_t sign : {0U, 0x8000U}) {
       const auto rounded = [&](float magnitude) { return T(sign != 0 ? -magnitude : magnitude).bits(); };
@@ -91,7 +90,7 @@ TEST_CASE_TEMPLATE("half: rounds to the nearest, ties to even", T, float16, bflo
   CHECK(wrong == 0);
 }
 
-TEST_CASE("half: what is too large is infinite, what is too small is zero, signs stay") {
+TEST_CASE("half: overflow gives infinity, underflow gives zero, and signs are kept") {
   CHECK(float16(65519.996F).bits() == 0x7bff);
   CHECK(float16(65520.0F).bits() == 0x7c00);
   CHECK(float16(-1e30F).bits() == 0xfc00);
@@ -103,7 +102,7 @@ TEST_CASE("half: what is too large is infinite, what is too small is zero, signs
   CHECK(bfloat16(-std::numeric_limits<float>::denorm_min()).bits() == 0x8000);
 }
 
-TEST_CASE("half: a NaN stays one, quiet, with the upper bits of its payload") {
+TEST_CASE("half: a NaN becomes quiet and keeps the upper bits of its payload") {
   CHECK(float16(std::bit_cast<float>(0x7f800001U)).bits() == 0x7e00);
   CHECK(float16(std::bit_cast<float>(0xffffffffU)).bits() == 0xffff);
   CHECK(float16(std::bit_cast<float>(0x7fa02000U)).bits() == 0x7f01);

@@ -17,7 +17,7 @@ std::string hmac_hex(const std::string& key, const std::string& data) {
 
 }  // namespace
 
-TEST_CASE("HMAC-SHA256 gives what RFC 4231 says") {
+TEST_CASE("HMAC-SHA256 matches the vectors of RFC 4231") {
   CHECK(hmac_hex(std::string(20, '\x0b'), "Hi There") ==
         "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
   CHECK(hmac_hex("Jefe", "what do ya want for nothing?") ==
@@ -39,14 +39,14 @@ TEST_CASE("HMAC-SHA256 gives what RFC 4231 says") {
         "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2");
 }
 
-TEST_CASE("HMAC-SHA256 takes an empty key and an empty message") {
+TEST_CASE("HMAC-SHA256 accepts an empty key and an empty message") {
   CHECK(hmac_hex("", "") == "b613679a0814d9ec772f95d778c35fc5ff1697c493715653c6c712144292c5ad");
-  // Not the key of the call before.
+  // Must not reuse the key of the previous call.
   hmac_hex("another", "key");
   CHECK(hmac_hex("", "") == "b613679a0814d9ec772f95d778c35fc5ff1697c493715653c6c712144292c5ad");
 }
 
-TEST_CASE("comparison sees every difference") {
+TEST_CASE("comparison detects every difference") {
   base::digest a{};
   base::fill_random(a);
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -59,7 +59,7 @@ TEST_CASE("comparison sees every difference") {
   CHECK(base::equal_in_constant_time({}, {}));
 }
 
-TEST_CASE("random text has the asked length and does not repeat") {
+TEST_CASE("random text has the requested length and does not repeat") {
   std::set<std::string> seen;
   for (int i = 0; i < 100; ++i) {
     const std::string text = base::random_hex(16);

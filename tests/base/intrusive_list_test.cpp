@@ -40,7 +40,7 @@ using ints = std::vector<int>;
 
 }  // namespace
 
-TEST_CASE("a list keeps the order of both ends") {
+TEST_CASE("a list keeps the order of pushes at both ends") {
   element a(1), b(2), c(3);
   age_list list;
   CHECK(list.empty());
@@ -56,7 +56,7 @@ TEST_CASE("a list keeps the order of both ends") {
   CHECK(numbers(list) == ints{2, 3});
 }
 
-TEST_CASE("an element leaves from where it is, and leaving twice does nothing") {
+TEST_CASE("an element unlinks itself from any position, and a second unlink does nothing") {
   element a(1), b(2), c(3);
   age_list list;
   for (element* e : {&a, &b, &c}) list.push_back(*e);
@@ -70,7 +70,7 @@ TEST_CASE("an element leaves from where it is, and leaving twice does nothing") 
   CHECK(numbers(list) == ints{2});
 }
 
-TEST_CASE("an element is in one list for each of its hooks") {
+TEST_CASE("an element may be in one list per hook") {
   element a(1), b(2);
   age_list ages;
   size_list sizes;
@@ -84,7 +84,7 @@ TEST_CASE("an element is in one list for each of its hooks") {
   CHECK(a.size().linked());
 }
 
-TEST_CASE("a list that goes lets its elements go") {
+TEST_CASE("a destroyed list unlinks its elements") {
   element a(1), b(2);
   {
     age_list list;
@@ -98,7 +98,7 @@ TEST_CASE("a list that goes lets its elements go") {
   CHECK(numbers(another) == ints{2});
 }
 
-TEST_CASE("splicing moves everything behind what is there, in order") {
+TEST_CASE("splicing appends all elements in order") {
   element a(1), b(2), c(3), d(4);
   age_list here, there;
   here.splice_back(there);
@@ -113,14 +113,14 @@ TEST_CASE("splicing moves everything behind what is there, in order") {
   there.push_back(b);
   here.splice_back(there);
   CHECK(numbers(here) == ints{3, 4, 1, 2});
-  // Spliced elements leave their new list.
+  // Spliced elements unlink from their new list.
   c.age().unlink();
   b.age().unlink();
   CHECK(numbers(here) == ints{4, 1});
   CHECK(there.empty());
 }
 
-TEST_CASE("any sequence of changes gives what std::list gives") {
+TEST_CASE("random changes give the same result as std::list") {
   std::mt19937 random(20240607);
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
   for (int run = 0; run < 20; ++run) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The level is read once for each process, so each test looks at what a process of its own wrote.
+// The level is read once per process, so each test inspects the output of a process of its own.
 #include "base/log.hpp"
 
 #include "base/unique_fd.hpp"
@@ -18,7 +18,7 @@ using namespace tutti::base;
 
 namespace {
 
-// What the named test case of this program writes to stderr when TUTTI_LOG is `level` (null: not set).
+// What the named test case of this program writes to stderr with TUTTI_LOG=`level` (nullptr: unset).
 std::string written_by(const char* test_case, const char* level) {
   int ends[2] = {-1, -1};
   REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
@@ -86,7 +86,7 @@ TEST_CASE("probe: many threads" * doctest::skip()) {
   for (std::thread& t : threads) t.join();
 }
 
-TEST_CASE("TUTTI_LOG chooses the least severe line shown") {
+TEST_CASE("TUTTI_LOG sets the least severe level that is shown") {
   const char* probe = "probe: one line of each level";
   const std::string error = "tutti error: e\n", warning = "tutti warning: w\n", info = "tutti info: i\n",
                     debug = "tutti debug: d\n";
@@ -98,7 +98,7 @@ TEST_CASE("TUTTI_LOG chooses the least severe line shown") {
   CHECK(written_by(probe, "") == error + warning);
 }
 
-TEST_CASE("a TUTTI_LOG that is no level is warned of once, also where nothing is logged") {
+TEST_CASE("an invalid TUTTI_LOG is reported once, even if nothing is logged") {
   const std::string warned =
       "tutti warning: TUTTI_LOG='loud' is none of error, warning, info and debug; warning is used\n";
   CHECK(written_by("probe: one line of each level", "loud") == warned + "tutti error: e\ntutti warning: w\n");
@@ -112,7 +112,7 @@ TEST_CASE("lines carry the rank of their thread") {
       "tutti error: before\ntutti[3] error: of the rank\ntutti error: another thread\ntutti error: after\n");
 }
 
-TEST_CASE("a very long line is cut, and still is one line") {
+TEST_CASE("a very long line is truncated and stays one line") {
   const std::string text = written_by("probe: a long line", nullptr);
   CHECK(text.size() > 1000);
   CHECK(text.size() < 4096);

@@ -13,7 +13,7 @@ using tutti::base::state_of_process;
 
 namespace {
 
-// A process in a state that it enters by itself, soon.
+// A process that enters a given state soon after its start.
 class victim {
  public:
   template <class F>
@@ -28,7 +28,7 @@ class victim {
     ::waitpid(pid_, nullptr, 0);
   }
   pid_t pid() const { return pid_; }
-  // Changes of state that waitid() reports have happened when it returns.
+  // When waitid() reports a change of state, the change has happened.
   void wait_for(int what) const {
     siginfo_t what_happened{};
     REQUIRE(::waitid(P_PID, static_cast<id_t>(pid_), &what_happened, what | WNOWAIT) == 0);
@@ -48,7 +48,7 @@ class victim {
 }  // namespace
 
 TEST_SUITE("base/process_state") {
-  TEST_CASE("a process that computes, sleeps, is stopped and goes on") {
+  TEST_CASE("the states of a process that computes, sleeps, is stopped and continues") {
     const victim computing([] {
       std::atomic<unsigned> rounds{0};
       for (;;) ++rounds;
@@ -64,7 +64,7 @@ TEST_SUITE("base/process_state") {
     CHECK(sleeping.comes_to(process_state::sleeps));
   }
 
-  TEST_CASE("one that has ended, and one that never was") {
+  TEST_CASE("the states of a process that has ended and of one that never existed") {
     const victim ended([] {});
     ended.wait_for(WEXITED);
     CHECK(state_of_process(ended.pid()) == process_state::gone);

@@ -29,7 +29,7 @@ void copy_in(void* to, const void* from, std::size_t bytes) noexcept {
   w.copy(to, from, bytes);
 }
 
-// A writer that has found stores slow.
+// A writer that has measured slow stores.
 ring_writer slow_writer(std::int64_t now = 0) {
   ring_writer w;
   for (int i = 0; i < ring_writer::samples; ++i) w.took(2 * ring_writer::slow_ns, now);
@@ -42,7 +42,7 @@ void copy_in_past_caches(void* to, const void* from, std::size_t bytes) noexcept
   w.copy(to, from, bytes);
 }
 
-// Copies `bytes` from one alignment to another, and touches nothing around.
+// Copies `bytes` between two alignments, and checks that nothing around them changes.
 void check(copy function, std::size_t bytes, std::size_t from_offset, std::size_t to_offset) {
   const std::vector<unsigned char> from = numbered(bytes + 64);
   std::vector<unsigned char> to(bytes + 192, 0xee);
@@ -54,7 +54,7 @@ void check(copy function, std::size_t bytes, std::size_t from_offset, std::size_
 
 }  // namespace
 
-TEST_CASE("ring_copy: ring_writer and copy_out copy what memcpy would") {
+TEST_CASE("ring_copy: ring_writer and copy_out copy like memcpy") {
   for (const std::size_t bytes : {0, 1, 63, 64, 4096, 16383, 16384, 16385, 16447, 16448, 16449, 70001})
     for (const std::size_t from_offset : {0, 1, 33})
       for (const std::size_t to_offset : {0, 1, 16, 63})
@@ -62,7 +62,7 @@ TEST_CASE("ring_copy: ring_writer and copy_out copy what memcpy would") {
           check(function, bytes, from_offset, to_offset);
 }
 
-TEST_CASE("ring_copy: a release store publishes what ring_writer has written") {
+TEST_CASE("ring_copy: a release store publishes the bytes of ring_writer") {
   ring_writer out;
   SUBCASE("by ordinary stores") {}
   SUBCASE("past the caches") { out = slow_writer(std::numeric_limits<std::int64_t>::max() / 2); }
@@ -92,7 +92,7 @@ TEST_CASE("ring_copy: a release store publishes what ring_writer has written") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("ring_copy: slow samples switch the writer to stores past the caches, for a while") {
+TEST_CASE("ring_copy: slow samples make the writer bypass the caches for a while") {
   if (!slow_writer().past_caches()) TUTTI_SKIP("this processor has no stores past the caches");
   ring_writer w;
   const auto samples = [&w](std::int64_t ns, std::int64_t now) {
@@ -101,7 +101,7 @@ TEST_CASE("ring_copy: slow samples switch the writer to stores past the caches, 
   samples(ring_writer::slow_ns / 4, 0);
   CHECK_FALSE(w.past_caches());
 
-  // One interruption, however long, is not a slow cache.
+  // A single interruption, however long, does not count as slow stores.
   w.took(1'000'000'000, 0);
   for (int i = 1; i < ring_writer::samples; ++i) w.took(ring_writer::slow_ns / 4, 0);
   CHECK_FALSE(w.past_caches());
@@ -110,7 +110,7 @@ TEST_CASE("ring_copy: slow samples switch the writer to stores past the caches, 
   samples(2 * ring_writer::slow_ns, now);
   CHECK(w.past_caches());
 
-  // Each try that is slow doubles the time to the next, up to a limit.
+  // Each slow retry doubles the time to the next, up to a limit.
   for (std::int64_t pause = ring_writer::shortest_ns; pause <= ring_writer::longest_ns; pause *= 2) {
     w.retry(now + pause - 1);
     CHECK(w.past_caches());
@@ -123,7 +123,7 @@ TEST_CASE("ring_copy: slow samples switch the writer to stores past the caches, 
   w.retry(now + ring_writer::longest_ns);
   CHECK_FALSE(w.past_caches());
 
-  // A try that is fast ends it.
+  // A fast retry ends the bypass.
   samples(ring_writer::slow_ns / 4, now);
   CHECK_FALSE(w.past_caches());
   samples(2 * ring_writer::slow_ns, now);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arena of shared memory and its registry: blocks do not overlap, are aligned, found, joined and given
-// back.
+// The arena of shared memory and its registry: blocks do not overlap, are aligned, are found, and are merged
+// and freed.
 #include "base/shared_memory.hpp"
 
 #include "support/child.hpp"
@@ -40,7 +40,7 @@ std::uint64_t pages_of_file(int fd) {
 
 bool aligned(const void* p, std::size_t to) { return reinterpret_cast<std::uintptr_t>(p) % to == 0; }
 
-// A block that knows its bytes.
+// A block with known contents.
 struct owned {
   owned(std::size_t count, std::uint64_t number) : span(new_bytes(count), count), name(number) {
     fill(span, name);
@@ -65,7 +65,7 @@ struct alignas(1024) wide {
 
 }  // namespace
 
-TEST_CASE("shared memory: vectors and buffers in it are found, what is not in it is not") {
+TEST_CASE("shared memory: find_shared finds vectors and buffers in it, and nothing else") {
   const std::vector<float> ordinary(100'000);
   CHECK_FALSE(find_shared(ordinary.data(), 4));
   shared_vector<float> v(100'000);
@@ -79,21 +79,21 @@ TEST_CASE("shared memory: vectors and buffers in it are found, what is not in it
   CHECK(part->region == whole->region);
   CHECK(part->offset == whole->offset + 40);
   CHECK_FALSE(find_shared(ordinary.data(), 4));
-  // Not beyond the end, however the sum may wrap.
+  // Not beyond the end, even if the sum overflows.
   CHECK_FALSE(find_shared(v.data(), whole->region_bytes - whole->offset + 1));
   CHECK_FALSE(find_shared(v.data(), ~std::size_t{0}));
   CHECK_FALSE(find_shared(nullptr, 1));
-  // The file has the same bytes.
+  // The file contains the same bytes.
   v[3] = 7;
   float seen = 0;
   REQUIRE(::pread(whole->fd, &seen, sizeof seen, static_cast<off_t>(whole->offset + 3 * sizeof(float))) ==
           sizeof seen);
   CHECK(seen == 7);
-  // And can never become shorter under a reader.
+  // The file cannot shrink under a reader.
   CHECK(::ftruncate(whole->fd, 0) != 0);
 }
 
-TEST_CASE("shared memory: what containers ask of an allocator") {
+TEST_CASE("shared memory: its allocator meets the requirements of containers") {
   static_assert(std::allocator_traits<shared_allocator<int>>::is_always_equal::value);
   CHECK(shared_allocator<int>() == shared_allocator<double>());
   shared_vector<int> v;
@@ -113,7 +113,7 @@ TEST_CASE("shared memory: what containers ask of an allocator") {
   shared_allocator<int>().deallocate(shared_allocator<int>().allocate(0), 0);
 }
 
-TEST_CASE("shared memory: an owner of elements") {
+TEST_CASE("shared memory: a buffer owns its elements") {
   static_assert(Buffer<shared_buffer<float>&> && WritableBuffer<shared_buffer<float>&>);
   static_assert(!std::is_copy_constructible_v<shared_buffer<int>>);
   auto b = allocate_shared<int>(1000);
@@ -147,7 +147,7 @@ TEST_CASE("shared memory: alignment") {
   CHECK(aligned(wides.data(), 1024));
 }
 
-TEST_CASE("shared memory: it grows, also by more than a region at once, and takes only what is touched") {
+TEST_CASE("shared memory: it grows, also by more than a region at once, and uses only touched pages") {
   const base::shared_memory_usage before = base::shared_memory_in_use();
   {
     const std::size_t huge = before.reserved_bytes + 300 * MiB;
@@ -161,21 +161,21 @@ TEST_CASE("shared memory: it grows, also by more than a region at once, and take
     CHECK(during.blocks == before.blocks + 1);
     detail::free_shared_bytes(sparse);
   }
-  // The same room again, and for what is smaller.
+  // The same range is reused, also for smaller blocks.
   std::byte* const again = owned::new_bytes(before.reserved_bytes + 200 * MiB);
   CHECK(base::shared_memory_in_use().regions == before.regions + 1);
   detail::free_shared_bytes(again);
   CHECK(base::shared_memory_in_use().allocated_bytes == before.allocated_bytes);
 }
 
-TEST_CASE("shared memory: freed large blocks give their pages back, and come back as zeros") {
+TEST_CASE("shared memory: freed large blocks return their pages and read as zeros afterwards") {
   shared_vector<std::byte> keep(1);
   auto* const at = new shared_vector<std::byte>(32 * MiB, std::byte{7});
   const auto place = find_shared(at->data(), at->size());
   REQUIRE(place);
   const std::uint64_t full = pages_of_file(place->fd);
   CHECK(full >= 32 * MiB);
-  // A peer's mapping of it lives on, and lets go of the pages as well.
+  // A peer's mapping stays valid, and its pages are released as well.
   void* const peer =
       ::mmap(nullptr, 32 * MiB, PROT_READ, MAP_SHARED, place->fd, static_cast<off_t>(place->offset));
   REQUIRE(peer != MAP_FAILED);
@@ -186,7 +186,7 @@ TEST_CASE("shared memory: freed large blocks give their pages back, and come bac
   ::munmap(peer, 32 * MiB);
 }
 
-TEST_CASE("shared memory: blocks of random sizes keep their bytes, and all of it is joined again") {
+TEST_CASE("shared memory: blocks of random sizes keep their bytes, and free blocks merge") {
   const std::uint64_t seed = seed_of_this_run();
   CAPTURE(seed);
   random_numbers numbers(seed);
@@ -209,11 +209,11 @@ TEST_CASE("shared memory: blocks of random sizes keep their bytes, and all of it
   const base::shared_memory_usage after = base::shared_memory_in_use();
   CHECK(after.allocated_bytes == before.allocated_bytes);
   CHECK(after.blocks == before.blocks);
-  // 100 blocks of at most 400 KiB fit into one region when free neighbours are joined.
+  // 100 blocks of at most 400 KiB fit into one region if free neighbours merge.
   CHECK(after.regions <= std::max<std::size_t>(before.regions, 1));
 }
 
-TEST_CASE("shared memory: from many threads, freed by others") {
+TEST_CASE("shared memory: threads allocate at once and free each other's blocks") {
   const std::uint64_t seed = seed_of_this_run();
   CAPTURE(seed);
   const base::shared_memory_usage before = base::shared_memory_in_use();
@@ -239,12 +239,12 @@ TEST_CASE("shared memory: from many threads, freed by others") {
   CHECK(base::shared_memory_in_use().allocated_bytes == before.allocated_bytes);
 }
 
-TEST_CASE("shared memory: without memfd it is ordinary memory") {
+TEST_CASE("shared memory: without memfd it falls back to ordinary memory") {
   const std::size_t more = base::shared_memory_in_use().reserved_bytes + 100 * MiB;
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    // No descriptor can be opened any more.
+    // From here on no descriptor can be opened.
     const rlimit none{0, 0};
     ::setrlimit(RLIMIT_NOFILE, &none);
     std::byte* const memory = owned::new_bytes(more);
@@ -259,7 +259,7 @@ TEST_CASE("shared memory: without memfd it is ordinary memory") {
   CHECK(status == 0);
 }
 
-TEST_CASE("shared memory: past the limit of file sizes it is ordinary memory, and no signal comes") {
+TEST_CASE("shared memory: above RLIMIT_FSIZE it falls back to ordinary memory, without SIGXFSZ") {
   child limited([](const auto&) {
     ::signal(SIGXFSZ, SIG_DFL);
     const rlimit most{65'536, 65'536};

@@ -35,7 +35,7 @@ bool is_pending() {
 
 }  // namespace
 
-TEST_CASE("sigxfsz block: a file that may not grow is an error, and the signal is taken") {
+TEST_CASE("sigxfsz block: a write above RLIMIT_FSIZE is an error, and the signal is consumed") {
   tutti::test::child limited([](const auto&) {
     ::signal(SIGXFSZ, SIG_DFL);
     const auto file = limited_file();
@@ -70,7 +70,7 @@ TEST_CASE("sigxfsz block: a signal that the program has blocked itself stays pen
   CHECK(limited.end() == 0);
 }
 
-TEST_CASE("sigxfsz block: without one the signal is the program's") {
+TEST_CASE("sigxfsz block: outside of a block the program gets the signal") {
   tutti::test::child limited([](const auto&) {
     ::signal(SIGXFSZ, SIG_DFL);
     const auto file = limited_file();

@@ -21,7 +21,7 @@ bool is_open(int fd) { return ::fcntl(fd, F_GETFD) != -1; }
 
 }  // namespace
 
-TEST_CASE("it closes what it owns, once") {
+TEST_CASE("unique_fd closes its descriptor exactly once") {
   int fd = -1;
   {
     const unique_fd owner(new_descriptor());
@@ -35,7 +35,7 @@ TEST_CASE("it closes what it owns, once") {
   CHECK(none.get() == -1);
 }
 
-TEST_CASE("moving hands over") {
+TEST_CASE("moving a unique_fd transfers ownership") {
   unique_fd a(new_descriptor());
   const int fd = a.get();
   unique_fd b(std::move(a));
@@ -53,13 +53,13 @@ TEST_CASE("moving hands over") {
   CHECK(is_open(fd));
 }
 
-TEST_CASE("release gives up, reset replaces") {
+TEST_CASE("unique_fd: release gives up ownership, reset replaces the descriptor") {
   unique_fd a(new_descriptor());
   const int fd = a.release();
   CHECK_FALSE(a);
   CHECK(is_open(fd));
   a.reset(fd);
-  a.reset(fd);  // the same again: stays open
+  a.reset(fd);  // the same descriptor: stays open
   CHECK(is_open(fd));
   a.reset();
   CHECK_FALSE(a);

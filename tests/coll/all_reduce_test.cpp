@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// all_reduce: its algorithms against a serial answer, the same bits on every rank and from run to run.
+// all_reduce: its algorithms against a serial result; the same bits on every rank and in every run.
 #include "coll/algorithms.hpp"
 #include "comm/communicator_state.hpp"
 #include "support/instrumented.hpp"
@@ -23,7 +23,7 @@ using namespace tutti::test;
 namespace {
 
 using bytes = std::vector<std::byte>;
-// Those that need nothing but ranks.
+// Algorithms that work on any number of ranks.
 const std::vector<algorithm>& algorithms() {
   static const std::vector<algorithm> all = [] {
     std::vector<algorithm> found;
@@ -37,7 +37,7 @@ const std::vector<algorithm>& algorithms() {
 }
 constexpr int rank_counts[] = {1, 2, 3, 4, 5, 8};
 
-// One element type with one reduction, type-erased, so that the coroutines below are compiled once.
+// One element type with one reduction, type-erased, so that the coroutines below compile once.
 struct reduction_case {
   std::string name;
   std::uint32_t element_bytes = 0;
@@ -53,7 +53,7 @@ std::span<T> as(bytes& b) {
   return {reinterpret_cast<T*>(b.data()), b.size() / sizeof(T)};
 }
 
-// Small whole numbers: every order of reducing gives the same, exact answer, products of eight included.
+// Small whole numbers: every order of reducing gives the same exact result, even for products of eight.
 template <class T>
 T value(int rank, std::size_t i) {
   static constexpr int numbers[] = {1, 2, -1, 3, -2, 1, 2, 4};
@@ -131,7 +131,7 @@ const std::vector<reduction_case>& cases() {
   return all;
 }
 
-// A place in the order of collectives for an algorithm that is called by itself.
+// A sequence number among the collectives, for an algorithm that is called directly.
 coll::collective place_for(const communicator& world, std::size_t count) {
   const operation<> any = world.barrier();
   comm::communicator_state& state = *any.what().comm;
@@ -191,7 +191,7 @@ std::uint64_t hash_of(const void* data, std::size_t length, std::uint64_t hash =
   return hash;
 }
 
-// Rank 0 hears from all what they have, and that is the same.
+// Rank 0 receives the hashes of all ranks, and they are equal.
 task<> expect_same_everywhere(communicator world, std::uint64_t hash) {
   if (world.rank() != 0) {
     co_await world.send(hash, 0, 77);
@@ -204,7 +204,7 @@ task<> expect_same_everywhere(communicator world, std::uint64_t hash) {
   }
 }
 
-// Numbers of very different size, whose sum depends on the order; and what has no order at all.
+// Numbers of very different size, so that their sum depends on the order; and arbitrary bits.
 template <class T>
 T rough(random_numbers& numbers) {
   using limits = std::numeric_limits<T>;
@@ -269,7 +269,7 @@ task<> several_in_flight(communicator world) {
     request d = start(world.broadcast(from_root, 1 % n));
     request e = start(world.all_reduce(middle, product));
     request f = start(world.all_reduce(averaged, avg));
-    // Awaited in another order on each rank.
+    // Awaited in a different order on each rank.
     std::vector<request*> order = {&a, &b, &c, &d, &e, &f};
     std::rotate(order.begin(), order.begin() + (world.rank() + round) % 6, order.end());
     for (request* r : order) co_await *r;
@@ -316,7 +316,7 @@ task<> opaque_elements(communicator world) {
   }
 }
 
-// Integers wrap around, as two's complement does, instead of being undefined.
+// Integers wrap around in two's complement.
 task<> integers_wrap(communicator world) {
   std::int32_t large = std::numeric_limits<std::int32_t>::max();
   co_await world.all_reduce(large, sum);
@@ -341,17 +341,17 @@ void on_all(F main) {
 
 }  // namespace
 
-TEST_CASE("all_reduce: its algorithms, every reduction and type, against a serial answer") {
+TEST_CASE("all_reduce: every algorithm, reduction and type gives the serial result") {
   on_all(each_algorithm);
 }
-TEST_CASE("all_reduce: as users call it, in and out of place, around the thresholds") {
+TEST_CASE("all_reduce: in and out of place, around the thresholds of the protocols") {
   on_all(as_users_call_it);
 }
 TEST_CASE("all_reduce: several in flight") { on_all(several_in_flight); }
-TEST_CASE("all_reduce: elements that only the user can reduce") { on_all(opaque_elements); }
+TEST_CASE("all_reduce: elements that only a user's reduction accepts") { on_all(opaque_elements); }
 TEST_CASE("all_reduce: integers wrap around") { on_all(integers_wrap); }
 
-TEST_CASE("all_reduce: the same bits on all ranks, from run to run, over every transport") {
+TEST_CASE("all_reduce: the same bits on all ranks, in every run, over every transport") {
   for (const int ranks : rank_counts) {
     if (instrumented && ranks > 3) continue;
     CAPTURE(ranks);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// barrier: nobody leaves before all have come.
+// barrier: no rank leaves before all have entered.
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int rounds = 200;
 
-// Ranks are threads here, so that what they have done can be seen without a message.
+// Ranks are threads here, so that each sees the progress of the others without a message.
 task<> nobody_leaves_early(communicator world, std::atomic<int>* arrived) {
   for (int round = 1; round <= rounds; ++round) {
     arrived->fetch_add(1, std::memory_order_relaxed);
@@ -38,7 +38,7 @@ task<> one_comes_late(communicator world, std::atomic<bool>* here) {
 
 }  // namespace
 
-TEST_CASE("barrier: nobody leaves before all have come") {
+TEST_CASE("barrier: no rank leaves before all have entered") {
   for (const std::string& transport : transports) {
     for (const int ranks : {1, 2, 3, 4, 5, 8}) {
       CAPTURE(transport);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// broadcast: from every root, in every protocol's size.
+// broadcast: from every root, with sizes for every protocol.
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
@@ -35,7 +35,7 @@ task<> one_object(communicator world) {
   TUTTI_EXPECT(std::string(s.name) == "rate");
 }
 
-// The root is done long before the others begin.
+// The root finishes long before the others begin.
 task<> many_in_flight(communicator world) {
   constexpr std::size_t each = 200;
   std::vector<std::vector<int>> data(each);

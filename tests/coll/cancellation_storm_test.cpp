@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of every kind, several in flight, cancelled by some rank at some point, their buffers freed and
-// poisoned at once; then the parent communicator works on. TUTTI_TEST_STORM: how many operations;
-// TUTTI_TEST_SEED replays.
+// Several collectives of every kind are in flight, and some ranks cancel some of them. Their buffers are
+// freed and poisoned at once, and the parent communicator keeps working. TUTTI_TEST_STORM: number of
+// operations; TUTTI_TEST_SEED replays a run.
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
@@ -29,7 +29,7 @@ std::size_t wanted_operations() {
   return given != nullptr ? std::strtoull(given, nullptr, 0) : 1500;
 }
 
-// A collective with memory of its own.
+// A collective with its own buffers.
 struct flight {
   std::unique_ptr<std::uint32_t[]> in;
   std::unique_ptr<std::uint32_t[]> out;
@@ -84,7 +84,7 @@ struct flight {
         break;
     }
   }
-  // On return nothing may touch the memory any more.
+  // After return nothing may access the memory.
   void drop() {
     pending = request();
     std::fill_n(in.get(), elements, 0xdeadbeefU);
@@ -102,7 +102,7 @@ task<> sleep_a_little(communicator world, std::chrono::microseconds time) {
   co_await timer.async_wait(asio::deferred);
 }
 
-// How a collective of a communicator may end that somebody ends early.
+// The errors that a collective may have when some rank cancels it.
 bool may_be(const failure& f) {
   return f.code == errc::success || f.code == errc::timed_out || f.code == errc::cancelled ||
          f.code == errc::communicator_failed;
@@ -152,7 +152,7 @@ task<> storm(communicator world, std::uint64_t seed, std::size_t operations) {
         }
       }
     }
-    // Each ends in some order, well or with the culprit's reason, and lets go of its memory.
+    // Each ends in any order, with success or the reason of the cancelling rank, and releases its memory.
     for (flight& f : flights) {
       if (!f.in) continue;
       if (own.one_in(2) && f.pending) {
@@ -170,7 +170,7 @@ task<> storm(communicator world, std::uint64_t seed, std::size_t operations) {
 
 }  // namespace
 
-TEST_CASE("cancelled collectives let go of their buffers at once, and the parent works on") {
+TEST_CASE("cancelled collectives release their buffers at once, and the parent keeps working") {
   const std::uint64_t seed = seed_of_this_run();
   CAPTURE(seed);
   for (const std::string& transport : transports) {

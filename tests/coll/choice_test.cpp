@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of algorithms: few steps for little, few bytes for much, and what a user may say about it.
+// The table of algorithms: few steps for short data, few bytes for long data, and overrides by the user.
 #include "coll/choice.hpp"
 
 #include <doctest/doctest.h>
@@ -44,7 +44,7 @@ bool contains(const std::string& text, const char* part) { return text.find(part
 
 }  // namespace
 
-TEST_CASE("choice: little data in few steps, much in a ring") {
+TEST_CASE("choice: short data take few steps, long data a ring") {
   if (chosen_from_outside()) return;
   for (const int ranks : {2, 3, 4, 8, 64, 1000}) {
     CAPTURE(ranks);
@@ -54,7 +54,7 @@ TEST_CASE("choice: little data in few steps, much in a ring") {
   }
 }
 
-TEST_CASE("choice: halves whose partial results would be floats are reduced all at once, unless few") {
+TEST_CASE("choice: halves with float partial results are reduced all at once, unless they are few") {
   if (chosen_from_outside()) return;
   situation s = an_all_reduce(1 << 20, 4);
   s.halves = true;
@@ -66,7 +66,7 @@ TEST_CASE("choice: halves whose partial results would be floats are reduced all 
   CHECK(choose(s, algorithm::automatic) == algorithm::recursive_doubling);
 }
 
-TEST_CASE("choice: every collective gets an algorithm that can do it, whatever the situation") {
+TEST_CASE("choice: every collective gets a suitable algorithm in every situation") {
   for (int k = static_cast<int>(operation_kind::barrier); k < static_cast<int>(operation_kind::group); ++k) {
     for (const int ranks : {1, 2, 3, 8, 33}) {
       for (const std::size_t bytes :
@@ -91,7 +91,7 @@ TEST_CASE("choice: every collective gets an algorithm that can do it, whatever t
   }
 }
 
-TEST_CASE("choice: what a call names is taken, or refused with what there is") {
+TEST_CASE("choice: a call's algorithm is used, or refused with a list of suitable ones") {
   CHECK(choose(an_all_reduce(8, 4), algorithm::ring) == algorithm::ring);
   CHECK_THROWS_WITH_AS(choose(an_all_reduce(8, 4), algorithm::bruck),
                        doctest::Contains("there are direct, rabenseifner"), error);
@@ -104,7 +104,7 @@ TEST_CASE("choice: what a call names is taken, or refused with what there is") {
   CHECK_THROWS_WITH_AS(choose(uneven, algorithm::bruck), doctest::Contains("equal size"), error);
 }
 
-TEST_CASE("choice: rules are read as they are written") {
+TEST_CASE("choice: rules have the effect that their text says") {
   const auto built_in = tutti::coll::built_in_rules();
   const std::string text = tutti::coll::text_of(built_in);
   const auto again = tutti::coll::parse_rules(text, "itself");
@@ -120,7 +120,7 @@ TEST_CASE("choice: rules are read as they are written") {
   CHECK(rules[0].hierarchy);
 }
 
-TEST_CASE("choice: rules that make no sense are refused, with the file and the line") {
+TEST_CASE("choice: invalid rules are refused, with the file and the line") {
   CHECK(contains(refusal_of("all_reduce ranks>=2 bytes<=8 bruck"),
                  "bruck is no algorithm of all_reduce; there are"));
   CHECK(contains(refusal_of("all_reduce ranks>=2 bytes<=8 bruck"), "a file: 'all_reduce ranks>=2"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives between ranks that read each other's memory: several at once, ranks that sleep, ranks that
-// leave, memory that goes back.
+// Collectives between ranks that read each other's memory: several at once, with ranks that sleep or leave,
+// and with memory that is freed.
 #include "base/shared_memory.hpp"
 #include "comm/communicator_state.hpp"
 #include "support/local_world.hpp"
@@ -22,7 +22,7 @@ namespace {
 
 constexpr auto here = algorithm::shared_memory;
 
-// One of each kind, all in flight at once, again and again: they have the segment one after the other.
+// One of each kind, all in flight at once, repeatedly. They use the segment one after the other.
 task<> all_at_once(communicator world, std::size_t n) {
   const auto ranks = static_cast<std::size_t>(world.size());
   const int rank = world.rank();
@@ -57,7 +57,7 @@ task<> all_at_once(communicator world, std::size_t n) {
   }
 }
 
-// Long data in memory that all can read, on all ranks or on all but one.
+// Long data in shared memory, on all ranks or on all but one.
 task<> in_shared_memory(communicator world, int odd_one) {
   constexpr std::size_t n = 100'003;
   const auto ranks = static_cast<std::size_t>(world.size());
@@ -106,7 +106,7 @@ task<> pause(communicator world, std::chrono::milliseconds time) {
   co_await timer.async_wait(boost::asio::deferred);
 }
 
-// Whoever waits is asleep when the last one comes.
+// All waiting ranks sleep when the last one arrives.
 task<> one_comes_late(communicator world) {
   for (int round = 0; round < 12; ++round) {
     if (world.rank() == round % world.size()) co_await pause(world, std::chrono::milliseconds(3));
@@ -118,7 +118,7 @@ task<> one_comes_late(communicator world) {
   }
 }
 
-// Roots may run ahead of the others as far as there is room, and are then waited for.
+// Roots may run ahead as far as the segment has space, and then wait.
 task<> one_is_ahead(communicator world) {
   for (int round = 0; round < 200; ++round) {
     std::vector<int> x(static_cast<std::size_t>(1 + round * 37 % 5000), world.rank() == 0 ? round : -1);
@@ -132,7 +132,7 @@ task<> one_is_ahead(communicator world) {
   }
 }
 
-// What a rank has put on the segment is there for those that come when it has left.
+// Data that a rank has published stay available after it has left.
 task<> gives_and_leaves(communicator world) {
   std::vector<int> x(100'000, world.rank());
   co_await world.all_reduce(x, max).with(here);
@@ -160,7 +160,7 @@ task<> different_calls(communicator world) {
   co_await world.all_reduce(x, sum).with(here);
 }
 
-// ---- rank 0 comes with another call between the last poll of rank 2 and its last look before it sleeps ----
+// ---- rank 0 publishes between the last poll of rank 2 and its last check before it sleeps ----
 
 struct moments {
   std::atomic<bool> polled{false};   // by rank 2, for the last time
@@ -172,13 +172,13 @@ void reach(std::atomic<bool>& moment) {
   moment.notify_all();
 }
 
-// Polled after the segment. While nothing waits, a loop arms after the first poll that finds nothing; the
-// poll during which begin() was called is not that one.
+// Polled after the segment. If nothing waits, a loop arms after the first poll that finds nothing. The poll
+// during which begin() was called does not count.
 class last_poll final : public detail::poller {
  public:
   last_poll(const communicator& c, core::loop& loop, moments& m) : poller(c), loop_(loop), moments_(m) {}
   void begin() noexcept { loop_.engine().end_wait(); }
-  // Since rank 0 has arrived.
+  // Since the arrival of rank 0.
   std::uint64_t sleeps() const noexcept { return loop_.counters().parks - parks_before_; }
 
  private:
@@ -205,7 +205,7 @@ class last_poll final : public detail::poller {
 };
 
 task<> arrives_before_sleep(communicator world, moments* m, bool reduces) {
-  constexpr std::size_t n = 20'000;  // in rounds
+  constexpr std::size_t n = 20'000;  // takes several rounds
   std::vector<int> x(world.rank() == 0 ? n + 1 : n, 1), all(3 * x.size());
   int one = 1;
   co_await world.all_reduce(one, sum).with(here);
@@ -247,7 +247,7 @@ TEST_CASE("collective segment: all kinds at once") {
     }
 }
 
-TEST_CASE("collective segment: data in shared memory are read where they are") {
+TEST_CASE("collective segment: data in shared memory are read in place") {
   for (const int ranks : {2, 3, 4})
     for (const int odd_one : {-1, 0, 1}) {
       CAPTURE(ranks);
@@ -266,14 +266,14 @@ TEST_CASE("collective segment: roots ahead of the others") {
   CHECK_NOTHROW(run_local(3, over("shm"), one_is_ahead));
 }
 
-TEST_CASE("collective segment: what was given is there after its giver has left") {
+TEST_CASE("collective segment: published data stay after the publishing rank has left") {
   CHECK_NOTHROW(run_local(3, over("shm"), gives_and_leaves));
 }
 
-TEST_CASE("collective segment: goes with its communicator") {
+TEST_CASE("collective segment: it is destroyed with its communicator") {
   constexpr int ranks = 3;
   constexpr std::size_t part = 4 * 1024 * 1024 + 64 * 1024;
-  // Those of the last communicators may still be in use by slower ranks.
+  // Slower ranks may still use the segments of the last communicators.
   const std::size_t most = base::shared_memory_in_use().allocated_bytes + ranks * part * 6;
   CHECK_NOTHROW(run_local(ranks, over("shm"),
                           [most](communicator world) { return many_communicators(std::move(world), most); }));
@@ -290,7 +290,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("collective segment: ranks that differ are told so") {
+TEST_CASE("collective segment: ranks in different collectives get an error") {
   for (const failure& f : failures_of(3, over("shm"), different_calls)) {
     CAPTURE(f.text);
     CHECK((f.code == errc::mismatch || f.code == errc::communicator_failed));

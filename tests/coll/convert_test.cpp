@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many floats to halves and back: what each by itself becomes.
+// Converting arrays of floats to halves and back: the same result as for each element alone.
 #include <tutti/convert.hpp>
 
 #include <doctest/doctest.h>
@@ -12,7 +12,7 @@
 
 using namespace tutti;
 
-TEST_CASE_TEMPLATE("convert: as the constructors do, at every length", Half, float16, bfloat16) {
+TEST_CASE_TEMPLATE("convert: the same result as the constructors, at every length", Half, float16, bfloat16) {
   std::vector<float> from = {0, -0.0F, 1, -1.5F, 65'520, 1e-8F, 1e-40F, -3e38F, 0.1F};
   from.push_back(std::numeric_limits<float>::infinity());
   from.push_back(std::numeric_limits<float>::quiet_NaN());

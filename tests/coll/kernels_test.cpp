@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops over elements: on every instruction set of this processor, every type with every reduction and
-// every form, bit for bit against their definitions, at all small sizes and wherever the memory begins.
+// The loops over elements on every instruction set of this processor: every type, reduction and form, bit for
+// bit against their definitions, at all small sizes and alignments.
 #include "coll/kernels.hpp"
 #include "coll/reduce.hpp"
 #include "support/skip.hpp"
@@ -22,7 +22,7 @@ using namespace tutti;
 
 namespace {
 
-// Runs with each usable set of loops, and leaves the fastest behind.
+// Runs with each usable set of loops, and finally selects the fastest.
 template <class Test>
 void with_each_kernels(Test test) {
   const coll::kernels& before = coll::current_kernels();
@@ -42,7 +42,7 @@ constexpr bool is_half_v = std::is_same_v<T, float16> || std::is_same_v<T, bfloa
 template <class T>
 constexpr bool is_complex_v = detail::is_complex(detail::element_type_of<T>());
 
-// What elements are computed as: floats for halves, unsigned for integers so that they wrap.
+// The type of the computation: float for halves, unsigned for integers so that they wrap.
 template <class T>
 struct computed {
   using type = T;
@@ -58,7 +58,7 @@ struct computed<T> {
   using type = float;
 };
 
-// A product that no compiler contracts with an addition.
+// A product that the compiler does not contract with an addition.
 template <class R>
 R times(R a, R b) {
   const volatile R product = a * b;
@@ -111,7 +111,7 @@ auto once(reduce_kind kind, typename computed<T>::type a, typename computed<T>::
   }
 }
 
-// Of all inputs' elements, rounded once; divided for avg if `ranks` says so.
+// Combines the elements of all inputs and rounds once; divides for avg if `ranks` is set.
 template <class T>
 T reduced(reduce_kind kind, std::span<T> elements, int ranks) {
   using C = typename computed<T>::type;
@@ -149,7 +149,7 @@ struct random_bits {
   }
 };
 
-// Numbers of one size, corners, and any bit pattern.
+// Numbers of similar size, special values, and arbitrary bit patterns.
 template <class T>
 T some(random_bits& random) {
   const std::uint64_t bits = random.next() >> 8;
@@ -189,7 +189,7 @@ T some(random_bits& random) {
   }
 }
 
-// `count` elements that begin at any byte, between bytes that must stay as they are.
+// `count` elements at any byte offset, between guard bytes.
 template <class T>
 class block {
  public:
@@ -213,8 +213,8 @@ void check_fold(reduce_kind kind, std::size_t inputs, std::size_t count) {
   random_bits random{count * 1000 + inputs * 10 + static_cast<std::size_t>(kind)};
   std::vector<block<T>> given;
   for (std::size_t k = 0; k < inputs; ++k) given.emplace_back(count, (count + 3 * k) % 16);
-  block<T> sum(count, (count * 5 + 1) % 16);    // what combine_all must give
-  block<T> whole(count, (count * 5 + 1) % 16);  // what reduce_all must give
+  block<T> sum(count, (count * 5 + 1) % 16);    // result of combine_all
+  block<T> whole(count, (count * 5 + 1) % 16);  // result of reduce_all
   const block<T> untouched = sum;
   std::array<T, 8> room;
   const std::span<T> elements(room.data(), inputs);
@@ -245,7 +245,7 @@ void check_fold(reduce_kind kind, std::size_t inputs, std::size_t count) {
       coll::combine(op, type, pointers[0], pointers[1], out.data(), count);
       if (!(out == sum)) FAIL_CHECK("combine differs");
     }
-    // Into each of the inputs.
+    // With the result in each of the inputs.
     for (std::size_t into = 0; into < inputs; ++into) {
       block<T> inplace = given[into];
       std::vector<const void*> with_out = pointers;
@@ -257,7 +257,7 @@ void check_fold(reduce_kind kind, std::size_t inputs, std::size_t count) {
   });
 }
 
-// `run(in, out, count)` against `wanted(x)`, apart and in place.
+// Compares `run(in, out, count)` with `wanted(x)`, out of place and in place.
 template <class T, class Run, class Wanted>
 void check_map(const char* name, Run run, Wanted wanted) {
   for (std::size_t count = 0; count < sizes; ++count) {
@@ -291,7 +291,7 @@ void check_map(const char* name, Run run, Wanted wanted) {
   std::int8_t, std::uint8_t, std::int16_t, std::uint16_t, std::int32_t, std::uint32_t, std::int64_t, \
       std::uint64_t, float, double, float16, bfloat16, std::complex<float>, std::complex<double>
 
-TEST_CASE("kernels: the fastest that this processor has are the ones in use") {
+TEST_CASE("kernels: the fastest loops of this processor are in use") {
   const coll::kernels* fastest = nullptr;
   for (const coll::kernels* each : coll::all_kernels())
     if (each->usable()) fastest = each;
@@ -307,7 +307,7 @@ TEST_CASE("kernels: this processor has every instruction set that the library ha
   if (!missing.empty()) TUTTI_SKIP("loops not tested here for want of the instructions: " + missing);
 }
 
-TEST_CASE_TEMPLATE("kernels: every reduction at every size is its definition, bit for bit", T, bool,
+TEST_CASE_TEMPLATE("kernels: every reduction at every size matches its definition bit for bit", T, bool,
                    NUMBERS) {
   for (const reduce_kind kind : kinds<T>())
     for (const std::size_t inputs : {1, 2, 3, 5})
@@ -364,7 +364,7 @@ TEST_CASE_TEMPLATE("kernels: halves to floats, every value", T, float16, bfloat1
     wanted.push_back(halves.back());
   }
   with_each_kernels([&] {
-    // One by one from the end as well: other loops than that of whole vectors.
+    // Also one by one from the end, which uses another loop than whole vectors.
     std::vector<float> out(halves.size());
     coll::widen(detail::element_type_of<T>(), halves.data(), out.data(), halves.size());
     CHECK(std::memcmp(out.data(), wanted.data(), out.size() * sizeof(float)) == 0);
@@ -374,7 +374,7 @@ TEST_CASE_TEMPLATE("kernels: halves to floats, every value", T, float16, bfloat1
   });
 }
 
-TEST_CASE_TEMPLATE("kernels: floats to halves, everywhere where rounding changes and in between", T, float16,
+TEST_CASE_TEMPLATE("kernels: floats to halves, at every rounding boundary and in between", T, float16,
                    bfloat16) {
   std::vector<float> floats;
   for (std::uint64_t bits = 0; bits < (1ULL << 32); bits += 4093)

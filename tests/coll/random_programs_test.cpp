@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random programs: messages and collectives on several communicators at once, many in flight, started in one
-// order and awaited in any, checked against a serial model.
+// Random programs: messages and collectives on several communicators, many in flight, started in one order
+// and awaited in any, checked against a serial model.
 #include "coll/random/performer.hpp"
 #include "support/instrumented.hpp"
 
@@ -20,7 +20,7 @@ void run(const program& p, std::size_t spoilt = no_step) {
 
 }  // namespace
 
-TEST_CASE("random programs: what the serial model says, on every rank") {
+TEST_CASE("random programs: every rank gets the results of the serial model") {
   const bool replays = std::getenv("TUTTI_TEST_SEED") != nullptr;
   const std::uint64_t first = seed_of_this_run();
   const std::uint64_t programs = replays ? 1 : instrumented ? 24 : 240;
@@ -34,7 +34,7 @@ TEST_CASE("random programs: what the serial model says, on every rank") {
   }
 }
 
-TEST_CASE("random programs: one wrong bit is found") {
+TEST_CASE("random programs: a single wrong bit is detected") {
   std::size_t messages = 0;
   std::size_t collectives = 0;
   for (std::uint64_t seed = 0; messages + collectives < 6;

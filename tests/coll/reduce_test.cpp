@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a reduction means: which types it fits, wrapping, NaNs and zeros, halves in float, the user's own.
-// That every loop computes it is kernels_test.cpp's.
+// The meaning of reductions: valid types, wrapping, NaNs and zeros, halves in float, user-defined ones.
+// kernels_test.cpp checks that every loop computes it.
 #include "coll/reduce.hpp"
 
 #include <doctest/doctest.h>
@@ -74,7 +74,7 @@ std::vector<T> reduced(const Op& op, const blocks<T>& inputs) {
   return out;
 }
 
-// As an algorithm does it for halves: prepared, combined in pairs and finished as floats, rounded once.
+// Like an algorithm does for halves: prepares, combines in pairs and finishes as floats, rounds once.
 template <class T, class Op>
 std::vector<T> reduced_as_floats(const Op& op, const blocks<T>& inputs) {
   const detail::reduction r = made<T>(op);
@@ -137,9 +137,9 @@ TEST_CASE("reduce: complex numbers") {
   CHECK(reduced<number>(product, inputs) == std::vector<number>{{-12, 3.5}, {0, -1}});
 }
 
-// In whichever order ranks are combined, the bits are the same: no NaN is lost, none keeps its payload, zeros
-// are in order.
-TEST_CASE_TEMPLATE("reduce: the order of ranks decides nothing in min and max", T, float, double, float16,
+// The bits do not depend on the order of ranks: no NaN is lost, none keeps its payload, and zeros are
+// ordered.
+TEST_CASE_TEMPLATE("reduce: min and max do not depend on the order of ranks", T, float, double, float16,
                    bfloat16) {
   using limits = std::numeric_limits<T>;
   const T corners[] = {
@@ -176,7 +176,7 @@ TEST_CASE_TEMPLATE("reduce: the order of ranks decides nothing in min and max", 
   CHECK(bits_of(reduced<T>(tutti::max, {{T(-0.0F)}, {T(0)}})) == bits_of(std::vector{T(0)}));
 }
 
-TEST_CASE_TEMPLATE("reduce: a NaN comes out without sign and payload", T, float, double, float16, bfloat16) {
+TEST_CASE_TEMPLATE("reduce: a NaN result has no sign and no payload", T, float, double, float16, bfloat16) {
   using limits = std::numeric_limits<T>;
   const T minus_nan(-limits::quiet_NaN());
   const T infinity = limits::infinity();
@@ -187,8 +187,8 @@ TEST_CASE_TEMPLATE("reduce: a NaN comes out without sign and payload", T, float,
   CHECK(bits_of(reduced<T>(product, inputs)) == bits_of(std::vector<T>{nan, nan, T(-infinity), nan}));
 }
 
-TEST_CASE("reduce: sums of halves are floats until the end") {
-  // A half cannot count on from here by ones: 2048 + 1 is 2048 again, in pairs.
+TEST_CASE("reduce: sums of halves stay floats until the end") {
+  // Counting on by ones stops here for halves: 2048 + 1 is 2048.
   blocks<float16> numbers(8, {float16(1)});
   numbers[0] = {float16(2048)};
   CHECK(reduced<float16>(sum, numbers)[0] == 2056);  // 2055, rounded once
@@ -200,7 +200,7 @@ TEST_CASE("reduce: sums of halves are floats until the end") {
   CHECK(reduced_as_floats<bfloat16>(sum, brains)[0] == 260);
 }
 
-TEST_CASE("reduce: the average of halves is there where their sum is too large") {
+TEST_CASE("reduce: halves have an average even if their sum overflows") {
   const blocks<float16> numbers(4, {float16(60'000), float16(-65'504)});
   const std::vector<float16> out = reduced<float16>(avg, numbers);
   CHECK(out[0] == 60'000);
@@ -209,7 +209,7 @@ TEST_CASE("reduce: the average of halves is there where their sum is too large")
   CHECK(std::isinf(float(reduced<float16>(sum, numbers)[0])));
 }
 
-TEST_CASE("reduce: only what rounds is kept as floats") {
+TEST_CASE("reduce: only reductions that round keep floats") {
   const auto kept = [](const auto& op, element_type type) {
     detail::reduction r;
     r.kind = op.kind;
@@ -223,7 +223,7 @@ TEST_CASE("reduce: only what rounds is kept as floats") {
   CHECK(coll::accumulator_of(made<float16>(half_sum), element_type::float16) == element_type::float16);
 }
 
-TEST_CASE("reduce: premul_sum multiplies before anything is added, and is then a sum") {
+TEST_CASE("reduce: premul_sum multiplies each input first, and then is a sum") {
   const auto prepared = []<class T>(const auto& op, std::vector<T> in) {
     std::vector<T> out(in.size());
     coll::prepare(made<T>(op), detail::element_type_of<T>(), in.data(), out.data(), in.size(), sizeof(T));
@@ -236,13 +236,13 @@ TEST_CASE("reduce: premul_sum multiplies before anything is added, and is then a
   CHECK(prepared(premul_sum(0.1), std::vector{1.0, 3.0}) == std::vector{0.1, 3.0 * 0.1});
   const std::vector<std::complex<float>> numbers{{1, -2}};
   CHECK(prepared(premul_sum(2), numbers) == std::vector<std::complex<float>>{{2, -4}});
-  // 0.1 as a float, not as a half: 1001 times it is 100.1, and not 100.06.
+  // 0.1 is a float, not a half: 1001 times it is 100.1, and not 100.06.
   CHECK(prepared(premul_sum(0.1), std::vector{float16(1001)})[0] == float16(100.1F));
   CHECK(prepared(sum, std::vector{7, 8}) == std::vector{7, 8});
   CHECK(reduced<float>(premul_sum(5), {{1}, {2}, {3}}) == std::vector{6.0F});
 }
 
-TEST_CASE("reduce: only avg has a last step") {
+TEST_CASE("reduce: only avg has a final step") {
   double data[] = {3, -6, 1};
   coll::finish(made<double>(sum), element_type::float64, data, 3, 3);
   CHECK(data[0] == 3);
@@ -252,9 +252,9 @@ TEST_CASE("reduce: only avg has a last step") {
   CHECK(data[2] == 1.0 / 3);
 }
 
-TEST_CASE("reduce: a user's reduction is called in the order of ranks, into any of the inputs") {
+TEST_CASE("reduce: a user's reduction is called in rank order, with its result in any of the inputs") {
   std::uint64_t base = 10;
-  const auto digits = [&base](std::uint64_t a, std::uint64_t b) { return a * base + b; };  // order shows
+  const auto digits = [&base](std::uint64_t a, std::uint64_t b) { return a * base + b; };  // shows the order
   for (std::size_t n = 1; n <= 5; ++n) {
     blocks<std::uint64_t> inputs;
     std::vector<std::uint64_t> wanted{0, 0};

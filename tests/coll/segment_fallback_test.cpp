@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the system gives no memory that ranks can share, collectives work by messages. (First in its process:
-// what the arena has already can be shared.)
+// Without shared memory, collectives work by messages. This test runs first in its process, because memory
+// that the arena has already can be shared.
 #include "base/shared_memory.hpp"
 #include "support/instrumented.hpp"
 #include "support/local_world.hpp"
@@ -17,7 +17,7 @@ using namespace tutti::test;
 
 namespace {
 
-// While it lives no descriptor can be opened.
+// No descriptor can be opened while this object lives.
 class no_descriptors {
  public:
   no_descriptors() {
@@ -45,7 +45,7 @@ task<> sums(communicator world) {
 }
 
 task<> without_descriptors(communicator world, std::optional<no_descriptors>* none) {
-  // Every rank is connected to every other before.
+  // Connects every rank to every other first.
   int right = 0;
   for (int d = 1; d < world.size(); ++d) {
     request sending = world.isend(right, (world.rank() + d) % world.size());
@@ -76,6 +76,6 @@ TEST_CASE("collective segment: without shared memory collectives work by message
   if (first) CHECK(base::shared_memory_in_use().regions == 0);
 }
 
-TEST_CASE("collective segment: more ranks than one has room for work by messages") {
+TEST_CASE("collective segment: more ranks than a segment supports work by messages") {
   CHECK_NOTHROW(run_local(17, over("shm"), sums));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TLS streams of Asio, where OpenSSL is installed.
+// TLS streams of Asio, if OpenSSL is installed.
 #pragma once
 
 #ifdef TUTTI_HAVE_TLS

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Authorities and certificates for tests of TLS, as files in PEM, where OpenSSL is installed.
+// Authorities and certificates in PEM files for tests of TLS, if OpenSSL is installed.
 #pragma once
 
 #ifdef TUTTI_HAVE_TLS
@@ -18,7 +18,7 @@ namespace tutti::test {
 
 class authority {
  public:
-  // Its files are `directory`/`name`.pem, and those of what it issues.
+  // Writes `directory`/`name`.pem, and issued certificates beside it.
   authority(std::string directory, const std::string& name)
       : directory_(std::move(directory)), key_(EVP_EC_gen("P-256")) {
     certificate_ = make(key_, name, "critical,CA:TRUE", "", 0, 365);
@@ -37,7 +37,7 @@ class authority {
     std::string certificate;
     std::string key;
   };
-  // `names`: as in "URI:tutti:rank:3". Good from `from` days on until `to`, counted from today.
+  // `names`: as in "URI:tutti:rank:3". Valid from `from` to `to`, in days from today.
   issued issue(const std::string& name, const std::string& names = {}, int from = -1, int to = 30) const {
     EVP_PKEY* const key = EVP_EC_gen("P-256");
     X509* const made = make(key, name, "CA:FALSE", names, from, to);

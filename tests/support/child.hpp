@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process beside the test, which shares its code: for what happens between processes, and to them.
+// A forked process that runs code of the test, for what happens between processes.
 #pragma once
 
 #include "base/unique_fd.hpp"
@@ -19,8 +19,8 @@
 
 namespace tutti::test {
 
-// A process that runs `body` and ends with its result; killed when the test ends first. The body may say that
-// it has come so far.
+// A process that runs `body` and ends with its result. Killed if the test ends first. The body may report its
+// progress.
 class child {
  public:
   using function = std::function<int(std::function<void()> came_so_far)>;
@@ -54,14 +54,14 @@ class child {
   }
   pid_t pid() const noexcept { return pid_; }
   void signal(int number) const { ::kill(pid_, number); }
-  // Returns when it is stopped.
+  // Stops the process, and returns when it is stopped.
   void stop() const {
     ::kill(pid_, SIGSTOP);
     int status = 0;
     if (::waitpid(pid_, &status, WUNTRACED) != pid_ || !WIFSTOPPED(status))
       throw std::runtime_error("the child ended before it was stopped");
   }
-  // Waits for its end; the exit code, or 128 + the signal.
+  // Waits for the end. Returns the exit code, or 128 + the signal.
   int end(int with_signal = 0) {
     if (with_signal != 0) ::kill(pid_, with_signal);
     int status = 0;

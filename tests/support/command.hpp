@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs as a user starts them, from a shell.
+// Runs programs from a shell, as users do.
 #pragma once
 
 #include <sys/wait.h>
@@ -11,8 +11,8 @@
 namespace tutti::test {
 
 struct command_result {
-  int exit_code = -1;  // 128 + signal when a signal ended it
-  std::string output;  // both streams
+  int exit_code = -1;  // 128 + signal if a signal ended it
+  std::string output;  // stdout and stderr
   bool says(const std::string& part) const { return output.find(part) != std::string::npos; }
   int times(const std::string& part) const {
     int number = 0;
@@ -21,7 +21,7 @@ struct command_result {
   }
 };
 
-// A shell's single-quoted word.
+// `text` as a single-quoted shell word.
 inline std::string quoted(const std::string& text) {
   std::string word = "'";
   for (const char c : text) {
@@ -31,8 +31,7 @@ inline std::string quoted(const std::string& text) {
   return word + "'";
 }
 
-// Runs a shell command. Bounded by coreutils' timeout: a hang is a failure with exit code 124, not a hang of
-// the tests.
+// Runs a shell command under coreutils' timeout, so that a hang becomes a failure with exit code 124.
 inline command_result run_shell(const std::string& command, int seconds = 100) {
   command_result result;
   std::FILE* const pipe = ::popen(

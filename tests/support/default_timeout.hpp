@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The timeout of one communicator on one rank. A short init_options::timeout would bound joining as well, which
-// takes longer on a busy machine.
+// Sets the timeout of one communicator on one rank. A short init_options::timeout would also apply to
+// joining, which takes longer on a busy machine.
 #pragma once
 
 #include "comm/identity.hpp"
@@ -9,8 +9,8 @@
 
 namespace tutti::test {
 
-// Applies to the operations that this rank starts on `c` from now on; none may be waiting. Does not apply to
-// communicators made from `c`.
+// Applies to later operations of this rank on `c`, not to communicators made from `c`. No operation may be
+// pending.
 inline void set_default_timeout(const communicator& c, std::chrono::milliseconds timeout) {
   detail::communicator_access::state_of(c)->set_timeout(timeout);
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An operator new that fails when it is told to. To be included once in a program, whose operator new it
-// replaces.
+// An operator new that fails on demand. Include it once in a program; it replaces the program's operator new.
 #pragma once
 
 #include "support/operator_new.hpp"
@@ -10,12 +9,12 @@
 
 namespace tutti::test {
 
-// Allocations of the whole process, from the time that they are to fail on.
+// Counts the allocations of the whole process once failures are enabled.
 struct failing_memory {
   static constexpr long none = std::numeric_limits<long>::max();
   static inline std::atomic<long> count{0};
-  static inline std::atomic<long> first{none};  // the first that fails, by count
-  static inline std::atomic<long> row{0};       // how many fail from there
+  static inline std::atomic<long> first{none};  // number of the first that fails
+  static inline std::atomic<long> row{0};       // how many fail in succession
   static inline void (*on_failure)() noexcept = nullptr;
 
   static void fail_after(long successes, long in_a_row) noexcept {
@@ -26,7 +25,7 @@ struct failing_memory {
   static void never_fail() noexcept { first = none; }
 
   static bool fails() noexcept {
-    // Each allocation has a number of its own: threads that allocate at once do not fail together.
+    // Each allocation has its own number, so that concurrent allocations do not fail together.
     const long number = count.fetch_add(1, std::memory_order_relaxed);
     const long from = first.load(std::memory_order_relaxed);
     if (number < from || number - from >= row.load(std::memory_order_relaxed)) return false;

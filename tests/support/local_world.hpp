@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as threads for the tests of communication: how they are started, over which transport, and how they
-// complain.
+// Ranks as threads for tests of communication: starting them, choosing their transport, and reporting their
+// failures.
 #pragma once
 
 #include "support/run_task.hpp"
@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-// In a rank's coroutine, where doctest's REQUIRE would not end the test: throws, which run_local hands on.
+// For coroutines, where doctest's REQUIRE would not end the test: throws, and run_local rethrows.
 #define TUTTI_EXPECT(condition)                                                         \
   do {                                                                                  \
     if (!(condition))                                                                   \
@@ -31,7 +31,7 @@ namespace tutti::test {
 
 inline const std::array<std::string, 2> transports = {"shm", "tcp"};
 
-// Long enough for a busy machine under sanitizers; only what hangs reaches it.
+// Long enough for a busy machine under sanitizers; reached only by a hang.
 inline constexpr std::chrono::seconds patience(30);
 
 inline init_options over(const std::string& transport, std::chrono::milliseconds timeout = patience) {
@@ -50,8 +50,8 @@ task<> keep_failure(task<T> body, failure* out) {
   }
 }
 
-// Runs main(world) on every rank; how each of them failed. A rank that fails leaves in order, as one that
-// handles its errors does.
+// Runs main(world) on every rank. Returns how each of them failed. A failed rank leaves in order, like a
+// program that handles its errors.
 template <class F>
 std::vector<failure> failures_of(int ranks, init_options options, F main) {
   std::vector<failure> failures(static_cast<std::size_t>(ranks), describe({}));
@@ -62,7 +62,7 @@ std::vector<failure> failures_of(int ranks, init_options options, F main) {
   return failures;
 }
 
-// What awaiting `op` failed with; the code is errc::success when it did not.
+// The error of awaiting `op`, or errc::success.
 template <class Operation>
 task<failure> failure_in(Operation op) {
   std::exception_ptr caught;
@@ -106,7 +106,7 @@ class random_numbers {  // splitmix64
   std::uint64_t state_;
 };
 
-// Bytes that tell their message and their place.
+// Bytes that identify their message and position.
 inline void fill(std::span<std::byte> bytes, std::uint64_t message) noexcept {
   random_numbers numbers(message);
   while (bytes.size() >= sizeof(std::uint64_t)) {

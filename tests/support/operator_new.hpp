@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program's own operator new, in all its forms. To be included once in a program, which says where memory
-// comes from.
+// Replaces operator new in all its forms. Include it once in a program, which defines the functions below.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +23,10 @@
 
 namespace tutti::test {
 
-// The program's: what operator new gives; throws std::bad_alloc when there is to be none.
+// Defined by the program: returns the memory for operator new, or throws std::bad_alloc.
 void* memory_for(std::size_t bytes, std::size_t alignment);
-// Likewise: called for each aligned_alloc, by which Asio takes memory past operator new; true: it gets none.
+// Defined by the program: called for each aligned_alloc, which Asio uses instead of operator new. True: it
+// fails.
 bool refuses_aligned_alloc() noexcept;
 
 inline void* plain_memory(std::size_t bytes, std::size_t alignment) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Running tasks from tests: to their end, within a bounded time, on one io_context or on one for each thread.
+// Runs tasks to their end within a time limit, on one io_context or on one per thread.
 #pragma once
 
 #include "core/running_task.hpp"
@@ -19,7 +19,7 @@
 
 namespace tutti::test {
 
-// Generous: only reached by what hangs, on a busy machine, under sanitizers.
+// Generous for a busy machine under sanitizers; reached only by a hang.
 inline constexpr std::chrono::seconds run_limit(60);
 
 template <class T>
@@ -27,8 +27,8 @@ task<> keep_result(task<T> body, std::optional<T>* result) {
   result->emplace(co_await std::move(body));
 }
 
-// Runs `context` until `condition()` holds. Throws std::runtime_error when that does not happen in time, or
-// cannot.
+// Runs `context` until `condition()` holds. Throws std::runtime_error at the time limit, or if the context
+// has no more work.
 template <class Condition>
 void run_until(boost::asio::io_context& context, Condition condition,
                std::chrono::seconds limit = run_limit) {
@@ -41,7 +41,7 @@ void run_until(boost::asio::io_context& context, Condition condition,
   }
 }
 
-// Runs `body` to its end on `context`; its value, or its exception.
+// Runs `body` to its end on `context`. Returns its value or throws its exception.
 template <class T>
 T run_task(boost::asio::io_context& context, task<T> body, std::chrono::seconds limit = run_limit) {
   if constexpr (!std::is_void_v<T>) {
@@ -66,7 +66,7 @@ T run_task(boost::asio::io_context& context, task<T> body, std::chrono::seconds 
   }
 }
 
-// What went wrong in a test's rank or task; code is errc::success when nothing did.
+// The error of a test's rank or task; code is errc::success if there was none.
 struct failure {
   std::error_code code;
   std::string text;
@@ -84,7 +84,7 @@ inline failure describe(const std::exception_ptr& e) {
   }
 }
 
-// Calls `f` and says how that failed.
+// Calls `f` and returns its error.
 template <class F>
 failure failure_of(F&& f) {
   try {
@@ -95,7 +95,7 @@ failure failure_of(F&& f) {
   return describe({});
 }
 
-// Runs body(rank) for `ranks` ranks, each a thread; how each of them failed. (Assertions belong behind this.)
+// Runs body(rank) on one thread per rank. Returns the failures. (Put assertions after this call.)
 template <class F>
 std::vector<failure> run_threads(int ranks, F body) {
   std::vector<failure> failures(static_cast<std::size_t>(ranks));

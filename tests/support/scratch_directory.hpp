@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files for tests: a directory that goes when the test ends.
+// A directory for a test's files, removed when the test ends.
 #pragma once
 
 #include <cstdlib>
@@ -27,7 +27,7 @@ class scratch_directory {
 
   const std::filesystem::path& path() const { return path_; }
 
-  // Returns the path of what it wrote.
+  // Returns the path of the new file.
   std::filesystem::path write(const std::string& name, const std::string& content) const {
     std::ofstream(path_ / name, std::ios::binary) << content;
     return path_ / name;

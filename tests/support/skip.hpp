@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Skipping a test case where this machine lacks what it needs: said aloud and counted, never a silent pass.
+// Skips a test case that needs what this machine lacks. Skips are printed and counted, never silent.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ void count_skip(const char* file, int line, const std::string& reason);
 
 }  // namespace tutti::test
 
-// In the body of a TEST_CASE (or another function that returns void): leaves it, counted as skipped.
+// For the body of a TEST_CASE or another void function: returns from it and counts it as skipped.
 #define TUTTI_SKIP(reason)                                   \
   do {                                                       \
     ::tutti::test::count_skip(__FILE__, __LINE__, (reason)); \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// That a program allocates nothing in steady state. To be included once in a program: it replaces operator new.
+// Checks that a steady state allocates nothing. Include it once in a program: it replaces operator new.
 #pragma once
 
 #include "support/operator_new.hpp"
@@ -12,7 +12,7 @@
 
 namespace tutti::test {
 
-inline constinit thread_local std::uint64_t allocations = 0;  // of this thread, since it began
+inline constinit thread_local std::uint64_t allocations = 0;  // of this thread, since its start
 
 inline void* memory_for(std::size_t bytes, std::size_t alignment) {
   ++allocations;
@@ -23,8 +23,8 @@ inline bool refuses_aligned_alloc() noexcept {
   return false;
 }
 
-// Pools and lists grow to what the ranks' pace makes them hold at once, which may be in any round, but not in
-// every one: of several measurements, one without an allocation tells.
+// The pace of the ranks determines how far pools and lists grow, which may happen in any round. So one
+// measurement without an allocation is enough.
 inline constexpr int measurements = 6;
 
 inline void expect_none(const char* what, std::uint64_t fewest, int rounds) {
@@ -33,7 +33,7 @@ inline void expect_none(const char* what, std::uint64_t fewest, int rounds) {
                              std::to_string(rounds) + " rounds");
 }
 
-// Runs each of these programs, which take `place` and how many rounds they do.
+// Runs each of these programs, which take `place` and a number of rounds.
 template <class Place, class Programs>
 task<> allocate_nothing(communicator world, Place place, const Programs& all, int rounds) {
   for (const auto& p : all) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An environment variable for a while; then it is what it was. No other thread may look at the environment
-// when it begins and ends.
+// Sets an environment variable for a scope. No other thread may read the environment when the scope begins or
+// ends.
 #pragma once
 
 #include <stdlib.h>

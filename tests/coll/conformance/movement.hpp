@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// broadcast, scatter, gather, all_gather, all_to_all and their uneven forms against a serial answer: every
+// broadcast, scatter, gather, all_gather, all_to_all and their uneven forms against a serial result: every
 // element type, root and algorithm, in place and not; and barrier. `Memory`: where the buffers are.
 #pragma once
 
@@ -25,7 +25,7 @@ inline bool has_root(kind k) {
          k == kind::gather_v;
 }
 
-// What rank `from` has for rank `to`: other bytes for other calls.
+// The block of rank `from` for rank `to`; different bytes for each call.
 inline std::span<const std::byte> block_of(std::size_t call, std::size_t from, std::size_t to,
                                            std::size_t size) {
   constexpr std::size_t step = 64;
@@ -43,12 +43,12 @@ struct flight {
   field in;
   field out;  // empty in place
   bytes wanted;
-  bytes given;  // what `in` was
+  bytes given;  // contents of `in` before the call
   std::optional<typename Memory::buffers> there;
   request running;
 };
 
-// How many elements rank `from` has for rank `to`.
+// The number of elements from rank `from` to rank `to`.
 using lengths = std::size_t (*)(std::size_t from, std::size_t to, std::size_t count, std::size_t ranks);
 
 inline std::size_t even(std::size_t, std::size_t, std::size_t count, std::size_t) { return count; }
@@ -77,7 +77,7 @@ class mover {
     const bool is_root = rank_ == r;
     bytes in;
     bytes out;
-    std::size_t own_in = 0;   // where the own block begins in `in`, and how long it is, in elements
+    std::size_t own_in = 0;   // offset of the own block in `in`, and its length, in elements
     std::size_t own_out = 0;  // likewise in `out`
     std::size_t own_count = length(rank_, rank_, count, ranks_);
     const auto append = [&](bytes& to, std::size_t from_rank, std::size_t to_rank, std::size_t elements) {
@@ -104,7 +104,7 @@ class mover {
       case kind::all_gather:
       case kind::all_gather_v: {
         const bool rooted = k == kind::gather || k == kind::gather_v;
-        // The length depends on the giver alone.
+        // The length depends only on the sender.
         for (std::size_t from = 0; from < ranks_; ++from) {
           f.out_counts.push_back(length(from, r, count, ranks_));
           if (from < rank_) own_out += f.out_counts.back();
@@ -167,13 +167,13 @@ class mover {
 
   task<> finish(flight<Memory>* flying) const {
     flight<Memory>& f = *flying;
-    if (!f.running) co_return;  // nothing there serves it
+    if (!f.running) co_return;  // this memory does not support it
     co_await f.running;
     co_await f.there->fetch();
     f.in.expect_margins(f.what);
     f.out.expect_margins(f.what);
     expect_equal(f.with.out, f.wanted, f.what);
-    if (f.in.span().size() > 0) expect_equal(f.in.span(), f.given, f.what);  // the input stays as it was
+    if (f.in.span().size() > 0) expect_equal(f.in.span(), f.given, f.what);  // the input is unchanged
   }
 
  private:
@@ -196,7 +196,7 @@ task<> land(std::deque<flight<Memory>>* flights, const mover<Memory>* given) {
   flights->clear();
 }
 
-// All of one type and size are in flight at once.
+// All calls of one type and size are in flight at once.
 template <class Memory>
 task<> every_type(communicator world, const setting* where, const Memory* memory) {
   for (const auto& c : cases<typename Memory::buffers>()) {
@@ -222,7 +222,7 @@ inline std::vector<std::size_t> sizes_for(kind k, std::size_t ranks, std::size_t
   std::vector<std::size_t> counts = {0, 1, 2, 3, 7, 61, 1001};
   add_around(counts, shm_eager_bytes, sizeof(float));
   add_around(counts, tcp_eager_bytes, sizeof(float));
-  if (k == kind::broadcast) {  // in slices, and where the table changes its mind
+  if (k == kind::broadcast) {  // in slices, and around the switch points of the table
     add_around(counts, shm_eager_bytes * ranks, sizeof(float));
     add_around(counts, tcp_eager_bytes * ranks, sizeof(float));
     add_around(counts, 512 * KiB, sizeof(float));
@@ -235,7 +235,7 @@ inline std::vector<std::size_t> sizes_for(kind k, std::size_t ranks, std::size_t
   return counts;
 }
 
-// Small ones of a size are in flight at once, from every root; large ones one after the other.
+// Short calls of one size are in flight at once, from every root; long ones one after the other.
 template <class Memory>
 task<> every_size_and_root(communicator world, const setting* where, const Memory* memory) {
   mover<Memory> given(world, cases<typename Memory::buffers>().front(), memory);
@@ -278,7 +278,7 @@ task<> every_shape(communicator world, const setting* where, const Memory* memor
   }
 }
 
-// Ranks are threads here, so that what they have done can be seen without a message.
+// Ranks are threads here, so that each sees the progress of the others without a message.
 template <class Memory>
 task<> nobody_leaves_early(communicator world, const setting* where, const Memory* memory,
                            std::atomic<int>* arrived) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives that move blocks, for every element type, on buffers wherever they are.
+// The collectives that move blocks, for every element type, on buffers of any memory.
 #pragma once
 
 #include "coll/conformance/worlds.hpp"
@@ -24,7 +24,7 @@ struct arguments {
   int root = 0;
 };
 
-// `Buffers`: those of host_memory or of another place like it.
+// `Buffers`: host_memory, or another class with the same interface.
 template <class Buffers>
 struct one_case {
   std::string name;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The movement of blocks in memory of the host, by every algorithm, in every world.
+// Movement of blocks in host memory, by every algorithm, in every world.
 #include "coll/conformance/movement.hpp"
 
 #include <doctest/doctest.h>

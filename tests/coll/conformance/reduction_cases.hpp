@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every element type with every reduction it has, with a serial answer, on buffers wherever they are. The answers are
-// computed here, from the definitions in reduce_op.hpp: nothing of src/ is used.
+// Every element type with each of its reductions and a serial result, on buffers of any memory. Results are
+// computed here, from the definitions in reduce_op.hpp, without code of src/.
 #pragma once
 
 #include "coll/conformance/worlds.hpp"
@@ -19,7 +19,7 @@ namespace tutti::test::reductions {
 
 using kind = coll::operation_kind;
 
-// What a reduction is called with; the kind says which of it is used.
+// Arguments of a reduction. The kind determines which of them it uses.
 struct arguments {
   coll::operation_kind kind{};
   std::span<std::byte> in;  // the same memory as `out` (or its own block there): in place
@@ -27,23 +27,23 @@ struct arguments {
   std::span<const std::size_t> counts;
   int root = 0;
   std::vector<std::span<std::byte>> pieces;  // not empty: all_reduce of a list
-  std::shared_ptr<void> list;                // what must outlive the operation
+  std::shared_ptr<void> list;                // objects that must outlive the operation
 };
 
-// `Buffers`: those of host_memory or of another place like it.
+// `Buffers`: host_memory, or another class with the same interface.
 template <class Buffers>
 struct one_case {
   std::string name;  // "sum of float16"
   std::size_t element_bytes = 0;
   bool has_scans = true;
-  // Small whole numbers, so that every order of reducing has the same, exact result.
+  // Small whole numbers, so that every order of reducing gives the same exact result.
   bytes (*input)(int rank, std::size_t count) = nullptr;
   // The reduction of ranks 0 to ranks - 1.
   bytes (*answer)(int ranks, std::size_t count) = nullptr;
   operation<> (*call)(const communicator& world, arguments& with, const Buffers& at) = nullptr;
 };
 
-// An element that only the user can reduce.
+// An element that only a user's reduction accepts.
 struct place {
   float value;
   std::int32_t rank;
@@ -78,7 +78,7 @@ T value(int rank, std::size_t i) {
   }
 }
 
-// What the serial answer is computed in: wide for integers, float for halves.
+// The type in which the serial result is computed: wide for integers, float for halves.
 template <class T>
 using wide = std::conditional_t<
     is_half_v<T>, float,
@@ -107,7 +107,7 @@ struct built_in {
   }
 };
 
-// Each rank has a factor of its own.
+// Each rank has its own factor.
 template <class Factor>
 struct premultiplied {
   static constexpr reduce_kind which = reduce_kind::premul_sum;
@@ -126,7 +126,7 @@ struct premultiplied {
   }
 };
 
-// The larger by an order that is not the usual one, for every type.
+// The larger element by an unusual order, for every type.
 struct farther_out {
   template <class T>
     requires std::is_integral_v<T>

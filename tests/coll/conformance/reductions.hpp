@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// all_reduce, reduce, reduce_scatter, reduce_scatter_v, scan and exclusive_scan against a serial answer:
+// all_reduce, reduce, reduce_scatter, reduce_scatter_v, scan and exclusive_scan against a serial result:
 // every element type, reduction and algorithm, in place and not. `Memory`: where the buffers are.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace tutti::test::reductions {
 inline constexpr kind kinds[] = {kind::all_reduce,       kind::reduce, kind::reduce_scatter,
                                  kind::reduce_scatter_v, kind::scan,   kind::exclusive_scan};
 
-// One collective under way, with its own buffers.
+// One collective in flight, with its own buffers.
 template <class Memory>
 struct flight {
   attempt what;
@@ -30,7 +30,7 @@ struct flight {
   request running;
 };
 
-// The inputs and answers of one case, as long as the longest vector.
+// The inputs and results of one case, as long as the longest vector.
 template <class Memory>
 class given_numbers {
  public:
@@ -45,18 +45,18 @@ class given_numbers {
         up_to_here_(c.answer(rank_ + 1, most)),
         before_(rank_ == 0 ? bytes() : c.answer(rank_, most)) {}
 
-  // `count`: of the result; for reduce_scatter_v of an average rank's. A list: in three pieces.
+  // `count`: of the result; for reduce_scatter_v, of an average rank's block. A list has three pieces.
   void begin(const communicator& world, flight<Memory>& f, kind k, algorithm with, std::size_t count,
              bool in_place, int root, bool as_list = false) const {
     f.what = {k, case_.name, with, count, root, in_place, rank_};
     std::size_t total = count;
-    std::size_t first = 0;  // of the result, in the vector
+    std::size_t first = 0;  // offset of the result in the vector
     std::size_t own = count;
     if (k == kind::reduce_scatter) {
       total = count * ranks_;
       first = count * static_cast<std::size_t>(rank_);
     } else if (k == kind::reduce_scatter_v) {
-      // Nothing for some, twice the average for others.
+      // Some ranks get nothing, others twice the average.
       for (std::size_t r = 0; r < ranks_; ++r) f.counts.push_back((r + count) % 3 * count);
       total = 0;
       for (std::size_t r = 0; r < ranks_; ++r) {
@@ -104,7 +104,7 @@ class given_numbers {
 
   task<> finish(flight<Memory>* flying) const {
     flight<Memory>& f = *flying;
-    if (!f.running) co_return;  // nothing there serves it
+    if (!f.running) co_return;  // this memory does not support it
     co_await f.running;
     co_await f.there->fetch();
     f.in.expect_margins(f.what);
@@ -129,7 +129,7 @@ class given_numbers {
   bytes before_;
 };
 
-// All of one case and size are in flight at once.
+// All calls of one case and size are in flight at once.
 template <class Memory>
 task<> every_type(communicator world, const setting* where, const Memory* memory) {
   const auto ranks = static_cast<std::size_t>(world.size());
@@ -162,7 +162,7 @@ inline std::vector<std::size_t> sizes_for(kind k, std::size_t ranks, std::size_t
   add_around(counts, shm_eager_bytes, sizeof(float));
   add_around(counts, tcp_eager_bytes, sizeof(float));
   const bool has_blocks = k == kind::reduce_scatter || k == kind::reduce_scatter_v;
-  // Where an algorithm sends slices, and where the table changes its mind.
+  // Sizes at which algorithms send slices, and at the switch points of the table.
   add_around(counts, shm_eager_bytes * ranks / (has_blocks ? 2 : 1), sizeof(float));
   for (const std::size_t total : {32 * KiB, 64 * KiB})
     add_around(counts, has_blocks ? total / ranks : total, sizeof(float));
@@ -173,7 +173,7 @@ inline std::vector<std::size_t> sizes_for(kind k, std::size_t ranks, std::size_t
   return counts;
 }
 
-// Small ones of a size are in flight at once, large ones one after the other.
+// Short calls of one size are in flight at once, long ones one after the other.
 template <class Memory>
 task<> every_size(communicator world, const setting* where, const Memory* memory) {
   const auto ranks = static_cast<std::size_t>(world.size());

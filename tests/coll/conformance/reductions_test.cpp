@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions in memory of the host, by every algorithm, in every world.
+// Reductions in host memory, by every algorithm, in every world.
 #include "coll/conformance/reductions.hpp"
 
 #include <doctest/doctest.h>

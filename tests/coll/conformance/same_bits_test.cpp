@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums that depend on the order of their addends: the same bits on all ranks, in and out of place, and from
-// run to run, for every size and algorithm; of algorithms that are named also from transport to transport.
+// Sums that depend on the order of their addends: the same bits on all ranks, in and out of place, and in
+// every run, for every size and algorithm. Named algorithms also give the same bits over every transport.
 #include "coll/conformance/worlds.hpp"
 
 #include <doctest/doctest.h>
@@ -18,7 +18,7 @@ namespace {
 
 using kind = coll::operation_kind;
 
-// What one rank got, in the order of the program.
+// The results of one rank, in the order of the program.
 using record = std::vector<std::uint64_t>;
 using records = std::vector<record>;  // by rank
 
@@ -31,13 +31,13 @@ std::uint64_t hash_of(std::span<const std::byte> data) {
     const std::size_t taken = std::min(data.size(), sizeof word);
     std::memcpy(&word, data.data(), taken);
     hash = (hash ^ word) * 0x100000001b3ULL;
-    hash ^= hash >> 29;  // that no bit of the word only goes upward
+    hash ^= hash >> 29;  // mixes high bits into low ones
     data = data.subspan(taken);
   }
   return hash;
 }
 
-// Of magnitudes that lose bits of each other, and of both signs.
+// Values of both signs, whose magnitudes differ so much that sums lose bits.
 template <class T>
 std::vector<T> rough(int rank, std::size_t count) {
   random_numbers numbers(static_cast<std::uint64_t>(rank) * 7919 + count);
@@ -58,7 +58,7 @@ std::vector<T> rough(int rank, std::size_t count) {
   return made;
 }
 
-// Bits go round once; when every rank has those of its left neighbour, all have the same.
+// Bits travel around the ring once. If every rank equals its left neighbour, all are equal.
 task<> expect_those_of_the_neighbour(communicator world, std::span<const std::byte> mine, attempt what) {
   const int right = (world.rank() + 1) % world.size();
   const int left = (world.rank() + world.size() - 1) % world.size();
@@ -114,7 +114,7 @@ task<> all_reduces(communicator world, const setting* where, std::vector<std::si
   }
 }
 
-// Their results are not the same on all ranks, but the same in every run.
+// Their results differ between ranks, but not between runs.
 task<> others(communicator world, const setting* where, std::vector<std::size_t> counts, record* results) {
   for (const std::size_t count : counts) {
     const std::vector<float> in = rough<float>(world.rank(), count * static_cast<std::size_t>(world.size()));
@@ -137,7 +137,7 @@ task<> others(communicator world, const setting* where, std::vector<std::size_t>
   }
 }
 
-// The bits may be any, but not too far off.
+// Bits may differ, but the result must be close.
 task<> close_to_the_sum(communicator world, const setting* where) {
   constexpr std::size_t count = 5000;
   const std::vector<float> in = rough<float>(world.rank(), count);
@@ -158,7 +158,7 @@ task<> close_to_the_sum(communicator world, const setting* where) {
 
 task<> program(communicator world, const setting* where, records* results) {
   record* const mine = &(*results)[static_cast<std::size_t>(world.rank())];
-  // Each just above a threshold, or far from all.
+  // Each just above a threshold, or far from all thresholds.
   std::vector<std::size_t> counts = {1, 3, 61, 1001, 30'011};
   for (const std::size_t threshold : {shm_eager_bytes, 32 * KiB, tcp_eager_bytes, 1024 * KiB})
     counts.push_back(threshold / sizeof(float) + 1);
@@ -172,7 +172,7 @@ task<> program(communicator world, const setting* where, records* results) {
   co_await close_to_the_sum(world, where);
 }
 
-// Algorithms that every transport has.
+// Algorithms available on every transport.
 task<> named(communicator world, records* results) {
   record* const mine = &(*results)[static_cast<std::size_t>(world.rank())];
   coll::situation anywhere;
@@ -205,7 +205,7 @@ TEST_CASE("same bits: over every transport") {
 }
 
 TEST_CASE("same bits: on all ranks and in every run") {
-  std::map<std::string, records> seen;  // by what may make a difference
+  std::map<std::string, records> seen;  // by everything that may change the bits
   for (const setting& where : settings()) {
     const std::string name = where.name();
     CAPTURE(name);

@@ -73,7 +73,7 @@ const std::vector<setting>& settings() {
       for (const int ranks : {1, 2, 3, 4, 5, 8})
         if (!instrumented || ranks == 3 || ranks == 4) made.push_back({transport, ranks, ""});
     made.push_back({"mixed", 4, "a,a,b,b"});
-    made.push_back({"mixed", 5, "a,b,a,c,b"});  // neither neighbours nor as many everywhere
+    made.push_back({"mixed", 5, "a,b,a,c,b"});  // no neighbours on one host, uneven hosts
     if (instrumented) return made;
     made.push_back({"mixed", 3, "a,b,c"});
     made.push_back({"mixed", 8, "a,b,b,a,a,b,b,a"});

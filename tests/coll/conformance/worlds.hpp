@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The worlds in which collectives are compared with a serial answer: every number of ranks over each
-// transport, and ranks that are spread over several hosts, as far as they can tell. Or, where an mpirun has
-// started that many processes, with TUTTI_TEST_MPI_RANKS: the world of these, over its MPI.
+// The worlds in which collectives are compared with a serial result: every number of ranks over each
+// transport, and ranks that appear to be on several hosts. With TUTTI_TEST_MPI_RANKS, the world of the
+// processes that an mpirun has started, over its MPI.
 #pragma once
 
 #include "coll/choice.hpp"
@@ -23,20 +23,20 @@ struct setting {
   // "shm", "tcp", "mpi", "mixed": shared memory between ranks of one host, TCP between hosts.
   std::string transport;
   int ranks = 1;
-  std::string hosts;  // "a,a,b,b": by rank; empty: one for all
+  std::string hosts;  // "a,a,b,b": by rank; empty: one host
 
   std::string name() const {
     return transport + ", " + std::to_string(ranks) + " ranks" + (hosts.empty() ? "" : " on hosts ") + hosts;
   }
-  // What an algorithm of this collective has to cope with here.
+  // The situation in which an algorithm of this collective runs here.
   coll::situation situation_of(coll::operation_kind kind, bool even_blocks = true) const;
-  // `automatic`, and all that the collective has and that fit.
+  // `automatic`, and all suitable algorithms of the collective.
   std::vector<algorithm> algorithms(coll::operation_kind kind, bool even_blocks = true) const;
 };
 
 const std::vector<setting>& settings();
 
-// The variable has this value while this lives; of an empty one, none.
+// Sets a variable for this object's lifetime. An empty value unsets it.
 class scoped_variable {
  public:
   scoped_variable(const char* name, const std::string& value);
@@ -50,12 +50,12 @@ class scoped_variable {
 };
 
 init_options options_for(const setting& where);
-// This process as one rank of an MPI job; throws its error.
+// Runs this process as one rank of an MPI job. Throws its error.
 void run_over_mpi(init_options options, detail::any_main main);
-// Where other hosts would reach this one; empty when it has loopback only.
+// The address at which other hosts would reach this one; empty if it has only loopback.
 std::string outside_address();
 
-// main(communicator, const setting*) on all ranks of each setting.
+// Runs main(communicator, const setting*) on all ranks of each setting.
 template <class F>
 void run_in(const setting& where, F main) {
   const auto of_rank = [&where, &main](communicator world) { return main(std::move(world), &where); };
@@ -77,7 +77,7 @@ void run_in_all(F main) {
   }
 }
 
-// One collective in the words of a failing test.
+// Describes one collective for the message of a failing test.
 struct attempt {
   coll::operation_kind kind{};
   std::string_view elements;
@@ -87,10 +87,10 @@ struct attempt {
   bool in_place = false;
   int rank = 0;
 };
-// Throws when they differ, naming the place.
+// Throws if they differ, and names the position.
 void expect_equal(std::span<const std::byte> got, std::span<const std::byte> wanted, const attempt& what);
 
-// Memory that is `untouched` at first, with margins that stay so.
+// Memory filled with `untouched`, and margins that must stay so.
 class field {
  public:
   field() = default;
@@ -117,35 +117,35 @@ inline constexpr std::size_t shm_eager_bytes = 4 * KiB;
 inline constexpr std::size_t tcp_eager_bytes = 64 * KiB;
 inline constexpr std::size_t large_bytes = 8 * 1024 * KiB;
 
-// Where the suite has the buffers of its calls while they run: where it has filled them. gpu/conformance_test.cpp
+// Where the suite keeps the buffers of its calls: here, where it has filled them. gpu/conformance_test.cpp
 // has another such class.
 struct host_memory {
-  static constexpr std::size_t largest = large_bytes;  // of a buffer; tried with three ranks only
-  // Of one call.
+  static constexpr std::size_t largest = large_bytes;  // of a buffer; only with three ranks
+  // The buffers of one call.
   struct buffers {
     buffers(const host_memory&, field&, field&) noexcept {}
-    // What `part` of a field is there.
+    // The buffer for `part` of a field.
     template <class T>
     std::span<T> as(std::span<std::byte> part) const noexcept {
       return {reinterpret_cast<T*>(part.data()), part.size() / sizeof(T)};
     }
-    // f(), with what such calls have as their last argument.
+    // Calls f() with the last argument that such calls take.
     template <class F>
     auto call(F f) const {
       return f();
     }
     request start(operation<> op, algorithm with) const { return tutti::start(std::move(op).with(with)); }
-    // The fields have the results.
+    // Copies the results into the fields.
     task<> fetch() const { co_return; }
   };
   std::vector<algorithm> algorithms(const setting& where, coll::operation_kind kind,
                                     bool even_blocks = true) const {
     return where.algorithms(kind, even_blocks);
   }
-  // What reduces elements does not know how many ranks there are: worlds of four and more share the cases among
-  // them, so that each number of ranks, and each transport, meets all of them.
+  // Reductions do not depend on the number of ranks. Worlds of four and more ranks share the cases, so that
+  // every number of ranks, and every transport, meets each case.
   bool takes(const setting& where, std::size_t reduction) const {
-    if (instrumented || where.ranks < 4) return true;  // there are few worlds, or they are small
+    if (instrumented || where.ranks < 4) return true;  // few or small worlds
     const int by_ranks = where.ranks == 4 ? 0 : where.ranks == 5 ? 1 : 2;
     const int by_transport = where.transport == "shm" ? 0 : where.transport == "tcp" ? 1 : 2;
     return static_cast<int>(reduction % 3) == (by_ranks + by_transport) % 3;
@@ -154,9 +154,9 @@ struct host_memory {
 
 inline constexpr host_memory in_host_memory;
 
-// Element counts around those where `total_bytes` are crossed.
+// Adds element counts around those that cross `total_bytes`.
 void add_around(std::vector<std::size_t>& counts, std::size_t total_bytes, std::size_t element_bytes);
-// Sorted, each once.
+// Sorts, and removes duplicates.
 void tidy(std::vector<std::size_t>& counts);
 
 }  // namespace tutti::test

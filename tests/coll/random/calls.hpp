@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a step of a random program to the call, on memory of whatever kind.
+// Translates a step of a random program into a call, on any kind of memory.
 #pragma once
 
 #include "coll/random/program.hpp"
@@ -10,7 +10,7 @@
 
 namespace tutti::test {
 
-// `last`: what such calls take last.
+// `last`: the last arguments of such calls.
 template <class Memory, class Op, class... Last>
 operation<> reduction_of(const communicator& c, const step& s, const part& plan, Memory in, Memory out, Op op,
                          const Last&... last) {

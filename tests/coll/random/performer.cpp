@@ -15,7 +15,7 @@ namespace {
 using kind = coll::operation_kind;
 
 constexpr std::uint32_t blank = 0xA5A5A5A5;
-// What this rank has under way for one step.
+// What this rank has in flight for one step.
 struct flight {
   const step* of = nullptr;
   int rank = 0;  // of the group
@@ -31,7 +31,7 @@ struct flight {
   std::span<std::uint32_t> result;
   elements wanted;
   std::unique_ptr<other_memory::copies> elsewhere;
-  std::vector<request> requests;  // go first: they refer to what is above
+  std::vector<request> requests;  // destroyed first: they refer to the members above
 };
 
 class performer {
@@ -47,7 +47,7 @@ class performer {
   }
 
   task<> run() {
-    // How far this rank runs ahead of what it has awaited.
+    // How many flights this rank may start before it awaits one.
     const std::size_t most = 1 + random_.below(24);
     for (const step& s : program_.steps) {
       if (!member_of(s.group)) continue;
@@ -103,7 +103,7 @@ class performer {
     co_await c.barrier();
   }
 
-  // The receiver's requests come first: a rank may write to itself.
+  // Receives are started first, because a rank may write to itself.
   task<> exchange(const step& s, communicator c, flight& f) {
     if (f.rank == s.to) {
       const bool any_source_ = s.form == receive_form::any_source || s.form == receive_form::any;
@@ -187,7 +187,7 @@ class performer {
     } else if (s.kind == kind::duplicate) {
       made = co_await c.duplicate();
     } else {
-      // The group's ranks by name.
+      // The group's ranks as ranks of the world.
       std::vector<int> ranks;
       const members& parent = program_.groups[static_cast<std::size_t>(s.group)];
       if (s.made[0] >= 0)
@@ -205,7 +205,7 @@ class performer {
     handles_[number] = std::move(made);
   }
 
-  // Awaits one flight, its requests in any order, and looks at what came.
+  // Awaits one flight with its requests in any order, and checks the results.
   task<> land(std::size_t which) {
     std::swap(flights_[which], flights_.back());
     const std::unique_ptr<flight> f = std::move(flights_.back());
@@ -214,7 +214,7 @@ class performer {
     if (s.what == action::give_up) {
       f->requests[0].cancel();
       const failure ended = co_await failure_awaiting(&f->requests[0]);
-      // The other side may have come to its end before.
+      // The other side may have finished before.
       if (!ended.code) wrong(s, "not cancelled");
       if (ended.code != errc::cancelled && ended.code != errc::peer_left)
         throw error(static_cast<errc>(ended.code.value()), ended.text);
@@ -238,8 +238,8 @@ class performer {
         unlike = std::current_exception();
       }
       if (!unlike) co_return;
-      // A receive of an earlier step that a death has ended leaves its letter to those that take any: then
-      // the death is what there is to say.
+      // A receive of an earlier step that a death has ended leaves its message to receives from any source.
+      // Then the death is the error to report.
       for (const auto& other : flights_)
         for (request& r : other->requests)
           if (r && r.done()) co_await r;
@@ -247,7 +247,7 @@ class performer {
     }
   }
 
-  // Every letter came once; those of one sender in the order of the receives.
+  // Every message arrived once; messages of one sender in the order of the receives.
   void read(const step& s, const flight& f) const {
     std::vector<bool> came(s.letters.size());
     for (std::size_t i = 0; i < f.received.size(); ++i) {

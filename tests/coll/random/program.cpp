@@ -12,7 +12,7 @@ namespace {
 using kind = coll::operation_kind;
 
 constexpr std::size_t steps_of_a_program = 70;
-constexpr int shared_tags = 3;  // tags that steps have in common
+constexpr int shared_tags = 3;  // tags that several steps use
 constexpr int first_own_tag = 100;
 
 std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
@@ -79,15 +79,15 @@ class generator {
     for (std::size_t i = 0; i < letters; ++i) {
       letter l;
       l.from = static_cast<int>(random_.below(size));
-      // From any rank, when the others may have gone: a letter to itself that is not written yet is not
-      // waited for.
+      // A receive from any rank fails once all others have left. It does not wait for a message to itself
+      // that is not sent yet.
       if (s.form == receive_form::any_source && size > 1 && l.from == s.to)
         l.from = (s.to + 1) % static_cast<int>(size);
       l.tag = s.form == receive_form::any_source ? own_tag(s) : static_cast<int>(random_.below(shared_tags));
       l.size = size_of_letter();
       s.letters.push_back(l);
     }
-    // A rank that waits for its own letter before it sends it waits for ever.
+    // A rank that waits for its own message before it sends it would wait for ever.
     s.probed = letters == 1 && s.letters[0].from != s.to && random_.one_in(4);
   }
 
@@ -104,7 +104,7 @@ class generator {
     s.op = static_cast<fold>(random_.below(4));
     s.in_place = random_.one_in(3) && s.kind != kind::all_to_all_v;
     if (random_.one_in(2)) return;
-    // One that can do it, among these ranks.
+    // An algorithm that works with these ranks.
     const members& ranks = made_.groups[static_cast<std::size_t>(s.group)];
     std::string hosts;
     for (const int r : ranks) hosts += (hosts.empty() ? "" : ",") + host_of(r);
@@ -154,12 +154,12 @@ class generator {
   std::vector<int> alive_;
 };
 
-// Element i of what rank has for this step.
+// Element i of the rank's data for this step.
 std::uint32_t value(const program& p, const step& s, std::size_t rank, std::size_t i) {
   return static_cast<std::uint32_t>(mixed(p.seed + i, s.number * 64 + rank));
 }
 
-// How many elements rank `from` has for rank `to`.
+// The number of elements from rank `from` to rank `to`.
 std::size_t length(const program& p, const step& s, std::size_t from, std::size_t to) {
   if (s.kind < kind::scatter_v) return s.count;
   if (s.kind != kind::all_to_all_v) from = 0;
@@ -205,7 +205,7 @@ part part_of(const program& p, const step& s, int rank) {
   const auto root = static_cast<std::size_t>(s.root);
   const std::size_t size = p.groups[static_cast<std::size_t>(s.group)].size();
   part made;
-  // Elements first to first + count - 1 of a rank's, or of the reduction of ranks 0 to last.
+  // Elements first to first + count - 1 of a rank's data, or of the reduction of ranks 0 to last.
   const auto of_rank = [&](elements& to, std::size_t r, std::size_t first, std::size_t count) {
     for (std::size_t i = first; i < first + count; ++i) to.push_back(value(p, s, r, i));
   };
@@ -216,7 +216,7 @@ part part_of(const program& p, const step& s, int rank) {
       to.push_back(all);
     }
   };
-  std::vector<std::size_t> blocks;  // by rank, where they are the same for all
+  std::vector<std::size_t> blocks;  // by rank, if they are the same for all
   std::size_t before = 0;
   std::size_t total = 0;
   for (std::size_t r = 0; r < size; ++r) {
