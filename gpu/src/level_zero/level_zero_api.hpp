@@ -243,14 +243,13 @@ struct table {
     device* handle = nullptr;
   };
   std::vector<gpu> gpus;
-  // Handles belong to the loader, which has several drivers or was told to intercept. It does not wrap the
+  // Whether handles are the loader's: it has several drivers, or was told to intercept. It does not wrap the
   // log of a failed build, and would mistake the driver's handle for its own.
   bool wrapped = false;
 
   // Held while handles are made and destroyed; no other lock is taken under it. A loader that wraps handles
   // forgets its handle only after the driver has destroyed the object. If another thread gets the same
-  // address meanwhile, the loader returns the handle that it is about to forget (1.8.12; by its source, 1.17,
-  // too).
+  // address meanwhile, the loader returns the handle that it is about to forget (1.8.12, and by its source 1.17).
   mutable std::mutex handles;
 
   // For example "ZE_RESULT_ERROR_DEVICE_LOST (0x70000001)", followed by the last error of driver `of`, if it
