@@ -249,7 +249,7 @@ struct table {
 
   // Held while handles are made and destroyed; no other lock is taken under it. A loader that wraps handles
   // forgets its handle only after the driver has destroyed the object. If another thread gets the same
-  // address meanwhile, the loader returns the handle that it is about to forget (1.8.12, and by its source 1.17).
+  // address meanwhile, the loader returns the handle that it will forget (1.8.12; by its source, 1.17).
   mutable std::mutex handles;
 
   // For example "ZE_RESULT_ERROR_DEVICE_LOST (0x70000001)", followed by the last error of driver `of`, if it
