@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nothing is allocated in steady state by operations on memory of devices. A program of its own: it replaces operator
-// new and delete. What counts is what the ranks' threads allocate, the driver of the emulated device and the
-// stand-in for CUDA among it.
+// Operations on device memory allocate nothing in steady state. A program of its own, because it replaces
+// operator new and delete. It counts what the ranks' threads allocate, in the emulated device's driver and
+// the stand-in for CUDA, too.
 #include "gpu/steady_programs.hpp"
 #include "support/skip.hpp"
 #include "support/steady_state.hpp"
@@ -47,7 +47,7 @@ TEST_CASE("operations on memory of devices allocate nothing in steady state") {
     const auto device = std::make_shared<emulated::emulated_device>(how);
     check([device](const communicator& world) { return emulated::open(world, device); }, by);
   }
-  // The stand-ins: a device for each rank.
+  // NCCL needs a device for each rank.
   const variable cuda("TUTTI_CUDA_LIBRARY", stand_in("cuda")), nccl("TUTTI_NCCL_LIBRARY", stand_in("nccl"));
   const variable kernels("TUTTI_CUDA_KERNELS", stand_in("cuda"));
   fake_cuda().reset(2, 0, 0, 1);

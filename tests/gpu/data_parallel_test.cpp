@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Averaging in buckets on devices: what one all_reduce gives, however gradients lie, in whatever order they
-// are ready, on one stream or several; while the stream that computes them is not done.
+// Averaging in buckets on devices gives what one all_reduce gives: wherever gradients lie, in whatever order
+// they are ready, on one stream or several, and while the stream that computes them still runs.
 #include "gpu/backends.hpp"
 
 #include <doctest/doctest.h>
@@ -21,14 +21,14 @@ namespace gpu = tutti::gpu;
 
 const std::vector<std::size_t> sizes{5, 300, 1, 64, 1000, 7};
 
-// What rank `rank` computes for gradient i in that step.
+// Gradient i of rank `rank` in that step.
 std::vector<float> part(int rank, std::size_t step, std::size_t i) {
   tutti::test::random_numbers random(1000 * step + 10 * i + static_cast<std::size_t>(rank) + 1);
   std::vector<float> values(sizes[i]);
   for (float& v : values) v = static_cast<float>(random.below(2000)) / 7 - 100;
   return values;
 }
-// The average (or sum) of all ranks'.
+// The average (or sum) over all ranks.
 std::vector<double> expected(int ranks, std::size_t step, std::size_t i, bool sum) {
   std::vector<double> all(sizes[i]);
   for (int r = 0; r < ranks; ++r) {
@@ -141,7 +141,7 @@ task<> every_hook(communicator world, bench* on) {
     how.hook = &gpu::identity_hook;
     co_await averages(world, dev, how);
     how.hook = &gpu::float16_hook;
-    how.tolerance = 0.2;  // 200 in 11 bits, of each rank's part and of the sum
+    how.tolerance = 0.2;  // values up to 200 in 11 bits, rounded on each rank and as a sum
     co_await averages(world, dev, how);
     how.hook = &gpu::bfloat16_hook;
     how.tolerance = 1.6;  // in 8 bits
@@ -149,7 +149,7 @@ task<> every_hook(communicator world, bench* on) {
   }
 }
 
-// Keeps count of the buckets that have been averaged, on the device.
+// Records the buckets that have been averaged on the device.
 class watched_hook final : public gpu::gradient_hook {
  public:
   task<> reduce(communicator c, gpu::gradient_bucket bucket, gpu::stream in) override {
@@ -176,7 +176,7 @@ task<> while_backward_goes_on(communicator world, bench* on) {
     hook->averaged.clear();
     tutti::request last = tutti::start(compute.upload(m.spans[5], part(world.rank(), step, 5)));
     parallel.ready(5, compute);
-    // The rest of the backward pass is not computed before that gradient's average is there.
+    // The gate delays the rest of the backward pass until the average of that gradient is there.
     gpu::gate closed = compute.close();
     std::vector<tutti::request> rest;
     for (std::size_t i = 5; i-- > 0;) {
@@ -186,7 +186,7 @@ task<> while_backward_goes_on(communicator world, bench* on) {
     const auto until = std::chrono::steady_clock::now() + tutti::test::patience;
     while (hook->averaged.empty() && std::chrono::steady_clock::now() < until) co_await look.reached();
     TUTTI_EXPECT(hook->averaged == std::vector<std::size_t>{0});
-    co_await last;  // which the loop may not have looked at yet
+    co_await last;  // the loop may not have polled it yet
     TUTTI_EXPECT(!rest.front().done());
     closed.open();
     co_await parallel.reduced(compute);
@@ -272,7 +272,7 @@ task<> initial_state(communicator world, bench* on) {
   const tutti::replica_check after = co_await gpu::compare_replicas(world, m.gradients, s);
   const tutti::replica_check host = co_await tutti::compare_replicas(world, pieces);
   TUTTI_EXPECT(after.agree() && after.hash == host.hash);
-  // One bit of one rank.
+  // Changes one bit on one rank.
   if (world.rank() == 1) {
     on_host[4][999] = -on_host[4][999];
     co_await s.upload(m.spans[4], on_host[4]);
@@ -317,7 +317,7 @@ task<> invalid_calls(communicator world, bench* on) {
   co_await moved.reduced(s);
 }
 
-// One rank goes in the middle of a step: the others are told, and what has failed says so.
+// One rank leaves in the middle of a step: the others get errors, then and later.
 task<> a_rank_goes(communicator world, bench* on) {
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
@@ -340,7 +340,7 @@ task<> a_rank_goes(communicator world, bench* on) {
 }
 
 task<> a_device_fails(communicator world, bench* on) {
-  if (!on->fail_after) co_return;  // of a GPU nobody can ask that
+  if (!on->fail_after) co_return;  // a GPU cannot be made to fail
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
   model m(dev, false);
@@ -349,7 +349,7 @@ task<> a_device_fails(communicator world, bench* on) {
   co_await world.barrier();
   if (world.rank() == 0) on->fail_after(3, "it fell off the bus");
   co_await world.barrier();
-  // Either it has failed when all is enqueued, or the stream says so.
+  // The failure shows while the step is enqueued, or in the stream.
   auto seen = co_await tutti::test::failure_in(parallel.reduced(s));
   if (seen.code == errc::success) seen = co_await tutti::test::failure_in(s.reached());
   TUTTI_EXPECT(seen.code != errc::success);

@@ -181,8 +181,8 @@ task<> communicator_devices::connect(backend b) {
   }
 }
 
-// What has to be found out, or connected, is in the first collective that needs it; those that come meanwhile wait
-// for their turn: all ranks start them in one order.
+// The first collective that needs a window or a library opens or connects it. Collectives that start
+// meanwhile wait for their turn, which comes in the same order on all ranks.
 task<> communicator_devices::perform(work_state* w) {
   const call& c = w->what;
   std::optional<device_group::turn> mine;
@@ -228,7 +228,7 @@ std::string device_call::bad_stream(const tutti::detail::call& what) const {
 std::string device_call::bad_argument(const tutti::detail::call& what) const {
   std::string wrong = bad_stream(what);
   if (!wrong.empty()) return wrong;
-  // Tensors have their type at run time.
+  // The element type of tensors is known only at run time.
   if (tutti::detail::row_of(what.kind).reduces && what.op.kind != reduce_kind::user &&
       !tutti::detail::fits(what.op.kind, what.out.type))
     return "this reduction is not defined for elements of this type";
@@ -255,7 +255,7 @@ task<> device_call::execute(tutti::detail::operation_state& op) {
   attachment& on = after_->on();
   on.check();
   const communicator handle(what.comm);
-  // Streams that wait for it go on when it has ended, however that comes about.
+  // Releases the streams that wait for the operation, however it ends.
   struct progress_of {
     device_call& of;
     ~progress_of() {
