@@ -182,7 +182,7 @@ void head_node::on_message(pending_connection& from, std::string_view message) {
 void head_node::on_lost(pending_connection& who, const std::string& why, bool closed) {
   who.gone = true;
   who.link->close();
-  if (who.node < 0 && !who.refused && coordinator_.joining())
+  if (who.node < 0 && !who.refused && admits_nodes())
     to_.say(fmt::format("tutti-run: a launcher was turned away: {}\n", why));
   const auto known = nodes_.find(who.node);
   if (known == nodes_.end() || known->second != &who) return;
@@ -206,11 +206,15 @@ void head_node::take_off(int node, bool closed) {
 void head_node::unauthenticated(const std::string& from, const std::string& why) {
   // By address without the port: it calls repeatedly.
   const std::string address = from.substr(0, from.rfind(':'));
-  if (!coordinator_.joining() || unauthenticated_.size() == most_unauthenticated ||
+  if (!admits_nodes() || unauthenticated_.size() == most_unauthenticated ||
       std::find(unauthenticated_.begin(), unauthenticated_.end(), address) != unauthenticated_.end())
     return;
   unauthenticated_.push_back(address);
   to_.say(fmt::format("tutti-run: somebody who called at --master was not let in: {}\n", why));
+}
+
+bool head_node::admits_nodes() const {
+  return coordinator_.joining() || (options_.elastic && !coordinator_.over());
 }
 
 void head_node::join_overdue() {

@@ -52,6 +52,7 @@ class head_node : public coordination {
   void take_off(int node, bool closed);
   void unauthenticated(const std::string& from, const std::string& why);
   void join_overdue();
+  bool admits_nodes() const;
   void send(int node, const command& what);
   std::vector<int> told_nodes() const;
   void end_if_told();
