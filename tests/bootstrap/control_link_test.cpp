@@ -45,13 +45,13 @@ struct two_launchers {
 
   two_launchers(const std::string& secret, const std::string& other_secret)
       : listener(
-            loop.get_executor(), secret, {},
+            loop.get_executor(), secret, nullptr, {},
             {[this](std::unique_ptr<control_link> link, int n) {
                here = std::move(link);
                node = n;
              },
              [this](const std::string&, const std::string& why) { unauthenticated_peers.push_back(why); }}),
-        caller(loop.get_executor(), other_secret, {}, 3,
+        caller(loop.get_executor(), other_secret, nullptr, {}, 3,
                {[this](std::unique_ptr<control_link> link) { there = std::move(link); },
                 [this](const std::string& why) { failure = why; }}) {}
 

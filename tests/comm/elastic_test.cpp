@@ -154,6 +154,28 @@ TEST_CASE("elastic: no more nodes than MAX, none without the secret, none with t
   check_finished(second->finish(), 1);
 }
 
+#ifdef TUTTI_HAVE_TLS
+TEST_CASE("elastic: over TLS nodes come and are killed, and one without it is turned away") {
+  elastic_job job("1:3");
+  job.variables = {"TUTTI_SECRET=common", "TUTTI_TLS=1"};
+  auto first = job.start(1, true);
+  auto second = job.start(1);
+  first->wait_for("world of 2");
+  second->signal(SIGKILL);
+  first->wait_for("world of 1");
+  auto third = job.start(2);
+  first->wait_for("world of 3");
+  job.variables = {"TUTTI_SECRET=common"};
+  const ending plain = job.start(1)->finish();
+  CHECK(plain.exit_code == 1);
+  CHECK(plain.error.find("uses TLS, and this process does not use it") != std::string::npos);
+  first->wait_for_error("does not use TLS, and this process uses it");
+  elastic_job::touch(job.done);
+  check_finished(first->finish(), 1);
+  check_finished(third->finish(), 2);
+}
+#endif
+
 TEST_CASE("elastic: fewer nodes than MIN come, and that is said") {
   elastic_job job("3:4");
   job.join_timeout = "1";
