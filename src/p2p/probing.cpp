@@ -11,8 +11,9 @@ bool endpoint::start(probe& p, std::uint32_t context, int source, int tag) noexc
     p.result = status{u.peer, u.head.tag, u.head.length};
     return true;
   }
-  if (const int gone = gone_source(context, source); gone >= 0) {
-    set_gone(p, context, gone);
+  if (const int gone = contexts_.gone_source(context, source); gone >= 0) {
+    const departure why = contexts_.departure_of(context, gone);
+    p.set_failure(why.why, why.text);
     return true;
   }
   probes_.push_back(p);

@@ -49,14 +49,13 @@ bool given_up(errc code) noexcept { return code == errc::cancelled || code == er
 // all the same.
 bool endpoint::take_back(send& s) noexcept {
   bool arrives = false;
-  if (!peer_gone(s.peer)) {
+  if (!peers_.gone(s.peer)) {
     const bool in_link = static_cast<base::list_hook<transport::outgoing_tag>&>(s).linked();
-    const cancel_result outcome = routes_.link_to(s.peer).cancel(s);
+    const cancel_result outcome = peers_.link_to(s.peer).cancel(s);
     const bool leaves = outcome == cancel_result::leaves;
-    frame answer;
-    answer.kind = frame_kind::cancel;
-    answer.context = s.head.context;
-    answer.transfer_id = s.transfer_id;
+    const auto cancel = [&](std::uint64_t other_transfer_id) {
+      peers_.answer(s.peer, frame_kind::cancel, s.head.context, s.transfer_id, other_transfer_id);
+    };
     switch (s.at) {
       case send::phase::queued:
         arrives = leaves;
@@ -64,22 +63,18 @@ bool endpoint::take_back(send& s) noexcept {
       case send::phase::rts_sent:
         arrives = outcome == cancel_result::arrived;
         // The receiver knows of the message, or will.
-        if (!arrives && (leaves || !in_link)) post_control(s.peer, answer);
+        if (!arrives && (leaves || !in_link)) cancel(0);
         break;
       case send::phase::streaming:
         arrives = leaves;
-        answer.other_transfer_id = s.head.transfer_id;
-        if (!arrives) post_control(s.peer, answer);
+        if (!arrives) cancel(s.head.transfer_id);
         break;
       case send::phase::idle:
       case send::phase::done:
         break;
     }
   }
-  if (s.at == send::phase::queued && !arrives) {
-    std::uint64_t& out = state_of(s.peer).eager_out;
-    out -= std::min(out, cost_of(s.bytes));
-  }
+  if (s.at == send::phase::queued && !arrives) peers_.take_credit(s.peer, cost_of(s.bytes));
   if (s.transfer_id != 0) transfer_ids_.erase(s.transfer_id);
   s.transfer_id = 0;
   s.at = send::phase::done;
@@ -127,7 +122,7 @@ void endpoint::release(receive& r) noexcept {
   }
   if (back != nullptr) offer(*back);
   // Other receives wait for it, or for a message behind it, and nothing else can tell them.
-  if (lost) lose(peer, "a message whose receive ended early");
+  if (lost) peers_.lose(peer, "a message whose receive ended early");
 }
 
 void endpoint::fail(receive& r, errc code, const std::string& text) noexcept {
@@ -144,7 +139,7 @@ void endpoint::end_early(receive& r, errc code, const std::string& text, bool ke
         errc::resources,
         fmt::format("a message of {} bytes from {} with tag {} is lost: its receive ended early ({}) when it "
                     "had begun to arrive, and there is no memory to keep it in",
-                    r.result.bytes, routes_.describe(r.peer), r.result.tag, text));
+                    r.result.bytes, peers_.describe(r.peer), r.result.tag, text));
   } else if (!too_long) {
     r.set_failure(code, text);
   }
@@ -156,8 +151,8 @@ void endpoint::end_early(receive& r, errc code, const std::string& text, bool ke
 // to be kept; `lost` is set if there is no memory for it.
 unexpected* endpoint::detach(receive& r, bool keep, bool& lost) noexcept {
   auto* const me = static_cast<destination_owner*>(&r);
-  const bool has_link = r.at != receive::phase::posted && !peer_gone(r.peer);
-  transport::link* const link = has_link ? &routes_.link_to(r.peer) : nullptr;
+  const bool has_link = r.at != receive::phase::posted && !peers_.gone(r.peer);
+  transport::link* const link = has_link ? &peers_.link_to(r.peer) : nullptr;
   keep = keep && has_link;
   unexpected* back = nullptr;
   switch (r.at) {
@@ -179,7 +174,7 @@ unexpected* endpoint::detach(receive& r, bool keep, bool& lost) noexcept {
         recycle(*back);
         back = nullptr;
       }
-      state_of(r.peer).arriving = back;
+      peers_[r.peer].arriving = back;
       break;
     }
     case receive::phase::claiming:
@@ -251,7 +246,7 @@ void endpoint::keep_arriving(receive& r, unexpected& u) noexcept {
   u.transfer_id = r.transfer_id;
   transfer_ids_.replace(u.transfer_id, u);
   const destination_buffer whole{u.data, r.result.bytes, static_cast<destination_owner*>(&u)};
-  routes_.link_to(r.peer).redirect_destination(static_cast<destination_owner*>(&r), whole);
+  peers_.link_to(r.peer).redirect_destination(static_cast<destination_owner*>(&r), whole);
 }
 
 // The reverse: redirects data frames from `u` to `r`, and ends `u`.
@@ -262,15 +257,15 @@ void endpoint::take_over(receive& r, unexpected& u) noexcept {
   r.at = receive::phase::cts_sent;
   transfer_ids_.replace(r.transfer_id, r);
   const destination_buffer whole{r.data, r.result.bytes, static_cast<destination_owner*>(&r)};
-  routes_.link_to(u.peer).redirect_destination(static_cast<destination_owner*>(&u), whole);
+  peers_.link_to(u.peer).redirect_destination(static_cast<destination_owner*>(&u), whole);
   recycle(u);
 }
 
 // Drops data frames for `u` from now on.
 void endpoint::stop_arriving(unexpected& u) noexcept {
   transfer_ids_.erase(std::exchange(u.transfer_id, 0));
-  if (!peer_gone(u.peer))
-    routes_.link_to(u.peer).redirect_destination(static_cast<destination_owner*>(&u), destination_buffer{});
+  if (!peers_.gone(u.peer))
+    peers_.link_to(u.peer).redirect_destination(static_cast<destination_owner*>(&u), destination_buffer{});
   u.complete = true;
 }
 
@@ -314,14 +309,14 @@ void endpoint::end_cancel(int peer, const frame& head) noexcept {
     return;
   }
   end_early(*r, errc::cancelled,
-            fmt::format("{} took back the message while it was being received", routes_.describe(peer)),
+            fmt::format("{} took back the message while it was being received", peers_.describe(peer)),
             false);
 }
 
 // Its message was taken back before any of it came: the receive waits as if it had never been matched.
 void endpoint::wait_again(receive& r) noexcept {
   transfer_ids_.erase(std::exchange(r.transfer_id, 0));
-  routes_.link_to(r.peer).redirect_destination(static_cast<destination_owner*>(&r), destination_buffer{});
+  peers_.link_to(r.peer).redirect_destination(static_cast<destination_owner*>(&r), destination_buffer{});
   r.peer = -1;
   r.result = status{};
   r.at = receive::phase::posted;

@@ -47,9 +47,10 @@ bool endpoint::start(receive& r, std::uint32_t context, int source, int tag, voi
     engine_.begin_wait();
     return false;
   }
-  if (const int gone = gone_source(context, source); gone >= 0) {
+  if (const int gone = contexts_.gone_source(context, source); gone >= 0) {
     matcher_.cancel(r);
-    set_gone(r, context, gone);
+    const departure why = contexts_.departure_of(context, gone);
+    r.set_failure(why.why, why.text);
     r.at = receive::phase::done;
     return true;
   }
@@ -75,7 +76,7 @@ void endpoint::note_misfit(receive& r, int peer, const frame& head) noexcept {
         errc::truncated,
         fmt::format("a message of {} bytes from {} with tag {} came for a receive buffer of {} bytes; "
                     "nothing was written past its end: make the buffer at least as long as the message",
-                    head.length, routes_.describe(peer), head.tag, r.capacity));
+                    head.length, peers_.describe(peer), head.tag, r.capacity));
   // Only element counts that differ by rank can disagree.
   static constexpr fingerprint none{};
   if (r.expected != none && head.length != r.capacity)
@@ -83,15 +84,14 @@ void endpoint::note_misfit(receive& r, int peer, const frame& head) noexcept {
         errc::mismatch,
         fmt::format("{} sent {} bytes where {} expects {}: the element counts that the ranks gave for this "
                     "block differ",
-                    routes_.describe(peer), head.length, routes_.describe(rank_), r.capacity));
+                    peers_.describe(peer), head.length, peers_.describe(rank()), r.capacity));
   // Most differences are found when the first frame comes (admit); here are those of ranks far ahead of this
   // one.
   if (head.fingerprint != r.expected) {
-    const auto owner = contexts_.find(head.context);
-    if (owner != contexts_.end())
-      r.set_failure(errc::mismatch,
-                    owner->second.owner->mismatch_text(peer, static_cast<std::uint32_t>(head.tag), r.expected,
-                                                       head.fingerprint));
+    const context_owner* const owner = contexts_.owner_of(head.context);
+    if (owner != nullptr)
+      r.set_failure(errc::mismatch, owner->mismatch_text(peer, static_cast<std::uint32_t>(head.tag),
+                                                         r.expected, head.fingerprint));
   }
 }
 
@@ -99,8 +99,8 @@ void endpoint::note_misfit(receive& r, int peer, const frame& head) noexcept {
 bool endpoint::take_unexpected(receive& r, unexpected& u) noexcept {
   note_message(r, u.peer, u.head);
   if (u.head.kind == frame_kind::rts) {
-    if (peer_gone(u.peer)) {
-      r.set_failure(state_of(u.peer).why, state_of(u.peer).text);
+    if (peers_.gone(u.peer)) {
+      r.set_failure(peers_[u.peer].gone.why, peers_[u.peer].gone.text);
       recycle(u);
       return true;
     }
@@ -129,38 +129,25 @@ bool endpoint::take_unexpected(receive& r, unexpected& u) noexcept {
   return true;
 }
 
-// Has the link fetch the announced message, or asks for it. Without memory for that the receive fails with
-// errc::resources, and the message waits for another receive. A message that would not fit is refused. A
-// message without bytes needs no data frame, which would never end it: the receive completes at once, and the
-// sender is told.
+// Has the link fetch the announced message, or asks for it. A message that would not fit is refused. A message
+// without bytes needs no data frame, which would never end it: the receive completes at once, and the sender is
+// told.
 void endpoint::clear_to_send(receive& r, int peer, const frame& rts) noexcept {
-  frame answer;
-  answer.context = rts.context;
-  answer.transfer_id = rts.transfer_id;
   if (r.failure() != errc::success || rts.length == 0) {
-    answer.kind = frame_kind::refuse;
     r.at = receive::phase::done;
-  } else {
-    r.transfer_id = transfer_ids_.insert(r);
-    r.at = receive::phase::cts_sent;
-    if (routes_.link_to(peer).fetch(rts, r.transfer_id)) {
-      ++counters_.fetched;
-      return;
-    }
-    answer.kind = frame_kind::cts;
-    answer.other_transfer_id = r.transfer_id;
+    return peers_.answer(peer, frame_kind::refuse, rts.context, rts.transfer_id);
   }
-  post_control(peer, answer);
-}
-
-bool endpoint::admitted_to_collective(int peer, const frame& head) noexcept {
-  const auto owner = contexts_.find(head.context);
-  return owner == contexts_.end() ||
-         owner->second.owner->admit(peer, static_cast<std::uint32_t>(head.tag), head.fingerprint);
+  r.transfer_id = transfer_ids_.insert(r);
+  r.at = receive::phase::cts_sent;
+  if (peers_.link_to(peer).fetch(rts, r.transfer_id)) {
+    ++counters_.fetched;
+  } else {
+    peers_.answer(peer, frame_kind::cts, rts.context, rts.transfer_id, r.transfer_id);
+  }
 }
 
 destination_buffer endpoint::begin(int peer, const frame& head) noexcept {
-  peer_state& from = state_of(peer);
+  peer_state& from = peers_[peer];
   from.in_touch = true;
   from.heard = true;
   if (from.lost) [[unlikely]]
@@ -182,13 +169,13 @@ destination_buffer endpoint::begin(int peer, const frame& head) noexcept {
 }
 
 destination_buffer endpoint::begin_eager(int peer, const frame& head) noexcept {
-  if (!admitted(peer, head)) return {};
+  if (!contexts_.admits(peer, head)) return {};
   const match::envelope from{head.context, peer, head.tag};
   if (match::posted_receive* posted = matcher_.arrive(from)) {
     auto& r = static_cast<receive&>(*posted);
     note_message(r, peer, head);
     r.at = receive::phase::arriving;
-    state_of(peer).arriving = &r;
+    peers_[peer].arriving = &r;
     return destination_buffer{r.data, std::min<std::size_t>(head.length, r.capacity),
                               static_cast<destination_owner*>(&r)};
   }
@@ -197,10 +184,10 @@ destination_buffer endpoint::begin_eager(int peer, const frame& head) noexcept {
 
 // Keeps an eager message that came before its receive.
 destination_buffer endpoint::keep_early(int peer, const frame& head) noexcept {
-  if (was_closed(head.context)) return {};
+  if (contexts_.was_closed(head.context)) return {};
   unexpected* const u = memory_of(head.length);
   if (u == nullptr) {
-    lose(peer, "a message that came before its receive");
+    peers_.lose(peer, "a message that came before its receive");
     return {};
   }
   ++counters_.unexpected;
@@ -210,7 +197,7 @@ destination_buffer endpoint::keep_early(int peer, const frame& head) noexcept {
   u->from = match::envelope{head.context, peer, head.tag};
   matcher_.keep(*u);
   answer_probes(*u);
-  state_of(peer).arriving = u;
+  peers_[peer].arriving = u;
   return destination_buffer{u->data, head.length, static_cast<destination_owner*>(u)};
 }
 
@@ -229,19 +216,19 @@ destination_buffer endpoint::begin_data(int peer, const frame& head) noexcept {
 }
 
 void endpoint::deliver(int peer, const frame& head, const std::byte* payload) noexcept {
-  peer_state& from = state_of(peer);
+  peer_state& from = peers_[peer];
   if (head.kind != frame_kind::eager || from.lost) return inbound::deliver(peer, head, payload);
   from.in_touch = true;
   from.heard = true;
   ++from.counters.receives;
   from.counters.bytes_received += head.length;
-  if (!admitted(peer, head)) return give_credit(peer, head);
+  if (!contexts_.admits(peer, head)) return peers_.give_credit(peer, head.length);
   if (match::posted_receive* posted = matcher_.arrive({head.context, peer, head.tag})) {
     auto& r = static_cast<receive&>(*posted);
     note_message(r, peer, head);
     const std::size_t taken = std::min<std::size_t>(head.length, r.capacity);
     if (taken > 0) std::memcpy(r.data, payload, taken);
-    give_credit(peer, head);
+    peers_.give_credit(peer, head.length);
     finish(r);
     return;
   }
@@ -254,7 +241,8 @@ void endpoint::deliver(int peer, const frame& head, const std::byte* payload) no
 
 void endpoint::end_eager(int peer, const frame& head, const destination_buffer& where) noexcept {
   auto* owner = static_cast<destination_owner*>(where.owner);
-  if (owner == nullptr || owner->is == destination_owner::kind::receive) give_credit(peer, head);
+  if (owner == nullptr || owner->is == destination_owner::kind::receive)
+    peers_.give_credit(peer, head.length);
   if (owner == nullptr) return;
   if (owner->is == destination_owner::kind::receive) {
     finish(*static_cast<receive*>(owner));
@@ -275,33 +263,21 @@ void endpoint::end_eager(int peer, const frame& head, const destination_buffer& 
 }
 
 void endpoint::end_rts(int peer, const frame& head) noexcept {
-  if (!admitted(peer, head)) return;
+  if (!contexts_.admits(peer, head)) return;
   const match::envelope from{head.context, peer, head.tag};
   if (match::posted_receive* posted = matcher_.arrive(from)) {
     auto& r = static_cast<receive&>(*posted);
     note_message(r, peer, head);
     clear_to_send(r, peer, head);
-    if (r.failure() == errc::resources) {
-      unexpected* const u = memory_for(r, frame_kind::rts, 0);
-      finish(r);
-      if (u == nullptr) return lose(peer, "the rts frame of a message");
-      u->head = head;
-      u->complete = true;
-      return offer(*u);
-    }
     if (r.at == receive::phase::done) finish(r);
     return;
   }
-  if (was_closed(head.context)) {
-    if (head.fingerprint == fingerprint{}) return announce_closing(head.context, peer);
-    frame answer;
-    answer.kind = frame_kind::refuse;
-    answer.context = head.context;
-    answer.transfer_id = head.transfer_id;
-    return post_control(peer, answer);
+  if (contexts_.was_closed(head.context)) {
+    if (head.fingerprint == fingerprint{}) return control_.announce_closing(head.context, peer);
+    return peers_.answer(peer, frame_kind::refuse, head.context, head.transfer_id);
   }
   unexpected* const u = memory_of(0);
-  if (u == nullptr) return lose(peer, "the rts frame of a message that came before its receive");
+  if (u == nullptr) return peers_.lose(peer, "the rts frame of a message that came before its receive");
   ++counters_.unexpected;
   u->head = head;
   u->peer = peer;
@@ -337,28 +313,33 @@ void endpoint::fail_posted(std::uint32_t context, errc code, const std::string& 
   });
 }
 
+std::size_t endpoint::fail_posted_from(std::uint32_t context, int source, const departure& why) noexcept {
+  std::size_t n = 0;
+  matcher_.take_posted_from(context, source, [&](match::posted_receive& posted) {
+    auto& r = static_cast<receive&>(posted);
+    r.set_failure(why.why, why.text);
+    finish(r);
+    ++n;
+  });
+  return n;
+}
+
 // The rest of the eager frame will not come.
 void endpoint::drop_arriving(int peer) noexcept {
-  peer_state& g = state_of(peer);
+  peer_state& g = peers_[peer];
   destination_owner* owner = std::exchange(g.arriving, nullptr);
   if (owner == nullptr) return;
   if (owner->is == destination_owner::kind::receive) {
-    fail(*static_cast<receive*>(owner), g.why, g.text);
+    fail(*static_cast<receive*>(owner), g.gone.why, g.gone.text);
     return;
   }
   auto& u = *static_cast<unexpected*>(owner);
-  if (u.claimed_by != nullptr) fail(*u.claimed_by, g.why, g.text);
+  if (u.claimed_by != nullptr) fail(*u.claimed_by, g.gone.why, g.gone.text);
   discard(u);
 }
 
-void endpoint::give_credit(int peer, const frame& head) noexcept {
-  peer_state& g = state_of(peer);
-  g.owed += cost_of(head.length);
-  if (g.owed >= eager_window / 2) post_control(peer, credit_frame(std::exchange(g.owed, 0)));
-}
-
 void endpoint::retire(unexpected& u) noexcept {
-  if (u.head.kind == frame_kind::eager) give_credit(u.peer, u.head);
+  if (u.head.kind == frame_kind::eager) peers_.give_credit(u.peer, u.head.length);
   recycle(u);
 }
 

@@ -249,7 +249,7 @@ struct owner final : p2p::context_owner {
                             const p2p::fingerprint&) const override {
     return "mismatch";
   }
-  void failed_remotely(int peer, const p2p::failure_notice& told) noexcept override {
+  void failed_remotely(int peer, const p2p::failure_message& told) noexcept override {
     failed_by = peer;
     reason = told.why;
     failure_text = told.text;
