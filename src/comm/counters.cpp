@@ -47,7 +47,7 @@ counters counters_of(const communicator& c) {
   counters n;
   const comm::communicator_state* const state = living(c);
   if (state == nullptr) return n;
-  const p2p::endpoint_counters& messages = state->endpoint().counters();
+  const p2p::endpoint_counters messages = state->endpoint().counters();
   n.sends = messages.sends;
   n.receives = messages.receives;
   n.eager = messages.eager;

@@ -72,7 +72,7 @@ class contexts {
 
   // Whether a frame belongs to the collective that this rank calls, or to none.
   bool admits(int peer, const transport::frame& head) const noexcept {
-    return head.fingerprint == fingerprint{} || admits_to_collective(peer, head);
+    return head.fingerprint == point_to_point || admits_to_collective(peer, head);
   }
 
   // Records that `peer` has closed the context. Returns false if it is not open here or that is known.

@@ -271,7 +271,7 @@ struct route final : p2p::router {
 
 struct side {
   side(core::platform& e, int rank, std::uint32_t first_generation)
-      : engine(e), endpoint(engine, routes, rank, 2, p2p::transfer_id_table(first_generation)) {
+      : engine(e), endpoint(engine, routes, rank, 2, first_generation) {
     endpoint.open_context(context, listener);
   }
   core::engine engine;
