@@ -4,6 +4,7 @@
 #include "gpu/backends.hpp"
 
 #include <doctest/doctest.h>
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <tutti/gpu/data_parallel.hpp>
@@ -218,6 +219,52 @@ task<> accumulation(communicator world, bench* on) {
   }
 }
 
+// Each rank has as many batches as its number + 1, with that number as the weight of its gradients.
+task<> uneven_batches(communicator world, bench* on) {
+  const gpu::device dev = on->open(world);
+  const gpu::stream compute(dev);
+  co_await gpu::open(world, dev);
+  for (const bool hooked : {false, true}) {
+    model m(dev, hooked);
+    gpu::data_parallel_options o = small_buckets();
+    o.uneven = true;
+    if (hooked) o.hook = gpu::identity_hook();
+    gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, m.gradients, o);
+    const auto is_average = [](const std::vector<float>& got, int step, int size) {
+      double sum = 0, weights = 0;
+      for (int r = step; r < size; ++r) {
+        sum += (r + 1) * (10.0 * r + step);
+        weights += r + 1;
+      }
+      return std::all_of(got.begin(), got.end(),
+                         [&](float v) { return std::abs(static_cast<double>(v) - sum / weights) < 1e-4; });
+    };
+    int step = 0;
+    bool more = true;
+    for (; more; ++step) {
+      if (step <= world.rank()) {
+        parallel.begin_step(world.rank() + 1);
+        const auto mine = static_cast<float>(10 * world.rank() + step);
+        for (std::size_t i = sizes.size(); i-- > 0;) {
+          co_await compute.upload(m.spans[i], std::vector<float>(sizes[i], mine));
+          parallel.ready(i, compute);
+        }
+        co_await parallel.reduced(compute);
+      } else {
+        more = co_await parallel.join_step(compute);
+        if (!more) break;
+      }
+      for (std::size_t i = 0; i < sizes.size(); ++i) {
+        std::vector<float> got(sizes[i]);
+        co_await compute.download(got, m.spans[i]);
+        TUTTI_EXPECT(is_average(got, step, world.size()));
+      }
+      TUTTI_EXPECT(parallel.last().bytes == 1377 * sizeof(float));
+    }
+    TUTTI_EXPECT(step == world.size());
+  }
+}
+
 task<> of_several_types(communicator world, bench* on) {
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
@@ -300,6 +347,18 @@ task<> invalid_calls(communicator world, bench* on) {
   TUTTI_EXPECT(seen.code == errc::mismatch && seen.says("rank 1 registered"));
 
   gradients = {a};
+  gpu::data_parallel_options of_host;
+  of_host.hook = tutti::identity_hook();
+  seen = co_await tutti::test::failure_in(gpu::data_parallel::create(world, gradients, of_host));
+  TUTTI_EXPECT(seen.code == errc::invalid_argument && seen.says("the hook is for host memory"));
+  std::vector<float> on_host(10);
+  const std::vector<tutti::gradient_view> views{tutti::gradient_view(on_host)};
+  of_host.hook = gpu::identity_hook();
+  seen = co_await tutti::test::failure_in(tutti::data_parallel::create(world, views, of_host));
+  TUTTI_EXPECT(seen.code == errc::invalid_argument && seen.says("memory of a device"));
+  of_host.hook = nullptr;
+  tutti::data_parallel plain = co_await tutti::data_parallel::create(world, views, of_host);
+  TUTTI_EXPECT(tutti::test::failure_of([&] { plain.ready(0, s); }).code == errc::invalid_argument);
   gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, gradients);
   const auto refused = [&](auto call) {
     return tutti::test::failure_of(call).code == errc::invalid_argument;
@@ -307,6 +366,9 @@ task<> invalid_calls(communicator world, bench* on) {
   co_await s.fill(a, std::byte{0});
   TUTTI_EXPECT(refused([&] { parallel.ready(1, s); }));
   TUTTI_EXPECT(refused([&] { parallel.ready(0, gpu::stream()); }));
+  TUTTI_EXPECT(refused([&] { parallel.ready(0); }));
+  seen = co_await tutti::test::failure_in(parallel.reduced());
+  TUTTI_EXPECT(seen.code == errc::invalid_argument && seen.says("name a stream"));
   parallel.ready(0, s);
   TUTTI_EXPECT(refused([&] { parallel.ready(0, s); }));
   gpu::data_parallel empty;
@@ -369,6 +431,9 @@ TEST_CASE("a bucket is averaged while the stream still computes the rest") {
   on_each_backend(2, while_backward_goes_on);
 }
 TEST_CASE("gradients add up without averaging, and then with it") { on_each_backend(2, accumulation); }
+TEST_CASE("ranks that run out of batches take part until the last has") {
+  on_each_backend(3, uneven_batches);
+}
 TEST_CASE("gradients of several types") { on_each_backend(2, of_several_types); }
 TEST_CASE("invalid calls are refused, on all ranks") { on_each_backend(2, invalid_calls); }
 TEST_CASE("a rank that goes ends the step on all") { on_each_backend(3, a_rank_goes); }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tutti/communicator.hpp>
+#include <tutti/detail/bucket.hpp>
 #include <tutti/gpu/memory.hpp>
 #include <tutti/gpu/stream.hpp>
 #include <tutti/task.hpp>
@@ -42,10 +43,9 @@ struct gradient_bucket {
   device_values data;
 };
 
-// Averages buckets. Derive from it to write a hook of your own; each data_parallel needs its own object.
-class gradient_hook {
+// Averages buckets on a device. Derive from it to write a hook of your own; each data_parallel needs its own object.
+class gradient_hook : public tutti::detail::any_gradient_hook {
  public:
-  virtual ~gradient_hook() = default;
   // Replaces bucket.data by the average over the ranks of `c`, exact or approximate, with the same bits on
   // all ranks. It works in the order of stream `in`: its reads come after the work there. When the task
   // completes, all of its work is on `in`, or `in` waits for it. Called on the loop thread, once per bucket
