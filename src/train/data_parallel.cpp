@@ -44,7 +44,8 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
   state(communicator c, detail::gradient_memory memory, data_parallel_options o)
       : world(std::move(c)),
         options(std::move(o)),
-        in_turns(memory.shares_communicator && (options.hook || options.uneven)),
+        has_channels(std::dynamic_pointer_cast<gradient_hook>(options.hook) != nullptr),
+        in_turns(memory.takes_turns && !has_channels && (options.hook || options.uneven)),
         buckets(world, std::move(memory), options) {}
 
   // Starts every bucket whose turn it is, on the loop thread. A bucket that cannot be started ends the step.
@@ -105,9 +106,9 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
   }
 
   communicator world;                  // duplicates of the program's
-  std::vector<communicator> channels;  // of each bucket, for hooks; none: they use `world` in turns
+  std::vector<communicator> channels;  // of each bucket, for a gradient_hook
   const data_parallel_options options;
-  const bool in_turns;
+  const bool has_channels, in_turns;
   train::gradient_buckets buckets;
   bool unsynchronised = false;
   bool failed = false;
@@ -135,11 +136,10 @@ task<data_parallel> data_parallel::create_in(communicator c, detail::gradient_me
                                              data_parallel_options o) {
   if (!c) throw error(errc::invalid_argument, "data_parallel: an empty communicator");
   const std::uint64_t layout = train::layout_of(memory.gradients, o);
-  const bool has_channels = o.hook && !memory.shares_communicator;
   auto made = std::make_shared<state>(c, std::move(memory), std::move(o));
   co_await detail::expect_one_layout(c, layout);
   made->world = co_await c.duplicate();
-  for (std::size_t i = 0; has_channels && i < made->buckets.size(); ++i) {
+  for (std::size_t i = 0; made->has_channels && i < made->buckets.size(); ++i) {
     communicator channel = co_await c.duplicate();
     made->channels.push_back(std::move(channel));
   }
@@ -165,7 +165,7 @@ task<> data_parallel::reduce_bucket(state& s, std::size_t i) {
   detail::bucket& b = s.buckets[i];
   if (s.scale != 1) co_await b.multiply(s.scale);
   if (s.options.hook)
-    co_await b.apply_hook(s.channels.empty() ? s.world : s.channels[i], i);
+    co_await b.apply_hook(s.has_channels ? s.channels[i] : s.world, i);
   else
     co_await b.all_reduce(s.world, s.options.sum || s.options.uneven);
   s.last_end = clock::now();

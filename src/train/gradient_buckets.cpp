@@ -32,6 +32,15 @@ bool detail::bucket::count(const gpu::stream* after) {
   return true;
 }
 
+std::vector<gradient_view> detail::bucket::views_at(float* data) const {
+  std::vector<gradient_view> views;
+  for (const auto& [values, rows, keep] : gradients_) {
+    views.emplace_back(std::span(data, values.count), rows);
+    data += values.count;
+  }
+  return views;
+}
+
 void detail::bucket::reset() noexcept {
   complete_.store(false, std::memory_order_relaxed);
   missing_.store(gradients_.size(), std::memory_order_relaxed);

@@ -24,11 +24,7 @@ class host_bucket final : public detail::bucket {
       packed_.resize(all_.count);
       all_.data = packed_.data();
     }
-    std::size_t at = 0;
-    for (const auto& [values, rows, keep] : gradients_) {
-      parts_.emplace_back(data().subspan(at, values.count), rows);
-      at += values.count;
-    }
+    parts_ = views_at(static_cast<float*>(all_.data));
   }
 
   void check(const gpu::stream* s) const override {
@@ -42,11 +38,7 @@ class host_bucket final : public detail::bucket {
       co_await c.all_reduce(data(), avg);
   }
   task<> apply_hook(communicator c, std::size_t index) override {
-    gradient_bucket b;
-    b.index = index;
-    b.data = data();
-    b.gradients = parts_;
-    return hook_->reduce(std::move(c), b);
+    return hook_->reduce(std::move(c), {index, data(), parts_});
   }
   task<> multiply(double factor) override {
     for (float& x : data()) x *= static_cast<float>(factor);

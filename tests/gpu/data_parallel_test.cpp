@@ -88,7 +88,7 @@ struct way {
   bool sum = false;
   order in = order::backward;
   bool two_streams = false;
-  std::shared_ptr<gpu::gradient_hook> (*hook)() = nullptr;
+  std::function<std::shared_ptr<tutti::detail::any_gradient_hook>()> hook;
   double tolerance = 1e-4;
 };
 
@@ -98,7 +98,7 @@ task<> averages(communicator world, gpu::device dev, way how) {
   co_await gpu::open(world, dev);
   gpu::data_parallel_options o = small_buckets();
   o.sum = how.sum;
-  if (how.hook != nullptr) o.hook = how.hook();
+  if (how.hook) o.hook = how.hook();
   gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, m.gradients, o);
   TUTTI_EXPECT(parallel.buckets() == 3);  // {7}, {1000}, {64, 1, 300, 5}
   const std::size_t n = sizes.size();
@@ -147,6 +147,11 @@ task<> every_hook(communicator world, bench* on) {
     how.hook = &gpu::bfloat16_hook;
     how.tolerance = 1.6;  // in 8 bits
     co_await averages(world, dev, how);
+    how.hook = &tutti::bfloat16_hook;
+    co_await averages(world, dev, how);
+    how.hook = [] { return tutti::int8_hook({.error_feedback = false}); };
+    how.tolerance = 200.0 / 125;
+    co_await averages(world, dev, how);
   }
 }
 
@@ -161,6 +166,44 @@ class watched_hook final : public gpu::gradient_hook {
   std::shared_ptr<gpu::gradient_hook> inner = gpu::identity_hook();
   std::vector<std::size_t> averaged;
 };
+
+// Sees matrices where the program has registered them.
+class shapes_hook final : public tutti::gradient_hook {
+ public:
+  task<> reduce(communicator c, tutti::gradient_bucket bucket) override {
+    for (const tutti::gradient_view& g : bucket.gradients) rows.push_back(g.rows);
+    co_await c.all_reduce(bucket.data, tutti::avg);
+  }
+  std::vector<std::size_t> rows;
+};
+
+task<> matrices(communicator world, bench* on) {
+  const gpu::device dev = on->open(world);
+  const gpu::stream s(dev);
+  co_await gpu::open(world, dev);
+  gpu::device_buffer<float> matrix(dev, 600), vector(dev, 7);
+  const std::vector<gpu::device_values> gradients{gpu::device_values(matrix, 20), vector};
+  const auto hook = std::make_shared<shapes_hook>();
+  gpu::data_parallel_options o;
+  o.hook = hook;
+  gpu::data_parallel exact = co_await gpu::data_parallel::create(world, gradients, o);
+  co_await exact.reduced(s);
+  TUTTI_EXPECT((hook->rows == std::vector<std::size_t>{20, 1}));
+  // A matrix of rank one is approximated exactly.
+  tutti::low_rank_options low;
+  low.rank = 1;
+  low.exact_steps = 0;
+  o.hook = tutti::low_rank_hook(low);
+  gpu::data_parallel approximate = co_await gpu::data_parallel::create(world, gradients, o);
+  std::vector<float> values(600), got(600);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>((1 + i / 30) * (1 + i % 30) * static_cast<std::size_t>(world.rank() + 1));
+  co_await s.upload(matrix, values);
+  co_await approximate.reduced(s);
+  co_await s.download(got, matrix);
+  const float factor = static_cast<float>(world.size() + 1) / 2 / static_cast<float>(world.rank() + 1);
+  for (std::size_t i = 0; i < got.size(); ++i) TUTTI_EXPECT(std::abs(got[i] - factor * values[i]) < 0.1F);
+}
 
 task<> while_backward_goes_on(communicator world, bench* on) {
   const gpu::device dev = on->open(world);
@@ -349,8 +392,9 @@ task<> invalid_calls(communicator world, bench* on) {
   gradients = {a};
   gpu::data_parallel_options of_host;
   of_host.hook = tutti::identity_hook();
-  seen = co_await tutti::test::failure_in(gpu::data_parallel::create(world, gradients, of_host));
-  TUTTI_EXPECT(seen.code == errc::invalid_argument && seen.says("the hook is for host memory"));
+  const std::vector<gpu::device_values> wide{gpu::device_buffer<double>(dev, 3)};
+  seen = co_await tutti::test::failure_in(gpu::data_parallel::create(world, wide, of_host));
+  TUTTI_EXPECT(seen.code == errc::invalid_argument && seen.says("floats only"));
   std::vector<float> on_host(10);
   const std::vector<tutti::gradient_view> views{tutti::gradient_view(on_host)};
   of_host.hook = gpu::identity_hook();
@@ -427,6 +471,7 @@ TEST_CASE("of three ranks, and of one") {
   on_each_backend(1, accumulation);
 }
 TEST_CASE("hooks: exactly, and in half the bytes") { on_each_backend(2, every_hook); }
+TEST_CASE("hooks of the host get matrices") { on_each_backend(2, matrices); }
 TEST_CASE("a bucket is averaged while the stream still computes the rest") {
   on_each_backend(2, while_backward_goes_on);
 }

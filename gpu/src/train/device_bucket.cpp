@@ -17,11 +17,17 @@ class device_bucket final : public tutti::detail::bucket {
  public:
   device_bucket(std::vector<registered_gradient> gradients, const device& on,
                 const std::shared_ptr<tutti::detail::any_gradient_hook>& hook)
-      : bucket(std::move(gradients)), hook_(std::dynamic_pointer_cast<gradient_hook>(hook)), own_(on, true) {
-    if (hook && !hook_)
-      throw error(errc::invalid_argument,
-                  "data_parallel: the hook is for host memory, and the gradients are on a device; take the "
-                  "hook of this name in namespace tutti::gpu");
+      : bucket(std::move(gradients)),
+        hook_(std::dynamic_pointer_cast<gradient_hook>(hook)),
+        host_hook_(std::dynamic_pointer_cast<tutti::gradient_hook>(hook)),
+        own_(on, true) {
+    if (host_hook_) {
+      if (all_.type != element_type::float32)
+        throw error(errc::invalid_argument,
+                    "data_parallel: the hook averages floats only; take a hook of namespace tutti::gpu");
+      copy_ = detail::allocate(on, all_.bytes(), memory_kind::pinned);
+      parts_ = views_at(static_cast<float*>(copy_->data));
+    }
     std::shared_ptr<const void> keep = std::make_shared<const std::vector<registered_gradient>>(gradients_);
     if (!in_place_) {
       const auto packed = detail::allocate(on, all_.bytes(), memory_kind::device);
@@ -38,11 +44,11 @@ class device_bucket final : public tutti::detail::bucket {
                   "data_parallel: the gradients are on a device; name a stream of " + own_.on().name());
   }
   task<> all_reduce(communicator c, bool sum) override {
-    request reducing = train::all_reduce(c, data_, sum ? reduce_kind::sum : reduce_kind::avg, own_);
-    co_await train::enqueued_before(std::move(reducing), own_);
+    return train::all_reduce(std::move(c), data_, sum ? reduce_kind::sum : reduce_kind::avg, own_);
   }
   task<> apply_hook(communicator c, std::size_t index) override {
-    return hook_->reduce(std::move(c), gradient_bucket(index, data_), own_);
+    if (hook_) return hook_->reduce(std::move(c), gradient_bucket(index, data_), own_);
+    return apply_on_host(std::move(c), index);
   }
   task<> multiply(double factor) override { return train::convert(data_, data_, factor, own_); }
   void unpack(const stream* on) override {
@@ -57,6 +63,16 @@ class device_bucket final : public tutti::detail::bucket {
   }
 
  private:
+  task<> apply_on_host(communicator c, std::size_t index) {
+    detail::stream_state& s = *own_.state();
+    s.on().driver().copy(copy_->data, data_.data(), data_.bytes(), s.native());
+    s.keep({copy_, data_.view().keep});
+    co_await own_.reached();
+    const tutti::gradient_bucket b{index, {static_cast<float*>(copy_->data), data_.size()}, parts_};
+    co_await host_hook_->reduce(std::move(c), b);
+    s.on().driver().copy(data_.data(), copy_->data, data_.bytes(), s.native());
+    s.keep({copy_, data_.view().keep});
+  }
   void follow(const stream* after) override {
     const bool known = std::any_of(after_.begin(), after_.end(),
                                    [&](const stream& s) { return s.state() == after->state(); });
@@ -86,6 +102,9 @@ class device_bucket final : public tutti::detail::bucket {
   }
 
   const std::shared_ptr<gradient_hook> hook_;
+  const std::shared_ptr<tutti::gradient_hook> host_hook_;
+  std::shared_ptr<detail::allocation> copy_;  // for host_hook_
+  std::vector<gradient_view> parts_;          // of copy_
   const stream own_;
   device_values data_{detail::view{}};
   std::vector<stream> after_;  // where its gradients are computed
@@ -95,19 +114,20 @@ class device_bucket final : public tutti::detail::bucket {
 
 tutti::detail::gradient_memory memory_of(const std::vector<device_values>& gradients) {
   tutti::detail::gradient_memory memory;
-  for (const device_values& g : gradients) memory.gradients.push_back({g.view(), 1, g.view().keep});
+  for (const device_values& g : gradients) memory.gradients.push_back({g.view(), g.rows(), g.view().keep});
   memory.make = [](const communicator& c, std::vector<registered_gradient> all,
                    const std::shared_ptr<tutti::detail::any_gradient_hook>& hook)
       -> std::unique_ptr<tutti::detail::bucket> {
     return std::make_unique<device_bucket>(std::move(all), device(detail::world_devices::of(c).on), hook);
   };
-  memory.shares_communicator = true;
+  memory.takes_turns = true;
   return memory;
 }
 
 task<> broadcast_pieces(communicator c, std::vector<device_values> pieces, int root, stream after) {
   std::vector<request> moving;
-  for (const device_values& piece : pieces) moving.push_back(train::broadcast(c, piece, root, after));
+  for (const device_values& piece : pieces)
+    moving.push_back(train::in_place(tutti::detail::operation_kind::broadcast, c, piece, after, root));
   for (request& m : moving) co_await m;
 }
 

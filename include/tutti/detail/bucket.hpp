@@ -15,6 +15,7 @@
 namespace tutti {
 
 class communicator;
+struct gradient_view;
 namespace gpu {
 class stream;
 }
@@ -70,6 +71,9 @@ class bucket {
   // Copies the gradients into the bucket, one behind the other.
   virtual void pack() = 0;
 
+  // The gradients of a bucket of floats, packed at `data`.
+  std::vector<gradient_view> views_at(float* data) const;
+
   const std::vector<registered_gradient> gradients_;
   bool in_place_ = true;  // the gradients are adjacent in memory: nothing is copied
   buffer_view all_;       // of all gradients; the deriving class sets `data` if they are not in place
@@ -85,9 +89,9 @@ struct gradient_memory {
   std::vector<registered_gradient> gradients;
   std::unique_ptr<bucket> (*make)(const communicator& c, std::vector<registered_gradient> gradients,
                                   const std::shared_ptr<any_gradient_hook>& hook);
-  // All buckets share a communicator, so those with several collectives take turns. Otherwise each has a
-  // communicator for its hook.
-  bool shares_communicator = false;
+  // Buckets with weights or a gpu::gradient_hook take turns: they share a communicator, and each may wait
+  // before its collectives.
+  bool takes_turns = false;
 };
 
 }  // namespace detail

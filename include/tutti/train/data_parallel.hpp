@@ -26,7 +26,8 @@ struct data_parallel_options {
   // smaller, so that communication starts early.
   std::size_t bucket_bytes = std::size_t{25} << 20;
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
-  // A gradient_hook, or a gpu::gradient_hook for memory of a device. `nullptr` averages without compression.
+  // `nullptr` averages without compression. A gpu::gradient_hook works on memory of a device. A gradient_hook
+  // works on host memory, and for floats on a device on a copy of them in host memory.
   std::shared_ptr<detail::any_gradient_hook> hook;
   // Sums instead of averaging: for gradients that each rank has divided by the samples of all ranks.
   bool sum = false;
@@ -62,19 +63,13 @@ detail::gradient_memory memory_of(const std::vector<gradient_view>& gradients);
 //     optimiser.step();
 //   }
 //
-// Gradients of a device (gpu::device_values, see tutti/gpu.hpp) are averaged in the order of streams:
+// Gradients on a device are gpu::device_values, and calls name the stream that computes them:
 //
-//   co_await tutti::gpu::open(world);
-//   auto parallel = co_await tutti::data_parallel::create(world, gradients);
-//   co_await parallel.broadcast(parameters, 0, compute);
-//   for (each batch) {
-//     for (each layer i, from the last) {
-//       backward_kernels<<<..., compute.get()>>>(...);
-//       parallel.ready(i, compute);
-//     }
-//     co_await parallel.reduced(compute);  // the host goes on, `compute` waits for the averages
-//     optimiser_kernels<<<..., compute.get()>>>(...);
-//   }
+//   backward_kernels<<<..., compute.get()>>>(...);
+//   parallel.ready(i, compute);
+//   ...
+//   co_await parallel.reduced(compute);  // the host goes on, `compute` waits for the averages
+//   optimiser_kernels<<<..., compute.get()>>>(...);
 //
 // Gradients are put into buckets from the last to the first, the order in which a backward pass produces
 // them; each bucket has one element type. The all_reduce of a bucket is issued when its last gradient is

@@ -32,7 +32,7 @@ struct gradient_bucket {
   std::span<const gradient_view> gradients;
 };
 
-// Averages buckets in host memory. Derive from it to write a hook of your own.
+// Averages buckets of floats in host memory. Derive from it to write a hook of your own.
 class gradient_hook : public detail::any_gradient_hook {
  public:
   // Replaces bucket.data by the average over the ranks of `c`, exact or approximate, with the same bits on

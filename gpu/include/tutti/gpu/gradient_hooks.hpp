@@ -16,23 +16,26 @@
 namespace tutti::gpu {
 
 // Floating-point numbers of any type on a device: a device_span, which is borrowed, or a device_buffer, which
-// is kept alive.
+// is kept alive. `rows` makes a matrix of a gradient, for low_rank_hook().
 class device_values {
  public:
   template <WritableDeviceMemory B>
     requires(tutti::detail::is_floating(
-        tutti::detail::element_type_of<std::remove_cv_t<typename B::value_type>>()))
-  device_values(const B& memory) noexcept : view_(detail::view_of(memory)) {}
+                tutti::detail::element_type_of<std::remove_cv_t<typename B::value_type>>()))
+  device_values(const B& memory, std::size_t rows = 1) noexcept
+      : view_(detail::view_of(memory)), rows_(rows) {}
   explicit device_values(detail::view v) noexcept : view_(std::move(v)) {}
 
   std::size_t size() const noexcept { return view_.count; }
   std::size_t bytes() const noexcept { return view_.bytes(); }
   element_type type() const noexcept { return view_.type; }
   void* data() const noexcept { return view_.data; }
+  std::size_t rows() const noexcept { return rows_; }
   const detail::view& view() const noexcept { return view_; }
 
  private:
   detail::view view_;
+  std::size_t rows_ = 1;
 };
 
 // Gradients that are averaged together, one behind the other.
