@@ -4,6 +4,7 @@
 #include "gpu/backends.hpp"
 
 #include <doctest/doctest.h>
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <tutti/gpu/data_parallel.hpp>
@@ -87,7 +88,7 @@ struct way {
   bool sum = false;
   order in = order::backward;
   bool two_streams = false;
-  std::shared_ptr<gpu::gradient_hook> (*hook)() = nullptr;
+  std::function<std::shared_ptr<tutti::detail::any_gradient_hook>()> hook;
   double tolerance = 1e-4;
 };
 
@@ -97,7 +98,7 @@ task<> averages(communicator world, gpu::device dev, way how) {
   co_await gpu::open(world, dev);
   gpu::data_parallel_options o = small_buckets();
   o.sum = how.sum;
-  if (how.hook != nullptr) o.hook = how.hook();
+  if (how.hook) o.hook = how.hook();
   gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, m.gradients, o);
   TUTTI_EXPECT(parallel.buckets() == 3);  // {7}, {1000}, {64, 1, 300, 5}
   const std::size_t n = sizes.size();
@@ -146,6 +147,11 @@ task<> every_hook(communicator world, bench* on) {
     how.hook = &gpu::bfloat16_hook;
     how.tolerance = 1.6;  // in 8 bits
     co_await averages(world, dev, how);
+    how.hook = &tutti::bfloat16_hook;
+    co_await averages(world, dev, how);
+    how.hook = [] { return tutti::int8_hook({.error_feedback = false}); };
+    how.tolerance = 200.0 / 125;
+    co_await averages(world, dev, how);
   }
 }
 
@@ -160,6 +166,44 @@ class watched_hook final : public gpu::gradient_hook {
   std::shared_ptr<gpu::gradient_hook> inner = gpu::identity_hook();
   std::vector<std::size_t> averaged;
 };
+
+// Sees matrices where the program has registered them.
+class shapes_hook final : public tutti::gradient_hook {
+ public:
+  task<> reduce(communicator c, tutti::gradient_bucket bucket) override {
+    for (const tutti::gradient_view& g : bucket.gradients) rows.push_back(g.rows);
+    co_await c.all_reduce(bucket.data, tutti::avg);
+  }
+  std::vector<std::size_t> rows;
+};
+
+task<> matrices(communicator world, bench* on) {
+  const gpu::device dev = on->open(world);
+  const gpu::stream s(dev);
+  co_await gpu::open(world, dev);
+  gpu::device_buffer<float> matrix(dev, 600), vector(dev, 7);
+  const std::vector<gpu::device_values> gradients{gpu::device_values(matrix, 20), vector};
+  const auto hook = std::make_shared<shapes_hook>();
+  gpu::data_parallel_options o;
+  o.hook = hook;
+  gpu::data_parallel exact = co_await gpu::data_parallel::create(world, gradients, o);
+  co_await exact.reduced(s);
+  TUTTI_EXPECT((hook->rows == std::vector<std::size_t>{20, 1}));
+  // A matrix of rank one is approximated exactly.
+  tutti::low_rank_options low;
+  low.rank = 1;
+  low.exact_steps = 0;
+  o.hook = tutti::low_rank_hook(low);
+  gpu::data_parallel approximate = co_await gpu::data_parallel::create(world, gradients, o);
+  std::vector<float> values(600), got(600);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>((1 + i / 30) * (1 + i % 30) * static_cast<std::size_t>(world.rank() + 1));
+  co_await s.upload(matrix, values);
+  co_await approximate.reduced(s);
+  co_await s.download(got, matrix);
+  const float factor = static_cast<float>(world.size() + 1) / 2 / static_cast<float>(world.rank() + 1);
+  for (std::size_t i = 0; i < got.size(); ++i) TUTTI_EXPECT(std::abs(got[i] - factor * values[i]) < 0.1F);
+}
 
 task<> while_backward_goes_on(communicator world, bench* on) {
   const gpu::device dev = on->open(world);
@@ -215,6 +259,52 @@ task<> accumulation(communicator world, bench* on) {
     }
     co_await parallel.reduced(compute);
     co_await check(world, &m, compute, step, false, 1e-4);
+  }
+}
+
+// Each rank has as many batches as its number + 1, with that number as the weight of its gradients.
+task<> uneven_batches(communicator world, bench* on) {
+  const gpu::device dev = on->open(world);
+  const gpu::stream compute(dev);
+  co_await gpu::open(world, dev);
+  for (const bool hooked : {false, true}) {
+    model m(dev, hooked);
+    gpu::data_parallel_options o = small_buckets();
+    o.uneven = true;
+    if (hooked) o.hook = gpu::identity_hook();
+    gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, m.gradients, o);
+    const auto is_average = [](const std::vector<float>& got, int step, int size) {
+      double sum = 0, weights = 0;
+      for (int r = step; r < size; ++r) {
+        sum += (r + 1) * (10.0 * r + step);
+        weights += r + 1;
+      }
+      return std::all_of(got.begin(), got.end(),
+                         [&](float v) { return std::abs(static_cast<double>(v) - sum / weights) < 1e-4; });
+    };
+    int step = 0;
+    bool more = true;
+    for (; more; ++step) {
+      if (step <= world.rank()) {
+        parallel.begin_step(world.rank() + 1);
+        const auto mine = static_cast<float>(10 * world.rank() + step);
+        for (std::size_t i = sizes.size(); i-- > 0;) {
+          co_await compute.upload(m.spans[i], std::vector<float>(sizes[i], mine));
+          parallel.ready(i, compute);
+        }
+        co_await parallel.reduced(compute);
+      } else {
+        more = co_await parallel.join_step(compute);
+        if (!more) break;
+      }
+      for (std::size_t i = 0; i < sizes.size(); ++i) {
+        std::vector<float> got(sizes[i]);
+        co_await compute.download(got, m.spans[i]);
+        TUTTI_EXPECT(is_average(got, step, world.size()));
+      }
+      TUTTI_EXPECT(parallel.last().bytes == 1377 * sizeof(float));
+    }
+    TUTTI_EXPECT(step == world.size());
   }
 }
 
@@ -300,6 +390,19 @@ task<> invalid_calls(communicator world, bench* on) {
   TUTTI_EXPECT(seen.code == errc::mismatch && seen.says("rank 1 registered"));
 
   gradients = {a};
+  gpu::data_parallel_options of_host;
+  of_host.hook = tutti::identity_hook();
+  const std::vector<gpu::device_values> wide{gpu::device_buffer<double>(dev, 3)};
+  seen = co_await tutti::test::failure_in(gpu::data_parallel::create(world, wide, of_host));
+  TUTTI_EXPECT(seen.code == errc::invalid_argument && seen.says("floats only"));
+  std::vector<float> on_host(10);
+  const std::vector<tutti::gradient_view> views{tutti::gradient_view(on_host)};
+  of_host.hook = gpu::identity_hook();
+  seen = co_await tutti::test::failure_in(tutti::data_parallel::create(world, views, of_host));
+  TUTTI_EXPECT(seen.code == errc::invalid_argument && seen.says("memory of a device"));
+  of_host.hook = nullptr;
+  tutti::data_parallel plain = co_await tutti::data_parallel::create(world, views, of_host);
+  TUTTI_EXPECT(tutti::test::failure_of([&] { plain.ready(0, s); }).code == errc::invalid_argument);
   gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, gradients);
   const auto refused = [&](auto call) {
     return tutti::test::failure_of(call).code == errc::invalid_argument;
@@ -307,6 +410,9 @@ task<> invalid_calls(communicator world, bench* on) {
   co_await s.fill(a, std::byte{0});
   TUTTI_EXPECT(refused([&] { parallel.ready(1, s); }));
   TUTTI_EXPECT(refused([&] { parallel.ready(0, gpu::stream()); }));
+  TUTTI_EXPECT(refused([&] { parallel.ready(0); }));
+  seen = co_await tutti::test::failure_in(parallel.reduced());
+  TUTTI_EXPECT(seen.code == errc::invalid_argument && seen.says("name a stream"));
   parallel.ready(0, s);
   TUTTI_EXPECT(refused([&] { parallel.ready(0, s); }));
   gpu::data_parallel empty;
@@ -365,10 +471,14 @@ TEST_CASE("of three ranks, and of one") {
   on_each_backend(1, accumulation);
 }
 TEST_CASE("hooks: exactly, and in half the bytes") { on_each_backend(2, every_hook); }
+TEST_CASE("hooks of the host get matrices") { on_each_backend(2, matrices); }
 TEST_CASE("a bucket is averaged while the stream still computes the rest") {
   on_each_backend(2, while_backward_goes_on);
 }
 TEST_CASE("gradients add up without averaging, and then with it") { on_each_backend(2, accumulation); }
+TEST_CASE("ranks that run out of batches take part until the last has") {
+  on_each_backend(3, uneven_batches);
+}
 TEST_CASE("gradients of several types") { on_each_backend(2, of_several_types); }
 TEST_CASE("invalid calls are refused, on all ranks") { on_each_backend(2, invalid_calls); }
 TEST_CASE("a rank that goes ends the step on all") { on_each_backend(3, a_rank_goes); }

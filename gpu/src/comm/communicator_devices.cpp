@@ -279,13 +279,6 @@ task<> device_call::execute(tutti::detail::operation_state& op) {
   if (is_message(what.kind)) op.set_result(moved);
 }
 
-task<> in_streams(const request* of) {
-  if (of->done()) co_return;
-  const auto& part = static_cast<const device_call&>(*of->state()->what().part.get());
-  work_awaiter enqueued(part.in_progress(), work_awaiter::until::enqueued);
-  co_await enqueued;
-}
-
 void device_call::make_wait(stream_state& s) const {
   if (work_) work_->make_wait(s);
 }

@@ -104,7 +104,4 @@ class device_call final : public tutti::detail::communicator_part, public stream
   std::shared_ptr<work_state> work_;  // of the operation in progress
 };
 
-// Completes when all of the operation is in streams, or it has ended: stream::wait() then needs no gate.
-task<> in_streams(const request* of);
-
 }  // namespace tutti::gpu::detail
