@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nothing is allocated in steady state. A program of its own: it replaces operator new and delete.
+// Steady state allocates nothing. An executable of its own: it replaces operator new and delete.
 #include "comm/steady_programs.hpp"
 #include "support/local_world.hpp"
 #include "support/skip.hpp"
@@ -24,7 +24,7 @@ task<> in_tasks(communicator world) { co_await allocate_nothing(world, world, pr
 
 // ---- in Asio's coroutines ----
 
-// In one coroutine: the frame of another would be Asio's to allocate.
+// In one coroutine, because Asio would allocate the frame of another.
 asio::awaitable<void> awaits_directly(communicator world) {
   std::uint64_t fewest = ~std::uint64_t{0};
   int x = 0;
@@ -54,7 +54,7 @@ task<> in_asio(communicator world) {
 
 }  // namespace
 
-TEST_CASE("the counters count") {
+TEST_CASE("the counters count allocations and frees") {
   const std::uint64_t before = allocations;
   const std::vector<int> one(100), other(100);
   CHECK(one.data() != other.data());

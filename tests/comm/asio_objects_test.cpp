@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asio's own objects inside of tutti::task, beside communication: sockets, resolver, signals, TLS streams.
+// Asio's own objects inside tutti::task, beside communication: sockets, resolver, signals, TLS streams.
 #include "support/asio_tls.hpp"
 #include "support/certificates.hpp"
 #include "support/local_world.hpp"
@@ -52,8 +52,7 @@ task<> sockets(communicator world) {
                     world.all_reduce(x, sum));
   TUTTI_EXPECT(answer == "hello");
   TUTTI_EXPECT(x == world.size());
-  // Nobody connects: the deadline ends the accept, which is composed of nothing; and a read, which is
-  // composed.
+  // No client connects. The deadline ends the accept, a simple operation, and a read, a composed one.
   const failure accepting =
       co_await failure_in(with_timeout(echo_once(&acceptor), std::chrono::milliseconds(2)));
   TUTTI_EXPECT(accepting.code == errc::timed_out);
@@ -89,7 +88,7 @@ namespace {
 
 using tls_stream = asio::ssl::stream<tcp::socket>;
 
-// Echoes until the client ends its side, then ends its own.
+// Echoes until the client closes its side, then closes its own.
 task<> echo_over_tls(tcp::acceptor* acceptor, asio::ssl::context* own) {
   tcp::socket client = co_await acceptor->async_accept(asio::deferred);
   tls_stream stream(std::move(client), *own);
@@ -163,7 +162,7 @@ task<> tls_streams(communicator world, tls_contexts* ours, tls_contexts* others)
   TUTTI_EXPECT(refusing.says("certificate verify failed"));
   TUTTI_EXPECT(refused.says("unknown ca"));
 
-  // A client that connects and says nothing: the deadline ends the handshake.
+  // A client that connects and stays silent: the deadline ends the handshake.
   tcp::socket silent(world.get_executor());
   co_await silent.async_connect(place, asio::deferred);
   const failure waiting = co_await failure_in(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unauthenticated peers at every port while ranks work: everything completes, and who belongs here joins.
+// Unauthenticated peers call every port while ranks work: all operations complete, and new ranks can join.
 #include "common/unauthenticated_peers.hpp"
 #include "support/local_world.hpp"
 #include "support/skip.hpp"
@@ -26,7 +26,7 @@ init_options secured(bool tls) {
   return o;
 }
 
-// Sums until told to stop; how many.
+// Computes sums until `stop`, and counts them.
 task<> sum_until(communicator world, const std::atomic<bool>* stop, std::atomic<int>* rounds) {
   for (int round = 0;; ++round) {
     std::vector<int> x(1000, round + world.rank());
@@ -89,7 +89,7 @@ void attack(bool tls) {
   const auto begin = std::chrono::steady_clock::now();
   int joined = 0;
   while (crowd.calls() < 1500 && std::chrono::steady_clock::now() - begin < 30s) {
-    // Those who belong here: at the store, and as a world of their own, beside the first.
+    // Authenticated peers: one uses the store, others form a second world.
     boost::asio::io_context context;
     run_task(context, use_store(store_port, &context));
     std::atomic<bool> at_once = true;
@@ -111,9 +111,9 @@ void attack(bool tls) {
 
 }  // namespace
 
-TEST_CASE("attack: a thousand unauthenticated peers a second at every port disturb nobody") { attack(false); }
+TEST_CASE("attack: a thousand unauthenticated peers a second do not disturb the ranks") { attack(false); }
 
-TEST_CASE("attack: nor do they with TLS") {
+TEST_CASE("attack: the same holds with TLS") {
 #ifdef TUTTI_HAVE_TLS
   attack(true);
 #else

@@ -26,7 +26,7 @@ task<> throws(communicator) {
 
 }  // namespace
 
-TEST_CASE("run_in_background gives main's value, or its exception") {
+TEST_CASE("run_in_background returns main's value or rethrows its exception") {
   background b = run_in_background(adds_up);
   CHECK(b.join() == 42);
   CHECK_THROWS_AS(b.join(), error);
@@ -34,7 +34,7 @@ TEST_CASE("run_in_background gives main's value, or its exception") {
   CHECK_THROWS_WITH(bad.join(), "not today");
 }
 
-TEST_CASE("other threads reach its loop through its executor; destroying it joins") {
+TEST_CASE("other threads reach its loop through its executor, and its destructor joins") {
   std::promise<void> go;
   std::shared_future<void> gone = go.get_future().share();
   std::promise<std::thread::id> where;

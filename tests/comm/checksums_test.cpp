@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checksums of payload: everything works with them as without.
+// Checksums of payload do not change any result.
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>

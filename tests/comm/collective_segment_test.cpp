@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two segments in one thread: whom they notify.
+// Two segments in one thread: which ranks they notify.
 #include "comm/collective_segment.hpp"
 #include "core/loop.hpp"
 
@@ -18,7 +18,7 @@ using namespace tutti;
 
 namespace {
 
-// Both ranks' memory, and what each has been told.
+// The memory of both ranks, and the notifications that each has received.
 struct host {
   struct region {
     void* at;
@@ -106,13 +106,13 @@ TEST_CASE(
   segments.memory.notified[0] = 0;
   segments[1].finish();
   CHECK(segments[0].room_for(0) < 0);
-  segments[1].poll();  // its loop turns
+  segments[1].poll();  // a turn of its loop
   CHECK(segments.memory.notified[0] == 1);
   segments[1].poll();
   CHECK(segments.memory.notified[0] == 1);
 }
 
-TEST_CASE("collective segment: calls that differed show at the next operation, when nobody compared them") {
+TEST_CASE("collective segment: the next operation detects calls that differed and that no rank compared") {
   two_segments segments;
   const auto call = [&](int rank, std::uint32_t sequence, int kind) {
     segments[rank].begin(sequence, print_of(kind));

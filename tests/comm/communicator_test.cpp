@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The communicator as an object: what it says of itself, and invalid calls.
+// The communicator as an object: its properties, and invalid calls.
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
@@ -47,7 +47,7 @@ task<> bad_arguments(communicator world) {
   expect_invalid(co_await failure_awaiting(&sending), "rank 2 is outside world");
   TUTTI_EXPECT(!sending);
   expect_invalid(co_await failure_awaiting(&sending), "awaited twice");
-  // None of it has moved anything: both ranks are where they were.
+  // None of these calls took part in the order of collectives: both ranks are still at the same place.
   co_await world.broadcast(nothing, 0);
   co_await world.all_reduce(nothing, sum);
   int x = world.rank();
@@ -69,7 +69,7 @@ task<> what_it_says_of_itself(communicator world) {
   TUTTI_EXPECT(copy == world);
   TUTTI_EXPECT(!(communicator() == world));
   int x = 1;
-  co_await copy.all_reduce(x, sum);  // copies share the group, and its order
+  co_await copy.all_reduce(x, sum);  // copies share the group and its order of collectives
   co_await world.all_reduce(x, sum);
   TUTTI_EXPECT(x == 9);
 }
@@ -94,7 +94,7 @@ task<> from_another_thread(communicator world) {
   int x = 0;
   std::thread([&] {
     eager = failure_of([&] { request r = world.isend(x, 0); });
-    // Awaited there: the operation ends at once, with the error.
+    // Awaited on the other thread: the operation fails at once.
     task<failure> t = failure_in(world.barrier());
     std::optional<failure> result;
     core::running_task running;
@@ -109,7 +109,7 @@ task<> from_another_thread(communicator world) {
   TUTTI_EXPECT(eager.code == errc::wrong_thread);
   TUTTI_EXPECT(eager.says("boost::asio::post"));
   TUTTI_EXPECT(lazy == errc::wrong_thread);
-  co_await world.barrier();  // no harm done
+  co_await world.barrier();  // the communicator still works
 }
 
 task<int> join_alone(runtime* rt, std::optional<communicator>* kept) {
@@ -128,8 +128,8 @@ TEST_CASE("communicator: invalid calls") {
     CHECK_NOTHROW(run_local(2, over(transport), bad_arguments));
   }
 }
-TEST_CASE("communicator: what it says of itself") { CHECK_NOTHROW(run_local(3, what_it_says_of_itself)); }
-TEST_CASE("communicator: a member of nothing") {
+TEST_CASE("communicator: its properties") { CHECK_NOTHROW(run_local(3, what_it_says_of_itself)); }
+TEST_CASE("communicator: an empty communicator") {
   const communicator none;
   CHECK_FALSE(none);
   CHECK(none.rank() == -1);
@@ -138,11 +138,11 @@ TEST_CASE("communicator: a member of nothing") {
   boost::asio::io_context context;
   CHECK_NOTHROW(run_task(context, member_of_nothing()));
 }
-TEST_CASE("communicator: use from another thread is an error that says what to do") {
+TEST_CASE("communicator: use from another thread is an error with its cure") {
   CHECK_NOTHROW(run_local(2, from_another_thread));
 }
 
-TEST_CASE("communicator: the last handle may go on another thread while the runtime ends") {
+TEST_CASE("communicator: the last handle may be destroyed on another thread while the runtime ends") {
   for (int round = 0; round < 100; ++round) {
     std::optional<communicator> kept;
     auto rt = std::make_unique<runtime>();
@@ -158,7 +158,7 @@ TEST_CASE("communicator: the last handle may go on another thread while the runt
   }
 }
 
-TEST_CASE("communicator: a handle that outlives its runtime says so") {
+TEST_CASE("communicator: a handle that outlives its runtime reports it") {
   std::optional<communicator> kept;
   {
     runtime rt;

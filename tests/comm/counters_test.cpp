@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank counts: messages, parks, and computations that keep the loop from communicating.
+// The counters of a rank: messages, parks, and computations that block the loop.
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Uses the processor for this long, however often the thread is interrupted.
+// Uses this much processor time, however often the thread is interrupted.
 void compute_for(std::chrono::nanoseconds time) {
   const auto used = [] {
     timespec t{};
@@ -29,7 +29,7 @@ void compute_for(std::chrono::nanoseconds time) {
 
 }  // namespace
 
-TEST_CASE("messages are counted by their way") {
+TEST_CASE("messages are counted by their protocol") {
   run_local(2, over("shm"), [](communicator world) -> task<> {
     co_await world.barrier();
     const counters before = counters_of(world);
@@ -50,13 +50,13 @@ TEST_CASE("messages are counted by their way") {
   });
 }
 
-TEST_CASE("computing on the loop thread is counted as a stall, on the pool it is not") {
+TEST_CASE("computing on the loop thread counts as a stall, on the pool it does not") {
   run_local(1, [](communicator world) -> task<> {
     int x = 0;
     request pending = world.irecv(x, 0);
     co_await tutti::compute([] { compute_for(60ms); });
     TUTTI_EXPECT(counters_of(world).stalls == 0);
-    compute_for(60ms);  // resumed by a handler of Asio's
+    compute_for(60ms);  // resumed by an Asio handler
     boost::asio::steady_timer timer(world.get_executor(), 0ms);
     co_await timer.async_wait(boost::asio::deferred);
     const int one = 1;
@@ -71,7 +71,7 @@ TEST_CASE("computing on the loop thread is counted as a stall, on the pool it is
   });
 }
 
-TEST_CASE("what finds no room on its way is counted, and so is what the pools take from the heap") {
+TEST_CASE("messages that find no space are counted, and so are heap allocations of the pools") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     run_local(2, over(transport), [](communicator world) -> task<> {
@@ -89,7 +89,7 @@ TEST_CASE("what finds no room on its way is counted, and so is what the pools ta
       } else {
         request receiving = world.irecv(bytes, 0);
         co_await world.recv(go, 0);
-        compute_for(100ms);  // the message has been asked for, and is not taken off the way
+        compute_for(100ms);  // the receiver has asked for the message but does not read it
         co_await receiving;
       }
       const counters before = counters_of(world);

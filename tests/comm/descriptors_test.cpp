@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Too few descriptors, at many points of a small program: it succeeds, or ends with an error that says so,
-// and it neither hangs nor dies.
+// A small program with any number of free descriptors succeeds or ends with errc::resources. It never hangs
+// or crashes.
 #include "support/local_world.hpp"
 
 #include <dirent.h>
@@ -24,7 +24,7 @@ int open_descriptors() {
   if (all == nullptr) return -1;
   while (::readdir(all) != nullptr) ++n;
   ::closedir(all);
-  return n - 3;  // ".", ".." and its own
+  return n - 3;  // ".", ".." and the directory's own descriptor
 }
 
 void limit_descriptors(rlim_t most) {
@@ -46,7 +46,7 @@ task<> communicate(communicator world) {
   TUTTI_EXPECT(theirs.front() == last && theirs.back() == last);
 }
 
-// In a process of its own, which has `spare` descriptors more than it has open: what came of it.
+// Runs in a process of its own with `spare` free descriptors. Returns its result.
 int ending_with(int spare, const std::string& transport) {
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
@@ -59,8 +59,8 @@ int ending_with(int spare, const std::string& transport) {
       run_local(3, over(transport, std::chrono::seconds(2)), communicate);
       code = well;
     } catch (const error& e) {
-      // Whoever met the shortage says so. Another rank may have heard of it first, by a connection that did
-      // not come or ended.
+      // The rank without descriptors reports errc::resources. Another rank may first see a missing or ended
+      // connection.
       if (e.code() == errc::resources) code = short_of_descriptors;
       if (e.code() == errc::peer_failed || e.code() == errc::timed_out || e.code() == errc::join_failed)
         code = heard;

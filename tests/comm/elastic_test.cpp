@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Worlds that grow and shrink: tutti-run --nnodes MIN:MAX, newcomers() and rejoin(), by real processes.
+// Worlds that grow and shrink: tutti-run --nnodes MIN:MAX, newcomers() and rejoin(), with real processes.
 #include "launch/launched.hpp"
 #include "launch/two_networks.hpp"
 #include "support/local_world.hpp"
@@ -64,7 +64,7 @@ void check_finished(const ending& end, int ranks) {
 
 }  // namespace
 
-TEST_CASE("elastic: nodes come, are killed, leave in order, and come again") {
+TEST_CASE("elastic: nodes join, are killed, leave in order, and join again") {
   const elastic_job job("1:4");
   auto first = job.start(2, true);
   first->wait_for("world of 2");
@@ -72,9 +72,9 @@ TEST_CASE("elastic: nodes come, are killed, leave in order, and come again") {
   first->wait_for("world of 3");
   auto third = job.start(2);
   first->wait_for("world of 5");
-  second->signal(SIGKILL);  // its rank goes with it
+  second->signal(SIGKILL);  // and its rank dies with it
   first->wait_for("world of 4");
-  third->signal(SIGTERM);  // a node that is drained
+  third->signal(SIGTERM);  // drains the node
   first->wait_for("world of 2", 2);
   const ending drained = third->finish();
   CHECK(drained.exit_code == 128 + SIGTERM);
@@ -90,7 +90,7 @@ TEST_CASE("elastic: nodes come, are killed, leave in order, and come again") {
   check_finished(again->finish(), 3);
 }
 
-TEST_CASE("elastic: it begins with MIN nodes, and goes on when there are as many again") {
+TEST_CASE("elastic: the job begins with MIN nodes, and continues when there are as many again") {
   const elastic_job job("2:3");
   auto first = job.start(1, true);
   auto second = job.start(1);
@@ -104,7 +104,7 @@ TEST_CASE("elastic: it begins with MIN nodes, and goes on when there are as many
   check_finished(third->finish(), 2);
 }
 
-TEST_CASE("elastic: a rank that dies is started anew and taken in at the end of the order") {
+TEST_CASE("elastic: a rank that dies is restarted and admitted at the end of the order") {
   const elastic_job job("1:2");
   auto first = job.start(3, true);
   first->wait_for("world of 3");
@@ -116,7 +116,7 @@ TEST_CASE("elastic: a rank that dies is started anew and taken in at the end of 
   CHECK(end.error.find("it is started anew (1 of 3)") != std::string::npos);
 }
 
-TEST_CASE("elastic: a node whose rank may not start again leaves, with its exit code") {
+TEST_CASE("elastic: a node whose rank has no restarts left leaves with its exit code") {
   const elastic_job job("1:2", {"--max-restarts", "0"});
   auto first = job.start(1, true);
   first->wait_for("world of 1");
@@ -129,7 +129,7 @@ TEST_CASE("elastic: a node whose rank may not start again leaves, with its exit 
   check_finished(first->finish(), 1);
 }
 
-TEST_CASE("elastic: no more nodes than MAX, none without the secret, none with the number of another") {
+TEST_CASE("elastic: a node beyond MAX, without the secret or with the number of another is refused") {
   elastic_job job("1:2");
   auto first = job.start(1, true);
   first->wait_for("world of 1");
@@ -188,7 +188,7 @@ TEST_CASE("elastic: fewer nodes than MIN come, and that is said") {
   CHECK(second->finish().exit_code == 1);
 }
 
-TEST_CASE("elastic: of two nodes whose cable is cut one goes on, and with --quorum majority neither") {
+TEST_CASE("elastic: when a cable is cut one of two nodes goes on; with --quorum majority neither") {
   for (const std::string quorum : {"none", "majority"}) {
     CAPTURE(quorum);
     std::string why_not;
@@ -228,7 +228,7 @@ TEST_CASE("elastic: of two nodes whose cable is cut one goes on, and with --quor
   }
 }
 
-TEST_CASE("elastic: a launcher that is killed leaves nobody in doubt: with --quorum majority half goes on") {
+TEST_CASE("elastic: with --quorum majority half of the nodes go on when a launcher is known to be dead") {
   const elastic_job job("1:2", {"--quorum", "majority"});
   auto first = job.start(1, true);
   first->wait_for("world of 1");
@@ -241,7 +241,7 @@ TEST_CASE("elastic: a launcher that is killed leaves nobody in doubt: with --quo
 }
 
 #ifdef TUTTI_ELASTIC_EXAMPLE_PATH
-TEST_CASE("elastic: 1, 3, 2 and 4 nodes learn as much as one that nothing disturbs") {
+TEST_CASE("elastic: 1, 3, 2 and 4 nodes learn as much as an undisturbed node") {
   const auto accuracy_of = [](const std::string& output) {
     const std::size_t at = output.find("done on ");
     REQUIRE(at != std::string::npos);
@@ -263,12 +263,12 @@ TEST_CASE("elastic: 1, 3, 2 and 4 nodes learn as much as one that nothing distur
   zero->wait_for("on 1 ranks");
   auto one = start({}), two = start({});
   zero->wait_for("on 3 ranks");
-  const int twos = count_of(zero->output(), "on 2 ranks");  // where one came before the other
+  const int twos = count_of(zero->output(), "on 2 ranks");  // if one joined before the other
   one->signal(SIGKILL);
   zero->wait_for("on 2 ranks", twos + 1);
   auto three = start({}), four = start({});
   zero->wait_for("on 4 ranks");
-  zero->read_for(std::chrono::seconds(60));  // it trains, and says nothing meanwhile
+  zero->read_for(std::chrono::seconds(60));  // it trains without output
   const ending end = zero->finish();
   CAPTURE(end.output);
   CHECK(end.exit_code == 0);
@@ -278,7 +278,7 @@ TEST_CASE("elastic: 1, 3, 2 and 4 nodes learn as much as one that nothing distur
 }
 #endif
 
-TEST_CASE("elastic: one node, with nowhere for others to come") {
+TEST_CASE("elastic: one node, without an address for others") {
   const temporary_directory folder;
   const std::string done = folder.path() + "/done";
   elastic_job::touch(done);

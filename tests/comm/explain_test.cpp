@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tutti::explain: a program asks itself who waits for whom.
+// tutti::explain: a program asks which ranks wait for which.
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
@@ -20,7 +20,7 @@ bool contains(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("explain: what is pending, of all ranks of this process, from any thread") {
+TEST_CASE("explain: pending operations of all ranks of this process, from any thread") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     run_local(2, over(transport), [](communicator world) -> task<> {
@@ -28,7 +28,7 @@ TEST_CASE("explain: what is pending, of all ranks of this process, from any thre
       const int other = 1 - world.rank();
       request waiting = world.irecv(first, other, 5);
       co_await world.barrier();
-      // Both receives are posted: by what the loop says, and by what another thread reads.
+      // Both receives are posted, according to the loop and to a read from another thread.
       std::string text = explain(world);
       TUTTI_EXPECT(contains(text, "in recv from rank 1, tag 5 on world, 4 bytes, at explain_test.cpp:"));
       TUTTI_EXPECT(contains(text, "in recv from rank 0, tag 5 on world, 4 bytes, at explain_test.cpp:"));
@@ -65,10 +65,8 @@ TEST_CASE("explain: a split's ranks are named as those of the world, and spans b
   });
 }
 
-TEST_CASE("explain: of an empty communicator there is nothing to say") {
-  CHECK(explain(communicator()).empty());
-}
+TEST_CASE("explain: an empty communicator has no operations") { CHECK(explain(communicator()).empty()); }
 
-TEST_CASE("explain: a span on a thread that works for no rank does nothing") {
+TEST_CASE("explain: a span on a thread without a rank does nothing") {
   std::thread([] { const trace_span span("nobody's"); }).join();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ends badly: timeouts, peers that leave or fail, cancelled collectives. Every rank learns why, nobody
+// Failures: timeouts, peers that leave or fail, cancelled collectives. Every rank gets the cause, and none
 // hangs.
 #include "support/default_timeout.hpp"
 #include "support/local_world.hpp"
@@ -40,10 +40,10 @@ task<> recv_nobody_sends(communicator world) {
   TUTTI_EXPECT(f.code == errc::timed_out);
   TUTTI_EXPECT(f.says("from any rank"));
   const std::vector<char> large(1 << 20);
-  f = co_await failure_in(world.send(large, 0, 3));  // to itself, where no receive is
+  f = co_await failure_in(world.send(large, 0, 3));  // to itself, without a receive
   TUTTI_EXPECT(f.code == errc::timed_out);
   TUTTI_EXPECT(f.says("send of 1048576 bytes to rank 0"));
-  // The communicator has not suffered.
+  // The communicator still works.
   set_default_timeout(world, patience);
   request sending = world.isend(large, 0, 4);
   std::vector<char> in(large.size());
@@ -52,7 +52,7 @@ task<> recv_nobody_sends(communicator world) {
   co_await world.send(x, 1);
 }
 
-// Alive while rank 0 waits in vain.
+// Stays alive while rank 0 waits in vain.
 task<> stays_until_told(communicator world) {
   int x = 0;
   co_await world.recv(x, 0);
@@ -75,7 +75,7 @@ task<> a_barrier_that_one_rank_misses(communicator world) {
   TUTTI_EXPECT(next.code == errc::communicator_failed);
 }
 
-// The clock starts with the operation, not with whatever the rank computed before.
+// The timeout starts with the operation, not with earlier computation of the rank.
 task<> computes_longer_than_the_timeout(communicator world) {
   int x = 0;
   co_await world.barrier();
@@ -159,8 +159,8 @@ task<> one_rank_throws(communicator world, int thrower) {
   co_await world.all_reduce(data, sum);
 }
 
-// A rank that throws out of main has failed on all communicators, whatever its number there, also on those
-// whose last handle goes with main.
+// A rank that throws out of main fails all its communicators, whatever its number there. That includes
+// communicators whose last handle main destroys.
 task<> knows_who_threw(communicator world, bool in_child) {
   const int thrower = world.size() - 1;
   communicator reversed = co_await world.split(0, -world.rank());
@@ -178,7 +178,7 @@ task<> knows_who_threw(communicator world, bool in_child) {
   TUTTI_EXPECT(world.failed_ranks() == std::vector<int>{thrower});
 }
 
-// Rank 2 hears of rank 1, which it has never met, from rank 0.
+// Rank 2 has no connection to rank 1. Rank 0 tells it of the failure.
 task<> knows_whom_others_lost(communicator world) {
   if (world.rank() == 1) throw std::runtime_error("boom");
   int x = 0;
@@ -189,13 +189,13 @@ task<> knows_whom_others_lost(communicator world) {
   }
   const failure f = co_await failure_in(world.recv(x, 0));
   if (f.code != errc::peer_failed) throw std::runtime_error("not that reason: " + f.text);
-  // Rank 1, which fails on all, may be faster than rank 0, and the end of rank 0 than its words.
+  // Rank 1, which fails on all, may be faster than rank 0. Rank 0's end may overtake its message.
   std::vector<int> named = {0};
   if (f.says("boom")) named = f.says("lost:") ? std::vector<int>{0, 1} : std::vector<int>{1};
   if (!std::ranges::includes(world.failed_ranks(), named)) throw std::runtime_error("unknown: " + f.text);
 }
 
-// Rank 0 completes a barrier and then fails the communicator. Rank 1 has reached the barrier and looks later.
+// Rank 0 completes a barrier and then fails the communicator. Rank 1 has entered the barrier and polls later.
 task<> completes_what_all_have_reached(communicator world, int calls_before, std::atomic<int>* failures) {
   for (int round = 0; round < 10; ++round) {
     communicator c = co_await world.duplicate();
@@ -216,8 +216,8 @@ task<> completes_what_all_have_reached(communicator world, int calls_before, std
   }
 }
 
-// Rank 0 completes its part of a broadcast, which goes by rank 2 to rank 3, and fails the communicator. Rank
-// 2 begins its part when rank 3, which waits in it, has heard of the failure.
+// Rank 0 completes its part of a broadcast, which reaches rank 3 through rank 2, and fails the communicator.
+// Rank 2 begins its part when rank 3, which waits in it, knows of the failure.
 task<> completes_what_the_failed_has_completed(communicator world) {
   communicator c = co_await world.duplicate();
   co_await c.barrier();
@@ -246,7 +246,7 @@ task<> one_rank_throws_at_once(communicator world) {
   co_await world.barrier();
 }
 
-// Behind this, rank 1 is the last: what it does wrong cannot end what the others are still doing.
+// Rank 1 leaves this last, so that its later errors cannot end operations of the others.
 task<> meet(communicator world) {
   co_await world.barrier();
   int done = 0;
@@ -270,7 +270,7 @@ task<> a_cancelled_collective(communicator world) {
     co_return;
   }
   float x = 0;
-  const failure f = co_await failure_in(world.recv(x, 1, 1));  // ends too: the communicator is failed
+  const failure f = co_await failure_in(world.recv(x, 1, 1));  // fails like the communicator
   TUTTI_EXPECT(f.code == errc::cancelled);
   TUTTI_EXPECT(f.says("was cancelled on rank 1"));
 }
@@ -300,7 +300,7 @@ task<> calls_on_a_failed_communicator(communicator world) {
   } else {
     co_await failure_in(world.all_reduce(data, sum));
   }
-  co_await failure_in(world.barrier());  // by now all have heard
+  co_await failure_in(world.barrier());  // by now all ranks know
   std::vector<failure> results;
   results.push_back(co_await failure_in(world.barrier()));
   results.push_back(co_await failure_in(world.send(data, 0)));
@@ -317,12 +317,12 @@ task<> calls_on_a_failed_communicator(communicator world) {
   TUTTI_EXPECT(f.code == errc::communicator_failed);
 }
 
-// The first to take too long comes to its end while others are asked about it; the second must be ended all
-// the same.
+// The first collective to time out completes while the rank asks the others about it. The second must still
+// be ended.
 task<> two_take_too_long(communicator world) {
   std::vector<int> x(3, world.rank()), y(3, 1);
   if (world.rank() == 2) {
-    std::this_thread::sleep_for(80ms);  // as one that computes on its loop: it does not answer
+    std::this_thread::sleep_for(80ms);  // a computation on the loop: this rank does not answer
     (void)co_await failure_in(world.broadcast(x, 1).with(algorithm::binomial));
     co_return;
   }
@@ -339,7 +339,7 @@ task<> two_take_too_long(communicator world) {
   TUTTI_EXPECT(std::get<1>(both).code != errc::success);
 }
 
-// In memory that others can read, or not; few elements and many.
+// In shared memory or not; few elements and many.
 task<> reduces_by_what_throws(communicator world, std::size_t n, bool shared) {
   const auto throwing = [](int a, int b) -> int {
     if (a + b > 0) throw std::runtime_error("an element that nobody can add");
@@ -405,8 +405,8 @@ task<> closes_what_others_wait_on(communicator world, bool early, bool by_except
   co_await world.barrier();
 }
 
-// One rank ends with "boom", and what the ranks `watching` expect holds. Their errors are kept apart: run_local
-// hands on the first error only.
+// One rank ends with "boom", and the expectations of the ranks `watching` hold. Their errors are collected
+// separately, because run_local rethrows only the first.
 template <class F>
 void watch_boom(const std::vector<int>& watching, int ranks, const std::string& transport, F main) {
   std::vector<failure> failures(static_cast<std::size_t>(ranks), describe({}));
@@ -430,7 +430,7 @@ void on_each_transport(int ranks, F main) {
 
 }  // namespace
 
-TEST_CASE("failure: what nobody answers times out, and says what it was") {
+TEST_CASE("failure: an operation without a peer times out, and the error names it") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     const std::vector<failure> failures = failures_of(2, over(transport), [](communicator world) {
@@ -439,23 +439,23 @@ TEST_CASE("failure: what nobody answers times out, and says what it was") {
     for (const failure& f : failures) CHECK(f.text == "");
   }
 }
-TEST_CASE("failure: a collective that one rank misses times out on all") {
+TEST_CASE("failure: a collective that one rank does not call times out on all") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     for (const failure& f : failures_of(3, over(transport), a_barrier_that_one_rank_misses))
       CHECK(f.text == "");
   }
 }
-TEST_CASE("failure: two collectives take too long, and one of them ends after all") {
+TEST_CASE("failure: two collectives time out, and one of them completes after all") {
   on_each_transport(3, two_take_too_long);
 }
-TEST_CASE("failure: the timeout begins with the operation") {
+TEST_CASE("failure: the timeout starts with the operation") {
   on_each_transport(2, computes_longer_than_the_timeout);
 }
-TEST_CASE("failure: a peer that leaves while it is waited for") {
+TEST_CASE("failure: a rank waits for a peer that leaves") {
   for (const int ranks : {2, 3}) on_each_transport(ranks, leaves_while_waited_for);
 }
-TEST_CASE("failure: a peer that has closed the communicator is not waited for") {
+TEST_CASE("failure: a peer that has closed the communicator ends waits for it") {
   for (const int ranks : {2, 3})
     for (const bool early : {true, false})
       for (const bool by_exception : {true, false})
@@ -464,13 +464,13 @@ TEST_CASE("failure: a peer that has closed the communicator is not waited for") 
         });
 }
 TEST_CASE("failure: a receive from any source ends when all have left") { on_each_transport(3, all_leave); }
-TEST_CASE("failure: what was sent before leaving arrives") {
+TEST_CASE("failure: messages sent before leaving arrive") {
   on_each_transport(2, what_was_sent_before_leaving_arrives);
 }
-TEST_CASE("failure: who has left is not dead to those who never met it") {
+TEST_CASE("failure: a rank that left does not count as dead for ranks without a connection to it") {
   on_each_transport(3, leaves_unmet);
 }
-TEST_CASE("failure: a collective without one that has left") {
+TEST_CASE("failure: a collective with a rank that has left fails") {
   for (const std::string& transport : transports) {
     for (const int ranks : {2, 3, 5}) {
       CAPTURE(transport);
@@ -483,14 +483,14 @@ TEST_CASE("failure: a collective without one that has left") {
           CHECK(f.code == errc::success);
         } else {
           CHECK((f.code == errc::peer_left || f.code == errc::peer_failed));
-          CHECK(f.says("rank "));  // rank 1, or who left because of it and is seen to leave first
+          CHECK(f.says("rank "));  // rank 1, or a rank that left because of it and is detected first
           CHECK(f.says("all_reduce"));
         }
       }
     }
   }
 }
-TEST_CASE("failure: run_local rethrows the error that came first, and nobody hangs") {
+TEST_CASE("failure: run_local rethrows the first error, and no rank hangs") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     for (int round = 0; round < 20; ++round) {
@@ -504,7 +504,7 @@ TEST_CASE("failure: run_local rethrows the error that came first, and nobody han
     }
   }
 }
-TEST_CASE("failure: failed_ranks() has every rank that the error names") {
+TEST_CASE("failure: failed_ranks() contains every rank that the error names") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     for (const int ranks : {2, 3, 5})
@@ -519,7 +519,7 @@ TEST_CASE("failure: failed_ranks() has every rank that the error names") {
     watch_boom({2}, 3, transport, knows_whom_others_lost);
   }
 }
-TEST_CASE("failure: what all have reached completes, although one then fails the communicator") {
+TEST_CASE("failure: a collective that all have entered completes although one rank then fails") {
   for (const int calls_before : {0, 20}) {  // by messages, and over shared memory
     std::atomic<int> failures = 0;
     on_each_transport(2, [&failures, calls_before](communicator world) {
@@ -528,7 +528,7 @@ TEST_CASE("failure: what all have reached completes, although one then fails the
     });
   }
 }
-TEST_CASE("failure: a collective that the failed rank has completed needs it no more") {
+TEST_CASE("failure: a collective completes if the failed rank had completed it") {
   on_each_transport(4, completes_what_the_failed_has_completed);
 }
 TEST_CASE("failure: a collective cancelled on one rank fails on all") {
@@ -544,6 +544,6 @@ TEST_CASE("failure: a user's reduction that throws fails the operation on all ra
           3, [=](communicator world) { return reduces_by_what_throws(std::move(world), n, shared); });
     }
 }
-TEST_CASE("failure: a failed communicator says so to every call") {
+TEST_CASE("failure: every call on a failed communicator fails with the cause") {
   on_each_transport(2, calls_on_a_failed_communicator);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank keeps for each peer and for each communicator: descriptors, heap, shared memory.
+// Resources of a rank for each peer and each communicator: descriptors, heap, shared memory.
 #include "support/local_world.hpp"
 
 #include <dirent.h>
@@ -18,11 +18,11 @@ using namespace tutti::test;
 
 namespace {
 
-// Of this process, all ranks together.
+// Totals of this process, for all ranks.
 struct footprint {
   double descriptors = 0;
   double heap = 0;    // bytes in use
-  double shared = 0;  // bytes of shared mappings, whether touched or not
+  double shared = 0;  // bytes of shared mappings, touched or not
 
   footprint operator-(const footprint& o) const {
     return {descriptors - o.descriptors, heap - o.heap, shared - o.shared};
@@ -49,7 +49,7 @@ footprint now_in_use() {
   return f;
 }
 
-// A message from each to each, longer than any that goes at once.
+// A message between each pair, too long for the eager protocol.
 task<> meet_all(communicator world) {
   std::vector<std::byte> out(200'000), in(200'000);
   for (int distance = 1; distance < world.size(); ++distance) {
@@ -63,7 +63,7 @@ task<> meet_all(communicator world) {
 
 struct measured {
   footprint all;
-  footprint communicators;  // what these have added
+  footprint communicators;  // added by the communicators
 };
 constexpr int communicators = 32;
 
@@ -84,7 +84,7 @@ task<> measure(communicator world, measured* result) {
   co_await world.barrier();
 }
 
-// In a process of its own, whose heap nothing else has used.
+// In a process of its own, with a fresh heap.
 measured in_world_of(int ranks, const std::string& transport) {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
@@ -119,7 +119,7 @@ void say(const std::string& what, const footprint& f) {
 }  // namespace
 
 TEST_SUITE("comm/footprint") {
-  TEST_CASE("descriptors and memory of a peer and of a communicator are few and known") {
+  TEST_CASE("the descriptors and memory of a peer and of a communicator have known small bounds") {
     for (const std::string& transport : transports) {
       CAPTURE(transport);
       // a + b ranks + c ranks (ranks - 1): the second difference is 8 c.
@@ -129,7 +129,7 @@ TEST_SUITE("comm/footprint") {
       const footprint communicator = four.communicators / (4 * communicators);
       say(transport + ", a peer", peer);
       say(transport + ", a communicator of 4 ranks", communicator);
-      // As perf/NOTES.md says.
+      // See perf/NOTES.md.
       const bool sockets = transport == "tcp";
       CHECK(peer.descriptors <= (sockets ? 1.0 : 2.5));  // a quarter: one that is being closed
       CHECK(peer.heap <= (sockets ? 96 : 24) * 1024);    // pools grow in steps

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that ranks fork: they can do the rank no harm, and are told so.
+// Processes that ranks fork cannot harm the rank, and get an error.
 #include "support/local_world.hpp"
 
 #include <poll.h>
@@ -13,7 +13,7 @@ using namespace tutti::test;
 
 namespace {
 
-// Its exit code; 128 + the signal; -1: it has not ended within the patience, and was killed.
+// Returns the exit code; 128 + the signal; -1 if it was killed after the patience.
 int end_of(pid_t child) {
   for (int i = 0; i < 30'000; ++i) {
     int status = 0;
@@ -40,8 +40,8 @@ task<> communicate(communicator world) {
 
 std::atomic<bool> other_waits{false}, forked{false};
 
-// A child of rank 0; zero in it. Rank 1 does nothing meanwhile: AddressSanitizer's allocator of g++ 12 stays
-// locked for ever in a child that is forked while another thread is in it.
+// Forks on rank 0; returns 0 in the child. Rank 1 does nothing meanwhile: AddressSanitizer's allocator of g++
+// 12 stays locked for ever in a child that is forked while another thread is in it.
 task<pid_t> fork_in_quiet(communicator world) {
   if (world.rank() == 1) {
     other_waits = true;
@@ -103,11 +103,11 @@ task<> child_comes_back(communicator world) {
 }  // namespace
 
 TEST_SUITE("comm/forked") {
-  TEST_CASE("a child that calls its parent's communicator is told, and the parent goes on") {
+  TEST_CASE("a child that uses its parent's communicator gets an error, and the parent continues") {
     for (const std::string& transport : transports) run_local(2, over(transport), child_calls);
   }
 
-  TEST_CASE("a child that comes back to its parent's loop ends there, and the parent goes on") {
+  TEST_CASE("a child that returns to its parent's loop ends there, and the parent continues") {
     for (const std::string& transport : transports) run_local(2, over(transport), child_comes_back);
   }
 

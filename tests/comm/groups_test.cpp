@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators made from communicators: who is in them, that they see nothing of each other, and that they
-// go.
+// Communicators made from communicators: their members, their isolation from each other, and their
+// destruction.
 #include "comm/topology.hpp"
 #include "support/local_world.hpp"
 
@@ -22,7 +22,7 @@ void on_each_transport(int ranks, task<> (*main)(communicator)) {
   }
 }
 
-// Everyone's rank in `c`, in its order, as ranks of `world`.
+// Every member's rank in `world`, in the order of `c`.
 task<std::vector<int>> members_of(communicator c, int world_rank) {
   std::vector<int> all(static_cast<std::size_t>(c.size()));
   co_await c.all_gather(world_rank, all);
@@ -59,7 +59,7 @@ task<> not_a_member(communicator world) {
   TUTTI_EXPECT(got == ranks);
 }
 
-// The same tags and ranks everywhere: only the communicator tells the messages apart.
+// The same tags and ranks everywhere: messages differ only in their communicator.
 task<> apart(communicator world) {
   communicator twin = co_await world.duplicate();
   communicator third = co_await twin.duplicate();
@@ -107,7 +107,7 @@ task<> at_once(communicator world) {
   }
 }
 
-// A rank that is ahead sends on a communicator that its peer has not got yet.
+// A fast rank sends on a communicator that its peer does not have yet.
 task<> ahead(communicator world) {
   for (int round = 0; round < 20; ++round) {
     communicator made = co_await world.duplicate();
@@ -147,13 +147,13 @@ task<> failing_part(communicator world) {
   co_await again.barrier();
 }
 
-// Who is no member of a communicator is not missed there; and this rank itself always is one.
+// A rank that is no member is not waited for. This rank itself is always a member.
 task<> receives_from_any_that_is_left(communicator world) {
   const std::vector<int> first_two = {0, 1};
   const std::vector<int> first = {0};
   communicator pair = co_await world.group(first_two);
   communicator alone = co_await world.group(first);
-  co_await world.barrier();  // who has never met a rank does not see it go
+  co_await world.barrier();  // a rank without a connection to another does not notice its end
   int x = 0;
   if (world.rank() == 2) co_return;
   request from_pair = world.rank() == 0 ? pair.irecv(x, any_source) : request();
@@ -174,7 +174,7 @@ task<> receives_from_any_that_is_left(communicator world) {
   co_await alone.send(18, 0);
   co_await from_self;
   TUTTI_EXPECT(x == 18);
-  // A rank that writes to itself may do so again.
+  // A rank may send to itself again.
   request once_more = world.irecv(x, any_source);
   co_await world.send(19, 0);
   co_await once_more;
@@ -203,18 +203,18 @@ task<> dies_outside(communicator world) {
 TEST_CASE("groups: split orders by key, then by rank") {
   for (const int ranks : {1, 2, 3, 5}) on_each_transport(ranks, odd_and_even);
 }
-TEST_CASE("groups: ranks that are no members get an empty handle, members the order of the list") {
+TEST_CASE("groups: non-members get an empty handle, members the order of the list") {
   for (const int ranks : {2, 3, 4}) on_each_transport(ranks, not_a_member);
 }
-TEST_CASE("groups: communicators never see each other's messages") { on_each_transport(3, apart); }
+TEST_CASE("groups: communicators never receive each other's messages") { on_each_transport(3, apart); }
 TEST_CASE("groups: made concurrently from several communicators") {
   for (const int ranks : {2, 4}) on_each_transport(ranks, at_once);
 }
-TEST_CASE("groups: messages may come before the communicator does") { on_each_transport(3, ahead); }
+TEST_CASE("groups: messages may arrive before the communicator exists") { on_each_transport(3, ahead); }
 TEST_CASE("groups: a receive from any rank waits for members only") {
   on_each_transport(3, receives_from_any_that_is_left);
 }
-TEST_CASE("groups: what becomes of ranks outside does not end a receive from any rank") {
+TEST_CASE("groups: the end of non-members does not end a receive from any rank") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     const std::vector<failure> ends = failures_of(3, over(transport), dies_outside);
@@ -223,10 +223,10 @@ TEST_CASE("groups: what becomes of ranks outside does not end a receive from any
     CHECK(ends[2].says("gives up"));
   }
 }
-TEST_CASE("groups: lists that make no sense") { on_each_transport(2, wrong_lists); }
-TEST_CASE("groups: a failed part leaves its parent as it was") { on_each_transport(3, failing_part); }
+TEST_CASE("groups: invalid lists") { on_each_transport(2, wrong_lists); }
+TEST_CASE("groups: a failed group does not affect its parent") { on_each_transport(3, failing_part); }
 
-TEST_CASE("topology: hosts by their lowest rank") {
+TEST_CASE("topology: hosts are numbered by their lowest rank") {
   const std::vector<std::string> hosts = {"b", "a", "b", "a", "c"};
   const comm::topology t(hosts, 3);
   CHECK(t.hosts() == 3);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tutti::init by each of its methods: ranks of one process, each a thread with a runtime of its own.
+// tutti::init by each method. Ranks are threads of one process, each with its own runtime.
 #include "base/unique_fd.hpp"
 #include "bootstrap/variables.hpp"
 #include "support/child.hpp"
@@ -54,7 +54,7 @@ init_options options_of(const std::string& method, int rank, int size) {
   return o;
 }
 
-// Ranks that begin in the order of `order`; `change` has the last word on each one's options.
+// Starts the ranks in the order of `order`. `change` may alter each one's options.
 std::vector<failure> join_in_order(
     const std::string& method, const std::vector<int>& order,
     const std::function<void(init_options&)>& change = [](init_options&) {}) {
@@ -71,7 +71,7 @@ void check_all(const std::vector<failure>& failures) {
   for (const failure& f : failures) CHECK_MESSAGE(f.code == errc::success, f.text);
 }
 
-// A port that was free a moment ago, at an address of this host; 0: there is no such address.
+// A port that was free a moment ago at an address of this host; 0 if there is no such address.
 unsigned short free_port(const char* address) {
   boost::asio::io_context context;
   boost::system::error_code code;
@@ -98,7 +98,7 @@ TEST_CASE("init by tcp://: an address, an IPv6 address, a name of several addres
   }
 }
 
-TEST_CASE("init by tcp:// on this host's own address, with a secret: the ranks listen there too") {
+TEST_CASE("init by tcp:// on this host's own address with a secret also listens at that address") {
   const variables only_tcp({{"TUTTI_TRANSPORTS", "tcp"}});
   const boost::asio::ip::address outward = transport::tcp::outward_address();
   if (outward.is_loopback()) TUTTI_SKIP("this host has no address but loopback");
@@ -113,7 +113,7 @@ TEST_CASE("init by tcp:// on this host's own address, with a secret: the ranks l
   }
 }
 
-TEST_CASE("init by file://: in any order, again and again, and nothing is left") {
+TEST_CASE("init by file:// works in any order and repeatedly, and leaves no files") {
   const variables none({});
   const scratch_directory scratch;
   const std::string file = scratch.path() / "rendezvous";
@@ -128,7 +128,7 @@ TEST_CASE("init by file://: in any order, again and again, and nothing is left")
   }));
 }
 
-TEST_CASE("init by file:// finds a file that a crashed run has left") {
+TEST_CASE("init by file:// ignores a file that a crashed run has left") {
   const variables none({});
   const scratch_directory scratch;
   const std::string file = scratch.write("rendezvous", "tutti-s1");
@@ -136,7 +136,7 @@ TEST_CASE("init by file:// finds a file that a crashed run has left") {
   CHECK_FALSE(std::filesystem::exists(file));
 }
 
-TEST_CASE("init by a store of the program's: several worlds, whatever the environment says") {
+TEST_CASE("init by the program's own store makes several worlds, whatever the environment says") {
   const variables none({{"RANK", "7"}, {"WORLD_SIZE", "9"}, {"MASTER_ADDR", "nowhere.invalid"}});
   boost::asio::io_context unused;
   const memory_store shared(unused.get_executor());
@@ -162,7 +162,7 @@ TEST_CASE("init by a store of the program's: several worlds, whatever the enviro
   CHECK(failure_of([&] { rt.run(join_and_add_up(rt, over_mpi, &mine)); }).code == errc::not_supported);
 }
 
-TEST_CASE("init: who is missing is named, by every method, in time") {
+TEST_CASE("init: every method names missing ranks at the timeout") {
   const variables none({});
   const scratch_directory scratch;
   const std::string port = std::to_string(free_port("127.0.0.1"));
@@ -190,7 +190,7 @@ TEST_CASE("init: who is missing is named, by every method, in time") {
   CHECK_MESSAGE(f.says("rank 0 has not come"), f.text);
 }
 
-TEST_CASE("init: shared memory past the limit of file sizes is an error with its cure, and no signal") {
+TEST_CASE("init: shared memory above RLIMIT_FSIZE is an error with its cure, without a signal") {
   child limited([](const auto&) {
     ::signal(SIGXFSZ, SIG_DFL);
     const rlimit most{65'536, 65'536};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thousand signals a second, which interrupt system calls: joining, communicating and leaving do not mind.
+// A thousand signals a second interrupt system calls, without effect on joining, communicating and leaving.
 #include "support/local_world.hpp"
 
 #include <signal.h>
@@ -16,7 +16,7 @@ namespace {
 std::atomic<int> signals{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 
-// Signals to whichever thread the kernel picks, as long as it lives.
+// Sends signals during its lifetime, to whichever thread the kernel selects.
 class storm {
  public:
   storm() {
@@ -56,7 +56,7 @@ task<> communicate(communicator world) {
     co_await world.recv(theirs, last);
     co_await sending;
     TUTTI_EXPECT(theirs == filled(70'000, static_cast<std::uint64_t>(last)));
-    // All stop after the same round.
+    // All ranks stop after the same round.
     int go_on = std::chrono::steady_clock::now() < until ? 1 : 0;
     co_await world.all_reduce(go_on, tutti::min);
     over = go_on == 0;
@@ -66,7 +66,7 @@ task<> communicate(communicator world) {
 }  // namespace
 
 TEST_SUITE("comm/interruptions") {
-  TEST_CASE("joining, communicating and leaving in a storm of signals") {
+  TEST_CASE("joining, communicating and leaving work during a storm of signals") {
     for (const std::string& transport : transports) {
       CAPTURE(transport);
       const storm raging;

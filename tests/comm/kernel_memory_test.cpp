@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the kernel refuses: rings, locked pages, shared segments. A world does without, and says so
-// once with the cure, or ends with an error that has the cure.
+// The kernel refuses memory: rings, locked pages, shared segments. A world works without it and prints the
+// cure once, or ends with an error that has the cure.
 #include "core/backend.hpp"
 #include "support/local_world.hpp"
 #include "support/skip.hpp"
@@ -28,8 +28,8 @@ namespace {
 
 constexpr int well = 0, out_of_resources = 1, other = 2, cannot_refuse = 3;
 
-// From now on this system call fails with `code` in this thread and those that it makes; of mmap, where the
-// mapping is shared.
+// Makes this system call fail with `code` in this thread and those that it starts; mmap fails only for shared
+// mappings.
 bool refuse(unsigned call, int code) {
   sock_filter steps[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -58,10 +58,10 @@ task<> communicate(communicator world) {
 
 struct outcome {
   int code = -1;
-  std::string said;  // on standard error, its error included
+  std::string said;  // on standard error, including its error
 };
 
-// A world of two ranks in a process of its own that `prepare` has limited before; false: it cannot be.
+// Runs a world of two ranks in a process that `prepare` has limited; cannot_refuse if it returns false.
 outcome under(const std::function<bool()>& prepare, const std::string& transport) {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
@@ -104,7 +104,7 @@ std::size_t times(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("no memory for an io_uring: epoll, and one line with the cure") {
+TEST_CASE("without memory for an io_uring the world uses epoll and prints one line with the cure") {
   if (std::string why; !core::make_uring_backend(why)) TUTTI_SKIP(why);
   for (const std::string& transport : transports) {
     CAPTURE(transport);
@@ -123,7 +123,7 @@ TEST_CASE("no memory for an io_uring: epoll, and one line with the cure") {
   }
 }
 
-TEST_CASE("no memory for an io_uring that was asked for: an error with the cure") {
+TEST_CASE("without memory for a requested io_uring init fails with the cure") {
   if (std::string why; !core::make_uring_backend(why)) TUTTI_SKIP(why);
   const outcome o = under(
       [] {
@@ -137,7 +137,7 @@ TEST_CASE("no memory for an io_uring that was asked for: an error with the cure"
   CHECK(o.said.find("ulimit -l") != o.said.npos);
 }
 
-TEST_CASE("nothing may be locked in memory: all goes on") {
+TEST_CASE("without locked memory everything works") {
   for (const rlim_t most : {rlim_t{0}, rlim_t{64 * 1024}}) {
     for (const std::string& transport : transports) {
       CAPTURE(most);
@@ -155,7 +155,7 @@ TEST_CASE("nothing may be locked in memory: all goes on") {
   }
 }
 
-TEST_CASE("no shared memory: an error that names what does without, and that does") {
+TEST_CASE("without shared memory init fails and names transports that work without it") {
   struct refusal {
     unsigned call;
     int code;

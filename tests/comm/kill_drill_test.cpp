@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// SIGKILL at random moments, in the middle of every collective and of messages: the survivors learn of it
-// soon, agree on who is left, and go on with right results. Nobody hangs.
+// SIGKILL at random moments of every collective and of messages: the survivors notice it soon, agree on the
+// remaining ranks, and continue with right results. No rank hangs.
 //
-// Then one kill in each job, in a stream of three collectives: whoever is told of a death knows who has died.
+// Then one kill in each job, in a stream of three collectives: each survivor's error names the dead rank.
 //
-// TUTTI_KILL_DRILL: how many kills for each transport (and loop, as a test of its own); 12 without.
-// TUTTI_TEST_SEED replays.
+// TUTTI_KILL_DRILL: number of kills for each transport (and loop, as a test of its own); default 12.
+// TUTTI_TEST_SEED replays a run.
 #include "launch/launched.hpp"
 
 #include <doctest/doctest.h>
@@ -97,13 +97,13 @@ void drill(const std::string& transport, long target_ms) {
   MESSAGE(transport << ": " << all.kills << " kills, " << all.noticed_us.size() << " survivors; "
                     << summary("noticed:", all.noticed_us) << "; " << summary("shrink:", all.mended_us));
   std::sort(all.noticed_us.begin(), all.noticed_us.end());
-  // Nobody waited for its timeout. The target is for a machine that does nothing else.
+  // No rank waited for its timeout. The target holds for an idle machine.
   CHECK(all.noticed_us.back() < timeout_s * 1'000'000 / 2);
   if (std::getenv("TUTTI_KILL_DRILL") != nullptr)
     CHECK(all.noticed_us[all.noticed_us.size() / 2] < target_ms * 1000);
 }
 
-// Kills one rank in each job; how long after its death the survivors noticed.
+// Kills one rank in each job. Records how long after its death the survivors noticed.
 void kill_in_streams(const std::string& transport) {
   const int wanted = number_from("TUTTI_KILL_DRILL", 6);
   const int bytes[] = {4, 16, 1024, 64 * 1024, 1024 * 1024, 4 * 1024 * 1024};
@@ -136,7 +136,7 @@ void kill_in_streams(const std::string& transport) {
 
 }  // namespace
 
-TEST_CASE("kill drill: survivors know who has died") {
+TEST_CASE("kill drill: survivors name the dead rank") {
   kill_in_streams("shm");
   kill_in_streams("tcp");
 }

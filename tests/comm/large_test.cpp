@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts beyond 2^31 and 2^32 bytes: every byte arrives, and no count is cut. Takes memory and time, so only
-// when asked for: TUTTI_TEST_LARGE=1 build/dev/tests/scale_test
+// Counts beyond 2^31 and 2^32 bytes: every byte arrives, and no count is truncated. Needs much memory and
+// time, so runs only on request: TUTTI_TEST_LARGE=1 build/dev/tests/scale_test
 #include "support/local_world.hpp"
 #include "support/skip.hpp"
 
@@ -28,14 +28,14 @@ std::size_t available_memory() {
   return 0;
 }
 
-// Why not; empty: the tests run.
+// Why the tests do not run; empty if they do.
 std::string refusal(std::size_t needed) {
   if (std::getenv("TUTTI_TEST_LARGE") == nullptr) return "TUTTI_TEST_LARGE=1 asks for messages beyond 4 GiB";
   if (available_memory() < needed) return "there are not " + std::to_string(needed / GiB) + " GiB of memory";
   return {};
 }
 
-// Memory from the system, which is zero and costs nothing until it is touched.
+// Zeroed memory from the system, which uses no pages until they are touched.
 class pages {
  public:
   explicit pages(std::size_t bytes) : bytes_(bytes) {
@@ -51,8 +51,8 @@ class pages {
   std::size_t bytes_;
 };
 
-// At every MiB and at the end a byte that tells its place. Reading the others costs as much as sending them,
-// and a count that is cut moves or loses whole MiB.
+// A byte that identifies its position, at every MiB and at the end. Checking all bytes would cost as much as
+// sending them, and a truncated count moves or loses whole MiB.
 std::uint8_t mark(std::size_t i) noexcept { return static_cast<std::uint8_t>((i >> 20) * 7 + (i >> 31) + 3); }
 template <class Each>
 void at_marks(std::size_t bytes, Each each) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who comes when rank 0 and its store have gone is told so at once, and disturbs nobody.
+// A rank that joins after the end of rank 0 and its store gets an error at once.
 #include "launch/launched.hpp"
 
 #include <doctest/doctest.h>
@@ -14,7 +14,7 @@ using tutti::launch::testing::temporary_directory;
 
 namespace {
 
-// Far below the minute that they would wait for a rank 0 that may yet come.
+// Far below the minute for which ranks wait for a rank 0 that may still start.
 constexpr double at_once_s = 15;
 
 ending run(int ranks, const std::string& name, const std::string& on_failure) {
@@ -58,7 +58,7 @@ TEST_CASE("late join: rank 0 has died while it served the store") {
   CHECK(count_of(end.output, "start the job anew") >= 1);
 }
 
-TEST_CASE("late join: rank 0 has finished, and a group goes on while another rank wants to meet all again") {
+TEST_CASE("late join: rank 0 has finished, and a group goes on while another rank wants to join again") {
   const ending end = run(4, "finishes", "restart");
   CAPTURE(end.output);
   CAPTURE(end.error);

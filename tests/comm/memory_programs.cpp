@@ -19,7 +19,7 @@ void expect(bool right) {
   if (!right) throw wrong_result{};
 }
 
-// Eager, announced, before their receive, read in place, from any source.
+// Eager, by rendezvous, before their receive, read in place, from any source.
 task<> messages(communicator world) {
   const int other = 1 - world.rank();
   static constexpr std::size_t counts[] = {10, 30'000};
@@ -50,7 +50,7 @@ task<> messages(communicator world) {
   expect(self == late);
 }
 
-// Ends before their time, of which no message is lost.
+// Cancelled and timed-out receives, which lose no message.
 task<> receive_cancellation(communicator world) {
   const int other = 1 - world.rank();
   std::vector<double> mine(20'000, world.rank()), theirs(20'000);
@@ -80,7 +80,7 @@ task<> receive_cancellation(communicator world) {
   bool received = false;
   {
     request taken = world.irecv(theirs, other, 4);
-    received = taken.done();  // the message had come, or it has failed
+    received = taken.done();  // the message has arrived, or the receive has failed
     taken.cancel();
     if (received) co_await taken;
   }
@@ -143,9 +143,9 @@ task<> groups(communicator world) {
   std::vector<int> sums(100, 1);
   co_await again.all_reduce(sums, tutti::sum);
   expect(sums.back() == 2);
-  co_await world.barrier();  // who calls shrink ends what others are at
+  co_await world.barrier();  // a rank that calls shrink ends pending operations of others
   communicator left = co_await again.shrink();
-  expect(left.size() >= 1);  // alone, where the other has broken off their connection
+  expect(left.size() >= 1);  // alone if the other rank has closed their connection
   co_await world.barrier();
   co_await left.barrier();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small programs of two ranks that between them use all of the library, for memory that runs out. Each checks
-// its results and throws wrong_result.
+// Small programs of two ranks that together use the whole library, for tests of allocation failures. Each
+// checks its results and throws wrong_result.
 #pragma once
 
 #include <string>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that runs out, at the allocations of small programs in turn: each program ends well, or with an error that
-// says so, or its process ends with a line that does; it does not hang, nor give a wrong result.
+// Memory runs out at each allocation of small programs in turn. Each program succeeds or ends with an error
+// that says so, or its process ends with a line that does. It neither hangs nor gives a wrong result.
 //
-// TUTTI_MEMORY_POINTS: how many of the allocations of each program fail in turn, evenly; "all": every one.
-// TUTTI_MEMORY_ROW: how many fail one after the other (1). TUTTI_MEMORY_PROGRAM: only this one.
+// TUTTI_MEMORY_POINTS: how many allocations of each program fail in turn, evenly spread; "all": every one.
+// TUTTI_MEMORY_ROW: how many fail in succession (1). TUTTI_MEMORY_PROGRAM: only this program.
 #include "comm/memory_programs.hpp"
 #include "support/failing_memory.hpp"
 #include "support/local_world.hpp"
@@ -31,9 +31,9 @@ using clock_type = std::chrono::steady_clock;
 
 namespace {
 
-// What became of a run.
-// heard: of the end of a rank, which itself was sooner than its error.
-// ended: the process, with the line that says why.
+// The outcome of a run.
+// heard: the other rank ended before it could report its own error.
+// ended: the process ended with the line that says why.
 enum class end : int { well, out_of_memory, ended, heard, other_error, wrong, slow, died, hung };
 const char* const names[] = {"well",          "out of memory", "ended",    "heard of the other's end",
                              "another error", "wrong result",  "too slow", "died",
@@ -41,23 +41,23 @@ const char* const names[] = {"well",          "out of memory", "ended",    "hear
 constexpr int ends = 9;
 
 constexpr auto timeout = std::chrono::seconds(3);
-constexpr auto slow = std::chrono::milliseconds(1500);  // something waited for a timeout
+constexpr auto slow = std::chrono::milliseconds(1500);  // the run waited for a timeout
 constexpr auto hang = std::chrono::seconds(15);
 
-// Shared by the parent and the child that makes the runs: the child may die at any time.
+// Shared by the parent and the child that makes the runs. The child may die at any time.
 struct progress {
   std::atomic<long> point;
-  std::atomic<long> allocations;  // of a run that nothing disturbs
+  std::atomic<long> allocations;  // of an undisturbed run
   std::atomic<bool> finished;
   std::atomic<long> ended[ends];
 };
 
-// Where the last one has failed.
+// Stack of the last failed allocation.
 void* failed_at[48];
 int failed_depth = 0;
 void remember() noexcept { failed_depth = ::backtrace(failed_at, 48); }
 
-// Where a child's standard error goes.
+// Captures a child's standard error.
 class kept_output {
  public:
   kept_output() : file_(::memfd_create("output", MFD_CLOEXEC)) { REQUIRE(file_ >= 0); }
@@ -76,7 +76,7 @@ class kept_output {
  private:
   int file_;
 };
-// How a rank ends that has no memory for what it needs itself.
+// How a rank ends without memory for its own needs.
 bool ended_without_memory(int status, const kept_output& said) {
   return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT &&
          said.text().find("error: out of memory: this rank cannot go on") != std::string::npos;
@@ -101,7 +101,7 @@ end run_once(const memory_program& program, const std::string& transport, long p
   } catch (const error& e) {
     failing_memory::never_fail();
     text = e.what();
-    // Also of a collective that it has given up, or a communicator.
+    // Also of a collective or a communicator that it has abandoned.
     if (e.code() == errc::peer_failed || e.code() == errc::join_failed || e.code() == errc::cancelled ||
         e.code() == errc::communicator_failed)
       how = end::heard;
@@ -140,7 +140,7 @@ void make_runs(const memory_program& program, const std::string& transport, long
   p.finished = true;
 }
 
-// Makes the runs in a child, and in another from where that has died or hung.
+// Makes the runs in a child. Continues in a new child after one that died or hung.
 std::map<end, long> sweep(const memory_program& program, const std::string& transport, long points,
                           long row) {
   auto* const p = static_cast<progress*>(
@@ -148,7 +148,7 @@ std::map<end, long> sweep(const memory_program& program, const std::string& tran
   REQUIRE(p != MAP_FAILED);
   std::map<end, long> table;
   long first = 0, step = 1;
-  // How many there are.
+  // Counts the allocations first.
   {
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
@@ -255,7 +255,7 @@ task<int> outlives_it(communicator world) {
 
 }  // namespace
 
-TEST_CASE("a rank that has no memory ends with one line that says so, and the others hear of it") {
+TEST_CASE("a rank without memory ends with one line that says so, and the others get an error") {
   const scratch_directory directory;
   const kept_output said[2];
   pid_t ranks[2];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that call different collectives all learn of it, with both calls named.
+// Ranks that call different collectives all get an error that names both calls.
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
@@ -22,7 +22,7 @@ struct buffers {
 };
 
 struct kind_of_call {
-  std::string words;  // as the error has it
+  std::string words;  // as in the error
   std::function<operation<>(const communicator&, buffers&)> call;
 };
 
@@ -67,18 +67,18 @@ const std::vector<pair>& pairs() {
   return all;
 }
 
-// Where all ranks wait for one another, nothing is sent that could be compared: these time out.
+// If all ranks wait for one another, no frame exists that could be compared: these time out.
 bool nothing_to_compare(const pair& calls, int ranks, int odd_one) {
   const auto has = [&calls](const char* words) { return calls.odd.words.find(words) != std::string::npos; };
-  // Rank 0 waits for rank 1, and all others for rank 0.
+  // Rank 0 waits for rank 1, and all others wait for rank 0.
   if (has("root 1")) return odd_one == 0;
-  // Rank 0 waits for what rank 1 has to add to a small all_reduce, and says nothing to it before.
+  // Rank 0 waits for rank 1's contribution to a small all_reduce, and sends nothing to it before.
   if (calls.most.words == three.words && (has("(0 elements") || has("root 0")))
     return ranks == 3 && odd_one == 1;
   return false;
 }
 
-// The barrier behind it is where a rank learns that had its part of the collective done before.
+// A rank whose part of the collective was complete gets the error in the barrier that follows.
 task<> differ(communicator world, const pair* calls, int odd_one) {
   buffers data;
   const kind_of_call& mine = world.rank() == odd_one ? calls->odd : calls->most;
@@ -93,7 +93,7 @@ void expect_mismatch(const std::vector<failure>& failures, const std::string& on
     CAPTURE(f.text);
     CHECK(f.code != errc::success);
     CHECK(f.code != errc::timed_out);
-    // A rank that was about to connect to one that has failed and left already sees that first.
+    // A rank that was about to connect to one that has failed and left may see that first.
     if (f.code == errc::peer_left || f.code == errc::peer_failed) continue;
     CHECK((f.code == errc::mismatch || f.code == errc::communicator_failed));
     CHECK(f.says("all ranks must call the same collectives in the same order"));
@@ -104,8 +104,8 @@ void expect_mismatch(const std::vector<failure>& failures, const std::string& on
   CHECK(named);
 }
 
-// The sender is far ahead of the other ranks when they come to the call that differs. With messages: on a
-// segment it would have to wait for them.
+// The sender is far ahead when the other ranks reach the call that differs. This uses messages, because a
+// segment would make it wait.
 task<> differ_far_behind(communicator world) {
   constexpr int ahead = 300;
   int never = 0;
@@ -119,7 +119,7 @@ task<> differ_far_behind(communicator world) {
   co_await world.barrier();
 }
 
-// All ranks agree, far apart in time.
+// All ranks call the same collectives, far apart in time.
 task<> agree_far_apart(communicator world) {
   constexpr int ahead = 1000;
   for (int i = 0; i < ahead; ++i) {
@@ -136,11 +136,11 @@ task<> agree_far_apart(communicator world) {
   co_await world.barrier();
 }
 
-// ---- what each rank gets from the call that differs, and afterwards ----
+// ---- the result of the differing call on each rank, and of later calls ----
 
 struct outcome {
   failure first;
-  failure later;  // of the barriers that follow a success
+  failure later;  // of the barriers after a success
 };
 
 using differing_call = task<failure> (*)(communicator c, bool odd);
@@ -199,7 +199,7 @@ task<failure> duplicate_or_barrier(communicator c, bool odd) {
   co_return f;
 }
 
-// Two lambdas of one function: only their types tell them apart.
+// Two lambdas of one function, which differ only in their type.
 task<failure> add_or_multiply(communicator c, std::size_t n, bool odd) {
   const auto add = [](float a, float b) { return a + b; };
   const auto multiply = [](float a, float b) { return a * b; };
@@ -223,7 +223,7 @@ task<failure> own_root(communicator c, bool) {
 task<failure> own_root_in_shared_memory(communicator c, bool) {
   std::vector<int> x(3, 1);
   failure f = co_await failure_in(c.all_reduce(x, sum));  // makes the segment
-  if (f.code != errc::success) co_return f;               // others were faster
+  if (f.code != errc::success) co_return f;               // other ranks were faster
   f = co_await failure_in(c.broadcast(x, c.rank()).with(algorithm::shared_memory));
   co_return f;
 }
@@ -256,7 +256,7 @@ task<failure> unequal_blocks(communicator c, bool odd) {
 
 }  // namespace
 
-TEST_CASE("mismatch: where communicators are to be made, no rank gets one") {
+TEST_CASE("mismatch: in calls that make communicators, no rank gets one") {
   for (const std::string& transport : transports)
     for (const differing_call call :
          {&different_lists, &group_or_duplicate, &split_or_duplicate, &duplicate_or_barrier})
@@ -286,7 +286,7 @@ TEST_CASE("mismatch: callables of different types are different reductions") {
       }
 }
 
-TEST_CASE("mismatch: a rank that is done early may have success, and a call that follows fails") {
+TEST_CASE("mismatch: a rank that is done early may succeed, and its next call fails") {
   for (const std::string& transport : transports)
     for (const differing_call call : {&own_root, &own_root_in_shared_memory, &root_elsewhere_in_shared_memory,
                                       &unequal_gather, &unequal_scatter})
@@ -305,7 +305,7 @@ TEST_CASE("mismatch: a rank that is done early may have success, and a call that
         }
 }
 
-TEST_CASE("mismatch: the rank that expects another count is named, on all ranks") {
+TEST_CASE("mismatch: all ranks name the rank with a different count") {
   for (const std::string& transport : transports)
     for (const int odd_one : {0, 1, 2}) {
       CAPTURE(transport);
@@ -322,7 +322,7 @@ TEST_CASE("mismatch: the rank that expects another count is named, on all ranks"
     }
 }
 
-TEST_CASE("mismatch: every rank fails, and the two calls are named") {
+TEST_CASE("mismatch: every rank fails, and its error names both calls") {
   for (const std::string& transport : transports) {
     for (const int ranks : {2, 3, 4}) {
       for (const pair& calls : pairs()) {
@@ -343,7 +343,7 @@ TEST_CASE("mismatch: every rank fails, and the two calls are named") {
   }
 }
 
-TEST_CASE("mismatch: found also where one rank is hundreds of collectives ahead") {
+TEST_CASE("mismatch: also detected if one rank is hundreds of collectives ahead") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     expect_mismatch(failures_of(3, over(transport), differ_far_behind), "broadcast(2 elements",
@@ -351,7 +351,7 @@ TEST_CASE("mismatch: found also where one rank is hundreds of collectives ahead"
   }
 }
 
-TEST_CASE("mismatch: none where ranks are a thousand collectives apart and agree") {
+TEST_CASE("mismatch: ranks a thousand collectives apart that agree get no error") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     CHECK_NOTHROW(run_local(3, over(transport), agree_far_apart));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Objects through collectives: there and back, limits, and bytes that no serialiser wrote.
+// Objects in collectives: round trips, limits, and malformed bytes.
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
@@ -80,7 +80,7 @@ task<> limited(communicator world) {
   const failure f = co_await failure_of_broadcast(world, std::string(1000, 'x'), 500);
   TUTTI_EXPECT(f.code == errc::invalid_argument);
   TUTTI_EXPECT(f.text.find("1008 bytes") != std::string::npos);
-  co_await world.barrier();  // nothing has failed but the call
+  co_await world.barrier();  // only the call has failed
 }
 
 errc refusal(const std::vector<std::byte>& bytes) {
@@ -98,11 +98,11 @@ TEST_CASE("objects: broadcast, all_gather and gather of a user's type") {
   for (const std::string& transport : transports)
     for (const int ranks : {1, 2, 4}) CHECK_NOTHROW(run_local(ranks, over(transport), there_and_back));
 }
-TEST_CASE("objects: too long for the limit, on all ranks alike") {
+TEST_CASE("objects: one beyond the limit is an error on all ranks") {
   CHECK_NOTHROW(run_local(3, over("shm"), limited));
 }
 
-TEST_CASE("objects: bytes of a broken peer end in an error, whatever they are") {
+TEST_CASE("objects: any bytes of a faulty peer end in an error") {
   const std::vector<std::string> words = {"one", "", "three"};
   const std::vector<std::byte> good = detail::to_bytes(words);
   CHECK(detail::from_bytes<std::vector<std::string>>(good) == words);
@@ -116,6 +116,6 @@ TEST_CASE("objects: bytes of a broken peer end in an error, whatever they are") 
   for (int round = 0; round < 2000; ++round) {
     std::vector<std::byte> bad = good;
     bad[numbers.below(bad.size())] = static_cast<std::byte>(numbers.next());
-    refusal(bad);  // no crash, no memory without bounds
+    refusal(bad);  // no crash, and bounded memory
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One operation, used from everything that can wait: tasks, Asio's coroutines and completion tokens, other
-// coroutines, senders' receivers.
+// One operation in all its forms: tasks, Asio's coroutines and completion tokens, other coroutines, senders
+// and receivers.
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
@@ -46,7 +46,7 @@ static_assert(asio::is_async_operation<operation<status>>::value);
 static_assert(std::is_same_v<asio::completion_signature_of<operation<>>::type, void(error_code)>);
 static_assert(
     std::is_same_v<asio::completion_signature_of<operation<status>>::type, void(error_code, status)>);
-// Used once, as an rvalue: an lvalue is awaitable neither by a task nor by Asio.
+// Used once, as an rvalue: neither a task nor Asio can await an lvalue.
 static_assert(!asio::is_async_operation<operation<>&>::value);
 static_assert(detail::directly_awaitable<operation<>> && !detail::directly_awaitable<operation<>&>);
 static_assert(!std::is_copy_constructible_v<operation<>> && !std::is_copy_assignable_v<operation<>>);
@@ -63,7 +63,7 @@ task<T> in_asio(communicator world, asio::awaitable<T> body) {
   }
 }
 
-// Lets the loop run until the flag is set.
+// Runs the loop until the flag is set.
 task<> reached(communicator world, const bool* flag) {
   const auto end = std::chrono::steady_clock::now() + patience;
   while (!*flag) {
@@ -74,7 +74,7 @@ task<> reached(communicator world, const bool* flag) {
 
 int other_of(const communicator& world) { return 1 - world.rank(); }
 
-// Both ranks: messages still move, both ways.
+// Both ranks: messages still arrive in both directions.
 task<> still_usable(communicator world, int tag = 77) {
   const int sent = world.rank() + 100;
   int got = 0;
@@ -149,7 +149,7 @@ asio::awaitable<std::string> fails_directly(communicator world) {
   } catch (const boost::system::system_error& e) {
     if (e.code() == errc::invalid_argument) text = e.what();
   }
-  // The loop goes on.
+  // The loop still works.
   co_await world.barrier();
   co_return text;
 }
@@ -176,7 +176,7 @@ task<> tokens_in_a_task(communicator world) {
   TUTTI_EXPECT(sent.bytes == sizeof got);
 }
 
-// Complete at once, over and over: no stack may grow.
+// Operations that complete at once, repeatedly: the stack must not grow.
 asio::awaitable<void> many_immediate(communicator world) {
   int x = 0;
   for (int i = 0; i < 20'000; ++i) {
@@ -220,7 +220,7 @@ task<> callbacks(communicator world) {
   co_await reached(world, &called);
   TUTTI_EXPECT(!code);
 
-  // Never inside the initiation, also when it is complete, or wrong, at once.
+  // Never inside the initiation, even if the operation completes or fails at once.
   for (const int dest : {other, 99}) {
     called = false;
     world.send(one, dest, 8)([&](error_code e) {
@@ -247,7 +247,7 @@ task<> callbacks(communicator world) {
   TUTTI_EXPECT(seen.source == other);
   TUTTI_EXPECT(seen.tag == 8);
 
-  // A handler may start the next one.
+  // A handler may start the next operation.
   int left = 100;
   std::function<void(error_code)> again = [&](error_code) {
     if (--left > 0) world.barrier()(again);
@@ -283,7 +283,7 @@ task<> futures(communicator world) {
   TUTTI_EXPECT(code == errc::invalid_argument);
 }
 
-// Counts what is taken from it and given back.
+// Counts its allocations and deallocations.
 template <class T>
 struct counting_allocator {
   using value_type = T;
@@ -305,7 +305,7 @@ struct counting_allocator {
 };
 
 task<> associated(communicator world) {
-  // The handler's allocator serves the operation, and has it back when the handler runs.
+  // The operation uses the handler's allocator, and frees its memory before the handler runs.
   int live = 0, live_in_handler = -1;
   bool called = false;
   world.barrier()(asio::bind_allocator(counting_allocator<char>(&live), [&](error_code) {
@@ -316,7 +316,7 @@ task<> associated(communicator world) {
   co_await reached(world, &called);
   TUTTI_EXPECT(live_in_handler == 0);
 
-  // The handler's executor runs it, and has work until then.
+  // The handler's executor runs it, and has outstanding work until then.
   asio::io_context elsewhere;
   std::thread::id ran_on;
   std::atomic<bool> ran{false};
@@ -333,7 +333,7 @@ task<> associated(communicator world) {
   TUTTI_EXPECT(ran);
   TUTTI_EXPECT(ran_on == runner_id);
 
-  // A request likewise.
+  // The same for a request.
   int got = 0;
   request receiving = world.irecv(got, other_of(world), 4);
   elsewhere.restart();
@@ -373,21 +373,21 @@ task<> cancelled_by_slot(communicator world) {
     called = true;
     code = e;
   }));
-  co_await world.barrier();  // it is really waiting
+  co_await world.barrier();  // it is waiting now
   TUTTI_EXPECT(!called);
   signal.emit(asio::cancellation_type::terminal);
   signal.emit(asio::cancellation_type::terminal);
   TUTTI_EXPECT(!called);
   co_await reached(world, &called);
   TUTTI_EXPECT(code == asio::error::operation_aborted);
-  signal.emit(asio::cancellation_type::terminal);  // late: nobody listens
+  signal.emit(asio::cancellation_type::terminal);  // late, without effect
 
-  // The message that comes now belongs to the next receive.
+  // A message that arrives now belongs to the next receive.
   co_await world.barrier();
   co_await still_usable(world, 1);
   TUTTI_EXPECT(never == 0);
 
-  // A long send that nobody has received.
+  // A long send without a receive.
   std::vector<int> much(1 << 20, 3);
   called = false;
   co_await world.barrier();
@@ -401,7 +401,7 @@ task<> cancelled_by_slot(communicator world) {
   co_await world.barrier();
   co_await still_usable(world, 2);
 
-  // A short send is cancelled or not, and the handler is told which.
+  // A short send is cancelled or not, and its handler gets the right result.
   const int one = 1, two = 2;
   called = false;
   world.send(one, other, 3)(asio::bind_cancellation_slot(signal.slot(), [&](error_code e) {
@@ -509,7 +509,7 @@ asio::awaitable<void> combines(communicator world) {
       co_await (world.recv(got, other)(asio::use_awaitable) && world.send(mine, other)(asio::use_awaitable));
   TUTTI_EXPECT(got == other + 1);
   TUTTI_EXPECT(st.source == other);
-  // A timeout by hand.
+  // A timeout made by hand.
   asio::steady_timer timer(world.get_executor(), std::chrono::milliseconds(1));
   int never = 0;
   const auto which =
@@ -680,7 +680,7 @@ task<> connected(communicator world) {
   }
   log = {};
   {
-    // Never started, and started but dropped: neither says anything, and the buffer is free at once.
+    // Never started, or started and dropped: the receiver is not called, and the buffer is free at once.
     auto unstarted = world.barrier().connect(receiver{&log});
     auto buffer = std::make_unique<int>(0);
     {
@@ -711,7 +711,7 @@ task<> stopped(communicator world) {
 
 }  // namespace
 
-TEST_CASE("a sender's receiver hears of value, error or stop, once") {
+TEST_CASE("a sender's receiver gets value, error or stop exactly once") {
   CHECK_NOTHROW(run_local(2, connected));
   CHECK_NOTHROW(run_local(2, stopped));
 }
@@ -726,7 +726,7 @@ task<> unused(communicator world) {
     auto a = world.barrier();
     auto b = world.recv(got, other_of(world));
     auto c = std::move(b);
-    auto d = world.send(1, 99);  // wrong, and nobody cares
+    auto d = world.send(1, 99);  // invalid, but never started
   }
   co_await world.barrier();
   co_await still_usable(world);
@@ -801,13 +801,13 @@ task<> from_another_thread(communicator world) {
   co_await still_usable(world);
 }
 
-// The way in: co_spawn on the communicator's executor, from any thread.
+// The way in from any thread: co_spawn on the communicator's executor.
 asio::awaitable<int> reduces(communicator world) {
   int x = world.rank() + 1;
   co_await world.all_reduce(x, sum);
   co_return x;
 }
-// 0 when it does not come.
+// Returns 0 if there is no result.
 int reduced_from_elsewhere(const communicator& world) {
   std::future<int> x = asio::co_spawn(world.get_executor(), reduces(world), asio::use_future);
   return x.wait_for(patience) == std::future_status::ready ? x.get() : 0;
@@ -815,7 +815,7 @@ int reduced_from_elsewhere(const communicator& world) {
 task<> through_the_executor(communicator world) {
   int right = 0;
   bool ended = false;
-  // Not on the compute pool, which may have one thread for both ranks.
+  // Not on the compute pool, which may have only one thread for both ranks.
   std::thread elsewhere([&] {
     for (int i = 0; i < 50 && right == i; ++i) right += reduced_from_elsewhere(world) == 3 ? 1 : 0;
     asio::post(world.get_executor(), [&] { ended = true; });
@@ -828,7 +828,7 @@ task<> through_the_executor(communicator world) {
 
 }  // namespace
 
-TEST_CASE("use from another thread is an error, whatever the face, and harms nobody") {
+TEST_CASE("use from another thread is an error in every form, without side effects") {
   CHECK_NOTHROW(run_local(2, from_another_thread));
 }
 
@@ -836,7 +836,7 @@ TEST_CASE("the executor is the way in from another thread") {
   CHECK_NOTHROW(run_local(2, through_the_executor));
 }
 
-// ---- a communicator of nobody ----
+// ---- an empty communicator ----
 
 namespace {
 
@@ -862,7 +862,7 @@ task<> of_nobody(communicator world) {
   TUTTI_EXPECT(awaited.code == errc::invalid_argument);
   const error_code in_coroutine = co_await in_asio(world, awaits_nobody());
   TUTTI_EXPECT(in_coroutine == errc::invalid_argument);
-  // A handler has no loop to be called from.
+  // There is no loop that could call the handler.
   bool called = false;
   const failure by_token = failure_of([&] { nobody.barrier()([&](error_code) { called = true; }); });
   TUTTI_EXPECT(by_token.code == errc::invalid_argument);
@@ -876,9 +876,9 @@ task<> of_nobody(communicator world) {
 
 }  // namespace
 
-TEST_CASE("an empty communicator is an error, whatever the face") { CHECK_NOTHROW(run_local(1, of_nobody)); }
+TEST_CASE("an empty communicator is an error in every form") { CHECK_NOTHROW(run_local(1, of_nobody)); }
 
-// Of several kinds, with something that lives as long as they do.
+// Pending handlers of several kinds, each with an object that lives as long as the handler.
 task<> leave_handlers(communicator world, std::vector<std::weak_ptr<int>>* alive, int* called) {
   static float in[4];
   const auto handler = [alive, called] {
@@ -898,11 +898,11 @@ task<> leave_handlers(communicator world, std::vector<std::weak_ptr<int>>* alive
         ++*resumed;
       }(world, std::exchange(held, nullptr), called),
       asio::detached);
-  co_await sleep_for(std::chrono::milliseconds(1));  // the coroutine has begun to wait
+  co_await sleep_for(std::chrono::milliseconds(1));  // the coroutine waits now
   for (const auto& a : *alive) TUTTI_EXPECT(!a.expired());
 }
 
-TEST_CASE("handlers that wait when the runtime ends are destroyed, and not called") {
+TEST_CASE("pending handlers are destroyed without a call when the runtime ends") {
   std::vector<std::weak_ptr<int>> alive;
   int called = 0;
   CHECK_NOTHROW(

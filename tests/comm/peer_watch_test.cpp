@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that compute, as threads. What is stopped and what falls silent needs processes: watch_process_test.
+// Ranks that compute, as threads. Stopped and unresponsive ranks need processes: watch_process_test.
 #include "support/local_world.hpp"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ task<> nap(communicator world, std::chrono::milliseconds d) {
 
 using list = std::vector<int>;
 
-// main(world, shared) over each transport, at once: they mostly wait. `Shared` is the ranks' of one world.
+// Runs main(world, shared) over all transports at once. The ranks of one world share a `Shared`.
 template <class Shared, class F>
 void on_each_transport(int ranks, F main) {
   const auto failures = run_threads(static_cast<int>(transports.size()), [&](int i) {
@@ -39,12 +39,12 @@ void on_each_transport(int ranks, F main) {
 }  // namespace
 
 TEST_SUITE("comm/peer_watch") {
-  TEST_CASE("a rank that keeps its loop busy is suspected by who waits for it, until it goes on") {
+  TEST_CASE("a rank that blocks its loop is suspected by ranks that wait for it, until it goes on") {
     on_each_transport<std::atomic<bool>>(3, [](communicator world, std::atomic<bool>* seen) -> task<> {
       int value = world.rank();
       co_await world.barrier();
       if (world.rank() == 1) {
-        // On the loop thread, until rank 0 has seen it.
+        // On the loop thread, until rank 0 suspects this rank.
         const auto most = std::chrono::steady_clock::now() + patience;
         while (!*seen && std::chrono::steady_clock::now() < most) std::this_thread::sleep_for(1ms);
         TUTTI_EXPECT(*seen);
@@ -61,18 +61,18 @@ TEST_SUITE("comm/peer_watch") {
         while (!world.suspected_ranks().empty()) co_await nap(world, 20ms);
       }
       co_await world.barrier();
-      // Rank 2 waits in the barrier for others than rank 1, or not long enough to matter.
+      // Rank 2 waits in the barrier for ranks other than rank 1, or too shortly to matter.
       TUTTI_EXPECT(world.failed_ranks().empty());
     });
   }
 
-  TEST_CASE("ranks that only wait, for messages and for each other, are nobody's suspects") {
+  TEST_CASE("ranks that only wait, for messages and for each other, are not suspected") {
     on_each_transport<char>(2, [](communicator world, char*) -> task<> {
       int value = 0;
       co_await world.barrier();
       request waiting;
       if (world.rank() == 0) waiting = world.irecv(value, 1);
-      // Longer than anything is looked at twice.
+      // Longer than the interval between two checks.
       for (int i = 0; i < 20; ++i) {
         co_await nap(world, 100ms);
         TUTTI_EXPECT(world.suspected_ranks().empty());
@@ -82,7 +82,7 @@ TEST_SUITE("comm/peer_watch") {
     });
   }
 
-  TEST_CASE("of several ranks that may send, none is suspected for being busy") {
+  TEST_CASE("a receive from any of several ranks suspects none of them for being busy") {
     on_each_transport<std::atomic<bool>>(3, [](communicator world, std::atomic<bool>* over_it) -> task<> {
       int value = 0;
       co_await world.barrier();
@@ -102,7 +102,7 @@ TEST_SUITE("comm/peer_watch") {
     });
   }
 
-  TEST_CASE("a runtime that has ended, and an empty handle, have no suspects") {
+  TEST_CASE("a runtime that has ended and an empty handle have no suspects") {
     CHECK(communicator().suspected_ranks().empty());
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that runs its io_context itself: no runtime::run anywhere.
+// A program that runs its io_context itself, without runtime::run.
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
@@ -28,7 +28,7 @@ init_options alone() {
   return o;
 }
 
-// Uses all that asks for the loop of its thread.
+// Uses everything that needs the loop of its thread.
 task<int> program(runtime* rt) {
   co_await sleep_for(1ms);
   communicator world = co_await init(*rt, alone());
@@ -46,7 +46,7 @@ asio::awaitable<int> program_from_asio(runtime* rt) {
   co_return 2 * x;
 }
 
-// A program with an io_context and a runtime of its own, and what its task ends with.
+// A program with its own io_context and runtime, and the result of its task.
 struct own_loop {
   asio::io_context context;
   runtime rt{context};
@@ -64,8 +64,8 @@ struct own_loop {
     CHECK(!failed);
     CHECK(value == expected);
   }
-  // From a handler: keeps this thread busy there while a second one runs the io_context, `runs` times at most
-  // and until `done()`. How the last run failed.
+  // Called by a handler: blocks this thread while a second one runs the io_context, at most `runs` times and
+  // until `done()`. Returns the error of the last run.
   template <class Done>
   failure run_on_second_thread(int runs, Done done) {
     failure last;
@@ -95,7 +95,7 @@ TEST_CASE("a task is awaited by an awaitable on an io_context that the program r
   own.run_to(42);
 }
 
-TEST_CASE("of two runtimes on one thread, a task belongs to the one whose io_context runs") {
+TEST_CASE("with two runtimes on one thread, a task belongs to the one whose io_context runs") {
   runtime earlier;
   earlier.run([](runtime* rt) -> task<> { co_await init(*rt, alone()); }(&earlier));
   own_loop own;
@@ -103,14 +103,14 @@ TEST_CASE("of two runtimes on one thread, a task belongs to the one whose io_con
   own.run_to(21);
 }
 
-TEST_CASE("an io_context that two threads run: the second thread is refused, and the first goes on") {
+TEST_CASE("if two threads run an io_context, the second is refused and the first continues") {
   own_loop own;
   failure started;
   failure ended;
   asio::post(own.context, [&] {
-    program (&own.rt)(own.handler());  // a turn of the loop comes next, for its sleep
+    program (&own.rt)(own.handler());  // a turn of the loop follows, because of its sleep
     asio::post(own.context, [&] { started = failure_of([&] { program (&own.rt)(own.handler()); }); });
-    // The turn that comes first ends run(), and so does the same turn after the other handler.
+    // The first turn ends run(), and so does the same turn after the other handler.
     ended = own.run_on_second_thread(3, [&] { return !started.text.empty(); });
   });
   own.run_to(21);
@@ -129,7 +129,7 @@ task<int> waits_for_a_timer(runtime* rt) {
 
 }  // namespace
 
-TEST_CASE("a coroutine that Asio would resume on a second thread goes on on its own") {
+TEST_CASE("a coroutine that Asio would resume on a second thread continues on its own thread") {
   own_loop own;
   failure ended;
   asio::post(own.context, [&] {

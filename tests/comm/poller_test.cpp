@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop's entry for devices: polled while awake, woken by notify() while asleep, completions delivered by
-// the loop.
+// The loop's interface for devices: it polls while awake, is woken by notify() while asleep, and delivers
+// completions.
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Something that another thread finishes.
+// A result that another thread produces.
 class parcel : public tutti::detail::poller {
  public:
   using poller::poller;
@@ -65,7 +65,7 @@ tutti::task<> notified_from_a_thread(tutti::communicator world) {
     p.here = false;
     std::thread other([&p, i] {
       if (i % 2 == 0)
-        std::this_thread::sleep_for(1ms);  // long enough for the loop to sleep, mostly; either is right
+        std::this_thread::sleep_for(1ms);  // usually long enough for the loop to sleep; either case is valid
       p.here.store(true, std::memory_order_release);
       p.notify();
     });
@@ -80,7 +80,7 @@ tutti::task<> found_by_polling(tutti::communicator world) {
   p.wait_by_polling = true;
   std::thread other([&p] {
     std::this_thread::sleep_for(5ms);
-    p.here.store(true, std::memory_order_release);  // and says nothing
+    p.here.store(true, std::memory_order_release);  // without a notification
   });
   co_await p.arrival();
   TUTTI_EXPECT(p.looks > 0);
@@ -116,14 +116,14 @@ tutti::task<> destroyed_while_pending(tutti::communicator world) {
 
 TEST_CASE("a poller is woken by another thread") { tutti::run_local(1, notified_from_a_thread); }
 
-TEST_CASE("a poller that nobody notifies polls by a timer") { tutti::run_local(1, found_by_polling); }
+TEST_CASE("a poller without notifications is polled by a timer") { tutti::run_local(1, found_by_polling); }
 
 TEST_CASE("a poller on a runtime without a world keeps it running") {
   tutti::runtime rt;
   rt.run(without_a_world(&rt));
 }
 
-TEST_CASE("a poller may go while something of it is pending") {
+TEST_CASE("a poller may be destroyed with a pending completion") {
   tutti::run_local(2, destroyed_while_pending);
 }
 

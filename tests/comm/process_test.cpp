@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks and launchers that die: who survives learns who died, soon, and nothing is left behind.
+// Ranks and launchers that die: the survivors soon know which, and nothing is left behind.
 #include "launch/launched.hpp"
 
 #include <doctest/doctest.h>
@@ -31,14 +31,14 @@ ending run(const std::string& drill, const std::string& transport, std::vector<s
   return launched(command(drill, std::move(options)), {"TUTTI_TRANSPORTS=" + transport}).finish();
 }
 
-// The same, of ranks that cannot read each other's recordings, as without a launcher.
+// The same without a common recorder, as without a launcher.
 std::vector<std::string> command_without_recordings(const std::string& drill,
                                                     std::vector<std::string> options = {}) {
   options.insert(options.end(), {"env", "-u", "TUTTI_FLIGHT"});
   return command(drill, std::move(options));
 }
 
-// What could be ours in /dev/shm; other programs come and go there.
+// Files in /dev/shm that could be ours; other programs' files come and go.
 std::set<std::string> shared_memory_files() {
   std::set<std::string> names;
   std::error_code none;
@@ -48,7 +48,7 @@ std::set<std::string> shared_memory_files() {
   return names;
 }
 
-// The line in which a survivor says what it heard, or empty.
+// The line in which a survivor reports its error, or an empty string.
 std::string heard(const ending& end, int rank) {
   std::istringstream lines(end.output);
   const std::string begin = "rank " + std::to_string(rank) + " heard ";
@@ -57,7 +57,7 @@ std::string heard(const ending& end, int rank) {
   return {};
 }
 
-// Ranks 0 and 2 end well, having heard `error` of rank 1; the exit code is rank 1's.
+// Ranks 0 and 2 end successfully after the error `error` about rank 1. The exit code is rank 1's.
 void check_survivors(const std::string& drill, const std::string& error, const std::string& text,
                      int exit_code) {
   for (const std::string& transport : transports) {
@@ -90,20 +90,20 @@ TEST_CASE("processes: a rank is killed in the middle of an all_reduce") {
 TEST_CASE("processes: a rank is killed while others wait for its message") {
   check_survivors("killed_while_waited_for", "peer_failed", "recv", 128 + SIGKILL);
 }
-TEST_CASE("processes: a rank is killed to which nobody has a connection") {
+TEST_CASE("processes: a rank without connections is killed") {
   check_survivors("killed_before_any_message", "peer_failed", "recv", 128 + SIGKILL);
   check_survivors("killed_before_any_message_that_is_probed_for", "peer_failed", "probe", 128 + SIGKILL);
 }
-TEST_CASE("processes: a rank is killed while its long messages stream out") {
+TEST_CASE("processes: a rank is killed while it sends long messages") {
   check_survivors("killed_while_sending", "peer_failed", "recv", 128 + SIGKILL);
 }
-TEST_CASE("processes: a rank is killed while long messages stream in") {
+TEST_CASE("processes: a rank is killed while it receives long messages") {
   check_survivors("killed_while_receiving", "peer_failed", "send", 128 + SIGKILL);
 }
 TEST_CASE("processes: a rank returns early") {
   check_survivors("returns_early", "peer_left", "has finished", 0);
 }
-TEST_CASE("processes: a rank returns before it has met others, who wait for anyone") {
+TEST_CASE("processes: a rank returns before it has connected to ranks that receive from any rank") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     const ending end = run("leaves_unmet", transport);
@@ -114,7 +114,7 @@ TEST_CASE("processes: a rank returns before it has met others, who wait for anyo
     CHECK(end.error.empty());
   }
 }
-TEST_CASE("processes: a rank returns before it has met others, and has no recordings in common with them") {
+TEST_CASE("processes: a rank returns before it has connected, and shares no recorder with the others") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     const ending end =
@@ -126,7 +126,7 @@ TEST_CASE("processes: a rank returns before it has met others, and has no record
     CHECK(end.error.empty());
   }
 }
-TEST_CASE("processes: a rank returns before it has met others, each on a host of its own") {
+TEST_CASE("processes: a rank returns before it has connected, each rank on a host of its own") {
   const std::string master = tutti::launch::testing::free_address();
   std::vector<std::unique_ptr<launched>> nodes;
   for (int node = 0; node < 3; ++node) {
@@ -154,7 +154,7 @@ TEST_CASE("processes: a rank returns before it has met others, each on a host of
     CHECK(end.error.empty());
   }
 }
-TEST_CASE("processes: a rank is killed that nobody has met, and no launcher's recordings tell of it") {
+TEST_CASE("processes: a rank is killed that has no connections and no common recorder") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     const ending end =
@@ -167,12 +167,12 @@ TEST_CASE("processes: a rank is killed that nobody has met, and no launcher's re
     for (const int rank : {0, 2}) CHECK(heard(end, rank).rfind("peer_failed: ", 0) == 0);
   }
 }
-TEST_CASE("processes: a rank exits without a word, and with exit code 0") {
+TEST_CASE("processes: a rank exits with exit code 0 without leaving its world") {
   check_survivors("exits_without_leaving", "peer_failed", "recv", 0);
 }
 TEST_CASE("processes: a rank throws") { check_survivors("throws", "peer_failed", "failed: boom", 1); }
 
-TEST_CASE("processes: unless told otherwise, tutti-run stops the rest and names the first to fail") {
+TEST_CASE("processes: by default tutti-run stops the other ranks and names the first to fail") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     const ending killed = run("killed_while_waited_for", transport);
@@ -187,7 +187,7 @@ TEST_CASE("processes: unless told otherwise, tutti-run stops the rest and names 
   }
 }
 
-TEST_CASE("processes: a launcher that is killed takes all ranks along") {
+TEST_CASE("processes: when a launcher is killed, all its ranks end") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     const std::set<std::string> before = shared_memory_files();
@@ -207,7 +207,7 @@ TEST_CASE("processes: a launcher that is killed takes all ranks along") {
   }
 }
 
-TEST_CASE("processes: tutti-run that is told to end ends ranks that wait for each other") {
+TEST_CASE("processes: a signal to tutti-run ends ranks that wait for each other") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     launched job(command("wait_for_ever"), {"TUTTI_TRANSPORTS=" + transport});

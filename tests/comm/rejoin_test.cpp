@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that die, are started anew by tutti-run, and meet those that are left again: under a new epoch,
-// however often, and whoever dies.
+// Ranks die, tutti-run restarts them, and they meet the remaining ranks in a new epoch, however often and
+// whichever rank dies.
 #include "launch/launched.hpp"
 #include "support/local_world.hpp"
 
@@ -27,7 +27,7 @@ ending run(const std::string& transport, const std::vector<std::string>& deaths,
   return launched(command, {"TUTTI_TRANSPORTS=" + transport, "TUTTI_TIMEOUT=30"}).finish();
 }
 
-// The times, in ms, that lines with this word before them report.
+// The times in ms of the lines that begin with this word.
 std::vector<long> times(const std::string& output, const std::string& what) {
   std::vector<long> found;
   std::istringstream lines(output);
@@ -47,7 +47,7 @@ void comes_back(const std::vector<std::string>& deaths) {
     CHECK(count_of(end.output, "WRONG") == 0);
     CHECK(count_of(end.output, " done\n") == ranks);
     CHECK(count_of(end.error, "it is started anew") == static_cast<int>(deaths.size()));
-    // Within a second of being up, where nobody else dies. On a busy machine later; not by a timeout of 30 s.
+    // Within a second of the restart if no other rank dies; later on a busy machine, but not by a timeout.
     if (deaths.size() == 1) {
       const std::vector<long> joined = times(end.output, "start 1 joined ");
       REQUIRE(joined.size() == 1);
@@ -59,16 +59,16 @@ void comes_back(const std::vector<std::string>& deaths) {
 
 }  // namespace
 
-TEST_CASE("rejoin: a rank dies and comes again") { comes_back({"1:0:10"}); }
-TEST_CASE("rejoin: rank 0, which keeps the store, dies and comes again") { comes_back({"0:0:10"}); }
+TEST_CASE("rejoin: a rank dies and is restarted") { comes_back({"1:0:10"}); }
+TEST_CASE("rejoin: rank 0, which serves the store, dies and is restarted") { comes_back({"0:0:10"}); }
 TEST_CASE("rejoin: a rank dies twice") { comes_back({"2:0:10", "2:1:20"}); }
-TEST_CASE("rejoin: one after the other") { comes_back({"1:0:5", "0:0:15", "2:0:25"}); }
+TEST_CASE("rejoin: ranks die one after the other") { comes_back({"1:0:5", "0:0:15", "2:0:25"}); }
 TEST_CASE("rejoin: two die at once") { comes_back({"1:0:10", "2:0:10"}); }
 TEST_CASE("rejoin: a rank dies again while it joins") { comes_back({"1:0:10", "1:1:init"}); }
-TEST_CASE("rejoin: a survivor dies while it meets the others again") { comes_back({"1:0:10", "2:0:rejoin"}); }
-TEST_CASE("rejoin: rank 0 dies while it meets the others again") { comes_back({"1:0:10", "0:0:rejoin"}); }
+TEST_CASE("rejoin: a survivor dies during its rejoin") { comes_back({"1:0:10", "2:0:rejoin"}); }
+TEST_CASE("rejoin: rank 0 dies during its rejoin") { comes_back({"1:0:10", "0:0:rejoin"}); }
 
-TEST_CASE("rejoin: restarts end, and the job with them") {
+TEST_CASE("rejoin: when all restarts are used, the job ends") {
   const ending end = run("shm", {"1:0:10", "1:1:12"}, "1");
   CAPTURE(end.output);
   CAPTURE(end.error);
@@ -76,7 +76,7 @@ TEST_CASE("rejoin: restarts end, and the job with them") {
   CHECK(count_of(end.error, "it is started anew (1 of 1)") == 1);
 }
 
-TEST_CASE("rejoin: where nothing starts ranks anew it says so") {
+TEST_CASE("rejoin: without a launcher that restarts ranks it fails and says so") {
   CHECK_NOTHROW(tutti::run_local(2, tutti::test::over("shm"), [](tutti::communicator world) -> tutti::task<> {
     const auto r = co_await tutti::as_result(world.rejoin());
     TUTTI_EXPECT(r.error == tutti::errc::not_supported);

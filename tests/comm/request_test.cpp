@@ -35,11 +35,11 @@ int other_of(const communicator& world) { return 1 - world.rank(); }
 
 constexpr std::uint64_t poison = 0xdeadbeefdeadbeef;
 
-// What a transport moves in one frame, by rendezvous, and in many pieces.
+// One frame, rendezvous, and many pieces.
 constexpr std::size_t lengths[] = {1, 16, 4096, 1 << 17};
 using words = std::vector<std::uint64_t>;
 
-// Both ranks are here, and everything sent before has arrived.
+// Both ranks are here, and all messages sent before have arrived.
 task<> meet(communicator world) {
   const int other = other_of(world);
   int token = 0;
@@ -48,7 +48,7 @@ task<> meet(communicator world) {
   co_await sending;
 }
 
-// Lets the loop run until so many have ended, or have been called.
+// Runs the loop until this number of operations has ended or been called.
 task<> reached(communicator world, const int* ended, int number) {
   const auto end = std::chrono::steady_clock::now() + patience;
   while (*ended < number) {
@@ -82,13 +82,13 @@ task<> awaited_once(communicator world) {
     TUTTI_EXPECT(sent.count<std::uint64_t>() == n);
     TUTTI_EXPECT(in == out);
 
-    // It has given its result.
+    // Its result has been delivered.
     TUTTI_EXPECT(!receiving);
     TUTTI_EXPECT(receiving.done());
     const failure again = co_await failure_awaiting(&receiving);
     TUTTI_EXPECT(again.code == errc::invalid_argument);
     TUTTI_EXPECT(again.says("awaited twice"));
-    receiving.cancel();  // harmless
+    receiving.cancel();  // no effect
   }
   request empty;
   TUTTI_EXPECT(!empty);
@@ -137,7 +137,7 @@ task<> awaited_by_two(communicator world) {
   TUTTI_EXPECT(x == 4);
 }
 
-// The awaiting coroutine goes, the request stays.
+// The awaiting coroutine is destroyed, the request stays.
 task<> awaited_by_one_that_is_dropped(communicator world) {
   int x = 0;
   request receiving = world.irecv(x, other_of(world), 1);
@@ -157,7 +157,7 @@ task<> awaited_by_one_that_is_dropped(communicator world) {
 
 }  // namespace
 
-TEST_CASE("a request is awaited once; the second time is an error that says so") {
+TEST_CASE("a request is awaited once; a second await is an error that says so") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     CHECK_NOTHROW(run_local(2, over(transport), awaited_once));
@@ -168,7 +168,7 @@ TEST_CASE("a request that could not start says why when it is awaited") {
   CHECK_NOTHROW(run_local(2, errors_come_from_the_await));
 }
 
-TEST_CASE("of two that await one request, the second is told so") {
+TEST_CASE("if two coroutines await one request, the second gets an error") {
   CHECK_NOTHROW(run_local(2, awaited_by_two));
 }
 
@@ -197,7 +197,7 @@ task<> done_without_an_await(communicator world) {
       TUTTI_EXPECT(std::chrono::steady_clock::now() < end);
       co_await asio::post(world.get_executor(), asio::deferred);
     }
-    TUTTI_EXPECT(receiving);  // still to be awaited
+    TUTTI_EXPECT(receiving);  // not yet awaited
     const status st = co_await receiving;
     TUTTI_EXPECT(st.bytes == sizeof in);
     TUTTI_EXPECT(in == 5);
@@ -239,7 +239,7 @@ task<> dropped_receive_loses_nothing(communicator world) {
   }
 }
 
-// Dropped at any time while it is being received: the buffer is free, and may even be given back, at once.
+// Dropped at any time during the transfer: the buffer may be reused or freed at once.
 task<> dropped_while_it_comes(communicator world) {
   const int other = other_of(world);
   random_numbers random(17 + static_cast<std::uint64_t>(world.rank()));
@@ -257,7 +257,7 @@ task<> dropped_while_it_comes(communicator world) {
     co_await meet(world);
     TUTTI_EXPECT(std::count(buffer->begin(), buffer->end(), poison) == 1 << 17);
     buffer.reset();
-    // Taken back or refused: what matters is that it ends.
+    // Cancelled or refused: it must end in either case.
     sending = request();
     co_await meet(world);
   }
@@ -273,7 +273,7 @@ task<> dropped_send(communicator world) {
     std::fill(out->begin(), out->end(), poison);
     out.reset();
     co_await meet(world);
-    // It came whole (it had left before), or never: what comes next tells.
+    // It arrived whole (it had been sent), or not at all: the next message tells.
     co_await world.send(words(1, 6), other, 1);
     words in(n, 0);
     status st = co_await world.recv(in, other, 1);
@@ -299,19 +299,19 @@ task<> cancelled(communicator world) {
   TUTTI_EXPECT(f.says("recv"));
   co_await meet(world);
 
-  // While somebody awaits it.
+  // While a coroutine awaits it.
   request awaited = world.irecv(in, other, 1);
   int ended = 0;
   failure how;
   core::running_task t;
   t.start(waits_on(&awaited, &ended, &how), [](void*, std::exception_ptr) noexcept {}, nullptr);
   awaited.cancel();
-  TUTTI_EXPECT(ended == 0);  // the completion comes from the loop
+  TUTTI_EXPECT(ended == 0);  // the loop delivers the completion
   co_await reached(world, &ended, 1);
   TUTTI_EXPECT(how.code == errc::cancelled);
   co_await meet(world);
 
-  // Too late: the message that has come wins.
+  // Too late: a message that has arrived wins.
   request in_time = world.irecv(in, other, 1);
   co_await world.send(8, other, 1);
   co_await meet(world);
@@ -321,7 +321,7 @@ task<> cancelled(communicator world) {
   TUTTI_EXPECT(st.bytes == sizeof in);
   TUTTI_EXPECT(in == 8);
 
-  // A long send that nobody receives.
+  // A long send without a receive.
   const words out(1 << 20, 1);
   request sending = world.isend(out, other, 2);
   sending.cancel();
@@ -332,22 +332,22 @@ task<> cancelled(communicator world) {
 
 }  // namespace
 
-TEST_CASE("dropping a receive that has no message yet loses none, and leaves the buffer alone") {
+TEST_CASE("dropping a receive without a message loses none and does not touch the buffer") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     CHECK_NOTHROW(run_local(2, over(transport), dropped_receive_loses_nothing));
   }
 }
 
-TEST_CASE("dropping while the message comes: the buffer is free when the destructor returns") {
+TEST_CASE("dropping during the transfer: the buffer is free when the destructor returns") {
   CHECK_NOTHROW(run_local(2, over("shm"), dropped_while_it_comes));
 }
 
-TEST_CASE("dropping a send: the message comes whole or not at all") {
+TEST_CASE("dropping a send: the message arrives whole or not at all") {
   CHECK_NOTHROW(run_local(2, over("shm"), dropped_send));
 }
 
-TEST_CASE("cancel() ends a request early, once, unless its result came first") {
+TEST_CASE("cancel() ends a request once, unless its result came first") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     CHECK_NOTHROW(run_local(2, over(transport), cancelled));
@@ -376,7 +376,7 @@ task<> moved(communicator world) {
   for (int i = 0; i < 100; ++i) many.push_back(world.irecv(y, other, 2));  // moved as the vector grows
   many.resize(1);                                                          // drops the rest
   request replaced = world.irecv(z, other, 3);
-  replaced = world.irecv(y, other, 4);  // the one for z is cancelled
+  replaced = world.irecv(y, other, 4);  // cancels the one for z
   co_await meet(world);
   for (int tag = 1; tag <= 4; ++tag) co_await world.send(tag, other, tag);
   co_await many[0];
@@ -407,7 +407,7 @@ task<> many_in_flight(communicator world) {
 
 }  // namespace
 
-TEST_CASE("requests move; one that is replaced is cancelled") { CHECK_NOTHROW(run_local(2, moved)); }
+TEST_CASE("requests can be moved; a replaced request is cancelled") { CHECK_NOTHROW(run_local(2, moved)); }
 
 TEST_CASE("thousands of requests are in flight at once") { CHECK_NOTHROW(run_local(2, many_in_flight)); }
 
@@ -466,7 +466,7 @@ task<> started_groups(communicator world) {
 
 }  // namespace
 
-TEST_CASE("a started operation that makes a communicator gives it") {
+TEST_CASE("start() of an operation that makes a communicator gives the communicator") {
   CHECK_NOTHROW(run_local(2, started_groups));
 }
 
@@ -490,7 +490,7 @@ task<> with_tokens(communicator world) {
     code = e;
     st = s;
   };
-  // Pending, complete already, and failed at once: never inside the call.
+  // Pending, complete, and failed at once: the handler never runs inside the call.
   for (const bool late : {true, false}) {
     called = 0;
     request receiving = world.irecv(x, other, 1);
@@ -501,7 +501,7 @@ task<> with_tokens(communicator world) {
     }
     receiving(handler);
     TUTTI_EXPECT(called == 0);
-    TUTTI_EXPECT(!receiving);  // its result goes to the handler now
+    TUTTI_EXPECT(!receiving);  // the handler gets its result now
     if (late) {
       co_await meet(world);
       co_await world.send(3, other, 1);
@@ -540,7 +540,7 @@ task<> with_tokens(communicator world) {
   TUTTI_EXPECT(by_future == sizeof x);
 }
 
-// A token may begin later, or never.
+// A token may start the operation later, or never.
 task<> token_that_never_begins(communicator world) {
   const int other = other_of(world);
   auto buffer = std::make_unique<int>(0);
@@ -553,7 +553,7 @@ task<> token_that_never_begins(communicator world) {
     request receiving = world.irecv(*buffer, other, 1);
     auto later = receiving(asio::use_awaitable);
   }
-  buffer.reset();  // both are gone, and no message of theirs is lost
+  buffer.reset();  // both are destroyed, and neither loses a message
   co_await meet(world);
   co_await world.send(5, other, 1);
   int x = 0;
@@ -574,8 +574,8 @@ task<> token_that_never_begins(communicator world) {
 
 }  // namespace
 
-TEST_CASE("a request takes a completion token, in any state") { CHECK_NOTHROW(run_local(2, with_tokens)); }
+TEST_CASE("a request in any state accepts a completion token") { CHECK_NOTHROW(run_local(2, with_tokens)); }
 
-TEST_CASE("a request given to a token that never begins is dropped") {
+TEST_CASE("a request with a token that never starts it is dropped") {
   CHECK_NOTHROW(run_local(2, token_that_never_begins));
 }

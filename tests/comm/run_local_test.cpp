@@ -37,7 +37,7 @@ task<> throws_something_else(communicator world) {
   co_await world.barrier();
   if (world.rank() == 0) throw 42;
 }
-// What is captured by value lives as long as the rank's coroutines need it.
+// Captures by value live as long as the rank's coroutines.
 task<> shared(communicator world, std::shared_ptr<int> value) {
   co_await world.barrier();
   TUTTI_EXPECT(*value == 5);
@@ -64,7 +64,7 @@ TEST_CASE("run_local: worlds of different sizes, one after the other") {
   }
 }
 
-TEST_CASE("run_local: what main may be") {
+TEST_CASE("run_local: the forms of main") {
   CHECK_NOTHROW(run_local(2, with_a_code));
   CHECK_NOTHROW(run_local(2, handles_of_its_own));
   const auto value = std::make_shared<int>(5);
@@ -72,7 +72,7 @@ TEST_CASE("run_local: what main may be") {
   CHECK(value.use_count() == 1);
 }
 
-TEST_CASE("run_local: errors come out as they were thrown") {
+TEST_CASE("run_local: errors are rethrown with their type") {
   CHECK_THROWS_WITH_AS(run_local(3, throws_at_once), "at once", std::logic_error);
   CHECK_THROWS_AS(run_local(1, throws_something_else), int);
   CHECK_THROWS_AS(run_local(3, throws_something_else), int);
@@ -87,7 +87,7 @@ TEST_CASE("run_local: invalid options") {
   CHECK(unknown.says("carrier pigeon"));
 }
 
-TEST_CASE("run_local: two worlds side by side know nothing of each other") {
+TEST_CASE("run_local: two worlds at the same time are independent") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     std::array<failure, 2> ends = {describe({}), describe({})};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ending things early: when_any, with_timeout, with_deadline, as_result, abort.
+// Ending operations early: when_any, with_timeout, with_deadline, as_result, abort.
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
@@ -36,8 +36,8 @@ task<int> receive_deep(communicator world, int depth) {
   co_return x;
 }
 
-// Ranks that are asked have 100 ms to answer, which on a machine with other work may be too few: of several
-// runs, one in which the failure of `rank` says `text`, or else the last.
+// Ranks have 100 ms to answer a query, which may be too short on a busy machine. Returns a run in which the
+// failure of `rank` contains `text`, or else the last run.
 template <class F>
 std::vector<failure> failures_of_answered(int rank, const char* text, F main) {
   std::vector<failure> failures;
@@ -50,7 +50,7 @@ std::vector<failure> failures_of_answered(int rank, const char* text, F main) {
 
 }  // namespace
 
-TEST_CASE("with_timeout gives the result of what is done in time") {
+TEST_CASE("with_timeout gives the result of an operation that completes in time") {
   run_local(2, [](communicator world) -> task<> {
     if (world.rank() == 0) {
       const int x = 42;
@@ -64,7 +64,7 @@ TEST_CASE("with_timeout gives the result of what is done in time") {
   });
 }
 
-TEST_CASE("with_timeout ends a receive, which loses no message and names itself") {
+TEST_CASE("with_timeout ends a receive, which loses no message, and the error names it") {
   run_local(2, [](communicator world) -> task<> {
     if (world.rank() == 1) {
       int x = 0;
@@ -85,7 +85,7 @@ TEST_CASE("with_timeout ends a receive, which loses no message and names itself"
   });
 }
 
-TEST_CASE("a deadline reaches what is awaited deep inside of tasks") {
+TEST_CASE("a deadline applies to operations deep inside tasks") {
   run_local(2, [](communicator world) -> task<> {
     if (world.rank() == 1) {
       const failure f = co_await failure_in(with_timeout(receive_deep(world, 20), 5ms));
@@ -97,7 +97,7 @@ TEST_CASE("a deadline reaches what is awaited deep inside of tasks") {
   });
 }
 
-TEST_CASE("the nearest deadline counts, and a longer one inside does not extend it") {
+TEST_CASE("the nearest deadline counts; a longer inner one does not extend it") {
   run_local(1, [](communicator world) -> task<> {
     int x = 0;
     request never_sent = world.irecv(x, 0);
@@ -105,12 +105,12 @@ TEST_CASE("the nearest deadline counts, and a longer one inside does not extend 
     TUTTI_EXPECT(f.code == errc::timed_out);
     TUTTI_EXPECT(f.says("5 ms"));
     const failure r = co_await failure_in(with_timeout(failure_awaiting(&never_sent), 5ms));
-    TUTTI_EXPECT(r.code == errc::success);  // the failure went into the result of failure_awaiting
+    TUTTI_EXPECT(r.code == errc::success);  // failure_awaiting returned the error as its result
     TUTTI_EXPECT(!never_sent);
   });
 }
 
-TEST_CASE("a deadline of its own takes the place of the communicator's timeout") {
+TEST_CASE("an operation's own deadline replaces the communicator's timeout") {
   run_local(2, over("shm", 50ms), [](communicator world) -> task<> {
     if (world.rank() == 1) {
       int x = 0;
@@ -129,7 +129,7 @@ TEST_CASE("a collective that times out fails on all ranks with that reason") {
   const auto failures = failures_of_answered(1, answer, [](communicator world) -> task<> {
     if (world.rank() == 2) {
       int x = 0;
-      co_await world.recv(x, 0);  // in place of the barrier
+      co_await world.recv(x, 0);  // instead of the barrier
     }
     co_await with_timeout(world.barrier(), world.rank() == 0 ? 20ms : 20000ms);
   });
@@ -141,7 +141,7 @@ TEST_CASE("a collective that times out fails on all ranks with that reason") {
   CHECK(failures[1].says(answer));
 }
 
-TEST_CASE("a collective that times out names the ranks that are elsewhere, and those that do not answer") {
+TEST_CASE("a collective that times out names ranks in other operations, and ranks that do not answer") {
   const char* const silence = "no answer within 100 ms from rank 2";
   const auto failures = failures_of_answered(0, silence, [](communicator world) -> task<> {
     co_await world.barrier();
@@ -150,7 +150,7 @@ TEST_CASE("a collective that times out names the ranks that are elsewhere, and t
       co_await world.recv(x, 0);
     }
     if (world.rank() == 2) {
-      std::this_thread::sleep_for(300ms);  // what keeps its loop from answering
+      std::this_thread::sleep_for(300ms);  // keeps the loop from answering
       int x = 0;
       co_await world.recv(x, 0);
     }
@@ -164,7 +164,7 @@ TEST_CASE("a collective that times out names the ranks that are elsewhere, and t
   CHECK(failures[1].code == errc::timed_out);
 }
 
-TEST_CASE("a receive that times out tells of a message with another tag") {
+TEST_CASE("a receive that times out reports a message with another tag") {
   run_local(2, [](communicator world) -> task<> {
     const int x = 4;
     if (world.rank() == 0) co_await world.send(x, 1, 8);
@@ -205,7 +205,7 @@ TEST_CASE("when_any: the first ends the others") {
   });
 }
 
-TEST_CASE("when_any with a request and with a failure first") {
+TEST_CASE("when_any with a request, and with a failure first") {
   run_local(1, [](communicator world) -> task<> {
     int x = 0;
     request never_sent = world.irecv(x, 0);
@@ -217,7 +217,7 @@ TEST_CASE("when_any with a request and with a failure first") {
   });
 }
 
-TEST_CASE("when_any inside when_all inside with_timeout: all hear of the end") {
+TEST_CASE("when_any inside when_all inside with_timeout: the deadline ends all of them") {
   run_local(1, [](communicator world) -> task<> {
     int a = 0;
     int b = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations as senders of P2300: by the rules of the standard's draft, and by stdexec where it is installed.
+// Operations as senders of P2300: by the rules of the draft, and by stdexec if it is installed.
 #include "support/local_world.hpp"
 #include "support/skip.hpp"
 
@@ -24,8 +24,7 @@ using namespace tutti::test;
 
 namespace {
 
-// As much of [exec] as decides whether an awaitable is a sender, what it completes with, and how it is
-// connected.
+// The parts of [exec] that decide whether an awaitable is a sender, its completions, and how it is connected.
 namespace p2300 {
 
 struct sender_t {};
@@ -33,7 +32,7 @@ struct receiver_t {};
 struct operation_state_t {};
 struct env {};
 
-// env-promise: of a coroutine that awaits with this environment.
+// env-promise: the promise of a coroutine that awaits with this environment.
 template <class Env>
 struct env_promise {
   template <class V>
@@ -61,7 +60,7 @@ concept sender =
     (is_sender<std::remove_cvref_t<S>> || awaitable<std::remove_cvref_t<S>, env_promise<env>>) &&
     std::move_constructible<std::remove_cvref_t<S>> && std::constructible_from<std::remove_cvref_t<S>, S>;
 
-// What set_value is called with; the other two are set_error(std::exception_ptr) and set_stopped().
+// Arguments of set_value; the others are set_error(std::exception_ptr) and set_stopped().
 template <class S>
   requires(!requires { typename S::completion_signatures; } && awaitable<S, env_promise<env>>)
 using value_of = decltype(std::declval<awaiter_of<S>>().await_resume());
@@ -69,7 +68,7 @@ using value_of = decltype(std::declval<awaiter_of<S>>().await_resume());
 template <class S, class R>
 concept with_member = requires(S&& s, R&& r) { static_cast<S&&>(s).connect(static_cast<R&&>(r)); };
 
-// connect-awaitable: a coroutine that tells the receiver from outside of itself.
+// connect-awaitable: a coroutine that completes the receiver after it has been suspended.
 template <class R>
 struct state_of_awaitable {
   using operation_state_concept = operation_state_t;
@@ -223,7 +222,7 @@ task<> value_and_error(communicator world) {
 
 }  // namespace
 
-TEST_CASE("senders: by the rules of the draft an operation is one, and tells value or error") {
+TEST_CASE("senders: by the rules of the draft an operation is a sender and completes with value or error") {
   CHECK_NOTHROW(run_local(2, value_and_error<by_the_draft>));
 }
 
@@ -246,7 +245,7 @@ static_assert(stdexec::sender_to<operation<>, by_stdexec::receiver>);
 }  // namespace
 #endif
 
-TEST_CASE("senders: for stdexec an operation is one, too") {
+TEST_CASE("senders: for stdexec an operation is a sender as well") {
 #if __has_include(<stdexec/execution.hpp>)
   CHECK_NOTHROW(run_local(2, value_and_error<by_stdexec>));
 #else

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Going on after a failure: who is left agrees on who is left, whatever has happened and whatever happens
-// meanwhile. A rank that throws takes its connections with it, as one that dies does; processes that are
-// killed are in kill_drill_test.
+// Recovery from a failure: the remaining ranks agree on who they are, whatever fails before and meanwhile. A
+// rank that throws closes its connections like one that dies. kill_drill_test has processes that are killed.
 #include "support/default_timeout.hpp"
 #include "support/local_world.hpp"
 
@@ -27,7 +26,7 @@ struct dies : std::runtime_error {
   dies() : std::runtime_error("dies") {}
 };
 
-// Its ranks in the numbering of `world`.
+// The ranks of `c` in the numbering of `world`.
 task<std::vector<int>> members_of(communicator c, int world_rank) {
   std::vector<int> all(static_cast<std::size_t>(c.size()));
   co_await c.all_gather(world_rank, all);
@@ -42,7 +41,7 @@ task<> works(communicator c, int world_rank) {
   for (const double x : data) TUTTI_EXPECT(x == wanted);
 }
 
-// Ends with a communicator, or with the error that is not to be mended by trying again.
+// Shrinks until it gets a communicator, or an error that a retry cannot cure.
 task<communicator> mended(communicator c) {
   for (;;) {
     result<communicator> r = co_await as_result(c.shrink());
@@ -51,7 +50,7 @@ task<communicator> mended(communicator c) {
   }
 }
 
-// All have come here. Who is the last to hear so may find that others have failed the communicator already.
+// All ranks are here. The last to know may find that others have failed the communicator already.
 task<> come_together(communicator c) { (void)co_await as_result(c.barrier()); }
 
 task<> sleep_for(communicator c, std::chrono::microseconds how_long) {
@@ -65,7 +64,7 @@ std::string to_text(const std::vector<int>& v) {
   return text;
 }
 
-// What ranks have to say, for the test to look at when they have gone.
+// Results of the ranks, for the test to check after they have ended.
 class notes {
  public:
   void add(std::string line) {
@@ -101,7 +100,7 @@ task<> training(communicator world, std::vector<int> victims, notes* said) {
     const auto r = co_await as_result(world.all_reduce(gradient, sum));
     if (r.error) {
       world = co_await mended(world);
-      // Some were a step ahead.
+      // Some ranks were a step ahead.
       co_await world.all_reduce(step, min);
       continue;
     }
@@ -124,7 +123,7 @@ void train(int ranks, const std::vector<int>& victims, const std::string& transp
   check_all_say(said, left.size(), to_text(left));
 }
 
-// ---- with nobody dead ----
+// ---- no rank is dead ----
 
 task<> all_come_back(communicator world, int way) {
   const int me = world.rank();
@@ -137,7 +136,7 @@ task<> all_come_back(communicator world, int way) {
         (void)co_await as_result(world.all_reduce(x, sum));
       }
       break;
-    case 1:  // cancelled on one
+    case 1:  // cancelled on one rank
       if (me == 1) {
         request reducing = start(world.all_reduce(x, sum));
         reducing.cancel();
@@ -146,13 +145,13 @@ task<> all_come_back(communicator world, int way) {
         (void)co_await as_result(world.all_reduce(x, sum));
       }
       break;
-    case 2:  // timed out on one
+    case 2:  // timed out on one rank
       if (me != 1) (void)co_await as_result(with_timeout(world.barrier(), 20ms));
       break;
     case 3:
       if (me == 1) world.abort();
       break;
-    default:  // nothing has failed, and others are in the middle of something
+    default:  // no failure, and other ranks have pending operations
       if (me != 1) {
         const failure f = co_await failure_in(world.recv(x, 1, 77));
         TUTTI_EXPECT(f.code == errc::cancelled);
@@ -166,7 +165,7 @@ task<> all_come_back(communicator world, int way) {
   TUTTI_EXPECT(next.name().find("world/shrink") == 0);
   TUTTI_EXPECT(world.failed_ranks().empty());
   co_await works(next, me);
-  // Once more from the old one, and from the new one.
+  // Again from the old communicator, and from the new one.
   communicator other = co_await world.shrink();
   co_await works(other, me);
   co_await works(next, me);
@@ -198,17 +197,17 @@ task<> messages_stay_with_the_old_one(communicator world) {
   co_await works(next, me);
 }
 
-// ---- those that do not take part ----
+// ---- ranks that do not take part ----
 
-// `naming`: how many ranks were told of `idle`. A busy machine may keep a rank from answering in the tenths of a
-// second that shrink gives it; then that rank is named, too, or alone.
+// `naming`: how many errors name `idle`. A busy machine may keep a rank from answering in the tenths of a
+// second that shrink allows; then errors name that rank, too, or alone.
 task<> one_does_not_call_it(communicator world, int idle, std::atomic<int>* refused, std::atomic<int>* naming,
                             notes* said) {
   co_await come_together(world);
   set_default_timeout(world, 500ms);
   if (world.rank() == idle) {
     while (refused->load() < world.size() - 1) co_await sleep_for(world, 2ms);
-    // What the others have got is what a late one gets.
+    // A late rank gets the same result as the others.
     const failure late = co_await failure_in(world.shrink());
     TUTTI_EXPECT(late.code == errc::timed_out);
   } else {
@@ -221,7 +220,7 @@ task<> one_does_not_call_it(communicator world, int idle, std::atomic<int>* refu
         !(names || f.says("which gathers the answers, does not say anything")))
       throw std::runtime_error("not that reason: " + f.text);
   }
-  // The next time all come.
+  // This time all ranks call it.
   set_default_timeout(world, patience);
   communicator next = co_await world.shrink();
   co_await works(next, world.rank());
@@ -271,7 +270,7 @@ task<> one_gives_up(communicator world, int which, int way, std::atomic<bool>* g
     }
     *given_up = true;
   } else if (me == (which + 1) % world.size()) {
-    // Not before the other has given up, and the rank that gathers has heard it.
+    // Not before the other rank has given up, and the gathering rank knows it.
     while (!*given_up && world.failed_ranks().empty()) co_await sleep_for(world, 2ms);
     co_await sleep_for(world, 100ms);
     const failure f = co_await failure_in(world.shrink());
@@ -295,7 +294,7 @@ task<> parts_follow(communicator world) {
   communicator untouched = co_await world.duplicate();
   co_await world.barrier();
   if (me == 0) half.abort();
-  // Of the other half nobody is told anything; of this one all are, and of what was made from it.
+  // The other half fails no communicator. This half fails its own, and those made from it.
   if (me % 2 == 0) {
     int x = 0;
     const failure f = co_await failure_in(pair.recv(x, (pair.rank() + 1) % pair.size(), 1));
@@ -306,10 +305,10 @@ task<> parts_follow(communicator world) {
   }
   co_await works(half, me);
   co_await works(untouched, me);
-  // The parent has not failed: it gives new ones.
+  // The parent has not failed and can make new ones.
   communicator again = co_await world.duplicate();
   co_await works(again, me);
-  // Of the parent all fail, also those that wait for nobody who has called it.
+  // If the parent fails, all ranks get an error, even those that wait only for ranks that did not call it.
   const std::vector<int> others = {1, 2};
   communicator apart = co_await world.group(others);
   co_await come_together(world);
@@ -330,7 +329,7 @@ task<> parts_follow(communicator world) {
 
 // ---- at random ----
 
-// Every rank dies at some time, or does not: in the middle of collectives, of messages, of shrinking.
+// Every rank dies at a random time, or not at all: during collectives, messages or shrinking.
 task<> storm(communicator world, std::uint64_t seed, notes* said) {
   const int me = world.rank();
   random_numbers same(seed), own(seed * 31 + static_cast<std::uint64_t>(me));
@@ -356,7 +355,7 @@ task<> storm(communicator world, std::uint64_t seed, notes* said) {
       communicator next = co_await mended(c);
       TUTTI_EXPECT(next.size() <= c.size());
       c = next;
-      // All are in the same group, in the same order, or hear that it has failed too.
+      // All are in the same group, in the same order, or get the error that it has failed too.
       std::vector<int> all(static_cast<std::size_t>(c.size()));
       const auto r = co_await as_result(c.all_gather(me, all));
       if (r.error) continue;
@@ -364,7 +363,7 @@ task<> storm(communicator world, std::uint64_t seed, notes* said) {
       TUTTI_EXPECT(all[static_cast<std::size_t>(c.rank())] == me);
       whole = true;
     }
-    // Who was ahead waits for who was not: from here on all count alike.
+    // Ranks that were ahead wait for the others. From here on all have the same count.
     const auto r = co_await as_result(c.all_reduce(step, max));
     if (r.error) --step;
     same = random_numbers(seed + static_cast<std::uint64_t>(step));
@@ -374,7 +373,7 @@ task<> storm(communicator world, std::uint64_t seed, notes* said) {
 
 }  // namespace
 
-TEST_CASE("shrink: training goes on with those that are left") {
+TEST_CASE("shrink: training continues with the remaining ranks") {
   for (const std::string& transport : transports) {
     train(3, {1}, transport);
     train(2, {0}, transport);
@@ -403,7 +402,7 @@ TEST_CASE("shrink: two die at once") {
     check_all_say(said, 3, "1 2 4");
   }
 }
-TEST_CASE("shrink: all agree on who has died") {
+TEST_CASE("shrink: all agree on the dead ranks") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     notes said;
@@ -426,7 +425,7 @@ TEST_CASE("shrink: all agree on who has died") {
     check_all_say(said, 3, "2");
   }
 }
-TEST_CASE("shrink: with nobody gone all are back") {
+TEST_CASE("shrink: without a failure all ranks are members again") {
   for (const std::string& transport : transports) {
     for (int way = 0; way < 5; ++way) {
       CAPTURE(transport);
@@ -449,7 +448,7 @@ TEST_CASE("shrink: messages of the old communicator stay there") {
   for (const std::string& transport : transports)
     CHECK_NOTHROW(run_local(3, over(transport), messages_stay_with_the_old_one));
 }
-TEST_CASE("shrink: a member that does not call it is named, and nobody waits for ever") {
+TEST_CASE("shrink: a member that does not call it is named, and no rank waits for ever") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     std::atomic<int> naming{0};
@@ -465,7 +464,7 @@ TEST_CASE("shrink: a member that does not call it is named, and nobody waits for
     CHECK(naming > 0);
   }
 }
-TEST_CASE("shrink: who has left, or let go, is left out") {
+TEST_CASE("shrink: ranks that left or closed the communicator are left out") {
   for (const std::string& transport : transports) {
     for (const int which : {0, 1, 2}) {
       CAPTURE(transport);
@@ -478,7 +477,7 @@ TEST_CASE("shrink: who has left, or let go, is left out") {
     }
   }
 }
-TEST_CASE("shrink: given up on one rank, it ends on all, and can be called again") {
+TEST_CASE("shrink: cancelled on one rank, it ends on all, and can be called again") {
   for (const std::string& transport : transports) {
     for (const int which : {0, 1, 2}) {
       for (int way = 0; way < 3; ++way) {
@@ -493,7 +492,7 @@ TEST_CASE("shrink: given up on one rank, it ends on all, and can be called again
     }
   }
 }
-TEST_CASE("shrink: communicators follow the one that they were made from") {
+TEST_CASE("shrink: communicators fail with the one they were made from") {
   for (const std::string& transport : transports) CHECK_NOTHROW(run_local(4, over(transport), parts_follow));
 }
 TEST_CASE("shrink: deaths at any time") {

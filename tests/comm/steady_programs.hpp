@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One program for each kind of operation, for what two ranks do over and over again: what it costs is
-// counted.
+// One program for each kind of operation, which two ranks repeat while their costs are counted.
 #pragma once
 
 #include "support/local_world.hpp"
@@ -225,7 +224,7 @@ inline task<> lists(communicator w, int n) {
   });
 }
 
-// The send ends at once, so that nothing has to be stopped.
+// The send completes at once, so that no operation has to be stopped.
 inline task<> first_of_two(communicator world, int times) {
   for (int i = 0; i < times; ++i) {
     int x = 0;
@@ -262,7 +261,7 @@ inline task<> prepared_messages(communicator world, int times) {
   }
 }
 
-// Does its thing so many times; long messages and chunks a tenth of that.
+// Repeats its operation; long messages and chunks a tenth as often.
 using program = task<> (*)(communicator, int);
 struct named_program {
   const char* name;

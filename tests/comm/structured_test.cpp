@@ -90,7 +90,7 @@ TEST_CASE("a scope's tasks run at once and are joined") {
   });
 }
 
-TEST_CASE("the first failure in a scope ends the rest, and is what join throws") {
+TEST_CASE("the first failure in a scope ends the rest, and join throws it") {
   run_local(1, [](communicator world) -> task<> {
     int x = 0;
     int ended = 0;
@@ -108,7 +108,7 @@ TEST_CASE("the first failure in a scope ends the rest, and is what join throws")
   });
 }
 
-TEST_CASE("a scope is ended by a deadline round it, and by its destructor") {
+TEST_CASE("a scope is ended by an outer deadline, and by its destructor") {
   run_local(1, [](communicator world) -> task<> {
     int x = 0;
     int ended = 0;
@@ -123,12 +123,12 @@ TEST_CASE("a scope is ended by a deadline round it, and by its destructor") {
       TUTTI_EXPECT(dropped.running() == 1);
     }
     TUTTI_EXPECT(ended == 100);
-    co_await world.send(x, 0);  // nobody of those took it
+    co_await world.send(x, 0);  // none of those took the message
     co_await world.recv(x, 0);
   });
 }
 
-TEST_CASE("channels hand on every value once, in order, whatever their capacity") {
+TEST_CASE("channels deliver every value once, in order, at any capacity") {
   for (const std::size_t capacity : {0U, 1U, 7U}) {
     run_local(1, [capacity](communicator world) -> task<> {
       channel<int> values(capacity);
@@ -145,7 +145,7 @@ TEST_CASE("channels hand on every value once, in order, whatever their capacity"
   }
 }
 
-TEST_CASE("waiting at a channel ends with its scope") {
+TEST_CASE("a wait at a channel ends with its scope") {
   run_local(1, [](communicator) -> task<> {
     channel<int> values(0);
     const failure r = co_await failure_in(with_timeout(values.receive(), 2ms));
@@ -176,7 +176,7 @@ TEST_CASE("a generator yields, awaits between, ends, and throws") {
   });
 }
 
-TEST_CASE("messages come in order from every rank, and a timeout loses none") {
+TEST_CASE("messages arrive in order from every rank, and a timeout loses none") {
   run_local(4, [](communicator world) -> task<> {
     constexpr int each = 30;
     if (world.rank() == 0) {
@@ -205,7 +205,7 @@ TEST_CASE("messages come in order from every rank, and a timeout loses none") {
   });
 }
 
-TEST_CASE("all_reduce_chunks hands out every chunk once, in order, reduced") {
+TEST_CASE("all_reduce_chunks delivers every chunk once, in order, reduced") {
   for (const std::size_t count : {0UL, 1UL, 1000UL, 300001UL}) {
     for (const std::size_t chunk : {0UL, 1000UL}) {
       run_local(3, [count, chunk](communicator world) -> task<> {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // System calls per operation, counted by ptrace in a process of two ranks. Prints the table.
 //
-// A rank that spins makes none over shared memory but sched_yield; one that has parked is woken by one write,
-// and TCP costs its sends and receives. How often ranks park depends on the machine's other load, so of
-// several measurements the lowest counts, and the limits are those of ranks that park every time.
+// Over shared memory a spinning rank calls only sched_yield, and a parked one is woken by one write. TCP
+// needs its sends and receives. How often ranks park depends on the load of the machine. So the lowest of
+// several measurements counts, and the limits are those of ranks that park every time.
 #include "comm/steady_programs.hpp"
 #include "gpu/steady_programs.hpp"
 #include "support/local_world.hpp"
@@ -33,11 +33,11 @@ namespace {
 constexpr int rounds = 100;
 constexpr int measurements = 3;
 
-// A system call that nothing else makes, to say where in the program the calling thread is. 0: between
+// A system call with no other use, which marks the calling thread's place in the program. 0: between
 // programs.
 void mark(long place) { ::syscall(SYS_getpgid, -1000 - place); }
 
-// Of the host, then of a device.
+// The programs on the host, then those on a device.
 std::vector<const char*> names() {
   std::vector<const char*> all;
   for (const named_program& p : programs) all.push_back(p.name);
@@ -48,7 +48,7 @@ std::vector<const char*> names() {
 template <class Place, class Programs>
 task<> mark_each(communicator world, Place place, const Programs& of, std::size_t first) {
   for (const auto& p : of) {
-    co_await p.body(place, 10);  // connections, pools
+    co_await p.body(place, 10);  // makes connections and fills pools
     for (int m = 0; m < measurements; ++m) {
       co_await world.barrier();
       mark(static_cast<long>(first * measurements) + m + 1);
@@ -68,7 +68,7 @@ task<> marked_programs(communicator world) {
 struct counts {
   std::uint64_t calls = 0;
   std::uint64_t yields = 0;
-  std::map<std::uint64_t, int> others;  // by number: what does more than let a rank sleep and wake another
+  std::map<std::uint64_t, int> others;  // by number: calls that neither suspend a rank nor wake one
 
   int other_calls() const {
     int n = 0;
@@ -85,7 +85,7 @@ struct counts {
 
 bool parks_or_wakes(std::uint64_t number) {
   switch (number) {
-    case SYS_clock_gettime:  // of a thread's processor time, when the loop was kept from turning for long
+    case SYS_clock_gettime:  // of a thread's processor time, after the loop was blocked for long
     case SYS_sched_yield:
     case SYS_read:   // of eventfds and timers
     case SYS_write:  // of doorbells
@@ -104,10 +104,10 @@ bool parks_or_wakes(std::uint64_t number) {
 struct tracing {
   bool permitted = true;
   bool done = false;
-  std::vector<counts> at;  // by place: both ranks together
+  std::vector<counts> at;  // by place, for both ranks together
 };
 
-// Runs the ranks in a child and counts what its threads call at each place.
+// Runs the ranks in a child and counts the system calls of its threads at each place.
 tracing trace(const std::string& transport) {
   tracing result;
   result.at.resize(names().size() * measurements + 1);
@@ -179,7 +179,7 @@ tracing trace(const std::string& transport) {
 
 }  // namespace
 
-TEST_CASE("system calls per operation stay within those of ranks that park") {
+TEST_CASE("the system calls of an operation stay within the limits of ranks that park") {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   TUTTI_SKIP("the sanitizer's own system calls would be counted");
 #endif
@@ -208,7 +208,7 @@ TEST_CASE("system calls per operation stay within those of ranks that park") {
       CAPTURE(transports[t]);
       // An emulated device wakes its threads for each piece of work.
       if (p < std::size(programs)) CHECK(calls <= (transports[t] == "shm" ? 16 : 48));
-      // A few come by time, such as the watch over peers that are slow; none by operation.
+      // Some come by time, such as the checks of slow peers; none by operation.
       CAPTURE(least.text_of_others());
       if (transports[t] == "shm") CHECK(least.other_calls() * 10 < rounds);
     }

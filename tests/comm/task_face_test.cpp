@@ -39,7 +39,7 @@ task<> throws() {
 asio::awaitable<void> from_asio(communicator world, int* result) {
   using namespace asio::experimental::awaitable_operators;
   *result = co_await adds(world, 20)(asio::use_awaitable);
-  // The branch that loses is cancelled through its slot.
+  // The slower branch is cancelled through its slot.
   int x = 0;
   asio::steady_timer timer(world.get_executor(), 2ms);
   const auto first =
@@ -49,7 +49,7 @@ asio::awaitable<void> from_asio(communicator world, int* result) {
 
 }  // namespace
 
-TEST_CASE("a task is awaited from boost::asio::awaitable, and loses a race there") {
+TEST_CASE("a boost::asio::awaitable awaits a task, and cancels it in a race") {
   run_local(2, [](communicator world) -> task<> {
     int result = 0;
     co_await asio::co_spawn(world.get_executor(), from_asio(world, &result), asio::deferred);
@@ -58,7 +58,7 @@ TEST_CASE("a task is awaited from boost::asio::awaitable, and loses a race there
   });
 }
 
-TEST_CASE("a task is started by use_future, by a callback, and cancelled by a slot") {
+TEST_CASE("use_future and callbacks start a task, and a slot cancels it") {
   run_local(1, [](communicator world) -> task<> {
     std::future<int> f = adds(world, 7)(asio::use_future);
     std::exception_ptr thrown;
@@ -83,7 +83,7 @@ TEST_CASE("a task is started by use_future, by a callback, and cancelled by a sl
   });
 }
 
-TEST_CASE("a task is not started by a token on a thread without a runtime") {
+TEST_CASE("a token on a thread without a runtime does not start a task") {
   CHECK_THROWS_AS(throws()([](std::exception_ptr) {}), error);
 }
 

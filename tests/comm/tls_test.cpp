@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything works over TLS as without: messages of all lengths, collectives, cancelling, leaving.
+// TLS does not change any result: messages of all lengths, collectives, cancellation, leaving.
 #include "support/skip.hpp"
 
 #include <doctest/doctest.h>
@@ -52,9 +52,9 @@ task<> program(communicator world) {
   co_await world.barrier();
 }
 
-// A receive that nobody answers ends at once, and the connection goes on.
+// A receive without a message ends at once, and the connection stays open.
 task<> cancel_and_go_on(communicator world) {
-  // What is taken back may have been announced: it is not to meet the receives of any tag below.
+  // Cancelled sends may have sent their rts, which must not match the receives of any tag below.
   const communicator another = co_await world.duplicate();
   co_await world.barrier();
   if (world.rank() == 0) {
@@ -83,7 +83,7 @@ TEST_CASE("tls: with checksums as well") {
   run_local(4, o, program);
 }
 
-TEST_CASE("tls: what is cancelled ends, and the connection stays") {
+TEST_CASE("tls: a cancelled operation ends, and the connection stays open") {
   run_local(2, secured(), cancel_and_go_on);
 }
 
@@ -98,7 +98,7 @@ TEST_CASE("tls: certificates of each rank, by files") {
   o.tls_authority = ours.file();
   run_local(4, o, program);
 
-  // Rank 3 shows that of rank 2.
+  // Rank 3 presents a certificate for rank 2.
   ours.issue("rank3", "URI:tutti:rank:2");
   o.timeout = 10s;
   const auto failures = failures_of(4, o, program);
@@ -109,7 +109,7 @@ TEST_CASE("tls: certificates of each rank, by files") {
 
 #else
 
-TEST_CASE("tls: sessions, certificates, and who is in between") {
+TEST_CASE("tls: sessions, certificates, and a man in the middle") {
   TUTTI_SKIP("built without OpenSSL; for it: apt-get install libssl-dev");
 }
 

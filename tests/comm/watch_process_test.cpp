@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as processes that are stopped, compute, read late, are slow or fall silent: who waits for them names
-// them soon, and takes only the dead for dead.
+// Ranks as processes that are stopped, compute, read late, are slow or unresponsive. Ranks that wait for them
+// soon name them, and only a dead rank counts as dead.
 #include "launch/launched.hpp"
 #include "launch/two_networks.hpp"
 #include "support/skip.hpp"
@@ -30,7 +30,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// The number behind `word`, or a negative one.
+// The number after `word`, or a negative one.
 double number_after(const std::string& text, const std::string& word) {
   const std::size_t at = text.find(word);
   return at == std::string::npos ? -1 : std::strtod(text.c_str() + at + word.size(), nullptr);
@@ -42,7 +42,7 @@ words command(int ranks, const std::string& drill, words options = {}) {
   return options;
 }
 
-// Jobs mostly wait: one for each transport, at once.
+// Runs one job for each transport at once, because jobs mostly wait.
 std::vector<std::unique_ptr<launched>> over_each_transport(int ranks, const std::string& drill,
                                                            words variables = {}, const words& options = {}) {
   std::vector<std::unique_ptr<launched>> jobs;
@@ -54,7 +54,7 @@ std::vector<std::unique_ptr<launched>> over_each_transport(int ranks, const std:
   return jobs;
 }
 
-// One rank on each of two networks, which share nothing but the cable.
+// One rank on each of two networks, which are connected only by the cable.
 struct two_hosts {
   two_hosts(const two_networks& networks, const std::string& drill, words variables)
       : first(arguments(0, networks, drill), with_secret(variables), networks.network(0)),
@@ -62,7 +62,7 @@ struct two_hosts {
   static words arguments(int node, const two_networks& networks, const std::string& drill) {
     return {"--nnodes", "2", "--node-rank", std::to_string(node), "--master", networks.address(0) + ":29500",
             "--join-timeout", "20",
-            // The ranks are to find out, not the launchers.
+            // The ranks must detect it, not the launchers.
             "--node-timeout", "60", "--tag-output", "never", "--on-failure", "continue", "-n", "1",
             TUTTI_WATCH_DRILL_PATH, drill};
   }
@@ -75,7 +75,7 @@ struct two_hosts {
 
 }  // namespace
 
-TEST_CASE("watch: a rank that is stopped is suspected within a second, and goes on without loss") {
+TEST_CASE("watch: a stopped rank is suspected within a second, and continues without loss") {
   for (const auto& job : over_each_transport(3, "stops")) {
     const ending end = job->finish();
     CAPTURE(end.output);
@@ -94,7 +94,7 @@ TEST_CASE("watch: a rank that is stopped is suspected within a second, and goes 
   }
 }
 
-TEST_CASE("watch: a rank that stays stopped is given up when its grace is over") {
+TEST_CASE("watch: a rank that stays stopped counts as dead after the grace period") {
   for (const auto& job :
        over_each_transport(3, "stays_stopped", {"TUTTI_SUSPECT_GRACE=1.5"}, {"--on-failure", "continue"})) {
     job->wait_for("heard after", 2);
@@ -117,7 +117,7 @@ TEST_CASE("watch: a rank that stays stopped is given up when its grace is over")
   }
 }
 
-TEST_CASE("watch: a rank of another host that stays stopped is given up, too, as its launcher knows it") {
+TEST_CASE("watch: a stopped rank of another host counts as dead as well, because its launcher reports it") {
   std::string why_not;
   const auto networks = two_networks::make(why_not);
   if (!networks) TUTTI_SKIP(why_not);
@@ -141,7 +141,7 @@ TEST_CASE("watch: a rank of another host that stays stopped is given up, too, as
   hosts.second.finish();
 }
 
-TEST_CASE("watch: a rank of another host that computes, or goes on in time, is not given up") {
+TEST_CASE("watch: a rank of another host that computes, or continues in time, does not count as dead") {
   std::string why_not;
   const auto one = two_networks::make(why_not), other = two_networks::make(why_not);
   if (!one || !other) TUTTI_SKIP(why_not);
@@ -159,7 +159,7 @@ TEST_CASE("watch: a rank of another host that computes, or goes on in time, is n
   }
 }
 
-TEST_CASE("watch: a rank that computes on its loop is named, and waited for") {
+TEST_CASE("watch: a rank that computes on its loop is named and waited for") {
   for (const auto& job : over_each_transport(2, "computes", {"TUTTI_SUSPECT_GRACE=0.2"})) {
     const ending end = job->finish();
     CAPTURE(end.output);
@@ -175,7 +175,7 @@ TEST_CASE("watch: a rank that computes on its loop is named, and waited for") {
   }
 }
 
-TEST_CASE("watch: waiting costs next to nothing, and idling nothing") {
+TEST_CASE("watch: waiting costs almost nothing, and idling nothing") {
   const auto resting = over_each_transport(2, "rests"), idling = over_each_transport(2, "idles");
   for (const auto& job : resting) {
     const ending waited = job->finish();
@@ -183,7 +183,7 @@ TEST_CASE("watch: waiting costs next to nothing, and idling nothing") {
     CAPTURE(waited.error);
     CHECK(waited.exit_code == 0);
     CHECK(waited.error.empty());
-    // Four seconds, at a little more than two looks a second, and as many answers.
+    // Four seconds with a little more than two checks a second, and as many answers.
     const double parks = number_after(waited.output, "parks ");
     CHECK(parks >= 1);
     CHECK(parks <= 24);
@@ -198,7 +198,7 @@ TEST_CASE("watch: waiting costs next to nothing, and idling nothing") {
   }
 }
 
-TEST_CASE("watch: a rank that reads nothing for eight seconds is alive") {
+TEST_CASE("watch: a rank that does not read for eight seconds is alive") {
   const ending end =
       launched(command(2, "reads_late"), {"TUTTI_TRANSPORTS=tcp", "TUTTI_SILENCE_LIMIT=0.5"}).finish();
   CAPTURE(end.output);
@@ -207,7 +207,7 @@ TEST_CASE("watch: a rank that reads nothing for eight seconds is alive") {
   CHECK(contains(end.output, "sent\n"));
 }
 
-TEST_CASE("watch: the rank that serves the store dies, and groups without it go on") {
+TEST_CASE("watch: the rank that serves the store dies, and groups without it continue") {
   for (const auto& job : over_each_transport(3, "loses_its_store", {}, {"--on-failure", "continue"})) {
     const ending end = job->finish();
     CAPTURE(end.output);
@@ -216,7 +216,7 @@ TEST_CASE("watch: the rank that serves the store dies, and groups without it go 
   }
 }
 
-TEST_CASE("watch: a cable is cut: who waits knows within the limit") {
+TEST_CASE("watch: a cable is cut: waiting ranks know within the limit") {
   std::string why_not;
   const auto one = two_networks::make(why_not), other = two_networks::make(why_not);
   if (!one || !other) TUTTI_SKIP(why_not);
@@ -230,7 +230,7 @@ TEST_CASE("watch: a cable is cut: who waits knows within the limit") {
   for (two_hosts* hosts : {&strict, &usual}) {
     const bool is_usual = hosts == &usual;
     CAPTURE(is_usual);
-    const double most = is_usual ? 15.0 : 8.0;  // the operations' own timeout is far later
+    const double most = is_usual ? 15.0 : 8.0;  // the operations' own timeout is much longer
     // Each launcher still waits for the other.
     for (launched* each : {&hosts->first, &hosts->second}) {
       each->wait_for(" heard at ");
@@ -247,7 +247,7 @@ TEST_CASE("watch: a cable is cut: who waits knows within the limit") {
   }
 }
 
-TEST_CASE("watch: a network that is slow and far is no dead one") {
+TEST_CASE("watch: a slow and distant network does not count as dead") {
   std::string why_not;
   const auto networks = two_networks::make(why_not);
   if (!networks) TUTTI_SKIP(why_not);
@@ -261,7 +261,7 @@ TEST_CASE("watch: a network that is slow and far is no dead one") {
     CAPTURE(end.error);
     CHECK(end.exit_code == 0);
     CHECK(contains(end.output, "sum right\n"));
-    CHECK(!contains(end.error, "given up"));  // an answer may queue for long enough to be missed
+    CHECK(!contains(end.error, "given up"));  // an answer may stay queued so long that it is missed
     CHECK(number_after(end.output, "grown by ") <= 64);
   }
 }

@@ -26,7 +26,7 @@ int other_of(const communicator& world) { return 1 - world.rank(); }
 
 void ignore_end(void*, std::exception_ptr) noexcept {}
 
-// Holds whoever awaits it, until the test opens it.
+// Suspends its awaiters until the test opens it.
 struct gate {
   std::coroutine_handle<> waiting;
   bool await_ready() const noexcept { return false; }
@@ -100,7 +100,7 @@ task<int> deep(int n) {
 
 TEST_CASE("the result is a tuple of the results, in the order given") { CHECK_NOTHROW(run(gives_results())); }
 
-TEST_CASE("many joins, one after the other and one inside the other, do not grow the stack") {
+TEST_CASE("many joins, in sequence and nested, do not grow the stack") {
   CHECK(run(sums_many(100'000)) == 300'000);
   CHECK(run(deep(20'000)) == 20'000);
 }
@@ -140,7 +140,7 @@ using lines = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("all are started in order, and the last one to end, whichever it is, ends the join") {
+TEST_CASE("all are started in order, and the last one to end completes the join") {
   for (const std::array<std::size_t, 3> order : {std::array<std::size_t, 3>{0, 1, 2}, {2, 1, 0}, {1, 2, 0}}) {
     scene s;
     core::running_task t;
@@ -175,7 +175,7 @@ TEST_CASE("the first failure in order is thrown, after all have ended") {
   CHECK(u.log == lines{"start 1", "end 1", "at once"});
 }
 
-TEST_CASE("dropping the awaiting task drops all of them, those that ended and those that wait") {
+TEST_CASE("dropping the awaiting task drops all its operations, finished and pending ones") {
   scene s;
   core::running_task t;
   t.start(joins(&s), &ignore_end, nullptr);
@@ -183,7 +183,7 @@ TEST_CASE("dropping the awaiting task drops all of them, those that ended and th
   t.stop();
   CHECK(s.log == lines{"start 0", "start 1", "start 2", "end 1"});
 
-  // Built, and never awaited.
+  // Constructed and never awaited.
   scene never;
   {
     const auto unused = when_all(passes(&never, 0), passes(&never, 1));
@@ -203,7 +203,7 @@ task<int> awaits_asio(asio::io_context* context) {
 
 }  // namespace
 
-TEST_CASE("Asio's operations are joined as well") {
+TEST_CASE("Asio's operations can be joined as well") {
   asio::io_context context;
   CHECK(run_task(context, awaits_asio(&context)) == 4);
 }
@@ -272,7 +272,7 @@ task<> one_fails(communicator world) {
     first = describe(std::current_exception());
   }
   TUTTI_EXPECT(first.code == errc::cancelled);
-  TUTTI_EXPECT(in == other + 1);  // the others went to their end
+  TUTTI_EXPECT(in == other + 1);  // the others ran to their end
   const int mine = world.rank();
   co_await when_all(world.recv(in, other, 1), world.send(mine, other, 1));
   TUTTI_EXPECT(in == other);
@@ -313,9 +313,7 @@ TEST_CASE("operations, requests, tasks, timers and computations are joined") {
   CHECK_NOTHROW(run_local(2, many_times));
 }
 
-TEST_CASE("one that fails does not keep the others from their end") {
-  CHECK_NOTHROW(run_local(2, one_fails));
-}
+TEST_CASE("a failure does not keep the others from completing") { CHECK_NOTHROW(run_local(2, one_fails)); }
 
 TEST_CASE("dropping a join frees all buffers and loses no message") {
   CHECK_NOTHROW(run_local(2, over("shm"), dropped));
@@ -347,7 +345,7 @@ task<> awaits_ranges(communicator world) {
   }
   for (const request& r : all) TUTTI_EXPECT(!r);
 
-  co_await when_all(all);  // of empty ones
+  co_await when_all(all);  // empty ones only
   std::array<request, 0> none;
   co_await when_all(none);
   request two[2] = {world.irecv(in[0], other_of(world)), world.isend(out[0], other_of(world))};
@@ -368,7 +366,7 @@ task<> range_with_failures(communicator world) {
   std::array<request, 3> all;
   if (world.rank() == 0) {
     all[0] = world.irecv(in[0], 1, 1);
-    all[1] = world.irecv(std::span(in.data() + 1, 1), 1, 2);  // too short for what comes
+    all[1] = world.irecv(std::span(in.data() + 1, 1), 1, 2);  // too short for its message
     all[2] = world.irecv(in[2], 1, 3);
     all[2].cancel();
     errc why = errc::success;

@@ -27,7 +27,7 @@ sockaddr_in at(std::uint32_t address, std::uint16_t port) {
   return a;
 }
 
-// Connections from 127.0.0.1, 127.0.0.2, ...: other hosts, as far as a listener can see.
+// Connections from 127.0.0.1, 127.0.0.2, ...: different hosts from the listener's view.
 class callers {
  public:
   explicit callers(boost::asio::io_context& context) : context_(context) {
@@ -73,7 +73,7 @@ task<> read_once(core::stream_socket& socket, errc* code) {
 
 }  // namespace
 
-TEST_CASE("admission: there are so many places, and who leaves frees one") {
+TEST_CASE("admission: the number of places is fixed, and a peer that leaves frees its place") {
   boost::asio::io_context context;
   callers from(context);
   admission::limits few;
@@ -88,12 +88,12 @@ TEST_CASE("admission: there are so many places, and who leaves frees one") {
   CHECK_FALSE(places.has_room());
   guests.erase(guests.begin());
   CHECK(places.has_room());
-  test::run_task(context, places.wait_for_room());  // at once: it was told
+  test::run_task(context, places.wait_for_room());  // at once: it was notified
   CHECK(places.present() == 2);
   CHECK(places.turned_out() == 0);
 }
 
-TEST_CASE("admission: the longest of the source that has most goes, and hears of it") {
+TEST_CASE("admission: the source with most connections loses its oldest, whose owner is told") {
   boost::asio::io_context context;
   callers from(context);
   admission::limits few;
@@ -112,12 +112,12 @@ TEST_CASE("admission: the longest of the source that has most goes, and hears of
   for (const std::size_t i : {0UL, 2UL, 3UL}) CHECK_FALSE(guests[i]->pending.turned_out());
   test::run_until(context, [&] { return code != errc::success; });
   CHECK(code == errc::cancelled);
-  guests.erase(guests.begin() + 1);  // costs nobody a place once more
+  guests.erase(guests.begin() + 1);  // closes no further connection
   CHECK(places.present() == 3);
   CHECK(places.turned_out() == 1);
 }
 
-TEST_CASE("admission: nobody is turned out before the courtesy is over") {
+TEST_CASE("admission: no connection is closed before the grace time is over") {
   boost::asio::io_context context;
   callers from(context);
   admission::limits few;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Readiness, by epoll and by io_uring: the same events, none lost, none after unwatch.
+// Readiness by epoll and by io_uring: the same events, none lost, none after unwatch.
 #include "core/backend.hpp"
 
 #include "base/unique_fd.hpp"
@@ -43,7 +43,7 @@ struct socket_pair {
   unique_fd near, far;
 };
 
-// Reads all there is; what an edge-triggered watcher does.
+// Reads everything, like an edge-triggered watcher.
 std::size_t drain(int fd) {
   char some[4096];
   std::size_t all = 0;
@@ -61,7 +61,7 @@ struct counting final : core::watcher {
   }
 };
 
-// Polls until the condition holds; false when it does not within the limit.
+// Polls until the condition holds. Returns false at the limit.
 template <class Condition>
 bool poll_until(backend& b, Condition condition, std::chrono::seconds limit = 10s) {
   const auto end = std::chrono::steady_clock::now() + limit;
@@ -71,7 +71,7 @@ bool poll_until(backend& b, Condition condition, std::chrono::seconds limit = 10
   }
   return true;
 }
-// Long enough for an event that is on its way, of which there should be none.
+// Long enough for a pending event to arrive; there should be none.
 void poll_a_while(backend& b) {
   const auto end = std::chrono::steady_clock::now() + 20ms;
   while (std::chrono::steady_clock::now() < end) b.poll();
@@ -79,7 +79,7 @@ void poll_a_while(backend& b) {
 
 std::unique_ptr<backend> hot_backend() {
   auto b = core::make_backend();
-  b->count_hot(1);  // look every time
+  b->count_hot(1);  // check every time
   return b;
 }
 
@@ -90,7 +90,7 @@ bool wait_readable(int fd, int limit_ms = 10'000) {
 
 }  // namespace
 
-TEST_CASE("TUTTI_LOOP chooses the backend, and says what is wrong with another word") {
+TEST_CASE("TUTTI_LOOP selects the backend, and an invalid value is an error") {
   test::on_each_loop([] { CHECK(core::make_backend()->name() == std::string(std::getenv("TUTTI_LOOP"))); });
   {
     const test::forced_loop automatic("auto");
@@ -103,7 +103,7 @@ TEST_CASE("TUTTI_LOOP chooses the backend, and says what is wrong with another w
   CHECK(failed.says("TUTTI_LOOP='kqueue'"));
 }
 
-TEST_CASE("a watched socket tells that it is writable, then each time that bytes have come") {
+TEST_CASE("a watched socket reports that it is writable, then each arrival of bytes") {
   test::on_each_loop([] {
     const auto b = hot_backend();
     const socket_pair s;
@@ -121,7 +121,7 @@ TEST_CASE("a watched socket tells that it is writable, then each time that bytes
   });
 }
 
-TEST_CASE("what was there before the watch began is told") {
+TEST_CASE("bytes that arrived before the watch began are reported") {
   test::on_each_loop([] {
     const auto b = hot_backend();
     const socket_pair s;
@@ -151,7 +151,7 @@ TEST_CASE(
   });
 }
 
-TEST_CASE("room in a full socket is told") {
+TEST_CASE("space in a full socket is reported") {
   test::on_each_loop([] {
     const auto b = hot_backend();
     const socket_pair s;
@@ -169,7 +169,7 @@ TEST_CASE("room in a full socket is told") {
   });
 }
 
-TEST_CASE("the end of a stream is readable, a hang-up both") {
+TEST_CASE("the end of a stream is readable, a hang-up is readable and writable") {
   test::on_each_loop([] {
     const auto b = hot_backend();
     socket_pair half, gone;
@@ -185,7 +185,7 @@ TEST_CASE("the end of a stream is readable, a hang-up both") {
   });
 }
 
-TEST_CASE("pipes and eventfds are watched as well") {
+TEST_CASE("pipes and eventfds can be watched as well") {
   test::on_each_loop([] {
     const auto b = hot_backend();
     int ends[2] = {-1, -1};
@@ -211,7 +211,7 @@ TEST_CASE("pipes and eventfds are watched as well") {
   });
 }
 
-TEST_CASE("after unwatch nothing is told, and the descriptor can be watched anew") {
+TEST_CASE("after unwatch nothing is reported, and the descriptor can be watched again") {
   test::on_each_loop([] {
     const auto b = hot_backend();
     const socket_pair s;
@@ -226,7 +226,7 @@ TEST_CASE("after unwatch nothing is told, and the descriptor can be watched anew
       b->poll();
       b->poll();
       REQUIRE(w.readable + w.writable == before);
-      b->unwatch(h);  // gone already: harmless, also when its place was taken again
+      b->unwatch(h);  // unwatched already: no effect, even if its slot is in use again
       drain(s.near.get());
     }
     counting last;
@@ -236,7 +236,7 @@ TEST_CASE("after unwatch nothing is told, and the descriptor can be watched anew
   });
 }
 
-TEST_CASE("a descriptor may be closed and its number used again") {
+TEST_CASE("a descriptor may be closed and its number reused") {
   test::on_each_loop([] {
     const auto b = hot_backend();
     for (int i = 0; i < 50; ++i) {
@@ -250,7 +250,7 @@ TEST_CASE("a descriptor may be closed and its number used again") {
   });
 }
 
-TEST_CASE("a watcher may unwatch itself and others, and watch more, from inside its call") {
+TEST_CASE("a watcher may unwatch itself and others, and watch more, inside its callback") {
   test::on_each_loop([] {
     const auto b = hot_backend();
     std::vector<socket_pair> sockets(8);
@@ -263,7 +263,7 @@ TEST_CASE("a watcher may unwatch itself and others, and watch more, from inside 
     for (std::size_t i = 0; i < 8; ++i) {
       watchers[i].also = [&](bool, bool) {
         if (++calls > 1) return;
-        for (const backend::handle h : handles) b->unwatch(h);  // all of the batch, itself among them
+        for (const backend::handle h : handles) b->unwatch(h);  // all of the batch, including itself
         b->watch(another.near.get(), late);
       };
       handles[i] = b->watch(sockets[i].near.get(), watchers[i]);
@@ -274,17 +274,17 @@ TEST_CASE("a watcher may unwatch itself and others, and watch more, from inside 
   });
 }
 
-TEST_CASE("more events than fit into any queue: none is lost") {
+TEST_CASE("more events than any queue holds: none is lost") {
   test::on_each_loop([] {
     const auto b = hot_backend();
-    // A ring for 256 submissions has place for 512 completions.
+    // A ring for 256 submissions has space for 512 completions.
     constexpr std::size_t many = 700;
     std::vector<socket_pair> sockets(many);
     std::vector<counting> watchers(many);
     std::vector<backend::handle> handles;
     for (std::size_t i = 0; i < many; ++i) handles.push_back(b->watch(sockets[i].near.get(), watchers[i]));
     for (int round = 0; round < 5; ++round) {
-      // Each is an event of its own.
+      // Each of these is a separate event.
       for (const socket_pair& s : sockets) s.say();
       for (const socket_pair& s : sockets) s.say();
       REQUIRE(poll_until(*b, [&] {
@@ -298,7 +298,7 @@ TEST_CASE("more events than fit into any queue: none is lost") {
       poll_a_while(*b);
       for (counting& w : watchers) w.readable = 0;
     }
-    // What ended by the overflow was begun anew.
+    // Watches that ended by the overflow have been restarted.
     for (const socket_pair& s : sockets) s.say();
     CHECK(poll_until(*b, [&] {
       for (const counting& w : watchers)
@@ -309,7 +309,7 @@ TEST_CASE("more events than fit into any queue: none is lost") {
   });
 }
 
-TEST_CASE("armed, the wait descriptor tells of every event") {
+TEST_CASE("armed, the wait descriptor reports every event") {
   test::on_each_loop([] {
     const auto b = hot_backend();
     const socket_pair s;
@@ -356,12 +356,12 @@ TEST_CASE("armed, the wait descriptor tells of every event") {
   });
 }
 
-TEST_CASE("armed, every write to a doorbell is told, read or not") {
+TEST_CASE("armed, every write to a doorbell is reported, read or not") {
   test::on_each_loop([] {
     const auto b = core::make_backend();
     const unique_fd doorbell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     b->watch_doorbell(doorbell.get());
-    // From here and from another thread, before the sleep and during it.
+    // From this and from another thread, before and during the sleep.
     int told = 0;
     for (; told < 1000; ++told) {
       b->arm();
@@ -386,7 +386,7 @@ TEST_CASE("armed, every write to a doorbell is told, read or not") {
   });
 }
 
-TEST_CASE("a backend may go while watches are pending") {
+TEST_CASE("a backend may be destroyed with pending watches") {
   test::on_each_loop([] {
     const socket_pair s;
     counting w;
@@ -404,11 +404,11 @@ TEST_CASE("a backend may go while watches are pending") {
   });
 }
 
-TEST_CASE("what cannot be watched is an error, and the next watch works") {
+TEST_CASE("a descriptor that cannot be watched is an error, and the next watch works") {
   test::on_each_loop([] {
     const auto b = hot_backend();
     counting w;
-    // io_uring learns of a bad descriptor from the completion: then it is broken, which is both.
+    // io_uring learns of a bad descriptor from the completion, and reports it as readable and writable.
     const test::failure failed = test::failure_of([&] { b->watch(1 << 20, w); });
     if (!failed.code) CHECK(poll_until(*b, [&] { return w.readable > 0 && w.writable > 0; }));
     const test::failure no_doorbell = test::failure_of([&] { b->watch_doorbell(1 << 20); });
@@ -420,7 +420,7 @@ TEST_CASE("what cannot be watched is an error, and the next watch works") {
   });
 }
 
-TEST_CASE("idle, epoll looks rarely, until a socket carries messages") {
+TEST_CASE("idle, epoll polls rarely, until a socket carries messages") {
   const auto b = core::make_epoll_backend();
   CHECK_FALSE(b->cheap_idle_check());
   const socket_pair s;

@@ -46,7 +46,7 @@ task<> value_exception_and_void(communicator) {
 
 task<> many_in_a_row(communicator) {
   int count = 0;
-  const auto add = [&count] { ++count; };  // one after the other: no race
+  const auto add = [&count] { ++count; };  // in sequence: no race
   for (int i = 0; i < 1000; ++i) co_await compute(add);
   TUTTI_EXPECT(count == 1000);
 }
@@ -65,17 +65,17 @@ task<> own_the_function(communicator) {
   const auto reads = [held] { return *held; };
   const int got = co_await compute(reads);
   TUTTI_EXPECT(got == 5);
-  TUTTI_EXPECT(held.use_count() == 2);  // the one here and the named lambda's; compute's own has gone
+  TUTTI_EXPECT(held.use_count() == 2);  // the one here and the named lambda's; compute has destroyed its own
 }
 
 }  // namespace
 
-TEST_CASE("compute gives the value, the exception or nothing, back on the loop thread") {
+TEST_CASE("compute returns the value, the exception or nothing on the loop thread") {
   CHECK_NOTHROW(run_local(1, value_exception_and_void));
   CHECK_NOTHROW(run_local(2, value_exception_and_void));
 }
 
-TEST_CASE("computations one after the other and side by side") {
+TEST_CASE("computations in sequence and in parallel") {
   CHECK_NOTHROW(run_local(1, many_in_a_row));
   CHECK_NOTHROW(run_local(2, many_at_once));
   CHECK_NOTHROW(run_local(1, own_the_function));
@@ -83,7 +83,7 @@ TEST_CASE("computations one after the other and side by side") {
 
 namespace {
 
-// The computation ends only when messages have moved meanwhile.
+// The computation ends only after messages have arrived meanwhile.
 struct progress {
   std::atomic<int> rounds{0};
 };
@@ -114,7 +114,7 @@ task<> both(communicator world) { co_await when_all(waits_in_the_pool(world.rank
 
 }  // namespace
 
-TEST_CASE("messages move while the processor computes") {
+TEST_CASE("messages arrive while the processor computes") {
   for (progress& p : moved) p.rounds = 0;
   CHECK_NOTHROW(run_local(2, both));
 }
@@ -151,7 +151,7 @@ void ignore_end(void*, std::exception_ptr) noexcept {}
 
 }  // namespace
 
-TEST_CASE("dropping a task in a computation waits for the function, not for more") {
+TEST_CASE("dropping a task in a computation waits for the function only") {
   asio::io_context context(1);
   core::loop loop(context);
   loop.bind_to_this_thread();
@@ -164,11 +164,11 @@ TEST_CASE("dropping a task in a computation waits for the function, not for more
   s.go = true;
   t.stop();
   CHECK(s.ended);
-  CHECK_NOTHROW(context.run_for(patience));  // the late message to the loop finds nobody
+  CHECK_NOTHROW(context.run_for(patience));  // the late message to the loop has no recipient
   CHECK(context.stopped());
 }
 
-TEST_CASE("after that the io_context may go at once") {
+TEST_CASE("after that the io_context may be destroyed at once") {
   int runs = 0;
   for (int i = 0; i < 3000; ++i) {
     asio::io_context context(1);

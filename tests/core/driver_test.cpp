@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A loop that threads share: who waits drives it, others come in, and what nobody waits for goes on.
+// A loop that threads share: a waiting thread drives it. Attended operations progress without one.
 #include "core/driver.hpp"
 
 #include "core/mailbox.hpp"
@@ -23,7 +23,7 @@ namespace {
 
 const core::time_point in_time = core::clock::now() + 1min;
 
-// Says which mail has come, and on which thread.
+// Records which mail has arrived, and on which thread.
 struct listener {
   boost::asio::io_context context;
   core::loop loop{context};
@@ -60,7 +60,7 @@ task<> pause_and_set(core::driver& d, std::chrono::milliseconds how_long, std::a
 
 }  // namespace
 
-TEST_CASE("driver: who waits gets what comes while it spins, and while it sleeps") {
+TEST_CASE("driver: a waiting thread receives its mail while it spins and while it sleeps") {
   listener l;
   for (int i = 1; i <= 200; ++i) {
     std::thread sender([&l, i] {
@@ -75,7 +75,7 @@ TEST_CASE("driver: who waits gets what comes while it spins, and while it sleeps
   CHECK(l.wait_for(200));
 }
 
-TEST_CASE("driver: threads that wait at once all get theirs, whoever drives") {
+TEST_CASE("driver: threads that wait at the same time all receive their mail, whichever drives") {
   listener l;
   constexpr int threads = 4, mails = 400;
   std::atomic<int> in_vain{0};
@@ -92,7 +92,7 @@ TEST_CASE("driver: threads that wait at once all get theirs, whoever drives") {
   CHECK(in_vain == 0);
 }
 
-TEST_CASE("driver: others start and end things while a thread sleeps in a wait") {
+TEST_CASE("driver: other threads start and end operations while a thread sleeps in a wait") {
   listener l;
   std::atomic<bool> ended{false};
   std::thread waiting([&l, &ended] { ended = l.wait_for(1); });
@@ -122,7 +122,7 @@ TEST_CASE("driver: others start and end things while a thread sleeps in a wait")
   CHECK(ended);
 }
 
-TEST_CASE("driver: what is attended goes on while no thread waits") {
+TEST_CASE("driver: attended operations progress while no thread waits") {
   listener l;
   {
     const core::driver::entry here(l.driver);
@@ -134,7 +134,7 @@ TEST_CASE("driver: what is attended goes on while no thread waits") {
     while (l.seen < i && core::clock::now() < end) std::this_thread::yield();
     REQUIRE(l.seen == i);
     CHECK(l.on.load() != std::this_thread::get_id());
-    // A call in between takes the loop away from the thread, and gives it back.
+    // A call in between takes the loop away from the thread and returns it.
     if (i % 3 == 0) CHECK(l.wait_for(i - 1));
     if (i % 3 == 1) CHECK_FALSE(l.wait_for(i + 1, core::clock::now() + 100us));
   }
@@ -142,7 +142,7 @@ TEST_CASE("driver: what is attended goes on while no thread waits") {
   l.driver.attend(-1);
 }
 
-TEST_CASE("driver: mail that nobody waits for is taken in soon after the calls have ended") {
+TEST_CASE("driver: mail without a waiting thread is processed soon after the calls have ended") {
   listener l;
   l.mail.put(1);
   CHECK(l.wait_for(1));
@@ -152,7 +152,7 @@ TEST_CASE("driver: mail that nobody waits for is taken in soon after the calls h
   CHECK(l.seen == 2);
 }
 
-TEST_CASE("driver: a forked child is told that the loop is its parent's") {
+TEST_CASE("driver: a forked child gets the error that the loop is its parent's") {
   listener l;
   test::child forked([&l](const auto&) {
     const auto refused = test::failure_of([&l] { l.wait_for(1); });

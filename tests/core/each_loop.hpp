@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same test on each kind of loop that this machine has.
+// Runs a test on each kind of loop that this machine has.
 #pragma once
 
 #include "core/backend.hpp"
@@ -13,7 +13,7 @@
 
 namespace tutti::test {
 
-// Sets TUTTI_LOOP while it lives. No other thread may run then that reads the environment.
+// Sets TUTTI_LOOP during its lifetime. No other thread may read the environment then.
 class forced_loop {
  public:
   explicit forced_loop(const char* name) {
@@ -33,7 +33,7 @@ class forced_loop {
   std::optional<std::string> before_;
 };
 
-// body() with TUTTI_LOOP=epoll, then with TUTTI_LOOP=io_uring, or a counted skip where there is none.
+// Runs body() with TUTTI_LOOP=epoll, then with TUTTI_LOOP=io_uring, which is a counted skip without io_uring.
 template <class Body>
 void on_each_loop(Body body) {
   for (const std::string name : {"epoll", "io_uring"}) {

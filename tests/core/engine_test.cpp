@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine alone, under a clock that the test moves.
+// The engine alone, with a simulated clock.
 #include "core/engine.hpp"
 
 #include <doctest/doctest.h>
@@ -60,7 +60,7 @@ struct fixture {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(fixture, "completions are delivered by poll, not where they happen, in order") {
+TEST_CASE_FIXTURE(fixture, "poll delivers completions in order, not the code that completes them") {
   step a([&] { log.push_back(1); }), b([&] { log.push_back(2); });
   e.complete(a);
   e.complete(b);
@@ -129,7 +129,7 @@ TEST_CASE_FIXTURE(fixture,
   CHECK(idle.polls == 3);
 }
 
-TEST_CASE_FIXTURE(fixture, "sources come and go while they are polled and armed") {
+TEST_CASE_FIXTURE(fixture, "sources may be added and removed while they are polled and armed") {
   std::deque<scripted> sources(6);
   scripted added;
   sources[1].on_poll = [&] {
@@ -142,7 +142,7 @@ TEST_CASE_FIXTURE(fixture, "sources come and go while they are polled and armed"
     e.remove(sources[5]);
     for (scripted& s : sources)
       if (&s != &sources[2] && &s != &sources[5] && &s != &sources[1])
-        e.add(s);  // more than the memory at hand
+        e.add(s);  // more than the reserved memory
     return false;
   };
   for (scripted& s : sources) e.add(s);
@@ -179,7 +179,7 @@ TEST_CASE_FIXTURE(fixture, "before sleep all sources are armed, and an event dis
   e.complete(queued);
   CHECK(e.arm());
   e.poll();
-  // Completed by the last look itself.
+  // Completed by the last check itself.
   b.on_arm = [&] {
     e.complete(queued);
     return false;
@@ -188,7 +188,7 @@ TEST_CASE_FIXTURE(fixture, "before sleep all sources are armed, and an event dis
   e.poll();
 }
 
-TEST_CASE_FIXTURE(fixture, "waits are counted, and each one is told") {
+TEST_CASE_FIXTURE(fixture, "waits are counted, and sources are told of each") {
   int told = 0;
   e.set_on_wait([](void* p) noexcept { ++*static_cast<int*>(p); }, &told);
   CHECK_FALSE(e.waiting());
@@ -231,7 +231,7 @@ TEST_CASE_FIXTURE(fixture, "a tick moves the engine's time and fires timers") {
   CHECK(log == ints{1});
 }
 
-TEST_CASE_FIXTURE(fixture, "a failure carries its code and its text, which is taken once") {
+TEST_CASE_FIXTURE(fixture, "a failure carries its code and its text, which can be taken once") {
   step a([] {});
   CHECK(a.failure() == errc::success);
   CHECK(a.take_text().empty());
@@ -240,7 +240,7 @@ TEST_CASE_FIXTURE(fixture, "a failure carries its code and its text, which is ta
   CHECK(a.take_text() == "too long");
 }
 
-TEST_CASE("the real platform has a clock that moves and random numbers that differ") {
+TEST_CASE("the real platform has a running clock and random numbers that differ") {
   platform& real = platform::real();
   const time_point a = real.now();
   CHECK(real.now() >= a);

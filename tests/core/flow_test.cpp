@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ways coroutines are resumed, below task: bounded nesting, the list behind it, and recycled frames.
+// How coroutines are resumed, below task: bounded nesting, the deferred list, and recycled frames.
 #include "core/running_task.hpp"
 
 #include "support/skip.hpp"
@@ -21,7 +21,7 @@ using detail::this_flow;
 
 namespace {
 
-// A coroutine that is nobody's child: resumed by hand.
+// A coroutine without a parent, resumed explicitly.
 struct step {
   struct promise_type {
     step get_return_object() noexcept {
@@ -43,7 +43,7 @@ struct step {
 struct record {
   std::vector<int> order;
   unsigned deepest = 0;
-  std::uintptr_t lowest = UINTPTR_MAX;  // addresses of locals: how far the stack went
+  std::uintptr_t lowest = UINTPTR_MAX;  // addresses of locals: the depth of the stack
   std::uintptr_t highest = 0;
 };
 
@@ -66,7 +66,7 @@ step domino(record* r, int name, std::vector<step>* all) {
 
 }  // namespace
 
-TEST_CASE("a chain of resumptions nests to the limit, and no further, however long") {
+TEST_CASE("a chain of resumptions nests up to the limit, however long it is") {
   for (const int length : {1, 2, 47, 48, 49, 50, 97, 20'000}) {
     CAPTURE(length);
     record r;
@@ -98,12 +98,12 @@ step leaf(record* r, int name) {
 
 }  // namespace
 
-TEST_CASE("what is resumed at the limit runs once, when the stack is free again") {
+TEST_CASE("a resumption at the limit runs once, when the stack has unwound") {
   record r;
   std::vector<step> leaves;
   for (int i = 0; i < 100; ++i) leaves.push_back(leaf(&r, i));
   step root = fan(&r, &leaves);
-  // As if under many calls already.
+  // As if under many nested calls.
   this_flow().depth = flow::depth_limit;
   detail::resume_bounded(root.handle);
   CHECK(r.order.empty());
@@ -120,7 +120,7 @@ namespace {
 
 task<int> leaf_task(int value) { co_return value; }
 
-// Finishes at once or waits, as a child that is run for its parent.
+// Finishes at once or suspends, like a child that its parent runs.
 struct pause {
   std::coroutine_handle<>* where;
   bool await_ready() const noexcept { return false; }
@@ -144,7 +144,7 @@ void ignore_end(void*, std::exception_ptr) noexcept {}
 
 }  // namespace
 
-TEST_CASE("a parent goes on by itself after a child that finished, and by the child after one that waited") {
+TEST_CASE("a parent continues by itself after a finished child; a suspended child resumes it") {
   std::coroutine_handle<> waiting;
   int sum = 0;
   core::running_task t;
@@ -186,7 +186,7 @@ bool frames_are_recycled() {
 
 }  // namespace
 
-TEST_CASE("a frame given back is the next one of its size") {
+TEST_CASE("a freed frame is reused for the next one of its size") {
   if (!frames_are_recycled())
     TUTTI_SKIP("AddressSanitizer: frames are not recycled, so that it sees their use after free");
   void* a = detail::allocate_frame(1000);
@@ -194,7 +194,7 @@ TEST_CASE("a frame given back is the next one of its size") {
   CHECK(a != b);
   detail::release_frame(a, 1000);
   detail::release_frame(b, 1000);
-  CHECK(detail::allocate_frame(990) == b);  // the same class of 64 bytes
+  CHECK(detail::allocate_frame(990) == b);  // the same size class of 64 bytes
   CHECK(detail::allocate_frame(1000) == a);
   void* other = detail::allocate_frame(1100);
   CHECK(other != a);
@@ -202,7 +202,7 @@ TEST_CASE("a frame given back is the next one of its size") {
   detail::release_frame(other, 1100);
 }
 
-TEST_CASE("frames of every size are usable from end to end, and apart") {
+TEST_CASE("frames of every size are usable from end to end, and do not overlap") {
   struct block {
     void* at;
     std::size_t bytes;
@@ -223,7 +223,7 @@ TEST_CASE("frames of every size are usable from end to end, and apart") {
   }
 }
 
-TEST_CASE("a burst of frames gives memory back, and frames may die on another thread") {
+TEST_CASE("a burst of frames returns memory, and frames may be destroyed on another thread") {
   std::vector<void*> burst;
   for (int i = 0; i < 10'000; ++i) burst.push_back(detail::allocate_frame(128));
   for (void* p : burst) detail::release_frame(p, 128);

@@ -23,7 +23,7 @@ namespace {
 using bytes = std::vector<std::uint8_t>;
 constexpr std::uint64_t world = 0x1234567890abcdef;
 
-// Two ends of one connection on one io_context.
+// Both ends of one connection on one io_context.
 struct pair_of_sockets {
   explicit pair_of_sockets(boost::asio::io_context& context) : near(context), far(context) {
     boost::asio::local::stream_protocol::socket a(context), b(context);
@@ -56,7 +56,7 @@ task<> note_end(task<> body, failure* how, bool* done) {
   *done = true;
 }
 
-// Runs both ends to their end. Each task that fails closes its socket, as its owner would.
+// Runs both ends to completion. A task that fails closes its socket, like its owner would.
 struct ends {
   failure near, far;
 };
@@ -110,7 +110,7 @@ constexpr std::size_t offer_bytes = 44;
 constexpr std::size_t claim_bytes = 96;
 constexpr std::size_t answer_bytes = 40;
 
-// Plays `from` to `to`, changed on the way.
+// Forwards bytes from `from` to `to` and flips one of them.
 task<> relay(core::stream_socket& from, core::stream_socket& to, std::size_t number, std::size_t flip,
              bytes* seen) {
   bytes passing(number);
@@ -122,7 +122,7 @@ task<> relay(core::stream_socket& from, core::stream_socket& to, std::size_t num
 
 }  // namespace
 
-TEST_CASE("both sides learn who the other is") {
+TEST_CASE("both sides get the identity of the other") {
   boost::asio::io_context context;
   for (const std::string secret : {"", "correct horse battery staple"}) {
     pair_of_sockets sockets(context);
@@ -140,7 +140,7 @@ TEST_CASE("both sides learn who the other is") {
   }
 }
 
-TEST_CASE("nothing behind the handshake is read") {
+TEST_CASE("the handshake reads no byte beyond itself") {
   boost::asio::io_context context;
   pair_of_sockets sockets(context);
   const ends e = run_both(context, connecting(sockets.near, "s", rank_3(), 5),
@@ -155,7 +155,7 @@ TEST_CASE("nothing behind the handshake is read") {
   CHECK(got == bytes_of("pong"));
 }
 
-TEST_CASE("another secret is refused, and both sides are told") {
+TEST_CASE("a different secret is refused, and both sides get the error") {
   boost::asio::io_context context;
   for (const std::string theirs : {"", "wrong"}) {
     pair_of_sockets sockets(context);
@@ -167,7 +167,7 @@ TEST_CASE("another secret is refused, and both sides are told") {
   }
 }
 
-TEST_CASE("the accepting side's refusals come as errors that say what is wrong") {
+TEST_CASE("refusals by the accepting side are errors that name the cause") {
   boost::asio::io_context context;
   SUBCASE("another world") {
     pair_of_sockets sockets(context);
@@ -196,7 +196,7 @@ TEST_CASE("the accepting side's refusals come as errors that say what is wrong")
     CHECK(e.near.says("not rank 4"));
     CHECK(e.far.code == errc::join_failed);
   }
-  SUBCASE("a rank that is there already") {
+  SUBCASE("a rank that is connected already") {
     pair_of_sockets sockets(context);
     const ends e = run_both(context, connecting(sockets.near, "s", rank_3(), 5),
                             accepting(sockets.far, "s", 5, core::verdict::duplicate));
@@ -204,7 +204,7 @@ TEST_CASE("the accepting side's refusals come as errors that say what is wrong")
     CHECK(e.near.says("another rank 3"));
     CHECK(e.far.code == errc::success);
   }
-  SUBCASE("a verdict that is no error") {
+  SUBCASE("a verdict that is no error code") {
     pair_of_sockets sockets(context);
     core::verdict got{};
     const ends e = run_both(context, connecting(sockets.near, "s", rank_3(), 5, &got),
@@ -219,7 +219,7 @@ TEST_CASE("a replayed proof is refused") {
   const std::string secret = "s";
   bytes claim;
   {
-    // An eavesdropper in the middle of a connection that succeeds.
+    // An eavesdropper on a connection that succeeds.
     pair_of_sockets client(context), server(context);
     core::verdict got{};
     core::background_tasks middle;
@@ -242,11 +242,11 @@ TEST_CASE("a replayed proof is refused") {
   CHECK(e.far.code == errc::unauthorized);
 }
 
-TEST_CASE("no bit of the handshake can be changed on the way") {
+TEST_CASE("a change of any bit of the handshake is detected") {
   boost::asio::io_context context;
   const std::string secret = "s";
   const std::size_t total = 8 * (offer_bytes + claim_bytes + answer_bytes);
-  // Of the answer, bytes 1 to 7 carry no meaning for a version that is known.
+  // For a known version, bytes 1 to 7 of the answer have no meaning.
   for (std::size_t bit = 0; bit < total; bit += 3) {
     const std::size_t in_answer = bit / 8 - (offer_bytes + claim_bytes);
     if (bit / 8 > offer_bytes + claim_bytes && in_answer < 8) continue;
@@ -269,12 +269,12 @@ TEST_CASE("no bit of the handshake can be changed on the way") {
                             accepting(server.far, secret, 5, core::verdict::accepted));
     INFO("bit ", bit);
     CHECK(e.near.code != errc::success);
-    // The answer's changes are seen by the connecting side alone.
+    // Only the connecting side can detect changes of the answer.
     if (bit < 8 * (offer_bytes + claim_bytes)) CHECK(e.far.code != errc::success);
   }
 }
 
-TEST_CASE("a listener that does not know the secret cannot pass for one that does") {
+TEST_CASE("a listener without the secret cannot impersonate one with it") {
   boost::asio::io_context context;
   pair_of_sockets sockets(context);
   const auto impostor = [](core::stream_socket& socket) -> task<> {
@@ -284,7 +284,7 @@ TEST_CASE("a listener that does not know the secret cannot pass for one that doe
     co_await core::write_all(socket, offer, soon());
     bytes claim(claim_bytes);
     co_await core::read_exactly(socket, claim, soon());
-    // Sending the peer's own proof back is no proof either.
+    // Returning the peer's own proof is not a valid proof.
     bytes answer(answer_bytes, 0);
     answer[0] = static_cast<std::uint8_t>(core::verdict::accepted);
     std::copy(claim.end() - 32, claim.end(), answer.end() - 32);
@@ -313,7 +313,7 @@ TEST_CASE("unauthenticated peers are recognised from their first bytes") {
   }
 }
 
-TEST_CASE("another version is named on both sides") {
+TEST_CASE("an error on both sides names the other version") {
   boost::asio::io_context context;
   bytes preamble = bytes_of(std::string("tutti\r\n\0", 8));
   preamble.insert(preamble.end(), {9, 0, 2, 0});
@@ -337,7 +337,7 @@ TEST_CASE("another version is named on both sides") {
   }
 }
 
-TEST_CASE("a connection that ends in the middle is an error at once") {
+TEST_CASE("a connection that ends during the handshake is an error at once") {
   boost::asio::io_context context;
   bytes begin = bytes_of(std::string("tutti\r\n\0", 8));
   begin.insert(begin.end(), {1, 0, 2, 0, 0, 0});
@@ -351,7 +351,7 @@ TEST_CASE("a connection that ends in the middle is an error at once") {
   }
 }
 
-TEST_CASE("silence ends at the deadline") {
+TEST_CASE("a silent peer ends the handshake at the deadline") {
   boost::asio::io_context context;
   SUBCASE("on the accepting side") {
     pair_of_sockets sockets(context);
@@ -369,7 +369,7 @@ TEST_CASE("silence ends at the deadline") {
     });
     CHECK(f.code == errc::timed_out);
   }
-  SUBCASE("also when the deadline has passed before") {
+  SUBCASE("if the deadline has passed before") {
     pair_of_sockets sockets(context);
     const std::string secret = "s";
     const failure f = test::failure_of([&] {
@@ -387,13 +387,13 @@ TEST_CASE("a handshake may be destroyed at any suspension") {
     tasks.start(accepting(sockets.far, "s", 5, core::verdict::accepted));
     context.poll();
   }
-  // What comes now lands nowhere.
+  // Bytes that arrive now are not read.
   test::run_task(context, write_bytes(sockets.near, bytes(1000, 'x'), true));
   context.restart();
   CHECK_NOTHROW(context.poll());
 }
 
-TEST_CASE("a socket that is closed by its owner ends the handshake") {
+TEST_CASE("closing the socket ends the handshake") {
   boost::asio::io_context context;
   pair_of_sockets sockets(context);
   failure how;

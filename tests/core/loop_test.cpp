@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop on an io_context: who sleeps, who is woken by what, and when run() returns. On both kinds of loop.
+// The loop on an io_context: when it sleeps, what wakes it, and when run() returns. On both kinds of loop.
 #include "core/loop.hpp"
 
 #include "base/unique_fd.hpp"
@@ -43,7 +43,7 @@ core::spin_policy spinning(std::chrono::nanoseconds budget, bool yields = false)
   return p;
 }
 
-// A loop that listens to a mailbox.
+// A loop with a mailbox.
 struct listener {
   asio::io_context context{1};
   core::loop loop{context};
@@ -67,7 +67,7 @@ struct listener {
   }
 };
 
-// Until condition() holds, on another thread; false after a long time.
+// Waits for condition() on another thread. Returns false after a long time.
 template <class Condition>
 bool soon(Condition condition) {
   const auto end = steady_clock::now() + 20s;
@@ -91,12 +91,12 @@ std::chrono::microseconds cpu_time_of_this_thread() {
 
 // ---- when run() returns ----
 
-TEST_CASE("run() returns when nothing holds the loop, and not before") {
+TEST_CASE("run() returns when no hold is left, and not before") {
   test::on_each_loop([] {
     asio::io_context context;
     core::loop loop(context);
     loop.wake();
-    CHECK(context.run() == 0);  // no hold: nothing was even posted
+    CHECK(context.run() == 0);  // no hold: nothing was posted
     context.restart();
 
     loop.hold();
@@ -148,7 +148,7 @@ TEST_CASE("stop() ends run() while the loop spins") {
     l.context.run();
     other.join();
     CHECK(l.mail.seen() == 1);
-    // From a handler of the user's, or another thread.
+    // From a handler of the user, or from another thread.
     l.context.restart();
     asio::post(l.context, [&] { l.context.stop(); });
     l.context.run();
@@ -161,7 +161,7 @@ TEST_CASE("stop() ends run() while the loop spins") {
   });
 }
 
-TEST_CASE("whichever goes first: handlers of a loop that has gone do nothing") {
+TEST_CASE("handlers of a destroyed loop do nothing") {
   test::on_each_loop([] {
     asio::io_context context;
     {
@@ -192,7 +192,7 @@ TEST_CASE("whichever goes first: handlers of a loop that has gone do nothing") {
   });
 }
 
-TEST_CASE("the thread that runs it is its thread") {
+TEST_CASE("the loop belongs to the thread that runs it") {
   listener l;
   CHECK_FALSE(l.loop.on_this_thread());
   l.loop.bind_to_this_thread();
@@ -215,7 +215,7 @@ TEST_CASE("the thread that runs it is its thread") {
   CHECK_FALSE(l.loop.on_this_thread());
 }
 
-// ---- who sleeps ----
+// ---- when it sleeps ----
 
 TEST_CASE("a parked loop takes no turns and no processor time") {
   test::on_each_loop([] {
@@ -231,7 +231,7 @@ TEST_CASE("a parked loop takes no turns and no processor time") {
       l.context.run_for(300ms);
       CHECK(l.loop.counters().turns == turns);
       CHECK(cpu_time_of_this_thread() - before < 30ms);
-      // And it is not dead.
+      // It still works.
       l.mail.put(1);
       test::run_until(l.context, [&] { return l.mail.seen() == 1; });
       if (waiting) l.loop.engine().end_wait();
@@ -240,7 +240,7 @@ TEST_CASE("a parked loop takes no turns and no processor time") {
   });
 }
 
-TEST_CASE("a wait that begins gets a parked loop up to spin for it") {
+TEST_CASE("a wait that begins makes a parked loop spin") {
   test::on_each_loop([] {
     listener l;
     l.begin();
@@ -253,9 +253,9 @@ TEST_CASE("a wait that begins gets a parked loop up to spin for it") {
   });
 }
 
-// ---- who is woken by what ----
+// ---- what wakes it ----
 
-TEST_CASE("every ring of a doorbell wakes a parked loop") {
+TEST_CASE("every notification of a doorbell wakes a parked loop") {
   test::on_each_loop([] {
     listener l;
     std::atomic<bool> finished{false};
@@ -292,7 +292,7 @@ TEST_CASE("every post from another thread wakes a parked loop") {
       ++sent;
       asio::post(l.context, [&, sent] {
         seen = sent;
-        if (sent % 2 == 0) l.loop.wake();  // and parks once more
+        if (sent % 2 == 0) l.loop.wake();  // and parks again
       });
       if (!soon([&] { return seen == sent; })) break;
       if (sent % 3 != 0 && !soon([&] { return l.mail.armed(); })) break;
@@ -305,7 +305,7 @@ TEST_CASE("every post from another thread wakes a parked loop") {
   });
 }
 
-TEST_CASE("an event of a watched descriptor wakes a parked loop, each time") {
+TEST_CASE("every event of a watched descriptor wakes a parked loop") {
   test::on_each_loop([] {
     int ends[2] = {-1, -1};
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
@@ -356,10 +356,10 @@ struct player {
     l.mail.on_mail = [this](int ball) { hit(ball); };
   }
   void hit(int ball) {
-    // Mostly no budget at all, sometimes one about as long as the other side takes.
+    // Mostly no spin budget, sometimes one about as long as the other side's turn.
     const unsigned dice = random() % 8;
     l.loop.set_spin(spinning(std::chrono::nanoseconds(dice < 4 ? 0 : random() % 60'000), dice == 7));
-    // Returned at once, or at any point of the other side's falling asleep.
+    // Returns the ball at once, or at any point of the other side's transition to sleep.
     const auto until =
         steady_clock::now() + std::chrono::nanoseconds(random() % 2 == 0 ? 0 : random() % 60'000);
     while (steady_clock::now() < until) {
@@ -379,7 +379,7 @@ struct player {
 
 }  // namespace
 
-TEST_CASE("two loops that bounce a ball lose no wake-up, whatever they spin") {
+TEST_CASE("two loops that exchange a ball lose no wake-up, with any spin budget") {
   test::on_each_loop([] {
     constexpr int games = 20'000;
     player a(1, games), b(2, games);
@@ -417,7 +417,7 @@ TEST_CASE("timers wake a parked loop when they are due, not before") {
       CHECK(alarms[i]->fired >= due[i]);
     }
 
-    // One far away, then a nearer one, then the nearer one cancelled.
+    // A distant timer, then a nearer one, then the nearer one is cancelled.
     alarm far, near;
     l.loop.engine().timers().arm(far.t, core::clock::now() + 1h);
     l.loop.wake();
@@ -439,7 +439,7 @@ TEST_CASE("timers wake a parked loop when they are due, not before") {
 
 // ---- a fair share for Asio ----
 
-TEST_CASE("Asio's handlers get their turn while the engine is always busy, and while it spins") {
+TEST_CASE("Asio's handlers run while the engine is always busy, and while it spins") {
   test::on_each_loop([] {
     struct never_idle final : core::source {
       std::uint64_t polls = 0;
@@ -489,7 +489,7 @@ TEST_CASE("the engine's own timers fire while it is busy, and while it spins") {
           [](void* self) noexcept {
             auto& w = *static_cast<until_told*>(self);
             w.told = true;
-            w.loop->leave_turn();  // it would spin on
+            w.loop->leave_turn();  // it would keep spinning
           },
           &work);
       l.loop.engine().timers().arm(t, core::clock::now() + 3ms);
@@ -505,7 +505,7 @@ TEST_CASE("the engine's own timers fire while it is busy, and while it spins") {
 
 namespace {
 
-// Started by hand, as a program with a loop of its own would.
+// Started by hand, like in a program with its own loop.
 struct detached {
   struct promise_type {
     detached get_return_object() const noexcept { return {}; }
@@ -546,7 +546,7 @@ detached join_talk_and_leave(runtime* rt, int* sum) {
 
 }  // namespace
 
-TEST_CASE("on the user's io_context, run() returns when the last communicator has gone") {
+TEST_CASE("on the user's io_context, run() returns when the last communicator has been destroyed") {
   test::on_each_loop([] {
     asio::io_context context(1);
     runtime rt(context);
@@ -555,7 +555,7 @@ TEST_CASE("on the user's io_context, run() returns when the last communicator ha
     context.run_for(30ms);
     REQUIRE(world);
     REQUIRE(world->size() == 1);
-    CHECK_FALSE(context.stopped());  // somebody may still want to talk
+    CHECK_FALSE(context.stopped());  // a later communication is still possible
     std::optional<communicator> copy = world;
     world.reset();
     context.run_for(20ms);
@@ -566,7 +566,7 @@ TEST_CASE("on the user's io_context, run() returns when the last communicator ha
   });
 }
 
-TEST_CASE("the user's own handlers run beside, and several runtimes share one io_context") {
+TEST_CASE("the user's handlers run as well, and several runtimes share one io_context") {
   test::on_each_loop([] {
     asio::io_context context(1);
     runtime first(context), second(context);
@@ -588,7 +588,7 @@ TEST_CASE("the user's own handlers run beside, and several runtimes share one io
   });
 }
 
-TEST_CASE("a runtime's io_context may be run again and again") {
+TEST_CASE("a runtime's io_context may be run repeatedly") {
   test::on_each_loop([] {
     runtime rt;
     const auto main = [](runtime* r) -> task<int> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The least that a loop can listen to.
+// A minimal source of a loop.
 #pragma once
 
 #include "base/unique_fd.hpp"
@@ -12,19 +12,19 @@
 
 namespace tutti::test {
 
-// What another thread writes into and notifies: a transport's memory, reduced to one number.
+// Another thread writes to it and notifies: a transport's memory, reduced to one number.
 class mailbox final : public core::source {
  public:
   mailbox() : doorbell_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
-  // From any thread, one at a time; `force` notifies whether or not anybody sleeps.
+  // From any thread, but one at a time. `force` notifies even if the loop is awake.
   void put(int value, bool force = false) {
     cell_.store(value);
     if (force || (armed_.load() && armed_.exchange(false))) ::eventfd_write(doorbell_.get(), 1);
   }
   int doorbell() const noexcept { return doorbell_.get(); }
   int seen() const noexcept { return seen_.load(); }
-  // The loop goes to sleep, or sleeps.
+  // Whether the loop sleeps or is about to sleep.
   bool armed() const noexcept { return armed_.load(); }
 
   // Called on the loop with each new number.

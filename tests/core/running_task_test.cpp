@@ -15,7 +15,7 @@ using core::running_task;
 
 namespace {
 
-// Holds whoever awaits it, until the test opens it.
+// Suspends its awaiters until the test opens it.
 struct gate {
   std::coroutine_handle<> waiting;
   bool await_ready() const noexcept { return false; }
@@ -61,7 +61,7 @@ task<> passes_deep(gate* g, int* alive, int depth) {
 
 }  // namespace
 
-TEST_CASE("it runs until its first wait, and tells its end once") {
+TEST_CASE("it runs until its first suspension, and reports its end once") {
   outcome end;
   running_task t;
   CHECK_FALSE(t.running());
@@ -82,7 +82,7 @@ TEST_CASE("it runs until its first wait, and tells its end once") {
   CHECK_FALSE(t.running());
 }
 
-TEST_CASE("a failure is told, not thrown") {
+TEST_CASE("a failure is reported, not thrown") {
   outcome end;
   running_task t;
   CHECK_NOTHROW(t.start(fails(), &outcome::note, &end));
@@ -90,7 +90,7 @@ TEST_CASE("a failure is told, not thrown") {
   CHECK(test::describe(end.failure).text == "no");
 }
 
-TEST_CASE("stopping destroys it where it waits, without a word") {
+TEST_CASE("stopping destroys it where it is suspended, without a report") {
   outcome end;
   int alive = 0;
   gate g;
@@ -110,7 +110,7 @@ TEST_CASE("stopping destroys it where it waits, without a word") {
   CHECK(end.ends == 0);
 }
 
-TEST_CASE("starting anew drops what was running") {
+TEST_CASE("a restart drops the running task") {
   outcome first, second;
   int alive = 0;
   gate a, b;
@@ -140,7 +140,7 @@ TEST_CASE("the callback may start another task") {
 
 namespace {
 
-// At whatever depth of the stack: started, and dropped before it could end.
+// At any depth of the stack: started, and dropped before it could end.
 task<> start_and_stop_at(int depth, gate* g, outcome* end, int* alive) {
   if (depth > 0) {
     co_await start_and_stop_at(depth - 1, g, end, alive);
@@ -161,7 +161,7 @@ task<> start_and_open_at(int depth, gate* g, outcome* end, running_task* t, int*
 
 }  // namespace
 
-TEST_CASE("deep in a chain of awaits it may be dropped before it ran at all") {
+TEST_CASE("deep in a chain of awaits it may be dropped before it has run at all") {
   for (int depth = 0; depth < 120; ++depth) {
     CAPTURE(depth);
     outcome outer, inner;
@@ -175,7 +175,7 @@ TEST_CASE("deep in a chain of awaits it may be dropped before it ran at all") {
   }
 }
 
-TEST_CASE("deep in a chain of awaits it starts all the same") {
+TEST_CASE("deep in a chain of awaits it still starts") {
   for (int depth = 0; depth < 120; ++depth) {
     CAPTURE(depth);
     outcome outer, inner;

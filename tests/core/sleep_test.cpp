@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// sleep_for on a loop that sleeps itself, in scopes that end early, and on a loop that is stepped by hand.
+// sleep_for on a sleeping loop, in scopes that end early, and on a loop that the test runs step by step.
 #include "core/loop.hpp"
 #include "core/running_task.hpp"
 #include "support/local_world.hpp"
@@ -58,7 +58,7 @@ task<> sleep_and_count(int* wakings) {
 
 }  // namespace
 
-TEST_CASE("sleep_for takes its time, and ends with its scope") {
+TEST_CASE("sleep_for lasts its duration, and ends with its scope") {
   run_local(2, sleep_a_little);
   run_local(2, end_early);
 }
@@ -88,7 +88,7 @@ task<> sleep_for_ever(communicator) {
   TUTTI_EXPECT(zero.says("not done within 0 ms (with_timeout)"));
 }
 
-// Until the other rank's message, a timer of the loop and one of Asio's have come.
+// Runs until the other rank's message, a timer of the loop and one of Asio's have completed.
 task<> poll_without_rest(communicator world) {
   int theirs = -1;
   request receiving = world.irecv(theirs, 1 - world.rank());
@@ -105,7 +105,7 @@ task<> poll_without_rest(communicator world) {
 
 }  // namespace
 
-TEST_CASE("a duration that is too long for the clock is for ever") {
+TEST_CASE("a duration beyond the range of the clock lasts for ever") {
   run_local(1, sleep_for_ever);
   init_options endless;
   endless.timeout = std::chrono::milliseconds::max();
@@ -114,9 +114,9 @@ TEST_CASE("a duration that is too long for the clock is for ever") {
   run_local(2, endless, sleep_a_little);
 }
 
-TEST_CASE("who sleeps for nothing in a circle lets the loop turn") { run_local(2, poll_without_rest); }
+TEST_CASE("repeated sleeps of no duration let the loop turn") { run_local(2, poll_without_rest); }
 
-TEST_CASE("a sleeping frame is destroyed, and leaves nothing to fire") {
+TEST_CASE("a destroyed sleeping frame leaves no timer") {
   run_local(1, [](communicator) -> task<> {
     core::running_task sleeper;
     sleeper.start(sleep_unfinished(), [](void*, std::exception_ptr) noexcept {}, nullptr);

@@ -50,13 +50,13 @@ bytes pattern(std::size_t size) {
 
 }  // namespace
 
-TEST_CASE("more than the kernel buffers passes whole, whoever is slow") {
+TEST_CASE("data beyond the kernel's buffers arrive whole, whichever side is slow") {
   boost::asio::io_context context;
   pair_of_sockets sockets(context);
   const bytes sent = pattern(5'000'000);
   bytes got(sent.size());
   core::background_tasks tasks;
-  tasks.start(core::write_all(sockets.near, sent, soon()));  // waits for room
+  tasks.start(core::write_all(sockets.near, sent, soon()));  // waits for space
   run_task(context, core::read_exactly(sockets.far, got, soon()));
   CHECK(got == sent);
 
@@ -86,7 +86,7 @@ TEST_CASE("the end of the stream: 0 bytes for read_some, an error for read_exact
   CHECK(w.code == errc::peer_failed);
 }
 
-TEST_CASE("deadlines, also with bytes on the way") {
+TEST_CASE("deadlines, also with bytes in flight") {
   boost::asio::io_context context;
   pair_of_sockets sockets(context);
   bytes got(10);
@@ -98,11 +98,11 @@ TEST_CASE("deadlines, also with bytes on the way") {
   CHECK(failure_of([&] {
           run_task(context, core::write_all(sockets.near, much, core::deadline_after(20ms)));
         }).code == errc::timed_out);
-  // What is there is taken, however late it is.
+  // Bytes that have arrived are returned even after the deadline.
   CHECK(run_task(context, core::read_some(sockets.far, got, core::clock::now() - 1s)) > 0);
 }
 
-TEST_CASE("a read that is dropped writes nowhere any more") {
+TEST_CASE("a dropped read writes no more bytes") {
   boost::asio::io_context context;
   pair_of_sockets sockets(context);
   {
@@ -123,7 +123,7 @@ TEST_CASE("connecting") {
   boost::asio::io_context context;
   tcp::acceptor acceptor(context, tcp::endpoint(boost::asio::ip::address_v4::loopback(), 0));
   const core::stream_endpoint at = acceptor.local_endpoint();
-  SUBCASE("gives a socket that is ready for use, and no child inherits it") {
+  SUBCASE("gives a usable socket that no child inherits") {
     core::stream_socket near = run_task(context, core::connect(context.get_executor(), at, soon()));
     core::stream_socket far(context);
     acceptor.accept(far);
@@ -138,7 +138,7 @@ TEST_CASE("connecting") {
     CHECK(on != 0);
     CHECK(core::peer_text(near) == core::endpoint_text(at));
   }
-  SUBCASE("to where nobody listens") {
+  SUBCASE("to a port without a listener") {
     acceptor.close();
     const test::failure f =
         failure_of([&] { run_task(context, core::connect(context.get_executor(), at, soon())); });
@@ -147,7 +147,7 @@ TEST_CASE("connecting") {
     CHECK_MESSAGE(f.says("refused"), f.text);
   }
   SUBCASE("to a host that does not answer") {
-    // A listener whose backlog is full does not answer either.
+    // A listener with a full backlog does not answer either.
     base::unique_fd full(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -169,7 +169,7 @@ TEST_CASE("connecting") {
   }
 }
 
-TEST_CASE("endpoints in words") {
+TEST_CASE("endpoints as text") {
   using boost::asio::ip::make_address;
   CHECK(core::endpoint_text(tcp::endpoint(make_address("10.1.2.3"), 80)) == "10.1.2.3:80");
   CHECK(core::endpoint_text(tcp::endpoint(make_address("fe80::1"), 80)) == "[fe80::1]:80");

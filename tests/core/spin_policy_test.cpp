@@ -27,7 +27,7 @@ using masks = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("ranks with a core each spin, more ranks than cores yield") {
+TEST_CASE("ranks spin if each has a core, and yield if they outnumber cores") {
   ::unsetenv("TUTTI_SPIN_US");
   CHECK_FALSE(spin_policy::choose(1, 1).yields);
   CHECK_FALSE(spin_policy::choose(4, 4).yields);
@@ -36,7 +36,7 @@ TEST_CASE("ranks with a core each spin, more ranks than cores yield") {
   CHECK(spin_policy::choose(1, 1).budget == 50us);
 }
 
-TEST_CASE("TUTTI_SPIN_US is the budget, and wrong text an error that names it") {
+TEST_CASE("TUTTI_SPIN_US is the budget, and an invalid value is an error that names it") {
   {
     const spin_variable set("7");
     CHECK(spin_policy::choose(1, 1).budget == 7us);
@@ -54,10 +54,10 @@ TEST_CASE("TUTTI_SPIN_US is the budget, and wrong text an error that names it") 
   }
 }
 
-TEST_CASE("cores of several processes are counted once each") {
+TEST_CASE("cores shared by several processes are counted once") {
   const int here = core::usable_cores();
   CHECK(here >= 1);
-  // What the quota allows at most, so that the numbers below hold on any machine.
+  // The limit of the quota, so that the numbers below hold on any machine.
   const auto at_most = [quota = core::usable_cores(masks{std::string(64, 'f')})](int n) {
     return std::min(n, quota);
   };
@@ -66,7 +66,7 @@ TEST_CASE("cores of several processes are counted once each") {
   CHECK(core::usable_cores(masks{"1", "2", "4"}) == at_most(3));
   CHECK(core::usable_cores(masks{"f0", "f"}) == at_most(8));
   CHECK(core::usable_cores(masks{"100000000000000000", "1"}) == at_most(2));
-  // Nobody said anything: as for this process alone.
+  // Without information: as for this process alone.
   CHECK(core::usable_cores(masks{}) == here);
   CHECK(core::usable_cores(masks{"", ""}) == here);
 }

@@ -33,7 +33,7 @@ using namespace tutti;
 using namespace std::chrono_literals;
 namespace asio = boost::asio;
 
-// Sanitizers enlarge frames, and their bookkeeping of each.
+// Sanitizers enlarge frames, and their own data for each.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int very_many = 100'000;
 #else
@@ -47,7 +47,7 @@ static_assert(std::is_nothrow_move_constructible_v<task<int>> &&
               std::is_nothrow_move_assignable_v<task<int>>);
 static_assert(detail::directly_awaitable<task<>> && !detail::directly_awaitable<task<>&>);
 
-// Holds whoever awaits it, until the test opens it.
+// Suspends its awaiters until the test opens it.
 struct gate {
   std::coroutine_handle<> waiting;
   bool await_ready() const noexcept { return false; }
@@ -98,7 +98,7 @@ task<> collect(int* sum) {
 
 }  // namespace
 
-TEST_CASE("a task hands its value to whoever awaits it") {
+TEST_CASE("a task returns its value to its awaiter") {
   CHECK(run(seven()) == 7);
   CHECK(*run(owner()) == 3);
   int sum = 0;
@@ -140,7 +140,7 @@ task<> awaits_throws_after(gate* g, std::string* seen) {
 
 }  // namespace
 
-TEST_CASE("an exception goes to whoever awaits, through tasks that do not catch it") {
+TEST_CASE("an exception propagates to the awaiter, through tasks that do not catch it") {
   CHECK_THROWS_AS(run(throws()), std::out_of_range);
   CHECK(run(catches()) == "here7");
   gate g;
@@ -152,7 +152,7 @@ TEST_CASE("an exception goes to whoever awaits, through tasks that do not catch 
   CHECK(seen == "late");
 }
 
-// ---- life ----
+// ---- lifetime ----
 
 namespace {
 
@@ -171,7 +171,7 @@ task<> nested(gate* g, int level, std::vector<int>* log) {
 
 }  // namespace
 
-TEST_CASE("a task is lazy: dropped before it was awaited it never ran") {
+TEST_CASE("a task is lazy: dropped before its await it never runs") {
   bool started = false;
   {
     const task<> dropped = starts(&started);
@@ -194,7 +194,7 @@ TEST_CASE("arguments of a task that never ran are destroyed with it, once") {
   CHECK(shared.use_count() == 1);
 }
 
-TEST_CASE("destroying a suspended task destroys what is in it, innermost first") {
+TEST_CASE("destroying a suspended task destroys its contents, innermost first") {
   gate g;
   std::vector<int> log;
   {
@@ -249,12 +249,12 @@ task<std::int64_t> long_branches(int n) {
 
 }  // namespace
 
-TEST_CASE("a million awaits one after the other, and one inside the other, do not overflow the stack") {
+TEST_CASE("a million awaits in sequence, or nested, do not overflow the stack") {
   CHECK(run(sequence(very_many)) == very_many);
   CHECK(run(depth(very_many)) == very_many);
 }
 
-TEST_CASE("a deep chain that waited at its bottom comes back up") {
+TEST_CASE("a deep chain that suspended at its bottom returns to the top") {
   gate g;
   std::int64_t result = 0;
   core::running_task t;
@@ -265,7 +265,7 @@ TEST_CASE("a deep chain that waited at its bottom comes back up") {
   CHECK(result == very_many + 42);
 }
 
-TEST_CASE("an exception climbs a deep chain") {
+TEST_CASE("an exception propagates through a deep chain") {
   CHECK_THROWS_AS(run(depth_that_throws(10'000)), std::out_of_range);
 }
 
@@ -278,7 +278,7 @@ TEST_CASE("a deep suspended chain can be dropped") {
   CHECK(result == 0);
 }
 
-TEST_CASE("chains of every length, one after the other, in one task") {
+TEST_CASE("chains of every length, in sequence, in one task") {
   CHECK(run(tree(12)) == 4096);
   CHECK(run(long_branches(300)) == 300 * 299 / 2);
 }
@@ -312,7 +312,7 @@ task<std::string> echoes(local_stream::socket* a, local_stream::socket* b) {
 
 }  // namespace
 
-TEST_CASE("timers and sockets are awaited where they are") {
+TEST_CASE("timers and sockets are awaited in place") {
   asio::io_context context;
   CHECK(test::run_task(context, waits_for_timer(context.get_executor())) == 1);
   local_stream::socket a(context), b(context);
@@ -363,13 +363,13 @@ TEST_CASE("errors of Asio's operations are thrown as Asio's system_error") {
 
 namespace {
 
-// Calls its handler inside the initiation, which Asio's own operations do not, but others' may.
+// Calls its handler inside the initiation. Asio's own operations do not, but others may.
 template <class Signature, class Token, class... Values>
 auto at_once(Token&& token, Values... values) {
   return asio::async_initiate<Token, Signature>(
       [](auto handler, auto... v) { std::move(handler)(std::move(v)...); }, token, std::move(values)...);
 }
-// Keeps the handler until it is called, or dropped.
+// Keeps the handler until it is called or dropped.
 template <class Token>
 auto kept(std::function<void(boost::system::error_code, int)>* where, Token&& token) {
   return asio::async_initiate<Token, void(boost::system::error_code, int)>(
@@ -420,7 +420,7 @@ task<int> many_at_once(int n) {
 
 }  // namespace
 
-TEST_CASE("operations with any signature that complete inside their initiation, many times over") {
+TEST_CASE("repeated operations of any signature may complete inside their initiation") {
   CHECK(run(every_signature()) == "345sixsevencannot even begin");
   CHECK(run(many_at_once(very_many)) == very_many);
 }
@@ -442,7 +442,7 @@ task<> reads_into_frame(local_stream::socket* from, bool* reached) {
 
 }  // namespace
 
-TEST_CASE("a task dropped while an Asio operation is pending is not touched when that ends") {
+TEST_CASE("a task dropped while an Asio operation is pending is not touched when that completes") {
   bool reached = false;
   {
     asio::io_context context;
@@ -451,7 +451,7 @@ TEST_CASE("a task dropped while an Asio operation is pending is not touched when
       core::running_task t;
       t.start(awaits_timer(&timer, &reached), &ignore_end, nullptr);
     }
-    context.run();  // the operation ends, its awaiter has gone
+    context.run();  // the operation completes after its awaiter was destroyed
     context.restart();
     local_stream::socket a(context), b(context);
     asio::local::connect_pair(a, b);
@@ -473,7 +473,7 @@ TEST_CASE("a task dropped while an Asio operation is pending is not touched when
   CHECK(result == 0);
 }
 
-TEST_CASE("the operation may drop its handler: the task waits on, and can be dropped") {
+TEST_CASE("if the operation drops its handler, the task stays suspended and can be dropped") {
   std::function<void(boost::system::error_code, int)> finish;
   int result = 0;
   core::running_task t;
@@ -486,7 +486,7 @@ TEST_CASE("the operation may drop its handler: the task waits on, and can be dro
   CHECK(result == 8);
   CHECK_FALSE(t.running());
 
-  // The io_context goes before the task.
+  // The io_context is destroyed before the task.
   bool reached = false;
   core::running_task outlives;
   {
@@ -502,7 +502,7 @@ TEST_CASE("the operation may drop its handler: the task waits on, and can be dro
 
 namespace {
 
-// Neither copied nor moved: both would be somebody else.
+// Neither copied nor moved: either would make another object.
 struct pinned {
   pinned(int n, std::coroutine_handle<>* w) : value(n), where(w) {}
   pinned(const pinned&) = delete;
@@ -531,7 +531,7 @@ task<> keep_int(task<int> body, int* result) { *result = co_await std::move(body
 
 }  // namespace
 
-TEST_CASE("an awaiter is awaited where it is, by name or on the spot") {
+TEST_CASE("an awaiter is awaited in place, named or temporary") {
   std::coroutine_handle<> waiting;
   pinned p(100, &waiting);
   int result = 0;
@@ -547,7 +547,7 @@ TEST_CASE("an awaiter is awaited where it is, by name or on the spot") {
 
 namespace {
 
-// The plainest coroutine there is: eager, detached.
+// The simplest coroutine: eager and detached.
 struct detached {
   struct promise_type {
     detached get_return_object() const noexcept { return {}; }

@@ -17,7 +17,7 @@ using namespace tutti;
 
 namespace {
 
-// Of this thread, in nanoseconds; 0: the kernel does not say.
+// The slice of this thread in nanoseconds; 0: the kernel does not report it.
 std::uint64_t slice() {
   struct {
     std::uint32_t size, policy;
@@ -46,7 +46,7 @@ task<> look(communicator, std::uint64_t* seen) {
 
 }  // namespace
 
-TEST_CASE("time slices are short while they are asked for, and not for new threads") {
+TEST_CASE("time slices are short while requested, and not for new threads") {
   NEEDS_SLICES();
   std::thread([] {
     const std::uint64_t usual = slice();
@@ -63,7 +63,7 @@ TEST_CASE("time slices are short while they are asked for, and not for new threa
   }).join();
 }
 
-TEST_CASE("TUTTI_SLICE_US is the slice, 0 leaves it, and wrong text is an error that names it") {
+TEST_CASE("TUTTI_SLICE_US sets the slice, 0 keeps it, and an invalid value is an error that names it") {
   NEEDS_SLICES();
   const std::uint64_t usual = slice();
   {

@@ -31,7 +31,7 @@ using ints = std::vector<int>;
 
 }  // namespace
 
-TEST_CASE("timers fire when they are due, in the order of their times") {
+TEST_CASE("timers fire when they are due, ordered by time") {
   ints log;
   log_entry entries[] = {{&log, 0}, {&log, 1}, {&log, 2}};
   timer_queue queue;
@@ -53,7 +53,7 @@ TEST_CASE("timers fire when they are due, in the order of their times") {
   CHECK_FALSE(queue.fire_due(at(100)));
 }
 
-TEST_CASE("arming again moves a timer, cancelling takes it out") {
+TEST_CASE("arming again moves a timer, cancelling removes it") {
   ints log;
   log_entry entries[] = {{&log, 0}, {&log, 1}};
   timer_queue queue;
@@ -72,7 +72,7 @@ TEST_CASE("arming again moves a timer, cancelling takes it out") {
   CHECK(log == ints{0});
 }
 
-TEST_CASE("whichever goes first, timer or queue, the other does not mind") {
+TEST_CASE("a timer and its queue may be destroyed in either order") {
   ints log;
   log_entry entry{&log, 0};
   timer_queue queue;
@@ -94,7 +94,7 @@ TEST_CASE("whichever goes first, timer or queue, the other does not mind") {
 
 namespace {
 
-// Fires by doing something to timers.
+// Changes timers when it fires.
 struct actor {
   timer_queue& queue;
   std::vector<int>& log;
@@ -113,7 +113,7 @@ struct actor {
 
 }  // namespace
 
-TEST_CASE("a timer that fires may arm itself, cancel and destroy others, and itself") {
+TEST_CASE("a timer that fires may arm itself, and cancel and destroy others and itself") {
   timer_queue queue;
   ints log;
   std::vector<std::unique_ptr<actor>> all;
@@ -133,7 +133,7 @@ TEST_CASE("a timer that fires may arm itself, cancel and destroy others, and its
   CHECK(queue.next() == at(100));
 }
 
-TEST_CASE("a timer that is armed for now while another fires has its turn with the next look") {
+TEST_CASE("a timer armed for now while another fires is due at the next poll") {
   timer_queue queue;
   ints log;
   actor again(queue, log, 0);
@@ -145,7 +145,7 @@ TEST_CASE("a timer that is armed for now while another fires has its turn with t
   CHECK(log == ints{0, 0});
 }
 
-TEST_CASE("any sequence of arming, cancelling and firing gives what a sorted list gives") {
+TEST_CASE("random arming, cancelling and firing gives the same result as a sorted list") {
   std::mt19937 random(7);
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   for (int run = 0; run < 20; ++run) {
@@ -172,7 +172,7 @@ TEST_CASE("any sequence of arming, cancelling and firing gives what a sorted lis
           now += below(20);
           fired.clear();
           queue.fire_due(at(now));
-          // In order of time; equal times in any order.
+          // Ordered by time; equal times in any order.
           REQUIRE(std::is_sorted(fired.begin(), fired.end(), [&](int a, int b) {
             return due[static_cast<std::size_t>(a)] < due[static_cast<std::size_t>(b)];
           }));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TLS under the handshake: who may be in between, and whose certificates count.
+// TLS below the handshake: a man in the middle, and valid certificates.
 #include "support/skip.hpp"
 
 #include <doctest/doctest.h>
@@ -52,7 +52,7 @@ bytes filled(std::size_t size) {
   return made;
 }
 
-// Rank 3 calls rank 5, and they tell each other more than a socket holds.
+// Rank 3 connects to rank 5, and they exchange more than a socket buffers.
 constexpr std::size_t told_bytes = 700'000;
 
 task<> calls(core::stream_socket& socket, std::string secret) {
@@ -126,14 +126,14 @@ tls_identity identity_of(const test::authority::issued& files, const std::string
 
 }  // namespace
 
-TEST_CASE("tls: without any files, both sides meet and nothing of it can be read on the way") {
+TEST_CASE("tls: without any files both sides connect, and the traffic cannot be read") {
   CHECK(meet(make_tls_identity(), make_tls_identity()).near.code == errc::success);
 
   boost::asio::io_context context;
   pair_of_sockets client(context), server(context);
   client.near.secure_with(make_tls_identity());
   server.far.secure_with(make_tls_identity());
-  // All that passes: behind the preambles and the nonce there are TLS's records, and none of the text.
+  // All traffic: after the preambles and the nonce come TLS records, without any of the text.
   bytes seen[2];
   bool over[2] = {false, false};
   failure how[2];
@@ -158,7 +158,7 @@ TEST_CASE("tls: without any files, both sides meet and nothing of it can be read
   for (const bytes& s : seen) CHECK(std::search(s.begin(), s.end(), text.begin(), text.end()) == s.end());
 }
 
-TEST_CASE("tls: who is in between with sessions of its own to both sides gets nothing") {
+TEST_CASE("tls: a man in the middle with sessions to both sides is not authenticated") {
   for (const bool same_certificate : {false, true}) {
     boost::asio::io_context context;
     const tls_identity known = make_tls_identity(), own = make_tls_identity();
@@ -178,7 +178,7 @@ TEST_CASE("tls: who is in between with sessions of its own to both sides gets no
       co_await core::write_all(c, passing, soon());
       co_await core::start_tls(c, side::accepting, soon());
       co_await core::start_tls(s, side::connecting, soon());
-      passing.resize(84);  // the proof, in the clear
+      passing.resize(84);  // the proof, unencrypted
       co_await core::read_exactly(c, passing, soon());
       *all = passing;
       co_await core::write_all(s, passing, soon());
@@ -197,7 +197,7 @@ TEST_CASE("tls: who is in between with sessions of its own to both sides gets no
   }
 }
 
-TEST_CASE("tls: both sides have it, or neither, and that is said") {
+TEST_CASE("tls: if only one side uses TLS, the error says so") {
   for (const bool near : {false, true}) {
     const ends e = meet(near ? make_tls_identity() : nullptr, near ? nullptr : make_tls_identity());
     CHECK(e.near.code == errc::protocol);
@@ -206,7 +206,7 @@ TEST_CASE("tls: both sides have it, or neither, and that is said") {
   }
 }
 
-TEST_CASE("tls: a wrong secret is a wrong secret") {
+TEST_CASE("tls: a wrong secret is reported as a wrong secret") {
   boost::asio::io_context context;
   pair_of_sockets sockets(context);
   for (core::stream_socket* s : {&sockets.near, &sockets.far}) s->secure_with(make_tls_identity());
@@ -216,14 +216,14 @@ TEST_CASE("tls: a wrong secret is a wrong secret") {
   CHECK(e.far.code == errc::unauthorized);
 }
 
-TEST_CASE("tls: certificates must lead to the authority, be good today, and be for this rank") {
+TEST_CASE("tls: certificates must be issued by the authority, valid today, and for this rank") {
   const test::scratch_directory files;
   const std::string directory = files.path().string();
   const test::authority ours(directory, "ours"), others(directory, "others");
   const tls_identity five = identity_of(ours.issue("five", "URI:tutti:rank:5"), ours.file());
   const auto from = [&](const test::authority& by, const char* name, const char* names, int begin = -1,
                         int end = 30) { return identity_of(by.issue(name, names, begin, end), ours.file()); };
-  SUBCASE("good ones") {
+  SUBCASE("valid ones") {
     CHECK(meet(from(ours, "any", ""), five).far.code == errc::success);
     CHECK(meet(from(ours, "three", "URI:tutti:rank:3"), five).far.code == errc::success);
     CHECK(meet(from(ours, "more", "DNS:host,URI:tutti:rank:2,URI:tutti:rank:3"), five).far.code ==
@@ -236,18 +236,18 @@ TEST_CASE("tls: certificates must lead to the authority, be good today, and be f
     CHECK_MESSAGE(e.far.code == errc::unauthorized, e.far.text);
     CHECK_MESSAGE(e.far.says("certificate is not accepted"), e.far.text);
   }
-  SUBCASE("none of any authority") {
+  SUBCASE("of no authority") {
     const ends e = meet(make_tls_identity(), five);
     CHECK_MESSAGE(e.near.code == errc::unauthorized, e.near.text);
     CHECK_MESSAGE(e.far.code == errc::unauthorized, e.far.text);
   }
-  SUBCASE("the other way round") {
+  SUBCASE("with the roles exchanged") {
     const ends e = meet(five, from(others, "impostor", "URI:tutti:rank:5"));
     CHECK_MESSAGE(e.near.code == errc::unauthorized, e.near.text);
     CHECK_MESSAGE(e.near.says("certificate is not accepted"), e.near.text);
     CHECK(e.far.code != errc::success);
   }
-  SUBCASE("expired, and not yet good") {
+  SUBCASE("expired, and not yet valid") {
     const ends late = meet(from(ours, "late", "", -20, -10), five);
     CHECK_MESSAGE(late.far.code == errc::unauthorized, late.far.text);
     CHECK_MESSAGE(late.far.says("expired"), late.far.text);
@@ -269,7 +269,7 @@ TEST_CASE("tls: certificates must lead to the authority, be good today, and be f
   }
 }
 
-TEST_CASE("tls: files that are missing, wrong or do not fit each other are named") {
+TEST_CASE("tls: errors name missing, invalid or mismatched files") {
   const test::scratch_directory files;
   const std::string directory = files.path().string();
   const test::authority ours(directory, "ours");
@@ -289,7 +289,7 @@ TEST_CASE("tls: files that are missing, wrong or do not fit each other are named
   refused(one.certificate, one.key, text, "TUTTI_TLS_AUTHORITY");
 }
 
-TEST_CASE("tls: a bit changed on the way ends the connection") {
+TEST_CASE("tls: a bit changed in transit ends the connection") {
   boost::asio::io_context context;
   pair_of_sockets client(context), server(context);
   client.near.secure_with(make_tls_identity());
@@ -299,7 +299,7 @@ TEST_CASE("tls: a bit changed on the way ends the connection") {
     std::size_t passed = 0;
     try {
       for (std::size_t got = 1; got > 0; passed += got) {
-        // Nobody closes what it has failed on here; the way back ends by this.
+        // The test does not close a failed side; this deadline ends the other direction.
         got = co_await core::read_some(from, some, core::deadline_after(2s));
         if (flip >= passed && flip < passed + got) some[flip - passed] ^= 4;
         co_await core::write_all(to, std::span(some).first(got), soon());
@@ -320,7 +320,7 @@ TEST_CASE("tls: a bit changed on the way ends the connection") {
 
 #else
 
-TEST_CASE("tls: sessions, certificates, and who is in between") {
+TEST_CASE("tls: sessions, certificates, and a man in the middle") {
   TUTTI_SKIP("built without OpenSSL; for it: apt-get install libssl-dev");
 }
 

@@ -11,7 +11,7 @@
 using namespace tutti;
 using namespace std::chrono_literals;
 
-TEST_CASE("a notice ends a wait, before it or during it, and once") {
+TEST_CASE("a notification ends one wait, before it or during it") {
   boost::asio::io_context context;
   core::wakeup w(context.get_executor());
   w.notify();
@@ -21,7 +21,7 @@ TEST_CASE("a notice ends a wait, before it or during it, and once") {
   CHECK(test::run_task(context, w.wait(core::deadline_after(50s))));
 }
 
-TEST_CASE("a wait ends at its deadline, not before, and at once when that has passed") {
+TEST_CASE("a wait ends at its deadline, not before, and at once if that has passed") {
   boost::asio::io_context context;
   core::wakeup w(context.get_executor());
   const auto begin = core::clock::now();
@@ -42,7 +42,7 @@ TEST_CASE("a wait may be dropped") {
   CHECK_NOTHROW(context.run());
 }
 
-TEST_CASE("deadlines do not overflow, and time left does not go negative") {
+TEST_CASE("deadlines do not overflow, and the remaining time is never negative") {
   CHECK(core::deadline_after(std::chrono::milliseconds::max()) == core::time_point::max());
   CHECK(core::time_left(core::time_point::max()) == std::chrono::milliseconds::max());
   CHECK(core::time_left(core::clock::now() - 5s) == 0ms);

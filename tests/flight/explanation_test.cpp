@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From what ranks have on record to who waits for whom.
+// From the records of ranks to the graph of which rank waits for which.
 #include "flight/explanation.hpp"
 
 #include "flight/wait_graph.hpp"
@@ -85,7 +85,7 @@ TEST_CASE("explanation: a circle through messages and a collective") {
       "of them can go on\n"));
 }
 
-TEST_CASE("explanation: a send and a receive that have met are no circle") {
+TEST_CASE("explanation: a matched send and receive are no circle") {
   std::vector<rank_snapshot> ranks{rank(0, 2), rank(1, 2)};
   ranks[0].pending = {operation(operation_kind::send, 1, 3)};
   ranks[1].pending = {operation(operation_kind::receive, 0, 3)};
@@ -99,7 +99,7 @@ TEST_CASE("explanation: a send and a receive that have met are no circle") {
   CHECK(wait_graph(ranks).circles() == std::vector<std::vector<int>>{{0, 1}});
 }
 
-TEST_CASE("explanation: who waits for a rank that is stopped, computes or is dead is in no circle with it") {
+TEST_CASE("explanation: a rank that waits for a stopped, computing or dead rank is in no circle with it") {
   for (const int how : {0, 1, 2, 3}) {
     std::vector<rank_snapshot> ranks{rank(0, 2), rank(1, 2)};
     ranks[0].pending = {operation(operation_kind::receive, 1)};
@@ -144,24 +144,24 @@ TEST_CASE("explanation: ranks of a communicator are named as ranks of the world"
   CHECK(contains(explain(ranks), "in recv from rank 1 of half, tag 0 on half"));
 }
 
-TEST_CASE("explanation: what a collective that all have called waits for is what its rank has seen") {
+TEST_CASE("explanation: a collective that all have called waits for what its rank has recorded") {
   std::vector<rank_snapshot> ranks{rank(0, 2, 5), rank(1, 2, 5)};
   ranks[0].pending = {collective(operation_kind::barrier, 5)};
   ranks[0].pending[0].waits_for = 1;
   CHECK(contains(explain(ranks), "barrier #5 on world, 2 KiB, at train.cpp:81: for rank 1"));
   CHECK(wait_graph(ranks).missing().empty());
-  // Both are in it: slow, but no deadlock.
+  // Both have called it: slow, but no deadlock.
   ranks[1].pending = {collective(operation_kind::barrier, 5)};
   ranks[1].pending[0].waits_for = 0;
   CHECK(wait_graph(ranks).circles().empty());
   CHECK(wait_graph(ranks).culprits().empty());
-  // One was stopped within it: it is what the other waits for.
+  // One was stopped in it, so the other waits for that rank.
   ranks[1].thread = tutti::base::process_state::stopped;
   CHECK(contains(explain(ranks), "rank 0 waits for rank 1, which is stopped (SIGSTOP"));
   CHECK(wait_graph(ranks).circles().empty());
 }
 
-TEST_CASE("explanation: sequence numbers begin again after 2^31") {
+TEST_CASE("explanation: sequence numbers wrap around after 2^31") {
   std::vector<rank_snapshot> ranks{rank(0, 2, 1), rank(1, 2, 0x7fffffff)};
   ranks[0].pending = {collective(operation_kind::barrier, 1)};
   REQUIRE(wait_graph(ranks).missing().size() == 1);
@@ -194,7 +194,7 @@ TEST_CASE("explanation: the last operations of a rank, the newest first") {
   CHECK(last_operations(rank_snapshot{}, 5, "").empty());
 }
 
-TEST_CASE("explanation: times and sizes in words") {
+TEST_CASE("explanation: times and sizes as text") {
   CHECK(seconds_text(1'500) == "1.5 us");
   CHECK(seconds_text(350'000'000) == "350 ms");
   CHECK(seconds_text(12'100'000'000) == "12.1 s");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flight recorder: what it keeps, what it passes over, and that a reader never sees half of anything.
+// The flight recorder: what it keeps, what it drops, and that readers never see partial records.
 #include "flight/recorder.hpp"
 
 #include "flight/snapshot.hpp"
@@ -42,7 +42,7 @@ operation_facts message(int peer, int tag) {
 
 }  // namespace
 
-TEST_CASE("recorder: what was begun is pending, what has ended is recent, newest first") {
+TEST_CASE("recorder: started operations are pending, ended ones are recent, newest first") {
   memory m;
   recorder r(m.view);
   r.joining(3, 8);
@@ -90,7 +90,7 @@ TEST_CASE("recorder: what was begun is pending, what has ended is recent, newest
   CHECK(r.by_kind()[1].calls == 3);
 }
 
-TEST_CASE("recorder: an operation that stays pending is not overwritten by thousands that come and go") {
+TEST_CASE("recorder: thousands of short operations do not overwrite one that stays pending") {
   memory m;
   recorder r(m.view);
   const handle old = r.begin(message(1, 1));
@@ -107,7 +107,7 @@ TEST_CASE("recorder: an operation that stays pending is not overwritten by thous
   CHECK(read(m.view, 1000).pending.empty());
 }
 
-TEST_CASE("recorder: more pending operations than places lose the oldest, and their ends do no harm") {
+TEST_CASE("recorder: pending operations beyond its slots drop the oldest, whose ends do no harm") {
   memory m;
   recorder r(m.view);
   std::vector<handle> all;
@@ -164,7 +164,7 @@ TEST_CASE("recorder: spans come from any thread") {
   CHECK(done == 200);
 }
 
-TEST_CASE("recorder: a reader sees an operation as it was or as it is, never a mixture") {
+TEST_CASE("recorder: a reader sees an operation before or after a change, never a mixture") {
   memory m;
   recorder r(m.view);
   std::atomic<bool> over{false};
@@ -193,7 +193,7 @@ TEST_CASE("recorder: a reader sees an operation as it was or as it is, never a m
   CHECK(whole);
 }
 
-TEST_CASE("recorder: memory full of anything is read without harm") {
+TEST_CASE("recorder: arbitrary memory is read without harm") {
   memory m;
   std::mt19937_64 random(7);
   for (int round = 0; round < 50; ++round) {
@@ -208,7 +208,7 @@ TEST_CASE("recorder: memory full of anything is read without harm") {
   }
 }
 
-TEST_CASE("recorder: a clock of one's own is the time on record") {
+TEST_CASE("recorder: a given clock determines the recorded times") {
   static std::uint64_t time = 1'000'000'000;
   memory m;
   recorder r(m.view, [](const void*) noexcept { return time; });

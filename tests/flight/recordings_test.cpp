@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that a launcher makes, a rank finds, and that outlives the rank.
+// Memory that a launcher makes, a rank opens, and that outlives the rank.
 #include "flight/recordings.hpp"
 
 #include "flight/snapshot.hpp"
@@ -15,7 +15,7 @@
 
 using namespace tutti::flight;
 
-TEST_CASE("recordings: what a process has put on record can be read after it was killed") {
+TEST_CASE("recordings: the records of a killed process can be read") {
   const recordings all(3, shape{});
   CHECK(all.ranks() == 3);
   CHECK(read(all.of(1), 5).at == phase::none);
@@ -58,7 +58,7 @@ TEST_CASE("recordings: which ranks of other nodes are stopped") {
   all.set_stopped(3, 100, false);
   CHECK_FALSE(all.is_stopped(3, 100));
   CHECK(all.is_stopped(4, 200));
-  // More than there is room for.
+  // More than there are slots.
   for (int r = 10; r < 1000; ++r) all.set_stopped(r, r, true);
   CHECK(all.is_stopped(10, 10));
   CHECK(all.is_stopped(4, 200));
@@ -87,7 +87,7 @@ TEST_CASE("recordings: a second rank of a process has memory of its own") {
   CHECK(std::count(seen.begin(), seen.end(), 1) == 1);
 }
 
-TEST_CASE("recordings: what is no such memory is refused") {
+TEST_CASE("recordings: other memory is refused") {
   CHECK_THROWS_AS(recordings(-1), std::runtime_error);
   const tutti::base::unique_fd small(::memfd_create("small", MFD_CLOEXEC));
   CHECK_THROWS_AS(recordings(small.get()), std::runtime_error);
@@ -101,7 +101,7 @@ TEST_CASE("recordings: what is no such memory is refused") {
   ::unsetenv("TUTTI_FLIGHT");
 }
 
-TEST_CASE("recordings: of many with the same to report, one does, and the others see when it has read") {
+TEST_CASE("recordings: of many with the same report one prints it, and the others see when it is done") {
   const recordings all(1, shape{});
   constexpr std::int64_t quiet = 1'000'000'000'000;
   CHECK_FALSE(all.reports().being_read());

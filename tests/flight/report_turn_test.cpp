@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of ranks that time out together, one tells.
+// Of ranks that time out together, one reports.
 #include "flight/report_turn.hpp"
 
 #include <doctest/doctest.h>
@@ -17,7 +17,7 @@ constexpr std::int64_t quiet_ns = 60'000'000'000;
 
 }  // namespace
 
-TEST_CASE("report turn: of threads that ask at once, one gets it") {
+TEST_CASE("report turn: of threads that ask at once, one gets the turn") {
   constexpr int rounds = 20'000;
   static std::array<report_turn, rounds> turns;
   std::atomic<int> ready{0}, taken{0};
@@ -34,7 +34,7 @@ TEST_CASE("report turn: of threads that ask at once, one gets it") {
   CHECK(taken == rounds);
 }
 
-TEST_CASE("report turn: it is being read until its owner has read") {
+TEST_CASE("report turn: the turn lasts until its owner has read") {
   report_turn turn;
   CHECK_FALSE(turn.being_read());
   CHECK(turn.take(quiet_ns));
@@ -42,5 +42,5 @@ TEST_CASE("report turn: it is being read until its owner has read") {
   CHECK_FALSE(turn.take(quiet_ns));
   turn.has_read();
   CHECK_FALSE(turn.being_read());
-  CHECK(turn.take(-1));  // it has been quiet for long enough
+  CHECK(turn.take(-1));  // enough time without a report
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The writer of time lines: everything once, what the ring has lost is counted, and the file is JSON whatever
-// the names.
+// The writer of time lines: it writes each record once, counts the records that the ring has lost, and writes
+// valid JSON for any names.
 #include "flight/trace_writer.hpp"
 
 #include "flight/recorder.hpp"
@@ -74,7 +74,7 @@ TEST_CASE("trace writer: each operation is written once, whenever it ends") {
   CHECK(text.substr(text.size() - 3) == "\n]\n");
 }
 
-TEST_CASE("trace writer: operations that were overwritten before a look are counted") {
+TEST_CASE("trace writer: operations overwritten before they were read are counted") {
   const tutti::test::scratch_directory place;
   memory m;
   recorder r(m.view);
@@ -89,7 +89,7 @@ TEST_CASE("trace writer: operations that were overwritten before a look are coun
   CHECK(w.counts().events == written + 1);
 }
 
-TEST_CASE("trace writer: who comes last to a collective is known when all have come") {
+TEST_CASE("trace writer: the last rank of a collective is known when all have arrived") {
   const tutti::test::scratch_directory place;
   static std::uint64_t time = 1'000'000'000;
   const auto clock = [](const void*) noexcept { return time; };

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fuzzing has found worth keeping, through every target again; and the same cut short and with bits
-// changed.
+// Runs the kept inputs of fuzzing through every target; also truncated, and with changed bits.
 #include "fuzz/targets.hpp"
 
 #include <doctest/doctest.h>
@@ -49,7 +48,7 @@ TEST_CASE("fuzz: every target survives its corpus") {
   }
 }
 
-TEST_CASE("fuzz: every target survives nothing at all, zeros and noise") {
+TEST_CASE("fuzz: every target survives an empty input, zeros and noise") {
   std::mt19937_64 random(2);
   for (const tutti::fuzz::target& t : tutti::fuzz::targets) {
     t.run({});

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames on TCP: a header alone, and streams of them. A stream is put together from what the input says: raw
-// bytes, or frames with right checksums and numbers, without which nothing behind the first check would ever
-// be reached.
+// TCP frames: a header alone, and streams of frames. The input selects raw bytes, or frames with valid
+// checksums and numbers. Without the latter, no code after the first check would be reached.
 #include "base/crc32c.hpp"
 #include "fuzz/targets.hpp"
 #include "transport/tcp/inbox.hpp"
@@ -47,8 +46,8 @@ class input_stream final : public tcp::byte_stream {
   const std::size_t piece_;
 };
 
-// Gives room of many sizes, takes it away in the middle, and checks that it is told in order and of nothing
-// that may not come.
+// Returns destination buffers of many sizes, revokes them during a frame, and checks the order and validity
+// of all calls.
 class upper_layer final : public transport::inbound {
  public:
   upper_layer() noexcept = default;
@@ -59,7 +58,7 @@ class upper_layer final : public transport::inbound {
     TUTTI_INVARIANT(head.kind != frame_kind::eager || head.length <= tcp::eager_limit_bytes);
     in_frame_ = true;
     head_ = head;
-    // Exactly as long as what may be written, so that one byte more is found.
+    // Exactly as long as allowed, so that a sanitizer finds one byte more.
     const std::size_t room = std::min<std::size_t>(tcp::payload_bytes(head), head.transfer_id % 5000);
     memory_.reset(new std::byte[room]);
     if (head.transfer_id % 7 == 0) return {};
@@ -97,7 +96,7 @@ frame frame_from(reader& in) {
   f.transfer_id = in.value<std::uint16_t>();
   f.other_transfer_id = in.value<std::uint16_t>();
   const auto size = in.value<std::uint32_t>();
-  f.length = size % 64 == 0 ? size : size % 300;  // long ones now and then
+  f.length = size % 64 == 0 ? size : size % 300;  // sometimes long
   return f;
 }
 
@@ -177,7 +176,7 @@ void frame_stream(bytes input) {
     if (moves) up.move(box);
   } while (result == tcp::inbox::outcome::nearly_empty || result == tcp::inbox::outcome::more);
   TUTTI_INVARIANT((result == tcp::inbox::outcome::malformed) == (box.complaint() != nullptr));
-  // All that was right is delivered, and nothing else.
+  // All valid frames are delivered, and nothing else.
   TUTTI_INVARIANT(up.ended == whole || !intact);
   TUTTI_INVARIANT(!intact || result == tcp::inbox::outcome::empty);
   TUTTI_INVARIANT(up.ended >= whole);

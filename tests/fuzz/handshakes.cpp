@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Both sides of the handshake, against whatever a peer may say: any bytes, or a proof that is right with
-// fields that may be wrong. Who is let in without knowing the secret is a finding.
+// Both sides of the handshake against any bytes of a peer, or a valid proof with arbitrary fields. Admitting
+// a peer without the secret is a finding.
 #include "base/hmac.hpp"
 #include "base/little_endian.hpp"
 #include "core/handshake.hpp"
@@ -106,7 +106,7 @@ void handshake_accepting(bytes input) {
     TUTTI_INVARIANT(!result.let_in);
     return;
   }
-  // One who knows the secret, and says what it likes.
+  // A peer with the secret that sends arbitrary fields.
   start(running, accept_from(&both.near, &result), result);
   std::array<std::uint8_t, 44> offer{};
   TUTTI_INVARIANT(both.hear(offer) == offer.size());
@@ -151,7 +151,7 @@ void handshake_connecting(bytes input) {
   if (mode % 2 == 0) {
     both.say(in.rest());
   } else {
-    // A listener of this version, which does not know the secret.
+    // A listener of this version without the secret.
     std::array<std::uint8_t, 44> offer{'t', 'u', 't', 't', 'i', '\r', '\n', 0, 2};
     const bytes nonce = in.take(32);
     std::copy(nonce.begin(), nonce.end(), offer.begin() + 12);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is said behind the handshake: to and by the store, among launchers, and the table of a world.
+// Messages after the handshake: of the store, between launchers, and the table of a world.
 #include "bootstrap/message_stream.hpp"
 #include "bootstrap/peer_table.hpp"
 #include "bootstrap/store_wire.hpp"
@@ -22,7 +22,7 @@ namespace {
 
 std::string_view text_of(bytes input) { return {reinterpret_cast<const char*>(input.data()), input.size()}; }
 
-// What is understood means what it says: encoded again it is the same.
+// A decoded message must encode to the same bytes.
 template <class Decode>
 void check_round_trip(std::string_view message, std::size_t prefix, Decode decode) {
   std::string again;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory that a peer writes: lines of a channel, the segment it sends, the regions it offers.
+// Shared memory written by a peer: lines of a channel, the segment it sends, the regions it offers.
 #include "fuzz/targets.hpp"
 #include "transport/shm/channel_io.hpp"
 #include "transport/shm/descriptor_passing.hpp"
@@ -22,7 +22,7 @@ namespace {
 namespace shm = transport::shm;
 using transport::frame_kind;
 
-// Reads lines as a peer may have left them. All payload lies inside of the channel, whatever they say.
+// Reads lines with arbitrary contents. All payload must lie inside the channel.
 void lines(reader& in) {
   static const shm::own_segment segment(1, 0, 2, 2);
   static const shm::channel channel = segment.open_channel(1);
@@ -64,7 +64,7 @@ void lines(reader& in) {
   TUTTI_INVARIANT(sum < ~0U);
 }
 
-// A segment of a peer that has written its header itself.
+// A segment whose header the peer has written itself.
 void segment(reader& in) {
   const auto pages = in.value<std::uint16_t>();
   const bool sealed = (in.value<std::uint8_t>() & 3) != 0;
@@ -84,7 +84,7 @@ void segment(reader& in) {
   try {
     const shm::peer_segment theirs(std::move(fd), 1, 1, in.value<std::uint8_t>());
     const shm::channel& mine = theirs.mine();
-    // Every page of it is there: writing to one behind the file's end would end the process.
+    // All its pages exist: writing beyond the end of the file would end the process.
     for (std::size_t at = 0; at < mine.memory.size(); at += 4096)
       const_cast<volatile std::byte&>(mine.memory.data()[at]) = std::byte{1};
   } catch (const error& e) {
@@ -92,7 +92,7 @@ void segment(reader& in) {
   }
 }
 
-// What comes over the connection beside the channels: labels of regions, with and without descriptors.
+// Messages on the connection beside the channels: labels of regions, with and without descriptors.
 void regions(reader& in) {
   int fds[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) != 0) std::abort();

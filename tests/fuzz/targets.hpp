@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is fuzzed: everything that reads bytes which another process has written. Each target takes any bytes,
-// and aborts the program when an invariant breaks.
+// The fuzzing targets: all code that reads bytes of another process. A target accepts any bytes and aborts
+// the program if an invariant breaks.
 #pragma once
 
 #include <cstddef>
@@ -48,7 +48,7 @@ inline constexpr target targets[] = {
     if (!(condition)) ::tutti::fuzz::fail(#condition, __LINE__); \
   } while (false)
 
-// Values taken off the front of an input; zero when it is used up.
+// Takes values from the front of an input; zeros when it is used up.
 class reader {
  public:
   explicit reader(bytes input) noexcept : rest_(input) {}
@@ -60,7 +60,7 @@ class reader {
     if (!from.empty()) std::memcpy(&v, from.data(), from.size());
     return v;
   }
-  // As many of `count` as there are.
+  // Takes `count` bytes, or all that are left.
   bytes take(std::size_t count) noexcept {
     const bytes taken = rest_.first(count < rest_.size() ? count : rest_.size());
     rest_ = rest_.subspan(taken.size());

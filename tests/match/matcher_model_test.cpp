@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Long random sequences on a matcher and, side by side, on a model that is two vectors and linear searches.
+// Long random sequences on a matcher and on a model, which is two vectors with linear searches.
 #include "match/matcher.hpp"
 
 #include <doctest/doctest.h>
@@ -47,7 +47,7 @@ class random_source {
   std::uint64_t state_;
 };
 
-// Runs `f(seed)` for the seeds 1 to `count`, or for TUTTI_TEST_SEED alone; f returns what went wrong.
+// Runs `f(seed)` for the seeds 1 to `count`, or only for TUTTI_TEST_SEED. `f` returns its error text.
 template <class F>
 void for_each_seed(std::uint64_t count, F f) {
   std::uint64_t first = 1;
@@ -68,7 +68,7 @@ class model {
   struct entry {
     int id;
     envelope e;
-    std::uint64_t order;  // of posting, of arrival
+    std::uint64_t order;  // of posting or of arrival
   };
   bool is_open(std::uint32_t context) const { return size_of.contains(context); }
   bool inside(const envelope& e) const {
@@ -79,7 +79,7 @@ class model {
     return wanted.context == from.context && (wanted.source == any_source || wanted.source == from.source) &&
            (wanted.tag == any_tag || wanted.tag == from.tag);
   }
-  // What was given to whom: either may come back.
+  // A matched receive and message; either may be re-queued.
   struct pair {
     int receive;
     envelope wanted;
@@ -87,7 +87,7 @@ class model {
     envelope from;
     std::uint64_t arrived;
   };
-  // All return the id, -1 for none.
+  // All return the id, or -1 for none.
   int arrive(const envelope& from, std::uint64_t order) {
     if (!inside(from)) return -1;
     return take(receives, [&](const entry& r) {
@@ -128,7 +128,7 @@ class model {
     all.erase(std::remove_if(all.begin(), all.end(), wanted), all.end());
     return taken;
   }
-  // Those with one key stay in order.
+  // Elements with one key stay in order.
   template <class Key>
   static std::vector<entry> sorted(const std::vector<entry>& all, Key key) {
     std::multimap<std::uint32_t, entry> in_order;
@@ -144,7 +144,7 @@ class model {
   pair last{};
 };
 
-// One random sequence on a matcher and a model, side by side.
+// One random sequence on a matcher and a model together.
 class side_by_side {
  public:
   explicit side_by_side(std::uint64_t seed)
@@ -210,7 +210,7 @@ class side_by_side {
     } else if (open) {
       post(some_wanted(context));
     }
-    // Short queues match everything at once, long ones cost the model time.
+    // Short queues match everything at once; long ones are slow in the model.
     if (expected_.receives.size() + expected_.messages.size() > 80) {
       if (open) close(context);
       take_messages(context);
@@ -246,7 +246,7 @@ class side_by_side {
     if (expected >= 0) given(r);
   }
 
-  // The receive and the message stay unused elsewhere until one of them comes back, or never do.
+  // A matched receive and message are not used otherwise until one of them is re-queued, or for ever.
   void given(const receive& r) {
     if (random_.chance(50)) pairs_.push_back({expected_.last, r.stamp, r.arrival});
   }
@@ -276,7 +276,7 @@ class side_by_side {
     const std::optional<given_pair> p = some_pair();
     if (!p || !expected_.is_open(p->of_model.wanted.context)) return;
     const auto& [was, stamp, arrival] = *p;
-    if (was.wanted.source >= expected_.size_of.at(was.wanted.context)) return;  // opened again, and smaller
+    if (was.wanted.source >= expected_.size_of.at(was.wanted.context)) return;  // reopened with fewer members
     receive& r = unused(receives_);
     r.wanted = was.wanted;
     r.stamp = stamp;
@@ -311,7 +311,7 @@ class side_by_side {
   void take_receives(std::uint32_t context, P wanted, Take take) {
     auto taken = model::take_all(
         expected_.receives, [&](const model::entry& r) { return r.e.context == context && wanted(r.e); });
-    // By source, any last.
+    // By source; `any` last.
     taken =
         model::sorted(taken, [](const model::entry& r) { return static_cast<std::uint32_t>(r.e.source); });
     std::size_t given = 0;
@@ -397,7 +397,7 @@ class side_by_side {
 
 }  // namespace
 
-TEST_CASE("matcher: random sequences go as in the model") {
+TEST_CASE("matcher: random sequences give the same results as the model") {
   for_each_seed(50, [](std::uint64_t seed) { return side_by_side(seed).run(5000); });
 }
 
@@ -405,7 +405,7 @@ TEST_CASE("matcher: random contexts open and close") {
   for_each_seed(30, [](std::uint64_t seed) -> std::optional<std::string> {
     random_source random(seed);
     std::vector<std::uint32_t> numbers(static_cast<std::size_t>(2 + random.below(200)));
-    // Sparse, dense, and all in the low or in the high bits.
+    // Context numbers are sparse, dense, or differ only in the low or the high bits.
     const int shift = random.below(4) * 8;
     for (auto& n : numbers) n = static_cast<std::uint32_t>(random.next() % 300) << shift;
     std::map<std::uint32_t, std::unique_ptr<receive>> open;  // each with one receive in it

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matching rules one by one, then long random sequences against a model that is one vector and linear
-// searches.
+// The matching rules one by one.
 #include "match/matcher.hpp"
 
 #include <doctest/doctest.h>
@@ -31,7 +30,7 @@ struct message : tutti::match::unexpected_message {
   message(std::uint32_t context, int source, int tag) { from = envelope{context, source, tag}; }
 };
 
-// A message comes and is kept when nobody waits for it.
+// A message arrives and is kept if no receive matches.
 receive* deliver(matcher& m, message& x) {
   auto* r = static_cast<receive*>(m.arrive(x.from));
   if (r == nullptr) m.keep(x);
@@ -42,7 +41,7 @@ message* post(matcher& m, receive& r) { return static_cast<message*>(m.post(r));
 
 }  // namespace
 
-TEST_CASE("matcher: a posted receive gets its message") {
+TEST_CASE("matcher: a posted receive matches its message") {
   receive r(0, 1, 7);
   matcher m;
   m.open_context(0, 4);
@@ -73,7 +72,7 @@ TEST_CASE("matcher: a message that came first waits for its receive") {
   CHECK(m.unexpected_count() == 0);
 }
 
-TEST_CASE("matcher: messages of one sender with one tag do not overtake") {
+TEST_CASE("matcher: messages of one sender with one tag do not overtake each other") {
   std::array<message, 3> x;
   std::array<receive, 3> r;
   matcher m;
@@ -97,7 +96,7 @@ TEST_CASE("matcher: messages of one sender with one tag do not overtake") {
   }
 }
 
-TEST_CASE("matcher: a message passes receives that want another tag, a receive passes such messages") {
+TEST_CASE("matcher: messages and receives with different tags pass each other") {
   receive a(0, 0, 1), b(0, 0, 2), c(0, 0, any_tag);
   message x(0, 0, 1), y(0, 0, 2);
   matcher m;
@@ -115,7 +114,7 @@ TEST_CASE("matcher: a message passes receives that want another tag, a receive p
   }
 }
 
-TEST_CASE("matcher: the receive posted first wins, whether it names the source or not") {
+TEST_CASE("matcher: the receive posted first wins, with or without a named source") {
   receive named(0, 1, 5), any(0, any_source, 5), any_other_tag(0, any_source, 6),
       anything(0, any_source, any_tag);
   matcher m;
@@ -151,7 +150,7 @@ TEST_CASE("matcher: a receive from any source takes messages in order of arrival
   CHECK(post(m, fourth) == nullptr);
 }
 
-TEST_CASE("matcher: contexts do not mix") {
+TEST_CASE("matcher: contexts are isolated from each other") {
   receive low(0, any_source, any_tag), high(0xffffffffu, any_source, any_tag);
   message x(1, 0, 0);
   matcher m;
@@ -165,7 +164,7 @@ TEST_CASE("matcher: contexts do not mix") {
   CHECK(m.posted_count() == 0);
 }
 
-TEST_CASE("matcher: find shows what post would take and leaves it") {
+TEST_CASE("matcher: find shows what post would match, and leaves it") {
   message x(0, 1, 5), y(0, 0, 6);
   receive r(0, any_source, any_tag);
   matcher m;
@@ -182,7 +181,7 @@ TEST_CASE("matcher: find shows what post would take and leaves it") {
   CHECK(post(m, r) == &x);
 }
 
-TEST_CASE("matcher: cancelled receives and discarded messages are gone, their neighbours stay") {
+TEST_CASE("matcher: cancelled receives and discarded messages are removed, their neighbours stay") {
   std::array<receive, 3> r;
   std::array<message, 3> x;
   matcher m;
@@ -209,7 +208,7 @@ TEST_CASE("matcher: cancelled receives and discarded messages are gone, their ne
   CHECK(post(m, r[1]) == &x[2]);
 }
 
-TEST_CASE("matcher: messages for a context that opens later come in, in order of arrival") {
+TEST_CASE("matcher: messages for a context that opens later are delivered in order of arrival") {
   message a(9, 1, 5), b(9, 0, 5), c(9, 1, 5), other(8, 1, 5), gone(9, 1, 5), no_such_source(9, 2, 5);
   std::array<receive, 3> r;
   matcher m;
@@ -233,7 +232,7 @@ TEST_CASE("matcher: messages for a context that opens later come in, in order of
   CHECK(m.unexpected_count() == 2);
 }
 
-TEST_CASE("matcher: a closed context can be opened again; what came between is found") {
+TEST_CASE("matcher: a closed context can be reopened; messages that came in between are found") {
   message late(3, 0, 1);
   receive r(3, 0, 1);
   matcher m;
@@ -241,11 +240,11 @@ TEST_CASE("matcher: a closed context can be opened again; what came between is f
   m.close_context(3);
   CHECK(m.arrive({3, 0, 1}) == nullptr);
   m.keep(late);
-  SUBCASE("opened again") {
+  SUBCASE("reopened") {
     m.open_context(3, 1);
     CHECK(post(m, r) == &late);
   }
-  SUBCASE("swept away") {
+  SUBCASE("discarded") {
     std::vector<const void*> taken;
     m.take_unexpected(3, [&](auto& x) { taken.push_back(&static_cast<message&>(x)); });
     CHECK(taken == std::vector<const void*>{&late});
@@ -253,7 +252,7 @@ TEST_CASE("matcher: a closed context can be opened again; what came between is f
   }
 }
 
-TEST_CASE("matcher: take_posted gives all receives of one context") {
+TEST_CASE("matcher: take_posted returns all receives of one context") {
   receive a(0, 1, 5), b(0, any_source, 5), c(0, 0, any_tag), d(0, 1, 6), other(1, 1, 5);
   matcher m;
   m.open_context(0, 2);
@@ -287,7 +286,7 @@ TEST_CASE("matcher: take_posted gives all receives of one context") {
   CHECK(m.posted_count(1) == 1);
 }
 
-TEST_CASE("matcher: while things are taken the matcher can be used") {
+TEST_CASE("matcher: the matcher can be used while receives or messages are taken") {
   std::array<receive, 3> r;
   std::array<message, 3> x;
   matcher m;
@@ -300,7 +299,7 @@ TEST_CASE("matcher: while things are taken the matcher can be used") {
     }
     m.take_posted(0, [&](tutti::match::posted_receive& taken) {
       ++calls;
-      CHECK(m.arrive({0, 0, 5}) == nullptr);  // none of those taken is matched any more
+      CHECK(m.arrive({0, 0, 5}) == nullptr);  // none of those taken matches any more
       m.cancel(r[1]);
       CHECK(m.post(taken) == nullptr);  // and none posted now is taken
       m.cancel(taken);
@@ -326,7 +325,7 @@ TEST_CASE("matcher: while things are taken the matcher can be used") {
   m.open_context(0, 1);
 }
 
-TEST_CASE("matcher: what is left inside when it goes is unlinked") {
+TEST_CASE("matcher: its destructor unlinks all elements") {
   receive r(0, 0, 0);
   message x(0, 0, 1), y(5, 0, 1);
   {
@@ -343,7 +342,7 @@ TEST_CASE("matcher: what is left inside when it goes is unlinked") {
 
 namespace {
 
-// What `f` says on stderr before it aborts; nothing when it returns.
+// What `f` writes to stderr before it aborts; empty if it returns.
 template <class F>
 std::string last_output(F f) {
   int ends[2];
@@ -371,7 +370,7 @@ bool contains(const std::string& text, const char* part) { return text.find(part
 
 }  // namespace
 
-TEST_CASE("matcher: misuse aborts and says what was wrong") {
+TEST_CASE("matcher: misuse aborts with its cause") {
   receive r(6, 0, 0);
   matcher m;
   m.open_context(6, 2);
@@ -419,7 +418,7 @@ TEST_CASE(
   CHECK(post(m, d) == &later);
 }
 
-TEST_CASE("matcher: a message that comes back goes to the receive posted first that accepts it") {
+TEST_CASE("matcher: a re-queued message goes to the oldest receive that accepts it") {
   message one(0, 1, 7);
   receive first(0, 1, 7), wrong(0, 1, 8), any(0, any_source, 7), named(0, 1, 7);
   matcher m;
@@ -438,19 +437,19 @@ TEST_CASE("matcher: a message that comes back goes to the receive posted first t
   m.cancel(wrong);
 }
 
-TEST_CASE("matcher: a receive that waits again has its place in the order of posting") {
+TEST_CASE("matcher: a re-posted receive keeps its place in the order of posting") {
   message one(0, 1, 7), two(0, 1, 7), three(0, 1, 7), early(0, 1, 9);
   receive first(0, any_source, 7), second(0, 1, 7), third(0, any_source, 7), none(0, 1, 9);
   matcher m;
   m.open_context(0, 3);
   for (receive* r : {&first, &second, &third}) CHECK(post(m, *r) == nullptr);
   CHECK(deliver(m, one) == &first);
-  CHECK(m.post_again(first) == nullptr);  // its message was taken back by the sender
+  CHECK(m.post_again(first) == nullptr);  // the sender has cancelled its message
   CHECK(deliver(m, two) == &first);
   CHECK(deliver(m, three) == &second);
   CHECK(m.post_again(second) == nullptr);
   CHECK(m.arrive({0, 1, 7}) == &second);
-  // What has come meanwhile is looked at first.
+  // Messages that came meanwhile are searched first.
   CHECK(post(m, none) == nullptr);
   CHECK(m.arrive({0, 1, 9}) == &none);
   CHECK(deliver(m, early) == nullptr);
@@ -459,7 +458,7 @@ TEST_CASE("matcher: a receive that waits again has its place in the order of pos
   m.cancel(third);
 }
 
-TEST_CASE("matcher: a message that comes back when its context is closed waits outside, in its place") {
+TEST_CASE("matcher: a message re-queued after its context was closed keeps its place") {
   message one(5, 0, 1), two(5, 0, 1);
   receive first(5, 0, 1), again(5, 0, 1), last(5, 0, 1);
   matcher m;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wrong arguments: refused with the numbers in the text, before anything has moved, so that the communicator
-// goes on.
+// Invalid arguments: refused with the numbers in the text, before any transfer, so that the communicator
+// still works.
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
@@ -16,7 +16,7 @@ namespace {
 using floats = std::vector<float>;
 using counts = std::vector<std::size_t>;
 
-// Three ranks; what is said about ranks is said on each of them.
+// Three ranks. Checks of ranks run on each of them.
 constexpr int ranks = 3;
 
 template <class Operation>
@@ -76,7 +76,7 @@ task<> even_counts(communicator world) {
   co_await refused(world.all_gather(four, thirteen), blocks("result", "input", 13));
   co_await refused(world.all_gather(four, four), blocks("result", "input", 4));
   co_await refused(world.reduce_scatter(thirteen, four, sum), blocks("input", "result", 13));
-  // Only the root can tell.
+  // Only the root can detect it.
   for (int root = 0; root < ranks; ++root) {
     if (world.rank() == root) {
       co_await refused(world.reduce(four, five, sum, root), unequal);
@@ -129,7 +129,7 @@ task<> uneven_counts(communicator world) {
                        std::to_string(turned[me]));
 }
 
-// Numbers whose sum does not fit are no way to make the sum right.
+// Counts whose sum overflows must not appear to be right.
 task<> counts_that_wrap(communicator world) {
   floats all(6), others(6), own(4);
   const counts wrapping = {4, 4, ~std::size_t{0} - 1};
@@ -188,7 +188,7 @@ task<> overlaps(communicator world) {
                    "overlap; give separate buffers");
 }
 
-// Lists may not write one place twice.
+// Lists must not write one place twice.
 task<> lists_that_overlap(communicator world) {
   floats memory(10);
   const std::span<float> all(memory);
@@ -217,7 +217,7 @@ task<> algorithms(communicator world) {
   co_await refused(world.all_reduce(x, sum).with(algorithm::hierarchical_split), "needs several hosts");
   const counts six = {6, 6, 6};
   co_await refused(world.all_gather_v(x, y, six).with(algorithm::bruck), "needs blocks of equal size");
-  // A mistake in a request is told where that is awaited.
+  // An invalid call in a request fails when it is awaited.
   request r = start(world.barrier().with(algorithm::ring));
   const failure f = co_await failure_awaiting(&r);
   TUTTI_EXPECT(f.code == errc::invalid_argument);
@@ -233,7 +233,7 @@ task<> nobody(communicator world) {
   co_await world.barrier();
 }
 
-// Whatever was refused, the world goes on as if it had not been called.
+// After refused calls the world works as if they had not been made.
 task<> and_on(communicator world, task<> (*mistakes)(communicator)) {
   co_await mistakes(world);
   int x = world.rank() + 1;
@@ -250,12 +250,12 @@ void check(task<> (*mistakes)(communicator)) {
 
 TEST_CASE("arguments: a root outside the group") { check(roots); }
 TEST_CASE("arguments: ranks and tags of messages") { check(ranks_and_tags); }
-TEST_CASE("arguments: counts that do not fit each other") { check(even_counts); }
+TEST_CASE("arguments: counts that contradict each other") { check(even_counts); }
 TEST_CASE("arguments: counts of uneven blocks") { check(uneven_counts); }
 TEST_CASE("arguments: counts whose sum wraps around") { check(counts_that_wrap); }
 TEST_CASE("arguments: null pointers") { check(null_pointers); }
 TEST_CASE("arguments: buffers that overlap") { check(overlaps); }
 TEST_CASE("arguments: lists that overlap") { check(lists_that_overlap); }
 TEST_CASE("arguments: the members of a group") { check(groups); }
-TEST_CASE("arguments: algorithms that cannot do it") { check(algorithms); }
+TEST_CASE("arguments: unsuitable algorithms") { check(algorithms); }
 TEST_CASE("arguments: an empty communicator") { check(nobody); }

@@ -9,8 +9,8 @@
 using namespace tutti;
 using namespace tutti::test;
 
-TEST_CASE("an operation on a buffer that another writes is refused, and names both places") {
-  REQUIRE(ops::checks_of_buffers() == ops::buffer_checks::error);  // by this test's environment
+TEST_CASE("an operation on a buffer that another writes is refused, and the error names both calls") {
+  REQUIRE(ops::checks_of_buffers() == ops::buffer_checks::error);  // set by this test's environment
   run_local(1, [](communicator world) -> task<> {
     std::array<int, 4> x{};
     request first = world.irecv(x, 0, 1);
@@ -25,11 +25,11 @@ TEST_CASE("an operation on a buffer that another writes is refused, and names bo
     first.cancel();
     const failure ended = co_await failure_awaiting(&first);
     TUTTI_EXPECT(ended.code == errc::cancelled);
-    co_await world.all_reduce(x, sum);  // free again
+    co_await world.all_reduce(x, sum);  // the buffer is free again
   });
 }
 
-TEST_CASE("reading one buffer twice, and neighbours, are fine") {
+TEST_CASE("reading one buffer twice, and adjacent buffers, are valid") {
   run_local(2, [](communicator world) -> task<> {
     std::vector<char> out(1 << 20);
     std::array<std::vector<char>, 2> in{std::vector<char>(out.size()), std::vector<char>(out.size())};
@@ -43,7 +43,7 @@ TEST_CASE("reading one buffer twice, and neighbours, are fine") {
       request a = world.irecv(whole.first(10), 0, 5);
       request b = world.irecv(whole.subspan(10), 0, 6);
       a = request();
-      request c = world.irecv(whole.first(10), 0, 5);  // the dropped one has let go
+      request c = world.irecv(whole.first(10), 0, 5);  // the dropped one has released it
       b = request();
       c = request();
       request d = world.irecv(in[0], 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prepared operations: each gives what the same call unprepared gives; what prepare refuses, and when.
+// Prepared operations give the same results as unprepared calls; what prepare refuses, and when.
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
@@ -17,7 +17,7 @@ namespace {
 using ints = std::vector<int>;
 using counts = std::vector<std::size_t>;
 
-// From a few bytes to what goes in pieces.
+// From a few bytes to sizes sent in pieces.
 constexpr std::size_t lengths[] = {1, 1000, 200'000};
 constexpr int rounds = 5;
 
@@ -98,7 +98,7 @@ task<> sends_and_receives(communicator world) {
   }
 }
 
-// A second start waits for nobody: it is refused, and the first goes on.
+// A second start does not wait: it is refused, and the first continues.
 task<> one_at_a_time(communicator world) {
   ints x(10, 1);
   const auto adding = co_await prepare(world.all_reduce(x, sum));
@@ -149,7 +149,7 @@ task<> refused(communicator world) {
   expect(co_await failure_in(prepare(communicator().barrier())), "it is empty");
   const auto adding = co_await prepare(world.all_reduce(four, sum));
   expect(co_await failure_in(adding().with(algorithm::ring)), "its algorithm was chosen by prepare");
-  co_await adding();  // the communicator goes on
+  co_await adding();  // the communicator still works
   CHECK_THROWS_AS(static_cast<void>(prepared<>()()), error);
 }
 
@@ -170,7 +170,7 @@ task<> prepare_and_call(communicator world, std::vector<failure>* seen) {
 
 }  // namespace
 
-TEST_CASE("prepared: an all_reduce gives what it gives unprepared, each time") {
+TEST_CASE("prepared: an all_reduce gives the same result as unprepared, each time") {
   for (const std::string& transport : transports)
     for (const int ranks : {1, 2, 3, 4}) run_local(ranks, over(transport), averages);
 }
@@ -188,13 +188,13 @@ TEST_CASE("prepared: one operation at a time") {
   for (const std::string& transport : transports) run_local(3, over(transport), one_at_a_time);
 }
 
-TEST_CASE("prepared: what was started goes on without the handle") {
+TEST_CASE("prepared: a started operation continues without the handle") {
   for (const std::string& transport : transports) run_local(2, over(transport), handle_goes_first);
 }
 
-TEST_CASE("prepared: an invalid call is refused when it is prepared") { run_local(2, over("shm"), refused); }
+TEST_CASE("prepared: prepare refuses an invalid call") { run_local(2, over("shm"), refused); }
 
-TEST_CASE("prepared: ranks that prepare different calls are told, all of them") {
+TEST_CASE("prepared: ranks that prepare different calls all get the error") {
   for (const std::string& transport : transports) {
     std::vector<failure> seen(3, describe({}));
     run_local(3, over(transport), [&seen](communicator world) { return different_calls(world, &seen); });
@@ -207,7 +207,7 @@ TEST_CASE("prepared: ranks that prepare different calls are told, all of them") 
   }
 }
 
-TEST_CASE("prepared: to prepare a call is not to make it") {
+TEST_CASE("prepared: prepare does not call the operation") {
   std::vector<failure> seen(2, describe({}));
   run_local(2, over("tcp"), [&seen](communicator world) { return prepare_and_call(world, &seen); });
   for (const failure& f : seen) {

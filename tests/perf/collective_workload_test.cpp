@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The check column is worth what these find.
+// These checks decide the value of the check column.
 #include "common/collective_workload.hpp"
 
 #include <doctest/doctest.h>
@@ -43,7 +43,7 @@ TEST_CASE("broadcast: a missing and a damaged message are faults") {
   CHECK(leaf.faults() == 2);
 }
 
-TEST_CASE("all_gather: blocks in their places are right, exchanged ones are not") {
+TEST_CASE("all_gather: blocks in their places are right, exchanged ones are faults") {
   auto all = one_for_each_rank<perf::gathered_blocks>(4000, 9);
   for (auto& to : all)
     for (std::size_t r = 0; r < ranks; ++r) deliver(all[r].in(), to.out().subspan(1000 * r, 1000));
@@ -57,7 +57,7 @@ TEST_CASE("all_gather: blocks in their places are right, exchanged ones are not"
   CHECK(all[2].faults() == 1);
 }
 
-TEST_CASE("all_to_all: block j of rank i is for block i of rank j, and for no other") {
+TEST_CASE("all_to_all: block j of rank i is right only as block i of rank j") {
   auto all = one_for_each_rank<perf::exchanged_blocks>(4000, 9);
   for (std::size_t i = 0; i < ranks; ++i)
     for (std::size_t j = 0; j < ranks; ++j)
@@ -72,7 +72,7 @@ TEST_CASE("all_to_all: block j of rank i is for block i of rank j, and for no ot
   CHECK(all[1].faults() == 1);
 }
 
-TEST_CASE("reduce_scatter: each block of the sum is right at its rank only") {
+TEST_CASE("reduce_scatter: each block of the sum is right only at its rank") {
   auto all = one_for_each_rank<perf::scattered_sum>(4000, 0xffff'fff0);  // seeds wrap around
   std::vector<float> sum(1000, 0.0f);
   for (auto& w : all)
@@ -89,7 +89,7 @@ TEST_CASE("reduce_scatter: each block of the sum is right at its rank only") {
   }
 }
 
-TEST_CASE("barrier: leaving before all have entered is a fault, where there is one clock") {
+TEST_CASE("barrier: leaving before all have entered is a fault, if the ranks share a clock") {
   perf::barrier_times times;
   perf::maxima all{};
   all[perf::max_entered] = 2;

@@ -48,7 +48,7 @@ TEST_CASE("a rival is compared with our launch just before it") {
   CHECK(rows[0].place == "C");
 }
 
-TEST_CASE("the fastest rival is the one to beat, and the limit is none") {
+TEST_CASE("the comparison is with the fastest rival, and the limit is no rival") {
   const perf::benchmark of{
       "latency.2.shm",
       {in_c("tutti", 4), in_c("slow", 8), in_c("tutti", 3), in_c("fast", 6), in_c("limit", 1)}};
@@ -63,7 +63,7 @@ TEST_CASE("the fastest rival is the one to beat, and the limit is none") {
   CHECK(rows[0].verdicts[0].against == "fast");
 }
 
-TEST_CASE("each placement has its row; pairs of different or changing ones are left out") {
+TEST_CASE("each placement has its row; pairs with different or changing placements are left out") {
   const perf::benchmark of{"latency.2.shm",
                            {in_c("tutti", 1), in_c("a", 2), in_c("tutti", 1), launched("a", 8, x_ns, x_ns),
                             launched("tutti", 1, x_ns, x_ns), launched("a", 4, x_ns, x_ns),
@@ -79,7 +79,7 @@ TEST_CASE("each placement has its row; pairs of different or changing ones are l
   CHECK(rows[1].ratio.median == doctest::Approx(0.25));
 }
 
-TEST_CASE("no target is met where a rival was not seen") {
+TEST_CASE("no target is met without a launch of every rival") {
   const perf::benchmark of{"latency.2.shm",
                            {in_c("tutti", 1), in_c("a", 9), in_c("tutti", 1), launched("b", 9, x_ns, x_ns)}};
   const auto rows = perf::compare(of);
@@ -90,7 +90,7 @@ TEST_CASE("no target is met where a rival was not seen") {
   CHECK(rows[0].verdicts[0].against.empty());
 }
 
-TEST_CASE("when no pair is clean all are used, and it is said") {
+TEST_CASE("if no pair has a single placement all are used, and the row says so") {
   const auto rows = perf::compare({"x", {in_c("tutti", 1), launched("a", 2, x_ns, x_ns)}});
   REQUIRE(rows.size() == 1);
   CHECK(rows[0].pairs == 1);
@@ -100,7 +100,7 @@ TEST_CASE("when no pair is clean all are used, and it is said") {
   CHECK(unknown[0].place == "mixed");
 }
 
-TEST_CASE("ours in shared memory has rows and pairs of its own") {
+TEST_CASE("our launches with shared memory have their own rows and pairs") {
   const perf::benchmark of{
       "latency.2.shm", {in_c("tutti", 6, 1 << 20), in_c("tutti-shared", 3, 1 << 20), in_c("a", 10, 1 << 20)}};
   const auto rows = perf::compare(of);
@@ -113,18 +113,18 @@ TEST_CASE("ours in shared memory has rows and pairs of its own") {
   CHECK(rows[1].verdicts[0].aim.ratio == 0.5);
 }
 
-TEST_CASE("rivals without a launch in the main place are launched again") {
+TEST_CASE("rivals without a launch in the main placement are launched again") {
   const auto in_x = [](const char* peer) { return launched(peer, 1, x_ns, x_ns, 8); };
   perf::benchmark of{
       "latency.2.shm",
       {in_c("tutti", 1), in_c("a", 1), in_c("tutti", 1), in_x("b"), in_c("tutti", 1), in_c("limit", 1)}};
   CHECK(perf::unpaired(of) == std::vector<std::string>{"b"});
-  of.launches.push_back(in_c("b", 1));  // after a launch of ours in the same place
+  of.launches.push_back(in_c("b", 1));  // after a launch of ours in the same placement
   CHECK(perf::unpaired(of).empty());
   CHECK(perf::unpaired({"nothing", {}}).empty());
 }
 
-TEST_CASE("where ranks outnumber cores, means count") {
+TEST_CASE("means are compared if ranks outnumber cores") {
   perf::benchmark of{"latency.2.shm", {in_c("tutti", 1), in_c("a", 2)}};
   CHECK_FALSE(perf::uses_means(of));
   CHECK(perf::compare(of)[0].own.us.median == doctest::Approx(1));
@@ -133,7 +133,7 @@ TEST_CASE("where ranks outnumber cores, means count") {
   CHECK(perf::compare(of)[0].own.us.median == doctest::Approx(10));
 }
 
-TEST_CASE("without a rival there are times only; a fault anywhere spoils the size") {
+TEST_CASE("without a rival there are only times; any fault marks the size") {
   perf::benchmark of{"latency.2.shm", {in_c("tutti", 1), in_c("tutti", 2)}};
   CHECK(perf::compare(of)[0].rival.peer.empty());
   CHECK(perf::compare(of)[0].good);
@@ -142,7 +142,7 @@ TEST_CASE("without a rival there are times only; a fault anywhere spoils the siz
   CHECK(perf::compare({"nothing", {}}).empty());
 }
 
-TEST_CASE("overlaps are medians of launches, for each way of computing") {
+TEST_CASE("overlaps are medians of launches, for each mode of computing") {
   const auto launch = [](const char* peer, double overlap, double both_cpu) {
     perf::report r;
     r.command = "overlap";

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <span>
 
-TEST_CASE("ranks agree on what rank 0 tells, on maxima and sums") {
+TEST_CASE("ranks agree on what rank 0 tells, on maxima and on sums") {
   const int code = perf::run_forked(3, [](perf::forked_world world) {
     bool right = world.size() == 3;
     for (int turn = 0; turn < 100; ++turn) {
@@ -29,14 +29,14 @@ TEST_CASE("ranks agree on what rank 0 tells, on maxima and sums") {
   CHECK(code == 0);
 }
 
-TEST_CASE("a rank that fails ends the others, and its code is the program's") {
+TEST_CASE("a rank that fails ends the others, and its exit code is the program's") {
   CHECK(perf::run_forked(2, [](perf::forked_world world) {
           if (world.rank() == 1) return 7;
           for (;;) ::pause();
         }) == 7);
 }
 
-TEST_CASE("more than the control page holds is refused") {
+TEST_CASE("data larger than the control page are refused") {
   CHECK(perf::run_forked(1, [](perf::forked_world world) {
           std::array<std::byte, perf::forked_world::most_bytes + 1> much{};
           try {

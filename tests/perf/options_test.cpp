@@ -49,14 +49,14 @@ TEST_CASE("each command reads its options; the last of two counts") {
   CHECK(o.json == "-");
 }
 
-TEST_CASE("prepared operations, of the commands that have them") {
+TEST_CASE("only some commands have prepared operations") {
   CHECK_FALSE(parsed({"latency"}).prepared);
   CHECK(parsed({"latency", "--prepared"}).prepared);
   CHECK(parsed({"all_reduce", "--prepared"}).prepared);
   CHECK(std::holds_alternative<int>(parse({"barrier", "--prepared"})));
 }
 
-TEST_CASE("where the messages lie, for programs that have a choice") {
+TEST_CASE("programs with a choice of memory accept --memory") {
   CHECK(parsed({"latency"}).where == perf::memory::ordinary);
   CHECK(parsed({"latency", "--memory", "ordinary"}).where == perf::memory::ordinary);
   CHECK(parsed({"all_reduce", "--memory", "shared"}).where == perf::memory::shared);
@@ -72,7 +72,7 @@ TEST_CASE("where the messages lie, for programs that have a choice") {
   CHECK(std::get<int>(refused) == 2);
 }
 
-TEST_CASE("overlap knows its ways of computing, those of the library") {
+TEST_CASE("overlap accepts the modes of computing that the library supports") {
   const auto all = parsed({"overlap"}).modes;
   CHECK(all ==
         std::vector<perf::computing>{perf::computing::device, perf::computing::one, perf::computing::all});
@@ -82,7 +82,7 @@ TEST_CASE("overlap knows its ways of computing, those of the library") {
   CHECK(parsed({"overlap"}).sizes == std::vector<std::size_t>{16 << 20});
 }
 
-TEST_CASE("sizes of blocks are rounded up to a block of floats for each rank") {
+TEST_CASE("block sizes are rounded up to whole floats for each rank") {
   using perf::command;
   CHECK(perf::usable_size(command::all_gather, 64, 4) == 64);
   CHECK(perf::usable_size(command::all_gather, 64, 3) == 72);
@@ -91,7 +91,7 @@ TEST_CASE("sizes of blocks are rounded up to a block of floats for each rank") {
   CHECK(std::get<int>(parse({"all_to_all", "--sizes", "0"})) == 2);
 }
 
-TEST_CASE("startup and barrier have no sizes, startup its ranks and launcher") {
+TEST_CASE("startup and barrier have no sizes; startup has ranks and launcher") {
   CHECK(parsed({"barrier"}).sizes == std::vector<std::size_t>{0});
   CHECK(std::get<int>(parse({"barrier", "--sizes", "8"})) == 2);
   const perf::options o = parsed({"startup", "--ranks", "16", "--launcher", "mpirun --bind-to none"});
@@ -101,7 +101,7 @@ TEST_CASE("startup and barrier have no sizes, startup its ranks and launcher") {
   CHECK(parsed({"latency", "--pin"}).pin);
 }
 
-TEST_CASE("a program that forks its ranks is told how many, and knows what it can") {
+TEST_CASE("a program that forks its ranks has --ranks, and only its own features") {
   const perf::program_names forks{
       "gloo-perf", "", false, {perf::command::latency, perf::command::all_reduce}, {"ring", "bcube"}};
   const auto parse_forking = [&](std::vector<const char*> words) {
@@ -118,7 +118,7 @@ TEST_CASE("a program that forks its ranks is told how many, and knows what it ca
   CHECK(names.line_for(perf::command::startup, 4) == "tutti-perf startup --ranks 4");
 }
 
-TEST_CASE("wrong command lines end with 2, help with 0") {
+TEST_CASE("wrong command lines exit with 2, help with 0") {
   using words = std::vector<const char*>;
   for (const words& wrong :
        {words{}, words{"speed"}, words{"latency", "--sizes", "x"}, words{"latency", "--seconds", "nan"},
@@ -129,14 +129,14 @@ TEST_CASE("wrong command lines end with 2, help with 0") {
     const auto result = parse(wrong);
     REQUIRE(std::holds_alternative<int>(result));
     CHECK(std::get<int>(result) == 2);
-    // Rank 0 is the one that fails.
+    // Only rank 0 fails.
     CHECK(std::get<int>(parse(wrong, "1")) == 0);
   }
   CHECK(std::get<int>(parse({"--help"})) == 0);
   CHECK(std::get<int>(parse({"latency", "--help"})) == 0);
 }
 
-TEST_CASE("the number of ranks is checked, and the cure named") {
+TEST_CASE("the number of ranks is checked, and the error has the cure") {
   perf::options o;
   CHECK(perf::wrong_ranks(o, 2, names).empty());
   CHECK(perf::wrong_ranks(o, 1, names) ==

@@ -15,7 +15,7 @@ perf::options counted(std::int64_t triples) {
 
 }  // namespace
 
-TEST_CASE("the communication alone sets the length, then the parts take turns") {
+TEST_CASE("the communication alone determines the length, then the parts alternate") {
   perf::overlap_series series(counted(3), 1024, perf::computing::device);
   const perf::stopwatch watch;
   std::map<std::int64_t, int> measured;
@@ -52,7 +52,7 @@ TEST_CASE("the communication alone sets the length, then the parts take turns") 
   CHECK(series.row_of({0, 0, 0, 2}, 1).faults == 2);
 }
 
-TEST_CASE("computation is in proportion to the time asked for") {
+TEST_CASE("computation is proportional to the requested time") {
   const perf::computation work;
   CHECK(work.steps_for(1e-3) > 0);
   CHECK(work.steps_for(2e-3) == doctest::Approx(2 * static_cast<double>(work.steps_for(1e-3))).epsilon(0.01));

@@ -9,7 +9,7 @@
 
 using bytes = std::vector<std::byte>;
 
-TEST_CASE("what was filled is found, and every single wrong byte as well") {
+TEST_CASE("filled contents match, and every single wrong byte is detected") {
   for (const std::size_t size : {0u, 1u, 7u, 8u, 9u, 64u, 100u}) {
     CAPTURE(size);
     bytes message(size);
@@ -23,7 +23,7 @@ TEST_CASE("what was filled is found, and every single wrong byte as well") {
   }
 }
 
-TEST_CASE("another seed, a scrubbed buffer and a shifted message are no match") {
+TEST_CASE("another seed, a scrubbed buffer and a shifted message do not match") {
   bytes message(64);
   perf::fill(message, 1);
   CHECK_FALSE(perf::is_filled(message, 2));
@@ -33,7 +33,7 @@ TEST_CASE("another seed, a scrubbed buffer and a shifted message are no match") 
   CHECK_FALSE(perf::is_filled(message, 1));
 }
 
-TEST_CASE("messages of one batch have seeds of their own") {
+TEST_CASE("messages of one batch have different seeds") {
   std::set<std::uint64_t> seeds;
   for (std::uint64_t batch = 0; batch < 10; ++batch)
     for (int sender = 0; sender < 2; ++sender)
@@ -54,7 +54,7 @@ TEST_CASE("the end of a message is checked for every length") {
   }
 }
 
-TEST_CASE("the expected sum is the sum of the addends") {
+TEST_CASE("the expected sum is the sum of the input vectors") {
   constexpr std::size_t count = 600;
   for (const int ranks : {2, 3, 7}) {
     std::vector<float> sum(count, 0);

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-TEST_CASE("places have names") {
+TEST_CASE("placements have names") {
   CHECK(perf::place_of(0) == '-');
   CHECK(perf::place_of(19) == 'S');
   CHECK(perf::place_of(45) == 'C');
@@ -13,7 +13,7 @@ TEST_CASE("places have names") {
   CHECK(perf::text_of_places(50, 240) == "C>X");
 }
 
-TEST_CASE("a measurement ends, with a time that light allows or none") {
+TEST_CASE("a measurement ends with a physically possible time, or none") {
   const double ns = perf::cache_line_ns();
   CHECK(ns >= 0);
   CHECK(ns < 1e6);

@@ -25,7 +25,7 @@ perf::launch launched(const char* peer, std::vector<std::size_t> sizes, double u
 
 }  // namespace
 
-TEST_CASE("curves are of the place where most was measured, by size, with their spread") {
+TEST_CASE("curves show the placement with most measurements, by size, with their spread") {
   const perf::benchmark of{"latency.2.shm",
                            {launched("tutti", {64, 8}, 1), launched("limit", {8, 64}, 0.5),
                             launched("tutti", {64, 8}, 3), launched("tutti", {8}, 100, 240)}};
@@ -41,14 +41,14 @@ TEST_CASE("curves are of the place where most was measured, by size, with their 
   CHECK(curves[1].peer == "limit");
 }
 
-TEST_CASE("a peer that was never in that place has no curve; unknown places are all one") {
+TEST_CASE("a peer without launches in that placement has no curve; unknown placements count as one") {
   const auto one_place = perf::curves_of({"x", {launched("tutti", {8, 64}, 1), launched("a", {8}, 1, 240)}});
   CHECK(one_place.size() == 1);
   const auto unknown = perf::curves_of({"x", {launched("tutti", {8, 64}, 1, 0), launched("a", {8}, 1, 0)}});
   CHECK(unknown.size() == 2);
 }
 
-TEST_CASE("the script has the data, the file and both pictures; one size makes none") {
+TEST_CASE("the script has the data, the file and both pictures; one size gives no script") {
   const std::string script =
       perf::gnuplot_script({"x", {launched("tutti", {8, 64}, 1), launched("openmpi", {8, 64}, 2)}}, "x.svg");
   CHECK(script.find("set output 'x.svg'") != script.npos);

@@ -30,7 +30,7 @@ perf::report example() {
 
 }  // namespace
 
-TEST_CASE("what is written as JSON is read back") {
+TEST_CASE("a report survives the round trip through JSON") {
   const perf::report written = example();
   const perf::report read = perf::report_of_json(perf::json_of(written));
   CHECK(read.machine == written.machine);
@@ -45,14 +45,14 @@ TEST_CASE("what is written as JSON is read back") {
   CHECK(read.rows[1].line_before_ns == 52);
 }
 
-TEST_CASE("JSON that is not ours is refused") {
+TEST_CASE("other JSON is refused") {
   for (const char* wrong : {"", "{", "[]", "{}", "{\"program\": 3}", "nonsense"}) {
     CAPTURE(wrong);
     CHECK_THROWS_AS(perf::report_of_json(wrong), std::runtime_error);
   }
 }
 
-TEST_CASE("a file that cannot be written is named") {
+TEST_CASE("the error names a file that cannot be written") {
   try {
     perf::write_json(example(), "/nowhere/at/all.json");
     FAIL("written");
@@ -61,7 +61,7 @@ TEST_CASE("a file that cannot be written is named") {
   }
 }
 
-TEST_CASE("one wrong row makes a bad report") {
+TEST_CASE("one wrong row fails the report") {
   perf::report r = example();
   CHECK(r.good());
   r.overlaps.resize(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The schedule is told the time, so these tests make it up.
+// The caller passes the time to the schedule, so these tests invent it.
 #include "common/schedule.hpp"
 
 #include <doctest/doctest.h>
@@ -15,8 +15,8 @@ struct played {
   bool ended = false;
 };
 
-// Runs a schedule on a machine where a round takes `round_seconds`, and everything around a batch `between`
-// more.
+// Runs a schedule on a machine where a round takes `round_seconds`, and the work around a batch takes
+// `between`.
 played play(const perf::options& chosen, double round_seconds, double between = 0) {
   perf::schedule s(chosen);
   played result;
@@ -42,7 +42,7 @@ std::int64_t rounds_of(const std::vector<perf::batch>& batches) {
 
 }  // namespace
 
-TEST_CASE("fast rounds are measured in batches that the clock does not feel") {
+TEST_CASE("fast rounds are measured in batches so long that reading the clock costs nothing") {
   const played p = play({}, 1e-7);
   CHECK(p.ended);
   REQUIRE_FALSE(p.measured.empty());
@@ -51,14 +51,14 @@ TEST_CASE("fast rounds are measured in batches that the clock does not feel") {
   CHECK(p.wall < 0.35);
 }
 
-TEST_CASE("first come batches of one round, not measured") {
+TEST_CASE("the first batches have one round and are not measured") {
   const played p = play({}, 1e-6);
   REQUIRE(p.warming.size() > perf::schedule::checking_batches);
   for (int i = 0; i < perf::schedule::checking_batches; ++i)
     CHECK(p.warming[static_cast<std::size_t>(i)].rounds == 1);
 }
 
-TEST_CASE("every batch has contents of its own") {
+TEST_CASE("every batch has its own contents") {
   const played p = play({}, 1e-5);
   std::set<std::uint64_t> seeds;
   for (const auto* batches : {&p.warming, &p.measured})
@@ -66,19 +66,19 @@ TEST_CASE("every batch has contents of its own") {
   CHECK(seeds.size() == p.warming.size() + p.measured.size());
 }
 
-TEST_CASE("long rounds are measured one by one, a few times at least") {
+TEST_CASE("long rounds are measured one by one, at least a few times") {
   const played p = play({}, 0.05);
   CHECK(p.ended);
   CHECK(p.measured.size() == perf::schedule::fewest_measured_batches);
   for (const perf::batch& b : p.measured) CHECK(b.rounds == 1);
 }
 
-TEST_CASE("very long rounds end after four times the time") {
+TEST_CASE("very long rounds end after four times the requested time") {
   const played p = play({}, 0.4);
   CHECK(p.measured.size() == 3);
 }
 
-TEST_CASE("filling and checking count as time, so that no size takes for ever") {
+TEST_CASE("filling and checking count as time, so that every size ends") {
   const played p = play({}, 1e-3, 0.02);
   CHECK(p.measured.size() <= 13);
 }
@@ -94,7 +94,7 @@ TEST_CASE("iterations are exact") {
   }
 }
 
-TEST_CASE("a warm-up that is counted is exact, after the checking") {
+TEST_CASE("a warm-up of given rounds is exact, after the checking") {
   perf::options chosen;
   chosen.iterations = 10;
   chosen.warmup = 100;

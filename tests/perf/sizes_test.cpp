@@ -8,7 +8,7 @@
 
 using sizes = std::vector<std::size_t>;
 
-TEST_CASE("a size is a number with a unit of 1024") {
+TEST_CASE("a size is a number with a binary unit") {
   CHECK(perf::parse_size("0") == 0);
   CHECK(perf::parse_size("8") == 8);
   CHECK(perf::parse_size("8B") == 8);
@@ -26,7 +26,7 @@ TEST_CASE("lists keep their order, ranges double") {
   CHECK(perf::parse_sizes("512MiB..1GiB") == sizes{std::size_t{1} << 29, std::size_t{1} << 30});
 }
 
-TEST_CASE("what is no size is refused") {
+TEST_CASE("invalid sizes are refused") {
   for (const char* wrong : {"", ",", "8,", "x", "-1", "8KB", "8 KiB", "1.5K", "0..8", "64..8", "8..", "..8",
                             "2GiB", "99999999999999999999", "18446744073709551615K", "8...16"}) {
     CAPTURE(wrong);
@@ -34,7 +34,7 @@ TEST_CASE("what is no size is refused") {
   }
 }
 
-TEST_CASE("sizes are written in their largest whole unit") {
+TEST_CASE("sizes are printed in their largest whole unit") {
   CHECK(perf::text_of_size(0) == "0 B");
   CHECK(perf::text_of_size(8) == "8 B");
   CHECK(perf::text_of_size(1000) == "1000 B");

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-TEST_CASE("the line of a launch: launcher, ranks, the program and where it answers") {
+TEST_CASE("the command line of a launch: launcher, ranks, program, and file of the report") {
   perf::options o;
   o.ranks = 4;
   const perf::program_names names{"some-perf", "mpirun"};
@@ -21,7 +21,7 @@ TEST_CASE("the line of a launch: launcher, ranks, the program and where it answe
   CHECK(perf::launch_line(o, forks, 1, "/nowhere/p", "r").front() == "/nowhere/p");
 }
 
-TEST_CASE("the answer of rank 0 is read back; nothing is no answer") {
+TEST_CASE("the report of rank 0 survives the round trip; an empty one is an error") {
   const perf::first_barrier read = perf::first_barrier_of("17\nOpen MPI v4\nshm\n");
   CHECK(read.over_ns == 17);
   CHECK(read.library == "Open MPI v4");

@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 #include <vector>
 
-TEST_CASE("quantiles lie between neighbours") {
+TEST_CASE("quantiles are interpolated between neighbours") {
   const std::vector<double> values{1, 2, 3, 4, 5};
   CHECK(perf::quantile(values, 0) == doctest::Approx(1));
   CHECK(perf::quantile(values, 0.5) == doctest::Approx(3));
@@ -14,7 +14,7 @@ TEST_CASE("quantiles lie between neighbours") {
   CHECK(perf::quantile({10, 20}, 0.25) == doctest::Approx(12.5));
 }
 
-TEST_CASE("quantiles of nothing, of one, and outside of 0..1") {
+TEST_CASE("quantiles of no values, of one, and outside of 0..1") {
   CHECK(perf::quantile({}, 0.5) == 0);
   CHECK(perf::quantile({7}, 0.9) == 7);
   CHECK(perf::quantile({1, 2}, -1) == 1);

@@ -34,7 +34,7 @@ TEST_CASE("targets are found by command, transport, ranks, size and memory") {
   CHECK(aims_of(command::startup, "tcp", 16, 0) == 1);
 }
 
-TEST_CASE("whom a target is against") {
+TEST_CASE("the rivals of a target") {
   perf::target aim;
   CHECK(perf::is_against(aim, "ucx"));
   CHECK_FALSE(perf::is_against(aim, "limit"));

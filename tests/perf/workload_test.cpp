@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The check column is worth what these find.
+// These checks decide the value of the check column.
 #include "common/workload.hpp"
 
 #include <doctest/doctest.h>
@@ -15,7 +15,7 @@ void deliver(std::span<const std::byte> from, std::span<std::byte> to) {
 
 }  // namespace
 
-TEST_CASE("latency: right messages are no fault, a missing and a damaged one are") {
+TEST_CASE("latency: right messages are no fault; missing and damaged ones are") {
   perf::message_pair zero(100, 0), one(100, 1);
   zero.prepare(5);
   one.prepare(5);
@@ -36,7 +36,7 @@ TEST_CASE("latency: right messages are no fault, a missing and a damaged one are
   CHECK(one.faults() == 1);
 }
 
-TEST_CASE("bandwidth: messages in each other's place are faults") {
+TEST_CASE("bandwidth: exchanged messages are faults") {
   perf::message_window sender(100, 4, 0), receiver(100, 4, 1);
   sender.prepare(5);
   receiver.prepare(5);
@@ -54,7 +54,7 @@ TEST_CASE("bandwidth: messages in each other's place are faults") {
   CHECK(sender.faults() == 1);
 }
 
-TEST_CASE("all_reduce: the sum of the batch before is a fault") {
+TEST_CASE("all_reduce: the sum of the previous batch is a fault") {
   perf::vector_sum zero(400, 0, 2), one(400, 1, 2);
   const auto reduce = [&] {
     for (std::size_t i = 0; i < zero.out().size(); ++i) zero.out()[i] = zero.in()[i] + one.in()[i];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A column of the table in docs/backends.md: tries each operation on one kind of memory by one backend, against
-// answers that each rank computes alone. Rank 0 prints each row and its cell: yes, staged (through host memory by
-// the algorithms of the host) or no. A wrong result, or another error than errc::not_supported, ends the program
-// with its description.
+// A column of the table in docs/backends.md: tries each operation on one kind of memory with one backend,
+// against results that each rank computes alone. Rank 0 prints each row and its cell: yes, staged (through
+// host memory by the host's algorithms) or no. A wrong result, or an error other than errc::not_supported,
+// ends the program with its description.
 //   tutti-run -n 4 backend_cells native host           or under mpirun: backend_cells mpi host
 //   TUTTI_DEVICE=emulated tutti-run -n 4 backend_cells native staged         memory of devices, by this backend
 //   TUTTI_DEVICE=emulated backend_cells native one_device 4                  on so many threads of one process
@@ -39,21 +39,21 @@ const std::map<std::string, gpu::backend> of_devices{{"nccl", gpu::backend::nccl
 
 struct place {
   communicator world;
-  std::optional<gpu::stream> stream;  // none: memory of the host
+  std::optional<gpu::stream> stream;  // none: host memory
 };
 
 [[noreturn]] void fail(const std::string& row, const std::string& why) {
   throw std::runtime_error(row + ": " + why);
 }
 
-// Small integers: every order of adding them gives the same sum.
+// Small integers, so that every order of adding gives the same sum.
 float value(int rank, std::size_t i) { return static_cast<float>((static_cast<int>(i) * 7 + rank * 3) % 11); }
 numbers block_of(int rank, std::size_t count, std::size_t first = 0) {
   numbers made(count);
   for (std::size_t i = 0; i < count; ++i) made[i] = value(rank, first + i);
   return made;
 }
-// Elements first.. of the sum over the ranks 0 to ranks - 1.
+// Elements from `first` on of the sum over the ranks 0 to ranks - 1.
 numbers sum_of(int ranks, std::size_t count, std::size_t first = 0) {
   numbers made(count);
   for (int rank = 0; rank < ranks; ++rank)
@@ -67,14 +67,14 @@ std::string cell_of(const Operation& op) {
   return with == gpu::backend::automatic ? "no" : with == gpu::backend::staged ? "staged" : "yes";
 }
 
-// What is said of a call is what it does.
+// The reported support of a call must match its outcome.
 void check_end(const std::string& row, const std::string& cell, const std::error_code& ended,
                const std::string& message) {
   if ((ended == tutti::errc::not_supported) != (cell == "no") || (ended && cell != "no"))
     fail(row, "is said to be '" + cell + "' and ended with '" + message + "'");
 }
 
-// `op(c, in, out, stream...)`: `out` is `expected` afterwards.
+// `op(c, in, out, stream...)` must set `out` to `expected`.
 template <class T, class Op>
 task<std::string> attempt(place at, std::string row, std::vector<T> in, std::vector<T> out,
                           std::vector<T> expected, Op op) {
@@ -106,7 +106,7 @@ task<> row(place at, std::string name, numbers in, numbers out, numbers expected
   print(at, name, cell);
 }
 
-// Round the ring, with a probe before the receive.
+// Around the ring, with a probe before the receive.
 task<> messages(place at, std::size_t n) {
   const int me = at.world.rank(), ranks = at.world.size();
   const int right = (me + 1) % ranks, left = (me + ranks - 1) % ranks;
@@ -134,7 +134,7 @@ task<> messages(place at, std::size_t n) {
   print(at, "send, recv, probe", cell);
 }
 
-// A row of several operations, which are all served in one way.
+// A row of several operations, which must all have the same support.
 class joint_row {
  public:
   void add(const std::string& cell) {
@@ -242,7 +242,7 @@ task<> uneven(place at) {
     gathered.insert(gathered.end(), from.begin(), from.end());
     total += lengths.back();
   }
-  // Rank j sends j + 1 elements to each.
+  // Rank j sends j + 1 elements to each rank.
   for (int rank = 0; rank < ranks; ++rank) {
     const std::size_t length = static_cast<std::size_t>(rank) + 1;
     const numbers from = block_of(rank, length, length * static_cast<std::size_t>(me));
@@ -273,7 +273,7 @@ task<> uneven(place at) {
   print(at, "the uneven forms (_v)", all.cell());
 }
 
-// Into `x`, which is two pieces for the list; chunks of seven elements.
+// Reduces into `x`, which is two pieces for the list, and in chunks of seven elements.
 task<> in_pieces(place at, std::size_t n) {
   const int ranks = at.world.size();
   numbers list_result = block_of(at.world.rank(), n), chunk_result = list_result;
@@ -289,7 +289,7 @@ task<> in_pieces(place at, std::size_t n) {
     list_cell = cell_of(at.world.all_reduce(pieces, tutti::sum, s));
     const auto done = co_await tutti::as_result(at.world.all_reduce(pieces, tutti::sum, s));
     check_end("list", list_cell, done.error, done.message);
-    chunk_cell = cell_of(at.world.all_reduce(y, tutti::sum, s));  // what each chunk is
+    chunk_cell = cell_of(at.world.all_reduce(y, tutti::sum, s));  // support of each chunk
     auto parts = at.world.all_reduce_chunks(y, tutti::sum, 7, s);
     for (;; ++chunks) {
       const auto part = co_await parts.next();
@@ -331,9 +331,9 @@ task<> column(communicator world, std::string memory) {
   if (memory != "host") {
     gpu::open_options how;
     how.backend = of_devices.at(memory);
-    if (how.backend == gpu::backend::nccl) how.ordinal = world.rank();  // it takes a device for each rank
+    if (how.backend == gpu::backend::nccl) how.ordinal = world.rank();  // it needs one device per rank
     at.stream = gpu::stream(co_await gpu::open(world, how));
-    // The first collective finds out whether processes can share memory of the device.
+    // The first collective detects whether processes can share memory of the device.
     gpu::device_buffer<float> x(at.stream->on(), 1);
     co_await world.broadcast(x, 0, *at.stream);
   }
@@ -347,7 +347,7 @@ task<> column(communicator world, std::string memory) {
   co_await world.barrier();
 }
 
-// The stand-in for libcuda has one device until it is told of more.
+// The emulated libcuda has one device unless it is told of more.
 void give_each_thread_a_device(int threads) {
   const char* const library = std::getenv("TUTTI_CUDA_LIBRARY");
   void* const opened = library == nullptr ? nullptr : ::dlopen(library, RTLD_NOW | RTLD_LOCAL);

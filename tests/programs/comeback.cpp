@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that die and come again, for comm/rejoin_test: `comeback DEATH...`. A death is RANK:START:WHEN: of
-// that rank, when it has been started anew so many times, in that step, or `init`: while it joins, or
-// `rejoin`: while it meets the others again. Every rank counts steps that all have made together, and says
-// what it has seen; what may not be begins with WRONG.
+// Ranks that die and are restarted, for comm/rejoin_test: `comeback DEATH...`. A death is RANK:START:WHEN:
+// that rank, at that number of restarts, in that step; or WHEN is `init` (while it joins) or `rejoin` (while
+// it rejoins). Every rank counts the steps that all have made together, and prints its observations.
+// Violations begin with WRONG.
 #include <signal.h>
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ constexpr int steps = 40;
 using clock_type = std::chrono::steady_clock;
 
 struct plan {
-  int die_at = -1;  // step
+  int die_at = -1;  // a step
   bool in_init = false;
   bool in_rejoin = false;
 };
@@ -62,7 +62,7 @@ tutti::task<> work(tutti::communicator world, plan p, int starts, clock_type::ti
         std::printf("rank %d rejoined %ld ms\n", me, ms_since(before));
         std::fflush(stdout);
         if (world.rank() != me || world.size() != ranks) std::printf("WRONG rank %d: another place\n", me);
-        // What the old epoch still sends is for nobody here.
+        // A send on the communicator of the old epoch must fail.
         const int stale = -1;
         const auto late = co_await tutti::as_result(old.send(stale, (me + 1) % ranks, 9));
         if (!late.error) std::printf("WRONG rank %d: the old epoch still sends\n", me);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that end as no rank should, for comm/process_test: `drill NAME`. Rank 1 does it; the others print how
-// they hear.
+// Ranks that end abnormally, for comm/process_test: `drill NAME`. Rank 1 does it; the others print the errors
+// that they get.
 #include <signal.h>
 #include <unistd.h>
 
@@ -25,12 +25,12 @@ constexpr std::size_t long_bytes = 32 << 20;
   for (;;) ::pause();
 }
 
-// Lets the loop move what is under way a little further.
+// Lets the loop make some progress.
 auto turn(const tutti::communicator& world) {
   return boost::asio::post(world.get_executor(), boost::asio::deferred);
 }
 
-// The victim goes on when the others are waiting: what it has sent itself may be lost with it.
+// The victim continues when the others are waiting. Its own last messages may be lost with it.
 tutti::task<> others_wait(tutti::communicator world) {
   int ready = 0;
   if (world.rank() != victim) {
@@ -61,14 +61,14 @@ tutti::task<> killed_while_waited_for(tutti::communicator world) {
   co_await waiting;
 }
 
-// Nobody leaves while the other still waits for anyone.
+// No survivor leaves while the other still waits for any rank.
 tutti::task<> survivors_meet(tutti::communicator world) {
   int done = 0;
   if (world.rank() == 0) co_await world.recv(done, 2, 2);
   if (world.rank() == 2) co_await world.send(done, 0, 2);
 }
 
-// Nobody has a connection to it: that of those that wait for it is made for this.
+// The victim has no connections. The ranks that wait for it connect to it only then.
 tutti::task<> killed_before_any_message(tutti::communicator world) {
   if (world.rank() == victim) die();
   int never = 0;
@@ -85,7 +85,7 @@ tutti::task<> killed_before_any_message_that_is_probed_for(tutti::communicator w
   throw tutti::error(static_cast<tutti::errc>(r.error.value()), r.message);
 }
 
-// Where the stream is cut is a matter of chance: the survivors' receives and sends go on until one fails.
+// The stream breaks at a random place: the survivors' receives and sends continue until one fails.
 tutti::task<> killed_while_sending(tutti::communicator world) {
   std::vector<std::byte> data(long_bytes);
   for (int round = 0;; ++round) {
@@ -134,14 +134,14 @@ void expect_left(const tutti::communicator& world, const std::error_code& error,
   if (!world.failed_ranks().empty()) throw std::runtime_error("a rank that has left counts as failed");
 }
 
-// The others have never met the victim, and must not take it for dead: what needs the victim says that it has
-// left, and what waits for anyone goes on.
+// The others have no connection to the victim, and must not count it as dead. An operation that needs the
+// victim fails because it has left, and a receive from any rank continues.
 tutti::task<> leaves_unmet(tutti::communicator world) {
   if (world.rank() == victim) co_return;
   int x = 7;
   if (world.rank() == 2) {
     co_await world.send(x, 0);
-    co_await world.recv(x, 0);  // or the failure of the barrier might end what rank 0 waits for
+    co_await world.recv(x, 0);  // otherwise the failure of the barrier might end rank 0's receive
   } else {
     const auto r = co_await tutti::as_result(world.recv(x, victim));
     expect_left(world, r.error, r.message);

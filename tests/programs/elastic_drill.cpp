@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank of a world that grows and shrinks, for comm/elastic_test: `elastic_drill DONE [KILL]`. Ranks compute
-// together until the file DONE exists, and take in whoever comes. Rank 0 names each world; what may not be
-// begins with WRONG. A process of rank 1 that finds the file KILL removes it and kills itself.
+// together until the file DONE exists, and admit newcomers. Rank 0 prints each world; violations begin with
+// WRONG. A process of rank 1 that finds the file KILL removes it and kills itself.
 #include <signal.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ tutti::task<> check_order(tutti::communicator world, int before) {
   }
 }
 
-// Completes with false when newcomers wait.
+// Completes with false if newcomers wait.
 tutti::task<bool> work(tutti::communicator world, const char* done, const char* killing) {
   for (;;) {
     std::vector<int> said = {tutti::newcomers(world), 0, 1};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the GPU examples, as the stand-in for libcuda and the driver for Level Zero that runs on the
-// CPU take them.
+// The kernels of the GPU examples for the emulated libcuda and the Level Zero driver on the CPU.
 #include "gpu/elements.hpp"
 #include "native_kernel.hpp"
 

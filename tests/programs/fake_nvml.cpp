@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for NVIDIA's management library: four devices, of which number i is busy for 10 * i percent and
-// has i + 1 GiB in use.
+// Replaces NVIDIA's management library: four devices, of which number i is 10 * i percent busy and has i + 1
+// GiB in use.
 #include <cstring>
 
 namespace {

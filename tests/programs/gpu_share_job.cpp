@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a job whose processes share a GPU, or a stand-in for one. Every result is checked.
-//   tutti-run -n 3 gpu_share_job shared      the processes reach each other's memory
+// One rank of a job whose processes share a GPU, or an emulated one. Every result is checked.
+//   tutti-run -n 3 gpu_share_job shared      the processes map each other's memory
 // Other modes:
 //   staged         they do not
 //   die RANK       this rank is killed after the first collective
@@ -35,14 +35,14 @@ namespace gpu = tutti::gpu;
 bool on_level_zero = false;
 int mortal = 1;
 
-thread_local int wrong = 0;  // results of this rank
+thread_local int wrong = 0;  // wrong results of this rank
 void expect(bool right, const std::string& what, int rank) {
   if (right) return;
   ++wrong;
   std::printf("rank %d: %s is wrong\n", rank, what.c_str());
 }
 
-// What a rank works with.
+// The communicator and device of a rank.
 struct place {
   communicator world;
   gpu::device device;
@@ -70,8 +70,8 @@ std::vector<T> numbers(int rank, std::size_t n) {
   return v;
 }
 
-// Runs `op` on memory of the host, and on memory of the device with a stream that waits for it. Both results are the
-// same.
+// Runs `op` on host memory, and on device memory with a stream that waits for it. Both must give the same
+// result.
 template <class T, class Op>
 task<> same(place at, const char* what, std::size_t in_size, std::size_t out_size, Op op) {
   const int me = at.world.rank();
@@ -117,8 +117,7 @@ task<> every_collective(place at, std::size_t n) {
                    [root](auto& c, auto&, auto& x, auto&... s) { return c.broadcast(x, root, s...); });
 }
 
-// Twelve collectives of different sizes at once, a third of them on `staged`. No rank takes the data of one for
-// another's.
+// Twelve collectives of different sizes at once, a third of them on `staged`. No rank may mix up their data.
 task<> many_in_flight(place at, communicator staged) {
   const auto op = [](std::size_t i, auto& c, auto& in, auto& out, auto&... s) -> tutti::operation<> {
     if (i % 2 == 0) return c.all_gather(in, out, s...);
@@ -145,7 +144,8 @@ task<> many_in_flight(place at, communicator staged) {
   }
 }
 
-// The first collective finds out what the ranks share. Even ranks start the others before that, odd ranks after it.
+// The first collective detects what the ranks share. Even ranks start the others before that, odd ranks after
+// it.
 task<> the_first_ones(place at) {
   std::vector<gpu::device_buffer<float>> buffers;
   std::vector<tutti::request> requests;
@@ -216,7 +216,7 @@ task<int> job(communicator world, std::string mode) {
   co_await every_collective<double>(at, 0);
   co_await many_in_flight(at, staged.world);
   co_await a_step_of_training(at);
-  // Communicators that come and go beside the world: each takes over the memory of the one before.
+  // Communicators made and destroyed in turn: each reuses the memory of the one before.
   for (const std::size_t n : {5000, 10, 10, 10, 10}) {
     place second = at;
     second.world = co_await world.duplicate();
@@ -227,7 +227,7 @@ task<int> job(communicator world, std::string mode) {
   co_return wrong == 0 ? 0 : 1;
 }
 
-// 1 where the stand-in has counted misuse of the driver, or memory that is not freed.
+// Returns 1 if the emulated driver has counted misuse, or memory that is not freed.
 int findings(int rank) {
   const char* const path = std::getenv(on_level_zero ? "ZE_ENABLE_ALT_DRIVERS" : "TUTTI_CUDA_LIBRARY");
   void* const library = path == nullptr ? nullptr : ::dlopen(path, RTLD_NOW | RTLD_NOLOAD);

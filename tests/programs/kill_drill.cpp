@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that are killed at random, one after the other, in the middle of every collective and of messages,
-// for comm/kill_drill_test: `kill_drill FILE SEED KILLS`. The survivors shrink and go on. FILE is mapped by
-// all ranks: the victim writes there when it dies. Every rank says what it has seen; what may not be begins
-// with WRONG.
+// Ranks that are killed at random, one after the other, during every collective and messages, for
+// comm/kill_drill_test: `kill_drill FILE SEED KILLS`. The survivors shrink and continue. All ranks map FILE,
+// where the victim writes the time of its death. Every rank prints its observations; violations begin with
+// WRONG.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -65,7 +65,7 @@ void expect_all(const numbers& data, number wanted, const char* what) {
   for (const number x : data) expect(x == wanted, what);
 }
 
-// ---- one of everything; `n` elements a block, in repetition `i` ----
+// ---- each kind of operation; `n` elements a block, in repetition `i` ----
 
 task<> barrier(communicator c, std::size_t, int) { co_await c.barrier(); }
 
@@ -187,7 +187,7 @@ task<> reduce_scatter_v(communicator c, std::size_t n, int i) {
 }
 task<> all_to_all_v(communicator c, std::size_t n, int i) {
   const std::vector<std::size_t> counts = uneven(c, n);
-  // Rank r gets counts[r] from everyone.
+  // Rank r gets counts[r] elements from every rank.
   const numbers in(total(counts), c.rank() + i);
   const std::vector<std::size_t> from(static_cast<std::size_t>(c.size()),
                                       counts[static_cast<std::size_t>(c.rank())]);
@@ -217,7 +217,7 @@ task<> ring(communicator c, std::size_t n, int i) {
   expect_all(in, left + i, "ring");
   co_await sending;
 }
-// One asks all the others, whoever is the first to answer.
+// One rank asks all the others and takes the answers in any order.
 task<> from_anyone(communicator c, std::size_t n, int i) {
   const int server = i % c.size();
   numbers data(n, c.rank() == server ? i : -1);
@@ -286,7 +286,7 @@ void die_after(std::chrono::microseconds delay, std::atomic<std::int64_t>* at) {
   }).detach();
 }
 
-// Until an error ends it.
+// Repeats until an error.
 task<> repeat(communicator c, const deed* what, std::size_t n) {
   for (int i = 0;; ++i) co_await what->body(c, n, i);
 }
@@ -313,14 +313,14 @@ task<> drill(communicator world, std::uint64_t seed, int kills, deaths* dead) {
     bool peer_failed = false;
     std::int64_t heard = 0;
     try {
-      // Nobody dies while others still look at the round before.
+      // No rank dies while others still check the previous round.
       co_await c.barrier();
       if (c.rank() == victim) die_after(delay, &at);
       co_await repeat(c, &what, n);
     } catch (const tutti::error& e) {
       heard = now_ns();
       text = e.what();
-      // The latter where another request of this rank has ended with the former.
+      // communicator_failed if another request of this rank has got peer_failed.
       peer_failed = e.code() == tutti::errc::peer_failed || e.code() == tutti::errc::communicator_failed;
     }
     const std::string name = "rank " + std::to_string(members[static_cast<std::size_t>(victim)]) + " (host ";

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stream of all_reduce, broadcast and all_gather in which one rank is killed, for comm/kill_drill_test:
-// `kill_stream FILE VICTIM BYTES DELAY_US`. All ranks map FILE: the victim writes the time of its death
-// there. Every survivor prints `noticed` and the microseconds since then, or a line that begins with WRONG
-// when failed_ranks() lacks a rank that the error names.
+// `kill_stream FILE VICTIM BYTES DELAY_US`. All ranks map FILE, where the victim writes the time of its
+// death. Every survivor prints `noticed` and the microseconds since then, or a line that begins with WRONG if
+// failed_ranks() lacks a rank that the error names.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -46,7 +46,7 @@ tutti::task<> stream(communicator world, std::span<float> data, std::span<float>
   }
 }
 
-// The ranks that an error names: "rank 2 (host b, pid 77)".
+// The ranks named by an error: "rank 2 (host b, pid 77)".
 std::vector<int> named_in(const std::string& text) {
   std::vector<int> ranks;
   for (std::size_t at = 0; (at = text.find("rank ", at)) != std::string::npos; ++at) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that want to join when rank 0, which serves the store, has gone, for comm/late_join_test: `late_join
-// NAME DIRECTORY`. What ranks have to know of each other beside tutti are files in the directory.
+// Ranks that join after the end of rank 0, which serves the store, for comm/late_join_test: `late_join NAME
+// DIRECTORY`. Ranks synchronise by files in the directory, without tutti.
 #include <signal.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ std::string directory;
 bool is_there(const std::string& name) { return std::filesystem::exists(directory + "/" + name); }
 void make(const std::string& name) { std::ofstream(directory + "/" + name) << '\n'; }
 
-// False: not within the bound.
+// Returns false at the limit.
 bool wait_for(const std::string& name) {
   const auto most = clock_type::now() + 30s;
   while (!is_there(name) && clock_type::now() < most) std::this_thread::sleep_for(1ms);
@@ -45,7 +45,7 @@ void say(int rank, const char* what, clock_type::time_point since, const char* t
 
 tutti::task<> join(tutti::runtime* rt) { const tutti::communicator world = co_await tutti::init(*rt); }
 
-// Rank 0 dies, before or after it has begun to serve; rank 1 joins meanwhile, rank 2 when both have gone.
+// Rank 0 dies, before or after it has begun to serve. Rank 1 joins meanwhile, rank 2 when both have ended.
 int dies_early(bool serves) {
   const int rank = std::atoi(std::getenv("RANK"));
   if (rank == 0) {
@@ -67,8 +67,8 @@ int dies_early(bool serves) {
   return 0;
 }
 
-// Rank 0 finishes and leaves. Rank 1 wants to meet all again; ranks 2 and 3 have a group of their own, in
-// which they work until it has been told that it cannot.
+// Rank 0 finishes and leaves. Rank 1 wants to rejoin. Ranks 2 and 3 work in a group of their own until rank 1
+// has got its error.
 tutti::task<> finishes(tutti::communicator world) {
   const std::vector<int> others = {2, 3};
   tutti::communicator pair = co_await world.group(others);
@@ -78,7 +78,7 @@ tutti::task<> finishes(tutti::communicator world) {
   if (rank == 1) {
     int never = 0;
     (void)co_await tutti::as_result(world.recv(never, 0, 7));
-    // Rejoining ends this world, for who is still in its barrier, too.
+    // Rejoining ends this world, even for ranks still in its barrier.
     if (!wait_for("past 2") || !wait_for("past 3")) co_return;
     const auto since = clock_type::now();
     const auto again = co_await tutti::as_result(world.rejoin());

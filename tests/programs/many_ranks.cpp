@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What many ranks on one machine cost: `/usr/bin/time -f "%e s" tutti-run -n 512 many_ranks`. Rank 0 says how long a first
-// and a second all_reduce took, and how much memory all ranks have together (Pss: shared pages count once).
+// The cost of many ranks on one machine: `/usr/bin/time -f "%e s" tutti-run -n 512 many_ranks`. Rank 0 prints
+// the times of a first and a second all_reduce, and the memory of all ranks (Pss: shared pages count once).
 #include <chrono>
 #include <cstdio>
 #include <tutti/tutti.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operation of the API over whatever the environment chooses (TUTTI_BACKEND=mpi under mpirun, or
-// tutti-run), each collective with each algorithm that it has, against answers computed by each rank alone.
-// Rank 0 prints how many checks there were; a wrong one ends the program with its description.
+// Every operation over the transport that the environment selects (TUTTI_BACKEND=mpi under mpirun, or
+// tutti-run). Runs each collective with each of its algorithms, against results that each rank computes
+// alone. Rank 0 prints the number of checks; a wrong result ends the program with its description.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -38,7 +38,7 @@ numbers of_rank(int rank, std::size_t count, std::size_t first = 0) {
   return made;
 }
 
-// Elements first.. of the sum over the ranks 0 .. ranks - 1.
+// Elements from `first` on of the sum over the ranks 0 .. ranks - 1.
 numbers sum_of(int ranks, std::size_t count, std::size_t first = 0) {
   numbers made(count, 0);
   for (int r = 0; r < ranks; ++r)
@@ -55,7 +55,7 @@ numbers joined(int ranks, std::size_t count, std::size_t first = 0) {
   return made;
 }
 
-// Awaits it, as `with` this algorithm; false: the collective has no such algorithm, or it does not fit.
+// Awaits it with this algorithm. Returns false if the algorithm does not exist or does not apply.
 template <class Operation>
 tutti::task<bool> done_with(Operation op, algorithm a) {
   bool fits = true;
@@ -177,7 +177,7 @@ tutti::task<> messages(tutti::communicator c) {
   const int size = c.size();
   const int next = (me + 1) % size;
   const int previous = (me + size - 1) % size;
-  // Many at once, of all lengths, in order.
+  // Many at once, of all lengths, received in order.
   std::vector<numbers> out;
   std::vector<numbers> in;
   for (int round = 0; round < 4; ++round)
@@ -195,7 +195,7 @@ tutti::task<> messages(tutti::communicator c) {
   for (std::size_t i = 0; i < in.size(); ++i)
     expect(in[i] == of_rank(previous, in[i].size(), i / counts.size()), "message " + std::to_string(i));
 
-  // To oneself; from any rank, probed.
+  // To itself; from any rank, after a probe.
   std::int64_t self = 0;
   const std::int64_t sent = 17 + me;
   tutti::request to_self = c.isend(sent, me, 4);
@@ -216,7 +216,7 @@ tutti::task<> messages(tutti::communicator c) {
   }
   co_await hello;
 
-  // Taken back, announced or not; the next ones are not disturbed, and the memory is free at once.
+  // Cancelled, eager or rendezvous: later messages are not affected, and the memory is free at once.
   for (const std::size_t n : {std::size_t{10}, std::size_t{100'003}}) {
     {
       numbers gone = of_rank(me, n);
@@ -252,8 +252,8 @@ tutti::task<> groups(tutti::communicator world) {
       co_await tutti::all_gather_object(again, std::string(std::size_t(me) * 1000, 'x'));
   for (std::size_t r = 0; r < words.size(); ++r) expect(words[r].size() == r * 1000, "objects");
 
-  // Ranks that disagree are told so. The failure ends everything on that communicator: the objects must have
-  // come.
+  // Ranks in different collectives get an error. It ends everything on that communicator, so the objects must
+  // have arrived before.
   co_await world.barrier();
   if (world.size() > 1) {
     std::string complaint;
@@ -263,8 +263,8 @@ tutti::task<> groups(tutti::communicator world) {
     } catch (const tutti::error& e) {
       complaint = e.what();
     }
-    // A rank that calls when the others have noticed already hears of a communicator that has failed, with
-    // the same text.
+    // A rank that calls after the others have noticed gets the error of a failed communicator, with the same
+    // text.
     expect(complaint.find("called all_reduce(3 elements of int64") != complaint.npos,
            "a mismatch: " + complaint);
   }

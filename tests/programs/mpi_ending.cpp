@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ways in which a rank of an MPI job may end, one by name, and what the others see of it.
+// The ends of a rank of an MPI job, selected by name, and their effects on the others.
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
@@ -29,7 +29,7 @@ tutti::task<> throws(tutti::communicator world) {
   }
 }
 
-// A rank that finishes early, with long messages of its own still under way.
+// A rank that finishes early, while its own long messages are in flight.
 tutti::task<> early(tutti::communicator world) {
   std::vector<std::int64_t> data(200'000, world.rank());
   if (world.rank() == 0) {
@@ -49,21 +49,21 @@ tutti::task<> early(tutti::communicator world) {
               data.back() == 0 ? "right" : "wrong");
 }
 
-// exit() in the middle of everything.
+// exit() during communication.
 tutti::task<> exits(tutti::communicator world) {
   if (world.rank() == 0) std::exit(3);
   std::int64_t x = 0;
   co_await world.recv(x, 0);
 }
 
-// A rank that does not come to the end in time.
+// A rank that does not finish in time.
 tutti::task<> straggles(tutti::communicator world) {
   if (world.rank() != 0) co_return;
   boost::asio::steady_timer never(world.get_executor(), std::chrono::minutes(10));
   co_await never.async_wait(boost::asio::deferred);
 }
 
-// One world of several, one after the other.
+// One of several worlds in sequence.
 tutti::task<int> adds(tutti::communicator world) {
   std::int64_t x = 1;
   co_await world.all_reduce(x, tutti::sum);
@@ -71,7 +71,7 @@ tutti::task<int> adds(tutti::communicator world) {
   co_return x == world.size() ? 0 : 1;
 }
 
-// Rank 0 names the file of the module or of the library with the standard ABI that it runs over.
+// Rank 0 prints the file of the module, or of the library with the standard ABI, in use.
 tutti::task<> which(tutti::communicator world) {
   if (world.rank() != 0) co_return;
   std::ifstream maps("/proc/self/maps");

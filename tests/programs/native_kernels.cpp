@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels as the driver for Level Zero that runs on the CPU takes them.
+// Kernels in the form of the Level Zero driver that runs on the CPU.
 #include "native_kernel.hpp"
 
 #include <cstring>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a job that uses the real oneCCL: the conformance suite on memory of an emulated device, and every
-// collective on memory of the host. Every result is checked.
+// One rank of a job with the real oneCCL: the conformance suite on memory of an emulated device, and every
+// collective on host memory. Every result is checked.
 //   tutti-run -n 3 oneccl_job
 //   tutti-run --on-failure continue -n 3 oneccl_job die      the last rank is killed after the first collective
-#define DOCTEST_CONFIG_IMPLEMENT  // what the suite's headers name of it
+#define DOCTEST_CONFIG_IMPLEMENT  // for the macros in the suite's headers
 #include "coll/conformance/movement.hpp"
 #include "coll/conformance/reductions.hpp"
 #include "gpu/device_memory.hpp"
@@ -34,7 +34,7 @@ void expect(bool right, const char* what, int rank) {
   std::printf("rank %d: %s is wrong\n", rank, what);
 }
 
-// What a rank works with.
+// The communicator and device of a rank.
 struct place {
   communicator world;
   gpu::device device;
@@ -56,7 +56,7 @@ std::vector<float> numbers(int rank, std::size_t n) {
   return v;
 }
 
-// Runs `op` by tutti on ordinary memory, and by oneCCL on pinned memory of the host. Both results are the same.
+// Runs `op` by tutti on ordinary memory, and by oneCCL on pinned host memory. Both must give the same result.
 template <class Op>
 task<> same(place at, const char* what, std::size_t in_size, std::size_t out_size, Op op) {
   const int me = at.world.rank();
@@ -100,7 +100,7 @@ task<> collectives(place at) {
                 [root](auto& c, auto& i, auto& o, auto&... s) { return c.scatter(i, o, root, s...); });
 }
 
-// Ranks with even and with odd numbers, each in reverse order.
+// Groups of even and of odd ranks, each in reverse order.
 task<> halves(place at) {
   const int me = at.world.rank();
   communicator half = co_await at.world.split(me % 2, -me);

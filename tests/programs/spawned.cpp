@@ -15,7 +15,7 @@ namespace {
 
 std::vector<std::string> given;  // the arguments
 
-// Each rank what it was given.
+// Each rank prints the arguments it was given.
 tutti::task<> tell(tutti::communicator world) {
   std::string text;
   for (const std::string& argument : given) text += "[" + argument + "]";
@@ -26,7 +26,7 @@ tutti::task<> tell(tutti::communicator world) {
   co_return;
 }
 
-// Rank 2 ends as no rank should, and the others do not by themselves.
+// Rank 2 fails, and the others do not end by themselves.
 tutti::task<int> fail(tutti::communicator world) {
   co_await world.barrier();
   if (world.rank() == 2 && given[2] == "kill") std::raise(SIGKILL);
@@ -66,7 +66,7 @@ int main(int argc, char** argv) {
   given.assign(argv, argv + argc);
   const int ranks = std::stoi(given.at(1));
   const std::string what = given.at(2);
-  std::printf("before spawn");  // no line yet: it is written all the same, and once by each process
+  std::printf("before spawn");  // without a newline: each process must still write it exactly once
   ::setenv("SPAWNED_IN_MAIN", std::to_string(::getenv("RANK") == nullptr ? 1 : 2).c_str(), 0);
   std::puts("");
   if (what == "deleted") ::unlink(given.at(0).c_str());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that do not go on, and ranks that do, for launch/hang_test and launch/trace_test: `stuck NAME`. Each
-// prints "ready PID" before it does what NAME says.
+// Ranks that hang, and ranks that do not, for launch/hang_test and launch/trace_test: `stuck NAME`. Each
+// prints "ready PID" before it runs NAME.
 #include <signal.h>
 #include <unistd.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto for_ever = 10min;  // what starts this program does not wait so long
+constexpr auto for_ever = 10min;  // longer than any test waits
 
 tutti::task<> ready(tutti::communicator world) {
   co_await world.barrier();
@@ -80,7 +80,7 @@ tutti::task<> one_is_killed(tutti::communicator world) {
   co_await world.all_reduce(x, tutti::sum);
 }
 
-// Some of everything, and the end.
+// Some of each operation, and a normal end.
 tutti::task<> works(tutti::communicator world) {
   std::vector<double> x(1 << 16, 1);
   const int next = (world.rank() + 1) % world.size(), last = (world.rank() + world.size() - 1) % world.size();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that check each other, for launch/networks_test: sums of several sizes, a ring, and a barrier. The
-// last line of each says that all was right.
+// last line of each rank confirms its results.
 #include <cstddef>
 #include <cstdio>
 #include <numeric>

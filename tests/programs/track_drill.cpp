@@ -53,7 +53,7 @@ tutti::task<> last_output(tutti::communicator world, drill d) {
   die();
 }
 
-// The victim dies at a moment of the test's choice, counted in calls; the others finish without it.
+// The victim dies after a number of calls that the test chooses. The others finish without it.
 tutti::task<> killed_while_tracking(tutti::communicator world, drill d) {
   if (world.rank() == victim && d.number == 0) die();
   tutti::track::log log = co_await tutti::track::open(world, options_of(d));
@@ -69,7 +69,7 @@ tutti::task<> killed_while_tracking(tutti::communicator world, drill d) {
   std::printf("rank %d wrote %llu\n", world.rank(), static_cast<unsigned long long>(t.written));
 }
 
-// The victim stops, before it opens or while its log is open; the others open, say and finish, then wake it.
+// The victim stops, before it opens or while its log is open. The others open, log, finish and continue it.
 tutti::task<> stopped(tutti::communicator world, drill d) {
   const bool before = d.name == "stopped_before_open";
   std::vector<int> pids(static_cast<std::size_t>(world.size()));
@@ -113,8 +113,8 @@ tutti::task<> from_rank_0_only(tutti::communicator world, drill d) {
   co_await log.finish();
 }
 
-// Says steps [from, to), and epochs of ten steps, and returns once they are on disk; false if that takes too long.
-// `already`: how many records it waits for beside its own.
+// Logs steps [from, to), and epochs of ten steps. Returns when they are on disk, or false if that takes too
+// long. `already`: number of earlier records to wait for.
 tutti::task<bool> say_loss(tutti::track::log log, int from, int to, std::uint64_t already) {
   const double value = from == 0 ? 1 : 2;
   for (int step = from; step < to; ++step) {
@@ -128,8 +128,8 @@ tutti::task<bool> say_loss(tutti::track::log log, int from, int to, std::uint64_
   co_return log.so_far().written >= said;
 }
 
-// The first start says steps 0 to 49 and waits to be killed; each later one goes on from step 30. With the number 1
-// there are also hyperparameters, an artifact and the console.
+// The first start logs steps 0 to 49 and waits to be killed; each later one continues from step 30. With the
+// number 1 there are also hyperparameters, an artifact and the console.
 tutti::task<int> continued(tutti::communicator world, drill d) {
   tutti::track::options o;
   o.directory = d.directory;
@@ -172,8 +172,8 @@ tutti::task<int> continued(tutti::communicator world, drill d) {
   co_return t.complete ? 0 : 8;
 }
 
-// Steps that all ranks make together, each in the log of its epoch: the victim dies once, and the others meet
-// it again. `world` is empty if it was lost.
+// Steps of all ranks together, each in the log of its epoch. The victim dies once, and the others rejoin with
+// it. `world` is empty if it was lost.
 tutti::task<tutti::communicator> steps_of_an_epoch(tutti::communicator world, tutti::track::log log,
                                                    int& step, bool dies) {
   constexpr int steps = 40, last_step = 20;
@@ -192,7 +192,7 @@ tutti::task<tutti::communicator> steps_of_an_epoch(tutti::communicator world, tu
   co_return world;
 }
 
-// With `rejoined_busy`, the survivors try the label before they finish the log that has it.
+// With `rejoined_busy`, the survivors try the label before they finish the log that uses it.
 tutti::task<int> rejoined(tutti::communicator world, drill d) {
   tutti::track::options o;
   o.directory = d.directory;

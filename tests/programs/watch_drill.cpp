@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that stop, compute, read slowly or fall silent, for comm/watch_process_test: `watch_drill NAME`.
-// Rank 1 does it; rank 0 waits for it and prints what it sees.
+// Ranks that stop, compute, read slowly or become unresponsive, for comm/watch_process_test: `watch_drill
+// NAME`. Rank 1 does it; rank 0 waits for it and prints its observations.
 #include <signal.h>
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ namespace {
 using clock_type = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-// The same on all ranks of one machine.
+// A clock that all ranks of one machine share.
 double now_s() { return std::chrono::duration<double>(clock_type::now().time_since_epoch()).count(); }
 
 auto nap(boost::asio::steady_timer& timer, std::chrono::milliseconds d) {
@@ -35,7 +35,7 @@ bool suspects_victim(const tutti::communicator& world) {
   return std::find(suspects.begin(), suspects.end(), 1) != suspects.end();
 }
 
-// Looks 20 times a second whether the victim is suspected, until it is or `patience` has passed.
+// Checks 20 times a second whether the victim is suspected, until it is or `patience` has passed.
 tutti::task<double> seconds_until_suspected(tutti::communicator world, double from) {
   boost::asio::steady_timer timer(world.get_executor());
   for (int i = 0; i < 400; ++i) {
@@ -52,7 +52,7 @@ void say_resources() {
                                 1e-6 * static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec));
 }
 
-// The victim says who it is and when it stops; then it is stopped, and continued when it is suspected.
+// The victim sends its pid and the time, and is stopped. It is continued when it is suspected.
 tutti::task<> stops(tutti::communicator world) {
   std::vector<double> sum(1000, world.rank() + 1.0);
   co_await world.all_reduce(sum, tutti::sum);
@@ -75,7 +75,7 @@ tutti::task<> stops(tutti::communicator world) {
   std::fill(sum.begin(), sum.end(), world.rank() + 1.0);
   co_await world.all_reduce(sum, tutti::sum);
   const double right = world.size() * (world.size() + 1) / 2.0;
-  // The next look.
+  // Until the next check.
   boost::asio::steady_timer timer(world.get_executor());
   co_await nap(timer, 1s);
   if (world.rank() == 0) {
@@ -84,7 +84,7 @@ tutti::task<> stops(tutti::communicator world) {
   }
 }
 
-// All wait in a collective for one that is stopped for good.
+// All wait in a collective for a rank that stays stopped.
 tutti::task<> stays_stopped(tutti::communicator world) {
   double sum = 1;
   co_await world.all_reduce(sum, tutti::sum);
@@ -92,7 +92,7 @@ tutti::task<> stays_stopped(tutti::communicator world) {
     std::printf("pid %d\n", ::getpid());
     std::fflush(stdout);
     ::raise(SIGSTOP);
-    // Continued after it has been given up.
+    // Continued after it was given up.
     ::_exit(0);
   }
   const double from = now_s();
@@ -130,7 +130,7 @@ tutti::task<> computes(tutti::communicator world) {
   }
 }
 
-// Rank 0 waits for a message for some seconds in which nothing happens.
+// Rank 0 waits for a message for some seconds without any traffic.
 tutti::task<> rests(tutti::communicator world) {
   boost::asio::steady_timer timer(world.get_executor());
   std::vector<std::byte> data(1024);
@@ -148,7 +148,7 @@ tutti::task<> rests(tutti::communicator world) {
   co_await world.barrier();
 }
 
-// Nothing is pending anywhere for some seconds.
+// No operation is pending for some seconds.
 tutti::task<> idles(tutti::communicator world) {
   boost::asio::steady_timer timer(world.get_executor());
   co_await world.barrier();
@@ -160,7 +160,7 @@ tutti::task<> idles(tutti::communicator world) {
   co_await world.barrier();
 }
 
-// The victim neither reads nor turns for a while: the sender's window is full all that time.
+// The victim neither reads nor runs its loop for a while: the sender's window stays full.
 tutti::task<> reads_late(tutti::communicator world) {
   std::vector<std::byte> data(48 << 20);
   boost::asio::steady_timer timer(world.get_executor());
@@ -171,14 +171,14 @@ tutti::task<> reads_late(tutti::communicator world) {
   } else if (world.rank() == 1) {
     tutti::request first = world.irecv(data, 0);
     co_await nap(timer, 20ms);
-    std::this_thread::sleep_for(8s);  // nor do others of this machine miss it
+    std::this_thread::sleep_for(8s);  // other ranks of this machine do not suspect it either
     co_await first;
     for (int i = 1; i < 3; ++i) co_await world.recv(data, 0);
   }
   co_await world.barrier();
 }
 
-// Rank 0, which serves the store, is killed; those that do not wait for it do not notice.
+// Rank 0, which serves the store, is killed. Ranks that do not wait for it do not notice.
 tutti::task<> loses_its_store(tutti::communicator world) {
   const std::vector<int> others = {1, 2};
   tutti::communicator rest = co_await world.group(others);
@@ -207,7 +207,7 @@ long resident_mib() {
   return used.ru_maxrss / 1024;
 }
 
-// Over a network that takes its time: sums, and then more than it carries in a moment.
+// Over a slow network: sums, then more data than it can carry quickly.
 tutti::task<> crawls(tutti::communicator world) {
   std::vector<double> data(16 << 10);
   bool right = true;
@@ -224,7 +224,7 @@ tutti::task<> crawls(tutti::communicator world) {
   std::printf("sum %s\ngrown by %ld\n", right ? "right" : "wrong", resident_mib() - before);
 }
 
-// The ranks exchange messages without end; every survivor says when and how it heard the end.
+// The ranks exchange messages without end. Every survivor prints when and how it got the error.
 tutti::task<> falls_silent(tutti::communicator world) {
   const int peer = world.size() - 1 - world.rank();
   std::vector<double> mine(1 << 10), theirs(1 << 10);

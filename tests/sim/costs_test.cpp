@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the simulated network charges, against what LogGP says of single messages and of whole collectives.
+// Costs in the simulated network, compared with LogGP for single messages and whole collectives.
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Round numbers, nothing beside the payload, and no rendezvous.
+// Round numbers, no header costs, and no rendezvous.
 sim::options plain(int ranks) {
   sim::options o;
   o.ranks = ranks;
@@ -30,7 +30,7 @@ struct timing {
 };
 using timings = std::vector<timing>;
 
-// `one(world)` after a barrier which has made all connections that barriers need; as long as the last takes.
+// Runs `one(world)` after a barrier, which makes its connections. Returns the time of the slowest rank.
 template <class One>
 double microseconds(const sim::options& o, One one) {
   timings all(static_cast<std::size_t>(o.ranks));
@@ -51,7 +51,7 @@ task<> ping(communicator world, timings* all, std::size_t bytes) {
   std::vector<std::byte> data(bytes);
   timing& mine = (*all)[static_cast<std::size_t>(world.rank())];
   co_await world.barrier();
-  co_await sleep_for(1ms);  // both at rest
+  co_await sleep_for(1ms);  // both are idle
   mine.begun = clock_now();
   if (world.rank() == 0) {
     co_await world.send(data, 1);
@@ -63,7 +63,7 @@ task<> ping(communicator world, timings* all, std::size_t bytes) {
 
 task<> reduce(communicator world, timings* all, std::size_t bytes, algorithm with) {
   std::vector<float> data(bytes / sizeof(float));
-  co_await world.all_reduce(data, sum).with(with);  // connections
+  co_await world.all_reduce(data, sum).with(with);  // makes the connections
   timing& mine = (*all)[static_cast<std::size_t>(world.rank())];
   const auto start = std::chrono::ceil<std::chrono::seconds>(now().time_since_epoch() + 1s);
   co_await sleep_for(start - now().time_since_epoch());
@@ -83,7 +83,7 @@ task<> spread(communicator world, timings* all, std::size_t bytes) {
   mine.ended = clock_now();
 }
 
-double about(double wanted) { return wanted * 1e-3 + 0.02; }  // a nanosecond here and there
+double about(double wanted) { return wanted * 1e-3 + 0.02; }  // some nanoseconds of rounding
 
 }  // namespace
 
@@ -96,7 +96,7 @@ TEST_CASE("simulator: a message costs o + bG + L + o") {
   }
 }
 
-TEST_CASE("simulator: recursive doubling costs log2(n) messages one after the other") {
+TEST_CASE("simulator: recursive doubling costs log2(n) messages in sequence") {
   for (const int ranks : {2, 4, 16, 64}) {
     const double us = microseconds(plain(ranks), [](communicator w, timings* t) {
       return reduce(std::move(w), t, 1000, algorithm::recursive_doubling);
@@ -118,12 +118,12 @@ TEST_CASE("simulator: a ring moves 2(n-1)/n of the data in 2(n-1) steps") {
     const double least = 2 * (n - 1) * (block + 10 + 2);
     CAPTURE(ranks);
     CHECK(us > least - about(least));
-    // In slices, of which each costs its overhead.
+    // In slices, each with its own overhead.
     CHECK(us < least * 1.35);
   }
 }
 
-TEST_CASE("simulator: a binomial tree costs log2(n) messages, and what its root sends one after the other") {
+TEST_CASE("simulator: a binomial tree costs log2(n) messages, and the sequential sends of its root") {
   for (const int ranks : {2, 8, 64}) {
     const double us =
         microseconds(plain(ranks), [](communicator w, timings* t) { return spread(std::move(w), t, 1000); });

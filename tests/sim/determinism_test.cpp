@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same options, the same run: every event at the same time, in the same order, with the same contents.
+// Equal options give equal runs: every event at the same time, in the same order, with the same contents.
 #include "coll/random/performer.hpp"
 #include "sim/scenarios.hpp"
 
@@ -29,12 +29,12 @@ void expect_same(const sim::report& a, const sim::report& b) {
 
 }  // namespace
 
-TEST_CASE("simulator: a seed is a run, with faults and without") {
+TEST_CASE("simulator: a seed determines the run, with and without faults") {
   std::set<std::uint64_t> hashes;
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     CAPTURE(seed);
     const sim::report first = run_one(seed, seed % 4 >= 2);
-    // What else goes on in the process makes no difference.
+    // Other activity in the process has no effect.
     const std::vector<std::vector<char>> somewhere_else(seed % 7, std::vector<char>(10'000 * seed));
     expect_same(first, run_one(seed, seed % 4 >= 2));
     hashes.insert(first.hash);
@@ -42,7 +42,7 @@ TEST_CASE("simulator: a seed is a run, with faults and without") {
   CHECK(hashes.size() == 40);
 }
 
-TEST_CASE("simulator: another latency, another order, another content is another run") {
+TEST_CASE("simulator: a different latency, order or content is a different run") {
   sim::options o = small_world(3);
   o.noise = {};
   const auto letters = [](std::uint64_t seed) {

@@ -37,7 +37,7 @@ using sim::random_numbers;
 constexpr int event_tag = 0, command_tag = 1, request_tag = 2, done_tag = 3;
 constexpr int most_processes = 64;
 constexpr int first_letter_tag = 1000, first_answer_tag = 1 << 30;
-constexpr int most_rejoins = 60;  // of a process
+constexpr int most_rejoins = 60;  // of one process
 constexpr auto patience_of_rank = 20s;
 
 struct job_plan {
@@ -45,10 +45,10 @@ struct job_plan {
   launch::options options;
   int steps = 0;
   bool kills = false;   // single processes are killed
-  bool drains = false;  // nodes are told to end
+  bool drains = false;  // nodes are drained
 };
 
-// What a member tells each other one in a step.
+// What a member sends to each other member in a step.
 struct letter {
   std::int32_t progress = 0;
   std::int32_t newcomers = 0;
@@ -63,7 +63,7 @@ struct process {
   bool newcomer = false;
   bool alive = true;
   int progress = 0;
-  std::vector<int> world;  // numbers of the other members; with the nodes that they are on
+  std::vector<int> world;  // ids of the other members, with their nodes
   std::vector<int> on;
   int epoch = -1;
   core::running_task running;
@@ -74,7 +74,7 @@ int letter_tag(int epoch, int from, int to) {
   return first_letter_tag + (epoch * most_processes + from) * most_processes + to;
 }
 
-// One rank of the simulation, as launcher.
+// One rank of the simulation, as the launcher of a node.
 struct node {
   node(communicator w, const job_plan& p, elastic_ledger& b)
       : world(std::move(w)),
@@ -144,7 +144,7 @@ struct node {
   bool over = false;
 };
 
-// A rank's way to the launcher's store. As a tcp_store's, requests may be lost with the connection.
+// A rank's client of the launcher's store. Like with a tcp_store, requests may be lost with the connection.
 class message_store final : public store {
  public:
   explicit message_store(node& n) : node_(n) {}
@@ -207,7 +207,7 @@ class message_store final : public store {
 
 // ---- a process ----
 
-// True: all is done. False: the world has lost a member, or newcomers wait.
+// True: all steps are done. False: the world has lost a member, or newcomers wait.
 task<bool> train(node* n, process* p, const std::atomic<int>* newcomers) {
   for (int step = 0;; ++step) {
     co_await sleep_for(n->some(3ms));
@@ -259,7 +259,7 @@ task<> main_of(node* n, process* p) {
       p->world.push_back(number);
       p->on.push_back(std::stoi(r.host));
     }
-    // Its connections are refused.
+    // Connections to a member that has ended are refused.
     const bool refused = std::any_of(info.peers.begin(), info.peers.end(),
                                      [n](const auto& r) { return n->books.is_gone(r.pid); });
     if (refused) {
@@ -334,7 +334,7 @@ void node::ended(process& p, int exit_code, int signal) {
   p.alive = false;
   books.gone(p.number * 100 + p.start);
   leave_world(p);
-  // Where it has died between its answer and its first message.
+  // If it has died between its answer and its first message.
   int missed = -1;
   const auto there = books.missed_by(p.number * 100 + p.start, &missed);
   if (missed > p.epoch) {
@@ -418,7 +418,7 @@ void disturb(node* n) {
   if (n->plan.drains && n->world.rank() > 0 && n->numbers.happens(0.3)) n->spawn(drain(n, n->some(within)));
 }
 
-// The launcher of another node than 0.
+// The launcher of a node other than node 0.
 task<> be_member(node* n) {
   n->tell = [n](const event& what) { n->post(0, event_tag, launch::encode(what)); };
   if (n->numbers.happens(0.5)) co_await sleep_for(n->some(80ms));
@@ -436,7 +436,7 @@ task<> be_member(node* n) {
       n->execute(launch::decode_command(std::string_view(m->data.data(), m->data.size())));
     }
   } catch (const error&) {
-    // As member_node::on_lost: node 0 has gone, or cannot be reached.
+    // Like member_node::on_lost: node 0 has ended, or cannot be reached.
     n->over = true;
     n->stop_all(n->given.grace);
   }
@@ -478,7 +478,7 @@ struct head {
   static task<> execute_later(head* h, command what) {
     co_await sleep_for(1us);
     if (std::holds_alternative<launch::job_over>(what)) {
-      // Last, so that no other launcher is left without an answer.
+      // Ends last, so that every other launcher gets an answer.
       for (int i = 0; i < 50 && !h->link_of.empty(); ++i) co_await sleep_for(100ms);
     }
     h->self->execute(what);
@@ -638,7 +638,7 @@ sim::faults draw_faults(random_numbers& numbers, int nodes) {
     for (int rank = 0; rank < nodes; ++rank)
       if (numbers.happens(rank == 0 ? 0.3 : 0.5)) p.ranks.push_back(rank);
     p.from = moment();
-    // Some heal before anybody gives up, some after, some never.
+    // Some partitions heal before any rank gives up, some later, some never.
     const std::uint64_t dice = numbers.below(3);
     if (dice == 0) p.until = p.from + moment();
     if (dice == 1) p.until = p.from + 5s;

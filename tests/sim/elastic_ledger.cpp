@@ -27,7 +27,7 @@ void elastic_ledger::check_new(int epoch, const world& w) {
     wrong("a world has fewer nodes than MIN");
   const auto earlier = worlds_.find(epoch - 1);
   if (earlier == worlds_.end()) {
-    // All of its members have died before they had the table, and with them who could object.
+    // All members died before they had the table, and so did all processes that could contradict.
     return;
   }
   const std::vector<std::int64_t>& before = earlier->second.members;
@@ -53,7 +53,7 @@ void elastic_ledger::begins(int epoch, int step) {
   if (static_cast<int>(w.begun.size()) <= step) w.begun.push_back(++ticks_);
 }
 
-// A member may end what others have begun, and sent to it, before they left.
+// A member may complete a step that others began, and sent their part of, before they left.
 void elastic_ledger::stepped(int epoch, int step) {
   ++steps_;
   world& w = worlds_.at(epoch);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all processes of a simulated elastic job have seen, in the order of the simulation's events, and what
-// must be true of it.
+// Observations of all processes of a simulated elastic job, in the order of events, and their invariants.
 #pragma once
 
 #include "core/world_info.hpp"
@@ -23,12 +22,12 @@ class elastic_ledger {
   void may_die(int node) { may_die_.insert(node); }
   // Processes are named by endpoint_record::pid, nodes by ::host.
   void joined(std::int64_t process, const core::world_info& info);
-  // A member of that world begins a step, numbered within it; and ends it: all members have taken part.
+  // A member of that world begins a step, numbered within it; and completes it: all members took part.
   void begins(int epoch, int step);
   void stepped(int epoch, int step);
   void gone(std::int64_t process) { gone_.insert(process); }
   bool is_gone(std::int64_t process) const { return gone_.contains(process); }
-  // (process, node) of the members of the newest world that anybody has joined and this one should have.
+  // (process, node) of the members of the newest joined world that this process should have joined.
   std::vector<std::pair<std::int64_t, int>> missed_by(std::int64_t process, int* epoch) const;
   void finished() { ++finishes_; }
   void failed(const error& e);
@@ -46,8 +45,8 @@ class elastic_ledger {
     std::uint64_t id = 0;
     std::vector<std::int64_t> members;
     std::vector<int> nodes;            // of each member
-    std::uint64_t worked = 0;          // when its first step had ended
-    std::vector<std::uint64_t> begun;  // each step, when the first member began it
+    std::uint64_t worked = 0;          // when its first step was completed
+    std::vector<std::uint64_t> begun;  // for each step, when the first member began it
   };
   void check_new(int epoch, const world& w);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many schedules of worlds that grow and shrink: nodes come early and late, die, are drained and cut off.
-// TUTTI_SIM_SCHEDULES: how many, TUTTI_SIM_SEED: which one.
+// Many schedules of worlds that grow and shrink: nodes join early or late, die, are drained and cut off.
+// TUTTI_SIM_SCHEDULES: number of schedules; TUTTI_SIM_SEED: only this one.
 #include "sim/elastic_job.hpp"
 #include "support/instrumented.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each kind of fault, alone: who hears of it, when, and with which words.
+// Each kind of fault alone: which ranks notice it, when, and with which error text.
 #include "sim/scenarios.hpp"
 #include "support/instrumented.hpp"
 
@@ -29,7 +29,7 @@ task<> reduce_for_long(communicator world) {
   }
 }
 
-// Rank 0 waits in some way for rank 2, with which nobody has exchanged anything.
+// Rank 0 waits in several ways for rank 2, which has no connections.
 task<> wait_unacquainted(communicator world, int way) {
   int never = 0;
   if (world.rank() != 0) {
@@ -67,7 +67,7 @@ TEST_CASE("simulator: a rank dies at every frame that it sends") {
         CAPTURE(frame);
         CHECK_NOTHROW(judge(o, r, "sums"));
         dies = r.ranks[static_cast<std::size_t>(victim)].how == sim::ending::killed;
-        // Who has not finished by then knows who is dead, and soon. (The last to leave lingers for 5 s.)
+        // A rank that has not finished by then soon knows the dead rank. (The last to leave lingers for 5 s.)
         for (const sim::rank_report& one : r.ranks) {
           if (one.how != sim::ending::threw) continue;
           CHECK_MESSAGE(one.text.find("rank " + std::to_string(victim) + " (host") != std::string::npos,
@@ -81,7 +81,7 @@ TEST_CASE("simulator: a rank dies at every frame that it sends") {
   }
 }
 
-TEST_CASE("simulator: a death at a time") {
+TEST_CASE("simulator: a rank dies at a given time") {
   sim::options o = world_of(4);
   o.faults.deaths.push_back({2, 300ms, 0});
   const sim::report r = sim::run(o, reduce_for_long);
@@ -92,9 +92,9 @@ TEST_CASE("simulator: a death at a time") {
   }
 }
 
-TEST_CASE("simulator: who waits for a rank that it has never exchanged anything with hears of its death") {
+TEST_CASE("simulator: a rank that waits for a rank without connections notices its death") {
   for (int way = 0; way < 4; ++way) {
-    // Before anybody looks for it, while they do, and long after.
+    // Before any rank connects to it, during that, and long after.
     for (const sim::duration at : {sim::duration(0us), sim::duration(20'030us), sim::duration(5s)}) {
       CAPTURE(way);
       CAPTURE(at.count());
@@ -107,7 +107,7 @@ TEST_CASE("simulator: who waits for a rank that it has never exchanged anything 
   }
 }
 
-TEST_CASE("simulator: a broken connection, and one that breaks by a wrong byte") {
+TEST_CASE("simulator: a connection breaks, by itself or by a wrong byte") {
   sim::options o = world_of(3);
   o.faults.disconnections.push_back({0, 1, 200ms, true});
   const sim::report broken = sim::run(o, reduce_for_long);
@@ -119,12 +119,12 @@ TEST_CASE("simulator: a broken connection, and one that breaks by a wrong byte")
   wrong.faults.corruptions.push_back({1, 0, 20});
   const sim::report r = sim::run(wrong, reduce_for_long);
   CHECK_FALSE(r.stuck());
-  // The one who sees it may end by its own reason or by what the other says.
+  // The rank that notices may end with its own error or with its peer's.
   CHECK_MESSAGE(r.ranks[0].text.find("bytes that are no frame") != std::string::npos, r.text());
   CHECK(r.ranks[1].how == sim::ending::threw);
 }
 
-TEST_CASE("simulator: a partition that heals is waited out, one that does not is noticed") {
+TEST_CASE("simulator: a partition that heals has no effect, one that does not is noticed") {
   sim::options heals = world_of(4);
   heals.faults.partitions.push_back({{0, 3}, 100ms, 2s});
   const sim::report waited = sim::run(heals, reduce_for_long);
@@ -142,7 +142,7 @@ TEST_CASE("simulator: a partition that heals is waited out, one that does not is
   }
 }
 
-TEST_CASE("simulator: standing still is no death, and clocks that differ are no failure") {
+TEST_CASE("simulator: a stalled rank does not count as dead, and different clocks are no failure") {
   sim::options o = world_of(4);
   o.faults.stalls.push_back({1, 50ms, 900ms});
   const sim::report slow = sim::run(o, reduce_for_long);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank keeps for each member of its world and for each that it has met, but for what belongs to
-// sockets. With TUTTI_TEST_LARGE=1 of 1,000 ranks, which takes minutes.
+// Memory of a rank for each member of its world and for each connection, without sockets. With
+// TUTTI_TEST_LARGE=1 for 1,000 ranks, which takes minutes.
 #include "support/local_world.hpp"
 #include "support/skip.hpp"
 
@@ -15,7 +15,7 @@ namespace {
 
 const int ranks = std::getenv("TUTTI_TEST_LARGE") != nullptr ? 1000 : 200;
 
-// Of rank 0 with all others, or of pairs: all else is the same.
+// Rank 0 with all others, or pairs: everything else is the same.
 task<> meet(communicator world, bool all_with_one) {
   std::vector<std::byte> data(8);
   co_await world.barrier();
@@ -45,7 +45,7 @@ double bytes_of(bool all_with_one) {
 TEST_CASE("footprint: many peers of one rank") {
   const double star = bytes_of(true), pairs = bytes_of(false);
   if (star == 0) TUTTI_SKIP("this heap does not tell what is in use");
-  // Ends of connections: 2 (ranks - 1) there, ranks here.
+  // Ends of connections: 2 (ranks - 1) in the star, `ranks` in the pairs.
   const double met = (star - pairs) / (ranks - 2), member = pairs / ranks / ranks;
   std::printf("%d ranks: %.0f bytes for each that a rank has met, %.0f for each member\n", ranks, met,
               member);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computed times against simulated ones, where both can be had.
+// Computed times against simulated ones, where both exist.
 #include <doctest/doctest.h>
 #include <cmath>
 #include <string>
@@ -30,7 +30,7 @@ constexpr choice choices[] = {{pattern::barrier, algorithm::dissemination},
 
 }  // namespace
 
-TEST_CASE("forecast: what is computed is what is simulated") {
+TEST_CASE("forecast: computed times match simulated ones") {
   const network n;
   for (const choice& c : choices)
     for (const std::size_t bytes : {std::size_t{64}, std::size_t{16'384}, std::size_t{262'144}})
@@ -43,7 +43,7 @@ TEST_CASE("forecast: what is computed is what is simulated") {
                                   std::to_string(bytes) + " bytes, " + std::to_string(ranks) +
                                   " ranks: " + std::to_string(seen.time.count()) + " ns simulated, " +
                                   std::to_string(computed.time.count()) + " ns computed";
-        // Exact steps where all ranks have the same; elsewhere the formulas are bounds of the longest way.
+        // Exact if all ranks do the same steps; otherwise the formulas bound the longest path.
         const bool even = (ranks & (ranks - 1)) == 0;
         const bool overlaps = c.with == algorithm::scatter_all_gather || c.with == algorithm::pairwise;
         const double off = overlaps ? 0.3 : even ? 0.01 : 0.5;

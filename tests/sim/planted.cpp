@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library with a planted bug: goes through schedules until one finds it, and then through that one again.
-// Succeeds when the bug was found, and found again. Each few schedules have a process of their own, because
-// what a bug does may be the end of it.
-#define DOCTEST_CONFIG_IMPLEMENT  // for what the scenarios share with tests
+// A library with a planted bug: runs schedules until one finds the bug, then repeats that one. Succeeds if
+// both fail. A few schedules at a time share a process, because the bug may end it.
+#define DOCTEST_CONFIG_IMPLEMENT  // because the scenarios share code with tests
 #include "sim/elastic_job.hpp"
 #include "sim/scenarios.hpp"
 
@@ -39,8 +38,8 @@ void run(std::uint64_t seed) {
 #endif
 }
 
-// The first of these schedules that fails. A child writes the number of the schedule it begins, and what went
-// wrong with it.
+// Returns the first of these schedules that fails. A child writes the number of the schedule that it begins,
+// and its error.
 std::optional<finding> first_failure(std::uint64_t first, std::uint64_t count) {
   std::array<int, 2> ends{};
   if (::pipe(ends.data()) != 0) std::abort();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What thousands of ranks cost: start, all_reduce, a death and what is agreed on after it, and rejoin.
+// The cost of thousands of ranks: start, all_reduce, a death with the agreement after it, and rejoin.
 // TUTTI_SIM_SCALE=1024,8192,65536 prints the table for these numbers of ranks (docs/scale.md).
 //
-// The launcher's part and each rank's requests to its store are tutti's own code, carried out one after the
-// other in memory. Ranks that exchange messages are simulated up to `most_simulated`; beyond, the forecast
+// The launcher's part and each rank's requests to its store are tutti's own code, executed in sequence in
+// memory. Ranks that exchange messages are simulated up to `most_simulated`; beyond that, the forecast
 // computes the all_reduce.
 #include "bootstrap/elastic_store.hpp"
 #include "core/running_task.hpp"
@@ -43,12 +43,12 @@ double cpu_seconds() {
 struct load {
   std::uint64_t requests = 0;
   std::uint64_t to_store = 0;    // bytes of keys and values
-  std::uint64_t from_store = 0;  // of answers but the table
+  std::uint64_t from_store = 0;  // of answers without the table
   std::uint64_t table = 0;       // bytes of one
-  double seconds = 0;  // of the launcher's and all ranks' processor, but for the tables that are not read
+  double seconds = 0;            // of the processors of launcher and all ranks, without reading the tables
 };
 
-// Thrown where a rank would read the table: one does.
+// Thrown where a rank would read the table: only one rank does.
 struct would_read_table {};
 
 class counting_store final : public store {
@@ -127,7 +127,7 @@ task<> arrive(arriving* a, int number, int start) {
   who.restarts = start;
   who.newcomer = start > 0;
   who.timeout = 1h;
-  // As long as they are on a cluster.
+  // As long as on a cluster.
   core::endpoint_record mine;
   mine.rank = number;
   mine.pid = 100'000 + number;
@@ -159,7 +159,7 @@ meetings meet_twice(int ranks) {
     int to_come = ranks, size = 0;
     const double before = cpu_seconds();
     all.clear();
-    // The last one first: of a world that runs it is the newcomer.
+    // The last rank first: in a running world it is the newcomer.
     for (int i = 0; i < ranks; ++i) {
       const int r = (ranks - 1 + i) % ranks;
       arriving& a = all.emplace_back();
@@ -214,7 +214,7 @@ struct traffic {
   phases took;
   double mean = 0;  // frames of a rank
   std::uint64_t most = 0;
-  int connections = 0;  // of the rank that has most
+  int connections = 0;  // of the rank with most connections
 };
 
 traffic simulate(int ranks, bool one_dies) {
@@ -251,21 +251,21 @@ std::vector<int> wanted() {
 
 }  // namespace
 
-TEST_CASE("scale: of the store each rank asks the same, however many there are") {
+TEST_CASE("scale: each rank sends the same requests to the store, for any number of ranks") {
   const meetings few = meet_twice(64), many = meet_twice(1024);
   CHECK(few.start.requests == 64 * 3);
   CHECK(many.start.requests == 1024 * 3);
   CHECK(many.again.requests == 1024 * 3);
-  // One table each, of all addresses: linear.
+  // One table each, with all addresses: linear.
   CHECK(many.start.table < 17 * few.start.table);
 }
 
-TEST_CASE("scale: messages of a sum grow with the logarithm, those after a death are known") {
+TEST_CASE("scale: a sum's messages grow logarithmically, those after a death are bounded") {
   const traffic few = simulate(32, true), many = simulate(128, true);
   const traffic sums_few = simulate(32, false), sums_many = simulate(128, false);
   CHECK(sums_many.most <= sums_few.most + 8);
   CHECK(sums_many.connections <= sums_few.connections + 4);
-  // Whoever sees the death tells all: what a rank sends then grows with their number, not faster.
+  // The rank that notices the death tells all: its messages grow with their number, not faster.
   CHECK(many.most < 5 * few.most);
 }
 

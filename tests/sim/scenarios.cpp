@@ -19,16 +19,16 @@ constexpr std::size_t longest_letter = 400;
 
 struct letter_head {
   std::uint32_t from;
-  std::uint32_t number;  // of its sender and receiver
+  std::uint32_t number;  // counts messages between this sender and receiver
   std::uint32_t tag;
-  std::uint32_t final;  // the last of all from this sender to this receiver
+  std::uint32_t final;  // the last message from this sender to this receiver
 };
 
 std::uint64_t key_of(const letter_head& h, int to) {
   return (std::uint64_t{h.from} << 40) ^ (std::uint64_t{h.number} << 8) ^ static_cast<std::uint64_t>(to);
 }
 
-// What one rank knows of its letters.
+// One rank's state of its messages.
 struct post {
   post(communicator w, mail p)
       : world(std::move(w)),
@@ -42,10 +42,10 @@ struct post {
   communicator world;
   mail plan;
   random_numbers numbers;
-  std::vector<std::uint32_t> sent;      // by receiver: sends that have succeeded
-  std::vector<std::uint32_t> expected;  // by sender, once all senders have ended
+  std::vector<std::uint32_t> sent;      // by receiver: successful sends
+  std::vector<std::uint32_t> expected;  // by sender, after all senders have finished
   std::vector<std::uint32_t> got;
-  std::vector<std::int64_t> last;  // by sender and tag: the number of its last letter
+  std::vector<std::int64_t> last;  // by sender and tag: the number of the last message
   int finals_to_come;
   bool all_sent = false;
 
@@ -55,16 +55,16 @@ struct post {
   }
 };
 
-// Whether it was given up, by the deadline set around it or at the other side; other failures are thrown.
+// Whether the operation was ended by its deadline or by the other side. Rethrows other failures.
 bool given_up(std::error_code code, const std::string& text) {
   if (!code) return false;
   if (code == errc::timed_out && text.find("with_timeout") != text.npos) return true;
-  // By the sender, when part of it had come.
+  // The sender cancelled it after part of it had arrived.
   if (code == errc::cancelled && text.find("took back") != text.npos) return true;
   throw error(static_cast<errc>(code.value()), text);
 }
 
-// From now on all ranks have exchanged something.
+// Connects all ranks.
 task<> meet(communicator world) {
   std::vector<int> mine(static_cast<std::size_t>(world.size()), world.rank());
   std::vector<int> others(mine.size());
@@ -81,9 +81,9 @@ task<> write_letters(post* p) {
     request sending;
     std::size_t to = 0;
   };
-  std::deque<underway> several;  // so that later letters come while earlier ones are asked for
+  std::deque<underway> several;  // so that later messages arrive while earlier ones are awaited
   for (int i = 0; i < p->plan.letters; ++i) {
-    // Not to itself: who waits for its own letter before it has written it waits for ever.
+    // Not to itself: a rank that awaits its own message before it sends it waits for ever.
     const std::size_t to = (static_cast<std::size_t>(me) + 1 + p->numbers.below(size - 1)) % size;
     const letter_head head{static_cast<std::uint32_t>(me), numbers[to]++,
                            static_cast<std::uint32_t>(p->numbers.below(tags)), 0};
@@ -158,7 +158,7 @@ void read_letter(post* p, std::span<const std::byte> text, const status& st, int
 task<> read_letters(post* p) {
   std::array<std::byte, longest_letter> buffer;
   const auto size = static_cast<std::size_t>(p->world.size());
-  int idle = 0;  // receives that got nothing although something must come
+  int idle = 0;  // receives that got nothing although a message must arrive
   for (;;) {
     if (p->all_sent) {
       if (p->got == p->expected) co_return;
@@ -171,7 +171,7 @@ task<> read_letters(post* p) {
     const int source = p->numbers.one_in(2) ? any_source : static_cast<int>(other);
     const int tag = p->numbers.one_in(2) ? any_tag : static_cast<int>(p->numbers.below(tags));
     if (p->finals_to_come > 0 && p->numbers.one_in(3)) {
-      // Something comes for certain.
+      // A message must arrive.
       const auto ended_well = co_await as_result(p->world.recv(buffer, any_source, any_tag));
       if (!given_up(ended_well.error, ended_well.message))
         read_letter(p, std::span(buffer).first(ended_well.value.bytes), ended_well.value, any_source,
@@ -181,7 +181,7 @@ task<> read_letters(post* p) {
     const auto d = p->patience();
     const bool was_late = p->all_sent;
     const auto ended = co_await as_result(with_timeout(p->world.recv(buffer, source, tag), d));
-    // Who has written all of its letters and got all of its own may have left.
+    // A rank that has sent and received all its messages may have left.
     const bool left = ended.error == errc::peer_left;
     if (left || given_up(ended.error, ended.message)) {
       if (left) co_await sleep_for(d);
@@ -233,8 +233,7 @@ sim::options small_world(std::uint64_t seed) {
   o.seed = seed;
   o.ranks = 2 + static_cast<int>(numbers.below(4));
   o.ranks_per_host = numbers.one_in(4) ? 2 : 1;
-  // Longer than anything that is waited for must take: what is reported, not what runs into its timeout,
-  // counts.
+  // Longer than any necessary wait, so that failures are reported and not timed out.
   o.timeout = std::chrono::hours(1);
   constexpr std::size_t limits[] = {0, 64, 4096, 65'536};
   o.network.eager_limit = limits[numbers.below(std::size(limits))];
@@ -263,7 +262,7 @@ void judge(const sim::options& o, const sim::report& r, const std::string& what)
     if (one.reason == errc::success) wrong("a wrong result");
     if (o.faults.none()) wrong("an operation failed although nothing fails");
   }
-  // Silence is noticed after 3 s, a left rank lingers for 5; the timeout is far beyond.
+  // A silent host is noticed after 3 s, a rank that left lingers for 5 s. The timeout is much longer.
   if (r.time > std::chrono::minutes(5)) wrong("something was waited for until its timeout");
 }
 

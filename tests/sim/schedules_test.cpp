@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many schedules, half of them with faults: nobody waits for ever, and nothing wrong is taken for a success.
-// TUTTI_SIM_SCHEDULES: how many, TUTTI_SIM_SEED: which one.
+// Many schedules, half of them with faults: no rank waits for ever, and no wrong result counts as success.
+// TUTTI_SIM_SCHEDULES: number of schedules; TUTTI_SIM_SEED: only this one.
 #include "sim/scenarios.hpp"
 #include "support/instrumented.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks die at every step of the agreement on who goes on, whoever gathers it included; and what becomes of
-// who drops what was agreed on.
+// Ranks die at every step of the agreement on the remaining ranks, including the gathering rank. Ranks may
+// also drop the communicator that was agreed on.
 #include "sim/scenarios.hpp"
 #include "sim/survivors.hpp"
 #include "support/instrumented.hpp"
@@ -28,7 +28,7 @@ std::uint64_t frames_of(const sim::report& r, int rank) {
   return r.ranks[static_cast<std::size_t>(rank)].frames;
 }
 
-// `victims` die, the first at frame `frame`; each further one at every frame that it sends then.
+// `victims` die, the first at frame `frame`, and each further one at every frame that it sends after that.
 void die_one_after_the_other(const sim::options& so_far, const survival& plan, std::vector<int> victims) {
   const sim::report r = run_survival(so_far, plan, true);
   if (victims.empty()) return;
@@ -48,7 +48,7 @@ task<bool> sums_well(communicator c) {
   co_return !r.error && ranks == c.size();
 }
 
-// Rank 1 drops its shrink() after a while, and stays. `counted_on`: that was too late for the others.
+// Rank 1 drops its shrink() after a while, and stays. `counted_on`: too late, the others expect it.
 task<> one_drops_it(communicator world, std::chrono::nanoseconds after, bool* counted_on) {
   if (world.rank() == 1) {
     bool made = false;
@@ -75,7 +75,7 @@ task<> one_drops_it(communicator world, std::chrono::nanoseconds after, bool* co
     well = co_await sums_well(left);
   }
   TUTTI_EXPECT(left.size() == 2);
-  // Else it is its program that does not call shrink() any more.
+  // Otherwise the reason is that its program no longer calls shrink().
   TUTTI_EXPECT((!*counted_on || now() - begin < 1s));
 }
 
@@ -99,15 +99,15 @@ TEST_CASE("simulator: a rank dies at every step of sums and of shrink") {
   }
 }
 
-TEST_CASE("simulator: while ranks agree on who goes on, another one dies, also the one that gathers") {
+TEST_CASE("simulator: another rank dies during the agreement, even the gathering one") {
   survival plan;
   plan.sums = 1;
   for (const auto& victims : {std::vector<int>{0, 1}, {1, 0}, {3, 0}, {0, 3}})
     die_one_after_the_other(world_of(4), plan, victims);
 }
 
-// More than tell each other of a failure directly.
-TEST_CASE("simulator: of many ranks some die, mostly while a failure is passed on") {
+// More ranks than tell each other of a failure directly.
+TEST_CASE("simulator: of many ranks some die, mostly while a failure is propagated") {
   for (std::uint64_t seed = 1; seed <= (instrumented ? 1 : 4); ++seed) {
     CAPTURE(seed);
     sim::options o = small_world(seed);
@@ -126,7 +126,7 @@ TEST_CASE("simulator: of many ranks some die, mostly while a failure is passed o
   }
 }
 
-TEST_CASE("simulator: ranks that give shrink up, or drop it, end it for all or for none") {
+TEST_CASE("simulator: ranks that cancel or drop shrink end it for all or for none") {
   for (std::uint64_t seed = 1; seed <= (instrumented ? 50 : 500); ++seed) {
     CAPTURE(seed);
     survival plan;
@@ -137,7 +137,7 @@ TEST_CASE("simulator: ranks that give shrink up, or drop it, end it for all or f
   }
 }
 
-TEST_CASE("simulator: who drops what shrink gave it is left out of the next") {
+TEST_CASE("simulator: a rank that drops the result of shrink is left out of the next") {
   int counted = 0;
   for (std::chrono::nanoseconds after = 0us; after < 300us; after += 2us) {
     CAPTURE(after.count());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs in the simulator: what they see of time, how they end, and what is said of those that do not.
+// Programs in the simulator: their virtual time, their ends, and reports of those that hang.
 #include "sim/scenarios.hpp"
 #include "support/local_world.hpp"
 
@@ -91,23 +91,23 @@ task<> race(communicator world) {
 
 }  // namespace
 
-TEST_CASE("simulator: a message, and its price") {
+TEST_CASE("simulator: a message and its cost") {
   const sim::report r = sim::run(world_of(2), greet);
   CHECK_MESSAGE(r.all_returned(), r.text());
   CHECK(r.time > 5us);
   CHECK(r.time < 1s);
   CHECK(r.ranks[0].connections == 1);
-  CHECK(r.frames >= 3);  // the message, and a farewell from each
+  CHECK(r.frames >= 3);  // the message, and a leave frame from each rank
   CHECK(r.bytes == sizeof(int));
 }
 
-TEST_CASE("simulator: what main returns") {
+TEST_CASE("simulator: the result of main") {
   const sim::report r = sim::run(world_of(3), number_of);
   REQUIRE(r.all_returned());
   for (int rank = 0; rank < 3; ++rank) CHECK(r.ranks[static_cast<std::size_t>(rank)].code == rank + 10);
 }
 
-TEST_CASE("simulator: hours of sleep pass at once, and end a timeout to the nanosecond") {
+TEST_CASE("simulator: hours of sleep pass at once, and end exactly at a timeout") {
   sim::options patient = world_of(3);
   patient.timeout = 10h;
   const sim::report slept = sim::run(patient, sleep_through);
@@ -117,7 +117,7 @@ TEST_CASE("simulator: hours of sleep pass at once, and end a timeout to the nano
   CHECK_MESSAGE(timed.all_returned(), timed.text());
 }
 
-TEST_CASE("simulator: a timeout is reached when nothing else can happen") {
+TEST_CASE("simulator: a timeout fires when no other event is left") {
   sim::options o = world_of(2);
   o.timeout = 10min;
   const sim::report r = sim::run(o, wait_both);
@@ -133,13 +133,13 @@ TEST_CASE("simulator: a timeout is reached when nothing else can happen") {
 TEST_CASE("simulator: with_timeout is virtual") {
   sim::options o = world_of(3);
   o.timeout = 10h;
-  // Rank 2 keeps the world open; the message from rank 1 never comes.
+  // Rank 2 keeps the world open; the message from rank 1 never arrives.
   const sim::report r = sim::run(
       o, [](communicator world) { return world.rank() == 1 ? sleep_through(world) : time_out(world); });
   CHECK(r.ranks[0].how == sim::ending::returned);
 }
 
-TEST_CASE("simulator: who waits for ever is named, with what it waits for") {
+TEST_CASE("simulator: a rank that waits for ever is named with its operation") {
   sim::options o = world_of(2);
   o.limit = 1s;  // before the timeout
   const sim::report r = sim::run(o, wait_both);
@@ -153,7 +153,7 @@ TEST_CASE("simulator: who waits for ever is named, with what it waits for") {
   CHECK(channel_only.ranks[1].how == sim::ending::stuck);
 }
 
-TEST_CASE("simulator: an exception of main ends the others, with its text") {
+TEST_CASE("simulator: an exception of main ends the other ranks, with its text") {
   const sim::report r = sim::run(world_of(3), fail_on_one);
   for (const sim::rank_report& one : r.ranks) {
     CHECK(one.how == sim::ending::threw);
@@ -163,17 +163,17 @@ TEST_CASE("simulator: an exception of main ends the others, with its text") {
   CHECK(r.time < 2s);
 }
 
-TEST_CASE("simulator: computation takes no time, and Asio's timers take their own") {
+TEST_CASE("simulator: computation takes no virtual time, Asio's timers take real time") {
   const sim::report computed = sim::run(world_of(4), compute_something);
   CHECK_MESSAGE(computed.all_returned(), computed.text());
   CHECK(computed.repeatable);
-  // Alone: a rank whose timer ends later would not be waited for while the other's timeout can happen.
+  // One rank only: the simulator does not wait for a rank's timer while another's timeout can fire.
   const sim::report waited = sim::run(world_of(1), wait_for_asio);
   CHECK_MESSAGE(waited.all_returned(), waited.text());
   CHECK_FALSE(waited.repeatable);
 }
 
-TEST_CASE("simulator: settings that make no sense are refused") {
+TEST_CASE("simulator: invalid settings are refused") {
   CHECK_THROWS_AS(sim::run(world_of(0), greet), error);
   sim::options o = world_of(2);
   o.faults.deaths.push_back({2, 1us, 0});
@@ -211,7 +211,7 @@ task<> poll_without_rest(communicator world) {
 
 }  // namespace
 
-TEST_CASE("options of a simulation that cannot be are refused by name") {
+TEST_CASE("simulator: errors name invalid options") {
   const auto refused = [](const char* option, auto change) {
     sim::options o = world_of(2);
     change(o);
@@ -254,6 +254,6 @@ TEST_CASE("a simulation inside a runtime, or inside another one, is refused") {
   CHECK_NOTHROW(run_local(2, simulate_inside));
 }
 
-TEST_CASE("a rank that polls without rest lets time go on") {
+TEST_CASE("simulator: a rank that polls without pause lets time pass") {
   CHECK(sim::run(world_of(2), poll_without_rest).all_returned());
 }

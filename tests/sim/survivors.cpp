@@ -14,7 +14,7 @@
 namespace tutti::test {
 namespace {
 
-// Its members, as ranks of the world.
+// Its members as ranks of the world.
 std::vector<int> members_of(const communicator& c) {
   const operation<> any = c.barrier();
   return any.what().comm->members();
@@ -32,7 +32,7 @@ bool contains(const std::vector<int>& ranks, int rank) {
 
 std::uint64_t weight(int world_rank) { return 1 + static_cast<std::uint64_t>(world_rank) * 1000; }
 
-// Of a sum, or of a shrink() that a rank has given up: another one may succeed.
+// After a sum, or after a shrink() that a rank has cancelled, another one may succeed.
 bool can_be_mended(std::error_code code) {
   return code == errc::peer_failed || code == errc::peer_left || code == errc::communicator_failed ||
          code == errc::cancelled || code == errc::timed_out;
@@ -42,7 +42,7 @@ bool can_be_mended(std::error_code code) {
   throw error(static_cast<errc>(code.value()), text);
 }
 
-// False: it has failed.
+// Returns false if it has failed.
 task<bool> add_up(communicator now, int me, std::size_t count) {
   std::vector<std::uint64_t> values(count);
   for (std::size_t i = 0; i < count; ++i) values[i] = weight(me) + i;
@@ -134,7 +134,7 @@ void census::check(const sim::report& r, const std::string& faults, bool only_de
     for (const entry& other : entries_) {
       if (other.made == e.made && (other.members != e.members || other.old != e.old))
         wrong(e, "others have it with " + to_text(other.members) + " from " + other.old);
-      // Who dies before anybody has heard what it has settled has settled nothing.
+      // An agreement that its gatherer told no rank before it died has no effect.
       if (only_deaths && !killed(e.rank) && !killed(other.rank) && other.old == e.old &&
           other.round == e.round && other.made != e.made)
         wrong(e, "rank " + std::to_string(other.rank) + " has got " + other.made);
@@ -144,7 +144,7 @@ void census::check(const sim::report& r, const std::string& faults, bool only_de
       if (!killed(rank) && !contains(left_, rank)) wrong(e, "one of them lives");
   }
   if (!only_deaths) return;
-  // What all have agreed on is what each of them knows, with what it has seen itself since.
+  // All members of a communicator know each failed rank that the agreement left out.
   for (const entry& e : entries_)
     for (const int rank : e.failed) {
       const bool agreed = !contains(e.members, rank) && !contains(left_, rank);
@@ -169,7 +169,7 @@ sim::report run_survival(const sim::options& o, const survival& plan, bool only_
     if (only_deaths) wrong("a rank that lives could not go on");
   }
   all.check(r, o.faults.text(), only_deaths);
-  // Silence is noticed after 3 s, a left rank lingers for 5; the timeout is far beyond.
+  // A silent host is noticed after 3 s, a rank that left lingers for 5 s. The timeout is much longer.
   if (r.time > std::chrono::minutes(5)) wrong("something was waited for until its timeout");
   return r;
 }
@@ -189,7 +189,7 @@ void run_survival(std::uint64_t seed) {
     o.faults = sim::faults::random(seed, o.ranks, std::chrono::milliseconds(3));
     only_deaths = false;
   } else if (seed % 2 == 1) {
-    // Some, up to all but one, mostly while others count on them.
+    // Some ranks, up to all but one, mostly while others expect them.
     std::vector<int> left;
     for (int r = 0; r < o.ranks; ++r) left.push_back(r);
     for (std::size_t n = 1 + numbers.below(left.size() - 1); n > 0; --n) {

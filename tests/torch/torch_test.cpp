@@ -99,7 +99,7 @@ task<> pieces_and_callables(communicator world) {
   TUTTI_EXPECT(wrong.message.find("a callable its own type") != std::string::npos);
 }
 
-// PyTorch's view of memory that a device of ours has: there is no GPU here. Whatever computes would call CUDA.
+// PyTorch's view of a device buffer, without a GPU. Computing with it would call CUDA.
 at::Tensor tensor_on(const gpu::device_buffer<float>& memory) {
   c10::Storage storage(c10::Storage::use_byte_size_t(), memory.bytes(),
                        at::DataPtr(memory.data(), at::Device(at::kCUDA, 0)));
@@ -200,7 +200,7 @@ struct network : ::torch::nn::Module {
     norm = register_module("norm", ::torch::nn::BatchNorm1d(16));
     second = register_module("second", ::torch::nn::Linear(16, 4));
     unused = register_module("unused", ::torch::nn::Linear(3, 3));
-    const at::NoGradGuard plain;  // the ranks are threads, which share one generator of random numbers
+    const at::NoGradGuard plain;  // the ranks are threads and share one random generator
     for (at::Tensor& p : parameters()) p.copy_(at::linspace(-0.4, 0.5, p.numel()).view_as(p));
   }
   at::Tensor forward(const at::Tensor& x) { return second(at::relu(first(x))); }
@@ -211,7 +211,7 @@ struct network : ::torch::nn::Module {
 at::Tensor batch_of(int rank) { return at::arange(32, at::kFloat).view({4, 8}).mul(0.01).add(rank); }
 at::Tensor loss_of(network& model, int rank) { return model.forward(batch_of(rank)).square().mean(); }
 
-// Steps of the ranks' networks against those of one network over all batches.
+// Compares steps of the ranks' networks with those of one network over all batches.
 task<> same_as_one(communicator world) {
   const int n = world.size();
   const auto mine = std::make_shared<network>(), whole = std::make_shared<network>();
@@ -227,7 +227,7 @@ task<> same_as_one(communicator world) {
   TUTTI_EXPECT(mine->norm->running_var.equal(whole->norm->running_var));
   ::torch::optim::SGD one(mine->parameters(), 0.1), all(whole->parameters(), 0.1);
   for (int step = 0; step < 6; ++step) {
-    one.zero_grad(step % 2 == 0);  // the gradients are set to none, or to zero
+    one.zero_grad(step % 2 == 0);  // the gradients are reset to none, or to zero
     const auto backward = [&] { loss_of(*mine, world.rank()).backward(); };
     if (step == 3) {  // two passes add up
       const auto local = ddp.no_sync();
@@ -266,7 +266,7 @@ task<> refuses_other_types(communicator world) {
   TUTTI_EXPECT(text.find("weight") != std::string::npos);
 }
 
-// What rank 0 has saved, all ranks have after loading, and a save that fails leaves it.
+// After loading, all ranks have what rank 0 saved. A failed save keeps the old file.
 task<> saved_and_loaded(communicator world) {
   const int me = world.rank();
   std::optional<scratch_directory> scratch;
@@ -296,7 +296,7 @@ task<> saved_and_loaded(communicator world) {
   const auto not_there = co_await as_result(tutti::torch::load(world, model, folder / "none.pt"));
   TUTTI_EXPECT(not_there.error == errc::system);
   TUTTI_EXPECT(not_there.message.find("none.pt on rank 0: ") != std::string::npos);
-  if (me == 0) std::filesystem::create_directory(folder / "model.pt.new");  // where it writes
+  if (me == 0) std::filesystem::create_directory(folder / "model.pt.new");  // blocks the temporary file
   const auto failed = co_await as_result(tutti::torch::save(world, model, path));
   TUTTI_EXPECT(failed.error == errc::system);
   co_await tutti::torch::load(world, model, path);
@@ -309,11 +309,11 @@ TEST_CASE("every operation takes tensors") {
   for (const int ranks : {2, 3}) run_on(ranks, every_verb);
 }
 TEST_CASE("chunks of a tensor, and callables of one type") { run_on(3, pieces_and_callables); }
-TEST_CASE("a tensor on a device is given with a stream") { run_on(2, on_a_device); }
+TEST_CASE("a tensor on a device is passed with a stream") { run_on(2, on_a_device); }
 TEST_CASE("a module is saved by rank 0 and loaded by all") { run_on(3, saved_and_loaded); }
 TEST_CASE("an operation keeps its tensors until it has ended") { run_on(2, kept_until_the_end); }
-TEST_CASE("a tensor that cannot travel is refused with what to write instead") { run_on(2, refused); }
-TEST_CASE("a module on several ranks learns what it learns on one") {
+TEST_CASE("an unsuitable tensor is refused with an alternative") { run_on(2, refused); }
+TEST_CASE("a module on several ranks learns the same as on one") {
   for (const int ranks : {2, 4}) run_on(ranks, same_as_one);
 }
-TEST_CASE("a parameter that is not of float is refused by its name") { run_on(2, refuses_other_types); }
+TEST_CASE("a parameter of another type than float is refused by its name") { run_on(2, refuses_other_types); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Averaging in buckets: the same bits as one all_reduce, however gradients lie and in whatever order they are
-// ready.
+// Averaging in buckets gives the same bits as one all_reduce, for any layout of gradients and any order of
+// completion.
 #include <tutti/train/data_parallel.hpp>
 
 #include "support/local_world.hpp"
@@ -25,7 +25,7 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-// Gradients of several sizes, in one array or each in its own.
+// Gradients of several sizes, in one array or in one array each.
 struct model {
   explicit model(bool together, std::vector<std::size_t> sizes = {5, 300, 1, 64, 1000, 7}) {
     std::size_t total = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
@@ -38,7 +38,7 @@ struct model {
       at += sizes[i];
     }
   }
-  // Another for each rank and step.
+  // Different for each rank and step.
   void compute(int rank, int step) {
     random_numbers random(static_cast<std::uint64_t>(1000 * step + rank + 1));
     for (const gradient_view& g : gradients)
@@ -60,7 +60,7 @@ data_parallel_options small_buckets() {
   return o;
 }
 
-// Lets the loop turn until it is so.
+// Runs the loop until the condition holds.
 task<> turn_until(communicator world, const std::atomic<bool>* done) {
   const auto deadline = clock::now() + patience;
   while (!done->load() && clock::now() < deadline)
@@ -88,7 +88,7 @@ task<> averages(communicator world, bool together, bool sums, int order) {
     });
     co_await turn_until(world, &done);
     backward.join();
-    // A collective of the program's own in between.
+    // A collective of the program in between.
     co_await world.barrier();
     co_await parallel.reduced();
     if (sums)
@@ -123,7 +123,7 @@ task<> is_destroyed_by_one(communicator world) {
 
 }  // namespace
 
-TEST_CASE("data_parallel: one that a rank has destroyed is not waited for") {
+TEST_CASE("data_parallel: the others do not wait for a rank that has destroyed it") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     CHECK_NOTHROW(run_local(2, over(transport), is_destroyed_by_one));
@@ -161,7 +161,7 @@ TEST_CASE("data_parallel: buckets are filled from the last gradient on") {
 
 namespace {
 
-// Says when each bucket's reduction has ended.
+// Records when each bucket's reduction has ended.
 class watched_hook final : public gradient_hook {
  public:
   task<> reduce(communicator c, gradient_bucket bucket) override {
@@ -190,7 +190,7 @@ TEST_CASE("data_parallel: a bucket is averaged while the backward pass still com
       for (std::size_t i = 3; i-- > 0;) {
         parallel.ready(i);
         if (i == 0) break;
-        // The next gradient takes until this one's average is there.
+        // The next gradient is computed until the average of this one is complete.
         while (!hook->ended[2 - i] && clock::now() < deadline) std::this_thread::yield();
         in_time = in_time && hook->ended[2 - i];
       }
@@ -231,7 +231,7 @@ TEST_CASE("data_parallel: gradients add up without averaging, and then with it")
   });
 }
 
-TEST_CASE("data_parallel: the initial state is the root's") {
+TEST_CASE("data_parallel: the initial state is that of the root") {
   run_local(3, [](communicator world) -> task<> {
     model m(false);
     m.compute(world.rank(), 0);
@@ -247,8 +247,8 @@ TEST_CASE("data_parallel: the initial state is the root's") {
 
 namespace {
 
-// Each rank has as many batches as `batches` says, of as many samples as the rank's number; the weighted
-// average must come out.
+// Each rank has as many batches as `batches` says, each with as many samples as the rank's number. The result
+// must be the weighted average.
 task<> uneven_training(communicator world, std::vector<int> batches, std::shared_ptr<gradient_hook> hook) {
   model m(false, {3, 40});
   data_parallel_options o = small_buckets();
@@ -291,7 +291,7 @@ task<> uneven_training(communicator world, std::vector<int> batches, std::shared
 
 }  // namespace
 
-TEST_CASE("data_parallel: ranks that run out first take part until the last has") {
+TEST_CASE("data_parallel: ranks that run out of batches take part until the last has finished") {
   for (const std::vector<int>& batches :
        {std::vector<int>{3, 1, 5}, {0, 0, 2}, {2, 2, 2}, {0, 0, 0}, {7, 0, 1}})
     for (const bool hooked : {false, true})
@@ -300,7 +300,7 @@ TEST_CASE("data_parallel: ranks that run out first take part until the last has"
       });
 }
 
-TEST_CASE("data_parallel: invalid calls are refused, on all ranks") {
+TEST_CASE("data_parallel: all ranks refuse invalid calls") {
   const auto with = [](std::vector<gradient_view> gradients) {
     return failures_of(2, {}, [gradients](communicator world) -> task<> {
       co_await data_parallel::create(world, gradients);
@@ -358,7 +358,7 @@ TEST_CASE(
         const failure again = co_await failure_in(parallel.reduced());
         TUTTI_EXPECT(again.code == errc::communicator_failed);
       } else {
-        parallel.ready(5);  // started, and then dropped
+        parallel.ready(5);  // started, then dropped
       }
     }
     co_await world.barrier();

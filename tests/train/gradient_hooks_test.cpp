@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hooks: how near they come to the average, and that ranks stay the same.
+// Hooks: their distance from the average, and the equality of ranks.
 #include <tutti/train/data_parallel.hpp>
 
 #include "support/local_world.hpp"
@@ -79,12 +79,12 @@ TEST_CASE("gradient_hooks: identity is exact, halves round") {
   CHECK(with(bfloat16_hook, 2).relative_error > 1e-6);
 }
 
-TEST_CASE("gradient_hooks: a sum that a float16 cannot hold does not become infinite") {
+TEST_CASE("gradient_hooks: a sum beyond float16's range does not become infinite") {
   CHECK(with(float16_hook, 1, 60'000).relative_error < 1e-3);
   CHECK(with(bfloat16_hook, 1, 1e30F).relative_error < 1e-2);
 }
 
-TEST_CASE("gradient_hooks: blocks of int8 round, and with the error fed back are right in sum") {
+TEST_CASE("gradient_hooks: blocks of int8 round, and with error feedback their sum is right") {
   const auto hook = [](bool feedback) { return [=] { return int8_hook({.error_feedback = feedback}); }; };
   CHECK(with(hook(true), 2).relative_error < 2e-2);
   CHECK(with(hook(true), 2).relative_error > 1e-6);
@@ -92,7 +92,7 @@ TEST_CASE("gradient_hooks: blocks of int8 round, and with the error fed back are
   CHECK(with(hook(true), 60).bias < 0.1 * with(hook(false), 60).bias);
 }
 
-TEST_CASE("gradient_hooks: low rank is exact at first, then near, and with the error fed back right in sum") {
+TEST_CASE("gradient_hooks: low rank is exact at first, then close, and with error feedback right in sum") {
   const auto hook = [](std::size_t rank, bool feedback, bool warm) {
     return [=] {
       low_rank_options o;
@@ -104,18 +104,18 @@ TEST_CASE("gradient_hooks: low rank is exact at first, then near, and with the e
     };
   };
   CHECK(with(hook(2, true, true), 2).relative_error < 1e-6);
-  // Random matrices have no low rank: what one step leaves out is much.
+  // Random matrices have full rank: one step omits much.
   CHECK(with(hook(2, false, true), 3).relative_error > 0.5);
   CHECK(with(hook(2, false, true), 60).bias > 0.5);
-  // And comes with later steps.
+  // Later steps add it.
   CHECK(with(hook(2, true, true), 300).bias < 0.15);
   CHECK(with(hook(2, true, false), 300).bias < 0.15);
   CHECK(with(hook(6, true, true), 60).bias < with(hook(1, true, true), 60).bias);
-  // Nothing is gained where the thin factors are as large: exact.
+  // Exact if the thin factors are as large as the matrix.
   CHECK(with(hook(30, true, true), 5).relative_error < 1e-6);
 }
 
-TEST_CASE("gradient_hooks: a matrix of low rank is found") {
+TEST_CASE("gradient_hooks: a matrix of low rank is reproduced") {
   run_local(2, [](communicator world) -> task<> {
     constexpr std::size_t rows = 60, columns = 50;
     std::vector<float> matrix(rows * columns), nothing(rows * columns);
@@ -139,7 +139,7 @@ TEST_CASE("gradient_hooks: a matrix of low rank is found") {
           worst = std::max(
               worst, std::abs(static_cast<double>(matrix[i * columns + j]) -
                               1.5 * std::sin(static_cast<double>(i)) * std::cos(static_cast<double>(j))));
-      // A gradient of zero stays one, and does not end the approximation of those after it.
+      // A zero gradient stays zero, and does not stop later approximations.
       for (const float v : nothing) TUTTI_EXPECT(v == 0);
     }
     TUTTI_EXPECT(worst < 1e-4);
@@ -149,7 +149,7 @@ TEST_CASE("gradient_hooks: a matrix of low rank is found") {
   });
 }
 
-TEST_CASE("gradient_hooks: options that cannot be are refused") {
+TEST_CASE("gradient_hooks: invalid options are refused") {
   low_rank_options o;
   o.rank = 0;
   CHECK_THROWS_AS(low_rank_hook(o), error);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of int8: how far off an element is, and what is not finite.
+// Blocks of int8: the error of an element, and infinities and NaNs.
 #include "train/int8_blocks.hpp"
 
 #include <doctest/doctest.h>
@@ -44,7 +44,7 @@ TEST_CASE("int8_blocks: a byte for each element, and a float for each block") {
   CHECK(int8_bytes(257) == 265);
 }
 
-TEST_CASE("int8_blocks: off by 1/253 of the largest magnitude at most, at every scale and length") {
+TEST_CASE("int8_blocks: the error is at most 1/253 of the largest magnitude, at every scale and length") {
   random_bits bits(7);
   for (const std::size_t n : {0UL, 1UL, 2UL, 255UL, 256UL, 257UL, 1000UL}) {
     for (const float scale : {1.0F, 1e-30F, 1e30F, 3e38F, 1e-37F, 1e-44F, 0.0F}) {
@@ -53,11 +53,11 @@ TEST_CASE("int8_blocks: off by 1/253 of the largest magnitude at most, at every 
       std::vector<float> values(n);
       for (float& v : values) v = scale * static_cast<float>(2 * bits.uniform() - 1);
       check_near(values);
-      if (n > 5) values[5] = 100 * scale < 3e38F ? 100 * scale : scale;  // one large among small
+      if (n > 5) values[5] = 100 * scale < 3e38F ? 100 * scale : scale;  // one large value among small ones
       check_near(values);
     }
   }
-  // Ties, and numbers that have a place of their own.
+  // Ties, and special values.
   std::vector<float> steps;
   for (int i = -254; i <= 254; ++i) steps.push_back(static_cast<float>(i) / 2);
   check_near(steps);
@@ -65,7 +65,7 @@ TEST_CASE("int8_blocks: off by 1/253 of the largest magnitude at most, at every 
   CHECK(there_and_back(whole) == whole);
 }
 
-TEST_CASE("int8_blocks: what is not finite is seen in the whole block, and only there") {
+TEST_CASE("int8_blocks: an infinity or NaN affects its whole block, and only that block") {
   for (const float bad :
        {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
         std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN()}) {
@@ -80,7 +80,7 @@ TEST_CASE("int8_blocks: what is not finite is seen in the whole block, and only 
   }
 }
 
-TEST_CASE("int8_blocks: adding, times a share") {
+TEST_CASE("int8_blocks: adding with a factor") {
   const std::vector<float> values = {127, -127, 2, 0};
   std::vector<std::byte> bytes(int8_bytes(values.size()));
   quantise(values, bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The average by blocks of int8: within its bound, the same bits on all ranks, in a quarter of the bytes.
+// The average by blocks of int8: its error bound, the same bits on all ranks, a quarter of the bytes.
 #include <tutti/train/gradient_hooks.hpp>
 
 #include "support/local_world.hpp"
@@ -43,7 +43,7 @@ std::vector<float> gradients(content what, int rank, std::size_t n, std::uint64_
       case content::huge:
         all[i] = v * 3e38F;
         break;
-      case content::ranks_differ:  // cancel, and have scales that are far apart
+      case content::ranks_differ:  // cancel each other, with very different scales
         all[i] = (rank % 2 == 0 ? 1.0F : -1.0F) * std::pow(10.0F, static_cast<float>(rank)) * v;
         break;
     }
@@ -65,7 +65,7 @@ task<> expect_the_same_everywhere(communicator world, std::vector<float> data) {
   if (!data.empty()) TUTTI_EXPECT(std::memcmp(first.data(), data.data(), data.size() * sizeof(float)) == 0);
 }
 
-// Largest magnitudes of blocks, averaged over the ranks.
+// The largest magnitudes of blocks, averaged over the ranks.
 std::vector<double> magnitudes(const std::vector<std::vector<float>>& of_ranks) {
   const std::size_t n = of_ranks[0].size();
   std::vector<double> all((n + block - 1) / block);
@@ -102,14 +102,14 @@ std::uint64_t bytes_sent(const communicator& world) {
 
 }  // namespace
 
-TEST_CASE("int8_hook: within its bound, and the same bits on all ranks, whatever there is") {
+TEST_CASE("int8_hook: within its error bound, and the same bits on all ranks, for any contents") {
   for (const int ranks : {1, 2, 3, 5})
     for (const content what : {content::random, content::zeros, content::one_large, content::denormal,
                                content::huge, content::ranks_differ}) {
       CAPTURE(ranks);
       CAPTURE(static_cast<int>(what));
       CHECK_NOTHROW(run_local(ranks, [what](communicator world) -> task<> {
-        // Of fewer blocks than ranks, and of many; whole and not.
+        // With fewer blocks than ranks, and with many; whole and partial.
         for (const std::size_t n :
              {std::size_t{0}, std::size_t{1}, block - 1, block, block + 1, 4 * block, std::size_t{5000}})
           co_await within_bound(world, what, n);
@@ -117,7 +117,7 @@ TEST_CASE("int8_hook: within its bound, and the same bits on all ranks, whatever
     }
 }
 
-TEST_CASE("int8_hook: what is not finite is NaN in its block, on all ranks, and for one step") {
+TEST_CASE("int8_hook: an infinity or NaN makes its block NaN, on all ranks, for one step") {
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
     run_local(3, [bad](communicator world) -> task<> {
       const auto hook = int8_hook();
@@ -132,7 +132,7 @@ TEST_CASE("int8_hook: what is not finite is NaN in its block, on all ranks, and 
     });
 }
 
-TEST_CASE("int8_hook: with the error fed back, the sum of all steps is right") {
+TEST_CASE("int8_hook: with error feedback, the sum of all steps is right") {
   for (const bool feedback : {true, false}) {
     double worst = 0;
     run_local(3, [feedback, &worst](communicator world) -> task<> {
@@ -140,7 +140,7 @@ TEST_CASE("int8_hook: with the error fed back, the sum of all steps is right") {
       const auto hook = int8_hook({.error_feedback = feedback});
       std::vector<double> total(n);
       std::vector<double> exact(n);
-      // 40 times the same: the same error each time, unless it is fed back.
+      // The same values 40 times: the same error each time, unless it is fed back.
       for (int step = 0; step < 40; ++step) {
         std::vector<float> data = gradients(content::one_large, world.rank(), n);
         co_await reduce(world, hook, data);
@@ -153,26 +153,26 @@ TEST_CASE("int8_hook: with the error fed back, the sum of all steps is right") {
       if (world.rank() != 0) co_return;
       for (std::size_t i = 0; i < n; ++i) worst = std::max(worst, std::abs(total[i] - exact[i]));
     });
-    // One step's bound: 1e4 / 125, and the errors that were carried over make magnitudes somewhat larger.
+    // One step's bound is 1e4 / 125; errors of earlier steps enlarge magnitudes a little.
     if (feedback) CHECK(worst < 1.1e4 / 125);
     if (!feedback) CHECK(worst < 40 * 1e4 / 125);
   }
 }
 
-TEST_CASE("int8_hook: a quarter of the bytes go over TCP, and of halves half") {
+TEST_CASE("int8_hook: floats need a quarter of the bytes over TCP, halves a half") {
   run_local(4, over("tcp"), [](communicator world) -> task<> {
     constexpr std::size_t n = 1024 * block;
     std::vector<float> data(n, 1.0F);
     struct way {
       std::shared_ptr<gradient_hook> hook;
-      std::uint64_t bytes;  // of 256 elements
+      std::uint64_t bytes;  // for 256 elements
     };
     const std::vector<way> ways = {{identity_hook(), 4 * block},
                                    {float16_hook(), 2 * block},
                                    {bfloat16_hook(), 2 * block},
                                    {int8_hook(), block + sizeof(float)}};
     for (const way& each : ways) {
-      co_await reduce(world, each.hook, data);  // connects
+      co_await reduce(world, each.hook, data);  // makes the connections
       co_await world.barrier();
       const std::uint64_t before = bytes_sent(world);
       co_await reduce(world, each.hook, data);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thin factors: products and orthonormal columns, against the plain definitions.
+// Thin factors: products and orthonormal columns, against their definitions.
 #include "train/low_rank.hpp"
 
 #include <doctest/doctest.h>
@@ -29,7 +29,7 @@ double dot(const std::vector<float>& f, std::size_t n, std::size_t a, std::size_
 
 }  // namespace
 
-TEST_CASE("low_rank: products are the definitions'") {
+TEST_CASE("low_rank: products match their definitions") {
   for (const std::size_t rows : {1u, 3u, 17u})
     for (const std::size_t columns : {1u, 8u, 21u}) {
       constexpr std::size_t rank = 2;
@@ -58,7 +58,7 @@ TEST_CASE("low_rank: products are the definitions'") {
     }
 }
 
-TEST_CASE("low_rank: columns are made orthonormal, also when they are zero or depend on each other") {
+TEST_CASE("low_rank: columns become orthonormal, even if they are zero or dependent") {
   constexpr std::size_t n = 20, rank = 4;
   for (const int kind : {0, 1, 2}) {
     CAPTURE(kind);
@@ -74,14 +74,14 @@ TEST_CASE("low_rank: columns are made orthonormal, also when they are zero or de
       for (std::size_t b = 0; b < rank; ++b)
         CHECK(dot(factor, n, a, b) == doctest::Approx(a == b ? 1.0 : 0.0).epsilon(1e-4));
   }
-  // More columns than there are directions.
+  // More columns than dimensions.
   std::vector<float> full = random_values(2 * 3, 1);
   orthonormalise(full, 3, 1);
   CHECK(dot(full, 2, 0, 0) == doctest::Approx(1));
   for (const float v : full) CHECK(std::isfinite(v));
 }
 
-TEST_CASE("low_rank: what is no number stays to be seen") {
+TEST_CASE("low_rank: NaNs stay visible") {
   std::vector<float> factor(8, NAN);
   orthonormalise(factor, 2, 1);
   CHECK(std::isnan(factor[0]));

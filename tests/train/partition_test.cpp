@@ -37,7 +37,7 @@ TEST_CASE("partition: shares are disjoint, complete, in order, and even") {
   }
 }
 
-TEST_CASE("partition: fractions cut a shuffle that the seed decides") {
+TEST_CASE("partition: fractions cut a shuffle that the seed determines") {
   const std::array fractions{0.7, 0.2, 0.1};
   const data_partitioner parts(1000, fractions), again(1000, fractions), other(1000, fractions, 7);
   REQUIRE(parts.parts() == 3);
@@ -91,7 +91,7 @@ TEST_CASE("partition: invalid arguments are refused") {
   CHECK_THROWS_AS(shared_batches(10, 1, 1, 1, 1), error);
 }
 
-TEST_CASE("partition: batches are the same however many ranks share them, and every rank has as many") {
+TEST_CASE("partition: any number of ranks shares the same batches, and every rank has the same number") {
   const std::size_t samples = 1000, batch = 128;
   shared_batches alone(samples, batch, 0, 1, 5);
   for (const int ranks : {2, 3, 7, 130}) {
@@ -123,7 +123,7 @@ TEST_CASE("partition: batches are the same however many ranks share them, and ev
   CHECK(std::ranges::equal(first, alone.all(0)));
 }
 
-TEST_CASE("partition: batches of one's own, the last of which may be smaller") {
+TEST_CASE("partition: a rank's own batches, of which the last may be smaller") {
   const std::vector<int> items(10);
   CHECK(batches_in(0, 4) == 0);
   CHECK(batches_in(8, 4) == 2);

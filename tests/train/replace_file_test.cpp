@@ -11,7 +11,7 @@
 using namespace tutti;
 using namespace tutti::test;
 
-TEST_CASE("replace_file: the new content, or the old one") {
+TEST_CASE("replace_file: the file has the new content or the old one") {
   const scratch_directory folder;
   const auto file = folder.path() / "checkpoint";
   replace_file(file, "one");
@@ -23,7 +23,7 @@ TEST_CASE("replace_file: the new content, or the old one") {
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
 
   folder.write("checkpoint", "old");
-  std::filesystem::create_directory(folder.path() / "checkpoint.new");  // where it writes
+  std::filesystem::create_directory(folder.path() / "checkpoint.new");  // blocks the temporary file
   folder.write("checkpoint.new/in the way", "");
   CHECK_THROWS_AS(replace_file(file, "new"), std::system_error);
   CHECK(folder.read(file) == "old");

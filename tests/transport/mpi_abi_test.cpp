@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our own declarations of MPI's standard ABI are those of mpi_abi.h, where that is installed.
+// Our declarations of MPI's standard ABI match mpi_abi.h, if that is installed.
 #include "support/skip.hpp"
 #include "transport/mpi/standard_abi.hpp"
 
@@ -13,7 +13,7 @@ namespace {
 
 namespace abi = tutti::transport::mpi::standard_abi;
 
-// Ours under other names: those of mpi_abi.h are macros.
+// Our declarations under other names, because those of mpi_abi.h are macros.
 struct ours {
   static constexpr auto world = abi::MPI_COMM_WORLD;
   static constexpr auto no_message = abi::MPI_MESSAGE_NULL;
@@ -34,7 +34,7 @@ namespace {
 
 template <class T>
 inline constexpr bool is_number = std::is_same_v<T, int>;
-// Handles: ours are numbers of the size of a pointer, theirs are pointers.
+// Our handles are numbers of a pointer's size, theirs are pointers.
 template <class Ours, class Theirs>
 inline constexpr bool alike =
     sizeof(Ours) == sizeof(Theirs) && alignof(Ours) == alignof(Theirs) &&
@@ -71,7 +71,7 @@ bool same_handle(Ours our, Theirs their) {
 
 }  // namespace
 
-TEST_CASE("the declarations of MPI's standard ABI are those of mpi_abi.h") {
+TEST_CASE("our declarations of MPI's standard ABI match mpi_abi.h") {
   CHECK(same_handle(ours::world, MPI_COMM_WORLD));
   CHECK(same_handle(ours::no_message, MPI_MESSAGE_NULL));
   CHECK(same_handle(ours::return_errors, MPI_ERRORS_RETURN));
@@ -81,7 +81,7 @@ TEST_CASE("the declarations of MPI's standard ABI are those of mpi_abi.h") {
   CHECK(ours::ignore == nullptr);
 }
 #else
-TEST_CASE("the declarations of MPI's standard ABI are those of mpi_abi.h") {
+TEST_CASE("our declarations of MPI's standard ABI match mpi_abi.h") {
   TUTTI_SKIP("no mpi_abi.h (./run setup-rivals)");
 }
 #endif

@@ -13,7 +13,7 @@ struct fabric::message {
   mpi::communicator_word on = 0;
   int from = 0;
   int tag = 0;
-  const void* memory = nullptr;  // the sender's, until the message is buffered or received
+  const void* memory = nullptr;  // the sender's memory until the message is buffered or received
   std::vector<std::byte> bytes;
   std::size_t length = 0;
 };
@@ -39,11 +39,11 @@ struct fabric::place {
   mpi::calls table;
   life lived;
   std::deque<std::shared_ptr<message>> inbox;
-  std::map<std::uint64_t, std::shared_ptr<message>> found;  // matched, by message word
+  std::map<std::uint64_t, std::shared_ptr<message>> found;  // matched messages, by message word
   std::map<std::uint64_t, request> requests;
   std::map<int, int> broken_sends;
   int broken_finding = 0;
-  std::size_t collectives = 0;  // started here
+  std::size_t collectives = 0;  // number of collectives started by this rank
 };
 
 struct fabric::functions {
@@ -62,7 +62,7 @@ struct fabric::functions {
   static int init(void* p, int* usable) {
     place& me = of(p);
     if (me.lived.init_hangs) {
-      // As long as the process lives: the thread that called it is never seen again.
+      // Hangs for the rest of the process.
       std::mutex mutex;
       std::unique_lock lock(mutex);
       std::condition_variable never;
@@ -92,7 +92,7 @@ struct fabric::functions {
     return 0;
   }
 
-  // The collective that this rank starts now: the n-th of each rank is the same one.
+  // The collective that this rank starts now. The n-th of each rank is the same one.
   static int meet(place& me, const void* mine, int bytes, mpi::request_word* word, void* into) {
     fabric& f = *me.in;
     const std::size_t number = me.collectives++;
@@ -132,7 +132,7 @@ struct fabric::functions {
     if (of(p).lived.barrier_hangs) {
       *word = of(p).in->next_word_++;
       request r;
-      r.of = std::make_shared<message>();  // a message that nobody receives
+      r.of = std::make_shared<message>();  // a message that no rank receives
       of(p).requests[*word] = r;
       return 0;
     }
@@ -160,7 +160,7 @@ struct fabric::functions {
     me.requests[*word] = r;
     return 0;
   }
-  // The message is read from the sender's memory, which is the sender's again.
+  // Reads the message, so that its memory belongs to the sender again.
   static void take(message& m) {
     if (m.memory == nullptr) return;
     const auto* from = static_cast<const std::byte*>(m.memory);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An MPI of which all processes are in this one: mpi::calls that keep messages in memory, and do with them
-// what MPI may do. Sends end when the test lets them, receives come half, calls fail.
+// An MPI with all ranks in this process: an mpi::calls that keeps messages in memory and behaves in any way
+// that MPI allows. Sends end when the test lets them, receives return parts, calls fail.
 #pragma once
 
 #include "transport/mpi/calls.hpp"
@@ -23,16 +23,16 @@ class fabric {
   const tutti::transport::mpi::calls& calls_of(int rank);
   static constexpr tutti::transport::mpi::communicator_word world = 1;
 
-  // From now on sends of more than `bytes` end only when the receiver has them (MPI's own rendezvous), and
-  // read their memory as late as that.
+  // From now on sends of more than `bytes` end only when the receiver has the data (MPI's own rendezvous).
+  // Their memory is read as late as that.
   void buffer_up_to(std::size_t bytes) { buffered_bytes_ = bytes; }
-  // Receives that have started do not end while this holds.
+  // Started receives do not end while this is set.
   void hold_receives(bool hold) { hold_receives_ = hold; }
-  // Calls of this rank answer with `code`: sends to `peer` (-1: to everybody), or looking for messages.
+  // Calls of this rank return `code`: sends to `peer` (-1: to all), or probes.
   void break_sends(int rank, int peer, int code);
   void break_finding(int rank, int code);
 
-  // Life and collectives, for tests of mpi::process.
+  // Initialisation, end and collectives, for tests of mpi::process.
   struct life {
     int initialized = 0;
     int finalized = 0;
@@ -43,7 +43,7 @@ class fabric {
     bool barrier_hangs = false;
   };
   life& life_of(int rank);
-  std::size_t undelivered() const;  // messages that nobody has taken
+  std::size_t undelivered() const;  // messages not received yet
 
  private:
   struct message;
@@ -60,7 +60,7 @@ class fabric {
   std::vector<std::shared_ptr<place>> places_;
   struct collective_call;
   std::vector<std::unique_ptr<collective_call>>
-      collectives_;  // collectives, in the order of the first to come
+      collectives_;  // collectives, in the order of their first rank
 };
 
 }  // namespace mpi_test

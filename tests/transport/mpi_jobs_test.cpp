@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs with backend "mpi" as jobs of processes, under the mpirun of each MPI that is installed: every
-// operation, the examples unchanged, and the ways in which ranks end. Over the MPIs that tutti has a module for, or,
-// with TUTTI_TEST_MPI=standard_abi, over those with the standard ABI: of ./run setup-rivals and of the system.
+// Programs with backend "mpi" as jobs of processes, under the mpirun of each installed MPI: every operation,
+// the unchanged examples, and every end of a rank. Uses the MPIs that tutti has a module for. With
+// TUTTI_TEST_MPI=standard_abi, uses those with the standard ABI: of ./run setup-rivals and of the system.
 #include "support/instrumented.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/skip.hpp"
@@ -22,11 +22,11 @@ namespace {
 
 struct outcome {
   int exit_code = -1;
-  std::string output;  // both streams
+  std::string output;  // stdout and stderr
   bool says(std::string_view text) const { return output.find(text) != std::string::npos; }
 };
 
-// Bounded by coreutils' timeout: a hang is exit code 124.
+// Runs under coreutils' timeout: a hang is exit code 124.
 outcome run_command(const std::string& variables, const std::string& command) {
   outcome result;
   std::FILE* pipe = popen(("env " + variables + " timeout -k 5 120 " + command + " 2>&1").c_str(), "r");
@@ -39,7 +39,7 @@ outcome run_command(const std::string& variables, const std::string& command) {
   return result;
 }
 
-// One MPI, and what is missing to use it here.
+// One MPI, and what is missing to use it.
 struct mpi {
   std::string name;
   std::string launcher;  // a command; empty: none
@@ -49,13 +49,13 @@ struct mpi {
 
 bool by_standard_abi() { return std::getenv("TUTTI_TEST_MPI") != nullptr; }
 
-// `folder`: where it is installed; empty: where the shell finds it.
+// `folder`: its installation directory; empty: found through PATH.
 mpi find_mpi(const std::string& name, const std::string& folder = "") {
   mpi m;
   m.name = name;
   m.module = std::string(TUTTI_MPI_MODULES_DIR) + "/libtutti_mpi_" + name + ".so";
   const std::string_view says = name == "openmpi" ? "Open" : "HYDRA";
-  // The first is Debian's name, where several are installed.
+  // The first is Debian's name, for several installed MPIs.
   for (const std::string& launcher : {"mpirun." + name, std::string("mpirun"), folder + "/bin/mpirun"})
     if (launcher.starts_with(folder) && run_command("", launcher + " --version").says(says)) {
       m.launcher = launcher;
@@ -64,14 +64,14 @@ mpi find_mpi(const std::string& name, const std::string& folder = "") {
   if (m.launcher.empty()) m.missing = "no mpirun of " + name + (folder.empty() ? "" : " in " + folder);
   if (!std::filesystem::exists(m.module)) m.missing = "tutti was built without " + name;
   if (name == "openmpi") {
-    // Root, as in a container; more ranks than cores.
+    // As root, for containers; more ranks than cores.
     m.launcher =
         "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " + m.launcher + " --oversubscribe";
   }
   return m;
 }
 
-// An MPI that is installed in this folder.
+// An MPI installed in this directory.
 mpi find_standard_mpi(const std::string& name, const std::string& folder) {
   mpi m;
   m.name = name;
@@ -91,7 +91,7 @@ mpi find_standard_mpi(const std::string& name, const std::string& folder) {
   return m;
 }
 
-// Where the mpirun of this name is installed, of those that the shell finds.
+// The directory of the mpirun of this name that PATH finds.
 std::string folder_of(const std::string& launcher) {
   std::string program = run_command("", "sh -c 'readlink -f \"$(command -v " + launcher + ")\"'").output;
   return std::filesystem::path(program).parent_path().parent_path();
@@ -122,10 +122,9 @@ std::string missing_mpis() {
   return all;
 }
 
-// The ranks write into a file, not through the launcher: MPICH's may end a job that was aborted before it has
-// read what the ranks said last. And UCX, on which Debian's MPICH is built, leaves the shared memory of an
-// aborted job behind: here it goes with the directory.
-// An MPI with the standard ABI is found by its mpirun.
+// The ranks write into a file instead of through the launcher, because MPICH's launcher may end an aborted
+// job before it has read their last output. UCX, which Debian's MPICH uses, leaves shared memory of aborted
+// jobs, which is removed with the directory. An MPI with the standard ABI is found by its mpirun.
 outcome run_ranks(const mpi& m, int ranks, const std::string& program, const std::string& variables = "") {
   const tutti::test::scratch_directory scratch;
   const std::string said = scratch.path() / "said";
@@ -139,7 +138,7 @@ outcome run_ranks(const mpi& m, int ranks, const std::string& program, const std
 
 std::string program(const std::string& name) { return TUTTI_MPI_PROGRAMS_DIR "/" + name; }
 
-// Runs the rest of the case for each MPI; a case that no MPI can run is skipped, with why.
+// Runs the rest of the case for each MPI. Without any, the case is skipped with the reason.
 #define FOR_EACH_MPI(m)                           \
   const std::vector<mpi> usable = usable_mpis();  \
   if (usable.empty()) TUTTI_SKIP(missing_mpis()); \
@@ -171,7 +170,7 @@ TEST_CASE("mpi jobs: the same with hosts of two ranks: hierarchical algorithms")
   }
 }
 
-TEST_CASE("mpi jobs: the conformance of collectives, every element type, size, root and shape") {
+TEST_CASE("mpi jobs: conformance of collectives with every element type, size, root and shape") {
   const std::string cases = "'-tc=movement:*,reductions:*,same bits: on all ranks*' --no-intro";
   FOR_EACH_MPI(m) {
     for (const char* variables : {"TUTTI_TEST_MPI_RANKS=3", "TUTTI_TEST_MPI_RANKS=4 TUTTI_HOST_ID=a,a,b,b"}) {
@@ -222,7 +221,7 @@ TEST_CASE("mpi jobs: the examples run unchanged") {
 }
 #endif
 
-TEST_CASE("mpi jobs: worlds one after the other, and a rank that finishes early") {
+TEST_CASE("mpi jobs: worlds in sequence, and a rank that finishes early") {
   FOR_EACH_MPI(m) {
     CAPTURE(m.name);
     const outcome twice = run_ranks(m, 3, program("mpi_ending") + " twice");
@@ -237,7 +236,7 @@ TEST_CASE("mpi jobs: worlds one after the other, and a rank that finishes early"
   }
 }
 
-TEST_CASE("mpi jobs: a rank that fails ends the job, and the others hear of it") {
+TEST_CASE("mpi jobs: a rank that fails ends the job, and the others get an error") {
   FOR_EACH_MPI(m) {
     CAPTURE(m.name);
     const outcome throws = run_ranks(m, 3, program("mpi_ending") + " throws");
@@ -254,8 +253,8 @@ TEST_CASE("mpi jobs: a rank that fails ends the job, and the others hear of it")
   }
 }
 
-TEST_CASE("mpi jobs: a rank that does not come to the end is waited for as long as the timeout says") {
-  std::vector<std::future<outcome>> jobs;  // all at once: they wait
+TEST_CASE("mpi jobs: a rank that does not finish is waited for until the timeout") {
+  std::vector<std::future<outcome>> jobs;  // all at once, because they mostly wait
   FOR_EACH_MPI(m) {
     jobs.push_back(std::async(std::launch::async, [m] {
       return run_ranks(m, 2, program("mpi_ending") + " straggles", "TUTTI_TIMEOUT=3");
@@ -278,7 +277,7 @@ TEST_CASE("mpi jobs: a program that uses MPI itself") {
     if (!by_standard_abi() && m.name != built) continue;
     any = true;
     CAPTURE(m.name);
-    // A program without a path of its own to the library.
+    // A program without its own path to the library.
     const std::string path = "LD_LIBRARY_PATH=" + std::filesystem::path(m.module).parent_path().string();
     const std::string by_itself = program(by_standard_abi() ? "mpi_abi_by_itself" : "mpi_by_itself");
     const outcome shared = run_ranks(m, 3, by_itself + " funneled", path);
@@ -287,7 +286,7 @@ TEST_CASE("mpi jobs: a program that uses MPI itself") {
     CHECK(shared.output == "sums 3 and 3\nsums 3 and 3\n");
     const outcome single = run_ranks(m, 1, by_itself + " single", path);
     INFO(single.output);
-    // Some give more than was asked for.
+    // Some MPIs provide a higher thread level than requested.
     const bool refused =
         single.exit_code == 1 && single.says("use MPI_Init_thread with MPI_THREAD_SERIALIZED");
     CHECK((refused || single.output == "sums 0 and 0\nsums 0 and 0\n"));
@@ -295,7 +294,7 @@ TEST_CASE("mpi jobs: a program that uses MPI itself") {
   if (!any) TUTTI_SKIP(missing_mpis());
 }
 
-TEST_CASE("mpi jobs: each mpirun is served by its own MPI, with modules for others beside the program") {
+TEST_CASE("mpi jobs: each mpirun uses its own MPI, with modules for others beside the program") {
   const tutti::test::scratch_directory beside;
   std::filesystem::copy_file(program("mpi_ending"), beside.path() / "mpi_ending");
   std::error_code none;
@@ -309,7 +308,7 @@ TEST_CASE("mpi jobs: each mpirun is served by its own MPI, with modules for othe
     CHECK(result.exit_code == 0);
     CHECK(result.output == m.module + "\n");
     if (!by_standard_abi()) continue;
-    // Without an mpirun: the one of the dynamic linker, not a module.
+    // Without an mpirun: the library that the dynamic linker finds, not a module.
     const outcome alone = run_command("TUTTI_BACKEND=mpi I_MPI_FABRICS=shm LD_LIBRARY_PATH=" +
                                           std::filesystem::path(m.module).parent_path().string(),
                                       beside.path().string() + "/mpi_ending which");
@@ -317,7 +316,7 @@ TEST_CASE("mpi jobs: each mpirun is served by its own MPI, with modules for othe
   }
 }
 
-TEST_CASE("mpi jobs: what is wrong with the start is said, with the cure") {
+TEST_CASE("mpi jobs: errors at the start name their cause and the cure") {
   const outcome no_module =
       run_command("TUTTI_BACKEND=mpi TUTTI_MPI_MODULE=/nowhere.so", program("mpi_ending") + " twice");
   INFO(no_module.output);

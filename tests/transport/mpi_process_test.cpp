@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI's life in a process: initialised once, worlds joined, finalised together, and every wait bounded.
+// MPI in a process: initialised once, worlds joined, finalised together, and every wait bounded.
 #include "transport/mpi/process.hpp"
 
 #include "support/run_task.hpp"
@@ -33,7 +33,7 @@ failure try_to_join(mpi::process& p, std::chrono::milliseconds timeout, mpi::mem
 
 }  // namespace
 
-TEST_CASE("mpi: processes join worlds one after the other, and finish together") {
+TEST_CASE("mpi: processes join worlds in sequence, and finish together") {
   constexpr int size = 3;
   mpi_test::fabric fabric(size);
   const std::vector<failure> failures = tutti::test::run_threads(size, [&](int rank) {
@@ -49,7 +49,7 @@ TEST_CASE("mpi: processes join worlds one after the other, and finish together")
         if (joined.records[static_cast<std::size_t>(peer)] !=
             std::string(static_cast<std::size_t>(100 * peer + round), static_cast<char>('a' + peer)))
           throw std::runtime_error("record of " + std::to_string(peer));
-      // A message that nobody takes: finishing receives it.
+      // A message that no rank receives; finishing receives it.
       joined.through->send((rank + 1) % size, 0, std::vector<std::byte>(5000), {});
       joined.through->close(true);
     }
@@ -63,8 +63,8 @@ TEST_CASE("mpi: processes join worlds one after the other, and finish together")
   CHECK(fabric.undelivered() == 0);
 }
 
-TEST_CASE("mpi: whoever waits for others in vain says so in time") {
-  // Never destroyed: a thread is left behind in it, as in an MPI that hangs.
+TEST_CASE("mpi: a wait for others that do not come ends in time with an error") {
+  // Never destroyed, because a hanging thread stays in it, like in an MPI that hangs.
   static mpi_test::fabric& fabric = *new mpi_test::fabric(2);
   mpi::membership joined;
   {
@@ -73,7 +73,7 @@ TEST_CASE("mpi: whoever waits for others in vain says so in time") {
     CHECK(f.code == tutti::errc::join_failed);
     CHECK(f.says("not all 2 processes of the MPI job have joined in time"));
   }
-  // Never to be initialised.
+  // Initialisation never completes.
   fabric.life_of(1).init_hangs = true;
   mpi::process process(fabric.calls_of(1));
   const failure f = try_to_join(process, 50ms, joined);
@@ -83,7 +83,7 @@ TEST_CASE("mpi: whoever waits for others in vain says so in time") {
   CHECK(fabric.life_of(1).finalized == 0);
 }
 
-TEST_CASE("mpi: the job is aborted when a process ends in a world, or the others do not come to the end") {
+TEST_CASE("mpi: the job is aborted if a process ends in a world, or the others do not finish") {
   mpi_test::fabric fabric(1);
   {
     mpi::process process(fabric.calls_of(0));
@@ -101,7 +101,7 @@ TEST_CASE("mpi: the job is aborted when a process ends in a world, or the others
   }
 }
 
-TEST_CASE("mpi: an MPI of the program's own is used, and left to it") {
+TEST_CASE("mpi: an MPI that the program has initialised is used, and not finalised") {
   mpi_test::fabric fabric(1);
   fabric.life_of(0).initialized = 1;
   mpi::process process(fabric.calls_of(0));
@@ -126,7 +126,7 @@ TEST_CASE("mpi: an MPI of the program's own is used, and left to it") {
   CHECK(f.says("MPI has been finalised"));
 }
 
-TEST_CASE("mpi: an MPI that cannot be initialised, or not used from threads, is refused with its reason") {
+TEST_CASE("mpi: an MPI that cannot be initialised or lacks threads is refused with the reason") {
   mpi_test::fabric fabric(2);
   mpi::membership joined;
   fabric.life_of(0).init_code = 7;

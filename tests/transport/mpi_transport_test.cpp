@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames over MPI, and how ranks end, on an MPI that does what MPI may do (mpi_fabric.hpp).
+// Frames over MPI, and the ends of ranks, on an MPI that does anything that MPI allows (mpi_fabric.hpp).
 #include "transport/mpi/mpi_transport.hpp"
 
 #include "transport/mpi_fabric.hpp"
@@ -58,7 +58,7 @@ struct ranks {
     for (auto& r : all) r->transport->open(r->info, r->up);
   }
   rank& operator[](int i) { return *all[static_cast<std::size_t>(i)]; }
-  // Lets these, or all, run by turns until `done()`. False: that did not come within the limit.
+  // Runs these ranks, or all, alternately until `done()`. Returns false at the limit.
   template <class Done>
   bool drive(const std::vector<int>& who, Done done) {
     const auto until = core::clock::now() + limit;
@@ -136,13 +136,13 @@ TEST_CASE(
   CHECK_FALSE(data.finished);
   REQUIRE(world.drive([&] { return data.finished; }));
   const std::vector<std::byte> expected = pattern(bytes, 1);
-  // MPI has not read all of it yet: it reads copies.
+  // MPI has not read all of it yet. It reads copies.
   std::fill(data.bytes.begin(), data.bytes.end(), std::byte{0xEE});
   REQUIRE(world.drive([&] { return world[1].up.rooms[1].received == bytes; }));
   CHECK(room == expected);
 }
 
-TEST_CASE("mpi: what is cancelled does not leave, and its memory is free at once") {
+TEST_CASE("mpi: a cancelled message is not sent, and its memory is free at once") {
   ranks world(2);
   world.fabric.buffer_up_to(0);
   constexpr std::size_t bytes = 8 * 1024 * 1024;
@@ -164,7 +164,7 @@ TEST_CASE("mpi: what is cancelled does not leave, and its memory is free at once
   CHECK(std::equal(room.begin(), room.begin() + static_cast<std::ptrdiff_t>(received), expected.begin()));
 }
 
-TEST_CASE("mpi: messages of one peer that end late hold up that peer's order and nobody else's memory") {
+TEST_CASE("mpi: messages whose receives complete late still arrive in order") {
   ranks world(2);
   world.fabric.hold_receives(true);
   message one(frame_kind::eager, pattern(10'000, 1), 1);
@@ -179,7 +179,7 @@ TEST_CASE("mpi: messages of one peer that end late hold up that peer's order and
   CHECK(world[1].up.frames[1].payload == two.bytes);
 }
 
-TEST_CASE("mpi: all leave at the same time, and nothing is left behind") {
+TEST_CASE("mpi: all ranks leave at the same time, and nothing is left over") {
   ranks world(3);
   world.fabric.buffer_up_to(64);
   std::vector<std::unique_ptr<message>> sent;
@@ -201,7 +201,7 @@ TEST_CASE("mpi: all leave at the same time, and nothing is left behind") {
   }
 }
 
-TEST_CASE("mpi: what a rank sends before it leaves arrives before its leave is told") {
+TEST_CASE("mpi: messages sent before leaving arrive before the leave is reported") {
   ranks world(2);
   world.fabric.buffer_up_to(0);
   constexpr std::size_t bytes = 3 * 1024 * 1024;
@@ -218,23 +218,23 @@ TEST_CASE("mpi: what a rank sends before it leaves arrives before its leave is t
   late.submit(world[1].to(0));
   REQUIRE(world.drive([&] { return late.finished; }));
   CHECK_FALSE(late.sent);
-  // The one that stays has nobody to take leave of.
+  // The last rank has no peers left.
   world[1].leave();
   REQUIRE(world.drive({1}, [&] { return world[1].has_left; }));
 }
 
-TEST_CASE("mpi: leaving does not wait beyond its deadline for a peer that does not come") {
+TEST_CASE("mpi: leaving does not wait beyond its deadline for a silent peer") {
   ranks world(2);
   world.fabric.buffer_up_to(0);
   message lost(frame_kind::eager, pattern(10'000, 1), 1);
   lost.submit(world[0].to(1));
   world[0].leave(std::chrono::milliseconds(30));
   REQUIRE(world.drive({0}, [&] { return world[0].has_left; }));
-  CHECK(world[0].wire.sending());  // MPI has the memory, which is the wire's
+  CHECK(world[0].wire.sending());  // MPI reads the memory, which belongs to the wire
   CHECK(world[0].wire.ended_in_order());
 }
 
-TEST_CASE("mpi: a rank that is cut is reported as failed, after what it had said") {
+TEST_CASE("mpi: a rank that is cut off is reported as failed, after its last messages") {
   ranks world(2);
   message last(frame_kind::fail, pattern(30, 1), 1);
   last.submit(world[0].to(1));
@@ -253,7 +253,7 @@ TEST_CASE("mpi: a rank that is cut is reported as failed, after what it had said
                  "rank 0 (host host, pid 1000) ended its world without taking leave"));
 }
 
-TEST_CASE("mpi: an error that MPI returns ends the link that it is about, from the loop") {
+TEST_CASE("mpi: an error of an MPI call ends its link, from the loop") {
   ranks world(3);
   world.fabric.break_sends(0, 2, 15);
   message broken(frame_kind::eager, pattern(10, 1), 1);
@@ -269,7 +269,7 @@ TEST_CASE("mpi: an error that MPI returns ends the link that it is about, from t
                  "MPI could not send to rank 2 (host host, pid 1002): fabric error 15"));
 }
 
-TEST_CASE("mpi: when receiving fails, every peer is lost") {
+TEST_CASE("mpi: when receiving fails, all peers are lost") {
   ranks world(3);
   world.fabric.break_finding(0, 16);
   REQUIRE(world.drive([&] { return world[0].up.closings == 2; }));
@@ -277,7 +277,7 @@ TEST_CASE("mpi: when receiving fails, every peer is lost") {
   CHECK(world[0].up.peers[2].why == errc::peer_failed);
 }
 
-TEST_CASE("mpi: a message that is no frame ends the link as a protocol error") {
+TEST_CASE("mpi: a message that is no frame ends the link with a protocol error") {
   ranks world(2);
   const std::vector<std::byte> nonsense = pattern(100, 1);
   world[0].wire.send(1, mpi::frame_tag, nonsense, {});
@@ -288,14 +288,14 @@ TEST_CASE("mpi: a message that is no frame ends the link as a protocol error") {
   CHECK(contains(world[0].up.peers[1].text, "a message too short for a frame"));
 }
 
-TEST_CASE("mpi: a loop that sleeps looks up in time, and hardly uses the processor while it waits") {
+TEST_CASE("mpi: a sleeping loop polls in time, and hardly uses the processor while it waits") {
   ranks world(2);
   rank& sleeper = world[1];
   sleeper.loop.engine().begin_wait();
   const auto until = core::clock::now() + std::chrono::milliseconds(300);
   sleeper.context.restart();
   while (core::clock::now() < until) sleeper.context.run_one_until(until);
-  // Looks a millisecond apart, after the first few; many more mean that it does not sleep.
+  // After the first few polls they are a millisecond apart; many more mean that the loop does not sleep.
   const std::uint64_t parks = sleeper.loop.counters().parks;
   CHECK(parks >= 3);
   CHECK(parks < 1000);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a process that is not our child has ended, from the connection to it.
+// How a process that is not our child has ended, from its connection.
 #include "transport/shm/peer_process.hpp"
 #include "support/skip.hpp"
 
@@ -18,8 +18,8 @@ using tutti::transport::shm::peer_process;
 
 namespace {
 
-// A process connects to this one and ends by `body`; what is known of it before it has been waited for, and
-// after.
+// A process connects to this one and ends with `body`. Records what the kernel tells before and after the
+// process has been waited for.
 struct known {
   bool can_tell = false;
   std::string before, after;
@@ -59,7 +59,7 @@ known end_of(const std::function<void()>& body) {
 
 }  // namespace
 
-TEST_CASE("peer process: how it has ended") {
+TEST_CASE("peer process: its exit code or signal is known") {
   const known killed = end_of([] { ::kill(::getpid(), SIGKILL); });
   if (!killed.can_tell) TUTTI_SKIP("this kernel does not tell how others' children end (Linux 6.16 does)");
   CHECK(killed.before == "");
@@ -67,7 +67,7 @@ TEST_CASE("peer process: how it has ended") {
   CHECK(end_of([] { ::_exit(3); }).after == "exited with code 3");
 }
 
-TEST_CASE("peer process: of no process, and of this one, there is nothing to tell") {
+TEST_CASE("peer process: nothing is reported for no process, and for this one") {
   peer_process none;
   CHECK(none.end() == "");
   CHECK(!none.may_tell());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two ends of a shared-memory channel: frames come out as they went in, across every wrap of its rings.
+// Both ends of a shared-memory channel: frames arrive unchanged, across every wrap of its rings.
 #include "support/instrumented.hpp"
 #include "support/local_world.hpp"
 #include "transport/shm/channel_io.hpp"
@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::uint64_t world_id = 77;
 
-// One mapping for each side, as between two processes.
+// One mapping for each side, like between two processes.
 struct two_ends {
   own_segment segment{world_id, 0, 2, 2};
   shm::channel inbox = segment.open_channel(1);
@@ -45,7 +45,7 @@ struct message {
   std::vector<std::byte> payload;
 };
 
-// A frame that can be told from every other by its number.
+// A frame that its number distinguishes from all others.
 message random_message(random_numbers& numbers, std::uint64_t number) {
   static constexpr frame_kind kinds[] = {frame_kind::eager, frame_kind::eager, frame_kind::eager,
                                          frame_kind::rts,   frame_kind::cts,   frame_kind::refuse,
@@ -79,7 +79,7 @@ bool same_head(const frame& a, const frame& b) {
          a.fingerprint == b.fingerprint;
 }
 
-// Writes until there is no room, whatever that takes; true when all of it has been written.
+// Writes until the channel is full. Returns true when the whole frame has been written.
 bool write(channel_writer& writer, outgoing& o) {
   if (o.head.kind != frame_kind::data) return writer.write_message(o.head, o.payload);
   while (o.progress < o.head.length)
@@ -87,7 +87,7 @@ bool write(channel_writer& writer, outgoing& o) {
   return true;
 }
 
-// Takes one frame off and compares; a data frame arrives in slices, `got` bytes of it have come before.
+// Reads one frame and compares it. A data frame arrives in slices; `got` counts the bytes of earlier ones.
 std::string take(channel_reader& reader, const message& wanted, std::uint64_t& got) {
   channel_reader::item item;
   if (!reader.peek(item)) return "nothing there";
@@ -108,7 +108,7 @@ std::string take(channel_reader& reader, const message& wanted, std::uint64_t& g
 
 }  // namespace
 
-TEST_CASE("shm channel: frames come out as they went in, wrap after wrap") {
+TEST_CASE("shm channel: frames arrive unchanged across many wraps") {
   const std::uint64_t seed = seed_of_this_run();
   CAPTURE(seed);
   random_numbers numbers(seed);
@@ -135,7 +135,7 @@ TEST_CASE("shm channel: frames come out as they went in, wrap after wrap") {
       channel_reader::item item;
       if (ends.reader.peek(item)) {
         const message& wanted =
-            in_flight.empty() ? next : in_flight.front();  // the slices of one being written
+            in_flight.empty() ? next : in_flight.front();  // the slices of the one being written
         const std::string wrong = take(ends.reader, wanted, got);
         REQUIRE(wrong == "");
         if (!in_flight.empty() && (wanted.head.kind != frame_kind::data || got == wanted.payload.size())) {
@@ -178,7 +178,7 @@ TEST_CASE("shm channel: from one thread to another") {
     do {
       channel_reader::item item;
       while (!ends.reader.peek(item)) {
-        // As the loop does before it sleeps: everything read is given back.
+        // Like the loop before it sleeps: all space that was read is returned.
         ends.reader.publish();
         if (std::chrono::steady_clock::now() > end) wrong = "waited too long";
         if (!wrong.empty()) break;
@@ -194,7 +194,7 @@ TEST_CASE("shm channel: from one thread to another") {
   CHECK_FALSE(ends.reader.broken());
 }
 
-TEST_CASE("shm channel: full, and room is asked for") {
+TEST_CASE("shm channel: a full channel, and a request for space") {
   two_ends ends;
   frame_of small(frame_kind::eager, 0, nullptr);
   std::size_t lines = 0;
@@ -205,12 +205,12 @@ TEST_CASE("shm channel: full, and room is asked for") {
   REQUIRE(ends.reader.peek(item));
   ends.reader.release();
   CHECK(ends.reader.is_to_publish());
-  CHECK(ends.reader.publish());        // asked for: told at once, and the writer is to be woken
+  CHECK(ends.reader.publish());        // space was requested: publish it at once and wake the writer
   CHECK_FALSE(ends.reader.publish());  // once
   CHECK(ends.writer.write_message(small.head, small.payload));
   CHECK_FALSE(ends.writer.write_message(small.head, small.payload));
 
-  SUBCASE("what is read between the look and the wish is noticed") {
+  SUBCASE("space freed between the check and the request is noticed") {
     REQUIRE(ends.reader.peek(item));
     ends.reader.release();
     ends.reader.publish();
@@ -225,7 +225,7 @@ TEST_CASE("shm channel: full, and room is asked for") {
     std::size_t blocks = 0;
     while (ends.writer.write_message(whole.head, whole.payload)) ++blocks;
     CHECK(blocks == small_ring_bytes / eager_limit_bytes);
-    CHECK(ends.writer.write_message(small.head, small.payload));  // needs none of that ring
+    CHECK(ends.writer.write_message(small.head, small.payload));  // needs no space in that ring
     REQUIRE(ends.reader.peek(item));
     ends.reader.release();
     ends.reader.publish();
@@ -253,7 +253,7 @@ TEST_CASE("shm channel: full, and room is asked for") {
   }
 }
 
-TEST_CASE("shm channel: what no peer writes breaks it, and is not read") {
+TEST_CASE("shm channel: lines that no peer writes break it and are not read") {
   two_ends ends;
   line& l = ends.outbox.mine().lines()[0];
   const auto stamp = [&l](std::uint32_t kind_and_flags) { l.stamp.store(stamp_of(0) | kind_and_flags); };
@@ -282,7 +282,7 @@ TEST_CASE("shm channel: what no peer writes breaks it, and is not read") {
   CHECK_FALSE(ends.reader.peek(item));
 }
 
-TEST_CASE("shm channel: slices are short for short messages, and a ring has room for many of them") {
+TEST_CASE("shm channel: short messages have short slices, and a ring has space for many") {
   for (const auto& [length, slice] : {std::pair<std::size_t, std::size_t>{64 * 1024, 16 * 1024},
                                       {256 * 1024, 16 * 1024},
                                       {512 * 1024, 32 * 1024},
@@ -301,7 +301,7 @@ TEST_CASE("shm channel: slices are short for short messages, and a ring has room
   CHECK(bulk_ring_for(1024) == 4 * slice_bytes);
 }
 
-TEST_CASE("shm channel: a stamp of an earlier or later lap is no new line") {
+TEST_CASE("shm channel: a stamp of an earlier or later lap is not a new line") {
   two_ends ends;
   line& l = ends.outbox.mine().lines()[0];
   channel_reader::item item;
@@ -314,7 +314,7 @@ TEST_CASE("shm channel: a stamp of an earlier or later lap is no new line") {
   CHECK_FALSE(ends.reader.broken());
 }
 
-TEST_CASE("shm channel: only the segment of the right rank and world is taken") {
+TEST_CASE("shm channel: only the segment of the right rank and world is accepted") {
   const own_segment segment(world_id, 0, 2, 2);
   const auto view = [&](std::uint64_t world, int peer, int me) {
     return failure_of([&] { const peer_segment seen(base::unique_fd(::dup(segment.fd())), world, peer, me); })

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages read from the sender's own pages: descriptors and regions, the slots that hand a message over,
-// reading in slices, and what happens when the sender takes it back at any moment.
+// Messages read from the sender's own pages: descriptors and regions, the slots that hand over a message,
+// reading in slices, and cancellation by the sender at any moment.
 #include "base/shared_memory.hpp"
 #include "support/local_world.hpp"
 #include "transport/shm/direct_reads.hpp"
@@ -57,7 +57,7 @@ base::unique_fd file_of(std::size_t bytes, int seals) {
   return fd;
 }
 
-// A receive, as the endpoint would have it.
+// A receive as the endpoint makes it.
 struct a_receiver final : inbound {
   explicit a_receiver(std::size_t bytes) : buffer(bytes) {}
   destination_buffer begin(int, const frame& head) noexcept override {
@@ -89,7 +89,7 @@ frame rts_of(std::size_t bytes, std::uint64_t transfer_id, std::uint64_t name) {
 
 }  // namespace
 
-TEST_CASE("shm direct: a region travels once and is read in place, as long as the reader likes") {
+TEST_CASE("shm direct: a region is sent once and read in place, as long as the reader needs it") {
   socket_pair sockets;
   auto data = std::make_unique<shared_vector<std::byte>>(300'000);
   fill(*data, 5);
@@ -110,13 +110,13 @@ TEST_CASE("shm direct: a region travels once and is read in place, as long as th
   (*data)[17] ^= std::byte{1};
   CHECK(seen[17] == (*data)[17]);
   data.reset();
-  CHECK(seen[17] == std::byte{0});  // no fault: the pages are gone, the file is not
+  CHECK(seen[17] == std::byte{0});  // no fault: the pages are freed, the file still exists
 
   sockets.one.reset();
   CHECK(receive_region(sockets.other.get(), label, fd) == region_event::hung_up);
 }
 
-TEST_CASE("shm direct: no garbage makes the reader leave a region") {
+TEST_CASE("shm direct: malformed names and descriptors never make the reader leave a region") {
   peer_regions regions;
   const std::uint64_t bytes = 1 << 20;
   regions.add({7, bytes}, file_of(bytes, F_SEAL_SHRINK));
@@ -136,15 +136,15 @@ TEST_CASE("shm direct: no garbage makes the reader leave a region") {
     const bool inside = offset <= bytes && length <= bytes && offset + length <= bytes;
     REQUIRE((regions.find(7, offset, length) != nullptr) == inside);
   }
-  // Descriptors that are not what they should be.
-  regions.add({8, bytes}, file_of(bytes, 0));                  // could be shrunk under the reader
-  regions.add({9, bytes + 1}, file_of(bytes, F_SEAL_SHRINK));  // is shorter than it says
+  // Invalid descriptors.
+  regions.add({8, bytes}, file_of(bytes, 0));                  // the file could shrink under the reader
+  regions.add({9, bytes + 1}, file_of(bytes, F_SEAL_SHRINK));  // shorter than announced
   regions.add({10, 0}, file_of(0, F_SEAL_SHRINK));
   regions.add({11, ~std::uint64_t{0}}, file_of(bytes, F_SEAL_SHRINK));
   regions.add({12, bytes}, base::unique_fd());
   regions.add({13, bytes}, base::unique_fd(::open("/dev/zero", O_RDWR | O_CLOEXEC)));
   for (std::uint64_t region = 8; region <= 13; ++region) CHECK_FALSE(regions.knows(region));
-  // The number is taken: the first stays.
+  // The number is in use: the first region stays.
   regions.add({7, 4096}, file_of(4096, F_SEAL_SHRINK));
   CHECK(regions.find(7, 0, bytes) != nullptr);
 
@@ -173,7 +173,7 @@ TEST_CASE("shm direct: a slot goes to the reader or back to the sender, never to
     CHECK(ends.sender.hide(name));
     CHECK_FALSE(ends.sender.hide(name));
   }
-  SUBCASE("given back by the reader, and read again") {
+  SUBCASE("re-queued by the reader, and read again") {
     const std::uint64_t name = ends.sender.show(3, 4096);
     shown_message m = ends.message(name);
     REQUIRE(m.begin());
@@ -185,7 +185,7 @@ TEST_CASE("shm direct: a slot goes to the reader or back to the sender, never to
     CHECK(again.end());
     CHECK(ends.sender.hide(name));
   }
-  SUBCASE("given back when the sender has taken it back") {
+  SUBCASE("re-queued after the sender has cancelled") {
     const std::uint64_t name = ends.sender.show(3, 4096);
     shown_message m = ends.message(name);
     REQUIRE(m.begin());
@@ -196,12 +196,12 @@ TEST_CASE("shm direct: a slot goes to the reader or back to the sender, never to
     m.give_back();  // of an earlier message in the same slot
     REQUIRE(ends.message(next).begin());
   }
-  SUBCASE("taken back before") {
+  SUBCASE("cancelled before") {
     const std::uint64_t name = ends.sender.show(3, 4096);
     ends.sender.hide(name);
     CHECK_FALSE(ends.message(name).begin());
   }
-  SUBCASE("taken back while it is read") {
+  SUBCASE("cancelled during the read") {
     const std::uint64_t name = ends.sender.show(3, 4096);
     shown_message m = ends.message(name);
     REQUIRE(m.begin());
@@ -209,7 +209,7 @@ TEST_CASE("shm direct: a slot goes to the reader or back to the sender, never to
     CHECK_FALSE(m.still_shown());
     CHECK_FALSE(m.end());
   }
-  SUBCASE("the slot has a new message: the old name is worth nothing") {
+  SUBCASE("the slot has a new message, so the old name is invalid") {
     const std::uint64_t name = ends.sender.show(3, 4096);
     shown_message m = ends.message(name);
     REQUIRE(m.begin());
@@ -223,7 +223,7 @@ TEST_CASE("shm direct: a slot goes to the reader or back to the sender, never to
     REQUIRE(n.begin());
     CHECK(n.end());
   }
-  SUBCASE("all in use, and all taken back") {
+  SUBCASE("all in use, and all cancelled") {
     std::vector<std::uint64_t> names;
     while (const std::uint64_t name = ends.sender.show(1, 64)) names.push_back(name);
     CHECK(names.size() == direct_slots);
@@ -234,7 +234,7 @@ TEST_CASE("shm direct: a slot goes to the reader or back to the sender, never to
     for (const std::uint64_t name : names) CHECK_FALSE(ends.message(name).begin());
     CHECK(ends.sender.show(1, 64) != 0);
   }
-  SUBCASE("names that nobody gave") {
+  SUBCASE("names that were never sent") {
     random_numbers numbers(5);
     ends.sender.show(1, 64);
     for (int i = 0; i < 1000; ++i) {
@@ -269,7 +269,7 @@ TEST_CASE("shm direct: reading in slices") {
     CHECK(std::equal(data.begin(), data.end(), receiver.buffer.span().begin()));
     fin->done(*fin, true);
   }
-  SUBCASE("the receive ends: no byte more, and the sender is told") {
+  SUBCASE("the receive ends: no more bytes are read, and the sender is notified") {
     receiver.cancelled = true;
     fill(receiver.buffer.span(), 7);
     outgoing* fin = reads.step(receiver, 1);
@@ -279,7 +279,7 @@ TEST_CASE("shm direct: reading in slices") {
           filled(bytes, 7));
     fin->done(*fin, true);
   }
-  SUBCASE("stopped: the message is where it was, and is read again from its beginning") {
+  SUBCASE("stopped: the message stays at the sender and is read again from its beginning") {
     frame rts;
     CHECK_FALSE(reads.stop(a_receiver::transfer_id + 1, rts));
     REQUIRE(reads.stop(a_receiver::transfer_id, rts));
@@ -299,7 +299,7 @@ TEST_CASE("shm direct: reading in slices") {
     CHECK(std::equal(data.begin(), data.end(), receiver.buffer.span().begin()));
     CHECK(ends.sender.hide(name));
   }
-  SUBCASE("stopped when the sender has taken it back and its frame has not come") {
+  SUBCASE("stopped after the sender has cancelled, before its frame arrives") {
     ends.sender.hide(name);
     CHECK(reads.step(receiver, 1) == nullptr);
     frame rts;
@@ -307,10 +307,10 @@ TEST_CASE("shm direct: reading in slices") {
     frame back = rts_of(0, 55, 0);
     back.kind = frame_kind::cancel;
     reads.note_cancel(back);
-    CHECK(back.other_transfer_id == 0);  // of a message that nobody has
+    CHECK(back.other_transfer_id == 0);  // the id of no message
     CHECK_FALSE(ends.message(name).begin());
   }
-  SUBCASE("the sender takes it back, its frame comes later") {
+  SUBCASE("the sender cancels, and its frame arrives later") {
     ends.sender.hide(name);
     CHECK(reads.step(receiver, 1) == nullptr);
     CHECK_FALSE(reads.busy());
@@ -323,13 +323,13 @@ TEST_CASE("shm direct: reading in slices") {
     reads.note_cancel(unknown);
     CHECK(unknown.other_transfer_id == 0);
   }
-  SUBCASE("the sender takes it back after the last byte, before the end") {
+  SUBCASE("the sender cancels after the last byte, before the end") {
     CHECK(reads.step(receiver, 1) == nullptr);
     ends.sender.hide(name);
     CHECK(reads.step(receiver, 1) == nullptr);
     CHECK(receiver.received == 2 * direct_slice_bytes);
   }
-  SUBCASE("the sender's frame comes first") {
+  SUBCASE("the sender's frame arrives first") {
     ends.sender.hide(name);
     frame back = rts_of(0, 55, 0);
     reads.note_cancel(back);
@@ -344,9 +344,9 @@ TEST_CASE("shm direct: reading in slices") {
   CHECK_FALSE(reads.full());
 }
 
-// A sender that takes its messages back at any moment and writes over them at once; a reader on another
-// thread. What the reader ends with success is whole.
-TEST_CASE("shm direct: never torn, whenever the sender takes it back") {
+// A sender cancels its messages at any moment and overwrites them at once, while another thread reads. A read
+// that ends with success must be intact.
+TEST_CASE("shm direct: a successful read is intact, whenever the sender cancels") {
   const std::uint64_t seed = seed_of_this_run();
   CAPTURE(seed);
   two_ends ends;
@@ -423,7 +423,7 @@ TEST_CASE("shm direct: the sender is killed while its message is read") {
   sockets.one.reset();
   region_label label;
   base::unique_fd fd;
-  REQUIRE(::fcntl(sockets.other.get(), F_SETFL, 0) == 0);  // blocks until the child speaks
+  REQUIRE(::fcntl(sockets.other.get(), F_SETFL, 0) == 0);  // blocks until the child writes
   const timeval bound{30, 0};
   REQUIRE(::setsockopt(sockets.other.get(), SOL_SOCKET, SO_RCVTIMEO, &bound, sizeof bound) == 0);
   region_event event = region_event::nothing;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames between ranks that share memory, how they find each other, and how connections end.
+// Frames between ranks that share memory, how they connect, and how connections end.
 #include "transport/shm/shm_transport.hpp"
 
 #include "transport/tcp_fixture.hpp"
@@ -37,7 +37,7 @@ shm::shm_link& link_of(shm_ranks& world, int from, int to) {
 
 bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
-// More than a channel holds: the rest waits in the link until the receiver has read.
+// More than a channel holds: the rest stays in the link until the receiver has read.
 constexpr std::size_t too_much = 8 * 1024 * 1024 + 17;
 
 }  // namespace
@@ -69,7 +69,7 @@ TEST_CASE("shm: messages of all sizes arrive in order, both ways") {
     }
 }
 
-TEST_CASE("shm: frames of each kind keep what their kind has to say") {
+TEST_CASE("shm: frames of each kind keep all their fields") {
   shm_ranks world(2);
   world.open();
   messages sent;
@@ -113,7 +113,7 @@ TEST_CASE("shm: connections are made by the first frame, for both directions") {
   CHECK(link_of(world, 0, 1).open());
   CHECK(link_of(world, 1, 0).open());
   CHECK(link_of(world, 0, 2).idle());
-  // Now with room: at once, either way.
+  // With space in the channel the link sends at once, in either direction.
   message there(frame_kind::eager, pattern(100, 2), 2), back(frame_kind::eager, pattern(100, 3), 3);
   CHECK(world[0].to(1).submit(there));
   CHECK_FALSE(there.linked());
@@ -125,7 +125,7 @@ TEST_CASE("shm: connections are made by the first frame, for both directions") {
   }));
 }
 
-TEST_CASE("shm: both connect at once, and one connection comes of it") {
+TEST_CASE("shm: both ranks connect at once, and one connection results") {
   for (int round = 0; round < 20; ++round) {
     shm_ranks world(4);
     world.open();
@@ -148,7 +148,7 @@ TEST_CASE("shm: both connect at once, and one connection comes of it") {
   }
 }
 
-TEST_CASE("shm: who has much to say does not keep others from being heard") {
+TEST_CASE("shm: a rank that sends much does not delay messages from others") {
   shm_ranks world(4);
   world.open();
   for (int from = 1; from < 4; ++from) REQUIRE(world.connect(from, 0));
@@ -180,7 +180,7 @@ TEST_CASE("shm: messages up to the eager limit are one frame") {
   CHECK(world[1].up.frames[1].payload == longest.bytes);
 }
 
-TEST_CASE("shm: long data come in slices to the receiver's memory, messages pass them") {
+TEST_CASE("shm: long data arrive in slices in the receiver's memory, and messages pass them") {
   shm_ranks world(2);
   world.open();
   std::vector<std::vector<std::byte>> rooms(3, std::vector<std::byte>(too_much + 1, std::byte{0}));
@@ -208,7 +208,7 @@ TEST_CASE("shm: long data come in slices to the receiver's memory, messages pass
   CHECK(world[1].up.data_frames == 3 * (too_much / shm::slice_bytes + 1));
 }
 
-TEST_CASE("shm: frames cancelled before the connection stands do not leave") {
+TEST_CASE("shm: frames cancelled before the connection exists are not sent") {
   shm_ranks world(2);
   world.open();
   message one(frame_kind::eager, pattern(10, 1), 0), two(frame_kind::eager, pattern(20, 2), 0);
@@ -221,7 +221,7 @@ TEST_CASE("shm: frames cancelled before the connection stands do not leave") {
   CHECK_FALSE(one.finished);
 }
 
-TEST_CASE("shm: data cancelled half way leave the channel whole and the memory free") {
+TEST_CASE("shm: data cancelled half way leave the channel intact and free the memory") {
   shm_ranks world(2);
   world.open();
   REQUIRE(world.connect(0, 1));
@@ -259,14 +259,14 @@ TEST_CASE("shm: a slow reader makes the sender sleep, not spin, and gets everyth
   REQUIRE(world.settle(0));
   REQUIRE_FALSE(data.finished);
   REQUIRE_FALSE(all_sent(notes));
-  // Blocked: the loop has nothing to run until the receiver has made room.
+  // Blocked: the loop has nothing to run until the receiver frees space.
   std::size_t handlers = 0;
   for (int i = 0; i < 2000; ++i) {
     world[0].context.restart();
     handlers += world[0].context.poll();
   }
   CHECK(handlers <= 2);
-  // Now it reads, with pauses for the sender to run into the wall again and again.
+  // Now the receiver reads, with pauses in which the channel fills again and again.
   while (!data.finished || !all_sent(notes)) {
     const std::size_t before = world[1].up.data_frames + world[1].up.frames.size();
     REQUIRE(world.drive({1}, [&] { return world[1].up.data_frames + world[1].up.frames.size() > before; }));
@@ -278,7 +278,7 @@ TEST_CASE("shm: a slow reader makes the sender sleep, not spin, and gets everyth
   for (unsigned i = 0; i < 500; ++i) CHECK(world[1].up.frames[i + 1].payload == notes[i]->bytes);
 }
 
-TEST_CASE("shm: a peer that dies is reported once, after what it had sent, with frames handed back first") {
+TEST_CASE("shm: a peer that dies is reported once, after its last messages and the return of unsent frames") {
   shm_ranks world(3);
   world.open();
   REQUIRE(world.connect(0, 1));
@@ -300,7 +300,7 @@ TEST_CASE("shm: a peer that dies is reported once, after what it had sent, with 
   CHECK(s.why == errc::peer_failed);
   CHECK(contains(s.text, "rank 0 (host host0, pid 1000)"));
   CHECK(contains(s.text, "died or was killed"));
-  // A frame for a closed link comes back, from the loop.
+  // The loop returns a frame for a closed link.
   message late(frame_kind::eager, pattern(5, 1), 0);
   late.submit(world[1].to(0));
   CHECK_FALSE(late.finished);
@@ -310,7 +310,7 @@ TEST_CASE("shm: a peer that dies is reported once, after what it had sent, with 
   CHECK_FALSE(world[1].up.peers[2].closed);
 }
 
-TEST_CASE("shm: a peer that is not there any more cannot be reached, and that is said") {
+TEST_CASE("shm: a peer that has ended cannot be reached, and the error says so") {
   shm_ranks world(2);
   world.open(0);
   world[1].transport.reset();
@@ -323,7 +323,7 @@ TEST_CASE("shm: a peer that is not there any more cannot be reached, and that is
   CHECK(contains(world[0].up.peers[1].text, "cannot reach rank 1 (host host1, pid 1001) over shared memory"));
 }
 
-TEST_CASE("shm: a peer that was given up while it connected stays given up when its descriptors come") {
+TEST_CASE("shm: a peer given up while it connected stays given up when its descriptors arrive") {
   shm_ranks world(2);
   world.open();
   message lost(frame_kind::eager, pattern(10, 1), 0);
@@ -338,7 +338,7 @@ TEST_CASE("shm: a peer that was given up while it connected stays given up when 
   world[waiting].to(late).give_up(errc::peer_failed, "stopped for too long");
   REQUIRE(world.drive({waiting}, [&] { return world[waiting].up.closings == 1; }));
   CHECK_FALSE(link_of(world, late, waiting).open());
-  // It goes on: its link opens, and ends with the connection.
+  // Its link opens, and ends with the connection.
   REQUIRE(world.drive([&] { return world[late].up.closings == 1 || link_of(world, waiting, late).open(); }));
   CHECK(world[waiting].to(late).closed());
   CHECK(world[late].to(waiting).closed());
@@ -348,7 +348,7 @@ TEST_CASE("shm: a peer that was given up while it connected stays given up when 
   CHECK(lost.finished);
 }
 
-TEST_CASE("shm: leaving after sending loses nothing, and is told apart from dying") {
+TEST_CASE("shm: leaving after sending loses nothing, and is distinguished from dying") {
   shm_ranks world(2);
   world.open();
   REQUIRE(world.connect(0, 1));
@@ -368,13 +368,13 @@ TEST_CASE("shm: leaving after sending loses nothing, and is told apart from dyin
   CHECK(world[1].up.peers[0].why == errc::peer_left);
   CHECK(contains(world[1].up.peers[0].text, "rank 0 (host host0, pid 1000)"));
   CHECK(unread.finished);
-  // Nothing of it is in the loop any more: its io_context runs out of work.
+  // The transport has nothing left in the loop, so its io_context runs out of work.
   world[0].context.restart();
   world[0].context.run_for(limit);
   CHECK(world[0].context.stopped());
 }
 
-TEST_CASE("shm: frames that still wait for their connection leave before the transport does") {
+TEST_CASE("shm: frames that wait for their connection are sent before the transport leaves") {
   shm_ranks world(2);
   world.open();
   messages sent;
@@ -400,7 +400,7 @@ TEST_CASE("shm: all leave at the same time") {
   CHECK(world.drive([&] { return world[0].has_left && world[1].has_left && world[2].has_left; }));
 }
 
-TEST_CASE("shm: leaving does not wait beyond its deadline for a peer that reads nothing") {
+TEST_CASE("shm: leaving does not wait beyond its deadline for a peer that does not read") {
   shm_ranks world(2);
   world.open();
   REQUIRE(world.connect(0, 1));
@@ -411,7 +411,7 @@ TEST_CASE("shm: leaving does not wait beyond its deadline for a peer that reads 
   CHECK_FALSE(stuck.sent);
 }
 
-TEST_CASE("shm: a transport without any connection leaves at once, and cutting twice is harmless") {
+TEST_CASE("shm: a transport without connections leaves at once, and cutting twice has no effect") {
   shm_ranks world(2);
   world.open();
   world[0].leave();
@@ -421,10 +421,10 @@ TEST_CASE("shm: a transport without any connection leaves at once, and cutting t
   world[1].transport->cut();
 }
 
-TEST_CASE("shm: unauthenticated peers at the listener harm nobody") {
+TEST_CASE("shm: unauthenticated peers at the listener have no effect") {
   shm_ranks world(2, "a secret");
   world.open();
-  // The abstract name of rank 1, as any process of this host can read it in /proc/net/unix.
+  // The abstract name of rank 1, which any process of this host can read in /proc/net/unix.
   sockaddr_un to{};
   to.sun_family = AF_UNIX;
   const std::string& name = world[0].info.record(1).shm_address;
@@ -446,7 +446,7 @@ TEST_CASE("shm: unauthenticated peers at the listener harm nobody") {
   CHECK(world[1].up.frames.size() == 1);
 }
 
-TEST_CASE("shm: loops that sleep are woken by what arrives, and by leaving") {
+TEST_CASE("shm: sleeping loops are woken by messages, and by leaving") {
   shm_ranks world(2);
   constexpr unsigned rounds = 300;
   bool ok[2] = {false, false};
@@ -472,6 +472,6 @@ TEST_CASE("shm: loops that sleep are woken by what arrives, and by leaving") {
   other.join();
   CHECK(ok[0]);
   CHECK(ok[1]);
-  // One sleep, and one wake-up, per message and no more than a few besides.
+  // One sleep and one wake-up per message, and only a few others.
   CHECK(world[0].loop.counters().parks < 20 * rounds);
 }

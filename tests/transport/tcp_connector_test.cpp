@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How connections come about: on demand, from both sides at once, against unauthenticated peers, and not at
+// How connections are made: on demand, from both sides at once, against unauthenticated peers, and not at
 // all.
 #include "transport/tcp/connector.hpp"
 
@@ -36,12 +36,12 @@ bool three_in_order(const recorder& up) {
   return true;
 }
 
-// A listener that takes no notice of who connects.
+// A listener that ignores its connections.
 struct dead_end {
   tcp::listener listening = tcp::open_listener("127.0.0.1");
 };
 
-// One side of the handshake, as a peer of another make might do it.
+// One side of the handshake, as another implementation could do it.
 struct unauthenticated_peer {
   boost::asio::io_context context;
   core::stream_socket socket{context};
@@ -90,7 +90,7 @@ TEST_CASE("tcp connector: both sides connect at once, nothing is lost or doubled
     ranks world(2, round % 2 == 0 ? "" : "secret");
     world.open();
     std::vector<std::unique_ptr<message>> sent;
-    // The second side starts while the first is at any point of its attempt.
+    // The second side starts at any point of the first side's attempt.
     const int first = static_cast<int>(random() % 2);
     submit_three(world[first], 1 - first, sent);
     for (unsigned steps = round < 50 ? 0 : random() % 12; steps > 0; --steps) {
@@ -144,7 +144,7 @@ TEST_CASE("tcp connector: both sides connect at once, each in its own thread") {
   }
 }
 
-TEST_CASE("tcp connector: everybody connects to everybody") {
+TEST_CASE("tcp connector: all ranks connect to each other at once") {
   constexpr int size = 6;
   ranks world(size, "secret");
   world.open();
@@ -163,10 +163,10 @@ TEST_CASE("tcp connector: everybody connects to everybody") {
   }
 }
 
-TEST_CASE("tcp connector: the lower rank's connection stays, the higher one's is answered use_other") {
+TEST_CASE("tcp connector: the lower rank's connection stays, the higher one's is answered with use_other") {
   ranks world(3);
-  // Rank 0 connects to rank 2, which is played by hand: its listener answers nothing, its own attempt comes
-  // now.
+  // The test acts as rank 2, to which rank 0 connects: its listener does not answer, and its own attempt
+  // arrives now.
   dead_end silent;
   for (int i = 0; i < 3; ++i) world[i].info.peers[2].tcp_endpoints = {silent.listening.endpoint};
   world.open(0);
@@ -184,10 +184,10 @@ TEST_CASE("tcp connector: the lower rank's connection stays, the higher one's is
   CHECK_FALSE(waiting.finished);
 }
 
-TEST_CASE("tcp connector: who was told to wait for the peer's connection sees the peer end") {
+TEST_CASE("tcp connector: a rank that waits for the peer's connection notices the end of the peer") {
   ranks world(2, "", 60s);
   world.open();
-  // Rank 1 is told to wait for rank 0's connection, which is on its way to a listener that answers nothing.
+  // Rank 1 is told to wait for rank 0's connection, which goes to a listener that does not answer.
   dead_end silent;
   world[0].info.peers[1].tcp_endpoints = {silent.listening.endpoint};
   message a(frame_kind::eager, pattern(5, 1), 1);
@@ -202,7 +202,7 @@ TEST_CASE("tcp connector: who was told to wait for the peer's connection sees th
   CHECK(contains(world[1].up.peers[0].text, "was about to connect"));
 }
 
-TEST_CASE("tcp connector: a process that is gone is reported, with its rank, host, address and the cure") {
+TEST_CASE("tcp connector: the error for a process that has ended has rank, host, address and the cure") {
   ranks world(2);
   {
     dead_end gone;
@@ -224,7 +224,7 @@ TEST_CASE("tcp connector: a process that is gone is reported, with its rank, hos
   CHECK(contains(s.text, "TUTTI_ADDRESS"));
 }
 
-TEST_CASE("tcp connector: a process that does not answer is given up after the timeout") {
+TEST_CASE("tcp connector: a process that does not answer is given up at the timeout") {
   ranks world(2, "", 100ms);
   dead_end silent;
   world[0].info.peers[1].tcp_endpoints = {silent.listening.endpoint};
@@ -238,10 +238,10 @@ TEST_CASE("tcp connector: a process that does not answer is given up after the t
   CHECK(contains(s.text, "100 ms"));
 }
 
-TEST_CASE("tcp connector: the preferred connection that never comes is given up too") {
+TEST_CASE("tcp connector: a preferred connection that never arrives is given up as well") {
   ranks world(2, "", 100ms);
   world.open();
-  // Rank 1 is told to wait for rank 0's connection, and that one does not find the way.
+  // Rank 1 is told to wait for rank 0's connection, which never reaches it.
   dead_end silent;
   world[0].info.peers[1].tcp_endpoints = {silent.listening.endpoint};
   message a(frame_kind::eager, pattern(5, 1), 1);
@@ -250,13 +250,13 @@ TEST_CASE("tcp connector: the preferred connection that never comes is given up 
   b.submit(world[1].to(0));
   REQUIRE(world.drive([&] { return world[0].up.closings == 1 && world[1].up.closings == 1; }));
   CHECK(world[0].up.peers[1].why == errc::timed_out);
-  // Rank 1's own time is over, or it sees that rank 0 has given up.
+  // Rank 1 times out, or sees that rank 0 has given up.
   const errc seen = world[1].up.peers[0].why;
   CHECK((seen == errc::timed_out || seen == errc::peer_failed));
   CHECK(contains(world[1].up.peers[0].text, "rank 0 (host host0, pid 1000)"));
 }
 
-TEST_CASE("tcp connector: a link that is given up while it accepts ends at once") {
+TEST_CASE("tcp connector: a link given up while it accepts ends at once") {
   ranks world(2);
   world.open();
   message waiting(frame_kind::eager, pattern(5, 1), 1);
@@ -295,7 +295,7 @@ TEST_CASE("tcp connector: an endpoint record without an address is an error, not
   CHECK(contains(world[0].up.peers[1].text, "no address"));
 }
 
-TEST_CASE("tcp connector: garbage is dropped, and peers connect all the same") {
+TEST_CASE("tcp connector: garbage is dropped, and peers still connect") {
   ranks world(2, "secret");
   world.open();
   raw_connection text(endpoint_of(world, 1));
@@ -321,7 +321,7 @@ TEST_CASE(
   m.submit(world[0].to(1));
   REQUIRE(world.drive([&] { return m.finished; }));
   CHECK(m.sent);
-  // The rest are shown out after a few seconds.
+  // The others are closed after a few seconds.
   REQUIRE(world.drive({1}, [&] {
     for (const auto& c : idle)
       if (!c->ended()) return false;
@@ -330,7 +330,7 @@ TEST_CASE(
   CHECK(world[1].up.closings == 0);
 }
 
-TEST_CASE("tcp connector: who does not know the secret is not let in, and is told so") {
+TEST_CASE("tcp connector: a peer without the secret is refused and gets the reason") {
   ranks world(2, "secret");
   world[0].info.secret = "other";
   world.open();
@@ -343,7 +343,7 @@ TEST_CASE("tcp connector: who does not know the secret is not let in, and is tol
   CHECK(world[1].up.frames.empty());
 }
 
-TEST_CASE("tcp connector: ranks and worlds that are not ours are turned away") {
+TEST_CASE("tcp connector: ranks and worlds that are not ours are refused") {
   ranks world(2);
   world.open();
   const auto meet = [&](core::identity who, int wanted) {
@@ -370,7 +370,7 @@ TEST_CASE("tcp connector: ranks and worlds that are not ours are turned away") {
   CHECK(world[1].up.closings == 0);
 }
 
-TEST_CASE("tcp connector: a peer that sends nonsense after the handshake is cut off") {
+TEST_CASE("tcp connector: a peer that sends garbage after the handshake is disconnected") {
   ranks world(2);
   world.open(1);
   unauthenticated_peer zero;
@@ -386,7 +386,7 @@ TEST_CASE("tcp connector: a peer that sends nonsense after the handshake is cut 
   tcp::encode(f, h);
   SUBCASE("text") { h.fill('x'); }
   SUBCASE("one wrong bit") { h[20] ^= 1; }
-  SUBCASE("a length that would have to be allocated") {
+  SUBCASE("a length that would need a large allocation") {
     f.length = std::uint64_t{1} << 60;
     tcp::encode(f, h);
   }
@@ -398,10 +398,9 @@ TEST_CASE("tcp connector: a peer that sends nonsense after the handshake is cut 
   CHECK(world[1].up.frames.empty());
 }
 
-TEST_CASE("tcp connector: a handshake given up by the accepting side is tried again") {
+TEST_CASE("tcp connector: a handshake given up by the accepting side is repeated") {
   ranks world(2);
-  // Rank 1's first listener takes the connection and ends it, as an accepting side does whose patience is
-  // over.
+  // Rank 1's first listener accepts the connection and closes it, like an accepting side at its time limit.
   dead_end impatient;
   const std::string right = world[0].info.peers[1].tcp_endpoints[0];
   world[0].info.peers[1].tcp_endpoints = {impatient.listening.endpoint};

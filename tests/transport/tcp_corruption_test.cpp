@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Damage on the way: not one changed bit is delivered as data.
+// Corruption on the way: no changed bit is delivered as data.
 #include "core/handshake.hpp"
 #include "transport/tcp/listen_address.hpp"
 #include "transport/tcp_fixture.hpp"
@@ -17,7 +17,7 @@ namespace {
 using namespace tcp_test;
 using outcome = tcp::inbox::outcome;
 
-// A stream out of memory, in pieces of at most so many bytes.
+// A stream from memory, in pieces of at most `piece` bytes.
 class memory_stream final : public tcp::byte_stream {
  public:
   void set(const std::vector<std::byte>& bytes, std::size_t piece) noexcept {
@@ -64,13 +64,13 @@ class written_stream final : public tcp::byte_stream {
   std::vector<std::byte> bytes;
 };
 
-// The layer above, which only compares what it is given with what was sent.
+// The layer above, which only compares deliveries with what was sent.
 class comparer final : public tutti::transport::inbound {
  public:
   struct sent {
     frame head;
     std::vector<std::byte> payload;
-    std::size_t ends_at = 0;  // in the stream
+    std::size_t ends_at = 0;  // offset in the stream
   };
   explicit comparer(const std::vector<sent>& all) : all_(all) {}
 
@@ -134,8 +134,8 @@ struct sample {
   std::vector<std::byte> bytes;
 };
 
-// Delivers the stream with one bit changed: whether that was noticed at the frame it is in, and all before
-// was delivered right.
+// Delivers the stream with one bit changed. Returns whether its frame was rejected, and all earlier frames
+// were delivered unchanged.
 bool noticed(const sample& s, std::vector<std::byte>& damaged, std::size_t bit, std::size_t piece,
              bool checksums) {
   const std::size_t byte = bit / 8;
@@ -176,12 +176,12 @@ TEST_CASE("tcp corruption: undamaged, everything is delivered") {
   }
 }
 
-TEST_CASE("tcp corruption: of 1,000,000 changed bits none is delivered") {
+TEST_CASE("tcp corruption: none of 1,000,000 changed bits is delivered") {
   const sample s(true);
   std::vector<std::byte> damaged = s.bytes;
   std::mt19937_64 random(1);
   std::size_t changed = 0;
-  // Each bit of the stream in turn, whatever the pieces that it comes in.
+  // Each bit of the stream in turn, in pieces of any size.
   for (; changed < 1'000'000; ++changed) {
     const std::size_t bit = changed % (8 * s.bytes.size());
     const std::size_t piece = changed % 3 == 0 ? 1 << 20 : 16 + random() % 1500;
@@ -192,7 +192,7 @@ TEST_CASE("tcp corruption: of 1,000,000 changed bits none is delivered") {
   CHECK(damaged == s.bytes);
 }
 
-TEST_CASE("tcp corruption: headers are checked always") {
+TEST_CASE("tcp corruption: headers are always checked") {
   const sample s(false);
   std::vector<std::byte> damaged = s.bytes;
   std::size_t begins = 0;
@@ -203,7 +203,7 @@ TEST_CASE("tcp corruption: headers are checked always") {
   }
 }
 
-TEST_CASE("tcp corruption: bursts, and bytes lost, doubled or exchanged, are noticed") {
+TEST_CASE("tcp corruption: bursts, and lost, doubled or exchanged bytes, are detected") {
   const sample s(true);
   std::mt19937_64 random(2);
   for (int round = 0; round < 20'000; ++round) {
@@ -234,7 +234,7 @@ TEST_CASE("tcp corruption: bursts, and bytes lost, doubled or exchanged, are not
     outcome result;
     do result = in.receive(stream, 1 << 20);
     while (result == outcome::nearly_empty || result == outcome::more);
-    // What is missing at the end may still come, and of what is too much there less than a header.
+    // Missing bytes at the end may still arrive, and extra bytes there are less than a header.
     const bool may_wait = round % 3 == 1 || (round % 3 == 2 && at_end);
     CHECK((result == outcome::malformed || (may_wait && result == outcome::empty)));
     CHECK_FALSE(up.wrong());
@@ -243,7 +243,7 @@ TEST_CASE("tcp corruption: bursts, and bytes lost, doubled or exchanged, are not
 
 namespace {
 
-// Passes on what two sides say to each other, and changes one bit of what goes towards the listener.
+// Forwards bytes in both directions, and changes one bit towards the listener.
 class flipping_proxy {
  public:
   flipping_proxy(const std::string& target, std::size_t bit) : target_(target), bit_(bit) {
@@ -302,10 +302,10 @@ class flipping_proxy {
 
 }  // namespace
 
-TEST_CASE("tcp corruption: a bit changed on a real connection costs the connection, never the data") {
+TEST_CASE("tcp corruption: a bit changed on a real connection ends it, and no wrong data arrive") {
   std::mt19937_64 random(3);
   constexpr std::size_t payload = 2000;
-  constexpr std::size_t handshake = 12 + 52 + 32;  // what the connecting side sends before its first frame
+  constexpr std::size_t handshake = 12 + 52 + 32;  // bytes of the connecting side before its first frame
   for (int round = 0; round < 24; ++round) {
     CAPTURE(round);
     const bool in_handshake = round % 6 == 0;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several ranks in one thread, each with a loop of its own, over one transport: TCP on loopback, or shared
-// memory.
+// Several ranks in one thread, each with its own loop, over TCP on loopback or over shared memory.
 #pragma once
 
 #include "core/running_task.hpp"
@@ -30,7 +29,7 @@ namespace tcp = tutti::transport::tcp;
 
 constexpr auto limit = 30s;
 
-// Bytes that tell where they belong.
+// Bytes that identify their position.
 inline std::vector<std::byte> pattern(std::size_t bytes, unsigned seed) {
   std::vector<std::byte> v(bytes);
   for (std::size_t i = 0; i < bytes; ++i)
@@ -44,13 +43,13 @@ struct arrived {
   std::vector<std::byte> payload;
 };
 
-// The layer above, writing down what it is told and checking that it is told in order.
+// The layer above: records all calls and checks their order.
 class recorder : public tutti::transport::inbound {
  public:
   struct room {
     std::byte* at;
     std::size_t bytes;
-    std::size_t received = 0;  // payload of frames that ended
+    std::size_t received = 0;  // payload of completed frames
   };
 
   destination_buffer begin(int peer, const frame& head) noexcept override {
@@ -108,11 +107,11 @@ class recorder : public tutti::transport::inbound {
     std::string text;
   };
   std::map<int, state> peers;
-  std::map<std::uint64_t, room> rooms;  // memory for data frames, by transfer id
+  std::map<std::uint64_t, room> rooms;  // destination buffers of data frames, by transfer id
   std::vector<arrived> frames;          // all but data frames
   std::size_t data_frames = 0;
   int closings = 0;
-  bool finished = false;  // nothing may come any more
+  bool finished = false;  // no more calls are allowed
 };
 
 struct message : outgoing {
@@ -130,7 +129,7 @@ struct message : outgoing {
       m.sent = sent_;
     };
   }
-  // As the layer above does it.
+  // Like the layer above.
   void submit(tutti::transport::link& l) {
     if (!l.submit(*this)) return;
     CHECK_FALSE(finished);
@@ -187,7 +186,7 @@ class ranks_over {
       info.size = size;
       info.secret = secret;
       info.timeout = timeout;
-      // The same tests, through TLS.
+      // The same tests over TLS.
       if (std::getenv("TUTTI_TEST_TLS") != nullptr) info.tls = tutti::make_tls_identity();
       info.peers = records;
     }
@@ -195,11 +194,11 @@ class ranks_over {
   void open() {
     for (int i = 0; i < static_cast<int>(all.size()); ++i) open(i);
   }
-  // From the thread that is to run this rank.
+  // Called by the thread that runs this rank.
   void open(int i) { (*this)[i].transport->open((*this)[i].info, (*this)[i].up); }
   rank& operator[](int i) { return *all[static_cast<std::size_t>(i)]; }
 
-  // Lets all of `who` run, by turns, until `done()`. False: that did not come within the limit.
+  // Runs the ranks of `who` alternately until `done()`. Returns false at the limit.
   template <class Done>
   bool drive(const std::vector<int>& who, Done done) {
     const auto until = core::clock::now() + limit;
@@ -219,8 +218,7 @@ class ranks_over {
     for (std::size_t i = 0; i < all.size(); ++i) everyone.push_back(static_cast<int>(i));
     return drive(everyone, done);
   }
-  // Lets one rank run until its loop sleeps, whatever it has to do until then. False: it does not come to
-  // rest.
+  // Runs one rank until its loop sleeps. Returns false if it does not within the limit.
   bool settle(int i) {
     rank& r = (*this)[i];
     int quiet = 0;
@@ -232,8 +230,7 @@ class ranks_over {
     }
     return true;
   }
-  // Runs one rank, asleep whenever there is nothing to do, until `done()`. False: that did not come within
-  // the limit.
+  // Runs one rank, which may sleep, until `done()`. Returns false at the limit.
   template <class Done>
   bool run(int i, Done done) {
     rank& r = (*this)[i];
@@ -246,7 +243,7 @@ class ranks_over {
     }
     return true;
   }
-  // Two ranks, connected.
+  // Connects two ranks.
   bool connect(int from, int to) {
     message hello(frame_kind::refuse, {});
     const std::size_t before = (*this)[to].up.frames.size();
@@ -266,7 +263,7 @@ class raw_connection {
   explicit raw_connection(const std::string& endpoint);
   int fd() const noexcept { return fd_.get(); }
   void send(const void* data, std::size_t bytes);
-  // True when the peer has closed (or reset) the connection; reads away what it had sent.
+  // Returns true if the peer has closed or reset the connection. Discards the bytes before that.
   bool ended();
   void close() { fd_.reset(); }
 

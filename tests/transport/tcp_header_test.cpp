@@ -38,7 +38,7 @@ const char* complaint(const frame& f) {
 
 TEST_CASE("tcp header: every kind of frame survives the round trip") {
   for (int kind = static_cast<int>(frame_kind::eager); kind <= static_cast<int>(frame_kind::agree); ++kind) {
-    if (kind == static_cast<int>(frame_kind::fin)) continue;  // of shared memory
+    if (kind == static_cast<int>(frame_kind::fin)) continue;  // for shared memory only
     frame f = some_frame();
     f.kind = static_cast<frame_kind>(kind);
     if (f.kind == frame_kind::eager || f.kind == frame_kind::fail || f.kind == frame_kind::agree)
@@ -70,7 +70,7 @@ TEST_CASE("tcp header: the layout is little endian and fixed") {
   CHECK(h[55] == 16);
 }
 
-TEST_CASE("tcp header: any changed bit is noticed") {
+TEST_CASE("tcp header: any changed bit is detected") {
   header good;
   tcp::encode(some_frame(), good);
   for (std::size_t byte = 0; byte < good.size(); ++byte) {
@@ -100,7 +100,7 @@ TEST_CASE("tcp header: lengths are bounded by kind") {
   CHECK(complaint(f) != nullptr);
   f.length = ~std::uint64_t{0};
   CHECK(complaint(f) != nullptr);
-  // Nothing follows an rts frame: its length is the message's.
+  // No bytes follow an rts frame: its length is the message's.
   f.kind = frame_kind::rts;
   CHECK(complaint(f) == nullptr);
   CHECK(tcp::payload_bytes(f) == 0);
@@ -137,7 +137,7 @@ TEST_CASE("tcp header: random bytes are refused") {
       const std::uint64_t word = random();
       std::memcpy(h.data() + i, &word, 8);
     }
-    // Half of them get past the first checks.
+    // Half of them pass the first checks.
     if (round % 2 == 0) {
       header good;
       tcp::encode(some_frame(), good);

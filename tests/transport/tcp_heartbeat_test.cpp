@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The judgement alone, on what a kernel may say.
+// The judgement alone, on possible reports of a kernel.
 #include "transport/tcp/heartbeat.hpp"
 
 #include <doctest/doctest.h>
@@ -17,7 +17,7 @@ using condition = peer_health::condition;
 
 namespace {
 
-// A connection under virtual time: what happens on it, and what its kernel would say.
+// A connection in virtual time: its events, and what its kernel would report.
 struct scene {
   explicit scene(std::chrono::milliseconds limit) : judge(limit), period(heartbeat::period(limit)) {}
 
@@ -64,7 +64,7 @@ struct scene {
     host_acknowledges();
     last_data = now;
   }
-  // Looks at the usual times until the condition is found, for a minute at most: how long that took.
+  // Checks at the usual times until the condition is found, for at most a minute. Returns the time needed.
   template <class Between>
   duration until(condition wanted, Between between) {
     const time_point from = now;
@@ -79,7 +79,7 @@ struct scene {
 }  // namespace
 
 TEST_SUITE("transport/tcp_heartbeat") {
-  TEST_CASE("a peer that answers is well, and is asked once a period") {
+  TEST_CASE("a peer that answers is responsive, and is asked once a period") {
     scene s(3000ms);
     int looks = 0;
     for (; looks < 200; ++looks, s.now += s.period) {
@@ -90,7 +90,7 @@ TEST_SUITE("transport/tcp_heartbeat") {
     CHECK(s.questions <= looks);
   }
 
-  TEST_CASE("while data come nobody is asked") {
+  TEST_CASE("while data arrive no peer is asked") {
     scene s(3000ms);
     for (int i = 0; i < 100; ++i, s.now += s.period) {
       s.last_data = s.now - 5ms;
@@ -99,20 +99,20 @@ TEST_SUITE("transport/tcp_heartbeat") {
     CHECK(s.questions == 0);
   }
 
-  TEST_CASE("a host that says nothing is found out within the limit, not before") {
+  TEST_CASE("a silent host is detected within the limit, not before") {
     for (const auto limit : {500ms, 1000ms, 3000ms, 20'000ms}) {
       CAPTURE(limit.count());
       scene s(limit);
-      s.now += 10min;  // nothing was asked of it meanwhile
+      s.now += 10min;  // without a question meanwhile
       const duration after = s.until(condition::unresponsive, [&] {
-        if (s.held > 0) s.last_sent = s.now;  // again and again
+        if (s.held > 0) s.last_sent = s.now;  // repeatedly
       });
       CHECK(after <= limit);
       CHECK(after >= limit / 2);
     }
   }
 
-  TEST_CASE("a host whose process computes or is stopped is not unresponsive, however long") {
+  TEST_CASE("a host whose process computes or is stopped is never unresponsive") {
     for (const auto limit : {500ms, 3000ms}) {
       CAPTURE(limit.count());
       scene s(limit);
@@ -124,7 +124,7 @@ TEST_SUITE("transport/tcp_heartbeat") {
         CHECK(v.is == condition::not_answering);
         CHECK(v.since <= s.now - time_point(1h));
       }
-      // What it has not read does not fill its window.
+      // Unread questions do not fill the peer's window.
       CHECK(s.questions <= 512);
       s.loop_answers();
       s.now += s.period;
@@ -132,14 +132,14 @@ TEST_SUITE("transport/tcp_heartbeat") {
     }
   }
 
-  TEST_CASE("a full window: the host answers now and then, and the question cannot leave") {
+  TEST_CASE("with a full window the host answers sometimes, and the question cannot leave") {
     scene s(3000ms);
     s.waiting_to_leave = true;
     s.room = false;
     s.held = 1 << 20;
     s.judge.asked(s.now);
     for (int i = 0; i < 400; ++i, s.now += s.period) {
-      // Probes seconds apart, of which one is under way when it is looked at.
+      // Probes are seconds apart, and one is in flight at the time of the check.
       s.probes = i % 20 < 18 ? 0 : 1;
       if (s.probes == 0) s.last_sent = s.last_sign = s.now - (i % 20) * s.period;
       CHECK(s.check_again().is != condition::unresponsive);
@@ -150,7 +150,7 @@ TEST_SUITE("transport/tcp_heartbeat") {
     CHECK(after <= 4s);
   }
 
-  TEST_CASE("a question behind data that a slow network takes is on its way, not unanswered") {
+  TEST_CASE("a question behind data in a slow network is in flight, not unanswered") {
     scene s(3000ms);
     s.held = 4 << 20;
     s.check_again();
@@ -165,7 +165,7 @@ TEST_SUITE("transport/tcp_heartbeat") {
     }
   }
 
-  TEST_CASE("only the host is asked when others may bring what is awaited") {
+  TEST_CASE("only the host is asked if other ranks may send the awaited message") {
     scene s(3000ms);
     s.asks_loop = false;
     for (int i = 0; i < 100; ++i, s.now += s.period) {
@@ -178,7 +178,7 @@ TEST_SUITE("transport/tcp_heartbeat") {
     CHECK(after <= 3s);
   }
 
-  TEST_CASE("what this side has missed itself is held against nobody") {
+  TEST_CASE("time that this side has missed does not count against the peer") {
     scene s(3000ms);
     s.check_again();
     s.now += 30s;

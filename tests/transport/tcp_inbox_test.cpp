@@ -45,7 +45,7 @@ struct stream {
     }
   }
   void put(const std::vector<std::byte>& bytes) { put(bytes.data(), bytes.size()); }
-  // Reads until there is no more.
+  // Reads until nothing is left.
   outcome receive() {
     for (;;) {
       const outcome result = in.receive(from, 1 << 20);
@@ -68,7 +68,7 @@ frame head_of(frame_kind kind, std::uint64_t length, std::uint64_t transfer_id =
 
 }  // namespace
 
-TEST_CASE("tcp inbox: frames are put together from pieces of any size") {
+TEST_CASE("tcp inbox: frames are assembled from pieces of any size") {
   std::vector<std::byte> bytes;
   std::vector<std::byte> room(5000, std::byte{0});
   for (unsigned i = 0; i < 60; ++i) {
@@ -103,12 +103,12 @@ TEST_CASE("tcp inbox: frames are put together from pieces of any size") {
   }
 }
 
-TEST_CASE("tcp inbox: what has no room is read and dropped") {
+TEST_CASE("tcp inbox: data without a destination buffer are read and dropped") {
   stream s;
   std::vector<std::byte> room(1100, std::byte{1});
   s.up.rooms[1] = {room.data(), 1000};
   s.put(stream::bytes_of(head_of(frame_kind::data, 200'000, 1), pattern(200'000, 1)));     // too long
-  s.put(stream::bytes_of(head_of(frame_kind::data, 200'000, 2), pattern(200'000, 2), 1));  // for nobody
+  s.put(stream::bytes_of(head_of(frame_kind::data, 200'000, 2), pattern(200'000, 2), 1));  // no receive
   s.put(stream::bytes_of(head_of(frame_kind::eager, 4, 3), pattern(4, 3), 2));
   CHECK(s.receive() == outcome::empty);
   CHECK(s.up.data_frames == 2);
@@ -127,7 +127,7 @@ TEST_CASE("tcp inbox: an abandoned destination buffer is free at once, in the mi
     s.put(all.data(), all.size() / 2);
     CHECK(s.receive() == outcome::empty);
     CHECK(s.up.peers[3].data_in_progress == 1);
-    CHECK_FALSE(s.in.redirect(&s, destination_buffer{}));  // somebody else's
+    CHECK_FALSE(s.in.redirect(&s, destination_buffer{}));  // belongs to another receive
     CHECK(s.in.redirect(&s.up.rooms[1], destination_buffer{}));
     CHECK_FALSE(s.in.redirect(&s.up.rooms[1], destination_buffer{}));
     s.up.rooms.clear();
@@ -140,7 +140,7 @@ TEST_CASE("tcp inbox: an abandoned destination buffer is free at once, in the mi
   }
 }
 
-TEST_CASE("tcp inbox: a destination buffer is moved in the middle of its frame, with what has come of it") {
+TEST_CASE("tcp inbox: a destination buffer is moved in the middle of its frame, with the bytes so far") {
   for (const std::size_t bytes : {2000UL, 200'000UL}) {
     for (const std::size_t come : {std::size_t{0}, std::size_t{1}, bytes / 3, bytes - 1}) {
       CAPTURE(bytes);
@@ -178,9 +178,9 @@ TEST_CASE("tcp inbox: a destination buffer is moved in the middle of its frame, 
   }
 }
 
-TEST_CASE("tcp inbox: the budget is kept, the rest comes later") {
+TEST_CASE("tcp inbox: one read keeps to the budget, the rest follows later") {
   stream s;
-  for (unsigned i = 0; i < 80; ++i)  // more than one reading takes
+  for (unsigned i = 0; i < 80; ++i)  // more than one call reads
     s.put(stream::bytes_of(head_of(frame_kind::eager, 1000, 1), pattern(1000, 1), i));
   CHECK(s.in.receive(s.from, 1000) == outcome::more);
   CHECK(s.up.frames.size() < 80);
@@ -188,7 +188,7 @@ TEST_CASE("tcp inbox: the budget is kept, the rest comes later") {
   CHECK(s.up.frames.size() == 80);
 }
 
-TEST_CASE("tcp inbox: the end of the stream, with and without a farewell") {
+TEST_CASE("tcp inbox: the end of the stream, with and without a leave frame") {
   stream s;
   SUBCASE("without") {
     s.put(stream::bytes_of(head_of(frame_kind::eager, 4, 3), pattern(4, 3)));
@@ -214,26 +214,26 @@ TEST_CASE("tcp inbox: the end of the stream, with and without a farewell") {
   CHECK(s.up.frames.size() == 1);
 }
 
-TEST_CASE("tcp inbox: what no peer sends is refused") {
+TEST_CASE("tcp inbox: frames that no peer sends are refused") {
   stream s;
   SUBCASE("text") {
     s.put(pattern(200, 1));
     CHECK(s.receive() == outcome::malformed);
   }
-  SUBCASE("a length beyond the limit, rightly summed") {
+  SUBCASE("a length beyond the limit, with a valid checksum") {
     s.put(stream::bytes_of(head_of(frame_kind::eager, tcp::eager_limit_bytes + 1), {}));
     CHECK(s.receive() == outcome::malformed);
   }
-  SUBCASE("frames behind the farewell") {
+  SUBCASE("frames after leave") {
     s.put(stream::bytes_of(head_of(frame_kind::leave, 0), {}));
     s.put(stream::bytes_of(head_of(frame_kind::cts, 0), {}, 1));
     CHECK(s.receive() == outcome::malformed);
   }
-  SUBCASE("a frame that comes twice") {
+  SUBCASE("a duplicated frame") {
     s.put(stream::bytes_of(head_of(frame_kind::leave, 0), {}, 1));
     CHECK(s.receive() == outcome::malformed);
   }
-  SUBCASE("a checksum of payload that was not agreed on") {
+  SUBCASE("a payload checksum that was not agreed on") {
     tcp::passage way;
     way.checked = true;
     tcp::header h;
@@ -245,7 +245,7 @@ TEST_CASE("tcp inbox: what no peer sends is refused") {
   CHECK(s.up.frames.empty());
 }
 
-TEST_CASE("tcp inbox: frames have to come in the order in which they were sent, each once") {
+TEST_CASE("tcp inbox: frames must arrive in the order of sending, each once") {
   for (const unsigned third : {0U, 1U, 3U, 4U, 255U}) {
     stream s;
     for (const unsigned number : {0U, 1U, third})
@@ -255,7 +255,7 @@ TEST_CASE("tcp inbox: frames have to come in the order in which they were sent, 
   }
 }
 
-TEST_CASE("tcp inbox: muted it drops everything, stopped it reads nothing") {
+TEST_CASE("tcp inbox: a muted inbox drops everything, a stopped one reads nothing") {
   stream s;
   std::vector<std::byte> room(1000, std::byte{0});
   s.up.rooms[1] = {room.data(), room.size()};

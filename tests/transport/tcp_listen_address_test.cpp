@@ -20,7 +20,7 @@ namespace {
 using namespace tutti;
 using namespace tutti::transport;
 
-// A variable of the environment for the length of a test; null: absent.
+// Sets an environment variable for a test; nullptr unsets it.
 class variable {
  public:
   variable(const char* name, const char* value) : name_(name) {
@@ -64,7 +64,7 @@ bool contains(const std::string& text, const char* part) { return text.find(part
 
 }  // namespace
 
-TEST_CASE("tcp address: loopback, unless a secret and a way to the master call for more") {
+TEST_CASE("tcp address: loopback, unless there is a secret and a route to the master") {
   CHECK(address_with(nullptr, std::nullopt, false) == "127.0.0.1");
   CHECK(address_with(nullptr, "192.0.2.1", false) == "127.0.0.1");
   CHECK(address_with(nullptr, std::nullopt, true) == "127.0.0.1");
@@ -75,7 +75,7 @@ TEST_CASE("tcp address: loopback, unless a secret and a way to the master call f
   CHECK((by_name == "127.0.0.1" || by_name == "::1"));
 }
 
-TEST_CASE("tcp address: TUTTI_ADDRESS is taken at its word, and refused where it is invalid") {
+TEST_CASE("tcp address: TUTTI_ADDRESS is used as it is, and refused if it is invalid") {
   CHECK(address_with("10.1.2.3", "127.0.0.1", true) == "10.1.2.3");
   CHECK(address_with("127.0.0.2", std::nullopt, false) == "127.0.0.2");
   CHECK(address_with("::1", std::nullopt, false) == "::1");
@@ -86,7 +86,7 @@ TEST_CASE("tcp address: TUTTI_ADDRESS is taken at its word, and refused where it
   CHECK(contains(refusal("10.1.2.3:80", std::nullopt, true), "numeric address"));
 }
 
-TEST_CASE("tcp address: TUTTI_INTERFACE chooses by name") {
+TEST_CASE("tcp address: TUTTI_INTERFACE selects by name") {
   CHECK(tcp::address_of_interface("lo", false).is_loopback());
   CHECK(address_with(nullptr, std::nullopt, false, "lo") == "127.0.0.1");
   CHECK(address_with(nullptr, "192.0.2.1", true, "lo") == "127.0.0.1");
@@ -104,14 +104,14 @@ TEST_CASE("tcp address: TUTTI_INTERFACE chooses by name") {
   }
 }
 
-TEST_CASE("tcp address: any other host is reached from the address that leads outwards") {
+TEST_CASE("tcp address: for another host the listener uses the address of the route to it") {
   const std::string outward = address_with(nullptr, "", true);
   CHECK(outward == tcp::outward_address().to_string());
   CHECK(address_with(nullptr, "", false) == "127.0.0.1");
   CHECK_NOTHROW(tcp::open_listener(outward));
 }
 
-TEST_CASE("tcp address: this host's own name is its real address, where it has one") {
+TEST_CASE("tcp address: this host's own name stands for its real address, if it has one") {
   std::array<char, 256> name{};
   REQUIRE(::gethostname(name.data(), name.size() - 1) == 0);
   std::string address;
@@ -123,12 +123,12 @@ TEST_CASE("tcp address: this host's own name is its real address, where it has o
   CHECK(tcp::is_loopback(address + ":1") == tcp::outward_address().is_loopback());
 }
 
-TEST_CASE("tcp address: a master that cannot be found is named") {
+TEST_CASE("tcp address: the error names a master that cannot be resolved") {
   CHECK(contains(refusal(nullptr, "no-such-host.invalid", true), "'no-such-host.invalid'"));
   CHECK(contains(refusal(nullptr, "no-such-host.invalid", true), "MASTER_ADDR"));
 }
 
-TEST_CASE("tcp address: endpoints are written and read") {
+TEST_CASE("tcp address: endpoints are formatted and parsed") {
   CHECK(core::endpoint_text(tcp::parse_endpoint("127.0.0.1:4711")) == "127.0.0.1:4711");
   CHECK(core::endpoint_text(tcp::parse_endpoint("[fd00::7]:80")) == "[fd00::7]:80");
   CHECK(tcp::is_loopback("127.0.0.1:1"));
@@ -139,7 +139,7 @@ TEST_CASE("tcp address: endpoints are written and read") {
     CHECK_THROWS_AS(tcp::parse_endpoint(bad), error);
 }
 
-TEST_CASE("tcp address: a listener has a port of its own and is not inherited") {
+TEST_CASE("tcp address: each listener has its own port and is not inherited") {
   const tcp::listener one = tcp::open_listener("127.0.0.1");
   const tcp::listener two = tcp::open_listener("127.0.0.1");
   CHECK(one.endpoint != two.endpoint);
@@ -147,7 +147,7 @@ TEST_CASE("tcp address: a listener has a port of its own and is not inherited") 
   CHECK_NOTHROW(tcp::parse_endpoint(one.endpoint));
 }
 
-TEST_CASE("tcp address: an address of another host is an error that names the cure") {
+TEST_CASE("tcp address: an address of another host is an error with the cure") {
   try {
     tcp::open_listener("192.0.2.77");  // reserved for documentation
     FAIL("listened at another host's address");

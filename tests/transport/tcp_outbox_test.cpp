@@ -11,7 +11,7 @@ namespace {
 using namespace tcp_test;
 using outcome = tcp::outbox::outcome;
 
-// A stream with a small buffer, and what came out of its other end, taken apart.
+// A stream with a small buffer; frames from its other end are parsed.
 struct stream {
   stream() {
     int fds[2];
@@ -62,7 +62,7 @@ struct stream {
   std::vector<std::uint8_t> raw;
   std::size_t at = 0;
   std::vector<arrived> frames;
-  std::size_t checked = 0;  // of them
+  std::size_t checked = 0;  // of these frames
 };
 
 std::vector<std::byte> reassemble(const std::vector<arrived>& frames, std::uint64_t transfer_id,
@@ -85,7 +85,7 @@ TEST_CASE("tcp outbox: many small frames leave in one call, in order") {
     out.push(*all.back());
   }
   tcp::outbox::list left;
-  // One call is enough: with a second, this budget would be used up.
+  // One call suffices: this budget would not allow a second.
   CHECK(out.send(s.to, 1, left) == outcome::drained);
   unsigned count = 0;
   while (outgoing* f = left.pop_front()) {
@@ -156,7 +156,7 @@ TEST_CASE("tcp outbox: two long messages share the stream without mixing") {
   CHECK(reassemble(s.frames, 2, bytes) == two.bytes);
 }
 
-TEST_CASE("tcp outbox: what was cancelled unsent does not leave") {
+TEST_CASE("tcp outbox: a frame cancelled before it has begun is not sent") {
   stream s;
   tcp::outbox out;
   message one(frame_kind::eager, pattern(10, 1), 1);
@@ -175,7 +175,7 @@ TEST_CASE("tcp outbox: what was cancelled unsent does not leave") {
   CHECK(out.empty());
 }
 
-TEST_CASE("tcp outbox: what was cancelled half way is finished from a copy, and its memory is free at once") {
+TEST_CASE("tcp outbox: a frame cancelled half way is finished from a copy, and its memory is free at once") {
   stream s;
   tcp::outbox out;
   SUBCASE("a message") {
@@ -195,7 +195,7 @@ TEST_CASE("tcp outbox: what was cancelled half way is finished from a copy, and 
     CHECK(s.frames[1].payload == next.bytes);
     CHECK_FALSE(half.finished);
   }
-  SUBCASE("data: the slice that has begun is the last") {
+  SUBCASE("data: the current slice is the last") {
     const std::size_t bytes = 4 * tcp::slice_bytes;
     message half(frame_kind::data, pattern(bytes, 1), 1);
     message next(frame_kind::data, pattern(bytes, 2), 2);
@@ -213,7 +213,7 @@ TEST_CASE("tcp outbox: what was cancelled half way is finished from a copy, and 
     CHECK(std::equal(s.frames[0].payload.begin(), s.frames[0].payload.end(), expected.begin()));
     CHECK(reassemble(s.frames, 2, bytes) == next.bytes);
   }
-  SUBCASE("twice in a row") {
+  SUBCASE("twice in succession") {
     for (unsigned round = 0; round < 20; ++round) {
       message half(frame_kind::eager, pattern(60'000, round), round);
       out.push(half);
@@ -228,7 +228,7 @@ TEST_CASE("tcp outbox: what was cancelled half way is finished from a copy, and 
   }
 }
 
-TEST_CASE("tcp outbox: a broken stream is an error, and clear() hands everything back") {
+TEST_CASE("tcp outbox: a broken stream is an error, and clear() returns all frames") {
   stream s;
   tcp::outbox out;
   message one(frame_kind::eager, pattern(10, 1), 1);
@@ -247,7 +247,7 @@ TEST_CASE("tcp outbox: a broken stream is an error, and clear() hands everything
   CHECK(rest.empty());
 }
 
-TEST_CASE("tcp outbox: checksums are those of what leaves, also of a frame that is finished from a copy") {
+TEST_CASE("tcp outbox: checksums match the bytes sent, also of a frame finished from a copy") {
   stream s;
   tcp::outbox out(true);
   message small(frame_kind::eager, pattern(1000, 1), 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Long messages by several connections at once.
+// Long messages over several connections at once.
 #include "transport/tcp/stripes.hpp"
 
 #include "transport/tcp_fixture.hpp"
@@ -16,13 +16,13 @@ using namespace tcp_test;
 constexpr std::size_t KiB = 1024;
 constexpr std::size_t MiB = 1024 * KiB;
 
-// Connections without a peer: what they have been given is taken out of their outboxes here.
+// Connections without a peer: the test reads the frames from their outboxes.
 class outboxes {
  public:
   explicit outboxes(std::size_t count) : boxes(count), pointers(count) {
     for (std::size_t i = 0; i < count; ++i) pointers[i] = &boxes[i];
   }
-  // What is in box i leaves whole.
+  // Removes all frames from box i, each complete.
   void drain(std::size_t i, std::vector<std::byte>& message) {
     struct taker final : tcp::byte_stream {
       explicit taker(std::vector<std::byte>& m) : into(m) {}
@@ -59,7 +59,7 @@ class outboxes {
   std::vector<tcp::outbox*> pointers;
 };
 
-// The descriptors of this process that are connected TCP sockets.
+// This process's descriptors of connected TCP sockets.
 std::set<int> sockets() {
   std::set<int> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -73,7 +73,7 @@ std::set<int> sockets() {
   return found;
 }
 
-// Two ranks, of which 0 uses `connections` for its long messages, and has them all.
+// Two ranks. Rank 0 uses `connections` for its long messages, and all are open.
 struct pair {
   explicit pair(std::size_t connections) : world(2) {
     world[0].info.tcp_connections = connections;
@@ -94,7 +94,7 @@ struct pair {
 
 }  // namespace
 
-TEST_CASE("tcp stripes: each byte is given out once, by turns to whoever is free, and the end told once") {
+TEST_CASE("tcp stripes: free connections take turns, each byte is sent once, and the end reported once") {
   outboxes out(3);
   tcp::stripes p;
   message m(frame_kind::data, pattern(5 * MiB + 17, 1), 7);
@@ -114,7 +114,7 @@ TEST_CASE("tcp stripes: each byte is given out once, by turns to whoever is free
   CHECK(p.empty());
 }
 
-TEST_CASE("tcp stripes: a message that is short for that many is shared by fewer") {
+TEST_CASE("tcp stripes: a message too short for all connections uses fewer") {
   outboxes out(4);
   tcp::stripes p;
   message m(frame_kind::data, pattern(600 * KiB, 1), 7);
@@ -130,7 +130,7 @@ TEST_CASE("tcp stripes: a message that is short for that many is shared by fewer
   CHECK(come == m.bytes);
 }
 
-TEST_CASE("tcp stripes: what is taken back is given out no more, and others go on") {
+TEST_CASE("tcp stripes: a cancelled message is not given out any more, and others continue") {
   outboxes out(2);
   tcp::stripes p;
   message one(frame_kind::data, pattern(4 * MiB, 1), 1);
@@ -155,7 +155,7 @@ TEST_CASE("tcp stripes: what is taken back is given out no more, and others go o
   CHECK(p.empty());
 }
 
-TEST_CASE("tcp stripes: the end of a link hands whole messages back, not their stripes") {
+TEST_CASE("tcp stripes: the end of a link returns whole messages, not their stripes") {
   outboxes out(2);
   tcp::stripes p;
   message one(frame_kind::data, pattern(2 * MiB, 1), 1);
@@ -173,7 +173,7 @@ TEST_CASE("tcp stripes: the end of a link hands whole messages back, not their s
   CHECK(p.empty());
 }
 
-TEST_CASE("tcp: long messages go by several connections, and land where they belong") {
+TEST_CASE("tcp: long messages use several connections and arrive intact") {
   pair both(3);
   ranks& world = both.world;
   constexpr std::size_t bytes = 7 * MiB + 5;
@@ -195,7 +195,7 @@ TEST_CASE("tcp: long messages go by several connections, and land where they bel
     CHECK(std::memcmp(rooms[i].data(), sent[i]->bytes.data(), bytes) == 0);
     CHECK(rooms[i][bytes] == std::byte{0});
   }
-  // The peer, which has asked for one only, uses them all the same way.
+  // The peer has requested only one connection, and uses all of them as well.
   world[1].info.tcp_connections = 2;
   world[0].up.rooms[200] = {rooms[0].data(), bytes};
   message back(frame_kind::data, pattern(bytes, 8), 200);
@@ -205,7 +205,7 @@ TEST_CASE("tcp: long messages go by several connections, and land where they bel
   CHECK(both.to().connections() == 3);
 }
 
-TEST_CASE("tcp: leaving behind messages on several connections loses nothing") {
+TEST_CASE("tcp: leaving after messages on several connections loses nothing") {
   pair both(4);
   ranks& world = both.world;
   constexpr std::size_t bytes = 3 * MiB;
@@ -225,7 +225,7 @@ TEST_CASE("tcp: leaving behind messages on several connections loses nothing") {
   }
 }
 
-TEST_CASE("tcp: what is cancelled from several connections leaves the memory free and the link well") {
+TEST_CASE("tcp: cancelling a message on several connections frees its memory and leaves the link intact") {
   pair both(3);
   ranks& world = both.world;
   constexpr std::size_t bytes = 48 * MiB;
@@ -249,7 +249,7 @@ TEST_CASE("tcp: what is cancelled from several connections leaves the memory fre
   CHECK_FALSE(data.finished);
 }
 
-TEST_CASE("tcp: destination buffers are moved on all connections, with what has come") {
+TEST_CASE("tcp: destination buffers are moved on all connections, with the bytes so far") {
   pair both(3);
   ranks& world = both.world;
   constexpr std::size_t bytes = 24 * MiB;
@@ -268,7 +268,7 @@ TEST_CASE("tcp: destination buffers are moved on all connections, with what has 
   CHECK(other == data.bytes);
 }
 
-TEST_CASE("tcp: a peer that dies ends all its connections, and what waits is handed back") {
+TEST_CASE("tcp: a peer that dies ends all its connections, and waiting frames are returned") {
   pair both(3);
   ranks& world = both.world;
   std::vector<std::unique_ptr<message>> sent;
@@ -287,7 +287,7 @@ TEST_CASE("tcp: a peer that dies ends all its connections, and what waits is han
   CHECK_FALSE(both.from().has_queue());
 }
 
-TEST_CASE("tcp: a connection that breaks takes the link with it") {
+TEST_CASE("tcp: a broken connection ends the link") {
   const std::set<int> before = sockets();
   ranks one_of_each(2);
   one_of_each.open();
@@ -295,7 +295,7 @@ TEST_CASE("tcp: a connection that breaks takes the link with it") {
   const std::size_t of_one = sockets().size() - before.size();
   pair both(2);
   ranks& world = both.world;
-  // Descriptors are given out in order: the youngest is one end of the second connection.
+  // Descriptors are numbered in order: the newest is one end of the second connection.
   const std::set<int> all = sockets();
   REQUIRE(all.size() == before.size() + 2 * of_one + 2);
   REQUIRE(::shutdown(*all.rbegin(), SHUT_RDWR) == 0);
@@ -309,12 +309,12 @@ TEST_CASE("tcp: a connection that breaks takes the link with it") {
   CHECK(world[1].up.peers[0].why == errc::peer_failed);
 }
 
-TEST_CASE("tcp: where no further connection can be had, one does") {
+TEST_CASE("tcp: if no further connection can be made, one is enough") {
   ranks world(2);
   world[0].info.tcp_connections = 4;
   world.open();
   REQUIRE(world.connect(0, 1));
-  world[0].info.peers[1].tcp_endpoints = {"127.0.0.1:1"};  // nobody listens there
+  world[0].info.peers[1].tcp_endpoints = {"127.0.0.1:1"};  // no listener there
   std::vector<std::byte> room(8 * MiB);
   world[1].up.rooms[1] = {room.data(), room.size()};
   message data(frame_kind::data, pattern(room.size(), 1), 1);

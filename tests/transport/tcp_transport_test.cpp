@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames between ranks that are connected, and how connections end.
+// Frames between connected ranks, and how connections end.
 #include "transport/tcp/tcp_transport.hpp"
 
 #include "transport/tcp_fixture.hpp"
@@ -55,7 +55,7 @@ TEST_CASE("tcp: messages of all sizes arrive in order, both ways") {
     }
 }
 
-TEST_CASE("tcp: a connected link with room in the kernel sends at once") {
+TEST_CASE("tcp: a connected link with space in the kernel sends at once") {
   ranks world(2);
   world.open();
   REQUIRE(world.connect(0, 1));
@@ -67,7 +67,7 @@ TEST_CASE("tcp: a connected link with room in the kernel sends at once") {
   REQUIRE(world.drive([&] { return world[1].up.data_frames == 1; }));
 }
 
-TEST_CASE("tcp: large data land in the receiver's memory, messages pass them") {
+TEST_CASE("tcp: long data arrive in the receiver's memory, and messages pass them") {
   ranks world(2);
   world.open();
   constexpr std::size_t bytes = 6 * 1024 * 1024 + 17;
@@ -91,12 +91,12 @@ TEST_CASE("tcp: large data land in the receiver's memory, messages pass them") {
   CHECK(std::memcmp(rooms[0].data(), sent[0]->bytes.data(), bytes) == 0);
   CHECK(std::memcmp(rooms[1].data(), sent[1]->bytes.data(), bytes) == 0);
   CHECK(std::memcmp(rooms[2].data(), sent[2]->bytes.data(), bytes / 2) == 0);
-  // Nothing was written past the room.
+  // Nothing was written beyond the destination buffer.
   CHECK(rooms[0][bytes] == std::byte{0});
   CHECK(rooms[2][bytes / 2] == std::byte{0});
 }
 
-TEST_CASE("tcp: frames cancelled before the connection stands do not leave") {
+TEST_CASE("tcp: frames cancelled before the connection exists are not sent") {
   ranks world(2);
   world.open();
   message one(frame_kind::eager, pattern(10, 1), 1);
@@ -110,7 +110,7 @@ TEST_CASE("tcp: frames cancelled before the connection stands do not leave") {
   CHECK_FALSE(one.finished);
 }
 
-TEST_CASE("tcp: data cancelled half way leave the stream whole and the memory free") {
+TEST_CASE("tcp: data cancelled half way leave the stream intact and free the memory") {
   ranks world(2);
   world.open();
   REQUIRE(world.connect(0, 1));
@@ -136,7 +136,7 @@ TEST_CASE("tcp: data cancelled half way leave the stream whole and the memory fr
   CHECK_FALSE(data.finished);
 }
 
-TEST_CASE("tcp: a destination buffer abandoned in the middle of a stream is not written to any more") {
+TEST_CASE("tcp: a destination buffer abandoned in the middle of a stream is not written to afterwards") {
   ranks world(2);
   world.open();
   REQUIRE(world.connect(0, 1));
@@ -167,14 +167,14 @@ TEST_CASE("tcp: a slow reader makes the sender sleep, not spin, and gets everyth
   data.submit(world[0].to(1));
   REQUIRE(world.settle(0));
   REQUIRE_FALSE(data.finished);
-  // Blocked: the loop has nothing to run until the kernel has room.
+  // Blocked: the loop has nothing to run until the kernel has space.
   std::size_t handlers = 0;
   for (int i = 0; i < 2000; ++i) {
     world[0].context.restart();
     handlers += world[0].context.poll();
   }
   CHECK(handlers <= 2);
-  // Now it reads, with pauses for the sender to run into the wall again and again.
+  // Now the receiver reads, with pauses in which the kernel's buffers fill again and again.
   const std::uint64_t turns = world[0].loop.counters().turns;
   while (!data.finished || world[1].up.rooms[1].received < bytes) {
     const std::size_t before = world[1].up.data_frames;
@@ -211,7 +211,7 @@ TEST_CASE(
   CHECK(s.why == errc::peer_failed);
   CHECK(contains(s.text, "rank 0 (host host0, pid 1000)"));
   CHECK(contains(s.text, "died or was killed"));
-  // A frame for a closed link comes back, from the loop.
+  // The loop returns a frame for a closed link.
   message late(frame_kind::eager, pattern(5, 1), 9);
   late.submit(world[1].to(0));
   CHECK_FALSE(late.finished);
@@ -221,14 +221,14 @@ TEST_CASE(
   CHECK_FALSE(world[1].up.peers[2].closed);
 }
 
-TEST_CASE("tcp: what a peer had sent before it died is delivered before its end") {
+TEST_CASE("tcp: messages that a peer had sent before it died are delivered before its end") {
   ranks world(2);
   world.open();
   REQUIRE(world.connect(0, 1));
   messages sent;
   for (unsigned i = 0; i < 100; ++i) add(sent, frame_kind::eager, pattern(1000, i), i).submit(world[0].to(1));
   REQUIRE(all_sent(sent));
-  // As the kernel does it for a process that is killed: what was sent goes its way, then comes the end.
+  // Like the kernel for a killed process: what was sent arrives, then the end.
   world[0].transport->at(1).drop();
   REQUIRE(world.drive({1}, [&] { return world[1].up.closings == 1; }));
   CHECK(world[1].up.frames.size() == 101);
@@ -257,13 +257,13 @@ TEST_CASE("tcp: leaving at once after sending loses nothing, even with unread da
   CHECK(world[1].up.peers[0].why == errc::peer_left);
   CHECK(contains(world[1].up.peers[0].text, "rank 0 (host host0, pid 1000)"));
   CHECK(unread.finished);
-  // Nothing of it is in the loop any more: its io_context runs out of work.
+  // The transport has nothing left in the loop, so its io_context runs out of work.
   world[0].context.restart();
   world[0].context.run_for(limit);
   CHECK(world[0].context.stopped());
 }
 
-TEST_CASE("tcp: frames that still wait for their connection leave before the transport does") {
+TEST_CASE("tcp: frames that wait for their connection are sent before the transport leaves") {
   ranks world(2);
   world.open();
   messages sent;
@@ -289,7 +289,7 @@ TEST_CASE("tcp: all leave at the same time") {
   CHECK(world.drive([&] { return world[0].has_left && world[1].has_left && world[2].has_left; }));
 }
 
-TEST_CASE("tcp: leaving does not wait beyond its deadline for a peer that reads nothing") {
+TEST_CASE("tcp: leaving does not wait beyond its deadline for a peer that does not read") {
   ranks world(2);
   world.open();
   REQUIRE(world.connect(0, 1));
@@ -301,7 +301,7 @@ TEST_CASE("tcp: leaving does not wait beyond its deadline for a peer that reads 
   CHECK_FALSE(stuck.sent);
 }
 
-TEST_CASE("tcp: a transport without any connection leaves at once, and cutting twice is harmless") {
+TEST_CASE("tcp: a transport without connections leaves at once, and cutting twice has no effect") {
   ranks world(2);
   world.open();
   world[0].leave();
@@ -314,7 +314,7 @@ TEST_CASE("tcp: a transport without any connection leaves at once, and cutting t
   CHECK_FALSE(m.linked());
 }
 
-TEST_CASE("tcp: loops that sleep are woken by what arrives, and by leaving") {
+TEST_CASE("tcp: sleeping loops are woken by messages, and by leaving") {
   ranks world(2);
   constexpr unsigned rounds = 300;
   bool ok[2] = {false, false};
@@ -340,6 +340,6 @@ TEST_CASE("tcp: loops that sleep are woken by what arrives, and by leaving") {
   other.join();
   CHECK(ok[0]);
   CHECK(ok[1]);
-  // One sleep, and one wake-up, per message and no more than a few besides.
+  // One sleep and one wake-up per message, and only a few others.
   CHECK(world[0].loop.counters().parks < 20 * rounds);
 }
