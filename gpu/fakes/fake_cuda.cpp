@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stand-in for libcuda on the engine of emulated devices: CUDA's symbols, order, visibility and sticky
-// errors, without a GPU. It is stricter than CUDA where that finds mistakes: pageable memory is an illegal
-// address, freeing waits for the device.
+// errors, without a GPU. It is stricter than CUDA to find mistakes: pageable memory is an illegal address,
+// and freeing waits for the device.
 //
-// TUTTI_FAKE_CUDA_STRICT=1: a call that CUDA forbids ends the process; TUTTI_FAKE_CUDA_KERNELS=FILE: kernels
-// of the program's own (fake_cuda_kernels.cpp).
+// TUTTI_FAKE_CUDA_STRICT=1 ends the process at a call that CUDA forbids. TUTTI_FAKE_CUDA_KERNELS=FILE adds
+// kernels of the program (fake_cuda_kernels.cpp).
 #include "fake_cuda.hpp"
 #include "fake_cuda_library.hpp"
 
@@ -15,11 +15,11 @@ using namespace tutti::cuda::fake;
 
 namespace {
 
-std::atomic<int> events_left{-1};  // to be made; negative: no limit
+std::atomic<int> events_left{-1};  // that may still be made; negative: no limit
 
 }  // namespace
 
-// ---- what tests tell ----
+// ---- controls for tests ----
 
 TUTTI_EXPORT void tutti_fake_cuda_reset(int devices, std::uint64_t adversary, std::uint64_t delay_us,
                                         int words) {
@@ -65,7 +65,7 @@ TUTTI_EXPORT int tutti_fake_cuda_current_device(void) {
   return current.empty() ? -1 : current.back()->ordinal;
 }
 
-// ---- CUDA's ----
+// ---- CUDA's calls ----
 
 TUTTI_EXPORT result cuInit(unsigned) { return lib().devices.empty() ? error_no_device : success; }
 TUTTI_EXPORT result cuDriverGetVersion(int* version) {
@@ -110,7 +110,7 @@ TUTTI_EXPORT result cuCtxPopCurrent_v2(context** c) {
   current.pop_back();
   return success;
 }
-// The top of the thread's stack; null takes it away.
+// Replaces the top of the thread's stack of contexts; null removes it.
 TUTTI_EXPORT result cuCtxSetCurrent(context* c) {
   if (in_host_function) return lib().misused("cuCtxSetCurrent inside a host function", error_not_permitted);
   if (!current.empty()) current.pop_back();

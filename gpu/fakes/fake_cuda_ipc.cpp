@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA IPC of the stand-in: other processes open a device's memory by its descriptor, and a page of words
-// beside it, in which events of several processes pass and allocations are counted that others have open.
-// CUDA's rules are kept: names are of the starts of allocations, nobody opens his own, a memory is closed
+// CUDA IPC of the stand-in. Other processes open a device's memory by its descriptor. They also open a page
+// of words for events of several processes, and for the number of processes that have an allocation open.
+// CUDA's rules hold: only starts of allocations have handles, no process opens its own, and memory is closed
 // before its owner frees it.
 //
-// TUTTI_FAKE_CUDA_IPC=refused: opening fails; =elsewhere: it gives other memory, as a broken machine may.
+// TUTTI_FAKE_CUDA_IPC=refused makes opening fail; =elsewhere opens other memory, as a faulty machine may.
 #include "fake_cuda_library.hpp"
 
 #include <fcntl.h>
@@ -24,16 +24,16 @@ namespace {
 constexpr std::size_t most = 1024;
 
 struct page {
-  std::uint64_t token;  // of the process, whose number may come back
+  std::uint64_t token;  // identifies the process: its id may be reused
   shared_moment moments[most];
-  std::atomic<std::uint64_t> users[most];  // processes that have an allocation open
+  std::atomic<std::uint64_t> users[most];  // by allocation: processes that have it open
 };
 
-// What is in both kinds of handles.
+// Content of both kinds of handles.
 struct name {
   std::uint64_t token = 0;
   std::int32_t process = 0, page = -1, memory = -1;  // descriptors of that process
-  std::uint32_t index = 0;                           // among the page's moments, or users
+  std::uint32_t index = 0;                           // in the page's moments or users
   std::uint64_t offset = 0, bytes = 0;
 };
 static_assert(sizeof(name) <= sizeof(ipc_memory) && sizeof(name) <= sizeof(ipc_event));
@@ -58,7 +58,7 @@ struct opened {
 class processes {
  public:
   static processes& instance() {
-    static auto* const all = new processes;  // what is queued may look at pages at the very end
+    static auto* const all = new processes;  // never destroyed: queued work may access pages at exit
     return *all;
   }
 
@@ -66,10 +66,10 @@ class processes {
   int descriptor = -1;
   page* own = nullptr;
   std::uint32_t moments = 0, allocations = 0;
-  std::map<const shared_moment*, name> moment_names;  // own ones
-  std::map<std::pair<const context*, std::uint64_t>, std::uint32_t>
-      places;                                                      // of own allocations, by their number
-  std::map<std::pair<std::int32_t, std::uint64_t>, page*> others;  // never unmapped, as the own one
+  std::map<const shared_moment*, name> moment_names;  // of this process
+  // The places of own allocations in the page, by their id.
+  std::map<std::pair<const context*, std::uint64_t>, std::uint32_t> places;
+  std::map<std::pair<std::int32_t, std::uint64_t>, page*> others;  // never unmapped, like `own`
   std::map<std::tuple<std::uint64_t, std::int32_t, std::uint64_t>, void*> addresses;  // token, memory, offset
   std::map<void*, opened> open;
 

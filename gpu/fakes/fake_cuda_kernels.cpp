@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of the stand-in for libcuda: the library's by name, whatever the image of the module is, and a
-// program's own as native functions, which the shared object of TUTTI_FAKE_CUDA_KERNELS has under the names
-// of the kernels.
+// Kernels of the stand-in for libcuda. The library's kernels are found by name, whatever the module's image
+// is. Kernels of the program are native functions of the same names in the shared object of
+// TUTTI_FAKE_CUDA_KERNELS.
 #include "fake_cuda_library.hpp"
 #include "kernels/convert_host.hpp"
 #include "kernels/elements.hpp"
@@ -23,7 +23,7 @@ namespace {
 bool find_native(const char* name, function& f) {
   const char* const path = std::getenv("TUTTI_FAKE_CUDA_KERNELS");
   if (path == nullptr || *path == '\0') return false;
-  void* const library = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);  // kept: kernels may run at the very end
+  void* const library = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);  // never closed: kernels may run at exit
   if (library == nullptr) return false;
   f.native = reinterpret_cast<tutti::fakes::native_kernel*>(::dlsym(library, name));
   const void* const sizes = ::dlsym(library, (std::string(name) + "_parameters").c_str());
@@ -32,7 +32,7 @@ bool find_native(const char* name, function& f) {
   return true;
 }
 
-// The parameters are copied now, as CUDA does: by the sizes that the kernel's own declaration has.
+// Copies the parameters at the launch, as CUDA does. Their sizes come with the native kernel.
 result launch_native(const function& f, std::uint64_t items, stream* s, void** parameters) {
   std::vector<std::vector<std::byte>> values;
   for (std::size_t k = 0; k < f.parameters.size(); ++k) {

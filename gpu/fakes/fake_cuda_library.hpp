@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the stand-in for libcuda is made of: its handles, which of them are alive, and what is wrong with a
-// call.
+// The inside of the stand-in for libcuda: its handles, which of them are alive, and the checks of calls.
 #pragma once
 
 #include "cuda/cuda_api.hpp"
@@ -30,7 +29,7 @@ struct stream {
   context* of;
   emulated::engine::queue* queue;
 };
-// In memory that other processes map. Each record has the next number.
+// In memory that other processes map. Each record takes the next number.
 struct shared_moment {
   std::atomic<std::uint64_t> recorded;
   std::atomic<std::uint64_t> passed;
@@ -38,17 +37,17 @@ struct shared_moment {
 struct event {
   context* of;
   emulated::engine::event point;
-  shared_moment* shared = nullptr;  // of an event of several processes
+  shared_moment* shared = nullptr;  // for events of several processes
 };
 struct module {
   context* of;
 };
 struct function {
-  reduce_kind kind = reduce_kind::none;  // none: a conversion, of `type` to `to`
+  reduce_kind kind = reduce_kind::none;  // none: a conversion from `type` to `to`
   element_type type = element_type::opaque;
   element_type to = element_type::opaque;
-  fakes::native_kernel* native = nullptr;  // or one of the program's own
-  std::vector<std::size_t> parameters;     // their sizes
+  fakes::native_kernel* native = nullptr;  // or a kernel of the program
+  std::vector<std::size_t> parameters;     // sizes in bytes
 };
 
 }  // namespace tutti::cuda::abi
@@ -60,16 +59,16 @@ using tutti::emulated::engine;
 
 // ---- between processes: fake_cuda_ipc.cpp ----
 
-shared_moment* new_moment();  // null: there are too many
-// How many other processes have the allocation open.
+shared_moment* new_moment();  // null: too many
+// Number of other processes that have the allocation open.
 std::uint64_t users_of(const context& c, std::uint64_t allocation);
-void forget_names();  // of what is gone
+void forget_names();  // drops the names of all allocations
 
 // ---- this process ----
 
 inline constexpr result failed_launch = 719, invalid_context = 201, capture_unsupported = 900;
 
-// Its handles: streams, events and modules.
+// State of the stand-in. Its live handles are streams, events and modules.
 struct library : fakes::live_handles {
   std::mutex mutex;
   std::vector<std::unique_ptr<context>> devices;
@@ -98,7 +97,7 @@ struct library : fakes::live_handles {
     const std::lock_guard lock(mutex);
     ++misuses;
     misuse = std::move(what);
-    if (std::getenv("TUTTI_FAKE_CUDA_STRICT") != nullptr) {  // where nobody asks for misuses
+    if (std::getenv("TUTTI_FAKE_CUDA_STRICT") != nullptr) {  // for programs that check no misuses
       std::fprintf(stderr, "stand-in for libcuda: %s\n", misuse.c_str());
       std::abort();
     }
@@ -107,14 +106,14 @@ struct library : fakes::live_handles {
 };
 
 inline library& lib() {
-  static auto* const instance = new library;  // threads of the program may call at the very end
+  static auto* const instance = new library;  // never destroyed: threads of the program may call at exit
   return *instance;
 }
 inline thread_local std::vector<context*> current;
 inline thread_local bool in_host_function = false;
-inline thread_local std::string last_failure;  // of this thread's calls: cuGetErrorString gives no copy
+inline thread_local std::string last_failure;  // per thread, because cuGetErrorString returns no copy
 
-// What is wrong with a call before it has done anything; success: nothing.
+// The checks that every call makes first. Returns success if nothing is wrong.
 inline result wrong(const char* call) {
   if (in_host_function)
     return lib().misused(std::string(call) + " inside a host function", error_not_permitted);

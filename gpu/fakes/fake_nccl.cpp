@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for libnccl, of ranks that are threads of one process, each with a device of the stand-in for
-// libcuda. Streams stop in a collective until all ranks' streams have come, as NCCL's kernels do, or until
+// A stand-in for libnccl. Ranks are threads of one process, each with a device of the stand-in for libcuda.
+// As with the kernels of NCCL, a stream stops in a collective until the streams of all ranks come, or until
 // the communicator is aborted.
 #include "fake_nccl.hpp"
 #include "fake_cuda.hpp"
@@ -34,7 +34,7 @@ using namespace tutti::nccl::abi;
 using tutti::element_type;
 using tutti::reduce_kind;
 
-// What it needs of the other stand-in, which the program has open.
+// Functions of the stand-in for libcuda, which the program has opened.
 struct cuda_stand_in {
   decltype(&tutti_fake_cuda_run) run = nullptr;
   decltype(&tutti_fake_cuda_wait) wait = nullptr;
@@ -74,7 +74,7 @@ struct operation {  // one rank's part of a collective
   int op = 0;
   double factor = 1;
   int root = 0;
-  // The stream may have gone when others are done with this part.
+  // Not the stream, which may be gone when other ranks finish with this part.
   int device = 0;
   std::atomic<std::uint64_t>* released = nullptr;
 };
@@ -115,8 +115,8 @@ struct tutti::nccl::abi::communicator {
   std::uint64_t sequence = 0;
   bool aborted = false;
   bool freed = false;
-  std::vector<std::pair<std::atomic<std::uint64_t>*, int>>
-      waiting;  // what its streams wait for, on which device
+  // Words that its streams wait for, with their devices.
+  std::vector<std::pair<std::atomic<std::uint64_t>*, int>> waiting;
   std::map<int, scaled_sum> operations;
 };
 
@@ -140,10 +140,10 @@ struct library {
   int communicators = 0;
   std::atomic<const char*> last_error{""};
   std::vector<std::unique_ptr<communicator>> kept;
-  std::deque<std::atomic<std::uint64_t>> words;  // for ever: streams look at them
+  std::deque<std::atomic<std::uint64_t>> words;  // never freed: streams refer to them
 };
 library& lib() {
-  static auto* const instance = new library;  // threads that were left in a call may come out at the very end
+  static auto* const instance = new library;  // never destroyed: threads left behind may return at exit
   return *instance;
 }
 
@@ -182,7 +182,7 @@ void release(std::atomic<std::uint64_t>* word, int device) {
   cuda().changed(device);
 }
 
-// All parts are there: the data move, in the thread of whoever came last. Under the lock.
+// Moves the data once all parts are there, on the thread of the last. Requires the lock.
 void carry_out(collective& c) {
   const std::size_t n = c.parts.size();
   const operation& first = c.parts[0];
@@ -258,13 +258,13 @@ void arrive(void* data) {
   a->of->collectives.erase(a->sequence);
 }
 
-// Every call begins with this, under the lock.
+// Counts uses of freed communicators. Every call begins with this, under the lock.
 void use(const communicator* c) {
   if (c != nullptr && c->freed) ++lib().misuses;
 }
 
-// Keeps the caller here if the test wants that, until a communicator is aborted or revoked or the test lets
-// go.
+// Holds the caller if the test asks for that, until a communicator is aborted or revoked, or the test stops
+// it.
 void hold(int where) {
   std::unique_lock lock(lib().mutex);
   if (lib().hold != where) return;
@@ -275,7 +275,7 @@ void hold(int where) {
   --lib().held;
 }
 
-// What every call that enqueues begins with. Success: go on.
+// The beginning of every call that enqueues. Returns success if the call may go on.
 result enter(communicator* c, std::unique_lock<std::mutex>& lock) {
   use(c);
   if (const result r = std::exchange(lib().fail_next, success); r != success) {
@@ -395,7 +395,7 @@ result join(const std::string& name, int size, int rank, communicator** made) {
     return invalid_usage;
   }
   if (!all) return system_error;
-  // Kept for ever: when one ends, another thread may be in a call of it.
+  // Never freed: another thread may be in a call when a communicator ends.
   *made = lib().kept.emplace_back(std::make_unique<communicator>()).get();
   (*made)->of = w;
   (*made)->rank = rank;
@@ -403,7 +403,7 @@ result join(const std::string& name, int size, int rank, communicator** made) {
   return success;
 }
 
-// Releases what the streams of `c` wait for, and whoever is in a call with it. Under the lock.
+// Releases the streams and callers that wait in `c`. Requires the lock.
 void stop(communicator* c) {
   c->aborted = true;
   ++lib().interruptions;
@@ -419,7 +419,7 @@ void free_now(communicator* c) {
   --lib().communicators;
 }
 
-// An end that takes its time after it has released the others.
+// Delays the return of an abort or a revocation, which has already released the others.
 void finish_ending(std::unique_lock<std::mutex>& lock) {
   ++lib().ending;
   const auto until = std::chrono::system_clock::now() + lib().slow_ends;
@@ -429,7 +429,7 @@ void finish_ending(std::unique_lock<std::mutex>& lock) {
 
 }  // namespace
 
-// ---- what tests tell ----
+// ---- controls for tests ----
 
 TUTTI_EXPORT void tutti_fake_nccl_reset(void) {
   const std::lock_guard lock(lib().mutex);
@@ -485,7 +485,7 @@ TUTTI_EXPORT int tutti_fake_nccl_communicators(void) {
   return lib().communicators;
 }
 
-// ---- NCCL's ----
+// ---- NCCL's calls ----
 
 TUTTI_EXPORT result ncclGetVersion(int* version) {
   *version = 22809;
@@ -515,7 +515,7 @@ TUTTI_EXPORT result ncclCommInitRank(communicator** c, int size, unique_id id, i
 }
 TUTTI_EXPORT result ncclCommInitRankConfig(communicator** c, int size, unique_id id, int rank,
                                            const void* how) {
-  unsigned magic = 0;  // behind the size
+  unsigned magic = 0;  // follows the size
   if (how != nullptr) std::memcpy(&magic, static_cast<const char*>(how) + sizeof(std::size_t), sizeof magic);
   if (magic != 0xcafebeef) return invalid_argument;
   return join(std::string(id.bytes, sizeof id.bytes), size, rank, c);

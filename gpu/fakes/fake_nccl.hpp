@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests tell the stand-in for libnccl, beside NCCL's own calls.
+// Controls of the stand-in for libnccl, for tests.
 #pragma once
 
 enum { nccl_hold_none, nccl_hold_entry, nccl_hold_group };
@@ -10,15 +10,15 @@ void tutti_fake_nccl_reset(void);
 void tutti_fake_nccl_block_calls(int on);
 // The next call that enqueues fails with this result.
 void tutti_fake_nccl_fail_next(int result);
-int tutti_fake_nccl_communicators(void);  // made and not gone
-// Holds calls until a communicator is aborted or revoked, or until this is called again: those that enqueue,
-// before they look at the communicator (entry), or ncclGroupStart (group).
+int tutti_fake_nccl_communicators(void);  // live ones
+// Holds calls until a communicator is aborted or revoked, or until this is called again: calls that enqueue,
+// before they access the communicator (entry), or ncclGroupStart (group).
 void tutti_fake_nccl_hold(int where);
 int tutti_fake_nccl_held(void);                   // calls that are held now
 void tutti_fake_nccl_ignore_revocations(int on);  // a revocation ends nothing
-// Aborts and revocations return so much later than what they end.
+// Aborts and revocations return this much later than what they release.
 void tutti_fake_nccl_slow_ends(int ms);
 int tutti_fake_nccl_ending(void);  // threads in an abort or a revocation
 int tutti_fake_nccl_aborts(void);
-int tutti_fake_nccl_misuses(void);  // uses of a communicator that was freed
+int tutti_fake_nccl_misuses(void);  // uses of a freed communicator
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for oneCCL's libccl.so.2, of ranks that are threads of one process, on memory of the host. As
-// the real one without a GPU, its calls block until all ranks have come, it has neither averages nor scaled
-// sums, and a communicator belongs to the thread that made it. With a stream (any pointer: it is not looked
-// at) it has both.
+// A stand-in for oneCCL's libccl.so.2, on host memory. Ranks are threads of one process. As in oneCCL without
+// a GPU, calls block until all ranks have come, and a communicator belongs to the thread that made it.
+// Averages and scaled sums need a stream, which may be any pointer.
 #include "fake_oneccl.hpp"
 #include "kernels/reduce_host.hpp"
 #include "live_handles.hpp"
@@ -62,7 +61,7 @@ struct world {
   std::map<std::uint64_t, collective> collectives;
 };
 
-// Its handles: communicators.
+// State of the stand-in. Its live handles are communicators.
 struct library : tutti::fakes::live_handles {
   std::mutex mutex;
   std::condition_variable changed;
@@ -74,8 +73,8 @@ struct library : tutti::fakes::live_handles {
   bool blocked = false;
 };
 library& lib() {
-  static auto* const instance =
-      new library;  // a thread that was left behind may be in a call at the very end
+  // Never destroyed: a thread that was left behind may be in a call at exit.
+  static auto* const instance = new library;
   return *instance;
 }
 
@@ -98,7 +97,7 @@ const std::byte* at(const void* base, std::size_t offset) {
   return static_cast<const std::byte*>(base) + offset;
 }
 
-// What each rank is given, made before anything is written: `out` may be `in`.
+// The results of all ranks, computed before any is written, because `out` may be `in`.
 std::vector<bytes> results_of(const std::vector<part>& p) {
   const std::size_t n = p.size(), size = bytes_of(p[0]);
   std::vector<bytes> out(n);
@@ -186,10 +185,10 @@ result join(const std::string& name, int size, int rank, communicator** made) {
   return success;
 }
 
-// Under the mutex.
+// Requires the mutex.
 bool misused(communicator* c) {
   if (lib().knows(c) && c->owner == std::this_thread::get_id()) return false;
-  // A thread that an earlier test has left behind may begin its call only now.
+  // A thread that an earlier test left behind may start its call only now.
   if (!lib().forgot(c)) ++lib().misuses;
   return true;
 }
@@ -216,7 +215,7 @@ result meet(communicator* c, part mine, std::vector<part>* all = nullptr) {
     here.done = true;
     lib().changed.notify_all();
   }
-  // For good, when the others never come: nobody can get it out.
+  // No time limit, as in oneCCL: the call does not return if other ranks never come.
   lib().changed.wait(lock, [&] { return here.done && !lib().blocked; });
   if (all != nullptr) *all = here.parts;
   return success;
@@ -233,7 +232,7 @@ result reducing(communicator* c, part p, void* stream) {
 
 }  // namespace
 
-// ---- what tests tell ----
+// ---- controls for tests ----
 
 TUTTI_EXPORT void tutti_fake_oneccl_reset(void) {
   const std::lock_guard lock(lib().mutex);
@@ -262,7 +261,7 @@ TUTTI_EXPORT std::uint64_t tutti_fake_oneccl_misuses(void) {
   return lib().misuses;
 }
 
-// ---- oneCCL's ----
+// ---- oneCCL's calls ----
 
 TUTTI_EXPORT result onecclGetVersion(int* version) {
   *version = 20220200;
@@ -278,7 +277,7 @@ TUTTI_EXPORT const char* onecclGetLastError(communicator*) { return "as the stan
 TUTTI_EXPORT result onecclGetUniqueId(unique_id* id) {
   const std::lock_guard lock(lib().mutex);
   std::memset(id, 0, sizeof *id);
-  // At the end of what is passed by value.
+  // At the end, to detect an id that is not passed whole.
   std::memcpy(id->bytes + sizeof id->bytes - sizeof lib().next_id, &lib().next_id, sizeof lib().next_id);
   ++lib().next_id;
   return success;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests tell the stand-in for oneCCL, beside oneCCL's own calls.
+// Controls of the stand-in for oneCCL, for tests.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ void tutti_fake_oneccl_reset(void);
 void tutti_fake_oneccl_block_calls(int on);
 // The next call that moves data fails with this result.
 void tutti_fake_oneccl_fail_next(int result);
-int tutti_fake_oneccl_communicators(void);  // made and not gone
-std::uint64_t tutti_fake_oneccl_misuses(
-    void);  // calls from another thread than the communicator's, and of what has gone
+int tutti_fake_oneccl_communicators(void);  // live ones
+// Calls from another thread than the communicator's, or with a stale handle.
+std::uint64_t tutti_fake_oneccl_misuses(void);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handles that a stand-in for a driver has given out and that have not been given back. From any thread.
+// The live handles of a stand-in for a driver. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ class live_handles {
     const std::lock_guard lock(mutex_);
     return forgotten_.count(handle) == 1;
   }
-  // Forgets all; how many there were. Whoever has not given them back may still be in a call with them.
+  // Forgets all handles and returns their number. Threads may still be in calls with them.
   std::size_t clear() {
     const std::lock_guard lock(mutex_);
     const std::size_t left = live_.size();

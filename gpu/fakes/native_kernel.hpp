@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of a program's own for the stand-ins that run on the CPU: a shared object has functions with the
-// names of the kernels, of this type. To the driver for Level Zero such a file is a native module; the
-// stand-in for libcuda also wants the sizes of a kernel's parameters, which real ones have in the image:
-// `const std::size_t NAME_parameters[]`, ended by 0.
+// Kernels of a program for the stand-ins, which run on the CPU. A shared object has a function of this type
+// with the name of each kernel. For the driver of Level Zero such a file is a native module. The stand-in for
+// libcuda also needs the sizes of the parameters, which real images contain: `const std::size_t
+// NAME_parameters[]`, ended by 0.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,10 @@ namespace tutti::fakes {
 
 struct kernel_launch {
   std::uint64_t items = 0;                 // groups times their size
-  const void* const* arguments = nullptr;  // each as it was set
+  const void* const* arguments = nullptr;  // pointers to the values
   std::size_t argument_count = 0;
-  // What the device has at an address that an argument holds. It fails the device, and does not return, where
-  // [memory, memory + bytes) is not allocated.
+  // The device's view of an address in an argument. If [memory, memory + bytes) is not allocated, it fails
+  // the device and does not return.
   void* (*reach)(const void* device, const void* memory, std::size_t bytes) = nullptr;
   const void* device = nullptr;
 };

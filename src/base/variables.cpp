@@ -35,10 +35,10 @@ constexpr variable table[] = {
 
   {g::security, "TUTTI_SECRET", "TEXT", "the job's secret, the same on all ranks; tutti-run makes one; without it ranks listen on loopback only"},
   {g::security, "TUTTI_CHECKSUMS", "0|1", "1: payload over TCP has checksums, as headers always have; damaged data is errc::protocol; the same on all ranks"},
-  {g::security, "TUTTI_TLS", "0|1", "1: TLS 1.3 for everything over TCP; needs no certificates, since the secret identifies the ranks; the same on all ranks"},
-  {g::security, "TUTTI_TLS_CERTIFICATE", "FILE", "this rank's certificate in PEM; %r stands for the rank; one that names URI:tutti:rank:3 is valid for rank 3 only"},
+  {g::security, "TUTTI_TLS", "0|1", "1: TLS 1.3 for everything over TCP, between launchers as well; needs no certificates, since the secret identifies the ranks; the same on all ranks and for tutti-run"},
+  {g::security, "TUTTI_TLS_CERTIFICATE", "FILE", "this rank's certificate in PEM; %r stands for the rank, in tutti-run for launcher; one that names URI:tutti:rank:3 is valid for rank 3 only, and not for tutti-run"},
   {g::security, "TUTTI_TLS_KEY", "FILE", "the key of TUTTI_TLS_CERTIFICATE in PEM"},
-  {g::security, "TUTTI_TLS_AUTHORITY", "FILE", "the authority in PEM that signed the certificates of all ranks"},
+  {g::security, "TUTTI_TLS_AUTHORITY", "FILE", "the authority in PEM that signed the certificates of all ranks and launchers"},
   {g::security, "TUTTI_TLS_MODULE", "FILE", "module for TLS; default: libtutti_tls.so beside the program, in the lib beside its bin, or where tutti is installed"},
 
   {g::failure, "TUTTI_TIMEOUT", "600|SECONDS", "time limit of joining, and of every operation without one of its own"},

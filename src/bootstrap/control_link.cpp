@@ -98,7 +98,7 @@ void control_link::finish() noexcept {
 const std::string& control_link::peer() const noexcept { return impl_->name; }
 
 struct control_listener::impl {
-  impl(asio::any_io_executor e, std::string secret, silence_limit s, handlers h)
+  impl(asio::any_io_executor e, std::string secret, tls_identity tls, silence_limit s, handlers h)
       : executor(e),
         silence(s),
         to(std::move(h)),
@@ -108,6 +108,7 @@ struct control_listener::impl {
                                   std::make_unique<control_link::impl>(std::move(socket), silence)),
                               who.rank);
                  }) {
+    entrance.secure_with(std::move(tls));
     entrance.report_unauthenticated(
         [this](const std::string& from, const error& why) { to.unauthenticated(from, why.what()); });
   }
@@ -118,9 +119,10 @@ struct control_listener::impl {
   acceptor entrance;
 };
 
-control_listener::control_listener(asio::any_io_executor executor, std::string secret, silence_limit silence,
-                                   handlers to)
-    : impl_(std::make_unique<impl>(std::move(executor), std::move(secret), silence, std::move(to))) {}
+control_listener::control_listener(asio::any_io_executor executor, std::string secret, tls_identity tls,
+                                   silence_limit silence, handlers to)
+    : impl_(std::make_unique<impl>(std::move(executor), std::move(secret), std::move(tls), silence,
+                                   std::move(to))) {}
 control_listener::~control_listener() = default;
 
 void control_listener::open(base::unique_fd listening) {
@@ -136,8 +138,13 @@ void control_listener::open(base::unique_fd listening) {
 }
 
 struct control_caller::impl {
-  impl(asio::any_io_executor e, std::string s, silence_limit l, int n, handlers h)
-      : executor(std::move(e)), secret(std::move(s)), silence(l), node(n), to(std::move(h)) {}
+  impl(asio::any_io_executor e, std::string s, tls_identity t, silence_limit l, int n, handlers h)
+      : executor(std::move(e)),
+        secret(std::move(s)),
+        tls(std::move(t)),
+        silence(l),
+        node(n),
+        to(std::move(h)) {}
 
   task<> call(std::string host, std::uint16_t port, std::chrono::milliseconds timeout) {
     std::optional<core::stream_socket> socket;
@@ -149,8 +156,8 @@ struct control_caller::impl {
       mine.what = core::purpose::launcher;
       mine.rank = node;
       std::string last_failure;
-      socket = co_await connect_retry(executor, std::move(addresses), secret, nullptr, mine,
-                                      listener::may_come, deadline, &last_failure);
+      socket = co_await connect_retry(executor, std::move(addresses), secret, tls, mine, listener::may_come,
+                                      deadline, &last_failure);
       if (!socket)
         why = fmt::format("nobody was there within {} ({})", base::duration_text(timeout), last_failure);
     } catch (const error& e) {
@@ -166,15 +173,17 @@ struct control_caller::impl {
 
   asio::any_io_executor executor;
   std::string secret;
+  tls_identity tls;
   silence_limit silence;
   int node;
   handlers to;
   core::background_tasks calls;  // last: the task uses the others
 };
 
-control_caller::control_caller(asio::any_io_executor executor, std::string secret, silence_limit silence,
-                               int node, handlers to)
-    : impl_(std::make_unique<impl>(std::move(executor), std::move(secret), silence, node, std::move(to))) {}
+control_caller::control_caller(asio::any_io_executor executor, std::string secret, tls_identity tls,
+                               silence_limit silence, int node, handlers to)
+    : impl_(std::make_unique<impl>(std::move(executor), std::move(secret), std::move(tls), silence, node,
+                                   std::move(to))) {}
 control_caller::~control_caller() = default;
 
 void control_caller::call(std::string host, std::uint16_t port, std::chrono::milliseconds timeout) {

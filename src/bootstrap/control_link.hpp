@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections between the launchers of a job: messages both ways, proved on both sides. A broken one is
-// noticed, even if the other host vanished silently.
+// Connections between the launchers of a job: messages both ways, proved on both sides, over TLS if both have
+// it. A broken one is noticed, even if the other host vanished silently.
 //
 // Handlers are called from the loop. None of them may destroy the object that calls it.
 #pragma once
@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <tutti/tls.hpp>
 
 #include "base/unique_fd.hpp"
 
@@ -58,8 +59,8 @@ class control_listener {
     // Called when a peer could not prove that it knows the secret.
     std::function<void(const std::string& from, const std::string& why)> unauthenticated;
   };
-  control_listener(boost::asio::any_io_executor executor, std::string secret, silence_limit silence,
-                   handlers to);
+  control_listener(boost::asio::any_io_executor executor, std::string secret, tls_identity tls,
+                   silence_limit silence, handlers to);
   ~control_listener();
 
   // Accepts on a listening TCP socket.
@@ -78,8 +79,8 @@ class control_caller {
     // Called when the time is over, or no further attempt makes sense; with the reason as text.
     std::function<void(const std::string& why)> failed;
   };
-  control_caller(boost::asio::any_io_executor executor, std::string secret, silence_limit silence, int node,
-                 handlers to);
+  control_caller(boost::asio::any_io_executor executor, std::string secret, tls_identity tls,
+                 silence_limit silence, int node, handlers to);
   ~control_caller();
 
   void call(std::string host, std::uint16_t port, std::chrono::milliseconds timeout);

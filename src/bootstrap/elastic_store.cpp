@@ -88,8 +88,9 @@ answer decode_answer(const std::string& text) {
 // ---- the launcher ----
 
 elastic_store::elastic_store(boost::asio::any_io_executor executor, int listening_descriptor,
-                             std::string secret, int least_nodes, quorum needed)
-    : server_(tcp_store_server::adopt(std::move(executor), listening_descriptor, std::move(secret))),
+                             std::string secret, tls_identity tls, int least_nodes, quorum needed)
+    : server_(tcp_store_server::adopt(std::move(executor), listening_descriptor, std::move(secret),
+                                      std::move(tls))),
       store_(server_->local()),
       members_(least_nodes, needed) {
   serving_.start(serve(), [](void*, std::exception_ptr) noexcept {}, nullptr);

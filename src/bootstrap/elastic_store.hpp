@@ -28,7 +28,7 @@ class elastic_store {
  public:
   // Takes ownership of the listening socket. Throws as tcp_store_server::adopt.
   elastic_store(boost::asio::any_io_executor executor, int listening_descriptor, std::string secret,
-                int least_nodes, quorum needed = quorum::none);
+                tls_identity tls, int least_nodes, quorum needed = quorum::none);
   // In a store that the caller serves to the ranks.
   elastic_store(std::unique_ptr<memory_store> contents, int least_nodes, quorum needed);
   elastic_store(const elastic_store&) = delete;

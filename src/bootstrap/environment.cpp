@@ -311,25 +311,21 @@ void read_elastic(job& j) {
     refuse(fmt::format("TUTTI_ELASTIC is '{}': tutti-run sets it to first or newcomer; unset it", *said));
   j.elastic = true;
   j.newcomer = *said == "newcomer" || j.restarts > 0;
-  if (base::env_integer("TUTTI_TLS", 0, 1).value_or(0) == 1)
-    throw error(errc::not_supported,
-                "TLS is not there for jobs with --nnodes MIN:MAX: unset TUTTI_TLS, or give a fixed number of "
-                "nodes");
 }
 
-std::string read_file_name(const char* variable, const std::string& option, int rank) {
+std::string read_file_name(const char* variable, const std::string& option, const std::string& owner) {
   std::string name = option.empty() ? base::env_string(variable).value_or("") : option;
   const std::size_t at = name.find("%r");
-  if (at != std::string::npos) name.replace(at, 2, std::to_string(rank));
+  if (at != std::string::npos) name.replace(at, 2, owner);
   return name;
 }
 
-// Requires that the rank is known.
-void read_tls(const init_options& options, job& j) {
-  if (!read_switch("TUTTI_TLS", options.tls, "tls")) return;
-  j.tls = make_tls_identity(read_file_name("TUTTI_TLS_CERTIFICATE", options.tls_certificate, j.rank),
-                            read_file_name("TUTTI_TLS_KEY", options.tls_key, j.rank),
-                            read_file_name("TUTTI_TLS_AUTHORITY", options.tls_authority, j.rank));
+// `owner` of the certificate: what %r stands for.
+tls_identity read_tls(const init_options& options, const std::string& owner) {
+  if (!read_switch("TUTTI_TLS", options.tls, "tls")) return nullptr;
+  return make_tls_identity(read_file_name("TUTTI_TLS_CERTIFICATE", options.tls_certificate, owner),
+                           read_file_name("TUTTI_TLS_KEY", options.tls_key, owner),
+                           read_file_name("TUTTI_TLS_AUTHORITY", options.tls_authority, owner));
 }
 
 void read_common(const init_options& options, job& j) {
@@ -372,7 +368,7 @@ job resolve(const init_options& options) {
         method));
   const place found = place_of(options);
   take_place(found, j);
-  read_tls(options, j);
+  j.tls = read_tls(options, std::to_string(j.rank));
   j.job_id = found.job;
   j.comes_again = base::env_integer("TUTTI_REJOIN", 0, 1).value_or(0) == 1;
   j.restarts = static_cast<int>(base::env_integer("TUTTI_RESTART_COUNT", 0, INT_MAX).value_or(0));
@@ -417,9 +413,11 @@ job resolve_at_store(const init_options& options) {
           "init with a store needs to know which rank this is: set init_options::rank and world_size, or "
           "RANK and WORLD_SIZE");
   }
-  read_tls(options, j);
+  j.tls = read_tls(options, std::to_string(j.rank));
   return j;
 }
+
+tls_identity launcher_tls() { return read_tls(init_options(), "launcher"); }
 
 job local_job(int rank, int ranks, const init_options& options) {
   job j;
@@ -430,7 +428,7 @@ job local_job(int rank, int ranks, const init_options& options) {
                 "init_options::backend at \"native\", or use tutti::run under mpirun");
   read_common(options, j);
   j.rank = j.local_rank = rank;
-  read_tls(options, j);
+  j.tls = read_tls(options, std::to_string(j.rank));
   j.world_size = j.local_world_size = ranks;
   j.alone = ranks == 1;
   return j;

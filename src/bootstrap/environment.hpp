@@ -75,4 +75,8 @@ job resolve_at_store(const init_options& options);
 // other settings do. Throws as resolve(), and errc::not_supported for the backend "mpi".
 job local_job(int rank, int ranks, const init_options& options);
 
+// The TLS identity of a launcher, by the variables of its ranks; "%r" stands for "launcher". Null: no TLS.
+// Throws as make_tls_identity().
+tls_identity launcher_tls();
+
 }  // namespace tutti::bootstrap

@@ -277,10 +277,10 @@ task<> file_store::do_wait(std::string key, milliseconds timeout) {
 
 task<std::int64_t> file_store::do_add(std::string key, std::int64_t amount, milliseconds timeout) {
   const held_lock held = co_await impl_->enter("add", key, timeout);
-  const std::optional<std::int64_t> sum = impl_->contents.add(key, amount);
-  if (!sum) bootstrap::throw_bad_add(key, name());
-  impl_->write(change::set, key, std::to_string(*sum));
-  co_return *sum;
+  const std::optional<std::int64_t> total = impl_->contents.add(key, amount);
+  if (!total) bootstrap::throw_bad_add(key, name());
+  impl_->write(change::set, key, std::to_string(*total));
+  co_return *total;
 }
 
 task<store_exchange> file_store::do_compare_exchange(std::string key, std::string expected,

@@ -50,9 +50,9 @@ task<> memory_store::do_wait(std::string key, milliseconds timeout) {
 }
 
 task<std::int64_t> memory_store::do_add(std::string key, std::int64_t amount, milliseconds) {
-  const std::optional<std::int64_t> sum = contents_->add(key, amount);
-  if (!sum) bootstrap::throw_bad_add(key, name_);
-  co_return *sum;
+  const std::optional<std::int64_t> total = contents_->add(key, amount);
+  if (!total) bootstrap::throw_bad_add(key, name_);
+  co_return *total;
 }
 
 task<store_exchange> memory_store::do_compare_exchange(std::string key, std::string expected,

@@ -92,11 +92,11 @@ struct agreement::round {
   // and the members that gather themselves.
   std::map<int, bytes> joined;  // their cause follows the bits
   std::set<int> asked;
-  std::set<int> absent;  // alive, but take no part
-  int gatherer = -1;     // the one that this rank has joined
-  bool invited = false;  // this rank gathers and has said so
+  std::set<int> absent;     // alive, but take no part
+  int gatherer = -1;        // the one that this rank has joined
+  bool invited = false;     // this rank gathers and has said so
   std::size_t awaited = 0;  // the members before this place have joined it, or gone
-  bool leaving = false;  // it stops waiting, for this reason
+  bool leaving = false;     // it stops waiting, for this reason
   errc why = errc::success;
   std::string text;
   bytes outcome;  // as it is told to others; empty: none yet
@@ -136,11 +136,11 @@ void agreement::send(const round& r, int peer, word what, const bytes& rest) {
   payload.reserve(1 + rest.size());
   payload.push_back(static_cast<std::byte>(what));
   for (const std::byte b : rest) payload.push_back(b);
-  world_.endpoint().agree(r.name.first, peer, r.name.second, std::move(payload));
+  world_.endpoint().control().send(r.name.first, peer, p2p::agreement_message{r.name.second, payload});
 }
 
 bool agreement::has_gone(const round& r, int member) const noexcept {
-  return world_.endpoint().peer_gone(member) || r.absent.contains(member);
+  return world_.endpoint().peers().gone(member) || r.absent.contains(member);
 }
 
 // Whether this rank is the first of those that have not gone.
@@ -261,7 +261,8 @@ void agreement::gather(round& r) {
   for (std::size_t i = 0; i < n; ++i) {
     const int m = r.members[i];
     const bool left_out = m != self && !has_gone(r, m);
-    if (!has_bit(stay.data(), i) && (left_out || world_.endpoint().peer_failed(m))) set_bit(failed.data(), i);
+    if (!has_bit(stay.data(), i) && (left_out || world_.endpoint().peers().failed(m)))
+      set_bit(failed.data(), i);
   }
   outcome.insert(outcome.end(), stay.begin(), stay.end());
   outcome.insert(outcome.end(), failed.begin(), failed.end());
@@ -283,7 +284,8 @@ void agreement::settle(round& r, bytes outcome) {
   std::set<int> waiting = std::move(r.asked);
   for (const auto& [peer, gone] : r.joined) waiting.insert(peer);
   r.joined.clear();
-  for (const int peer : waiting) world_.endpoint().agree(r.name.first, peer, r.name.second, r.outcome);
+  for (const int peer : waiting)
+    world_.endpoint().control().send(r.name.first, peer, p2p::agreement_message{r.name.second, r.outcome});
   settled_order_.push_back(r.name);
   tell_caller(r);
 }
@@ -343,8 +345,9 @@ void agreement::decline(std::uint32_t id, const std::vector<int>& members, const
   e.renounce_context(2 * id);
   e.renounce_context(2 * id + 1);
   stay_out(2 * id);
+  const p2p::failure_message told{errc::cancelled, text};
   for (const int m : members)
-    if (m != world_.info().rank) e.send_failure(2 * id, m, {errc::cancelled, text});
+    if (m != world_.info().rank) e.control().send(2 * id, m, told);
 }
 
 void agreement::leave_round(round& r, errc why, const std::string& text) {
@@ -410,18 +413,20 @@ void agreement::received(int peer, std::uint32_t context, std::uint32_t number,
   if (what == word::obituary) {
     const auto dead = payload.size() < 5 ? -1 : get<std::int32_t>(payload.data() + 1);
     if (dead >= 0 && dead < world_.info().size && dead != world_.info().rank)
-      world_.endpoint().get_in_touch(dead);
+      world_.endpoint().peers().get_in_touch(dead);
     return;
   }
   communicator_state* const c = world_.find(context);
   const auto found = rounds_.find(key{context, number});
-  if (found == rounds_.end() && c == nullptr && world_.endpoint().was_closed(context)) {
+  if (found == rounds_.end() && c == nullptr && world_.endpoint().contexts().was_closed(context)) {
     round nobody(*this, key{context, number});
     if (what == word::join || what == word::invite || what == word::give_up) send(nobody, peer, word::absent);
     return;
   }
   round& r = at(context, number);
-  const auto answer = [&] { world_.endpoint().agree(context, peer, number, r.outcome); };
+  const auto answer = [&] {
+    world_.endpoint().control().send(context, peer, p2p::agreement_message{number, r.outcome});
+  };
   const std::size_t n = !r.members.empty() ? r.members.size() : c != nullptr ? c->members().size() : 0;
   switch (what) {
     case word::join:
@@ -487,7 +492,7 @@ void agreement::peer_closed(int peer) noexcept {
     r->asked.erase(peer);
     advance(*r);
   }
-  if (world_.endpoint().peer_failed(peer)) spread(peer);
+  if (world_.endpoint().peers().failed(peer)) spread(peer);
 }
 
 // Ranks without a connection to the dead one would not hear of its death. They check for themselves.
@@ -496,8 +501,8 @@ void agreement::spread(int dead) {
   put(word_and_rank, static_cast<std::int32_t>(dead));
   p2p::endpoint& e = world_.endpoint();
   for (int peer = 0; peer < world_.info().size; ++peer)
-    if (peer != world_.info().rank && e.in_touch(peer) && !e.peer_gone(peer))
-      e.agree(0, peer, 0, word_and_rank);
+    if (peer != world_.info().rank && e.peers().in_touch(peer) && !e.peers().gone(peer))
+      e.control().send(0, peer, p2p::agreement_message{0, word_and_rank});
 }
 
 void agreement::closed(const communicator_state& c) noexcept { stay_out(c.message_context()); }

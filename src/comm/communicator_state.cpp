@@ -107,7 +107,7 @@ communicator_state::communicator_state(world& w, std::uint32_t id, std::uint32_t
   record_place_ = recorder_->open_communicator(id_, rank_, size(), name_);
   endpoint_->open_context(message_context(), *this);
   endpoint_->open_context(collective_context(), *this);
-  endpoint_->tell_early_failure(message_context(), *this);
+  endpoint_->control().tell_early_failure(message_context(), *this);
 }
 
 communicator_state::~communicator_state() = default;
@@ -194,7 +194,8 @@ void communicator_state::give_notices(void* self) noexcept {
     if (p.sequence != r->sequence()) continue;
     c.endpoint_->give_notices(c.collective_context(), r->sequence(), p.print);
     if (const int rank = c.segment_ != nullptr ? c.segment_->waits_for(r->sequence()) : -1; rank >= 0)
-      c.endpoint_->give_notice(c.collective_context(), c.world_rank(rank), r->sequence(), p.print);
+      c.endpoint_->control().send(c.collective_context(), c.world_rank(rank),
+                                  p2p::notice_message{r->sequence(), p.print});
   }
   if (!c.running_.empty()) c.engine().timers().arm(c.notice_timer_, now + record_waits_every);
 }
@@ -214,9 +215,9 @@ bool communicator_state::is_running(std::uint32_t sequence) const noexcept {
   return false;
 }
 
-p2p::collective_progress communicator_state::where(std::uint32_t sequence) const noexcept {
-  using state = p2p::collective_progress::state;
-  p2p::collective_progress here;
+p2p::progress_message communicator_state::where(std::uint32_t sequence) const noexcept {
+  using state = p2p::progress_message::state;
+  p2p::progress_message here;
   here.last = next_sequence_ - 1;
   const place& p = places_[here.last % remembered];
   if (p.sequence == here.last && p.started) here.print = p.print;
@@ -235,7 +236,7 @@ p2p::collective_progress communicator_state::where(std::uint32_t sequence) const
 void communicator_state::explain_and_fail(std::uint32_t sequence, errc why, std::string text) noexcept {
   if (world_ == nullptr || !is_running(sequence)) return;
   const auto is_asked = [this](int member) {
-    return member != world_rank(rank_) && !endpoint_->peer_gone(member);
+    return member != world_rank(rank_) && !endpoint_->peers().gone(member);
   };
   if (inquiry_) {
     later_.push_back(inquiry{sequence, why, std::move(text), {}, 0});
@@ -250,14 +251,14 @@ void communicator_state::explain_and_fail(std::uint32_t sequence, errc why, std:
   if (inquiry_->missing == 0) return end_inquiry();
   engine().timers().arm(inquiry_timer_, engine().platform().now() + patience_with_answers);
   for (const int member : members_)
-    if (is_asked(member)) endpoint_->ask(collective_context(), member, sequence);
+    if (is_asked(member))
+      endpoint_->control().send(collective_context(), member, p2p::inquiry_message{sequence});
 }
 
-void communicator_state::told(int peer, std::uint32_t sequence,
-                              const p2p::collective_progress& there) noexcept {
+void communicator_state::told(int peer, const p2p::progress_message& there) noexcept {
   const int rank = rank_of(peer);
-  if (!inquiry_ || inquiry_->sequence != sequence || rank < 0) return;
-  std::optional<p2p::collective_progress>& answer = inquiry_->answers[static_cast<std::size_t>(rank)];
+  if (!inquiry_ || inquiry_->sequence != there.sequence || rank < 0) return;
+  std::optional<p2p::progress_message>& answer = inquiry_->answers[static_cast<std::size_t>(rank)];
   if (answer) return;
   answer = there;
   // Called by the timer, from the loop: failing now might end the caller of this function.
@@ -277,7 +278,7 @@ void communicator_state::end_inquiry() noexcept {
 }
 
 std::string communicator_state::findings(const inquiry& all) const {
-  using state = p2p::collective_progress::state;
+  using state = p2p::progress_message::state;
   constexpr std::size_t most = 8;  // ranks named in each list
   struct list {
     std::string description;
@@ -292,9 +293,9 @@ std::string communicator_state::findings(const inquiry& all) const {
   std::string waiting;
   for (int r = 0; r < size(); ++r) {
     if (r == rank_) continue;
-    const std::optional<p2p::collective_progress>& there = all.answers[static_cast<std::size_t>(r)];
+    const std::optional<p2p::progress_message>& there = all.answers[static_cast<std::size_t>(r)];
     if (!there) {
-      (endpoint_->peer_gone(world_rank(r)) ? gone : unresponsive).add(describe(r));
+      (endpoint_->peers().gone(world_rank(r)) ? gone : unresponsive).add(describe(r));
     } else if (there->at == state::not_called) {
       absent.add(there->last == 0 ? fmt::format("{}, which has called none on {} yet", describe(r), name_)
                                   : fmt::format("{}, of which the last on {} was #{}, {}", describe(r), name_,
@@ -340,19 +341,18 @@ void communicator_state::fail(errc why, const std::string& text, bool tell, p2p:
     recorder_->communicator_failed(record_place_);
   }
   first_failed_ = first;
-  const std::vector<int> known = failed_members();
+  const p2p::failure_message told{why, text, reach, failed_members(), first};
   // The dead rank is also a member of the communicator that this one was made from, which may hear of it
   // later.
   for (communicator_state* c = this; why == errc::peer_failed && c != nullptr && c->parent_ != c->id_;) {
     c = world_->find(2 * c->parent_);
     if (c == nullptr) continue;
-    c->add_failed(known);
+    c->add_failed(told.failed);
     if (c->dead_member_.empty()) c->dead_member_ = text;
   }
   if (tell)
     for (int r = 0; r < size(); ++r)
-      if (tells(r))
-        endpoint_->send_failure(message_context(), world_rank(r), {why, text, reach, known, first});
+      if (tells(r)) endpoint_->control().send(message_context(), world_rank(r), told);
   // This rank caused it, or it ends pending operations: an operation of this rank reports it.
   reported_ = end_pending(why, text) || tell || reported_;
   if (reach == p2p::extent::children) fail_children(why, text, tell);
@@ -362,7 +362,7 @@ void communicator_state::fail(errc why, const std::string& text, bool tell, p2p:
 // turn: were all to tell all, each rank would connect to each other one.
 bool communicator_state::tells(int rank) const noexcept {
   if (rank == rank_) return false;
-  if (size() <= most_told_directly || endpoint_->in_touch(world_rank(rank))) return true;
+  if (size() <= most_told_directly || endpoint_->peers().in_touch(world_rank(rank))) return true;
   const auto away = static_cast<unsigned>(rank > rank_ ? rank - rank_ : rank - rank_ + size());
   return std::has_single_bit(away) || std::has_single_bit(static_cast<unsigned>(size()) - away);
 }
@@ -407,7 +407,7 @@ bool communicator_state::end_pending(errc why, const std::string& text) noexcept
   return any;
 }
 
-void communicator_state::failed_remotely(int peer, const p2p::failure_notice& told) noexcept {
+void communicator_state::failed_remotely(int peer, const p2p::failure_message& told) noexcept {
   if (world_ == nullptr) return;
   add_failed(told.failed);
   if (!fails_earlier(told.first)) return fail(told.why, told.text, false, told.reach, told.first);
@@ -415,9 +415,9 @@ void communicator_state::failed_remotely(int peer, const p2p::failure_notice& to
   // first, not that a message was cancelled or that this rank has left.
   for (int r = 0; r < size(); ++r) {
     const int member = world_rank(r);
-    const bool near = r != rank_ && endpoint_->in_touch(member);
+    const bool near = r != rank_ && endpoint_->peers().in_touch(member);
     if (member != peer && (near || (size() > most_told_directly && tells(r))))
-      endpoint_->send_failure(message_context(), member, told);
+      endpoint_->control().send(message_context(), member, told);
   }
   fail(told.why, told.text, false, told.reach, told.first);
 }
@@ -534,7 +534,7 @@ void communicator_state::ask_whether_closed(int member) noexcept {
   const int rank = rank_of(member);
   if (rank < 0 || asked_[static_cast<std::size_t>(rank)]) return;
   asked_[static_cast<std::size_t>(rank)] = true;
-  endpoint_->ask(collective_context(), member, 0);
+  endpoint_->control().send(collective_context(), member, p2p::inquiry_message());
 }
 
 void communicator_state::expire(void* self) noexcept {
@@ -593,14 +593,13 @@ void communicator_state::last_reference_gone() noexcept {
   devices_.reset();  // closes the communicators beside this one
   recorder_->close_communicator(record_place_);
   if (failed()) {
-    const std::vector<int> known = failed_members();
-    endpoint_->keep_failure(message_context(),
-                            {failure_, failure_text_, p2p::extent::one, known, first_failed_});
+    endpoint_->control().keep_failure(
+        message_context(), {failure_, failure_text_, p2p::extent::one, failed_members(), first_failed_});
   }
   // A rank that closes its last communicator leaves the world, and says that instead.
   for (const int member : members_)
-    if (!w->is_last(*this) && member != world_rank(rank_) && endpoint_->in_touch(member))
-      endpoint_->announce_closing(collective_context(), member);
+    if (!w->is_last(*this) && member != world_rank(rank_) && endpoint_->peers().in_touch(member))
+      endpoint_->control().announce_closing(collective_context(), member);
   endpoint_->close_context(message_context());
   endpoint_->close_context(collective_context());
   w->retire(std::move(segment_), failed());

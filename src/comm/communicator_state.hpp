@@ -150,7 +150,7 @@ class communicator_state final : public p2p::context_owner {
   }
   // Fails the communicator: ends messages, and collectives except those before `first`, with this reason.
   // With `tell`, also on the other members. With extent::children, also the communicators made from this one.
-  // `first` is that of failure_notice; without it, first_open(). A second failure only extends it to earlier
+  // `first` is that of failure_message; without it, first_open(). A second failure only extends it to earlier
   // collectives.
   void fail(errc why, const std::string& text, bool tell, p2p::extent reach = p2p::extent::one,
             std::optional<std::uint32_t> first = std::nullopt) noexcept;
@@ -189,12 +189,12 @@ class communicator_state final : public p2p::context_owner {
   bool admit(int peer, std::uint32_t sequence, const p2p::fingerprint& theirs) noexcept override;
   std::string mismatch_text(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
                             const p2p::fingerprint& theirs) const override;
-  void failed_remotely(int peer, const p2p::failure_notice& told) noexcept override;
+  void failed_remotely(int peer, const p2p::failure_message& told) noexcept override;
   void peer_closed(int peer, errc why, const std::string& text) noexcept override;
   void closed_remotely(int peer) noexcept override;
   std::string closed_text(int peer) const override;
-  p2p::collective_progress where(std::uint32_t sequence) const noexcept override;
-  void told(int peer, std::uint32_t sequence, const p2p::collective_progress& there) noexcept override;
+  p2p::progress_message where(std::uint32_t sequence) const noexcept override;
+  void told(int peer, const p2p::progress_message& there) noexcept override;
   bool has_member(int world_rank) const noexcept override { return rank_of(world_rank) >= 0; }
 
  private:
@@ -211,7 +211,7 @@ class communicator_state final : public p2p::context_owner {
     std::uint32_t sequence = 0;
     errc why = errc::success;
     std::string text;
-    std::vector<std::optional<p2p::collective_progress>> answers;  // by rank
+    std::vector<std::optional<p2p::progress_message>> answers;  // by rank
     std::size_t missing = 0;
   };
   bool is_running(std::uint32_t sequence) const noexcept;
@@ -229,7 +229,7 @@ class communicator_state final : public p2p::context_owner {
   bool end_pending(errc why, const std::string& text) noexcept;  // returns whether anything was pending
   void fail_children(errc why, const std::string& text, bool tell) noexcept;
   bool has_failed(int rank) const noexcept {
-    return told_failed_[static_cast<std::size_t>(rank)] || endpoint_->peer_failed(world_rank(rank));
+    return told_failed_[static_cast<std::size_t>(rank)] || endpoint_->peers().failed(world_rank(rank));
   }
   void last_reference_gone() noexcept;
   // The handler that closes the communicator from the loop, after the last handle went on another thread or

@@ -47,7 +47,7 @@ counters counters_of(const communicator& c) {
   counters n;
   const comm::communicator_state* const state = living(c);
   if (state == nullptr) return n;
-  const p2p::endpoint_counters& messages = state->endpoint().counters();
+  const p2p::endpoint_counters messages = state->endpoint().counters();
   n.sends = messages.sends;
   n.receives = messages.receives;
   n.eager = messages.eager;
@@ -72,7 +72,7 @@ std::vector<peer_counters> peer_counters_of(const communicator& c) {
   if (state == nullptr) return all;
   const int size = state->of_world().info().size;
   for (int rank = 0; rank < size; ++rank) {
-    const p2p::peer_counters& n = state->endpoint().counters_with(rank);
+    const p2p::peer_counters& n = state->endpoint().peers()[rank].counters;
     transport::link_counters way;
     if (const transport::link* const l = state->of_world().made_link(rank)) way = l->counters();
     if (n.sends + n.receives + way.retries == 0) continue;

@@ -78,7 +78,7 @@ void peer_watch::check_all() {
   for (int peer = 0; peer < size; ++peer) {
     if (peer == world_.info().rank) continue;
     const p2p::waits waits = waited_for_[static_cast<std::size_t>(peer)];
-    if (waits == p2p::waits::not_at_all || world_.endpoint().peer_gone(peer)) {
+    if (waits == p2p::waits::not_at_all || world_.endpoint().peers().gone(peer)) {
       forget(peer);
     } else {
       how.loop = waits == p2p::waits::for_it;

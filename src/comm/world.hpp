@@ -52,9 +52,8 @@ class world final : public p2p::router {
   transport::link& link_to(int peer) override;
   std::string describe(int peer) const override;
   bool has_left(int peer) const noexcept override { return recorded_leaving(peer).value_or(false); }
-  void agree(int peer, std::uint32_t context, std::uint32_t round,
-             std::span<const std::byte> payload) noexcept override {
-    agreement_.received(peer, context, round, payload);
+  void agree(int peer, std::uint32_t context, const p2p::agreement_message& m) noexcept override {
+    agreement_.received(peer, context, m.round, m.payload);
   }
   void peer_closed(int peer) noexcept override { agreement_.peer_closed(peer); }
 

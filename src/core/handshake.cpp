@@ -82,17 +82,23 @@ void check_tls(const stream_socket& socket, const std::uint8_t* preamble) {
   if (theirs == mine) return;
   throw error(
       errc::protocol,
-      fmt::format("{} {} TLS, and this process {}: set TUTTI_TLS, or init_options::tls, to the "
-                  "same on all ranks",
+      fmt::format("{} {} TLS, and this process {}: set TUTTI_TLS to the same for all ranks and for tutti-run "
+                  "on all nodes (init_options::tls counts for ranks only)",
                   peer_text(socket), theirs ? "uses" : "does not use", mine ? "uses it" : "does not use it"));
 }
 
-void check_rank_of_certificate(const stream_socket& socket, std::int32_t rank) {
-  if (socket.tls() == nullptr || rank < 0 || socket.tls()->allows_rank(rank)) return;
-  throw error(
-      errc::unauthorized,
-      fmt::format("{} is not rank {}: its certificate (TUTTI_TLS_CERTIFICATE there) is for other ranks",
-                  peer_text(socket), rank));
+// Whether the peer's certificate, if it names ranks, names this one. A launcher is no rank.
+bool owns_certificate(const stream_socket& socket, purpose what, std::int32_t rank) {
+  if (socket.tls() == nullptr || (what != purpose::launcher && rank < 0)) return true;
+  return socket.tls()->allows_rank(what == purpose::launcher ? -1 : rank);
+}
+
+// How a sentence about the process with the wrong certificate ends.
+std::string misuse_of_certificate(purpose what, std::int32_t rank) {
+  if (what == purpose::launcher)
+    return "not tutti-run: its TUTTI_TLS_CERTIFICATE names ranks; give tutti-run one that names none (%r in "
+           "the name stands for launcher)";
+  return fmt::format("not rank {}: its TUTTI_TLS_CERTIFICATE is for other ranks", rank);
 }
 
 // Reads byte by byte as they come, so that a peer that is not tutti does not delay this side for a whole
@@ -130,6 +136,9 @@ task<> read_preamble(stream_socket& socket, std::uint8_t* into, const char* comp
                   fmt::format("{} knows another rank {} already: give each process its own RANK, or "
                               "start the program with tutti-run",
                               peer, mine.rank));
+    case verdict::wrong_certificate:
+      throw error(errc::unauthorized, fmt::format("{} says that this process is {}", peer,
+                                                  misuse_of_certificate(mine.what, mine.rank)));
     case verdict::wrong_version:
     case verdict::accepted:
     case verdict::use_other:
@@ -176,7 +185,9 @@ task<verdict> greet(stream_socket& socket, const std::string& secret, identity m
   co_await read_exactly(socket, std::span(offered).subspan(preamble_bytes), deadline);
   if (socket.identity()) {
     co_await start_tls(socket, tls_session::side::connecting, deadline);
-    check_rank_of_certificate(socket, wanted_rank);
+    if (!owns_certificate(socket, mine.what, wanted_rank))
+      throw error(errc::unauthorized,
+                  fmt::format("{} is {}", peer_text(socket), misuse_of_certificate(mine.what, wanted_rank)));
   }
 
   std::uint8_t* at = claimed.data();
@@ -243,7 +254,11 @@ task<greeting> receive_greeting(stream_socket& socket, const std::string& secret
   from.peer.rank = base::get_little_endian<std::int32_t>(at + 24);
   const auto wanted = base::get_little_endian<std::int32_t>(at + 28);
 
-  check_rank_of_certificate(socket, from.peer.rank);
+  if (!owns_certificate(socket, from.peer.what, from.peer.rank)) {
+    co_await turn_away(socket, secret, from, verdict::wrong_certificate, deadline);
+    throw error(errc::unauthorized, fmt::format("{} is {}", peer_text(socket),
+                                                misuse_of_certificate(from.peer.what, from.peer.rank)));
+  }
   // A wrong purpose means that the peer reached another kind of listener, and so one of another world.
   if (!expected.has(from.peer.what) || from.peer.world != world) {
     co_await turn_away(socket, secret, from, verdict::wrong_world, deadline);

@@ -63,7 +63,8 @@ enum class verdict : std::uint8_t {
   wrong_rank,
   duplicate,
   wrong_version,
-  use_other
+  use_other,
+  wrong_certificate
 };
 
 // For both sides: nothing is read past the handshake, so later data are still in the socket. `socket` and

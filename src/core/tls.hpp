@@ -35,7 +35,7 @@ class tls_session {
   virtual step shake_hands() = 0;
   // Gets a value that is unique to this session, after the handshake. Returns false if there is none.
   virtual bool bind(binding_bytes& value) const noexcept = 0;
-  // Whether the other side's certificate, if it names ranks, names this one.
+  // Whether the other side's certificate, if it names ranks, names this one (-1: whether it names none).
   virtual bool allows_rank(std::int32_t rank) const = 0;
   // A text that says what went wrong.
   virtual const std::string& complaint() const noexcept = 0;

@@ -48,7 +48,7 @@ rank_condition condition_of(const rank_snapshot& r) {
   return r.at == phase::joining ? rank_condition::joining : rank_condition::working;
 }
 
-wait_graph::wait_graph(const std::vector<rank_snapshot>& ranks) : ranks_(ranks) {
+wait_graph::wait_graph(const std::vector<rank_snapshot>& ranks) {
   for (const rank_snapshot& r : ranks) {
     by_rank_[r.rank] = &r;
     for (const communicator_snapshot& c : r.communicators) world_ranks_.try_emplace({c.id, c.rank}, r.rank);

@@ -22,7 +22,7 @@ struct missing_ranks {
 
 class wait_graph {
  public:
-  explicit wait_graph(const std::vector<rank_snapshot>& ranks);
+  explicit wait_graph(const std::vector<rank_snapshot>& ranks);  // which must outlive it
 
   struct edge {
     int to;  // rank of the world
@@ -48,7 +48,6 @@ class wait_graph {
   int world_rank(std::uint32_t communicator, int rank) const;  // -1: not known
 
  private:
-  const std::vector<rank_snapshot>& ranks_;
   std::map<int, const rank_snapshot*> by_rank_;
   std::map<std::pair<std::uint32_t, int>, int> world_ranks_;
   std::map<int, std::vector<edge>> edges_;

@@ -21,6 +21,7 @@
 #include "base/unique_fd.hpp"
 #include "base/variables.hpp"
 #include "bootstrap/address.hpp"
+#include "bootstrap/environment.hpp"
 #include "launch/store_socket.hpp"
 
 namespace tutti::launch {
@@ -42,6 +43,17 @@ finding secret_of_node(const options& o) {
   if (base::env_string("TUTTI_SECRET")) return {"secret: in TUTTI_SECRET", ""};
   if (o.nodes == 1) return {"secret: none; tutti-run makes one for a single node", ""};
   return {"secret: none", "set TUTTI_SECRET to the same random text on every node (openssl rand -hex 32)"};
+}
+
+finding tls_of_node() {
+  try {
+    return {fmt::format("TLS: {}", bootstrap::launcher_tls() != nullptr
+                                       ? "between launchers and between ranks (TUTTI_TLS)"
+                                       : "off"),
+            ""};
+  } catch (const std::exception& e) {
+    return {e.what(), "set TUTTI_TLS and the variables that begin with TUTTI_TLS_ right, or unset them"};
+  }
 }
 
 // The local address that the kernel's route gives to packets to `to`.
@@ -161,7 +173,8 @@ void find_unknown_variables(std::vector<finding>& found) {
 }  // namespace
 
 std::vector<finding> check_node(const options& o) {
-  std::vector<finding> found = {place_of_node(o), secret_of_node(o), shared_memory(), limits()};
+  std::vector<finding> found = {place_of_node(o), secret_of_node(o), tls_of_node(), shared_memory(),
+                                limits()};
   find_unknown_variables(found);
   if (!o.master) return found;
   if (o.node_rank == 0)

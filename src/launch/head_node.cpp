@@ -36,13 +36,14 @@ struct head_node::pending_connection {
   bool gone = false;
 };
 
-head_node::head_node(boost::asio::io_context& loop, const options& o, const std::string& secret, hello own,
-                     outlets to)
+head_node::head_node(boost::asio::io_context& loop, const options& o, const std::string& secret,
+                     tls_identity tls, hello own, outlets to)
     : loop_(loop),
       options_(o),
       own_(std::move(own)),
       to_(std::move(to)),
       secret_(secret),
+      tls_(std::move(tls)),
       coordinator_(o, new_job_id(),
                    {[this](int node, const command& what) { send(node, what); },
                     [this](std::string_view lines) { to_.say(lines); }, [this] { return open_store(); },
@@ -65,7 +66,7 @@ head_node::head_node(boost::asio::io_context& loop, const options& o, const std:
   rendezvous_ = open_rendezvous_sockets(*o.master, o.join_timeout);
   only_this_host_ = std::all_of(rendezvous_.begin(), rendezvous_.end(), on_loopback);
   listener_ = std::make_unique<bootstrap::control_listener>(
-      loop.get_executor(), secret, bootstrap::silence_limit{o.node_timeout},
+      loop.get_executor(), secret, tls_, bootstrap::silence_limit{o.node_timeout},
       bootstrap::control_listener::handlers{
           [this](std::unique_ptr<bootstrap::control_link> link, int) { arrived(std::move(link)); },
           [this](const std::string& from, const std::string& why) { unauthenticated(from, why); }});
@@ -126,7 +127,7 @@ int head_node::open_store() {
   if (options_.elastic) {
     try {
       elastic_ = std::make_unique<bootstrap::elastic_store>(loop_.get_executor(), store_.fd.get(), secret_,
-                                                            options_.least_nodes, options_.quorum);
+                                                            tls_, options_.least_nodes, options_.quorum);
     } catch (const error& e) {
       throw std::runtime_error(e.what());
     }
@@ -182,7 +183,7 @@ void head_node::on_message(pending_connection& from, std::string_view message) {
 void head_node::on_lost(pending_connection& who, const std::string& why, bool closed) {
   who.gone = true;
   who.link->close();
-  if (who.node < 0 && !who.refused && coordinator_.joining())
+  if (who.node < 0 && !who.refused && admits_nodes())
     to_.say(fmt::format("tutti-run: a launcher was turned away: {}\n", why));
   const auto known = nodes_.find(who.node);
   if (known == nodes_.end() || known->second != &who) return;
@@ -206,11 +207,15 @@ void head_node::take_off(int node, bool closed) {
 void head_node::unauthenticated(const std::string& from, const std::string& why) {
   // By address without the port: it calls repeatedly.
   const std::string address = from.substr(0, from.rfind(':'));
-  if (!coordinator_.joining() || unauthenticated_.size() == most_unauthenticated ||
+  if (!admits_nodes() || unauthenticated_.size() == most_unauthenticated ||
       std::find(unauthenticated_.begin(), unauthenticated_.end(), address) != unauthenticated_.end())
     return;
   unauthenticated_.push_back(address);
   to_.say(fmt::format("tutti-run: somebody who called at --master was not let in: {}\n", why));
+}
+
+bool head_node::admits_nodes() const {
+  return coordinator_.joining() || (options_.elastic && !coordinator_.over());
 }
 
 void head_node::join_overdue() {

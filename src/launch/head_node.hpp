@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tutti/tls.hpp>
 #include <vector>
 
 #include "bootstrap/control_link.hpp"
@@ -34,8 +35,8 @@ class head_node : public coordination {
     std::function<void(std::string_view)> say;
   };
   // Throws std::runtime_error if --master is not an address of this host, or its port is in use.
-  head_node(boost::asio::io_context& loop, const options& o, const std::string& secret, hello own,
-            outlets to);
+  head_node(boost::asio::io_context& loop, const options& o, const std::string& secret, tls_identity tls,
+            hello own, outlets to);
   ~head_node() override;
 
   void begin() override;
@@ -52,6 +53,7 @@ class head_node : public coordination {
   void take_off(int node, bool closed);
   void unauthenticated(const std::string& from, const std::string& why);
   void join_overdue();
+  bool admits_nodes() const;
   void send(int node, const command& what);
   std::vector<int> told_nodes() const;
   void end_if_told();
@@ -67,6 +69,7 @@ class head_node : public coordination {
   bool only_this_host_ = false;              // only launchers of this host can reach the rendezvous sockets
   store_socket store_;                       // of the next start
   std::string secret_;
+  tls_identity tls_;
   std::unique_ptr<bootstrap::elastic_store> elastic_;  // where nodes come and go
   std::map<int, int> ranks_of_;                        // by node
   coordinator coordinator_;

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "bootstrap/environment.hpp"
 #include "launch/head_node.hpp"
 #include "launch/member_node.hpp"
 #include "launch/rank_environment.hpp"
@@ -66,15 +67,16 @@ job::job(const options& o, std::string path)
       throw std::runtime_error("--trace: there is no memory that ranks could share (memfd_create)");
     trace_ = std::make_unique<job_trace>(o, *ranks_.records().memory(), host_name());
   }
+  const tls_identity tls = o.nodes > 1 || o.elastic ? bootstrap::launcher_tls() : nullptr;
   const hello own{o.nodes, o.node_rank, o.ranks, host_name(), ::getpid()};
   if (o.node_rank == 0)
     above_ = std::make_unique<head_node>(
-        loop_, o, secret_, own,
+        loop_, o, secret_, tls, own,
         head_node::outlets{[this](const command& what) { execute(what); },
                            [this](std::string_view lines) { output_.say(lines); }});
   else
-    above_ =
-        std::make_unique<member_node>(loop_, o, secret_, own, [this](const command& what) { execute(what); });
+    above_ = std::make_unique<member_node>(loop_, o, secret_, tls, own,
+                                           [this](const command& what) { execute(what); });
 }
 
 int job::run() {

@@ -23,13 +23,14 @@ constexpr std::chrono::seconds time_to_tell{30};
 }  // namespace
 
 member_node::member_node(boost::asio::io_context& loop, const options& o, const std::string& secret,
-                         hello own, std::function<void(const command&)> execute)
+                         tls_identity tls, hello own, std::function<void(const command&)> execute)
     : loop_(loop),
       options_(o),
       own_(std::move(own)),
       execute_(std::move(execute)),
       patience_(loop),
-      caller_(loop.get_executor(), secret, bootstrap::silence_limit{o.node_timeout}, o.node_rank,
+      caller_(loop.get_executor(), secret, std::move(tls), bootstrap::silence_limit{o.node_timeout},
+              o.node_rank,
               {[this](std::unique_ptr<bootstrap::control_link> link) {
                  if (over_) return;
                  link_ = std::move(link);

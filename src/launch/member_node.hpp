@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <tutti/tls.hpp>
 
 #include "bootstrap/control_link.hpp"
 #include "launch/coordination.hpp"
@@ -18,8 +19,8 @@ namespace tutti::launch {
 
 class member_node : public coordination {
  public:
-  member_node(boost::asio::io_context& loop, const options& o, const std::string& secret, hello own,
-              std::function<void(const command&)> execute);
+  member_node(boost::asio::io_context& loop, const options& o, const std::string& secret, tls_identity tls,
+              hello own, std::function<void(const command&)> execute);
 
   void begin() override;
   void tell(const event& what) override;

@@ -7,10 +7,10 @@ namespace tutti::launch {
 namespace {
 
 constexpr int of_writing[] = {SIGPIPE, SIGTTOU, SIGXFSZ};
-struct sigaction found[std::size(of_writing)];
+struct sigaction earlier[std::size(of_writing)];
 
 void restore_signals_of_writing() noexcept {
-  for (std::size_t i = 0; i < std::size(of_writing); ++i) ::sigaction(of_writing[i], &found[i], nullptr);
+  for (std::size_t i = 0; i < std::size(of_writing); ++i) ::sigaction(of_writing[i], &earlier[i], nullptr);
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ std::vector<int> forwarded_signals() {
 signals_of_writing_ignored::signals_of_writing_ignored() noexcept {
   struct sigaction ignore{};
   ignore.sa_handler = SIG_IGN;
-  for (std::size_t i = 0; i < std::size(of_writing); ++i) ::sigaction(of_writing[i], &ignore, &found[i]);
+  for (std::size_t i = 0; i < std::size(of_writing); ++i) ::sigaction(of_writing[i], &ignore, &earlier[i]);
 }
 
 signals_of_writing_ignored::~signals_of_writing_ignored() { restore_signals_of_writing(); }

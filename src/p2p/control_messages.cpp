@@ -17,43 +17,39 @@ constexpr std::int32_t reaches_children = 0x100;
 constexpr std::size_t most_failed_told = 4096;
 constexpr std::size_t longest_text_told = 4000;
 
-frame frame_of(frame_kind kind, std::uint32_t context, std::uint32_t tag) noexcept {
-  frame head;
-  head.kind = kind;
-  head.context = context;
-  head.tag = static_cast<std::int32_t>(tag);
-  return head;
+control_frame frame_of(frame_kind kind, std::uint32_t context, std::uint32_t tag) {
+  control_frame f;
+  f.head.kind = kind;
+  f.head.context = context;
+  f.head.tag = static_cast<std::int32_t>(tag);
+  return f;
 }
 
 }  // namespace
 
-frame failure_frame(std::uint32_t context, const failure_notice& what) noexcept {
-  frame head = frame_of(frame_kind::fail, context, 0);
-  head.tag = static_cast<std::int32_t>(what.why) | (what.reach == extent::children ? reaches_children : 0);
-  return head;
-}
-
 // The payload: the first collective that fails, the number of failed ranks, these ranks (4 bytes each), and
 // the text.
-std::vector<std::byte> payload_of(const failure_notice& what) {
-  const std::span<const int> failed = what.failed.first(std::min(what.failed.size(), most_failed_told));
-  const std::size_t text_bytes = std::min(what.text.size(), longest_text_told);
-  std::vector<std::byte> payload(4 * (2 + failed.size()) + text_bytes);
-  auto* at = reinterpret_cast<std::uint8_t*>(payload.data());
-  base::put_little_endian(at, what.first);
-  base::put_little_endian(at += 4, static_cast<std::uint32_t>(failed.size()));
-  for (const int rank : failed) base::put_little_endian(at += 4, static_cast<std::uint32_t>(rank));
-  std::memcpy(at + 4, what.text.data(), text_bytes);
-  return payload;
+control_frame failure_message::encode(std::uint32_t context) const {
+  const std::size_t count = std::min(failed.size(), most_failed_told);
+  const std::size_t text_bytes = std::min(text.size(), longest_text_told);
+  control_frame f = frame_of(frame_kind::fail, context, static_cast<std::uint32_t>(why));
+  if (reach == extent::children) f.head.tag |= reaches_children;
+  f.head.length = 4 * (2 + count) + text_bytes;
+  f.payload.resize(f.head.length);
+  auto* at = reinterpret_cast<std::uint8_t*>(f.payload.data());
+  base::put_little_endian(at, first);
+  base::put_little_endian(at += 4, static_cast<std::uint32_t>(count));
+  for (std::size_t i = 0; i < count; ++i)
+    base::put_little_endian(at += 4, static_cast<std::uint32_t>(failed[i]));
+  std::memcpy(at + 4, text.data(), text_bytes);
+  return f;
 }
 
-told_failure failure_of(const frame& head, std::span<const std::byte> payload, std::size_t ranks) noexcept {
-  told_failure told{static_cast<errc>(head.tag & ~reaches_children),
-                    {},
-                    (head.tag & reaches_children) != 0 ? extent::children : extent::one,
-                    {},
-                    0};
-  if (payload.empty()) return told;
+failure_message failure_message::decode(const frame& head, std::span<const std::byte> payload,
+                                        std::size_t ranks) {
+  failure_message told;
+  told.why = static_cast<errc>(head.tag & ~reaches_children);
+  if ((head.tag & reaches_children) != 0) told.reach = extent::children;
   const auto number = [&](std::size_t i) {
     return base::get_little_endian<std::uint32_t>(reinterpret_cast<const std::uint8_t*>(payload.data()) +
                                                   4 * i);
@@ -68,45 +64,47 @@ told_failure failure_of(const frame& head, std::span<const std::byte> payload, s
   return told;
 }
 
-frame agreement_frame(std::uint32_t context, std::uint32_t round) noexcept {
-  return frame_of(frame_kind::agree, context, round);
+control_frame agreement_message::encode(std::uint32_t context) const {
+  control_frame f = frame_of(frame_kind::agree, context, round);
+  f.head.length = payload.size();
+  f.payload.assign(payload.begin(), payload.end());
+  return f;
 }
 
-frame notice_frame(std::uint32_t context, std::uint32_t sequence, const fingerprint& print) noexcept {
-  frame head = frame_of(frame_kind::notice, context, sequence);
-  head.fingerprint = print;
-  return head;
+control_frame notice_message::encode(std::uint32_t context) const {
+  control_frame f = frame_of(frame_kind::notice, context, sequence);
+  f.head.fingerprint = print;
+  return f;
 }
 
-frame inquiry_frame(std::uint32_t context, std::uint32_t sequence) noexcept {
+control_frame inquiry_message::encode(std::uint32_t context) const {
   return frame_of(frame_kind::ask, context, sequence);
 }
 
-frame progress_frame(std::uint32_t context, std::uint32_t sequence,
-                     const collective_progress& here) noexcept {
-  frame head = frame_of(frame_kind::tell, context, sequence);
-  head.transfer_id = static_cast<std::uint64_t>(here.at);
-  head.other_transfer_id = here.last;
-  head.fingerprint = here.print;
-  head.length = static_cast<std::uint64_t>(here.waits_for + 1);
-  return head;
+control_frame progress_message::encode(std::uint32_t context) const {
+  control_frame f = frame_of(frame_kind::tell, context, sequence);
+  f.head.transfer_id = static_cast<std::uint64_t>(at);
+  f.head.other_transfer_id = last;
+  f.head.fingerprint = print;
+  f.head.length = static_cast<std::uint64_t>(waits_for + 1);
+  return f;
 }
 
-std::optional<collective_progress> progress_of(const frame& head, std::size_t ranks) noexcept {
-  if (head.transfer_id > static_cast<std::uint64_t>(collective_progress::state::no_communicator))
-    return std::nullopt;
-  collective_progress there;
-  there.at = static_cast<collective_progress::state>(head.transfer_id);
+std::optional<progress_message> progress_message::decode(const frame& head, std::size_t ranks) noexcept {
+  if (head.transfer_id > static_cast<std::uint64_t>(state::no_communicator)) return std::nullopt;
+  progress_message there;
+  there.sequence = static_cast<std::uint32_t>(head.tag);
+  there.at = static_cast<state>(head.transfer_id);
   there.last = head.other_transfer_id;
   there.print = head.fingerprint;
   if (head.length > 0 && head.length <= ranks) there.waits_for = static_cast<int>(head.length) - 1;
   return there;
 }
 
-frame credit_frame(std::uint64_t bytes) noexcept {
-  frame head = frame_of(frame_kind::credit, 0, 0);
-  head.length = bytes;
-  return head;
+control_frame credit_message::encode() const {
+  control_frame f = frame_of(frame_kind::credit, 0, 0);
+  f.head.length = bytes;
+  return f;
 }
 
 }  // namespace tutti::p2p

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Control messages: what endpoints tell each other besides messages, and the frames that carry it. Frames may
-// come from a process that lies: reading one gives a usable value or none.
+// Control messages: what endpoints tell each other besides messages of programs. Each is a struct that encodes
+// itself as a frame and decodes the frame that comes. Frames may come from a process that lies: decode()
+// returns a usable value or none.
 #pragma once
 
 #include "p2p/transfer_states.hpp"
@@ -16,63 +17,82 @@
 
 namespace tutti::p2p {
 
+// A frame that belongs to no transfer, with all of its payload.
+struct control_frame {
+  transport::frame head;
+  std::vector<std::byte> payload = {};
+};
+
 // Which communicators a failure reaches.
 enum class extent : std::uint8_t {
   one,      // the reported one
   children  // that one and those made from it
 };
 
-// What a rank that fails a communicator tells the other members.
-struct failure_notice {
+// The communicator has failed at the sender. `ranks` of decode() is the size of the world, here and below.
+struct failure_message {
   errc why = errc::success;
-  const std::string& text;
+  std::string text;  // at most 4000 bytes are sent
   extent reach = extent::one;
-  std::span<const int> failed = {};  // ranks of the world that the sender knows to have failed
+  std::vector<int> failed =
+      {};  // ranks of the world that the sender knows to have failed; at most 4096 are sent
   // The first collective that fails with it; earlier ones need nothing more from the rank that failed the
   // communicator. 0: all fail.
   std::uint32_t first = 0;
+
+  control_frame encode(std::uint32_t context) const;
+  static failure_message decode(const transport::frame& head, std::span<const std::byte> payload,
+                                std::size_t ranks);
 };
 
-// The same, as received or kept.
-struct told_failure {
-  errc why = errc::success;
-  std::string text;
-  extent reach = extent::one;
-  std::vector<int> failed;
-  std::uint32_t first = 0;
+// The members of the communicator agree in this round on who is left.
+struct agreement_message {
+  std::uint32_t round = 0;
+  std::span<const std::byte> payload = {};  // belongs to the upper layers
 
-  failure_notice notice() const noexcept { return {why, text, reach, failed, first}; }
+  control_frame encode(std::uint32_t context) const;
+  // `payload` must outlive the result.
+  static agreement_message decode(const transport::frame& head, std::span<const std::byte> payload) noexcept {
+    return {static_cast<std::uint32_t>(head.tag), payload};
+  }
 };
 
-// How far a rank has come with a collective.
-struct collective_progress {
+// The sender has been waiting in this collective. The receiver compares it as it does every frame of a collective.
+struct notice_message {
+  std::uint32_t sequence = 0;
+  fingerprint print{};
+
+  control_frame encode(std::uint32_t context) const;
+};
+
+// Asks how far the receiver is with this collective. The answer is a progress_message.
+struct inquiry_message {
+  std::uint32_t sequence = 0;
+
+  control_frame encode(std::uint32_t context) const;
+  static inquiry_message decode(const transport::frame& head) noexcept {
+    return {static_cast<std::uint32_t>(head.tag)};
+  }
+};
+
+// How far the sender is with a collective.
+struct progress_message {
   enum class state : std::uint64_t { not_called, waiting, done, no_communicator };
+  std::uint32_t sequence = 0;  // the collective that was asked about
   state at = state::no_communicator;
   std::uint64_t last = 0;  // the last collective that it called, with its fingerprint
   fingerprint print{};
   int waits_for = -1;  // rank of the world, if it waits for one
+
+  control_frame encode(std::uint32_t context) const;
+  static std::optional<progress_message> decode(const transport::frame& head, std::size_t ranks) noexcept;
 };
 
-// Frame: the communicator of `context` has failed at the sender; the payload is the reason.
-transport::frame failure_frame(std::uint32_t context, const failure_notice& what) noexcept;
-std::vector<std::byte> payload_of(const failure_notice& what);  // at most 4096 ranks, and 4000 bytes of text
-// Frame: the members of the communicator agree in this round on who is left; the payload belongs to the upper
-// layers.
-transport::frame agreement_frame(std::uint32_t context, std::uint32_t round) noexcept;
-// Frame: the sender has been waiting in this collective.
-transport::frame notice_frame(std::uint32_t context, std::uint32_t sequence,
-                              const fingerprint& print) noexcept;
-// Frame: asks how far the receiver is with this collective.
-transport::frame inquiry_frame(std::uint32_t context, std::uint32_t sequence) noexcept;
-// Frame: the answer.
-transport::frame progress_frame(std::uint32_t context, std::uint32_t sequence,
-                                const collective_progress& here) noexcept;
-// Frame: `bytes` more may be sent eagerly. 0 for a frame that is only to be noticed.
-transport::frame credit_frame(std::uint64_t bytes) noexcept;
+// `bytes` more may be sent eagerly. 0 for a frame that is only to be noticed.
+struct credit_message {
+  std::uint64_t bytes = 0;
 
-// `ranks` is the size of the world. Without memory the failed ranks or the text are left out.
-told_failure failure_of(const transport::frame& head, std::span<const std::byte> payload,
-                        std::size_t ranks) noexcept;
-std::optional<collective_progress> progress_of(const transport::frame& head, std::size_t ranks) noexcept;
+  control_frame encode() const;
+};
 
 }  // namespace tutti::p2p

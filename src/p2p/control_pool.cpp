@@ -7,8 +7,7 @@
 
 namespace tutti::p2p {
 
-void control_pool::post(transport::link& to, const transport::frame& head,
-                        std::vector<std::byte> payload) noexcept {
+void control_pool::post(transport::link& to, control_frame f) noexcept {
   if (free_.empty()) {
     free_.reserve(all_.size() + 1);
     all_.push_back(std::make_unique<control>());
@@ -18,8 +17,8 @@ void control_pool::post(transport::link& to, const transport::frame& head,
   control* const c = free_.back();
   free_.pop_back();
   c->owner = this;
-  c->payload_bytes = std::move(payload);
-  c->head = head;
+  c->payload_bytes = std::move(f.payload);
+  c->head = f.head;
   c->payload = c->payload_bytes.data();
   c->progress = 0;
   c->done = [](transport::outgoing& o, bool) noexcept {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames that belong to no send and no receive, each kept until its link has released it. Some are reserved
-// in advance, so that they can leave when memory has run out.
+// control_pool: the memory of frames that belong to no send and no receive, each kept until its link has
+// released it.
 #pragma once
 
-#include "transport/link.hpp"
+#include "p2p/control_messages.hpp"
 
 #include <cstddef>
 #include <memory>
@@ -16,8 +16,7 @@ class control_pool {
   control_pool() = default;
   control_pool(const control_pool&) = delete;
 
-  // With all of `payload`.
-  void post(transport::link& to, const transport::frame& head, std::vector<std::byte> payload) noexcept;
+  void post(transport::link& to, control_frame f) noexcept;
   std::size_t in_use() const noexcept { return all_.size() - free_.size(); }
 
  private:

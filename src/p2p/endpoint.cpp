@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "p2p/endpoint.hpp"
 
-#include <fmt/format.h>
-
-#include <algorithm>
+#include <span>
 #include <utility>
 
 namespace tutti::p2p {
@@ -12,270 +10,128 @@ using transport::destination_buffer;
 using transport::frame;
 using transport::frame_kind;
 
-endpoint::endpoint(core::engine& engine, router& routes, int rank, int size, transfer_id_table transfer_ids)
-    : engine_(engine),
-      routes_(routes),
-      rank_(rank),
-      transfer_ids_(std::move(transfer_ids)),
-      peers_(static_cast<std::size_t>(size)),
-      closed_(static_cast<std::uint32_t>(size)) {
-  kept_failures_.reserve(most_kept_failures);
-}
+endpoint::endpoint(core::engine& engine, router& routes, int rank, int size, std::uint32_t first_generation)
+    : routes_(routes),
+      peers_(routes, rank, size),
+      contexts_(peers_),
+      control_(routes, peers_, contexts_),
+      sends_(engine, peers_, contexts_, first_generation),
+      receive_ids_(first_generation),
+      unexpected_(peers_, matcher_, receive_ids_, probes_),
+      probes_(engine, contexts_, matcher_),
+      receives_(engine, peers_, contexts_, control_, matcher_, receive_ids_, unexpected_),
+      cancellation_(engine, peers_, matcher_, receive_ids_, unexpected_, receives_) {}
 
-endpoint::~endpoint() {
-  for (const auto& u : unexpected_nodes_) delete[] u->data;
+endpoint_counters endpoint::counters() const noexcept {
+  endpoint_counters now{sends_.counters(), receives_.counters(), cancellation_.given_back()};
+  for (int p = 0; p < peers_.size(); ++p)
+    if (peers_[p].gone.why == errc::protocol) ++now.corrupt_frames;
+  return now;
 }
 
 endpoint_usage endpoint::usage() const noexcept {
   endpoint_usage now;
   now.posted = matcher_.posted_count();
-  now.unexpected = unexpected_nodes_.size() - free_unexpected_.size();
-  now.transfer_ids = transfer_ids_.in_use();
-  now.controls = controls_.in_use();
+  now.unexpected = unexpected_.in_use();
+  now.transfer_ids = sends_.ids_in_use() + receive_ids_.in_use();
+  now.controls = peers_.controls_in_use();
   return now;
 }
 
 void endpoint::open_context(std::uint32_t context, context_owner& owner) noexcept {
-  to_tell_.reserve(contexts_.size() + 1);
-  contexts_.emplace(context, open{&owner, -1, {}});
-  matcher_.open_context(context, static_cast<int>(peers_.size()));
+  contexts_.open(context, owner);
+  matcher_.open_context(context, peers_.size());
 }
 
 void endpoint::close_context(std::uint32_t context) noexcept {
-  const std::string why = "the communicator was closed";
-  fail_posted(context, errc::shut_down, why);
-  end_probes([context](const probe& p) { return p.wanted.context == context; }, errc::shut_down, why);
-  drop_unexpected(context);
+  const departure why{errc::shut_down, "the communicator was closed"};
+  receives_.fail_posted(context, why);
+  probes_.fail_if([context](const probe& p) { return p.wanted.context == context; }, why);
+  unexpected_.drop(context);
   matcher_.close_context(context);
-  if (const auto entry = contexts_.find(context); entry != contexts_.end()) {
-    closings_ -= entry->second.closed_by.size();
-    contexts_.erase(entry);
-  }
-  closed_.add(context);
+  contexts_.close(context);
 }
 
 void endpoint::renounce_context(std::uint32_t context) noexcept {
-  drop_unexpected(context);
-  closed_.add(context);
-}
-
-void endpoint::drop_unexpected(std::uint32_t context) noexcept {
-  matcher_.take_unexpected(context, [this](match::unexpected_message& m) {
-    auto& u = static_cast<unexpected&>(m);
-    if (u.transfer_id != 0) stop_arriving(u);
-    // Otherwise the link still writes to it: end(), or the link's end, retires it.
-    if (u.complete) retire(u);
-  });
-}
-
-bool endpoint::start(send& s, std::uint32_t context, int peer, int tag, const void* data, std::size_t bytes,
-                     const fingerprint& part_of) noexcept {
-  ++counters_.sends;
-  s.peer = peer;
-  s.through = this;
-  s.data = static_cast<const std::byte*>(data);
-  s.bytes = bytes;
-  peer_state& other = state_of(peer);
-  if (other.why != errc::success) {
-    s.set_failure(other.why, other.text);
-    s.at = send::phase::done;
-    return true;
-  }
-  if (is_closed_by(context, peer)) {
-    set_gone(s, context, peer);
-    s.at = send::phase::done;
-    return true;
-  }
-  other.in_touch = true;
-  transport::link& link = routes_.link_to(peer);
-  const bool short_enough = link.sends_eagerly(data, bytes);
-  if (!short_enough || other.eager_out + cost_of(bytes) > eager_window)
-    s.transfer_id = transfer_ids_.insert(s);
-  other.link = &link;
-  ++other.counters.sends;
-  other.counters.bytes_sent += bytes;
-  s.head = frame{};
-  s.head.context = context;
-  s.head.tag = tag;
-  s.head.length = bytes;
-  s.head.fingerprint = part_of;
-  s.payload = s.data;
-  s.progress = 0;
-  s.shown = 0;
-  s.done = &sent;
-  if (s.transfer_id == 0) {
-    ++counters_.eager;
-    other.eager_out += cost_of(bytes);
-    s.head.kind = frame_kind::eager;
-    s.at = send::phase::queued;
-    if (link.submit(s)) {
-      s.at = send::phase::done;
-      return true;
-    }
-  } else {
-    ++counters_.rendezvous;
-    if (short_enough) ++other.counters.without_credit;
-    s.head.kind = frame_kind::rts;
-    s.head.transfer_id = s.transfer_id;
-    s.at = send::phase::rts_sent;
-    link.submit(s);
-  }
-  engine_.begin_wait();
-  return false;
-}
-
-bool endpoint::send_now(std::uint32_t context, int peer, int tag, const void* data,
-                        std::size_t bytes) noexcept {
-  peer_state& other = state_of(peer);
-  transport::link* const link = other.link;
-  if (link == nullptr || closings_ != 0 || !link->sends_eagerly(data, bytes) ||
-      other.eager_out + cost_of(bytes) > eager_window)
-    return false;
-  frame head;
-  head.context = context;
-  head.tag = tag;
-  head.length = bytes;
-  if (!link->send_now(head, static_cast<const std::byte*>(data))) return false;
-  ++counters_.sends;
-  ++counters_.eager;
-  ++other.counters.sends;
-  other.counters.bytes_sent += bytes;
-  other.eager_out += cost_of(bytes);
-  return true;
-}
-
-// The link has released a send's frame.
-void endpoint::sent(transport::outgoing& o, bool ok) noexcept {
-  auto& s = static_cast<send&>(o);
-  endpoint& self = *s.through;
-  if (!ok) {
-    if (s.at != send::phase::queued || s.transfer_id != 0) return;
-    // closed() follows with the reason, unless this rank itself broke the connection.
-    const peer_state& other = self.state_of(s.peer);
-    if (other.why == errc::success) {
-      self.returned_.push_back(s);
-    } else {
-      self.fail(s, other.why, other.text);
-    }
-    return;
-  }
-  if (s.at == send::phase::queued || s.at == send::phase::streaming) self.finish(s);
-}
-
-void endpoint::end_cts(int peer, const frame& head) noexcept {
-  send* s = transfer_ids_.find_send(head.transfer_id);
-  if (s == nullptr || s->peer != peer || s->at != send::phase::rts_sent) {
-    // Taken back meanwhile: the receiver must stop waiting for it.
-    frame answer;
-    answer.kind = frame_kind::cancel;
-    answer.context = head.context;
-    answer.transfer_id = head.transfer_id;
-    answer.other_transfer_id = head.other_transfer_id;
-    post_control(peer, answer);
-    return;
-  }
-  transport::link& link = routes_.link_to(peer);
-  link.cancel(*s);  // the rts frame: the receiver asks for the data, and no longer reads them itself
-  const std::uint32_t context = s->head.context;
-  s->head = frame{};
-  s->head.kind = frame_kind::data;
-  s->head.context = context;
-  s->head.length = s->bytes;
-  s->head.transfer_id = head.other_transfer_id;
-  s->payload = s->data;
-  s->progress = 0;
-  s->at = send::phase::streaming;
-  if (link.submit(*s)) finish(*s);
-}
-
-// The receiver does not want the announced message, or has read it.
-void endpoint::end_answer(int peer, const frame& head) noexcept {
-  send* s = transfer_ids_.find_send(head.transfer_id);
-  if (s == nullptr || s->peer != peer || s->at != send::phase::rts_sent) return;
-  routes_.link_to(peer).cancel(*s);
-  finish(*s);
+  unexpected_.drop(context);
+  contexts_.close(context);
 }
 
 void endpoint::closed_by(std::uint32_t context, int peer) noexcept {
-  const auto entry = contexts_.find(context);
-  if (entry == contexts_.end() || is_closed_by(entry->second, peer)) return;
-  open& o = entry->second;
-  o.closed_by.push_back(peer);
-  ++closings_;
-  const auto end_receive = [&](match::posted_receive& posted) {
-    auto& r = static_cast<receive&>(posted);
-    set_gone(r, context, peer);
-    finish(r);
-  };
-  matcher_.take_posted_from(context, peer, end_receive);
-  const bool nobody = nobody_left(o) >= 0;
-  if (nobody) matcher_.take_posted_from(context, match::any_source, end_receive);
-  const std::string text = o.owner->closed_text(peer);
-  end_probes(
+  if (!contexts_.close_by(context, peer)) return;
+  const departure why = contexts_.departure_of(context, peer);
+  receives_.fail_posted_from(context, peer, why);
+  const bool nobody = contexts_.nobody_left(context);
+  if (nobody) receives_.fail_posted_from(context, match::any_source, why);
+  probes_.fail_if(
       [&](const probe& p) {
         return p.wanted.context == context && (p.wanted.source == peer || (p.wanted.source < 0 && nobody));
       },
-      errc::peer_left, text);
-  transfer_ids_.for_each([&](const transfer_id_table::named& is) {
-    send* const s = is.sending;
-    if (s != nullptr && s->peer == peer && s->head.context == context && s->at == send::phase::rts_sent)
-      fail(*s, errc::peer_left, text);
-  });
+      why);
+  sends_.closed_by(context, peer, why);
 }
 
-void endpoint::set_gone(core::completion& a, std::uint32_t context, int peer) noexcept {
-  const peer_state& g = state_of(peer);
-  if (g.why != errc::success) return a.set_failure(g.why, g.text);
-  const context_owner& owner = *contexts_.find(context)->second.owner;
-  a.set_failure(errc::peer_left, owner.closed_text(peer));
+destination_buffer endpoint::begin(int peer, const frame& head) noexcept {
+  peer_state& from = peers_[peer];
+  from.in_touch = true;
+  from.heard = true;
+  if (from.lost) [[unlikely]]
+    return {};
+  switch (head.kind) {
+    case frame_kind::eager:
+      return receives_.begin_eager(peer, head);
+    case frame_kind::data:
+      return receives_.begin_data(peer, head);
+    case frame_kind::fail:
+    case frame_kind::agree: {
+      unexpected* const u = unexpected_.memory_of(head.length);
+      if (u == nullptr) return {};
+      return {u->data, head.length, static_cast<destination_owner*>(u)};
+    }
+    default:
+      return {};
+  }
+}
+
+void endpoint::deliver(int peer, const frame& head, const std::byte* payload) noexcept {
+  if (head.kind == frame_kind::eager) return receives_.deliver_eager(peer, head, payload);
+  inbound::deliver(peer, head, payload);
 }
 
 void endpoint::end(int peer, const frame& head, const destination_buffer& where) noexcept {
-  peer_state& from = state_of(peer);
-  if (from.lost && where.owner == nullptr) [[unlikely]]
+  if (peers_[peer].lost && where.owner == nullptr) [[unlikely]]
     return;
   switch (head.kind) {
     case frame_kind::eager:
-      from.arriving = nullptr;
-      ++from.counters.receives;
-      from.counters.bytes_received += head.length;
-      end_eager(peer, head, where);
+      receives_.end_eager(peer, head, where);
       break;
     case frame_kind::rts:
-      ++from.counters.receives;
-      end_rts(peer, head);
+      receives_.end_rts(peer, head);
       break;
     case frame_kind::cts:
-      end_cts(peer, head);
+      sends_.end_cts(peer, head);
       break;
     case frame_kind::data:
-      from.counters.bytes_received += head.length;
-      end_data(head, where);
+      receives_.end_data(peer, head, where);
       break;
     case frame_kind::cancel:
-      end_cancel(peer, head);
+      cancellation_.end_cancel(peer, head);
       break;
     case frame_kind::fail:
-      end_fail(peer, head, where);
-      break;
     case frame_kind::agree:
-      end_agree(peer, head, where);
+      end_control(peer, head, where);
       break;
     case frame_kind::refuse:
     case frame_kind::fin:
-      end_answer(peer, head);
+      sends_.end_answer(peer, head);
       break;
     case frame_kind::credit:
-      from.eager_out -= std::min(from.eager_out, head.length);
+      peers_.take_credit(peer, head.length);
       break;
     case frame_kind::notice:
-      admitted(peer, head);
-      break;
     case frame_kind::ask:
-      end_ask(peer, head);
-      break;
     case frame_kind::tell:
-      end_tell(peer, head);
+      control_.received(peer, head, {});
       break;
     case frame_kind::leave:      // the link reports it by closed()
     case frame_kind::heartbeat:  // between the links
@@ -284,96 +140,43 @@ void endpoint::end(int peer, const frame& head, const destination_buffer& where)
   }
 }
 
-transport::outgoing* endpoint::returned_of(int peer) noexcept {
-  transport::outgoing* o = returned_.front();
-  while (o != nullptr && static_cast<send*>(o)->peer != peer) o = returned_.after(*o);
-  return o;
+// The payload is in memory of an unexpected message; null: there was none for it.
+void endpoint::end_control(int peer, const frame& head, const destination_buffer& where) noexcept {
+  auto* const u = static_cast<unexpected*>(static_cast<destination_owner*>(where.owner));
+  if (u == nullptr && head.kind == frame_kind::agree) return peers_.lose(peer, "what it says of who is left");
+  control_.received(
+      peer, head,
+      u == nullptr ? std::span<const std::byte>() : std::span<const std::byte>(u->data, head.length));
+  if (u != nullptr) unexpected_.recycle(*u);
 }
 
-int endpoint::nobody_left(const open& o) const noexcept {
-  int gone = -1;
-  for (int p = 0; p < static_cast<int>(peers_.size()); ++p) {
-    if (p == rank_ || !o.owner->has_member(p)) continue;
-    if (!peer_gone(p) && !is_closed_by(o, p)) return -1;
-    gone = p;
-  }
-  return in_touch(rank_) ? -1 : gone;
-}
-
-int endpoint::gone_of_any(std::uint32_t context) noexcept {
-  const auto entry = contexts_.find(context);
-  if (entry == contexts_.end()) return -1;
-  if (const int last = nobody_left(entry->second); last >= 0) return last;
-  return std::exchange(entry->second.untold, -1);
-}
-
-void endpoint::closed(int peer, errc why, std::string text) noexcept {
-  peer_state& g = state_of(peer);
-  if (g.why != errc::success) return;
-  // It has taken leave of the ranks that it knew. Others find its listener closed.
-  if (why == errc::peer_failed && !g.heard && routes_.has_left(peer)) {
-    why = errc::peer_left;
-    text = routes_.describe(peer) + " has finished and left";
-  }
-  g.why = why;
-  g.text = std::move(text);
-  g.link = nullptr;
-  if (why == errc::protocol) ++counters_.corrupt_frames;
-  // Messages that had come whole can still be received; partial ones cannot.
-  drop_arriving(peer);
-  while (transport::outgoing* o = returned_of(peer)) {
-    o->unlink();
-    fail(*static_cast<send*>(o), g.why, g.text);
-  }
-  // A leaving rank has ended its sends. If nothing has come of a receive's message, that was taken back, and
-  // the answer that says so will not come: the receive waits again.
-  const auto goes_on = [why](const receive& r) {
-    return why == errc::peer_left && r.received == 0 && r.expected == fingerprint{};
-  };
-  transfer_ids_.for_each([&](const transfer_id_table::named& is) {
-    if (is.sending != nullptr && is.sending->peer == peer) fail(*is.sending, g.why, g.text);
-    if (is.receiving != nullptr && is.receiving->peer == peer && !goes_on(*is.receiving))
-      fail(*is.receiving, g.why, g.text);
-    if (is.kept != nullptr && is.kept->peer == peer) discard(*is.kept);
-  });
-  for (unexpected* u = unmatched_rts_.front(); u != nullptr;) {
-    unexpected* next = unmatched_rts_.after(*u);
-    if (u->peer == peer) discard(*u);
-    u = next;
-  }
-  transfer_ids_.for_each([&](const transfer_id_table::named& is) {
-    if (is.receiving != nullptr && is.receiving->peer == peer) wait_again(*is.receiving);
-  });
-  ++gone_;
+void endpoint::closed(int peer, errc code, std::string text) noexcept {
+  if (!peers_.close(peer, code, std::move(text))) return;
+  const departure& why = peers_[peer].gone;
+  sends_.peer_closed(peer);
+  cancellation_.peer_closed(peer);
   // A receive from any source goes on while a member that may send is left; a member's death is reported to
   // it at once.
-  const auto ends_any = [&](const open& o) {
-    return o.owner->has_member(peer) && (why != errc::peer_left || nobody_left(o) >= 0);
+  const auto ends_any = [&](std::uint32_t context, const context_owner& owner) {
+    return owner.has_member(peer) && (why.why != errc::peer_left || contexts_.nobody_left(context));
   };
-  for (auto& [context, entry] : contexts_) {
-    bool told = false;
-    const auto end_receive = [&](match::posted_receive& posted) {
-      auto& r = static_cast<receive&>(posted);
-      told = told || r.wanted.source < 0;
-      r.set_failure(g.why, g.text);
-      finish(r);
-    };
-    matcher_.take_posted_from(context, peer, end_receive);
-    if (!ends_any(entry)) continue;
-    matcher_.take_posted_from(context, match::any_source, end_receive);
-    if (!told && why != errc::peer_left) entry.untold = peer;
-  }
-  end_probes(
+  contexts_.for_each([&](std::uint32_t context, const context_owner& owner) {
+    receives_.fail_posted_from(context, peer, why);
+    if (!ends_any(context, owner)) return;
+    const bool told = receives_.fail_posted_from(context, match::any_source, why);
+    if (!told && why.why != errc::peer_left) contexts_.report_failed(context, peer);
+  });
+  probes_.fail_if(
       [&](const probe& p) {
         if (p.wanted.source >= 0) return p.wanted.source == peer;
-        const auto entry = contexts_.find(p.wanted.context);
-        return entry != contexts_.end() && ends_any(entry->second);
+        const context_owner* const owner = contexts_.owner_of(p.wanted.context);
+        return owner != nullptr && ends_any(p.wanted.context, *owner);
       },
-      g.why, g.text);
+      why);
   // Their reactions may close some of them.
-  to_tell_.clear();
-  for (const auto& [context, entry] : contexts_) to_tell_.push_back(entry.owner);
-  for (context_owner* owner : to_tell_) owner->peer_closed(peer, g.why, g.text);
+  std::vector<context_owner*> owners;
+  contexts_.for_each([&owners](std::uint32_t, context_owner& owner) { owners.push_back(&owner); });
+  for (context_owner* owner : owners) owner->peer_closed(peer, why.why, why.text);
   routes_.peer_closed(peer);
 }
 

@@ -6,6 +6,7 @@
 #include "core/engine.hpp"
 #include "flight/handle.hpp"
 #include "match/matcher.hpp"
+#include "p2p/transfer_id_table.hpp"
 #include "transport/link.hpp"
 
 #include <cstddef>
@@ -17,9 +18,10 @@ class recorder;
 
 namespace tutti::p2p {
 
-class endpoint;
+class sends;
 
 using fingerprint = transport::fingerprint_bytes;
+inline constexpr fingerprint point_to_point{};  // of messages that are part of no collective
 
 // The target of a destination buffer's owner pointer.
 struct destination_owner {
@@ -39,7 +41,7 @@ struct send : core::completion, transport::outgoing {
   };
   phase at = phase::idle;
   int peer = -1;
-  endpoint* through = nullptr;
+  sends* through = nullptr;
   std::uint64_t transfer_id = 0;
   const std::byte* data = nullptr;  // the whole message; `outgoing` describes the frame in flight
   std::size_t bytes = 0;
@@ -96,5 +98,18 @@ struct unexpected : match::unexpected_message, destination_owner, base::list_hoo
   std::byte* data = nullptr;
   std::size_t capacity = 0;  // of `data`, kept when the node is reused
 };
+
+// What a transfer id on the receiving side names: a receive, or a message that its receive gave up.
+using receive_ids = transfer_id_table<destination_owner>;
+
+// Whether a transfer ends with this code because its owner ended it. With any other, something is broken, and
+// messages are lost with it.
+inline bool given_up(errc code) noexcept { return code == errc::cancelled || code == errc::timed_out; }
+
+// Ends a wait that core::engine::begin_wait() began.
+inline void stop_waiting(core::engine& engine, core::completion& a) noexcept {
+  static_cast<base::list_hook<core::waiting_tag>&>(a).unlink();
+  engine.end_wait();
+}
 
 }  // namespace tutti::p2p

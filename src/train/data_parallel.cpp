@@ -41,18 +41,22 @@ double averaging_times::overlap() const noexcept {
 }
 
 struct data_parallel::state : std::enable_shared_from_this<state> {
-  state(communicator c, std::vector<gradient_view> g, data_parallel_options o)
+  state(communicator c, detail::gradient_memory memory, data_parallel_options o)
       : world(std::move(c)),
         options(std::move(o)),
-        buckets(std::move(g), options.first_bucket_bytes, options.bucket_bytes) {}
+        has_channels(std::dynamic_pointer_cast<gradient_hook>(options.hook) != nullptr),
+        in_turns(memory.takes_turns && !has_channels && (options.hook || options.uneven)),
+        buckets(world, std::move(memory), options) {}
 
   // Starts every bucket whose turn it is, on the loop thread. A bucket that cannot be started ends the step.
   void launch() noexcept {
-    if (failed || trouble) return;
+    if (trouble) return;
     try {
       if (!begun) begin(1, true);
-      while (next < buckets.size() && buckets[next].is_complete()) {
+      while (next < buckets.size() && buckets[next].is_complete() && !(in_turns && reducing)) {
         if (next == 0) first_start = clock::now();
+        buckets[next].rethrow_failure();
+        reducing = true;
         reductions->spawn(reduce_bucket(*this, next++));
       }
     } catch (...) {
@@ -72,9 +76,9 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
   }
 
   // Waits for all bucket tasks, and the header's sum.
-  task<> finish() {
+  task<> finish(const gpu::stream* on) {
+    if (!trouble) co_await reductions->join();
     if (trouble) std::rethrow_exception(trouble);
-    co_await reductions->join();
     if (header_sum) co_await header_sum;
     double factor = 1;
     if (options.uneven) {
@@ -85,7 +89,10 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
     } else if (options.hook && options.sum) {
       factor = world.size();
     }
-    for (std::size_t i = 0; i < buckets.size(); ++i) buckets[i].unpack(static_cast<float>(factor));
+    for (std::size_t i = 0; i < buckets.size(); ++i) {
+      if (factor != 1) co_await buckets[i].multiply(factor);
+      buckets[i].unpack(on);
+    }
     reset();
   }
 
@@ -94,13 +101,14 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
     reductions.emplace();
     header_sum = {};
     next = 0;
-    begun = false;
+    begun = failed = false;
     scale = 1;
   }
 
   communicator world;                  // duplicates of the program's
-  std::vector<communicator> channels;  // of each bucket, for hooks
+  std::vector<communicator> channels;  // of each bucket, for a gradient_hook
   const data_parallel_options options;
+  const bool has_channels, in_turns;
   train::gradient_buckets buckets;
   bool unsynchronised = false;
   bool failed = false;
@@ -110,7 +118,8 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
   std::optional<scope> reductions{std::in_place};
   step_header header;
   request header_sum;
-  std::size_t next = 0;  // the first bucket that has not started
+  std::size_t next = 0;   // the first bucket that has not started
+  bool reducing = false;  // a bucket has its turn
   bool begun = false;
   double scale = 1;  // factor of this rank's gradients before they are sent
   clock::time_point first_start, last_end;
@@ -123,18 +132,17 @@ data_parallel& data_parallel::operator=(data_parallel&&) noexcept = default;
 data_parallel::~data_parallel() = default;
 data_parallel::data_parallel(std::shared_ptr<state> s) noexcept : state_(std::move(s)) {}
 
-task<data_parallel> data_parallel::create(communicator c, std::vector<gradient_view> gradients,
-                                          data_parallel_options o) {
-  const std::uint64_t layout = train::layout_of(gradients, o.first_bucket_bytes, o.bucket_bytes);
-  auto made = std::make_shared<state>(std::move(c), std::move(gradients), std::move(o));
-  co_await detail::expect_one_layout(made->world, layout);
-  const communicator given = made->world;
-  made->world = co_await given.duplicate();
-  if (made->options.hook)
-    for (std::size_t i = 0; i < made->buckets.size(); ++i) {
-      communicator channel = co_await given.duplicate();
-      made->channels.push_back(std::move(channel));
-    }
+task<data_parallel> data_parallel::create_in(communicator c, detail::gradient_memory memory,
+                                             data_parallel_options o) {
+  if (!c) throw error(errc::invalid_argument, "data_parallel: an empty communicator");
+  const std::uint64_t layout = train::layout_of(memory.gradients, o);
+  auto made = std::make_shared<state>(c, std::move(memory), std::move(o));
+  co_await detail::expect_one_layout(c, layout);
+  made->world = co_await c.duplicate();
+  for (std::size_t i = 0; made->has_channels && i < made->buckets.size(); ++i) {
+    communicator channel = co_await c.duplicate();
+    made->channels.push_back(std::move(channel));
+  }
   co_return data_parallel(std::move(made));
 }
 
@@ -146,28 +154,29 @@ data_parallel::state& data_parallel::usable() const {
   return *state_;
 }
 
+communicator data_parallel::averaged_over() const { return usable().world; }
+
 task<> data_parallel::broadcast(std::vector<std::span<float>> pieces, int root) const {
-  const communicator world = usable().world;
+  const communicator world = averaged_over();
   for (const std::span<float> piece : pieces) co_await world.broadcast(piece, root);
 }
 
 task<> data_parallel::reduce_bucket(state& s, std::size_t i) {
-  train::bucket& b = s.buckets[i];
-  if (s.scale != 1) b.multiply(static_cast<float>(s.scale));
-  if (s.options.hook) {
-    co_await s.options.hook->reduce(s.channels[i], b.view(i));
-  } else if (s.options.sum || s.options.uneven) {
-    co_await s.world.all_reduce(b.data(), tutti::sum);
-  } else {
-    co_await s.world.all_reduce(b.data(), tutti::avg);
-  }
+  detail::bucket& b = s.buckets[i];
+  if (s.scale != 1) co_await b.multiply(s.scale);
+  if (s.options.hook)
+    co_await b.apply_hook(s.has_channels ? s.channels[i] : s.world, i);
+  else
+    co_await b.all_reduce(s.world, s.options.sum || s.options.uneven);
   s.last_end = clock::now();
+  s.reducing = false;
+  if (s.in_turns) s.launch();
 }
 
-void data_parallel::ready(std::size_t i) {
+void data_parallel::mark(std::size_t i, const gpu::stream* after) {
   state& s = usable();
   if (s.unsynchronised) return;
-  if (!s.buckets.mark(i)) return;
+  if (!s.buckets.mark(i, after)) return;
   // Its bucket is complete.
   const auto executor = s.world.get_executor();
   if (executor.running_in_this_thread()) {
@@ -179,24 +188,17 @@ void data_parallel::ready(std::size_t i) {
   }
 }
 
-task<> data_parallel::reduced() {
+task<> data_parallel::reduce(const gpu::stream* on) {
   state& s = usable();
   const std::shared_ptr<state> kept = state_;
   if (s.unsynchronised)
     throw error(errc::invalid_argument, "data_parallel: reduced() inside of no_sync(); end its scope first");
+  s.buckets[0].check(on);
   const auto called = clock::now();
-  s.buckets.complete_all();
-  std::exception_ptr failure;
-  try {
-    s.launch();
-    co_await s.finish();
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  if (failure) {
-    s.failed = true;
-    std::rethrow_exception(failure);
-  }
+  s.buckets.complete_all(on);
+  s.launch();
+  s.failed = true;  // unless it gets to its end
+  co_await s.finish(on);
   s.times.bytes = s.buckets.bytes();
   s.times.communication_seconds = in_seconds(s.last_end - s.first_start);
   s.times.exposed_seconds = std::max(0.0, in_seconds(s.last_end - std::max(called, s.first_start)));
@@ -212,35 +214,26 @@ void data_parallel::begin_step(double weight) {
   s.begin(weight, true);
 }
 
-task<bool> data_parallel::join_step() {
+task<bool> data_parallel::join(const gpu::stream* on) {
   state& s = usable();
   const std::shared_ptr<state> kept = state_;
   if (!s.options.uneven || s.begun)
     throw error(errc::invalid_argument,
                 "data_parallel: join_step() is for options::uneven, and not within a step");
-  std::exception_ptr failure;
-  bool more = false;
-  try {
-    s.begin(0, false);
-    co_await s.header_sum;
-    s.header_sum = {};
-    more = s.header.anybody();
-    if (more) {
-      s.buckets.clear();
-      s.buckets.complete_all();
-      s.launch();
-      co_await s.finish();
-    } else {
-      s.reset();
-    }
-  } catch (...) {
-    failure = std::current_exception();
+  s.buckets[0].check(on);
+  s.failed = true;  // unless it gets to its end
+  s.begin(0, false);
+  co_await s.header_sum;
+  s.header_sum = {};
+  if (!s.header.anybody()) {
+    s.reset();
+    co_return false;
   }
-  if (failure) {
-    s.failed = true;
-    std::rethrow_exception(failure);
-  }
-  co_return more;
+  for (std::size_t i = 0; i < s.buckets.size(); ++i) s.buckets[i].clear(on);
+  s.buckets.complete_all(on);
+  s.launch();
+  co_await s.finish(on);
+  co_return true;
 }
 
 std::size_t data_parallel::buckets() const noexcept { return state_ ? state_->buckets.size() : 0; }

@@ -1,137 +1,114 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/gradient_buckets.hpp"
 
-#include <algorithm>
-#include <string>
+#include <fmt/format.h>
+
+#include <span>
 #include <tutti/error.hpp>
 #include <tutti/train/replicas.hpp>
+#include <utility>
 
-namespace tutti::train {
-namespace {
+namespace tutti {
 
-bool lie_together(const std::vector<gradient_view>& all) {
-  for (std::size_t i = 1; i < all.size(); ++i)
-    if (all[i].values.data() != all[i - 1].values.data() + all[i - 1].values.size()) return false;
-  return true;
-}
-
-}  // namespace
-
-bucket::bucket(std::vector<gradient_view> gradients)
-    : gradients_(std::move(gradients)), missing_(gradients_.size()) {
-  std::size_t total = 0;
-  for (const gradient_view& g : gradients_) total += g.values.size();
-  if (lie_together(gradients_)) {
-    data_ = std::span(gradients_.front().values.data(), total);
-  } else {
-    packed_.resize(total);
-    data_ = packed_;
-  }
-  std::size_t at = 0;
-  for (const gradient_view& g : gradients_) {
-    parts_.emplace_back(data_.subspan(at, g.values.size()), g.rows);
-    at += g.values.size();
+detail::bucket::bucket(std::vector<registered_gradient> gradients)
+    : gradients_(std::move(gradients)), all_(gradients_.front().values), missing_(gradients_.size()) {
+  for (std::size_t i = 1; i < gradients_.size(); ++i) {
+    const buffer_view& next = gradients_[i].values;
+    in_place_ = in_place_ && next.data == static_cast<std::byte*>(all_.data) + all_.bytes();
+    all_.count += next.count;
   }
 }
 
-gradient_bucket bucket::view(std::size_t index) const noexcept {
-  gradient_bucket b;
-  b.index = index;
-  b.data = data_;
-  b.gradients = parts_;
-  return b;
-}
-
-bool bucket::count() noexcept {
+bool detail::bucket::count(const gpu::stream* after) {
+  follow(after);
   // Releases what this gradient's thread has written; the last acquires what all others have.
   if (missing_.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
-  pack();
+  try {
+    pack();
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
   complete_.store(true, std::memory_order_release);
   return true;
 }
 
-void bucket::pack() noexcept {
-  if (is_in_place()) return;
-  for (std::size_t i = 0; i < parts_.size(); ++i)
-    std::ranges::copy(gradients_[i].values, parts_[i].values.begin());
+std::vector<gradient_view> detail::bucket::views_at(float* data) const {
+  std::vector<gradient_view> views;
+  for (const auto& [values, rows, keep] : gradients_) {
+    views.emplace_back(std::span(data, values.count), rows);
+    data += values.count;
+  }
+  return views;
 }
 
-void bucket::unpack(float factor) noexcept {
-  if (factor != 1) multiply(factor);
-  if (is_in_place()) return;
-  for (std::size_t i = 0; i < parts_.size(); ++i)
-    std::ranges::copy(parts_[i].values, gradients_[i].values.begin());
-}
-
-void bucket::multiply(float factor) noexcept {
-  for (float& x : data_) x *= factor;
-}
-
-void bucket::clear() noexcept {
-  for (const gradient_view& g : gradients_) std::ranges::fill(g.values, 0.0F);
-}
-
-void bucket::reset() noexcept {
+void detail::bucket::reset() noexcept {
   complete_.store(false, std::memory_order_relaxed);
   missing_.store(gradients_.size(), std::memory_order_relaxed);
 }
 
-gradient_buckets::gradient_buckets(std::vector<gradient_view> gradients, std::size_t first_bytes,
-                                   std::size_t bytes)
-    : bucket_of_(gradients.size()), marked_(std::make_unique<std::atomic<bool>[]>(gradients.size())) {
-  std::size_t end = gradients.size();
+namespace train {
+
+gradient_buckets::gradient_buckets(const communicator& c, detail::gradient_memory memory,
+                                   const data_parallel_options& o)
+    : bucket_of_(memory.gradients.size()),
+      marked_(std::make_unique<std::atomic<bool>[]>(memory.gradients.size())) {
+  const std::vector<detail::registered_gradient>& all = memory.gradients;
+  std::size_t end = all.size();
   while (end > 0) {
-    const std::size_t limit = buckets_.empty() ? first_bytes : bytes;
+    const std::size_t limit = buckets_.empty() ? o.first_bucket_bytes : o.bucket_bytes;
     std::size_t begin = end, size = 0;
-    while (begin > 0 && (begin == end || size < limit)) size += gradients[--begin].values.size_bytes();
+    while (begin > 0 &&
+           (begin == end || (size < limit && all[begin - 1].values.type == all[begin].values.type)))
+      size += all[--begin].values.bytes();
     // In the order of registration: gradients that are adjacent in memory are reduced in place.
-    buckets_.emplace_back(std::vector<gradient_view>(gradients.begin() + static_cast<std::ptrdiff_t>(begin),
-                                                     gradients.begin() + static_cast<std::ptrdiff_t>(end)));
-    for (std::size_t i = begin; i < end; ++i) bucket_of_[i] = buckets_.size() - 1;
+    const auto from = all.begin() + static_cast<std::ptrdiff_t>(begin);
+    for (std::size_t i = begin; i < end; ++i) bucket_of_[i] = buckets_.size();
+    buckets_.push_back(memory.make(c, {from, from + static_cast<std::ptrdiff_t>(end - begin)}, o.hook));
     bytes_ += size;
     end = begin;
   }
 }
 
-bool gradient_buckets::mark(std::size_t i) {
+bool gradient_buckets::mark(std::size_t i, const gpu::stream* after) {
   if (i >= bucket_of_.size())
-    throw error(errc::invalid_argument, "data_parallel: gradient " + std::to_string(i) + " is ready, but " +
-                                            std::to_string(bucket_of_.size()) + " are registered");
+    throw error(
+        errc::invalid_argument,
+        fmt::format("data_parallel: gradient {} is ready, but {} are registered", i, bucket_of_.size()));
+  detail::bucket& b = *buckets_[bucket_of_[i]];
+  b.check(after);
   if (marked_[i].exchange(true, std::memory_order_acq_rel))
-    throw error(errc::invalid_argument, "data_parallel: gradient " + std::to_string(i) +
-                                            " was ready already in this step: await reduced() before the "
-                                            "next, or keep no_sync() while several add up");
-  return buckets_[bucket_of_[i]].count();
+    throw error(
+        errc::invalid_argument,
+        fmt::format("data_parallel: gradient {} was ready already in this step: await reduced() before "
+                    "the next, or keep no_sync() while several add up",
+                    i));
+  return b.count(after);
 }
 
-void gradient_buckets::complete_all() {
+void gradient_buckets::complete_all(const gpu::stream* after) {
   for (std::size_t i = 0; i < bucket_of_.size(); ++i)
-    if (!marked_[i].exchange(true, std::memory_order_acq_rel)) buckets_[bucket_of_[i]].count();
-}
-
-void gradient_buckets::clear() noexcept {
-  for (bucket& b : buckets_) b.clear();
+    if (!marked_[i].exchange(true, std::memory_order_acq_rel)) buckets_[bucket_of_[i]]->count(after);
 }
 
 void gradient_buckets::reset() noexcept {
-  for (bucket& b : buckets_) b.reset();
+  for (const auto& b : buckets_) b->reset();
   for (std::size_t i = 0; i < bucket_of_.size(); ++i) marked_[i].store(false, std::memory_order_relaxed);
 }
 
-std::uint64_t layout_of(std::span<const gradient_view> gradients, std::size_t first_bytes,
-                        std::size_t bytes) {
+std::uint64_t layout_of(const std::vector<detail::registered_gradient>& gradients,
+                        const data_parallel_options& o) {
   if (gradients.empty()) throw error(errc::invalid_argument, "data_parallel: no gradients are registered");
-  std::vector<std::uint64_t> numbers{first_bytes, bytes};
+  std::vector<std::uint64_t> numbers{o.first_bucket_bytes, o.bucket_bytes};
   for (std::size_t i = 0; i < gradients.size(); ++i) {
-    const gradient_view& g = gradients[i];
-    if (g.values.empty() || g.rows == 0 || g.values.size() % g.rows != 0)
-      throw error(errc::invalid_argument, "data_parallel: gradient " + std::to_string(i) + " has " +
-                                              std::to_string(g.values.size()) + " elements and " +
-                                              std::to_string(g.rows) + " rows");
-    numbers.push_back(g.values.size());
-    numbers.push_back(g.rows);
+    const auto& [values, rows, keep] = gradients[i];
+    if (values.count == 0 || rows == 0 || values.count % rows != 0)
+      throw error(
+          errc::invalid_argument,
+          fmt::format("data_parallel: gradient {} has {} elements and {} rows", i, values.count, rows));
+    numbers.insert(numbers.end(), {values.count, rows, static_cast<std::uint64_t>(values.type)});
   }
   return hash_of(std::as_bytes(std::span(numbers)));
 }
 
-}  // namespace tutti::train
+}  // namespace train
+}  // namespace tutti

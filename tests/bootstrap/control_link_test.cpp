@@ -43,15 +43,15 @@ struct two_launchers {
   control_listener listener;
   control_caller caller;
 
-  two_launchers(const std::string& secret, const std::string& other_secret)
+  two_launchers(const std::string& secret, const std::string& other_secret, const tls_identity& tls = nullptr)
       : listener(
-            loop.get_executor(), secret, {},
+            loop.get_executor(), secret, tls, {},
             {[this](std::unique_ptr<control_link> link, int n) {
                here = std::move(link);
                node = n;
              },
              [this](const std::string&, const std::string& why) { unauthenticated_peers.push_back(why); }}),
-        caller(loop.get_executor(), other_secret, {}, 3,
+        caller(loop.get_executor(), other_secret, tls, {}, 3,
                {[this](std::unique_ptr<control_link> link) { there = std::move(link); },
                 [this](const std::string& why) { failure = why; }}) {}
 
@@ -65,40 +65,46 @@ struct two_launchers {
   }
 };
 
+void check_messages(const tls_identity& tls) {
+  two_launchers two("s", "s", tls);
+  two.listener.open(std::move(two.socket));
+  two.caller.call("127.0.0.1", two.port, 10s);
+  two.run_until([&] { return two.here && two.there; });
+  CHECK(two.node == 3);
+  std::vector<std::string> heard_here, heard_there;
+  std::string lost_here, lost_there;
+  two.here->start({[&](std::string_view m) { heard_here.emplace_back(m); },
+                   [&](const std::string& why, bool closed) {
+                     lost_here = why;
+                     CHECK(closed);
+                     two.here->close();
+                   }});
+  two.there->start({[&](std::string_view m) { heard_there.emplace_back(m); },
+                    [&](const std::string& why, bool) { lost_there = why; }});
+  const std::string big(1'000'000, 'x');
+  two.there->send("one");
+  two.there->send(big);
+  two.there->send("");
+  two.here->send("back");
+  two.run_until([&] { return heard_here.size() == 3 && heard_there.size() == 1; });
+  CHECK(heard_here == std::vector<std::string>{"one", big, ""});
+  CHECK(heard_there == std::vector<std::string>{"back"});
+  two.there->send("last");
+  two.there->finish();
+  two.run_until([&] { return !lost_here.empty() && !lost_there.empty(); });
+  CHECK(heard_here.back() == "last");
+  CHECK(lost_here.find("closed the connection") != std::string::npos);
+  two.here->send("nobody hears this");  // and nothing happens
+}
+
 }  // namespace
 
 TEST_SUITE("bootstrap/control_link") {
-  TEST_CASE("messages go both ways, in order, and the end is seen") {
-    two_launchers two("s", "s");
-    two.listener.open(std::move(two.socket));
-    two.caller.call("127.0.0.1", two.port, 10s);
-    two.run_until([&] { return two.here && two.there; });
-    CHECK(two.node == 3);
-    std::vector<std::string> heard_here, heard_there;
-    std::string lost_here, lost_there;
-    two.here->start({[&](std::string_view m) { heard_here.emplace_back(m); },
-                     [&](const std::string& why, bool closed) {
-                       lost_here = why;
-                       CHECK(closed);
-                       two.here->close();
-                     }});
-    two.there->start({[&](std::string_view m) { heard_there.emplace_back(m); },
-                      [&](const std::string& why, bool) { lost_there = why; }});
-    const std::string big(1'000'000, 'x');
-    two.there->send("one");
-    two.there->send(big);
-    two.there->send("");
-    two.here->send("back");
-    two.run_until([&] { return heard_here.size() == 3 && heard_there.size() == 1; });
-    CHECK(heard_here == std::vector<std::string>{"one", big, ""});
-    CHECK(heard_there == std::vector<std::string>{"back"});
-    two.there->send("last");
-    two.there->finish();
-    two.run_until([&] { return !lost_here.empty() && !lost_there.empty(); });
-    CHECK(heard_here.back() == "last");
-    CHECK(lost_here.find("closed the connection") != std::string::npos);
-    two.here->send("nobody hears this");  // and nothing happens
-  }
+  TEST_CASE("messages go both ways, in order, and the end is seen") { check_messages(nullptr); }
+
+#ifdef TUTTI_HAVE_TLS
+  TEST_CASE("the same over TLS") { check_messages(make_tls_identity()); }
+#endif
 
   TEST_CASE("the caller waits for a listener that starts later") {
     two_launchers two("s", "s");

@@ -36,7 +36,7 @@ struct meeting_place {
     socklen_t length = sizeof address;
     REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0);
     port = ntohs(address.sin_port);
-    store.emplace(context.get_executor(), fd, secret_of_test, least_nodes, needed);
+    store.emplace(context.get_executor(), fd, secret_of_test, nullptr, least_nodes, needed);
   }
   bootstrap::job job_of(int number, int start = 0) const {
     bootstrap::job who;

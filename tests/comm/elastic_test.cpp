@@ -30,19 +30,22 @@ struct elastic_job {
 
   std::string nodes;
   words more;  // options
+  words variables = {"TUTTI_SECRET=common"};
+  std::string join_timeout = "20";
   temporary_directory folder;
   std::string master = tutti::launch::testing::free_address();
   std::string done = folder.path() + "/done", killing = folder.path() + "/kill";
 
   std::unique_ptr<launched> start(int ranks, bool first = false) const {
-    words all = {"-n",    std::to_string(ranks), "--nnodes", nodes,      "--tag-output",
-                 "never", "--join-timeout",      "20",       "--master", master};
+    words all = {"-n",    std::to_string(ranks), "--nnodes",   nodes,      "--tag-output",
+                 "never", "--join-timeout",      join_timeout, "--master", master};
     if (first) all.insert(all.end(), {"--node-rank", "0"});
     all.insert(all.end(), more.begin(), more.end());
     all.insert(all.end(), {TUTTI_ELASTIC_DRILL_PATH, done, killing});
     static int host = 0;
-    return std::make_unique<launched>(all, words{"TUTTI_SECRET=common", "TUTTI_TIMEOUT=30",
-                                                 "TUTTI_HOST_ID=elastic" + std::to_string(host++)});
+    words set = variables;
+    set.insert(set.end(), {"TUTTI_TIMEOUT=30", "TUTTI_HOST_ID=elastic" + std::to_string(host++)});
+    return std::make_unique<launched>(all, set);
   }
   static void touch(const std::string& file) {
     std::FILE* const f = std::fopen(file.c_str(), "w");
@@ -126,17 +129,63 @@ TEST_CASE("elastic: a node whose rank has no restarts left leaves with its exit 
   check_finished(first->finish(), 1);
 }
 
-TEST_CASE("elastic: a node beyond MAX or without the secret is refused") {
-  const elastic_job job("1:2");
+TEST_CASE("elastic: a node beyond MAX, without the secret or with the number of another is refused") {
+  elastic_job job("1:2");
   auto first = job.start(1, true);
+  first->wait_for("world of 1");
+  job.variables = {"TUTTI_SECRET=another"};
+  const ending outsider = job.start(1)->finish();
+  CHECK(outsider.exit_code == 1);
+  CHECK(outsider.error.find("TUTTI_SECRET") != std::string::npos);
+  first->wait_for_error("could not prove that it knows the job's secret");
+  job.variables = {"TUTTI_SECRET=common"};
+  job.more = {"--node-rank", "1"};
   auto second = job.start(1);
   first->wait_for("world of 2");
+  const ending same = job.start(1)->finish();
+  CHECK(same.exit_code == 2);
+  CHECK(same.error.find("give each node a --node-rank of its own") != std::string::npos);
+  job.more = {};
   const ending third = job.start(1)->finish();
   CHECK(third.exit_code == 2);
   CHECK(third.error.find("--nnodes allows 2 nodes, and as many are there") != std::string::npos);
   elastic_job::touch(job.done);
   check_finished(first->finish(), 1);
   check_finished(second->finish(), 1);
+}
+
+#ifdef TUTTI_HAVE_TLS
+TEST_CASE("elastic: over TLS nodes come and are killed, and one without it is turned away") {
+  elastic_job job("1:3");
+  job.variables = {"TUTTI_SECRET=common", "TUTTI_TLS=1"};
+  auto first = job.start(1, true);
+  auto second = job.start(1);
+  first->wait_for("world of 2");
+  second->signal(SIGKILL);
+  first->wait_for("world of 1");
+  auto third = job.start(2);
+  first->wait_for("world of 3");
+  job.variables = {"TUTTI_SECRET=common"};
+  const ending plain = job.start(1)->finish();
+  CHECK(plain.exit_code == 1);
+  CHECK(plain.error.find("uses TLS, and this process does not use it") != std::string::npos);
+  first->wait_for_error("does not use TLS, and this process uses it");
+  elastic_job::touch(job.done);
+  check_finished(first->finish(), 1);
+  check_finished(third->finish(), 2);
+}
+#endif
+
+TEST_CASE("elastic: fewer nodes than MIN come, and that is said") {
+  elastic_job job("3:4");
+  job.join_timeout = "1";
+  auto first = job.start(1, true);
+  auto second = job.start(1);
+  const ending end = first->finish();
+  CHECK(end.exit_code == 1);
+  CHECK(end.error.find("of at least 3 nodes came to " + job.master + " within 1 s (--join-timeout)") !=
+        std::string::npos);
+  CHECK(second->finish().exit_code == 1);
 }
 
 TEST_CASE("elastic: when a cable is cut one of two nodes goes on; with --quorum majority neither") {

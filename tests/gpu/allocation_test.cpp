@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nothing is allocated in steady state by operations on memory of devices. A program of its own: it replaces operator
-// new and delete. What counts is what the ranks' threads allocate, the driver of the emulated device and the
-// stand-in for CUDA among it.
+// Operations on device memory allocate nothing in steady state. A program of its own, because it replaces
+// operator new and delete. It counts what the ranks' threads allocate, in the emulated device's driver and
+// the stand-in for CUDA, too.
 #include "gpu/steady_programs.hpp"
 #include "support/skip.hpp"
 #include "support/steady_state.hpp"
@@ -12,7 +12,9 @@
 #include <string>
 #include <tutti/cuda.hpp>
 #include <tutti/emulated.hpp>
+#include <tutti/gpu/data_parallel.hpp>
 #include <utility>
+#include <vector>
 
 using namespace tutti;
 using namespace tutti::test;
@@ -21,6 +23,45 @@ namespace {
 
 using opening = std::function<gpu::device(const communicator&)>;
 
+struct training {
+  data_parallel* parallel = nullptr;
+  gpu::stream after;  // empty: gradients in host memory
+};
+task<> steps_of_training(training t, int steps) {
+  for (int i = 0; i < steps; ++i) {
+    if (t.after) {
+      t.parallel->ready(1, t.after);
+      co_await t.parallel->reduced(t.after);
+      co_await t.after.reached();
+    } else {
+      t.parallel->ready(1);
+      co_await t.parallel->reduced();
+    }
+  }
+}
+struct named_training {
+  const char* name;
+  task<> (*body)(training t, int steps);
+};
+constexpr named_training training_programs[] = {{"data_parallel", &steps_of_training}};
+
+task<> trains(device_rank r, std::shared_ptr<detail::any_gradient_hook> hook, bool uneven) {
+  std::vector<float> x(3000), y(100);
+  const std::vector<gradient_view> of_host{gradient_view(x), gradient_view(y)};
+  const std::vector<gpu::device_values> of_device{r.a, r.b};
+  data_parallel_options o;
+  o.uneven = uneven;
+  training t;
+  data_parallel host = co_await data_parallel::create(r.at.world, of_host, o);
+  o.hook = hook;
+  data_parallel device = co_await data_parallel::create(r.at.world, of_device, o);
+  t.parallel = &host;
+  co_await allocate_nothing(r.at.world, t, training_programs, 50);
+  t.parallel = &device;
+  t.after = r.at.stream;
+  co_await allocate_nothing(r.at.world, t, training_programs, 50);
+}
+
 task<> on_device(communicator world, const opening* open, gpu::backend by) {
   gpu::open_options how;
   how.chunk_bytes = 4096;
@@ -28,6 +69,9 @@ task<> on_device(communicator world, const opening* open, gpu::backend by) {
   const device_rank here = co_await open_device_rank(world, (*open)(world), how);
   TUTTI_EXPECT(gpu::backend_for(world.all_reduce(here.a, sum, here.at.stream)).with == by);
   co_await allocate_nothing(world, here, device_programs, 50);
+  co_await trains(here, nullptr, false);
+  co_await trains(here, gpu::float16_hook(), true);
+  co_await trains(here, float16_hook(), false);
 }
 
 }  // namespace
@@ -47,7 +91,7 @@ TEST_CASE("operations on memory of devices allocate nothing in steady state") {
     const auto device = std::make_shared<emulated::emulated_device>(how);
     check([device](const communicator& world) { return emulated::open(world, device); }, by);
   }
-  // The stand-ins: a device for each rank.
+  // NCCL needs a device for each rank.
   const variable cuda("TUTTI_CUDA_LIBRARY", stand_in("cuda")), nccl("TUTTI_NCCL_LIBRARY", stand_in("nccl"));
   const variable kernels("TUTTI_CUDA_KERNELS", stand_in("cuda"));
   fake_cuda().reset(2, 0, 0, 1);

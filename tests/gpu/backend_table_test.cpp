@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of docs/backends.md: tests/programs/backend_cells tries each of its cells on what is installed here.
-// Columns that cannot be tried here are counted as skipped, and stay as they are.
+// Tries each cell of the table in docs/backends.md by tests/programs/backend_cells on what is installed here.
+// Columns that cannot be tried here are skipped and counted.
 #include "support/command.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/skip.hpp"
@@ -34,7 +34,7 @@ std::vector<std::string> cells_of(const std::string& line) {
   return found;
 }
 
-// The table's columns by their heads.
+// The columns of the table, by their heads.
 std::map<std::string, cells> documented() {
   std::ifstream page(TUTTI_SOURCE_DIR "/docs/backends.md");
   std::vector<std::string> heads;
@@ -53,10 +53,10 @@ std::map<std::string, cells> documented() {
   return columns;
 }
 
-// One way to try a column: the name that its row "tried on" has for it, and the command.
+// One way to try a column: its name in the row "tried on", and the command.
 struct way {
   std::string name, command;
-  cells differs = {};  // rows that are otherwise this way
+  cells differs = {};  // cells that differ this way
 };
 
 void try_column(const std::string& head, const std::vector<way>& ways) {
@@ -88,7 +88,7 @@ void try_column(const std::string& head, const std::vector<way>& ways) {
 const std::string run = TUTTI_RUN_PATH " --tag-output never -n RANKS " TUTTI_BACKEND_CELLS_PATH " ";
 const std::string threads = TUTTI_BACKEND_CELLS_PATH " native ";
 const std::string emulated = "TUTTI_DEVICE=emulated ";
-// A sanitizer makes its first kernel slow.
+// With a sanitizer the first kernel is slow enough for a stall warning.
 const std::string cuda = "TUTTI_STALL_WARNING_MS=0 TUTTI_CUDA_LIBRARY=" TUTTI_FAKE_CUDA_PATH
                          " TUTTI_CUDA_KERNELS=" TUTTI_FAKE_CUDA_PATH " ";
 
@@ -96,7 +96,7 @@ struct mpi {
   std::string name, mpirun, module;
 };
 
-// Those that are installed here and that tutti was built with.
+// The MPIs that are installed here and that tutti was built with.
 std::vector<mpi> installed_mpis() {
   std::vector<mpi> found;
   for (const auto& [name, module, banner, variables, options] : std::vector<std::array<std::string, 5>>{
@@ -114,7 +114,7 @@ std::vector<mpi> installed_mpis() {
   return found;
 }
 
-// UCX, on which Debian's MPICH is built, may leave shared memory behind: here it goes with the directory.
+// UCX, which Debian's MPICH uses, may leave shared memory behind. Here it is in the scratch directory.
 void try_mpi(const std::string& head, const std::string& memory, const std::string& variables) {
   const tutti::test::scratch_directory scratch;
   std::vector<way> ways;
@@ -161,7 +161,7 @@ TEST_CASE("backend table: the real oneCCL") {
   const char* const told = std::getenv("TUTTI_ONECCL_LIBRARY");
   const std::string library = told != nullptr ? told : TUTTI_ONECCL_ROOT "/lib/libccl.so.2";
   if (::access(library.c_str(), R_OK) != 0) TUTTI_SKIP("no " + library + " (./run setup-oneccl)");
-  // It does not give back all that its threads take.
+  // oneCCL does not free all memory of its threads.
   const std::string without_leaks = "ASAN_OPTIONS=strict_string_checks=1:detect_leaks=0 ";
   try_column("oneccl", {{"oneCCL 2022.2", without_leaks + emulated + "TUTTI_ONECCL_LIBRARY=" + library + " " +
                                               run + "native oneccl"}});

@@ -13,7 +13,7 @@
 namespace tutti::test {
 namespace {
 
-// It would be in place of the short time limits that some tests have.
+// The variable would replace the short time limits of some tests.
 const bool own_time_limits = ::unsetenv("TUTTI_TIMEOUT") == 0;
 
 bench emulated_bench(const emulated::options& how) {
@@ -31,7 +31,7 @@ bench fake_bench(std::uint64_t adversary, std::uint64_t delay_us, bool words) {
   const fake_cuda fake;
   fake.reset(1, adversary, delay_us, words ? 1 : 0);
   bench b;
-  // Any file is an image of kernels to the stand-in.
+  // The stand-in takes any file as an image of kernels.
   b.scene = {std::make_shared<variable>("TUTTI_CUDA_LIBRARY", stand_in("cuda")),
              std::make_shared<variable>("TUTTI_CUDA_KERNELS", stand_in("cuda"))};
   b.open = [](const communicator& of) { return cuda::open(of, 0); };
@@ -53,7 +53,7 @@ bench level_zero_bench(std::uint64_t adversary, std::uint64_t delay_us, bool in_
   b.fail_after = [below](std::uint64_t n, const std::string&) { below.fail_after(0, n); };
   b.pause = [below](bool still) { below.pause(0, still ? 1 : 0); };
   b.allocations = [below] { return static_cast<std::size_t>(below.allocations(0)); };
-  b.tells_why = false;  // Level Zero has numbers only
+  b.tells_why = false;  // Level Zero reports numbers only
   b.misuse = [below, before = below.misuses()] {
     return below.misuses() == before ? std::string() : std::string(below.last_misuse());
   };
@@ -133,11 +133,11 @@ void* open_level_zero_driver(std::string& why) {
   const char* const elsewhere = std::getenv("TUTTI_FAKES_DIR");
   std::string path = TUTTI_LEVEL_ZERO_DRIVER_PATH;
   if (elsewhere != nullptr) path = elsewhere + path.substr(path.rfind('/'));
-  // Before the loader looks for drivers, which it does once.
+  // Set before the loader looks for drivers, which it does once.
   ::setenv("ZE_ENABLE_ALT_DRIVERS", path.c_str(), 0);
   why = level_zero::why_not();
   if (!why.empty()) return nullptr;
-  // The loader's own copy: the same file.
+  // The same file as the loader's, and therefore the same copy.
   void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) why = ::dlerror();
   return library;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The devices that every test of the scheduler bridge runs on, and what is the same on each of them.
+// The devices that all tests of devices run on, and the tests that several backends share.
 #pragma once
 
 #include "support/local_world.hpp"
@@ -19,18 +19,18 @@
 
 namespace tutti::test {
 
-// One physical device, which all ranks of a test share, and what the tests may do to it.
+// One physical device, which all ranks of a test share, and its controls.
 struct bench {
   std::function<gpu::device(const communicator&)> open;
-  // After n more pieces of work the device fails with this text; null: this one cannot be made to.
+  // Makes the device fail with this text after n more pieces of work; null if it cannot be made to.
   std::function<void(std::uint64_t n, const std::string& why)> fail_after;
-  // Nothing begins on it while this is true; null likewise.
+  // No work starts on the device while this is true; may be null, too.
   std::function<void(bool)> pause;
   std::function<void(const gpu::stream&, bool)> set_capturing;
-  std::function<std::size_t()> allocations;      // live, of device memory; null likewise
-  bool tells_why = true;                         // the text of fail_after reaches the error
-  std::function<std::string()> misuse;           // of the driver's interface, so far; null: nobody looks
-  std::vector<std::shared_ptr<variable>> scene;  // until the bench goes
+  std::function<std::size_t()> allocations;  // live ones, of device memory; may be null
+  bool tells_why = true;                     // the text of fail_after reaches the error
+  std::function<std::string()> misuse;       // the last misuse of the driver's interface; null: not counted
+  std::vector<std::shared_ptr<variable>> scene;  // environment of the bench
 };
 
 struct backend {
@@ -38,11 +38,10 @@ struct backend {
   std::function<bench()> make;
 };
 
-// The file of the stand-in for libcuda, libnccl or oneCCL's libccl: where it was built, or in
-// TUTTI_FAKES_DIR.
+// The file of the stand-in for libcuda, libnccl or oneCCL's libccl: as built, or in TUTTI_FAKES_DIR.
 std::string stand_in(const std::string& library);
 
-// The stand-in for libcuda, by its own functions.
+// The controls of the stand-in for libcuda.
 class fake_cuda {
  public:
   fake_cuda();
@@ -56,10 +55,10 @@ class fake_cuda {
   const char* (*last_misuse)() = nullptr;
 };
 
-// The driver for Level Zero that runs on the CPU, by its own functions, under the real loader.
+// The controls of the driver for Level Zero that runs on the CPU, under the real loader.
 class level_zero_driver {
  public:
-  // Why it cannot be used here; empty: it can. It is what the loader finds, from the first call on.
+  // Why it cannot be used here; empty if it can. From the first call on the loader finds this driver.
   static std::string why_not();
   level_zero_driver();
   void (*reset)(std::uint64_t adversary, std::uint64_t delay_us, int in_order) = nullptr;
@@ -70,23 +69,22 @@ class level_zero_driver {
   const char* (*last_misuse)() = nullptr;
 };
 
-// Emulated devices of every temper, the stand-ins for CUDA and Level Zero, and CUDA where there is a GPU
-// (cuda_test and level_zero_test count what is absent). TUTTI_TEST_DEVICES: only those whose names begin with
-// it.
+// Emulated devices with several options, the stand-ins for CUDA and Level Zero, and CUDA if there is a GPU.
+// cuda_test and level_zero_test count what is absent. TUTTI_TEST_DEVICES selects names that begin with it.
 const std::vector<backend>& backends();
-// Runs main(world, bench) on `ranks` ranks for each of them.
+// Runs main(world, bench) on `ranks` ranks for each backend.
 void on_each_backend(int ranks, const std::function<task<>(communicator, bench*)>& main);
 
 // ---- operations on memory of devices ----
 
-// A rank, its device, and a stream of that.
+// A rank, its device, and a stream of the device.
 struct place {
   communicator world;
   gpu::device device;
   gpu::stream stream;
 };
 
-// By this backend, in short chunks.
+// Options that force this backend, with short chunks.
 inline gpu::open_options with(gpu::backend b) {
   gpu::open_options how;
   how.backend = b;
@@ -108,8 +106,8 @@ std::vector<T> numbers(int rank, std::size_t n) {
   return v;
 }
 
-// Runs `op(c, in, out, last...)` on memory of the host, without a stream, and on memory of the device, with one.
-// The results are the same, and the input stays as it was.
+// Runs `op(c, in, out, last...)` on host memory without a stream, and on device memory with one. Checks that
+// the results are equal and that the input has not changed.
 template <class T = float, class Op>
 task<> same(place at, std::size_t in_size, std::size_t out_size, Op op) {
   std::vector<T> in = numbers<T>(at.world.rank(), in_size), given = in;
@@ -136,7 +134,7 @@ task<> same_in_place(place at, std::size_t size, Op op) {
   TUTTI_EXPECT(out == expected);
 }
 
-// Those that every backend serves, with `n` elements in a block.
+// The collectives that every backend serves, with `n` elements in a block.
 template <class T = float>
 task<> even_collectives(place at, std::size_t n) {
   const auto ranks = static_cast<std::size_t>(at.world.size());
@@ -166,7 +164,7 @@ task<> even_collectives(place at, std::size_t n) {
                    [](auto& c, auto& i, auto& o, auto&... s) { return c.all_to_all(i, o, s...); });
 }
 
-// ---- the same of each vendor's library ----
+// ---- tests of each vendor's library ----
 
 inline task<> averages_and_scaled_sums(place at, std::size_t n) {
   co_await same(at, n, n,
@@ -176,7 +174,7 @@ inline task<> averages_and_scaled_sums(place at, std::size_t n) {
   });
 }
 
-// A second stream waits for an operation that the library may not have yet; the next operation follows that stream.
+// A second stream waits for operations that the library may not have yet. The next one follows that stream.
 inline task<> many_in_flight(place at) {
   const gpu::stream other(at.device);
   std::vector<gpu::device_buffer<int>> buffers;
@@ -198,7 +196,7 @@ inline task<> many_in_flight(place at) {
   co_await at.world.barrier();
 }
 
-// The last rank alone is no member; the others are in reverse order.
+// All ranks but the last are members, in reverse order.
 inline task<> on_a_split(place at, gpu::backend by) {
   const int ranks = at.world.size(), color = at.world.rank() == ranks - 1 ? -1 : 0;
   communicator part = co_await at.world.split(color, -at.world.rank());
@@ -225,7 +223,7 @@ inline task<> without_rank_1(place at) {
   co_await at.world.broadcast(a, 0, at.stream);
   failure seen;
   if (at.world.rank() == 1) {
-    // It hears of it, in a message that does not come.
+    // Rank 1 learns of the failure while it waits for a message that does not come.
     int nothing = 0;
     seen = co_await failure_in(tutti::with_timeout(at.world.recv(nothing, 0), patience));
   } else {
@@ -234,12 +232,12 @@ inline task<> without_rank_1(place at) {
   TUTTI_EXPECT(seen.code == errc::timed_out);
   TUTTI_EXPECT(seen.says("not called by rank 1"));
   TUTTI_EXPECT(seen.says("broadcast"));
-  co_await at.stream.reached();  // the device goes on
+  co_await at.stream.reached();  // the device still works
   const failure after = co_await failure_in(at.world.all_reduce(a, tutti::sum, at.stream));
   TUTTI_EXPECT(after.code == errc::communicator_failed);
 }
 
-// Rank 1 dies, as far as the others can see.
+// Rank 1 fails, and the others see it die.
 inline task<> rank_1_dies(place at) {
   gpu::device_buffer<int> a(at.device, 10);
   co_await at.world.all_reduce(a, tutti::sum, at.stream);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The conformance suite of the host's collectives, with its buffers in memory of devices: by every backend.
+// The conformance suite of collectives with its buffers in device memory, on every backend.
 #include "coll/conformance/movement.hpp"
 #include "coll/conformance/reductions.hpp"
 #include "gpu/backends.hpp"
@@ -23,13 +23,13 @@ using tutti::communicator;
 using tutti::task;
 namespace gpu = tutti::gpu;
 
-// Where the suite runs.
+// One configuration of the suite.
 struct stage {
   std::string name;
   setting where;
-  gpu::backend by;  // what is to serve at least some calls
+  gpu::backend by;  // must serve at least some calls
   gpu::open_options how;
-  int third;  // of the reductions, which devices of one kind share; -1: all
+  int third;  // which third of the reductions; -1: all
   std::function<bench()> make;
 };
 
@@ -51,7 +51,7 @@ std::vector<stage> stages() {
   };
   int devices = 0;
   for (const backend& b : backends()) {
-    // Other ways of waiting, and other adversaries, are those of other tests.
+    // Other tests cover the other ways of waiting and the other adversaries.
     const bool plain = b.name.find_first_of(" ,") == std::string::npos || b.name == "stand-in for CUDA" ||
                        b.name == "Level Zero" || b.name.starts_with("emulated, adversary");
     if (!plain) continue;
@@ -81,7 +81,7 @@ std::vector<stage> stages() {
 
 using program = std::function<task<>(communicator, const setting*, const device_memory*)>;
 
-// `chosen`: the stage's backend serves some of it.
+// `chosen`: the stage's backend must serve some calls.
 task<> perform_on(communicator world, const stage* s, const bench* on, const program* p, bool chosen) {
   const gpu::device device = on->open(world);
   const place at = co_await open_on(world, device, s->how);
@@ -111,7 +111,7 @@ TEST_CASE("on devices: blocks of every size around a threshold, from every root"
   run_on_all(movement::every_size_and_root<device_memory>);
 }
 TEST_CASE("on devices: uneven blocks of every shape and size") {
-  run_on_all(movement::every_shape<device_memory>, false);  // which are staged
+  run_on_all(movement::every_shape<device_memory>, false);  // these are staged
 }
 TEST_CASE("on devices: every reduction of every element type") {
   run_on_all(reductions::every_type<device_memory>);
@@ -121,7 +121,7 @@ TEST_CASE("on devices: reductions of every size around a threshold") {
 }
 TEST_CASE("on devices: nobody leaves a barrier before all have come") {
   for (const stage& s : stages()) {
-    if (s.by == gpu::backend::oneccl) continue;  // refused where it is forced
+    if (s.by == gpu::backend::oneccl) continue;  // it has no barrier, and is forced here
     std::atomic<int> arrived = 0;
     const auto pass = [&arrived](communicator world, const setting* where, const device_memory* memory) {
       return movement::nobody_leaves_early(std::move(world), where, memory, &arrived);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions on devices: the bits that the host's conversions give, of every pair of floating types.
+// Conversions on devices give the same bits as on the host, for every pair of floating types.
 #include "gpu/backends.hpp"
 
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our own declarations of CUDA's driver API are those of cuda.h, where that is installed.
+// The declarations of CUDA's driver API agree with cuda.h, if that is installed.
 #include "cuda/cuda_api.hpp"
 #include "support/skip.hpp"
 
@@ -14,7 +14,7 @@ namespace abi = tutti::cuda::abi;
 
 namespace {
 
-// A parameter of ours for one of theirs: the same kind of thing and the same size.
+// Parameters match if they have the same size and alignment, and both or neither are pointers, or numbers.
 template <class Ours, class Theirs>
 inline constexpr bool alike = sizeof(Ours) == sizeof(Theirs) && alignof(Ours) == alignof(Theirs) &&
                               std::is_pointer_v<Ours> == std::is_pointer_v<Theirs> &&

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is peculiar to CUDA: what is said when it is missing, several loops and devices, the program's own
-// streams.
+// Particular to CUDA: errors without it, several loops and devices, and streams of the program.
 #include "gpu/backends.hpp"
 #include "support/command.hpp"
 #include "support/skip.hpp"
@@ -47,7 +46,7 @@ task<> opened(communicator world) {
   TUTTI_EXPECT(tutti::test::failure_of([&] { cuda::stream wrong(emulated); }).code == errc::invalid_argument);
 }
 
-// What programs call beside tutti, on the stand-in: what CUDA forbids is counted.
+// Calls of a program beside tutti, on the stand-in, which counts what CUDA forbids.
 task<> calls_of_a_program(communicator world, const tutti::test::fake_cuda* fake) {
   const gpu::device dev = cuda::open(world, 0);
   const gpu::stream s(dev);
@@ -78,7 +77,7 @@ task<> calls_of_a_program(communicator world, const tutti::test::fake_cuda* fake
   TUTTI_EXPECT(misuse() == "cuStreamSynchronize of a handle that has gone");
   co_await filling;
 
-  // Kernels: what nobody has, no parameters, and no threads.
+  // Kernels: an unknown one, one without parameters, one without threads.
   const cuda::module kernels(dev, "");
   TUTTI_EXPECT(tutti::test::failure_of([&] { kernels.kernel("example_nothing"); }).says("example_nothing"));
   void* const kernel = kernels.kernel("tutti_sum_float32");

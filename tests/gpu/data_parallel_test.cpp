@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Averaging in buckets on devices: what one all_reduce gives, however gradients lie, in whatever order they
-// are ready, on one stream or several; while the stream that computes them is not done.
+// Averaging in buckets on devices gives what one all_reduce gives: wherever gradients lie, in whatever order
+// they are ready, on one stream or several, and while the stream that computes them still runs.
 #include "gpu/backends.hpp"
 
 #include <doctest/doctest.h>
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <tutti/gpu/data_parallel.hpp>
@@ -21,14 +22,14 @@ namespace gpu = tutti::gpu;
 
 const std::vector<std::size_t> sizes{5, 300, 1, 64, 1000, 7};
 
-// What rank `rank` computes for gradient i in that step.
+// Gradient i of rank `rank` in that step.
 std::vector<float> part(int rank, std::size_t step, std::size_t i) {
   tutti::test::random_numbers random(1000 * step + 10 * i + static_cast<std::size_t>(rank) + 1);
   std::vector<float> values(sizes[i]);
   for (float& v : values) v = static_cast<float>(random.below(2000)) / 7 - 100;
   return values;
 }
-// The average (or sum) of all ranks'.
+// The average (or sum) over all ranks.
 std::vector<double> expected(int ranks, std::size_t step, std::size_t i, bool sum) {
   std::vector<double> all(sizes[i]);
   for (int r = 0; r < ranks; ++r) {
@@ -87,7 +88,7 @@ struct way {
   bool sum = false;
   order in = order::backward;
   bool two_streams = false;
-  std::shared_ptr<gpu::gradient_hook> (*hook)() = nullptr;
+  std::function<std::shared_ptr<tutti::detail::any_gradient_hook>()> hook;
   double tolerance = 1e-4;
 };
 
@@ -97,7 +98,7 @@ task<> averages(communicator world, gpu::device dev, way how) {
   co_await gpu::open(world, dev);
   gpu::data_parallel_options o = small_buckets();
   o.sum = how.sum;
-  if (how.hook != nullptr) o.hook = how.hook();
+  if (how.hook) o.hook = how.hook();
   gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, m.gradients, o);
   TUTTI_EXPECT(parallel.buckets() == 3);  // {7}, {1000}, {64, 1, 300, 5}
   const std::size_t n = sizes.size();
@@ -141,15 +142,20 @@ task<> every_hook(communicator world, bench* on) {
     how.hook = &gpu::identity_hook;
     co_await averages(world, dev, how);
     how.hook = &gpu::float16_hook;
-    how.tolerance = 0.2;  // 200 in 11 bits, of each rank's part and of the sum
+    how.tolerance = 0.2;  // values up to 200 in 11 bits, rounded on each rank and as a sum
     co_await averages(world, dev, how);
     how.hook = &gpu::bfloat16_hook;
     how.tolerance = 1.6;  // in 8 bits
     co_await averages(world, dev, how);
+    how.hook = &tutti::bfloat16_hook;
+    co_await averages(world, dev, how);
+    how.hook = [] { return tutti::int8_hook({.error_feedback = false}); };
+    how.tolerance = 200.0 / 125;
+    co_await averages(world, dev, how);
   }
 }
 
-// Keeps count of the buckets that have been averaged, on the device.
+// Records the buckets that have been averaged on the device.
 class watched_hook final : public gpu::gradient_hook {
  public:
   task<> reduce(communicator c, gpu::gradient_bucket bucket, gpu::stream in) override {
@@ -160,6 +166,44 @@ class watched_hook final : public gpu::gradient_hook {
   std::shared_ptr<gpu::gradient_hook> inner = gpu::identity_hook();
   std::vector<std::size_t> averaged;
 };
+
+// Sees matrices where the program has registered them.
+class shapes_hook final : public tutti::gradient_hook {
+ public:
+  task<> reduce(communicator c, tutti::gradient_bucket bucket) override {
+    for (const tutti::gradient_view& g : bucket.gradients) rows.push_back(g.rows);
+    co_await c.all_reduce(bucket.data, tutti::avg);
+  }
+  std::vector<std::size_t> rows;
+};
+
+task<> matrices(communicator world, bench* on) {
+  const gpu::device dev = on->open(world);
+  const gpu::stream s(dev);
+  co_await gpu::open(world, dev);
+  gpu::device_buffer<float> matrix(dev, 600), vector(dev, 7);
+  const std::vector<gpu::device_values> gradients{gpu::device_values(matrix, 20), vector};
+  const auto hook = std::make_shared<shapes_hook>();
+  gpu::data_parallel_options o;
+  o.hook = hook;
+  gpu::data_parallel exact = co_await gpu::data_parallel::create(world, gradients, o);
+  co_await exact.reduced(s);
+  TUTTI_EXPECT((hook->rows == std::vector<std::size_t>{20, 1}));
+  // A matrix of rank one is approximated exactly.
+  tutti::low_rank_options low;
+  low.rank = 1;
+  low.exact_steps = 0;
+  o.hook = tutti::low_rank_hook(low);
+  gpu::data_parallel approximate = co_await gpu::data_parallel::create(world, gradients, o);
+  std::vector<float> values(600), got(600);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>((1 + i / 30) * (1 + i % 30) * static_cast<std::size_t>(world.rank() + 1));
+  co_await s.upload(matrix, values);
+  co_await approximate.reduced(s);
+  co_await s.download(got, matrix);
+  const float factor = static_cast<float>(world.size() + 1) / 2 / static_cast<float>(world.rank() + 1);
+  for (std::size_t i = 0; i < got.size(); ++i) TUTTI_EXPECT(std::abs(got[i] - factor * values[i]) < 0.1F);
+}
 
 task<> while_backward_goes_on(communicator world, bench* on) {
   const gpu::device dev = on->open(world);
@@ -176,7 +220,7 @@ task<> while_backward_goes_on(communicator world, bench* on) {
     hook->averaged.clear();
     tutti::request last = tutti::start(compute.upload(m.spans[5], part(world.rank(), step, 5)));
     parallel.ready(5, compute);
-    // The rest of the backward pass is not computed before that gradient's average is there.
+    // The gate delays the rest of the backward pass until the average of that gradient is there.
     gpu::gate closed = compute.close();
     std::vector<tutti::request> rest;
     for (std::size_t i = 5; i-- > 0;) {
@@ -186,7 +230,7 @@ task<> while_backward_goes_on(communicator world, bench* on) {
     const auto until = std::chrono::steady_clock::now() + tutti::test::patience;
     while (hook->averaged.empty() && std::chrono::steady_clock::now() < until) co_await look.reached();
     TUTTI_EXPECT(hook->averaged == std::vector<std::size_t>{0});
-    co_await last;  // which the loop may not have looked at yet
+    co_await last;  // the loop may not have polled it yet
     TUTTI_EXPECT(!rest.front().done());
     closed.open();
     co_await parallel.reduced(compute);
@@ -215,6 +259,52 @@ task<> accumulation(communicator world, bench* on) {
     }
     co_await parallel.reduced(compute);
     co_await check(world, &m, compute, step, false, 1e-4);
+  }
+}
+
+// Each rank has as many batches as its number + 1, with that number as the weight of its gradients.
+task<> uneven_batches(communicator world, bench* on) {
+  const gpu::device dev = on->open(world);
+  const gpu::stream compute(dev);
+  co_await gpu::open(world, dev);
+  for (const bool hooked : {false, true}) {
+    model m(dev, hooked);
+    gpu::data_parallel_options o = small_buckets();
+    o.uneven = true;
+    if (hooked) o.hook = gpu::identity_hook();
+    gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, m.gradients, o);
+    const auto is_average = [](const std::vector<float>& got, int step, int size) {
+      double sum = 0, weights = 0;
+      for (int r = step; r < size; ++r) {
+        sum += (r + 1) * (10.0 * r + step);
+        weights += r + 1;
+      }
+      return std::all_of(got.begin(), got.end(),
+                         [&](float v) { return std::abs(static_cast<double>(v) - sum / weights) < 1e-4; });
+    };
+    int step = 0;
+    bool more = true;
+    for (; more; ++step) {
+      if (step <= world.rank()) {
+        parallel.begin_step(world.rank() + 1);
+        const auto mine = static_cast<float>(10 * world.rank() + step);
+        for (std::size_t i = sizes.size(); i-- > 0;) {
+          co_await compute.upload(m.spans[i], std::vector<float>(sizes[i], mine));
+          parallel.ready(i, compute);
+        }
+        co_await parallel.reduced(compute);
+      } else {
+        more = co_await parallel.join_step(compute);
+        if (!more) break;
+      }
+      for (std::size_t i = 0; i < sizes.size(); ++i) {
+        std::vector<float> got(sizes[i]);
+        co_await compute.download(got, m.spans[i]);
+        TUTTI_EXPECT(is_average(got, step, world.size()));
+      }
+      TUTTI_EXPECT(parallel.last().bytes == 1377 * sizeof(float));
+    }
+    TUTTI_EXPECT(step == world.size());
   }
 }
 
@@ -272,7 +362,7 @@ task<> initial_state(communicator world, bench* on) {
   const tutti::replica_check after = co_await gpu::compare_replicas(world, m.gradients, s);
   const tutti::replica_check host = co_await tutti::compare_replicas(world, pieces);
   TUTTI_EXPECT(after.agree() && after.hash == host.hash);
-  // One bit of one rank.
+  // Changes one bit on one rank.
   if (world.rank() == 1) {
     on_host[4][999] = -on_host[4][999];
     co_await s.upload(m.spans[4], on_host[4]);
@@ -300,6 +390,19 @@ task<> invalid_calls(communicator world, bench* on) {
   TUTTI_EXPECT(seen.code == errc::mismatch && seen.says("rank 1 registered"));
 
   gradients = {a};
+  gpu::data_parallel_options of_host;
+  of_host.hook = tutti::identity_hook();
+  const std::vector<gpu::device_values> wide{gpu::device_buffer<double>(dev, 3)};
+  seen = co_await tutti::test::failure_in(gpu::data_parallel::create(world, wide, of_host));
+  TUTTI_EXPECT(seen.code == errc::invalid_argument && seen.says("floats only"));
+  std::vector<float> on_host(10);
+  const std::vector<tutti::gradient_view> views{tutti::gradient_view(on_host)};
+  of_host.hook = gpu::identity_hook();
+  seen = co_await tutti::test::failure_in(tutti::data_parallel::create(world, views, of_host));
+  TUTTI_EXPECT(seen.code == errc::invalid_argument && seen.says("memory of a device"));
+  of_host.hook = nullptr;
+  tutti::data_parallel plain = co_await tutti::data_parallel::create(world, views, of_host);
+  TUTTI_EXPECT(tutti::test::failure_of([&] { plain.ready(0, s); }).code == errc::invalid_argument);
   gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, gradients);
   const auto refused = [&](auto call) {
     return tutti::test::failure_of(call).code == errc::invalid_argument;
@@ -307,6 +410,9 @@ task<> invalid_calls(communicator world, bench* on) {
   co_await s.fill(a, std::byte{0});
   TUTTI_EXPECT(refused([&] { parallel.ready(1, s); }));
   TUTTI_EXPECT(refused([&] { parallel.ready(0, gpu::stream()); }));
+  TUTTI_EXPECT(refused([&] { parallel.ready(0); }));
+  seen = co_await tutti::test::failure_in(parallel.reduced());
+  TUTTI_EXPECT(seen.code == errc::invalid_argument && seen.says("name a stream"));
   parallel.ready(0, s);
   TUTTI_EXPECT(refused([&] { parallel.ready(0, s); }));
   gpu::data_parallel empty;
@@ -317,7 +423,7 @@ task<> invalid_calls(communicator world, bench* on) {
   co_await moved.reduced(s);
 }
 
-// One rank goes in the middle of a step: the others are told, and what has failed says so.
+// One rank leaves in the middle of a step: the others get errors, then and later.
 task<> a_rank_goes(communicator world, bench* on) {
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
@@ -340,7 +446,7 @@ task<> a_rank_goes(communicator world, bench* on) {
 }
 
 task<> a_device_fails(communicator world, bench* on) {
-  if (!on->fail_after) co_return;  // of a GPU nobody can ask that
+  if (!on->fail_after) co_return;  // a GPU cannot be made to fail
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
   model m(dev, false);
@@ -349,7 +455,7 @@ task<> a_device_fails(communicator world, bench* on) {
   co_await world.barrier();
   if (world.rank() == 0) on->fail_after(3, "it fell off the bus");
   co_await world.barrier();
-  // Either it has failed when all is enqueued, or the stream says so.
+  // The failure shows while the step is enqueued, or in the stream.
   auto seen = co_await tutti::test::failure_in(parallel.reduced(s));
   if (seen.code == errc::success) seen = co_await tutti::test::failure_in(s.reached());
   TUTTI_EXPECT(seen.code != errc::success);
@@ -365,10 +471,14 @@ TEST_CASE("of three ranks, and of one") {
   on_each_backend(1, accumulation);
 }
 TEST_CASE("hooks: exactly, and in half the bytes") { on_each_backend(2, every_hook); }
+TEST_CASE("hooks of the host get matrices") { on_each_backend(2, matrices); }
 TEST_CASE("a bucket is averaged while the stream still computes the rest") {
   on_each_backend(2, while_backward_goes_on);
 }
 TEST_CASE("gradients add up without averaging, and then with it") { on_each_backend(2, accumulation); }
+TEST_CASE("ranks that run out of batches take part until the last has") {
+  on_each_backend(3, uneven_batches);
+}
 TEST_CASE("gradients of several types") { on_each_backend(2, of_several_types); }
 TEST_CASE("invalid calls are refused, on all ranks") { on_each_backend(2, invalid_calls); }
 TEST_CASE("a rank that goes ends the step on all") { on_each_backend(3, a_rank_goes); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the conformance suite has its buffers: in memory of a device.
+// The conformance suite's buffers in device memory.
 #pragma once
 
 #include "coll/conformance/worlds.hpp"
@@ -17,7 +17,7 @@ class device_memory {
  public:
   static constexpr std::size_t largest = 1024 * KiB;  // the devices of tests are small
 
-  // `third`: of the reductions; -1: all.
+  // `third`: which third of the reductions; -1: all.
   explicit device_memory(const gpu::device& on, int third = -1)
       : third_(third), device_(on), streams_{gpu::stream(on), gpu::stream(on)} {}
 
@@ -61,7 +61,7 @@ class device_memory {
     const copy in_, out_;
   };
 
-  // Which of the host's algorithms: it is staged by that of its choice.
+  // The automatic choice only: staging uses the host's algorithm of that choice.
   std::vector<algorithm> algorithms(const setting&, coll::operation_kind, bool = true) const {
     return {algorithm::automatic};
   }

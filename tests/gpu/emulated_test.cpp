@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is peculiar to the emulated device: memory that the host cannot touch, checked accesses, kernels of
-// the program's own.
+// Particular to the emulated device: memory that the host cannot access, checked accesses, and kernels of the
+// program.
 #include "base/unique_fd.hpp"
 #include "gpu/backends.hpp"
 
@@ -56,7 +56,7 @@ task<> bad_accesses(communicator world) {
   }
 }
 
-// Whoever sees the failure may free what work in flight would have touched.
+// A program that sees the failure may free memory that work in flight would have accessed.
 task<> failures_wait_for_work_in_flight(communicator world) {
   emulated::options how;
   how.workers = 2;
@@ -86,7 +86,7 @@ task<> failures_wait_for_work_in_flight(communicator world) {
   TUTTI_EXPECT(!early && over.load());
 }
 
-// The kernel is asked to read there, which answers what a dereference would die of.
+// A system call reports EFAULT where a dereference would end the process.
 task<> untouchable(communicator world) {
   const gpu::device dev = emulated::open(world);
   gpu::device_buffer<int> x(dev, 1000);

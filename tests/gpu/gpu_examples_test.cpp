@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPU examples on the emulated device, on the stand-ins for libcuda and libnccl, and under Level Zero's
-// loader with a driver of ours, as a user starts them.
+// The GPU examples as a user starts them: on the emulated device, on the stand-ins for libcuda and libnccl,
+// and under Level Zero's loader with the driver that runs on the CPU.
 #include "support/command.hpp"
 #include "support/skip.hpp"
 
@@ -16,7 +16,7 @@ tutti::test::command_result run(int ranks, const std::string& program) {
                                 TUTTI_EXAMPLES_BIN_DIR + "/" + program);
 }
 
-// What tutorial_backends says of `word`: the sum that each rank has, and who serves which verb.
+// Checks what tutorial_backends prints for `word`: each rank's sum, and the backend of each operation.
 void check_backend(const std::string& environment, int ranks, const std::string& word,
                    const std::vector<std::string>& verbs) {
   const auto result = tutti::test::run_shell(environment + " " TUTTI_RUN_PATH " -n " + std::to_string(ranks) +
@@ -63,7 +63,7 @@ TEST_CASE("tutorial_backends says what each backend can do") {
     check_backend("TUTTI_CUDA_LIBRARY=" TUTTI_FAKE_CUDA_PATH, ranks, "auto",
                   {"all_reduce: by one_device", "scan: by staged"});
   }
-  // The stand-ins of the libraries connect no processes.
+  // The stand-ins for NCCL and oneCCL connect no processes.
   check_backend("TUTTI_CUDA_LIBRARY=" TUTTI_FAKE_CUDA_PATH " TUTTI_NCCL_LIBRARY=" TUTTI_FAKE_NCCL_PATH, 1,
                 "nccl",
                 {"send: by staged", "all_reduce: by nccl", "all_to_all: by nccl",

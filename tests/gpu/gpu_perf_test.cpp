@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpu-perf from end to end, as short as it can be: on the emulated device, and on the stand-ins for libcuda
-// and libnccl, where its figures mean nothing and its checks do.
+// The shortest runs of gpu-perf, on the emulated device and on the stand-ins for libcuda and libnccl. There
+// its figures mean nothing, but its checks do.
 #include "support/command.hpp"
 
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our own declarations of Level Zero are those of ze_api.h, where that is installed.
+// The declarations of Level Zero agree with ze_api.h, if that is installed.
 #include "level_zero/level_zero_api.hpp"
 #include "support/skip.hpp"
 
@@ -93,7 +93,7 @@ SAME_PLACE(abi::kernel_desc, flags, ze_kernel_desc_t, flags);
 SAME_PLACE(abi::kernel_desc, name, ze_kernel_desc_t, pKernelName);
 static_assert(sizeof(abi::group_count) == sizeof(ze_group_count_t));
 
-// By number, as the enumerations have different types.
+// Compares numbers, because the enumerations have different types.
 constexpr bool same(std::uint32_t ours, long long theirs) {
   return ours == static_cast<std::uint32_t>(theirs);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is peculiar to Level Zero: what is said when it is missing, several devices, the program's own lists
-// and kernels, and events that are used again and again.
+// Particular to Level Zero: errors without it, several devices, lists and kernels of the program, and events
+// that are reused.
 #include "gpu/backends.hpp"
 #include "support/skip.hpp"
 
@@ -45,13 +45,13 @@ task<> opened(communicator world) {
   TUTTI_EXPECT(s.get() != nullptr);
   const gpu::stream borrowed = level_zero::stream::borrow(other, s.get());
   gpu::device_buffer<int> x(other, 100);
-  // One queue by two names: what either has taken comes before what the other takes later.
+  // Both handles are one queue: work of either comes before later work of the other.
   tutti::request filling = tutti::start(s.fill(x, std::byte{5}));
   std::vector<int> seen_by_host(100);
   co_await borrowed.download(seen_by_host, x);
   TUTTI_EXPECT(seen_by_host == std::vector<int>(100, 0x05050505));
   co_await filling;
-  // Each device has memory of its own.
+  // Each device has its own memory.
   gpu::device_buffer<int> y(a, 100);
   TUTTI_EXPECT(a.describe(y.data()).device == 0 && other.describe(x.data()).device == 1);
   TUTTI_EXPECT(other.describe(x.data()).bytes == 400 && other.describe(x.data()).base == x.data());
@@ -60,7 +60,7 @@ task<> opened(communicator world) {
   TUTTI_EXPECT(failure_of([&] { level_zero::native(emulated); }).code == errc::invalid_argument);
 }
 
-// Ranks with a device each.
+// Each rank has its own device.
 task<> two_devices(communicator world) {
   const gpu::device dev = level_zero::open(world, world.rank());
   co_await gpu::open(world, dev);
@@ -105,14 +105,14 @@ task<> own_kernels(communicator world) {
   std::vector<int> out(n);
   co_await s.download(out, x);
   for (const int v : out) TUTTI_EXPECT(v == ((((1 * 3 + 2) * 3) + 3) * 3 + 4) * 3 + 5);
-  // One access too many.
+  // An access past the end of the buffer.
   level_zero::launch(s, triple, size, x.data(), n + 1, 0);
   const auto seen = co_await tutti::as_result(s.reached());
   TUTTI_EXPECT(seen.error == errc::device_failed);
 }
 #endif
 
-// More points, and waits, than there are events: they are used again, and none too early.
+// More points and waits than events: events are reused, but none too early.
 task<> recycling(communicator world) {
   const gpu::device dev = level_zero::open(world, 0);
   const gpu::stream first(dev), second(dev), idle(dev);
@@ -135,7 +135,7 @@ task<> recycling(communicator world) {
   TUTTI_EXPECT(out == in);
 }
 
-// Handles go on one rank while the other's come, at the same addresses.
+// One rank destroys handles while the other creates some at the same addresses.
 task<> coming_and_going(communicator world) {
   const gpu::device dev = level_zero::open(world, world.rank());
   for (int i = 0; i < 2000; ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our own declarations of NCCL are those of nccl.h, where that is installed.
+// The declarations of NCCL agree with nccl.h, if that is installed.
 #include "nccl/nccl_api.hpp"
 #include "support/skip.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on memory of devices by NCCL, on the stand-ins: what it serves, what it has beyond tutti's
-// operations, what ends it when it is stuck, and what the errors say.
+// Collectives on device memory by NCCL, on the stand-ins: what NCCL serves, what it offers beyond tutti's
+// operations, what ends a stuck call, and the error texts.
 #include "fake_nccl.hpp"
 #include "gpu/backends.hpp"
 #include "support/skip.hpp"
@@ -33,7 +33,7 @@ namespace cuda = tutti::cuda;
 namespace gpu = tutti::gpu;
 namespace nccl = tutti::nccl;
 
-// Both stand-ins, with a device for each rank.
+// The stand-ins for CUDA and NCCL, with a device for each rank.
 class stage {
  public:
   explicit stage(int devices, std::uint64_t adversary = 0, bool words = true) : before_(fake_.misuses()) {
@@ -62,13 +62,13 @@ class stage {
     for (int i = 0; i < 30000 && number("held") == 0; ++i) co_await tutti::sleep_for(1ms);
     TUTTI_EXPECT(number("held") > 0);
   }
-  // Starts make() when the device can make `events` more events.
+  // Starts make() while the device can create only `events` more events.
   template <class Make>
   tutti::request start_short_of_events(const gpu::stream& s, int events, const Make& make) const {
-    fake_.pause(0, 1);  // no event comes back meanwhile
+    fake_.pause(0, 1);  // no event is returned meanwhile
     fake_.refuse_events_after(0);
     gpu::device_buffer<int> one(s.on(), 1);
-    std::vector<tutti::request> takers;  // of events that were made before
+    std::vector<tutti::request> takers;  // they use up the spare events
     do {
       takers.push_back(tutti::start(s.fill(one, std::byte{0})));
     } while (!takers.back().done());
@@ -90,7 +90,7 @@ class stage {
   void* library_ = nullptr;
 };
 
-// body(place) on every rank, by NCCL, with the device of this number or, -1, of the rank's.
+// Runs body(place) on every rank by NCCL, on device `ordinal`, or if -1 on the device of the rank's number.
 template <class Body>
 task<> by_nccl(communicator world, Body body, int ordinal) {
   const gpu::device device = cuda::open(world, ordinal < 0 ? world.rank() : ordinal);
@@ -119,7 +119,7 @@ task<> collectives(place at) {
   co_await same_in_place<tutti::bfloat16>(
       at, n, [](auto& c, auto& x, auto&... t) { return c.all_reduce(x, tutti::premul_sum(0.5F), t...); });
 
-  // Messages in a ring, begun together; and of some ranks only.
+  // Messages in a ring, started together; then messages of some ranks only.
   const int right = (me + 1) % ranks, left = (me + ranks - 1) % ranks;
   nccl::batch ring;
   ring.send(a, right).recv(b, left);
@@ -133,7 +133,7 @@ task<> collectives(place at) {
   co_await s.download(out, b);
   TUTTI_EXPECT(out == tutti::test::numbers(ranks > 1 && me == 0 ? 1 : left, n));
 
-  // What NCCL cannot do; messages are staged.
+  // NCCL cannot do these; messages are staged.
   const auto either = [](float x, float y) { return x < y ? x : y; };
   tutti::test::failure seen = co_await failure_in(world.all_reduce(a, either, s));
   TUTTI_EXPECT(seen.code == errc::not_supported);
@@ -141,7 +141,7 @@ task<> collectives(place at) {
   TUTTI_EXPECT(seen.code == errc::not_supported);
   TUTTI_EXPECT(gpu::backend_for(world.send(a, right, s)).with == gpu::backend::staged);
 
-  // Registered memory, and NCCL's own.
+  // Registered memory, and memory that NCCL allocates.
   nccl::registration known = co_await nccl::register_memory(world, a);
   TUTTI_EXPECT(known);
   auto own = co_await nccl::allocate<float>(world, n);
@@ -154,7 +154,7 @@ task<> collectives(place at) {
   co_await world.barrier();
 }
 
-// Rank 0 takes its call back. The last rank never calls it, so that it is complete nowhere.
+// Rank 0 cancels its call. The last rank never calls, so the operation completes nowhere.
 task<> cancelled_on_rank_0(place at) {
   gpu::device_buffer<int> a(at.device, 10);
   const std::vector<int> ones(10, 1);
@@ -172,7 +172,7 @@ task<> cancelled_on_rank_0(place at) {
   const auto seen = co_await failure_awaiting(&r);
   TUTTI_EXPECT(seen.code == errc::cancelled);
   TUTTI_EXPECT(seen.says("rank 0"));
-  co_await at.stream.reached();  // it goes on
+  co_await at.stream.reached();  // the stream goes on
   at.world = co_await at.world.shrink();
   co_await at.stream.upload(a, ones);
   TUTTI_EXPECT(gpu::backend_for(at.world.all_reduce(a, tutti::sum, at.stream)).with == gpu::backend::nccl);
@@ -190,10 +190,10 @@ task<> stuck_in_the_library(place at, const stage* on) {
   const auto seen =
       co_await failure_in(tutti::with_timeout(at.world.all_reduce(a, tutti::premul_sum(2), at.stream), 50ms));
   TUTTI_EXPECT(seen.code == errc::timed_out);
-  co_await at.stream.reached();  // the loop was never in it
+  co_await at.stream.reached();  // the loop was never in NCCL
 }
 
-// The submit thread has the communicator and is about to give it to NCCL when the loop thread ends it.
+// The loop thread ends the communicator when the submit thread is about to pass it to NCCL.
 task<> ended_at_the_entry(place at, const stage* on) {
   gpu::device_buffer<int> a(at.device, 10);
   co_await at.world.all_reduce(a, tutti::sum, at.stream);
@@ -208,7 +208,7 @@ task<> ended_at_the_entry(place at, const stage* on) {
   co_await at.stream.reached();
 }
 
-// The submit thread is inside a group when the loop thread ends the communicator, and then fills the group.
+// The loop thread ends the communicator when the submit thread is inside a group, which it fills afterwards.
 task<> ended_in_a_group(place at, const stage* on) {
   gpu::device_buffer<int> a(at.device, 10), b(at.device, 10);
   nccl::batch itself;
@@ -218,7 +218,7 @@ task<> ended_in_a_group(place at, const stage* on) {
   tutti::request r = tutti::start(nccl::exchange(at.world, itself, at.stream));
   co_await on->until_held();
   r.cancel();
-  // Much longer than the patience with a call that waits: what is inside a group does not wait.
+  // Much longer than the patience with calls that wait: calls inside a group do not wait.
   for (int i = 0; i < 50 && on->aborts() == 0; ++i) co_await tutti::sleep_for(10ms);
   TUTTI_EXPECT(on->aborts() == 0);
   on->hold(nccl_hold_none);
@@ -227,7 +227,7 @@ task<> ended_in_a_group(place at, const stage* on) {
   co_await at.stream.reached();
 }
 
-// An operation that the device lacks an event for has not been called.
+// An operation for which the device has no event does not count as called.
 task<> without_an_event(place at, const stage* on, int events) {
   gpu::device_buffer<int> a(at.device, 10);
   const std::vector<int> ones(10, 1);
@@ -256,7 +256,7 @@ task<> failing_call(place at, const stage* on) {
   co_await at.stream.reached();
 }
 
-// Nothing is called, and nothing fails.
+// The calls are rejected, and the communicator does not fail.
 task<> refused(place at, const char* why) {
   gpu::device_buffer<int> a(at.device, 10);
   auto seen = co_await failure_in(at.world.all_reduce(a, tutti::sum, at.stream));
@@ -318,7 +318,7 @@ TEST_CASE("the end of a communicator frees nothing inside a group") {
   CHECK(on.aborts() == 1);
   CHECK(on.communicators() == 0);
 }
-// The call returns only because it was aborted: there is no communicator left for what follows the call.
+// The call returns only because it was aborted, so nothing after it may use the communicator.
 TEST_CASE("nothing uses a communicator that was aborted during a call") {
   const stage on(1);
   on.ignore_revocations();
@@ -362,7 +362,7 @@ TEST_CASE("without NCCL, asking for it says what is missing") {
   run(1, [](place at) { return refused(std::move(at), "NCCL cannot be used on all ranks"); });
 }
 
-// One rank: NCCL wants a GPU for each.
+// One rank, because NCCL needs a GPU for each.
 TEST_CASE("every collective with the NCCL that is here") {
   if (const std::string why = cuda::why_not(); !why.empty()) TUTTI_SKIP(why);
   if (const std::string why = nccl::why_not(); !why.empty()) TUTTI_SKIP(why);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our own declarations of oneCCL are those of oneapi/ccl.h, where that is installed.
+// The declarations of oneCCL agree with oneapi/ccl.h, if that is installed.
 #include "oneccl/oneccl_api.hpp"
 #include "support/skip.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real oneCCL between processes, on memory of the host and of emulated devices. ./run setup-oneccl installs it, or
-// TUTTI_ONECCL_LIBRARY names it.
+// The real oneCCL between processes, on host memory and on emulated devices. ./run setup-oneccl installs it,
+// or TUTTI_ONECCL_LIBRARY names it.
 #include "support/command.hpp"
 #include "support/skip.hpp"
 
@@ -38,5 +38,5 @@ TEST_CASE("processes in the real oneCCL hear of one that is killed") {
                                              " --on-failure continue -n 3 " TUTTI_ONECCL_JOB_PATH " die");
   for (const int rank : {0, 1})
     CHECK_MESSAGE(result.says("rank " + std::to_string(rank) + ": told after"), result.output);
-  // No check of their exit codes: threads of oneCCL may end a process whose connection has broken.
+  // Exit codes are not checked: threads of oneCCL may end a process whose connection has broken.
 }

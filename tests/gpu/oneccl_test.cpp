@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on memory of devices, and of the host, by oneCCL, on a stand-in: what it serves, its queues, what
-// ends it when it is stuck, and what the errors say.
+// Collectives on device memory and host memory by oneCCL, on its stand-in: what oneCCL serves, its queues,
+// what ends a stuck call, and the error texts.
 #include "gpu/backends.hpp"
 #include "support/failing_memory.hpp"
 
@@ -38,7 +38,7 @@ using tutti::test::same_in_place;
 namespace gpu = tutti::gpu;
 namespace oneccl = tutti::oneccl;
 
-// The stand-in in place of libccl.so.2.
+// Puts the stand-in in place of libccl.so.2.
 class stage {
  public:
   stage() {
@@ -63,7 +63,7 @@ class stage {
   void* library_ = nullptr;
 };
 
-// body(place) on every rank, by oneCCL, with an emulated device.
+// Runs body(place) on every rank by oneCCL, on an emulated device.
 template <class Body>
 task<> by_oneccl(communicator world, Body body, oneccl::sycl_queue queue) {
   const gpu::device device = tutti::emulated::open(world);
@@ -94,7 +94,7 @@ task<> collectives(place at) {
                          [=](auto& c, auto& x, auto&... t) { return c.reduce(x, tutti::avg, root, t...); });
   co_await world.all_reduce(none, tutti::sum, s);
 
-  // What oneCCL cannot do; messages are staged.
+  // oneCCL cannot do these; messages are staged.
   const auto either = [](float x, float y) { return x < y ? x : y; };
   tutti::test::failure seen = co_await failure_in(world.all_reduce(a, either, s));
   TUTTI_EXPECT(seen.code == errc::not_supported);
@@ -110,7 +110,7 @@ task<> on_bench(communicator world, bench* on) {
   co_await collectives(at);
 }
 
-// Memory of the host goes to oneCCL as it is; and is not changed where it is only read.
+// oneCCL uses host memory in place, and does not change what it only reads.
 task<> on_host_memory(place at) {
   const std::size_t n = 500, size = static_cast<std::size_t>(at.world.size());
   const int me = at.world.rank();
@@ -132,9 +132,9 @@ task<> on_host_memory(place at) {
   TUTTI_EXPECT(std::abs(a[3] - expected / static_cast<float>(at.world.size())) < 1e-5F);
 }
 
-// With a queue oneCCL averages and scales itself, and each call is waited for on its thread.
+// With a queue oneCCL averages and scales itself, and its thread waits for each call.
 task<> with_a_queue(place at) {
-  // The stand-in works on memory of the host.
+  // The stand-in needs host memory.
   gpu::pinned_buffer<float> a(at.device, 10), b(at.device, 10);
   for (float& x : a) x = static_cast<float>(at.world.rank() + 1);
   const gpu::device_span<float> from(a.data(), 10), to(b.data(), 10);
@@ -161,10 +161,10 @@ task<> stuck_in_the_library(place at, const stage* on) {
   TUTTI_EXPECT(seen.code == errc::timed_out);
   const auto after = co_await failure_in(at.world.all_reduce(a, tutti::sum, at.stream));
   TUTTI_EXPECT(after.code == errc::communicator_failed);
-  co_await at.stream.reached();  // the loop was never in it
+  co_await at.stream.reached();  // the loop was never in oneCCL
 }
 
-// Memory runs out at the allocation of this number in the start of an operation.
+// Memory runs out at this allocation during the start of an operation.
 task<> without_memory(place at, long allocation, bool* failed) {
   using tutti::test::failing_memory;
   gpu::pinned_buffer<int> a(at.device, 10);

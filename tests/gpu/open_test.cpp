@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations of tutti::communicator on memory of devices: each gives what it gives on memory of the host, in every
-// form, and ends as that does.
+// Operations of tutti::communicator on device memory give the same results as on host memory, in every form,
+// and end in the same ways.
 #include "gpu/backends.hpp"
 
 #include <doctest/doctest.h>
@@ -67,7 +67,7 @@ task<> every_collective(place at, std::size_t n) {
   co_await same(at, all, mine, [=](auto& c, auto& i, auto& o, auto&... s) {
     return c.reduce_scatter_v(i, each, o, tutti::sum, s...);
   });
-  // Rank i sends its block to each: `mine` elements, and gets `counts[j]` from rank j.
+  // This rank sends `mine` elements to each rank, and receives `counts[j]` from rank j.
   const std::vector<std::size_t> same_to_all(ranks, mine);
   const std::span<const std::size_t> to_each(same_to_all);
   co_await same(at, mine * ranks, all, [=](auto& c, auto& i, auto& o, auto&... s) {
@@ -123,7 +123,7 @@ task<> messages(place at) {
   co_await at.stream.download(got, in);
   got.resize(5000);
   TUTTI_EXPECT(got == numbers(left, 5000));
-  // The same to itself, without a tag.
+  // To itself, without a tag.
   tutti::request to_me = at.world.isend(out, me, at.stream);
   co_await at.world.recv(in, me, at.stream);
   co_await to_me;
@@ -133,7 +133,7 @@ task<> messages(place at) {
   auto r = co_await tutti::as_result(at.world.recv(little, me, at.stream));
   TUTTI_EXPECT(r.error == errc::truncated);
   co_await to_me;
-  // In their order, although the second is short and the third is empty.
+  // Messages stay in order, although the second is short and the third is empty.
   gpu::device_buffer<float> none(at.device, 0);
   tutti::request first = at.world.isend(out, right, at.stream),
                  second = at.world.isend(little, right, at.stream),
@@ -147,7 +147,7 @@ task<> messages(place at) {
   co_await third;
 }
 
-// On one emulated device.
+// Runs main(world, bench) on ranks that share one emulated device.
 template <class Main>
 void on_emulated(int ranks, Main main) {
   const auto device = std::make_shared<tutti::emulated::emulated_device>();
@@ -161,7 +161,7 @@ void on_emulated(int ranks, Main main) {
 
 task<> probed(place at, tutti::status* seen) { *seen = co_await at.world.probe(0, 7, at.stream); }
 
-// The first message is the receive's, although the probe waited before it.
+// The receive gets the first message, although the probe waited before it.
 task<> a_probe_beside_a_receive(communicator world, bench* on) {
   const place at = co_await open(world, on);
   gpu::device_buffer<float> x(at.device, 10), longer(at.device, 20);
@@ -186,7 +186,7 @@ task<> a_probe_beside_a_receive(communicator world, bench* on) {
 }
 TEST_CASE("a probe takes nothing from a receive") { on_emulated(2, a_probe_beside_a_receive); }
 
-// API.md section 5.
+// One step of training: a stream waits for the all_reduce if the device has gates, otherwise the host does.
 task<> step(place at) {
   const gpu::stream compute = at.stream;
   communicator world = at.world;
@@ -250,7 +250,7 @@ task<> every_reduction_of(place at) {
     co_await reduces<T>(at, tutti::avg);
   }
 }
-// Sums and products of two small integers: every type has them.
+// Small integers: every type can represent their sums and products.
 task<> every_reduction(communicator world, bench* on) {
   const place at = co_await open(world, on);
   co_await every_reduction_of<std::int8_t>(at);
@@ -372,7 +372,7 @@ task<> wrong_arguments(communicator world, bench* on) {
   r = co_await tutti::as_result(world.all_reduce(x, tutti::sum, foreign));
   TUTTI_EXPECT(r.error == errc::invalid_argument);
   TUTTI_EXPECT(r.message.find("once") != std::string::npos);
-  // All that has changed nothing.
+  // None of these calls has changed anything.
   co_await world.all_reduce(x, tutti::sum, s);
 }
 task<> open_of_a_half(communicator world, bench* on) {
@@ -425,7 +425,7 @@ TEST_CASE("different calls are told on all ranks; after shrink() devices go on")
 }
 
 task<> device_fails(communicator world, bench* on) {
-  if (!on->fail_after) co_return;  // of a GPU nobody can ask that
+  if (!on->fail_after) co_return;  // a GPU cannot be made to fail
   const place at = co_await open(world, on, with(gpu::backend::staged));
   gpu::device_buffer<int> x(at.device, 20000);
   co_await world.barrier();
@@ -444,7 +444,7 @@ task<> one_does_not_come(communicator world, bench* on, gpu::backend by) {
     TUTTI_EXPECT(r.error == errc::timed_out);
     TUTTI_EXPECT(r.message.find("rank 1") != std::string::npos);
   } else {
-    // It hears of it, in a message that does not come.
+    // Rank 1 learns of the failure while it waits for a message that does not come.
     float nothing = 0;
     auto r = co_await tutti::as_result(world.recv(nothing, 0));
     TUTTI_EXPECT(r.error == errc::timed_out);
@@ -457,7 +457,7 @@ TEST_CASE(
                 [by](communicator world, bench* on) { return one_does_not_come(std::move(world), on, by); });
 }
 
-// Rank 2 does not call it, so that it cannot be complete anywhere.
+// Rank 2 does not call, so the operation cannot complete anywhere.
 task<> dropped(communicator world, bench* on, gpu::backend by) {
   const place at = co_await open(world, on, with(by));
   gpu::device_buffer<float> x(at.device, 5000);
@@ -472,7 +472,7 @@ task<> dropped(communicator world, bench* on, gpu::backend by) {
     auto r = co_await tutti::as_result(world.recv(nothing, 0));
     TUTTI_EXPECT(r.error == errc::cancelled);
   }
-  // A stream that waited for it goes on.
+  // A stream that waited for the operation goes on.
   co_await at.stream.reached();
   const communicator next = co_await world.shrink();
   co_await next.all_reduce(x, tutti::sum, at.stream);
@@ -494,7 +494,7 @@ task<> of_another_memory(communicator world, bench* on) {
     co_await world.barrier();
     co_return;
   }
-  co_await world.recv(host, 0, 5);  // the others have come
+  co_await world.recv(host, 0, 5);  // the other messages have arrived
   auto r = co_await tutti::as_result(tutti::with_timeout(world.recv(host, 0, 3), 20ms));
   TUTTI_EXPECT(r.error == errc::timed_out);
   TUTTI_EXPECT(r.message.find("from memory of a device from rank 0") != std::string::npos);
@@ -510,7 +510,7 @@ TEST_CASE("a message of the other kind of memory is named when a receive ends in
   on_emulated(2, of_another_memory);
 }
 
-// ---- vendors' libraries, by their stand-ins ----
+// ---- vendors' libraries, on their stand-ins ----
 
 task<> by_nccl(communicator world) {
   const gpu::device device = tutti::cuda::open(world, world.rank());
@@ -523,7 +523,7 @@ task<> by_nccl(communicator world) {
   co_await every_collective(at, 1500);
   co_await lists_and_chunks(at);
   co_await messages(at);
-  // Several before the library is connected.
+  // Several operations before the library is connected.
   place other = at;
   other.world = co_await world.duplicate();
   std::vector<gpu::device_buffer<int>> buffers;
@@ -545,7 +545,7 @@ task<> by_nccl(communicator world) {
   co_await world.barrier();
 }
 
-// The last rank does not call it.
+// The last rank does not call.
 task<> nccl_without_one(communicator world) {
   const gpu::device device = tutti::cuda::open(world, world.rank());
   co_await gpu::open(world, device);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random programs, whose collectives find their elements in memory of a device: what the serial model says, with many
-// in flight, on communicators that come and go.
+// Random programs with collectives on device memory give what the serial model says, with many operations in
+// flight, on communicators that come and go.
 #include "coll/random/calls.hpp"
 #include "coll/random/performer.hpp"
 #include "gpu/backends.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks in several processes that share a device, by the IPC of CUDA and of Level Zero: on the stand-in for libcuda, on
-// our driver under Level Zero's real loader, and on a GPU where there is one.
+// Ranks in several processes share a device by the IPC of CUDA and of Level Zero: on the stand-in for
+// libcuda, on the CPU driver under Level Zero's real loader, and on a GPU if there is one.
 #include "support/command.hpp"
 #include "support/local_world.hpp"
 #include "support/scratch_directory.hpp"
@@ -16,7 +16,7 @@ namespace {
 
 using tutti::test::command_result;
 
-// What to run, and the variables that it needs.
+// The variables that a stand-in needs, and the program to run.
 struct stand_in {
   std::string variables, program, variable_of_ipc, opening;
 };
@@ -87,7 +87,7 @@ void die(const stand_in& on) {
   CHECK_MESSAGE(left.exit_code == 0, left.output);
 }
 
-// Why there is no Level Zero here; empty: there is.
+// Why there is no Level Zero here; empty if there is.
 std::string why_not_level_zero() {
 #ifdef TUTTI_LEVEL_ZERO_DRIVER_PATH
   ::setenv("ZE_ENABLE_ALT_DRIVERS", TUTTI_LEVEL_ZERO_DRIVER_PATH, 0);

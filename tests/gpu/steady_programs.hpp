@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One program for each kind of operation on memory of devices, for what two ranks do over and over again.
+// A program for each kind of operation on device memory, which two ranks repeat in steady state.
 #pragma once
 
 #include "gpu/backends.hpp"
@@ -12,7 +12,7 @@
 
 namespace tutti::test {
 
-// A rank, its device, and what its programs use: of 4096 bytes a chunk, five in a buffer.
+// A rank, its device, and the buffers of its programs, of five chunks of 4096 bytes each.
 inline constexpr std::size_t device_floats = 5 * 1024;
 struct device_rank {
   place at;
@@ -20,7 +20,7 @@ struct device_rank {
   gpu::device_buffer<float> a, b;
   gpu::pinned_buffer<float> pinned;
   std::array<std::size_t, 2> counts, even;
-  gpu::device_span<float> half, mine;  // of a
+  gpu::device_span<float> half, mine;  // of `a`
   std::array<gpu::device_span<float>, 2> pieces;
 };
 inline task<device_rank> open_device_rank(communicator world, gpu::device device, gpu::open_options how) {
@@ -45,7 +45,7 @@ inline std::array<float, device_floats>& host_floats() {
   return floats;
 }
 
-// Each in a statement of its own would make a frame that is too long to be recycled.
+// A statement for each operation would make the frame too long to be recycled.
 template <class T>
 using device_operation = operation<T> (*)(const device_rank&);
 template <class T, std::size_t N>
@@ -87,7 +87,7 @@ inline task<> device_collectives(device_rank r, int times) {
        [](R d) { return d.at.world.reduce_scatter(d.b, d.half, max, d.at.stream); },
        [](R d) { return d.at.world.all_to_all(d.a, d.b, d.at.stream); }});
 }
-// Uneven blocks, lists, scans and barriers: each in one piece.
+// Uneven blocks, lists, scans and barriers, which are carried out in one piece.
 inline task<> device_whole(device_rank r, int times) {
   using R = const device_rank&;
   return one_by_one<void, 9>(
@@ -113,7 +113,7 @@ inline task<> device_messages(device_rank r, int times) {
     }
   }
 }
-// The host goes on, and a second stream waits for what may not be in the device's streams yet.
+// A second stream waits, without the host, for operations that may not be in the device's streams yet.
 inline task<> device_requests(device_rank r, int times) {
   std::array<float, device_floats>& host = host_floats();
   for (int i = 0; i < times; ++i) {

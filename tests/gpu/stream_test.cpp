@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams and the host: reaching a point, copies, gates, lifetimes, failures. On every device of the tests.
+// Streams and the host: reaching a point, copies, gates, lifetimes and failures, on every test device.
 #include "gpu/backends.hpp"
 
 #include <doctest/doctest.h>
@@ -58,7 +58,7 @@ task<> there_and_back(communicator world, bench* on) {
 }
 
 task<> uploads_take_a_copy(communicator world, bench* on) {
-  if (!on->pause) co_return;  // of a GPU nobody can ask that
+  if (!on->pause) co_return;  // a GPU cannot be paused
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
   gpu::device_buffer<int> a(dev, 4096);
@@ -74,7 +74,7 @@ task<> uploads_take_a_copy(communicator world, bench* on) {
 }
 
 task<> dropped_downloads_do_not_write(communicator world, bench* on) {
-  if (!on->pause) co_return;  // of a GPU nobody can ask that
+  if (!on->pause) co_return;  // a GPU cannot be paused
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
   gpu::device_buffer<int> a(dev, 1024);
@@ -104,7 +104,7 @@ task<> streams_in_order(communicator world, bench* on) {
     second.wait(up);
     co_await second.download(out, b);
     TUTTI_EXPECT(out == in);
-    first.wait(over);  // one that is done is no wait
+    first.wait(over);  // waiting for a completed one does nothing
     co_await wiped;
   }
 }
@@ -115,7 +115,7 @@ task<> one_waiter(gpu::stream s, int* order, int* mine) {
 }
 
 task<> waiters_in_order(communicator world, bench* on) {
-  if (!on->pause) co_return;  // of a GPU nobody can ask that
+  if (!on->pause) co_return;  // a GPU cannot be paused
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
   on->pause(true);
@@ -143,7 +143,7 @@ task<> gates(communicator world, bench* on) {
   const auto refused = tutti::test::failure_of([&s] { gpu::gate second = s.close(); });
   TUTTI_EXPECT(refused.code == errc::resources);
   TUTTI_EXPECT(refused.says("set_gate_limit"));
-  // The host goes on meanwhile, and other streams too.
+  // The host and other streams go on meanwhile.
   const gpu::stream other(dev);
   co_await other.reached();
   TUTTI_EXPECT(!behind.done());
@@ -156,7 +156,7 @@ task<> gates(communicator world, bench* on) {
   dropped.reset();  // opens
   co_await again;
 
-  // Of an await that is abandoned: the gate is in its frame.
+  // The gate is in the frame of an await that is abandoned.
   const auto closes = [](gpu::stream in, communicator w) -> task<> {
     gpu::gate held = in.close();
     boost::asio::steady_timer never(w.get_executor(), 1h);
@@ -168,7 +168,7 @@ task<> gates(communicator world, bench* on) {
 }
 
 task<> awaits_that_end_early(communicator world, bench* on) {
-  if (!on->pause) co_return;  // of a GPU nobody can ask that
+  if (!on->pause) co_return;  // a GPU cannot be paused
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
   gpu::device_buffer<int> a(dev, 100);
@@ -179,7 +179,7 @@ task<> awaits_that_end_early(communicator world, bench* on) {
   const auto later = co_await tutti::as_result(tutti::with_timeout(s.fill(a, std::byte{2}), 5ms));
   TUTTI_EXPECT(later.error == errc::timed_out);
   TUTTI_EXPECT(!w.done());
-  // A frame that goes while it waits.
+  // A frame that is destroyed while it waits.
   {
     tutti::scope waits;
     int order = 0, mine = 0;
@@ -192,7 +192,7 @@ task<> awaits_that_end_early(communicator world, bench* on) {
 }
 
 task<> buffers_stay_until_the_device_is_done(communicator world, bench* on) {
-  if (!on->pause || !on->allocations) co_return;  // of a GPU nobody can ask that
+  if (!on->pause || !on->allocations) co_return;  // a GPU cannot be paused
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
   const std::size_t before = on->allocations();
@@ -209,14 +209,14 @@ task<> buffers_stay_until_the_device_is_done(communicator world, bench* on) {
   co_await s.download(out, result);
   TUTTI_EXPECT(out[4999] == 0x07070707);
   co_await s.reached();
-  // Some drivers free on a thread of their own.
+  // Some drivers free memory on a thread of their own.
   const auto until = std::chrono::steady_clock::now() + 10s;
   while (on->allocations() > before + 1 && std::chrono::steady_clock::now() < until) co_await s.reached();
   TUTTI_EXPECT(on->allocations() == before + 1);
 }
 
 task<> a_failure_ends_all(communicator world, bench* on) {
-  if (!on->fail_after) co_return;  // of a GPU nobody can ask that
+  if (!on->fail_after) co_return;  // a GPU cannot be made to fail
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev), other(dev);
   gpu::device_buffer<int> a(dev, 100);
@@ -272,7 +272,7 @@ task<> capturing(communicator world, bench* on) {
   TUTTI_EXPECT(seen.error == errc::invalid_argument);
   co_await s.reached();
 
-  // The graph does not wait for the word of a gate, which goes before the graph is launched.
+  // A graph must not wait for the word of a gate, which may be gone before the graph is launched.
   const auto capturing = [&](auto f) {
     on->set_capturing(s, true);
     const tutti::test::failure failed = tutti::test::failure_of(f);
@@ -309,7 +309,7 @@ task<> misuse(communicator world, bench* on) {
   TUTTI_EXPECT(tutti::test::failure_of([&] { s.wait(tutti::request()); }).code == errc::invalid_argument);
   TUTTI_EXPECT(tutti::test::failure_of([] { static_cast<void>(gpu::stream().reached()); }).code ==
                errc::invalid_argument);
-  // Also nothing is nothing.
+  // Copies of empty buffers do nothing.
   gpu::device_buffer<int> empty(dev, 0);
   std::vector<int> nothing;
   co_await s.upload(empty, nothing);

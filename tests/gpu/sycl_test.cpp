@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A SYCL queue given to oneCCL: the stand-in for oneCCL, and SYCL's own headers and runtime where they are
-// installed, else a queue of the tests'.
+// A SYCL queue passed to the stand-in for oneCCL: a real queue if SYCL is installed, otherwise the tests'
+// own.
 #include "support/local_world.hpp"
 #include "support/skip.hpp"
 
@@ -29,7 +29,7 @@ class stage {
   ~stage() { ::unsetenv("TUTTI_ONECCL_LIBRARY"); }
 };
 
-// Null where SYCL finds no device.
+// Empty if SYCL finds no device.
 std::optional<sycl::queue> any_queue(std::string& why) {
   try {
     return sycl::queue();
@@ -52,7 +52,7 @@ task<> sums(communicator world, sycl::queue* q) {
   std::optional<sycl::queue> lent(*q);
   const gpu::open_options how = by_oneccl(oneccl::queue_of(*lent));
   TUTTI_EXPECT(how.queue.handle != nullptr && how.queue.handle != &*lent);
-  lent.reset();  // whoever has lent it may let go of it
+  lent.reset();  // the lender may release it
   co_await gpu::open(world, dev, how);
   gpu::pinned_buffer<float> a(dev, 10);
   const gpu::device_span<float> x(a.data(), 10);

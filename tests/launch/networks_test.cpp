@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <memory>
 
 #include "launched.hpp"
 #include "support/skip.hpp"
@@ -101,6 +102,43 @@ TEST_SUITE("launch/networks") {
     launched first(node(0, master, {"-n", "2", TUTTI_SUMS_PATH}), {"TUTTI_SECRET=s"}, networks->network(0));
     launched second(node(1, master, {"-n", "2", TUTTI_SUMS_PATH}), {"TUTTI_SECRET=s"}, networks->network(1));
     check_sums(first, second, 2, 4);
+  }
+
+  TEST_CASE("ranks on two networks with IPv6 only") {
+    std::string why_not;
+    const auto networks = testing::two_networks::make(why_not);
+    if (!networks) TUTTI_SKIP(why_not);
+    if (!networks->leave_ipv4()) TUTTI_SKIP("this kernel has no IPv6");
+    const std::string master = "[" + networks->address_v6(0) + "]:29500";
+    launched first(node(0, master, {"-n", "2", TUTTI_SUMS_PATH}), {"TUTTI_SECRET=s"}, networks->network(0));
+    launched second(node(1, master, {"-n", "2", TUTTI_SUMS_PATH}), {"TUTTI_SECRET=s"}, networks->network(1));
+    check_sums(first, second, 2, 4);
+  }
+
+  TEST_CASE("hosts with twelve interfaces: the one that leads to node 0 is taken, another is named") {
+    std::string why_not;
+    const auto networks = testing::two_networks::make(why_not);
+    if (!networks) TUTTI_SKIP(why_not);
+    networks->add_interfaces();
+    const std::string master = networks->address(0) + ":29500";
+    const auto start = [&](int host, words variables) {
+      variables.push_back("TUTTI_SECRET=s");
+      return std::make_unique<launched>(node(host, master, {"-n", "1", TUTTI_SUMS_PATH}), variables,
+                                        networks->network(host));
+    };
+    {
+      const auto first = start(0, {}), second = start(1, {});
+      check_sums(*first, *second, 1, 2);
+    }
+    const auto wrong = [&](int host) {
+      return start(host, {"TUTTI_ADDRESS=" + networks->unreachable_address(host)});
+    };
+    const auto first = wrong(0), second = wrong(1);
+    const std::string errors = first->finish().error + second->finish().error;
+    CAPTURE(errors);
+    CHECK((contains(errors, "cannot connect to " + networks->unreachable_address(0)) ||
+           contains(errors, "cannot connect to " + networks->unreachable_address(1))));
+    CHECK(contains(errors, "does not lead here: set TUTTI_ADDRESS or TUTTI_INTERFACE on host "));
   }
 
   TEST_CASE("a cable is cut: everybody ends, and says which node is out of reach") {

@@ -64,6 +64,26 @@ two_networks::~two_networks() {
   }
 }
 
+bool two_networks::leave_ipv4() {
+  for (const int host : {0, 1})
+    if (!run(host, "ip -4 addr flush dev lo && ip -4 addr flush dev cable && ip -6 addr add " +
+                       address_v6(host) + "/64 dev cable nodad 2>/dev/null"))
+      return false;
+  return true;
+}
+
+void two_networks::add_interfaces() {
+  for (const int host : {0, 1}) {
+    const std::string network = unreachable_address(host).substr(0, 7);
+    for (int i = 1; i <= 5; ++i) {
+      const std::string n = std::to_string(i), a = "a" + n, b = "b" + n;
+      REQUIRE(run(host, "ip link add " + a + " type veth peer name " + b + " && ip addr add " + network + n +
+                            ".1/24 dev " + a + " && ip addr add " + network + "1" + n + ".1/24 dev " + b +
+                            " && ip link set " + a + " up && ip link set " + b + " up"));
+    }
+  }
+}
+
 void two_networks::cut() { REQUIRE(run(1, "ip link set cable down")); }
 
 bool two_networks::slow_down(const std::string& how) {

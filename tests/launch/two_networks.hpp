@@ -22,6 +22,12 @@ class two_networks {
 
   int network(int host) const { return hosts_[host].network.get(); }
   static std::string address(int host) { return host == 0 ? "10.213.0.1" : "10.213.0.2"; }
+  // From now on the hosts have IPv6 addresses only. Returns false if this kernel has no IPv6.
+  bool leave_ipv4();
+  static std::string address_v6(int host) { return host == 0 ? "fd13::1" : "fd13::2"; }
+  // Gives each host ten more interfaces, whose addresses the other host does not reach.
+  void add_interfaces();
+  static std::string unreachable_address(int host) { return host == 0 ? "10.214.1.1" : "10.215.1.1"; }
   // From now on nothing comes through.
   void cut();
   // From now on the cable is as a queueing discipline of `tc` makes it, in both directions; false: that one

@@ -27,11 +27,11 @@ TEST_CASE("control messages: a failure arrives with its reason, its ranks and it
   const std::string text = "rank 3 died";
   const std::vector<int> failed = {3, 5};
   for (const extent reach : {extent::one, extent::children}) {
-    const failure_notice said{errc::peer_failed, text, reach, failed, 17};
-    const transport::frame head = failure_frame(9, said);
-    CHECK(head.kind == transport::frame_kind::fail);
-    CHECK(head.context == 9);
-    const told_failure told = failure_of(head, payload_of(said), ranks);
+    const control_frame f = failure_message{errc::peer_failed, text, reach, failed, 17}.encode(9);
+    CHECK(f.head.kind == transport::frame_kind::fail);
+    CHECK(f.head.context == 9);
+    CHECK(f.head.length == f.payload.size());
+    const failure_message told = failure_message::decode(f.head, f.payload, ranks);
     CHECK(told.why == errc::peer_failed);
     CHECK(told.text == text);
     CHECK(told.reach == reach);
@@ -43,44 +43,49 @@ TEST_CASE("control messages: a failure arrives with its reason, its ranks and it
 TEST_CASE("control messages: long failures are cut, and stay readable") {
   const std::string text(10'000, 'x');
   const std::vector<int> failed(5'000, 1);
-  const told_failure told = failure_of(failure_frame(1, {errc::cancelled, text}),
-                                       payload_of({errc::cancelled, text, extent::one, failed, 0}), ranks);
+  const control_frame f = failure_message{errc::cancelled, text, extent::one, failed, 0}.encode(1);
+  const failure_message told = failure_message::decode(f.head, f.payload, ranks);
   CHECK(told.text == std::string(4'000, 'x'));
   CHECK(told.failed.size() == 4'096);
 }
 
 TEST_CASE("control messages: a failure without a payload, or with a wrong one, is a failure all the same") {
   const std::string text = "out of paper";
-  const transport::frame head = failure_frame(1, {errc::resources, text});
-  CHECK(failure_of(head, {}, ranks).why == errc::resources);
-  CHECK(failure_of(head, {}, ranks).text.empty());
+  const transport::frame head = failure_message{errc::resources, text}.encode(1).head;
+  CHECK(failure_message::decode(head, {}, ranks).why == errc::resources);
+  CHECK(failure_message::decode(head, {}, ranks).text.empty());
   // Shorter than its numbers; more ranks than bytes; ranks that do not exist.
-  CHECK(failure_of(head, bytes_of({1, 2, 3}), ranks).failed.empty());
-  const told_failure many = failure_of(head, bytes_of({7, 0, 0, 0, 255, 255, 255, 255, 2, 0, 0, 0}), ranks);
+  CHECK(failure_message::decode(head, bytes_of({1, 2, 3}), ranks).failed.empty());
+  const failure_message many =
+      failure_message::decode(head, bytes_of({7, 0, 0, 0, 255, 255, 255, 255, 2, 0, 0, 0}), ranks);
   CHECK(many.first == 7);
   CHECK(many.failed == std::vector<int>{2});
   CHECK(many.text.empty());
-  CHECK(failure_of(head, bytes_of({0, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 'o', 'k'}), ranks).failed.empty());
-  CHECK(failure_of(head, bytes_of({0, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 'o', 'k'}), ranks).text == "ok");
+  CHECK(failure_message::decode(head, bytes_of({0, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 'o', 'k'}), ranks)
+            .failed.empty());
+  CHECK(failure_message::decode(head, bytes_of({0, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 'o', 'k'}), ranks).text ==
+        "ok");
 }
 
 TEST_CASE("control messages: progress arrives; states and ranks that do not exist do not") {
-  collective_progress here;
-  here.at = collective_progress::state::waiting;
+  progress_message here;
+  here.sequence = 13;
+  here.at = progress_message::state::waiting;
   here.last = 12;
   here.print[3] = std::byte{5};
   for (const int waits_for : {-1, 0, 7}) {
     here.waits_for = waits_for;
-    const auto there = progress_of(progress_frame(4, 13, here), ranks);
+    const auto there = progress_message::decode(here.encode(4).head, ranks);
     REQUIRE(there);
+    CHECK(there->sequence == 13);
     CHECK(there->at == here.at);
     CHECK(there->last == 12);
     CHECK(there->print == here.print);
     CHECK(there->waits_for == waits_for);
   }
-  transport::frame forged = progress_frame(4, 13, here);
+  transport::frame forged = here.encode(4).head;
   forged.length = 9;
-  CHECK(progress_of(forged, ranks)->waits_for == -1);
+  CHECK(progress_message::decode(forged, ranks)->waits_for == -1);
   forged.transfer_id = 4;
-  CHECK_FALSE(progress_of(forged, ranks));
+  CHECK_FALSE(progress_message::decode(forged, ranks));
 }

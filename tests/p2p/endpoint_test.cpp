@@ -201,11 +201,11 @@ TEST_CASE("endpoint: a rank that is about to leave sends something to the ranks 
     ranks.sides[0].endpoint.release(taken_back.transfer);
   }
   REQUIRE(ranks.links[0].idle());
-  ranks.sides[0].endpoint.meet(1);
+  ranks.sides[0].endpoint.peers().meet(1);
   CHECK_FALSE(ranks.links[0].idle());
   ranks.settle();
-  CHECK(ranks.sides[1].endpoint.in_touch(0));
-  ranks.sides[1].endpoint.meet(0);
+  CHECK(ranks.sides[1].endpoint.peers().in_touch(0));
+  ranks.sides[1].endpoint.peers().meet(0);
   CHECK(ranks.links[1].idle());
   CHECK(ranks.nothing_left());
 }
@@ -223,12 +223,14 @@ TEST_CASE("endpoint: a receive from any source ends when nobody is left, posted 
 
 TEST_CASE("endpoint: a failure of the communicator is told with its reason") {
   pair_of_ranks ranks;
-  ranks.sides[0].endpoint.send_failure(context, 1, {errc::mismatch, "two different calls"});
+  ranks.sides[0].endpoint.control().send(context, 1,
+                                         p2p::failure_message{errc::mismatch, "two different calls"});
   ranks.settle();
   CHECK(ranks.sides[1].listener.failed_by == 0);
   CHECK(ranks.sides[1].listener.reason == errc::mismatch);
   CHECK(ranks.sides[1].listener.failure_text == "two different calls");
-  ranks.sides[0].endpoint.send_failure(context, 1, {errc::cancelled, std::string(10'000, 'x')});
+  ranks.sides[0].endpoint.control().send(context, 1,
+                                         p2p::failure_message{errc::cancelled, std::string(10'000, 'x')});
   ranks.settle();
   CHECK(ranks.sides[1].listener.reason == errc::cancelled);
   CHECK(ranks.sides[1].listener.failure_text.size() >= 1000);
@@ -237,13 +239,15 @@ TEST_CASE("endpoint: a failure of the communicator is told with its reason") {
 TEST_CASE("endpoint: a failure is told with the ranks that have failed") {
   pair_of_ranks ranks;
   const std::vector<int> failed{1, 0};
-  ranks.sides[0].endpoint.send_failure(context, 1, {errc::peer_failed, "gone", p2p::extent::one, failed});
+  ranks.sides[0].endpoint.control().send(
+      context, 1, p2p::failure_message{errc::peer_failed, "gone", p2p::extent::one, failed});
   ranks.settle();
   CHECK(ranks.sides[1].listener.failure_text == "gone");
   CHECK(ranks.sides[1].listener.failed == failed);
   // Ranks that are none, and frames that are cut off, come from outside.
   const std::vector<int> strange{7, 1};
-  ranks.sides[0].endpoint.send_failure(context, 1, {errc::peer_failed, "", p2p::extent::one, strange});
+  ranks.sides[0].endpoint.control().send(
+      context, 1, p2p::failure_message{errc::peer_failed, "", p2p::extent::one, strange});
   ranks.settle();
   CHECK(ranks.sides[1].listener.failed == std::vector<int>{1});
   CHECK(ranks.sides[1].listener.failure_text.empty());
@@ -252,25 +256,25 @@ TEST_CASE("endpoint: a failure is told with the ranks that have failed") {
 TEST_CASE("endpoint: a failure that comes before its context is open is told when it opens") {
   pair_of_ranks ranks;
   constexpr std::uint32_t later = 40;
-  ranks.sides[0].endpoint.send_failure(later, 1, {errc::mismatch, "before you came"});
+  ranks.sides[0].endpoint.control().send(later, 1, p2p::failure_message{errc::mismatch, "before you came"});
   for (int i = 0; i < 100; ++i)
-    ranks.sides[0].endpoint.send_failure(1000 + static_cast<std::uint32_t>(i) / 2, 1,
-                                         {errc::cancelled, "of others"});
+    ranks.sides[0].endpoint.control().send(1000 + static_cast<std::uint32_t>(i) / 2, 1,
+                                           p2p::failure_message{errc::cancelled, "of others"});
   ranks.settle();
   CHECK(ranks.sides[1].listener.failed_by == -1);
   owner late;
   ranks.sides[1].endpoint.open_context(later, late);
-  ranks.sides[1].endpoint.tell_early_failure(later, late);
+  ranks.sides[1].endpoint.control().tell_early_failure(later, late);
   CHECK(late.failed_by == -1);  // too long ago: only so many are kept
-  ranks.sides[0].endpoint.send_failure(42, 1, {errc::mismatch, "before you came"});
+  ranks.sides[0].endpoint.control().send(42, 1, p2p::failure_message{errc::mismatch, "before you came"});
   ranks.settle();
   ranks.sides[1].endpoint.open_context(42, late);
-  ranks.sides[1].endpoint.tell_early_failure(42, late);
+  ranks.sides[1].endpoint.control().tell_early_failure(42, late);
   CHECK(late.failed_by == 0);
   CHECK(late.reason == errc::mismatch);
   CHECK(late.failure_text == "before you came");
   late.failed_by = -1;
-  ranks.sides[1].endpoint.tell_early_failure(42, late);
+  ranks.sides[1].endpoint.control().tell_early_failure(42, late);
   CHECK(late.failed_by == -1);  // once
 }
 
@@ -280,12 +284,12 @@ TEST_CASE("endpoint: failures of closed contexts do not push out one of a contex
   constexpr std::uint32_t to_come = 40, closed = 1000;
   ranks.sides[1].endpoint.open_context(closed, late);
   ranks.sides[1].endpoint.close_context(closed);
-  ranks.sides[0].endpoint.send_failure(to_come, 1, {errc::mismatch, "before you came"});
+  ranks.sides[0].endpoint.control().send(to_come, 1, p2p::failure_message{errc::mismatch, "before you came"});
   for (int i = 0; i < 100; ++i)
-    ranks.sides[0].endpoint.send_failure(closed, 1, {errc::cancelled, "too late"});
+    ranks.sides[0].endpoint.control().send(closed, 1, p2p::failure_message{errc::cancelled, "too late"});
   ranks.settle();
   ranks.sides[1].endpoint.open_context(to_come, late);
-  ranks.sides[1].endpoint.tell_early_failure(to_come, late);
+  ranks.sides[1].endpoint.control().tell_early_failure(to_come, late);
   CHECK(late.failure_text == "before you came");
 }
 

@@ -22,7 +22,7 @@ void on_each_transport(int ranks, task<> (*main)(communicator)) {
   }
 }
 
-const p2p::endpoint_counters& traffic_of(const communicator& c) {
+p2p::endpoint_counters traffic_of(const communicator& c) {
   const operation<> any = c.barrier();
   return any.what().comm->endpoint().counters();
 }

@@ -249,7 +249,7 @@ struct owner final : p2p::context_owner {
                             const p2p::fingerprint&) const override {
     return "mismatch";
   }
-  void failed_remotely(int peer, const p2p::failure_notice& told) noexcept override {
+  void failed_remotely(int peer, const p2p::failure_message& told) noexcept override {
     failed_by = peer;
     reason = told.why;
     failure_text = told.text;
@@ -271,7 +271,7 @@ struct route final : p2p::router {
 
 struct side {
   side(core::platform& e, int rank, std::uint32_t first_generation)
-      : engine(e), endpoint(engine, routes, rank, 2, p2p::transfer_id_table(first_generation)) {
+      : engine(e), endpoint(engine, routes, rank, 2, first_generation) {
     endpoint.open_context(context, listener);
   }
   core::engine engine;

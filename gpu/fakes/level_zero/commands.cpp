@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists, events and kernels.
+// Command lists, events and kernels.
 #include "level_zero/objects.hpp"
 
 #include <dlfcn.h>
@@ -28,7 +28,7 @@ using emulated::engine;
 
 namespace {
 
-// Lists are for one thread at a time.
+// Detects two threads that append to one list at a time.
 class appending {
  public:
   explicit appending(ze_command_list_handle_t l) : list_(l), alone_(!l->appending.exchange(true)) {
@@ -56,8 +56,8 @@ ze_result_t wrong(const char* call, ze_command_list_handle_t l, ze_event_handle_
   return l->device->engine->failed() ? ZE_RESULT_ERROR_DEVICE_LOST : ZE_RESULT_SUCCESS;
 }
 
-// One command. A list that keeps the order has a queue; in others each command has one for itself, behind the
-// last barrier.
+// Appends one command. A list that keeps the order has a queue. In others each command has its own queue,
+// behind the last barrier.
 ze_result_t append(ze_command_list_handle_t l, std::function<void()> work, bool barrier,
                    ze_event_handle_t signal, std::uint32_t n, ze_event_handle_t* waits) {
   const appending alone(l);
@@ -77,7 +77,7 @@ ze_result_t append(ze_command_list_handle_t l, std::function<void()> work, bool 
   }
   if (work) e.run(q, std::move(work));
   if (signal != nullptr) signal->uses.fetch_add(1);
-  // Before it can be seen to be done.
+  // Runs before the command is seen to be done.
   e.call(q, [l, signal] {
     l->pending.fetch_sub(1);
     if (signal != nullptr) signal->uses.fetch_sub(1);
@@ -87,7 +87,7 @@ ze_result_t append(ze_command_list_handle_t l, std::function<void()> work, bool 
     e.record(q, done);
     if (barrier && n == 0) l->since_barrier.clear();
     if (barrier) {
-      // What it does not wait for is waited for by the next that does.
+      // A barrier that waits for events covers no earlier command; the next barrier without events does.
       l->barrier = done;
       if (n > 0) l->since_barrier.push_back(done);
     } else {
@@ -128,7 +128,7 @@ ze_result_t list_destroy(ze_command_list_handle_t l) {
     return in_use ? global().misused("zeCommandListDestroy of a list that is not done") : ZE_RESULT_SUCCESS;
   }
   delete l;
-  std::this_thread::yield();  // another thread's list is there before this call returns
+  std::this_thread::yield();  // another thread may create its list before this call returns
   return ZE_RESULT_SUCCESS;
 }
 
@@ -235,7 +235,7 @@ ze_result_t event_reset(ze_event_handle_t e) {
   e->signalled.store(0, std::memory_order_release);
   return ZE_RESULT_SUCCESS;
 }
-// As real ones: it looks at the event, and knows nothing of failures.
+// As in real drivers, a query reads the event only, and reports no failure.
 ze_result_t event_query(ze_event_handle_t e) {
   if (!global().knows(e)) return global().misused("zeEventQueryStatus of an event that has gone");
   return e->signalled.load(std::memory_order_acquire) != 0 ? ZE_RESULT_SUCCESS : ZE_RESULT_NOT_READY;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drivers, devices, contexts and memory; and what tests tell this driver beside Level Zero's own calls, or,
-// in processes of jobs, by TUTTI_FAKE_LEVEL_ZERO_ADVERSARY=SEED.
+// Drivers, devices, contexts and memory, and the controls for tests. In processes of jobs,
+// TUTTI_FAKE_LEVEL_ZERO_ADVERSARY=SEED sets the adversary.
 #include "level_zero/objects.hpp"
 
 #include <dlfcn.h>
@@ -18,7 +18,7 @@ using emulated::arena;
 using emulated::engine;
 
 state& global() {
-  static state* const instance = new state;  // the loader may call at the very end
+  static state* const instance = new state;  // never destroyed: the loader may call at exit
   return *instance;
 }
 
@@ -57,7 +57,7 @@ ze_result_t state::misused(std::string what, ze_result_t code) {
   return code;
 }
 
-// Once for the number, once for the handles.
+// Callers ask once for the number, once for the handles.
 template <class T, class Get>
 static ze_result_t enumerate(std::uint32_t* count, T* out, std::uint32_t there, Get get) {
   if (*count == 0 || out == nullptr) {
@@ -110,7 +110,7 @@ ze_result_t device_properties(ze_device_handle_t d, ze_device_properties_t* p) {
   p->type = ZE_DEVICE_TYPE_GPU;
   p->maxMemAllocSize = std::size_t{64} << 20;
   p->maxCommandQueuePriority = 1;
-  // All processes have the same ones, but each copy of this driver has its own.
+  // All processes see the same UUIDs, but each copy of this driver has its own.
   Dl_info here{};
   const std::size_t copy = ::dladdr(reinterpret_cast<const void*>(&global), &here) != 0
                                ? std::hash<std::string>()(here.dli_fname)
@@ -122,7 +122,7 @@ ze_result_t device_properties(ze_device_handle_t d, ze_device_properties_t* p) {
 }
 ze_result_t device_queue_groups(ze_device_handle_t, std::uint32_t* count,
                                 ze_command_queue_group_properties_t* out) {
-  // The first only copies, as many real ones.
+  // The first group only copies, as on many GPUs.
   return enumerate(count, out, 2, [&](std::uint32_t i) {
     out[i].flags = ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY |
                    (i == 1 ? ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE : 0);
@@ -164,7 +164,7 @@ ze_result_t alloc_device(ze_context_handle_t, const ze_device_mem_alloc_desc_t*,
 }
 ze_result_t alloc_host(ze_context_handle_t, const ze_host_mem_alloc_desc_t*, std::size_t bytes, std::size_t,
                        void** made) {
-  // All devices reach it.
+  // All devices can access it.
   auto& gpus = global().gpus;
   *made = gpus[0].engine->allocate_pinned(bytes);
   const auto [base, size] = gpus[0].engine->pinned_around(*made);
@@ -230,7 +230,7 @@ ze_result_t address_range(ze_context_handle_t, const void* memory, void** base, 
 
 }  // namespace tutti::fakes
 
-// ---- what tests tell ----
+// ---- controls for tests ----
 
 using tutti::fakes::global;
 

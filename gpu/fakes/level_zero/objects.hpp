@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A driver for Level Zero that runs on the engine of emulated devices: what its handles point to. The real
-// loader opens it (ZE_ENABLE_ALT_DRIVERS), with its layers on top where they are asked for. It is stricter
-// than a GPU where that finds mistakes: it counts what the specification leaves undefined, memory of the
-// device cannot be touched by the host, pageable memory is an illegal address, and lists without the in-order
-// flag really lose the order of what no barrier orders.
+// A driver for Level Zero on the engine of emulated devices; this header has its objects. The real loader
+// opens it (ZE_ENABLE_ALT_DRIVERS), with its layers if they are requested. It is stricter than a GPU to find
+// mistakes: it counts what the specification leaves undefined. The host cannot access device memory, pageable
+// memory is an illegal address, and lists without the in-order flag lose any order that no barrier requests.
 #pragma once
 
 #include "emulated/engine.hpp"
@@ -34,20 +33,20 @@ struct _ze_event_pool_handle_t {
 };
 struct _ze_event_handle_t {
   tutti::emulated::engine::word signalled{0};
-  std::atomic<int> uses{0};  // commands that are not done with it
+  std::atomic<int> uses{0};  // commands that still refer to it
   ze_event_pool_handle_t pool = nullptr;
   std::uint32_t index = 0;
 };
 
 struct _ze_command_list_handle_t {
-  // Addresses are used again at once, by any thread, as allocators do at times.
+  // Addresses are reused at once, on any thread, as allocators may do.
   static void* operator new(std::size_t bytes);
   static void operator delete(void* memory) noexcept;
 
   ze_device_handle_t device = nullptr;
-  tutti::emulated::engine::queue* queue = nullptr;            // of lists that keep the order
-  tutti::emulated::engine::event barrier;                     // of others: the last
-  std::vector<tutti::emulated::engine::event> since_barrier;  // and what has been appended after it
+  tutti::emulated::engine::queue* queue = nullptr;            // null if the list does not keep the order
+  tutti::emulated::engine::event barrier;                     // then: the last barrier
+  std::vector<tutti::emulated::engine::event> since_barrier;  // and the commands after it
   std::atomic<int> pending{0};
   std::atomic<bool> appending{false};
 };
@@ -70,22 +69,22 @@ namespace tutti::fakes {
 
 inline constexpr int devices = 2;
 
-// Its handles: contexts, lists, pools, events, modules and kernels.
+// State of the driver. Its live handles are contexts, lists, pools, events, modules and kernels.
 struct state : fakes::live_handles {
   std::mutex mutex;
   _ze_driver_handle_t driver;
   std::array<_ze_device_handle_t, devices> gpus;
-  std::set<const void*> shared;  // allocations that both sides may move
-  // Memory of other processes: on which device, and the open file whose lock says that it is in use.
+  std::set<const void*> shared;  // allocations of zeMemAllocShared
+  // Memory of another process: its device, and the open file whose lock marks it as in use.
   struct opened_memory {
     ze_device_handle_t on = nullptr;
     int lock = -1;
   };
   std::map<void*, opened_memory> opened;
-  // Destroyed, and referred to by commands that are not done.
+  // Destroyed objects that running commands still refer to.
   std::vector<std::unique_ptr<_ze_command_list_handle_t>> ended_lists;
   std::vector<std::unique_ptr<_ze_event_handle_t>> ended_events;
-  bool in_order = false;  // version 1.7, whose lists can keep the order; else 1.4
+  bool in_order = false;  // version 1.7, whose lists can keep the order; otherwise 1.4
   std::uint64_t misuses = 0;
   std::string misuse = "none";
 
@@ -95,10 +94,10 @@ struct state : fakes::live_handles {
 };
 state& global();
 
-// Another process has it open.
+// Whether another process has the block open.
 bool open_elsewhere(const emulated::arena& memory, const emulated::arena::block& block);
 
-// The entries, by table: tables.cpp puts them there.
+// The driver's functions, which tables.cpp puts into the tables of the loader.
 ze_result_t init(ze_init_flags_t);
 ze_result_t driver_get(std::uint32_t*, ze_driver_handle_t*);
 ze_result_t driver_api_version(ze_driver_handle_t, ze_api_version_t*);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// IPC: processes map each other's device memory by its descriptor, with which a handle begins. As drivers
-// for Linux have it, the descriptor must be one of the process that opens the handle; memory is closed before
-// its owner frees it, and not freed by those who have opened it.
+// IPC. Processes map each other's device memory by its descriptor, with which a handle begins. As in drivers
+// for Linux, the descriptor must belong to the process that opens the handle. Memory is closed before its
+// owner frees it, and only the owner frees it.
 //
 // TUTTI_FAKE_LEVEL_ZERO_IPC=opaque: the driver takes the descriptor from the process that the handle names,
-// as newer ones do; =refused: opening fails; =elsewhere: it gives other memory, as a broken machine may.
+// as newer drivers do. =refused: opening fails. =elsewhere: it opens other memory, as a faulty machine may.
 #include "level_zero/objects.hpp"
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@ namespace {
 
 struct name {
   std::int32_t descriptor = -1;
-  std::int32_t process = 0;  // 0: whoever opens it has the descriptor
+  std::int32_t process = 0;  // 0: the descriptor belongs to the opening process
   std::uint64_t file = 0;
   std::uint64_t offset = 0, bytes = 0;
 };
@@ -37,7 +37,7 @@ std::uint64_t file_of(int descriptor) {
   return ::fstat(descriptor, &s) == 0 ? s.st_ino : 0;
 }
 
-// An open file of its own, for the lock on it.
+// Opens the file anew, so that it has its own lock.
 int reopen(int descriptor) {
   return ::open(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), O_RDWR | O_CLOEXEC);
 }

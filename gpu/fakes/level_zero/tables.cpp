@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the loader asks a driver for: its tables. It opens no driver that lacks one of these functions.
+// The tables that the loader requests from a driver. It opens no driver that lacks one of these functions.
 #include "level_zero/objects.hpp"
 
 #include <level_zero/ze_ddi.h>
@@ -14,7 +14,7 @@
 
 namespace {
 
-// Also a newer loader than these headers takes the older tables.
+// A loader that is newer than these headers takes the older tables, too.
 template <class Table, class Fill>
 ze_result_t give(ze_api_version_t version, Table* table, Fill fill) {
   if (table == nullptr) return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
@@ -122,7 +122,7 @@ TUTTI_EXPORT zeGetKernelProcAddrTable(ze_api_version_t v, ze_kernel_dditable_t* 
   });
 }
 
-// What is not there answers ZE_RESULT_ERROR_UNSUPPORTED_FEATURE: the loader sees to that.
+// For missing functions the loader returns ZE_RESULT_ERROR_UNSUPPORTED_FEATURE.
 #define TUTTI_EMPTY(function, table) \
   TUTTI_EXPORT function(ze_api_version_t v, table* t) { return give(v, t, nothing); }
 TUTTI_EMPTY(zeGetCommandQueueProcAddrTable, ze_command_queue_dditable_t)

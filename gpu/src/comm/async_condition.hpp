@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Coroutines of one loop that wait for something to change, and look again when it may have.
+// A condition variable for coroutines of one loop. Waiters check their condition after each notification.
 #pragma once
 
 #include "device/attachment.hpp"
@@ -8,7 +8,7 @@
 
 namespace tutti::gpu::detail {
 
-//   while (!is_so()) co_await condition.changed();
+// Use: while (!ready()) co_await condition.changed();
 class async_condition {
  public:
   explicit async_condition(attachment& on) noexcept : on_(on) {}

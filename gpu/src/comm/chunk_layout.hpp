@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a chunk of a collective lies in the memory that it passes through: as the collective wants it, its
-// blocks of `count` elements one behind the other, in the order of ranks; behind them, for scatter alone, one
-// more for the result.
+// Layout of a chunk of a collective in the memory that it passes through: contiguous blocks of `count`
+// elements in the order of ranks, as the collective needs them. scatter alone has one more block at the end,
+// for the result.
 #pragma once
 
 #include "device/work_state.hpp"
@@ -15,7 +15,7 @@ using tutti::detail::shape;
 
 class chunk_layout {
  public:
-  // Of what `rank` does in `c`, of which one rank's part has `block` elements.
+  // The layout on `rank` of `size` for call `c`, whose blocks have `block` elements.
   chunk_layout(const call& c, int rank, int size, std::size_t block) noexcept
       : call_(c),
         row_(row_of(c.kind)),
@@ -24,19 +24,19 @@ class chunk_layout {
         block_(block) {}
 
   std::size_t blocks() const noexcept;
-  // How many elements of each block fit into so many bytes.
+  // Elements of each block that fit into `bytes`.
   std::size_t most_in(std::size_t bytes) const noexcept {
     return bytes / (blocks() * call_.in.element_bytes);
   }
-  // How many chunks of so many elements there are; nothing is one empty chunk.
+  // Number of chunks with `elements` elements of each block; an empty call has one empty chunk.
   std::size_t chunks_of(std::size_t elements) const noexcept {
     return std::max<std::size_t>(1, (block_ + elements - 1) / elements);
   }
-  // Elements [offset, offset + count) of each block that this rank gives, from its memory; and of what it
-  // gets, back.
+  // Copy elements [offset, offset + count) of each block: copy_in from this rank's input to the chunk in
+  // `memory`, copy_out from the chunk to its output. Ranks without input or output copy nothing.
   void copy_in(driver& d, std::size_t offset, std::size_t count, void* memory, void* stream) const;
   void copy_out(driver& d, std::size_t offset, std::size_t count, void* memory, void* stream) const;
-  // What this rank gives and gets, of a chunk that lies in `memory`. Chunks without elements have neither.
+  // Input and output of this rank in the chunk in `memory`; empty if `count` is 0.
   view in(void* memory, std::size_t count) const noexcept;
   view out(void* memory, std::size_t count) const noexcept;
 
@@ -44,7 +44,7 @@ class chunk_layout {
   view part(void* memory, std::size_t first_block, std::size_t count, std::size_t blocks) const noexcept;
   bool is_root() const noexcept { return call_.peer == static_cast<int>(rank_); }
 
-  // Where the one block lies that this rank gets.
+  // Index of the block that this rank receives.
   std::size_t place_of_block() const noexcept {
     return row_.out != shape::block ? 0 : row_.rooted ? size_ : rank_;
   }

@@ -181,8 +181,8 @@ task<> communicator_devices::connect(backend b) {
   }
 }
 
-// What has to be found out, or connected, is in the first collective that needs it; those that come meanwhile wait
-// for their turn: all ranks start them in one order.
+// The first collective that needs a window or a library opens or connects it. Collectives that start
+// meanwhile wait for their turn, which comes in the same order on all ranks.
 task<> communicator_devices::perform(work_state* w) {
   const call& c = w->what;
   std::optional<device_group::turn> mine;
@@ -228,7 +228,7 @@ std::string device_call::bad_stream(const tutti::detail::call& what) const {
 std::string device_call::bad_argument(const tutti::detail::call& what) const {
   std::string wrong = bad_stream(what);
   if (!wrong.empty()) return wrong;
-  // Tensors have their type at run time.
+  // The element type of tensors is known only at run time.
   if (tutti::detail::row_of(what.kind).reduces && what.op.kind != reduce_kind::user &&
       !tutti::detail::fits(what.op.kind, what.out.type))
     return "this reduction is not defined for elements of this type";
@@ -255,7 +255,7 @@ task<> device_call::execute(tutti::detail::operation_state& op) {
   attachment& on = after_->on();
   on.check();
   const communicator handle(what.comm);
-  // Streams that wait for it go on when it has ended, however that comes about.
+  // Releases the streams that wait for the operation, however it ends.
   struct progress_of {
     device_call& of;
     ~progress_of() {
@@ -277,13 +277,6 @@ task<> device_call::execute(tutti::detail::operation_state& op) {
   work_awaiter passed(work_, work_awaiter::until::done);
   const status moved = co_await passed;
   if (is_message(what.kind)) op.set_result(moved);
-}
-
-task<> in_streams(const request* of) {
-  if (of->done()) co_return;
-  const auto& part = static_cast<const device_call&>(*of->state()->what().part.get());
-  work_awaiter enqueued(part.in_progress(), work_awaiter::until::enqueued);
-  co_await enqueued;
 }
 
 void device_call::make_wait(stream_state& s) const {

@@ -12,7 +12,7 @@
 
 namespace tutti::gpu::detail {
 
-// One direction each, so that copies in and out overlap. Nothing of one operation stands before another's.
+// One stream per direction, so that copies overlap. Only one operation uses a pair at a time.
 class device_group::streams {
  public:
   explicit streams(device_group& g) : group_(g) {
@@ -35,7 +35,7 @@ class device_group::streams {
   device_group& group_;
 };
 
-// Both streams come after `ready`; and it is the operation's turn.
+// Makes both streams wait for `ready`, then waits for the operation's turn.
 task<> device_group::take_turn(const stream_pair* use, const turn* mine, void* ready) {
   on_->driver().wait(use->out->native(), ready);
   on_->driver().wait(use->in->native(), ready);
@@ -49,7 +49,7 @@ task<> device_group::its_turn(const turn* mine) {
 // ---- one chunk ----
 
 struct device_group::chunk_state {
-  std::size_t offset = 0;  // elements, in each block
+  std::size_t offset = 0;  // first element, in each block
   std::size_t count = 0;
   std::shared_ptr<allocation> memory;
   mark loaded;
@@ -68,8 +68,8 @@ request device_group::reduce_chunk(const call& c, const chunk_layout& layout, ch
 
 // ---- the pipeline ----
 
-// Chunk i is loaded while chunk i - 1 is with the CPU's communicator and chunk i - 2 on its way back. Two
-// chunks are with the communicator at a time: the next has begun when one ends.
+// Chunk i is loaded while chunk i - 1 is in the CPU communicator and chunk i - 2 is on its way back. Two
+// chunks are in the communicator at a time, so that it does not idle between them.
 task<> device_group::staged_collective(work_state* w, stream_pair use, turn* mine, void* ready,
                                        chunks_in_flight* chunks) {
   chunks_in_flight& slots = *chunks;
@@ -90,7 +90,7 @@ task<> device_group::staged_collective(work_state* w, stream_pair use, turn* min
 
   std::size_t loaded = 0;  // chunks of which the load is enqueued
   for (std::size_t i = 0; i <= count; ++i) {
-    // As far ahead as there are slots; one is free again when its chunk is back on the device.
+    // Loads as far ahead as there are slots. A slot is free once its chunk is back on the device.
     const std::size_t ahead = std::min(count, i + depth - 1);
     for (; loaded < ahead; ++loaded) {
       chunk_state& next = slot(loaded);
@@ -120,14 +120,14 @@ task<> device_group::staged_collective(work_state* w, stream_pair use, turn* min
   w->finish_with(*use.in);
 }
 
-// What cannot be cut into chunks: all of it at once.
+// Carries out in one piece what cannot be split into chunks.
 task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, void* ready,
                                   chunks_in_flight* chunks) {
   const tutti::detail::call& c = *w->what.whole;
   const tutti::detail::operation_row& row = row_of(c.kind);
   const bool is_root = c.peer == rank();
   const bool reads = row.in != shape::nothing && includes(row.reads, is_root);
-  // The first rank has no result of an exclusive scan.
+  // An exclusive scan has no result on rank 0.
   const bool writes = row.out != shape::nothing && includes(row.writes, is_root) &&
                       !(c.kind == operation_kind::exclusive_scan && rank() == 0);
   driver& d = on_->driver();
@@ -177,8 +177,8 @@ task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, vo
 
 // ---- messages ----
 
-// An announcement with the length and the name of what follows goes by the user's tag, so that messages are
-// matched in the order in which they were sent; the chunks go under a tag of their own.
+// The header has the length and the tag of the chunks. It is sent with the user's tag, so that messages are
+// matched in the order of their sends.
 task<> device_group::staged_send(work_state* w, stream_pair use, void* ready, std::uint64_t head[2]) {
   const call& c = w->what;
   const std::uint64_t mine[2] = {head[0], head[1]};
@@ -231,7 +231,7 @@ task<> device_group::staged_receive(work_state* w, stream_pair use, void* ready)
   w->result = from;
   w->result.bytes = static_cast<std::size_t>(head[0]);
   const std::size_t bytes = w->result.bytes, most = chunk_bytes_, count = (bytes + most - 1) / most;
-  // What is too long is received, and thrown away, so that the sender is not held up.
+  // A message that is too long is received and discarded, so that its sender completes.
   const bool fits = bytes <= c.out.bytes();
   const std::size_t depth = std::min<std::size_t>(count, static_cast<std::size_t>(std::max(2, depth_)));
   chunks_in_flight slots;
@@ -265,14 +265,14 @@ task<> device_group::staged_receive(work_state* w, stream_pair use, void* ready)
   w->finish_with(*use.in);
 }
 
-// The announcement says how long the message is: it is taken when it is there, and kept for the receive.
+// Takes the header of the message, which has the length, and keeps it for the receive.
 task<> device_group::probe(work_state* w) {
   const call& c = w->what;
   while (find_probed(c.peer, c.tag) == probed_.end()) {
     const status there = co_await heads_.probe(c.peer, c.tag);
     announcement next;
     request taking = heads_.irecv(std::span<std::uint64_t>(next.head), there.source, there.tag);
-    if (!taking.done()) continue;  // a receive was faster
+    if (!taking.done()) continue;  // a receive took it first
     next.from = co_await taking;
     probed_.push_back(next);
   }
@@ -291,7 +291,7 @@ recycled_deque<device_group::announcement>::iterator device_group::find_probed(i
 
 namespace {
 
-// Polled by the loop: the last rank to come settles the contribution from its own thread.
+// Polls a contribution, which the last rank settles from its own thread.
 class contribution_awaiter : suspended, attachment::listener {
  public:
   contribution_awaiter(attachment& on, single_device_group::contribution& v) noexcept
@@ -388,7 +388,7 @@ std::string_view device_group::why_not_on_one_device(const call& c) const noexce
   if (!single_device_ && !window_) return apart_;
   if (is_message(c.kind)) return "messages are staged";
   if (!has_chunks(c)) return "uneven blocks, lists, scans and barriers are staged";
-  // What is exchanged in place would need more room than a window has.
+  // An all_to_all in place would need more memory than a window has.
   if (!single_device_ && c.kind == operation_kind::all_to_all)
     return "all_to_all between processes is staged";
   if (c.op.kind == reduce_kind::none) return {};
@@ -399,7 +399,7 @@ std::string_view device_group::why_not_on_one_device(const call& c) const noexce
   return "there is no kernel for this reduction of this type here";
 }
 
-// Of an operation that has not been carried out: the others must not wait for this rank.
+// Tells the other ranks about an operation that failed here, so that they do not wait for this rank.
 class device_group::breach {
  public:
   breach(device_group& g, const work_state& w, backend by)
@@ -410,12 +410,12 @@ class device_group::breach {
     if (!averted && !is_message(kind_)) tell();
   }
   bool averted = false;
-  bool told = false;  // rank 0 has told all
+  bool told = false;  // rank 0 tells all ranks
   errc why = errc::success;
   std::string text;
 
  private:
-  // With the reason that the operation's communicator has given, so that it is the same by either way.
+  // Uses the reason of the operation's communicator if that has failed, so that both paths give the same.
   void tell() {
     if (const auto failed = tutti::detail::failure_of(of_); failed.why != errc::success) {
       why = failed.why;
@@ -442,8 +442,8 @@ class device_group::breach {
   const communicator of_;
 };
 
-// What this rank has brought to a collective of one device. The last to come may enqueue it until the others have been
-// told that this rank gives up, so that the memory must stay although nobody here waits for it.
+// This rank's contribution to a collective on one device. The last rank may enqueue the collective until it
+// learns that this rank has given up. The memory must then stay although nothing here waits for it.
 class device_group::brought {
  public:
   explicit brought(device_group& g) noexcept : group_(g) {}
@@ -459,7 +459,7 @@ class device_group::brought {
       // The device has failed.
     }
   }
-  std::shared_ptr<single_device_group::contribution> what;  // null: the operation keeps it
+  std::shared_ptr<single_device_group::contribution> what;  // null once the operation keeps it
 
  private:
   device_group& group_;
@@ -510,7 +510,7 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
   } catch (const error& e) {
     others.why = static_cast<errc>(e.code().value());
     others.text = e.what();
-    // All have found that out.
+    // Every rank has found the mismatch.
     others.averted = meets && e.code() == errc::mismatch;
     if (!meets || e.code() != errc::timed_out) throw;
     throw error(errc::timed_out, others.text += ": " + single_device_->missing(sequence) + " did not come");

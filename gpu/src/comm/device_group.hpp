@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backends that need no library of a vendor's: one kernel on the device that all ranks share, and staging
-// through host memory.
+// The backends without a vendor's library: one kernel on the device that all ranks share, and staging through
+// host memory.
 #pragma once
 
 #include "comm/async_condition.hpp"
@@ -25,7 +25,7 @@ namespace tutti::gpu::detail {
 
 class device_group {
  public:
-  // `chunks` carries collectives, `heads` announcements of messages, `payload` their data.
+  // `chunks` carries collectives, `heads` the headers of messages, `payload` their data.
   device_group(std::shared_ptr<attachment> on, communicator chunks, communicator heads, communicator payload,
                const open_options& how);
   device_group(const device_group&) = delete;
@@ -34,7 +34,7 @@ class device_group {
 
   int rank() const noexcept { return chunks_.rank(); }
   int size() const noexcept { return chunks_.size(); }
-  // How ranks of one device come together: one of these, or neither.
+  // Set how ranks that share a device work together. At most one of the three is called.
   void meet(std::shared_ptr<single_device_group> m) noexcept { single_device_ = std::move(m); }
   void meet(std::shared_ptr<window> w, communicator notes) noexcept {
     window_ = std::move(w);
@@ -42,7 +42,7 @@ class device_group {
   }
   void meet_nowhere(std::string why) { apart_ = std::move(why); }
 
-  // Collectives start their chunks one operation after the other, in the same order on all ranks.
+  // A place in the order in which collectives start their chunks, the same on all ranks.
   class turn {
    public:
     explicit turn(device_group& g) : group_(g), ticket_(g.next_ticket_++) { g.turns_.push_back(ticket_); }
@@ -59,29 +59,29 @@ class device_group {
     const std::uint64_t ticket_;
   };
   task<> its_turn(const turn* mine);
-  // Why the ranks cannot do it on the device that they share, the same on all of them, or empty.
+  // Why the ranks cannot run `c` on a device that they share; empty if they can. The same on all ranks.
   std::string_view why_not_on_one_device(const call& c) const noexcept;
-  // Carries out one operation of a call that has been checked, after w->what.ready: done when all of it is in streams.
-  // Destroying the frame ends it, on all ranks. `mine`: of a collective, made when it was started.
+  // Carries out one checked operation after w->what.ready. Completes when all its work is in streams.
+  // Destroying the frame ends it on all ranks. `mine` of a collective is made when the collective starts.
   task<> perform(work_state* w, backend by, turn* mine);
 
  private:
   struct stream_pair {
-    std::shared_ptr<stream_state> out;  // of the device
+    std::shared_ptr<stream_state> out;  // device to host; `in` is the way back
     std::shared_ptr<stream_state> in;
   };
   class streams;
   class breach;
   class brought;
   struct chunk_state;
-  struct passage;  // of a chunk, through the window
+  struct passage;  // one chunk on its way through the window
   struct announcement {
     status from;
     std::uint64_t head[2] = {};
   };
 
   task<> take_turn(const stream_pair* use, const turn* mine, void* ready);
-  // Of requests of the host's that are dropped after the other ranks have been told why.
+  // Outlives the operation's coroutine: the requests are dropped after the other ranks know the reason.
   using chunks_in_flight = recycled_deque<chunk_state>;
   task<> staged_collective(work_state* w, stream_pair use, turn* mine, void* ready, chunks_in_flight* chunks);
   task<> staged_whole(work_state* w, stream_pair use, turn* mine, void* ready, chunks_in_flight* chunks);
@@ -91,11 +91,11 @@ class device_group {
   recycled_deque<announcement>::iterator find_probed(int source, int tag);
   task<> on_one_device(work_state* w, stream_pair use,
                        std::shared_ptr<single_device_group::contribution> here);
-  // `told`: it failed on rank 0, who has told all.
+  // Sets `told` on the other ranks if the operation failed on rank 0, which tells all.
   task<> through_window(work_state* w, stream_pair use, turn* mine, void* ready, bool* told);
   void begin_passage(const call& c, const stream_pair& use, const chunk_layout& layout, passage& p);
   task<> tell_ready(recycled_deque<passage>* under_way);
-  void carry_out(const call& c, const stream_pair& use, passage& p, bool first);  // on rank 0, for all
+  void carry_out(const call& c, const stream_pair& use, passage& p, bool first);  // on rank 0, for all ranks
   request reduce_chunk(const call& c, const chunk_layout& layout, chunk_state& k);
 
   const std::shared_ptr<attachment> on_;
@@ -108,9 +108,9 @@ class device_group {
   std::vector<stream_pair> spare_streams_;
   std::shared_ptr<single_device_group> single_device_;
   std::shared_ptr<window> window_;
-  communicator notes_;  // of the window
+  communicator notes_;  // for the window
   std::string apart_ = "the ranks do not share one";
-  recycled_deque<announcement> probed_;  // and not received yet
+  recycled_deque<announcement> probed_;  // headers that a probe took and no receive has used
   recycled_deque<std::uint64_t> turns_;
   std::uint64_t next_ticket_ = 1;
   std::uint64_t next_message_ = 1;

@@ -9,7 +9,7 @@
 
 namespace tutti::gpu::detail {
 
-// Waits in a coroutine for a point that was made before.
+// Lets a coroutine wait for a point in a stream.
 class mark : waiter {
  public:
   mark() noexcept : waiter([](waiter& w) noexcept { static_cast<mark&>(w).passed(); }) { immediate = true; }
@@ -19,7 +19,7 @@ class mark : waiter {
     on.wait_for(p, *this, false);
   }
   bool is_set() const noexcept { return set_; }
-  bool has_passed() const noexcept { return set_ && !linked(); }  // or failed: awaiting it tells, at once
+  bool has_passed() const noexcept { return set_ && !linked(); }  // or failed: an await then throws at once
 
   class awaiter : suspended {
    public:

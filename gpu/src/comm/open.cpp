@@ -22,7 +22,7 @@ namespace {
 constexpr const char* kinds[] = {"auto", "cuda", "level_zero", "emulated"};
 constexpr const char* backends[] = {"auto", "nccl", "oneccl", "one_device", "staged"};
 
-// What the variable names, where it is set.
+// Sets `value` to what the environment variable names, if that is set.
 template <class E, std::size_t N>
 void from_environment(const char* variable, const char* const (&names)[N], E& value) {
   const char* const told = std::getenv(variable);
@@ -58,7 +58,7 @@ device open_kind(const communicator& world, device_kind kind, int ordinal) {
                           no_cuda, no_level_zero));
 }
 
-// Ranks that are told to be of different hosts, or to share a device, may have one (NCCL_HOSTID; NCCL 2.30).
+// Ranks on one device have different places if NCCL_HOSTID or (from 2.30 on) another variable allows that.
 std::uint64_t place_for_nccl(std::string device, int version, int rank) {
   const char* const host = std::getenv("NCCL_HOSTID");
   const char* const sharing = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
@@ -73,7 +73,7 @@ void put(detail::introduction& mine, const error& why) {
   std::strncpy(mine.text, why.what(), sizeof mine.text - 1);
 }
 
-// What one of the ranks lacks, or what differs between them.
+// Throws what a rank lacks, or how the ranks differ.
 void check(const std::vector<detail::introduction>& all) {
   for (std::size_t r = 0; r < all.size(); ++r)
     if (all[r].why != 0)
@@ -93,7 +93,7 @@ void check(const std::vector<detail::introduction>& all) {
   }
 }
 
-// `given`: empty where `how` says which device.
+// `how` selects the device if `given` is empty.
 task<device> open_for(communicator world, device given, open_options how) {
   detail::introduction mine;
   try {

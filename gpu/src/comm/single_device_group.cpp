@@ -68,7 +68,7 @@ void reduce(driver& with, const contributions& of, void* stream) {
   launch(with, of, in, std::span(outputs).first(n), count, stream);
 }
 
-// Ranks whose `in` is their `out` would overwrite what others have not read: through memory of its own.
+// A rank whose `in` is its `out` would overwrite blocks that others have not read: its input is copied first.
 void exchange(const std::shared_ptr<driver>& with, const contributions& of, void* stream) {
   const std::size_t n = of.size(), block = of[0]->in.count / n, bytes = block * of[0]->in.element_bytes;
   recycled_vector<const std::byte*> from(n);
@@ -128,7 +128,7 @@ std::string single_device_group::disagreement(const contributions& of) {
   };
   for (std::size_t r = 1; r < of.size(); ++r) {
     const contribution &a = *of[0], &b = *of[r];
-    // What only the root looks at may differ.
+    // Counts that only the root uses may differ.
     const bool counts =
         a.kind == operation_kind::scatter || a.kind == operation_kind::gather
             ? a.kind == operation_kind::scatter ? a.out.count == b.out.count : a.in.count == b.in.count
@@ -149,7 +149,7 @@ void single_device_group::enqueue(const contributions& of, const std::shared_ptr
   const tutti::detail::operation_row& row = row_of(first.kind);
   if (row.reduces) return reduce(*with, of, stream);
   if (row.in == shape::blocks && row.out == shape::blocks) return exchange(with, of, stream);
-  // Each that writes takes its part of what each has that reads.
+  // Each rank with a result copies its part from each rank with an input.
   const auto takes_part = [&](ranks_that which, std::size_t r) {
     return includes(which, static_cast<int>(r) == first.root);
   };

@@ -9,8 +9,8 @@ namespace tutti::gpu::detail {
 namespace {
 
 constexpr std::size_t page = 4096;
-constexpr std::size_t smallest = std::size_t{128}
-                                 << 10;  // from there on shared blocks have pages of their own
+// From this size on, a shared block has pages of its own.
+constexpr std::size_t smallest = std::size_t{128} << 10;
 
 }  // namespace
 

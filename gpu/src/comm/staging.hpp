@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host memory that chunks pass through on their way between a device and the CPU communicator: pinned for the
-// device, shared with the ranks of this host, which read it in place. Kept for the next operation.
+// Host memory for chunks between a device and the CPU communicator. It is pinned for the device and shared
+// with the ranks of this host, which read it in place. It is kept for later operations.
 #pragma once
 
 #include "device/attachment.hpp"
@@ -18,14 +18,14 @@ class staging : public std::enable_shared_from_this<staging> {
   staging& operator=(const staging&) = delete;
   ~staging();
 
-  // `bytes` at least; comes back when the last reference goes.
+  // Lends at least `bytes`, until the last reference goes.
   std::shared_ptr<allocation> take(std::size_t bytes);
 
  private:
   struct piece {
     void* data;
     std::size_t bytes;
-    memory_kind kind;  // host: shared memory that we have pinned
+    memory_kind kind;  // host: shared memory, pinned here
   };
   void free(const piece& p) noexcept;
   std::shared_ptr<driver> driver_;

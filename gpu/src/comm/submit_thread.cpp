@@ -63,7 +63,7 @@ void submit_thread::work(std::shared_ptr<shared> s) {
   std::unique_lock lock(s->mutex);
   for (;;) {
     s->changed.wait(lock, [&] { return s->ending || !s->waiting.empty(); });
-    if (s->waiting.empty()) break;  // what was submitted is done also when it ends
+    if (s->waiting.empty()) break;  // jobs submitted before the end still run
     std::shared_ptr<job> j = std::move(s->waiting.front());
     s->waiting.erase(s->waiting.begin());
     lock.unlock();
@@ -104,7 +104,7 @@ struct submit_operation::awaiter::piece final : job {
     } catch (...) {
       failure = std::current_exception();
     }
-    // What it holds goes with the piece: on the loop.
+    // `f` is destroyed with the piece, on the loop thread.
   }
   void finished() noexcept override {
     if (waiting != nullptr) on->resume_soon(*std::exchange(waiting, nullptr));

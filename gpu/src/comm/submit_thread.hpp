@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread beside the loop that calls a library that blocks, in order, so that the loop never does.
+// A thread beside the loop that makes the blocking calls of a library, in order.
 #pragma once
 
 #include "device/attachment.hpp"
@@ -24,24 +24,24 @@ namespace tutti::gpu::detail {
 class job {
  public:
   virtual ~job() = default;
-  // On the submit thread. Must not throw.
+  // Runs on the submit thread.
   virtual void run() noexcept = 0;
-  // On the loop, afterwards; not when the submit thread has been closed meanwhile.
+  // Runs on the loop afterwards, unless the submit thread has been destroyed.
   virtual void finished() noexcept {}
 };
 
 class submit_thread final : attachment::listener {
  public:
-  // One for each device of a loop.
+  // Returns the submit thread of a device on its loop.
   static std::shared_ptr<submit_thread> of(const std::shared_ptr<attachment>& on);
   explicit submit_thread(std::shared_ptr<attachment> on);
   submit_thread(const submit_thread&) = delete;
   submit_thread& operator=(const submit_thread&) = delete;
-  // Waits until the thread has ended, 10 s at most: then it is left alone with what it is in.
+  // Waits up to 10 s for the thread to end, then leaves it in its call.
   ~submit_thread();
 
   void submit(std::shared_ptr<job> j);
-  // Its thread may never come out of what it is in: nobody waits for it at the end.
+  // The thread may never return from its call: the destructor does not wait for it.
   void leave_behind() noexcept { hopeless_ = true; }
   attachment& on() const noexcept { return *on_; }
 
@@ -63,13 +63,13 @@ class submit_thread final : attachment::listener {
   std::shared_ptr<attachment> on_;
   std::shared_ptr<shared> shared_;
   std::thread thread_;
-  std::vector<std::shared_ptr<job>> finishing_;  // empty but in poll()
+  std::vector<std::shared_ptr<job>> finishing_;  // empty outside poll()
   std::size_t pending_ = 0;                      // submitted and not finished
   bool hopeless_ = false;
 };
 
-// co_await submit_operation(submit thread, f): f() runs on the submit thread; what it throws is thrown from
-// the await. An await that ends early lets go of it: f runs all the same, and owns what it uses.
+// co_await submit_operation(thread, f) runs f() on the submit thread and rethrows what it throws. An await
+// that ends early does not stop f, so f must own what it uses.
 class submit_operation {
  public:
   submit_operation(std::shared_ptr<submit_thread> on, std::function<void()> f)
@@ -103,7 +103,7 @@ class submit_operation {
   std::function<void()> f_;
 };
 
-// The same for `limit`; false: it has not come back by then.
+// The same for at most `limit`. Returns false if f has not returned by then.
 task<bool> in_time(std::shared_ptr<submit_thread> on, std::chrono::milliseconds limit,
                    std::function<void()> f);
 

@@ -9,13 +9,13 @@
 namespace tutti::gpu::detail {
 namespace {
 
-// There is an event to wait for, or none that has not passed: ready(), of what this rank does.
+// Sent to rank 0 with this rank's call once ready() is recorded or, without shared events, has passed.
 struct note {
   std::int32_t kind = 0, type = 0, op = 0, root = 0;
   std::uint64_t element_bytes = 0, in = 0, out = 0;  // in elements
   double factor = 1;
 };
-// The same of done(), or why there is none.
+// The answer of rank 0: the same for done(), or why the collective failed.
 struct verdict {
   std::int32_t why = 0;
   char text[236] = {};
@@ -50,14 +50,14 @@ note note_of(const call& c) {
 }  // namespace
 
 struct device_group::passage {
-  std::uint64_t number = 0;  // of the chunk, in the window
-  // Of what is said about it: chunks of several operations pass at a time, in no order.
+  std::uint64_t number = 0;  // of the chunk in the window
+  // Tag of its messages. Chunks of several operations are in flight at a time, in any order.
   int tag() const noexcept { return static_cast<int>(number & 0x3fffffff); }
   std::size_t offset = 0, count = 0;
-  recycled_vector<note> notes;  // on rank 0 of all ranks, otherwise its own
+  recycled_vector<note> notes;  // rank 0: of all ranks; others: its own
   verdict told;
   recycled_vector<request> telling, hearing;
-  mark ready, done;  // where the host waits for the device before it tells others
+  mark ready, done;  // set if the host waits for the device before it sends
 };
 
 void device_group::begin_passage(const call& c, const stream_pair& use, const chunk_layout& layout,
@@ -83,7 +83,7 @@ void device_group::begin_passage(const call& c, const stream_pair& use, const ch
   }
 }
 
-// Of the first chunk when it is ready, and of those after it that are by then.
+// Sends the note of the first chunk when that is ready, and of following chunks that are ready by then.
 task<> device_group::tell_ready(recycled_deque<passage>* under_way) {
   for (passage& p : *under_way) {
     if (!p.telling.empty()) continue;
@@ -97,7 +97,7 @@ void device_group::carry_out(const call& c, const stream_pair& use, passage& p, 
   single_device_group::contributions all;
   for (const note& n : p.notes) all.push_back(contribution_of(n));
   try {
-    // Later chunks are of the same calls.
+    // Later chunks belong to the same calls.
     if (std::string text = first ? single_device_group::disagreement(all) : std::string(); !text.empty())
       throw error(errc::mismatch, text);
     const std::size_t block = block_of(c, size());
@@ -129,7 +129,7 @@ task<> device_group::through_window(work_state* w, stream_pair use, turn* mine, 
   const std::size_t block = block_of(c, size());
   const chunk_layout layout(c, rank(), size(), block);
   std::size_t most = std::max<std::size_t>(1, layout.most_in(window_->slot_bytes()));
-  if (most > 16) most -= most % 16;  // blocks begin where kernels read 16 bytes at a time
+  if (most > 16) most -= most % 16;  // aligned, so that kernels read 16 bytes at a time
   const std::size_t count = layout.chunks_of(most);
   const std::uint64_t first = window_->take(count);
 
@@ -156,8 +156,8 @@ task<> device_group::through_window(work_state* w, stream_pair use, turn* mine, 
     }
     for (request& r : p.telling) co_await r;
     if (p.told.why != 0) {
-      // Nobody fails the communicator before all have been told: a failure that members pass on may overtake
-      // the message.
+      // No rank fails the communicator before all ranks have the verdict: members pass a failure on, and it
+      // may overtake the message.
       std::byte heard{};
       if (rank() != 0) co_await as_result(notes_.send(heard, 0, p.tag()));
       for (int r = 1; rank() == 0 && r < size(); ++r) co_await as_result(notes_.recv(heard, r, p.tag()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NCCL and oneCCL have in common: oneCCL's C interface is made after NCCL's.
+// What NCCL and oneCCL share: oneCCL's C interface follows NCCL's.
 #pragma once
 
 #include "comm/submit_thread.hpp"
@@ -25,27 +25,27 @@ inline constexpr int int8 = 0, uint8 = 1, int32 = 2, uint32 = 3, int64 = 4, uint
 inline constexpr int sum = 0, product = 1, max = 2, min = 3, average = 4;
 inline constexpr int host_immediate = 1;
 
-std::string version_text(int version);        // "2.28.9" of 22809
-int type_of(element_type type) noexcept;      // -1: there is no such type
-int operation_of(reduce_kind kind) noexcept;  // -1: likewise; premul_sum is made for each call
+std::string version_text(int version);        // 22809: "2.28.9"
+int type_of(element_type type) noexcept;      // -1: no such type
+int operation_of(reduce_kind kind) noexcept;  // -1: none; premul_sum is made for each call
 // "NCCL 2.28.9: invalid usage (5): ..."; `message` and `more` may be null.
 std::string explain(const char* library, int version, result code, const char* message, const char* more);
 
-// How a library is called, and what helps where it does not connect.
+// The library's names for error texts, and the cure if it does not connect.
 struct library_texts {
   const char* name;
   const char* make_id;
-  const char* connect_failed;  // behind "... has not connected the ranks within N ms: "
+  const char* connect_failed;  // follows "... has not connected the ranks within N ms: "
 };
 
-// A library's communicator of the ranks of `control`: rank 0 makes the id. Both calls are the submit thread's; `init`
-// returns when all ranks have called it, and the host's time limit ends the wait for it, not the call. Collective.
+// Makes a communicator of the library for the ranks of `control`. Collective; rank 0 makes the id. The submit
+// thread makes both calls. `limit` ends the wait for `init`, which returns when all ranks have called it.
 template <class Id, class Communicator, class Table>
 task<Communicator*> connect_ranks(communicator control, std::shared_ptr<detail::submit_thread> thread,
                                   std::chrono::milliseconds limit, const Table* calls, library_texts texts,
                                   std::function<result(Id*)> make_id,
                                   std::function<Communicator*(const Id&)> init) {
-  // The id, and whether there is one: a rank 0 that has failed must not leave the others waiting.
+  // The id, or why there is none: if rank 0 has failed, the others must not wait for the id.
   struct invitation {
     Id id{};
     result code = success;

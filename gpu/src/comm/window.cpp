@@ -17,11 +17,11 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr auto longest_trial = 5s;
-constexpr std::size_t chunks_per_slot =
-    4;  // of the staged way: one chunk costs a message here, too, and no copy over the bus
+// In chunks of the staged backend. Each slot costs a message, as there, but no copy over the bus.
+constexpr std::size_t chunks_per_slot = 4;
 constexpr std::size_t smallest_slot = 8192;
 
-// What a rank has found out, for all to know.
+// One rank's result, gathered by all.
 struct outcome {
   std::int32_t bad = 0;
   char text[252] = {};
@@ -40,7 +40,7 @@ task<std::string> first_trouble(communicator among, outcome mine) {
   co_return std::string();
 }
 
-// An object and not a deleter, which lives as long as weak pointers do, and the driver with it.
+// An object, because a deleter would live as long as weak pointers, and keep the driver.
 struct owned_event {
   owned_event(std::shared_ptr<driver> d, void* e) noexcept : by(std::move(d)), event(e) {}
   owned_event(const owned_event&) = delete;
@@ -50,20 +50,20 @@ struct owned_event {
   void* const event;
 };
 
-// What windows of this process share, as long as it lives: memory that others have opened once, of windows
-// that have gone; events of its ranks, which use each other's as they are; and why there can be no windows.
+// Shared by all windows of this process until it ends: memory of closed windows that other processes have
+// opened, events that ranks of this process share, and why a device cannot have windows.
 class deferred_free_list {
  public:
   static deferred_free_list& instance() {
-    static auto* const all =
-        new deferred_free_list;  // memory of a device is not freed at the end of a process
+    // Never destroyed: device memory is not freed at the end of a process.
+    static auto* const all = new deferred_free_list;
     return *all;
   }
   void put(const std::string& device, std::size_t bytes, std::shared_ptr<allocation> memory) {
     const std::lock_guard lock(mutex_);
     kept_.emplace(std::pair(device, bytes), std::move(memory));
   }
-  // All of that size: whoever takes them puts back what he does not use.
+  // Takes all memory of that size. The caller puts back what it does not use.
   std::vector<std::shared_ptr<allocation>> take(const std::string& device, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     std::vector<std::shared_ptr<allocation>> found;
@@ -100,10 +100,10 @@ class deferred_free_list {
 
 }  // namespace
 
-// How the others find a rank's part of it. In one process pointers are enough.
+// How other ranks open this rank's part. Ranks of the same process use the pointers.
 struct window::handle {
   std::uint64_t process = 0;
-  std::uint64_t value = 0;  // to be tried with
+  std::uint64_t value = 0;  // written to test the window
   void* memory = nullptr;
   shared_name memory_name;
   void* events[slots] = {};  // done() of rank 0, ready() of others
@@ -133,7 +133,7 @@ void window::leave_mark() noexcept {
     d.synchronize(stream, longest_trial);
     d.destroy_stream(stream);
   } catch (const error&) {
-    // The device has failed: nobody uses that memory again.
+    // The device has failed, so this memory is not reused.
   }
 }
 void* window::marks() const noexcept {
@@ -246,7 +246,7 @@ task<> window::try_it(device on, communicator notes, std::vector<handle> all) {
   } catch (const error&) {
     failure = std::current_exception();
   }
-  // Rank 0 waits for the word, whatever has happened.
+  // Rank 0 waits for this message even if the write has failed.
   co_await notes.send(go, 0);
   co_await notes.recv(go, 0);
   if (failure) std::rethrow_exception(failure);
@@ -330,7 +330,7 @@ task<std::shared_ptr<window>> window::open(std::shared_ptr<attachment> on, commu
     *why = co_await first_trouble(notes, found);
   }
   if (why->empty()) co_return made;
-  // Once is enough: what the others have opened in vain is not used again.
+  // The device is not tried again: each try leaves memory that other processes have opened.
   deferred_free_list::instance().set_trouble(made->device_driver().identity(), *why);
   co_return nullptr;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public side of CUDA: which GPUs there are, and opening one.
+// Public functions for CUDA: GPUs, and kernels of the program.
 #include "cuda/driver.hpp"
 #include "device/open_once.hpp"
 
@@ -56,7 +56,7 @@ const gpu::device& stream::checked(const gpu::device& on) {
   return on;
 }
 
-// ---- kernels of the program's own ----
+// ---- kernels of the program ----
 
 namespace {
 

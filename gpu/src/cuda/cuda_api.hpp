@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of CUDA's driver API that tutti uses, by declarations of its own: libcuda is opened at run time,
-// and no header of CUDA's is needed. A test compares them with cuda.h where that is installed.
+// The part of CUDA's driver API that tutti uses, declared here: libcuda is opened at run time, and no CUDA
+// header is needed. A test compares the declarations with cuda.h if that is installed.
 #pragma once
 
 #include <cstddef>
@@ -88,7 +88,7 @@ inline constexpr int capture_none = 0, capture_mode_relaxed = 2;
      void**))                                                                                          \
   X(capture_mode, "cuThreadExchangeStreamCaptureMode", (int*))
 
-// These may be missing: null then.
+// Null if the library lacks them.
 #define TUTTI_CUDA_OPTIONAL_CALLS(X)                                                            \
   X(write_value, "cuStreamWriteValue64_v2", (stream*, device_pointer, std::uint64_t, unsigned)) \
   X(wait_value, "cuStreamWaitValue64_v2", (stream*, device_pointer, std::uint64_t, unsigned))   \
@@ -109,12 +109,12 @@ struct table {
     return device_count(&n) == success ? n : 0;
   }
 
-  std::string explain(
-      result code) const;  // "CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered"
+  // For example "CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered".
+  std::string explain(result code) const;
 };
 
-// The library of TUTTI_CUDA_LIBRARY, or libcuda.so.1, opened and initialised: once, kept for ever. Null:
-// `why` says what is missing, and what to do.
+// Opens and initialises the library of TUTTI_CUDA_LIBRARY, or libcuda.so.1, once for the process. Returns
+// null if that fails; `why` then has the cause and the cure.
 const table* load(std::string& why);
 
 }  // namespace tutti::cuda::abi

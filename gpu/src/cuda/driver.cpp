@@ -24,13 +24,13 @@ using gpu::memory_kind;
 using gpu::detail::progress;
 using gpu::detail::word;
 
-// A side stream takes one of the few hardware queues.
+// Each side stream takes one of the few hardware queues.
 constexpr std::size_t most_sides = 4;
 constexpr std::size_t words_per_page = 64;
 constexpr std::size_t bytes_per_word = 64;
 constexpr unsigned threads_per_block = 256;
 
-// After these nothing in the context succeeds any more.
+// Errors after which no call in the context succeeds.
 bool lost(abi::result code) noexcept {
   return code == 4 || code == 46 || code == 214 || code == 220 || code == 226 || code == 700 || code == 702 ||
          code == 709 || code == 710 || (code >= 714 && code <= 719) || code == 721 || code == 810 ||
@@ -43,11 +43,11 @@ abi::event* event_of(void* e) noexcept { return static_cast<abi::event*>(e); }
 
 using held_doorbell = std::shared_ptr<const gpu::detail::doorbell_handle>;
 
-// Those given to host functions, which a failed device never calls: they stay, and are not lost.
+// Doorbells passed to host functions. A failed device never calls those: the list keeps what they hold.
 class given_doorbells {
  public:
   static given_doorbells& instance() {
-    static auto* const all = new given_doorbells;  // host functions may be called at the very end
+    static auto* const all = new given_doorbells;  // never destroyed: host functions may run at exit
     return *all;
   }
   held_doorbell* take(const held_doorbell& b) {
@@ -70,7 +70,7 @@ class given_doorbells {
  private:
   std::mutex mutex_;
   std::deque<held_doorbell> all_;
-  std::vector<held_doorbell*> spare_;  // has room for all
+  std::vector<held_doorbell*> spare_;  // has room for all: give_back() does not allocate
 };
 
 }  // namespace
@@ -98,7 +98,7 @@ shared_context::shared_context(const abi::table& c, int n) : calls(c), ordinal(n
   check(calls.retain(&context, device), "cuDevicePrimaryCtxRetain");
   if (const kernel_image image = find_kernel_image(); image.data != nullptr) {
     calls.push(context);
-    // Older GPUs than the kernels are for do without: collectives are staged then.
+    // GPUs too old for the kernels have none: their collectives are staged.
     if (calls.module_load(&module_, image.data) != abi::success) module_ = nullptr;
     abi::context* was = nullptr;
     calls.pop(&was);
@@ -140,7 +140,7 @@ void shared_context::free_later(void* memory, memory_kind kind) noexcept {
 }
 
 void shared_context::free_loop() noexcept {
-  // So that freeing does not break a capture that another thread is making.
+  // In this mode, freeing does not break a capture on another thread.
   int mode = abi::capture_mode_relaxed;
   calls.push(context);
   calls.capture_mode(&mode);
@@ -288,7 +288,7 @@ word cuda_driver::make_word() {
     abi::device_pointer seen = 0;
     check(calls_.host_pointer(&seen, page, 0), "cuMemHostGetDevicePointer");
     for (std::size_t i = 0; i < words_per_page; ++i) {
-      // A line for each: the device writes one while the host looks at another.
+      // A cache line for each word: the device writes one while the host polls another.
       auto* const value =
           new (static_cast<std::byte*>(page) + i * bytes_per_word) std::atomic<std::uint64_t>(0);
       spare_words_.push_back(word{value, reinterpret_cast<void*>(seen + i * bytes_per_word)});
@@ -394,7 +394,7 @@ bool cuda_driver::capturing(void* stream) noexcept {
 bool cuda_driver::arm(void* event, void* stream,
                       const std::shared_ptr<const gpu::detail::doorbell_handle>& b) {
   const in_context here(*on_);
-  // A side stream for each: one behind an event that is far away must not hold up the ring of another.
+  // Each stream has its own side stream: a late event of one stream must not delay the doorbell of another.
   auto side = sides_.find(stream);
   if (side == sides_.end()) {
     if (sides_.size() >= most_sides) return false;
@@ -415,7 +415,7 @@ bool cuda_driver::arm(void* event, void* stream,
 }
 
 void cuda_driver::enter_thread() noexcept {
-  // What is called there may come while the program captures a graph elsewhere.
+  // The program may capture a graph on another thread meanwhile.
   int mode = abi::capture_mode_relaxed;
   calls_.push(on_->context);
   calls_.capture_mode(&mode);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU as a driver, in its primary context.
+// The driver of a CUDA GPU, in the primary context.
 #pragma once
 
 #include "cuda/cuda_api.hpp"
@@ -17,7 +17,7 @@
 
 namespace tutti::cuda {
 
-// The primary context of one device, its kernels, and the thread that frees memory of it: shared by all loops
+// The primary context of one device, its kernels, and the thread that frees its memory. Shared by all loops
 // of the process. cuMemFree waits for the device, which no loop may do.
 class shared_context {
  public:
@@ -26,7 +26,7 @@ class shared_context {
   shared_context& operator=(const shared_context&) = delete;
   ~shared_context();
 
-  // Null: not there.
+  // Returns null if there is no such kernel.
   abi::function* kernel(const char* name);
   void free_later(void* memory, gpu::memory_kind kind) noexcept;
   bool has_kernels() const noexcept { return module_ != nullptr; }
@@ -45,13 +45,13 @@ class shared_context {
   abi::module* module_ = nullptr;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::string_view, abi::function*> functions_;  // names of the tables of kernels
+  std::map<std::string_view, abi::function*> functions_;  // keys are static strings
   std::vector<std::pair<void*, gpu::memory_kind>> dying_;
   bool ending_ = false;
   std::thread reaper_;
 };
 
-// Every call is made in our context, whatever the thread has current.
+// Makes the context current for its lifetime, whatever the thread had.
 class in_context {
  public:
   explicit in_context(const shared_context& c) noexcept
@@ -115,15 +115,15 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   void* make_shared_event(gpu::detail::shared_name& name) override;
   void* open_event(const gpu::detail::shared_name& of) override;
 
-  // Of as many threads as there are 16 bytes of the smaller side, and no more than the GPU runs at a time.
+  // One thread per 16 bytes, but at most 8 blocks per multiprocessor.
   unsigned blocks_for(std::size_t bytes) const noexcept;
   void check(abi::result code, const char* what) const;
   gpu::detail::progress judge(abi::result code, const char* what, std::string& why) const noexcept;
 
   std::shared_ptr<shared_context> on_;
   const abi::table& calls_;
-  std::map<void*, abi::stream*> sides_;  // for each armed stream one that notifies
-  std::mutex words_mutex_;               // gates may end on any thread
+  std::map<void*, abi::stream*> sides_;  // by stream: the one that notifies the loop
+  std::mutex words_mutex_;               // gates may be destroyed on any thread
   std::vector<void*> word_pages_;
   std::vector<gpu::detail::word> spare_words_;
 };

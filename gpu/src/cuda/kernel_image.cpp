@@ -10,7 +10,7 @@
 #include <vector>
 
 #ifdef TUTTI_CUDA_KERNELS_FILE
-// The file as it is, between two labels.
+// The bytes of the file, between two labels.
 asm(".section .rodata\n"
     ".balign 64\n"
     ".globl tutti_cuda_kernels_begin\n"

@@ -7,11 +7,11 @@
 namespace tutti::cuda {
 
 struct kernel_image {
-  const void* data = nullptr;  // null: there are none
+  const void* data = nullptr;  // null: none
   std::size_t bytes = 0;
 };
 
-// Those of the file that TUTTI_CUDA_KERNELS names, otherwise those that this library was built with.
+// The file that TUTTI_CUDA_KERNELS names, or the kernels that are built into this library.
 kernel_image find_kernel_image();
 
 }  // namespace tutti::cuda

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels for CUDA: N inputs to M outputs in one launch, and conversions; 16 bytes at a time where
-// everything is aligned.
+// CUDA kernels: reductions of N inputs to M outputs in one launch, and conversions. They move 16 bytes at a
+// time if everything is aligned.
 #include "kernels/elements.hpp"
 #include "kernels/table.hpp"
 
@@ -76,7 +76,7 @@ __device__ void convert_all(const convert_arguments& a) {
 }  // namespace
 }  // namespace tutti::gpu::kernels
 
-// No multiplication may be contracted with an addition: the module is compiled with --fmad=false.
+// Compiled with --fmad=false: contracting a multiplication with an addition would change the result.
 #define TUTTI_KERNEL(kind, op, type, T, average)                                                                      \
   extern "C" __global__ void tutti_##kind##_##type(const __grid_constant__ tutti::gpu::kernels::reduce_arguments a) { \
     tutti::gpu::kernels::reduce_all<T, tutti::gpu::kernels::op, average>(a);                                          \

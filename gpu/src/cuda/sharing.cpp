@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA IPC: memory and events of this process for others, and of others here.
+// CUDA IPC: exports memory and events of this process, and opens those of others.
 #include "cuda/driver.hpp"
 
 #include <cstring>

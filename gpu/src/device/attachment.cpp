@@ -17,7 +17,7 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 constexpr auto between_health_checks = std::chrono::milliseconds(100);
-// Where the driver does not notify: how long the loop sleeps between looks, at first and at most.
+// Shortest and longest sleep between polls if the driver does not notify the loop.
 constexpr auto shortest_pause = std::chrono::microseconds(50);
 constexpr auto longest_pause = std::chrono::milliseconds(1);
 constexpr auto longest_farewell = std::chrono::seconds(10);
@@ -37,10 +37,10 @@ stream_state::stream_state(std::shared_ptr<attachment> on, void* native, bool ow
 stream_state::~stream_state() {
   driver& d = on_->driver();
   if (!points_.empty()) {
-    // What the points keep alive, and the word, are the device's until it has passed them.
+    // The device uses the word, and what the points keep alive, until it has passed them.
     std::string why;
     const bool ended = on_->failed() || d.synchronize(native_, longest_farewell);
-    // A failed device touches nothing any more.
+    // A failed device accesses no memory.
     if (!ended && d.health(native_, why) == progress::failed) {
       on_->fail(errc::device_failed, why);
     } else if (!ended) {
@@ -72,7 +72,7 @@ void stream_state::refuse_capture() const {
             d.name()));
 }
 
-// A point at the end, which goes again when `fill` throws.
+// Appends a point, and removes it if `fill` throws.
 template <class Fill>
 point& stream_state::add_point(const Fill& fill) {
   point& p = points_.emplace_back();
@@ -249,7 +249,7 @@ void attachment::forget(stream_state& s) noexcept {
   }
 }
 
-// The oldest point of `s` has passed, or never will.
+// Removes the oldest point of `s`, which has passed or never will.
 void attachment::pop(stream_state& s, errc why, const std::string& text) {
   point& p = s.points_.front();
   while (waiter* w = p.waiters.pop_front()) {
@@ -309,12 +309,12 @@ bool attachment::notifies(void* event, void* stream) noexcept {
 }
 
 bool attachment::arm() noexcept {
-  // Before arming and after: what passes in between notifies nobody.
+  // Polls before and after arming: a point that passes in between notifies nobody.
   bool changed = poll();
   bool all_ring = true;
   for (stream_state* s : active_) {
     point& head = s->points_.front();
-    // The rank that enqueues it notifies.
+    // The submit thread notifies the loop when it has enqueued the point.
     if (s->armed_ >= head.sequence || !head.in_stream()) continue;
     if (notifies(head.event, s->native_)) {
       s->armed_ = head.sequence;
@@ -380,9 +380,9 @@ void attachment::fail(errc why, const std::string& text) noexcept {
 }
 
 void attachment::deliver() noexcept {
-  const auto self = weak_from_this().lock();  // what is resumed may let go of the last handle
+  const auto self = weak_from_this().lock();  // a resumed coroutine may drop the last handle
   for (auto freed = std::exchange(released_, {}); !freed.empty();) freed.pop_back();
-  // Those that become ready meanwhile have their turn in the next round.
+  // Waiters that become ready meanwhile run in the next round.
   std::size_t now = 0;
   for (waiter* w = ready_.front(); w != nullptr; w = ready_.after(*w)) ++now;
   while (now-- > 0) {

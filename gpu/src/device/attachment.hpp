@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One device as one loop sees it: which points of its streams are waited for, who waits, and what must live
-// until then.
+// A device as one loop sees it: the points of its streams, who waits for them, and what must live until they
+// pass.
 //
-// A point is an event and, where the driver can, a write to the stream's timeline word. The loop polls the
-// words of the streams that have points, one load each, or queries the event of the oldest. Before it sleeps
-// it looks again and has the driver notify its doorbell when the oldest point of each stream passes. Ten
-// times a second the device's health is asked for: a failed context calls nobody.
+// A point is an event and, if the driver can, a write to the stream's timeline word. The loop polls the word
+// of each stream with points, one load each, or queries the event of the oldest point. Before it sleeps it
+// polls again, and has the driver notify its doorbell when the oldest point of each stream passes. It checks
+// the device's health ten times a second, because a failed context notifies nobody.
 #pragma once
 
 #include "device/driver.hpp"
@@ -31,7 +31,7 @@ namespace tutti::gpu::detail {
 using tutti::detail::operation_kind;
 
 class attachment;
-// What is made for each operation is in recycled memory.
+// Objects made for each operation use recycled memory.
 using tutti::detail::frame_allocator;
 using tutti::detail::make_recycled;
 template <class T>
@@ -44,13 +44,13 @@ using keeps = recycled_vector<std::shared_ptr<const void>>;
 struct point {
   std::uint64_t sequence = 0;
   void* event = nullptr;
-  std::shared_ptr<const std::atomic<bool>> recorded;  // of points that another thread enqueues: it has
+  std::shared_ptr<const std::atomic<bool>> recorded;  // null unless another thread enqueues the point
   bool in_stream() const noexcept { return !recorded || recorded->load(std::memory_order_acquire); }
   waiter_list waiters;
   keeps alive;
 };
 
-// A stream, ours or one that was lent to us.
+// A stream of the library or of the program.
 class stream_state final : public std::enable_shared_from_this<stream_state> {
  public:
   stream_state(std::shared_ptr<attachment> on, void* native, bool owned);
@@ -62,12 +62,12 @@ class stream_state final : public std::enable_shared_from_this<stream_state> {
   const std::shared_ptr<attachment>& shared_on() const noexcept { return on_; }
   void* native() const noexcept { return native_; }
 
-  // After what is in the stream now. The point is valid until the loop goes on.
+  // Makes a point behind the work now in the stream. It is valid until control returns to the loop.
   point& signal();
-  // A point that `enqueue` puts into the stream, from another thread. Points of one stream are enqueued in
-  // the order in which they were reserved, by one thread, and no others are made meanwhile.
+  // A point that another thread puts into the stream by `enqueue`. One thread enqueues the points of a stream
+  // in the order of their reservation, and no other points are made meanwhile.
   struct reserved {
-    point* at = nullptr;  // on the loop thread, until the loop goes on
+    point* at = nullptr;  // for the loop thread, until it returns to the loop
     void* event = nullptr;
     std::uint64_t sequence = 0;
     std::shared_ptr<std::atomic<bool>> recorded;
@@ -76,7 +76,7 @@ class stream_state final : public std::enable_shared_from_this<stream_state> {
   void refuse_capture() const;
   reserved reserve();
   void enqueue(const reserved& r);
-  // The memory stays until what is in the stream now has passed.
+  // Keeps the memory until the stream has passed the work now in it.
   void keep(keeps alive);
 
  private:
@@ -88,14 +88,14 @@ class stream_state final : public std::enable_shared_from_this<stream_state> {
   std::shared_ptr<attachment> on_;
   void* native_;
   bool owned_;
-  bool listed_ = false;  // among the attachment's active ones
+  bool listed_ = false;  // in the attachment's active_
   word timeline_;
   std::uint64_t sequence_ = 0;
-  std::uint64_t armed_ = 0;  // the point that the driver will ring for
+  std::uint64_t armed_ = 0;  // sequence of the point that the driver will notify for
   recycled_deque<point> points_;
 };
 
-// A word that closes a stream until the host has written it.
+// A word that a stream waits for until the host or another stream writes it.
 class gate_word {
  public:
   explicit gate_word(const std::shared_ptr<attachment>& on);
@@ -121,24 +121,22 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
   const std::shared_ptr<detail::driver>& shared_driver() const noexcept { return driver_; }
   // Throws errc::wrong_thread, or the device's failure.
   void check() const;
-  // Of this loop, for other threads.
+  // The doorbell of this loop, for other threads.
   const std::shared_ptr<const doorbell_handle>& shared_doorbell() const noexcept { return doorbell_; }
   bool failed() const noexcept { return failure_ != errc::success; }
   const std::string& failure_text() const noexcept { return failure_text_; }
-  // Ends everything that waits here.
+  // Marks the device as failed, and ends all waits with the reason.
   void fail(errc why, const std::string& text) noexcept;
 
-  // `w` waits for the point, under the device's time limit unless it ends by a deadline of its own.
+  // `w` waits for the point, at most timeout() unless `has_deadline` says that it has a limit of its own.
   void wait_for(point& p, waiter& w, bool has_deadline);
-  // Resumes `w` from the loop, not from here.
+  // Resumes `w` from the loop, not from this call.
   void resume_soon(waiter& w) noexcept;
-  // It waits for something that is not a point (another rank, a submit thread): between the two the loop is
-  // awake for it.
+  // Mark a wait for something that is not a point, such as a submit thread: the loop spins before it sleeps.
   void begin_other_wait() noexcept { begin_wait(); }
   void end_other_wait() noexcept { end_wait(); }
 
-  // Called in every round of the loop while it is not empty: what other threads have done. By address, so
-  // that it can be taken out.
+  // Polled in every round of the loop, for what other threads have done.
   struct listener {
     virtual bool poll() noexcept = 0;  // true: something has happened
    protected:
@@ -149,7 +147,7 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
 
   void* take_event();
   void give_event(void* event) noexcept;
-  // Pinned memory for a while, `bytes` at least; comes back when the last reference goes.
+  // Lends pinned memory of at least `bytes`, until the last reference goes.
   std::shared_ptr<allocation> borrow_pinned(std::size_t bytes);
   void add_gate(const std::shared_ptr<gate_word>& g);
   int closed_gates() noexcept;
@@ -171,7 +169,7 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
   void activate(stream_state& s);
   void forget(stream_state& s) noexcept;
   void pop(stream_state& s, errc why, const std::string& text);
-  bool notifies(void* event, void* stream) noexcept;  // when the event has passed
+  bool notifies(void* event, void* stream) noexcept;  // false: cannot
   void set_timer(duration in) noexcept;
 
   std::shared_ptr<detail::driver> driver_;
@@ -179,14 +177,14 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
   std::vector<stream_state*> active_;
   std::vector<listener*> listeners_;
   waiter_list ready_;
-  recycled_vector<keeps> released_;  // freed from deliver(): freeing may run anybody's destructor
+  recycled_vector<keeps> released_;  // freed in deliver(): destructors of the program may run
   std::vector<void*> events_;
   std::vector<std::weak_ptr<gate_word>> gates_;
   errc failure_ = errc::success;
   std::string failure_text_;
   duration pause_{};
   std::chrono::steady_clock::time_point health_at_{};
-  // Pinned memory by its size.
+  // Spare pinned memory by size.
   std::multimap<std::size_t, void*, std::less<>, frame_allocator<std::pair<const std::size_t, void*>>> spare_;
 };
 

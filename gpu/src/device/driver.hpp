@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kind of device must be able to do: the one seam between everything above and emulated, CUDA, Level
-// Zero.
+// The interface of a kind of device: emulated, CUDA or Level Zero. Code above it does not know the kind.
 //
-// Handles are opaque pointers of the driver's. Nothing here waits for the device but synchronize(),
-// allocate() and free(). Errors are tutti::error: errc::device_failed when the device or its context is lost,
-// others for the call alone.
+// Handles are opaque pointers of the driver. Only synchronize(), allocate() and free() may wait for the
+// device. Errors are tutti::error: errc::device_failed if the device or its context is lost, other codes if
+// only the call fails.
 #pragma once
 
 #include <tutti/gpu/device.hpp>
@@ -25,23 +24,22 @@ enum class progress : std::uint8_t { pending, done, failed };
 // A word in host memory that streams write and wait for. Values only grow.
 struct word {
   std::atomic<std::uint64_t>* value = nullptr;
-  void* handle = nullptr;  // the driver's
+  void* handle = nullptr;  // of the driver
 };
 
-// out[k] = op over inputs, for every output: one launch reduces a block of all ranks, and gives it to all of
-// them.
+// Reduces all inputs into each output. One launch reduces a block of all ranks and gives it to all of them.
 struct reduction_launch {
   reduce_kind kind = reduce_kind::none;
   element_type type = element_type::opaque;
   std::span<const void* const> inputs;
   std::span<void* const> outputs;
-  std::span<const double> factors;  // of premul_sum, one for each input; else empty
+  std::span<const double> factors;  // for premul_sum: one per input; otherwise empty
   std::size_t count = 0;
   int ranks = 1;  // avg divides by it
 };
 inline constexpr std::size_t most_operands = 16;
 
-// output[i] = input[i] * factor, rounded once. Both may be one place when the types are the same.
+// output[i] = input[i] * factor, rounded once. Both may be the same memory if the types are equal.
 struct conversion_launch {
   element_type from = element_type::opaque;
   element_type to = element_type::opaque;
@@ -51,10 +49,10 @@ struct conversion_launch {
   double factor = 1;
 };
 
-// What wakes a loop, from any thread; may outlive the loop.
+// Wakes a loop from any thread. May outlive the loop.
 class doorbell_handle {
  public:
-  explicit doorbell_handle(int descriptor) noexcept : fd_(descriptor) {}  // owns it from here on
+  explicit doorbell_handle(int descriptor) noexcept : fd_(descriptor) {}  // takes ownership
   doorbell_handle(const doorbell_handle&) = delete;
   doorbell_handle& operator=(const doorbell_handle&) = delete;
   ~doorbell_handle();
@@ -72,14 +70,14 @@ class driver {
 
   virtual std::string name() const = 0;
   virtual int ordinal() const noexcept = 0;
-  // The same for all drivers, in this process and in others of this host, that mean one physical device.
+  // Identifies the physical device: equal for all its drivers, in this and other processes of the host.
   virtual std::string identity() const = 0;
   virtual capabilities can() const noexcept = 0;
   virtual memory_info describe(const void* memory) const noexcept = 0;
 
   virtual void* allocate(std::size_t bytes, memory_kind kind) = 0;
   virtual void free(void* memory, memory_kind kind) noexcept = 0;
-  // Host memory that exists becomes pinned; false: it stays as it is.
+  // Pins existing host memory. Returns false if that is impossible.
   virtual bool pin(void* memory, std::size_t bytes) noexcept = 0;
   virtual void unpin(void* memory) noexcept = 0;
 
@@ -96,25 +94,25 @@ class driver {
   virtual void wait(void* stream, void* event) = 0;
   virtual void write(void* stream, const word& w, std::uint64_t value) = 0;
   virtual void wait(void* stream, const word& w, std::uint64_t at_least) = 0;
-  // The host has changed the word: for drivers that do not see it by themselves.
+  // Called after the host has changed the word, for drivers that do not notice.
   virtual void changed(const word&) noexcept {}
-  // False: there is no kernel for these types here.
+  // Both return false if there is no kernel for the types.
   virtual bool reduce(const reduction_launch& what, void* stream) = 0;
   virtual bool convert(const conversion_launch& what, void* stream) = 0;
 
   virtual progress query(void* event, std::string& why) noexcept = 0;
-  // Of the context, asked by way of this stream.
+  // Health of the context, queried through this stream.
   virtual progress health(void* stream, std::string& why) noexcept = 0;
   virtual bool capturing(void* stream) noexcept = 0;
-  // Notifies when the event has passed. `stream` is the one it was recorded in. False: cannot.
+  // Notifies `b` when the event, recorded in `stream`, has passed. Returns false if that is impossible.
   virtual bool arm(void* event, void* stream, const std::shared_ptr<const doorbell_handle>& b) = 0;
-  // Blocks until what is in the stream has passed, the device has failed, or the time is over; true: passed.
+  // Blocks until the stream has passed its work (returns true), the device has failed, or the time is over.
   virtual bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept = 0;
 
-  // Null: its memory cannot be used by other processes.
+  // Null if other processes cannot use the device's memory.
   virtual process_sharing* sharing() noexcept { return nullptr; }
 
-  // A thread beside the loop will call this driver, or a library on its device, from now on.
+  // Called by a thread beside the loop before it uses this driver, or a library on its device.
   virtual void enter_thread() noexcept {}
 };
 

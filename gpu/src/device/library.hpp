@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A vendor's library that is opened when it is first asked for: its calls in a table, or the reason why there
-// are none.
+// A vendor's library, opened on first use: a table of its calls, or the reason why there is none.
 #pragma once
 
 #include <dlfcn.h>
@@ -15,11 +14,11 @@ namespace tutti::gpu::detail {
 
 template <class Table>
 struct opened_library {
-  std::unique_ptr<Table> calls;  // null: why not
+  std::unique_ptr<Table> calls;  // null: see `why`
   std::string why;
 };
 
-// dlerror(), which may have nothing to say.
+// The text of dlerror(), which may be null.
 inline std::string reason_of_loader() {
   const char* const said = ::dlerror();
   return said == nullptr ? "no reason given" : said;
@@ -31,19 +30,19 @@ bool find_call(void* library, const char* symbol, F*& to) {
   return to != nullptr;
 }
 
-// Appends the symbol to `missing`, a list of names, when the library lacks it.
+// Appends the symbol to `missing`, a list of names, if the library lacks it.
 template <class F>
 void find_required_call(void* library, const char* symbol, F*& to, std::string& missing) {
   if (!find_call(library, symbol, to)) missing += std::string(missing.empty() ? "" : ", ") + symbol;
 }
 
-// Of the file that `variable` names in the environment, or of `usual`. Each file is opened once, by `open`,
-// and stays open; null: `why`. From any thread.
+// Returns the calls of the file that the environment variable `variable` names, or of `usual`. `open` opens
+// each file once, and it stays open. Returns null with the reason in `why`. Thread-safe.
 template <class Table>
 const Table* load_library(const char* variable, const char* usual, std::string& why,
                           opened_library<Table> (*open)(const std::string& path)) {
   static std::mutex mutex;
-  // For ever: a thread of a device that is kept may call at the very end of the process.
+  // Never destroyed: a thread that was left behind may call the library at the end of the process.
   static auto& all = *new std::map<std::string, opened_library<Table>>;
   const char* const told = std::getenv(variable);
   const std::string path = told != nullptr && *told != '\0' ? told : usual;

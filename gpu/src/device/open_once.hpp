@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices of a vendor's library are numbered, dealt out to the ranks of a host, and opened once for each
+// Devices of a vendor's library: their numbers, their assignment to the ranks of a host, and one opening per
 // loop.
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace tutti::gpu::detail {
 
-// `wanted`, or, where that is negative, one of `count` by LOCAL_RANK.
+// Returns `wanted`, or if that is negative one of `count` devices by LOCAL_RANK.
 inline int ordinal_for(int wanted, int count, const char* kind) {
   if (wanted < 0) {
     const char* const local = std::getenv("LOCAL_RANK");
@@ -36,7 +36,7 @@ inline int ordinal_for(int wanted, int count, const char* kind) {
 inline boost::asio::execution_context& loop_of(const communicator& c) { return c.get_executor().context(); }
 inline boost::asio::execution_context& loop_of(runtime& rt) { return rt.context(); }
 
-// What all loops of the process have of one device, as long as one of them has it. From any thread.
+// Returns a device's context, shared by all loops of the process while one of them holds it. Thread-safe.
 template <class Context, class Table>
 std::shared_ptr<Context> shared_context_of(const Table& calls, int ordinal) {
   static std::mutex mutex;
@@ -48,11 +48,11 @@ std::shared_ptr<Context> shared_context_of(const Table& calls, int ordinal) {
   return found;
 }
 
-// What is open on this loop, or what `make_driver` gives. `library` tells the numbers of one library from
-// those of others.
+// Returns the device that is open on this loop, or opens it with `make_driver`. `library` distinguishes equal
+// ordinals of different libraries.
 template <class Loop, class Make>
 device open_once(Loop& of, const void* library, int ordinal, Make make_driver) {
-  // A loop has a thread: what is open on it is looked for here.
+  // Each loop has one thread, so a thread-local table has all its devices.
   struct place {
     const void* library;
     int ordinal;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory and events of one device that several processes use.
+// Memory and events of a device that several processes share.
 #pragma once
 
 #include <array>
@@ -7,22 +7,22 @@
 
 namespace tutti::gpu::detail {
 
-// By which another process of this host opens it.
+// Another process of this host opens memory or an event by it.
 struct shared_name {
   std::array<std::byte, 96> bytes{};
 };
 
-// Of drivers that can. What fails throws tutti::error.
+// For drivers that can share. Failures throw tutti::error.
 class process_sharing {
  public:
-  // `start` is that of an allocation of this process, which frees it when all others have closed it.
+  // `start` begins an allocation of this process, which frees it only after all others have closed it.
   virtual shared_name name_memory(void* start) = 0;
   virtual void* open_memory(const shared_name& of) = 0;  // of another process
-  virtual void close_memory(void* opened) noexcept = 0;  // when nothing uses it any more
-  // False: there are none; each process waits until its device has done something before it says so.
+  virtual void close_memory(void* opened) noexcept = 0;  // once nothing uses it
+  // If false, each process waits for its device before it tells others that the device has finished.
   virtual bool has_events() const noexcept = 0;
-  // Recorded and waited for on both sides, destroyed by driver::destroy_event. A wait means the record that
-  // was made last, by whichever process: it comes after a message that says so.
+  // An event is recorded and waited for by both processes, and destroyed by driver::destroy_event. A wait
+  // refers to the last record by any process, so it must follow a message that announces the record.
   virtual void* make_shared_event(shared_name& name) = 0;
   virtual void* open_event(const shared_name& of) = 0;
 

@@ -18,7 +18,7 @@ namespace {
 
 using tutti::detail::operation_state;
 
-// How each kind is put into a stream.
+// How operations of each kind are enqueued.
 struct way {
   operation_kind kind;
   void (*enqueue)(work_state& w, driver& d, void* stream);
@@ -60,7 +60,7 @@ constexpr way ways[] = {
                                                       tutti::name_of(c.in.type), tutti::name_of(c.out.type)));
      }}};
 
-// An operation of a stream.
+// The device part of a stream's operation.
 class stream_call final : public tutti::detail::stream_part, public stream_awaitable {
  public:
   stream_call(std::shared_ptr<stream_state> in, call what) : stream_(std::move(in)), what_(std::move(what)) {}
@@ -136,7 +136,7 @@ class stream_call final : public tutti::detail::stream_part, public stream_await
     if (why != errc::success) op.fail(why, text);
     if (work_) op.set_result(work_->result);
   }
-  // Nobody waits for the result any more: host memory is not written from now on.
+  // Nothing waits for the result any more, so host memory is not written from now on.
   void let_go() noexcept {
     if (work_) work_->abandoned = true;
   }
@@ -189,7 +189,7 @@ void stream::wait(const stream& other) const {
   if (!state_ || !other.state_) throw error(errc::invalid_argument, "stream::wait of an empty stream");
   detail::attachment& on = state_->on();
   on.check();
-  // The wait stands for the record that was made last: the event is free again at once.
+  // A wait refers to the last record before it, so the event can be reused at once.
   const auto give_back = [&on](void* e) { on.give_event(e); };
   const std::unique_ptr<void, decltype(give_back)> event(on.take_event(), give_back);
   on.driver().record(event.get(), other.native());

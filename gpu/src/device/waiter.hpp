@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Those that wait for something of a device; in the frames of coroutines, in lists that they leave by
-// themselves.
+// Waiters for events of a device. They live in coroutine frames or operations, and unlink themselves.
 #pragma once
 
 #include <tutti/detail/flow.hpp>
@@ -44,7 +43,7 @@ class waiter {
   }
   void done() noexcept { on_done_(*this); }
 
-  bool immediate = false;  // its completion runs no code of the program's
+  bool immediate = false;  // completion runs no code of the program
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
 
  private:
@@ -85,12 +84,12 @@ class waiter_list {
   mutable waiter head_{nullptr};
 };
 
-// A coroutine that waits, and hears when the scope it runs in is to end.
+// A suspended coroutine, which is told when its scope is stopped.
 class suspended : public waiter, tutti::detail::stop_node {
  public:
   using stopper = void (*)(suspended&, errc why, const std::string& text) noexcept;
 
-  // `on_stop` gets it out of where it waits, so that it is resumed with that reason.
+  // `on_stop` ends the wait, so that the coroutine is resumed with that reason.
   explicit suspended(stopper on_stop) noexcept
       : waiter([](waiter& w) noexcept {
           auto& self = static_cast<suspended&>(w);
@@ -103,7 +102,7 @@ class suspended : public waiter, tutti::detail::stop_node {
         }),
         on_stop_(on_stop) {}
 
-  // False: its scope has been stopped before; the failure is set.
+  // Returns false, with the failure set, if the scope has already been stopped.
   template <class Promise>
   bool begin(std::coroutine_handle<Promise> h, const char* what) {
     handle_ = h;

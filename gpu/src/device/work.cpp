@@ -33,7 +33,7 @@ void work_state::set_enqueued(stream_state& s) {
 void work_state::set_enqueued(void* passed, stream_state& s) {
   event_ = passed;
   if (!gates_.empty()) {
-    // The stream opens them when it gets there: no host in between. They stay until it has.
+    // The stream opens the gates without the host, and keeps them until then.
     for (const auto& g : gates_) on->driver().write(s.native(), g->get(), 1);
     s.keep(keeps(gates_.begin(), gates_.end()));
     gates_.clear();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of an operation that a device carries out: how far it is, who waits for it, and which streams.
+// State of an operation on a device: how far it is, which coroutines wait for it, and which streams.
 #pragma once
 
 #include "device/attachment.hpp"
@@ -14,7 +14,7 @@
 
 namespace tutti::gpu::detail {
 
-// What a device needs of a call, which may end before the device has passed it.
+// What the device needs of a call. The call may end before the device has passed its work.
 struct call {
   operation_kind kind{};
   view in;
@@ -22,10 +22,10 @@ struct call {
   int peer = -1;  // destination, source or root
   int tag = 0;
   std::byte value{};
-  double factor = 1;  // of conversions
+  double factor = 1;  // for conversions
   tutti::detail::reduction op;
-  std::shared_ptr<const void> extra;  // of batches: the messages
-  // Of an operation of tutti::communicator: while that runs, and the event that it comes after.
+  std::shared_ptr<const void> extra;  // messages of a batch
+  // For operations of tutti::communicator: the call while it runs, and the event to wait for first.
   const tutti::detail::call* whole = nullptr;
   std::shared_ptr<void> ready;
 };
@@ -36,18 +36,18 @@ struct work_state : std::enable_shared_from_this<work_state> {
   }
   ~work_state();
 
-  // All of it is in streams; it is done when `s` gets to where it is now.
+  // All work is in streams. It is done when `s` passes the work now in it.
   void set_enqueued(stream_state& s);
-  // The same, when `passed` has passed, which was recorded elsewhere and is the work's from here on; `s`
-  // waits for it (or comes after it) and opens the gates.
+  // The same for the event `passed`, which was recorded elsewhere; the operation takes it over. `s` waits for
+  // it, or comes after it, and opens the gates.
   void set_enqueued(void* passed, stream_state& s);
   void set_done() noexcept;
-  // Ends it; the first reason stays.
+  // Ends the operation. The first reason is kept.
   void fail(errc code, const std::string& text) noexcept;
-  // It is done when `s` gets to where it is now: then done() or the device's failure.
+  // Ends the operation when `s` passes the work now in it: done, or with the device's failure.
   void finish_with(stream_state& s);
-  void finish_with(stream_state& s, point& p);  // ... at this point of it
-  // `s` waits for it.
+  void finish_with(stream_state& s, point& p);  // ... or passes `p`
+  // Makes `s` wait for the operation.
   void make_wait(stream_state& s);
   void keep_until_done(std::shared_ptr<const void> k) { alive.push_back(std::move(k)); }
 
@@ -61,11 +61,10 @@ struct work_state : std::enable_shared_from_this<work_state> {
   status result;
   waiter_list wait_enqueued;
   waiter_list wait_done;
-  // Asks whoever carries it out to end it; null: it cannot be ended, waiters let go of it.
+  // Asks the backend to end the operation. Null if it cannot be ended early.
   void (*stop)(work_state&, errc why, const std::string& text) = nullptr;
-  void* owner = nullptr;  // for stop
-  // Of work that another thread enqueues: true when that failed, so that passing its place in the stream
-  // means nothing.
+  void* owner = nullptr;  // for stop or on_done
+  // For work that another thread enqueues: true if that failed. Passing its point then means nothing.
   std::shared_ptr<std::atomic<bool>> voided;
   void (*on_done)(work_state&) noexcept = nullptr;  // before waiters are resumed, unless abandoned or failed
 
@@ -75,7 +74,7 @@ struct work_state : std::enable_shared_from_this<work_state> {
       immediate = true;
     }
     void passed() noexcept;
-    std::shared_ptr<work_state> self;  // while the device has it
+    std::shared_ptr<work_state> self;  // while the device works on it
   };
   void end() noexcept;
   void resume_waiting() noexcept;
@@ -87,7 +86,7 @@ struct work_state : std::enable_shared_from_this<work_state> {
   keeps alive;
 };
 
-// Of a request, what a stream can wait for.
+// The part of a request that streams can wait for.
 class stream_awaitable {
  public:
   virtual void make_wait(stream_state& s) const = 0;

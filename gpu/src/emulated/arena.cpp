@@ -10,7 +10,7 @@ namespace tutti::emulated {
 namespace {
 
 constexpr std::size_t alignment = 256;
-// Left free behind every allocation, so that a kernel that runs over its end is found.
+// Free bytes behind every allocation, so that an access past its end is found.
 constexpr std::size_t gap = 256;
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of an emulated device: addresses that fault when the host touches them, and a second view of the
-// same pages for the device itself. Every access of the device is checked against what is allocated.
+// Memory of an emulated device, mapped twice: at addresses that fault if the host touches them, and for the
+// device itself. Every access of the device is checked against the allocations.
 #pragma once
 
 #include <cstddef>
@@ -19,34 +19,33 @@ class arena {
     std::uint64_t id = 0;
   };
 
-  explicit arena(std::size_t bytes);  // throws tutti::error, errc::resources
+  explicit arena(std::size_t bytes);  // throws errc::resources
   arena(const arena&) = delete;
   arena& operator=(const arena&) = delete;
   ~arena();
 
-  void* allocate(std::size_t bytes) noexcept;  // null: it is full
-  bool free(void* memory) noexcept;            // false: nothing begins there
-  // The device's view of [memory, memory + bytes), where all of that lies in one allocation; else null.
+  void* allocate(std::size_t bytes) noexcept;  // null: full
+  bool free(void* memory) noexcept;            // false: no allocation begins there
+  // The device's view of [memory, memory + bytes); null if that is not inside one allocation.
   std::byte* view(const void* memory, std::size_t bytes) const noexcept;
   bool contains(const void* memory) const noexcept;
-  // The allocation around `memory`; bytes is 0 where there is none.
+  // The allocation that contains `memory`; `bytes` is 0 if there is none.
   block find(const void* memory) const noexcept;
   void* base() const noexcept { return face_; }
   std::size_t allocations() const noexcept;
 
-  // For other processes: the memory's descriptor, which they open, and pages of theirs among this one's
-  // addresses.
+  // Sharing with other processes: the descriptor of this memory, and mappings of theirs.
   int descriptor() const noexcept { return fd_; }
-  void* adopt(int descriptor, std::size_t offset, std::size_t bytes) noexcept;  // null: it cannot be mapped
-  bool abandon(void* adopted) noexcept;                                         // false: nothing begins there
+  void* adopt(int descriptor, std::size_t offset, std::size_t bytes) noexcept;  // null: cannot be mapped
+  bool abandon(void* adopted) noexcept;                                         // false: not adopted
   std::pair<const void*, std::size_t> adopted_around(const void* memory) const noexcept;  // 0 bytes: none
 
  private:
-  // Two views, as of the memory's own.
+  // Memory of another process, mapped twice, too.
   struct adoption {
     std::byte* inside = nullptr;
     std::size_t bytes = 0;
-    std::size_t before = 0;  // bytes of the page before its begin
+    std::size_t before = 0;  // from the start of its page
   };
   const std::map<std::size_t, block>::const_iterator around(std::size_t offset) const noexcept;
 

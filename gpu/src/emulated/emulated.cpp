@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The emulated device as a driver, and its public side.
+// The emulated device: its driver and its public functions.
 #include "device/attachment.hpp"
 #include "emulated/engine.hpp"
 #include "kernels/convert_host.hpp"
@@ -160,7 +160,7 @@ class emulated_driver final : public gpu::detail::driver {
     return queue_of(stream)->capturing.load(std::memory_order_relaxed);
   }
   bool arm(void* event, void*, const std::shared_ptr<const gpu::detail::doorbell_handle>& b) override {
-    // A queue of its own for each ring: one that waits must not hold up another.
+    // Each notification has its own queue: one that waits must not delay another.
     engine::queue* const side = engine_.make_queue();
     engine_.wait(side, event_of(event));
     engine_.call(side, [b] { b->notify(); });

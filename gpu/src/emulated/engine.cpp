@@ -10,7 +10,7 @@
 namespace tutti::emulated {
 namespace {
 
-// A word may be written by the host without a call that would tell: how often those that wait for one look.
+// Polling interval for words that queues wait for: the host may write them without calling the engine.
 constexpr auto between_polls_of_words = std::chrono::microseconds(50);
 
 }  // namespace
@@ -27,7 +27,7 @@ engine::~engine() {
   }
   changed_.notify_all();
   for (std::thread& t : workers_) t.join();
-  // What nobody has freed.
+  // Frees pinned memory that the program has not freed.
   for (const auto& [address, bytes] : pinned_)
     if ((bytes & 1) == 0) std::free(reinterpret_cast<void*>(address));
 }
@@ -49,7 +49,7 @@ void engine::destroy_queue(queue* q) noexcept {
   changed_.notify_all();
 }
 
-// Of one that is to go: when nothing is left in it.
+// Removes a doomed queue once it is empty.
 void engine::retire(queue* q) noexcept {
   if (!q->doomed || !q->items.empty() || q->busy) return;
   std::erase(queues_, q);
@@ -127,7 +127,7 @@ bool engine::idle(queue* q) const {
 
 bool engine::synchronize(queue* q, std::chrono::milliseconds longest) {
   std::unique_lock lock(mutex_);
-  // System time: g++'s thread sanitizer does not know waits on the steady clock.
+  // System time, because g++'s ThreadSanitizer does not know waits on the steady clock.
   const auto until = std::chrono::system_clock::now() + longest;
   progress_.wait_until(lock, until, [&] { return failed() || is_idle(*q); });
   return is_idle(*q);
@@ -242,7 +242,7 @@ void engine::work_loop() {
         why = e.what();
       }
     }
-    i.run.clear();  // what the closure holds goes here, not under the lock
+    i.run.clear();  // destroys what the closure holds outside the lock
 
     lock.lock();
     items_.give_back(&i);
@@ -274,7 +274,7 @@ void engine::free_pinned(void* memory) noexcept {
 }
 bool engine::add_pinned(void* memory, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  // Odd sizes mark what is not ours to free.
+  // An odd size marks memory that the engine must not free.
   return pinned_.emplace(reinterpret_cast<std::uintptr_t>(memory), bytes | 1).second;
 }
 void engine::remove_pinned(void* memory) noexcept {

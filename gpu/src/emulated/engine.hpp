@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine of an emulated device: queues whose work is done in order, by threads that take turns among the
-// queues. Also what the stand-ins for vendors' libraries run on.
+// The engine of an emulated device: queues whose work runs in order, on threads that take turns among them.
+// The stand-ins for vendors' libraries run on it, too.
 //
-// A piece of work is at the head of its queue or it waits; waits for events and words hold the head up. Which
-// of the queues that can go on does so is the scheduler's choice: the oldest, or, with an adversary, any by a
-// seeded number, after a pause.
+// Only the head of a queue can run, and it may wait for an event or a word. The scheduler takes the oldest
+// head that can run. With an adversary it takes any, by a seeded random number, and adds pauses.
 #pragma once
 
 #include "emulated/arena.hpp"
@@ -25,8 +24,8 @@
 
 namespace tutti::emulated {
 
-// A function in memory of its own. With `reused` it lets an engine allocate nothing in steady state, so that tests
-// see what those above it allocate.
+// A function stored in place. With `reused`, the engine allocates nothing in steady state, so that tests see
+// every allocation of the code above it.
 class placed_function {
  public:
   placed_function() noexcept = default;
@@ -51,7 +50,7 @@ class placed_function {
   alignas(std::max_align_t) std::byte room_[512];
 };
 
-// Objects that are made once, and stay as long as this.
+// A pool whose objects live as long as the pool.
 template <class T>
 class reused {
  public:
@@ -75,11 +74,11 @@ class engine {
   };
   using word = std::atomic<std::uint64_t>;
   struct queue;
-  // A point in a queue. Waits and queries mean the record that was made last before them, as in CUDA; one
-  // that was never recorded has passed.
+  // A point in a queue. Waits and queries refer to the last record before them, as in CUDA. An event that was
+  // never recorded has passed.
   struct event {
-    const queue* in = nullptr;  // under the engine's mutex
-    std::uint64_t place = 0;    // of the record
+    const queue* in = nullptr;  // guarded by the engine's mutex
+    std::uint64_t place = 0;    // position of the record
   };
 
   explicit engine(options how);
@@ -93,8 +92,8 @@ class engine {
   const options& how() const noexcept { return how_; }
 
   queue* make_queue();
-  void destroy_queue(queue* q) noexcept;  // what is in it is still done
-  // Counts as a piece of work; may throw fault.
+  void destroy_queue(queue* q) noexcept;  // work in it still runs
+  // Counts as a piece of work. May throw fault.
   template <class F>
   void run(queue* q, F work) {
     item& i = make(kind::work);
@@ -106,41 +105,41 @@ class engine {
   bool passed(const event& e) const;
   void write(queue* q, word* w, std::uint64_t value);
   void wait(queue* q, const word* w, std::uint64_t at_least);
-  // Not counted; not called once the emulated device has failed.
+  // Not counted, and not called after the emulated device has failed.
   template <class F>
   void call(queue* q, F f) {
     item& i = make(kind::call);
     i.run.set(std::move(f));
     enqueue(q, i);
   }
-  void changed() noexcept;  // somebody has written a word
+  void changed() noexcept;  // call it after writing a word
 
-  // Zero, and as old as the emulated device: what is queued refers to it by address.
+  // Starts at zero. Lives as long as the engine, because queued work refers to it by address.
   word* make_word();
-  void free_word(word* w) noexcept;  // nothing in a queue refers to it any more
+  void free_word(word* w) noexcept;  // no queued work may refer to it
 
   bool idle(queue* q) const;
-  // All queues; as freeing memory does on a GPU.
+  // Waits for all queues, as freeing memory does on a GPU.
   bool synchronize_all(std::chrono::milliseconds longest);
-  // False: it took too long, or the emulated device has failed.
+  // Returns false if it took too long or the emulated device has failed.
   bool synchronize(queue* q, std::chrono::milliseconds longest);
 
-  // After a fault nothing more is begun, and the emulated device has failed when what had been begun is done:
-  // from then on no work touches any memory.
+  // After a fault no more work starts. The emulated device has failed once the work that had started is done:
+  // from then on no work accesses memory.
   bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
   std::string failure() const;
   void fail_after(std::uint64_t n, std::string why);
   std::uint64_t executed() const noexcept { return executed_.load(std::memory_order_relaxed); }
   void pause(bool on) noexcept;
 
-  // Host memory that the device may reach.
+  // Host memory that the device may access.
   void* allocate_pinned(std::size_t bytes);
   void free_pinned(void* memory) noexcept;
   bool add_pinned(void* memory, std::size_t bytes);
   void remove_pinned(void* memory) noexcept;
-  // [0] base, bytes of the pinned block around it; bytes 0: none.
+  // Returns base and bytes of the pinned block that contains `memory`; 0 bytes if there is none.
   std::pair<const void*, std::size_t> pinned_around(const void* memory) const noexcept;
-  // What the device sees there; throws fault.
+  // Returns the device's view of the memory, or throws fault.
   std::byte* reach(const void* memory, std::size_t bytes) const;
 
  private:
@@ -149,7 +148,7 @@ class engine {
     kind what{};
     placed_function run;
     event on;
-    std::uint64_t number = 0;  // the value of the word
+    std::uint64_t number = 0;  // value to write or to wait for
     word* target = nullptr;
     const word* source = nullptr;
     std::uint64_t order = 0;
@@ -167,7 +166,7 @@ class engine {
   arena memory_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;   // for workers
-  std::condition_variable progress_;  // for those who synchronise
+  std::condition_variable progress_;  // for synchronize()
   reused<item> items_;
   reused<word> words_;
   reused<queue> all_queues_;
@@ -178,8 +177,8 @@ class engine {
   std::atomic<std::uint64_t> executed_{0};
   std::uint64_t fail_at_ = 0;
   std::string fail_why_ = "injected fault";
-  int running_ = 0;       // pieces of work that have been begun
-  bool failing_ = false;  // there was a fault
+  int running_ = 0;       // pieces of work that have started
+  bool failing_ = false;  // a fault has occurred
   std::atomic<bool> failed_{false};
   std::string failure_;
   bool paused_ = false;
@@ -189,7 +188,7 @@ class engine {
 
 struct engine::queue {
   std::vector<item*> items;
-  std::uint64_t enqueued = 0, done = 0;  // items; a queue that is used again goes on counting
+  std::uint64_t enqueued = 0, done = 0;  // numbers of items; a reused queue goes on counting
   bool busy = false;
   bool doomed = false;
   std::atomic<bool> capturing{false};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reducing and converting elements, once for the host and for CUDA: the same arithmetic in the same order, so
-// the same bits, as the reductions of the CPU communicator. Halves are added up as floats and rounded once; a
-// NaN that comes out is the positive quiet one.
+// Reductions and conversions of elements, compiled for the host and for CUDA: the same arithmetic in the same
+// order as on the CPU communicator, so the same bits. Halves are summed as floats and rounded once. A NaN
+// result is the positive quiet NaN.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace tutti::gpu::kernels {
 
 inline constexpr int most_operands = 16;
 
-// What a launch is given, by value.
+// Arguments of a launch, passed by value.
 struct reduce_arguments {
   const void* inputs[most_operands];
   void* outputs[most_operands];
@@ -28,7 +28,7 @@ struct reduce_arguments {
   int input_count;
   int output_count;
   int ranks;
-  int scaled;  // premul_sum: every input is multiplied by its factor first
+  int scaled;  // premul_sum: each input is multiplied by its factor first
 };
 
 struct convert_arguments {
@@ -95,7 +95,7 @@ struct multiply {
     }
   }
 };
-// NaN when either is; -0 is less than +0.
+// `least` and `greatest` give NaN if either operand is NaN; -0 is less than +0.
 struct least {
   template <class A>
   TUTTI_EVERYWHERE static A apply(A a, A b) {
@@ -137,14 +137,14 @@ struct bits_xor {
   }
 };
 
-// Element i of all inputs, from the left, to all outputs. Average: the sum is divided before it is rounded.
+// Reduces element i of all inputs, in order, into all outputs. An average divides before it rounds.
 template <class T, class Op, bool Average>
 TUTTI_EVERYWHERE inline void reduce_element(const reduce_arguments& a, std::uint64_t i) {
   using A = accumulator_t<T>;
   const auto input = [&a, i](int k) {
     const A x = static_cast<A>(static_cast<const T*>(a.inputs[k])[i]);
     if (a.scaled == 0) return x;
-    // As the CPU prepares its inputs: of halves the product is rounded to float only.
+    // As on the CPU, the product of halves is rounded to float only.
     return multiply::apply(x, static_cast<A>(a.factors[k]));
   };
   A all = input(0);
@@ -154,7 +154,7 @@ TUTTI_EVERYWHERE inline void reduce_element(const reduce_arguments& a, std::uint
   for (int k = 0; k < a.output_count; ++k) static_cast<T*>(a.outputs[k])[i] = result;
 }
 
-// Doubles are multiplied as doubles, everything else as floats; the product is rounded once.
+// Type of the product: double if either type is, otherwise float.
 template <class From, class To>
 struct multiplied {
   using type = float;
@@ -177,7 +177,7 @@ TUTTI_EVERYWHERE inline To convert_value(From x, A factor) {
   return static_cast<To>(canonical(multiply::apply(static_cast<A>(x), factor)));
 }
 
-// Element i, times the factor, as another type or the same; both may be one place then.
+// Converts element i times the factor. Both may be the same memory if the types are equal.
 template <class From, class To>
 TUTTI_EVERYWHERE inline void convert_element(const convert_arguments& a, std::uint64_t i) {
   using A = typename multiplied<From, To>::type;

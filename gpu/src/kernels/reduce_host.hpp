@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reduction kernels as functions of the host: what emulated devices run.
+// The reduction kernels as host functions, for emulated devices and for reductions that oneCCL lacks.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@ namespace tutti::gpu::kernels {
 struct reduce_arguments;
 
 std::size_t bytes_of(element_type type) noexcept;
-// Whether there is a kernel: sum, product, min, max, avg and premul_sum of numbers, bitwise operations of
-// integers; nothing of complex numbers, and no callable of the program's.
+// Whether there is a kernel: sum, product, min, max and premul_sum of numbers, avg of floating-point numbers,
+// bitwise operations of integers. Complex numbers and callables of the program have none.
 bool can_reduce(reduce_kind kind, element_type type) noexcept;
 void reduce_on_host(reduce_kind kind, element_type type, std::span<const void* const> inputs,
                     std::span<void* const> outputs, std::span<const double> factors, std::size_t count,
@@ -20,9 +20,9 @@ void reduce_on_host(reduce_kind kind, element_type type, std::span<const void* c
 void reduce_on_host(reduce_kind kind, element_type type, const reduce_arguments& a);
 reduce_arguments arguments_of(std::span<const void* const> inputs, std::span<void* const> outputs,
                               std::span<const double> factors, std::size_t count, int ranks) noexcept;
-// "tutti_sum_float32": the name of the kernel in a module. premul_sum has sum's.
+// The kernel's name in a module, such as "tutti_sum_float32". premul_sum uses the kernel of sum.
 const char* kernel_name(reduce_kind kind, element_type type) noexcept;
-// The kernel of that name; false: there is none.
+// Finds the kernel of that name. Returns false if there is none.
 bool find_kernel(const char* name, reduce_kind& kind, element_type& type) noexcept;
 
 }  // namespace tutti::gpu::kernels

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernels there are.
+// The list of kernels.
 #pragma once
 
 // Reductions: X(reduction, functor, element type, C++ type, whether it is the average).

@@ -21,7 +21,7 @@ constexpr std::size_t most_waits_without_a_moment = 64;
 constexpr std::size_t alignment = 256;
 constexpr std::size_t gates_per_page = 64;
 constexpr std::size_t bytes_per_gate = 64;
-// Drivers wait for events by spinning, so the watcher looks, and sleeps in between.
+// The watcher polls with pauses, because drivers wait for events by spinning.
 constexpr auto shortest_pause = std::chrono::microseconds(20);
 constexpr auto longest_pause = std::chrono::microseconds(500);
 constexpr auto between_health_checks = std::chrono::milliseconds(100);
@@ -95,7 +95,7 @@ shared_context::shared_context(const abi::table& c, int n) : calls(c), ordinal(n
   name = about.name;
   identity = "level-zero-";
   for (const std::uint8_t b : about.uuid) identity += fmt::format("{:02x}", b);
-  // Drivers make the number of where the device is plugged in: hosts that are alike have the same.
+  // Drivers derive the UUID from the slot, so equal hosts have equal ones. The boot id tells hosts apart.
   std::string host;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), host);
   identity += "-" + host;
@@ -141,7 +141,7 @@ shared_context::~shared_context() {
       if (ending_.empty()) break;
     }
     if (lost(calls.device_status(device))) {
-      // It uses nothing any more.
+      // A lost device accesses nothing.
       {
         const std::lock_guard handles(calls.handles);
         for (const auto& [list, s] : ending_) calls.list_destroy(list);
@@ -150,7 +150,7 @@ shared_context::~shared_context() {
       break;
     }
     if (clock::now() > until) {
-      // What the device may still use stays, and the context around it.
+      // Keeps what the device may still use, and the context around it.
       struct left {
         std::vector<std::pair<abi::list*, stream>> lists;
         std::shared_ptr<event_store> events;
@@ -200,7 +200,7 @@ abi::list* shared_context::make_list(bool urgent) {
   const std::lock_guard handles(calls.handles);
   abi::result code = calls.list_create(context, device, &how, &made);
   if (in_order_ && code != abi::success && !lost(code)) {
-    // An older validation layer between us and the driver does not know the flag.
+    // An old validation layer in front of the driver may not know the flag.
     in_order_ = false;
     how.flags = 0;
     code = calls.list_create(context, device, &how, &made);
@@ -217,7 +217,7 @@ void shared_context::destroy_list(abi::list* l) noexcept {
   try {
     append_moment(l);
   } catch (const error&) {
-    // A lost device passes nothing any more; the list goes with the process.
+    // A lost device passes no event. ~shared_context destroys the list.
   }
   const auto found = streams_.find(l);
   if (found == streams_.end()) return;
@@ -226,7 +226,7 @@ void shared_context::destroy_list(abi::list* l) noexcept {
   sweep();
 }
 
-// Under the mutex, like all below that append.
+// Requires mutex_, as do append_moment, append_wait, take_moment and sweep.
 void shared_context::before_command(abi::list* in) {
   if (!streams_[in].in_order) check(calls.barrier(in, nullptr, 0, nullptr), "zeCommandListAppendBarrier");
 }
@@ -283,7 +283,7 @@ void shared_context::fill(void* to, unsigned char value, std::size_t bytes, abi:
 }
 void shared_context::launch(abi::kernel* kernel, abi::group_count groups, std::uint32_t group_size,
                             void** arguments, const std::size_t* sizes, std::size_t count, abi::list* in) {
-  // A kernel's arguments are part of it until it is appended.
+  // The lock protects the kernel, too: it holds its arguments until it is appended.
   const std::lock_guard lock(mutex_);
   check(calls.kernel_group_size(kernel, group_size, 1, 1), "zeKernelSetGroupSize");
   for (std::size_t i = 0; i < count; ++i)
@@ -351,7 +351,7 @@ abi::result shared_context::health(abi::list* of) noexcept {
     if (const abi::result code = calls.list_synchronize(of, 0); lost(code)) return code;
   const auto found = streams_.find(of);
   if (found == streams_.end() || found->second.pending.empty()) return abi::success;
-  // Some drivers look for a hang only where the host waits.
+  // Some drivers detect a hang only while the host waits.
   return calls.event_synchronize(found->second.pending.front()->event, 0);
 }
 
@@ -413,7 +413,7 @@ void shared_context::watch_loop() noexcept {
     seen = watched_.size();
     if (const auto now = clock::now(); now >= health_at) {
       health_at = now + between_health_checks;
-      // Loops find out by themselves.
+      // Wakes all loops, which find the failure themselves.
       if (lost(calls.device_status(device)))
         passed.insert(passed.end(), watched_.begin(), watched_.end()), watched_.clear();
     }

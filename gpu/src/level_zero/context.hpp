@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// One device of Level Zero as this process uses it: its context, its events, its streams, and the thread that
-// watches events for loops that sleep. Shared by all loops of the process.
+// A Level Zero device as this process uses it: context, events, streams, and the thread that watches events
+// for sleeping loops. Shared by all loops of the process.
 //
-// An event of Level Zero's is no counter: it is signalled once, and may be reset when nobody waits for it any
-// more. So each record of a stream is a moment with an event of its own, which goes back to the store when
-// the device has passed whatever refers to it. What that is, is known from the streams: a wait is over when
-// the next moment of its stream is there.
+// A Level Zero event is signalled once, and may be reset only when nothing waits for it. So each record of a
+// stream is a moment with its own event. The event returns to the store once the device has passed all that
+// refers to it: a wait is over when the next moment of its stream has passed.
 //
-// Streams are immediate command lists. Those of drivers older than 1.7 do not keep the order of what is
-// appended: barriers do.
+// Streams are immediate command lists. Lists of drivers before 1.7 do not keep the order of their commands;
+// barriers do.
 #pragma once
 
 #include "device/driver.hpp"
@@ -25,7 +24,7 @@
 
 namespace tutti::level_zero {
 
-// Events, given out unsignalled.
+// A pool of events, which are unsignalled when taken.
 class event_store : public std::enable_shared_from_this<event_store> {
  public:
   event_store(const abi::table& calls, abi::context* in, abi::device* of)
@@ -37,11 +36,11 @@ class event_store : public std::enable_shared_from_this<event_store> {
   struct moment {
     abi::event* event = nullptr;
     std::shared_ptr<event_store> home;
-    std::vector<std::shared_ptr<moment>> before;  // its stream has waited for these until then
+    std::vector<std::shared_ptr<moment>> before;  // its stream has waited for these since its last moment
     ~moment();
   };
   std::shared_ptr<moment> take();  // throws tutti::error
-  bool is_low() const noexcept;    // take() would make new ones
+  bool is_low() const noexcept;    // take() would create events
 
  private:
   const abi::table& calls_;
@@ -61,7 +60,7 @@ class shared_context {
   shared_context& operator=(const shared_context&) = delete;
   ~shared_context();
 
-  // What a driver calls an event: the moment that was recorded last; null: none.
+  // An event of detail::driver: the moment recorded last; null if there is none.
   struct mark {
     std::shared_ptr<moment> latest;
   };
@@ -71,7 +70,7 @@ class shared_context {
   };
 
   abi::list* make_list(bool urgent);
-  void destroy_list(abi::list* l) noexcept;  // what is in it is still done
+  void destroy_list(abi::list* l) noexcept;  // commands in it still run
   void copy(void* to, const void* from, std::size_t bytes, abi::list* in);
   void fill(void* to, unsigned char value, std::size_t bytes, abi::list* in);
   void launch(abi::kernel* kernel, abi::group_count groups, std::uint32_t group_size, void** arguments,
@@ -79,16 +78,16 @@ class shared_context {
   void record(mark& m, abi::list* in);
   void wait(const mark& m, abi::list* in);
   void wait(const gate& g, abi::list* in);
-  void open(const gate& g, abi::list* in);  // when the list gets here
-  void order(abi::list* in);                // what is appended next comes after what is there
+  void open(const gate& g, abi::list* in);  // when the list gets to it
+  void order(abi::list* in);                // later commands run after earlier ones
   gate make_gate();
   void destroy_gate(gate g) noexcept;
 
   abi::result query(const mark& m) noexcept;
   abi::result health(abi::list* of) noexcept;
-  // Notifies when it has passed; not after the device has been lost.
+  // Notifies when `m` has passed or the device is lost.
   void watch(const mark& m, std::shared_ptr<const gpu::detail::doorbell_handle> b);
-  // Blocks until what is in the list has passed, the device is lost, or the time is over.
+  // Blocks until the list has passed its commands (returns true), the device is lost, or the time is over.
   bool synchronize(abi::list* l, std::chrono::milliseconds longest) noexcept;
 
   void* allocate(std::size_t bytes, gpu::memory_kind kind);  // throws tutti::error
@@ -108,8 +107,8 @@ class shared_context {
  private:
   struct stream {
     bool in_order = false;
-    std::deque<std::shared_ptr<moment>> pending;      // recorded and not seen to pass
-    std::vector<std::shared_ptr<moment>> waited_for;  // since the last of them
+    std::deque<std::shared_ptr<moment>> pending;      // recorded, not known to have passed
+    std::vector<std::shared_ptr<moment>> waited_for;  // since the last record
   };
   struct watched {
     std::shared_ptr<moment> until;
@@ -124,15 +123,15 @@ class shared_context {
   static void forget_passed(const abi::table& calls, stream& s) noexcept;
   void watch_loop() noexcept;
 
-  std::uint32_t group_ = 0;  // of queues
+  std::uint32_t group_ = 0;  // of queues for kernels and copies
   std::uint32_t group_queues_ = 1;
   std::uint32_t next_queue_ = 0;
-  bool in_order_ = false;  // the driver's lists can keep the order
+  bool in_order_ = false;  // the driver's lists keep the order
   std::shared_ptr<event_store> events_;
   std::mutex mutex_;  // lists are not thread-safe
   std::map<abi::list*, stream> streams_;
-  std::vector<std::pair<abi::list*, stream>> ending_;  // destroyed, and not done
-  std::uint64_t* one_ = nullptr;                       // what opens gates is copied from here
+  std::vector<std::pair<abi::list*, stream>> ending_;  // destroyed, still running
+  std::uint64_t* one_ = nullptr;                       // the value that opens gates
   std::vector<void*> gate_pages_;
   std::vector<std::atomic<std::uint64_t>*> spare_gates_;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU of Level Zero's as a driver. It has no kernels of tutti's: reductions are staged, or oneCCL's.
+// The driver of a Level Zero GPU. tutti has no kernels for it: reductions are staged, or oneCCL does them.
 #pragma once
 
 #include "device/sharing.hpp"
@@ -18,14 +18,14 @@ class level_zero_driver final : public gpu::detail::driver, gpu::detail::process
   gpu::memory_info describe(const void* memory) const noexcept override { return on_->describe(memory); }
   void* allocate(std::size_t bytes, gpu::memory_kind kind) override { return on_->allocate(bytes, kind); }
   void free(void* memory, gpu::memory_kind) noexcept override { on_->free(memory); }
-  // Level Zero 1.4 has no way to say it.
+  // Level Zero 1.4 cannot pin existing memory.
   bool pin(void*, std::size_t) noexcept override { return false; }
   void unpin(void*) noexcept override {}
   void* make_stream(bool urgent) override { return on_->make_list(urgent); }
   void destroy_stream(void* stream) noexcept override;
   void* make_event() override { return new shared_context::mark; }
   void destroy_event(void* event) noexcept override;
-  // Words are gates: 0, then 1.
+  // Words serve only as gates: 0, then 1.
   gpu::detail::word make_word() override;
   void destroy_word(gpu::detail::word w) noexcept override;
   void copy(void* to, const void* from, std::size_t bytes, void* stream) override;
@@ -39,7 +39,7 @@ class level_zero_driver final : public gpu::detail::driver, gpu::detail::process
   bool convert(const gpu::detail::conversion_launch&, void*) override { return false; }
   gpu::detail::progress query(void* event, std::string& why) noexcept override;
   gpu::detail::progress health(void* stream, std::string& why) noexcept override;
-  bool capturing(void*) noexcept override { return false; }  // there is no capture
+  bool capturing(void*) noexcept override { return false; }  // Level Zero has no capture
   bool arm(void* event, void* stream, const std::shared_ptr<const gpu::detail::doorbell_handle>& b) override;
   bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept override;
   gpu::detail::process_sharing* sharing() noexcept override { return on_->shares_memory ? this : nullptr; }
@@ -50,12 +50,12 @@ class level_zero_driver final : public gpu::detail::driver, gpu::detail::process
   gpu::detail::shared_name name_memory(void* start) override;
   void* open_memory(const gpu::detail::shared_name& of) override;
   void close_memory(void* opened) noexcept override;
-  // An event of Level Zero's may be reset only when nobody waits for it, in any process.
+  // A Level Zero event may be reset only when no process waits for it.
   bool has_events() const noexcept override { return false; }
   void* make_shared_event(gpu::detail::shared_name& name) override;
   void* open_event(const gpu::detail::shared_name& of) override;
 
-  // What opened memory came with, for as long as it is open.
+  // The descriptor of opened memory, kept while that is open.
   struct descriptor {
     int number = -1;
     std::uint64_t file = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public side of Level Zero: which GPUs there are, opening one, and kernels of the program's own.
+// Public functions for Level Zero: GPUs, and kernels of the program.
 #include "device/open_once.hpp"
 #include "level_zero/driver.hpp"
 
@@ -72,7 +72,7 @@ _ze_command_list_handle_t* stream::get() const {
   return list;
 }
 
-// ---- kernels of the program's own ----
+// ---- kernels of the program ----
 
 struct module::loaded {
   std::shared_ptr<shared_context> of;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of Level Zero that tutti uses, by declarations of its own: the loader is opened at run time, and
-// no header of Level Zero's is needed. A test compares them with ze_api.h where that is installed.
+// The part of Level Zero that tutti uses, declared here: the loader is opened at run time, and no Level Zero
+// header is needed. A test compares the declarations with ze_api.h if that is installed.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ inline constexpr result success = 0, not_ready = 1, device_lost = 0x70000001, ou
                         unsupported_enumeration = 0x7800000d, invalid_native_binary = 0x7800000f,
                         invalid_kernel_name = 0x78000011, unknown = 0x7ffffffe;
 
-// What a structure is, in its first member.
+// Type of a structure, in its first member.
 enum class structure : std::uint32_t {
   ipc_properties = 0x2,
   device_properties = 0x3,
@@ -59,7 +59,7 @@ enum class structure : std::uint32_t {
   kernel_desc = 0x1d
 };
 
-inline constexpr std::uint32_t gpu_only = 1;  // of zeInit; and the type of a device
+inline constexpr std::uint32_t gpu_only = 1;  // flag of zeInit
 inline constexpr std::uint32_t type_gpu = 1;
 inline constexpr std::uint32_t group_compute = 1;
 inline constexpr std::uint32_t queue_in_order = 2;  // since 1.7
@@ -68,8 +68,8 @@ inline constexpr std::uint32_t priority_normal = 0, priority_high = 2;
 inline constexpr std::uint32_t pool_host_visible = 1;
 inline constexpr std::uint32_t scope_host = 4;
 inline constexpr std::uint32_t memory_unknown = 0, memory_host = 1, memory_device = 2, memory_shared = 3;
-inline constexpr std::uint32_t indirect_all =
-    7;  // kernels reach memory of all kinds by pointers in structures
+// Kernels may access memory of all kinds through pointers in structures.
+inline constexpr std::uint32_t indirect_all = 7;
 inline constexpr std::uint32_t format_spirv = 0, format_native = 1;
 inline constexpr std::uint32_t version_1_7 = 0x10007;
 inline constexpr std::uint32_t ipc_of_memory = 1;
@@ -226,7 +226,7 @@ struct group_count {
   X(kernel_indirect_access, zeKernelSetIndirectAccess, (kernel*, std::uint32_t))                          \
   X(kernel_argument, zeKernelSetArgumentValue, (kernel*, std::uint32_t, std::size_t, const void*))
 
-// These came after the oldest loader that tutti runs on: null where it lacks them.
+// Null if the loader lacks them. Loaders from 1.4 on are supported.
 #define TUTTI_LEVEL_ZERO_OPTIONAL_CALLS(X)                                            \
   X(list_synchronize, zeCommandListHostSynchronize, (list*, std::uint64_t)) /* 1.6 */ \
   X(last_error, zeDriverGetLastErrorDescription, (driver*, const char**))   /* 1.6 */
@@ -237,29 +237,28 @@ struct table {
   TUTTI_LEVEL_ZERO_OPTIONAL_CALLS(TUTTI_LEVEL_ZERO_MEMBER)
 #undef TUTTI_LEVEL_ZERO_MEMBER
 
-  // The GPUs of all drivers, in the order of the loader. Sub-devices are their device.
+  // The GPUs of all drivers, in the loader's order. Sub-devices are not listed.
   struct gpu {
     driver* of = nullptr;
     device* handle = nullptr;
   };
   std::vector<gpu> gpus;
-  // Handles are the loader's, not a driver's: it has several, or was told to intercept. It does not wrap the
-  // log of a build that fails, and would take the driver's for its own.
+  // Whether handles are the loader's: it has several drivers, or was told to intercept. It does not wrap the
+  // log of a failed build, and would mistake the driver's handle for its own.
   bool wrapped = false;
 
-  // Held while handles are made and destroyed. A loader that wraps handles forgets its own after the driver
-  // has destroyed what it stands for: if another thread is given the same address in between, the loader
-  // hands it the handle that it is about to forget (1.8.12; by its source still in 1.17). No other lock is
-  // taken under it.
+  // Held while handles are made and destroyed; no other lock is taken under it. A loader that wraps handles
+  // forgets its handle only after the driver has destroyed the object. If another thread gets the same
+  // address meanwhile, the loader returns the handle that it will forget (1.8.12; by its source, 1.17).
   mutable std::mutex handles;
 
-  // "ZE_RESULT_ERROR_DEVICE_LOST (0x70000001)", and what the driver has to say, where one is given that says
-  // it.
+  // For example "ZE_RESULT_ERROR_DEVICE_LOST (0x70000001)", followed by the last error of driver `of`, if it
+  // has one.
   std::string explain(result code, driver* of = nullptr) const;
 };
 
-// The library of TUTTI_LEVEL_ZERO_LIBRARY, or libze_loader.so.1, opened and initialised: once, kept for ever.
-// Null: `why` says what is missing, and what to do.
+// Opens and initialises the library of TUTTI_LEVEL_ZERO_LIBRARY, or libze_loader.so.1, once for the process.
+// Returns null if that fails; `why` then has the cause and the cure.
 const table* load(std::string& why);
 
 }  // namespace tutti::level_zero::abi

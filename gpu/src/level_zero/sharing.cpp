@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// IPC of Level Zero: memory of this process for others, and of others here. On Linux a handle begins with a
-// descriptor of the process that made it, which the others must have as one of their own; newer drivers see
-// to that themselves, and name the process in the handle.
+// Level Zero IPC: exports memory of this process, and opens memory of others. On Linux a handle begins with a
+// descriptor of the exporting process, which the opening process needs as its own. Newer drivers see to that,
+// and put the process id into the handle.
 #include "level_zero/driver.hpp"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ using gpu::detail::shared_name;
 struct address {
   abi::ipc_memory handle;
   std::int32_t process = 0;
-  std::uint64_t numbers = 0;  // the namespace in which that is its number
+  std::uint64_t numbers = 0;  // PID namespace of `process`
 };
 static_assert(sizeof(address) <= sizeof(shared_name));
 
@@ -35,7 +35,7 @@ std::uint64_t process_numbers() noexcept {
   return ::stat("/proc/self/ns/pid", &s) == 0 ? s.st_ino : 0;
 }
 
-// The other process's descriptor as one of this process; -1: `why`.
+// Duplicates the other process's descriptor into this process. Returns -1 with the reason in `why`.
 int take_descriptor(const address& of, std::string& why) {
   if (of.numbers != process_numbers()) {
     why = "the ranks are in containers that do not see each other's processes";
@@ -103,7 +103,7 @@ void level_zero_driver::close_memory(void* opened) noexcept {
   const std::lock_guard lock(opened_mutex_);
   const auto found = opened_.find(opened);
   if (found == opened_.end()) return;
-  // Some drivers have closed it with the memory, and the number may be another file's by now.
+  // Some drivers close the descriptor with the memory, and its number may belong to another file by now.
   if (file_of(found->second.number) == found->second.file) ::close(found->second.number);
   opened_.erase(found);
 }

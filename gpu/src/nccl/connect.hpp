@@ -11,10 +11,10 @@
 
 namespace tutti::nccl {
 
-// Of the ranks of `control`. Collective.
+// Connects the ranks of `control` by NCCL. Collective.
 task<std::shared_ptr<gpu::detail::vendor>> connect(tutti::communicator control, gpu::device on);
 
-// Why NCCL cannot serve a call, the same on all ranks, or empty.
+// Why NCCL cannot serve a call; empty if it can. The same on all ranks.
 std::string_view why_not_by_nccl(const gpu::detail::call& c) noexcept;
 
 }  // namespace tutti::nccl

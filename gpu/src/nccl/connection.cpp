@@ -28,12 +28,12 @@ std::byte* block(void* base, std::size_t i, std::size_t bytes) noexcept {
   return static_cast<std::byte*>(base) + i * bytes;
 }
 
-// The sum that the call's factor scales.
+// Makes NCCL's reduction for premul_sum with the factor of the call.
 abi::result make_scaled_sum(const abi::table& n, abi::communicator* c, const call& what, int& op) {
   alignas(16) std::byte factor[16];
   std::memcpy(factor, what.op.state.data(), sizeof factor);
   if (what.in.type == element_type::float16 || what.in.type == element_type::bfloat16) {
-    // Ours are floats, NCCL's are of the elements' type.
+    // Factors of halves are floats here; NCCL expects the element type.
     float f = 0;
     std::memcpy(&f, factor, sizeof f);
     const std::uint16_t bits =
@@ -43,7 +43,7 @@ abi::result make_scaled_sum(const abi::table& n, abi::communicator* c, const cal
   return n.make_premul_sum(&op, factor, abi::type_of(what.in.type), abi::host_immediate, c);
 }
 
-// Elements that are only moved go as bytes: NCCL need not know their type.
+// Operations that only move elements move bytes: NCCL need not know the type.
 abi::result enqueue(const abi::table& n, owned_communicator::use& use, const call& what, int rank, int size,
                     void* stream) {
   abi::communicator* const c = use.get();
@@ -56,14 +56,14 @@ abi::result enqueue(const abi::table& n, owned_communicator::use& use, const cal
   if (scaled) {
     if (const abi::result r = make_scaled_sum(n, c, what, op); r != abi::success) return r;
   }
-  // What is inside a group does not wait: only the end of the group does.
+  // Calls inside a group do not wait; the end of the group does.
   const auto grouped = [&](std::size_t calls, auto each) {
     abi::result r = n.group_start();
     for (std::size_t i = 0; i < calls && r == abi::success; ++i) r = each(i);
     const abi::result ended = use.waiting([&] { return n.group_end(); });
     return r == abi::success ? ended : r;
   };
-  // Of the blocks that go from those that have them to those that want them.
+  // Sends a block to `peer`, and receives one from it, as far as the collective moves blocks between the two.
   const auto exchange_with = [&](std::size_t peer) {
     const tutti::detail::operation_row& row = row_of(what.kind);
     const int other = static_cast<int>(peer);
@@ -136,11 +136,10 @@ class connection::operation_job final : public job {
     w->keep_until_done(copy_of_input_);
   }
   ~operation_job() override {
-    if (passed_ != nullptr)
-      work_->on->give_event(passed_);  // the submit thread was closed before it was finished
+    if (passed_ != nullptr) work_->on->give_event(passed_);  // the submit thread ended before finished()
   }
 
-  // Where it is in the order of the submit thread's stream. Before it is submitted.
+  // Reserves the operation's point in the stream, before the job is submitted.
   gpu::detail::point& take_place() {
     place_ = stream_->reserve();
     return *place_.at;
@@ -160,12 +159,12 @@ class connection::operation_job final : public job {
       why_ = static_cast<errc>(e.code().value());
       text_ = e.what();
     }
-    // Said before the place can be passed.
+    // Set before the point can pass.
     if (why_ != errc::success) work_->voided->store(true, std::memory_order_release);
     try {
-      stream_->enqueue(place_);  // also after a failure: those behind it must be seen to pass
+      stream_->enqueue(place_);  // even after a failure: later points must pass
     } catch (const error&) {
-      // The device has failed; its loop is told by the next look.
+      // The device has failed, which its loop finds by itself.
     }
   }
 
@@ -200,7 +199,7 @@ class connection::operation_job final : public job {
   }
 
   call what_;
-  std::shared_ptr<gpu::detail::allocation> copy_of_input_;  // of what NCCL cannot do in place
+  std::shared_ptr<gpu::detail::allocation> copy_of_input_;  // for all_to_all in place, which NCCL lacks
   std::shared_ptr<owned_communicator> handle_;
   std::shared_ptr<gpu::detail::stream_state> stream_, side_;
   gpu::detail::stream_state::reserved place_;
@@ -230,7 +229,7 @@ connection::connection(std::shared_ptr<gpu::detail::attachment> on,
 connection::~connection() {
   forget_done();
   if (!pending_.empty()) end(errc::cancelled, "the communicator has gone");
-  // Finalising waits for the other ranks of the node: not here.
+  // Finalising waits for the other ranks of the node, so the submit thread does it.
   struct last : job {
     std::shared_ptr<owned_communicator> of;
     bool idle = false;
@@ -260,7 +259,7 @@ task<> connection::perform(work_state* w, gpu::detail::device_group::turn* mine)
   const std::shared_ptr<work_state> work = w->shared_from_this();
   work->voided = gpu::detail::make_recycled<std::atomic<bool>>(false);
   auto j = gpu::detail::make_recycled<operation_job>(shared_from_this(), work);
-  // The place is the last thing that the device may lack. With it the operation counts as called.
+  // Reserving the point is the last step that may fail. After it the operation counts as called.
   gpu::detail::point& place = j->take_place();
   pending_.push_back(work);
   work->keep_until_done(work->what.extra);
@@ -276,7 +275,7 @@ task<> connection::perform(work_state* w, gpu::detail::device_group::turn* mine)
 }
 
 void connection::forget_done() noexcept {
-  // Those of the front: the rest has its turn.
+  // Only from the front: the others follow later.
   while (!pending_.empty() && pending_.front()->done) {
     pending_.front()->stop = nullptr;
     pending_.pop_front();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A NCCL communicator as one rank uses it.
+// The connection of one rank to NCCL.
 #pragma once
 
 #include "comm/submit_thread.hpp"
@@ -12,8 +12,8 @@
 
 namespace tutti::nccl {
 
-// NCCL is called by the device's submit thread, in the order in which operations were started; the loop never is in
-// NCCL. Operations run on a stream of the connection's own.
+// The device's submit thread calls NCCL in the order in which operations started; the loop never does.
+// Operations run on a stream of the connection.
 class connection final : public gpu::detail::vendor, public std::enable_shared_from_this<connection> {
  public:
   connection(std::shared_ptr<gpu::detail::attachment> on, std::shared_ptr<gpu::detail::submit_thread> thread,
@@ -26,7 +26,7 @@ class connection final : public gpu::detail::vendor, public std::enable_shared_f
 
  private:
   class operation_job;
-  // Ends all that is pending, and NCCL's communicator.
+  // Fails all pending operations, and ends NCCL's communicator.
   void end(errc why, const std::string& text) noexcept;
   void forget_done() noexcept;
 
@@ -37,7 +37,7 @@ class connection final : public gpu::detail::vendor, public std::enable_shared_f
   std::shared_ptr<gpu::detail::stream_state> stream_;  // NCCL's work, enqueued by the submit thread
   std::shared_ptr<gpu::detail::stream_state> side_;    // opens gates, enqueued by the loop
   gpu::detail::recycled_deque<std::shared_ptr<gpu::detail::work_state>> pending_;
-  std::string ended_;  // why; empty: it has not
+  std::string ended_;  // the reason; empty while connected
 };
 
 }  // namespace tutti::nccl

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public side of NCCL, and how its communicators are made.
+// Public functions for NCCL, and how its communicators are made.
 #include "comm/communicator_devices.hpp"
 #include "nccl/connect.hpp"
 #include "nccl/connection.hpp"
@@ -34,7 +34,7 @@ void check(const owned_communicator::use& use, const char* what) {
     throw error(errc::communicator_failed, fmt::format("{}: NCCL's communicator has ended", what));
 }
 
-// Of `c`, which connects it where it was not yet.
+// Returns the connection of `c`, and makes it if there is none.
 task<std::shared_ptr<connection>> connection_of(communicator c) {
   if (!c) throw error(errc::invalid_argument, "memory for NCCL on an empty communicator");
   auto& side = gpu::detail::communicator_devices::of(c);
@@ -88,7 +88,7 @@ task<registration> detail::register_view(communicator on, gpu::detail::view memo
         void* handle = nullptr;
         gpu::detail::view memory;
         void run() noexcept override {
-          // An abort takes the registration along.
+          // An abort also ends the registration.
           owned_communicator::use use(*of);
           if (use.get() != nullptr) of->calls.deregister_memory(use.get(), handle);
         }

@@ -22,8 +22,8 @@ opened open(const std::string& told) {
   if (!told.empty()) {
     library = ::dlopen(told.c_str(), RTLD_NOW | RTLD_LOCAL);
   } else {
-    // Two copies of NCCL in one process know nothing of each other's communicators on a device: the one that
-    // is there first.
+    // A copy that is already loaded is preferred: two copies in one process know nothing of each other's
+    // communicators on a device.
     library = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
     for (const char* path : {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"})
       if (library == nullptr) library = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);

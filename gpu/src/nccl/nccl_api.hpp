@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of NCCL that tutti uses, by declarations of its own, opened at run time. A test compares them with
-// nccl.h where that is installed.
+// The part of NCCL that tutti uses, declared here: the library is opened at run time. A test compares the
+// declarations with nccl.h if that is installed.
 #pragma once
 
 #include "comm/vendor_library.hpp"
@@ -61,8 +61,8 @@ struct table {
   std::string explain(result code, communicator* c) const;
 };
 
-// TUTTI_NCCL_LIBRARY, one that the program has loaded already (PyTorch's), or libnccl.so.2. Null: `why` says
-// why not.
+// Opens the library of TUTTI_NCCL_LIBRARY, one that is already loaded (PyTorch's), or libnccl.so.2. Returns
+// null if that fails; `why` then has the cause and the cure.
 const table* load(std::string& why);
 
 }  // namespace tutti::nccl::abi

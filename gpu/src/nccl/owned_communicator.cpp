@@ -7,8 +7,8 @@
 namespace tutti::nccl {
 namespace {
 
-// How long a call may take to return by itself: a tenth of a second. Counted in short waits, so that time in
-// which the whole process was stopped does not count.
+// A call may take 100 short waits, a tenth of a second, to return by itself. Time in which the whole process
+// was stopped does not count.
 constexpr int patience = 100;
 constexpr auto short_wait = std::chrono::milliseconds(1);
 
@@ -73,7 +73,7 @@ abi::communicator* owned_communicator::end_wait() noexcept {
   return handle_;
 }
 
-// The use ends without an interruption, or the call has returned.
+// Whether the use ends, or its call returns, without an interruption.
 bool owned_communicator::returns(std::unique_lock<std::mutex>& lock) {
   changed_.wait(lock, [this] { return waiting_ || !in_use_; });
   for (int i = 0; i < patience && waiting_; ++i) {

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who uses NCCL's communicator, and who frees it.
+// Which thread uses NCCL's communicator, and which frees it.
 //
-// The submit thread owns the communicator: only this thread gives it to NCCL, and only this thread frees it,
-// between two uses. The loop thread ends it: no use begins after that.
+// The submit thread owns the communicator: it alone passes it to NCCL, and it alone frees it, between two
+// uses. The loop thread ends it: no use begins after that.
 //
-// There is one exception. A call that waits for other ranks may never return. When the loop thread ends the
-// communicator during such a call, an interrupter, a thread of its own, gets the submit thread out:
+// There is one exception. A call that waits for other ranks may never return. If the loop thread ends the
+// communicator during such a call, the interrupter, a thread of its own, gets the submit thread out:
 //
 //   loop thread     end()
 //   interrupter       | patience | revoke | patience | abort |
 //   submit thread   --[ waiting( the call ......................) ]-- ~use joins the interrupter
 //
-// - Revoking frees nothing: a submit thread that has not entered the call yet meets a valid communicator.
+// - Revoking frees nothing: a submit thread that enters the call only now finds a valid communicator.
 // - Aborting frees. It comes last: the call has ignored the revocation, or NCCL is older than 2.28.7 and
 //   cannot revoke. The submit thread finds get() == nullptr when the call returns.
 // - The interrupter acts only during waiting(), and waiting() does not return while the interrupter acts.
-// - The interrupter ends before the use does: no thread outlives the device that it works on.
+// - The interrupter ends before the use does, so no thread outlives the device that it works on.
 #pragma once
 
 #include "device/driver.hpp"
@@ -41,7 +41,7 @@ class owned_communicator {
 
   // ---- On the submit thread, between uses ----
 
-  void abort() noexcept;    // frees it, unless that has happened
+  void abort() noexcept;    // frees it, unless it has been freed
   void destroy() noexcept;  // waits for the other ranks of the node, and frees it
 
   // ---- On the submit thread ----
@@ -56,7 +56,7 @@ class owned_communicator {
       if (begun_) of_.end_use();
     }
 
-    // Null: it has ended, or was aborted during waiting().
+    // Null if it has ended, or was aborted during waiting().
     abi::communicator* get() const noexcept { return handle_; }
     // Makes a call that may wait for other ranks, at most one in a use.
     template <class F>
@@ -89,7 +89,7 @@ class owned_communicator {
   abi::communicator* handle_;  // null: freed
   bool ended_ = false;
   bool in_use_ = false;
-  bool waiting_ = false;       // the submit thread is in a call that may not return, or about to be
+  bool waiting_ = false;       // the submit thread is in a call that may not return, or about to enter it
   bool interrupting_ = false;  // the interrupter is in NCCL
   std::thread interrupter_;
 };

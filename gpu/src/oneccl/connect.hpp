@@ -12,11 +12,11 @@
 
 namespace tutti::oneccl {
 
-// Of the ranks of `control`. Collective.
+// Connects the ranks of `control` by oneCCL. Collective.
 task<std::shared_ptr<gpu::detail::vendor>> connect(tutti::communicator control, gpu::device on,
                                                    sycl_queue queue);
 
-// Why oneCCL cannot serve a call, or empty.
+// Why oneCCL cannot serve a call; empty if it can.
 std::string_view why_not_by_oneccl(const gpu::detail::call& c, bool by_queue) noexcept;
 
 }  // namespace tutti::oneccl

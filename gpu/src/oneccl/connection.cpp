@@ -21,7 +21,7 @@ using gpu::detail::operation_kind;
 using gpu::detail::view;
 using gpu::detail::work_state;
 
-// One call of oneCCL's, and the memory that it works on.
+// One call of oneCCL, and the memory that it uses.
 struct job_data {
   operation_kind kind{};
   void* in = nullptr;
@@ -41,7 +41,7 @@ bool overlap(const view& a, const view& b) noexcept {
   return a.bytes() > 0 && b.bytes() > 0 && x < y + b.bytes() && y < x + a.bytes();
 }
 
-// Elements that are only moved go as bytes: oneCCL need not know their type.
+// Operations that only move elements move bytes: oneCCL need not know the type.
 abi::result call_oneccl(const core& on, job_data& j) {
   const abi::table& n = on.calls;
   abi::communicator* const c = on.handle;
@@ -89,7 +89,7 @@ abi::result call_oneccl(const core& on, job_data& j) {
       r = n.all_to_all(j.in, j.out, j.in_count / ranks * e, abi::uint8, c, stream);
       break;
     case operation_kind::gather: {
-      // It has none: everybody sends to one.
+      // oneCCL has no gather: all ranks send to the root.
       std::vector<std::size_t> to(ranks, 0), from(ranks, j.rank == j.peer ? j.in_count * e : 0);
       to[static_cast<std::size_t>(j.peer)] = j.in_count * e;
       r = n.all_to_all_v(j.in, to.data(), j.out, from.data(), abi::uint8, c, stream);
@@ -167,7 +167,7 @@ std::string_view why_not_by_oneccl(const call& c, bool by_queue) noexcept {
   return {};
 }
 
-// Of an operation that ends early: the thread may never come out of its call.
+// Ends the connection if an operation ends early: the thread may never return from its call.
 class connection::unfinished {
  public:
   explicit unfinished(connection& of) noexcept : of_(of) {}
@@ -185,7 +185,7 @@ class connection::unfinished {
   bool finished_ = false;
 };
 
-// What oneCCL can be given as it is.
+// Whether oneCCL can use the memory in place.
 bool connection::is_direct(const view& v) const noexcept {
   if (core_->queue.handle != nullptr || v.bytes() == 0) return true;
   return on_->driver().describe(v.data).kind != gpu::memory_kind::device;
@@ -227,11 +227,11 @@ task<> connection::perform(work_state* w, gpu::detail::device_group::turn* mine)
     j->out = out_host->data;
     j->keep.push_back(out_host);
   }
-  // One buffer for both sides.
+  // A broadcast has one buffer for input and output.
   if (c.kind == operation_kind::broadcast && out_host && !takes) j->in = j->out;
   if (c.kind == operation_kind::broadcast && in_host && takes) j->out = j->in;
 
-  // It takes no null, also where there is nothing to move.
+  // oneCCL takes no null pointer, even if there is nothing to move.
   static std::byte nothing[8] = {};
   if (j->in == nullptr) j->in = nothing;
   if (j->out == nullptr) j->out = nothing;

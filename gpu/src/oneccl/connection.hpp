@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A oneCCL communicator as one rank uses it. An operation brings its input to the host (or waits until it is
-// there), has the connection's thread call oneCCL, and takes the result to the device.
+// The connection of one rank to oneCCL. An operation copies its input to the host, has the connection's
+// thread call oneCCL, and copies the result to the device. Memory that oneCCL can use in place is not copied.
 #pragma once
 
 #include "comm/mark.hpp"
@@ -15,15 +15,15 @@
 
 namespace tutti::oneccl {
 
-// What submit thread and loop share of it.
+// What the submit thread and the loop share.
 struct core {
   const abi::table& calls;
   abi::communicator* const handle;
   const sycl_queue queue;
 };
 
-// Calls of oneCCL block, and it wants all of a communicator's from one thread: the connection has a thread, which
-// makes them in the order in which operations were started; the loop never is in oneCCL.
+// oneCCL's calls block, and those of one communicator must come from one thread. So the connection has a
+// thread, which makes them in the order in which operations started; the loop never does.
 class connection final : public gpu::detail::vendor {
  public:
   connection(std::shared_ptr<gpu::detail::attachment> on, std::shared_ptr<gpu::detail::submit_thread> thread,
@@ -41,7 +41,7 @@ class connection final : public gpu::detail::vendor {
   const std::shared_ptr<core> core_;
   const int rank_, size_;
   std::shared_ptr<gpu::detail::staging> staging_;
-  std::shared_ptr<gpu::detail::stream_state> out_;  // of the device
+  std::shared_ptr<gpu::detail::stream_state> out_;  // device to host; `in_` is the way back
   std::shared_ptr<gpu::detail::stream_state> in_;
   bool ended_ = false;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public side of oneCCL: making communicators.
+// Connecting to oneCCL, and its public functions.
 #include "oneccl/connect.hpp"
 #include "oneccl/connection.hpp"
 
@@ -31,14 +31,14 @@ void check(const abi::table& calls, abi::result code, const char* what) {
                             what, calls.explain(code, nullptr)));
 }
 
-// How oneCCL finds its peers, where nobody has said it. It looks at the environment when it is first called.
+// Sets the variables by which oneCCL finds its peers, unless they are set. Its first call reads them.
 void see_to_environment(bool has_queue) {
   const auto otherwise = [](const char* name, const char* value) { ::setenv(name, value, 0); };
   if (!has_queue) otherwise("CCL_PLUGIN", "ONECCL_LEGACY_CPU");
   if (::getenv("LOCAL_RANK") == nullptr || ::getenv("LOCAL_WORLD_SIZE") == nullptr) return;
   otherwise("CCL_PROCESS_LAUNCHER", "torchrun");
   otherwise("CCL_ATL_TRANSPORT", "ofi");
-  // Two threads of each process spin: without the cores for that, half the time goes by.
+  // Two threads of each process spin. Without a core for each, half the time is lost.
   if (2 * std::atol(::getenv("LOCAL_WORLD_SIZE")) > static_cast<long>(std::thread::hardware_concurrency()))
     otherwise("CCL_YIELD", "sched_yield");
 }
@@ -84,7 +84,7 @@ task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::de
     handle = co_await gpu::vendor_abi::connect_ranks(std::move(control), thread, on.state().timeout(), &calls,
                                                      texts, make_id, init);
   } catch (const error& e) {
-    if (e.code() == errc::timed_out) thread->leave_behind();  // of this connection alone
+    if (e.code() == errc::timed_out) thread->leave_behind();  // it serves this connection alone
     throw;
   }
   std::shared_ptr<core> of(new core{calls, handle, std::move(queue)});

@@ -22,7 +22,7 @@ opened open(const std::string& told) {
   if (!told.empty()) {
     library = ::dlopen(told.c_str(), RTLD_NOW | RTLD_LOCAL);
   } else {
-    // The one that is there already, such as PyTorch's.
+    // A copy that is already loaded, such as PyTorch's, is preferred.
     library = ::dlopen("libccl.so.2", RTLD_NOW | RTLD_NOLOAD);
     if (library == nullptr) library = ::dlopen("libccl.so.2", RTLD_NOW | RTLD_LOCAL);
   }

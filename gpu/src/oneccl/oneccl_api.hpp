@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of oneCCL's C interface that tutti uses, by declarations of its own, opened at run time. A test
-// compares them with oneapi/ccl.h where that is installed.
+// The part of oneCCL's C interface that tutti uses, declared here: the library is opened at run time. A test
+// compares the declarations with oneapi/ccl.h if that is installed.
 #pragma once
 
 #include "comm/vendor_library.hpp"
@@ -51,7 +51,7 @@ struct table {
   std::string explain(result code, communicator* c) const;
 };
 
-// TUTTI_ONECCL_LIBRARY, one that the program has loaded already, or libccl.so.2. Null: `why` says why not.
+// The library of TUTTI_ONECCL_LIBRARY, one already loaded, or libccl.so.2. Null, with the reason in `why`.
 const table* load(std::string& why);
 
 }  // namespace tutti::oneccl::abi

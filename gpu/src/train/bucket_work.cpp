@@ -10,7 +10,6 @@
 #include <utility>
 
 namespace tutti::gpu::train {
-namespace {
 
 request in_place(tutti::detail::operation_kind kind, const communicator& c, const device_values& inout,
                  const stream& after, int root, reduce_kind op) {
@@ -22,22 +21,18 @@ request in_place(tutti::detail::operation_kind kind, const communicator& c, cons
   return request(std::move(what));
 }
 
-}  // namespace
-
-request all_reduce(const communicator& c, const device_values& inout, reduce_kind kind, const stream& after) {
-  return in_place(tutti::detail::operation_kind::all_reduce, c, inout, after, 0, kind);
-}
-request broadcast(const communicator& c, const device_values& inout, int root, const stream& after) {
-  return in_place(tutti::detail::operation_kind::broadcast, c, inout, after, root, reduce_kind::none);
-}
-
-task<> enqueued_before(request collective, stream in) {
-  co_await detail::in_streams(&collective);
-  in.wait(collective);
-  if (collective.done()) {
-    co_await collective;
+task<> all_reduce(communicator c, device_values inout, reduce_kind op, stream in) {
+  request reducing = in_place(tutti::detail::operation_kind::all_reduce, c, inout, in, 0, op);
+  if (!reducing.done()) {
+    const auto& part = static_cast<const detail::device_call&>(*reducing.state()->what().part.get());
+    detail::work_awaiter enqueued(part.in_progress(), detail::work_awaiter::until::enqueued);
+    co_await enqueued;
+  }
+  in.wait(reducing);
+  if (reducing.done()) {
+    co_await reducing;
   } else {
-    collective(boost::asio::detached);
+    reducing(boost::asio::detached);
   }
 }
 

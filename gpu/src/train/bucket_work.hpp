@@ -9,16 +9,16 @@
 
 namespace tutti::gpu::train {
 
-// Of all of it, in place.
-request all_reduce(const communicator& c, const device_values& inout, reduce_kind kind, const stream& after);
-request broadcast(const communicator& c, const device_values& inout, int root, const stream& after);
+// Starts a collective of all of it, in place, after the work on `after`.
+request in_place(tutti::detail::operation_kind kind, const communicator& c, const device_values& inout,
+                 const stream& after, int root, reduce_kind op = reduce_kind::none);
+
+// Reduces all of it, in place, in the order of `in`. Completes when `in` waits for the result. Destroyed before, it
+// cancels the collective on all ranks.
+task<> all_reduce(communicator c, device_values inout, reduce_kind op, stream in);
 
 // to = from * factor in the order of `in`; completes when that is enqueued. Where there is no kernel for it,
 // by the processor.
 task<> convert(device_values to, device_values from, double factor, stream in);
-
-// What is enqueued in `in` after it completes comes after the collective, which the device then finishes for itself.
-// Destroyed before, it cancels the collective on all ranks.
-task<> enqueued_before(request collective, stream in);
 
 }  // namespace tutti::gpu::train

@@ -9,15 +9,10 @@
 namespace tutti::gpu {
 namespace {
 
-task<> average(communicator c, device_values data, stream in) {
-  request reducing = train::all_reduce(c, data, reduce_kind::avg, in);
-  co_await train::enqueued_before(std::move(reducing), in);
-}
-
 class identity final : public gradient_hook {
  public:
   task<> reduce(communicator c, gradient_bucket bucket, stream in) override {
-    return average(std::move(c), bucket.data, std::move(in));
+    return train::all_reduce(std::move(c), bucket.data, reduce_kind::avg, std::move(in));
   }
 };
 
@@ -26,15 +21,14 @@ class compressed final : public gradient_hook {
  public:
   task<> reduce(communicator c, gradient_bucket bucket, stream in) override {
     if (tutti::detail::is_half(bucket.data.type())) {
-      co_await average(c, bucket.data, in);
+      co_await train::all_reduce(c, bucket.data, reduce_kind::avg, in);
       co_return;
     }
     device_buffer<Half>& memory = memory_[bucket.index];
     if (memory.size() != bucket.data.size()) memory = device_buffer<Half>(in.on(), bucket.data.size());
     const device_values halves(memory);
     co_await train::convert(halves, bucket.data, 1.0 / c.size(), in);
-    request reducing = train::all_reduce(c, halves, reduce_kind::sum, in);
-    co_await train::enqueued_before(std::move(reducing), in);
+    co_await train::all_reduce(c, halves, reduce_kind::sum, in);
     co_await train::convert(bucket.data, halves, 1, in);
   }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tutti/communicator.hpp>
+#include <tutti/detail/bucket.hpp>
 #include <tutti/task.hpp>
 
 #include <cstddef>
@@ -31,10 +32,9 @@ struct gradient_bucket {
   std::span<const gradient_view> gradients;
 };
 
-// Averages buckets. Derive from it to write a hook of your own.
-class gradient_hook {
+// Averages buckets of floats in host memory. Derive from it to write a hook of your own.
+class gradient_hook : public detail::any_gradient_hook {
  public:
-  virtual ~gradient_hook() = default;
   // Replaces bucket.data by the average over the ranks of `c`, exact or approximate, with the same bits on
   // all ranks. Called on the loop thread, once per bucket and step, for several buckets at once. `c` belongs
   // to the bucket, so collectives of several buckets keep their order.

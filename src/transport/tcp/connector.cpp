@@ -78,6 +78,7 @@ struct connector::setback {
   errc code = errc::peer_failed;
   std::string text;
   bool answered = false;     // the peer's host took the connection
+  bool refused = false;      // the peer's host said that no process listens there
   bool ended_early = false;  // and then the connection ended before the peer's answer
 };
 
@@ -145,7 +146,7 @@ task<> connector::try_endpoints(tcp_link& l, core::time_point deadline, setback*
   const core::identity mine = identity_of(info, core::purpose::tcp_link);
   const std::vector<std::string>& endpoints = info.record(l.peer()).tcp_endpoints;
   for (std::size_t i = 0; i < endpoints.size(); ++i) {
-    bool answered = false;
+    bool answered = false, refused = false;
     errc code = errc::success;
     std::string text;
     core::verdict answer{};
@@ -162,6 +163,7 @@ task<> connector::try_endpoints(tcp_link& l, core::time_point deadline, setback*
     } catch (const error& e) {
       code = static_cast<errc>(e.code().value());
       text = e.what();
+      refused = dynamic_cast<const core::connection_refused*>(&e) != nullptr;
     } catch (const boost::system::system_error& e) {
       code = errc::system;
       text = e.what();
@@ -174,6 +176,7 @@ task<> connector::try_endpoints(tcp_link& l, core::time_point deadline, setback*
     last->text += text;
     last->code = code;
     last->answered |= answered;
+    last->refused |= refused;
     last->ended_early |= answered && code == errc::peer_failed;
   }
   if (endpoints.empty()) last->text = "it has published no address for TCP";
@@ -183,6 +186,10 @@ void connector::give_up(tcp_link& l, const setback& last) {
   const core::endpoint_record& record = owner_.info().record(l.peer());
   const std::string what = fmt::format("no connection to {}: {}", owner_.describe(l.peer()), last.text);
   const std::string waited = base::duration_text(owner_.info().timeout);
+  const std::string elsewhere = fmt::format(
+      "the address may be one of an interface that does not lead here: set TUTTI_ADDRESS or "
+      "TUTTI_INTERFACE on host {} to an address or interface that this host reaches",
+      record.host);
   switch (last.code) {
     case errc::timed_out:
       if (last.answered) {
@@ -191,12 +198,8 @@ void connector::give_up(tcp_link& l, const setback& last) {
                            "it computes without returning to its loop, or is stopped",
                            what, waited));
       } else {
-        l.fail(
-            errc::timed_out,
-            fmt::format(
-                "{} (after {}): a firewall may be in the way, or the address may be one of an interface that "
-                "does not lead here: set TUTTI_ADDRESS on host {} to an address that this host reaches",
-                what, waited, record.host));
+        l.fail(errc::timed_out,
+               fmt::format("{} (after {}): a firewall may be in the way, or {}", what, waited, elsewhere));
       }
       break;
     case errc::unauthorized:
@@ -205,13 +208,11 @@ void connector::give_up(tcp_link& l, const setback& last) {
       l.fail(last.code, what);
       break;
     default:
-      l.fail(
-          errc::peer_failed,
-          fmt::format(
-              "{}; most likely its process has gone (its own output says why), else the address is one of an "
-              "interface that does not lead here: set TUTTI_ADDRESS on host {} to an address that this host "
-              "reaches",
-              what, record.host));
+      l.fail(errc::peer_failed, fmt::format("{}; {}, or {}", what,
+                                            last.answered || last.refused
+                                                ? "most likely its process has gone (its own output says why)"
+                                                : "a firewall may be in the way",
+                                            elsewhere));
   }
 }
 

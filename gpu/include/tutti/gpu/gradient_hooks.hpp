@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tutti/communicator.hpp>
+#include <tutti/detail/bucket.hpp>
 #include <tutti/gpu/memory.hpp>
 #include <tutti/gpu/stream.hpp>
 #include <tutti/task.hpp>
@@ -15,23 +16,26 @@
 namespace tutti::gpu {
 
 // Floating-point numbers of any type on a device: a device_span, which is borrowed, or a device_buffer, which
-// is kept alive.
+// is kept alive. `rows` makes a matrix of a gradient, for low_rank_hook().
 class device_values {
  public:
   template <WritableDeviceMemory B>
     requires(tutti::detail::is_floating(
-        tutti::detail::element_type_of<std::remove_cv_t<typename B::value_type>>()))
-  device_values(const B& memory) noexcept : view_(detail::view_of(memory)) {}
+                tutti::detail::element_type_of<std::remove_cv_t<typename B::value_type>>()))
+  device_values(const B& memory, std::size_t rows = 1) noexcept
+      : view_(detail::view_of(memory)), rows_(rows) {}
   explicit device_values(detail::view v) noexcept : view_(std::move(v)) {}
 
   std::size_t size() const noexcept { return view_.count; }
   std::size_t bytes() const noexcept { return view_.bytes(); }
   element_type type() const noexcept { return view_.type; }
   void* data() const noexcept { return view_.data; }
+  std::size_t rows() const noexcept { return rows_; }
   const detail::view& view() const noexcept { return view_; }
 
  private:
   detail::view view_;
+  std::size_t rows_ = 1;
 };
 
 // Gradients that are averaged together, one behind the other.
@@ -42,10 +46,9 @@ struct gradient_bucket {
   device_values data;
 };
 
-// Averages buckets. Derive from it to write a hook of your own; each data_parallel needs its own object.
-class gradient_hook {
+// Averages buckets on a device. Derive from it to write a hook of your own; each data_parallel needs its own object.
+class gradient_hook : public tutti::detail::any_gradient_hook {
  public:
-  virtual ~gradient_hook() = default;
   // Replaces bucket.data by the average over the ranks of `c`, exact or approximate, with the same bits on
   // all ranks. It works in the order of stream `in`: its reads come after the work there. When the task
   // completes, all of its work is on `in`, or `in` waits for it. Called on the loop thread, once per bucket

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names that tutti/sycl.hpp uses of SYCL, for machines without it: a queue of which all copies are one,
-// and which can be seen to be waited for, to fail, and to go.
+// The names of SYCL that tutti/sycl.hpp uses, for machines without SYCL: a queue whose copies share one
+// state. Tests see its waits and its end, and make it fail.
 #pragma once
 
 #include <atomic>

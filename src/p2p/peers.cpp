@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "p2p/peers.hpp"
+
+#include <fmt/format.h>
+
+namespace tutti::p2p {
+
+bool peers::close(int peer, errc why, std::string text) noexcept {
+  if (gone(peer)) return false;
+  peer_state& p = (*this)[peer];
+  // It has taken leave of the ranks that it knew. Others find its listener closed.
+  if (why == errc::peer_failed && !p.heard && routes_.has_left(peer)) {
+    why = errc::peer_left;
+    text = describe(peer) + " has finished and left";
+  }
+  p.gone = {why, std::move(text)};
+  p.link = nullptr;
+  ++gone_;
+  return true;
+}
+
+void peers::post(int peer, control_frame f) noexcept {
+  peer_state& to = (*this)[peer];
+  if (gone(peer) || to.lost) return;
+  to.in_touch = true;
+  controls_.post(link_to(peer), std::move(f));
+}
+
+void peers::answer(int peer, transport::frame_kind kind, std::uint32_t context, std::uint64_t transfer_id,
+                   std::uint64_t other_transfer_id) noexcept {
+  control_frame f;
+  f.head.kind = kind;
+  f.head.context = context;
+  f.head.transfer_id = transfer_id;
+  f.head.other_transfer_id = other_transfer_id;
+  post(peer, std::move(f));
+}
+
+void peers::lose(int peer, const char* what) noexcept {
+  if (gone(peer) || std::exchange((*this)[peer].lost, true)) return;
+  std::string text =
+      fmt::format("out of memory for {}, so the connection to {} was broken off", what, describe(peer));
+  link_to(peer).give_up(errc::resources, std::move(text));
+}
+
+void peers::get_in_touch(int peer) noexcept {
+  if (!in_touch(peer)) send_credit(peer, 0);
+}
+
+// That a frame was sent is not enough: it may have been taken back before there was a connection.
+void peers::meet(int peer) noexcept {
+  if (!(*this)[peer].heard) send_credit(peer, 0);
+}
+
+void peers::send_credit(int peer, std::uint64_t cost) noexcept { post(peer, credit_message{cost}.encode()); }
+
+}  // namespace tutti::p2p

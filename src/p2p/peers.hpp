@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// peers: the ranks of the world as this rank sees them: their links, why they have gone, the credit for eager
+// messages in both directions, and their traffic. Sends the frames that belong to no transfer.
+//
+// Invariants: a peer goes once, and its reason stays. Nothing is sent to a peer that has gone or is lost. At
+// most eager_window of eager messages to a peer has no credit yet.
+#pragma once
+
+#include "p2p/control_messages.hpp"
+#include "p2p/control_pool.hpp"
+#include "p2p/transfer_states.hpp"
+#include "transport/link.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <tutti/error.hpp>
+#include <utility>
+#include <vector>
+
+namespace tutti::p2p {
+
+// The cost of a message in the window of eager ones, besides its bytes: its node.
+inline constexpr std::uint64_t node_cost = 256;
+constexpr std::uint64_t cost_of(std::uint64_t bytes) noexcept { return bytes + node_cost; }
+
+// Limit of what one peer may have sent eagerly without credit; bounds the memory of unexpected messages.
+inline constexpr std::uint64_t eager_window = 2 * 1024 * 1024;
+
+// Finds the link to a rank of the world.
+class router {
+ public:
+  virtual transport::link& link_to(int peer) = 0;
+  virtual std::string describe(int peer) const = 0;  // "rank 2 (host b, pid 77)"
+  // Whether `peer`, which cannot be reached, is known to have left in order.
+  virtual bool has_left(int /*peer*/) const noexcept { return false; }
+  // `peer` has sent this message; its payload is valid until this returns.
+  virtual void agree(int /*peer*/, std::uint32_t /*context*/, const agreement_message&) noexcept {}
+  // The link to `peer` has closed, and all communicators have been told.
+  virtual void peer_closed(int /*peer*/) noexcept {}
+
+ protected:
+  ~router() = default;
+};
+
+// Messages and their bytes between this rank and another.
+struct peer_counters {
+  std::uint64_t sends = 0;
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t receives = 0;
+  std::uint64_t bytes_received = 0;
+  // messages short enough for eager that went by rendezvous for lack of credit
+  std::uint64_t without_credit = 0;
+};
+
+// Why a peer sends and receives nothing more.
+struct departure {
+  errc why = errc::success;
+  std::string text;
+};
+
+struct peer_state {
+  departure gone;                   // of its link
+  transport::link* link = nullptr;  // until its end, once anything was sent
+  bool in_touch = false;            // anything was sent to it or came from it
+  bool heard = false;               // a frame has come from it
+  bool lost = false;                // nothing more is accepted from it; its link is about to close
+  peer_counters counters;
+  std::uint64_t eager_out = 0;  // cost of eager messages that this rank sent and the peer has not credited
+  // cost of messages taken here since the last credit; credit is sent for half a window at a time
+  std::uint64_t owed = 0;
+  // destination of the eager frame whose header has come, but not all of its payload
+  destination_owner* arriving = nullptr;
+};
+
+class peers {
+ public:
+  peers(router& routes, int rank, int size)
+      : routes_(routes), rank_(rank), all_(static_cast<std::size_t>(size)) {}
+
+  peer_state& operator[](int peer) noexcept { return all_[static_cast<std::size_t>(peer)]; }
+  const peer_state& operator[](int peer) const noexcept { return all_[static_cast<std::size_t>(peer)]; }
+  int rank() const noexcept { return rank_; }
+  int size() const noexcept { return static_cast<int>(all_.size()); }
+
+  bool gone(int peer) const noexcept { return (*this)[peer].gone.why != errc::success; }
+  bool failed(int peer) const noexcept { return gone(peer) && (*this)[peer].gone.why != errc::peer_left; }
+  bool any_gone() const noexcept { return gone_ > 0; }
+  bool in_touch(int peer) const noexcept { return (*this)[peer].in_touch; }
+  std::string describe(int peer) const { return routes_.describe(peer); }
+  transport::link& link_to(int peer) const { return routes_.link_to(peer); }
+
+  // Records that the link to `peer` has ended. Returns false if that is known.
+  bool close(int peer, errc why, std::string text) noexcept;
+  // Sends a frame that belongs to no transfer; best effort.
+  void post(int peer, control_frame f) noexcept;
+  // Sends the frame of this kind about a transfer: its id at the sender of the message, and at the receiver.
+  void answer(int peer, transport::frame_kind kind, std::uint32_t context, std::uint64_t transfer_id,
+              std::uint64_t other_transfer_id = 0) noexcept;
+  // Breaks the connection to `peer` for lack of memory for `what`: without it messages would be incomplete or
+  // out of order.
+  void lose(int peer, const char* what) noexcept;
+  // Makes sure that the end of `peer` would be noticed: connects to it if there is no connection yet.
+  void get_in_touch(int peer) noexcept;
+  // Makes sure that `peer` will hear that this rank leaves: connects if nothing has come from it yet.
+  void meet(int peer) noexcept;
+
+  // An eager message of the peer needs no memory here any more.
+  void give_credit(int peer, std::uint64_t bytes) noexcept {
+    peer_state& to = (*this)[peer];
+    to.owed += cost_of(bytes);
+    if (to.owed >= eager_window / 2) send_credit(peer, std::exchange(to.owed, 0));
+  }
+  // The peer needs no memory for so much any more.
+  void take_credit(int peer, std::uint64_t cost) noexcept {
+    std::uint64_t& out = (*this)[peer].eager_out;
+    out -= std::min(out, cost);
+  }
+
+  std::size_t controls_in_use() const noexcept { return controls_.in_use(); }
+
+ private:
+  void send_credit(int peer, std::uint64_t cost) noexcept;
+
+  router& routes_;
+  const int rank_;
+  std::vector<peer_state> all_;
+  std::size_t gone_ = 0;  // number of peers that have gone
+  control_pool controls_;
+};
+
+}  // namespace tutti::p2p

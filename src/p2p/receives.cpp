@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "p2p/receives.hpp"
+
+#include "flight/recorder.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace tutti::p2p {
+
+using transport::destination_buffer;
+using transport::frame;
+using transport::frame_kind;
+
+namespace {
+
+// What does not fit is dropped.
+void copy_message(receive& r, const std::byte* from, std::uint64_t bytes) noexcept {
+  const std::size_t taken = std::min<std::size_t>(bytes, r.capacity);
+  if (taken > 0) std::memcpy(r.data, from, taken);
+}
+
+}  // namespace
+
+bool receives::start(receive& r, std::uint32_t context, int source, int tag, void* data, std::size_t capacity,
+                     const fingerprint& part_of) noexcept {
+  ++counters_.receives;
+  r.data = static_cast<std::byte*>(data);
+  r.capacity = capacity;
+  r.expected = part_of;
+  r.received = 0;
+  r.lost = false;
+  r.wanted = match::envelope{context, source, tag};
+  if (match::unexpected_message* m = matcher_.post(r)) {
+    auto& u = static_cast<unexpected&>(*m);
+    if (take(r, u)) {
+      r.at = receive::phase::done;
+      return true;
+    }
+    engine_.begin_wait();
+    return false;
+  }
+  if (const int gone = contexts_.gone_source(context, source); gone >= 0) {
+    matcher_.cancel(r);
+    const departure why = contexts_.departure_of(context, gone);
+    r.set_failure(why.why, why.text);
+    r.at = receive::phase::done;
+    return true;
+  }
+  r.at = receive::phase::posted;
+  engine_.begin_wait();
+  return false;
+}
+
+void receives::note_message(receive& r, int peer, const frame& head) noexcept {
+  r.peer = peer;
+  r.result.source = peer;
+  r.result.tag = head.tag;
+  r.result.bytes = head.length;
+  // All parts of a collective know their length.
+  const bool fits = head.length == r.capacity || (head.length < r.capacity && r.expected == point_to_point);
+  if (!fits || head.fingerprint != r.expected) note_misfit(r, peer, head);
+}
+
+// Records how the message differs from what the receive expects.
+void receives::note_misfit(receive& r, int peer, const frame& head) noexcept {
+  if (head.length > r.capacity)
+    r.set_failure(
+        errc::truncated,
+        fmt::format("a message of {} bytes from {} with tag {} came for a receive buffer of {} bytes; "
+                    "nothing was written past its end: make the buffer at least as long as the message",
+                    head.length, peers_.describe(peer), head.tag, r.capacity));
+  // Only element counts that differ by rank can disagree.
+  if (r.expected != point_to_point && head.length != r.capacity)
+    r.set_failure(
+        errc::mismatch,
+        fmt::format("{} sent {} bytes where {} expects {}: the element counts that the ranks gave for this "
+                    "block differ",
+                    peers_.describe(peer), head.length, peers_.describe(peers_.rank()), r.capacity));
+  // Most differences are found when the first frame comes (admit); here are those of ranks far ahead of this
+  // one.
+  if (head.fingerprint != r.expected) {
+    const context_owner* const owner = contexts_.owner_of(head.context);
+    if (owner != nullptr)
+      r.set_failure(errc::mismatch, owner->mismatch_text(peer, static_cast<std::uint32_t>(head.tag),
+                                                         r.expected, head.fingerprint));
+  }
+}
+
+bool receives::take(receive& r, unexpected& u) noexcept {
+  note_message(r, u.peer, u.head);
+  if (u.head.kind == frame_kind::rts) {
+    if (peers_.gone(u.peer)) {
+      const departure& why = peers_[u.peer].gone;
+      r.set_failure(why.why, why.text);
+      unexpected_.recycle(u);
+      return true;
+    }
+    clear_to_send(r, u.peer, u.head);
+    unexpected_.recycle(u);
+    return r.at == receive::phase::done;
+  }
+  if (u.transfer_id != 0) {
+    if (r.failure() != errc::success) {
+      unexpected_.stop_arriving(u);
+      unexpected_.recycle(u);
+      return true;
+    }
+    take_over(r, u);
+    return false;
+  }
+  if (!u.complete) {
+    u.claimed_by = &r;
+    r.claimed = &u;
+    r.at = receive::phase::claiming;
+    return false;
+  }
+  copy_message(r, u.data, u.head.length);
+  unexpected_.retire(u);
+  return true;
+}
+
+// Redirects data frames from `u` to `r`, and ends `u`.
+void receives::take_over(receive& r, unexpected& u) noexcept {
+  r.received = u.received;
+  if (u.received > 0) std::memcpy(r.data, u.data, r.result.bytes);
+  r.transfer_id = u.transfer_id;
+  r.at = receive::phase::cts_sent;
+  ids_.replace(r.transfer_id, r);
+  const destination_buffer whole{r.data, r.result.bytes, static_cast<destination_owner*>(&r)};
+  peers_.link_to(u.peer).redirect_destination(static_cast<destination_owner*>(&u), whole);
+  unexpected_.recycle(u);
+}
+
+// Has the link fetch the announced message, or asks for it. A message that would not fit is refused. A message
+// without bytes needs no data frame, which would never end it: the receive completes at once, and the sender is
+// told.
+void receives::clear_to_send(receive& r, int peer, const frame& rts) noexcept {
+  if (r.failure() != errc::success || rts.length == 0) {
+    r.at = receive::phase::done;
+    return peers_.answer(peer, frame_kind::refuse, rts.context, rts.transfer_id);
+  }
+  r.transfer_id = ids_.insert(r);
+  r.at = receive::phase::cts_sent;
+  if (peers_.link_to(peer).fetch(rts, r.transfer_id)) {
+    ++counters_.fetched;
+  } else {
+    peers_.answer(peer, frame_kind::cts, rts.context, rts.transfer_id, r.transfer_id);
+  }
+}
+
+// Keeps a message that came before its receive; nullptr: there is no memory for it.
+unexpected* receives::keep_early(int peer, const frame& head) noexcept {
+  const bool rts = head.kind == frame_kind::rts;
+  unexpected* const u = unexpected_.memory_of(rts ? 0 : head.length);
+  if (u == nullptr) {
+    peers_.lose(peer, rts ? "the rts frame of a message that came before its receive"
+                          : "a message that came before its receive");
+    return nullptr;
+  }
+  ++counters_.unexpected;
+  u->head = head;
+  u->peer = peer;
+  u->complete = rts;
+  unexpected_.keep(*u);
+  return u;
+}
+
+destination_buffer receives::begin_eager(int peer, const frame& head) noexcept {
+  if (!contexts_.admits(peer, head)) return {};
+  if (match::posted_receive* posted = matcher_.arrive({head.context, peer, head.tag})) {
+    auto& r = static_cast<receive&>(*posted);
+    note_message(r, peer, head);
+    r.at = receive::phase::arriving;
+    peers_[peer].arriving = &r;
+    return {r.data, std::min<std::size_t>(head.length, r.capacity), static_cast<destination_owner*>(&r)};
+  }
+  if (contexts_.was_closed(head.context)) return {};
+  unexpected* const u = keep_early(peer, head);
+  if (u == nullptr) return {};
+  peers_[peer].arriving = u;
+  return {u->data, head.length, static_cast<destination_owner*>(u)};
+}
+
+destination_buffer receives::begin_data(int peer, const frame& head) noexcept {
+  destination_owner* const owner = ids_.find(head.transfer_id);
+  if (owner == nullptr) return {};
+  const std::uint64_t at = head.other_transfer_id;
+  const auto part = [&](int from, std::byte* data, std::uint64_t room) -> destination_buffer {
+    if (from != peer || at > room) return {};
+    return {data + at, std::min<std::size_t>(head.length, room - at), owner};
+  };
+  if (owner->is == destination_owner::kind::unexpected) {
+    const auto& u = static_cast<const unexpected&>(*owner);
+    return part(u.peer, u.data, u.head.length);
+  }
+  const auto& r = static_cast<const receive&>(*owner);
+  return part(r.peer, r.data, r.capacity);
+}
+
+void receives::deliver_eager(int peer, const frame& head, const std::byte* payload) noexcept {
+  peer_state& from = peers_[peer];
+  from.in_touch = true;
+  from.heard = true;
+  if (from.lost) [[unlikely]]
+    return;
+  ++from.counters.receives;
+  from.counters.bytes_received += head.length;
+  if (!contexts_.admits(peer, head)) return peers_.give_credit(peer, head.length);
+  if (match::posted_receive* posted = matcher_.arrive({head.context, peer, head.tag})) {
+    auto& r = static_cast<receive&>(*posted);
+    note_message(r, peer, head);
+    copy_message(r, payload, head.length);
+    peers_.give_credit(peer, head.length);
+    finish(r);
+    return;
+  }
+  if (contexts_.was_closed(head.context)) return peers_.give_credit(peer, head.length);
+  unexpected* const u = keep_early(peer, head);
+  if (u == nullptr) return;
+  if (head.length > 0) std::memcpy(u->data, payload, head.length);
+  u->complete = true;
+}
+
+void receives::end_eager(int peer, const frame& head, const destination_buffer& where) noexcept {
+  peer_state& from = peers_[peer];
+  from.arriving = nullptr;
+  ++from.counters.receives;
+  from.counters.bytes_received += head.length;
+  auto* owner = static_cast<destination_owner*>(where.owner);
+  if (owner == nullptr) return peers_.give_credit(peer, head.length);
+  if (owner->is == destination_owner::kind::receive) {
+    peers_.give_credit(peer, head.length);
+    return finish(*static_cast<receive*>(owner));
+  }
+  auto& u = *static_cast<unexpected*>(owner);
+  u.complete = true;
+  receive* r = u.claimed_by;
+  if (r == nullptr) {
+    if (!u.queued()) unexpected_.retire(u);  // its receive was cancelled while it arrived
+    return;
+  }
+  copy_message(*r, u.data, u.head.length);
+  r->claimed = nullptr;
+  unexpected_.retire(u);
+  finish(*r);
+}
+
+void receives::end_rts(int peer, const frame& head) noexcept {
+  ++peers_[peer].counters.receives;
+  if (!contexts_.admits(peer, head)) return;
+  if (match::posted_receive* posted = matcher_.arrive({head.context, peer, head.tag})) {
+    auto& r = static_cast<receive&>(*posted);
+    note_message(r, peer, head);
+    clear_to_send(r, peer, head);
+    if (r.at == receive::phase::done) finish(r);
+  } else if (!contexts_.was_closed(head.context)) {
+    keep_early(peer, head);
+  } else if (head.fingerprint == point_to_point) {
+    control_.announce_closing(head.context, peer);
+  } else {
+    peers_.answer(peer, frame_kind::refuse, head.context, head.transfer_id);
+  }
+}
+
+void receives::end_data(int peer, const frame& head, const destination_buffer& where) noexcept {
+  peers_[peer].counters.bytes_received += head.length;
+  if (where.owner == nullptr) return;
+  auto* owner = static_cast<destination_owner*>(where.owner);
+  if (owner->is == destination_owner::kind::unexpected) {
+    auto& u = *static_cast<unexpected*>(owner);
+    u.received += head.length;
+    if (u.received < u.head.length) return;
+    ids_.erase(std::exchange(u.transfer_id, 0));
+    u.complete = true;
+    return;
+  }
+  auto& r = *static_cast<receive*>(owner);
+  r.received += head.length;
+  if (r.recorder != nullptr) r.recorder->moved(r.record, head.length);
+  if (r.received >= r.result.bytes) finish(r);
+}
+
+void receives::settle(receive& r) noexcept {
+  if (r.transfer_id != 0) ids_.erase(r.transfer_id);
+  r.transfer_id = 0;
+  r.at = receive::phase::done;
+  stop_waiting(engine_, r);
+}
+
+void receives::finish(receive& r) noexcept {
+  settle(r);
+  engine_.complete(r);
+}
+
+void receives::fail_posted(std::uint32_t context, const departure& why) noexcept {
+  matcher_.take_posted(context, [&](match::posted_receive& posted) {
+    auto& r = static_cast<receive&>(posted);
+    r.set_failure(why.why, why.text);
+    finish(r);
+  });
+}
+
+bool receives::fail_posted_from(std::uint32_t context, int source, const departure& why) noexcept {
+  bool any = false;
+  matcher_.take_posted_from(context, source, [&](match::posted_receive& posted) {
+    auto& r = static_cast<receive&>(posted);
+    r.set_failure(why.why, why.text);
+    finish(r);
+    any = true;
+  });
+  return any;
+}
+
+}  // namespace tutti::p2p

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// receives: the receiver's side of the protocols: matches messages to receives, and says where their payload
+// goes. An eager message goes into the buffer of its receive, or is kept. For an rts frame with a receive, the
+// link fetches the message, or a cts frame asks for it.
+//
+// Invariant: a receive that waits is posted in the matcher, is the destination of a frame that arrives, has
+// claimed a message that arrives, or is named in the ids. A receive that is done is none of these.
+#pragma once
+
+#include "match/matcher.hpp"
+#include "p2p/contexts.hpp"
+#include "p2p/control_plane.hpp"
+#include "p2p/peers.hpp"
+#include "p2p/transfer_states.hpp"
+#include "p2p/unexpected_queue.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace tutti::p2p {
+
+struct receive_counters {
+  std::uint64_t receives = 0;
+  std::uint64_t unexpected = 0;
+  std::uint64_t fetched = 0;  // receives whose message the link read from the sender's memory
+};
+
+class receives {
+ public:
+  receives(core::engine& engine, peers& all, contexts& open, control_plane& control, match::matcher& matching,
+           receive_ids& ids, unexpected_queue& early) noexcept
+      : engine_(engine),
+        peers_(all),
+        contexts_(open),
+        control_(control),
+        matcher_(matching),
+        ids_(ids),
+        unexpected_(early) {}
+
+  // The contract is that of class endpoint.
+  bool start(receive& r, std::uint32_t context, int source, int tag, void* data, std::size_t capacity,
+             const fingerprint& part_of) noexcept;
+
+  // Frames, as transport::inbound says.
+  transport::destination_buffer begin_eager(int peer, const transport::frame& head) noexcept;
+  transport::destination_buffer begin_data(int peer, const transport::frame& head) noexcept;
+  void end_eager(int peer, const transport::frame& head, const transport::destination_buffer& where) noexcept;
+  void end_rts(int peer, const transport::frame& head) noexcept;
+  void end_data(int peer, const transport::frame& head, const transport::destination_buffer& where) noexcept;
+  void deliver_eager(int peer, const transport::frame& head, const std::byte* payload) noexcept;
+
+  // Gives a message without a receive to `r`. Returns true if the receive is then complete.
+  bool take(receive& r, unexpected& u) noexcept;
+  // Ends a receive: it no longer waits. finish() also delivers its completion.
+  void settle(receive& r) noexcept;
+  void finish(receive& r) noexcept;
+  // Fails every receive posted for the context.
+  void fail_posted(std::uint32_t context, const departure& why) noexcept;
+  // Fails those that name `source`; for any_source, those from any. Returns whether there were any.
+  bool fail_posted_from(std::uint32_t context, int source, const departure& why) noexcept;
+
+  const receive_counters& counters() const noexcept { return counters_; }
+
+ private:
+  void note_message(receive& r, int peer, const transport::frame& head) noexcept;
+  void note_misfit(receive& r, int peer, const transport::frame& head) noexcept;
+  unexpected* keep_early(int peer, const transport::frame& head) noexcept;
+  void take_over(receive& r, unexpected& u) noexcept;
+  void clear_to_send(receive& r, int peer, const transport::frame& rts) noexcept;
+
+  core::engine& engine_;
+  peers& peers_;
+  contexts& contexts_;
+  control_plane& control_;
+  match::matcher& matcher_;
+  receive_ids& ids_;
+  unexpected_queue& unexpected_;
+  receive_counters counters_;
+};
+
+}  // namespace tutti::p2p

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// sends: the sender's side of the protocols. A short message leaves with its header (eager) while the peer's
+// credit lasts. Of any other message an rts frame leaves first. The receiver asks for the data (cts), has read
+// them itself (fin), or does not want them (refuse).
+//
+// Invariant: until a send completes, its frame is in the link's queue or in returned_, or ids_ names it.
+// Nothing here refers to it or its buffer afterwards.
+#pragma once
+
+#include "p2p/contexts.hpp"
+#include "p2p/peers.hpp"
+#include "p2p/transfer_states.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace tutti::p2p {
+
+struct send_counters {
+  std::uint64_t sends = 0;
+  std::uint64_t eager = 0;
+  std::uint64_t rendezvous = 0;
+};
+
+class sends {
+ public:
+  sends(core::engine& engine, peers& all, contexts& open, std::uint32_t first_generation)
+      : engine_(engine), peers_(all), contexts_(open), ids_(first_generation) {}
+
+  // The contracts are those of class endpoint.
+  bool start(send& s, std::uint32_t context, int peer, int tag, const void* data, std::size_t bytes,
+             const fingerprint& part_of) noexcept;
+  bool send_now(std::uint32_t context, int peer, int tag, const void* data, std::size_t bytes) noexcept;
+  void release(send& s) noexcept;
+  void fail(send& s, errc code, const std::string& text) noexcept;
+
+  // The receiver asks for a message.
+  void end_cts(int peer, const transport::frame& head) noexcept;
+  // The receiver does not want the announced message, or has read it.
+  void end_answer(int peer, const transport::frame& head) noexcept;
+  // The link to `peer` has ended.
+  void peer_closed(int peer) noexcept;
+  // `peer` has closed the context: fails the messages there that it has not asked for.
+  void closed_by(std::uint32_t context, int peer, const departure& why) noexcept;
+
+  // Calls f(const send&) for each message in a rendezvous.
+  template <class F>
+  void for_each(F f) {
+    ids_.for_each(f);
+  }
+  std::size_t ids_in_use() const noexcept { return ids_.in_use(); }
+  const send_counters& counters() const noexcept { return counters_; }
+
+ private:
+  static void sent(transport::outgoing& o, bool ok) noexcept;
+  // Takes a send back. On return nothing refers to the send or its buffer. Returns true if the message
+  // arrives all the same.
+  bool take_back(send& s) noexcept;
+  void settle(send& s) noexcept;  // it no longer waits; finish() also delivers its completion
+  void finish(send& s) noexcept;
+
+  core::engine& engine_;
+  peers& peers_;
+  contexts& contexts_;
+  transfer_id_table<send> ids_;
+  // Sends that a link has handed back, until it reports the reason.
+  base::intrusive_list<transport::outgoing, transport::outgoing_tag> returned_;
+  send_counters counters_;
+};
+
+}  // namespace tutti::p2p

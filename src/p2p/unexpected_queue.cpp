@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "p2p/unexpected_queue.hpp"
+
+#include "base/heap_use.hpp"
+
+#include <new>
+#include <utility>
+
+namespace tutti::p2p {
+
+using transport::destination_buffer;
+using transport::frame_kind;
+
+// Messages up to this size keep their memory when their node is reused.
+constexpr std::size_t kept_bytes = 8 * 1024;
+
+unexpected_queue::~unexpected_queue() {
+  for (const auto& u : nodes_) delete[] u->data;
+}
+
+unexpected* unexpected_queue::memory_of(std::uint64_t bytes) noexcept {
+  try {
+    return take_node(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+unexpected* unexpected_queue::take_node(std::size_t bytes) {
+  if (free_.empty()) {
+    free_.reserve(nodes_.size() + 1);
+    nodes_.push_back(std::make_unique<unexpected>());
+    base::count_heap_use(sizeof(unexpected));
+    free_.push_back(nodes_.back().get());
+  }
+  unexpected* const u = free_.back();
+  if (bytes > u->capacity) {
+    delete[] std::exchange(u->data, nullptr);
+    u->capacity = 0;
+    u->data = new std::byte[bytes];
+    u->capacity = bytes;
+    base::count_heap_use(bytes);
+  }
+  free_.pop_back();
+  u->claimed_by = nullptr;
+  u->complete = false;
+  u->transfer_id = 0;
+  u->received = 0;
+  return u;
+}
+
+void unexpected_queue::recycle(unexpected& u) noexcept {
+  static_cast<base::list_hook<rts_tag>&>(u).unlink();
+  u.claimed_by = nullptr;
+  if (u.capacity > kept_bytes) {
+    delete[] u.data;
+    u.data = nullptr;
+    u.capacity = 0;
+  }
+  free_.push_back(&u);
+}
+
+void unexpected_queue::retire(unexpected& u) noexcept {
+  if (u.head.kind == frame_kind::eager) peers_.give_credit(u.peer, u.head.length);
+  recycle(u);
+}
+
+void unexpected_queue::keep(unexpected& u) noexcept {
+  u.from = match::envelope{u.head.context, u.peer, u.head.tag};
+  matcher_.keep(u);
+  is_queued(u);
+}
+
+match::posted_receive* unexpected_queue::put_back(unexpected& u) noexcept {
+  match::posted_receive* const posted = matcher_.put_back(u);
+  if (posted == nullptr) is_queued(u);
+  return posted;
+}
+
+void unexpected_queue::is_queued(unexpected& u) noexcept {
+  if (u.head.kind == frame_kind::rts) unmatched_rts_.push_back(u);
+  probes_.answer(u);
+}
+
+void unexpected_queue::stop_arriving(unexpected& u) noexcept {
+  ids_.erase(std::exchange(u.transfer_id, 0));
+  if (!peers_.gone(u.peer))
+    peers_.link_to(u.peer).redirect_destination(static_cast<destination_owner*>(&u), destination_buffer{});
+  u.complete = true;
+}
+
+void unexpected_queue::discard(unexpected& u) noexcept {
+  matcher_.discard(u);
+  if (u.transfer_id != 0) stop_arriving(u);
+  recycle(u);
+}
+
+void unexpected_queue::discard_rts(int peer, std::uint64_t transfer_id) noexcept {
+  for (unexpected* u = unmatched_rts_.front(); u != nullptr; u = unmatched_rts_.after(*u))
+    if (u->peer == peer && u->head.transfer_id == transfer_id) return discard(*u);
+}
+
+void unexpected_queue::discard_rts_of(int peer) noexcept {
+  for (unexpected* u = unmatched_rts_.front(); u != nullptr;) {
+    unexpected* const next = unmatched_rts_.after(*u);
+    if (u->peer == peer) discard(*u);
+    u = next;
+  }
+}
+
+void unexpected_queue::drop(std::uint32_t context) noexcept {
+  matcher_.take_unexpected(context, [this](match::unexpected_message& m) {
+    auto& u = static_cast<unexpected&>(m);
+    if (u.transfer_id != 0) stop_arriving(u);
+    // Otherwise the link still writes to it: end_eager(), or the link's end, retires it.
+    if (u.complete) retire(u);
+  });
+}
+
+}  // namespace tutti::p2p
