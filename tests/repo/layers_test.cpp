@@ -201,7 +201,7 @@ std::optional<std::string> file_meant(const std::string& path, const repo::inclu
   }
   if (!include.quoted) return std::nullopt;
   if (first_folder(path) != "gpu") return first_folder(path) + "/" + include.name;
-  // Emulated libraries may use the internals of what they emulate.
+  // The stand-ins may use the inside of what they stand for.
   const std::string fake = "gpu/fakes/" + include.name;
   return path.rfind("gpu/fakes/", 0) == 0 && repo::fs::is_regular_file(repo::root() / fake)
              ? fake
