@@ -356,7 +356,7 @@ struct a_send : watched<p2p::send> {
       ++completions;
   }
   ~a_send() { from.endpoint.release(transfer); }
-  // Called by its owner, who then overwrites the buffer. success: without a completion.
+  // Called by its owner, which then overwrites the buffer. success: without a completion.
   void end(errc why) {
     if (why == errc::success) {
       if (completions == 0) completions = -1;
