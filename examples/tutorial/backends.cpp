@@ -27,7 +27,7 @@ tutti::task<> on_host(tutti::communicator world) {
   std::printf("Rank %d has %g\n", world.rank(), static_cast<double>(x));
 }
 
-// What the backend can do: the verbs that it serves, or why it does not.
+// Prints whether the backend supports an operation, or why it does not.
 void show(gpu::backend wanted, const char* verb, const gpu::served_by& served) {
   if (served.with != gpu::backend::automatic)
     std::printf("%s: by %s\n", verb, gpu::name_of(served.with));

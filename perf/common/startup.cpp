@@ -58,7 +58,7 @@ class temporary_folder {
 };
 
 struct ended {
-  double cpu_seconds = 0;  // of the launcher and its descendants
+  double cpu_seconds = 0;  // of the launcher and all processes that it waited for
   std::int64_t sleeps = 0;
 };
 

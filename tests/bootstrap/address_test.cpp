@@ -33,7 +33,7 @@ namespace {
 
 const tcp::endpoint somewhere(asio::ip::make_address("192.0.2.7"), 80);
 
-// A name service that knows no host until it has been asked so often.
+// A name service that does not know the host for the first `unknown_until` queries.
 int asked = 0;
 int unknown_until = 0;
 boost::system::error_code answer_for_unknown;
@@ -42,7 +42,7 @@ task<name_answer> ask_test_service(asio::any_io_executor, std::string, std::uint
                                    core::time_point deadline) {
   name_answer answer;
   if (core::clock::now() >= deadline)
-    answer.code = asio::error::timed_out;  // as of any service
+    answer.code = asio::error::timed_out;  // like any name service
   else if (++asked <= unknown_until)
     answer.code = answer_for_unknown;
   else
@@ -57,7 +57,7 @@ endpoints resolve(const std::string& host, std::chrono::milliseconds timeout,
       context, bootstrap::resolve_host(context.get_executor(), host, 80, core::deadline_after(timeout), ask));
 }
 
-// What `f` writes to standard error.
+// The output of `f` on standard error.
 template <class F>
 std::string said_by(F f) {
   const test::scratch_directory scratch;
@@ -72,7 +72,7 @@ std::string said_by(F f) {
 
 }  // namespace
 
-TEST_CASE("a name that is unknown at first is asked for again") {
+TEST_CASE("a name that is unknown at first is queried again") {
   for (const auto& code : {boost::system::error_code(asio::error::host_not_found),
                            boost::system::error_code(asio::error::host_not_found_try_again),
                            boost::system::error_code(asio::error::no_data)}) {
@@ -85,7 +85,7 @@ TEST_CASE("a name that is unknown at first is asked for again") {
   }
 }
 
-TEST_CASE("what no waiting cures is an error at once") {
+TEST_CASE("an error that waiting cannot cure is reported at once") {
   unknown_until = 1000;
   const auto refused = [](const std::string& host, boost::system::error_code code) {
     CAPTURE(host);
@@ -105,7 +105,7 @@ TEST_CASE("what no waiting cures is an error at once") {
   refused("node-7.cluster", asio::error::no_recovery);
 }
 
-TEST_CASE("names that look unusual are waited for") {
+TEST_CASE("names with unusual characters are waited for") {
   answer_for_unknown = asio::error::host_not_found;
   for (const char* host : {"n", "node_7", "NODE-7.Cluster.", "7node", "10.0.0.1.example",
                            "n\xc3\xb6"
@@ -131,7 +131,7 @@ TEST_CASE("the wait is announced once, and ends at the deadline") {
   CHECK_MESSAGE(said.find("waiting", first + 1) == said.npos, said);
 }
 
-TEST_CASE("numeric addresses take no name service") {
+TEST_CASE("numeric addresses need no name service") {
   asked = 0;
   CHECK(resolve("192.0.2.7", 0ms) == endpoints{somewhere});
   CHECK(asked == 0);
@@ -142,7 +142,7 @@ namespace {
 
 std::string hosts_file;
 
-// The system's own, for which the host appears when it has been asked for once.
+// The system's name service, in which the host appears after the first query.
 task<name_answer> ask_system_and_add_host(asio::any_io_executor executor, std::string host,
                                           std::uint16_t port, core::time_point deadline) {
   name_answer answer = co_await bootstrap::ask_system(executor, host, port, deadline);

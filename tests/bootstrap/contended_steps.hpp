@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tasks that use a store's file, destroyed at each of their steps.
+// Destroys tasks that use a store's file at each of their steps.
 #pragma once
 
 #include "bootstrap/store_file.hpp"
@@ -13,9 +13,9 @@
 
 namespace tutti::test {
 
-// Runs `body` for so many handlers, or until none comes any more, then destroys it. Another user takes and
-// frees the file's lock by turns between the handlers, so that the body also waits for it. False: the body
-// ended before.
+// Runs `body` for this number of handlers, or until none is left, then destroys it. Between handlers another
+// user alternately takes and frees the file's lock, so that the body also waits for it. Returns false if the
+// body ended before.
 inline bool destroy_after(boost::asio::io_context& context, const std::string& path, int steps, task<> body) {
   bootstrap::store_file other(path);
   bool held = other.try_lock();

@@ -31,7 +31,7 @@ base::unique_fd listening_socket(std::uint16_t& port) {
   return fd;
 }
 
-// A listener, a caller, and what they were told.
+// A listener, a caller, and their notifications.
 struct two_launchers {
   boost::asio::io_context loop;
   std::uint16_t port = 0;
@@ -94,7 +94,7 @@ void check_messages(const tls_identity& tls) {
   two.run_until([&] { return !lost_here.empty() && !lost_there.empty(); });
   CHECK(heard_here.back() == "last");
   CHECK(lost_here.find("closed the connection") != std::string::npos);
-  two.here->send("nobody hears this");  // and nothing happens
+  two.here->send("nobody hears this");  // no connection: no effect
 }
 
 }  // namespace
@@ -109,13 +109,13 @@ TEST_SUITE("bootstrap/control_link") {
   TEST_CASE("the caller waits for a listener that starts later") {
     two_launchers two("s", "s");
     two.caller.call("127.0.0.1", two.port, 20s);
-    two.loop.run_for(20ms);  // the socket is there, and nobody takes what comes to it
+    two.loop.run_for(20ms);  // the socket exists, but does not accept yet
     CHECK(two.failure.empty());
     two.listener.open(std::move(two.socket));
     two.run_until([&] { return two.here && two.there; });
   }
 
-  TEST_CASE("nobody comes: told with the time") {
+  TEST_CASE("no listener: the error has the time") {
     two_launchers two("s", "s");
     two.socket.reset();
     two.caller.call("127.0.0.1", two.port, 30ms);
@@ -123,7 +123,7 @@ TEST_SUITE("bootstrap/control_link") {
     CHECK(two.failure.find("nobody was there within 30 ms") != std::string::npos);
   }
 
-  TEST_CASE("different secrets: both sides are told") {
+  TEST_CASE("different secrets: both sides get the error") {
     two_launchers two("s", "other");
     two.listener.open(std::move(two.socket));
     two.caller.call("127.0.0.1", two.port, 10s);
@@ -133,7 +133,7 @@ TEST_SUITE("bootstrap/control_link") {
     CHECK(!two.here);
   }
 
-  TEST_CASE("an error that leaves the handler breaks the connection") {
+  TEST_CASE("an exception of the handler closes the connection") {
     two_launchers two("s", "s");
     two.listener.open(std::move(two.socket));
     two.caller.call("127.0.0.1", two.port, 10s);
@@ -148,7 +148,7 @@ TEST_SUITE("bootstrap/control_link") {
     two.there->send("?");
     two.run_until([&] { return !lost_here.empty(); });
     CHECK(lost_here == "nonsense");
-    // Not before its owner says so: what that one does until then is not over.
+    // The other side notices only after the owner has closed the link, because its handler may still run.
     for (int i = 0; i < 10; ++i) two.loop.run_one_for(1ms);
     CHECK(lost_there.empty());
     two.here->close();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that meet again and again, on one thread: whoever dies, whoever comes first, and with rank 0's store
-// gone in between.
+// Ranks that meet repeatedly, on one thread: any rank may die or come first, and rank 0's store may end in
+// between.
 #include "bootstrap/elastic_rendezvous.hpp"
 
 #include "base/unique_fd.hpp"
@@ -29,7 +29,7 @@ namespace {
 constexpr int ranks = 3;
 const std::string secret = "a secret for tests";
 
-// What the launcher holds: a socket that outlives whoever serves at it.
+// The launcher's socket, which outlives the processes that serve at it.
 struct held_socket {
   held_socket() : fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
     sockaddr_in address{};
@@ -46,7 +46,7 @@ struct held_socket {
   std::uint16_t port = 0;
 };
 
-// One process of a rank, from its coming to its end: destroying it is its death.
+// One process of a rank, from its arrival to its death, which is its destructor.
 class process {
  public:
   process(boost::asio::io_context& context, const held_socket& where, int rank, std::int64_t least,
@@ -98,7 +98,7 @@ struct place {
   std::unique_ptr<process> come(int rank, std::int64_t least, std::chrono::milliseconds timeout = 40s) {
     return std::make_unique<process>(context, where, rank, least, rank == 0 ? server : nullptr, timeout);
   }
-  // Until so many have come to that epoch.
+  // Waits until this number of ranks has come to that epoch.
   void wait_for(std::int64_t epoch, int come) {
     const std::unique_ptr<memory_store> store = server->local();
     prefix_store keys(*store, "epoch/" + std::to_string(epoch));
@@ -130,7 +130,7 @@ struct place {
 
 }  // namespace
 
-TEST_CASE("epochs: all come to the one that they want, and to the next") {
+TEST_CASE("epochs: all ranks meet in the requested epoch, and in the next") {
   place p;
   const auto a = p.come(0, 0), b = p.come(1, 0), c = p.come(2, 0);
   p.meet(std::array{a.get(), b.get(), c.get()}, 0);
@@ -139,7 +139,7 @@ TEST_CASE("epochs: all come to the one that they want, and to the next") {
   CHECK(a->info().id != d->info().id);
 }
 
-TEST_CASE("epochs: all go along with the one who wants the latest") {
+TEST_CASE("epochs: all ranks join the latest requested epoch") {
   place p;
   const auto a = p.come(0, 1), b = p.come(1, 2);
   p.wait_for(2, 2);
@@ -147,7 +147,7 @@ TEST_CASE("epochs: all go along with the one who wants the latest") {
   p.meet(std::array{a.get(), b.get(), c.get()}, 7);
 }
 
-TEST_CASE("epochs: one who wants an earlier one goes along with those that wait") {
+TEST_CASE("epochs: a rank that requests an earlier epoch joins the waiting ones") {
   place p;
   const auto a = p.come(0, 4), b = p.come(1, 4);
   p.wait_for(4, 2);
@@ -155,7 +155,7 @@ TEST_CASE("epochs: one who wants an earlier one goes along with those that wait"
   p.meet(std::array{a.get(), b.get(), c.get()}, 4);
 }
 
-TEST_CASE("epochs: a rank that has died in one comes again, and all go on to the next") {
+TEST_CASE("epochs: a rank that died is restarted, and all go on to the next epoch") {
   place p;
   const auto a = p.come(0, 1);
   auto b = p.come(1, 1);
@@ -174,13 +174,13 @@ TEST_CASE("epochs: rank 0 dies with its store, and serves again") {
   p.wait_for(3, 2);
   a.reset();
   p.server.reset();
-  // Its new process knows of no epoch.
+  // Its new process knows no epoch.
   p.server = p.serve();
   const auto again = p.come(0, 1), c = p.come(2, 3);
   p.meet(std::array{again.get(), b.get(), c.get()}, 3);
 }
 
-TEST_CASE("epochs: who has not come is named") {
+TEST_CASE("epochs: missing ranks are named") {
   place p;
   const auto a = p.come(0, 1), b = p.come(1, 1, 200ms);
   for (const process* one : {a.get(), b.get()}) {

@@ -64,7 +64,7 @@ struct meeting_place {
   std::optional<bootstrap::elastic_store> store;
 };
 
-// From its coming to its end: destroying it is its death.
+// One process, from its arrival to its death, which is its destructor.
 struct member {
   member(meeting_place& at, bootstrap::job who) {
     running.start(
@@ -123,7 +123,7 @@ TEST_SUITE("bootstrap/elastic_store") {
     CHECK(at.store->over());
   }
 
-  TEST_CASE("who waits in vain is told for what, and comes again") {
+  TEST_CASE("a rank whose wait times out gets the reason, and can come again") {
     meeting_place at(2);
     at.store->started(0, 0, 0);
     bootstrap::job hasty = at.job_of(0);
@@ -140,7 +140,7 @@ TEST_SUITE("bootstrap/elastic_store") {
     CHECK(again.world.info.size == 2);
   }
 
-  TEST_CASE("a minority is told so at once, whenever it comes") {
+  TEST_CASE("a minority gets its error at once, whenever it comes") {
     meeting_place at(1, bootstrap::quorum::majority);
     for (const int number : {0, 1}) at.store->started(number, number, 0);
     auto zero = std::make_unique<member>(at, at.job_of(0));
@@ -158,7 +158,7 @@ TEST_SUITE("bootstrap/elastic_store") {
     CHECK(!at.store->minority().empty());
   }
 
-  TEST_CASE("what nobody of this version writes disturbs nobody") {
+  TEST_CASE("records of other versions have no effect") {
     meeting_place at(1);
     at.store->started(0, 0, 0);
     const bootstrap::job who = at.job_of(0);
@@ -176,7 +176,7 @@ TEST_SUITE("bootstrap/elastic_store") {
     CHECK(zero.world.info.size == 1);
   }
 
-  TEST_CASE("when the launcher goes, those that wait are told") {
+  TEST_CASE("when the launcher ends, waiting ranks get an error") {
     meeting_place at(2);
     at.store->started(0, 0, 0);
     member zero(at, at.job_of(0));

@@ -32,7 +32,7 @@ job resolved(std::initializer_list<std::pair<const char*, const char*>> environm
   return bootstrap::resolve(options);
 }
 
-// The error of resolve(), which must name all of `parts`.
+// Checks that resolve() fails with an error that names all of `parts`.
 void check_refused(std::initializer_list<std::pair<const char*, const char*>> environment,
                    std::initializer_list<const char*> parts, const init_options& options = init_options()) {
   const failure f = test::failure_of([&] { resolved(environment, options); });
@@ -42,7 +42,7 @@ void check_refused(std::initializer_list<std::pair<const char*, const char*>> en
 
 }  // namespace
 
-TEST_CASE("with nothing set, a process is alone") {
+TEST_CASE("without variables a process is a world of one") {
   const job j = resolved({});
   CHECK(j.alone);
   CHECK(j.rank == 0);
@@ -55,7 +55,7 @@ TEST_CASE("with nothing set, a process is alone") {
   CHECK(j.store_fd == -1);
 }
 
-TEST_CASE("what tutti-run and torchrun set") {
+TEST_CASE("the variables of tutti-run and torchrun") {
   const job j = resolved({{"RANK", "3"},
                           {"WORLD_SIZE", "8"},
                           {"LOCAL_RANK", "1"},
@@ -91,7 +91,7 @@ TEST_CASE("local numbers may be missing") {
   CHECK(j.tcp_connections == 1);
 }
 
-TEST_CASE("what other starters set is as good") {
+TEST_CASE("the variables of other starters work as well") {
   SUBCASE("with an address of rank 0") {
     const job j = resolved({{"OMPI_COMM_WORLD_RANK", "1"},
                             {"OMPI_COMM_WORLD_SIZE", "4"},
@@ -108,7 +108,7 @@ TEST_CASE("what other starters set is as good") {
     CHECK(j.master_host == "a");
     CHECK(j.rendezvous_file.empty());
   }
-  SUBCASE("on one host, none is needed: the ranks of one job, and no others, meet in a file") {
+  SUBCASE("on one host no address is needed: the ranks of one job meet at a file, apart from other jobs") {
     const auto of = [](const char* rank, const char* name) {
       return resolved({{"OMPI_COMM_WORLD_RANK", rank},
                        {"OMPI_COMM_WORLD_SIZE", "4"},
@@ -122,7 +122,7 @@ TEST_CASE("what other starters set is as good") {
     CHECK(of("1", "78").rendezvous_file != j.rendezvous_file);
     CHECK(j.master_host.empty());
   }
-  SUBCASE("on several hosts, or where the starter has no name for the job, one is") {
+  SUBCASE("an address is needed on several hosts, or if the starter has no name for the job") {
     check_refused({{"OMPI_COMM_WORLD_RANK", "1"},
                    {"OMPI_COMM_WORLD_SIZE", "4"},
                    {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
@@ -149,7 +149,7 @@ TEST_CASE("what other starters set is as good") {
   }
 }
 
-TEST_CASE("torchrun's own store is at MASTER_PORT: the ranks meet elsewhere") {
+TEST_CASE("torchrun's own store is at MASTER_PORT, so the ranks meet elsewhere") {
   const auto of = [](const char* agent_store, const char* local_size, const char* port = "29400",
                      const char* chosen = "") {
     return resolved({{"RANK", "1"},
@@ -185,7 +185,7 @@ TEST_CASE("torchrun's own store is at MASTER_PORT: the ranks meet elsewhere") {
                 {"MASTER_PORT=65535", "TUTTI_MASTER_PORT"});
 }
 
-TEST_CASE("what is missing or contradictory is named, with the cure") {
+TEST_CASE("missing or contradictory variables are named, with the cure") {
   check_refused({{"RANK", "1"}}, {"RANK=1", "WORLD_SIZE", "tutti-run"});
   check_refused({{"WORLD_SIZE", "4"}}, {"WORLD_SIZE=4", "RANK", "from 0 to 3", "tutti-run -n 4"});
   check_refused({{"RANK", "4"}, {"WORLD_SIZE", "4"}}, {"RANK=4", "WORLD_SIZE=4", "0 to 3"});
@@ -215,7 +215,7 @@ TEST_CASE("what is missing or contradictory is named, with the cure") {
                 {"LOCAL_WORLD_SIZE=3", "WORLD_SIZE=2"});
 }
 
-TEST_CASE("options take part, and must not contradict") {
+TEST_CASE("options complete variables, and must not contradict them") {
   init_options o;
   o.rank = 1;
   o.world_size = 2;
@@ -253,7 +253,7 @@ TEST_CASE("options take part, and must not contradict") {
   check_refused({}, {"world_size is 0"}, none);
 }
 
-TEST_CASE("tcp:// says where rank 0 is") {
+TEST_CASE("tcp:// names the address of rank 0") {
   init_options o;
   o.rank = 0;
   o.world_size = 2;
@@ -275,7 +275,7 @@ TEST_CASE("tcp:// says where rank 0 is") {
   check_refused({}, {"RANK", "tcp://host:80"}, no_rank);
 }
 
-TEST_CASE("file:// says at which file the ranks meet") {
+TEST_CASE("file:// names the file where the ranks meet") {
   init_options o;
   o.rank = 0;
   o.world_size = 2;
@@ -299,7 +299,7 @@ TEST_CASE("with the backend mpi, processes and ranks are MPI's") {
   CHECK_FALSE(resolved({}).over_mpi);
   init_options o;
   o.backend = "mpi";
-  // An address to meet at is not needed.
+  // No rendezvous address is needed.
   job j = resolved({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"TUTTI_TIMEOUT", "7"}}, o);
   CHECK(j.over_mpi);
   CHECK(j.rank == 1);
@@ -312,8 +312,8 @@ TEST_CASE("with the backend mpi, processes and ranks are MPI's") {
   CHECK_FALSE(resolved({{"TUTTI_BACKEND", "native"}}).over_mpi);
   check_refused({{"TUTTI_BACKEND", "native"}}, {"TUTTI_BACKEND=native", "init_options::backend"}, o);
   check_refused({{"TUTTI_TRANSPORTS", "shm,tcp"}}, {"TUTTI_TRANSPORTS", "shm,tcp", "mpi"}, o);
-  // Threads of one process are no MPI job: said so when it is asked for, passed over when the environment is
-  // for others.
+  // Threads of one process are no MPI job. That is an error if the options request MPI, and ignored if only
+  // the environment does.
   const variables none({{"TUTTI_BACKEND", "mpi"}});
   CHECK(test::failure_of([&] { bootstrap::local_job(0, 2, o); }).code == errc::not_supported);
   CHECK_FALSE(bootstrap::local_job(0, 2, init_options()).over_mpi);
@@ -350,7 +350,7 @@ TEST_CASE("unknown methods, backends, transports and times are refused") {
   CHECK(resolved({}, o).timeout > 24h);
 }
 
-TEST_CASE("the launcher's descriptor goes to rank 0, and to no other program") {
+TEST_CASE("only rank 0 gets the launcher's descriptor, and no other program does") {
   const base::unique_fd fd(::open("/dev/null", O_RDONLY));
   const std::string number = std::to_string(fd.get());
   {
@@ -378,7 +378,7 @@ TEST_CASE("the launcher's descriptor goes to rank 0, and to no other program") {
                 {"TUTTI_STORE_FD=987654", "tutti-run"});
 }
 
-TEST_CASE("a store that listens already does so for the first world, at the port that was meant") {
+TEST_CASE("a listening store serves only the first world, at the requested port") {
   {
     const variables v({{"RANK", "1"},
                        {"WORLD_SIZE", "2"},
@@ -397,7 +397,7 @@ TEST_CASE("a store that listens already does so for the first world, at the port
                   .store_listens);
 }
 
-TEST_CASE("ranks that are threads have their places from the caller") {
+TEST_CASE("ranks that are threads get their places from the caller") {
   init_options o;
   o.timeout = 3s;
   const variables v({{"RANK", "5"}, {"WORLD_SIZE", "9"}, {"TUTTI_TRANSPORTS", "tcp"}});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Worlds that meet at a file: ranks in any order, and what earlier runs have left there.
+// Worlds that meet at a file: ranks in any order, and remains of earlier runs.
 #include "bootstrap/file_rendezvous.hpp"
 
 #include "bootstrap/contended_steps.hpp"
@@ -50,7 +50,7 @@ core::world_info meet(boost::asio::io_context& context, const job& who) {
                                                    core::deadline_after(who.timeout)));
 }
 
-// All ranks, each a thread, which begin in the order of `order`.
+// Starts all ranks as threads in the order of `order`.
 std::vector<core::world_info> meet_all(const std::string& file, const std::vector<int>& order,
                                        const std::string& id = {}) {
   const int size = static_cast<int>(order.size());
@@ -71,7 +71,7 @@ std::vector<core::world_info> meet_all(const std::string& file, const std::vecto
   return worlds;
 }
 
-// Returns when so many ranks take part in the first epoch.
+// Returns when this number of ranks takes part in the first epoch.
 task<> see_come(store& s, boost::asio::any_io_executor executor, const std::string& of_job, int ranks) {
   core::wakeup pause(executor);
   for (;;) {
@@ -87,7 +87,7 @@ void see_come(const std::string& file, const std::string& of_job, int ranks) {
   run_task(context, see_come(*seen, context.get_executor(), of_job, ranks));
 }
 
-// A process that takes part as this rank until it is killed; has come when this returns.
+// A process that takes part as this rank until it is killed. It has arrived when this returns.
 std::unique_ptr<child> take_part(const std::string& file, int rank, int size, const std::string& id = {}) {
   auto made = std::make_unique<child>([=](const auto&) {
     boost::asio::io_context own;
@@ -100,7 +100,7 @@ std::unique_ptr<child> take_part(const std::string& file, int rank, int size, co
 
 }  // namespace
 
-TEST_CASE("ranks meet at a file, in any order, and leave nothing") {
+TEST_CASE("ranks meet at a file in any order, and leave no files") {
   const test::scratch_directory scratch;
   const std::string file = scratch.path() / "rendezvous";
   std::string last_secret;
@@ -115,7 +115,7 @@ TEST_CASE("ranks meet at a file, in any order, and leave nothing") {
   }
 }
 
-TEST_CASE("a secret that is given is the secret") {
+TEST_CASE("a given secret is used") {
   const test::scratch_directory scratch;
   std::vector<std::string> secrets(2);
   const auto failures = test::run_threads(2, [&](int rank) {
@@ -142,18 +142,18 @@ TEST_CASE("the next world of the same ranks meets at the same file") {
   CHECK(ids[0] == ids[2]);
 }
 
-TEST_CASE("a run that crashed while its ranks met is in nobody's way") {
+TEST_CASE("a run that crashed during its rendezvous does not disturb later ones") {
   const test::scratch_directory scratch;
   const std::string file = scratch.path() / "rendezvous";
-  SUBCASE("when all of it has gone") {
+  SUBCASE("when all its ranks have ended") {
     take_part(file, 1, 3)->end(SIGKILL);
     CHECK(fs::exists(file));
     meet_all(file, {0, 1, 2});
   }
-  SUBCASE("when one of its ranks is left, stopped, and the new run has a name of its own") {
+  SUBCASE("when one of its ranks is left, stopped, and the new run has an id of its own") {
     const auto left = take_part(file, 1, 3, "old");
     {
-      // While it does not have the lock itself, which it takes for a moment whenever the file changes.
+      // Unless it holds the lock itself, which it does for a moment whenever the file changes.
       bootstrap::store_file locked(file);
       while (!locked.try_lock()) ::usleep(100);
       left->stop();
@@ -163,7 +163,7 @@ TEST_CASE("a run that crashed while its ranks met is in nobody's way") {
   }
 }
 
-TEST_CASE("a rank that died before the world was formed may be started again: the others go along") {
+TEST_CASE("a rank that died before the world was formed may be restarted, and the others wait for it") {
   const test::scratch_directory scratch;
   const std::string file = scratch.path() / "rendezvous";
   auto unlucky = take_part(file, 1, 3);
@@ -208,7 +208,7 @@ TEST_CASE("a rendezvous that is destroyed at any of its steps leaves the lock fr
   }
 }
 
-TEST_CASE("who does not come, or comes twice, is named, with the file") {
+TEST_CASE("an error names missing and duplicate ranks, and the file") {
   const test::scratch_directory scratch;
   const std::string file = scratch.path() / "rendezvous";
   boost::asio::io_context context;
@@ -225,13 +225,13 @@ TEST_CASE("who does not come, or comes twice, is named, with the file") {
     CHECK(f.code == errc::join_failed);
     CHECK_MESSAGE(f.says("two processes with rank 1"), f.text);
   }
-  SUBCASE("in a directory that is not there") {
+  SUBCASE("in a missing directory") {
     const failure f = test::failure_of([&] { meet(context, job_of(scratch.path() / "no" / "file", 0, 3)); });
     CHECK(f.code == errc::invalid_argument);
   }
 }
 
-TEST_CASE("a private rendezvous makes its directory and takes it away") {
+TEST_CASE("a private rendezvous makes its directory and removes it") {
   const test::scratch_directory scratch;
   for (int round = 0; round < 5; ++round) {
     const auto failures = test::run_threads(4, [&](int rank) {

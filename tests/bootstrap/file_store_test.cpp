@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// file_store: across threads and processes, and what crashed runs, stopped processes and unauthenticated
-// peers do to it.
+// file_store: across threads and processes, and with crashed runs, stopped processes and unauthenticated
+// peers.
 #include "bootstrap/contended_steps.hpp"
 #include "bootstrap/store_conformance.hpp"
 #include "bootstrap/store_file.hpp"
@@ -49,7 +49,7 @@ task<> count_up(store& s, int times) {
   }
 }
 
-// Each sets its key and gets all others', round by round.
+// Each rank sets its key and gets those of the others, round by round.
 task<> exchange(store& s, int rank, int ranks, int rounds) {
   for (int round = 0; round < rounds; ++round) {
     co_await s.set(std::to_string(round) + "/" + std::to_string(rank), std::to_string(rank * round));
@@ -60,7 +60,7 @@ task<> exchange(store& s, int rank, int ranks, int rounds) {
   }
 }
 
-// Calls `f` that many resumptions deep.
+// Calls `f` inside that many nested resumptions.
 task<> call_deep(unsigned levels, const std::function<void()>* f) {
   if (levels == 0)
     (*f)();
@@ -91,14 +91,14 @@ task<> open_and_close(boost::asio::any_io_executor executor, std::string path) {
 
 }  // namespace
 
-TEST_CASE("file_store does what stores do") {
+TEST_CASE("file_store conforms to the interface of stores") {
   const test::scratch_directory scratch;
   boost::asio::io_context context;
   const auto a = open_at(context, scratch.path() / "store"), b = open_at(context, scratch.path() / "store");
   test::check_store(context, *a, *b);
 }
 
-TEST_CASE("prefix_store on a file_store does what stores do") {
+TEST_CASE("prefix_store on a file_store conforms to the interface of stores") {
   const test::scratch_directory scratch;
   boost::asio::io_context context;
   const auto base_a = open_at(context, scratch.path() / "store"),
@@ -138,7 +138,7 @@ TEST_CASE("threads and processes share one file") {
   CHECK(run_task(context, mine->get("counter", 0ms)) == "400");
 }
 
-TEST_CASE("the last to leave takes the file away") {
+TEST_CASE("the last user to leave removes the file") {
   const test::scratch_directory scratch;
   const std::string path = scratch.path() / "store";
   boost::asio::io_context context;
@@ -157,7 +157,7 @@ TEST_CASE("the last to leave takes the file away") {
   CHECK(run_task(context, a->count()) == 0);
 }
 
-TEST_CASE("what a crashed run has left is no contents; what a living one has is") {
+TEST_CASE("contents of a crashed run are dropped, those of a live one are kept") {
   const test::scratch_directory scratch;
   const std::string path = scratch.path() / "store";
   boost::asio::io_context context;
@@ -173,7 +173,7 @@ TEST_CASE("what a crashed run has left is no contents; what a living one has is"
     const auto s = open_at(context, path);
     CHECK(run_task(context, s->count()) == 1);
   }
-  CHECK(fs::exists(path));  // the child has it
+  CHECK(fs::exists(path));  // the child has it open
   CHECK(crashing.end(SIGKILL) == 128 + SIGKILL);
   CHECK(fs::exists(path));
   auto s = open_at(context, path);
@@ -182,7 +182,7 @@ TEST_CASE("what a crashed run has left is no contents; what a living one has is"
   CHECK_FALSE(fs::exists(path));
 }
 
-TEST_CASE("a change that its writer did not live to finish does not count") {
+TEST_CASE("a change that its writer did not complete has no effect") {
   const test::scratch_directory scratch;
   const std::string path = scratch.path() / "store";
   boost::asio::io_context context;
@@ -196,7 +196,7 @@ TEST_CASE("a change that its writer did not live to finish does not count") {
   CHECK(run_task(context, a->count()) == 1);
 }
 
-TEST_CASE("a file whose first user died at its first words is a new one") {
+TEST_CASE("a file whose first user died while it wrote the header counts as new") {
   const test::scratch_directory scratch;
   boost::asio::io_context context;
   for (const char* begun : {"", "tut", "tutti-s1", "tutti-s1\1\0\0"}) {
@@ -207,7 +207,7 @@ TEST_CASE("a file whose first user died at its first words is a new one") {
   }
 }
 
-TEST_CASE("a stopped holder of the lock holds nobody up for ever") {
+TEST_CASE("a stopped holder of the lock does not block others for ever") {
   const test::scratch_directory scratch;
   const std::string path = scratch.path() / "store";
   boost::asio::io_context context;
@@ -232,8 +232,8 @@ TEST_CASE("a stopped holder of the lock holds nobody up for ever") {
   run_task(context, s->set("k", "v"));
 }
 
-// Deep in other coroutines the next step of a task waits for its turn, and what runs before may end the task.
-TEST_CASE("a task that is destroyed when it has just got the lock leaves it free") {
+// The next step of a task may wait deep in other coroutines. Code that runs before it may destroy the task.
+TEST_CASE("a task destroyed just after it got the lock frees the lock") {
   const test::scratch_directory scratch;
   const std::string path = scratch.path() / "store";
   boost::asio::io_context context;
@@ -263,7 +263,7 @@ TEST_CASE("a task that is destroyed when it has just got the lock leaves it free
   CHECK(had_it > 0);
 }
 
-TEST_CASE("a task that is destroyed at any of its steps leaves the lock free") {
+TEST_CASE("a task destroyed at any of its steps frees the lock") {
   const test::scratch_directory scratch;
   const std::string path = scratch.path() / "store";
   boost::asio::io_context context;
@@ -282,17 +282,17 @@ TEST_CASE("a task that is destroyed at any of its steps leaves the lock free") {
     }
   }
   CHECK(ended_early > most_steps);  // one waits for a key that never comes
-  CHECK(ran_on > 0);                // the other came to its end
+  CHECK(ran_on > 0);                // the other finished
 }
 
-TEST_CASE("a forked process that does not exec keeps neither the lock nor its parent alive") {
+TEST_CASE("a forked process without exec keeps neither the lock nor its parent alive") {
   const test::scratch_directory scratch;
   const std::string path = scratch.path() / "store";
   int ends[2];
   REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
   const base::unique_fd until(ends[0]);
   base::unique_fd tell(ends[1]);
-  // Lives until this process closes `tell`, whatever its parent does.
+  // Lives until this process closes `tell`, independently of its parent.
   const auto live_on = [&] {
     tell.reset();
     char byte;
@@ -303,7 +303,7 @@ TEST_CASE("a forked process that does not exec keeps neither the lock nor its pa
     bootstrap::store_file mine(path);
     REQUIRE(mine.try_lock());
     child forked([&](const auto& came_so_far) {
-      mine.unlock();  // as the destructor of a copied frame does
+      mine.unlock();  // like the destructor of a copied frame
       came_so_far();
       live_on();
       return 0;
@@ -329,7 +329,7 @@ TEST_CASE("a forked process that does not exec keeps neither the lock nor its pa
     CHECK_FALSE(other.is_alive(user));
     CHECK(other.try_lock());
   }
-  SUBCASE("when its parent leaves, and the child was made without the handlers of fork()") {
+  SUBCASE("when its parent leaves, and the child was made without fork handlers") {
     std::optional<bootstrap::store_file> mine(path);
     REQUIRE(mine->try_lock());
     mine->enter();
@@ -362,7 +362,7 @@ TEST_CASE("a forked process that does not exec keeps neither the lock nor its pa
   }
 }
 
-TEST_CASE("a store that was opened before a fork says in the child that it has to be opened anew") {
+TEST_CASE("a store opened before a fork is an error in the child that says to open it again") {
   const test::scratch_directory scratch;
   const std::string path = scratch.path() / "store";
   boost::asio::io_context context;
@@ -375,7 +375,7 @@ TEST_CASE("a store that was opened before a fork says in the child that it has t
   run_task(context, s->set("k", "v"));
 }
 
-TEST_CASE("other descriptors of the file do not free the lock when they are closed") {
+TEST_CASE("closing other descriptors of the file does not free the lock") {
   const test::scratch_directory scratch;
   const std::string path = scratch.path() / "store";
   bootstrap::store_file one(path), two(path);
@@ -395,7 +395,7 @@ TEST_CASE("other descriptors of the file do not free the lock when they are clos
   two.unlock();
 }
 
-TEST_CASE("what is no store is left as it is, and refused with the reason") {
+TEST_CASE("a file that is no store is not changed, and refused with the reason") {
   const test::scratch_directory scratch;
   boost::asio::io_context context;
   const auto refused = [&](const std::string& path, const char* why) {
@@ -414,7 +414,7 @@ TEST_CASE("what is no store is left as it is, and refused with the reason") {
   refused(fifo, "not a regular file");
 }
 
-TEST_CASE("the file of another user is refused; one's own is for nobody else's eyes") {
+TEST_CASE("the file of another user is refused; no other user can read one's own") {
   const test::scratch_directory scratch;
   boost::asio::io_context context;
   const std::string mine = scratch.path() / "mine";
@@ -428,7 +428,7 @@ TEST_CASE("the file of another user is refused; one's own is for nobody else's e
   CHECK_MESSAGE(f.says("uid 12345"), f.text);
 }
 
-TEST_CASE("history is forgotten: the file does not grow without bound") {
+TEST_CASE("old entries are removed: the size of the file is bounded") {
   const test::scratch_directory scratch;
   const std::string path = scratch.path() / "store";
   boost::asio::io_context context;
@@ -449,7 +449,7 @@ TEST_CASE("history is forgotten: the file does not grow without bound") {
   }
 }
 
-TEST_CASE("a file that may not grow is an error with its cure, and no signal") {
+TEST_CASE("a write above RLIMIT_FSIZE is an error with its cure, without a signal") {
   const test::scratch_directory scratch;
   child limited([path = (scratch.path() / "store").string()](const auto&) {
     ::signal(SIGXFSZ, SIG_DFL);
@@ -463,7 +463,7 @@ TEST_CASE("a file that may not grow is an error with its cure, and no signal") {
   CHECK(limited.end() == 0);
 }
 
-TEST_CASE("a file that is taken away or damaged while in use is an error that says so, also of waits") {
+TEST_CASE("removing or damaging a file in use is an error, for waits as well") {
   const test::scratch_directory scratch;
   const std::string path = scratch.path() / "store";
   boost::asio::io_context context;
@@ -491,7 +491,7 @@ TEST_CASE("a file that is taken away or damaged while in use is an error that sa
   }
 }
 
-TEST_CASE("waiting costs next to nothing, with the kernel's notices and without") {
+TEST_CASE("waiting costs almost nothing, with inotify and without") {
   const test::scratch_directory scratch;
   const std::string path = scratch.path() / "store";
   boost::asio::io_context context;

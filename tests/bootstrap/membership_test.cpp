@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is in the next world, under orders of events that no launcher would make on purpose.
+// The members of the next world, with orders of events that no launcher would produce on purpose.
 #include "bootstrap/membership.hpp"
 
 #include <doctest/doctest.h>
@@ -35,7 +35,7 @@ using numbers = std::vector<int>;
 }  // namespace
 
 TEST_SUITE("bootstrap/membership") {
-  TEST_CASE("the first world has all that were started, in the order of their numbers") {
+  TEST_CASE("the first world has all started ranks, in the order of their numbers") {
     membership m(1);
     m.started(0, 0, 0);
     m.started(0, 1, 0);
@@ -52,7 +52,7 @@ TEST_SUITE("bootstrap/membership") {
     CHECK(!m.decide());
   }
 
-  TEST_CASE("newcomers wait for the members, and come after them, whole nodes at a time") {
+  TEST_CASE("newcomers wait for the members and follow them in order, whole nodes at a time") {
     membership m(1);
     m.started(0, 0, 0);
     m.came(arrival_of(0));
@@ -60,11 +60,11 @@ TEST_SUITE("bootstrap/membership") {
     m.started(1, 1, 0);
     m.started(1, 2, 0);
     m.came(arrival_of(2));
-    CHECK(m.newcomers() == 0);  // the other one of its node is on its way
+    CHECK(m.newcomers() == 0);  // the other rank of its node has not come yet
     CHECK(!m.decide());
     m.came(arrival_of(1));
     CHECK(m.newcomers() == 2);
-    CHECK(!m.decide());  // the running world goes on until it asks
+    CHECK(!m.decide());  // the running world continues until it asks
     m.started(2, 3, 0);
     m.came(arrival_of(0));
     const auto second = m.decide();
@@ -75,7 +75,7 @@ TEST_SUITE("bootstrap/membership") {
     CHECK(m.newcomers() == 1);
   }
 
-  TEST_CASE("the dead are not waited for, and no world has fewer nodes than the least") {
+  TEST_CASE("dead ranks are not waited for, and no world has fewer nodes than the minimum") {
     membership m(2);
     m.started(0, 0, 0);
     m.started(1, 1, 0);
@@ -94,14 +94,14 @@ TEST_SUITE("bootstrap/membership") {
     CHECK(numbers_of(*next) == numbers{0, 2});
   }
 
-  TEST_CASE("a process started anew is a newcomer, also when its end is heard of later") {
+  TEST_CASE("a restarted process is a newcomer, even if its earlier end is reported later") {
     membership m(1);
     for (const int n : {0, 1, 2}) m.started(0, n, 0);
     for (const int n : {0, 1, 2}) m.came(arrival_of(n));
     REQUIRE(m.decide());
     m.came(arrival_of(0, 1));  // the second process of rank 0
     CHECK(m.newcomers() == 1);
-    m.ended(0, 0, false);  // of the first one: says nothing about the second
+    m.ended(0, 0, false);  // of the first process: does not affect the second
     CHECK(m.newcomers() == 1);
     m.came(arrival_of(1));
     m.came(arrival_of(2));
@@ -113,7 +113,7 @@ TEST_SUITE("bootstrap/membership") {
     CHECK(m.newcomers() == 0);
   }
 
-  TEST_CASE("who has given up waiting is not taken in") {
+  TEST_CASE("a rank that has stopped waiting is not admitted") {
     membership m(1);
     m.started(0, 0, 0);
     m.came(arrival_of(0, 0, 7));
@@ -125,7 +125,7 @@ TEST_SUITE("bootstrap/membership") {
     CHECK(first->members.front().place == 8);
   }
 
-  TEST_CASE("when the members have done their work, nobody is taken in any more") {
+  TEST_CASE("when the members have finished their work, no newcomer is admitted") {
     membership m(1);
     m.started(0, 0, 0);
     m.started(0, 1, 0);
@@ -141,7 +141,7 @@ TEST_SUITE("bootstrap/membership") {
     CHECK(!m.decide());
   }
 
-  TEST_CASE("when the members have all died, those that wait begin anew") {
+  TEST_CASE("when all members have died, the waiting ranks start again") {
     membership m(1);
     m.started(0, 0, 0);
     m.came(arrival_of(0));
@@ -155,14 +155,14 @@ TEST_SUITE("bootstrap/membership") {
     CHECK(numbers_of(*next) == numbers{1});
   }
 
-  TEST_CASE("newcomers alone wait until nobody of a silent node can still run") {
+  TEST_CASE("newcomers alone wait until no process of a silent node can still run") {
     membership m(1);
     m.started(0, 0, 0);
     m.started(1, 1, 0);
     m.came(arrival_of(0));
     m.came(arrival_of(1));
     REQUIRE(m.decide());
-    m.came(arrival_of(0, 1));  // anew: the world is node 1's alone
+    m.came(arrival_of(0, 1));  // restarted: the world is node 1's alone
     const int loss = m.node_lost(1);
     CHECK(!m.decide());
     CHECK(m.obstacle().find("may still run on a node that is out of reach") != std::string::npos);
@@ -172,13 +172,13 @@ TEST_SUITE("bootstrap/membership") {
     CHECK(numbers_of(*next) == numbers{0});
   }
 
-  TEST_CASE("a quorum: more members are left than may still run elsewhere") {
+  TEST_CASE("a quorum: more members are left here than may still run elsewhere") {
     for (const quorum needed : {quorum::none, quorum::majority}) {
       membership m(1, needed);
       for (const int n : {0, 1, 2, 3}) m.started(n, n, 0);
       for (const int n : {0, 1, 2, 3}) m.came(arrival_of(n));
       REQUIRE(m.decide());
-      m.ended(3, 0, false);  // who is known to have ended does not count
+      m.ended(3, 0, false);  // ranks known to have ended do not count
       m.node_lost(2);
       CHECK(m.minority().empty());
       m.came(arrival_of(0, 0, 5));
@@ -198,7 +198,7 @@ TEST_SUITE("bootstrap/membership") {
     }
   }
 
-  TEST_CASE("a quorum: two and one, and when the rest is known to have ended, one") {
+  TEST_CASE("a quorum: two against one; and one alone if the others are known to have ended") {
     membership m(1, quorum::majority);
     for (const int n : {0, 1, 2}) m.started(n, n, 0);
     for (const int n : {0, 1, 2}) m.came(arrival_of(n));
@@ -213,8 +213,8 @@ TEST_SUITE("bootstrap/membership") {
     CHECK(numbers_of(*last) == numbers{0});
   }
 
-  // Every order that chance makes of starts, arrivals and deaths: against a model that knows who lives.
-  TEST_CASE("100,000 steps of chance: worlds of the living only, in order, never too small") {
+  // Random orders of starts, arrivals and deaths, against a model that knows which ranks live.
+  TEST_CASE("100,000 random steps: worlds have only live ranks, in order, and never too few") {
     int worlds_in_all = 0;
     for (std::uint32_t seed = 0; seed < 500; ++seed) {
       CAPTURE(seed);
@@ -271,7 +271,7 @@ TEST_SUITE("bootstrap/membership") {
           nodes.insert(all.at(n).node);
         }
         REQUIRE(static_cast<int>(nodes.size()) >= least);
-        // Those that were there and live are all in it, first, and in their order.
+        // Its live earlier members come first, in their order.
         numbers before;
         std::copy_if(world.begin(), world.end(), std::back_inserter(before),
                      [&](int n) { return all.at(n).alive; });
@@ -280,7 +280,7 @@ TEST_SUITE("bootstrap/membership") {
         REQUIRE(std::is_sorted(members.begin() + static_cast<long>(before.size()), members.end()));
         world = members;
       }
-      // When all that live have come, and are enough, there is a world.
+      // There is a world as soon as all live ranks have come, and are enough.
       std::set<int> nodes;
       for (const auto& [number, p] : all)
         if (p.alive) nodes.insert(p.node);

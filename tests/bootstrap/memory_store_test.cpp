@@ -12,14 +12,14 @@ using namespace tutti;
 using namespace std::chrono_literals;
 using test::run_task;
 
-TEST_CASE("memory_store does what stores do") {
+TEST_CASE("memory_store conforms to the interface of stores") {
   boost::asio::io_context context;
   memory_store a(context.get_executor());
   memory_store b(context.get_executor(), a);
   test::check_store(context, a, b);
 }
 
-TEST_CASE("prefix_store does what stores do") {
+TEST_CASE("prefix_store conforms to the interface of stores") {
   boost::asio::io_context context;
   memory_store base(context.get_executor());
   prefix_store a(base, "p"), b(base, "p");
@@ -42,7 +42,7 @@ TEST_CASE("prefix_store keeps its keys apart from others") {
   CHECK(inner.name() == "'inner/' in 'p/' in memory_store");
 }
 
-TEST_CASE("a store's own timeout is what operations use that are given none") {
+TEST_CASE("operations without a timeout use that of the store") {
   boost::asio::io_context context;
   memory_store s(context.get_executor());
   CHECK(s.timeout() == 10min);
@@ -63,7 +63,7 @@ task<std::int64_t> count_up(store& s, int times) {
   co_return last;
 }
 
-// Each rank sets its key and gets all others', round by round: every wait is ended by another thread.
+// Each rank sets its key and gets those of the others, round by round: another thread ends every wait.
 task<> exchange(store& s, int rank, int ranks, int rounds) {
   for (int round = 0; round < rounds; ++round) {
     co_await s.set(std::to_string(round) + "/" + std::to_string(rank), std::to_string(rank * round));
@@ -92,12 +92,11 @@ TEST_CASE("threads share one memory_store") {
   CHECK(run_task(context, mine.get("counter")) == "2000");
 }
 
-TEST_CASE("waiters that give up, or go with their thread, are not touched any more") {
+TEST_CASE("waiters that time out, or are destroyed with their thread, are not touched afterwards") {
   boost::asio::io_context unused;
   const memory_store shared(unused.get_executor());
   std::atomic<bool> over{false};
-  // One thread sets the key all the time; the others wait for it, give up, and take their io_context with
-  // them.
+  // One thread sets the key all the time. The others wait for it, time out, and destroy their io_context.
   std::thread setter([&] {
     boost::asio::io_context context;
     memory_store mine(context.get_executor(), shared);

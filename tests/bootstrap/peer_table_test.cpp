@@ -49,7 +49,7 @@ void check_equal(const core::endpoint_record& a, const core::endpoint_record& b)
 
 }  // namespace
 
-TEST_CASE("endpoint records come back as they were, whatever they hold") {
+TEST_CASE("endpoint records survive the round trip with any contents") {
   const std::string lines = encode_endpoint_record(sample(1)) + encode_endpoint_record(nobody());
   const auto records = decode_endpoint_records(lines);
   REQUIRE(records.size() == 2);
@@ -58,7 +58,7 @@ TEST_CASE("endpoint records come back as they were, whatever they hold") {
   CHECK(decode_endpoint_records("").empty());
 }
 
-TEST_CASE("words come back as they were") {
+TEST_CASE("texts survive the round trip") {
   std::string all;
   for (int i = 0; i < 256; ++i) all.push_back(static_cast<char>(i));
   for (const std::string& word :
@@ -72,7 +72,7 @@ TEST_CASE("words come back as they were") {
   CHECK_THROWS_AS(encode_word(std::string(5000, 'x')), error);
 }
 
-TEST_CASE("tables come back as they were, and only whole") {
+TEST_CASE("tables survive the round trip, and are complete") {
   peer_table table;
   table.id = 0xfedcba9876543210;
   for (int rank = 0; rank < 3; ++rank) table.records.push_back(sample(rank));
@@ -132,7 +132,7 @@ TEST_CASE("the endpoint record of this process") {
   const core::endpoint_record pretended = local_endpoint_record(3);
   ::unsetenv("TUTTI_HOST_ID");
   CHECK(pretended.host_id != record.host_id);
-  // The loopback interface is that of the real host.
+  // The loopback interface belongs to the real host.
   CHECK(core::share_loopback(pretended.host_id, record.host_id));
   CHECK_FALSE(core::share_loopback("kernel:1", "kernel:2"));
   CHECK_FALSE(core::share_loopback("kernel:1:b", "other:1:b"));

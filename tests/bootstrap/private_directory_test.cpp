@@ -16,7 +16,7 @@
 using namespace tutti;
 namespace fs = std::filesystem;
 
-TEST_CASE("a private directory is in XDG_RUNTIME_DIR, where that is private itself; else in /tmp") {
+TEST_CASE("a private directory is in XDG_RUNTIME_DIR if that is private, else in /tmp") {
   const test::scratch_directory scratch;
   const std::string own = "/tmp/tutti-" + std::to_string(::geteuid());
   const auto with = [](const std::string& runtime) {
@@ -30,7 +30,7 @@ TEST_CASE("a private directory is in XDG_RUNTIME_DIR, where that is private itse
   CHECK(with(scratch.path()) == own);
 }
 
-TEST_CASE("a private directory is made, shared by its user's processes, and goes when it is empty") {
+TEST_CASE("a private directory is made, shared by its user's processes, and removed when it is empty") {
   const test::scratch_directory scratch;
   const std::string path = scratch.path() / "private";
   bootstrap::make_private_directory(path);
@@ -44,7 +44,7 @@ TEST_CASE("a private directory is made, shared by its user's processes, and goes
   CHECK_FALSE(fs::exists(path));
 }
 
-TEST_CASE("what others could have made is refused") {
+TEST_CASE("directories that another user could have made are refused") {
   const test::scratch_directory scratch;
   const auto refused = [](const std::string& path) {
     const test::failure f = test::failure_of([&] { bootstrap::make_private_directory(path); });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks are threads here, each with a loop of its own.
+// Ranks are threads here, each with its own loop.
 #include "bootstrap/rendezvous.hpp"
 
 #include "core/background.hpp"
@@ -53,7 +53,7 @@ task<core::world_info> meet(store& through, job who, core::endpoint_record mine)
   return bootstrap::meet(through, std::move(who), std::move(mine), deadline);
 }
 
-// Completes when so many ranks have come: who is impatient then is impatient for the others alone.
+// Completes when this number of ranks has come, so that a short timeout after it applies only to the others.
 task<> see_come(store& through, boost::asio::any_io_executor executor, int ranks) {
   core::wakeup pause(executor);
   for (std::int64_t came = 0; came < ranks;) {
@@ -62,8 +62,7 @@ task<> see_come(store& through, boost::asio::any_io_executor executor, int ranks
   }
 }
 
-// Rank 0 as a program has it: serves, meets, and lets the others go before it goes itself. It comes after
-// `others`.
+// Rank 0 of a program: serves the store, meets the others, and leaves last. It comes after `others`.
 task<> serve_and_meet(boost::asio::any_io_executor executor, job who, std::promise<std::uint16_t>* port,
                       core::world_info* result, int others = 0) {
   const std::unique_ptr<tcp_store_server> server =
@@ -107,8 +106,8 @@ void check_world(const std::vector<core::world_info>& worlds) {
   }
 }
 
-// Ranks 0 to `size`-1, but for those in `missing`, through a shared memory_store. When some are missing, the
-// first that is there comes last and has little patience.
+// Ranks 0 to `size`-1 except `missing`, through a shared memory_store. If some are missing, the first
+// existing rank comes last with a short timeout.
 std::vector<failure> meet_in_memory(int size, std::set<int> missing, std::vector<core::world_info>* worlds) {
   boost::asio::io_context unused;
   const memory_store shared(unused.get_executor());
@@ -127,7 +126,7 @@ std::vector<failure> meet_in_memory(int size, std::set<int> missing, std::vector
 
 }  // namespace
 
-TEST_CASE("a rank of another job is told so, and disturbs nobody") {
+TEST_CASE("a rank of another job gets an error, and does not disturb the others") {
   boost::asio::io_context unused;
   const memory_store shared(unused.get_executor());
   const auto of_job = [](int rank, const char* id) {
@@ -152,7 +151,7 @@ TEST_CASE("a rank of another job is told so, and disturbs nobody") {
   for (const char* part : {"job 'old'", "job 'new'", "rank 0", "TUTTI_JOB_ID", "MASTER_PORT"})
     CHECK_MESSAGE(f.says(part), f.text);
   CHECK_FALSE(rank0.done);
-  // Who has no job to name is taken at its word.
+  // A rank without a job name is accepted.
   run_task(context, meet(mine, of_job(1, ""), record_of(1)));
   test::run_until(context, [&] { return rank0.done; });
   CHECK(rank0.info.size == 2);
@@ -189,7 +188,7 @@ TEST_CASE("all ranks get the same world, over TCP") {
   }
 }
 
-TEST_CASE("ranks that do not come are named on every rank that waits") {
+TEST_CASE("every waiting rank names the missing ranks") {
   std::vector<core::world_info> worlds;
   SUBCASE("two of eight") {
     const auto failures = meet_in_memory(8, {2, 5}, &worlds);
@@ -217,13 +216,13 @@ TEST_CASE("ranks that do not come are named on every rank that waits") {
   }
 }
 
-TEST_CASE("over TCP, too, all that wait learn who is missing") {
+TEST_CASE("over TCP, too, all waiting ranks learn which are missing") {
   std::promise<std::uint16_t> promise;
   const std::shared_future<std::uint16_t> port = promise.get_future().share();
   core::world_info worlds[4];
   const auto failures = test::run_threads(4, [&](int rank) {
     boost::asio::io_context context;
-    // Rank 0, who serves, gives up first; rank 3 does not come.
+    // Rank 0, which serves the store, gives up first; rank 3 does not come.
     if (rank == 0)
       run_task(context, serve_and_meet(context.get_executor(), job_of(0, 4, 100ms), &promise, &worlds[0], 2));
     if (rank == 1 || rank == 2)
@@ -237,7 +236,7 @@ TEST_CASE("over TCP, too, all that wait learn who is missing") {
   }
 }
 
-TEST_CASE("of two processes with one rank the second is refused, and the world stands") {
+TEST_CASE("of two processes with one rank the second is refused, and the world is not affected") {
   boost::asio::io_context context;
   memory_store store(context.get_executor());
   core::world_info first;
@@ -263,12 +262,12 @@ TEST_CASE("of two processes with one rank the second is refused, and the world s
   CHECK(zero.id == first.id);
   CHECK(zero.record(1).host == "host1");
 
-  // Also when the world stands already.
+  // Also if the world exists already.
   CHECK(test::failure_of([&] { run_task(context, meet(store, job_of(0, 2), record_of(0))); }).code ==
         errc::join_failed);
 }
 
-TEST_CASE("ranks that were told different world sizes end it for all, at once") {
+TEST_CASE("ranks with different world sizes end the rendezvous for all at once") {
   boost::asio::io_context unused;
   const memory_store shared(unused.get_executor());
   const auto begin = std::chrono::steady_clock::now();
@@ -285,7 +284,7 @@ TEST_CASE("ranks that were told different world sizes end it for all, at once") 
   }
 }
 
-TEST_CASE("ranks that disagree about checksums end it for all, and a world knows what was agreed on") {
+TEST_CASE("ranks that disagree about checksums end it for all, and a world knows the agreed setting") {
   boost::asio::io_context unused;
   for (const bool last : {false, true}) {
     const memory_store shared(unused.get_executor());
@@ -307,7 +306,7 @@ TEST_CASE("ranks that disagree about checksums end it for all, and a world knows
   }
 }
 
-TEST_CASE("a world that stands is not disturbed by who comes late with another size") {
+TEST_CASE("a late rank with another size does not disturb an existing world") {
   boost::asio::io_context context;
   memory_store store(context.get_executor());
   const core::world_info one = run_task(context, meet(store, job_of(0, 1), record_of(0)));
@@ -317,7 +316,7 @@ TEST_CASE("a world that stands is not disturbed by who comes late with another s
   CHECK(one.size == 1);
 }
 
-TEST_CASE("a store that goes while ranks wait is an error that says so") {
+TEST_CASE("a store that ends while ranks wait is an error that says so") {
   boost::asio::io_context context;
   auto server =
       run_task(context, tcp_store_server::listen(context.get_executor(), "127.0.0.1", 0, secret, 20s));
@@ -344,7 +343,7 @@ TEST_CASE("a store that goes while ranks wait is an error that says so") {
   CHECK_MESSAGE(how.says("the store has gone"), how.text);
 }
 
-TEST_CASE("a store with something else in it is an error") {
+TEST_CASE("a store with foreign contents is an error") {
   for (const char* key : {"size", "rank/0", "records", "world"}) {
     boost::asio::io_context context;
     memory_store store(context.get_executor());

@@ -42,14 +42,14 @@ void check_contradiction(std::initializer_list<std::pair<const char*, const char
 
 }  // namespace
 
-TEST_CASE("nothing set, nothing found") {
+TEST_CASE("without variables no starter is found") {
   const place p = found({});
   CHECK_FALSE(p.rank.value);
   CHECK_FALSE(p.size.value);
   CHECK(p.job.empty());
 }
 
-TEST_CASE("RANK and WORLD_SIZE, by tutti-run, torchrun and people") {
+TEST_CASE("RANK and WORLD_SIZE, from tutti-run, torchrun and users") {
   place p = found({{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"}});
   check_place(p, 3, 8, 1, 4);
   CHECK(p.job.empty());
@@ -86,7 +86,7 @@ TEST_CASE("Open MPI, in versions 4 and 5") {
   CHECK(p.one_host);
 }
 
-TEST_CASE("MPICH and others of its kind") {
+TEST_CASE("MPICH and MPIs derived from it") {
   place p = found({{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}});
   check_place(p, 2, 4, 0, 2);
   CHECK(p.job_on_host.empty());
@@ -102,7 +102,7 @@ TEST_CASE("MPICH and others of its kind") {
   };
   p = beside(one.get());
   CHECK(p.one_host);
-  CHECK(p.job.empty());  // it says nothing to other hosts
+  CHECK(p.job.empty());  // it does not reach other hosts
   CHECK(p.job_on_host.starts_with("hydra/" + std::to_string(::getpid()) + "/"));
   CHECK(p.job_on_host.size() > std::string("hydra//").size() + std::to_string(::getpid()).size());
   CHECK(beside(other.get()).job_on_host == p.job_on_host);
@@ -110,7 +110,7 @@ TEST_CASE("MPICH and others of its kind") {
   CHECK(found({{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}, {"PMI_JOBID", "j"}}).job == "pmi/j");
 }
 
-TEST_CASE("Slurm, where srun has started the process") {
+TEST_CASE("Slurm, if srun has started the process") {
   const place p = found({{"SLURM_JOB_ID", "12"},
                          {"SLURM_STEP_ID", "0"},
                          {"SLURM_PROCID", "5"},
@@ -150,7 +150,7 @@ TEST_CASE("in a Slurm batch script, without srun, nothing is found") {
   CHECK_FALSE(p.size.value);
 }
 
-TEST_CASE("starters that contradict each other are named, both") {
+TEST_CASE("contradicting starters are an error that names both") {
   check_contradiction(
       {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}},
       "RANK=0", "OMPI_COMM_WORLD_RANK=1");
@@ -161,14 +161,14 @@ TEST_CASE("starters that contradict each other are named, both") {
       "OMPI_COMM_WORLD_RANK=1", "PMI_RANK=9");
   check_contradiction({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"WORLD_SIZE", "5"}}, "PMI_SIZE=4",
                       "WORLD_SIZE=5");
-  // Those that agree are one.
+  // Starters that agree count as one.
   check_place(
       found(
           {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}),
       1, 2, -1, -1);
 }
 
-TEST_CASE("Slurm's variables reach what others start, and then mean nothing") {
+TEST_CASE("processes of other starters inherit Slurm's variables, which are then ignored") {
   check_place(found({{"RANK", "0"},
                      {"WORLD_SIZE", "2"},
                      {"SLURM_STEP_ID", "0"},

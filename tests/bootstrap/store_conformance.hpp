@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every store does, whatever it is made of: one function, called with two handles to one store.
+// The conformance test of all stores: one function, called with two handles to one store.
 #pragma once
 
 #include "core/background.hpp"
@@ -58,7 +58,7 @@ inline void check_store(boost::asio::io_context& context, store& a, store& b) {
     CHECK(f.code == errc::timed_out);
     CHECK_MESSAGE(f.says("k'"), f.text);
   }
-  SUBCASE("values hold any byte, and none") {
+  SUBCASE("values may contain any byte, or none") {
     std::string all;
     for (int i = 0; i < 256; ++i) all.push_back(static_cast<char>(i));
     run_task(context, a.set(all, all + all));
@@ -82,7 +82,7 @@ inline void check_store(boost::asio::io_context& context, store& a, store& b) {
     run_task(context, a.set("n", "40"));
     CHECK(run_task(context, b.add("n", 2)) == 42);
   }
-  SUBCASE("add refuses what is no number, and overflow, and changes nothing") {
+  SUBCASE("add refuses text that is no number, and overflow, without a change") {
     run_task(context, a.set("n", "four"));
     failure f = failure_of([&] { run_task(context, b.add("n", 1)); });
     CHECK(f.code == errc::invalid_argument);
@@ -120,7 +120,7 @@ inline void check_store(boost::asio::io_context& context, store& a, store& b) {
     CHECK(run_task(context, b.count("b/")) == 2);
     CHECK(run_task(context, b.count("d")) == 0);
   }
-  SUBCASE("a wait ends when the key comes, by whatever operation") {
+  SUBCASE("any operation that sets the key ends a wait") {
     waited w[5];
     core::background_tasks tasks;
     tasks.start(get_into(a, "set", 50s, &w[0]));
@@ -128,7 +128,7 @@ inline void check_store(boost::asio::io_context& context, store& a, store& b) {
     tasks.start(get_into(a, "append", 50s, &w[2]));
     tasks.start(get_into(b, "exchange", 50s, &w[3]));
     tasks.start(wait_into(a, "set", 50s, &w[4]));
-    // Waits hold up nothing that comes behind them.
+    // A wait does not block later operations.
     run_task(context, b.set("other", "x"));
     run_task(context, a.set("other", "y"));
     for (const waited& each : w) CHECK_FALSE(each.done);
@@ -140,7 +140,7 @@ inline void check_store(boost::asio::io_context& context, store& a, store& b) {
     for (const waited& each : w) CHECK_MESSAGE(each.how.code == errc::success, each.how.text);
     CHECK(w[0].value + w[1].value + w[2].value + w[3].value == "1234");
   }
-  SUBCASE("a wait for what does not come ends in time, and says so") {
+  SUBCASE("a wait for a missing key ends at its timeout, with an error that says so") {
     for (const bool whole : {true, false}) {
       waited w;
       const auto begin = std::chrono::steady_clock::now();
@@ -148,10 +148,10 @@ inline void check_store(boost::asio::io_context& context, store& a, store& b) {
       CHECK(std::chrono::steady_clock::now() - begin >= 40ms);
       CHECK(w.how.code == errc::timed_out);
       CHECK_MESSAGE(w.how.says("lost"), w.how.text);
-      CHECK_MESSAGE(w.how.says("_store"), w.how.text);  // by its name
+      CHECK_MESSAGE(w.how.says("_store"), w.how.text);  // its name
       CHECK_MESSAGE(w.how.says("40 ms"), w.how.text);
     }
-    // It is over for good: the key comes too late and touches nothing.
+    // The wait has ended for good: setting the key later has no effect on it.
     run_task(context, b.set("lost", "found"));
     CHECK(get(a, "lost") == "found");
   }

@@ -28,7 +28,7 @@ store_request sample_request() {
 
 }  // namespace
 
-TEST_CASE("requests and answers come back as they were") {
+TEST_CASE("requests and answers survive the round trip") {
   const store_request sent = sample_request();
   const std::string message = encode(sent);
   CHECK(message.substr(0, 4) == std::string({static_cast<char>(message.size() - 4), 0, 0, 0}));
@@ -55,7 +55,7 @@ TEST_CASE("requests and answers come back as they were") {
   CHECK(back.text == "words");
 }
 
-TEST_CASE("a message cut short anywhere, or too long, is refused") {
+TEST_CASE("a truncated or too long message is refused") {
   const std::string whole = body(encode(sample_request()));
   for (std::size_t length = 0; length < whole.size(); ++length)
     CHECK_THROWS_AS(decode_request(whole.substr(0, length)), error);
@@ -66,14 +66,14 @@ TEST_CASE("a message cut short anywhere, or too long, is refused") {
   CHECK_THROWS_AS(decode_answer(answer + "x"), error);
 }
 
-TEST_CASE("lengths that lie, and numbers without a meaning, are refused") {
+TEST_CASE("wrong lengths and invalid numbers are refused") {
   const std::string whole = body(encode(sample_request()));
   for (const char operation : {'\0', '\x09', '\xff'}) {
     std::string wrong = whole;
     wrong[8] = operation;
     CHECK_THROWS_AS(decode_request(wrong), error);
   }
-  // Any byte may be anything: the result is a request or an error, and nothing is read out of bounds.
+  // Any byte may have any value: the result is a request or an error, without reading out of bounds.
   for (std::size_t at = 0; at < whole.size(); ++at) {
     std::string wrong = whole;
     wrong[at] = static_cast<char>(0xff);

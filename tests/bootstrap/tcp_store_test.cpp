@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tcp_store and its server, and what unauthenticated peers can do to them: nothing.
+// tcp_store and its server, and that unauthenticated peers cannot affect them.
 #include "base/unique_fd.hpp"
 #include "bootstrap/store_conformance.hpp"
 #include "core/handshake.hpp"
@@ -44,7 +44,7 @@ std::unique_ptr<tcp_store> join(boost::asio::io_context& context, std::uint16_t 
                   tcp_store::connect(context.get_executor(), "127.0.0.1", port, with_secret, 1, timeout));
 }
 
-// A server on a thread and an io_context of its own, until it is destroyed.
+// A server on its own thread and io_context, until it is destroyed.
 class served {
  public:
   served() : server_(serve(context_)), port(server_->port()), thread_([this] { context_.run(); }) {}
@@ -80,7 +80,7 @@ class unauthenticated_peer {
     static_cast<void>(::send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL));
   }
   void half_close() { ::shutdown(fd_.get(), SHUT_WR); }
-  // True once the other side has closed; runs `context`, if given, meanwhile.
+  // Returns true when the other side has closed. Meanwhile runs `context`, if given.
   bool dropped(boost::asio::io_context* context = nullptr) {
     const auto end = std::chrono::steady_clock::now() + 30s;
     char bytes[256];
@@ -103,7 +103,7 @@ class unauthenticated_peer {
   base::unique_fd fd_;
 };
 
-// A socket with a port of its own, listening or not yet.
+// A socket with its own port, listening or not.
 class reserved {
  public:
   reserved() : fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -128,7 +128,7 @@ task<> connect_into(boost::asio::any_io_executor executor, std::uint16_t port,
 
 }  // namespace
 
-TEST_CASE("tcp_store does what stores do, with all on one loop") {
+TEST_CASE("tcp_store conforms to the interface of stores, with everything on one loop") {
   boost::asio::io_context context;
   const auto server = serve(context);
   const auto a = join(context, server->port());
@@ -141,7 +141,7 @@ TEST_CASE("the server's own handle and a client see one store") {
   const auto server = serve(context);
   const auto a = server->local();
   const auto b = join(context, server->port());
-  // Both are called by the server's address, wherever an error comes from.
+  // Both are named by the server's address, which errors on either side show.
   CHECK(a->name() == b->name());
   test::check_store(context, *a, *b);
 }
@@ -185,9 +185,9 @@ TEST_CASE("a client that comes before its server waits for it") {
     run_task(context, client->set("k", "v"));
     client.reset();
   }
-  SUBCASE("behind the launcher's socket, which takes connections before there is a server") {
+  SUBCASE("behind the launcher's socket, which accepts connections before there is a server") {
     REQUIRE(::listen(place.fd.get(), 10) == 0);
-    unauthenticated_peer other(place.port);  // the backlog works
+    unauthenticated_peer other(place.port);  // uses the backlog
     context.poll();
     const auto server = tcp_store_server::adopt(context.get_executor(), place.fd.release(), secret);
     test::run_until(context, [&] { return client != nullptr; });
@@ -196,7 +196,7 @@ TEST_CASE("a client that comes before its server waits for it") {
   }
 }
 
-TEST_CASE("a server that never comes is an error that says where it was looked for") {
+TEST_CASE("a missing server is an error with the address that was tried") {
   boost::asio::io_context context;
   reserved place;
   const failure refused = failure_of([&] { join(context, place.port, secret, 50ms); });
@@ -210,7 +210,7 @@ TEST_CASE("a server that never comes is an error that says where it was looked f
   CHECK(silent.code == errc::join_failed);
 }
 
-TEST_CASE("where a server has listened, nobody waits for one that has gone") {
+TEST_CASE("no client waits at an address where a server has listened and ended") {
   boost::asio::io_context context;
   const auto at = [&context](std::uint16_t port) {
     run_task(context,
@@ -228,7 +228,7 @@ TEST_CASE("where a server has listened, nobody waits for one that has gone") {
   CHECK(std::chrono::steady_clock::now() - start < 10s);
 }
 
-TEST_CASE("what goes on when the server goes") {
+TEST_CASE("operations when the server ends") {
   boost::asio::io_context context;
   auto server = serve(context);
   const auto client = join(context, server->port());
@@ -236,7 +236,7 @@ TEST_CASE("what goes on when the server goes") {
   core::background_tasks tasks;
   tasks.start(test::get_into(*client, "k", 50s, &w));
   run_task(context, client->set("other", "x"));
-  SUBCASE("pending and later operations fail, and say why") {
+  SUBCASE("pending and later operations fail with the reason") {
     server.reset();
     test::run_until(context, [&] { return w.done; });
     CHECK(w.how.code == errc::peer_failed);
@@ -244,7 +244,7 @@ TEST_CASE("what goes on when the server goes") {
     const failure f = failure_of([&] { run_task(context, client->set("k", "v")); });
     CHECK(f.code == errc::peer_failed);
   }
-  SUBCASE("drain waits for the answers that clients wait for") {
+  SUBCASE("drain waits for answers that clients wait for") {
     bool drained = false;
     const auto end = [](tcp_store_server& s, bool* done) -> task<> {
       co_await s.drain(50s);
@@ -278,7 +278,7 @@ TEST_CASE("drain ends when the last client leaves") {
   run_task(context, server->drain(50s), std::chrono::seconds(40));
 }
 
-TEST_CASE("clients that leave, and come again, are normal") {
+TEST_CASE("clients may leave and connect again") {
   boost::asio::io_context context;
   const auto server = serve(context);
   for (int i = 0; i < 30; ++i) {
@@ -287,7 +287,7 @@ TEST_CASE("clients that leave, and come again, are normal") {
   }
 }
 
-TEST_CASE("without the secret nobody gets in") {
+TEST_CASE("without the secret no client is admitted") {
   boost::asio::io_context context;
   const auto server = serve(context);
   for (const std::string wrong : {"", "another secret"}) {
@@ -321,7 +321,7 @@ TEST_CASE("without any secret the store stays on loopback") {
   CHECK(f.code == errc::invalid_argument);
 }
 
-TEST_CASE("localhost works, whatever it resolves to") {
+TEST_CASE("localhost works with all its addresses") {
   boost::asio::io_context context;
   const auto executor = context.get_executor();
   const auto server = run_task(context, tcp_store_server::listen(executor, "localhost", 0, secret, 20s));
@@ -345,7 +345,7 @@ TEST_CASE("IPv6 addresses work") {
   CHECK(client->name() == "tcp_store at [::1]:" + std::to_string(server->port()));
 }
 
-TEST_CASE("a port in use is an error that names it and the cure") {
+TEST_CASE("a port in use is an error with the port and the cure") {
   boost::asio::io_context context;
   const auto server = serve(context);
   const failure f = failure_of([&] {
@@ -357,7 +357,7 @@ TEST_CASE("a port in use is an error that names it and the cure") {
   CHECK(f.says("MASTER_PORT"));
 }
 
-TEST_CASE("addresses that are not this host's, and names of none") {
+TEST_CASE("addresses of other hosts and unknown names") {
   boost::asio::io_context context;
   const auto executor = context.get_executor();
   failure f =
@@ -369,7 +369,7 @@ TEST_CASE("addresses that are not this host's, and names of none") {
   CHECK_MESSAGE(f.says("no host"), f.text);
 }
 
-TEST_CASE("adopt refuses what does not listen, and leaves it alone") {
+TEST_CASE("adopt refuses a socket that does not listen, and does not change it") {
   boost::asio::io_context context;
   const base::unique_fd other(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   for (const int fd : {other.get(), -1, 1000000}) {
@@ -380,7 +380,7 @@ TEST_CASE("adopt refuses what does not listen, and leaves it alone") {
   CHECK(::fcntl(other.get(), F_GETFD) >= 0);
 }
 
-TEST_CASE("an adopted socket is not inherited by programs that are started") {
+TEST_CASE("programs that are started do not inherit an adopted socket") {
   boost::asio::io_context context;
   reserved place;
   REQUIRE(::listen(place.fd.get(), 10) == 0);
@@ -390,7 +390,7 @@ TEST_CASE("an adopted socket is not inherited by programs that are started") {
   CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
 }
 
-TEST_CASE("unauthenticated peers are dropped, and disturb nobody") {
+TEST_CASE("unauthenticated peers are dropped and have no effect") {
   boost::asio::io_context context;
   const auto server = serve(context);
   const auto member = join(context, server->port());
@@ -416,7 +416,7 @@ TEST_CASE("unauthenticated peers are dropped, and disturb nobody") {
   CHECK(w.value == "v");
 }
 
-TEST_CASE("silent unauthenticated peers are dropped after a while, and hold places only so long") {
+TEST_CASE("silent unauthenticated peers are dropped after a while, and use only a limited number of places") {
   boost::asio::io_context context;
   const auto server = serve(context);
   const auto early = join(context, server->port());
@@ -425,8 +425,8 @@ TEST_CASE("silent unauthenticated peers are dropped after a while, and hold plac
   for (int i = 0; i < 200; ++i) crowd.push_back(std::make_unique<unauthenticated_peer>(server->port()));
   context.restart();
   context.poll();
-  run_task(context, early->set("k", "v"));  // who is in already is not touched
-  // Those that have been there longest make room.
+  run_task(context, early->set("k", "v"));  // authenticated clients are not affected
+  // The oldest are closed first.
   const auto begin = std::chrono::steady_clock::now();
   const auto client = join(context, server->port());
   CHECK(std::chrono::steady_clock::now() - begin < 10s);
@@ -446,7 +446,7 @@ task<> be_admitted(core::stream_socket& socket, std::uint16_t port) {
   socket = std::move(connected);
 }
 
-// Completes when the server has closed the connection; throws when that takes too long.
+// Completes when the server has closed the connection. Throws if that takes too long.
 task<> see_end(core::stream_socket& socket) {
   std::array<std::uint8_t, 1024> bytes{};
   bool open = true;
@@ -463,14 +463,14 @@ task<> see_end(core::stream_socket& socket) {
 
 }  // namespace
 
-TEST_CASE("a member that talks nonsense is dropped alone") {
+TEST_CASE("only the client that sends garbage is dropped") {
   boost::asio::io_context context;
   const auto server = serve(context);
   const auto member = join(context, server->port());
   const std::vector<std::vector<std::uint8_t>> nonsense = {
       {0xff, 0xff, 0xff, 0xff, 1, 2, 3},  // too long
       {0, 0, 0, 0},                       // too short
-      {4, 0, 0, 0, 1, 2, 3, 4},           // cut off
+      {4, 0, 0, 0, 1, 2, 3, 4},           // truncated
       {29, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 99, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}};
   for (const auto& bytes : nonsense) {
     core::stream_socket socket(context);
@@ -481,7 +481,7 @@ TEST_CASE("a member that talks nonsense is dropped alone") {
   run_task(context, member->set("k", "v"));
 }
 
-TEST_CASE("a member with waits pending may leave") {
+TEST_CASE("a client with pending waits may leave") {
   boost::asio::io_context context;
   const auto server = serve(context);
   const auto other = join(context, server->port());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The environment of a test of start-up: exactly these variables, of those that any starter sets.
+// Sets exactly these variables of all that starters set, for tests of start-up.
 #pragma once
 
 #include <unistd.h>
@@ -13,7 +13,7 @@
 
 namespace tutti::test {
 
-// What is not named is absent; an empty value is the same. The rest is put back at the end.
+// Variables not named are absent; an empty value counts as absent. Restores all at the end.
 class variables {
  public:
   variables(std::initializer_list<std::pair<const char*, const char*>> wanted) {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# A user's program, built by one command line with what pkg-config says of the package: hello with `tutti`, or the program
-# SOURCE, which prints `<PART>: yes`, with `tutti_<PART>`. Given: CXX TUTTI_SOURCE_DIR BUILD PKG_CONFIG_PATH [PART SOURCE]
+# Builds a user's program by one command line with pkg-config's output: hello with `tutti`, or the program SOURCE, which
+# prints `<PART>: yes`, with `tutti_<PART>`. Given: CXX TUTTI_SOURCE_DIR BUILD PKG_CONFIG_PATH [PART SOURCE]
 include(${CMAKE_CURRENT_LIST_DIR}/steps.cmake)
 
 find_program(PKG_CONFIG NAMES pkg-config pkgconf)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# A program that the compiler must refuse, saying what its `// EXPECT: regular expression` says; with `// COMPILES`
-# it must be accepted. Given: CXX TUTTI_SOURCE_DIR CASE FLAGS (one string)
+# Compiles a program that the compiler must refuse with the message of its `// EXPECT: regular expression`. A program
+# with `// COMPILES` must compile. Given: CXX TUTTI_SOURCE_DIR CASE FLAGS (one string)
 separate_arguments(flags UNIX_COMMAND "${FLAGS}")
 execute_process(
   COMMAND ${CXX} -std=c++20 -fsyntax-only -Werror -I${TUTTI_SOURCE_DIR}/include -I${TUTTI_SOURCE_DIR}/gpu/include ${flags} ${CASE}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Steps of the consumer tests.
 
-# Runs a command; ends the test with its output when it fails, else gives it back.
+# Runs a command. Returns its output, or ends the test with it if the command fails.
 function(run_step what output)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE text ERROR_VARIABLE text)
   if(NOT result EQUAL 0)
@@ -11,7 +11,7 @@ function(run_step what output)
   set(${output} "${text}" PARENT_SCOPE)
 endfunction()
 
-# hello, started alone, is a world of one. With WITH_TLS, it opens the TLS module of the tutti that it was linked with.
+# hello without a launcher is a world of one. WITH_TLS: it opens the TLS module of its tutti.
 function(check_hello program)
   set(environment "")
   if(WITH_TLS)

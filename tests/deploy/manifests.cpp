@@ -9,7 +9,7 @@
 namespace deploy {
 namespace {
 
-// The first Python that has the module yaml, or any: an environment of the user may lack what Debian's has.
+// The first Python with the module yaml, or any Python: a user's environment may lack the module of Debian's.
 const std::string& python() {
   static const std::string found = [] {
     for (const std::string name : {"python3", "/usr/bin/python3"})

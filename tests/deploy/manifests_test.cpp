@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of deploy/ against the rules of their kinds, without a cluster.
+// Checks the files of deploy/ against the rules of their kinds, without a cluster.
 #include "manifests.hpp"
 
 #include <doctest/doctest.h>
@@ -102,7 +102,7 @@ std::string lines_that_begin_with(const std::string& start, const std::string& t
   return found;
 }
 
-// The variables that a shell script or a Dockerfile sets or reads.
+// The variables that a shell script or Dockerfile sets or reads.
 std::set<std::string> variables_in(const std::string& text) {
   static const std::regex pattern(R"((?:^|[\s])([A-Z][A-Z0-9_]+)=|\$\{?([A-Z][A-Z0-9_]+))");
   std::set<std::string> names;
@@ -111,7 +111,7 @@ std::set<std::string> variables_in(const std::string& text) {
   return names;
 }
 
-// The table of src/launch/node_variables.hpp, and that of src/base/variables.cpp.
+// The variables of src/launch/node_variables.hpp and of src/base/variables.cpp.
 std::set<std::string> known_variables() {
   std::set<std::string> names;
   for (const auto& row : tutti::launch::node_variables) names.insert(row.name);
@@ -122,7 +122,7 @@ std::set<std::string> known_variables() {
 }  // namespace
 
 TEST_SUITE("deploy/manifests") {
-  TEST_CASE("each manifest keeps the rules of its kind") {
+  TEST_CASE("each manifest follows the rules of its kind") {
     if (!deploy::has_yaml()) TUTTI_SKIP(deploy::no_yaml);
     CHECK(deploy::manifests().size() == 4);
     for (const auto& manifest : deploy::manifests()) {
@@ -131,7 +131,7 @@ TEST_SUITE("deploy/manifests") {
     }
   }
 
-  TEST_CASE("a damaged manifest is refused, and the checker says where") {
+  TEST_CASE("a damaged manifest is refused, and the error has the place") {
     if (!deploy::has_yaml()) TUTTI_SKIP(deploy::no_yaml);
     const tutti::test::scratch_directory scratch;
     std::vector<std::string> paths;
@@ -154,7 +154,7 @@ TEST_SUITE("deploy/manifests") {
     }
   }
 
-  TEST_CASE("tutti-run takes the right node from what each manifest gives to its pods") {
+  TEST_CASE("tutti-run takes the right node from the variables and options of each manifest's pods") {
     if (!deploy::has_yaml()) TUTTI_SKIP(deploy::no_yaml);
     for (const auto& manifest : deploy::manifests()) {
       CAPTURE(manifest.string());
@@ -182,7 +182,7 @@ TEST_SUITE("deploy/manifests") {
     }
   }
 
-  TEST_CASE("each variable that a manifest sets or relies on is one that tutti knows") {
+  TEST_CASE("tutti knows each variable that a manifest sets or needs") {
     if (!deploy::has_yaml()) TUTTI_SKIP(deploy::no_yaml);
     const std::set<std::string> known = known_variables();
     for (const auto& manifest : deploy::manifests()) {
@@ -194,7 +194,7 @@ TEST_SUITE("deploy/manifests") {
     }
   }
 
-  TEST_CASE("each variable of the sbatch script and the Dockerfile is one that tutti knows") {
+  TEST_CASE("tutti knows each variable of the sbatch script and the Dockerfile") {
     const std::set<std::string> known = known_variables();
     CHECK(known.contains("TUTTI_SECRET"));
     CHECK(known.contains("SLURM_NODEID"));
@@ -211,7 +211,7 @@ TEST_SUITE("deploy/manifests") {
           std::set<std::string>{"A_B", "C1", "D_E", "FG"});
   }
 
-  TEST_CASE("the sbatch script is one that bash understands, and asks for a program") {
+  TEST_CASE("the sbatch script is valid bash, and requires a program") {
     const std::string script = quoted(deploy::file("slurm/train.sbatch").string());
     const auto parsed = run_shell("bash -n " + script);
     CHECK_MESSAGE(parsed.exit_code == 0, parsed.output);
@@ -234,7 +234,7 @@ TEST_SUITE("deploy/manifests") {
       }
   }
 
-  TEST_CASE("the Dockerfile copies files that are there, and builds with the packages that ./run installs") {
+  TEST_CASE("the Dockerfile copies existing files, and builds with the packages that ./run installs") {
     const std::string dockerfile = content_of(deploy::file("Dockerfile"));
     static const std::regex copy("\nCOPY ([^-\n][^\n]*) [^ \n]+"), word("[^ ]+");
     int copied = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of deploy/, rehearsed: namespaces are the pods, and the test sets what a cluster would.
+// Rehearses the files of deploy/: namespaces replace pods, and the test sets the variables of a cluster.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ bool contains(const std::string& text, const std::string& what) {
   return text.find(what) != std::string::npos;
 }
 
-// What a rehearsal needs of this machine; `missing` says what it lacks.
+// Requirements of a rehearsal; `missing` names what this machine lacks.
 struct rehearsal {
   rehearsal() {
     networks = testing::two_networks::make(missing);
@@ -38,7 +38,7 @@ struct rehearsal {
       missing = "this user may not mount a file over /etc/hosts";
   }
 
-  // One pod of a manifest with another program.
+  // Starts one pod of a manifest with another program.
   std::unique_ptr<launched> start_pod(const std::vector<deploy::pod>& pods, int index, const words& program) {
     const deploy::pod& pod = pods.at(static_cast<std::size_t>(index));
     words command = {testing::launcher_path()};
@@ -48,14 +48,14 @@ struct rehearsal {
                                       "/usr/bin/env");
   }
 
-  // All pods at one time.
+  // Starts all pods at once.
   void start(const std::vector<deploy::pod>& pods, const words& program) {
     names.write(networks->address(0) + " " + pods.at(0).first_host + "\n");
     running.clear();
     for (const int index : {0, 1}) running.push_back(start_pod(pods, index, program));
   }
 
-  // Waits until the drill has said "ready" in all four ranks of each pod; returns these ranks.
+  // Waits until all four ranks of each pod have printed "ready". Returns these ranks.
   std::vector<testing::watched> wait_until_ready() {
     std::vector<testing::watched> ranks;
     for (const auto& each : running) {
@@ -67,7 +67,7 @@ struct rehearsal {
     return ranks;
   }
 
-  // All eight ranks of `sums` are right, and both pods end in order; `second`: of pod 1, if it has ended.
+  // All eight ranks of `sums` must be right, and both pods end in order; `second`: of pod 1, if it has ended.
   void check_sums(const std::optional<ending>& second = {}) {
     std::string output;
     for (const auto& each : running) {
@@ -85,11 +85,11 @@ struct rehearsal {
   std::vector<std::unique_ptr<launched>> running;
 };
 
-// The most that a pod is given to end, in indexed-job.yaml.
+// The time limit for the end of a pod, from indexed-job.yaml.
 constexpr std::chrono::seconds termination_grace_period{30}, grace_of_tutti_run{10};
 
 // Two tasks for two nodes of a step, both in one network, with the variables that Slurm sets. SIGTERM goes to
-// both, as by scancel. Returns the variable PATH under which the script finds it and tutti-run.
+// both, like by scancel. Returns the variable PATH under which the script finds it and tutti-run.
 std::string stand_in_for_srun(const tutti::test::scratch_directory& scratch) {
   const auto srun = scratch.write("srun", R"(#!/bin/sh
 echo "secret of ${#TUTTI_SECRET}, options $1"
@@ -126,7 +126,7 @@ TEST_SUITE("deploy/rehearsal") {
     }
   }
 
-  TEST_CASE("a pod of a drained node ends within its grace, and the other says why it ends") {
+  TEST_CASE("a pod of a drained node ends within its grace period, and the other names the reason") {
     if (!deploy::has_yaml()) TUTTI_SKIP(deploy::no_yaml);
     rehearsal r;
     if (!r.missing.empty()) TUTTI_SKIP(r.missing);
@@ -166,7 +166,7 @@ TEST_SUITE("deploy/rehearsal") {
     for (testing::watched& rank : ranks) CHECK(rank.dies());
   }
 
-  TEST_CASE("a pod dies: the other ends and names it, and the pods that replace both compute") {
+  TEST_CASE("a pod dies: the other ends and names it, and their replacements compute") {
     if (!deploy::has_yaml()) TUTTI_SKIP(deploy::no_yaml);
     rehearsal r;
     if (!r.missing.empty()) TUTTI_SKIP(r.missing);
@@ -184,7 +184,7 @@ TEST_SUITE("deploy/rehearsal") {
     r.check_sums();
   }
 
-  TEST_CASE("a pod that comes back before node 0 has ended does not disturb the next start") {
+  TEST_CASE("a pod that returns before node 0 has ended does not disturb the next start") {
     if (!deploy::has_yaml()) TUTTI_SKIP(deploy::no_yaml);
     rehearsal r;
     if (!r.missing.empty()) TUTTI_SKIP(r.missing);
@@ -199,8 +199,8 @@ TEST_SUITE("deploy/rehearsal") {
     r.running[0]->signal(SIGCONT);
     CHECK(r.running[0]->finish().exit_code == 1);
     r.running[0] = r.start_pod(pods, 0, {TUTTI_SUMS_PATH});
-    // It waits for the next node 0 where the previous one had ceased to listen. Else it is turned away, or sees
-    // that one end, and is started once more, as every pod is.
+    // It waits for the next node 0 if the previous one no longer listened. Otherwise it is refused, or sees
+    // the end of the previous one, and is restarted like every pod.
     const ending second = r.running[1]->finish();
     if (second.exit_code == 0) return r.check_sums(second);
     CHECK_MESSAGE((contains(second.error, " comes too late: the job is over") ||
@@ -210,7 +210,7 @@ TEST_SUITE("deploy/rehearsal") {
     r.check_sums();
   }
 
-  TEST_CASE("the sbatch script starts a job in a step, and scancel ends it within its grace") {
+  TEST_CASE("the sbatch script starts a job in a step, and scancel ends it within its grace period") {
     rehearsal r;
     if (!r.missing.empty()) TUTTI_SKIP(r.missing);
     r.names.write("127.0.0.1 node7\n");

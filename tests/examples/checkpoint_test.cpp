@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints: what is saved is loaded, and nothing else is.
+// Checkpoints: a saved one is loaded, anything else is refused.
 #include "train_mnist/checkpoint.hpp"
 
 #include "examples/scratch_files.hpp"
@@ -25,7 +25,7 @@ checkpoint some() {
 
 }  // namespace
 
-TEST_CASE("checkpoint: saved and loaded, the new in place of the old") {
+TEST_CASE("checkpoint: saved and loaded; a new one replaces the old") {
   const scratch_directory scratch;
   const auto path = scratch.path() / "at";
   checkpoint c = some();
@@ -41,7 +41,7 @@ TEST_CASE("checkpoint: saved and loaded, the new in place of the old") {
   CHECK_FALSE(std::filesystem::exists(path.string() + ".new"));
 }
 
-TEST_CASE("checkpoint: what is not whole, or of another, is refused by name") {
+TEST_CASE("checkpoint: damaged and foreign files are refused by name") {
   const scratch_directory scratch;
   const auto path = scratch.path() / "at";
   save(some(), path);

@@ -48,7 +48,7 @@ std::string error_of_mnist(const scratch_directory& scratch) {
 
 }  // namespace
 
-TEST_CASE("dataset: held-out samples are the same every time, and the rest is the training set") {
+TEST_CASE("dataset: held-out samples are always the same, and the rest is the training set") {
   const dataset all = numbered(100);
   const data_split split = hold_out(all, 20, "numbers"), again = hold_out(all, 20, "numbers");
   CHECK(split.training.size() == 80);
@@ -94,7 +94,7 @@ TEST_CASE("dataset: the shipped digits hold out 360 of every kind") {
     CHECK(std::ranges::count(split.test.labels, digit) >= 20);
 }
 
-TEST_CASE("dataset: MNIST directories, complete, in part, under either name") {
+TEST_CASE("dataset: MNIST directories, complete or partial, with either file name") {
   const scratch_directory scratch;
   CHECK(error_of_mnist(scratch).find("no MNIST images here") != std::string::npos);
   write_gz(scratch, "t10k-images-idx3-ubyte.gz", idx_images(30));
@@ -111,7 +111,7 @@ TEST_CASE("dataset: MNIST directories, complete, in part, under either name") {
   CHECK(whole.test.size() == 30);
 }
 
-TEST_CASE("dataset: MNIST files that do not fit") {
+TEST_CASE("dataset: mismatched MNIST files") {
   const scratch_directory scratch;
   scratch.write("t10k-images-idx3-ubyte", idx_images(30));
   scratch.write("t10k-labels-idx1-ubyte", idx_labels(29));
@@ -122,7 +122,7 @@ TEST_CASE("dataset: MNIST files that do not fit") {
         std::string::npos);
 }
 
-TEST_CASE("dataset: scaled images keep flat areas, and go straight from one old pixel's centre to the next") {
+TEST_CASE("dataset: scaled images keep flat areas, and are linear between the old pixels' centres") {
   dataset two;
   two.rows = two.columns = 2;
   two.pixels = {0, 100, 0, 100, 7, 7, 7, 7};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shipped digits, and tables that are none.
+// The shipped digits, and invalid tables.
 #include "examples/scratch_files.hpp"
 
 #include "train_digits/digits.hpp"
@@ -33,15 +33,14 @@ TEST_CASE("digits: the shipped file") {
   CHECK(*std::ranges::max_element(digits.pixels) == 16);
   std::array<int, 10> counts{};
   for (const auto label : digits.labels) ++counts.at(label);
-  CHECK(counts ==
-        std::array<int, 10>{178, 182, 177, 183, 181, 182, 181, 179, 174, 180});  // as UCI lists them
-  // The first image is a zero: paper in its middle, ink around it.
+  CHECK(counts == std::array<int, 10>{178, 182, 177, 183, 181, 182, 181, 179, 174, 180});  // as listed by UCI
+  // The first image is a zero: white in its middle, dark around it.
   CHECK(digits.labels[0] == 0);
   CHECK(digits.pixels[2] == 5);
   CHECK(digits.pixels[3 * 8 + 3] == 0);
 }
 
-TEST_CASE("digits: lines end in any way") {
+TEST_CASE("digits: all line endings are accepted") {
   const scratch_directory scratch;
   const std::string line = line_of("16", "9");
   const std::string bare = line.substr(0, line.size() - 1);
@@ -50,7 +49,7 @@ TEST_CASE("digits: lines end in any way") {
   CHECK(read_digits_csv(write_gz(scratch, "c", line)).labels[0] == 9);
 }
 
-TEST_CASE("digits: what is wrong is said, with its place") {
+TEST_CASE("digits: errors name the cause and its place") {
   const scratch_directory scratch;
   const auto error_of = [&](const std::string& content) {
     return tutti::test::error_of([&] { read_digits_csv(scratch.write("table", content)); });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The example programs under tutti-run, as a user starts them: what they print is what the documents promise.
+// The example programs under tutti-run, as users start them. Their output must match the documents.
 #include "base/unique_fd.hpp"
 #include "support/child.hpp"
 #include "support/skip.hpp"
@@ -34,7 +34,7 @@ namespace {
 
 struct outcome {
   int exit_code = -1;
-  std::string output;              // both streams
+  std::string output;              // stdout and stderr
   std::vector<std::string> lines;  // without the "[rank] " that tutti-run puts before them
 
   bool says(const std::string& line) const {
@@ -43,7 +43,7 @@ struct outcome {
     }
     return false;
   }
-  // The first line that matches as a whole; empty when there is none.
+  // The first line that matches as a whole; empty if there is none.
   std::smatch line_like(const std::string& pattern) const {
     std::smatch match;
     const std::regex expression(pattern);
@@ -54,8 +54,8 @@ struct outcome {
   }
 };
 
-// Bounded by coreutils' timeout: a hang is a failure with exit code 124, not a hang of the tests. Without the
-// warnings of long computations, which a sanitizer makes long.
+// Runs under coreutils' timeout, so that a hang becomes a failure with exit code 124. Disables warnings of
+// long computations, because sanitizers make them long.
 outcome run_command(const std::string& command) {
   outcome result;
   std::FILE* pipe =
@@ -80,7 +80,7 @@ outcome run_ranks(int ranks, const std::string& name, const std::string& argumen
   return run_command(TUTTI_RUN_PATH " -n " + std::to_string(ranks) + " " + example(name) + " " + arguments);
 }
 
-// A variable of the environment that the programs inherit, until the end of the scope.
+// Sets an environment variable for the programs, until the end of the scope.
 class scoped_variable {
  public:
   scoped_variable(const char* name, const char* value) : name_(name) {
@@ -125,7 +125,7 @@ training train(int ranks, const std::string& arguments = "") {
     }
   }
   CHECK(result.run.output.find("replicas identical: yes") != std::string::npos);
-  CHECK(result.run.output.find('\r') == std::string::npos);  // no bar where no person watches
+  CHECK(result.run.output.find('\r') == std::string::npos);  // no bar without a terminal
   return result;
 }
 
@@ -137,7 +137,7 @@ void check_losses_agree(const std::vector<double>& a, const std::vector<double>&
   }
 }
 
-// Where real MNIST images are, if anywhere: TUTTI_MNIST_DIR, else a data folder beside the checkout.
+// Directory of real MNIST images, if any: TUTTI_MNIST_DIR, else a data folder beside the checkout.
 std::string mnist_directory() {
   if (const char* told = std::getenv("TUTTI_MNIST_DIR")) return told;
   const std::string beside = TUTTI_SHARED_DATA_DIR "/mnist";
@@ -154,7 +154,7 @@ TEST_CASE("examples: hello") {
   CHECK(run_ranks(1, "hello").output == "1 ranks, sum 1\n");
 }
 
-TEST_CASE("examples: hello alone, without a launcher, is a world of one") {
+TEST_CASE("examples: hello without a launcher is a world of one") {
   const outcome alone =
       run_command("env -u RANK -u WORLD_SIZE -u MASTER_ADDR -u MASTER_PORT " + example("hello"));
   CHECK(alone.exit_code == 0);
@@ -180,7 +180,7 @@ TEST_CASE("examples: ping") {
   }
 }
 
-TEST_CASE("examples: ping needs two ranks, and says so") {
+TEST_CASE("examples: ping needs two ranks, and its error says so") {
   const outcome run = run_ranks(1, "ping");
   INFO(run.output);
   CHECK(run.exit_code == 1);
@@ -235,7 +235,7 @@ TEST_CASE("examples: train_digits reads digits, and its losses do not depend on 
   CHECK(std::stod(time[1]) + std::stod(time[2]) + std::stod(time[3]) == doctest::Approx(100).epsilon(0.002));
 }
 
-TEST_CASE("examples: train_digits with batches that do not divide, and with fewer images than ranks") {
+TEST_CASE("examples: train_digits with uneven batches, and with fewer images than ranks") {
   for (const char* arguments : {"--epochs 3 --batch 101", "--epochs 1 --batch 3 --hidden 16,8"}) {
     CAPTURE(arguments);
     const training one = train(1, arguments), three = train(3, arguments), five = train(5, arguments);
@@ -244,7 +244,7 @@ TEST_CASE("examples: train_digits with batches that do not divide, and with fewe
   }
 }
 
-TEST_CASE("examples: train_digits is the same from run to run, and another with another seed") {
+TEST_CASE("examples: train_digits is the same in every run with one seed, and differs with another") {
   const training first = train(3, "--epochs 3 --seed 9"), second = train(3, "--epochs 3 --seed 9");
   CHECK(first.losses == second.losses);
   CHECK(first.accuracy == second.accuracy);
@@ -261,7 +261,7 @@ TEST_CASE("examples: the same over TCP") {
   check_losses_agree(over_tcp.losses, train(4).losses, 1e-3);
 }
 
-TEST_CASE("examples: train_digits says what is wrong with its arguments") {
+TEST_CASE("examples: train_digits names errors in its arguments") {
   for (const char* arguments :
        {"--data /nonexistent", "--batch 0", "--hidden 0", "--lr 0", "--momentum 1", "--epochs many"}) {
     const outcome run = run_ranks(2, "train_digits", arguments);
@@ -276,7 +276,7 @@ TEST_CASE("examples: train_digits says what is wrong with its arguments") {
   CHECK(diverged.output.find("the training diverged") != std::string::npos);
 }
 
-TEST_CASE("examples: asio_server trains, answers over HTTP, and ends in order when it is told to") {
+TEST_CASE("examples: asio_server trains, answers over HTTP, and ends in order on a signal") {
   int ends[2];
   REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
   tutti::base::unique_fd output(ends[0]), given(ends[1]);
@@ -313,13 +313,13 @@ TEST_CASE("examples: asio_server trains, answers over HTTP, and ends in order wh
   CHECK(answer.starts_with("HTTP/1.1 200 OK\r\n"));
   CHECK(answer.find("{\"step\": ") != std::string::npos);
 
-  job.signal(SIGTERM);  // tutti-run hands it on
+  job.signal(SIGTERM);  // tutti-run forwards it
   CHECK(read_until("ended after "));
   const int code = job.end();
   CHECK((code == 0 || code == 128 + SIGTERM));
 }
 
-TEST_CASE("examples: survive goes on with those that are left, or with all again") {
+TEST_CASE("examples: survive continues with the remaining ranks, or with all again") {
   struct {
     const char* options;
     const char* arguments;
@@ -335,7 +335,7 @@ TEST_CASE("examples: survive goes on with those that are left, or with all again
     CAPTURE(run.output);
     CHECK(run.exit_code == way.exit_code);
     const std::string ranks = std::to_string(way.left);
-    // Said by rank 0, unless that is the new one.
+    // Printed by rank 0, unless that is the restarted one.
     const bool new_one = way.left == 4 && std::string(way.arguments).find(" 0@") != std::string::npos;
     CHECK(run.says("going on with " + ranks + " ranks") == !new_one);
     CHECK(run.says("replicas identical: yes"));
@@ -345,7 +345,7 @@ TEST_CASE("examples: survive goes on with those that are left, or with all again
   }
 }
 
-TEST_CASE("examples: elastic learns as much on any number of ranks") {
+TEST_CASE("examples: elastic learns the same on any number of ranks") {
   for (const char* const ranks : {"1", "3"}) {
     const outcome run =
         run_command(std::string(TUTTI_RUN_PATH " -n ") + ranks + " --nnodes 1:4 " + example("elastic"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The IDX reader on intact, damaged and hostile files.
+// The IDX reader on intact, damaged and malicious files.
 #include "examples/scratch_files.hpp"
 
 #include "train_digits/idx.hpp"
@@ -44,7 +44,7 @@ TEST_CASE("idx: images and labels, plain and compressed") {
   }
 }
 
-TEST_CASE("idx: more than one slice of the reader") {
+TEST_CASE("idx: files longer than one read") {
   const scratch_directory scratch;
   const std::uint32_t side = 1500;  // 2.25 million bytes
   std::string payload(side * side, '\0');
@@ -53,7 +53,7 @@ TEST_CASE("idx: more than one slice of the reader") {
   CHECK(std::string(read.pixels.begin(), read.pixels.end()) == payload);
 }
 
-TEST_CASE("idx: what is wrong is said") {
+TEST_CASE("idx: errors name the cause") {
   const scratch_directory scratch;
   const auto images_error = [&](const std::string& content) {
     return tutti::test::error_of([&] { read_idx_images(scratch.write("file", content)); });

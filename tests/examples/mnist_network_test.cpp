@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// train_mnist's network: gradients against finite differences, shapes, dropout, and that gradients of parts
-// add up.
+// train_mnist's network: gradients against finite differences, shapes, dropout, and the sum of partial
+// gradients.
 #include "train_mnist/network.hpp"
 
 #include <tutti/train/partition.hpp>
@@ -59,7 +59,7 @@ TEST_CASE("mnist network: the tutorial's layers") {
   CHECK(*std::ranges::max_element(first) <= 0.2);
 }
 
-TEST_CASE("mnist network: hidden layers as asked for") {
+TEST_CASE("mnist network: other hidden layers") {
   const network<double> n(1, {30, 20});
   std::string names;
   for (const tensor& t : n.layout()) names += t.name + "=" + std::to_string(t.size) + " ";
@@ -84,7 +84,7 @@ TEST_CASE("mnist network: the gradient is the derivative of the loss, with and w
     n.backward(s.images, s.labels, weight, left_out, nothing);
     const std::vector<double> gradient = copy_of(n.gradient());
     tutti::random_bits bits(5);
-    // Every bias, and some weights of each tensor: the forward passes are what takes time.
+    // Every bias, but only some weights of each tensor, because forward passes are slow.
     for (const tensor& t : n.layout()) {
       CAPTURE(t.name);
       std::size_t not_zero = 0;
@@ -108,7 +108,7 @@ TEST_CASE("mnist network: the gradient is the derivative of the loss, with and w
   }
 }
 
-TEST_CASE("mnist network: gradients of parts of a batch add up to that of the batch, dropout included") {
+TEST_CASE("mnist network: gradients of parts of a batch add up to the batch's gradient, with dropout") {
   const samples s = random_samples(7, 11);
   network<double> n(1);
   const double weight = 1.0 / 7;
@@ -157,7 +157,7 @@ TEST_CASE(
   CHECK(n.count_correct(s.images, s.labels) == correct);
 }
 
-TEST_CASE("mnist network: gradients are complete from the last to the first, and do not change afterwards") {
+TEST_CASE("mnist network: gradients are completed from the last to the first, and do not change afterwards") {
   const samples s = random_samples(3, 8);
   network<double> n(1);
   std::vector<std::size_t> order;
@@ -170,7 +170,7 @@ TEST_CASE("mnist network: gradients are complete from the last to the first, and
   CHECK(order == std::vector<std::size_t>{7, 6, 5, 4, 3, 2, 1, 0});
   for (std::size_t i = 0; i < then.size(); ++i)
     CHECK(then[i] == copy_of(n.gradient().subspan(n.layout()[i].begin, n.layout()[i].size)));
-  // No images, no gradient, and everything is said to be complete.
+  // Without images the gradient is zero and all tensors are reported complete.
   order.clear();
   CHECK(n.backward(Eigen::MatrixXd(image_side * image_side, 0), {}, 1, {},
                    [&](std::size_t i) { order.push_back(i); }) == 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of numpy: whole ones, damaged ones, and MNIST as Keras keeps it.
+// Files of numpy: intact and damaged ones, and Keras' MNIST.
 #include "examples/scratch_files.hpp"
 
 #include "train_digits/dataset.hpp"
@@ -22,7 +22,7 @@ struct entry {
   std::string name, content;
 };
 
-// An array as numpy writes it.
+// An array in numpy's format.
 entry array(const std::string& name, const std::string& shape, const std::string& bytes,
             const std::string& type = "|u1") {
   std::string header = "{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + shape + "), }";
@@ -95,7 +95,7 @@ TEST_CASE("npz: arrays, stored and compressed") {
   }
 }
 
-TEST_CASE("npz: a cut or changed file never gives another array") {
+TEST_CASE("npz: a truncated or changed file never gives a wrong array") {
   for (const bool compressed : {false, true}) {
     const scratch_directory scratch;
     const std::string good = npz(mnist(), compressed);
@@ -116,7 +116,7 @@ TEST_CASE("npz: a cut or changed file never gives another array") {
   }
 }
 
-TEST_CASE("npz: what is no array of unsigned bytes is said") {
+TEST_CASE("npz: the error for other arrays than of unsigned bytes") {
   const scratch_directory scratch;
   const auto error = [&](const entry& e) {
     return error_of([&] { npz_file(scratch.write("bad.npz", npz({e}, true))).read("a", 1); });
@@ -129,7 +129,7 @@ TEST_CASE("npz: what is no array of unsigned bytes is said") {
         std::string::npos);
 }
 
-TEST_CASE("npz: MNIST as Keras keeps it") {
+TEST_CASE("npz: Keras' MNIST") {
   const scratch_directory scratch;
   scratch.write("mnist.npz", npz(mnist(), true));
   const data_split split = load_mnist(scratch.path());

@@ -13,7 +13,7 @@ namespace {
 
 std::string program(const std::string& name) { return TUTTI_EXAMPLES_BIN_DIR "/only_" + name; }
 
-// Its exit code is 0, and it says so much.
+// Runs it and checks exit code 0 and the expected output.
 command_result run(int ranks, const std::string& name, const std::string& options = "") {
   command_result result =
       run_shell(TUTTI_RUN_PATH " -n " + std::to_string(ranks) + " " + options + " " + program(name));
@@ -49,7 +49,7 @@ TEST_CASE("only here: a parameter server") {
   CHECK(run(4, "parameter_server").output == "30 updates of 3 workers, each parameter is 30\n");
 }
 
-TEST_CASE("only here: the buffer of a cancelled all_reduce is the program's at once") {
+TEST_CASE("only here: the program may use the buffer of a cancelled all_reduce at once") {
   for (const int ranks : {2, 4}) {
     const command_result r = run(ranks, "cancel 64");
     INFO(r.output);
@@ -58,7 +58,7 @@ TEST_CASE("only here: the buffer of a cancelled all_reduce is the program's at o
   }
 }
 
-TEST_CASE("only here: the simulator finds the planted deadlock, and finds it again") {
+TEST_CASE("only here: the simulator finds the planted deadlock, and reproduces it") {
   const command_result r = run_shell(program("simulate"));
   INFO(r.output);
   CHECK(r.exit_code == 0);
@@ -96,7 +96,7 @@ TEST_CASE("only here: a shared vector") {
   }
 }
 
-TEST_CASE("only here: a server of the program's own that trains") {
+TEST_CASE("only here: a server that trains") {
   for (const int ranks : {2, 4}) {
     const command_result r = run(ranks, "asio_server 200");
     INFO(r.output);

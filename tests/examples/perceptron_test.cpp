@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients against finite differences; what data parallelism relies on: gradients of parts add up.
+// Gradients against finite differences; and gradients of parts add up, on which data parallelism relies.
 #include "train_digits/perceptron.hpp"
 
 #include "train_digits/sgd.hpp"
@@ -42,7 +42,7 @@ TEST_CASE("perceptron: the gradient is the derivative of the loss") {
   for (const std::vector<int>& sizes : {std::vector<int>{5, 3}, {6, 8, 4}, {7, 9, 5, 3}}) {
     CAPTURE(sizes.size());
     perceptron<double> network(sizes, 42);
-    // Biases begin at zero; moved, so that their part is tested too.
+    // Biases start at zero. They are moved, so that they are tested too.
     tutti::random_bits bits(7);
     for (double& p : network.parameters()) p += 0.1 * (2 * bits.uniform() - 1);
     const samples s = random_samples(sizes.front(), sizes.back(), 11, 3);
@@ -66,7 +66,7 @@ TEST_CASE("perceptron: the gradient is the derivative of the loss") {
   }
 }
 
-TEST_CASE("perceptron: gradients of uneven and empty shares add up to the whole batch's") {
+TEST_CASE("perceptron: gradients of uneven and empty shares add up to the whole batch's gradient") {
   const samples s = random_samples(6, 4, 7, 11);
   perceptron<double> network({6, 8, 4}, 1);
   const double loss = network.backward(s.images, s.labels, 1.0 / 7);
@@ -104,7 +104,7 @@ TEST_CASE("perceptron: large scores do not overflow") {
   CHECK(std::ranges::all_of(network.gradient(), [](float g) { return std::isfinite(g); }));
 }
 
-TEST_CASE("perceptron: the seed decides the parameters, within He's limits") {
+TEST_CASE("perceptron: the seed determines the parameters, within He's limits") {
   perceptron<float> a({64, 32, 10}, 1), b({64, 32, 10}, 1), c({64, 32, 10}, 2);
   CHECK(a.parameters().size() == 64 * 32 + 32 + 32 * 10 + 10);
   CHECK(std::ranges::equal(a.parameters(), b.parameters()));
@@ -133,7 +133,7 @@ TEST_CASE("perceptron: learns exclusive or, which no single layer can") {
   CHECK(network.count_correct(images, labels) == 4);
 }
 
-TEST_CASE("sgd: momentum as torch.optim.SGD has it") {
+TEST_CASE("sgd: momentum as in torch.optim.SGD") {
   std::vector<float> parameters{1.0f};
   sgd optimiser(1, 0.5f, 0.5f);
   optimiser.step(parameters, std::vector<float>{1.0f});  // velocity 1

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bar on a terminal, plain lines elsewhere, silence on other ranks.
+// A bar on a terminal, plain lines elsewhere, no output on other ranks.
 #include "train_digits/progress.hpp"
 
 #include <doctest/doctest.h>
@@ -35,7 +35,7 @@ TEST_CASE("progress: without a terminal there are only lines") {
         }) == "done\n");
 }
 
-TEST_CASE("progress: on a terminal the line takes the place of the bar") {
+TEST_CASE("progress: on a terminal the line replaces the bar") {
   const std::string text = printed([](std::FILE* out) {
     progress p(out, true);
     p.bar("epoch", 15, 30, "note");
@@ -46,13 +46,13 @@ TEST_CASE("progress: on a terminal the line takes the place of the bar") {
   CHECK(text == "\repoch [###############...............] 15/30  note\033[K\r\033[Kdone\nnext\n");
 }
 
-TEST_CASE("progress: null is silent") {
+TEST_CASE("progress: nullptr prints nothing") {
   progress p(nullptr, true);
   p.bar("epoch", 1, 0, "");
   p.line("unheard");
 }
 
-TEST_CASE("progress: a launcher says whether a person watches") {
+TEST_CASE("progress: the launcher passes on whether its output is a terminal") {
   const char* const before = std::getenv("TUTTI_TTY");
   const std::string kept = before != nullptr ? before : "";
   setenv("TUTTI_TTY", "1", 1);

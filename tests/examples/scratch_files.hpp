@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of readers need besides a scratch directory: packed files, and the text of an error.
+// Helpers for tests of readers: compressed files, and the text of an error.
 #pragma once
 
 #include "support/scratch_directory.hpp"
@@ -13,7 +13,7 @@
 
 namespace tutti::test {
 
-// Returns the path of what it wrote.
+// Returns the path of the new file.
 inline std::filesystem::path write_gz(const scratch_directory& into, const std::string& name,
                                       const std::string& content) {
   const std::filesystem::path path = into.path() / name;
@@ -26,7 +26,7 @@ inline std::filesystem::path write_gz(const scratch_directory& into, const std::
   return path;
 }
 
-// The text of the exception that f throws; empty when it throws none.
+// The text of the exception that f throws; empty if it throws none.
 template <class F>
 std::string error_of(F&& f) {
   try {

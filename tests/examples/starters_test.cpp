@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The examples, started by others than tutti-run, unchanged: MPI's mpirun, and the variables of torchrun,
-// srun and people.
+// The unchanged examples, started without tutti-run: by MPI's mpirun, and with the variables of torchrun,
+// srun and users.
 #include "base/unique_fd.hpp"
 #include "bootstrap/variables.hpp"
 #include "support/command.hpp"
@@ -23,7 +23,7 @@ namespace {
 
 std::string example(const std::string& name) { return TUTTI_EXAMPLES_BIN_DIR "/" + name; }
 
-// The first of the programs that is there and is of the kind that its --version names; empty: none.
+// The first existing program whose --version names the kind; empty if there is none.
 std::string find_mpirun(const char* candidates, const char* kind) {
   const command_result found =
       run_shell(std::string("for m in ") + candidates + "; do $m --version 2>/dev/null | grep -q '" + kind +
@@ -43,13 +43,13 @@ std::string mpich() {
   return mpirun;
 }
 
-// Ranks 0 to 3 at the same time, the highest first; `variables` may name $rank.
+// Starts ranks 0 to 3 at once, in reverse order; `variables` may contain $rank.
 command_result run_by_hand(const std::string& variables, const std::string& program) {
   return run_shell("for rank in 3 2 1 0; do env " + variables + " " + program +
                    " & pids=\"$pids $!\"; done; for p in $pids; do wait $p || code=$?; done; exit ${code-0}");
 }
 
-// A port that something listens at until this goes.
+// A port with a listener, during this object's lifetime.
 class busy_port {
  public:
   busy_port() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -71,8 +71,8 @@ class busy_port {
 
 std::string free_port() { return busy_port().number(); }
 
-// The environment of these tests: no starter's variables but those of the test, and a place to meet that is
-// looked at afterwards.
+// The environment of these tests: only the test's variables of any starter, and a rendezvous directory that
+// is checked afterwards.
 class clean_start {
  public:
   clean_start() : variables_({{"XDG_RUNTIME_DIR", scratch_.path().c_str()}}) {}
@@ -89,7 +89,7 @@ void check_hello(const command_result& run, int times = 1) {
   CHECK(run.times("4 ranks, sum 10\n") == times);
 }
 
-// What each mpirun must do, on one host, with nothing but -n.
+// Requirements for each mpirun, on one host, with only -n.
 void check_mpirun(const std::string& mpirun) {
   const clean_start clean;
   const std::string four = mpirun + " -n 4 ";
@@ -101,7 +101,7 @@ void check_mpirun(const std::string& mpirun) {
     CHECK(run.says("1 ranks, sum 1\n"));
   }
   {
-    // tutti::spawn starts nothing here.
+    // tutti::spawn starts no processes here.
     const command_result run = run_shell(four + example("tutorial_set_up") + " 4");
     INFO(run.output);
     CHECK(run.exit_code == 0);
@@ -121,7 +121,7 @@ void check_mpirun(const std::string& mpirun) {
     CHECK(run.exit_code == 0);
     CHECK(run.says("replicas identical: yes"));
   }
-  // Two jobs of one user at once do not meet each other.
+  // Two jobs of one user at the same time are separate.
   check_hello(run_shell(four + example("hello") + " & " + four + example("hello") + "; wait"), 2);
   // With an address, the ranks meet there.
   const std::string address = "MASTER_ADDR=127.0.0.1 MASTER_PORT=" + free_port();
@@ -153,7 +153,7 @@ TEST_CASE("examples under the mpirun of MPICH 5 and Intel MPI") {
   if (!any) TUTTI_SKIP("neither is there (./run setup-rivals)");
 }
 
-TEST_CASE("examples by hand, with four terminals' worth of variables") {
+TEST_CASE("examples with variables set by hand") {
   const clean_start clean;
   const std::string world = "RANK=$rank WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=" + free_port();
   check_hello(run_by_hand(world, example("hello")));
@@ -176,15 +176,14 @@ TEST_CASE("examples under torchrun's variables, with and without its own store a
   check_hello(run_by_hand(
       world + "MASTER_ADDR=localhost TORCHELASTIC_USE_AGENT_STORE=True MASTER_PORT=" + agent.number(),
       example("hello")));
-  // A host's name that is not loopback is no obstacle on one host.
+  // On one host, a host name that is not loopback works as well.
   check_hello(run_by_hand(
       world + "MASTER_ADDR=192.0.2.9 TORCHELASTIC_USE_AGENT_STORE=True MASTER_PORT=" + agent.number(),
       example("hello")));
   check_hello(run_by_hand(
       world + "MASTER_ADDR=localhost TORCHELASTIC_USE_AGENT_STORE=False MASTER_PORT=" + free_port(),
       example("hello")));
-  // Two agents of two ranks each, as on two hosts: at the port after the agents' own, or at one that is
-  // chosen.
+  // Two agents of two ranks each, like on two hosts: at the port after the agents' own, or at a given one.
   const std::string halves =
       "RANK=$rank LOCAL_RANK=$((rank%2)) GROUP_RANK=$((rank/2)) WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 "
       "GROUP_WORLD_SIZE=2 "
@@ -203,7 +202,7 @@ TEST_CASE("examples under srun's variables, on one host") {
       "SLURM_NTASKS=4 SLURM_NPROCS=4 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=1 SLURM_NNODES=1 "
       "SLURM_STEP_TASKS_PER_NODE=4 SLURM_STEP_NODELIST=node07";
   check_hello(run_by_hand(step, example("hello")));
-  // srun --mpi=pmi2 sets PMI's, too.
+  // srun --mpi=pmi2 sets PMI's variables, too.
   check_hello(run_by_hand(step + " PMI_RANK=$rank PMI_SIZE=4 PMI_JOBID=4711.0", example("hello")));
 }
 
@@ -222,7 +221,7 @@ TEST_CASE("examples under srun's variables, on two hosts: an address must be giv
   CHECK(run.says("MASTER_ADDR=node07"));
 }
 
-TEST_CASE("examples: starters that contradict each other are told") {
+TEST_CASE("examples: variables of contradicting starters are an error") {
   const clean_start clean;
   const command_result run =
       run_by_hand("RANK=0 WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=$rank OMPI_COMM_WORLD_SIZE=4", example("hello"));

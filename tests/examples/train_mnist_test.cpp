@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// train_mnist under tutti-run: what its runs have in common however many ranks there are, and what they leave
-// on disk.
+// train_mnist under tutti-run: its results do not depend on the number of ranks, and it writes the right
+// files.
 #include "support/command.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/skip.hpp"
@@ -98,7 +98,7 @@ void check_agree(const std::vector<double>& a, const std::vector<double>& b) {
   for (std::size_t i = 0; i < a.size(); ++i) CHECK(std::abs(a[i] - b[i]) <= 1e-3 * a[i] + 2e-6);
 }
 
-// Where real MNIST images are, if anywhere: TUTTI_MNIST_DIR, else a data folder beside the checkout.
+// Directory of real MNIST images, if any: TUTTI_MNIST_DIR, else a data folder beside the checkout.
 std::string mnist_directory() {
   if (const char* told = std::getenv("TUTTI_MNIST_DIR")) return told;
   const std::string beside = TUTTI_SHARED_DATA_DIR "/mnist";
@@ -131,7 +131,7 @@ TEST_CASE(
   check_agree(one.losses, four.losses);
 }
 
-TEST_CASE("train_mnist: averaging while computing and afterwards give the same bits, in whatever buckets") {
+TEST_CASE("train_mnist: averaging during and after the backward pass gives the same bits, with any buckets") {
   const shapes data;
   const training overlapped = train(3, data.path(), "--epochs 2"),
                  sequential = train(3, data.path(), "--epochs 2 --averaging sequential");
@@ -143,7 +143,7 @@ TEST_CASE("train_mnist: averaging while computing and afterwards give the same b
           R"(median step: sequential [\d.]+ ms, overlapped [\d.]+ ms; median gain of 5 pairs [+-][\d.]+ %)")));
 }
 
-TEST_CASE("train_mnist: what overlap gains between two network namespaces, and the picture of its trace") {
+TEST_CASE("train_mnist: the gain from overlap between two network namespaces, and the picture of its trace") {
   if (run_shell("ip netns add tutti-try && ip netns del tutti-try && tc -V && python3 -V && taskset -V")
           .exit_code != 0)
     TUTTI_SKIP("needs root, network namespaces, tc, taskset and python3");
@@ -165,7 +165,7 @@ TEST_CASE("train_mnist: what overlap gains between two network namespaces, and t
     CHECK_MESSAGE(picture.find(part) != picture.npos, part);
 }
 
-TEST_CASE("train_mnist: goes on from a checkpoint, on as many ranks or others") {
+TEST_CASE("train_mnist: continues from a checkpoint, on the same or another number of ranks") {
   const shapes data;
   const scratch_directory scratch;
   const std::string file = (scratch.path() / "checkpoint").string();
@@ -185,7 +185,7 @@ TEST_CASE("train_mnist: goes on from a checkpoint, on as many ranks or others") 
   CHECK(train(2, data.path(), "--epochs 1 --checkpoint /nowhere/at/all", 1).run.says("/nowhere/at/all"));
 }
 
-TEST_CASE("train_mnist: with fewer bytes it learns all the same, and replicas stay the same") {
+TEST_CASE("train_mnist: it also learns with compressed gradients, and replicas stay equal") {
   const shapes data;
   const training exact = train(2, data.path(), "--epochs 4 --lr 0.03");
   for (const char* hook : {"float16", "bfloat16", "int8", "low-rank"}) {
@@ -228,7 +228,7 @@ TEST_CASE("train_mnist: a tracked run has every rank's series, hyperparameters, 
   CHECK(report.says("test accuracy"));
 }
 
-TEST_CASE("train_mnist: what is wrong is said") {
+TEST_CASE("train_mnist: errors name their cause") {
   const shapes data;
   CHECK(train(2, "/nowhere/at/all", "", 1).run.says("/nowhere/at/all"));
   CHECK(train(4, shapes(3).path(), "", 1)
@@ -269,7 +269,7 @@ TEST_CASE(
   CHECK(run_shell("TUTTI_MNIST_DIR=/nowhere/at/all " + program).says("/nowhere/at/all: is not a directory"));
 }
 
-TEST_CASE("train_mnist: four ranks read 95 of 100 digits that they have not seen") {
+TEST_CASE("train_mnist: four ranks recognise 95 of 100 unseen digits") {
   const std::string directory = mnist_directory();
   if (directory.empty()) TUTTI_SKIP("no MNIST images: name their directory in TUTTI_MNIST_DIR");
   CHECK(train(4, directory, "--epochs 6 --lr 0.1", 0, 900).accuracy >= 95.0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs of examples/tutorial on two and four ranks: what they print is what the tutorial promises.
+// The programs of examples/tutorial on two and four ranks: their output matches the tutorial.
 #include "base/unique_fd.hpp"
 #include "support/command.hpp"
 #include "support/scratch_directory.hpp"
@@ -26,7 +26,7 @@ constexpr int sizes[] = {2, 4};
 
 std::string program(const std::string& name) { return quoted(TUTTI_EXAMPLES_BIN_DIR "/" + name) + " "; }
 
-// The lines of all ranks, sorted, without what tells whose they are.
+// The lines of all ranks, sorted, without their rank prefixes.
 std::vector<std::string> lines_of(const command_result& run) {
   std::istringstream text(run.output);
   std::vector<std::string> lines;
@@ -46,7 +46,7 @@ command_result run_ranks(int ranks, const std::string& name, const std::string& 
   return run_good(TUTTI_RUN_PATH " -n " + std::to_string(ranks) + " " + program(name) + arguments);
 }
 
-// `line` of each rank, '#' being its number.
+// `line` for each rank, with '#' replaced by its number.
 std::vector<std::string> of_each_rank(int ranks, const std::string& line) {
   std::vector<std::string> lines;
   for (int rank = 0; rank < ranks; ++rank)
@@ -180,7 +180,7 @@ TEST_CASE("tutorial: a partition") {
       CHECK(run.times("Rank " + std::to_string(rank) + " has " + share + " images in 469 batches of " +
                       batch + "\n") == 1);
     CHECK(run.says("every image belongs to one rank: yes\n"));
-    // Seven, two and one of ten; another seed is another order.
+    // Seven, two and one of ten; another seed gives another order.
     std::smatch one, other;
     const std::string digits = R"(:((?: \d){7} \|(?: \d){2} \| \d)\n)";
     REQUIRE(std::regex_search(run.output, one, std::regex("seed 1234" + digits)));
@@ -192,7 +192,7 @@ TEST_CASE("tutorial: a partition") {
   }
 }
 
-TEST_CASE("tutorial: fractions of a partition are the user's, and must add up to one at most") {
+TEST_CASE("tutorial: users choose the fractions of a partition, whose sum is at most one") {
   for (const int ranks : sizes) {
     CHECK(std::regex_search(run_ranks(ranks, "tutorial_partition", "0.5 0.5").output,
                             std::regex(R"(seed 1234:(?: \d){5} \|(?: \d){5}\n)")));
@@ -225,7 +225,7 @@ TEST_CASE("tutorial: training learns, and the replicas stay the same") {
   }
 }
 
-TEST_CASE("tutorial: training says which file is missing") {
+TEST_CASE("tutorial: the error of training names the missing file") {
   const command_result run = run_shell(TUTTI_RUN_PATH " -n 2 " + program("tutorial_training") + "/none");
   CHECK(run.exit_code == 1);
   CHECK_MESSAGE(run.says("/none"), run.output);
@@ -306,7 +306,7 @@ TEST_CASE("tutorial: the three initialisation methods, by processes that are sta
   }
 }
 
-TEST_CASE("tutorial: training goes on when a rank dies, and the run is kept") {
+TEST_CASE("tutorial: training continues when a rank dies, and the run is kept") {
   const test::scratch_directory folder;
   const std::string here = "cd " + quoted(folder.path().string()) + " && TUTTI_STALL_WARNING_MS=0 ";
   const command_result whole =

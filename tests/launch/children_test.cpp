@@ -13,7 +13,7 @@ using namespace tutti::launch;
 
 namespace {
 
-// The children's constructor makes the process adopt orphans; other tests of this process do not.
+// The constructor of `children` makes the process adopt orphans; other tests of this process do not.
 struct no_longer_subreaper {
   ~no_longer_subreaper() { ::prctl(PR_SET_CHILD_SUBREAPER, 0); }
 };
@@ -28,7 +28,7 @@ process_spec sleeper() {
 }  // namespace
 
 TEST_SUITE("launch/children") {
-  TEST_CASE("the end of a rank is told once, then that something has changed") {
+  TEST_CASE("the end of a rank is reported once, then a change") {
     const no_longer_subreaper restore;
     boost::asio::io_context loop;
     int changed = 0;
@@ -45,13 +45,13 @@ TEST_SUITE("launch/children") {
     CHECK(all.all_ended());
   }
 
-  TEST_CASE("of a child that was forgotten nothing is told") {
+  TEST_CASE("no event is reported for a forgotten child") {
     const no_longer_subreaper restore;
     boost::asio::io_context loop;
     int changed = 0, ended = 0;
     children all(loop, {[&](const outcome&) { ++ended; }, [&] { ++changed; }});
     const pid_t pid = all.start(0, sleeper());
-    all.clear();  // it lives on, as one that hangs in the kernel does
+    all.clear();  // it lives on, like one that hangs in the kernel
     loop.poll();
     CHECK(ended == 0);
     CHECK(changed == 0);

@@ -40,7 +40,7 @@ options three_nodes() {
   return o;
 }
 
-// A coordinator, what it has commanded each node, and what it has said.
+// A coordinator, its commands to each node, and its messages.
 struct desk {
   explicit desk(options of) : o(std::move(of)) {}
 
@@ -81,7 +81,7 @@ struct desk {
 }  // namespace
 
 TEST_SUITE("launch/coordinator") {
-  TEST_CASE("it starts when the last node has come, with ranks in the order of nodes") {
+  TEST_CASE("the job starts when the last node has come, with ranks in the order of nodes") {
     desk d(three_nodes());
     CHECK(!d.c.join({3, 2, 3, "host2", 12}));
     CHECK(!d.c.join({3, 0, 1, "host0", 10}));
@@ -105,7 +105,7 @@ TEST_SUITE("launch/coordinator") {
     CHECK(d.c.over());
   }
 
-  TEST_CASE("who cannot be part of the job is told why") {
+  TEST_CASE("a node that cannot be part of the job gets the reason") {
     desk d(three_nodes());
     CHECK(!d.c.join({3, 0, 1, "host0", 10}));
     CHECK(contains(*d.c.join({4, 1, 1, "host1", 11}), "--nnodes 4"));
@@ -116,7 +116,7 @@ TEST_SUITE("launch/coordinator") {
     CHECK(d.c.missing().size() == 2);
   }
 
-  TEST_CASE("a failure stops the other nodes; the cause is the first in time, from whichever node") {
+  TEST_CASE("a failure stops the other nodes; the cause is the first in time, from any node") {
     desk d(three_nodes());
     d.all_join();
     d.c.on(2, rank_failed{exited(4, 1, 40ms), true});
@@ -137,7 +137,7 @@ TEST_SUITE("launch/coordinator") {
     CHECK(d.last<job_over>(1).report == over.report.substr(0, over.report.find('\n') + 1));
   }
 
-  TEST_CASE("a lost node explains failures of a moment before, and ends the job") {
+  TEST_CASE("a lost node explains failures shortly before, and ends the job") {
     desk d(three_nodes());
     d.all_join();
     d.c.on(0, rank_failed{exited(0, 1, 40ms), false});
@@ -146,10 +146,10 @@ TEST_SUITE("launch/coordinator") {
     d.ends(2, {});
     CHECK(d.last<job_over>(0).exit_code == 1);
     CHECK(d.last<job_over>(0).report.starts_with("tutti-run: node 1 (ranks 1-2 on host1) was lost: gone\n"));
-    CHECK(std::holds_alternative<stop_ranks>(d.sent[1].back()));  // nothing more for the dead
+    CHECK(std::holds_alternative<stop_ranks>(d.sent[1].back()));  // no command for the dead node
   }
 
-  TEST_CASE("a failure that explains itself is not explained by a lost node, which is told of as well") {
+  TEST_CASE("a failure with its own cause is not explained by a lost node, which is reported as well") {
     desk d(three_nodes());
     d.all_join();
     d.c.on(0, rank_failed{signalled(0, SIGSEGV, 40ms), false});
@@ -161,7 +161,7 @@ TEST_SUITE("launch/coordinator") {
     CHECK(contains(d.last<job_over>(0).report, "node 1 (ranks 1-2 on host1) was lost: gone"));
   }
 
-  TEST_CASE("a failure whose node goes before it can tell the rest is still named") {
+  TEST_CASE("a failure is named although its node is lost before it can report the rest") {
     desk d(three_nodes());
     d.all_join();
     d.c.on(1, rank_failed{signalled(1, SIGBUS, 40ms), true});
@@ -172,7 +172,7 @@ TEST_SUITE("launch/coordinator") {
     CHECK(contains(d.last<job_over>(0).report, "rank 1 failed first"));
   }
 
-  TEST_CASE("nodes that do not tell the end of their ranks are not waited for") {
+  TEST_CASE("nodes that do not report the end of their ranks are not waited for") {
     desk d(three_nodes());
     d.all_join();
     d.c.on(0, stop_wanted{stop_wanted::reason::signal, SIGINT, {}});
@@ -197,7 +197,7 @@ TEST_SUITE("launch/coordinator") {
     CHECK(contains(*d.c.join({3, 2, 1, "host2", 12}), "the job is over"));
   }
 
-  TEST_CASE("a node that goes before the start ends the waiting, too") {
+  TEST_CASE("a node that ends before the start ends the wait as well") {
     desk d(three_nodes());
     REQUIRE(!d.c.join({3, 0, 1, "host0", 10}));
     REQUIRE(!d.c.join({3, 1, 1, "host1", 11}));
@@ -206,7 +206,7 @@ TEST_SUITE("launch/coordinator") {
     CHECK(contains(d.last<job_over>(0).report, "node 1 (host1) was lost: gone"));
   }
 
-  TEST_CASE("restarts: with a store of their own, until there are no more") {
+  TEST_CASE("restarts: each with its own store, until all are used") {
     options o = three_nodes();
     o.on_failure = failure_policy::restart_all;
     o.max_restarts = 2;
@@ -232,7 +232,7 @@ TEST_SUITE("launch/coordinator") {
     CHECK(contains(d.last<job_over>(0).report, "given up after 2 restarts"));
   }
 
-  TEST_CASE("a rank that its node starts anew is told of, and stops nobody") {
+  TEST_CASE("a rank that its node restarts is reported, and does not stop the others") {
     options o = three_nodes();
     o.on_failure = failure_policy::restart_rank;
     o.max_restarts = 2;
@@ -242,7 +242,7 @@ TEST_SUITE("launch/coordinator") {
     d.c.on(1, rank_failed{exited(1, 9, 3ms), true, 1});
     CHECK(d.said == "tutti-run: rank 1 exited with code 9 (pid 101); it is started anew (1 of 2)\n");
     for (int node = 0; node < 3; ++node) CHECK(std::holds_alternative<start_ranks>(d.sent[node].back()));
-    // There are no more of them.
+    // All restarts are used.
     d.c.on(1, rank_failed{exited(1, 9, 3ms), true, 0});
     CHECK(d.last<stop_ranks>(0).signal == SIGTERM);
     for (int node = 2; node >= 0; --node)
@@ -270,7 +270,7 @@ TEST_SUITE("launch/coordinator") {
     }
   }
 
-  TEST_CASE("a store that cannot be opened ends the job in words") {
+  TEST_CASE("a store that cannot be opened ends the job with a message") {
     desk d(three_nodes());
     d.no_store = true;
     d.all_join();
@@ -278,7 +278,7 @@ TEST_SUITE("launch/coordinator") {
     CHECK(d.last<job_over>(1).report == "tutti-run: no port\n");
   }
 
-  TEST_CASE("a rank that is stopped is told to the nodes that cannot see it") {
+  TEST_CASE("a stopped rank is reported to nodes that cannot detect it") {
     desk d(three_nodes());
     d.all_join();
     d.c.on(1, rank_stopped{2, 77, true});
@@ -294,7 +294,7 @@ TEST_SUITE("launch/coordinator") {
     CHECK_FALSE(d.last<rank_stopped>(2).stopped);
   }
 
-  TEST_CASE("continue: a failure and a lost node are told, and the others go on") {
+  TEST_CASE("continue: a failure and a lost node are reported, and the others continue") {
     options o = three_nodes();
     o.on_failure = failure_policy::go_on;
     desk d(o);
@@ -309,7 +309,7 @@ TEST_SUITE("launch/coordinator") {
     CHECK(d.last<job_over>(0).exit_code == 9);
   }
 
-  TEST_CASE("nodes that may come and go: one starts when it comes, and goes without the others") {
+  TEST_CASE("elastic nodes: one starts when it comes, and continues without the others") {
     options o = three_nodes();
     o.elastic = true;
     o.least_nodes = 2;
@@ -331,7 +331,7 @@ TEST_SUITE("launch/coordinator") {
 
     d.c.lost(1, "gone");
     CHECK(contains(d.said, "node 1 (ranks 1-2 on host1) was lost: gone; the others go on\n"));
-    CHECK(!d.c.join({3, 1, 2, "host4", 14}));  // in its place
+    CHECK(!d.c.join({3, 1, 2, "host4", 14}));  // replaces it
     CHECK(d.last<start_ranks>(1).what.first_rank == 4);
 
     stop_wanted drained;
@@ -351,7 +351,7 @@ TEST_SUITE("launch/coordinator") {
     CHECK(d.last<job_over>(0).report.empty());
   }
 
-  TEST_CASE("nodes that may come and go: without a quorum the job is stopped, and says why") {
+  TEST_CASE("elastic nodes: without a quorum the job is stopped with the reason") {
     options o = three_nodes();
     o.elastic = true;
     desk d(o);
@@ -366,7 +366,7 @@ TEST_SUITE("launch/coordinator") {
     CHECK(d.last<job_over>(0).report == "tutti-run: the job was stopped: no quorum: for a reason\n");
   }
 
-  TEST_CASE("nodes that may come and go: what node 0 says ends the job, and so does its work done") {
+  TEST_CASE("elastic nodes: the end of node 0 ends the job, and so does the end of its work") {
     options o = three_nodes();
     o.elastic = true;
     desk d(o);

@@ -16,7 +16,7 @@ using testing::watched;
 
 namespace {
 
-// Each rank names itself and a grandchild, which outlives it unless somebody sees to that.
+// Each rank prints its pid and a grandchild's. The grandchild would outlive it.
 const char* const with_grandchild = "sleep 1000 & echo pids $$ $!; wait";
 
 std::vector<pid_t> announced_pids(const std::string& output) {
@@ -36,7 +36,7 @@ std::vector<pid_t> announced_pids(const std::string& output) {
 }  // namespace
 
 TEST_SUITE("launch/guardian") {
-  TEST_CASE("a launcher that is killed leaves no rank, no grandchild and no guardian") {
+  TEST_CASE("a killed launcher leaves no rank, no grandchild and no guardian") {
     launched job({"-n", "3", "sh", "-c", with_grandchild});
     job.wait_for("pids", 3);
     job.wait_for("\n", 3);
@@ -49,10 +49,10 @@ TEST_SUITE("launch/guardian") {
     for (const pid_t pid : pids) all.emplace_back(pid);
     job.signal(SIGKILL);
     for (watched& process : all) CHECK(process.dies());
-    CHECK(job.finish().exit_code == 128 + SIGKILL);  // reaches the end of its output: nobody holds it open
+    CHECK(job.finish().exit_code == 128 + SIGKILL);  // at the end of its output: all have closed it
   }
 
-  TEST_CASE("the same where ranks ignore all that can be ignored") {
+  TEST_CASE("the same if ranks ignore all possible signals") {
     launched job({"-n", "2", "sh", "-c",
                   "trap '' TERM INT HUP QUIT; (sleep 1000; echo alive) & echo pids $$ $!; wait"});
     job.wait_for("pids", 2);
@@ -65,13 +65,13 @@ TEST_SUITE("launch/guardian") {
     job.finish();
   }
 
-  TEST_CASE("what ranks leave behind ends with the job") {
+  TEST_CASE("processes that ranks leave behind end with the job") {
     launched job({"-n", "2", "sh", "-c", "trap '' TERM; sleep 1000 & echo pids $$ $!; exit 0"});
     const testing::ending end = job.finish();
     CHECK(end.exit_code == 0);
     const std::vector<pid_t> pids = announced_pids(end.output);
     REQUIRE(pids.size() == 4);
-    for (const pid_t pid : pids) CHECK(::kill(pid, 0) != 0);  // gone, and reaped, when tutti-run returns
+    for (const pid_t pid : pids) CHECK(::kill(pid, 0) != 0);  // ended and reaped when tutti-run returns
   }
 
   TEST_CASE("a job inside a rank dies with the launcher of the outer one") {
@@ -103,7 +103,7 @@ TEST_SUITE("launch/guardian") {
     CHECK(end.output.ends_with("got on\n"));
   }
 
-  TEST_CASE("groups that were forgotten are spared") {
+  TEST_CASE("forgotten process groups are not killed") {
     const pid_t spared = ::fork();
     REQUIRE(spared >= 0);
     if (spared == 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job that hangs: what tutti-run says of it, at Ctrl-\, at a signal to a rank, by itself, and after a
+// A job that hangs: the explanations of tutti-run at Ctrl-\, at a signal to a rank, by itself, and after a
 // failure.
 #include "launch/launched.hpp"
 
@@ -32,7 +32,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// Of "ready PID" lines, in no order.
+// The pids in "ready PID" lines, in any order.
 std::vector<pid_t> processes(launched& job, int ranks) {
   job.wait_for("ready", ranks);
   job.wait_for("\n", ranks);
@@ -71,7 +71,7 @@ TEST_CASE("hang: ranks that wait for each other's message are a circle") {
   }
 }
 
-TEST_CASE("hang: a rank that has not called a collective is named, and that it waits for something else") {
+TEST_CASE("hang: a rank in another operation that has not called a collective is named") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     launched job(command("one_does_not_enter", 3), {"TUTTI_TRANSPORTS=" + transport});
@@ -86,12 +86,11 @@ TEST_CASE("hang: a rank that has not called a collective is named, and that it w
   }
 }
 
-TEST_CASE("hang: a rank that computes cannot be asked, and yet all is said within a second") {
+TEST_CASE("hang: a rank that computes cannot answer, and the explanation still comes within a second") {
   launched job(command("one_computes", 3));
   processes(job, 3);
   job.ask(SIGQUIT, "computes on its loop thread: the loop has not turned for ");
-  // Now that it has for a while: this question's answer alone is timed, some times if this machine has other
-  // work.
+  // It has computed for a while now. Only this answer is timed, several times in case of other load.
   auto took = std::chrono::steady_clock::duration::max();
   for (int question = 0; question < 5 && took >= std::chrono::seconds(1); ++question) {
     const int before = count_of(job.error(), "which computes on its loop thread");
@@ -108,7 +107,7 @@ TEST_CASE("hang: a rank that computes cannot be asked, and yet all is said withi
   CHECK(contains(all.error, "ranks 0, 2 wait for rank 1, which computes on its loop thread"));
 }
 
-TEST_CASE("hang: a rank whose pool computes says so, with the program's own name for it") {
+TEST_CASE("hang: a rank whose pool computes is explained with the program's name for it") {
   launched job(command("one_computes_in_the_pool", 2));
   processes(job, 2);
   job.ask(SIGQUIT, "computes on the pool for ");
@@ -117,7 +116,7 @@ TEST_CASE("hang: a rank whose pool computes says so, with the program's own name
   CHECK(contains(all.error, "is in \"a long step\" for "));
 }
 
-TEST_CASE("hang: a stopped rank is seen to be stopped") {
+TEST_CASE("hang: a stopped rank is reported as stopped") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     launched job(command("barriers", 3), {"TUTTI_TRANSPORTS=" + transport});
@@ -131,7 +130,7 @@ TEST_CASE("hang: a stopped rank is seen to be stopped") {
   }
 }
 
-TEST_CASE("hang: of a rank that was killed, the last operations are told") {
+TEST_CASE("hang: the last operations of a killed rank are reported") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     const ending killed = launched(command("one_is_killed", 2), {"TUTTI_TRANSPORTS=" + transport}).finish();
@@ -156,7 +155,7 @@ TEST_CASE("hang: SIGUSR1 to a rank makes tutti-run explain, and the rank goes on
   CHECK(end(job).exit_code == 128 + SIGTERM);
 }
 
-TEST_CASE("hang: --explain-after says it unasked, once for each silence") {
+TEST_CASE("hang: --explain-after explains by itself, once for each hang") {
   launched job(command("receives_in_a_circle", 2, {"--explain-after", "0.5"}));
   job.wait_for_error("a circle: rank 0 waits for 1");
   job.read_for(std::chrono::milliseconds(1500));
@@ -164,11 +163,11 @@ TEST_CASE("hang: --explain-after says it unasked, once for each silence") {
   end(job);
 }
 
-TEST_CASE("hang: at a timeout one of the ranks says who waits for whom") {
+TEST_CASE("hang: at a timeout one of the ranks explains which waits for which") {
   const ending all = launched(command("receives_in_a_circle", 2), {"TUTTI_TIMEOUT=1"}).finish();
   CAPTURE(all.error);
   CHECK(all.exit_code == 1);
-  // Once by a rank; tutti-run may repeat its last lines.
+  // Printed once by a rank; tutti-run may repeat its last lines.
   CHECK(count_of(all.error, "warning: a timeout; who waits for whom:") -
             count_of(all.error, "| tutti[0] warning: a timeout;") -
             count_of(all.error, "| tutti[1] warning: a timeout;") ==
@@ -176,7 +175,7 @@ TEST_CASE("hang: at a timeout one of the ranks says who waits for whom") {
   CHECK(contains(all.error, "a circle: rank 0 waits for 1"));
 }
 
-TEST_CASE("hang: of several nodes, node 0 says it of all ranks, whichever launcher is asked") {
+TEST_CASE("hang: with several nodes, node 0 explains all ranks, whichever launcher gets the signal") {
   const std::string address = free_address();
   const auto node = [&](const char* number) {
     return std::vector<std::string>{"-n",       "2",     "--tag-output",   "never",
@@ -201,7 +200,7 @@ TEST_CASE("hang: of several nodes, node 0 says it of all ranks, whichever launch
   CHECK(second.finish().exit_code == 128 + SIGTERM);
 }
 
-TEST_CASE("hang: programs that are no ranks are explained, too") {
+TEST_CASE("hang: programs without ranks are explained, too") {
   launched job({"-n", "2", "sh", "-c", "echo ready; exec sleep 600"});
   job.wait_for("ready", 2);
   job.ask(SIGQUIT, "has not joined");

@@ -15,14 +15,14 @@ using testing::launch;
 using testing::launched;
 
 TEST_SUITE("launch/job_output") {
-  TEST_CASE("one rank that speaks is shown as it is") {
+  TEST_CASE("output of only one rank is passed unchanged") {
     CHECK(launch({"-n", "4", "sh", "-c", "[ $RANK = 0 ] && echo '4 ranks, sum 10'; true"}).output ==
           "4 ranks, sum 10\n");
     CHECK(launch({"-n", "4", "sh", "-c", "[ $RANK = 3 ] && printf 'no newline'; true"}).output ==
           "no newline");
   }
 
-  TEST_CASE("a lone rank's unfinished line is seen at once") {
+  TEST_CASE("a lone rank's unfinished line is passed at once") {
     launched job({"-n", "2", "sh", "-c",
                   "[ $RANK = 0 ] || exit 0; printf '\\r50 %%'; read line; printf '\\r100 %%\\n'"});
     job.wait_for("\r50 %");
@@ -30,13 +30,13 @@ TEST_SUITE("launch/job_output") {
     CHECK(job.finish().output == "\r50 %\r100 %\n");
   }
 
-  TEST_CASE("standard output and error stay apart") {
+  TEST_CASE("standard output and error stay separate") {
     const ending end = launch({"-n", "2", "--tag-output", "always", "sh", "-c", "echo out; echo err >&2"});
     CHECK(testing::lines_of(end.output) == std::vector<std::string>{"[0] out", "[1] out"});
     CHECK(testing::lines_of(end.error) == std::vector<std::string>{"[0] err", "[1] err"});
   }
 
-  TEST_CASE("lines of many ranks come whole, in order within a rank, and none is lost") {
+  TEST_CASE("lines of many ranks arrive whole, in order within a rank, and none is lost") {
     constexpr int ranks = 4;
     constexpr int lines = 20000;  // more than 1 MiB a rank
     const ending end = launch(
@@ -64,7 +64,7 @@ TEST_SUITE("launch/job_output") {
     CHECK(next == std::vector<int>(ranks, lines));
   }
 
-  TEST_CASE("bytes of a lone rank pass unchanged, newlines or not") {
+  TEST_CASE("a lone rank's bytes pass unchanged, with or without newlines") {
     const ending end = launch({"-n", "2", "sh", "-c", "[ $RANK = 1 ] || head -c 3000000 /dev/zero"});
     CHECK(end.output == std::string(3000000, '\0'));
   }
@@ -91,7 +91,7 @@ TEST_SUITE("launch/job_output") {
     CHECK(end.error.find("'/dev/null/logs' of --log-dir") != std::string::npos);
   }
 
-  TEST_CASE("a full disk does not end the job, and is told") {
+  TEST_CASE("a full disk does not end the job, and is reported") {
     const testing::temporary_directory folder;
     REQUIRE(::symlink("/dev/full", (folder.path() + "/rank-1.out").c_str()) == 0);
     const ending end = launch({"-n", "2", "--log-dir", folder.path(), "sh", "-c", "echo hello; echo again"});
@@ -101,7 +101,7 @@ TEST_SUITE("launch/job_output") {
     CHECK(end.error.find("rank-1.out' is incomplete: No space left on device") != std::string::npos);
   }
 
-  TEST_CASE("a limit of file sizes does not end the job, and is told with the cure") {
+  TEST_CASE("a limit on file sizes does not end the job, and is reported with the cure") {
     const testing::temporary_directory folder;
     const std::string script =
         "ulimit -f 8; exec \"$0\" -n 2 --log-dir \"$1\" sh -c 'yes hello | head -c 100000; echo done'";
@@ -112,7 +112,7 @@ TEST_SUITE("launch/job_output") {
                             "is incomplete: File too large; raise the limit of file sizes (ulimit -f)") == 1);
   }
 
-  TEST_CASE("of several files without room, one is told of") {
+  TEST_CASE("of several files without space, one is reported") {
     const testing::temporary_directory folder;
     for (const char* name : {"/rank-0.out", "/rank-1.out", "/rank-1.err"})
       REQUIRE(::symlink("/dev/full", (folder.path() + name).c_str()) == 0);
@@ -123,7 +123,7 @@ TEST_SUITE("launch/job_output") {
     CHECK(testing::count_of(end.output, "again\n") == 2);
   }
 
-  TEST_CASE("--quiet leaves output to the log files; the last words of the cause are told") {
+  TEST_CASE("--quiet writes output only to the log files; the last lines of the cause are printed") {
     const testing::temporary_directory folder;
     const ending end = launch(
         {"-n", "1", "--quiet", "--log-dir", folder.path(), "sh", "-c", "echo out; echo why >&2; exit 3"});
@@ -135,7 +135,7 @@ TEST_SUITE("launch/job_output") {
     CHECK(end.error.find("  | why\n") != std::string::npos);
   }
 
-  TEST_CASE("a reader that goes away ends the job quietly") {
+  TEST_CASE("if the reader of the output ends, the job ends quietly") {
     launched job({"-n", "2", "sh", "-c", "while :; do echo y; done"});
     job.wait_for("y\n", 2);
     job.close_output();
@@ -144,7 +144,7 @@ TEST_SUITE("launch/job_output") {
     CHECK(end.error.empty());
   }
 
-  TEST_CASE("the same for a lone rank, which has the pipe itself") {
+  TEST_CASE("the same for a lone rank, which writes to the pipe directly") {
     launched job({"-n", "1", "yes"});
     job.wait_for("y\n");
     job.close_output();
@@ -153,11 +153,11 @@ TEST_SUITE("launch/job_output") {
     CHECK(end.error.empty());
   }
 
-  TEST_CASE("a process that left its rank's group cannot hold up the end") {
+  TEST_CASE("a process that left its rank's group does not delay the end") {
     launched job({"-n", "2", "sh", "-c", "[ $RANK = 0 ] || exit 0; setsid sleep 1000 & echo left $!"});
     job.wait_for("\n");
     const pid_t outsider = std::stoi(job.output().substr(job.output().find("left ") + 5));
-    // The outsider holds the rank's pipes, not those of tutti-run, so that this comes to an end.
+    // The process holds the rank's pipes, not those of tutti-run, so this returns.
     const ending end = job.finish();
     CHECK(end.exit_code == 0);
     ::kill(outsider, SIGKILL);

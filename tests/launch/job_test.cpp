@@ -22,8 +22,8 @@ bool contains(const std::string& text, const std::string& what) {
   return text.find(what) != std::string::npos;
 }
 
-// Ranks that sit in the shell's own `read`, which a trap interrupts: no second process that could miss a
-// signal. Their script finds in $0 a fifo that nobody writes to.
+// Ranks that wait in the shell's `read`, which a trap interrupts. So no second process could miss a signal.
+// $0 is a fifo without a writer.
 struct waiting_ranks {
   testing::temporary_directory folder;
   std::string silence = folder.fifo("silence");
@@ -37,23 +37,23 @@ struct waiting_ranks {
 }  // namespace
 
 TEST_SUITE("launch/job") {
-  TEST_CASE("all well") {
+  TEST_CASE("a job in which all ranks succeed") {
     const ending end = launch({"-n", "4", "true"});
     CHECK(end.exit_code == 0);
     CHECK(end.output.empty());
     CHECK(end.error.empty());
   }
 
-  TEST_CASE("the first failure is named, stops the rest, and gives the exit code") {
+  TEST_CASE("the first failure is named, stops the others, and gives the exit code") {
     const ending end =
         launch({"-n", "4", "sh", "-c", "[ $RANK = 2 ] && { echo oh no >&2; exit 3; }; exec sleep 1000"});
     CHECK(end.exit_code == 3);
     CHECK(contains(end.error, "tutti-run: rank 2 failed first: it exited with code 3 (pid "));
     CHECK(contains(end.error, "tutti-run: ranks 0-1, 3: stopped by tutti-run\n"));
-    CHECK(testing::count_of(end.error, "oh no") == 1);  // nobody else spoke: it need not be repeated
+    CHECK(testing::count_of(end.error, "oh no") == 1);  // the only output, so it is not repeated
   }
 
-  TEST_CASE("the last lines of the cause are repeated where output was mixed") {
+  TEST_CASE("the last lines of the cause are repeated if the output was mixed") {
     const testing::temporary_directory folder;
     const std::string fifo = folder.fifo("spoken");
     const ending end =
@@ -66,15 +66,15 @@ TEST_SUITE("launch/job") {
     CHECK(contains(end.error, "  | line 12\n"));
   }
 
-  TEST_CASE("a rank that ends by a signal") {
+  TEST_CASE("a rank ended by a signal") {
     const ending end = launch({"-n", "2", "sh", "-c", "[ $RANK = 1 ] && kill -KILL $$; exec sleep 1000"});
     CHECK(end.exit_code == 137);
     CHECK(contains(end.error, "rank 1 failed first: it was killed by SIGKILL (signal 9)"));
     CHECK(contains(end.error, "out-of-memory"));
   }
 
-  TEST_CASE("deaths are told in their order, not in that of the ranks") {
-    // Rank 0 ends when rank 1 is dead, and both before tutti-run looks.
+  TEST_CASE("deaths are reported in their order, not in that of the ranks") {
+    // Rank 0 ends after rank 1, and both before tutti-run checks.
     const testing::temporary_directory folder;
     const std::string pids = folder.fifo("pids");
     const std::string go = folder.fifo("go");
@@ -100,7 +100,7 @@ TEST_SUITE("launch/job") {
     CHECK(end.exit_code == 5);
   }
 
-  TEST_CASE("a rank that ends well while others go on is normal") {
+  TEST_CASE("a rank may succeed before the others") {
     const ending end = launch({"-n", "3", "sh", "-c", "[ $RANK = 1 ] || exit 0; echo still here"});
     CHECK(end.exit_code == 0);
     CHECK(end.output == "still here\n");
@@ -130,7 +130,7 @@ TEST_SUITE("launch/job") {
     for (const char* line : {"usr1 0\n", "usr1 1\n", "usr1 2\n"}) CHECK(contains(end.output, line));
   }
 
-  TEST_CASE("a signal that ends the job gives 128 + signal, whatever the ranks say") {
+  TEST_CASE("a signal that ends the job gives 128 + signal, whatever the ranks return") {
     const waiting_ranks ranks;
     for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
       launched job(ranks.command({"-n", "2"}, "trap 'exit 0' INT TERM HUP; echo ready; read x <&3"));
@@ -143,7 +143,7 @@ TEST_SUITE("launch/job") {
     }
   }
 
-  TEST_CASE("ranks have their grace to end in good order") {
+  TEST_CASE("ranks have a grace period to end in order") {
     const waiting_ranks ranks;
     launched job(ranks.command({"-n", "2", "--tag-output", "never"},
                                "trap 'echo saved $RANK; exit 0' TERM; echo ready; read x <&3"));
@@ -155,7 +155,7 @@ TEST_SUITE("launch/job") {
     CHECK(!contains(end.error, "had to be killed"));
   }
 
-  TEST_CASE("a wrapper that dies at once leaves the grace to what it wrapped") {
+  TEST_CASE("a wrapper that dies at once leaves the grace period to the wrapped program") {
     const waiting_ranks ranks;
     launched job(ranks.command({"-n", "1", "--tag-output", "always", "--grace", "1000"},
                                "sh -c 'trap \"echo saved; exit 0\" TERM; echo ready; read x <&3'; true"));
@@ -164,7 +164,7 @@ TEST_SUITE("launch/job") {
     CHECK(contains(job.finish().output, "[0] saved\n"));
   }
 
-  TEST_CASE("what a shell left in its background, deaf to SIGINT, does not take the whole grace") {
+  TEST_CASE("background processes of a shell that ignore SIGINT do not use up the grace period") {
     const waiting_ranks ranks;
     launched job(ranks.command({"-n", "2", "--grace", "1000"},
                                "trap 'exit 0' INT; sh -c 'echo ready; read x <&3' & read x <&3"));
@@ -173,7 +173,7 @@ TEST_SUITE("launch/job") {
     CHECK(job.finish().exit_code == 128 + SIGINT);
   }
 
-  TEST_CASE("after the grace comes SIGKILL") {
+  TEST_CASE("SIGKILL follows after the grace period") {
     launched job(
         {"-n", "2", "--grace", "0.1", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1000; done"});
     job.wait_for("ready\n", 2);
@@ -204,7 +204,7 @@ TEST_SUITE("launch/job") {
     CHECK(job.finish().exit_code == 128 + SIGINT);
   }
 
-  TEST_CASE("a stopped rank is ended too") {
+  TEST_CASE("a stopped rank is ended as well") {
     launched job({"-n", "2", "sh", "-c", "echo ready; kill -STOP $$"});
     job.wait_for("ready\n", 2);
     job.signal(SIGTERM);
@@ -218,7 +218,7 @@ TEST_SUITE("launch/job") {
     CHECK(launch({"-n", "2", "--timeout", "1000", "true"}).exit_code == 0);
   }
 
-  TEST_CASE("signals that the launcher was started to ignore stay ignored") {
+  TEST_CASE("signals that the launcher has inherited as ignored stay ignored") {
     launched job(
         {"-n", "1", "sh", "-c",
          "trap '' HUP; exec \"$0\" -n 2 sh -c 'echo pid $PPID; read line; [ $RANK = 1 ] || echo end'",
@@ -239,7 +239,7 @@ TEST_SUITE("launch/job") {
     CHECK(job.finish().output == "0 read one\n0 read two\n");
   }
 
-  TEST_CASE("--on-failure restart-all: all ranks again, with logs and a store of their own") {
+  TEST_CASE("--on-failure restart-all: all ranks again, with new logs and a new store") {
     const testing::temporary_directory folder;
     const ending end =
         launch({"-n", "2", "--on-failure", "restart-all", "--log-dir", folder.path(), "sh", "-c",
@@ -260,7 +260,7 @@ TEST_SUITE("launch/job") {
     CHECK(port("/rank-1.out") != port("/rank-1.restart-1.out"));
   }
 
-  TEST_CASE("--on-failure restart: the failed rank alone, with logs of its own and the same store") {
+  TEST_CASE("--on-failure restart: only the failed rank, with new logs and the same store") {
     const testing::temporary_directory folder;
     const ending end =
         launch({"-n", "2", "--on-failure", "restart", "--log-dir", folder.path(), "sh", "-c",
@@ -287,7 +287,7 @@ TEST_SUITE("launch/job") {
     CHECK(testing::contents(folder.path() + "/rank-0.out") == "start 0 of rank 0, rejoin 1 at" + where);
   }
 
-  TEST_CASE("--on-failure restart ends with the restarts, and with it the others") {
+  TEST_CASE("--on-failure restart: after the last restart a failure ends the others") {
     const ending end = launch({"-n", "2", "--on-failure", "restart", "--max-restarts", "2", "sh", "-c",
                                "[ $RANK = 1 ] && exit $((10 + TUTTI_RESTART_COUNT)); exec sleep 1000"});
     CHECK(end.exit_code == 12);
@@ -295,7 +295,7 @@ TEST_SUITE("launch/job") {
     CHECK(contains(end.error, "tutti-run: rank 1 failed first: it exited with code 12"));
   }
 
-  TEST_CASE("restarts end, with the code of the last failure") {
+  TEST_CASE("after the last restart the job ends with the code of the last failure") {
     const ending end =
         launch({"-n", "2", "--max-restarts", "2", "sh", "-c", "exit $((10 + TUTTI_RESTART_COUNT))"});
     CHECK(end.exit_code == 12);
@@ -303,7 +303,7 @@ TEST_SUITE("launch/job") {
     CHECK(contains(end.error, "tutti-run: given up after 2 restarts"));
   }
 
-  TEST_CASE("no restart of what the user stops, nor of what cannot be started") {
+  TEST_CASE("no restart after a stop by the user, or of a program that cannot be started") {
     const waiting_ranks ranks;
     launched job(ranks.command({"-n", "2", "--max-restarts", "5"}, "echo ready; read x <&3"));
     job.wait_for("ready\n", 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tutti-run, or a program that is its own launcher, as a child of a test: what it writes, how it ends, and a bound on every wait.
+// Runs tutti-run, or a program that is its own launcher, as a child of a test, with a bound on every wait.
 #pragma once
 
 #include <sys/types.h>
@@ -16,7 +16,7 @@ namespace tutti::launch::testing {
 std::string launcher_path();  // of tutti-run
 
 struct ending {
-  int exit_code = -1;  // 128 + signal when a signal ended it
+  int exit_code = -1;  // 128 + signal if a signal ended it
   std::string output;
   std::string error;
 };
@@ -33,28 +33,27 @@ class launched {
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;
-  // Sends a signal again and again until it has ended.
+  // Sends a signal repeatedly until it has ended.
   void insist(int number);
-  // Stops tutti-run alone, so that it sees what happens meanwhile all at once.
+  // Stops only tutti-run, so that it later sees all events of the meantime at once.
   void pause() const;
-  // Reads until standard output holds `text` so many times; fails the test when that does not happen.
+  // Reads until standard output contains `text` this many times. Fails the test otherwise.
   void wait_for(std::string_view text, int times = 1);
-  // The same of standard error.
+  // The same for standard error.
   void wait_for_error(std::string_view text);
-  // Until it is tutti-run that a signal would meet, and not what becomes of it.
+  // Waits until tutti-run has installed its signal handlers.
   void wait_until_it_takes_signals() const;
   void close_input() { input_.reset(); }
   void close_output() { output_.reset(); }
   void write_input(std::string_view text) const;
   const std::string& output() const { return result_.output; }
   const std::string& error() const { return result_.error; }
-  // Reads for so long, or until both streams have ended.
+  // Reads for this time, or until both streams have ended.
   void read_for(std::chrono::milliseconds time);
-  // Sends a signal again and again until standard error holds `text`; fails the test when that does not
-  // happen.
+  // Sends a signal repeatedly until standard error contains `text`. Fails the test otherwise.
   void ask(int number, std::string_view text);
 
-  // Reads both streams to their ends and waits for the process.
+  // Reads both streams to their end and waits for the process.
   ending finish();
 
  private:
@@ -68,21 +67,21 @@ class launched {
 // Runs tutti-run to its end.
 ending launch(std::vector<std::string> arguments, std::vector<std::string> variables = {});
 
-std::vector<std::string> lines_of(std::string_view text);  // sorted, for output whose order is open
+std::vector<std::string> lines_of(std::string_view text);  // sorted, for output in any order
 int count_of(std::string_view text, std::string_view what);
 std::vector<pid_t> children_of(pid_t process);
 
-// A process watched for its death, also when it is not a child.
+// Waits for the death of a process, which need not be a child.
 class watched {
  public:
   explicit watched(pid_t process);
-  bool dies();  // within the bound
+  bool dies();  // within the time limit
 
  private:
   base::unique_fd pidfd_;
 };
 
-// An empty directory that goes away with the object.
+// An empty directory that the destructor removes.
 class temporary_directory {
  public:
   temporary_directory();
@@ -98,10 +97,10 @@ class temporary_directory {
 
 std::string contents(const std::string& path);
 
-// "HOST:PORT" where nobody listens: on loopback, with a host number of this process's own, so that no port
-// that others are given by chance is the same.
+// "HOST:PORT" without a listener, on loopback. The host number belongs to this process, so that no random
+// port of another process collides.
 std::string free_address();
-// On an address of this machine that other machines could use, too; empty when it has none.
+// The same at an address that other machines could reach; empty if there is none.
 std::string free_outward_address();
 
 }  // namespace tutti::launch::testing

@@ -28,7 +28,7 @@ struct job_of_three {
 }  // namespace
 
 TEST_SUITE("launch/line_prefixer") {
-  TEST_CASE("a lone speaker's bytes pass unchanged and at once") {
+  TEST_CASE("bytes of only one rank pass unchanged and at once") {
     job_of_three job(tag_policy::automatic);
     job.two.feed("\r10 %");
     CHECK(job.out.text == "\r10 %");
@@ -38,7 +38,7 @@ TEST_SUITE("launch/line_prefixer") {
     CHECK(job.out.text == "\r10 %\r20 %");
   }
 
-  TEST_CASE("all lines are prefixed from the moment a second rank speaks") {
+  TEST_CASE("all lines have prefixes as soon as a second rank writes") {
     job_of_three job(tag_policy::automatic);
     job.zero.feed("a\n");
     job.one.feed("b\n");
@@ -47,7 +47,7 @@ TEST_SUITE("launch/line_prefixer") {
     CHECK(job.out.writes == 3);
   }
 
-  TEST_CASE("lines are written whole whatever pieces they come in") {
+  TEST_CASE("lines are written whole, in whatever pieces they arrive") {
     job_of_three job(tag_policy::always);
     job.zero.feed("he");
     job.one.feed("wor");
@@ -58,7 +58,7 @@ TEST_SUITE("launch/line_prefixer") {
     CHECK(job.out.text == "[0] hello\n[1] world\n[0] and more\n");
   }
 
-  TEST_CASE("a line left open before the second speaker came is ended for it") {
+  TEST_CASE("an unfinished line before the second rank's first output is ended") {
     job_of_three job(tag_policy::automatic);
     job.zero.feed("working...");
     job.one.feed("warning\n");
@@ -66,7 +66,7 @@ TEST_SUITE("launch/line_prefixer") {
     CHECK(job.out.text == "working...\n[1] warning\n[0]  done\n");
   }
 
-  TEST_CASE("a line left open goes on without prefix when nobody spoke in between on that stream") {
+  TEST_CASE("an unfinished line continues without a prefix if the stream had no other output") {
     speakers all(tag_policy::automatic);
     page out;
     page err;
@@ -79,7 +79,7 @@ TEST_SUITE("launch/line_prefixer") {
     CHECK(err.text == "[1] warning\n");
   }
 
-  TEST_CASE("a last line without newline gets one only where others can follow") {
+  TEST_CASE("a last line without newline gets one only if other output can follow") {
     job_of_three job(tag_policy::automatic);
     job.zero.feed("x\n");
     job.one.feed("y");
@@ -100,7 +100,7 @@ TEST_SUITE("launch/line_prefixer") {
     CHECK(job.out.text == "a\nb\nc\nd\n");
   }
 
-  TEST_CASE("a line longer than the bound is passed on in pieces that stay together") {
+  TEST_CASE("a line above the limit is written in adjacent pieces") {
     job_of_three job(tag_policy::always);
     const std::string piece(line_prefixer::longest_kept_bytes, 'x');
     job.zero.feed(piece);
@@ -109,7 +109,7 @@ TEST_SUITE("launch/line_prefixer") {
     CHECK(job.out.text == "[0] " + piece + "tail\n[0] next\n");
   }
 
-  TEST_CASE("a long line is broken when someone else speaks inside it") {
+  TEST_CASE("a long line is broken when another rank writes") {
     job_of_three job(tag_policy::always);
     const std::string piece(line_prefixer::longest_kept_bytes, 'x');
     job.zero.feed(piece);
@@ -121,7 +121,7 @@ TEST_SUITE("launch/line_prefixer") {
     CHECK(job.out.text.ends_with("[2] " + piece + "\n"));
   }
 
-  TEST_CASE("the launcher's own lines begin on a new line and make no prefixes appear") {
+  TEST_CASE("the launcher's own lines begin on a new line and do not enable prefixes") {
     job_of_three job(tag_policy::automatic);
     job.zero.feed("50 %");
     line_author(job.out).say("tutti-run: hm\n");
@@ -132,7 +132,7 @@ TEST_SUITE("launch/line_prefixer") {
   TEST_CASE("empty pieces and empty lines") {
     job_of_three job(tag_policy::automatic);
     job.one.feed("");
-    job.zero.feed("a\n");  // rank 1 has not spoken by saying nothing
+    job.zero.feed("a\n");  // an empty write of rank 1 does not count
     CHECK(job.out.text == "a\n");
     job.one.feed("\n\n");
     CHECK(job.out.text == "a\n[1] \n[1] \n");

@@ -55,7 +55,7 @@ TEST_SUITE("launch/networks") {
     CHECK(testing::count_of(end.output, "of 3: right\n") == 3);
   }
 
-  TEST_CASE("a trace of a size that is no number is refused, by each program that writes one") {
+  TEST_CASE("each program that writes a trace refuses an invalid size") {
     const ending end = testing::launch(
         {"-n", "1", "sh", "-c", "unset TUTTI_FLIGHT; TUTTI_TRACE=/dev/null TUTTI_TRACE_MIB=abc exec \"$0\"",
          TUTTI_SUMS_PATH});
@@ -72,7 +72,7 @@ TEST_SUITE("launch/networks") {
     check_sums(first, second, 3, 4);
   }
 
-  TEST_CASE("after a restart the ranks find each other, and nobody of the first start") {
+  TEST_CASE("after a restart the ranks find each other, and no rank of the first start") {
     const std::string master = testing::free_outward_address();
     if (master.empty())
       TUTTI_SKIP("this machine has no address but loopback ones, which lead to no other host");
@@ -141,7 +141,7 @@ TEST_SUITE("launch/networks") {
     CHECK(contains(errors, "does not lead here: set TUTTI_ADDRESS or TUTTI_INTERFACE on host "));
   }
 
-  TEST_CASE("a cable is cut: everybody ends, and says which node is out of reach") {
+  TEST_CASE("a cable is cut: all ranks end, and the error names the unreachable node") {
     std::string why_not;
     const auto networks = testing::two_networks::make(why_not);
     if (!networks) TUTTI_SKIP(why_not);
@@ -168,7 +168,7 @@ TEST_SUITE("launch/networks") {
     CHECK(contains(on_second.error, "node 0 at " + master + " was lost: "));
   }
 
-  TEST_CASE("a cable is cut before all have come") {
+  TEST_CASE("a cable is cut before all nodes have joined") {
     std::string why_not;
     const auto networks = testing::two_networks::make(why_not);
     if (!networks) TUTTI_SKIP(why_not);

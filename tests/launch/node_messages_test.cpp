@@ -70,7 +70,7 @@ records_told some_records() {
   return told;
 }
 
-// Of each kind one.
+// One message of each kind.
 std::vector<std::string> messages() {
   ranks_ended ended;
   ended.ends = {an_end(), outcome{}};
@@ -110,7 +110,7 @@ void decode_all(const std::string& text) {
 }  // namespace
 
 TEST_SUITE("launch/node_messages") {
-  TEST_CASE("what is sent arrives") {
+  TEST_CASE("messages survive the round trip") {
     const hello who = decode_hello(encode(hello{2, 1, 8, "box", 77}));
     CHECK(who.nodes == 2);
     CHECK(who.node == 1);
@@ -191,7 +191,7 @@ TEST_SUITE("launch/node_messages") {
     CHECK(std::get<clock_told>(decode_command(encode(command(clock_told{5, 7})))).clock_ns == 7);
   }
 
-  TEST_CASE("what was cut short or has something behind it is refused") {
+  TEST_CASE("a truncated message, or one with extra bytes, is refused") {
     for (const std::string& whole : messages()) {
       for (std::size_t bytes = 0; bytes < whole.size(); ++bytes) decode_all(whole.substr(0, bytes));
       CHECK_THROWS_AS(decode_command(whole + "x"), tutti::error);
@@ -200,7 +200,7 @@ TEST_SUITE("launch/node_messages") {
     }
   }
 
-  TEST_CASE("damage is refused or harmless, whatever lengths it announces") {
+  TEST_CASE("damage is refused or harmless, whatever lengths it contains") {
     std::mt19937 random(7);
     for (const std::string& whole : messages())
       for (int round = 0; round < 500; ++round) {
@@ -210,7 +210,7 @@ TEST_SUITE("launch/node_messages") {
       }
   }
 
-  TEST_CASE("another version is refused in words") {
+  TEST_CASE("the error for another version names it") {
     std::string message = encode(hello{2, 1, 8, "box", 77});
     message[0] = 99;
     CHECK_THROWS_WITH_AS(decode_hello(message), doctest::Contains("the same version"), tutti::error);

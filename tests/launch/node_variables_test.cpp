@@ -17,7 +17,7 @@ namespace {
 
 using variables = std::map<std::string, std::string>;
 
-// All that these tests depend on, for as long as one parses.
+// Sets exactly these variables while a test parses.
 class only_these {
  public:
   explicit only_these(const variables& wanted) {
@@ -64,7 +64,7 @@ std::string refused(const variables& environment, std::vector<const char*> argum
 
 bool names(const std::string& text, const std::string& what) { return text.find(what) != std::string::npos; }
 
-// A node that is not the first, as each starter describes it.
+// A node that is not the first, in each starter's variables.
 const std::map<std::string, variables> described = {
     {"torchrun",
      {{"PET_NPROC_PER_NODE", "3"},
@@ -81,7 +81,7 @@ const std::map<std::string, variables> described = {
       {"SLURM_STEP_NUM_TASKS", "4"},
       {"SLURM_NODEID", "2"},
       {"SLURM_STEP_NODELIST", "node[07-09],gpu3"}}}};
-// What it is then, and what the options have to add.
+// The place of the node, and the options that must complete it.
 struct expected_place {
   std::vector<const char*> arguments;
   int ranks;
@@ -97,7 +97,7 @@ const std::map<std::string, expected_place> places = {
 }  // namespace
 
 TEST_SUITE("launch/node_variables") {
-  TEST_CASE("each row of the table tells what it says, and no starter is forgotten") {
+  TEST_CASE("each row of the table has the documented effect, and every starter has rows") {
     for (const auto& [starter, environment] : described) {
       CAPTURE(starter);
       const expected_place& place = places.at(starter);
@@ -113,7 +113,7 @@ TEST_SUITE("launch/node_variables") {
       CAPTURE(row.name);
       REQUIRE(described.contains(row.starter));
       variables less = described.at(row.starter);
-      // Without this row the job is another one, or none.
+      // Without this row the job is a different one, or none.
       REQUIRE(less.erase(row.name) == 1);
       const std::vector<const char*>& arguments = places.at(row.starter).arguments;
       switch (row.field) {
@@ -156,7 +156,7 @@ TEST_SUITE("launch/node_variables") {
     CHECK(parse_with(described.at("Slurm"), {"-n", "1", "--nnodes", "1"}).nodes == 1);
   }
 
-  TEST_CASE("variables that speak of one node, of a batch script or of the launcher above change nothing") {
+  TEST_CASE("variables of one node, of a batch script or of an outer launcher have no effect") {
     CHECK(parse_with({{"JOB_COMPLETION_INDEX", "3"}}, {"-n", "2"}).nodes == 1);
     CHECK(parse_with({{"JOB_COMPLETION_INDEX", "3"}}, {"-n", "2"}).node_rank == 0);
     CHECK(parse_with({{"PET_NNODES", "1"}, {"PET_NODE_RANK", "0"}}, {"-n", "2"}).nodes == 1);
@@ -174,7 +174,7 @@ TEST_SUITE("launch/node_variables") {
     CHECK(parse_with(inside, {"-n", "2"}).nodes == 1);
   }
 
-  TEST_CASE("starters that contradict each other are both named, those that agree are not") {
+  TEST_CASE("contradicting starters are an error that names both, agreeing ones are not") {
     variables both = described.at("torchrun");
     both["JOB_COMPLETION_INDEX"] = "2";
     CHECK(parse_with(both, {}).node_rank == 2);
@@ -186,7 +186,7 @@ TEST_SUITE("launch/node_variables") {
     CHECK(parse_with(both, {"--node-rank", "3"}).node_rank == 3);
   }
 
-  TEST_CASE("malformed variables are named, with the option to give instead") {
+  TEST_CASE("malformed variables are named, with an option to use instead") {
     variables wrong = described.at("torchrun");
     wrong["PET_NPROC_PER_NODE"] = "auto";
     CHECK(names(refused(wrong, {}), "PET_NPROC_PER_NODE=auto"));
@@ -202,7 +202,7 @@ TEST_SUITE("launch/node_variables") {
     CHECK(names(refused(crowded, {"-n", "1"}), "--ntasks-per-node=1"));
   }
 
-  TEST_CASE("the first host of Slurm's lists") {
+  TEST_CASE("the first host of Slurm's host lists") {
     using tutti::bootstrap::first_host;
     CHECK(first_host("node1") == "node1");
     CHECK(first_host("b,a[1-2]") == "b");

@@ -93,7 +93,7 @@ TEST_SUITE("launch/options") {
     CHECK(parse({"-n", "2", "--nnodes", "1:4", "p"}).nodes == 1);
   }
 
-  TEST_CASE("what follows the program belongs to it") {
+  TEST_CASE("arguments after the program belong to it") {
     using words = std::vector<std::string>;
     CHECK(parse({"-n", "2", "prog", "-n", "8", "--help", "--", "--np=3"}).program ==
           words{"prog", "-n", "8", "--help", "--", "--np=3"});
@@ -141,7 +141,7 @@ TEST_SUITE("launch/options") {
     CHECK(mentions(refusal({"-n", "1", "--max-restarts", "-1", "p"}), "--max-restarts"));
   }
 
-  TEST_CASE("--quiet does not lose output, a secret has a source") {
+  TEST_CASE("--quiet keeps all output, a secret has one source") {
     CHECK(mentions(refusal({"-n", "1", "--quiet", "p"}), "--log-dir"));
     CHECK(parse({"-n", "1", "--quiet", "--log-dir", "d", "p"}).quiet);
     CHECK(parse({"-n", "1", "--secret-fd", "5", "p"}).secret_fd == 5);
@@ -188,7 +188,7 @@ TEST_SUITE("launch/options") {
       CHECK(mentions(text, option));
   }
 
-  TEST_CASE("--variables lists what tutti reads, and needs nothing else") {
+  TEST_CASE("--variables lists tutti's variables without any other option") {
     std::string text;
     try {
       parse({"--variables"});

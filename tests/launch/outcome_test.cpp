@@ -33,26 +33,26 @@ int cause_of(const std::vector<outcome>& ends) {
 }  // namespace
 
 TEST_SUITE("launch/outcome") {
-  TEST_CASE("the first that failed is the cause") {
+  TEST_CASE("the first failed rank is the cause") {
     CHECK(cause_of({}) == -1);
     CHECK(cause_of({exited(0, 0, 1ms), exited(1, 0, 2ms)}) == -1);
     CHECK(cause_of({exited(3, 0, 1ms), exited(2, 7, 2ms), exited(0, 1, 2ms)}) == 2);
   }
 
-  TEST_CASE("a death by a signal explains exits seen a moment before") {
+  TEST_CASE("a death by a signal explains exits noticed shortly before") {
     CHECK(cause_of({exited(0, 1, 10ms), signalled(1, SIGSEGV, 40ms)}) == 1);
     CHECK(cause_of({exited(0, 1, 10ms), signalled(1, SIGKILL, 10ms)}) == 1);
     CHECK(cause_of({exited(0, 1, 10ms), signalled(1, SIGSEGV, 600ms)}) == 0);
     CHECK(cause_of({signalled(0, SIGBUS, 10ms), signalled(1, SIGSEGV, 11ms)}) == 0);
   }
 
-  TEST_CASE("what a program does to itself when a peer has gone does not") {
+  TEST_CASE("an abort of a program after the loss of a peer explains nothing") {
     CHECK(cause_of({exited(0, 1, 10ms), signalled(1, SIGABRT, 11ms)}) == 0);
     CHECK(cause_of({exited(0, 1, 10ms), signalled(1, SIGPIPE, 11ms)}) == 0);
     CHECK(cause_of({signalled(1, SIGABRT, 10ms), exited(0, 1, 11ms)}) == 1);
   }
 
-  TEST_CASE("signals that the launcher sent explain nothing") {
+  TEST_CASE("signals sent by the launcher explain nothing") {
     outcome stopped = signalled(1, SIGTERM, 12ms);
     stopped.asked_with = SIGTERM;
     outcome killed = signalled(2, SIGKILL, 13ms);
@@ -101,7 +101,7 @@ TEST_SUITE("launch/outcome") {
           "tutti-run: rank 2: killed by tutti-run: still there 5 s after SIGTERM\n");
   }
 
-  TEST_CASE("exit codes are a shell's") {
+  TEST_CASE("exit codes follow the shell's convention") {
     CHECK(exited(0, 3, 0ms).shell_code() == 3);
     CHECK(signalled(0, SIGKILL, 0ms).shell_code() == 137);
     CHECK(start_error_exit_code(ENOENT) == 127);

@@ -27,7 +27,7 @@ struct channel {
   unique_fd reader, writer;
 };
 
-// What can be read without waiting.
+// Everything that can be read without waiting.
 std::string available(int fd) {
   std::string text;
   std::array<char, 65536> buffer;
@@ -40,7 +40,7 @@ std::string available(int fd) {
 }  // namespace
 
 TEST_SUITE("launch/output_sink") {
-  TEST_CASE("what is written arrives, and the shared descriptor stays blocking") {
+  TEST_CASE("output arrives, and the shared descriptor stays blocking") {
     boost::asio::io_context loop;
     const channel to;
     output_sink sink(loop, to.writer.get());
@@ -50,7 +50,7 @@ TEST_SUITE("launch/output_sink") {
     CHECK((::fcntl(to.writer.get(), F_GETFL) & O_NONBLOCK) == 0);
   }
 
-  TEST_CASE("a reader that does not read bounds what its feeder may add, and loses nothing") {
+  TEST_CASE("a slow reader bounds the memory of the writer, and loses nothing") {
     boost::asio::io_context loop;
     const channel from(O_NONBLOCK);
     const channel to;
@@ -86,7 +86,7 @@ TEST_SUITE("launch/output_sink") {
     CHECK(closed);
   }
 
-  TEST_CASE("a reader that has gone is reported once, and further output is dropped") {
+  TEST_CASE("a reader that has ended is reported once, and further output is dropped") {
     const signals_of_writing_ignored during;
     boost::asio::io_context loop;
     channel to;
@@ -104,7 +104,7 @@ TEST_SUITE("launch/output_sink") {
     CHECK(sink.error() == EPIPE);
   }
 
-  TEST_CASE("a full disk is an error of writing") {
+  TEST_CASE("a full disk is a write error") {
     const unique_fd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
     REQUIRE(full);
     boost::asio::io_context loop;
@@ -113,12 +113,12 @@ TEST_SUITE("launch/output_sink") {
     CHECK(sink.error() == ENOSPC);
   }
 
-  TEST_CASE("a socket, which cannot be opened anew, is written to as it is") {
+  TEST_CASE("a socket, which cannot be reopened, is written to directly") {
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
     const unique_fd reader(ends[0]);
     const unique_fd writer(ends[1]);
-    ::fcntl(writer.get(), F_SETFL, O_NONBLOCK);  // as some shells hand them over
+    ::fcntl(writer.get(), F_SETFL, O_NONBLOCK);  // as some shells set it
     boost::asio::io_context loop;
     output_sink sink(loop, writer.get());
     const std::string block(1024 * 1024, 'y');

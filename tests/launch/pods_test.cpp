@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pods, rehearsed: a network and names of its own for each tutti-run, and the variables that a starter sets.
+// A rehearsal of pods: each tutti-run has its own network and names, and the variables that a starter sets.
 #include <doctest/doctest.h>
 
 #include <string>

@@ -15,7 +15,7 @@ using namespace tutti::launch;
 using testing::launch;
 
 TEST_SUITE("launch/process") {
-  TEST_CASE("programs are found as a shell finds them") {
+  TEST_CASE("programs are found like in a shell") {
     const testing::temporary_directory folder;
     const std::string script = folder.path() + "/script";
     std::ofstream(script) << "#!/bin/sh\n";
@@ -29,7 +29,7 @@ TEST_SUITE("launch/process") {
     CHECK(find_program("no-program-has-this-name").error == ENOENT);
   }
 
-  TEST_CASE("a program that is not there") {
+  TEST_CASE("a missing program") {
     const testing::ending end = launch({"-n", "4", "./hell"});
     CHECK(end.exit_code == 127);
     CHECK(end.error ==
@@ -59,7 +59,7 @@ TEST_SUITE("launch/process") {
     CHECK(no_interpreter.error.find("interpreter") != std::string::npos);
   }
 
-  TEST_CASE("arguments pass untouched") {
+  TEST_CASE("arguments are passed unchanged") {
     const testing::ending end =
         launch({"-n", "1", "sh", "-c", "for a in \"$0\" \"$@\"; do printf '<%s>\\n' \"$a\"; done", "-n", "8",
                 "--", "", "a b", "--help", "$HOME", "\xff"});
@@ -71,7 +71,7 @@ TEST_SUITE("launch/process") {
   TEST_CASE(
       "ranks inherit no descriptors of the launcher beyond their streams, the recorder and, in rank 0, the "
       "store") {
-    // What the test itself was given without FD_CLOEXEC is in every program that it starts.
+    // Descriptors that the test inherited without FD_CLOEXEC are in every program that it starts.
     std::set<int> expected;
     for (int fd = 0; fd < 1024; ++fd)
       if (const int flags = ::fcntl(fd, F_GETFD); flags >= 0 && (flags & FD_CLOEXEC) == 0)
@@ -86,7 +86,7 @@ TEST_SUITE("launch/process") {
     CHECK(unexpected == std::vector<int>{3, 2, 2});  // ls has the directory open
   }
 
-  TEST_CASE("the limit of descriptors that the launcher raises for itself stays as it was for the ranks") {
+  TEST_CASE("the launcher raises its own limit of descriptors, but not that of the ranks") {
     const testing::ending end =
         testing::launch({"-n", "1", "sh", "-c", "ulimit -Sn 80 && exec \"$0\" -n 40 sh -c 'ulimit -Sn'",
                          testing::launcher_path()});

@@ -25,7 +25,7 @@ std::vector<std::string> with(std::vector<std::string> words, std::vector<std::s
 }  // namespace
 
 TEST_SUITE("launch/rank_environment") {
-  TEST_CASE("every rank knows its place") {
+  TEST_CASE("every rank gets its place") {
     const testing::ending end =
         launch({"-n", "3", "--tag-output", "never", "sh", "-c",
                 "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK $NNODES $MASTER_ADDR"});
@@ -35,7 +35,7 @@ TEST_SUITE("launch/rank_environment") {
                                                                     "2 3 2 3 0 1 127.0.0.1"});
   }
 
-  TEST_CASE("job id and secret are random, and one for all ranks") {
+  TEST_CASE("job id and secret are random, and the same for all ranks") {
     std::set<std::string> seen;
     for (int run = 0; run < 2; ++run) {
       const testing::ending end =
@@ -51,7 +51,7 @@ TEST_SUITE("launch/rank_environment") {
     CHECK(seen.size() == 4);
   }
 
-  TEST_CASE("what told the launcher its own place is not handed on") {
+  TEST_CASE("the variables of the launcher's own place are not passed on") {
     const testing::ending end = launch(
         {"-n", "1", "sh", "-c",
          "env | grep -E '^(OMPI_COMM|PMI_|MPI_LOCAL|TORCHELASTIC|TUTTI_(RESTART|MASTER))' ; true"},
@@ -60,18 +60,18 @@ TEST_SUITE("launch/rank_environment") {
     CHECK(testing::lines_of(end.output) == std::vector<std::string>{"TUTTI_RESTART_COUNT=0"});  // its own
   }
 
-  TEST_CASE("a secret that the user has set is kept") {
+  TEST_CASE("a secret set by the user is kept") {
     CHECK(launch({"-n", "1", "sh", "-c", "echo $TUTTI_SECRET"}, {"TUTTI_SECRET=mine"}).output == "mine\n");
   }
 
-  TEST_CASE("other variables pass, stale ones do not") {
+  TEST_CASE("other variables are passed, stale ones are not") {
     const testing::ending end =
         launch({"-n", "2", "sh", "-c", "[ $RANK = 1 ] && echo $FLAVOUR $RANK ${TUTTI_STORE_FD-none}; true"},
                {"FLAVOUR=vanilla", "RANK=7", "TUTTI_STORE_FD=44", "WORLD_SIZE=9"});
     CHECK(end.output == "vanilla 1 none\n");
   }
 
-  TEST_CASE("torchrun's names for nodes, and the count of restarts") {
+  TEST_CASE("torchrun's names for nodes, and the number of restarts") {
     const testing::ending end = launch(
         {"-n", "1", "sh", "-c",
          "echo $GROUP_RANK $GROUP_WORLD_SIZE $TUTTI_RESTART_COUNT $TUTTI_MAX_RESTARTS ${ROLE_RANK-none}"},
@@ -103,7 +103,7 @@ TEST_SUITE("launch/rank_environment") {
     CHECK(end.error.find("TUTTI_SECRET") != std::string::npos);
   }
 
-  TEST_CASE("a wrong command line exits with 2 and says what to type") {
+  TEST_CASE("a wrong command line exits with 2 and the message has the right one") {
     const testing::ending end = launch({"-n", "0", "true"});
     CHECK(end.exit_code == 2);
     CHECK(end.error.find("from 1 to 4096") != std::string::npos);

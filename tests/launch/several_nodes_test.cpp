@@ -22,7 +22,7 @@ bool contains(const std::string& text, const std::string& what) {
   return text.find(what) != std::string::npos;
 }
 
-// One job; each node is started by the test when it wants to, and pretends to be a host of its own.
+// One job. The test starts each node, which pretends to be a host of its own.
 struct job_of_nodes {
   int nodes;
   std::string master = testing::free_address();
@@ -39,8 +39,7 @@ struct job_of_nodes {
   }
 };
 
-// Says that it is there, then sits in the shell's own `read`, which a trap interrupts; $0 is a fifo that
-// nobody writes to.
+// Prints "ready", then waits in the shell's `read`, which a trap interrupts; $0 is a fifo without a writer.
 struct waiting {
   testing::temporary_directory folder;
   std::string silence = folder.fifo("silence");
@@ -49,7 +48,7 @@ struct waiting {
   }
 };
 
-// The processes that ranks have named by "ready".
+// The processes that ranks have printed after "ready".
 std::vector<testing::watched> ranks_of(const launched& node) {
   std::vector<testing::watched> ranks;
   const std::string& text = node.output();
@@ -93,7 +92,7 @@ TEST_SUITE("launch/several_nodes") {
     }
   }
 
-  TEST_CASE("a failure anywhere ends the job everywhere, with its exit code and last words") {
+  TEST_CASE("a failure on any node ends the job everywhere, with its exit code and last lines") {
     const waiting silence;
     const job_of_nodes job{2};
     const testing::temporary_directory folder;
@@ -128,7 +127,7 @@ TEST_SUITE("launch/several_nodes") {
     CHECK(contains(on_second.error, "rank 0 failed first: it was killed by SIGSEGV"));
   }
 
-  TEST_CASE("a signal to any launcher that ends the job ends it everywhere") {
+  TEST_CASE("a signal that ends the job may go to any launcher") {
     const waiting silence;
     for (const int told : {0, 1}) {
       const job_of_nodes job{2};
@@ -170,12 +169,12 @@ TEST_SUITE("launch/several_nodes") {
     second->wait_until_it_takes_signals();
     second->signal(SIGTERM);
     CHECK(second->finish().exit_code == 128 + SIGTERM);
-    // Node 0 ends by the other's signal if that had come to it before, or else by its own.
+    // Node 0 ends by the other's signal if it has already arrived, or else by its own.
     first->signal(SIGTERM);
     CHECK(first->finish().exit_code == 128 + SIGTERM);
   }
 
-  TEST_CASE("a launcher that is killed takes its ranks with it, and the job") {
+  TEST_CASE("a killed launcher ends its ranks and the job") {
     const waiting silence;
     for (const int victim : {0, 1}) {
       const job_of_nodes job{2};
@@ -197,7 +196,7 @@ TEST_SUITE("launch/several_nodes") {
     }
   }
 
-  TEST_CASE("who insists does not wait for a launcher that does not answer") {
+  TEST_CASE("a second signal does not wait for a launcher that does not answer") {
     const waiting silence;
     for (const int stuck : {0, 1}) {
       const job_of_nodes job{2};
@@ -213,7 +212,7 @@ TEST_SUITE("launch/several_nodes") {
     }
   }
 
-  TEST_CASE("ranks inherit nothing of what the launchers hold open") {
+  TEST_CASE("ranks inherit no descriptors of the launchers") {
     const job_of_nodes job{2};
     const words program = {
         "--tag-output", "never", "sh", "-c",
@@ -281,7 +280,7 @@ TEST_SUITE("launch/several_nodes") {
     CHECK(second->finish().exit_code == 127);
   }
 
-  TEST_CASE("a node that does not come is named") {
+  TEST_CASE("a missing node is named") {
     const job_of_nodes job{3};
     auto first = job.start(0, {"-n", "1", "--join-timeout", "0.2"}, {"true"});
     const ending end = first->finish();
@@ -293,7 +292,7 @@ TEST_SUITE("launch/several_nodes") {
     CHECK(contains(alone.error, "cannot join node 0 at " + job.master + ": nobody was there within 200 ms"));
   }
 
-  TEST_CASE("who has come hears of those who have not") {
+  TEST_CASE("nodes that have come learn which have not") {
     const job_of_nodes job{3};
     auto second = job.start(1, {"-n", "1"}, {"true"});
     auto first = job.start(0, {"-n", "1", "--join-timeout", "1"}, {"true"});
@@ -314,21 +313,21 @@ TEST_SUITE("launch/several_nodes") {
     }
   }
 
-  TEST_CASE("another secret: both sides say so") {
+  TEST_CASE("another secret: both sides report it") {
     const job_of_nodes job{2};
     auto first = job.start(0, {"-n", "1"}, {"true"});
     auto outsider = job.start(1, {"-n", "1"}, {"true"}, "another");
     const ending turned_away = outsider->finish();
     CHECK(turned_away.exit_code == 1);
     CHECK(contains(turned_away.error, "TUTTI_SECRET"));
-    auto second = job.start(1, {"-n", "1"}, {"true"});  // it may still be set right
+    auto second = job.start(1, {"-n", "1"}, {"true"});  // it may still be corrected
     const ending end = first->finish();
     CHECK(end.exit_code == 0);
     CHECK(contains(end.error, "could not prove that it knows the job's secret"));
     CHECK(second->finish().exit_code == 0);
   }
 
-  TEST_CASE("two nodes with one number, and another number of nodes") {
+  TEST_CASE("two nodes with one number, and a different number of nodes") {
     const job_of_nodes job{3};
     auto first = job.start(0, {"-n", "1"}, {"true"});
     auto second = job.start(1, {"-n", "1"}, {"true"});
@@ -340,7 +339,7 @@ TEST_SUITE("launch/several_nodes") {
     CHECK(miscounted.exit_code == 2);
     CHECK(contains(miscounted.error, "has --nnodes 4, and node 0 has --nnodes 3"));
     auto third = job.start(2, {"-n", "1"}, {"true"});
-    // Either of the two may have been the first.
+    // Either of the two may be the first.
     const ending a = second->finish(), b = same->finish();
     CHECK(a.exit_code + b.exit_code == 2);
     CHECK(contains(a.error + b.error, "give each node a --node-rank of its own"));
@@ -355,7 +354,7 @@ TEST_SUITE("launch/several_nodes") {
     const job_of_nodes job{2};
     auto first = job.start(0, {"-n", "1"}, {"true"});
     auto outsider = job.start(1, {"-n", "1"}, {"true"}, "another");
-    outsider->finish();  // so that the first listens
+    outsider->finish();  // so that the first can listen
     auto other = job.start(0, {"-n", "1"}, {"true"});
     const ending end = other->finish();
     CHECK(end.exit_code == 1);
@@ -368,7 +367,7 @@ TEST_SUITE("launch/several_nodes") {
     CHECK(contains(elsewhere.start(0, {"-n", "1"}, {"true"})->finish().error, "--node-rank 0"));
   }
 
-  TEST_CASE("nobody reads the output of one node any more") {
+  TEST_CASE("the reader of one node's output ends") {
     const waiting silence;
     const job_of_nodes job{2};
     auto first = job.start(0, {"-n", "1"}, silence.program());

@@ -24,7 +24,7 @@ ending run(std::vector<std::string> arguments, std::vector<std::string> variable
   return launched(std::move(arguments), std::move(variables), -1, program).finish();
 }
 
-// Ranks that wait for ever, each with a process that it has started; and the guardian.
+// Ranks that wait for ever, each with a child process; and the guardian.
 struct waiting_job {
   launched job{{"4", "wait"}, {}, -1, program};
   std::vector<watched> all;
@@ -58,11 +58,11 @@ TEST_SUITE("launch/spawn") {
     CHECK(end.exit_code == 0);
     CHECK(end.error.empty());
     CHECK(count_of(end.output, "before spawn") == 5);  // the launcher and four ranks
-    CHECK(end.output.starts_with("before spawn\n"));   // the launcher's own words come first
+    CHECK(end.output.starts_with("before spawn\n"));   // the launcher's own output comes first
     for (const char* rank : {"rank 0 of 4: ", "rank 1 of 4: ", "rank 2 of 4: ", "rank 3 of 4: "})
       CHECK(count_of(end.output, rank + ("[" + program) + "][4][tell][two words][][it's \"quoted\"\n") == 1);
-    CHECK(count_of(end.output, "$HOME][*] a b 1\n") == 4);  // a variable that main() has set, too
-    CHECK(count_of(end.output, "] before spawn\n") == 3);   // prefixed by rank, once a second one speaks
+    CHECK(count_of(end.output, "$HOME][*] a b 1\n") == 4);  // including a variable that main() has set
+    CHECK(count_of(end.output, "] before spawn\n") == 3);   // prefixed by rank, once a second one writes
   }
 
   TEST_CASE("one rank") {
@@ -101,14 +101,14 @@ TEST_SUITE("launch/spawn") {
     CHECK(count_of(end.error, "rank 2 failed first: it was killed by SIGKILL (signal 9)") == 1);
   }
 
-  TEST_CASE("a launcher that is killed leaves no rank, nothing that ranks have started, and no guardian") {
+  TEST_CASE("a killed launcher leaves no rank, no child of ranks and no guardian") {
     waiting_job waiting;
     waiting.job.signal(SIGKILL);
     waiting.check_none_left();
     CHECK(waiting.job.finish().exit_code == 128 + SIGKILL);
   }
 
-  TEST_CASE("Ctrl-C ends all") {
+  TEST_CASE("Ctrl-C ends all ranks") {
     waiting_job waiting;
     waiting.job.signal(SIGINT);
     const ending end = waiting.job.finish();
@@ -117,7 +117,7 @@ TEST_SUITE("launch/spawn") {
     CHECK(count_of(end.error, "tutti-run: the job was stopped by SIGINT\n") == 1);
   }
 
-  TEST_CASE("an executable that is removed while it runs") {
+  TEST_CASE("the executable is removed while it runs") {
     const testing::temporary_directory folder;
     const std::string copy = folder.path() + "/program";
     std::filesystem::copy_file(program, copy);
@@ -127,7 +127,7 @@ TEST_SUITE("launch/spawn") {
     CHECK(count_of(end.output, "of 2: [" + copy + "][2][deleted]") == 2);
   }
 
-  TEST_CASE("under tutti-run it is run, and the starter's number of ranks counts") {
+  TEST_CASE("under tutti-run it is a rank, and the launcher's number of ranks counts") {
     const ending same = testing::launch({"-n", "2", program, "2", "tell"});
     CHECK(same.exit_code == 0);
     CHECK(same.error.empty());
@@ -141,7 +141,7 @@ TEST_SUITE("launch/spawn") {
                    "starter's number counts\n") == 1);
   }
 
-  TEST_CASE("the variables of other starters count likewise") {
+  TEST_CASE("the variables of other starters count as well") {
     for (const std::vector<std::string>& variables :
          {std::vector<std::string>{"RANK=0", "WORLD_SIZE=1"},
           {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1"},
@@ -156,7 +156,7 @@ TEST_SUITE("launch/spawn") {
     }
   }
 
-  TEST_CASE("a number of ranks that cannot be is refused") {
+  TEST_CASE("an invalid number of ranks is refused") {
     for (const char* number : {"0", "-1", "4097"}) {
       const ending end = run({number, "tell"});
       CHECK(end.exit_code == 1);
@@ -166,7 +166,7 @@ TEST_SUITE("launch/spawn") {
     }
   }
 
-  TEST_CASE("a second call in one process is refused, inside a rank too") {
+  TEST_CASE("a second call in one process is refused, even inside a rank") {
     for (const char* what : {"nested", "twice"}) {
       const ending end = run({"2", what});
       INFO(what, end.output, end.error);

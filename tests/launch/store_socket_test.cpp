@@ -40,7 +40,7 @@ TEST_SUITE("launch/store_socket") {
     CHECK(store.address.host == "127.0.0.1");
   }
 
-  TEST_CASE("at a given address; a port in use and a foreign address are named") {
+  TEST_CASE("at a given address; errors name a port in use and a foreign address") {
     int port = 0;
     {
       const store_socket probe = open_store_socket(std::nullopt, 0ms);
@@ -54,7 +54,7 @@ TEST_SUITE("launch/store_socket") {
                          doctest::Contains("--node-rank 0"), std::runtime_error);
   }
 
-  TEST_CASE("for several nodes: a rendezvous place, and beside it a store for each start") {
+  TEST_CASE("for several nodes: a rendezvous address, and a store for each start") {
     const std::string place = testing::free_address();
     const std::size_t colon = place.find(':');
     const host_and_port master{place.substr(0, colon), std::stoi(place.substr(colon + 1))};
@@ -75,7 +75,7 @@ TEST_SUITE("launch/store_socket") {
                          std::runtime_error);
   }
 
-  TEST_CASE("rank 0 alone has the socket, at the port that all are told") {
+  TEST_CASE("only rank 0 has the socket, at the port that all ranks are told") {
     // /proc/net/tcp lists a listening socket by port (hexadecimal, state 0A) and inode.
     const char* script =
         "if [ -n \"$TUTTI_STORE_FD\" ]; then\n"
@@ -93,7 +93,7 @@ TEST_SUITE("launch/store_socket") {
     CHECK(lines[1] == "1 told " + lines[0].substr(std::string("0 listens at ").size()));
   }
 
-  TEST_CASE("the socket dies with rank 0, though the launcher and others live on") {
+  TEST_CASE("the socket closes with rank 0, although the launcher and others live on") {
     const testing::temporary_directory folder;
     const std::string fifo = folder.fifo("go");
     testing::launched job(

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int bound_ms = 30000;
 
-// tutti-run in a session and on a terminal of its own, `columns` wide.
+// tutti-run in its own session on its own terminal, `columns` wide.
 class on_terminal {
  public:
   on_terminal(std::vector<std::string> arguments, unsigned short columns) {
@@ -70,7 +70,7 @@ class on_terminal {
     REQUIRE_MESSAGE(::poll(&readable, 1, bound_ms) == 1, "nothing more came in time");
     std::array<char, 4096> buffer;
     const ssize_t bytes = ::read(terminal_.get(), buffer.data(), buffer.size());
-    if (bytes <= 0) return false;  // EIO: the last program on the terminal has gone
+    if (bytes <= 0) return false;  // EIO: the last program on the terminal has ended
     shown_.append(buffer.data(), static_cast<std::size_t>(bytes));
     return true;
   }
@@ -83,7 +83,7 @@ class on_terminal {
 }  // namespace
 
 TEST_SUITE("launch/terminal") {
-  TEST_CASE("a lone rank has the terminal: it reads it, and Ctrl-C is its own affair") {
+  TEST_CASE("a lone rank owns the terminal: it reads from it, and handles Ctrl-C itself") {
     on_terminal job({"-n", "1", "cat"}, 80);
     job.type("hello\n");
     job.wait_for("hello\r\n", 2);  // the echo, and cat
@@ -92,7 +92,7 @@ TEST_SUITE("launch/terminal") {
     CHECK(job.shown().find("tutti-run") == std::string::npos);
   }
 
-  TEST_CASE("a lone rank that catches Ctrl-C goes on") {
+  TEST_CASE("a lone rank that catches Ctrl-C continues") {
     on_terminal job(
         {"-n", "1", "sh", "-c", "trap 'echo caught' INT; echo ready; read a; read b; echo got $b"}, 80);
     job.wait_for("ready");
@@ -103,7 +103,7 @@ TEST_SUITE("launch/terminal") {
     CHECK(job.finish() == 0);
   }
 
-  TEST_CASE("Ctrl-Z where no shell could continue the job does not hang it") {
+  TEST_CASE("Ctrl-Z without a shell that could continue the job does not hang it") {
     on_terminal job({"-n", "1", "cat"}, 80);
     job.type("a\n");
     job.wait_for("a\r\n", 2);
@@ -114,7 +114,7 @@ TEST_SUITE("launch/terminal") {
     CHECK(job.finish() == 0);
   }
 
-  TEST_CASE("ranks learn of the terminal behind their pipes, and Ctrl-C reaches them all") {
+  TEST_CASE("ranks get the properties of the terminal behind their pipes, and Ctrl-C reaches them all") {
     const testing::temporary_directory folder;
     on_terminal job(
         {"-n", "2", "--tag-output", "never", "sh", "-c",
@@ -128,7 +128,7 @@ TEST_SUITE("launch/terminal") {
     CHECK(job.shown().find("int 1") != std::string::npos);
   }
 
-  TEST_CASE("without a terminal ranks are told of none") {
+  TEST_CASE("without a terminal ranks get none") {
     CHECK(testing::launch({"-n", "1", "sh", "-c", "echo ${TUTTI_TTY-none}"}).output == "none\n");
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tutti-run --trace: what is in the file, read by a strict parser, also when a rank was killed.
+// tutti-run --trace: the contents of the file, read by a strict parser, even after a rank was killed.
 #include "launch/launched.hpp"
 
 #include <doctest/doctest.h>
@@ -26,8 +26,8 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// The events of a file, each of them one that Perfetto takes: the names and types that Chrome's trace format
-// asks for, and on each track nothing that overlaps.
+// The events of a file. Checks that Perfetto accepts each: names and types of Chrome's trace format, and no
+// overlaps on a track.
 json events_of(const std::string& path) {
   const json all = json::parse(contents(path));
   REQUIRE(all.is_array());
@@ -89,11 +89,11 @@ TEST_CASE("trace: operations, computations and spans of all ranks are in one fil
     CHECK(named(events, "recv", rank).size() == 20);
     const std::vector<json> computations = named(events, "compute", rank);
     CHECK(computations.size() == 20);
-    // Of 1,000 us by the clock; the trace's is the processor's counter, which is fitted to it.
+    // Of 1,000 us by the system's clock. The trace uses the processor's counter, which is fitted to it.
     for (const json& c : computations) CHECK(c.at("dur").get<double>() >= 990);
     const std::vector<json> steps = named(events, "step", rank);
     REQUIRE(steps.size() == 20);
-    // Within each step lies its computation.
+    // Each step contains its computation.
     for (std::size_t i = 0; i < steps.size() && i < computations.size(); ++i) {
       CHECK(computations[i].at("ts").get<double>() >= steps[i].at("ts").get<double>());
       CHECK(computations[i].at("ts").get<double>() + computations[i].at("dur").get<double>() <=
@@ -105,7 +105,7 @@ TEST_CASE("trace: operations, computations and spans of all ranks are in one fil
     CHECK(args.at("sequence") == 1);
     CHECK(contains(args.at("at"), "stuck.cpp:"));
   }
-  // A collective ends nowhere before it has begun everywhere.
+  // No rank ends a collective before all have begun it.
   const std::vector<json> here = named(events, "all_reduce", 0), there = named(events, "all_reduce", 1);
   for (std::size_t i = 0; i < here.size(); ++i) {
     CHECK(here[i].at("args").at("sequence") == there[i].at("args").at("sequence"));
@@ -116,7 +116,7 @@ TEST_CASE("trace: operations, computations and spans of all ranks are in one fil
   }
 }
 
-TEST_CASE("trace: what a killed rank has done is in the file, and what it was in") {
+TEST_CASE("trace: the file has the operations of a killed rank, and the one it was in") {
   const temporary_directory place;
   const std::string file = place.path() + "/trace.json";
   const ending end = run("works_and_one_is_killed", file);
@@ -129,12 +129,12 @@ TEST_CASE("trace: what a killed rank has done is in the file, and what it was in
   CHECK_FALSE(named(events, "barrier", 0).empty());
 }
 
-TEST_CASE("trace: a file of bounded size is whole, and says what it lacks") {
+TEST_CASE("trace: a file of limited size is valid JSON, and reports what it lacks") {
   const temporary_directory place;
   const std::string file = place.path() + "/trace.json";
   launched job({"-n", "2", "--trace", file, TUTTI_STUCK_PATH, "barriers"}, {"TUTTI_TRACE_MIB=1"});
   job.wait_for("ready", 2);
-  // A barrier takes microseconds, an event 200 bytes. Full is what does not grow any more.
+  // A barrier takes microseconds, an event 200 bytes. The file is full when it does not grow any more.
   std::size_t before = 0;
   for (int looks = 0; looks < 300; ++looks) {
     job.read_for(std::chrono::milliseconds(200));
@@ -150,7 +150,7 @@ TEST_CASE("trace: a file of bounded size is whole, and says what it lacks") {
   events_of(file);
 }
 
-TEST_CASE("trace: nodes write files whose times are those of one clock") {
+TEST_CASE("trace: the files of all nodes use one clock") {
   const temporary_directory place;
   const std::string file = place.path() + "/trace.json";
   const std::string address = free_address();

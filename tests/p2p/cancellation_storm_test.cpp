@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A storm of sends, receives and probes that are cancelled and dropped at random points, over each real
-// transport, their buffers freed and written over at once. Every message whose send succeeded is received
-// once and in order, none whose send was cancelled is, nothing is left over, and the world works as before.
+// Sends, receives and probes are cancelled and dropped at random points, over each real transport. Their
+// buffers are freed and overwritten at once. Every successfully sent message is received once and in order,
+// no cancelled one is, nothing is left over, and the world still works.
 //
-// TUTTI_TEST_STORM=100000 makes it that many operations; TUTTI_TEST_SEED replays one.
+// TUTTI_TEST_STORM=100000 sets the number of operations; TUTTI_TEST_SEED replays a run.
 #include "comm/communicator_state.hpp"
 #include "support/instrumented.hpp"
 #include "support/local_world.hpp"
@@ -31,15 +31,15 @@ constexpr int ranks = 4;
 constexpr std::size_t most_bytes = 1024 * 1024;
 constexpr std::size_t most_sends = 24;  // at a time, of one rank
 
-// Messages of one rank for another come in routes, and in each in order, as long as one receive at a time
-// waits in it: three tags of the world, and a communicator of its own where the tag is the number of the
-// message.
+// Messages of one rank for another use several routes. Within a route they stay in order if only one receive
+// waits at a time: three tags of the world, and a communicator of its own with the number of the message as
+// tag.
 constexpr std::size_t routes = 4;
 constexpr std::size_t numbered_route = 3;
 constexpr int first_tag = 10;
 constexpr std::uint32_t end_of_route = 1'000'000'000;  // the number of the last message
 
-// 40 bits of what message it is.
+// 40 bits that identify the message.
 std::uint64_t name_of(int from, int to, std::size_t route, std::uint64_t number) {
   const auto at = static_cast<std::uint64_t>(from * ranks + to) * routes + route;
   return ((at + 1) << 40) | number;
@@ -62,7 +62,7 @@ bool is_message(std::span<const std::byte> bytes, std::uint64_t name) {
 
 enum class outcome { success, cancelled, dropped };
 
-// What happened, written by each rank in its own part and read when all have ended.
+// Events, written by each rank in its own part and read after all have ended.
 struct ledger {
   struct sent {
     int to;
@@ -80,8 +80,8 @@ struct ledger {
   std::atomic<int> checked = 0;
 };
 
-// Memory that ends with its operation: freed where that shows (AddressSanitizer), else written over and kept
-// for a while, to be looked at.
+// Memory that is valid only during its operation. It is then freed if AddressSanitizer would notice an
+// access, or else overwritten and checked later.
 class buffer {
  public:
   buffer(std::size_t bytes, bool shared) : bytes_(bytes), shared_(shared) {
@@ -182,9 +182,9 @@ class rank_in_storm {
     book_.operations[here()] = started_;
   }
 
-  // A last message for each rank in each route, and everything comes in.
+  // Sends a last message for each rank in each route, and receives everything.
   task<> drain() {
-    // One may wait for a rank of which the last message has come.
+    // A receive may still wait for a rank whose last message has arrived.
     for (std::size_t route = 0; route < routes; ++route) co_await end_a_receive(route);
     for (std::size_t route = 0; route < routes; ++route)
       for (int to = 0; to < ranks; ++to) start_send(route, to, 16, end_of_route);
@@ -205,7 +205,7 @@ class rank_in_storm {
     graves_.dig_all();
   }
 
-  // Nothing of the storm is left in the endpoint.
+  // The endpoint must hold nothing of the storm.
   task<> check_for_leaks() {
     const operation<> any = world_.barrier();  // never started: it knows its communicator
     const p2p::endpoint& endpoint = any.what().comm->endpoint();
@@ -221,7 +221,7 @@ class rank_in_storm {
       co_await turns(1);
     }
     book_.given_back[here()] = endpoint.counters().given_back;
-    // Nobody goes on before all have looked.
+    // No rank continues before all have checked.
     ++book_.checked;
     while (book_.checked < ranks) {
       TUTTI_EXPECT(std::chrono::steady_clock::now() < end);
@@ -296,7 +296,7 @@ class rank_in_storm {
     pending_receive r = std::move(*receives_[route]);
     receives_[route].reset();
     if (e.code) {
-      // By us, or by a sender that took it back half way.
+      // Cancelled by this rank, or half way by its sender.
       if (e.code != errc::cancelled) throw std::runtime_error("receive: " + e.text);
     } else {
       const std::span<const std::byte> bytes = r.data->span().first(e.result.bytes);
@@ -377,7 +377,7 @@ task<> storm(communicator world, std::uint64_t seed, std::size_t operations, led
   co_await here.run(operations);
   co_await here.drain();
   co_await here.check_for_leaks();
-  // And as if nothing had been.
+  // The world still works.
   std::vector<std::uint64_t> values(70'000, 1);
   co_await world.all_reduce(values, sum);
   TUTTI_EXPECT(values.front() == ranks);
@@ -394,7 +394,7 @@ task<> storm(communicator world, std::uint64_t seed, std::size_t operations, led
   }
 }
 
-// What was received from each rank in each route is what was sent with success, in that order.
+// Compares the messages received in each route with those sent successfully, in order.
 std::string difference(const ledger& book) {
   for (std::size_t from = 0; from < ranks; ++from)
     for (std::size_t to = 0; to < ranks; ++to)
@@ -427,7 +427,7 @@ std::size_t operations_wanted() {
 
 }  // namespace
 
-TEST_CASE("cancellation storm: nothing is lost, doubled, out of order or left over") {
+TEST_CASE("cancellation storm: no message is lost, duplicated, out of order or left over") {
   const std::uint64_t seed = seed_of_this_run();
   for (const std::string& transport : transports) {
     INFO("replay with TUTTI_TEST_SEED=" << seed << " over " << transport);

@@ -22,13 +22,13 @@ bool is_closed(const closed_contexts& closed, std::uint32_t counter, std::uint32
 
 }  // namespace
 
-TEST_CASE("closed contexts: none is forgotten, and what is closed in order is one range") {
+TEST_CASE("closed contexts: all are remembered, and contexts closed in order form one range") {
   closed_contexts closed(ranks);
   CHECK(!closed.contains(0));
   for (std::uint32_t i = 1; i <= 100'000; ++i) close(closed, i, i % 2);
   CHECK(closed.ranges() > 1);
   for (std::uint32_t i = 1; i <= 100'000; ++i) close(closed, i, 1 - i % 2);
-  CHECK(closed.ranges() == 2);  // one for each giver
+  CHECK(closed.ranges() == 2);  // one for each rank that made them
   for (std::uint32_t i = 1; i <= 100'000; ++i) {
     REQUIRE(is_closed(closed, i, 0));
     REQUIRE(is_closed(closed, i, 1));
@@ -38,7 +38,7 @@ TEST_CASE("closed contexts: none is forgotten, and what is closed in order is on
   CHECK(!is_closed(closed, 100'001, 0));
 }
 
-TEST_CASE("closed contexts: gaps close when the last one between them does") {
+TEST_CASE("closed contexts: a gap closes with its last context") {
   closed_contexts closed(ranks);
   close(closed, 3, 2);
   close(closed, 1, 2);
@@ -49,7 +49,7 @@ TEST_CASE("closed contexts: gaps close when the last one between them does") {
   CHECK(closed.ranges() == 1);
 }
 
-TEST_CASE("closed contexts: of many gaps the oldest count as closed") {
+TEST_CASE("closed contexts: beyond a number of gaps the oldest count as closed") {
   closed_contexts closed(ranks);
   for (std::uint32_t i = 1; i <= 20'000; ++i) close(closed, 2 * i, 1);
   CHECK(closed.ranges() <= 4096);

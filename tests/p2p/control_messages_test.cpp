@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Control messages: what is said arrives, and what a liar says does no harm.
+// Control messages arrive unchanged, and malformed ones have no effect.
 #include "p2p/control_messages.hpp"
 
 #include <doctest/doctest.h>
@@ -23,7 +23,7 @@ std::vector<std::byte> bytes_of(std::initializer_list<int> values) {
 
 }  // namespace
 
-TEST_CASE("control messages: a failure arrives with its reason, its ranks and its reach") {
+TEST_CASE("control messages: a failure arrives with its reason, its ranks and its extent") {
   const std::string text = "rank 3 died";
   const std::vector<int> failed = {3, 5};
   for (const extent reach : {extent::one, extent::children}) {
@@ -40,7 +40,7 @@ TEST_CASE("control messages: a failure arrives with its reason, its ranks and it
   }
 }
 
-TEST_CASE("control messages: long failures are cut, and stay readable") {
+TEST_CASE("control messages: long failures are truncated, and stay readable") {
   const std::string text(10'000, 'x');
   const std::vector<int> failed(5'000, 1);
   const control_frame f = failure_message{errc::cancelled, text, extent::one, failed, 0}.encode(1);
@@ -49,12 +49,12 @@ TEST_CASE("control messages: long failures are cut, and stay readable") {
   CHECK(told.failed.size() == 4'096);
 }
 
-TEST_CASE("control messages: a failure without a payload, or with a wrong one, is a failure all the same") {
+TEST_CASE("control messages: a failure without a valid payload is still a failure") {
   const std::string text = "out of paper";
   const transport::frame head = failure_message{errc::resources, text}.encode(1).head;
   CHECK(failure_message::decode(head, {}, ranks).why == errc::resources);
   CHECK(failure_message::decode(head, {}, ranks).text.empty());
-  // Shorter than its numbers; more ranks than bytes; ranks that do not exist.
+  // Shorter than its counts; more ranks than bytes; invalid ranks.
   CHECK(failure_message::decode(head, bytes_of({1, 2, 3}), ranks).failed.empty());
   const failure_message many =
       failure_message::decode(head, bytes_of({7, 0, 0, 0, 255, 255, 255, 255, 2, 0, 0, 0}), ranks);
@@ -67,7 +67,7 @@ TEST_CASE("control messages: a failure without a payload, or with a wrong one, i
         "ok");
 }
 
-TEST_CASE("control messages: progress arrives; states and ranks that do not exist do not") {
+TEST_CASE("control messages: progress arrives; invalid states and ranks are dropped") {
   progress_message here;
   here.sequence = 13;
   here.at = progress_message::state::waiting;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages from shared memory between ranks of one host: read by the receiver in place, whole or not at all,
-// while both sides take back what they like.
+// Messages in shared memory between ranks of one host: the receiver reads them in place, whole or not at all,
+// while both sides cancel at random.
 #include "comm/communicator_state.hpp"
 #include "support/local_world.hpp"
 
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t MiB = 1024 * 1024;
 
-// Messages that this rank has read in place.
+// The number of messages that this rank has read in place.
 std::uint64_t fetched(const communicator& world) {
   const operation<> any = world.barrier();  // never started: it knows its communicator
   return any.what().comm->endpoint().counters().fetched;
@@ -31,8 +31,8 @@ bool is_filled(std::span<const std::byte> bytes, std::uint64_t number) {
 
 constexpr std::size_t sizes[] = {4096, 4097, 16384, 16385, 65536, 262144, 262145, MiB, 16 * MiB};
 
-// From the start and from the middle of an allocation, posted early and late; only what is longer than
-// 4 KiB is announced, and then it is read in place.
+// From the start and the middle of an allocation, with early and late receives. Only messages longer than 4
+// KiB use rendezvous and are read in place.
 task<> every_size(communicator world, bool direct) {
   const int other = 1 - world.rank();
   std::uint64_t rts = 0;
@@ -45,7 +45,7 @@ task<> every_size(communicator world, bool direct) {
           fill(message, bytes + shift);
           co_await world.barrier();
           co_await world.send(message, other, 7);
-          fill(message, 1);  // ours again
+          fill(message, 1);  // the sender's buffer again
         } else {
           guarded_buffer buffer(bytes);
           std::span<std::byte> in = buffer.span();
@@ -78,7 +78,7 @@ task<> ordinary_memory_goes_through_the_ring(communicator world) {
   TUTTI_EXPECT(fetched(world) == 0);
 }
 
-// More than there are slots; those that find none go through the ring, in order all the same.
+// More messages than slots. Those without a slot use the ring and stay in order.
 task<> many_at_once(communicator world) {
   constexpr std::size_t many = 200;
   constexpr std::size_t bytes = 20'000;
@@ -98,7 +98,7 @@ task<> many_at_once(communicator world) {
   TUTTI_EXPECT(fetched(world) >= 64);
 }
 
-// While a long message is read, the loop turns: other messages pass it.
+// The loop turns during the read of a long message, and other messages pass it.
 task<> small_ones_pass(communicator world) {
   const int other = 1 - world.rank();
   if (world.rank() == 0) {
@@ -126,7 +126,7 @@ task<> small_ones_pass(communicator world) {
   }
 }
 
-// Round trips of small messages: the reader of a long one copies a slice or two meanwhile.
+// Round trips of short messages. Meanwhile the reader of a long one copies a slice or two.
 task<> exchange(communicator world, std::size_t times) {
   const int other = 1 - world.rank();
   for (std::size_t i = 0; i < times; ++i) {
@@ -137,8 +137,8 @@ task<> exchange(communicator world, std::size_t times) {
   }
 }
 
-// The sender takes it back and writes over it at once. Whether the receiver still waits then is not known:
-// the second, short message is for that case.
+// The sender cancels and overwrites the message at once. The receiver may still be waiting then, so a second,
+// short message follows.
 task<> send_and_cancel(communicator world, std::size_t bytes, std::uint64_t number, int tag,
                        std::size_t after) {
   const int other = 1 - world.rank();
@@ -173,8 +173,8 @@ task<arrived> receive_or_not(communicator world, std::size_t bytes, std::uint64_
   co_return arrived::whole;
 }
 
-// The receiver gives up: it gets not a byte more, and the message is where it was, for the next receive or to
-// be taken back.
+// The receive is cancelled: it gets no more bytes, and the message stays for the next receive or for its
+// sender to cancel.
 task<> send_to_nobody(communicator world, std::size_t bytes, std::uint64_t number, int tag,
                       std::size_t after) {
   auto out = allocate_shared<std::byte>(bytes);
@@ -220,10 +220,10 @@ task<> receive_whole(communicator world, std::size_t bytes, std::uint64_t number
 
 struct storm_results {
   std::atomic<int> whole = 0;
-  std::atomic<int> taken_back = 0;  // before it was begun, or in the middle
+  std::atomic<int> taken_back = 0;  // before or during the read
 };
 
-// Message i has tag i: none is matched with another's receive.
+// Message i has tag i, so that it matches only its own receive.
 task<> storm(communicator world, std::uint64_t seed, storm_results* results) {
   random_numbers plan(seed);  // the same on both ranks
   for (int i = 0; i < 100; ++i) {
@@ -259,7 +259,7 @@ task<> storm(communicator world, std::uint64_t seed, storm_results* results) {
   TUTTI_EXPECT(fetched(world) > 20);
 }
 
-// Of a collective: the sum of vectors in shared memory, the same bits as from ordinary ones.
+// Collectives: sums of vectors in shared memory have the same bits as of ordinary ones.
 task<> sums(communicator world) {
   for (const std::size_t count : {std::size_t{5000}, std::size_t{300'001}}) {
     shared_vector<float> in(count), out(count);
@@ -277,7 +277,7 @@ task<> sums(communicator world) {
 
 }  // namespace
 
-TEST_CASE("direct reads: every size, from shared memory over shared memory, and over TCP as ever") {
+TEST_CASE("direct reads: every size in shared memory, over shared memory and over TCP") {
   run_local(2, over("shm"), [](communicator world) { return every_size(std::move(world), true); });
   run_local(2, over("tcp"), [](communicator world) { return every_size(std::move(world), false); });
 }
@@ -290,14 +290,14 @@ TEST_CASE("direct reads: more messages than slots") { run_local(2, over("shm"), 
 
 TEST_CASE("direct reads: small messages pass a long one") { run_local(2, over("shm"), small_ones_pass); }
 
-TEST_CASE("direct reads: taken back and given up at any moment") {
+TEST_CASE("direct reads: sends and receives cancelled at any moment") {
   const std::uint64_t seed = seed_of_this_run();
   CAPTURE(seed);
   storm_results results;
   for (std::uint64_t round = 0; round < 2; ++round)
     run_local(2, over("shm"),
               [&](communicator world) { return storm(std::move(world), seed + round, &results); });
-  // Of about 70 that were taken back.
+  // Of about 70 cancelled messages.
   CHECK(results.whole > 0);
   CHECK(results.taken_back > 0);
 }

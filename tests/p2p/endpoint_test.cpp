@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The point-to-point protocols on links made of memory.
+// The point-to-point protocols on links in memory.
 #include "p2p/memory_links.hpp"
 
 #include <doctest/doctest.h>
@@ -78,21 +78,21 @@ TEST_CASE("endpoint: a message that the link reads from the sender's memory") {
     CHECK(receive->has(send.data));
   }
 
-  // One in the middle.
+  // A cancelled message between two others.
   auto receive = std::make_unique<a_receive>(ranks.sides[1], 0, 3, bytes);
   auto send = std::make_unique<a_send>(ranks.sides[0], 3, bytes, 9);
   ranks.links[0].push();
   ranks.links[0].pull(ranks.sides[1].endpoint, 0);
   ranks.links[0].pull(ranks.sides[1].endpoint, 0);
   REQUIRE(ranks.links[1].read(ranks.sides[1].endpoint, 0));
-  SUBCASE("taken back by the sender") {
+  SUBCASE("the sender cancels") {
     ranks.sides[0].endpoint.release(send->transfer);
     fill(send->data, 1);
     ranks.settle();
     CHECK(receive->completions == 1);
     CHECK(receive->transfer.failure() == errc::cancelled);
   }
-  SUBCASE("the receive is given up: not a byte more, and the message stays with its sender") {
+  SUBCASE("the receive is cancelled: no more bytes, and the message stays with its sender") {
     ranks.sides[1].endpoint.release(receive->transfer);
     receive->buffer = guarded_buffer(bytes);
     ranks.settle();
@@ -110,7 +110,7 @@ TEST_CASE("endpoint: a message that the link reads from the sender's memory") {
     CHECK(receive->transfer.failure() == errc::peer_failed);
     CHECK(send->transfer.failure() == errc::peer_failed);
   }
-  SUBCASE("the sender was told twice") {
+  SUBCASE("the sender was notified twice") {
     ranks.settle();
     CHECK(send->completions == 1);
     frame again;
@@ -127,7 +127,7 @@ TEST_CASE("endpoint: a message that the link reads from the sender's memory") {
   CHECK_FALSE(ranks.sides[1].engine.waiting());
 }
 
-TEST_CASE("endpoint: a message that would not fit is not read") {
+TEST_CASE("endpoint: a message longer than the receive buffer is not read") {
   pair_of_ranks ranks(true);
   a_receive receive(ranks.sides[1], 0, 3, 4 * slice);
   a_send send(ranks.sides[0], 3, 5 * slice, 9);
@@ -148,7 +148,7 @@ TEST_CASE("endpoint: a context that closes while a message arrives") {
     ranks.links[0].pull(ranks.sides[1].endpoint, 0);  // the payload
     ranks.settle();
   }
-  // Opened again, two messages must not share the memory of one.
+  // Reopened: two messages must not share the memory of one.
   ranks.sides[1].endpoint.open_context(context, ranks.sides[1].listener);
   a_send one(ranks.sides[0], 1, 40, 2);
   a_send two(ranks.sides[0], 2, 40, 3);
@@ -178,7 +178,7 @@ TEST_CASE("endpoint: the link closes while an unexpected message arrives") {
   CHECK(ranks.sides[1].listener.closed_by == 0);
 }
 
-TEST_CASE("endpoint: what had come whole before the link closed is received") {
+TEST_CASE("endpoint: messages that arrived whole before the link closed are received") {
   pair_of_ranks ranks;
   a_send small(ranks.sides[0], 1, 40, 1);
   a_send large(ranks.sides[0], 2, 400, 1);
@@ -194,7 +194,7 @@ TEST_CASE("endpoint: what had come whole before the link closed is received") {
   CHECK(rts.transfer.failure() == errc::peer_left);
 }
 
-TEST_CASE("endpoint: a rank that is about to leave sends something to the ranks that it has not heard") {
+TEST_CASE("endpoint: before it leaves, a rank sends a frame to the ranks that it has not heard from") {
   pair_of_ranks ranks;
   {
     a_send taken_back(ranks.sides[0], 1, 40, 1);
@@ -210,7 +210,7 @@ TEST_CASE("endpoint: a rank that is about to leave sends something to the ranks 
   CHECK(ranks.nothing_left());
 }
 
-TEST_CASE("endpoint: a receive from any source ends when nobody is left, posted before or after") {
+TEST_CASE("endpoint: a receive from any source, early or late, ends when all ranks have left") {
   pair_of_ranks ranks;
   a_receive before(ranks.sides[1], any_source, any_tag, 10);
   ranks.close(errc::peer_left, false);
@@ -221,7 +221,7 @@ TEST_CASE("endpoint: a receive from any source ends when nobody is left, posted 
   CHECK(after.transfer.failure() == errc::peer_left);
 }
 
-TEST_CASE("endpoint: a failure of the communicator is told with its reason") {
+TEST_CASE("endpoint: a failure of the communicator is reported with its reason") {
   pair_of_ranks ranks;
   ranks.sides[0].endpoint.control().send(context, 1,
                                          p2p::failure_message{errc::mismatch, "two different calls"});
@@ -236,7 +236,7 @@ TEST_CASE("endpoint: a failure of the communicator is told with its reason") {
   CHECK(ranks.sides[1].listener.failure_text.size() >= 1000);
 }
 
-TEST_CASE("endpoint: a failure is told with the ranks that have failed") {
+TEST_CASE("endpoint: a failure is reported with the failed ranks") {
   pair_of_ranks ranks;
   const std::vector<int> failed{1, 0};
   ranks.sides[0].endpoint.control().send(
@@ -244,7 +244,7 @@ TEST_CASE("endpoint: a failure is told with the ranks that have failed") {
   ranks.settle();
   CHECK(ranks.sides[1].listener.failure_text == "gone");
   CHECK(ranks.sides[1].listener.failed == failed);
-  // Ranks that are none, and frames that are cut off, come from outside.
+  // Invalid ranks and truncated frames may arrive from outside.
   const std::vector<int> strange{7, 1};
   ranks.sides[0].endpoint.control().send(
       context, 1, p2p::failure_message{errc::peer_failed, "", p2p::extent::one, strange});
@@ -253,7 +253,7 @@ TEST_CASE("endpoint: a failure is told with the ranks that have failed") {
   CHECK(ranks.sides[1].listener.failure_text.empty());
 }
 
-TEST_CASE("endpoint: a failure that comes before its context is open is told when it opens") {
+TEST_CASE("endpoint: a failure that arrives before its context is opened is reported then") {
   pair_of_ranks ranks;
   constexpr std::uint32_t later = 40;
   ranks.sides[0].endpoint.control().send(later, 1, p2p::failure_message{errc::mismatch, "before you came"});
@@ -265,7 +265,7 @@ TEST_CASE("endpoint: a failure that comes before its context is open is told whe
   owner late;
   ranks.sides[1].endpoint.open_context(later, late);
   ranks.sides[1].endpoint.control().tell_early_failure(later, late);
-  CHECK(late.failed_by == -1);  // too long ago: only so many are kept
+  CHECK(late.failed_by == -1);  // dropped: only a fixed number is kept
   ranks.sides[0].endpoint.control().send(42, 1, p2p::failure_message{errc::mismatch, "before you came"});
   ranks.settle();
   ranks.sides[1].endpoint.open_context(42, late);
@@ -275,10 +275,10 @@ TEST_CASE("endpoint: a failure that comes before its context is open is told whe
   CHECK(late.failure_text == "before you came");
   late.failed_by = -1;
   ranks.sides[1].endpoint.control().tell_early_failure(42, late);
-  CHECK(late.failed_by == -1);  // once
+  CHECK(late.failed_by == -1);  // reported once
 }
 
-TEST_CASE("endpoint: failures of closed contexts do not push out one of a context to come") {
+TEST_CASE("endpoint: failures of closed contexts do not displace one of a future context") {
   pair_of_ranks ranks;
   owner late;
   constexpr std::uint32_t to_come = 40, closed = 1000;
@@ -293,7 +293,7 @@ TEST_CASE("endpoint: failures of closed contexts do not push out one of a contex
   CHECK(late.failure_text == "before you came");
 }
 
-TEST_CASE("endpoint: what comes for the oldest of many closed contexts is dropped") {
+TEST_CASE("endpoint: frames for the oldest of many closed contexts are dropped") {
   pair_of_ranks ranks;
   p2p::endpoint& receiver = ranks.sides[1].endpoint;
   owner other;
@@ -311,7 +311,7 @@ TEST_CASE("endpoint: what comes for the oldest of many closed contexts is droppe
   ranks.sides[0].endpoint.release(late);
 }
 
-TEST_CASE("endpoint: forged and late frames find nothing") {
+TEST_CASE("endpoint: forged and late frames match no transfer") {
   pair_of_ranks ranks;
   p2p::endpoint& me = ranks.sides[1].endpoint;
   a_receive waiting(ranks.sides[1], 0, 1, 100);
@@ -336,9 +336,9 @@ TEST_CASE("endpoint: forged and late frames find nothing") {
   CHECK(waiting.buffer.untouched());
 }
 
-// Sends and receives of random sizes, started, released, failed in any order on links that move when they
-// like and may close at any point, and read long messages from the sender's memory or not: each completes
-// once at most, with its own bytes or an error, in order, and nothing is left.
+// Sends and receives of random sizes are started, released and failed in any order. Links move frames at
+// random, may close at any point, and may read long messages from the sender's memory. Each operation
+// completes at most once, with its own bytes or an error, in order, and nothing is left.
 TEST_CASE("endpoint: random traffic, releases and closes") {
   const std::uint64_t seed = seed_of_this_run();
   std::uint64_t fetched = 0;
@@ -354,8 +354,7 @@ TEST_CASE("endpoint: random traffic, releases and closes") {
     std::array<std::vector<std::unique_ptr<a_send>>, 2> sends;
     std::array<std::vector<std::unique_ptr<a_receive>>, 2> receives;
     const bool closes = numbers.one_in(2);
-    bool disturbed =
-        false;  // something was taken back: the order of matching is no longer known from outside
+    bool disturbed = false;  // after a cancellation the test does not know the order of matching
     const std::size_t steps = 50 + numbers.below(400);
     for (std::size_t step = 0; step < steps; ++step) {
       const auto i = numbers.below(2);
@@ -394,7 +393,7 @@ TEST_CASE("endpoint: random traffic, releases and closes") {
             } else if (one.completions == 0) {
               s.endpoint.release(one.transfer);
               one.completions = -1;
-              fill(one.data, 999);  // the buffer is ours again
+              fill(one.data, 999);  // the owner's buffer again
             }
           } else if (!receives[i].empty()) {
             a_receive& one = *receives[i][numbers.below(receives[i].size())];
@@ -426,7 +425,7 @@ TEST_CASE("endpoint: random traffic, releases and closes") {
         if (closes) REQUIRE(r->completions != 0);
         if (r->completions != 1 || r->transfer.failure() != errc::success) continue;
         if (disturbed) {
-          // Some message of that length, whole.
+          // Any message of that length, intact.
           bool found = false;
           for (std::size_t k = 0; k < sends[1 - i].size() && !found; ++k)
             found = r->has(filled(r->transfer.result.bytes, k));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Receives from any source take messages in the order in which they came: no sender waits behind another for
-// ever, however much that one sends.
+// Receives from any source take messages in order of arrival: no sender waits for ever behind another,
+// however much that one sends.
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
@@ -27,8 +27,8 @@ void on_each_transport(F main) {
   }
 }
 
-// One message of each sender in every round, and none is received before all are there: they are taken round
-// by round.
+// Each round has one message of each sender. All rounds arrive before the first receive, and are received
+// round by round.
 task<> taken_as_they_came(communicator world, std::size_t bytes) {
   constexpr int rounds = 30;
   if (world.rank() != 0) {
@@ -49,7 +49,7 @@ task<> taken_as_they_came(communicator world, std::size_t bytes) {
     int& of_this = taken[static_cast<std::size_t>(st.source)];
     TUTTI_EXPECT(st.tag == of_this);
     ++of_this;
-    // Each sender has a connection of its own, and on a busy machine one may be read some rounds late.
+    // Each sender has its own connection, which a busy machine may read some rounds late.
     const auto [least, most] = std::minmax_element(taken.begin() + 1, taken.end());
     TUTTI_EXPECT(*most - *least <= rounds / 4);
   }
@@ -59,8 +59,8 @@ constexpr int stop = 1;
 constexpr int question = 2;
 constexpr int flood = 3;
 
-// Ranks 1 and 2 send without a pause until they are told to stop. Rank 3 asks, and waits for each answer,
-// from behind whatever the others have sent. Rank 0 keeps some receives posted, all from any source.
+// Ranks 1 and 2 send without pause until they are told to stop. Rank 3 sends a request and waits for the
+// answer, behind all messages of the others. Rank 0 keeps some receives from any source posted.
 task<> slow_among_fast(communicator world, std::size_t posted, std::size_t bytes) {
   constexpr int questions = 20;
   if (world.rank() == 3) {
@@ -80,7 +80,7 @@ task<> slow_among_fast(communicator world, std::size_t posted, std::size_t bytes
     while (!stopped.done()) {
       sending.push_back(world.isend(data, 0, flood));
       if (sending.size() < 16) continue;
-      // Also when it was complete at once, others have their turn.
+      // Other ranks get their turn even if it completes at once.
       request& oldest = sending.front();
       co_await oldest;
       sending.pop_front();
@@ -120,14 +120,14 @@ task<> slow_among_fast(communicator world, std::size_t posted, std::size_t bytes
 
 }  // namespace
 
-TEST_CASE("fairness: messages are taken as they came, short ones and announced ones") {
+TEST_CASE("fairness: messages are received in order of arrival, eager and rendezvous") {
   for (const std::size_t bytes : {std::size_t{8}, std::size_t{200'000}}) {
     CAPTURE(bytes);
     on_each_transport([bytes](communicator world) { return taken_as_they_came(std::move(world), bytes); });
   }
 }
 
-TEST_CASE("fairness: a slow sender among fast ones is heard, whether receives wait or messages do") {
+TEST_CASE("fairness: a slow sender is received among fast ones, whether receives or messages wait") {
   for (const std::size_t posted : {1, 16}) {
     for (const std::size_t bytes : {std::size_t{2'000}, std::size_t{100'000}}) {
       CAPTURE(posted);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages that nobody receives yet: looked at without being taken, and bounded in the memory that they need.
+// Messages without a receive: probed without being received, and bounded in memory.
 #include "comm/communicator_state.hpp"
 #include "support/local_world.hpp"
 
@@ -27,8 +27,8 @@ p2p::endpoint_counters traffic_of(const communicator& c) {
   return any.what().comm->endpoint().counters();
 }
 
-// Many small messages, none received until all have been started: the sender has to wait, in bounded memory
-// of the receiver, and all come in order.
+// Many short messages before the first receive: the sender has to wait, the receiver's memory is bounded, and
+// all messages arrive in order.
 task<> fast_sender(communicator world) {
   constexpr int messages = 10'000;
   if (world.rank() == 0) {
@@ -37,13 +37,13 @@ task<> fast_sender(communicator world) {
     std::vector<request> sending;
     sending.reserve(messages);
     for (const int& x : numbers) sending.push_back(world.isend(x, 1, 5));
-    // Not all of them could leave without the receiver.
+    // Not all of them could leave without a receive.
     TUTTI_EXPECT(traffic_of(world).rendezvous > 0);
     TUTTI_EXPECT(traffic_of(world).eager < messages);
     const int go = 1;
     co_await world.send(go, 1, 6);
     for (request& r : sending) co_await r;
-    // The credit has come back: eager again.
+    // The credit has returned: eager again.
     int answer = 0;
     co_await world.recv(answer, 1, 7);
     const std::uint64_t before = traffic_of(world).rendezvous;
@@ -62,7 +62,7 @@ task<> fast_sender(communicator world) {
   }
 }
 
-// Awaited sends, to a receiver that takes as it comes: the credit goes round.
+// Awaited sends to a receiver that keeps up: credit returns all the time.
 task<> steady_stream(communicator world) {
   std::vector<int> data(100);
   for (int i = 0; i < 20'000; ++i) {
@@ -76,7 +76,7 @@ task<> steady_stream(communicator world) {
   }
 }
 
-// More messages than the window for unexpected ones takes.
+// More messages than the window for unexpected ones holds.
 task<> to_itself(communicator world) {
   std::vector<int> out(10'000);
   std::vector<request> sending;
@@ -93,7 +93,7 @@ task<> to_itself(communicator world) {
   for (request& r : sending) co_await r;
 }
 
-// Requests in any number, each with a buffer of its own, started before anything is received.
+// Any number of requests, each with its own buffer, started before the first receive.
 task<> many_requests(communicator world) {
   constexpr std::size_t n = 3'000;
   std::vector<int> in(n, -1);
@@ -105,7 +105,7 @@ task<> many_requests(communicator world) {
     out[i] = static_cast<int>(i) + 10'000 * world.rank();
     all.push_back(world.irecv(in[i], other, static_cast<int>(i)));
   }
-  // In the opposite order: tags match, not places.
+  // In the opposite order: tags match, not positions.
   for (std::size_t i = n; i-- > 0;) all.push_back(world.isend(out[i], other, static_cast<int>(i)));
   for (request& r : all) co_await r;
   for (std::size_t i = 0; i < n; ++i) TUTTI_EXPECT(in[i] == static_cast<int>(i) + 10'000 * other);
@@ -158,7 +158,7 @@ task<> probes_that_end(communicator world) {
   }
 }
 
-// From all others in turn, however fast one of them is.
+// All other ranks get their turn, however fast one of them sends.
 task<> fair(communicator world) {
   constexpr int each = 200;
   if (world.rank() != 0) {
@@ -173,7 +173,7 @@ task<> fair(communicator world) {
   }
 }
 
-// Messages of no bytes too, when there is no credit for them.
+// Also empty messages without credit.
 task<> nothing_without_credit(communicator world) {
   constexpr int messages = 10'000;
   char none = 0;
@@ -195,12 +195,12 @@ task<> nothing_without_credit(communicator world) {
   }
 }
 
-// What comes for communicators that have gone takes neither credit nor memory for good.
+// Messages for destroyed communicators do not use credit or memory permanently.
 task<> for_nobody(communicator world) {
   const std::vector<char> data(2000, 'x');
   for (int i = 0; i < 2500; ++i) {
     communicator c = co_await world.duplicate();
-    if (world.rank() == 0) co_await c.send(data, 1, 3);  // nobody receives it
+    if (world.rank() == 0) co_await c.send(data, 1, 3);  // no rank receives it
     c = communicator();
     co_await world.barrier();
   }
@@ -219,11 +219,11 @@ task<> for_nobody(communicator world) {
 }  // namespace
 
 TEST_CASE("flow control: no bytes without credit") { on_each_transport(2, nothing_without_credit); }
-TEST_CASE("flow control: messages for communicators that have gone") { on_each_transport(2, for_nobody); }
+TEST_CASE("flow control: messages for destroyed communicators") { on_each_transport(2, for_nobody); }
 TEST_CASE("flow control: a fast sender cannot exhaust a slow receiver") { on_each_transport(2, fast_sender); }
-TEST_CASE("flow control: credit comes back") { on_each_transport(2, steady_stream); }
+TEST_CASE("flow control: credit returns") { on_each_transport(2, steady_stream); }
 TEST_CASE("flow control: to itself") { CHECK_NOTHROW(run_local(1, over("shm"), to_itself)); }
 TEST_CASE("flow control: thousands of requests") { on_each_transport(2, many_requests); }
-TEST_CASE("probe: tells what is there, and leaves it") { on_each_transport(3, polls_first); }
+TEST_CASE("probe: reports a message and leaves it") { on_each_transport(3, polls_first); }
 TEST_CASE("probe: cancelled, and when the peer leaves") { on_each_transport(2, probes_that_end); }
 TEST_CASE("any source: every sender's messages in order") { on_each_transport(4, fair); }

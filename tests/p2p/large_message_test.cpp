@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages and collectives of more than 4 GiB. Takes 11 GiB of memory and some seconds: only where
+// Messages and collectives of more than 4 GiB. Needs 11 GiB of memory and some seconds, so only with
 // TUTTI_TEST_LARGE=1.
 #include "support/local_world.hpp"
 #include "support/skip.hpp"
@@ -29,7 +29,7 @@ task<> one_large_message(communicator world) {
     TUTTI_EXPECT(st.bytes == count * sizeof(std::uint64_t));
     for (std::size_t i = 0; i < count; ++i) TUTTI_EXPECT(data[i] == value_of(i));
   }
-  // Bytes, of which there are more than a 32-bit number can count.
+  // More bytes than a 32-bit number can count.
   co_await world.broadcast(
       std::span<unsigned char>(reinterpret_cast<unsigned char*>(data.data()), data.size() * 8), 1);
   if (world.rank() == 0)

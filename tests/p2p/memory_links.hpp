@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two endpoints on links made of memory, which deliver as late, as sliced and as broken as links may, when a
-// test says so.
+// Two endpoints on links in memory, which delay, split and break as the test requests.
 #pragma once
 
 #include "core/engine.hpp"
@@ -33,13 +32,13 @@ class frozen_time final : public core::platform {
   std::uint64_t random() noexcept override { return 4; }
 };
 
-// One direction between two endpoints. Frames leave when the test says so, in order (data may be passed),
+// One direction between two endpoints. Frames move when the test says so, in order (data may be passed),
 // slice by slice.
 class memory_link final : public transport::link {
  public:
   const char* transport_name() const noexcept override { return "memory"; }
   bool submit(outgoing& o) noexcept override {
-    // Sometimes everything is gone at once, as when a ring has room.
+    // Sometimes everything leaves at once, like with space in a ring.
     if (numbers != nullptr && !gone && queue_.empty() && o.head.kind != frame_kind::data &&
         numbers->one_in(3)) {
       send_whole(o);
@@ -55,7 +54,7 @@ class memory_link final : public transport::link {
     o.shown = 0;
     if (arrived) return transport::cancel_result::arrived;
     if (!begun) return transport::cancel_result::gone;
-    // As on a stream where it had begun to leave: the rest of what was promised is finished from a copy.
+    // Like a stream that had begun to send: the rest of the frame is finished from a copy.
     if (o.head.kind != frame_kind::data) {
       send_whole(o);
       return transport::cancel_result::leaves;
@@ -63,10 +62,10 @@ class memory_link final : public transport::link {
     send_slice(o);
     return o.progress >= o.head.length ? transport::cancel_result::leaves : transport::cancel_result::gone;
   }
-  // Of the receiver, whose own link leads back to the sender.
+  // Called on the receiver's link, which leads back to the sender.
   bool fetch(const frame& rts, std::uint64_t transfer_id) noexcept override {
     if (gone || back->shown_.count(rts.other_transfer_id) == 0) return false;
-    if (numbers != nullptr && numbers->one_in(4)) return false;  // as when something is missing
+    if (numbers != nullptr && numbers->one_in(4)) return false;  // as if something were missing
     reads_.push_back({rts, transfer_id, 0});
     return true;
   }
@@ -80,7 +79,7 @@ class memory_link final : public transport::link {
     return false;
   }
   bool redirect_destination(void* owner, const destination_buffer& instead) noexcept override {
-    // Called on the link towards the peer: what comes from there is in the other direction.
+    // Called on the link towards the peer; frames from the peer are in the other direction.
     bool any = false;
     for (packet& p : back->pipe_) {
       if (!p.begun || p.where.owner != owner) continue;
@@ -96,7 +95,7 @@ class memory_link final : public transport::link {
   void give_up(errc why, std::string) noexcept override { given_up = why; }
   bool closed() const noexcept override { return gone; }
 
-  // The sender's side moves one frame, or one slice, into the pipe.
+  // The sender moves one frame, or one slice, into the pipe.
   bool push() {
     outgoing* o = queue_.front();
     if (gone || o == nullptr) return false;
@@ -110,7 +109,7 @@ class memory_link final : public transport::link {
     o->done(*o, true);
     return true;
   }
-  // The receiver's side: the header first, later the first half of the payload, then the rest.
+  // The receiver reads the header first, later the first half of the payload, then the rest.
   bool pull(p2p::endpoint& to, int from) {
     if (reported || pipe_.empty()) return false;
     const std::size_t at = next();
@@ -131,11 +130,11 @@ class memory_link final : public transport::link {
     to.end(from, done.head, done.where);
     return true;
   }
-  // The receiver's side, on its own link: one slice of a message that it reads itself.
+  // The receiver reads one slice of a message in place, on its own link.
   bool read(p2p::endpoint& to, int from) {
     for (auto r = reads_.begin(); r != reads_.end(); ++r) {
       const auto shown = back->shown_.find(r->rts.other_transfer_id);
-      if (shown == back->shown_.end()) continue;  // taken back: the sender's frame says so
+      if (shown == back->shown_.end()) continue;  // cancelled: the sender's frame follows
       frame head;
       head.kind = frame_kind::data;
       head.context = r->rts.context;
@@ -161,7 +160,7 @@ class memory_link final : public transport::link {
     }
     return false;
   }
-  // Frames that have not left come back; what is in the pipe may be lost.
+  // Returns frames that have not left. Frames in the pipe may be lost.
   void hand_back() {
     while (outgoing* o = queue_.pop_front()) o->done(*o, false);
   }
@@ -175,12 +174,12 @@ class memory_link final : public transport::link {
 
   random_numbers* numbers = nullptr;
   memory_link* back = nullptr;
-  bool gone = false;      // as the sender sees it
-  bool reported = false;  // as the receiver sees it
-  bool shows = false;     // lets the peer read announced messages itself
-  bool streams = false;   // a frame that is taken back while it waits goes on its way
-  bool scatters = false;  // data frames come in any order, side by side, and passed by what left later
-  bool passes = false;    // they come last
+  bool gone = false;      // in the sender's view
+  bool reported = false;  // in the receiver's view
+  bool shows = false;     // the peer may read rendezvous messages in place
+  bool streams = false;   // a frame cancelled while it waits is still sent
+  bool scatters = false;  // data frames arrive in any order and interleaved, and later frames may pass them
+  bool passes = false;    // they arrive last
   errc given_up = errc::success;
 
  private:
@@ -189,10 +188,10 @@ class memory_link final : public transport::link {
     frame head;
     std::vector<std::byte> payload;
     bool begun = false;
-    std::size_t come = 0;  // of the payload
+    std::size_t come = 0;  // bytes of the payload so far
     destination_buffer where;
   };
-  // Of the pipe: of which something comes next.
+  // Selects the frame in the pipe that continues next.
   std::size_t next() {
     if (!scatters && !passes) return 0;
     std::vector<std::size_t> may_come;
@@ -289,11 +288,11 @@ struct pair_of_ranks {
       sides[i].routes.out = &links[i];
     }
   }
-  // As links do before their endpoints go.
+  // Like links before their endpoints are destroyed.
   ~pair_of_ranks() {
     for (memory_link& l : links) l.hand_back();
   }
-  // Everything moves until nothing does.
+  // Moves everything until nothing is left.
   void settle() {
     for (bool any = true; any;) {
       any = false;
@@ -305,11 +304,11 @@ struct pair_of_ranks {
       }
     }
   }
-  // One step of the way from rank 0 to rank 1: a frame or slice leaves; a header comes, or half of a payload.
+  // One step from rank 0 to rank 1: a frame or slice leaves; a header or half of a payload arrives.
   bool push() { return links[0].push(); }
   bool pull() { return links[0].pull(sides[1].endpoint, 0); }
   bool read() { return links[1].read(sides[1].endpoint, 0); }
-  // All that was sent to rank 0 comes there.
+  // Delivers all frames for rank 0.
   void answer() {
     while (links[1].push() || links[1].pull(sides[0].endpoint, 1) || sides[0].engine.poll()) {
     }
@@ -357,7 +356,7 @@ struct a_send : watched<p2p::send> {
       ++completions;
   }
   ~a_send() { from.endpoint.release(transfer); }
-  // By its owner, who then writes over the buffer. success: without a completion.
+  // Called by its owner, which then overwrites the buffer. success: without a completion.
   void end(errc why) {
     if (why == errc::success) {
       if (completions == 0) completions = -1;
@@ -379,7 +378,7 @@ struct a_receive : watched<p2p::receive> {
     const std::span<std::byte> got = buffer.span().first(wanted.size());
     return std::equal(got.begin(), got.end(), wanted.begin());
   }
-  // By its owner, who then has the buffer back: what is written into it afterwards shows in
+  // Called by its owner, whose buffer it then is again. Later writes to it show in
   // given_back_buffer_intact().
   void end(errc why) {
     if (why == errc::success) {

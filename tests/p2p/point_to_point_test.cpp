@@ -17,8 +17,8 @@ using namespace tutti::test;
 
 namespace {
 
-// The line's body, the least that shared memory shows, the eager limits of shm and TCP and their slices,
-// several slices, several rings: and their neighbours.
+// Sizes and their neighbours: the body of a line, the smallest block of shared memory that is read in place,
+// the eager limits and slices of shm and TCP, several slices, several rings.
 constexpr std::size_t sizes[] = {
     0,     1,     31,    32,    33,    47,    48,     49,     4095,   4096,          4097,
     16383, 16384, 16385, 65535, 65536, 65537, 131071, 262144, 262145, (1 << 20) + 3, 16 << 20};
@@ -36,7 +36,7 @@ task<> every_size_to_a_neighbour(communicator world) {
         guarded_buffer buffer(bytes);
         std::span<std::byte> data = buffer.span();
         if (late_receiver) {
-          int never = 0;  // gives the message time to come first
+          int never = 0;  // lets the message arrive first
           request waiting = world.irecv(never, other, 99);
           co_await world.send(bytes, 1, 5);
           std::size_t self = 0;
@@ -67,7 +67,7 @@ task<> both_directions_at_once(communicator world) {
     TUTTI_EXPECT(st.bytes == bytes);
     TUTTI_EXPECT(in == wanted);
   }
-  // Neither has posted its receive when it sends.
+  // Both ranks send before they post their receive.
   const std::size_t bytes = 3 << 20;
   const std::vector<std::byte> out = filled(bytes, 1);
   std::vector<std::byte> in(bytes);
@@ -101,7 +101,7 @@ task<> ten_thousand_in_flight(communicator world) {
   }
 }
 
-// All of them come before the first receive is posted.
+// All messages arrive before the first receive is posted.
 task<> ten_thousand_unexpected(communicator world) {
   std::vector<int> values(many);
   if (world.rank() == 0) {
@@ -124,7 +124,7 @@ task<> ten_thousand_unexpected(communicator world) {
   }
 }
 
-// Lengths that jump between the protocols must not let one message overtake another.
+// A change of protocol must not let one message overtake another.
 task<> order_with_mixed_sizes(communicator world, std::uint64_t seed) {
   constexpr int messages = 300;
   constexpr std::size_t lengths[] = {8, 24, 48, 64, 4096, 4104, 65536, 65544, 300'000};
@@ -165,7 +165,7 @@ task<> to_itself(communicator world) {
     co_await sending;
     TUTTI_EXPECT(st.source == world.rank());
     TUTTI_EXPECT(in == out);
-    // The other way round, and while a receive for somebody else is pending.
+    // In the opposite order, and with a pending receive from another rank.
     int never = 0;
     request pending = world.irecv(never, any_source, 12345);
     std::fill(in.begin(), in.end(), std::byte{0});
@@ -196,7 +196,7 @@ task<> from_any_rank_with_any_tag(communicator world, std::size_t elements) {
     TUTTI_EXPECT(st.source > 0);
     TUTTI_EXPECT(st.source < world.size());
     int& expected = next[static_cast<std::size_t>(st.source)];
-    TUTTI_EXPECT(st.tag == st.source * 100 + expected);  // in order from each
+    TUTTI_EXPECT(st.tag == st.source * 100 + expected);  // in order for each source
     TUTTI_EXPECT(st.count<int>() == elements);
     TUTTI_EXPECT(data.front() == st.source * 1000 + expected);
     TUTTI_EXPECT(data.back() == st.source * 1000 + expected);
@@ -236,7 +236,7 @@ task<> truncation(communicator world) {
         request sending = world.isend(data, 1, 2);
         if (!posted_first) co_await world.send(ready, 1, 1);
         co_await sending;                 // a truncated message counts as sent
-        co_await world.send(sent, 1, 3);  // and the communicator stays usable
+        co_await world.send(sent, 1, 3);  // the communicator stays usable
       } else {
         guarded_buffer buffer(room);
         std::span<std::byte> data = buffer.span();
@@ -278,7 +278,7 @@ task<> shorter_is_fine(communicator world) {
   }
 }
 
-// A receive that is dropped or cancelled before its message is there loses none, and leaves its buffer alone.
+// A receive dropped or cancelled before its message loses none, and does not touch its buffer.
 task<> receives_that_end_early(communicator world) {
   for (const std::size_t bytes :
        {std::size_t{8}, std::size_t{4096}, std::size_t{60'000}, std::size_t{500'000}}) {
@@ -312,8 +312,8 @@ task<> receives_that_end_early(communicator world) {
   }
 }
 
-// While its bytes are coming in: at whatever moment the receive is dropped or cancelled, nothing is written
-// afterwards, the message waits for the next receive, and those behind it stay behind it.
+// A receive dropped or cancelled at any moment of the transfer: nothing is written afterwards, the message
+// waits for the next receive, and later ones stay behind it.
 task<> receives_ended_half_way(communicator world, std::size_t bytes) {
   const std::vector<std::byte> data = filled(bytes, 3);
   for (int turns = 0; turns < 12; ++turns) {
@@ -329,7 +329,7 @@ task<> receives_ended_half_way(communicator world, std::size_t bytes) {
       std::span<std::byte> in = buffer.span();
       request receiving = world.irecv(in, 0, 6);
       co_await world.send(turns, 0, 5);
-      for (int i = 0; i < turns * 3; ++i) {  // one more or less turn of the loop
+      for (int i = 0; i < turns * 3; ++i) {  // vary the number of turns of the loop
         co_await world.send(i, 1, 8);
         int self = 0;
         co_await world.recv(self, 1, 8);
@@ -361,8 +361,7 @@ task<> receives_ended_half_way(communicator world, std::size_t bytes) {
   }
 }
 
-// The receive has asked for the message just when the sender takes it back: it goes on waiting for the next
-// one.
+// The receive requests the message just when the sender cancels it, and then waits for the next one.
 task<> sends_taken_back_when_asked_for(communicator world) {
   for (int turns = 0; turns < 30; ++turns) {
     std::vector<std::byte> data = filled(300'000, 1);
@@ -382,7 +381,8 @@ task<> sends_taken_back_when_asked_for(communicator world) {
       request receiving = world.irecv(in, any_source, 6);
       co_await world.send(turns, 0, 5);
       const failure ended = co_await failure_awaiting(&receiving);
-      // Whole, although it was dropped; or the next one; or begun, and taken back.
+      // The message may have arrived whole although it was dropped; or the next one did; or it was cancelled
+      // half way.
       TUTTI_EXPECT((!ended.code || ended.code == errc::cancelled));
       const bool first = !ended.code && in == filled(data.size(), 1);
       if (!first) {
@@ -399,7 +399,7 @@ task<> sends_taken_back_when_asked_for(communicator world) {
   }
 }
 
-// A message that is taken back was never there, and its buffer may change at once.
+// A cancelled message never arrives, and its buffer may change at once.
 task<> sends_that_are_taken_back(communicator world) {
   if (world.rank() == 0) {
     std::vector<std::byte> data = filled(400'000, 1);
@@ -422,7 +422,7 @@ task<> sends_that_are_taken_back(communicator world) {
   }
 }
 
-// Dropped at any moment on its way: the receiver gets all of it, or an error, never half a message.
+// Dropped at any moment of the transfer: the receiver gets the whole message or an error.
 task<> sends_dropped_half_way(communicator world) {
   constexpr std::size_t bytes = 6 << 20;
   for (int turns = 0; turns < 12; ++turns) {
@@ -440,7 +440,7 @@ task<> sends_dropped_half_way(communicator world) {
       }
       fill(data, 5);
       co_await world.send(turns, 1, 7);
-      co_await world.recv(ready, 1, 9);  // not gone before the other side has looked
+      co_await world.recv(ready, 1, 9);  // stays until the other side has checked
     } else {
       std::vector<std::byte> in(bytes);
       request receiving = world.irecv(in, 0, 6);
@@ -507,7 +507,7 @@ TEST_CASE("point to point: every size, the receive posted before and after") {
 }
 TEST_CASE("point to point: both directions at once") { on_each_transport(2, both_directions_at_once); }
 TEST_CASE("point to point: ten thousand in flight") { on_each_transport(2, ten_thousand_in_flight); }
-TEST_CASE("point to point: ten thousand before the first receive") {
+TEST_CASE("point to point: ten thousand messages before the first receive") {
   on_each_transport(2, ten_thousand_unexpected);
 }
 TEST_CASE("point to point: messages of mixed sizes keep their order") {
@@ -526,30 +526,30 @@ TEST_CASE("point to point: any source, any tag") {
         4, [elements](communicator world) { return from_any_rank_with_any_tag(std::move(world), elements); });
   }
 }
-TEST_CASE("point to point: the receiver chooses by tag") {
+TEST_CASE("point to point: the receiver selects by tag") {
   on_each_transport(2, tags_are_chosen_by_the_receiver);
 }
 TEST_CASE("point to point: a longer message is an error and writes nothing past the end") {
   on_each_transport(2, truncation);
 }
-TEST_CASE("point to point: a shorter message is fine") { on_each_transport(2, shorter_is_fine); }
+TEST_CASE("point to point: a shorter message is valid") { on_each_transport(2, shorter_is_fine); }
 TEST_CASE("point to point: a receive that ends early loses nothing") {
   on_each_transport(2, receives_that_end_early);
 }
-TEST_CASE("point to point: a receive that ends while it arrives loses nothing") {
+TEST_CASE("point to point: a receive cancelled during the transfer loses nothing") {
   for (const std::size_t bytes : {std::size_t{4'000}, std::size_t{60'000}, std::size_t{6} << 20}) {
     CAPTURE(bytes);
     on_each_transport(
         2, [bytes](communicator world) { return receives_ended_half_way(std::move(world), bytes); });
   }
 }
-TEST_CASE("point to point: a send that is taken back when it is asked for") {
+TEST_CASE("point to point: a send cancelled when the receiver requests it") {
   on_each_transport(2, sends_taken_back_when_asked_for);
 }
-TEST_CASE("point to point: a send that is taken back was never there") {
+TEST_CASE("point to point: a cancelled send never arrives") {
   on_each_transport(2, sends_that_are_taken_back);
 }
-TEST_CASE("point to point: a send dropped on its way is whole or an error") {
+TEST_CASE("point to point: a send dropped during the transfer arrives whole or is an error") {
   on_each_transport(2, sends_dropped_half_way);
 }
 TEST_CASE("point to point: all with all at once") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Receives that end early in each of their phases lose no message, and sends say what became of theirs: on
-// links made of memory, step by step, and then at random.
+// Receives cancelled in each phase lose no message, and sends report the fate of theirs: on links in memory,
+// step by step, and then at random.
 #include "p2p/memory_links.hpp"
 #include "support/instrumented.hpp"
 #include "support/skip.hpp"
@@ -20,7 +20,7 @@ namespace {
 constexpr errc dropped = errc::success;
 constexpr std::array<errc, 3> endings = {dropped, errc::cancelled, errc::timed_out};
 
-// The receive ended so, and nothing was written to its buffer since.
+// The receive ended with this error, and its buffer has not been written since.
 void check_ended(pair_of_ranks& ranks, a_receive& r, errc why) {
   ranks.sides[1].engine.poll();
   CHECK(r.completions == (why == dropped ? -1 : 1));
@@ -36,18 +36,18 @@ void check_has(pair_of_ranks& ranks, a_receive& r, const a_send& s) {
   CHECK(r.buffer.margins_intact());
 }
 
-// How a message of rank 0 comes half way into a receive of rank 1.
+// The phase of a message from rank 0 in a receive of rank 1.
 enum class half_way {
-  arriving_header,   // eager: its header is there
-  arriving_half,     // eager: and half of its bytes
-  claiming,          // eager: its bytes arrive in an unexpected message that the receive has taken
-  asked_for,         // the sender was told to send
-  first_slice_half,  // the first slice is half there
-  some_slices,       // some are there, the next is half there
+  arriving_header,   // eager: the header has arrived
+  arriving_half,     // eager: half of the payload has arrived
+  claiming,          // eager: arrives in an unexpected message that the receive has matched
+  asked_for,         // cts was sent
+  first_slice_half,  // half of the first slice has arrived
+  some_slices,       // some slices have arrived, and half of the next
   last_slice_half,
   fetch_begun,  // the link reads it from the sender's memory
   fetched_some,
-  complete  // not delivered
+  complete  // not delivered yet
 };
 constexpr half_way all_ways[] = {
     half_way::arriving_header,  half_way::arriving_half, half_way::claiming,        half_way::asked_for,
@@ -62,7 +62,7 @@ std::size_t bytes_of(half_way w) {
              : 5 * slice + 3;
 }
 
-// Rank 0 has sent nothing else yet. The receive is made here.
+// Brings the first message of rank 0 into this phase. Returns the receive.
 std::unique_ptr<a_receive> bring(pair_of_ranks& ranks, half_way w, std::size_t room, int source = 0) {
   const auto post = [&] { return std::make_unique<a_receive>(ranks.sides[1], source, 3, room); };
   std::unique_ptr<a_receive> r;
@@ -86,7 +86,7 @@ std::unique_ptr<a_receive> bring(pair_of_ranks& ranks, half_way w, std::size_t r
     REQUIRE(ranks.read());
     return r;
   }
-  ranks.answer();  // clear
+  ranks.answer();  // cts
   if (w == half_way::asked_for) return r;
   const int whole = w == half_way::first_slice_half ? 0 : w == half_way::some_slices ? 2 : 5;
   for (int i = 0; i < whole; ++i) {
@@ -101,10 +101,10 @@ std::unique_ptr<a_receive> bring(pair_of_ranks& ranks, half_way w, std::size_t r
 
 }  // namespace
 
-TEST_CASE("receive cancellation: a receive that ends in any phase leaves its message to the next one") {
+TEST_CASE("receive cancellation: a receive cancelled in any phase leaves its message to the next one") {
   for (const half_way w : all_ways) {
     for (const errc why : endings) {
-      if (w == half_way::complete && why != dropped) continue;  // complete is complete: see below
+      if (w == half_way::complete && why != dropped) continue;  // too late to cancel: see below
       for (const int source : {0, any_source}) {
         CAPTURE(static_cast<int>(w));
         CAPTURE(static_cast<int>(why));
@@ -118,7 +118,7 @@ TEST_CASE("receive cancellation: a receive that ends in any phase leaves its mes
           CHECK(ranks.sides[1].endpoint.counters().given_back == 1);
           ranks.settle();
           check_ended(ranks, *first, why);
-          // Found like any other that came early.
+          // A probe finds it like any unexpected message.
           p2p::probe looking;
           CHECK(ranks.sides[1].endpoint.start(looking, context, any_source, any_tag));
           CHECK(looking.result.bytes == bytes_of(w));
@@ -136,7 +136,7 @@ TEST_CASE("receive cancellation: a receive that ends in any phase leaves its mes
   }
 }
 
-TEST_CASE("receive cancellation: the next receive may come at once, and end early too, again and again") {
+TEST_CASE("receive cancellation: the next receive may follow at once, and be cancelled too, repeatedly") {
   for (const half_way w : all_ways) {
     for (const errc why : endings) {
       if (w == half_way::complete && why != dropped) continue;
@@ -168,7 +168,7 @@ TEST_CASE("receive cancellation: the next receive may come at once, and end earl
   }
 }
 
-TEST_CASE("receive cancellation: the message stays before later ones of its sender") {
+TEST_CASE("receive cancellation: the message stays ahead of later ones of its sender") {
   for (const half_way w : all_ways) {
     CAPTURE(static_cast<int>(w));
     pair_of_ranks ranks(is_fetch(w));
@@ -189,7 +189,7 @@ TEST_CASE("receive cancellation: the message stays before later ones of its send
     ranks.settle();
     CHECK(ranks.nothing_left());
   }
-  // And when the later ones were there before it was given back.
+  // Also if the later ones arrived before it was re-queued.
   pair_of_ranks ranks;
   a_send first(ranks.sides[0], 3, 5 * slice, 1);
   auto receive = bring(ranks, half_way::some_slices, 5 * slice);
@@ -237,19 +237,19 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("receive cancellation: a receive that is complete and not delivered says so when it is cancelled") {
+TEST_CASE("receive cancellation: cancelling a complete receive reports its completion") {
   pair_of_ranks ranks;
   a_send send(ranks.sides[0], 3, 60, 9);
   auto receive = bring(ranks, half_way::complete, 60);
   ranks.sides[1].endpoint.fail(receive->transfer, errc::cancelled, "too late");
   CHECK(receive->completions == 0);
   check_has(ranks, *receive, send);
-  // Delivered: dropping it changes nothing any more.
+  // Delivered: dropping it has no effect.
   receive->end(dropped);
   CHECK(ranks.sides[1].endpoint.usage().unexpected == 0);
 }
 
-TEST_CASE("receive cancellation: of a message that was being cut off, the receive says so") {
+TEST_CASE("receive cancellation: a receive whose message was being truncated reports the truncation") {
   for (const errc why : endings) {
     CAPTURE(static_cast<int>(why));
     pair_of_ranks ranks;
@@ -262,7 +262,7 @@ TEST_CASE("receive cancellation: of a message that was being cut off, the receiv
       a_receive after(ranks.sides[1], 0, 3, 60);
       check_has(ranks, after, next);
       CHECK(receive->given_back_buffer_intact());
-      // In an unexpected message nothing has been cut off yet.
+      // As an unexpected message it is not truncated yet.
       a_send again(ranks.sides[0], 3, 60, 11);
       auto claiming = bring(ranks, half_way::claiming, 40);
       claiming->end(why);
@@ -274,7 +274,7 @@ TEST_CASE("receive cancellation: of a message that was being cut off, the receiv
   }
 }
 
-TEST_CASE("receive cancellation: a kept message that is still on its way and does not fit its next receive") {
+TEST_CASE("receive cancellation: a kept message still in transfer that is too long for its next receive") {
   for (const half_way w : {half_way::asked_for, half_way::some_slices}) {
     pair_of_ranks ranks;
     {
@@ -293,7 +293,7 @@ TEST_CASE("receive cancellation: a kept message that is still on its way and doe
   }
 }
 
-TEST_CASE("receive cancellation: without memory the message is lost, and the receive says so") {
+TEST_CASE("receive cancellation: without memory the message is lost, and the receive reports it") {
   if (instrumented) TUTTI_SKIP("AddressSanitizer ends the program when memory is refused");
   pair_of_ranks ranks;
   constexpr std::size_t huge = std::size_t{1} << 60;
@@ -314,9 +314,9 @@ TEST_CASE("receive cancellation: without memory the message is lost, and the rec
   CHECK(receive.transfer.failure() == errc::resources);
   CHECK(receive.transfer.take_text().find("rank 0") != std::string::npos);
   ranks.settle();
-  CHECK(ranks.links[1].given_up == errc::success);  // it was told
+  CHECK(ranks.links[1].given_up == errc::success);  // the owner was told
   CHECK(ranks.nothing_left());
-  // Dropped, or dropped before it heard what it was told: then the link ends, and all that wait for it.
+  // If it is dropped, before or after the report, the link ends with all its waiting operations.
   for (const bool ended : {false, true}) {
     CAPTURE(ended);
     pair_of_ranks again;
@@ -359,15 +359,15 @@ TEST_CASE("receive cancellation: the link or the context closes while a kept mes
         CHECK(receive->given_back_buffer_intact());
       }
       ranks.settle();
-      // What was announced and found no context waits outside; the send that is gone took it back.
+      // An rts without a context waits outside. The cancelled send has removed it.
       CHECK(ranks.nothing_left());
     }
   }
 }
 
-// ---- the sender takes it back ----
+// ---- the sender cancels ----
 
-TEST_CASE("receive cancellation: a message that is taken back just when it was asked for was never there") {
+TEST_CASE("receive cancellation: a message cancelled just when it was requested never arrives") {
   pair_of_ranks ranks;
   {
     a_receive first(ranks.sides[1], any_source, 3, 6 * slice);
@@ -376,14 +376,14 @@ TEST_CASE("receive cancellation: a message that is taken back just when it was a
     auto gone = std::make_unique<a_send>(ranks.sides[0], 3, 5 * slice, 1);
     ranks.push();
     ranks.pull();
-    ranks.pull();  // matched, and asked for
+    ranks.pull();  // matched, and cts sent
     gone->end(errc::cancelled);
     ranks.settle();
     CHECK(gone->completions == 1);
     CHECK(gone->transfer.failure() == errc::cancelled);
     CHECK(first.completions == 0);
     CHECK(first.buffer.untouched());
-    // Each has its place in the order of posting.
+    // Each keeps its place in the order of posting.
     a_send one(ranks.sides[0], 3, 5 * slice, 2), two(ranks.sides[0], 3, 20, 3),
         three(ranks.sides[0], 9, 6 * slice, 4);
     check_has(ranks, first, one);
@@ -405,7 +405,7 @@ TEST_CASE(
     ranks.pull();
     ranks.pull();
     gone.end(dropped);
-    ranks.push();  // the small one
+    ranks.push();  // the short one
     while (ranks.pull()) {
     }
     CHECK(receive.completions == 0);
@@ -414,7 +414,7 @@ TEST_CASE(
   CHECK(ranks.nothing_left());
 }
 
-TEST_CASE("receive cancellation: taken back when its data have begun to come") {
+TEST_CASE("receive cancellation: cancelled after its data have begun to arrive") {
   for (const half_way w : {half_way::first_slice_half, half_way::some_slices, half_way::fetched_some}) {
     for (const bool kept : {false, true}) {
       CAPTURE(static_cast<int>(w));
@@ -441,7 +441,7 @@ TEST_CASE("receive cancellation: taken back when its data have begun to come") {
   }
 }
 
-TEST_CASE("receive cancellation: a send whose message arrives all the same has succeeded") {
+TEST_CASE("receive cancellation: a cancelled send whose message still arrives has succeeded") {
   for (const std::size_t bytes : {std::size_t{60}, std::size_t{100}}) {
     for (const errc why : endings) {
       CAPTURE(bytes);
@@ -470,7 +470,7 @@ TEST_CASE("receive cancellation: a send whose message arrives all the same has s
       CHECK(ranks.nothing_left());
     }
   }
-  // Read to its end by the receiver, which is about to say so.
+  // The receiver has read all of it and is about to send fin.
   pair_of_ranks ranks(true);
   a_receive receive(ranks.sides[1], 0, 3, 200);
   a_send send(ranks.sides[0], 3, 100, 9);
@@ -500,7 +500,7 @@ TEST_CASE(
   CHECK(ranks.nothing_left());
 }
 
-TEST_CASE("receive cancellation: a message taken back while its first part comes leaves the buffer alone") {
+TEST_CASE("receive cancellation: a message cancelled during its first part does not touch the buffer") {
   pair_of_ranks ranks;
   ranks.links[0].passes = true;
   a_receive receive(ranks.sides[1], 0, 3, 200);
@@ -531,7 +531,7 @@ TEST_CASE("receive cancellation: a message taken back while its first part comes
   CHECK(ranks.nothing_left());
 }
 
-TEST_CASE("receive cancellation: credit is neither lost nor given twice") {
+TEST_CASE("receive cancellation: credit is neither lost nor returned twice") {
   pair_of_ranks ranks;
   for (int i = 0; i < 20'000; ++i) {  // several windows
     ranks.links[0].streams = i % 2 == 0;
@@ -554,11 +554,10 @@ TEST_CASE("receive cancellation: credit is neither lost nor given twice") {
 
 // ---- at random ----
 
-// Messages of three tags in both directions, numbered per tag; of each tag at most one receive at a time, so
-// that what is received must be in order. Sends and receives end early at random points, their buffers are
-// written over at once. Each message whose send succeeded is received once, none whose send reports that it
-// was cancelled ever is.
-TEST_CASE("receive cancellation: random ones lose nothing, double nothing and keep the order") {
+// Messages of three tags in both directions, numbered per tag. Each tag has at most one receive at a time, so
+// that messages must be received in order. Sends and receives are cancelled at random points, and their
+// buffers overwritten at once. Each successfully sent message is received once, a cancelled one never.
+TEST_CASE("receive cancellation: random cancellations lose and duplicate nothing and keep the order") {
   constexpr std::size_t tags = 3;
   const std::uint64_t seed = seed_of_this_run();
   std::uint64_t given_back = 0, fetched = 0, cancelled_sends = 0;
@@ -589,7 +588,7 @@ TEST_CASE("receive cancellation: random ones lose nothing, double nothing and ke
     const auto number_of = [&](std::size_t from, std::size_t tag, std::size_t nth) {
       return (from * tags + tag) * 100'000 + nth;
     };
-    // Takes what has been received; false when the message is none that was sent.
+    // Takes the received message. Returns false if it is none that was sent.
     const auto harvest = [&](std::size_t from, std::size_t tag) {
       route& l = routes[from][tag];
       if (!l.receive || l.receive->completions != 1) return true;
@@ -611,7 +610,7 @@ TEST_CASE("receive cancellation: random ones lose nothing, double nothing and ke
       switch (numbers.below(12)) {
         case 0:
         case 1: {
-          // At least the eight bytes that tell it from others.
+          // At least the eight bytes that identify it.
           const std::size_t bytes = 8 + numbers.below(numbers.one_in(2) ? 57 : 5 * slice);
           const std::uint64_t number = number_of(from, tag, l.sent.size());
           l.sent.push_back({std::make_unique<a_send>(ranks.sides[from], static_cast<int>(tag), bytes, number),
@@ -644,7 +643,7 @@ TEST_CASE("receive cancellation: random ones lose nothing, double nothing and ke
           if (l.receive && l.receive->completions == 0) {
             const errc why = endings[numbers.below(endings.size())];
             const bool complete = l.receive->transfer.at == p2p::receive::phase::done;
-            if (why != dropped && complete) {  // says that it is complete
+            if (why != dropped && complete) {  // reports its completion
               to.endpoint.fail(l.receive->transfer, why, "too late");
               to.engine.poll();
               REQUIRE(harvest(from, tag));
@@ -665,7 +664,7 @@ TEST_CASE("receive cancellation: random ones lose nothing, double nothing and ke
         }
       }
     }
-    // The rest comes in.
+    // Receives the rest.
     for (bool any = true; any;) {
       any = false;
       ranks.settle();
@@ -690,7 +689,7 @@ TEST_CASE("receive cancellation: random ones lose nothing, double nothing and ke
           REQUIRE(m.send->completions == 1);
           const bool success = m.send->transfer.failure() == errc::success;
           cancelled_sends += success ? 0 : 1;
-          // Once each and in the order of sending, or `next` stays behind here or there.
+          // Once each and in order of sending; otherwise `next` differs between the sides.
           REQUIRE(here == success);
         }
         REQUIRE(next == l.received.size());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of transfers: found while in use, never afterwards, and no forged one is.
+// Transfer ids: found while in use, never afterwards, and forged ones are not found.
 #include "p2p/transfer_id_table.hpp"
 #include "p2p/transfer_states.hpp"
 #include "support/local_world.hpp"
@@ -25,16 +25,16 @@ TEST_CASE("transfer ids: found until erased") {
   CHECK(table.find(of_other) == &other);
   table.erase(of_s);
   CHECK(table.find(of_s) == nullptr);
-  table.erase(of_s);  // once more does nothing
+  table.erase(of_s);  // a second erase does nothing
   const std::uint64_t again = table.insert(s);
-  CHECK(again != of_s);  // the place is used again, the name is not
+  CHECK(again != of_s);  // the slot is reused, the id is not
   CHECK(table.find(again) == &s);
   CHECK(table.find(of_s) == nullptr);
-  table.erase(of_s);  // a late one does no harm
+  table.erase(of_s);  // a late erase has no effect
   CHECK(table.find(again) == &s);
 }
 
-TEST_CASE("transfer ids: a name can be handed from a receive to a kept message and on") {
+TEST_CASE("transfer ids: an id can be passed from a receive to a kept message and on") {
   p2p::receive_ids table;
   p2p::receive first, second;
   p2p::unexpected kept;
@@ -45,12 +45,12 @@ TEST_CASE("transfer ids: a name can be handed from a receive to a kept message a
   CHECK(table.find(name) == &second);
   CHECK(table.in_use() == 1);
   table.erase(name);
-  table.replace(name, first);  // too late: nothing
+  table.replace(name, first);  // too late: no effect
   CHECK(table.find(name) == nullptr);
   CHECK(table.in_use() == 0);
 }
 
-TEST_CASE("transfer ids: no name is 0, also after the last generation of a slot") {
+TEST_CASE("transfer ids: no id is 0, even after the last generation of a slot") {
   send_ids table(~std::uint32_t{0} - 1);
   p2p::send s;
   std::uint64_t before = 0;
@@ -67,7 +67,7 @@ TEST_CASE("transfer ids: no name is 0, also after the last generation of a slot"
   CHECK(table.in_use() == 0);
 }
 
-TEST_CASE("transfer ids: forged ones find nothing") {
+TEST_CASE("transfer ids: forged ones are not found") {
   send_ids table;
   CHECK(table.find(0) == nullptr);
   CHECK(table.find(~std::uint64_t{0}) == nullptr);
@@ -86,7 +86,7 @@ TEST_CASE("transfer ids: forged ones find nothing") {
   CHECK(table.find(good + 1) == nullptr);
 }
 
-TEST_CASE("transfer ids: like a map, whatever the order") {
+TEST_CASE("transfer ids: the same results as a map, in any order") {
   const std::uint64_t seed = seed_of_this_run();
   CAPTURE(seed);
   random_numbers numbers(seed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A clock that is set forward or back must move no deadline: what waits goes by the monotonic one.
+// Setting the clock must not move a deadline: waits use the monotonic clock.
 #include "repo/source_tree.hpp"
 
 #include <doctest/doctest.h>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-TEST_CASE("the time of day is for people only: files and reports of runs") {
+TEST_CASE("the time of day is only for people: in files and reports of runs") {
   const std::regex time_of_day(
       R"(\b(system_clock|utc_clock|high_resolution_clock|CLOCK_REALTIME|gettimeofday|steady_timer_utc|deadline_timer)\b|\bstd::time\()");
   std::vector<std::string> findings;
@@ -15,8 +15,8 @@ TEST_CASE("the time of day is for people only: files and reports of runs") {
     for (const std::string& path : repo::files_below(tree, {".cpp", ".hpp"})) {
       if (path.starts_with("src/track/") || path.starts_with("src/report/")) continue;
       if (path.starts_with("gpu/src/emulated/")) continue;  // a stand-in for hardware
-      // How long it waits for a foreign library's call at its end (g++'s thread sanitizer does not know waits
-      // on the steady clock).
+      // A wait at the end for a call of a foreign library; g++'s thread sanitizer does not know waits on the
+      // steady clock.
       if (path == "gpu/src/comm/submit_thread.cpp") continue;
       const std::string code = repo::code_only(repo::read(path));
       for (std::sregex_iterator at(code.begin(), code.end(), time_of_day), end; at != end; ++at)

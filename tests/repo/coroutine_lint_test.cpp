@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// g++ 12 miscompiles some shapes of coroutines without a word: co_await in a condition may crash, in ?: it
-// destroys twice; later versions leak structured bindings of a co_await. This test keeps our code free of
+// g++ 12 miscompiles some forms of coroutines without a warning: co_await in a condition may crash, in ?: it
+// destroys twice. Later versions leak structured bindings of a co_await. This test keeps our code free of
 // them.
 #include "repo/source_tree.hpp"
 
@@ -20,7 +20,7 @@ struct finding {
   std::string rule;
 };
 
-// Just past the parenthesis that closes the one at `open`.
+// The position after the parenthesis that closes the one at `open`.
 std::size_t past_closing(std::string_view code, std::size_t open) {
   int depth = 0;
   for (std::size_t i = open; i < code.size(); ++i) {
@@ -51,8 +51,8 @@ void find_awaits_in_conditions(std::string_view code, std::vector<finding>& foun
     }
 }
 
-// A co_await is an operand of ?: when no parenthesis around the `?` separates them: in `co_await f(a ? b :
-// c)` the choice is only an argument.
+// A co_await is an operand of ?: if no parenthesis around the `?` separates them. In `co_await f(a ? b : c)`
+// the ?: is only an argument.
 void find_awaits_in_ternaries(std::string_view code, std::vector<finding>& found) {
   struct mark {
     std::size_t position;
@@ -68,7 +68,7 @@ void find_awaits_in_ternaries(std::string_view code, std::vector<finding>& found
     return lowest;
   };
 
-  std::vector<mark> awaits, choices;  // of the statement at hand
+  std::vector<mark> awaits, choices;  // of the current statement
   int depth = 0;
   for (std::size_t i = 0; i <= code.size(); ++i) {
     const char c = i < code.size() ? code[i] : ';';
@@ -108,7 +108,7 @@ std::vector<finding> lint(std::string_view text) {
 
 }  // namespace
 
-TEST_CASE("no coroutine has a shape that g++ miscompiles") {
+TEST_CASE("no coroutine has a form that g++ miscompiles") {
   std::vector<std::string> findings;
   for (const char* tree : {"include", "src", "tests", "examples", "perf", "gpu"})
     for (const std::string& path : repo::files_below(tree, {".cpp", ".hpp"}))
@@ -117,7 +117,7 @@ TEST_CASE("no coroutine has a shape that g++ miscompiles") {
   repo::check_none(findings, "dangerous on g++ (CONTRIBUTING.md, coroutines):");
 }
 
-TEST_CASE("the lint finds each shape") {
+TEST_CASE("the lint finds each form") {
   for (const char* bad : {
            "if (co_await x) g();",
            "if (ready && (co_await x)) g();",
@@ -138,7 +138,7 @@ TEST_CASE("the lint finds each shape") {
   }
 }
 
-TEST_CASE("the lint lets the safe shapes pass") {
+TEST_CASE("the lint accepts the safe forms") {
   for (const char* good : {
            "const bool ok = co_await x; if (ok) g();",
            "if (ok) co_await x;",
@@ -158,7 +158,7 @@ TEST_CASE("the lint lets the safe shapes pass") {
   }
 }
 
-TEST_CASE("comments and literals are no code, digits with separators are") {
+TEST_CASE("comments and literals do not count as code, numbers with separators do") {
   CHECK(repo::code_only("a \"b;\" c") == "a      c");
   CHECK(repo::code_only("1'000 + 'x' // y\nz") == "1'000 +         \nz");
   CHECK(repo::code_only("R\"(a \" b)\" c") == std::string(10, ' ') + " c");

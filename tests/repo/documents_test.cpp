@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules for the Markdown files: links lead somewhere, the front page stays short, and its code is compiled.
+// Rules for the Markdown files: links have targets, the front page is short, and its code is compiled.
 #include "repo/source_tree.hpp"
 
 #include <doctest/doctest.h>
@@ -32,7 +32,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 bool is_fence(const std::string& line) { return line.rfind("```", 0) == 0; }
 
-// The text with the lines between fences left empty, so that line numbers stay.
+// The text with empty lines for code blocks, so that line numbers stay.
 std::vector<std::string> prose_of(const std::string& text) {
   std::vector<std::string> lines = lines_of(text);
   bool code = false;
@@ -44,7 +44,7 @@ std::vector<std::string> prose_of(const std::string& text) {
   return lines;
 }
 
-// Columns, not bytes: bytes that continue a character of UTF-8 do not count.
+// Counts columns, not bytes: continuation bytes of UTF-8 do not count.
 std::size_t columns_of(const std::string& line) {
   return static_cast<std::size_t>(
       std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));
@@ -63,7 +63,7 @@ std::vector<std::string> links_in(const std::string& line) {
   return found;
 }
 
-// The anchor that GitHub gives a heading.
+// GitHub's anchor for a heading.
 std::string anchor_of(const std::string& heading) {
   std::string anchor;
   for (const char c : heading.substr(heading.find_first_not_of("# "))) {
@@ -92,7 +92,7 @@ bool leads_somewhere(const std::string& document, const std::string& target) {
 }
 
 struct code_block {
-  std::string language, source;  // of `<!-- source -->` in the line above the fence; empty without it
+  std::string language, source;  // of `<!-- source -->` in the line above the block; empty without it
   std::size_t line = 0;
   std::vector<std::string> code;
 };
@@ -116,7 +116,7 @@ std::vector<code_block> code_blocks_of(const std::string& text) {
   return blocks;
 }
 
-// Whether the lines stand in the text one after the other, all indented by as much more.
+// Whether the lines occur in the text in sequence, with the same additional indentation.
 bool stands_in(const std::vector<std::string>& code, const std::vector<std::string>& text) {
   for (std::size_t first = 0; first + code.size() <= text.size(); ++first) {
     const std::size_t indentation = std::min(text[first].find_first_not_of(' '), text[first].size());
@@ -132,7 +132,7 @@ bool stands_in(const std::vector<std::string>& code, const std::vector<std::stri
 
 }  // namespace
 
-TEST_CASE("relative links of the documents lead somewhere") {
+TEST_CASE("relative links of the documents have a target") {
   std::vector<std::string> broken;
   for (const std::string& document : documents()) {
     const std::vector<std::string> lines = prose_of(repo::read(document));
@@ -153,7 +153,7 @@ TEST_CASE("the front page has at most 160 lines of at most 100 columns") {
   repo::check_none(wide, "lines of more than 100 columns:");
 }
 
-TEST_CASE("the pages of docs/ and deploy/ wrap at 100 columns, but for tables and code") {
+TEST_CASE("the pages of docs/ and deploy/ wrap at 100 columns, except tables and code") {
   std::vector<std::string> documents = repo::files_below("docs", {".md"}), wide;
   documents.push_back("deploy/README.md");
   for (const std::string& document : documents) {
@@ -174,11 +174,11 @@ TEST_CASE("every page of docs/ is in its index") {
   repo::check_none(missing, "pages that docs/README.md does not name:");
 }
 
-TEST_CASE("code of the front page and of docs/ stands in a file that is built") {
+TEST_CASE("code of the front page and of docs/ is part of a file that is built") {
   std::vector<std::string> documents = repo::files_below("docs", {".md"}), strays;
   for (const char* document : {"README.md", "deploy/README.md", "gpu/README.md", "perf/README.md"})
     documents.push_back(document);
-  // CUDA's launches, which no compiler here takes.
+  // CUDA's launch syntax, which no compiler here accepts.
   const auto is_cuda = [](const code_block& block) {
     return std::any_of(block.code.begin(), block.code.end(),
                        [](const std::string& line) { return line.find("<<<") != line.npos; });
@@ -195,7 +195,7 @@ TEST_CASE("code of the front page and of docs/ stands in a file that is built") 
   repo::check_none(strays, "code that nothing compiles:");
 }
 
-TEST_CASE("every block says what it is: code, a command line (sh), or output (text)") {
+TEST_CASE("every block has a language: code, a command line (sh), or output (text)") {
   std::vector<std::string> documents = repo::files_below("docs", {".md"}), bare;
   for (const char* document : {"README.md", "deploy/README.md", "gpu/README.md", "perf/README.md"})
     documents.push_back(document);
@@ -214,7 +214,7 @@ TEST_CASE("the tutorial shows code of each of its programs") {
   repo::check_none(missing, "programs that docs/tutorial does not show:");
 }
 
-TEST_CASE("documents are read as GitHub shows them") {
+TEST_CASE("documents are parsed like on GitHub") {
   CHECK(columns_of("a → b") == 5);
   CHECK(anchor_of("## When a job hangs") == "when-a-job-hangs");
   CHECK(anchor_of("# `./run test`, twice") == "run-test-twice");

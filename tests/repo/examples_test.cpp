@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the first lines of an example say to type names a program that is built.
+// The commands in the first lines of an example name programs that are built.
 #include "repo/source_tree.hpp"
 
 #include <doctest/doctest.h>
@@ -48,7 +48,7 @@ TEST_CASE("commands in the examples' headers name programs that are built") {
   repo::check_none(wrong, "no example of that name in examples/CMakeLists.txt:");
 }
 
-TEST_CASE("each program of the tutorial has at most 100 lines, and says by which command it runs") {
+TEST_CASE("each program of the tutorial has at most 100 lines, and its command in the header") {
   constexpr std::ptrdiff_t most_lines = 100;
   const std::set<std::string> programs = examples_built_by(repo::read("examples/CMakeLists.txt"));
   std::vector<std::string> wrong;
@@ -62,7 +62,7 @@ TEST_CASE("each program of the tutorial has at most 100 lines, and says by which
   repo::check_none(wrong, "programs of the tutorial that are too long, or run by no command:");
 }
 
-TEST_CASE("each program of examples/only_here has at most 60 lines, and says by which command it runs") {
+TEST_CASE("each program of examples/only_here has at most 60 lines, and its command in the header") {
   constexpr std::ptrdiff_t most_lines = 60;
   const std::set<std::string> programs = examples_built_by(repo::read("examples/CMakeLists.txt"));
   const std::vector<std::string> paths = repo::files_below("examples/only_here", {".cpp"});
@@ -78,6 +78,6 @@ TEST_CASE("each program of examples/only_here has at most 60 lines, and says by 
   repo::check_none(wrong, "programs of examples/only_here that are too long, or run by no command:");
 }
 
-TEST_CASE("a command that names no program is found") {
+TEST_CASE("a command without a program is found") {
   CHECK(lines_that_run_none_of({"a"}, "//   tutti-run -n 2 ./a\n//   tutti-run -n 2 a --b\n").size() == 1);
 }

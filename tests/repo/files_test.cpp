@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules that every file keeps: built by CMake, licensed by name, finished.
+// Rules for every file: built by CMake, licensed by name, included safely.
 #include "repo/source_tree.hpp"
 
 #include <doctest/doctest.h>
@@ -11,14 +11,14 @@ namespace {
 
 const std::vector<std::string> trees{"src", "include", "tests", "examples", "perf", "gpu"};
 
-// `name` as a whole word of a list in a CMakeLists.txt.
+// Whether `name` is a whole word of a list in a CMakeLists.txt.
 bool lists(const std::string& cmake, const std::string& name) {
   std::string escaped;
   for (const char c : name) escaped += (c == '.' || c == '+') ? std::string{'\\', c} : std::string(1, c);
   return std::regex_search(cmake, std::regex("(^|[\\s(/\"])" + escaped + "([\\s)\"]|$)"));
 }
 
-// Programs that are named without their extension, as in foreach(name IN ITEMS hello ping).
+// Programs listed without their extension, as in foreach(name IN ITEMS hello ping).
 bool built_by_cmake(const std::string& cmake, const std::string& name) {
   return lists(cmake, name) ||
          (cmake.find("${name}.cpp") != cmake.npos && lists(cmake, name.substr(0, name.size() - 4)));
@@ -26,7 +26,7 @@ bool built_by_cmake(const std::string& cmake, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("every source is built: CMake lists it") {
+TEST_CASE("CMake lists every source") {
   std::vector<std::string> missing;
   for (const std::string tree : {"src", "tests", "examples", "perf", "gpu"}) {
     const auto sources = repo::files_below(tree, {".cpp"});
@@ -60,7 +60,7 @@ TEST_CASE("every header may be included twice") {
   repo::check_none(unguarded, "no #pragma once:");
 }
 
-TEST_CASE("test cases are in *_test.cpp: ctest runs the tests by those files") {
+TEST_CASE("test cases are in *_test.cpp, because ctest runs the tests by those files") {
   std::vector<std::string> unreached;
   for (const std::string& path : repo::files_below("tests", {".cpp", ".hpp"})) {
     const bool test = path.size() > 9 && path.compare(path.size() - 9, 9, "_test.cpp") == 0;
@@ -70,7 +70,7 @@ TEST_CASE("test cases are in *_test.cpp: ctest runs the tests by those files") {
   repo::check_none(unreached, "TEST_CASE where no test of ctest looks:");
 }
 
-TEST_CASE("a CMake list is read by whole words") {
+TEST_CASE("CMake lists are matched by whole words") {
   CHECK(lists("add(\n  core/loop.cpp\n  a.cpp)", "core/loop.cpp"));
   CHECK(lists("add(a.cpp)", "a.cpp"));
   CHECK_FALSE(lists("add(core/my_loop.cpp)", "loop.cpp"));

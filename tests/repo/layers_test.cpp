@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers are folders: who may include whom, read from every #include of the tree.
+// Layers are folders: checks every #include of the tree against the permitted ones.
 #include "repo/source_tree.hpp"
 
 #include <doctest/doctest.h>
@@ -44,14 +44,14 @@ const std::map<std::string, int>& row_of_layer() {
   return all;
 }
 
-// These are narrower than their row: matching is pure data, training is on public headers, the launcher is
-// beside the rest of the library.
+// Layers with narrower limits than their row: matching is pure data, training uses public headers, the
+// launcher is beside the rest of the library.
 const std::map<std::string, std::set<std::string>> narrow_layers{
     {"base", {"base"}},           {"flight", {"flight", "base"}},
     {"match", {"match", "base"}}, {"launch", {"launch", "bootstrap", "flight", "base"}},
     {"train", {"train"}},         {"report", {"report", "track", "base"}}};
 
-// Libraries of others, and the rooms they may be used in (prefixes of paths).
+// Foreign libraries, and the prefixes of paths that may use them.
 struct vendor {
   const char* header_prefix;
   std::vector<std::string> rooms;
@@ -193,7 +193,7 @@ bool may_include(const std::string& layer, const std::string& other) {
   return own_row != rows.end() && other_row != rows.end() && other_row->second <= own_row->second;
 }
 
-// The file of the tree that an include directive in `path` means; nothing when it is a system header.
+// The file of the tree that an include directive in `path` names; nothing for a system header.
 std::optional<std::string> file_meant(const std::string& path, const repo::include_directive& include) {
   if (include.name.rfind("tutti/", 0) == 0) {
     const std::string of_devices = "gpu/include/" + include.name;
@@ -204,9 +204,9 @@ std::optional<std::string> file_meant(const std::string& path, const repo::inclu
   return (tree == "gpu" ? "gpu/src/" : tree + "/") + include.name;
 }
 
-// A chain of names that leads back to its first, as text; nothing when the graph has none.
+// A cycle of names as text; nothing if the graph has none.
 std::optional<std::string> cycle_in(const std::map<std::string, std::set<std::string>>& edges) {
-  std::map<std::string, int> state;  // 1: on the way, 2: done
+  std::map<std::string, int> state;  // 1: visiting, 2: done
   std::vector<std::string> way;
   std::optional<std::string> cycle;
   const std::function<void(const std::string&)> visit = [&](const std::string& node) {
@@ -289,7 +289,7 @@ TEST_CASE("includes make no cycle, neither of files nor of layers") {
   CHECK_MESSAGE(!cycle_in(layers), "layers: " << cycle_in(layers).value_or(""));
 }
 
-TEST_CASE("public headers name no vendor and no operating system") {
+TEST_CASE("public headers include no vendor and no operating system") {
   findings foreign;
   std::vector<std::string> headers = repo::files_below("include", sources_and_headers);
   for (const std::string& path : repo::files_below("gpu/include", sources_and_headers))
@@ -298,7 +298,7 @@ TEST_CASE("public headers name no vendor and no operating system") {
     for (const repo::include_directive& include : repo::includes_of(repo::read(path))) {
       const bool known = standard_headers.contains(include.name) ||
                          starts_with_any(include.name, {"tutti/", "boost/asio/", "boost/system/"});
-      // Headers of the library that they are for.
+      // Headers of the library that they integrate.
       const bool sycl = path == "gpu/include/tutti/sycl.hpp" && include.name == "sycl/sycl.hpp";
       const bool torch =
           path.starts_with("include/tutti/torch/") && starts_with_any(include.name, {"ATen/", "torch/"});
@@ -308,7 +308,7 @@ TEST_CASE("public headers name no vendor and no operating system") {
                    "only <tutti/...>, the standard library, Asio and Boost.System are public vocabulary:");
 }
 
-TEST_CASE("the library of another is used in its room only") {
+TEST_CASE("a foreign library is used only in its own folders") {
   findings outside;
   for (const char* tree : {"src", "examples", "perf", "tests", "gpu"})
     for (const std::string& path : repo::files_below(tree, sources_and_headers))

@@ -36,7 +36,7 @@ std::string read(const std::string& path) {
 
 namespace {
 
-// Where the literal or comment that begins at `at` ends; `at` itself when none begins there.
+// The end of the literal or comment that begins at `at`; `at` itself if none begins there.
 std::size_t end_of_non_code(std::string_view text, std::size_t at) {
   const auto past = [&](std::string_view end, std::size_t from) {
     const std::size_t found = text.find(end, from);
@@ -50,7 +50,7 @@ std::size_t end_of_non_code(std::string_view text, std::size_t at) {
     return past(")" + std::string(text.substr(at + 2, parenthesis - at - 2)) + "\"", parenthesis);
   }
   const char quote = text[at];
-  // 1'000: a separator of digits, not a character.
+  // 1'000: a digit separator, not a character.
   const bool separates_digits =
       quote == '\'' && at > 0 && std::isalnum(static_cast<unsigned char>(text[at - 1])) != 0;
   if ((quote != '"' && quote != '\'') || separates_digits) return at;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The repository as its own tests read it: files, their text without comments and literals, their includes.
+// The repository for its own tests: files, their text without comments and literals, their includes.
 #pragma once
 
 #include <filesystem>
@@ -14,15 +14,15 @@ namespace fs = std::filesystem;
 // The root of the source tree this test was built from.
 fs::path root();
 
-// Paths relative to the root, with '/', sorted, of the files below `directory` that end in one of
-// `extensions`. Empty when there is no such directory.
+// Paths of the files below `directory` with one of these extensions: relative to the root, with '/', sorted.
+// Empty if the directory does not exist.
 std::vector<std::string> files_below(const std::string& directory,
                                      const std::vector<std::string>& extensions);
 
-// The whole file; fails the test when it cannot be read.
+// Reads the whole file. Fails the test if that is impossible.
 std::string read(const std::string& path);
 
-// `text` with comments and the insides of literals blanked, so that a rule sees only code; line numbers stay.
+// `text` with comments and the contents of literals blanked, so that rules see only code. Line numbers stay.
 std::string code_only(std::string_view text);
 
 int line_of(std::string_view text, std::size_t position);
@@ -34,7 +34,7 @@ struct include_directive {
 };
 std::vector<include_directive> includes_of(std::string_view text);
 
-// A failing CHECK that shows every finding, one a line; passes when there are none.
+// A CHECK that fails with one line per finding, or passes if there are none.
 void check_none(const std::vector<std::string>& findings, const char* rule);
 
 }  // namespace repo

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One header for each target: it has all of its target's own, and the runtime's has nothing of the others.
+// The header of a target includes all of the target's headers. The runtime's includes no other target's.
 #include "repo/source_tree.hpp"
 
 #include <doctest/doctest.h>
@@ -9,7 +9,7 @@
 
 namespace {
 
-// The public headers that a header includes, itself among them, as paths in the tree.
+// Adds the public headers that a header includes, and itself, as paths in the tree.
 void add_what_it_includes(const std::string& path, std::set<std::string>& found) {
   if (!found.insert(path).second) return;
   for (const repo::include_directive& include : repo::includes_of(repo::read(path))) {
@@ -25,7 +25,7 @@ std::set<std::string> included_by(const std::string& path) {
   return found;
 }
 
-// The target of a public header: it has the name of its header without "tutti/" and ".hpp".
+// The target of a public header: the header's name without "tutti/" and ".hpp".
 std::string target_of(const std::string& path) {
   if (path.starts_with("gpu/")) return "gpu";
   for (const std::string target : {"train", "track", "sim", "torch"})
@@ -49,7 +49,7 @@ TEST_CASE("the header of a target includes all headers of that target") {
         (target == "gpu" ? "gpu/include/tutti/" : "include/tutti/") + target + ".hpp";
     const std::set<std::string> included = included_by(umbrella);
     for (const std::string& header : public_headers()) {
-      // It includes SYCL's own headers. Those in detail/ are not for users.
+      // It includes SYCL's own headers. Users do not include detail/.
       if (header == "gpu/include/tutti/sycl.hpp" || header.starts_with("include/tutti/detail/")) continue;
       if (target_of(header) == target && !included.contains(header))
         missing.push_back(umbrella + ": " + header);
@@ -68,7 +68,7 @@ TEST_CASE("headers of the runtime include none of the libraries beside it") {
   repo::check_none(found, "a program that wants the runtime reads more than the runtime:");
 }
 
-TEST_CASE("a header that another includes is found behind it") {
+TEST_CASE("indirectly included headers are found") {
   CHECK(included_by("include/tutti/tutti.hpp").contains("include/tutti/detail/operation_kind.hpp"));
   CHECK(target_of("include/tutti/train/shuffle.hpp") == "train");
   CHECK(target_of("include/tutti/trace.hpp") == "tutti");

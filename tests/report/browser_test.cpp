@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tutti-report as a user starts it, and its page in a browser, which is asked what it shows.
+// tutti-report as users start it, and its page in a browser, where a script checks the contents.
 #include "report/written_run.hpp"
 #include "support/command.hpp"
 #include "support/skip.hpp"
@@ -21,7 +21,7 @@ const std::string report = quoted(TUTTI_REPORT_PATH);
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-// Two ranks, one of which was killed, with names that a page could take for its own.
+// Two ranks, one of them killed, with names that contain HTML.
 void write_run(const written_run& run) {
   run.facts(2, "<b>a run</b>");
   for (const int rank : {0, 1}) {
@@ -51,7 +51,7 @@ std::string browser() {
   return {};
 }
 
-// The document after it has been shown.
+// The document after rendering.
 command_result shown(const std::string& program, const fs::path& page, const fs::path& profile) {
   return run_shell("HOME=" + quoted(profile.string()) + " " + program +
                        " --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run " +
@@ -61,7 +61,7 @@ command_result shown(const std::string& program, const fs::path& page, const fs:
                    90);
 }
 
-// What the page itself forbids: a copy of it is asked by a script that runs in it.
+// The page forbids scripts, so a copy without that rule runs this script.
 constexpr const char* questions = R"(<script>
 addEventListener('load', () => {
   const lines = [...document.querySelectorAll('.line')], box = e => e.getBoundingClientRect();
@@ -82,7 +82,7 @@ addEventListener('load', () => {
 
 }  // namespace
 
-TEST_CASE("tutti-report: a page and a summary; what is wrong is said") {
+TEST_CASE("tutti-report: a page and a summary; errors name their cause") {
   const written_run run;
   write_run(run);
   const command_result good = run_shell(report + " " + quoted(run.path().string()));
@@ -92,7 +92,7 @@ TEST_CASE("tutti-report: a page and a summary; what is wrong is said") {
   CHECK(good.says("died"));
   CHECK(good.says((run.path() / "report.html").string()));
   CHECK(contents(run.path() / "report.html").starts_with("<!DOCTYPE html>"));
-  // Again, elsewhere, without words.
+  // Again, to another file, quietly.
   const std::string elsewhere = (run.path() / "x.html").string();
   CHECK(run_shell(report + " -q " + quoted(run.path().string()) + " -o " + quoted(elsewhere)).output.empty());
   CHECK(fs::exists(elsewhere));
@@ -107,7 +107,7 @@ TEST_CASE("tutti-report: a page and a summary; what is wrong is said") {
   CHECK(run_shell(report).exit_code != 0);
 }
 
-TEST_CASE("tutti-report: devices, pipes and links are written through") {
+TEST_CASE("tutti-report: output to devices, pipes and links") {
   const written_run run;
   write_run(run);
   const fs::path fifo = run.path() / "fifo", link = run.path() / "link", target = run.path() / "target.html";
@@ -127,14 +127,14 @@ TEST_CASE("tutti-report: devices, pipes and links are written through") {
     CHECK(fs::is_symlink(link));
     CHECK(fs::is_character_file("/dev/null"));
   }
-  SUBCASE("a device without room") {
+  SUBCASE("a full device") {
     fs::create_symlink("/dev/full", link);
     const command_result full = write_to(link);
     CHECK(full.exit_code == 1);
     CHECK(full.says("No space left on device"));
     CHECK(fs::is_symlink(link));
   }
-  SUBCASE("a link to a file, and to none yet") {
+  SUBCASE("a link to a file, and to a missing file") {
     fs::create_symlink("target.html", link);
     for (const char* round : {"none yet", "there"}) {
       CAPTURE(round);
@@ -143,7 +143,7 @@ TEST_CASE("tutti-report: devices, pipes and links are written through") {
       CHECK(contents(target).starts_with("<!DOCTYPE html>"));
     }
   }
-  SUBCASE("standard output, which then has nothing else") {
+  SUBCASE("standard output, which then has only the page") {
     const command_result page = run_shell(report + " " + quoted(run.path().string()) + " -o /dev/stdout");
     CHECK(page.exit_code == 0);
     CHECK(page.output.starts_with("<!DOCTYPE html>"));
@@ -153,7 +153,7 @@ TEST_CASE("tutti-report: devices, pipes and links are written through") {
   }
 }
 
-TEST_CASE("tutti-report: a page for which there is no room leaves nothing behind") {
+TEST_CASE("tutti-report: a page without space on the disk leaves no file") {
   const written_run run;
   write_run(run);
   const command_result full = run_shell("ulimit -f 4; " + report + " -q " + quoted(run.path().string()) +
@@ -221,6 +221,6 @@ TEST_CASE("tutti-report: the page in a browser") {
   CHECK(answers.says("data-bars=\"6\""));
   CHECK(answers.says("data-wide=\"true\""));
   CHECK(answers.says("data-fetched=\"0\""));
-  CHECK(answers.says("data-scripts=\"1\""));  // the one that asks
+  CHECK(answers.says("data-scripts=\"1\""));  // the test's own
   CHECK(answers.says("data-bold=\"0\""));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run that is opened again goes on: by its id, with its labels, from whatever process.
+// A run that is opened again continues: by its id, with its labels, from any process.
 #include "report/run_data.hpp"
 #include "support/local_world.hpp"
 #include "support/scratch_directory.hpp"
@@ -28,7 +28,7 @@ track::options options_of(const scratch_directory& scratch) {
   return o;
 }
 
-// Steps [from, to) of `loss`, each `value`.
+// Logs steps [from, to) of `loss`, each with `value`.
 task<> say_steps(communicator world, track::options o, int from, int to, double value) {
   const track::log log = co_await track::open(world, o);
   for (int step = from; step < to; ++step) log.scalar("loss", step, value);
@@ -73,7 +73,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("tracking continued: a process outside of the communicator writes by the id, beside the ranks") {
+TEST_CASE("tracking continued: a process outside of the communicator writes to the run by its id") {
   const scratch_directory scratch;
   const track::options o = options_of(scratch);
   start(2, o, 0, 5, 1);
@@ -108,7 +108,7 @@ TEST_CASE("tracking continued: a process outside of the communicator writes by t
   }
 }
 
-TEST_CASE("tracking continued: an id that is taken or missing is told, and nothing is written") {
+TEST_CASE("tracking continued: an existing or missing id is an error, and nothing is written") {
   const scratch_directory scratch;
   track::options o = options_of(scratch);
   o.resume = track::resume::must;
@@ -118,7 +118,7 @@ TEST_CASE("tracking continued: an id that is taken or missing is told, and nothi
   CHECK(f.says(o.directory));
   CHECK_FALSE(fs::exists(o.directory));
 
-  // Several ranks of one start may not take each other for an older run.
+  // Ranks of one start must not count each other as an older run.
   o.resume = track::resume::never;
   start(4, o, 0, 5, 1);
   const fs::path run = only_run(scratch.path() / "runs");
@@ -133,7 +133,7 @@ TEST_CASE("tracking continued: an id that is taken or missing is told, and nothi
   CHECK(lines_of(run, 0, "loss").size() == 6);
 }
 
-TEST_CASE("tracking continued: ids and labels that are no words; no id where there is no communicator") {
+TEST_CASE("tracking continued: invalid ids and labels; no id without a communicator") {
   const scratch_directory scratch;
   for (const std::string& bad :
        {std::string("a/b"), std::string(".."), std::string(".a"), std::string("/"), std::string("a\nb"),
@@ -182,12 +182,12 @@ TEST_CASE("tracking continued: a label has one writer at a time") {
   CHECK(lines_of(only_run(scratch.path() / "runs"), 0, "loss").size() == 2);
 }
 
-TEST_CASE("tracking continued: a record that a crash cut short is gone, those before and after are whole") {
+TEST_CASE("tracking continued: a record truncated by a crash is dropped, those before and after are whole") {
   const scratch_directory scratch;
   const track::options o = options_of(scratch);
   start(1, o, 0, 5, 1);
   const fs::path run = only_run(scratch.path() / "runs");
-  // Longer than what is looked at a time.
+  // Longer than one read.
   std::ofstream(run / "rank-0.jsonl", std::ios::binary | std::ios::app)
       << R"({"kind":"text","value":")" << std::string(10'000, 'x');
   start(1, o, 5, 10, 1);
@@ -195,10 +195,10 @@ TEST_CASE("tracking continued: a record that a crash cut short is gone, those be
   CHECK(report::read_run(run).ranks.at(0).unreadable_lines == 0);
 }
 
-TEST_CASE("tracking continued: labels that are names of the run's own files have event files beside them") {
+TEST_CASE("tracking continued: labels that equal names of the run's own files have event files beside them") {
   const scratch_directory scratch;
   track::options o = options_of(scratch);
-  o.console = true;  // a folder of this name
+  o.console = true;  // a directory of this name
   const std::vector<std::string> labels{"console",       "rank-0",     "rank_0",       "run.json",
                                         "rank-0.jsonl",  "images",     "label-rank-0", "label-console",
                                         "events-rank-0", "caf\xc3\xa9"};
@@ -219,7 +219,7 @@ TEST_CASE("tracking continued: labels that are names of the run's own files have
   CHECK(folders == labels.size());
 }
 
-TEST_CASE("tracking continued: starts in one second have event files in their order") {
+TEST_CASE("tracking continued: event files of starts within one second keep their order") {
   const scratch_directory scratch;
   const track::options o = options_of(scratch);
   for (int from = 0; from < 12; ++from) start(1, o, from, from + 1, 1);

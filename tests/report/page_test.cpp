@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page and the summary: what they show, and that nothing that ranks have said becomes a part of them.
+// The page and the summary: their contents, and that no text of ranks becomes markup.
 #include "report/page.hpp"
 #include "report/comparison.hpp"
 
@@ -71,9 +71,9 @@ TEST_CASE("page: a run of two ranks, with everything in it") {
   CHECK(has(page, "said by one"));
   CHECK(has(page, "src=\"data:image/png;base64,iVBOR"));
   CHECK(has(page, "href=\"./artifacts/rank-1/model.bin\""));
-  CHECK(has(page, "0.25<br>"));  // once, as all agree
+  CHECK(has(page, "0.25<br>"));  // once, because all agree
   CHECK(has(page, "1 <span class=soft>(rank 1)</span>"));
-  // Nothing is fetched, and nothing runs: links to artifacts are all that leads away.
+  // Nothing is fetched or run. The only links lead to artifacts.
   CHECK(has(page, "default-src 'none'"));
   CHECK_FALSE(has(page, "<script"));
   CHECK_FALSE(has(page, "http://"));
@@ -89,7 +89,7 @@ TEST_CASE("page: a run of two ranks, with everything in it") {
   CHECK(std::regex_search(summary, std::regex(R"(\n +1 +0\.\d+ +[\d.]+% +[\d.]+% +[\d.]+% +50 +0\.0%\n)")));
 }
 
-TEST_CASE("page: names and words are text, whatever they look like") {
+TEST_CASE("page: names and texts are escaped, whatever they contain") {
   const std::string hostile = "<script>alert('x')</script><img src=x onerror=\"alert(1)\">&amp;\x1b[31m";
   const written_run run;
   run.facts(2, hostile);
@@ -126,7 +126,7 @@ TEST_CASE("page: names and words are text, whatever they look like") {
   for (const char c : summary) CHECK((static_cast<unsigned char>(c) >= 0x20 || c == '\n'));
 }
 
-TEST_CASE("page: what ranks have left undone is said") {
+TEST_CASE("page: unfinished ranks and dropped records are reported") {
   const written_run run;
   run.facts(4);
   nlohmann::json status = written_run::status(0, "running");
@@ -163,7 +163,7 @@ TEST_CASE("page: several runs side by side") {
   CHECK(has(page, "<h1>2 runs</h1>"));
   CHECK(has(page, "</span>first<"));
   CHECK(has(page, "</span>second &lt;b&gt;<"));
-  // One chart for each series, with a line for each run that has it.
+  // One chart for each series, with a line for each of its runs.
   const auto times = [&](const std::string& part) {
     std::size_t count = 0;
     for (std::size_t at = 0; (at = page.find(part, at)) != page.npos; at += part.size()) ++count;
@@ -174,7 +174,7 @@ TEST_CASE("page: several runs side by side") {
   CHECK(times("class=\"line\" data-line=\"1\"") == 2);
   CHECK(has(page, "<title>first</title></path>"));
   CHECK(has(page, "<summary>Time and machine</summary>"));
-  // Hyperparameters that differ, and the last values: means over the ranks.
+  // Differing hyperparameters, and the last values, averaged over the ranks.
   const std::size_t parameters = page.find("<h2>Hyperparameters that differ</h2>");
   const std::size_t values = page.find("<h2>Last values</h2>");
   REQUIRE(parameters != page.npos);
@@ -190,7 +190,7 @@ TEST_CASE("page: several runs side by side") {
   CHECK_FALSE(has(page, "<script"));
 }
 
-TEST_CASE("page: runs of one name are told apart by their directories") {
+TEST_CASE("page: directories distinguish runs of one name") {
   run_data a, b, other;
   a.name = b.name = "same";
   a.directory = "runs/1";
@@ -204,7 +204,7 @@ TEST_CASE("page: runs of one name are told apart by their directories") {
   CHECK_FALSE(has(page, "<h2>Curves</h2>"));
 }
 
-TEST_CASE("page: many points make a picture of bounded size, with their extremes") {
+TEST_CASE("page: many points make a chart of bounded size that keeps their extremes") {
   run_data run;
   run.ranks.resize(1);
   run.ranks[0].rank = 0;
@@ -219,7 +219,7 @@ TEST_CASE("page: many points make a picture of bounded size, with their extremes
   CHECK_FALSE(has(page, "nan"));
 }
 
-TEST_CASE("page: numbers of every size, and no numbers") {
+TEST_CASE("page: numbers of every magnitude, infinities and NaNs") {
   run_data run;
   run.ranks.resize(1);
   auto& series = run.ranks[0].series;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs as they are found: whole, half-written, damaged, of ranks that live, have ended, or never came.
+// Runs in every condition: whole, partial, damaged; with ranks that live, have ended, or never came.
 #include "report/run_data.hpp"
 
 #include "report/page.hpp"
@@ -16,7 +16,7 @@ using namespace tutti;
 using namespace tutti::test;
 using namespace tutti::report;
 
-TEST_CASE("run_data: what ranks have said") {
+TEST_CASE("run_data: the records of ranks") {
   const written_run run;
   run.facts(2);
   run.rank(0, "finished",
@@ -51,14 +51,14 @@ TEST_CASE("run_data: what ranks have said") {
   CHECK(r.ranks[1].error == "oh\n");
 }
 
-TEST_CASE("run_data: who says that it runs, and does not, has died") {
+TEST_CASE("run_data: a rank that claims to run, but does not, has died") {
   const written_run run;
   run.facts(4);
   run.rank(0, "running", "");
   nlohmann::json status = written_run::status(1, "running");
-  status["process_started_ticks"] = 1;  // the number of this process, of another time
+  status["process_started_ticks"] = 1;  // another process with the same number
   run.file("rank-1.json", status.dump());
-  status["boot"] = "another";  // this host, started again since
+  status["boot"] = "another";  // this host before a reboot
   run.file("rank-2.json", status.dump());
   status["host"] = "far away";
   run.file("rank-3.json", status.dump());
@@ -73,7 +73,7 @@ TEST_CASE("run_data: who says that it runs, and does not, has died") {
   CHECK(read_run(run.path()).ranks[3].state == rank_state::running);
 }
 
-TEST_CASE("run_data: what has been written is counted by its lines, whatever an old status says") {
+TEST_CASE("run_data: written records are counted by lines, even if an old status says otherwise") {
   const written_run run;
   run.facts(1);
   std::string lines;
@@ -97,7 +97,7 @@ TEST_CASE("run_data: a long name does not fill the summary") {
   CHECK(summary.find("\u00e9...") != std::string::npos);
 }
 
-TEST_CASE("run_data: what is no run says what one is") {
+TEST_CASE("run_data: the error for another directory says what a run is") {
   const written_run nothing;
   for (const auto& path : {nothing.path(), nothing.path() / "not there"}) {
     try {
@@ -113,7 +113,7 @@ TEST_CASE("run_data: what is no run says what one is") {
   CHECK_THROWS_AS(read_run(nothing.path()), std::runtime_error);
 }
 
-TEST_CASE("run_data: without run.json, and with statuses of nothing, ranks are still there") {
+TEST_CASE("run_data: ranks are found without run.json, and with empty statuses") {
   const written_run run;
   run.file("rank-0.json", "");
   run.file("rank-1.json", "[1,2]");
@@ -128,7 +128,7 @@ TEST_CASE("run_data: without run.json, and with statuses of nothing, ranks are s
   CHECK_FALSE(summary_of(r).empty());
 }
 
-TEST_CASE("run_data: cut or changed at any byte, a run can be read, and the loss is counted") {
+TEST_CASE("run_data: a run truncated or changed at any byte can be read, and the loss is counted") {
   const written_run run;
   run.facts(2);
   std::string lines;
@@ -185,7 +185,7 @@ TEST_CASE("run_data: a group of runs is one run") {
   CHECK(r.ranks[1].artifacts.at(0).path == "rank-1/artifacts/m");
 }
 
-TEST_CASE("run_data: the slowest of each step is who computed longest") {
+TEST_CASE("run_data: the slowest rank of a step is the one that computed longest") {
   run_data run;
   run.ranks.resize(3);
   CHECK(times_of(run).empty());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs for the tests of the report, written by hand where tracking itself would not write them so.
+// Runs written by hand for tests of the report, if tracking itself would not write them so.
 #pragma once
 
 #include "support/scratch_directory.hpp"
@@ -26,7 +26,7 @@ class written_run {
              {{"format", 1}, {"name", name}, {"ranks", ranks}, {"created", 1.7e9}, {"layout", "single_run"}})
              .dump());
   }
-  // Of this process, which runs, unless told otherwise.
+  // By default the status of this process, which runs.
   static nlohmann::json status(int rank, const std::string& state) {
     const track::process_identity me = track::this_process();
     return {{"rank", rank},

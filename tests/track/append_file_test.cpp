@@ -13,10 +13,10 @@
 
 using tutti::track::append_file;
 
-TEST_CASE("append file: what a full disk takes half of is taken back") {
+TEST_CASE("append file: a partial write on a full disk is undone") {
   const tutti::test::scratch_directory scratch;
   const auto path = scratch.path() / "f";
-  // A limit on files' sizes in place of a full disk, in a process of its own.
+  // A limit on file sizes replaces a full disk, in a process of its own.
   tutti::test::child child([&](const auto&) {
     ::signal(SIGXFSZ, SIG_IGN);
     rlimit limit{1000, 1000};
@@ -31,7 +31,7 @@ TEST_CASE("append file: what a full disk takes half of is taken back") {
   CHECK(scratch.read(path) == std::string(900, 'a') + "c");
 }
 
-TEST_CASE("append file: one that cannot be made is named") {
+TEST_CASE("append file: the error names a file that cannot be made") {
   const auto failure = tutti::test::failure_of([] { append_file("/nowhere/at/all"); });
   CHECK(failure.says("/nowhere/at/all"));
 }

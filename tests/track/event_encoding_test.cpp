@@ -13,7 +13,7 @@ using namespace tutti::track;
 using tutti::test::read_event;
 using tutti::test::read_events;
 
-TEST_CASE("event encoding: every kind is read back as it was written") {
+TEST_CASE("event encoding: every kind survives the round trip") {
   std::string file;
   put_version(file, 1.5);
   put_scalar(file, {"loss/rank_2", 7, 2.5}, 0.25);
@@ -74,7 +74,7 @@ TEST_CASE("event encoding: a file that follows others, and a restart of a tag") 
   CHECK(read.events[3].step == std::numeric_limits<std::int64_t>::max());
 }
 
-TEST_CASE("event encoding: the reader of the tests refuses what is broken, and sees what is cut") {
+TEST_CASE("event encoding: the reader of the tests refuses invalid data and detects truncation") {
   std::string file;
   put_version(file, 1);
   const std::size_t first = file.size();

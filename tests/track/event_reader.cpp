@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Written from the descriptions of the formats, with nothing of the writer's but the checksum, which has a
-// test of its own.
+// Written from the descriptions of the formats. It shares only the checksum with the writer, which has a test
+// of its own.
 #include "track/event_reader.hpp"
 
 #include "base/crc32c.hpp"
@@ -14,7 +14,7 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& why) { throw std::runtime_error("event file: " + why); }
 
-// The fields of one message, one after the other.
+// The fields of one message in sequence.
 class fields {
  public:
   explicit fields(std::string_view message) : rest_(message) {}
@@ -38,7 +38,7 @@ class fields {
     }
     return true;
   }
-  // This field must be of that type, and not come twice.
+  // This field must have that type, and must not repeat.
   void expect(int wanted, bool repeated = false) {
     if (type != wanted) refuse("field " + std::to_string(number) + " has type " + std::to_string(type));
     if (!seen_.insert(number).second && !repeated) refuse("field " + std::to_string(number) + " twice");
@@ -76,7 +76,7 @@ class fields {
   template <class T>
   static T as(std::string_view b) {
     T value;
-    std::memcpy(&value, b.data(), sizeof value);  // the tests run on little-endian machines, as the file is
+    std::memcpy(&value, b.data(), sizeof value);  // tests run on little-endian machines, like the format
     return value;
   }
   std::string_view take(std::uint64_t n) {

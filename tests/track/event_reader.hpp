@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A reader of TensorBoard's event files that lets nothing pass: every checksum, every field's number and
-// type.
+// A strict reader of TensorBoard's event files: it checks every checksum, and every field's number and type.
 #pragma once
 
 #include <cstdint>
@@ -16,25 +15,23 @@ struct read_histogram {
 };
 
 struct read_event {
-  std::string kind;  // version, restart (of no values), scalar, text, histogram, image, hyperparameters
+  std::string kind;  // version, restart (no values), scalar, text, histogram, image, hyperparameters
   double wall_time = 0;
   std::int64_t step = 0;
   std::string tag;
   float number = 0;
-  std::string
-      content;  // of a text, or the version, or an image's file, or what the plugin of hyperparameters is
-                // given
+  std::string content;  // the text, version or image file, or the data for the hyperparameter plugin
   read_histogram histogram;
   std::int64_t width = 0, height = 0, channels = 0;
 };
 
 struct read_file {
   std::vector<read_event> events;
-  bool cut = false;  // the last record is not whole: the writer was killed
+  bool cut = false;  // the last record is truncated: the writer was killed
 };
 
-// Throws std::runtime_error, with the byte at fault, for anything else than whole good records, the last
-// perhaps cut.
+// Throws std::runtime_error with the offset unless all records are whole and valid. The last may be
+// truncated.
 read_file read_events(std::string_view bytes);
 
 }  // namespace tutti::test

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which GPU is a rank's, and what it says, by a stand-in of the driver's library; and by the real one where
-// there is one.
+// The GPU of a rank and its samples, with an emulated driver library, and with the real one if there is one.
 #include "track/gpu_sample.hpp"
 
 #include "support/skip.hpp"
@@ -39,7 +38,7 @@ double busy(int local_rank) {
 
 }  // namespace
 
-TEST_CASE("gpu_sample: devices are dealt to the ranks of a host") {
+TEST_CASE("gpu_sample: the devices of a host are distributed to its ranks") {
   CHECK(device_of(0, "", 4) == "0");
   CHECK(device_of(5, "", 4) == "1");
   CHECK_FALSE(device_of(0, "", 0));
@@ -50,7 +49,7 @@ TEST_CASE("gpu_sample: devices are dealt to the ranks of a host") {
   CHECK_FALSE(device_of(0, "-1", 4));
 }
 
-TEST_CASE("gpu_sample: what the driver's library says") {
+TEST_CASE("gpu_sample: samples have the values of the driver's library") {
   {
     const visible_devices all(nullptr);
     gpu_sampler sampler(2, TUTTI_FAKE_NVML_PATH);

@@ -15,15 +15,15 @@ TEST_CASE("json: objects and arrays") {
   CHECK(json_array().add_json("1").add_json("2").text() == "[1,2]");
 }
 
-TEST_CASE("json: strings that need care") {
+TEST_CASE("json: strings with special characters") {
   CHECK(json_string("a\"b\\c\n\x01") == R"("a\"b\\c\n\u0001")");
   CHECK(json_string("caf\xc3\xa9 \xf0\x9f\x8e\xbb") == "\"caf\xc3\xa9 \xf0\x9f\x8e\xbb\"");
-  // No UTF-8: alone, too long a form, a surrogate, cut off.
+  // Invalid UTF-8: a single byte, an overlong form, a surrogate, a truncated sequence.
   CHECK(json_string("\xff|\xc0\xaf|\xed\xa0\x80|\xc3") ==
         R"("\ufffd|\ufffd\ufffd|\ufffd\ufffd\ufffd|\ufffd")");
 }
 
-TEST_CASE("json: numbers read back as they were, and what is none") {
+TEST_CASE("json: numbers survive the round trip, and infinities and NaNs are strings") {
   CHECK(json_number(0.1) == "0.1");
   CHECK(std::stod(json_number(1.0 / 3)) == 1.0 / 3);
   CHECK(json_number(NAN) == "\"NaN\"");

@@ -19,7 +19,7 @@ TEST_CASE("png: one black pixel, byte by byte") {
   CHECK(png.substr(png.size() - 12) == std::string("\0\0\0\0IEND\xae\x42\x60\x82", 12));
 }
 
-TEST_CASE("png: more than one stored block; shapes that cannot be") {
+TEST_CASE("png: more than one stored block; invalid shapes") {
   const std::vector<std::uint8_t> pixels(300 * 300 * 3, 7);
   CHECK(png_of(300, 300, 3, pixels).size() > pixels.size());
   CHECK(png_of(300, 300, 4, pixels).empty());

@@ -22,7 +22,7 @@ const std::size_t one = bytes_of(numbered(0));
 
 }  // namespace
 
-TEST_CASE("record queue: the oldest go first, and are counted") {
+TEST_CASE("record queue: a full queue drops and counts the oldest records") {
   record_queue queue(10 * one, when_full::drop_oldest);
   for (int i = 0; i < 25; ++i) queue.push(numbered(i));
   CHECK(queue.dropped() == 15);
@@ -30,7 +30,7 @@ TEST_CASE("record queue: the oldest go first, and are counted") {
   const std::vector<record> some = queue.take(1 << 20);
   REQUIRE(some.size() == 5);
   CHECK(some.front().step == 15);
-  // What is being written is no longer there to be dropped: what is said meanwhile has the other half.
+  // Records that are being written cannot be dropped. New ones have the other half of the memory.
   for (int i = 25; i < 50; ++i) queue.push(numbered(i));
   queue.release();
   CHECK(queue.take(1 << 20).front().step == 45);
@@ -39,7 +39,7 @@ TEST_CASE("record queue: the oldest go first, and are counted") {
   CHECK(queue.dropped() == 40);
 }
 
-TEST_CASE("record queue: or the newest") {
+TEST_CASE("record queue: or it drops the newest") {
   record_queue queue(10 * one, when_full::drop_newest);
   for (int i = 0; i < 25; ++i) queue.push(numbered(i));
   CHECK(queue.dropped() == 15);
@@ -47,7 +47,7 @@ TEST_CASE("record queue: or the newest") {
   CHECK(queue.take(1 << 20).back().step == 9);
 }
 
-TEST_CASE("record queue: what is being written counts, what is too large for all is dropped alone") {
+TEST_CASE("record queue: records being written count; a record larger than the queue is dropped alone") {
   record_queue queue(10 * one, when_full::drop_oldest);
   for (int i = 0; i < 10; ++i) queue.push(numbered(i));
   CHECK(queue.take(4 * one).size() == 4);
@@ -62,7 +62,7 @@ TEST_CASE("record queue: what is being written counts, what is too large for all
   CHECK(queue.has_room());
 }
 
-TEST_CASE("record queue: closed, it takes nothing and gives what it has") {
+TEST_CASE("record queue: once closed it accepts nothing and returns its contents") {
   record_queue queue(10 * one, when_full::drop_oldest);
   queue.push(numbered(1));
   queue.close();
@@ -72,7 +72,7 @@ TEST_CASE("record queue: closed, it takes nothing and gives what it has") {
   CHECK(queue.dropped() == 0);
 }
 
-TEST_CASE("record queue: many say, one writes, every record is had or counted") {
+TEST_CASE("record queue: with many producers and one writer, every record is written or counted") {
   record_queue queue(50 * one, when_full::drop_oldest);
   constexpr int talkers = 4, each = 20'000;
   std::vector<std::thread> threads;

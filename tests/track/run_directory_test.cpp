@@ -14,7 +14,7 @@
 using namespace tutti::track;
 namespace fs = std::filesystem;
 
-TEST_CASE("run directory: whoever comes at whatever moment gets the same, other runs get others") {
+TEST_CASE("run directory: ranks of one run get the same directory at any time, other runs get others") {
   const tutti::test::scratch_directory scratch;
   constexpr int runs = 3, ranks = 8;
   std::vector<fs::path> got(runs * ranks);
@@ -29,14 +29,14 @@ TEST_CASE("run directory: whoever comes at whatever moment gets the same, other 
     CHECK(got[static_cast<std::size_t>(i)] == got[static_cast<std::size_t>(i % runs)]);
   CHECK(std::set<fs::path>(got.begin(), got.end()).size() == runs);
   for (const fs::path& path : got) CHECK(fs::is_directory(path));
-  // Nothing else is left of those that were not first.
+  // The ranks that were not first leave no directory.
   int directories = 0;
   for (const auto& entry : fs::directory_iterator(scratch.path() / "runs"))
     directories += entry.path().filename() != ".tutti";
   CHECK(directories == runs);
 }
 
-TEST_CASE("run directory: a name that is free is taken as it is, however many ranks come at once") {
+TEST_CASE("run directory: a free name is used unchanged, however many ranks arrive at once") {
   for (int round = 0; round < 50; ++round) {
     const tutti::test::scratch_directory scratch;
     fs::create_directories(scratch.path() / "taken");
@@ -73,7 +73,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("run directory: what cannot be made is said, with the path") {
+TEST_CASE("run directory: the error for a directory that cannot be made has the path") {
   const tutti::test::scratch_directory scratch;
   const fs::path file = scratch.write("file", "");
   const auto failure = tutti::test::failure_of([&] { claim_run_directory(file, "id", "name"); });
@@ -81,14 +81,14 @@ TEST_CASE("run directory: what cannot be made is said, with the path") {
   CHECK(failure.says(file.string()));
 }
 
-TEST_CASE("run directory: names that are no name of a directory") {
+TEST_CASE("run directory: invalid names of a directory") {
   for (const char* bad : {"a/b", ".hidden", "..", "/"}) CHECK_THROWS(check_run_name(bad));
   for (const char* good : {"", "a", "2026-01-31_23-59-59", "learning rate 0.1"})
     CHECK_NOTHROW(check_run_name(good));
   CHECK(name_of_now().size() == 19);
 }
 
-TEST_CASE("files as a whole: replaced, or made once") {
+TEST_CASE("whole files: replaced, or made once") {
   const tutti::test::scratch_directory scratch;
   const fs::path path = scratch.path() / "f";
   CHECK(create_file_once(path, "first", "rank-0"));

@@ -11,7 +11,7 @@
 using namespace tutti::track;
 namespace fs = std::filesystem;
 
-TEST_CASE("run facts: what names a secret") {
+TEST_CASE("run facts: names of secrets") {
   for (const char* name :
        {"TUTTI_SECRET", "API_KEY", "github_token", "DB_PASSWORD", "PGPASSFILE", "AWS_SECRET_ACCESS_KEY",
         "HTTP_AUTH", "SSH_AUTH_SOCK", "SESSION_ID", "GITLAB_PAT", "SENTRY_DSN"})
@@ -52,7 +52,7 @@ TEST_CASE("run facts: the state of a git checkout, from its files") {
   fs::create_directories(scratch.path() / "below" / "further");
   const auto state = [&] { return git_of(scratch.path() / "below" / "further"); };
   scratch.write(".git/HEAD", "ref: refs/heads/main\n");
-  CHECK(state().revision.empty());  // nothing committed yet
+  CHECK(state().revision.empty());  // no commit yet
   scratch.write(".git/packed-refs", "# pack-refs\n" + revision + " refs/heads/main\n");
   CHECK(state().revision == revision);
   CHECK(state().branch == "main");
@@ -62,7 +62,7 @@ TEST_CASE("run facts: the state of a git checkout, from its files") {
   CHECK(state().revision == revision);
   CHECK(state().branch.empty());
 
-  // A second working tree.
+  // A second work tree.
   fs::create_directories(scratch.path() / "other");
   fs::create_directories(scratch.path() / ".git" / "worktrees" / "other");
   scratch.write("other/.git", "gitdir: " + (scratch.path() / ".git/worktrees/other").string() + "\n");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run on disk, read strictly, for the tests.
+// Reads a run on disk strictly, for the tests.
 #pragma once
 
 #include "track/event_reader.hpp"
@@ -36,7 +36,7 @@ inline std::filesystem::path only_run(const std::filesystem::path& directory) {
   return runs.front();
 }
 
-// Every line that is whole; a cut one may only be the last.
+// All whole lines. Only the last may be truncated.
 inline std::vector<nlohmann::json> read_lines(const std::filesystem::path& run, int rank) {
   std::vector<nlohmann::json> lines;
   const std::string all = contents(run / ("rank-" + std::to_string(rank) + ".jsonl"));
@@ -53,7 +53,7 @@ inline std::vector<nlohmann::json> lines_of(const std::filesystem::path& run, in
   return lines;
 }
 
-// The event files in a folder, in the order in which TensorBoard reads them.
+// The event files of a directory, in the order of TensorBoard.
 inline std::vector<read_file> event_files(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder))
@@ -64,7 +64,7 @@ inline std::vector<read_file> event_files(const std::filesystem::path& folder) {
   return read;
 }
 
-// The event file of a rank that has started once.
+// The event file of a rank that was started once.
 inline read_file events_of(const std::filesystem::path& run, int rank) {
   const std::filesystem::path folder = run / ("rank_" + std::to_string(rank));
   std::vector<read_file> files = event_files(std::filesystem::exists(folder) ? folder : run);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tracking by ranks that are processes, which die and stop: the run stays readable, and nobody waits for
-// anybody.
+// Tracking by processes that die and stop: the run stays readable, and no rank waits for another.
 #include "launch/launched.hpp"
 #include "report/run_data.hpp"
 #include "support/command.hpp"
@@ -33,7 +32,7 @@ ending drill(const scratch_directory& scratch, const std::string& name, long num
       .finish();
 }
 
-// Everything on disk can be read; how many of a rank's numbers there are.
+// Checks that all files can be read. Returns the number of a rank's values.
 std::size_t check_readable(const fs::path& run, int rank) {
   const auto status = read_json(run / ("rank-" + std::to_string(rank) + ".json"));
   CHECK(status["rank"] == rank);
@@ -42,14 +41,14 @@ std::size_t check_readable(const fs::path& run, int rank) {
     if (lines[i]["step"] != lines[i - 1]["step"].get<int>() + 1) FAIL("a record is missing in between");
   std::size_t events = 0;
   for (const read_event& e : events_of(run, rank).events) events += e.tag == "n";
-  // Killed between the two files, or in one of them.
+  // The rank was killed between its two files, or while it wrote one.
   CHECK(events <= lines.size());
   return lines.size();
 }
 
 }  // namespace
 
-TEST_CASE("tracking: a rank is killed at any moment, and the run is readable; the others finish without it") {
+TEST_CASE("tracking: a rank killed at any moment leaves a readable run, and the others finish") {
   random_numbers random(seed_of_this_run());
   for (int round = 0; round < 6; ++round) {
     const scratch_directory scratch;
@@ -64,7 +63,7 @@ TEST_CASE("tracking: a rank is killed at any moment, and the run is readable; th
     CHECK(read_json(run / "run.json")["ranks"] == 4);
     for (const int rank : {0, 2, 3}) {
       CHECK(check_readable(run, rank) == 100);
-      // And on a busy machine one sample of the message counters, or two.
+      // On a busy machine, plus one or two samples of the message counters.
       CHECK(end.output.find("rank " + std::to_string(rank) + " wrote 10") != std::string::npos);
       CHECK(read_json(run / ("rank-" + std::to_string(rank) + ".json"))["state"] == "finished");
     }
@@ -74,13 +73,13 @@ TEST_CASE("tracking: a rank is killed at any moment, and the run is readable; th
   }
 }
 
-TEST_CASE("tracking: the last words before a SIGKILL are in the run, and where they went before") {
+TEST_CASE("tracking: output before a SIGKILL is in the run and still goes to its old destination") {
   const scratch_directory scratch;
   const ending end = drill(scratch, "last_output");
   const fs::path console = scratch.path() / "run" / "console";
   CHECK(end.output.find("last words of rank 1\n") != std::string::npos);
   CHECK(end.error.find("its last complaint\n") != std::string::npos);
-  // What writes the files has outlived the rank, and perhaps the launcher.
+  // The process that writes the files has outlived the rank, and perhaps the launcher.
   const auto deadline = std::chrono::steady_clock::now() + patience;
   const auto has = [&](const char* file, const char* words) {
     while (std::chrono::steady_clock::now() < deadline) {
@@ -94,7 +93,7 @@ TEST_CASE("tracking: the last words before a SIGKILL are in the run, and where t
   CHECK(scratch.read(console / "rank-0.out").empty());
 }
 
-TEST_CASE("tracking: a stopped rank holds up neither open nor finish of the others") {
+TEST_CASE("tracking: a stopped rank does not delay open and finish of the others") {
   for (const char* when : {"stopped_before_open", "stopped_while_open"}) {
     CAPTURE(when);
     const scratch_directory scratch;
@@ -106,14 +105,14 @@ TEST_CASE("tracking: a stopped rank holds up neither open nor finish of the othe
       CHECK(end.output.find("rank " + std::to_string(rank) + ": complete 1 in time 1") != std::string::npos);
       CHECK(check_readable(scratch.path() / "run", rank) == 100);
     }
-    // It has gone on since.
+    // It has continued since.
     CHECK(check_readable(scratch.path() / "run", 1) == 100);
   }
 }
 
 namespace {
 
-// What the ranks below `again` said twice is there once, as it was said last.
+// Steps that the ranks below `again` logged twice appear once, with the last value.
 void check_continued(const tutti::report::run_data& run, int again) {
   REQUIRE(run.ranks.size() >= 4);
   CHECK(run.absent() == 0);
@@ -132,7 +131,8 @@ void check_continued(const tutti::report::run_data& run, int again) {
 
 namespace {
 
-// Four ranks that are all killed at step 50, two that go on at step 30, and a process outside.
+// Four ranks that are all killed at step 50, then two that continue at step 30, and a process outside of the
+// job.
 void start_three_times(const std::string& directory) {
   {
     launched job({"-n", "4", "--tag-output", "never", TUTTI_TRACK_DRILL_PATH, directory, "first"});
@@ -149,7 +149,7 @@ void start_three_times(const std::string& directory) {
   CHECK(outside.exit_code == 0);
 }
 
-// First and last step of "loss" in each event file, as TensorBoard takes them.
+// First and last step of "loss" in each event file, in TensorBoard's order.
 std::string steps_of_files(const fs::path& folder) {
   std::string steps;
   for (const read_file& file : event_files(folder)) {
@@ -183,7 +183,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("tracking: the restarts of one job are one run without an id") {
+TEST_CASE("tracking: all starts of one job share one run without an id") {
   const scratch_directory scratch;
   const ending end = launched({"-n", "4", "--tag-output", "never", "--on-failure", "restart-all",
                                TUTTI_TRACK_DRILL_PATH, scratch.path().string(), "restarted"})
@@ -193,8 +193,8 @@ TEST_CASE("tracking: the restarts of one job are one run without an id") {
   check_continued(tutti::report::read_run(only_run(scratch.path())), 4);
 }
 
-TEST_CASE("tracking: after a rejoin, a new log in the same process goes on in the same run and label") {
-  // Without an id: that of the job.
+TEST_CASE("tracking: after a rejoin, a new log in the same process continues the run and the label") {
+  // Without an id: the job's id.
   for (const std::string name : {"rejoined", "rejoined_by_id", "rejoined_busy"}) {
     CAPTURE(name);
     const scratch_directory scratch;
@@ -215,10 +215,10 @@ TEST_CASE("tracking: after a rejoin, a new log in the same process goes on in th
       CAPTURE(r.rank);
       CHECK(r.label.empty());
       CHECK(r.state == tutti::report::rank_state::finished);
-      // A file each time that the rank has opened a log.
+      // One file for each time that the rank has opened a log.
       CHECK(event_files(run / ("rank_" + std::to_string(r.rank))).size() == 2);
       const auto& loss = r.series.at("loss");
-      // What the rank that was killed said last may be lost with it.
+      // The last records of the killed rank may be lost.
       CHECK(loss.size() <= 40);
       CHECK(loss.size() >= (r.rank == 1 ? 19 : 40));
       CHECK(loss.back().step == 39);
@@ -229,7 +229,7 @@ TEST_CASE("tracking: after a rejoin, a new log in the same process goes on in th
 
 TEST_CASE("tracking: rank 0 only: the GPU of every rank is sampled") {
   const scratch_directory scratch;
-  // The loader finds it in place of a driver's.
+  // The loader finds it instead of a driver's.
   const fs::path library = scratch.path() / "libnvidia-ml.so.1";
   fs::copy_file(TUTTI_FAKE_NVML_PATH, library);
   const std::string directory = (scratch.path() / "runs").string();
@@ -243,7 +243,7 @@ TEST_CASE("tracking: rank 0 only: the GPU of every rank is sampled") {
   REQUIRE(read.ranks.size() == 3);
   for (const tutti::report::rank_data& r : read.ranks) {
     CAPTURE(r.rank);
-    // The stand-in's device i is busy for 10 * i percent and has i + 1 GiB in use.
+    // The emulated device i is 10 * i percent busy and has i + 1 GiB in use.
     REQUIRE(r.series.contains("system/gpu_percent"));
     CHECK(r.series.at("system/gpu_percent").back().value == 10 * r.rank);
     CHECK(r.series.at("system/gpu_memory_mib").back().value == 1024 * (r.rank + 1));
@@ -253,7 +253,7 @@ TEST_CASE("tracking: rank 0 only: the GPU of every rank is sampled") {
 
 namespace {
 
-// Empty: it has no TensorBoard.
+// Empty if there is no Python with TensorBoard.
 std::string python_with_tensorboard() {
   const char* const named = std::getenv("TUTTI_TENSORBOARD_PYTHON");
   const std::string python = named != nullptr ? named : "python3";
@@ -264,7 +264,7 @@ const char* const no_tensorboard =
 
 }  // namespace
 
-TEST_CASE("tracking: TensorBoard's own readers see a continued run as a curve a label, each step once") {
+TEST_CASE("tracking: TensorBoard's own readers see a continued run as one curve per label, each step once") {
   const std::string python = python_with_tensorboard();
   if (python.empty()) TUTTI_SKIP(no_tensorboard);
   const scratch_directory scratch;
@@ -303,7 +303,7 @@ say('accumulator', 'rank_0', 'loss', [(e.step, e.value) for e in one.Scalars('lo
   CAPTURE(read.output);
   CHECK(read.exit_code == 0);
   for (const std::string reader : {"multiplexer", "plugins"}) {
-    // Nobody has said the evaluation's steps 0 to 29.
+    // No process has logged the evaluation's steps 0 to 29.
     for (const char* tag : {"accuracy", "loss"})
       CHECK(read.times(reader + " continued/evaluation " + tag + " ") == 1);
     for (const int rank : {0, 1, 2, 3}) {
@@ -316,7 +316,7 @@ say('accumulator', 'rank_0', 'loss', [(e.step, e.value) for e in one.Scalars('lo
   CHECK(read.times("accumulator rank_0 loss 80 once 50 later\n") == 1);
 }
 
-TEST_CASE("tracking: TensorBoard's own reader sees all of it") {
+TEST_CASE("tracking: TensorBoard's own reader sees all records") {
   const std::string python = python_with_tensorboard();
   if (python.empty()) TUTTI_SKIP(no_tensorboard);
   const scratch_directory scratch;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tracking by ranks that are threads: what is on disk afterwards.
+// Tracking by ranks that are threads: the files that they leave.
 #include <tutti/track.hpp>
 
 #include "base/unique_fd.hpp"
@@ -149,7 +149,7 @@ TEST_CASE("tracking: a run for each rank in one group, or rank 0's only") {
 
 namespace {
 
-// All that a rank may say, of which only the samples are kept on ranks other than 0.
+// Every kind of record. Ranks other than 0 keep only the samples.
 task<> say_to_rank_0_only(communicator world, track::options o) {
   const track::log log = co_await track::open(world, o);
   TUTTI_EXPECT(static_cast<bool>(log) == (world.rank() == 0));
@@ -169,7 +169,7 @@ task<> say_to_rank_0_only(communicator world, track::options o) {
 
 }  // namespace
 
-TEST_CASE("tracking: rank 0 only: the other ranks keep their samples, and nothing that they say") {
+TEST_CASE("tracking: rank 0 only: the other ranks keep their samples, and none of their records") {
   const scratch_directory scratch;
   track::options o = options_in(scratch);
   o.ranks = track::layout::rank_0_only;
@@ -189,12 +189,12 @@ TEST_CASE("tracking: rank 0 only: the other ranks keep their samples, and nothin
   }
 }
 
-TEST_CASE("tracking: ranks need not take part, and a second run is another") {
+TEST_CASE("tracking: ranks need not take part, and a second run has its own directory") {
   const scratch_directory scratch;
   track::options o = options_in(scratch);
   o.name = "again";
   run_local(3, [&o](communicator world) -> task<> {
-    if (world.rank() == 0) co_return;  // the one that others would wait for
+    if (world.rank() == 0) co_return;  // the rank that others would wait for
     for (int i = 0; i < 2; ++i) {
       const track::log log = co_await track::open(world, o);
       log.scalar("n", i, i);
@@ -205,7 +205,7 @@ TEST_CASE("tracking: ranks need not take part, and a second run is another") {
     for (const int rank : {1, 2}) CHECK(lines_of(scratch.path() / "runs" / name, rank, "n").size() == 1);
 }
 
-TEST_CASE("tracking: many scalars of each of four ranks at once, none lost or the loss counted") {
+TEST_CASE("tracking: many scalars of each of four ranks at once: none is lost, or the loss is counted") {
   const scratch_directory scratch;
 #ifdef __SANITIZE_THREAD__
   constexpr int each = 10'000;
@@ -230,7 +230,7 @@ TEST_CASE("tracking: many scalars of each of four ranks at once, none lost or th
       CHECK(t.complete);
       CHECK(t.written + t.dropped == each);
       if (memory > (1U << 20)) CHECK(t.dropped == 0);
-      // The newest are there, in order, once.
+      // The newest are in the file, in order, once.
       const fs::path run = scratch.path() / "runs" / o.name;
       const auto lines = lines_of(run, rank, "n");
       REQUIRE(lines.size() == t.written);
@@ -248,7 +248,7 @@ TEST_CASE("tracking: many scalars of each of four ranks at once, none lost or th
   }
 }
 
-TEST_CASE("tracking: who awaits room loses nothing, however little memory there is") {
+TEST_CASE("tracking: a rank that awaits space loses nothing, however little memory there is") {
   const scratch_directory scratch;
   track::options o = options_in(scratch);
   o.buffer_bytes = 16 << 10;
@@ -267,7 +267,7 @@ TEST_CASE("tracking: who awaits room loses nothing, however little memory there 
   });
 }
 
-TEST_CASE("tracking: from any thread; what cannot be is counted, not thrown") {
+TEST_CASE("tracking: from any thread; invalid records are counted, not thrown") {
   const scratch_directory scratch;
   const track::options o = options_in(scratch);
   run_local(1, [&o](communicator world) -> task<> {
@@ -291,7 +291,7 @@ TEST_CASE("tracking: from any thread; what cannot be is counted, not thrown") {
   });
 }
 
-TEST_CASE("tracking: a file becomes an artifact; the last handle without finish closes the run and says so") {
+TEST_CASE("tracking: a file becomes an artifact; a log without finish is recorded as closed") {
   const scratch_directory scratch;
   const track::options o = options_in(scratch);
   const fs::path file = scratch.write("model", "weights");
@@ -306,7 +306,7 @@ TEST_CASE("tracking: a file becomes an artifact; the last handle without finish 
   CHECK(read_json(run / "rank-0.json")["state"] == "closed");
 }
 
-TEST_CASE("tracking: a directory that cannot be is an error of open, with its path") {
+TEST_CASE("tracking: an unusable directory is an error of open, with its path") {
   const scratch_directory scratch;
   track::options o = options_in(scratch);
   o.directory = scratch.write("file", "").string();
@@ -319,7 +319,7 @@ TEST_CASE("tracking: a directory that cannot be is an error of open, with its pa
         errc::invalid_argument);
 }
 
-TEST_CASE("tracking: this process's load is a series of every rank") {
+TEST_CASE("tracking: the load of this process is a series of every rank") {
   const scratch_directory scratch;
   track::options o = options_in(scratch);
   o.system_metrics = std::chrono::milliseconds(20);
@@ -338,7 +338,7 @@ TEST_CASE("tracking: this process's load is a series of every rank") {
 
 namespace {
 
-// Pictures are in the event file, and only named in the lines.
+// Images are in the event file; the lines have only their names.
 task<> more_events_than_room(communicator world, track::options o) {
   const track::log log = co_await track::open(world, o);
   random_numbers numbers(7);
@@ -357,9 +357,9 @@ task<> more_events_than_room(communicator world, track::options o) {
 
 }  // namespace
 
-TEST_CASE("tracking: what the disk had room for counts as written, and what it had none for is told") {
+TEST_CASE("tracking: records that fitted on the disk count as written, others are reported") {
   const scratch_directory scratch;
-  // A limit on files' sizes in place of a full disk, in a process of its own.
+  // A limit on file sizes replaces a full disk, in a process of its own.
   child tracking([&scratch](const auto&) {
     ::signal(SIGXFSZ, SIG_DFL);
     const rlimit limit{100'000, 100'000};
@@ -383,7 +383,7 @@ task<> more_output_than_room(communicator world, track::options o) {
 
 }  // namespace
 
-TEST_CASE("tracking: a rank whose console file may not grow goes on") {
+TEST_CASE("tracking: a rank whose console file is full continues") {
   const scratch_directory scratch;
   child tracking([&scratch](const auto&) {
     ::signal(SIGXFSZ, SIG_DFL);

@@ -23,7 +23,7 @@ TEST_CASE("movement: uneven blocks of every shape and size") {
     return movement::every_shape(std::move(world), where, &in_host_memory);
   });
 }
-TEST_CASE("barrier: nobody leaves before all have come, by every algorithm") {
+TEST_CASE("barrier: no rank leaves before all have entered, by every algorithm") {
   for (const setting& where : settings()) {
     const std::string name = where.name();
     CAPTURE(name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request that is awaited where it is made: that is what send and recv are for.
+// Awaiting a request where it is made: send and recv do that.
 // EXPECT: operator co_await|no member named 'await_ready' in 'tutti::request'
 #include <tutti/tutti.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An operation is used once: awaiting it by name would hide that it is gone afterwards.
+// An operation is used once: awaiting it by name would hide that it is empty afterwards.
 // EXPECT: operation is awaited as an rvalue
 #include <tutti/tutti.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One await, one owner.
+// A request has one owner and is awaited once.
 // EXPECT: (use of|call to).*deleted
 #include <tutti/tutti.hpp>
 #include <utility>

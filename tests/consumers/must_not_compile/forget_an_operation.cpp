@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lazy operation that nobody awaits does nothing: a warning, and an error where warnings are.
+// A lazy operation that is never awaited does nothing: a warning, and an error with -Werror.
 // EXPECT: does nothing until it is awaited
 #include <tutti/tutti.hpp>
 

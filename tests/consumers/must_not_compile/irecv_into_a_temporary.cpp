@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The buffer would be gone when the message comes.
+// The buffer would be destroyed before the message arrives.
 // EXPECT: irecv needs a writable buffer that outlives the request
 #include <tutti/tutti.hpp>
 #include <vector>

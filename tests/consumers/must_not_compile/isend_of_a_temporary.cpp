@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The buffer would be gone before the message has left.
+// The buffer would be destroyed before the message is sent.
 // EXPECT: isend needs a buffer that outlives the request
 #include <tutti/tutti.hpp>
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An operation on memory of a device comes after what is on a stream: without one it might read too early.
+// An operation on device memory runs after earlier work of a stream. Without one it might read too early.
 // EXPECT: (use of|call to).*deleted.*on_stream
 #include <tutti/gpu.hpp>
 #include <tutti/tutti.hpp>

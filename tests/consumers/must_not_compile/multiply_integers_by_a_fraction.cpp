@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Half of an integer is not one: as a factor of integers 0.5 would be 0.
+// As a factor of integers, 0.5 would become 0.
 // EXPECT: this reduction does not fit this element type
 #include <tutti/tutti.hpp>
 #include <vector>

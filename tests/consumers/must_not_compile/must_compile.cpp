@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The right way of what the files beside this one do wrong: were this refused, their refusals would prove
-// nothing.
+// The right forms of the mistakes in the files beside this one. If they did not compile, the refusals would
+// prove nothing.
 //
 // COMPILES
 #include <tutti/gpu.hpp>
@@ -22,7 +22,7 @@ tutti::task<> program(tutti::communicator world) {
   bool found = false;
   co_await world.all_reduce(found, tutti::bor);
   co_await world.recv(std::span(values), 0);
-  co_await world.send(std::vector<float>(4), 1);  // awaited on the spot, it outlives the operation
+  co_await world.send(std::vector<float>(4), 1);  // awaited at once, it outlives the operation
   tutti::request sending = world.isend(constants, 1);
   tutti::request moved = std::move(sending);
   co_await moved;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The buffer would be gone before the first message.
+// The buffer would be destroyed before the first message.
 // EXPECT: (use of|call to).*deleted.*prepare.*operation_on_temporary
 #include <tutti/tutti.hpp>
 #include <vector>

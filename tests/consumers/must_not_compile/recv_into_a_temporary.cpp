@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is received into must be there afterwards.
+// The received data must exist afterwards.
 // EXPECT: recv needs a writable buffer that outlives the operation
 #include <tutti/tutti.hpp>
 #include <vector>

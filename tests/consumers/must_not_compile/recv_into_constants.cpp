@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A receive writes.
+// A receive writes its buffer.
 // EXPECT: recv needs a writable buffer
 #include <tutti/tutti.hpp>
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pointer means nothing on another rank, and tells no count: a span does.
+// A pointer is invalid on another rank, and has no count. A span has one.
 // EXPECT: satisf.*Buffer
 #include <tutti/tutti.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strings own memory elsewhere; their bytes mean nothing on another rank.
+// Strings own memory elsewhere, so their bytes are meaningless on another rank.
 // EXPECT: satisf.*Buffer
 #include <string>
 #include <tutti/tutti.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The input would be gone before it is reduced, with whichever algorithm.
+// The input would be destroyed before the reduction, with any algorithm.
 // EXPECT: (use of|call to).*deleted.*start.*operation_on_temporary
 #include <tutti/tutti.hpp>
 #include <vector>

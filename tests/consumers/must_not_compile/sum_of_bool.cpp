@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flags are joined with bor, or counted as integers.
+// Flags are combined with bor, or counted as integers.
 // EXPECT: this reduction does not fit this element type
 #include <tutti/tutti.hpp>
 
