@@ -56,7 +56,8 @@ struct init_options {
   bool checksums = false;
   // Encrypts TCP connections, including those to the store, with TLS 1.3: nobody in between can read or
   // change anything. The same on all ranks. The secret authenticates the ranks; without the files below each
-  // process makes its own certificate. TUTTI_TLS=1 enables it for a program that leaves the default.
+  // process makes its own certificate. TUTTI_TLS=1 enables it for a program that leaves the default, and for
+  // tutti-run, which also serves the store of a job whose nodes come and go.
   bool tls = false;
   // PEM files of the certificate, its key and the authority: all three or none; see make_tls_identity(). "%r"
   // in a name stands for the rank. Empty: TUTTI_TLS_CERTIFICATE, TUTTI_TLS_KEY, TUTTI_TLS_AUTHORITY.
