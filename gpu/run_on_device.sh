@@ -27,8 +27,8 @@ pack() {
   rm -rf "$dir"
   mkdir -p "$dir/bin" "$dir/lib" "$dir/data"
   cp "$build"/tests/gpu_{test,share_job} "$build"/bin/gpu-perf "$build"/bin/tutti-run "$build"/examples/bin/gpu_{overlap,ring_all_reduce,train} "$dir/bin"
-  cp "$build"/gpu/libtutti_fake_{cuda,nccl,oneccl}.so "$build"/tests/libexample_native_kernels.so "$dir/lib"
-  cp "$build"/gpu/libtutti_level_zero_driver.so "$dir/lib" 2>/dev/null || true   # where Level Zero's headers are
+  cp "$build"/tests/gpu/fakes/libtutti_fake_{cuda,nccl,oneccl}.so "$build"/tests/libexample_native_kernels.so "$dir/lib"
+  cp "$build"/tests/gpu/fakes/libtutti_level_zero_driver.so "$dir/lib" 2>/dev/null || true   # where Level Zero's headers are
   cp "$root/examples/data/digits.csv.gz" "$dir/data"
   # What these are linked with, the C library aside. NCCL and the sanitizer are not packed: they are looked for there.
   ldd "$dir"/bin/* "$dir"/lib/*.so | awk '$3 ~ /^\// {print $3}' | sort -u |

@@ -97,10 +97,11 @@ task<bool> acceptor::prove(listener& by, core::stream_socket& socket, core::iden
     who = from.peer;
     proved = true;
   } catch (const error& e) {
-    report_(here.from(), here.turned_out() ? error(errc::resources,
-                                                   "it had not proved who it is when there was no "
-                                                   "room for others")
-                                           : e);
+    if (here.turned_out())
+      report_(here.from(),
+              error(errc::resources, "it had not proved who it is when there was no room for others"));
+    else if (e.code() != errc::peer_failed)  // one that has ended says why itself
+      report_(here.from(), e);
   }
   co_return proved;
 }

@@ -33,6 +33,7 @@ class acceptor {
   // Makes connections use TLS. Call it before the first open().
   void secure_with(tls_identity identity) noexcept { tls_ = std::move(identity); }
   // Called for every unauthenticated peer, instead of logging: where it called from, and why it was rejected.
+  // Peers that close the connection themselves are not reported.
   void report_unauthenticated(std::function<void(const std::string& from, const error& why)> to) {
     report_ = std::move(to);
   }

@@ -413,7 +413,7 @@ void agreement::received(int peer, std::uint32_t context, std::uint32_t number,
   if (what == word::obituary) {
     const auto dead = payload.size() < 5 ? -1 : get<std::int32_t>(payload.data() + 1);
     if (dead >= 0 && dead < world_.info().size && dead != world_.info().rank)
-      world_.endpoint().peers().get_in_touch(dead);
+      world_.endpoint().control().get_in_touch(dead);
     return;
   }
   communicator_state* const c = world_.find(context);

@@ -133,7 +133,7 @@ void world::meet_unmet() noexcept {
     const core::endpoint_record& theirs = info_.record(peer);
     const bool listens = !theirs.shm_address.empty() || !theirs.tcp_endpoints.empty();
     // Two ranks read each other's recordings, or neither does.
-    if (peer != info_.rank && listens && !recorded_leaving(peer)) endpoint_.peers().meet(peer);
+    if (peer != info_.rank && listens && !recorded_leaving(peer)) endpoint_.control().meet(peer);
   }
 }
 

@@ -18,11 +18,7 @@ constexpr std::size_t most_failed_told = 4096;
 constexpr std::size_t longest_text_told = 4000;
 
 control_frame frame_of(frame_kind kind, std::uint32_t context, std::uint32_t tag) {
-  control_frame f;
-  f.head.kind = kind;
-  f.head.context = context;
-  f.head.tag = static_cast<std::int32_t>(tag);
-  return f;
+  return {{.kind = kind, .context = context, .tag = static_cast<std::int32_t>(tag)}};
 }
 
 }  // namespace

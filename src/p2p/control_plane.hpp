@@ -16,9 +16,8 @@ namespace tutti::p2p {
 
 class control_plane {
  public:
-  control_plane(router& routes, peers& all, contexts& open) : routes_(routes), peers_(all), contexts_(open) {
-    kept_failures_.reserve(most_kept_failures);
-  }
+  control_plane(router& routes, peers& all, contexts& open) noexcept
+      : routes_(routes), peers_(all), contexts_(open) {}
 
   // Sends a message of control_messages.hpp; best effort.
   template <class Message>
@@ -27,6 +26,16 @@ class control_plane {
   }
   // Acts on a frame of such a message. `payload` is valid until this returns.
   void received(int peer, const transport::frame& head, std::span<const std::byte> payload) noexcept;
+
+  // Makes sure that the end of `peer` would be noticed: connects to it if there is no connection yet.
+  void get_in_touch(int peer) noexcept {
+    if (!peers_.in_touch(peer)) peers_.post(peer, credit_message().encode());
+  }
+  // Makes sure that `peer` will hear that this rank leaves: connects if nothing has come from it yet. That a
+  // frame was sent is not enough: it may have been taken back before there was a connection.
+  void meet(int peer) noexcept {
+    if (!peers_[peer].heard) peers_.post(peer, credit_message().encode());
+  }
 
   // Keeps a failure for peers that learn later that the communicator of `context` is closed. The latest 96
   // are kept, including those for tell_early_failure().

@@ -25,7 +25,7 @@ endpoint::endpoint(core::engine& engine, router& routes, int rank, int size, std
 endpoint_counters endpoint::counters() const noexcept {
   endpoint_counters now{sends_.counters(), receives_.counters(), cancellation_.given_back()};
   for (int p = 0; p < peers_.size(); ++p)
-    if (peers_[p].gone.why == errc::protocol) ++now.corrupt_frames;
+    if (peers_[p].gone.code == errc::protocol) ++now.corrupt_frames;
   return now;
 }
 
@@ -99,8 +99,7 @@ void endpoint::deliver(int peer, const frame& head, const std::byte* payload) no
 }
 
 void endpoint::end(int peer, const frame& head, const destination_buffer& where) noexcept {
-  if (peers_[peer].lost && where.owner == nullptr) [[unlikely]]
-    return;
+  if (where.owner == nullptr && peers_[peer].lost) return;
   switch (head.kind) {
     case frame_kind::eager:
       receives_.end_eager(peer, head, where);
@@ -144,9 +143,9 @@ void endpoint::end(int peer, const frame& head, const destination_buffer& where)
 void endpoint::end_control(int peer, const frame& head, const destination_buffer& where) noexcept {
   auto* const u = static_cast<unexpected*>(static_cast<destination_owner*>(where.owner));
   if (u == nullptr && head.kind == frame_kind::agree) return peers_.lose(peer, "what it says of who is left");
-  control_.received(
-      peer, head,
-      u == nullptr ? std::span<const std::byte>() : std::span<const std::byte>(u->data, head.length));
+  std::span<const std::byte> payload;
+  if (u != nullptr) payload = {u->data, head.length};
+  control_.received(peer, head, payload);
   if (u != nullptr) unexpected_.recycle(*u);
 }
 
@@ -158,13 +157,13 @@ void endpoint::closed(int peer, errc code, std::string text) noexcept {
   // A receive from any source goes on while a member that may send is left; a member's death is reported to
   // it at once.
   const auto ends_any = [&](std::uint32_t context, const context_owner& owner) {
-    return owner.has_member(peer) && (why.why != errc::peer_left || contexts_.nobody_left(context));
+    return owner.has_member(peer) && (why.code != errc::peer_left || contexts_.nobody_left(context));
   };
   contexts_.for_each([&](std::uint32_t context, const context_owner& owner) {
     receives_.fail_posted_from(context, peer, why);
     if (!ends_any(context, owner)) return;
     const bool told = receives_.fail_posted_from(context, match::any_source, why);
-    if (!told && why.why != errc::peer_left) contexts_.report_failed(context, peer);
+    if (!told && why.code != errc::peer_left) contexts_.report_failed(context, peer);
   });
   probes_.fail_if(
       [&](const probe& p) {
@@ -176,7 +175,7 @@ void endpoint::closed(int peer, errc code, std::string text) noexcept {
   // Their reactions may close some of them.
   std::vector<context_owner*> owners;
   contexts_.for_each([&owners](std::uint32_t, context_owner& owner) { owners.push_back(&owner); });
-  for (context_owner* owner : owners) owner->peer_closed(peer, why.why, why.text);
+  for (context_owner* owner : owners) owner->peer_closed(peer, why.code, why.text);
   routes_.peer_closed(peer);
 }
 

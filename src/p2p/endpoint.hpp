@@ -142,7 +142,7 @@ class endpoint final : public transport::inbound {
   void mark_waited_for(std::vector<waits>& by_peer) noexcept;
 
   control_plane& control() noexcept { return control_; }
-  p2p::peers& peers() noexcept { return peers_; }
+  const p2p::peers& peers() const noexcept { return peers_; }
   const p2p::contexts& contexts() const noexcept { return contexts_; }
   endpoint_counters counters() const noexcept;
   endpoint_usage usage() const noexcept;

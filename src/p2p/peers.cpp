@@ -28,12 +28,10 @@ void peers::post(int peer, control_frame f) noexcept {
 
 void peers::answer(int peer, transport::frame_kind kind, std::uint32_t context, std::uint64_t transfer_id,
                    std::uint64_t other_transfer_id) noexcept {
-  control_frame f;
-  f.head.kind = kind;
-  f.head.context = context;
-  f.head.transfer_id = transfer_id;
-  f.head.other_transfer_id = other_transfer_id;
-  post(peer, std::move(f));
+  post(peer, {{.kind = kind,
+               .context = context,
+               .transfer_id = transfer_id,
+               .other_transfer_id = other_transfer_id}});
 }
 
 void peers::lose(int peer, const char* what) noexcept {
@@ -43,15 +41,8 @@ void peers::lose(int peer, const char* what) noexcept {
   link_to(peer).give_up(errc::resources, std::move(text));
 }
 
-void peers::get_in_touch(int peer) noexcept {
-  if (!in_touch(peer)) send_credit(peer, 0);
+void peers::send_credit(int peer) noexcept {
+  post(peer, credit_message{std::exchange((*this)[peer].owed, 0)}.encode());
 }
-
-// That a frame was sent is not enough: it may have been taken back before there was a connection.
-void peers::meet(int peer) noexcept {
-  if (!(*this)[peer].heard) send_credit(peer, 0);
-}
-
-void peers::send_credit(int peer, std::uint64_t cost) noexcept { post(peer, credit_message{cost}.encode()); }
 
 }  // namespace tutti::p2p

@@ -56,13 +56,13 @@ struct peer_counters {
 
 // Why a peer sends and receives nothing more.
 struct departure {
-  errc why = errc::success;
+  errc code = errc::success;
   std::string text;
 };
 
 struct peer_state {
-  departure gone;                   // of its link
-  transport::link* link = nullptr;  // until its end, once anything was sent
+  departure gone;                   // set when its link ends
+  transport::link* link = nullptr;  // until its end, once a message was sent
   bool in_touch = false;            // anything was sent to it or came from it
   bool heard = false;               // a frame has come from it
   bool lost = false;                // nothing more is accepted from it; its link is about to close
@@ -84,8 +84,8 @@ class peers {
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return static_cast<int>(all_.size()); }
 
-  bool gone(int peer) const noexcept { return (*this)[peer].gone.why != errc::success; }
-  bool failed(int peer) const noexcept { return gone(peer) && (*this)[peer].gone.why != errc::peer_left; }
+  bool gone(int peer) const noexcept { return (*this)[peer].gone.code != errc::success; }
+  bool failed(int peer) const noexcept { return gone(peer) && (*this)[peer].gone.code != errc::peer_left; }
   bool any_gone() const noexcept { return gone_ > 0; }
   bool in_touch(int peer) const noexcept { return (*this)[peer].in_touch; }
   std::string describe(int peer) const { return routes_.describe(peer); }
@@ -101,16 +101,12 @@ class peers {
   // Breaks the connection to `peer` for lack of memory for `what`: without it messages would be incomplete or
   // out of order.
   void lose(int peer, const char* what) noexcept;
-  // Makes sure that the end of `peer` would be noticed: connects to it if there is no connection yet.
-  void get_in_touch(int peer) noexcept;
-  // Makes sure that `peer` will hear that this rank leaves: connects if nothing has come from it yet.
-  void meet(int peer) noexcept;
 
   // An eager message of the peer needs no memory here any more.
   void give_credit(int peer, std::uint64_t bytes) noexcept {
     peer_state& to = (*this)[peer];
     to.owed += cost_of(bytes);
-    if (to.owed >= eager_window / 2) send_credit(peer, std::exchange(to.owed, 0));
+    if (to.owed >= eager_window / 2) send_credit(peer);
   }
   // The peer needs no memory for so much any more.
   void take_credit(int peer, std::uint64_t cost) noexcept {
@@ -121,7 +117,7 @@ class peers {
   std::size_t controls_in_use() const noexcept { return controls_.in_use(); }
 
  private:
-  void send_credit(int peer, std::uint64_t cost) noexcept;
+  void send_credit(int peer) noexcept;
 
   router& routes_;
   const int rank_;

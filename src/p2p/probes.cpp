@@ -12,7 +12,7 @@ bool probes::start(probe& p, std::uint32_t context, int source, int tag) noexcep
   }
   if (const int gone = contexts_.gone_source(context, source); gone >= 0) {
     const departure why = contexts_.departure_of(context, gone);
-    p.set_failure(why.why, why.text);
+    p.set_failure(why.code, why.text);
     return true;
   }
   waiting_.push_back(p);

@@ -29,7 +29,7 @@ class probes {
   void fail_if(const Ends& ends, const departure& why) noexcept {
     for (probe* p = waiting_.front(); p != nullptr;) {
       probe* const next = waiting_.after(*p);
-      if (ends(*p)) fail(*p, why.why, why.text);
+      if (ends(*p)) fail(*p, why.code, why.text);
       p = next;
     }
   }

@@ -135,11 +135,7 @@ unexpected* receive_cancellation::detach_cleared(receive& r, transport::link* li
 unexpected* receive_cancellation::memory_for(const receive& r, frame_kind kind, std::size_t bytes) noexcept {
   unexpected* const u = unexpected_.memory_of(bytes);
   if (u == nullptr) return nullptr;
-  u->head = frame{};
-  u->head.kind = kind;
-  u->head.context = r.wanted.context;
-  u->head.tag = r.result.tag;
-  u->head.length = r.result.bytes;
+  u->head = {.kind = kind, .context = r.wanted.context, .tag = r.result.tag, .length = r.result.bytes};
   u->peer = r.peer;
   u->from = match::envelope{r.wanted.context, r.peer, r.result.tag};
   u->arrival = r.arrival;
@@ -211,13 +207,13 @@ void receive_cancellation::peer_closed(int peer) noexcept {
   // A leaving rank has ended its sends. If nothing has come of a receive's message, that was taken back, and
   // the answer that says so will not come: the receive waits again.
   const auto waits_again = [&why](const receive& r) {
-    return why.why == errc::peer_left && r.received == 0 && r.expected == point_to_point;
+    return why.code == errc::peer_left && r.received == 0 && r.expected == point_to_point;
   };
   ids_.for_each([&](destination_owner& owner) {
     if (owner.is == destination_owner::kind::unexpected) {
       if (auto& u = static_cast<unexpected&>(owner); u.peer == peer) unexpected_.discard(u);
     } else if (auto& r = static_cast<receive&>(owner); r.peer == peer && !waits_again(r)) {
-      fail(r, why.why, why.text);
+      fail(r, why.code, why.text);
     }
   });
   unexpected_.discard_rts_of(peer);
@@ -233,9 +229,9 @@ void receive_cancellation::drop_arriving(int peer) noexcept {
   destination_owner* const owner = std::exchange(peers_[peer].arriving, nullptr);
   if (owner == nullptr) return;
   if (owner->is == destination_owner::kind::receive)
-    return fail(*static_cast<receive*>(owner), why.why, why.text);
+    return fail(*static_cast<receive*>(owner), why.code, why.text);
   auto& u = *static_cast<unexpected*>(owner);
-  if (u.claimed_by != nullptr) fail(*u.claimed_by, why.why, why.text);
+  if (u.claimed_by != nullptr) fail(*u.claimed_by, why.code, why.text);
   unexpected_.discard(u);
 }
 

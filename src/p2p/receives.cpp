@@ -46,7 +46,7 @@ bool receives::start(receive& r, std::uint32_t context, int source, int tag, voi
   if (const int gone = contexts_.gone_source(context, source); gone >= 0) {
     matcher_.cancel(r);
     const departure why = contexts_.departure_of(context, gone);
-    r.set_failure(why.why, why.text);
+    r.set_failure(why.code, why.text);
     r.at = receive::phase::done;
     return true;
   }
@@ -95,7 +95,7 @@ bool receives::take(receive& r, unexpected& u) noexcept {
   if (u.head.kind == frame_kind::rts) {
     if (peers_.gone(u.peer)) {
       const departure& why = peers_[u.peer].gone;
-      r.set_failure(why.why, why.text);
+      r.set_failure(why.code, why.text);
       unexpected_.recycle(u);
       return true;
     }
@@ -284,35 +284,22 @@ void receives::end_data(int peer, const frame& head, const destination_buffer& w
   if (r.received >= r.result.bytes) finish(r);
 }
 
-void receives::settle(receive& r) noexcept {
-  if (r.transfer_id != 0) ids_.erase(r.transfer_id);
-  r.transfer_id = 0;
-  r.at = receive::phase::done;
-  stop_waiting(engine_, r);
-}
-
-void receives::finish(receive& r) noexcept {
-  settle(r);
-  engine_.complete(r);
-}
-
 void receives::fail_posted(std::uint32_t context, const departure& why) noexcept {
-  matcher_.take_posted(context, [&](match::posted_receive& posted) {
-    auto& r = static_cast<receive&>(posted);
-    r.set_failure(why.why, why.text);
-    finish(r);
-  });
+  matcher_.take_posted(context, [&](match::posted_receive& r) { fail(static_cast<receive&>(r), why); });
 }
 
 bool receives::fail_posted_from(std::uint32_t context, int source, const departure& why) noexcept {
   bool any = false;
-  matcher_.take_posted_from(context, source, [&](match::posted_receive& posted) {
-    auto& r = static_cast<receive&>(posted);
-    r.set_failure(why.why, why.text);
-    finish(r);
+  matcher_.take_posted_from(context, source, [&](match::posted_receive& r) {
+    fail(static_cast<receive&>(r), why);
     any = true;
   });
   return any;
+}
+
+void receives::fail(receive& r, const departure& why) noexcept {
+  r.set_failure(why.code, why.text);
+  finish(r);
 }
 
 }  // namespace tutti::p2p

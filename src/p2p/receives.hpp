@@ -53,8 +53,16 @@ class receives {
   // Gives a message without a receive to `r`. Returns true if the receive is then complete.
   bool take(receive& r, unexpected& u) noexcept;
   // Ends a receive: it no longer waits. finish() also delivers its completion.
-  void settle(receive& r) noexcept;
-  void finish(receive& r) noexcept;
+  void settle(receive& r) noexcept {
+    if (r.transfer_id != 0) ids_.erase(r.transfer_id);
+    r.transfer_id = 0;
+    r.at = receive::phase::done;
+    stop_waiting(engine_, r);
+  }
+  void finish(receive& r) noexcept {
+    settle(r);
+    engine_.complete(r);
+  }
   // Fails every receive posted for the context.
   void fail_posted(std::uint32_t context, const departure& why) noexcept;
   // Fails those that name `source`; for any_source, those from any. Returns whether there were any.
@@ -63,6 +71,7 @@ class receives {
   const receive_counters& counters() const noexcept { return counters_; }
 
  private:
+  void fail(receive& r, const departure& why) noexcept;
   void note_message(receive& r, int peer, const transport::frame& head) noexcept;
   void note_misfit(receive& r, int peer, const transport::frame& head) noexcept;
   unexpected* keep_early(int peer, const transport::frame& head) noexcept;

@@ -18,7 +18,7 @@ bool sends::start(send& s, std::uint32_t context, int peer, int tag, const void*
   s.bytes = bytes;
   if (contexts_.gone(context, peer)) {
     const departure why = contexts_.departure_of(context, peer);
-    s.set_failure(why.why, why.text);
+    s.set_failure(why.code, why.text);
     s.at = send::phase::done;
     return true;
   }
@@ -30,11 +30,8 @@ bool sends::start(send& s, std::uint32_t context, int peer, int tag, const void*
   if (!short_enough || other.eager_out + cost_of(bytes) > eager_window) s.transfer_id = ids_.insert(s);
   ++other.counters.sends;
   other.counters.bytes_sent += bytes;
-  s.head = frame{};
-  s.head.context = context;
-  s.head.tag = tag;
-  s.head.length = bytes;
-  s.head.fingerprint = part_of;
+  s.head = {
+      .context = context, .tag = tag, .length = bytes, .transfer_id = s.transfer_id, .fingerprint = part_of};
   s.payload = s.data;
   s.progress = 0;
   s.shown = 0;
@@ -52,7 +49,6 @@ bool sends::start(send& s, std::uint32_t context, int peer, int tag, const void*
     ++counters_.rendezvous;
     if (short_enough) ++other.counters.without_credit;
     s.head.kind = frame_kind::rts;
-    s.head.transfer_id = s.transfer_id;
     s.at = send::phase::rts_sent;
     link.submit(s);
   }
@@ -66,10 +62,7 @@ bool sends::send_now(std::uint32_t context, int peer, int tag, const void* data,
   if (link == nullptr || contexts_.any_closed_by_peers() || !link->sends_eagerly(data, bytes) ||
       other.eager_out + cost_of(bytes) > eager_window)
     return false;
-  frame head;
-  head.context = context;
-  head.tag = tag;
-  head.length = bytes;
+  const frame head{.context = context, .tag = tag, .length = bytes};
   if (!link->send_now(head, static_cast<const std::byte*>(data))) return false;
   ++counters_.sends;
   ++counters_.eager;
@@ -87,10 +80,10 @@ void sends::sent(transport::outgoing& o, bool ok) noexcept {
     if (s.at != send::phase::queued || s.transfer_id != 0) return;
     // closed() follows with the reason, unless this rank itself broke the connection.
     const peer_state& other = self.peers_[s.peer];
-    if (other.gone.why == errc::success) {
+    if (other.gone.code == errc::success) {
       self.returned_.push_back(s);
     } else {
-      self.fail(s, other.gone.why, other.gone.text);
+      self.fail(s, other.gone.code, other.gone.text);
     }
     return;
   }
@@ -105,12 +98,10 @@ void sends::end_cts(int peer, const frame& head) noexcept {
   }
   transport::link& link = peers_.link_to(peer);
   link.cancel(*s);  // the rts frame: the receiver asks for the data, and no longer reads them itself
-  const std::uint32_t context = s->head.context;
-  s->head = frame{};
-  s->head.kind = frame_kind::data;
-  s->head.context = context;
-  s->head.length = s->bytes;
-  s->head.transfer_id = head.other_transfer_id;
+  s->head = {.kind = frame_kind::data,
+             .context = s->head.context,
+             .length = s->bytes,
+             .transfer_id = head.other_transfer_id};
   s->payload = s->data;
   s->progress = 0;
   s->at = send::phase::streaming;
@@ -169,18 +160,6 @@ void sends::fail(send& s, errc code, const std::string& text) noexcept {
   engine_.complete(s);
 }
 
-void sends::settle(send& s) noexcept {
-  if (s.transfer_id != 0) ids_.erase(s.transfer_id);
-  s.transfer_id = 0;
-  s.at = send::phase::done;
-  stop_waiting(engine_, s);
-}
-
-void sends::finish(send& s) noexcept {
-  settle(s);
-  engine_.complete(s);
-}
-
 void sends::peer_closed(int peer) noexcept {
   const departure& why = peers_[peer].gone;
   for (transport::outgoing* o = returned_.front(); o != nullptr;) {
@@ -188,19 +167,19 @@ void sends::peer_closed(int peer) noexcept {
     auto& s = static_cast<send&>(*o);
     if (s.peer == peer) {
       o->unlink();
-      fail(s, why.why, why.text);
+      fail(s, why.code, why.text);
     }
     o = next;
   }
   ids_.for_each([&](send& s) {
-    if (s.peer == peer) fail(s, why.why, why.text);
+    if (s.peer == peer) fail(s, why.code, why.text);
   });
 }
 
 void sends::closed_by(std::uint32_t context, int peer, const departure& why) noexcept {
   ids_.for_each([&](send& s) {
     if (s.peer == peer && s.head.context == context && s.at == send::phase::rts_sent)
-      fail(s, why.why, why.text);
+      fail(s, why.code, why.text);
   });
 }
 

@@ -57,8 +57,17 @@ class sends {
   // Takes a send back. On return nothing refers to the send or its buffer. Returns true if the message
   // arrives all the same.
   bool take_back(send& s) noexcept;
-  void settle(send& s) noexcept;  // it no longer waits; finish() also delivers its completion
-  void finish(send& s) noexcept;
+  // Ends a send: it no longer waits. finish() also delivers its completion.
+  void settle(send& s) noexcept {
+    if (s.transfer_id != 0) ids_.erase(s.transfer_id);
+    s.transfer_id = 0;
+    s.at = send::phase::done;
+    stop_waiting(engine_, s);
+  }
+  void finish(send& s) noexcept {
+    settle(s);
+    engine_.complete(s);
+  }
 
   core::engine& engine_;
   peers& peers_;

@@ -127,8 +127,8 @@ class inbound {
   // begins before its end(), except that data frames may interleave with each other and with other frames.
   virtual destination_buffer begin(int peer, const frame& head) noexcept = 0;
   // A complete frame has come. `payload` has head.length bytes (null if the kind has none) and is valid until
-  // this returns. The same as begin(), a copy and end().
-  virtual void deliver(int peer, const frame& head, const std::byte* payload) noexcept {
+  // this returns. The same as begin(), a copy and end(). Not inline, so that an override may end in a jump.
+  [[gnu::noinline]] virtual void deliver(int peer, const frame& head, const std::byte* payload) noexcept {
     const destination_buffer where = begin(peer, head);
     const std::size_t bytes = payload != nullptr ? std::min<std::size_t>(where.room, head.length) : 0;
     if (bytes > 0) base::copy_out(where.at, payload, bytes);

@@ -81,6 +81,7 @@ TEST_SUITE("launch/check") {
                       {"TUTTI_SECRET=s"}, networks->network(1));
       const ending on_first = first.finish();
       CHECK(on_first.exit_code == 0);
+      CHECK(on_first.error.empty());
       CHECK(second.finish().exit_code == 0);
     }
     networks->cut();

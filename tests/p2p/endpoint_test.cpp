@@ -201,11 +201,11 @@ TEST_CASE("endpoint: before it leaves, a rank sends a frame to the ranks that it
     ranks.sides[0].endpoint.release(taken_back.transfer);
   }
   REQUIRE(ranks.links[0].idle());
-  ranks.sides[0].endpoint.peers().meet(1);
+  ranks.sides[0].endpoint.control().meet(1);
   CHECK_FALSE(ranks.links[0].idle());
   ranks.settle();
   CHECK(ranks.sides[1].endpoint.peers().in_touch(0));
-  ranks.sides[1].endpoint.peers().meet(0);
+  ranks.sides[1].endpoint.control().meet(0);
   CHECK(ranks.links[1].idle());
   CHECK(ranks.nothing_left());
 }

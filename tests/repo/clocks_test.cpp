@@ -14,8 +14,7 @@ TEST_CASE("the time of day is only for people: in files and reports of runs") {
   for (const std::string tree : {"src", "include", "gpu"}) {
     for (const std::string& path : repo::files_below(tree, {".cpp", ".hpp"})) {
       if (path.starts_with("src/track/") || path.starts_with("src/report/")) continue;
-      // Stand-ins for hardware and its libraries.
-      if (path.starts_with("gpu/fakes/") || path.starts_with("gpu/src/emulated/")) continue;
+      if (path.starts_with("gpu/src/emulated/")) continue;  // a stand-in for hardware
       // A wait at the end for a call of a foreign library; g++'s thread sanitizer does not know waits on the
       // steady clock.
       if (path == "gpu/src/comm/submit_thread.cpp") continue;

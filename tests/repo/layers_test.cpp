@@ -65,7 +65,7 @@ const std::vector<vendor> vendors{
     {"fmt/", {"src/", "tests/", "gpu/src/"}},
     {"cuda.h", {"tests/gpu/cuda_abi_test"}},
     {"nccl.h", {"tests/gpu/nccl_abi_test"}},
-    {"level_zero/ze", {"gpu/fakes/level_zero/", "tests/gpu/level_zero_abi_test"}},
+    {"level_zero/ze", {"tests/gpu/fakes/level_zero/", "tests/gpu/level_zero_abi_test"}},
     {"oneapi/", {"tests/gpu/oneccl_abi_test"}},
     {"sycl/", {"gpu/include/tutti/sycl"}},
     {"stdexec/", {"tests/comm/senders_test"}},
@@ -200,12 +200,8 @@ std::optional<std::string> file_meant(const std::string& path, const repo::inclu
     return repo::fs::is_regular_file(repo::root() / of_devices) ? of_devices : "include/" + include.name;
   }
   if (!include.quoted) return std::nullopt;
-  if (first_folder(path) != "gpu") return first_folder(path) + "/" + include.name;
-  // The stand-ins may use the inside of what they stand for.
-  const std::string fake = "gpu/fakes/" + include.name;
-  return path.rfind("gpu/fakes/", 0) == 0 && repo::fs::is_regular_file(repo::root() / fake)
-             ? fake
-             : "gpu/src/" + include.name;
+  const std::string tree = first_folder(path);
+  return (tree == "gpu" ? "gpu/src/" : tree + "/") + include.name;
 }
 
 // A cycle of names as text; nothing if the graph has none.
