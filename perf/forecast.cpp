@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// forecast-perf: how close the choice of algorithms comes to the best, for ranks and links that are not
-// available. The simulator runs each algorithm of each collective, and the one that tutti chooses by default.
-//
+// forecast-perf: how close the choice of algorithms comes to the best, for any ranks and links. The simulator
+// runs each algorithm of each collective, and the one that tutti chooses by default.
 //   forecast-perf --ranks 16 --per-host 16             16 ranks of one host, by messages
 //   forecast-perf --ranks 64 --per-host 8 --latency-us 5 --gbytes 12.5
 #include <tutti/sim.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// zlib behind gz_file.hpp.
+// Implemented with zlib.
 #include "train_digits/gz_file.hpp"
 
 #include <zlib.h>

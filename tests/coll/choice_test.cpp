@@ -104,7 +104,7 @@ TEST_CASE("choice: a call's algorithm is used, or refused with a list of suitabl
   CHECK_THROWS_WITH_AS(choose(uneven, algorithm::bruck), doctest::Contains("equal size"), error);
 }
 
-TEST_CASE("choice: rules have the effect that their text says") {
+TEST_CASE("choice: rules have the documented effect") {
   const auto built_in = tutti::coll::built_in_rules();
   const std::string text = tutti::coll::text_of(built_in);
   const auto again = tutti::coll::parse_rules(text, "itself");

@@ -279,8 +279,7 @@ TEST_CASE("collective segment: it is destroyed with its communicator") {
                           [most](communicator world) { return many_communicators(std::move(world), most); }));
 }
 
-TEST_CASE(
-    "collective segment: a call that differs and comes before the loop sleeps is refused, without a sleep") {
+TEST_CASE("collective segment: a differing call just before the loop sleeps is refused without a sleep") {
   for (const bool reduces : {true, false}) {
     CAPTURE(reduces);
     moments m;

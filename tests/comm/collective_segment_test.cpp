@@ -88,8 +88,7 @@ p2p::fingerprint print_of(int kind) {
 
 }  // namespace
 
-TEST_CASE(
-    "collective segment: a rank that waits for room is notified by one that calls no further operation") {
+TEST_CASE("collective segment: a rank that makes no further call still notifies one that waits for space") {
   two_segments segments;
   std::uint32_t operation = 0;
   for (std::size_t i = 0; i < comm::collective_segment::slots; ++i) {

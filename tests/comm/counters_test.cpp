@@ -109,8 +109,7 @@ TEST_CASE("messages that find no space are counted, and so are heap allocations 
   }
 }
 
-TEST_CASE(
-    "messages and bytes are counted by peer, calls by operation, and all of it is text for Prometheus") {
+TEST_CASE("messages and bytes are counted by peer, calls by operation, and exported for Prometheus") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     run_local(3, over(transport), [](communicator world) -> task<> {

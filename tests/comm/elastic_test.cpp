@@ -155,7 +155,7 @@ TEST_CASE("elastic: a node beyond MAX, without the secret or with the number of 
 }
 
 #ifdef TUTTI_HAVE_TLS
-TEST_CASE("elastic: over TLS nodes come and are killed, and one without it is turned away") {
+TEST_CASE("elastic: over TLS nodes join and are killed, and one without it is refused") {
   elastic_job job("1:3");
   job.variables = {"TUTTI_SECRET=common", "TUTTI_TLS=1"};
   auto first = job.start(1, true);
@@ -176,7 +176,7 @@ TEST_CASE("elastic: over TLS nodes come and are killed, and one without it is tu
 }
 #endif
 
-TEST_CASE("elastic: fewer nodes than MIN come, and that is said") {
+TEST_CASE("elastic: fewer nodes than MIN are an error that says so") {
   elastic_job job("3:4");
   job.join_timeout = "1";
   auto first = job.start(1, true);

@@ -132,9 +132,7 @@ TEST_CASE("bytes that arrived before the watch began are reported") {
   });
 }
 
-TEST_CASE(
-    "edges, not levels: without an event nothing is told again, with an event it is although nothing was "
-    "read") {
+TEST_CASE("edge-triggered: each event is reported once, even if nothing was read since the last") {
   test::on_each_loop([] {
     const auto b = hot_backend();
     const socket_pair s;

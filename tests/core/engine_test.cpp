@@ -91,8 +91,7 @@ TEST_CASE_FIXTURE(fixture, "a completion may complete others, cancel them, and d
   CHECK_FALSE(own);
 }
 
-TEST_CASE_FIXTURE(fixture,
-                  "one round delivers a bounded number: completions that breed do not starve the sources") {
+TEST_CASE_FIXTURE(fixture, "one poll delivers a bounded number: chains of completions starve no source") {
   int left = 10'000;
   std::unique_ptr<step> breeder;
   breeder = std::make_unique<step>([&] {
@@ -108,8 +107,7 @@ TEST_CASE_FIXTURE(fixture,
   CHECK(s.polls >= rounds);
 }
 
-TEST_CASE_FIXTURE(fixture,
-                  "every source is polled once in a round, and what it completes is delivered in it") {
+TEST_CASE_FIXTURE(fixture, "one poll polls every source once, and delivers what it completes") {
   step done([&] { log.push_back(7); });
   scripted busy, idle;
   busy.on_poll = [&] {
@@ -202,8 +200,7 @@ TEST_CASE_FIXTURE(fixture, "waits are counted, and sources are told of each") {
   CHECK_FALSE(e.waiting());
 }
 
-TEST_CASE_FIXTURE(fixture,
-                  "the first completion that waits to be delivered is told: the loop may be parked") {
+TEST_CASE_FIXTURE(fixture, "the first undelivered completion is reported, because the loop may be parked") {
   int told = 0;
   e.set_on_wait([](void* p) noexcept { ++*static_cast<int*>(p); }, &told);
   completion first, second;

@@ -139,8 +139,7 @@ TEST_CASE("sleep_for needs a loop") {
   CHECK(describe(caught).code == errc::wrong_thread);
 }
 
-TEST_CASE(
-    "a loop that is stepped by hand goes by the clock that it was given, and asks the system for nothing") {
+TEST_CASE("a loop that the test runs step by step uses the given clock, and never the system's") {
   boost::asio::io_context context;
   clock_by_hand clock;
   core::loop loop(context, clock);

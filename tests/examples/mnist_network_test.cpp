@@ -142,9 +142,7 @@ TEST_CASE("mnist network: gradients of parts of a batch add up to the batch's gr
   }
 }
 
-TEST_CASE(
-    "mnist network: dropout differs by sample and epoch, leaves out about a half, and is off when "
-    "measuring") {
+TEST_CASE("mnist network: dropout differs by sample and epoch, drops about half, and is off in tests") {
   const samples s = random_samples(40, 2);
   network<double> n(1);
   const double first = n.backward(s.images, s.labels, 1, {1, 1, s.numbers}, nothing);

@@ -121,8 +121,7 @@ TEST_CASE("train_mnist: one rank, three and four learn the same from the same ba
                             std::regex("Rank " + std::to_string(rank) + R"(, epoch 3: \d+\.\d+\n)")));
 }
 
-TEST_CASE(
-    "train_mnist: with other hidden layers, and with several buckets, it learns the same on any ranks") {
+TEST_CASE("train_mnist: other hidden layers and several buckets learn the same on any number of ranks") {
   const shapes data;
   const std::string arguments = "--epochs 3 --batch 33 --lr 0.05 --hidden 200,100 --bucket-kib 64";
   const training one = train(1, data.path(), arguments), four = train(4, data.path(), arguments);
@@ -244,8 +243,7 @@ TEST_CASE("train_mnist: errors name their cause") {
   }
 }
 
-TEST_CASE(
-    "train_mnist: without --data it takes the MNIST files that it finds, else the digits of the examples") {
+TEST_CASE("train_mnist: without --data it uses MNIST files that it finds, else the digits of the examples") {
   const shapes data;
   const scratch_directory scratch;
   const std::string there = "cd " + quoted(scratch.path().string()) +

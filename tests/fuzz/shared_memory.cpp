@@ -22,7 +22,7 @@ namespace {
 namespace shm = transport::shm;
 using transport::frame_kind;
 
-// Reads lines with arbitrary contents. All payload must lie inside the channel.
+// Reads lines with arbitrary contents. All payload must be inside the channel.
 void lines(reader& in) {
   static const shm::own_segment segment(1, 0, 2, 2);
   static const shm::channel channel = segment.open_channel(1);

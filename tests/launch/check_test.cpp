@@ -37,7 +37,7 @@ TEST_SUITE("launch/check") {
     CHECK(says(end, " open files, "));
   }
 
-  TEST_CASE("a secret is missed, and never shown") {
+  TEST_CASE("a missing secret is reported, and a secret is never shown") {
     const std::string master = testing::free_address();
     const ending without = testing::launch(check_of(0, master));
     CHECK(without.exit_code == 1);
@@ -48,7 +48,7 @@ TEST_SUITE("launch/check") {
     CHECK_FALSE(says(with, "hush-hush"));
   }
 
-  TEST_CASE("a name that nobody knows, and an address of another host to listen on") {
+  TEST_CASE("an unknown name, and an address of another host to listen on") {
     const ending name = testing::launch(check_of(1, "no-such-host.invalid:29500"), {"TUTTI_SECRET=s"});
     CHECK(name.exit_code == 1);
     CHECK(says(name, "there is no host 'no-such-host.invalid'"));
@@ -58,7 +58,7 @@ TEST_SUITE("launch/check") {
     CHECK(says(address, "problem: give --master an address of this node"));
   }
 
-  TEST_CASE("the way to node 0, before it listens, while it does, and over a cut cable") {
+  TEST_CASE("the connection to node 0, before it listens, while it does, and over a cut cable") {
     std::string why_not;
     const auto networks = testing::two_networks::make(why_not);
     if (!networks) TUTTI_SKIP(why_not);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real ranks on two hosts: pretended ones first, then networks with a cable between them.
+// Real ranks on two hosts: first pretended hosts, then networks with a cable between them.
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -76,7 +76,7 @@ TEST_SUITE("launch/networks") {
     const std::string master = testing::free_outward_address();
     if (master.empty())
       TUTTI_SKIP("this machine has no address but loopback ones, which lead to no other host");
-    // While the others wait for the rank that fails.
+    // Runs while the others wait for the rank that fails.
     const words program = {"-n",
                            "2",
                            "sh",
@@ -115,7 +115,7 @@ TEST_SUITE("launch/networks") {
     check_sums(first, second, 2, 4);
   }
 
-  TEST_CASE("hosts with twelve interfaces: the one that leads to node 0 is taken, another is named") {
+  TEST_CASE("hosts with twelve interfaces: the route to node 0 is used, or a named interface") {
     std::string why_not;
     const auto networks = testing::two_networks::make(why_not);
     if (!networks) TUTTI_SKIP(why_not);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TLS between the launchers of two nodes: what passes between them, and what they say of each other.
+// TLS between the launchers of two nodes: the traffic, and their errors.
 #include "support/skip.hpp"
 
 #include <doctest/doctest.h>
@@ -35,7 +35,7 @@ bool contains(const std::string& text, const std::string& what) {
   return text.find(what) != std::string::npos;
 }
 
-// Passes connections on to another address of this host, one after the other, and keeps every byte.
+// Forwards connections to another address of this host, one after the other, and records every byte.
 class relay {
  public:
   explicit relay(const std::string& to) {
@@ -58,7 +58,7 @@ class relay {
   ~relay() { stop(); }
 
   const std::string& address() const { return address_; }
-  // Waits until both sides of the last connection have closed it; returns all that has passed.
+  // Waits until both sides of the last connection have closed it. Returns the recorded bytes.
   const std::string& seen() {
     stop();
     return seen_;
@@ -74,7 +74,7 @@ class relay {
       const tutti::base::unique_fd caller(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
       if (!caller) return;
       const tutti::base::unique_fd target(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      // Where nobody listens yet, the caller tries again.
+      // Without a listener the caller tries again.
       if (::connect(target.get(), reinterpret_cast<const sockaddr*>(&to_), sizeof to_) != 0) continue;
       std::thread back([&] { pass_on(target.get(), caller.get()); });
       pass_on(caller.get(), target.get());
@@ -114,8 +114,8 @@ words files_of(const tutti::test::authority::issued& files, const std::string& a
           "TUTTI_TLS_AUTHORITY=" + authority};
 }
 
-// Node 1 cannot join node 0, and both say why; empty: node 0 says nothing. It goes on waiting, and is then
-// told to end.
+// Node 1 cannot join node 0, and both report it; empty: node 0 prints nothing. Node 0 goes on waiting, and is
+// ended by a signal.
 void check_turned_away(const words& first, const words& second, const std::string& said_by_first,
                        const std::string& said_by_second) {
   const std::string master = testing::free_address();
@@ -124,7 +124,7 @@ void check_turned_away(const words& first, const words& second, const std::strin
   CAPTURE(turned_away.error);
   CHECK(turned_away.exit_code == 1);
   CHECK(contains(turned_away.error, "cannot join node 0 at " + master));
-  CHECK_FALSE(contains(turned_away.error, "nobody was there within"));  // said at once
+  CHECK_FALSE(contains(turned_away.error, "nobody was there within"));  // at once
   CHECK(contains(turned_away.error, said_by_second));
   if (!said_by_first.empty()) zero->wait_for_error(said_by_first);
   zero->wait_until_it_takes_signals();
@@ -138,7 +138,7 @@ const words with_tls = {"TUTTI_TLS=1"};
 }  // namespace
 
 TEST_SUITE("launch/node_tls") {
-  TEST_CASE("nothing that launchers tell each other can be read on the way") {
+  TEST_CASE("no message between launchers can be read on the way") {
     for (const bool secured : {false, true}) {
       CAPTURE(secured);
       const words variables = secured ? with_tls : words{};
@@ -150,7 +150,7 @@ TEST_SUITE("launch/node_tls") {
       const ending on_second = second->finish(), on_first = first->finish();
       CHECK(on_first.exit_code == 7);
       CHECK(on_second.exit_code == 7);
-      CHECK(contains(on_first.error, "| alas"));  // it came through
+      CHECK(contains(on_first.error, "| alas"));  // the output has arrived
       const std::string id = on_second.output.substr(0, on_second.output.find('\n'));
       REQUIRE(id.size() > 8);
       const std::string& seen = between.seen();
@@ -180,7 +180,7 @@ TEST_SUITE("launch/node_tls") {
     }
   }
 
-  TEST_CASE("a launcher with TLS and one without, either way round") {
+  TEST_CASE("a launcher with TLS and one without, in either role") {
     check_turned_away(with_tls, {}, "does not use TLS, and this process uses it: set TUTTI_TLS to the same",
                       "uses TLS, and this process does not use it: set TUTTI_TLS to the same");
     check_turned_away({}, with_tls, "uses TLS, and this process does not use it: set TUTTI_TLS to the same",

@@ -68,9 +68,7 @@ TEST_SUITE("launch/process") {
     CHECK(launch({"-n", "1", "--", "echo", "-n", "x"}).output == "x");
   }
 
-  TEST_CASE(
-      "ranks inherit no descriptors of the launcher beyond their streams, the recorder and, in rank 0, the "
-      "store") {
+  TEST_CASE("ranks inherit only their streams, the recorder and, in rank 0, the store from the launcher") {
     // Descriptors that the test inherited without FD_CLOEXEC are in every program that it starts.
     std::set<int> expected;
     for (int fd = 0; fd < 1024; ++fd)

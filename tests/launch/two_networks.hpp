@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two hosts in one: network namespaces with a cable between them. They belong to processes of the test alone,
-// so that nothing of them outlives it, however it ends.
+// Two hosts on one machine: network namespaces with a cable between them. Only processes of the test use
+// them, so that nothing outlives it, however it ends.
 #pragma once
 
 #include <sys/types.h>
@@ -14,7 +14,7 @@ namespace tutti::launch::testing {
 
 class two_networks {
  public:
-  // Null where it is not permitted, or `ip` is missing; `why_not` then says so.
+  // Returns nullptr if it is not permitted or `ip` is missing; `why_not` has the reason.
   static std::unique_ptr<two_networks> make(std::string& why_not);
   two_networks(const two_networks&) = delete;
   two_networks& operator=(const two_networks&) = delete;
@@ -28,10 +28,10 @@ class two_networks {
   // Gives each host ten more interfaces, whose addresses the other host does not reach.
   void add_interfaces();
   static std::string unreachable_address(int host) { return host == 0 ? "10.214.1.1" : "10.215.1.1"; }
-  // From now on nothing comes through.
+  // From now on no packet passes.
   void cut();
-  // From now on the cable is as a queueing discipline of `tc` makes it, in both directions; false: that one
-  // is not to be had here.
+  // From now on the cable has this queueing discipline of `tc`, in both directions. Returns false if the
+  // kernel lacks it.
   bool slow_down(const std::string& how);
 
  private:
@@ -41,7 +41,7 @@ class two_networks {
   };
   two_networks() = default;
   bool add_host(computer& h);
-  // In the network of a host; whether it succeeded.
+  // Runs a command in the network of a host. Returns whether it succeeded.
   bool run(int host, const std::string& command) const;
 
   computer hosts_[2];

@@ -394,8 +394,7 @@ TEST_CASE("matcher: misuse aborts with its cause") {
                  "context 6 has the sources 0 to 1, and a receive from 2 is posted on it"));
 }
 
-TEST_CASE(
-    "matcher: a message that comes back is in its place again, for receives from its source and from any") {
+TEST_CASE("matcher: a re-queued message has its old place, for receives from its source and from any") {
   message one(0, 1, 7), two(0, 1, 7), other(0, 2, 7), later(0, 1, 7);
   receive first(0, 1, 7), second(0, any_source, 7), a(0, 1, 7), b(0, any_source, any_tag), c(0, 1, any_tag),
       d(0, 1, 7);

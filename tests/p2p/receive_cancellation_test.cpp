@@ -208,9 +208,7 @@ TEST_CASE("receive cancellation: the message stays ahead of later ones of its se
   check_has(ranks, last, other);
 }
 
-TEST_CASE(
-    "receive cancellation: a receive that is posted already has the message at once, the oldest that accepts "
-    "it") {
+TEST_CASE("receive cancellation: the oldest posted receive that accepts the message gets it at once") {
   for (const half_way w : all_ways) {
     if (w == half_way::claiming) continue;  // nothing is posted then
     for (const errc why : endings) {
@@ -393,9 +391,7 @@ TEST_CASE("receive cancellation: a message cancelled just when it was requested 
   CHECK(ranks.nothing_left());
 }
 
-TEST_CASE(
-    "receive cancellation: what came while the receive had another message is looked at when that one is "
-    "taken back") {
+TEST_CASE("receive cancellation: after its message is cancelled, a receive matches one that came meanwhile") {
   pair_of_ranks ranks;
   {
     a_receive receive(ranks.sides[1], 0, 3, 6 * slice);
@@ -486,8 +482,7 @@ TEST_CASE("receive cancellation: a cancelled send whose message still arrives ha
   CHECK(receive.transfer.failure() == errc::success);
 }
 
-TEST_CASE(
-    "receive cancellation: an rts frame that leaves after it was taken back is taken back behind itself") {
+TEST_CASE("receive cancellation: an rts frame that leaves after its cancellation is followed by a cancel") {
   pair_of_ranks ranks;
   ranks.links[0].streams = true;
   {

@@ -52,8 +52,7 @@ std::size_t count_of(const report::rank_data& r, double value) {
 
 }  // namespace
 
-TEST_CASE(
-    "tracking continued: four ranks, then two: one run, a curve a label, the later of a step said twice") {
+TEST_CASE("tracking continued: four ranks, then two: one run, one curve per label, repeated steps replaced") {
   const scratch_directory scratch;
   const track::options o = options_of(scratch);
   start(4, o, 0, 50, 1);

@@ -53,9 +53,7 @@ TEST_CASE("run directory: a free name is used unchanged, however many ranks arri
   }
 }
 
-TEST_CASE(
-    "run directory: ranks that want different names, because a second has passed, get one, and no other is "
-    "left") {
+TEST_CASE("run directory: ranks with names of two seconds get one directory and leave no other") {
   for (int round = 0; round < 50; ++round) {
     const tutti::test::scratch_directory scratch;
     std::vector<fs::path> got(6);

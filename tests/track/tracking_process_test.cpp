@@ -164,8 +164,7 @@ std::string steps_of_files(const fs::path& folder) {
 
 }  // namespace
 
-TEST_CASE(
-    "tracking: all four ranks are killed, two go on, a process outside joins: one run, a curve a label") {
+TEST_CASE("tracking: four ranks are killed, two continue, a process joins: one run, one curve per label") {
   const scratch_directory scratch;
   start_three_times(scratch.path().string());
   const fs::path run = only_run(scratch.path());

@@ -130,9 +130,7 @@ TEST_CASE("data_parallel: the others do not wait for a rank that has destroyed i
   }
 }
 
-TEST_CASE(
-    "data_parallel: the average, wherever gradients lie, in whatever order they are ready, or never said to "
-    "be") {
+TEST_CASE("data_parallel: the average for any layout and order of gradients, even if none is ready") {
   for (const bool together : {true, false})
     for (const bool sums : {true, false})
       for (const int order : {0, 1, 2, 3}) {
@@ -345,9 +343,7 @@ TEST_CASE("data_parallel: all ranks refuse invalid calls") {
   });
 }
 
-TEST_CASE(
-    "data_parallel: a rank that goes ends the step on all, and what has failed says so; the program's "
-    "communicator is good") {
+TEST_CASE("data_parallel: a rank that leaves ends the step on all; the program's communicator still works") {
   run_local(3, over("shm"), [](communicator world) -> task<> {
     model m(true);
     {

@@ -55,8 +55,7 @@ TEST_CASE("partition: fractions cut a shuffle that the seed determines") {
   CHECK_FALSE(std::ranges::is_sorted(parts.use(0)));
 }
 
-TEST_CASE(
-    "partition: whatever the fractions, no sample is in two parts, and none is lost when they make one") {
+TEST_CASE("partition: no sample is in two parts, and none is lost if the fractions add up to one") {
   for (const std::size_t size : {0u, 1u, 5u, 101u, 1797u})
     for (const int n : {1, 3, 7, 10}) {
       const std::vector<double> fractions(static_cast<std::size_t>(n), 1.0 / n);

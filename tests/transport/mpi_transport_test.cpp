@@ -119,9 +119,7 @@ TEST_CASE("mpi: messages of all sizes arrive in order, whether MPI buffers them 
   }
 }
 
-TEST_CASE(
-    "mpi: large data land in the receiver's memory, messages pass them, and the sender's memory is never "
-    "MPI's") {
+TEST_CASE("mpi: messages pass long data, which arrive in place, and MPI never reads the sender's memory") {
   ranks world(2);
   world.fabric.buffer_up_to(100);
   constexpr std::size_t bytes = 6 * 1024 * 1024 + 17;

@@ -311,8 +311,7 @@ TEST_CASE("tcp connector: garbage is dropped, and peers still connect") {
   CHECK(world[1].up.closings == 0);
 }
 
-TEST_CASE(
-    "tcp connector: idle unauthenticated peers hold a bounded number of places, and make room for others") {
+TEST_CASE("tcp connector: idle unauthenticated peers use a bounded number of places, and are replaced") {
   ranks world(2);
   world.open();
   std::vector<std::unique_ptr<raw_connection>> idle;

@@ -188,8 +188,7 @@ TEST_CASE("tcp: a slow reader makes the sender sleep, not spin, and gets everyth
   CHECK(std::memcmp(room.data(), data.bytes.data(), bytes) == 0);
 }
 
-TEST_CASE(
-    "tcp: a peer that vanishes is reported once, after what it had sent, with frames handed back first") {
+TEST_CASE("tcp: a peer that dies is reported once, after its last messages and the return of unsent frames") {
   ranks world(3);
   world.open();
   REQUIRE(world.connect(0, 1));

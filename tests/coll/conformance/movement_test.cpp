@@ -7,8 +7,7 @@
 using namespace tutti;
 using namespace tutti::test;
 
-TEST_CASE(
-    "movement: every element type by every algorithm, even and uneven, all of a size in flight at once") {
+TEST_CASE("movement: every element type and algorithm, even and uneven, all of a size in flight at once") {
   run_in_all([](communicator world, const setting* where) {
     return movement::every_type(std::move(world), where, &in_host_memory);
   });
