@@ -53,7 +53,7 @@ class contexts {
       : peers_(all), closed_(static_cast<std::uint32_t>(all.size())) {}
 
   void open(std::uint32_t context, context_owner& owner) { open_.emplace(context, state{&owner, -1, {}}); }
-  // Also for a context that this rank has not opened and will not open.
+  // Closes a context, or one that this rank has not opened and will not open.
   void close(std::uint32_t context);
   // Whether the context was open on this rank and no longer is.
   bool was_closed(std::uint32_t context) const noexcept {
@@ -83,7 +83,7 @@ class contexts {
   bool gone(std::uint32_t context, int peer) const noexcept {
     return peers_.gone(peer) || (closings_ > 0 && is_closed_by(context, peer));
   }
-  // Requires gone(context, peer).
+  // Returns the reason; requires gone(context, peer).
   departure departure_of(std::uint32_t context, int peer) const;
   // Whether a receive from any source would wait for nobody.
   bool nobody_left(std::uint32_t context) const noexcept {

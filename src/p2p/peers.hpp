@@ -2,8 +2,8 @@
 // peers: the ranks of the world as this rank sees them: their links, why they have gone, the credit for eager
 // messages in both directions, and their traffic. Sends the frames that belong to no transfer.
 //
-// Invariants: a peer goes once, and its reason stays. Nothing is sent to a peer that has gone or is lost. At
-// most eager_window of eager messages to a peer has no credit yet.
+// Invariants: a peer goes once, and its reason stays. No such frame is sent to a peer that has gone or is lost.
+// eager_out <= eager_window.
 #pragma once
 
 #include "p2p/control_messages.hpp"

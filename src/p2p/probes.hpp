@@ -17,7 +17,7 @@ class probes {
   probes(core::engine& engine, contexts& open, match::matcher& matching) noexcept
       : engine_(engine), contexts_(open), matcher_(matching) {}
 
-  // The contracts are those of class endpoint.
+  // Contracts: class endpoint.
   bool start(probe& p, std::uint32_t context, int source, int tag) noexcept;
   void release(probe& p) noexcept;
   void fail(probe& p, errc code, const std::string& text) noexcept;

@@ -41,7 +41,7 @@ class receive_cancellation {
                        unexpected_queue& early, receives& running) noexcept
       : engine_(engine), peers_(all), matcher_(matching), ids_(ids), unexpected_(early), receives_(running) {}
 
-  // The contracts are those of class endpoint.
+  // Contracts: class endpoint.
   void release(receive& r) noexcept;
   void fail(receive& r, errc code, const std::string& text) noexcept;
 

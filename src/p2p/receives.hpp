@@ -38,11 +38,11 @@ class receives {
         ids_(ids),
         unexpected_(early) {}
 
-  // The contract is that of class endpoint.
+  // Contract: endpoint::start.
   bool start(receive& r, std::uint32_t context, int source, int tag, void* data, std::size_t capacity,
              const fingerprint& part_of) noexcept;
 
-  // Frames, as transport::inbound says.
+  // The frames of messages. Contracts: transport::inbound.
   transport::destination_buffer begin_eager(int peer, const transport::frame& head) noexcept;
   transport::destination_buffer begin_data(int peer, const transport::frame& head) noexcept;
   void end_eager(int peer, const transport::frame& head, const transport::destination_buffer& where) noexcept;
@@ -63,9 +63,9 @@ class receives {
     settle(r);
     engine_.complete(r);
   }
-  // Fails every receive posted for the context.
+  // Fails every receive that is posted for the context.
   void fail_posted(std::uint32_t context, const departure& why) noexcept;
-  // Fails those that name `source`; for any_source, those from any. Returns whether there were any.
+  // Fails those that name `source`; with any_source, those from any. Returns whether there were any.
   bool fail_posted_from(std::uint32_t context, int source, const departure& why) noexcept;
 
   const receive_counters& counters() const noexcept { return counters_; }

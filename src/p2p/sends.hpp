@@ -28,18 +28,18 @@ class sends {
   sends(core::engine& engine, peers& all, contexts& open, std::uint32_t first_generation)
       : engine_(engine), peers_(all), contexts_(open), ids_(first_generation) {}
 
-  // The contracts are those of class endpoint.
+  // Contracts: class endpoint.
   bool start(send& s, std::uint32_t context, int peer, int tag, const void* data, std::size_t bytes,
              const fingerprint& part_of) noexcept;
   bool send_now(std::uint32_t context, int peer, int tag, const void* data, std::size_t bytes) noexcept;
   void release(send& s) noexcept;
   void fail(send& s, errc code, const std::string& text) noexcept;
 
-  // The receiver asks for a message.
+  // The receiver asks for an announced message.
   void end_cts(int peer, const transport::frame& head) noexcept;
   // The receiver does not want the announced message, or has read it.
   void end_answer(int peer, const transport::frame& head) noexcept;
-  // The link to `peer` has ended.
+  // The link to `peer` has ended: fails the messages that wait for it.
   void peer_closed(int peer) noexcept;
   // `peer` has closed the context: fails the messages there that it has not asked for.
   void closed_by(std::uint32_t context, int peer, const departure& why) noexcept;

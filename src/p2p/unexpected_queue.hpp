@@ -2,8 +2,8 @@
 // unexpected_queue: messages without a receive, and their memory. Such a message came before its receive, or
 // its receive gave it up.
 //
-// Invariant: a message taken by memory_of() is queued in the matcher, claimed by a receive, or still being
-// written by its link, until recycle().
+// Invariant: from memory_of() to recycle() a message is queued in the matcher, claimed by a receive, or written
+// by its link.
 #pragma once
 
 #include "match/matcher.hpp"
@@ -25,19 +25,19 @@ class unexpected_queue {
   unexpected_queue(const unexpected_queue&) = delete;
   ~unexpected_queue();
 
-  // Returns a message with memory for so many bytes; nullptr: there is none.
+  // Returns an empty message with this much memory, or nullptr if memory has run out.
   unexpected* memory_of(std::uint64_t bytes) noexcept;
+  // Ends a message; its memory is used again. retire() also credits the sender of an eager message.
   void recycle(unexpected& u) noexcept;
-  // The same for a message that is gone: an eager one gives its credit back.
   void retire(unexpected& u) noexcept;
 
-  // Queues a message for which the matcher found no receive, under its head and peer.
+  // Queues a message for which the matcher found no receive. Its head and peer are set.
   void keep(unexpected& u) noexcept;
-  // Queues a message whose receive gave it up in its old place. If a posted receive accepts it, does not queue
-  // it and returns that receive.
+  // Returns the posted receive that accepts a message whose receive gave it up. If there is none, queues the
+  // message in its old place and returns nullptr.
   match::posted_receive* put_back(unexpected& u) noexcept;
 
-  // Drops data frames for `u` from now on.
+  // Drops data frames for `u` from now on; it then counts as complete.
   void stop_arriving(unexpected& u) noexcept;
   // Discards a message that will not come, or not completely.
   void discard(unexpected& u) noexcept;
@@ -45,7 +45,7 @@ class unexpected_queue {
   void discard_rts(int peer, std::uint64_t transfer_id) noexcept;
   // Discards all queued rts frames of a peer.
   void discard_rts_of(int peer) noexcept;
-  // Drops the messages of a context.
+  // Ends the messages of a context.
   void drop(std::uint32_t context) noexcept;
 
   std::size_t in_use() const noexcept { return nodes_.size() - free_.size(); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks that this rank cannot go on without. They are derived from posted operations and transfers in
-// flight, so that messages pay nothing for it.
+// What this rank waits for. It is derived from posted operations and transfers in flight, so that messages pay
+// nothing for it.
 #include "p2p/endpoint.hpp"
 
 #include <algorithm>
