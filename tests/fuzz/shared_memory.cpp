@@ -76,7 +76,7 @@ void segment(reader& in) {
   h.world = 1;
   h.rank = 1;
   h.channels = in.value<std::uint32_t>();
-  h.bulk_ring_bytes = in.value<std::uint64_t>();
+  h.ring_bytes = in.value<std::uint64_t>();
   const bytes over = in.take(32);
   if (!over.empty() && over[0] == 0) std::memcpy(static_cast<void*>(&h), over.data(), over.size());
   if (pages > 0) (void)!::pwrite(fd.get(), static_cast<void*>(&h), sizeof h, 0);

@@ -217,29 +217,30 @@ TEST_CASE("shm channel: a full channel, and a request for space") {
     CHECK(ends.writer.request_room());
     CHECK(ends.writer.write_message(small.head, small.payload));
   }
-  SUBCASE("the ring of small payloads") {
+  SUBCASE("the ring, full of messages") {
     while (ends.reader.peek(item)) ends.reader.release();
     ends.reader.publish();
     const std::vector<std::byte> payload(eager_limit_bytes);
     frame_of whole(frame_kind::eager, payload.size(), payload.data());
     std::size_t blocks = 0;
     while (ends.writer.write_message(whole.head, whole.payload)) ++blocks;
-    CHECK(blocks == small_ring_bytes / eager_limit_bytes);
-    CHECK(ends.writer.write_message(small.head, small.payload));  // needs no space in that ring
+    CHECK(blocks == ends.inbox.ring_bytes / eager_limit_bytes);
     REQUIRE(ends.reader.peek(item));
     ends.reader.release();
     ends.reader.publish();
     CHECK(ends.writer.write_message(whole.head, whole.payload));
   }
-  SUBCASE("the ring of long messages") {
+  SUBCASE("the ring, full of a long message") {
     while (ends.reader.peek(item)) ends.reader.release();
     ends.reader.publish();
-    const std::vector<std::byte> payload(ends.inbox.bulk_bytes + 10);
+    const std::vector<std::byte> payload(ends.inbox.ring_bytes + 10);
     frame_of data(frame_kind::data, payload.size(), payload.data());
     while (ends.writer.write_slice(data)) {
     }
-    CHECK(data.progress == ends.inbox.bulk_bytes);
-    CHECK(ends.writer.write_message(small.head, small.payload));
+    CHECK(data.progress == ends.inbox.ring_bytes);
+    frame_of with_payload(frame_kind::eager, sizeof line::body + 1, payload.data());
+    CHECK_FALSE(ends.writer.write_message(with_payload.head, with_payload.payload));
+    CHECK(ends.writer.write_message(small.head, small.payload));  // needs no space in the ring
     std::uint64_t bytes = 0;
     while (ends.reader.peek(item)) {
       bytes += item.head.kind == frame_kind::data ? item.head.length : 0;
@@ -295,10 +296,10 @@ TEST_CASE("shm channel: short messages have short slices, and a ring has space f
     REQUIRE(ends.writer.write_slice(o));
     CHECK(o.progress == slice);
   }
-  CHECK(bulk_ring_for(2) == 1024 * 1024);
-  CHECK(bulk_ring_for(32) == 1024 * 1024);
-  CHECK(bulk_ring_for(64) == 512 * 1024);
-  CHECK(bulk_ring_for(1024) == 4 * slice_bytes);
+  CHECK(ring_bytes_for(2) == 2 * 1024 * 1024);
+  CHECK(ring_bytes_for(16) == 2 * 1024 * 1024);
+  CHECK(ring_bytes_for(64) == 512 * 1024);
+  CHECK(ring_bytes_for(1024) == 4 * slice_bytes);
 }
 
 TEST_CASE("shm channel: a stamp of an earlier or later lap is not a new line") {

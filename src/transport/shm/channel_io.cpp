@@ -31,6 +31,16 @@ void channel_writer::publish(line* l, std::uint32_t kind_and_flags) noexcept {
   ++position_;
 }
 
+bool channel_writer::write_block(const std::byte* payload, std::size_t bytes) noexcept {
+  const std::size_t capacity = channel_->ring_bytes;
+  const std::uint64_t start = ring_.start_for(bytes, capacity);
+  if (!room(start + ring_cursor::padded(bytes), capacity, ring_seen_, channel_->header().ring_read))
+    return false;
+  payload_.copy(channel_->ring() + start % capacity, payload, bytes);
+  ring_.advance(bytes, capacity);
+  return true;
+}
+
 bool channel_writer::write_message(const frame& head, const std::byte* payload) noexcept {
   line* l = free_line();
   if (l == nullptr) return false;
@@ -42,12 +52,7 @@ bool channel_writer::write_message(const frame& head, const std::byte* payload) 
     if (bytes + skip <= sizeof l->body) {
       if (bytes > 0) std::memcpy(l->body + skip, payload, bytes);
     } else {
-      const std::uint64_t start = small_.start_for(bytes, small_ring_bytes);
-      if (!room(start + ring_cursor::padded(bytes), small_ring_bytes, small_seen_,
-                channel_->header().small_read))
-        return false;
-      payload_.copy(channel_->small_ring() + start % small_ring_bytes, payload, bytes);
-      small_.advance(bytes, small_ring_bytes);
+      if (!write_block(payload, bytes)) return false;
       kind |= line::in_ring;
     }
     if (marked) {
@@ -76,12 +81,7 @@ bool channel_writer::write_slice(outgoing& o) noexcept {
   // Short messages also go in several slices: the reader copies one out while the next is copied in.
   const auto slice = std::clamp<std::uint64_t>(o.head.length / 16, least_slice_bytes, slice_bytes);
   const std::size_t bytes = std::min(slice & ~std::uint64_t{63}, o.head.length - o.progress);
-  const std::uint64_t start = bulk_.start_for(bytes, channel_->bulk_bytes);
-  if (!room(start + ring_cursor::padded(bytes), channel_->bulk_bytes, bulk_seen_,
-            channel_->header().bulk_read))
-    return false;
-  payload_.copy(channel_->bulk_ring() + start % channel_->bulk_bytes, o.payload + o.progress, bytes);
-  bulk_.advance(bytes, channel_->bulk_bytes);
+  if (!write_block(o.payload + o.progress, bytes)) return false;
   const transfer_ids c{bytes, o.head.transfer_id, o.head.other_transfer_id + o.progress};
   std::memcpy(l->body, &c, sizeof c);
   l->length = static_cast<std::uint32_t>(bytes);
@@ -99,13 +99,18 @@ bool channel_writer::request_room() noexcept {
   // what it has read.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const std::uint64_t lines = h.lines_read.load(std::memory_order_acquire);
-  const std::uint64_t small = h.small_read.load(std::memory_order_acquire);
-  const std::uint64_t bulk = h.bulk_read.load(std::memory_order_acquire);
-  const bool any = lines != lines_seen_ || small != small_seen_ || bulk != bulk_seen_;
+  const std::uint64_t ring = h.ring_read.load(std::memory_order_acquire);
+  const bool any = lines != lines_seen_ || ring != ring_seen_;
   lines_seen_ = lines;
-  small_seen_ = small;
-  bulk_seen_ = bulk;
+  ring_seen_ = ring;
   return any;
+}
+
+const std::byte* channel_reader::next_block(std::size_t bytes) noexcept {
+  const std::size_t capacity = channel_->ring_bytes;
+  const std::byte* const at = channel_->ring() + next_ring_.start_for(bytes, capacity) % capacity;
+  next_ring_.advance(bytes, capacity);
+  return at;
 }
 
 bool channel_reader::peek(item& out) noexcept {
@@ -117,8 +122,7 @@ bool channel_reader::peek(item& out) noexcept {
   out.head.context = l.context;
   out.head.tag = l.tag;
   out.payload = nullptr;
-  next_small_ = small_;
-  next_bulk_ = bulk_;
+  next_ring_ = ring_;
   const bool marked = (stamp & line::has_fingerprint) != 0;
   switch (out.head.kind) {
     case frame_kind::eager:
@@ -133,10 +137,8 @@ bool channel_reader::peek(item& out) noexcept {
         out.payload = l.body + skip;
         return true;
       }
-      if (bytes > small_ring_bytes / 2) break;
-      out.payload =
-          channel_->small_ring() + next_small_.start_for(bytes, small_ring_bytes) % small_ring_bytes;
-      next_small_.advance(bytes, small_ring_bytes);
+      if (bytes > channel_->ring_bytes / 2) break;
+      out.payload = next_block(bytes);
       return true;
     }
     case frame_kind::rts:
@@ -160,9 +162,7 @@ bool channel_reader::peek(item& out) noexcept {
       if (marked) std::memcpy(out.head.fingerprint.data(), l.body + fingerprint_in_transfer_ids, sizeof none);
       if (out.head.kind != frame_kind::data) return true;
       if (c.length > slice_bytes) break;
-      out.payload =
-          channel_->bulk_ring() + next_bulk_.start_for(c.length, channel_->bulk_bytes) % channel_->bulk_bytes;
-      next_bulk_.advance(c.length, channel_->bulk_bytes);
+      out.payload = next_block(c.length);
       return true;
     }
   }
@@ -172,20 +172,17 @@ bool channel_reader::peek(item& out) noexcept {
 
 void channel_reader::release() noexcept {
   ++position_;
-  small_ = next_small_;
-  bulk_ = next_bulk_;
+  ring_ = next_ring_;
 }
 
 bool channel_reader::publish() noexcept {
   if (position_ == published_lines_) return false;
   channel_header& h = channel_->header();
   // Release: the producer may overwrite what it finds read.
-  h.small_read.store(small_.position, std::memory_order_release);
-  h.bulk_read.store(bulk_.position, std::memory_order_release);
+  h.ring_read.store(ring_.position, std::memory_order_release);
   h.lines_read.store(position_, std::memory_order_release);
   published_lines_ = position_;
-  published_small_ = small_.position;
-  published_bulk_ = bulk_.position;
+  published_ring_ = ring_.position;
   std::atomic_thread_fence(std::memory_order_seq_cst);
   return h.wants_room.load(std::memory_order_relaxed) != 0 &&
          h.wants_room.exchange(0, std::memory_order_acq_rel) != 0;

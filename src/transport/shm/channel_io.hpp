@@ -33,6 +33,8 @@ class channel_writer {
  private:
   line* free_line() noexcept;
   void publish(line* l, std::uint32_t kind_and_flags) noexcept;
+  // Copies a payload to the next place in the ring. Returns false if there is no room now.
+  bool write_block(const std::byte* payload, std::size_t bytes) noexcept;
   bool room(std::uint64_t end, std::size_t capacity, std::uint64_t& seen,
             const std::atomic<std::uint64_t>& shared) const noexcept {
     if (end - seen <= capacity) return true;
@@ -42,14 +44,12 @@ class channel_writer {
 
   const channel* channel_ = nullptr;
   std::uint64_t position_ = 0;
-  ring_cursor small_;
-  ring_cursor bulk_;
+  ring_cursor ring_;
   base::ring_writer payload_;
   // The consumer's positions as last seen. Reading them costs a cache miss, so they are read only if there
   // seems to be no room.
   std::uint64_t lines_seen_ = 0;
-  std::uint64_t small_seen_ = 0;
-  std::uint64_t bulk_seen_ = 0;
+  std::uint64_t ring_seen_ = 0;
 };
 
 class channel_reader {
@@ -70,8 +70,7 @@ class channel_reader {
   bool is_to_publish() const noexcept {
     const std::uint64_t lines = position_ - published_lines_;
     return lines > 0 &&
-           (lines >= lines_per_channel / 4 || small_.position - published_small_ >= small_ring_bytes / 4 ||
-            bulk_.position - published_bulk_ >= channel_->bulk_bytes / 8 ||
+           (lines >= lines_per_channel / 4 || ring_.position - published_ring_ >= channel_->ring_bytes / 8 ||
             channel_->header().wants_room.load(std::memory_order_relaxed) != 0);
   }
   // Gets the next frame; its payload stays in place until release(). Returns false if there is none, or
@@ -84,15 +83,14 @@ class channel_reader {
   bool broken() const noexcept { return broken_; }
 
  private:
+  const std::byte* next_block(std::size_t bytes) noexcept;
+
   const channel* channel_ = nullptr;
   std::uint64_t position_ = 0;
-  ring_cursor small_;
-  ring_cursor bulk_;
-  ring_cursor next_small_;
-  ring_cursor next_bulk_;
+  ring_cursor ring_;
+  ring_cursor next_ring_;
   std::uint64_t published_lines_ = 0;
-  std::uint64_t published_small_ = 0;
-  std::uint64_t published_bulk_ = 0;
+  std::uint64_t published_ring_ = 0;
   bool broken_ = false;
 };
 

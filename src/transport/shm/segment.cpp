@@ -16,8 +16,8 @@
 namespace tutti::transport::shm {
 namespace {
 
-std::size_t channel_offset(int sender, std::size_t bulk_bytes) noexcept {
-  return page_bytes + static_cast<std::size_t>(sender) * channel_bytes(bulk_bytes);
+std::size_t channel_offset(int sender, std::size_t ring_bytes) noexcept {
+  return page_bytes + static_cast<std::size_t>(sender) * channel_bytes(ring_bytes);
 }
 
 }  // namespace
@@ -38,8 +38,9 @@ mapping::~mapping() {
 }
 
 own_segment::own_segment(std::uint64_t world, int rank, int size, int local_ranks)
-    : fd_(::memfd_create("tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING)), bulk_bytes_(bulk_ring_for(local_ranks)) {
-  const std::size_t total = channel_offset(size, bulk_bytes_);
+    : fd_(::memfd_create("tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING)),
+      ring_bytes_(ring_bytes_for(local_ranks)) {
+  const std::size_t total = channel_offset(size, ring_bytes_);
   const base::sigxfsz_block limit_is_an_error;
   if (!fd_ || ::ftruncate(fd_.get(), static_cast<off_t>(total)) != 0)
     throw error(errc::resources,
@@ -55,12 +56,12 @@ own_segment::own_segment(std::uint64_t world, int rank, int size, int local_rank
   h.world = world;
   h.rank = static_cast<std::uint32_t>(rank);
   h.channels = static_cast<std::uint32_t>(size);
-  h.bulk_ring_bytes = bulk_bytes_;
+  h.ring_bytes = ring_bytes_;
 }
 
 channel own_segment::open_channel(int sender) const {
-  return channel{mapping(fd_.get(), channel_offset(sender, bulk_bytes_), channel_bytes(bulk_bytes_)),
-                 bulk_bytes_};
+  return channel{mapping(fd_.get(), channel_offset(sender, ring_bytes_), channel_bytes(ring_bytes_)),
+                 ring_bytes_};
 }
 
 peer_segment::peer_segment(base::unique_fd fd, std::uint64_t world, int peer, int my_rank) {
@@ -71,17 +72,17 @@ peer_segment::peer_segment(base::unique_fd fd, std::uint64_t world, int peer, in
     throw error(errc::protocol, fmt::format("rank {} sent a descriptor that is no shared segment", peer));
   header_ = mapping(fd.get(), 0, page_bytes);
   const segment_header& h = header();
-  const std::size_t bulk_bytes = h.bulk_ring_bytes;
+  const std::size_t ring_bytes = h.ring_bytes;
   if (h.magic != segment_magic || h.version != layout_version || h.world != world ||
       h.rank != static_cast<std::uint32_t>(peer) || static_cast<std::uint32_t>(my_rank) >= h.channels ||
-      bulk_bytes < slice_bytes || bulk_bytes > (std::size_t{1} << 30) ||
-      static_cast<std::size_t>(information.st_size) < channel_offset(my_rank + 1, bulk_bytes))
+      ring_bytes < slice_bytes || ring_bytes > (std::size_t{1} << 30) ||
+      static_cast<std::size_t>(information.st_size) < channel_offset(my_rank + 1, ring_bytes))
     throw error(errc::protocol,
                 fmt::format("the shared segment that rank {} sent is not that rank's segment of this "
                             "world; do all ranks run the same version of tutti?",
                             peer));
   channel_ =
-      channel{mapping(fd.get(), channel_offset(my_rank, bulk_bytes), channel_bytes(bulk_bytes)), bulk_bytes};
+      channel{mapping(fd.get(), channel_offset(my_rank, ring_bytes), channel_bytes(ring_bytes)), ring_bytes};
 }
 
 }  // namespace tutti::transport::shm

@@ -40,14 +40,11 @@ class mapping {
 // One mapped channel.
 struct channel {
   mapping memory;
-  std::size_t bulk_bytes = 0;
+  std::size_t ring_bytes = 0;
 
   channel_header& header() const noexcept { return *reinterpret_cast<channel_header*>(memory.data()); }
   line* lines() const noexcept { return reinterpret_cast<line*>(memory.data() + page_bytes); }
-  std::byte* small_ring() const noexcept {
-    return memory.data() + page_bytes + lines_per_channel * line_bytes;
-  }
-  std::byte* bulk_ring() const noexcept { return small_ring() + small_ring_bytes; }
+  std::byte* ring() const noexcept { return memory.data() + page_bytes + lines_per_channel * line_bytes; }
 };
 
 // The segment that this rank reads from.
@@ -60,7 +57,7 @@ class own_segment {
 
  private:
   base::unique_fd fd_;
-  std::size_t bulk_bytes_;  // not read from the header, which others can write
+  std::size_t ring_bytes_;  // not read from the header, which others can write
   mapping header_;
 };
 
