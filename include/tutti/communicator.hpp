@@ -90,7 +90,7 @@ class communicator {
 
   // Sends `data` to rank `dest` with `tag` (>= 0).
   // Completes: when the buffer may be changed: at once for a short message, which is copied out; for a long
-  // one when the receiver has taken it. Long means over 256 KiB on TCP, over 16 KiB in shared memory, and
+  // one when the receiver has taken it. Long means over 256 KiB on TCP, over 64 KiB in shared memory, and
   // over 4 KiB from memory of tutti::shared_allocator.
   // Cancellation: takes the message back unless the receiver has received it.
   // Cost: two copies in shared memory, into and out of a ring; one for long messages from memory of

@@ -48,10 +48,11 @@ void lines(reader& in) {
     TUTTI_INVARIANT(item.head.kind >= frame_kind::eager && item.head.kind <= frame_kind::alive);
     if (item.payload != nullptr) {
       TUTTI_INVARIANT(item.payload >= begins && item.payload <= ends);
-      TUTTI_INVARIANT(item.head.length <= static_cast<std::size_t>(ends - item.payload));
-      if (item.head.length > 0)
-        sum += static_cast<unsigned>(item.payload[0]) +
-               static_cast<unsigned>(item.payload[item.head.length - 1]);
+      const std::size_t here = item.part_bytes > 0 ? item.part_bytes : item.head.length;
+      TUTTI_INVARIANT(here <= static_cast<std::size_t>(ends - item.payload));
+      TUTTI_INVARIANT(item.part_bytes == 0 || item.part_begin + item.part_bytes <= item.head.length);
+      if (here > 0)
+        sum += static_cast<unsigned>(item.payload[0]) + static_cast<unsigned>(item.payload[here - 1]);
     }
     if (item.head.kind == frame_kind::rts && item.head.other_transfer_id != 0) {
       shm::shown_message message(channel.header(), item.head.other_transfer_id);

@@ -81,18 +81,31 @@ bool same_head(const frame& a, const frame& b) {
 
 // Writes until the channel is full. Returns true when the whole frame has been written.
 bool write(channel_writer& writer, outgoing& o) {
+  if (channel_writer::in_parts(o.head)) {
+    if (!writer.has_room_for_parts(o.head)) return false;
+    while (o.progress < o.head.length) o.progress += writer.write_part(o.head, o.payload, o.progress);
+    return true;
+  }
   if (o.head.kind != frame_kind::data) return writer.write_message(o.head, o.payload);
   while (o.progress < o.head.length)
     if (!writer.write_slice(o)) return false;
   return true;
 }
 
-// Reads one frame and compares it. A data frame arrives in slices; `got` counts the bytes of earlier ones.
+bool comes_in_pieces(const frame& head) {
+  return head.kind == frame_kind::data || channel_writer::in_parts(head);
+}
+
+// Reads one frame or piece of one and compares it. `got` counts the bytes of earlier pieces.
 std::string take(channel_reader& reader, const message& wanted, std::uint64_t& got) {
   channel_reader::item item;
   if (!reader.peek(item)) return "nothing there";
   if (!same_head(item.head, wanted.head)) return "another frame";
-  const std::size_t bytes = wanted.payload.empty() ? 0 : item.head.length;
+  const std::size_t bytes = item.part_bytes > 0      ? item.part_bytes
+                            : wanted.payload.empty() ? 0
+                                                     : item.head.length;
+  if ((item.part_bytes > 0) != channel_writer::in_parts(wanted.head)) return "a part of none";
+  if (item.part_bytes > 0 && item.part_begin != got) return "another part";
   if (wanted.head.kind == frame_kind::data) {
     if (item.head.other_transfer_id != wanted.head.other_transfer_id + got) return "a slice of another place";
   } else if (item.head.length != wanted.head.length ||
@@ -138,7 +151,7 @@ TEST_CASE("shm channel: frames arrive unchanged across many wraps") {
             in_flight.empty() ? next : in_flight.front();  // the slices of the one being written
         const std::string wrong = take(ends.reader, wanted, got);
         REQUIRE(wrong == "");
-        if (!in_flight.empty() && (wanted.head.kind != frame_kind::data || got == wanted.payload.size())) {
+        if (!in_flight.empty() && (!comes_in_pieces(wanted.head) || got == wanted.payload.size())) {
           in_flight.pop_front();
           got = 0;
           ++read;
@@ -186,7 +199,7 @@ TEST_CASE("shm channel: from one thread to another") {
       }
       if (wrong.empty()) wrong = take(ends.reader, m, got);
       if (ends.reader.is_to_publish()) ends.reader.publish();
-    } while (wrong.empty() && m.head.kind == frame_kind::data && got < m.payload.size());
+    } while (wrong.empty() && comes_in_pieces(m.head) && got < m.payload.size());
   }
   stop.store(true);
   producer.join();
@@ -221,14 +234,18 @@ TEST_CASE("shm channel: a full channel, and a request for space") {
     while (ends.reader.peek(item)) ends.reader.release();
     ends.reader.publish();
     const std::vector<std::byte> payload(eager_limit_bytes);
-    frame_of whole(frame_kind::eager, payload.size(), payload.data());
-    std::size_t blocks = 0;
-    while (ends.writer.write_message(whole.head, whole.payload)) ++blocks;
-    CHECK(blocks == ends.inbox.ring_bytes / eager_limit_bytes);
-    REQUIRE(ends.reader.peek(item));
-    ends.reader.release();
+    frame_of longest(frame_kind::eager, payload.size(), payload.data());
+    std::size_t messages = 0;
+    for (; write(ends.writer, longest); longest.progress = 0) ++messages;
+    CHECK(messages == lines_per_channel / 4 - 1);  // each of four parts, and one line is taken
+    CHECK(longest.progress == 0);                  // all parts, or none
+    CHECK(ends.writer.write_message(small.head, small.payload));
+    for (int part = 0; part < 4; ++part) {
+      REQUIRE(ends.reader.peek(item));
+      ends.reader.release();
+    }
     ends.reader.publish();
-    CHECK(ends.writer.write_message(whole.head, whole.payload));
+    CHECK(write(ends.writer, longest));
   }
   SUBCASE("the ring, full of a long message") {
     while (ends.reader.peek(item)) ends.reader.release();
@@ -272,12 +289,31 @@ TEST_CASE("shm channel: lines that no peer writes break it and are not read") {
     l.length = 0xffffffff;
     stamp(static_cast<std::uint32_t>(frame_kind::eager) | line::in_ring);
   }
+  // The first part of a message is good.
+  const auto parts_of = [&](std::uint64_t length, std::uint32_t bytes, int at) {
+    line& one = ends.outbox.mine().lines()[at];
+    one.length = bytes;
+    std::memcpy(one.body + sizeof one.body - sizeof length, &length, sizeof length);
+    one.stamp.store(stamp_of(static_cast<std::uint64_t>(at)) | static_cast<std::uint32_t>(frame_kind::eager) |
+                    line::in_ring | line::part);
+  };
+  channel_reader::item item;
+  SUBCASE("a part of a message that is too long") { parts_of(eager_limit_bytes + 1, 4096, 0); }
+  SUBCASE("a part longer than its message") { parts_of(4096, 4097, 0); }
+  SUBCASE("a part without bytes") { parts_of(4096, 0, 0); }
+  SUBCASE("after a part") {
+    parts_of(16384, 4096, 0);
+    REQUIRE(ends.reader.peek(item));
+    ends.reader.release();
+    SUBCASE("another message") { ends.outbox.mine().lines()[1].stamp.store(stamp_of(1) | 1); }
+    SUBCASE("a part of another") { parts_of(16385, 4096, 1); }
+    SUBCASE("a part that is too long") { parts_of(16384, 12289, 1); }
+  }
   SUBCASE("a slice longer than a slice") {
     const std::uint64_t length = slice_bytes + 1;
     std::memcpy(l.body, &length, sizeof length);
     stamp(static_cast<std::uint32_t>(frame_kind::data));
   }
-  channel_reader::item item;
   CHECK_FALSE(ends.reader.peek(item));
   CHECK(ends.reader.broken());
   CHECK_FALSE(ends.reader.peek(item));
@@ -299,7 +335,7 @@ TEST_CASE("shm channel: short messages have short slices, and a ring has space f
   CHECK(ring_bytes_for(2) == 2 * 1024 * 1024);
   CHECK(ring_bytes_for(16) == 2 * 1024 * 1024);
   CHECK(ring_bytes_for(64) == 512 * 1024);
-  CHECK(ring_bytes_for(1024) == 4 * slice_bytes);
+  CHECK(ring_bytes_for(1024) == least_ring_bytes);
 }
 
 TEST_CASE("shm channel: a stamp of an earlier or later lap is not a new line") {

@@ -47,7 +47,7 @@ TEST_CASE("shm: messages of all sizes arrive in order, both ways") {
   world.open();
   messages sent[2];
   std::vector<std::size_t> sizes = {0, 1, 31, 32, 33, 47, 48, 49, 63, 64, 65, 1000, 4095, 4096};
-  for (std::size_t size = 0; size <= shm::eager_limit_bytes; size += 13) sizes.push_back(size);
+  for (std::size_t size = 0; size <= shm::eager_limit_bytes; size += 97) sizes.push_back(size);
   for (int from = 0; from < 2; ++from)
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       message& m = add(sent[from], frame_kind::eager, pattern(sizes[i], static_cast<unsigned>(i)), 0);
@@ -78,13 +78,14 @@ TEST_CASE("shm: frames of each kind keep all their fields") {
   for (int round = 0; round < 3; ++round)
     for (const frame_kind kind : kinds) {
       const bool has_payload = kind == frame_kind::eager || kind == frame_kind::fail;
-      message& m = add(sent, kind, pattern(has_payload ? 100 : 0, 3), has_payload ? 0 : 0x1234567890abcdef);
+      message& m = add(sent, kind, pattern(has_payload ? (round == 2 ? 20'000 : 100) : 0, 3),
+                       has_payload ? 0 : 0x1234567890abcdef);
       m.head.context = 40 + static_cast<std::uint32_t>(round);
       m.head.tag = 7;
       if (kind == frame_kind::rts) m.head.length = std::uint64_t{1} << 40;
       if (kind == frame_kind::cts || kind == frame_kind::cancel)
         m.head.other_transfer_id = 0xfedcba0987654321;
-      if (round == 1 && kind != frame_kind::cts) m.head.fingerprint[15] = std::byte{9};
+      if (round > 0 && kind != frame_kind::cts) m.head.fingerprint[15] = std::byte{9};
       m.submit(world[0].to(1));
     }
   REQUIRE(world.drive([&] { return world[1].up.frames.size() == sent.size() && all_sent(sent); }));
@@ -168,7 +169,7 @@ TEST_CASE("shm: a rank that sends much does not delay messages from others") {
   }
 }
 
-TEST_CASE("shm: messages up to the eager limit are one frame") {
+TEST_CASE("shm: messages up to the eager limit arrive as one frame") {
   shm_ranks world(2);
   world.open();
   REQUIRE(world.connect(0, 1));
@@ -178,6 +179,31 @@ TEST_CASE("shm: messages up to the eager limit are one frame") {
   CHECK(world[0].to(1).submit(longest));
   REQUIRE(world.drive([&] { return world[1].up.frames.size() == 2; }));
   CHECK(world[1].up.frames[1].payload == longest.bytes);
+}
+
+TEST_CASE("shm: while the parts of a message come, its destination can change") {
+  shm_ranks world(2);
+  world.open();
+  REQUIRE(world.connect(0, 1));
+  recorder& up = world[1].up;
+  messages sent;
+  // More than a receiver reads at once, which stops between two parts of the last.
+  constexpr std::size_t bytes = 60 * 1024;
+  for (unsigned i = 0; i < 5; ++i)
+    REQUIRE(world[0].to(1).submit(add(sent, frame_kind::eager, pattern(bytes, i), 0)));
+  link_of(world, 1, 0).poll();
+  REQUIRE(up.peers[0].in_frame);
+  recorder::state& from = up.peers[0];
+  std::vector<std::byte> elsewhere(bytes);
+  CHECK_FALSE(world[1].to(0).redirect_destination(&elsewhere, {}));  // of none that arrives
+  REQUIRE(world[1].to(0).redirect_destination(&from, {elsewhere.data(), bytes, &from}));
+  const std::vector<std::byte> untouched(bytes, std::byte{0xEE});
+  from.buffer = untouched;
+  REQUIRE(world.drive({1}, [&] { return up.frames.size() == 6; }));
+  CHECK(elsewhere == sent[4]->bytes);
+  CHECK(up.frames[5].payload == untouched);
+  CHECK(up.frames[4].payload == sent[3]->bytes);
+  CHECK_FALSE(world[1].to(0).redirect_destination(&from, {}));
 }
 
 TEST_CASE("shm: long data arrive in slices in the receiver's memory, and messages pass them") {

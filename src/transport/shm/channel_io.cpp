@@ -18,6 +18,16 @@ static_assert(sizeof(transfer_ids) + sizeof(fingerprint_bytes) <= sizeof(line::b
 
 constexpr std::size_t fingerprint_in_transfer_ids = sizeof(transfer_ids);
 
+// Where the length of a message stands in the lines of its parts.
+constexpr std::size_t length_in_part = sizeof line::body - sizeof(std::uint64_t);
+
+// Of eager messages.
+constexpr std::size_t least_part_bytes = 4 * 1024, part_limit_bytes = 16 * 1024;
+
+constexpr std::size_t part_bytes_of(std::uint64_t length) noexcept {
+  return std::clamp<std::size_t>(length / 4, least_part_bytes, part_limit_bytes) & ~std::size_t{63};
+}
+
 }  // namespace
 
 line* channel_writer::free_line() noexcept {
@@ -36,7 +46,7 @@ bool channel_writer::write_block(const std::byte* payload, std::size_t bytes) no
   const std::uint64_t start = ring_.start_for(bytes, capacity);
   if (!room(start + ring_cursor::padded(bytes), capacity, ring_seen_, channel_->header().ring_read))
     return false;
-  payload_.copy(channel_->ring() + start % capacity, payload, bytes);
+  payload_.copy(channel_->ring() + (start & (capacity - 1)), payload, bytes);
   ring_.advance(bytes, capacity);
   return true;
 }
@@ -75,6 +85,33 @@ bool channel_writer::write_message(const frame& head, const std::byte* payload) 
   return true;
 }
 
+bool channel_writer::has_room_for_parts(const frame& head) noexcept {
+  const std::size_t part = part_bytes_of(head.length);
+  const std::uint64_t lines = (head.length + part - 1) / part;
+  // A part that would cross the end of the ring starts at its beginning.
+  const std::uint64_t end = ring_.position + head.length + 2 * part;
+  return room(position_ + lines, lines_per_channel, lines_seen_, channel_->header().lines_read) &&
+         room(end, channel_->ring_bytes, ring_seen_, channel_->header().ring_read);
+}
+
+std::size_t channel_writer::write_part(const frame& head, const std::byte* payload,
+                                       std::uint64_t from) noexcept {
+  line* const l = free_line();
+  const std::size_t bytes = std::min<std::size_t>(part_bytes_of(head.length), head.length - from);
+  write_block(payload + from, bytes);
+  auto kind = static_cast<std::uint32_t>(head.kind) | line::in_ring | line::part;
+  if (head.fingerprint != none) {
+    std::memcpy(l->body, head.fingerprint.data(), sizeof none);
+    kind |= line::has_fingerprint;
+  }
+  std::memcpy(l->body + length_in_part, &head.length, sizeof head.length);
+  l->length = static_cast<std::uint32_t>(bytes);
+  l->context = head.context;
+  l->tag = head.tag;
+  publish(l, kind);
+  return bytes;
+}
+
 bool channel_writer::write_slice(outgoing& o) noexcept {
   line* l = free_line();
   if (l == nullptr) return false;
@@ -108,7 +145,7 @@ bool channel_writer::request_room() noexcept {
 
 const std::byte* channel_reader::next_block(std::size_t bytes) noexcept {
   const std::size_t capacity = channel_->ring_bytes;
-  const std::byte* const at = channel_->ring() + next_ring_.start_for(bytes, capacity) % capacity;
+  const std::byte* const at = channel_->ring() + (next_ring_.start_for(bytes, capacity) & (capacity - 1));
   next_ring_.advance(bytes, capacity);
   return at;
 }
@@ -122,8 +159,10 @@ bool channel_reader::peek(item& out) noexcept {
   out.head.context = l.context;
   out.head.tag = l.tag;
   out.payload = nullptr;
+  out.part_bytes = 0;
   next_ring_ = ring_;
   const bool marked = (stamp & line::has_fingerprint) != 0;
+  if ((stamp & line::part) != 0 || part_end_ > 0) return peek_part(l, stamp, out);
   switch (out.head.kind) {
     case frame_kind::eager:
     case frame_kind::fail:
@@ -170,8 +209,25 @@ bool channel_reader::peek(item& out) noexcept {
   return false;
 }
 
+bool channel_reader::peek_part(const line& l, std::uint32_t stamp, item& out) noexcept {
+  std::uint64_t length = 0;
+  std::memcpy(&length, l.body + length_in_part, sizeof length);
+  const std::size_t bytes = l.length;
+  broken_ = out.head.kind != frame_kind::eager || (stamp & line::part) == 0 || length > eager_limit_bytes ||
+            bytes == 0 || part_end_ + bytes > length || (part_end_ > 0 && length != parted_length_);
+  if (broken_) return false;
+  if ((stamp & line::has_fingerprint) != 0) std::memcpy(out.head.fingerprint.data(), l.body, sizeof none);
+  out.head.length = parted_length_ = length;
+  out.payload = next_block(bytes);
+  out.part_begin = part_end_;
+  out.part_bytes = bytes;
+  next_part_end_ = part_end_ + bytes < length ? part_end_ + bytes : 0;
+  return true;
+}
+
 void channel_reader::release() noexcept {
   ++position_;
+  part_end_ = next_part_end_;
   ring_ = next_ring_;
 }
 

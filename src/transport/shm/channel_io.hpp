@@ -13,7 +13,9 @@
 
 namespace tutti::transport::shm {
 
-inline constexpr std::size_t eager_limit_bytes = 16 * 1024;
+inline constexpr std::size_t eager_limit_bytes = 64 * 1024;
+// Longer eager messages leave in parts: the reader copies one out while the next is copied in.
+inline constexpr std::size_t whole_bytes = 8 * 1024;
 // Longer messages are read by the receiver in the sender's memory, if that can be mapped.
 inline constexpr std::size_t copied_twice_bytes = 4 * 1024;
 
@@ -22,8 +24,16 @@ class channel_writer {
   channel_writer() noexcept = default;
   explicit channel_writer(const channel& c) noexcept : channel_(&c) {}
 
-  // Writes a frame other than `data`, with its payload. Returns false if there is no room now.
+  // Writes a frame other than `data` that is not sent in parts, with its payload. Returns false if there is no
+  // room now.
   bool write_message(const frame& head, const std::byte* payload) noexcept;
+  static bool in_parts(const frame& head) noexcept {
+    return head.kind == frame_kind::eager && head.length > whole_bytes;
+  }
+  // Whether there is room for all parts of this message now.
+  bool has_room_for_parts(const frame& head) noexcept;
+  // Writes the part that begins at byte `from`, for which there is room. Returns its length in bytes.
+  std::size_t write_part(const frame& head, const std::byte* payload, std::uint64_t from) noexcept;
   // Writes the next slice of a data frame and advances o.progress. Returns false if there is no room now.
   bool write_slice(outgoing& o) noexcept;
   // Tells the consumer that the producer waits for room. Returns true if there is some after all: check
@@ -57,6 +67,9 @@ class channel_reader {
   struct item {
     frame head;
     const std::byte* payload = nullptr;
+    // Of a part: where it is in the message, and how long. No other frame comes between the parts of a message.
+    std::size_t part_begin = 0;
+    std::size_t part_bytes = 0;  // 0: a whole frame
   };
 
   channel_reader() noexcept = default;
@@ -83,12 +96,17 @@ class channel_reader {
   bool broken() const noexcept { return broken_; }
 
  private:
+  bool peek_part(const line& l, std::uint32_t stamp, item& out) noexcept;
   const std::byte* next_block(std::size_t bytes) noexcept;
 
   const channel* channel_ = nullptr;
   std::uint64_t position_ = 0;
   ring_cursor ring_;
   ring_cursor next_ring_;
+  // Of the message whose parts are coming: how much has come, and its length.
+  std::size_t part_end_ = 0;
+  std::uint64_t parted_length_ = 0;
+  std::size_t next_part_end_ = 0;
   std::uint64_t published_lines_ = 0;
   std::uint64_t published_ring_ = 0;
   bool broken_ = false;

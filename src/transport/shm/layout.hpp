@@ -24,6 +24,7 @@ inline constexpr std::size_t line_bytes = 64;
 inline constexpr std::size_t lines_per_channel = 128;
 inline constexpr std::size_t slice_bytes = 64 * 1024;  // at most, of a long message in the ring
 inline constexpr std::size_t least_slice_bytes = 16 * 1024;
+inline constexpr std::size_t least_ring_bytes = 4 * slice_bytes;
 
 // Many processors fetch two adjacent lines together: words written by different sides are 128 bytes apart.
 inline constexpr std::size_t apart = 128;
@@ -71,6 +72,7 @@ static_assert(sizeof(channel_header) <= page_bytes);
 // previous lap is never taken for a new one.
 struct line {
   static constexpr std::uint32_t kind_mask = 0x1f;
+  static constexpr std::uint32_t part = 0x20;             // of an eager message, whose length ends the body
   static constexpr std::uint32_t in_ring = 0x40;          // payload in the ring, not in the line
   static constexpr std::uint32_t has_fingerprint = 0x80;  // first 16 bytes of the body
 
@@ -97,7 +99,7 @@ constexpr std::size_t channel_bytes(std::size_t ring_bytes) noexcept {
 // 2.4. Rings are smaller if many ranks share a host, because the pairs grow with the square of their number.
 constexpr std::size_t ring_bytes_for(int local_ranks) noexcept {
   std::size_t bytes = 2 * 1024 * 1024;
-  for (int ranks = 16; ranks < local_ranks && bytes > 4 * slice_bytes; ranks *= 2) bytes /= 2;
+  for (int ranks = 16; ranks < local_ranks && bytes > least_ring_bytes; ranks *= 2) bytes /= 2;
   return bytes;
 }
 
@@ -108,9 +110,9 @@ struct ring_cursor {
   std::uint64_t position = 0;
 
   static constexpr std::size_t padded(std::size_t bytes) noexcept { return (bytes + 63) & ~std::size_t{63}; }
-  // The position of the block's start, counted from the beginning.
+  // The position of the block's start, counted from the beginning. `capacity` is a power of two.
   std::uint64_t start_for(std::size_t bytes, std::size_t capacity) const noexcept {
-    const std::size_t offset = position % capacity;
+    const std::size_t offset = position & (capacity - 1);
     return offset + padded(bytes) > capacity ? position + (capacity - offset) : position;
   }
   void advance(std::size_t bytes, std::size_t capacity) noexcept {

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <tutti/error.hpp>
@@ -75,7 +76,8 @@ peer_segment::peer_segment(base::unique_fd fd, std::uint64_t world, int peer, in
   const std::size_t ring_bytes = h.ring_bytes;
   if (h.magic != segment_magic || h.version != layout_version || h.world != world ||
       h.rank != static_cast<std::uint32_t>(peer) || static_cast<std::uint32_t>(my_rank) >= h.channels ||
-      ring_bytes < slice_bytes || ring_bytes > (std::size_t{1} << 30) ||
+      ring_bytes < least_ring_bytes || ring_bytes > (std::size_t{1} << 30) ||
+      !std::has_single_bit(ring_bytes) ||
       static_cast<std::size_t>(information.st_size) < channel_offset(my_rank + 1, ring_bytes))
     throw error(errc::protocol,
                 fmt::format("the shared segment that rank {} sent is not that rank's segment of this "

@@ -65,7 +65,9 @@ bool shm_link::submit(outgoing& o) noexcept {
 }
 
 bool shm_link::send_now(const frame& head, const std::byte* payload) noexcept {
-  if (at_ != phase::open || !messages_.empty() || !writer_.write_message(head, payload)) return false;
+  if (at_ != phase::open || !messages_.empty()) return false;
+  if (channel_writer::in_parts(head)) return write_parts(head, payload);
+  if (!writer_.write_message(head, payload)) return false;
   notify();
   return true;
 }
@@ -97,8 +99,38 @@ bool shm_link::sends_eagerly(const void* data, std::size_t bytes) const noexcept
 }
 
 bool shm_link::write_message(outgoing& o) noexcept {
+  if (channel_writer::in_parts(o.head)) return write_parts(o.head, o.payload);
   if (o.head.kind == frame_kind::rts && o.shown == 0) show(o);
   return writer_.write_message(o.head, o.payload);
+}
+
+// All of them or none: a message that waits for room has not begun to leave, and can be taken back.
+bool shm_link::write_parts(const frame& head, const std::byte* payload) noexcept {
+  if (!writer_.has_room_for_parts(head)) return false;
+  for (std::uint64_t at = 0; at < head.length;) {
+    at += writer_.write_part(head, payload, at);
+    notify();
+  }
+  return true;
+}
+
+void shm_link::take_part(const channel_reader::item& part) noexcept {
+  if (part.part_begin == 0) where_ = owner_.up().begin(peer_, part.head);
+  if (part.part_begin < where_.room)
+    base::copy_out(where_.at + part.part_begin, part.payload,
+                   std::min(part.part_bytes, where_.room - part.part_begin));
+  come_ = part.part_begin + part.part_bytes;
+  if (come_ < part.head.length) return;
+  come_ = 0;
+  owner_.up().end(peer_, part.head, where_);
+}
+
+bool shm_link::redirect_destination(void* owner, const destination_buffer& instead) noexcept {
+  if (come_ == 0 || where_.owner != owner) return false;
+  if (const std::size_t here = std::min({come_, where_.room, instead.room}); here > 0)
+    std::memcpy(instead.at, where_.at, here);
+  where_ = instead;
+  return true;
 }
 
 // If the message lies in memory that the peer can map, the rts frame says so. If anything is missing, it is
@@ -260,8 +292,13 @@ bool shm_link::read_some() noexcept {
       continue;
     }
     if (item.head.kind == frame_kind::cancel) reads_.note_cancel(item.head);
-    if (item.payload != nullptr) copied += item.head.length;
-    owner_.up().deliver(peer_, item.head, item.payload);
+    if (item.part_bytes > 0) {
+      copied += item.part_bytes;
+      take_part(item);
+    } else {
+      if (item.payload != nullptr) copied += item.head.length;
+      owner_.up().deliver(peer_, item.head, item.payload);
+    }
     reader_.release();
     if (at_ != phase::open) return true;
   }
@@ -374,6 +411,7 @@ void shm_link::disconnect() noexcept {
   // A peer that is reading must not complete: the sender will soon have its buffer back.
   shown_.hide_all();
   reads_.clear();
+  come_ = 0;
   if (socket_) ::shutdown(socket_.get(), SHUT_RDWR);
   socket_.reset();
   doorbell_.reset();

@@ -43,8 +43,7 @@ class shm_link final : public link, public core::watcher {
   bool stop_fetching(std::uint64_t transfer_id, frame& rts) noexcept override {
     return reads_.stop(transfer_id, rts);
   }
-  // Payload is never partly received here: poll() copies a frame whole.
-  bool redirect_destination(void*, const destination_buffer&) noexcept override { return false; }
+  bool redirect_destination(void* owner, const destination_buffer& instead) noexcept override;
   std::size_t eager_limit() const noexcept override { return eager_limit_bytes; }
   bool sends_eagerly(const void* data, std::size_t bytes) const noexcept override;
   bool closed() const noexcept override { return at_ == phase::closed; }
@@ -103,6 +102,8 @@ class shm_link final : public link, public core::watcher {
   bool flush() noexcept;
   bool write_slices(outgoing& o) noexcept;
   bool write_message(outgoing& o) noexcept;
+  bool write_parts(const frame& head, const std::byte* payload) noexcept;
+  void take_part(const channel_reader::item& part) noexcept;
   void show(outgoing& o) noexcept;
   void take_offers() noexcept;
   void read_direct() noexcept;
@@ -129,6 +130,9 @@ class shm_link final : public link, public core::watcher {
   std::optional<peer_segment> outbox_;
   channel_reader reader_;
   channel_writer writer_;
+  // Of the message whose parts are coming.
+  std::size_t come_ = 0;
+  destination_buffer where_;
   shown_messages shown_;
   std::vector<std::uint64_t> offered_;  // regions of this rank whose descriptor has been sent
   peer_regions regions_;
