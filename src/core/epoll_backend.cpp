@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Readiness by an epoll descriptor of the library, edge-triggered. The io_context waits for that one
-// descriptor.
-#include "base/unique_fd.hpp"
-#include "core/backend.hpp"
+#include "core/epoll_backend.hpp"
 
 #include <fmt/format.h>
 #include <sys/epoll.h>
@@ -13,67 +10,59 @@
 namespace tutti::core {
 namespace {
 
-class epoll_backend final : public backend {
- public:
-  epoll_backend() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
-    if (!epoll_)
-      throw error(errc::resources, fmt::format("cannot create an epoll descriptor: {}; raise `ulimit -n`",
-                                               std::strerror(errno)));
-  }
+constexpr std::uint64_t doorbell = 0;  // no watcher has this handle
 
-  const char* name() const noexcept override { return "epoll"; }
-  bool cheap_idle_check() const noexcept override { return false; }
-  int wait_descriptor() const noexcept override { return epoll_.get(); }
+// Returns false, with errno, if the descriptor cannot be watched.
+bool add_to(const base::unique_fd& epoll, int fd, std::uint32_t events, std::uint64_t handle) {
+  epoll_event event{};
+  event.events = events | EPOLLET;
+  event.data.u64 = handle;
+  return ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+}
 
-  handle watch(int fd, watcher& w) override {
-    const handle h = table_.insert(fd, w);
-    epoll_event event{};
-    event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-    event.data.u64 = h;
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-      const int code = errno;
-      table_.erase(h);
-      throw error(errc::resources, fmt::format("cannot watch descriptor {}: {}", fd, std::strerror(code)));
-    }
-    return h;
-  }
-
-  void unwatch(handle h) noexcept override {
-    const int fd = table_.erase(h);
-    if (fd >= 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-  }
-
-  void watch_doorbell(int fd) override {
-    epoll_event event{};
-    event.events = EPOLLIN | EPOLLET;
-    event.data.u64 = 0;  // no watcher has this handle
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
-      throw error(errc::resources, fmt::format("cannot watch descriptor {}: {}", fd, std::strerror(errno)));
-  }
-  void unwatch_doorbell(int fd) noexcept override { ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
-
-  bool poll() noexcept override { return worth_polling() && collect(); }
-  bool arm() noexcept override { return collect(); }
-
- private:
-  bool collect() noexcept {
-    epoll_event events[64];
-    const int count = ::epoll_wait(epoll_.get(), events, 64, 0);
-    for (int i = 0; i < count; ++i) {
-      watcher* w = table_.find(events[i].data.u64);
-      if (w == nullptr) continue;
-      const bool broken = (events[i].events & (EPOLLERR | EPOLLHUP)) != 0;
-      w->on_ready(broken || (events[i].events & (EPOLLIN | EPOLLRDHUP)) != 0,
-                  broken || (events[i].events & EPOLLOUT) != 0);
-    }
-    return count > 0;
-  }
-
-  base::unique_fd epoll_;
-  watcher_table table_;
-};
+[[noreturn]] void throw_cannot_watch(int fd, int code) {
+  throw error(errc::resources, fmt::format("cannot watch descriptor {}: {}", fd, std::strerror(code)));
+}
 
 }  // namespace
+
+epoll_backend::epoll_backend() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+  if (!epoll_)
+    throw error(errc::resources, fmt::format("cannot create an epoll descriptor: {}; raise `ulimit -n`",
+                                             std::strerror(errno)));
+}
+
+backend::handle epoll_backend::add(int fd, watcher& w, bool hot) {
+  const handle h = watched_.insert(fd, w, hot);
+  if (!add_to(epoll_, fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP, h)) {
+    const int code = errno;
+    watched_.erase(h);
+    throw_cannot_watch(fd, code);
+  }
+  return h;
+}
+
+void epoll_backend::unwatch(handle h) noexcept { unwatch_doorbell(watched_.erase(h).fd); }
+
+void epoll_backend::watch_doorbell(int fd) {
+  if (!add_to(epoll_, fd, EPOLLIN, doorbell)) throw_cannot_watch(fd, errno);
+}
+void epoll_backend::unwatch_doorbell(int fd) noexcept {
+  if (fd >= 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
+
+bool epoll_backend::collect() noexcept {
+  epoll_event events[64];
+  const int count = ::epoll_wait(epoll_.get(), events, 64, 0);
+  for (int i = 0; i < count; ++i) {
+    watcher* w = watched_.find(events[i].data.u64);
+    if (w == nullptr) continue;
+    const bool broken = (events[i].events & (EPOLLERR | EPOLLHUP)) != 0;
+    w->on_ready(broken || (events[i].events & (EPOLLIN | EPOLLRDHUP)) != 0,
+                broken || (events[i].events & EPOLLOUT) != 0);
+  }
+  return count > 0;
+}
 
 std::unique_ptr<backend> make_epoll_backend() { return std::make_unique<epoll_backend>(); }
 

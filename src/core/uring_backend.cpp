@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Readiness by multishot polls of an io_uring. Unlike epoll, it needs no system call to find that there is no
-// event: that is one load of shared memory for any number of sockets. The kernel is never given a user's
-// buffer, so operations can be cancelled and destroyed synchronously.
-#include "core/backend.hpp"
+// Readiness of hot sockets by multishot polls of an io_uring. Unlike epoll, it needs no system call to find
+// that there is no event: that is one load of shared memory for any number of sockets. The kernel is never
+// given a user's buffer, so operations can be cancelled and destroyed synchronously.
+//
+// All else is watched by epoll. A poll of a ring holds its file: when the process is killed, the kernel closes
+// the socket only after it has wound up the ring, two ticks of its timer later (8 ms at 250 Hz), and the peer
+// would notice the death so much later.
+#include "core/epoll_backend.hpp"
 
 #ifdef TUTTI_HAVE_IO_URING
-
-#include "base/unique_fd.hpp"
 
 #include <fmt/format.h>
 #include <liburing.h>
 #include <poll.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 #include <atomic>
@@ -28,7 +29,7 @@ constexpr std::uint64_t ignored = ~std::uint64_t{0};  // completions of removals
 std::atomic<unsigned> rings_closed{0};
 constexpr short interest = POLLIN | POLLOUT | POLLRDHUP;
 
-class uring_backend final : public backend {
+class uring_backend final : public epoll_backend {
  public:
   // Tries the best flags first. Kernels: DEFER_TASKRUN 6.1, SINGLE_ISSUER 6.0, COOP_TASKRUN and TASKRUN_FLAG
   // 5.19.
@@ -41,10 +42,6 @@ class uring_backend final : public backend {
       io_uring_params parameters{};
       parameters.flags = flags;
       code = io_uring_queue_init_params(ring_entries, &ring_, &parameters);
-      if (code == 0) {
-        flags_ = flags;
-        break;
-      }
       if (code != -EINVAL) break;
     }
     (void)rings_closed.load(std::memory_order_acquire);
@@ -54,7 +51,7 @@ class uring_backend final : public backend {
     }
     usable_ = true;
     try {
-      usable_ = probe(why, refusal) && make_descriptors(why, refusal);
+      usable_ = probe(why, refusal) && make_event(why, refusal);
       if (usable_) watch_doorbell(event_.get());
     } catch (...) {
       close_ring();
@@ -74,61 +71,53 @@ class uring_backend final : public backend {
   bool usable() const noexcept { return usable_; }
 
   const char* name() const noexcept override { return "io_uring"; }
-  // Checking costs a load if the kernel flags pending task work, otherwise a system call.
-  bool cheap_idle_check() const noexcept override { return true; }
-  int wait_descriptor() const noexcept override { return wait_.get(); }
 
-  void watch_doorbell(int fd) override {
-    epoll_event event{};
-    event.events = EPOLLIN | EPOLLET;
-    if (::epoll_ctl(wait_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
-      throw error(errc::resources, fmt::format("cannot watch descriptor {}: {}", fd, std::strerror(errno)));
-  }
-  void unwatch_doorbell(int fd) noexcept override { ::epoll_ctl(wait_.get(), EPOLL_CTL_DEL, fd, nullptr); }
-
-  handle watch(int fd, watcher& w) override {
-    const handle h = table_.insert(fd, w);
+  handle watch_hot(int fd, watcher& w) override {
+    const handle h = watched_.insert(fd, w, true);
     if (!submit_poll(fd, h)) {
-      table_.erase(h);
+      watched_.erase(h);
       throw error(errc::resources, fmt::format("io_uring cannot watch descriptor {}", fd));
     }
     return h;
   }
 
   void unwatch(handle h) noexcept override {
-    if (table_.erase(h) < 0) return;
+    if (watched_.find(h) == nullptr) return;
+    if (!watched_.of(h).hot) return epoll_backend::unwatch(h);
+    watched_.erase(h);
     if (io_uring_sqe* entry = next_entry()) {
       io_uring_prep_poll_remove(entry, h);
       entry->user_data = ignored;
       // At once: the request holds the file open, and its owner is about to close it.
-      io_uring_submit(&ring_);
+      io_uring_submit_and_get_events(&ring_);
     }
   }
 
   bool poll() noexcept override {
-    if (!worth_polling()) return false;
+    if (is_round_of_all() && collect()) return true;
+    if (!is_hot_round()) return false;
     if ((*ring_.sq.kflags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0) io_uring_get_events(&ring_);
-    return collect();
+    return collect_hot();
   }
 
   bool arm() noexcept override {
     set_notify(true);
-    // Asio checks the level when it starts to wait: remove earlier edges.
-    epoll_event edges[8];
-    const bool woken = ::epoll_wait(wait_.get(), edges, 8, 0) > 0;
-    io_uring_get_events(&ring_);
-    return collect() || woken;
+    // Asio checks the level when it starts to wait, so this also removes earlier edges.
+    bool any = collect();
+    if (watched_.any_hot()) {
+      io_uring_get_events(&ring_);
+      any |= collect_hot();
+    }
+    return any;
   }
   void disarm() noexcept override { set_notify(false); }
 
  private:
-  // The io_context waits on an epoll descriptor that contains an eventfd signalled by the kernel, and the
-  // doorbells. (Waiting on the ring's own descriptor loses completions of a DEFER_TASKRUN ring.)
-  bool make_descriptors(std::string& why, int& refusal) {
+  // An eventfd that the kernel signals, and epoll watches. (Watching the ring's own descriptor loses
+  // completions of a DEFER_TASKRUN ring.)
+  bool make_event(std::string& why, int& refusal) {
     event_ = base::unique_fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     if (!event_) return refused("cannot open an eventfd", -errno, why, refusal);
-    wait_ = base::unique_fd(::epoll_create1(EPOLL_CLOEXEC));
-    if (!wait_) return refused("cannot open an epoll descriptor", -errno, why, refusal);
     const int code = io_uring_register_eventfd(&ring_, event_.get());
     return code == 0 || refused("cannot register an eventfd", code, why, refusal);
   }
@@ -191,7 +180,7 @@ class uring_backend final : public backend {
     return io_uring_submit(&ring_) >= 0;
   }
 
-  bool collect() noexcept {
+  bool collect_hot() noexcept {
     bool any = false;
     for (int batch = 0; batch < 64; ++batch) {
       io_uring_cqe* completion = nullptr;
@@ -202,11 +191,11 @@ class uring_backend final : public backend {
       io_uring_cqe_seen(&ring_, completion);
       any = true;
       if (h == ignored) continue;
-      watcher* w = table_.find(h);
+      watcher* w = watched_.find(h);
       if (w == nullptr || events == -ECANCELED) continue;
       // The kernel ends a multishot poll when the completion queue overflows. Start it again before the
       // callback, which may read until it would block and must not miss later events.
-      if (!more) submit_poll(table_.descriptor(h), h);
+      if (!more) submit_poll(watched_.of(h).fd, h);
       const bool broken = events < 0 || (events & (POLLERR | POLLHUP)) != 0;
       w->on_ready(broken || (events & (POLLIN | POLLRDHUP)) != 0, broken || (events & POLLOUT) != 0);
     }
@@ -214,11 +203,8 @@ class uring_backend final : public backend {
   }
 
   io_uring ring_{};
-  unsigned flags_ = 0;
   bool usable_ = false;
   base::unique_fd event_;
-  base::unique_fd wait_;
-  watcher_table table_;
 };
 
 }  // namespace

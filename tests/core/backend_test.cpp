@@ -4,6 +4,7 @@
 
 #include "base/unique_fd.hpp"
 #include "core/each_loop.hpp"
+#include "support/child.hpp"
 #include "support/run_task.hpp"
 
 #include <fcntl.h>
@@ -77,12 +78,6 @@ void poll_a_while(backend& b) {
   while (std::chrono::steady_clock::now() < end) b.poll();
 }
 
-std::unique_ptr<backend> hot_backend() {
-  auto b = core::make_backend();
-  b->count_hot(1);  // check every time
-  return b;
-}
-
 bool wait_readable(int fd, int limit_ms = 10'000) {
   pollfd p{fd, POLLIN, 0};
   return ::poll(&p, 1, limit_ms) == 1;
@@ -105,10 +100,10 @@ TEST_CASE("TUTTI_LOOP selects the backend, and an invalid value is an error") {
 
 TEST_CASE("a watched socket reports that it is writable, then each arrival of bytes") {
   test::on_each_loop([] {
-    const auto b = hot_backend();
+    const auto b = core::make_backend();
     const socket_pair s;
     counting w;
-    const backend::handle h = b->watch(s.near.get(), w);
+    const backend::handle h = b->watch_hot(s.near.get(), w);
     REQUIRE(poll_until(*b, [&] { return w.writable > 0; }));
     CHECK(w.readable == 0);
     for (int i = 0; i < 1000; ++i) {
@@ -123,21 +118,21 @@ TEST_CASE("a watched socket reports that it is writable, then each arrival of by
 
 TEST_CASE("bytes that arrived before the watch began are reported") {
   test::on_each_loop([] {
-    const auto b = hot_backend();
+    const auto b = core::make_backend();
     const socket_pair s;
     s.say();
     counting w;
-    b->watch(s.near.get(), w);
+    b->watch_hot(s.near.get(), w);
     CHECK(poll_until(*b, [&] { return w.readable > 0; }));
   });
 }
 
 TEST_CASE("edge-triggered: each event is reported once, even if nothing was read since the last") {
   test::on_each_loop([] {
-    const auto b = hot_backend();
+    const auto b = core::make_backend();
     const socket_pair s;
     counting w;
-    b->watch(s.near.get(), w);
+    b->watch_hot(s.near.get(), w);
     s.say();
     REQUIRE(poll_until(*b, [&] { return w.readable > 0; }));
     poll_a_while(*b);
@@ -151,10 +146,10 @@ TEST_CASE("edge-triggered: each event is reported once, even if nothing was read
 
 TEST_CASE("space in a full socket is reported") {
   test::on_each_loop([] {
-    const auto b = hot_backend();
+    const auto b = core::make_backend();
     const socket_pair s;
     counting w;
-    b->watch(s.near.get(), w);
+    b->watch_hot(s.near.get(), w);
     const std::string block(65536, 'b');
     for (int round = 0; round < 20; ++round) {
       while (::write(s.near.get(), block.data(), block.size()) > 0) {
@@ -169,11 +164,11 @@ TEST_CASE("space in a full socket is reported") {
 
 TEST_CASE("the end of a stream is readable, a hang-up is readable and writable") {
   test::on_each_loop([] {
-    const auto b = hot_backend();
+    const auto b = core::make_backend();
     socket_pair half, gone;
     counting w, v;
-    b->watch(half.near.get(), w);
-    b->watch(gone.near.get(), v);
+    b->watch_hot(half.near.get(), w);
+    b->watch_hot(gone.near.get(), v);
     REQUIRE(poll_until(*b, [&] { return w.writable > 0 && v.writable > 0; }));
     v.writable = 0;
     ::shutdown(half.far.get(), SHUT_WR);
@@ -185,15 +180,15 @@ TEST_CASE("the end of a stream is readable, a hang-up is readable and writable")
 
 TEST_CASE("pipes and eventfds can be watched as well") {
   test::on_each_loop([] {
-    const auto b = hot_backend();
+    const auto b = core::make_backend();
     int ends[2] = {-1, -1};
     REQUIRE(::pipe2(ends, O_NONBLOCK | O_CLOEXEC) == 0);
     const unique_fd out(ends[0]);
     unique_fd in(ends[1]);
     const unique_fd event(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     counting p, e;
-    b->watch(out.get(), p);
-    b->watch(event.get(), e);
+    b->watch_hot(out.get(), p);
+    b->watch_hot(event.get(), e);
     REQUIRE(::write(in.get(), "x", 1) == 1);
     CHECK(poll_until(*b, [&] { return p.readable > 0; }));
     for (int i = 0; i < 100; ++i) {
@@ -211,11 +206,11 @@ TEST_CASE("pipes and eventfds can be watched as well") {
 
 TEST_CASE("after unwatch nothing is reported, and the descriptor can be watched again") {
   test::on_each_loop([] {
-    const auto b = hot_backend();
+    const auto b = core::make_backend();
     const socket_pair s;
     for (int i = 0; i < 200; ++i) {
       counting w;
-      const backend::handle h = b->watch(s.near.get(), w);
+      const backend::handle h = b->watch_hot(s.near.get(), w);
       s.say();
       if (i % 2 == 0) REQUIRE(poll_until(*b, [&] { return w.readable > 0; }));
       b->unwatch(h);
@@ -228,7 +223,7 @@ TEST_CASE("after unwatch nothing is reported, and the descriptor can be watched 
       drain(s.near.get());
     }
     counting last;
-    b->watch(s.near.get(), last);
+    b->watch_hot(s.near.get(), last);
     s.say();
     CHECK(poll_until(*b, [&] { return last.readable > 0; }));
   });
@@ -236,11 +231,11 @@ TEST_CASE("after unwatch nothing is reported, and the descriptor can be watched 
 
 TEST_CASE("a descriptor may be closed and its number reused") {
   test::on_each_loop([] {
-    const auto b = hot_backend();
+    const auto b = core::make_backend();
     for (int i = 0; i < 50; ++i) {
       counting w;
       socket_pair s;
-      const backend::handle h = b->watch(s.near.get(), w);
+      const backend::handle h = b->watch_hot(s.near.get(), w);
       if (i % 3 != 0) s.say();
       if (i % 2 == 0) REQUIRE(poll_until(*b, [&] { return w.writable > 0; }));
       b->unwatch(h);
@@ -250,7 +245,7 @@ TEST_CASE("a descriptor may be closed and its number reused") {
 
 TEST_CASE("a watcher may unwatch itself and others, and watch more, inside its callback") {
   test::on_each_loop([] {
-    const auto b = hot_backend();
+    const auto b = core::make_backend();
     std::vector<socket_pair> sockets(8);
     std::vector<counting> watchers(8);
     std::vector<backend::handle> handles(8);
@@ -262,9 +257,9 @@ TEST_CASE("a watcher may unwatch itself and others, and watch more, inside its c
       watchers[i].also = [&](bool, bool) {
         if (++calls > 1) return;
         for (const backend::handle h : handles) b->unwatch(h);  // all of the batch, including itself
-        b->watch(another.near.get(), late);
+        b->watch_hot(another.near.get(), late);
       };
-      handles[i] = b->watch(sockets[i].near.get(), watchers[i]);
+      handles[i] = b->watch_hot(sockets[i].near.get(), watchers[i]);
     }
     REQUIRE(poll_until(*b, [&] { return late.readable > 0; }));
     poll_a_while(*b);
@@ -274,13 +269,14 @@ TEST_CASE("a watcher may unwatch itself and others, and watch more, inside its c
 
 TEST_CASE("more events than any queue holds: none is lost") {
   test::on_each_loop([] {
-    const auto b = hot_backend();
+    const auto b = core::make_backend();
     // A ring for 256 submissions has space for 512 completions.
     constexpr std::size_t many = 700;
     std::vector<socket_pair> sockets(many);
     std::vector<counting> watchers(many);
     std::vector<backend::handle> handles;
-    for (std::size_t i = 0; i < many; ++i) handles.push_back(b->watch(sockets[i].near.get(), watchers[i]));
+    for (std::size_t i = 0; i < many; ++i)
+      handles.push_back(b->watch_hot(sockets[i].near.get(), watchers[i]));
     for (int round = 0; round < 5; ++round) {
       // Each of these is a separate event.
       for (const socket_pair& s : sockets) s.say();
@@ -309,10 +305,10 @@ TEST_CASE("more events than any queue holds: none is lost") {
 
 TEST_CASE("armed, the wait descriptor reports every event") {
   test::on_each_loop([] {
-    const auto b = hot_backend();
+    const auto b = core::make_backend();
     const socket_pair s;
     counting w;
-    b->watch(s.near.get(), w);
+    b->watch_hot(s.near.get(), w);
     std::atomic<int> wanted{0};
     std::atomic<bool> quit{false};
     std::thread other([&] {
@@ -389,13 +385,13 @@ TEST_CASE("a backend may be destroyed with pending watches") {
     const socket_pair s;
     counting w;
     {
-      const auto b = hot_backend();
-      b->watch(s.near.get(), w);
+      const auto b = core::make_backend();
+      b->watch_hot(s.near.get(), w);
       s.say();
     }
     {
-      const auto b = hot_backend();
-      b->watch(s.near.get(), w);
+      const auto b = core::make_backend();
+      b->watch_hot(s.near.get(), w);
       poll_until(*b, [&] { return w.readable > 0; });
     }
     CHECK(w.readable > 0);
@@ -404,36 +400,63 @@ TEST_CASE("a backend may be destroyed with pending watches") {
 
 TEST_CASE("a descriptor that cannot be watched is an error, and the next watch works") {
   test::on_each_loop([] {
-    const auto b = hot_backend();
+    const auto b = core::make_backend();
     counting w;
     // io_uring learns of a bad descriptor from the completion, and reports it as readable and writable.
-    const test::failure failed = test::failure_of([&] { b->watch(1 << 20, w); });
+    const test::failure failed = test::failure_of([&] { b->watch_hot(1 << 20, w); });
     if (!failed.code) CHECK(poll_until(*b, [&] { return w.readable > 0 && w.writable > 0; }));
     const test::failure no_doorbell = test::failure_of([&] { b->watch_doorbell(1 << 20); });
     CHECK(no_doorbell.code == errc::resources);
     const socket_pair s;
     counting v;
-    b->watch(s.near.get(), v);
+    b->watch_hot(s.near.get(), v);
     CHECK(poll_until(*b, [&] { return v.writable > 0; }));
   });
 }
 
-TEST_CASE("idle, epoll polls rarely, until a socket carries messages") {
-  const auto b = core::make_epoll_backend();
-  CHECK_FALSE(b->cheap_idle_check());
-  const socket_pair s;
-  counting w;
-  b->watch(s.near.get(), w);
-  int polls = 0;
-  while (w.writable == 0 && polls < 10'000) {
-    b->poll();
-    ++polls;
-  }
-  CHECK(polls > 1);
-  CHECK(polls <= 256);
-  s.say();
-  b->count_hot(1);
-  w.readable = 0;
-  CHECK(b->poll());
-  CHECK(w.readable == 1);
+TEST_CASE("a socket that carries no messages is checked rarely while no other does, but before each sleep") {
+  test::on_each_loop([] {
+    const auto b = core::make_backend();
+    const socket_pair s, messages;
+    counting w, hot;
+    b->watch(s.near.get(), w);
+    int polls = 0;
+    while (w.writable == 0 && polls < 10'000) {
+      b->poll();
+      ++polls;
+    }
+    CHECK(polls > 1);
+    CHECK(polls <= 1024);
+    s.say();
+    CHECK(b->arm());
+    b->disarm();
+    CHECK(w.readable == 1);
+    const backend::handle h = b->watch_hot(messages.near.get(), hot);
+    CHECK(b->poll());
+    CHECK(hot.writable == 1);
+    b->unwatch(h);
+    s.say();
+    CHECK_FALSE(b->poll());
+  });
+}
+
+TEST_CASE("a killed process closes the sockets that it watched before its parent sees its end") {
+  test::on_each_loop([] {
+    socket_pair s;
+    test::child killed([&s](const std::function<void()>& came_so_far) {
+      s.far.reset();
+      const auto b = core::make_backend();
+      counting w;
+      b->watch(s.near.get(), w);
+      b->arm();
+      came_so_far();
+      return wait_readable(b->wait_descriptor()) ? 0 : 1;
+    });
+    s.near.reset();
+    killed.wait_until_it_came_so_far();
+    CHECK(killed.end(SIGKILL) == 128 + SIGKILL);
+    pollfd end{s.far.get(), POLLIN, 0};
+    CHECK(::poll(&end, 1, 0) == 1);
+    CHECK((end.revents & POLLHUP) != 0);
+  });
 }

@@ -169,6 +169,7 @@ level_zero_driver::level_zero_driver() {
   find(reset, "tutti_level_zero_reset");
   find(fail_after, "tutti_level_zero_fail_after");
   find(pause, "tutti_level_zero_pause");
+  find(refuse_barriers, "tutti_level_zero_refuse_barriers");
   find(allocations, "tutti_level_zero_allocations");
   find(misuses, "tutti_level_zero_misuses");
   find(last_misuse, "tutti_level_zero_last_misuse");

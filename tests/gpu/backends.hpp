@@ -64,6 +64,7 @@ class level_zero_driver {
   void (*reset)(std::uint64_t adversary, std::uint64_t delay_us, int in_order) = nullptr;
   void (*fail_after)(int, std::uint64_t) = nullptr;
   void (*pause)(int, int) = nullptr;
+  void (*refuse_barriers)(int) = nullptr;
   std::uint64_t (*allocations)(int) = nullptr;
   std::uint64_t (*misuses)() = nullptr;
   const char* (*last_misuse)() = nullptr;

@@ -2,10 +2,12 @@
 // Particular to Level Zero: errors without it, several devices, lists and kernels of the program, and events
 // that are reused.
 #include "gpu/backends.hpp"
+#include "level_zero/context.hpp"
 #include "support/skip.hpp"
 
 #include <doctest/doctest.h>
 #include <stdlib.h>
+#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <tutti/level_zero.hpp>
@@ -207,4 +209,28 @@ TEST_CASE("events of Level Zero are used again when nobody waits for them") {
     tutti::run_local(1, recycling);
     CHECK_MESSAGE(below.misuses() == before, below.last_misuse());
   }
+}
+
+TEST_CASE("a list whose last event the driver refuses is destroyed only when its commands are done") {
+  NEEDS_LEVEL_ZERO();
+  const tutti::test::level_zero_driver below;
+  below.reset(0, 0, 0);
+  const std::uint64_t before = below.misuses();
+  {
+    std::string why;
+    level_zero::shared_context on(*level_zero::abi::load(why), 0);
+    level_zero::abi::list *const ending = on.make_list(false), *const other = on.make_list(false);
+    const level_zero::shared_context::gate opened = on.make_gate();
+    below.pause(0, 1);
+    on.open(opened, ending);
+    below.refuse_barriers(1);
+    on.destroy_list(ending);
+    below.refuse_barriers(0);
+    below.pause(0, 0);
+    on.wait(opened, other);
+    CHECK(on.synchronize(other, std::chrono::seconds(20)));
+    on.destroy_list(other);
+    on.destroy_gate(opened);
+  }
+  CHECK_MESSAGE(below.misuses() == before, below.last_misuse());
 }

@@ -214,11 +214,6 @@ abi::list* shared_context::make_list(bool urgent) {
 
 void shared_context::destroy_list(abi::list* l) noexcept {
   const std::lock_guard lock(mutex_);
-  try {
-    append_moment(l);
-  } catch (const error&) {
-    // A lost device passes no event. ~shared_context destroys the list.
-  }
   const auto found = streams_.find(l);
   if (found == streams_.end()) return;
   ending_.emplace_back(l, std::move(found->second));
@@ -226,18 +221,21 @@ void shared_context::destroy_list(abi::list* l) noexcept {
   sweep();
 }
 
-// Requires mutex_, as do append_moment, append_wait, take_moment and sweep.
+// Requires mutex_, as do append_moment, append, append_wait, take_moment and sweep.
 void shared_context::before_command(abi::list* in) {
   if (!streams_[in].in_order) check(calls.barrier(in, nullptr, 0, nullptr), "zeCommandListAppendBarrier");
 }
 
 std::shared_ptr<moment> shared_context::append_moment(abi::list* in) {
   std::shared_ptr<moment> m = take_moment();
+  append(m, in, streams_[in]);
+  return m;
+}
+
+void shared_context::append(const std::shared_ptr<moment>& m, abi::list* in, stream& s) {
   check(calls.barrier(in, m->event, 0, nullptr), "zeCommandListAppendBarrier");
-  stream& s = streams_[in];
   m->before = std::exchange(s.waited_for, {});
   s.pending.push_back(m);
-  return m;
 }
 
 void shared_context::append_wait(const std::shared_ptr<moment>& m, abi::list* in) {
@@ -263,10 +261,18 @@ void shared_context::forget_passed(const abi::table& calls, stream& s) noexcept 
 void shared_context::sweep() noexcept {
   for (auto& [list, s] : streams_) forget_passed(calls, s);
   std::erase_if(ending_, [this](auto& e) {
-    forget_passed(calls, e.second);
-    if (!e.second.pending.empty() || !e.second.waited_for.empty()) return false;
+    auto& [list, s] = e;
+    try {
+      if (!s.has_last_moment) append(events_->take(), list, s);
+      s.has_last_moment = true;
+    } catch (const error&) {
+      // The next sweep tries again. A lost device takes no event; ~shared_context then destroys the list.
+      return false;
+    }
+    forget_passed(calls, s);
+    if (!s.pending.empty()) return false;
     const std::lock_guard handles(calls.handles);
-    calls.list_destroy(e.first);
+    calls.list_destroy(list);
     return true;
   });
 }

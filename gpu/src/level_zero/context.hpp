@@ -107,6 +107,7 @@ class shared_context {
  private:
   struct stream {
     bool in_order = false;
+    bool has_last_moment = false;                     // behind all commands of a destroyed list
     std::deque<std::shared_ptr<moment>> pending;      // recorded, not known to have passed
     std::vector<std::shared_ptr<moment>> waited_for;  // since the last record
   };
@@ -117,6 +118,7 @@ class shared_context {
 
   void before_command(abi::list* in);
   std::shared_ptr<moment> append_moment(abi::list* in);
+  void append(const std::shared_ptr<moment>& m, abi::list* in, stream& s);
   void append_wait(const std::shared_ptr<moment>& m, abi::list* in);
   std::shared_ptr<moment> take_moment();
   void sweep() noexcept;

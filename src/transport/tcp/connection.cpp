@@ -11,8 +11,7 @@ void connection::attach(base::unique_fd fd, std::unique_ptr<core::tls_session> t
   std::unique_ptr<tls_stream> secured;
   if (tls) secured = std::make_unique<tls_stream>(std::move(tls));
   in.open();
-  watch_ = backend.watch(fd.get(), *this);
-  backend.count_hot(+1);
+  watch_ = backend.watch_hot(fd.get(), *this);
   backend_ = &backend;
   socket_ = socket_stream(fd.get());
   stream_ = &socket_;
@@ -26,7 +25,6 @@ void connection::shut(bool abort) noexcept {
   in.stop();
   if (!fd_) return;
   backend_->unwatch(watch_);
-  backend_->count_hot(-1);
   if (abort) {
     const linger at_once{1, 0};
     ::setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);

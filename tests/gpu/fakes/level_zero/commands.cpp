@@ -137,6 +137,7 @@ ze_result_t append_barrier(ze_command_list_handle_t l, ze_event_handle_t signal,
   if (const ze_result_t code = wrong("zeCommandListAppendBarrier", l, signal, n, waits);
       code != ZE_RESULT_SUCCESS)
     return code;
+  if (global().refuses_barriers) return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
   return append(l, nullptr, true, signal, n, waits);
 }
 ze_result_t append_signal(ze_command_list_handle_t l, ze_event_handle_t signal) {

@@ -34,6 +34,7 @@ void state::reset(std::uint64_t adversary, std::uint64_t delay_us, bool keeps_or
     misuse = std::to_string(left) + " handles were never destroyed";
   }
   in_order = keeps_order;
+  refuses_barriers = false;
   for (const auto& [memory, o] : opened) ::close(o.lock);
   opened.clear();
   for (int i = 0; i < devices; ++i) {
@@ -243,6 +244,7 @@ TUTTI_EXPORT void tutti_level_zero_fail_after(int device, std::uint64_t n) {
 TUTTI_EXPORT void tutti_level_zero_pause(int device, int on) {
   global().gpus.at(static_cast<std::size_t>(device)).engine->pause(on != 0);
 }
+TUTTI_EXPORT void tutti_level_zero_refuse_barriers(int on) { global().refuses_barriers = on != 0; }
 TUTTI_EXPORT std::uint64_t tutti_level_zero_allocations(int device) {
   return global().gpus.at(static_cast<std::size_t>(device)).engine->memory().allocations();
 }

@@ -84,7 +84,8 @@ struct state : fakes::live_handles {
   // Destroyed objects that running commands still refer to.
   std::vector<std::unique_ptr<_ze_command_list_handle_t>> ended_lists;
   std::vector<std::unique_ptr<_ze_event_handle_t>> ended_events;
-  bool in_order = false;  // version 1.7, whose lists can keep the order; otherwise 1.4
+  std::atomic<bool> refuses_barriers{false};  // as if the driver had no memory for them
+  bool in_order = false;                      // version 1.7, whose lists can keep the order; otherwise 1.4
   std::uint64_t misuses = 0;
   std::string misuse = "none";
 
