@@ -83,12 +83,7 @@ class [[nodiscard("dropping a request cancels it")]] basic_request {
       slot_ = request_.slot_;
       waiting_ = h;
       scope_ = detail::scope_of(h);
-      if (scope_ == nullptr) return true;
-      if (scope_->stopped()) {
-        ask(*this);
-      } else {
-        join(*scope_);
-      }
+      if (scope_ != nullptr) join_or_stop(*scope_);
       return true;
     }
     T await_resume() {

@@ -140,11 +140,7 @@ bool operation_stop::start(stop_scope& scope, operation_state::completion on_com
   scope_ = &scope;
   if (scope.has_deadline()) state_.set_deadline();
   if (state_.start(on_complete, owner)) return true;
-  if (scope.stopped()) {
-    ask(*this);
-  } else {
-    join(scope);
-  }
+  join_or_stop(scope);
   return false;
 }
 

@@ -53,12 +53,7 @@ class receives {
   // Gives a message without a receive to `r`. Returns true if the receive is then complete.
   bool take(receive& r, unexpected& u) noexcept;
   // Ends a receive: it no longer waits. finish() also delivers its completion.
-  void settle(receive& r) noexcept {
-    if (r.transfer_id != 0) ids_.erase(r.transfer_id);
-    r.transfer_id = 0;
-    r.at = receive::phase::done;
-    stop_waiting(engine_, r);
-  }
+  void settle(receive& r) noexcept { p2p::settle(engine_, ids_, r); }
   void finish(receive& r) noexcept {
     settle(r);
     engine_.complete(r);
