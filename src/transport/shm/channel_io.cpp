@@ -108,9 +108,8 @@ bool channel_writer::request_room() noexcept {
   return any;
 }
 
-bool channel_reader::peek(item& out) noexcept {
+bool channel_reader::peek_other(item& out, std::uint32_t stamp) noexcept {
   const line& l = channel_->lines()[position_ % lines_per_channel];
-  const std::uint32_t stamp = l.stamp.load(std::memory_order_acquire);
   if ((stamp & ~std::uint32_t{0xff}) != stamp_of(position_) || broken_) return false;
   out.head = frame{};
   out.head.kind = static_cast<frame_kind>(stamp & line::kind_mask);
@@ -168,12 +167,6 @@ bool channel_reader::peek(item& out) noexcept {
   }
   broken_ = true;  // no tutti peer writes this
   return false;
-}
-
-void channel_reader::release() noexcept {
-  ++position_;
-  small_ = next_small_;
-  bulk_ = next_bulk_;
 }
 
 bool channel_reader::publish() noexcept {
