@@ -35,7 +35,7 @@ class [[nodiscard("dropping a request cancels it")]] basic_request {
   basic_request() noexcept = default;
   explicit basic_request(detail::call&& what) : slot_(detail::start_request(std::move(what))) {}
   basic_request(std::in_place_t, detail::operation_kind kind, const detail::communicator_ref& comm,
-                detail::buffer_view data, int peer, int tag, call_site where)
+                const detail::buffer_view& data, int peer, int tag, call_site where)
       : slot_(detail::start_request(kind, comm, data, peer, tag, where)) {}
   basic_request(basic_request&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)) {}
   basic_request& operator=(basic_request&& other) noexcept {
