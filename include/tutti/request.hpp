@@ -35,7 +35,7 @@ class [[nodiscard("dropping a request cancels it")]] basic_request {
   basic_request() noexcept = default;
   explicit basic_request(detail::call&& what) : slot_(detail::start_request(std::move(what))) {}
   basic_request(std::in_place_t, detail::operation_kind kind, const detail::communicator_ref& comm,
-                detail::buffer_view data, int peer, int tag, call_site where)
+                const detail::buffer_view& data, int peer, int tag, call_site where)
       : slot_(detail::start_request(kind, comm, data, peer, tag, where)) {}
   basic_request(basic_request&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)) {}
   basic_request& operator=(basic_request&& other) noexcept {
@@ -83,12 +83,7 @@ class [[nodiscard("dropping a request cancels it")]] basic_request {
       slot_ = request_.slot_;
       waiting_ = h;
       scope_ = detail::scope_of(h);
-      if (scope_ == nullptr) return true;
-      if (scope_->stopped()) {
-        ask(*this);
-      } else {
-        join(*scope_);
-      }
+      if (scope_ != nullptr) join_or_stop(*scope_);
       return true;
     }
     T await_resume() {

@@ -75,12 +75,7 @@ class join_requests : stop_node {
     }
     waiting_ = h;
     scope_ = scope_of(h);
-    if (scope_ == nullptr) return true;
-    if (scope_->stopped()) {
-      ask(*this);
-    } else {
-      join(*scope_);
-    }
+    if (scope_ != nullptr) join_or_stop(*scope_);
     return true;
   }
   void await_resume() {

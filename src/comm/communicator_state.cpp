@@ -505,16 +505,11 @@ std::string communicator_state::pending() const {
 
 // ---- waiting under the default timeout ----
 
-void communicator_state::watch(core::completion& a, bool has_deadline, std::uint64_t cycles) noexcept {
-  const core::time_point now = engine().recent(cycles);
-  if (!check_timer_.armed()) engine().timers().arm(check_timer_, now + check_after);
-  if (has_deadline) {
-    patient_.push_back(a);
-    return;
-  }
-  a.started = now + core::engine::age_of_recent;  // a timeout never comes early
-  waiting_.push_back(a);
-  if (!timer_.armed()) engine().timers().arm(timer_, a.started + timeout_);
+void communicator_state::arm_timers(core::time_point now) noexcept {
+  core::timer_queue& timers = engine().timers();
+  if (!check_timer_.armed()) timers.arm(check_timer_, now + check_after);
+  if (core::completion* const first = waiting_.front(); first != nullptr && !timer_.armed())
+    timers.arm(timer_, first->started + timeout_);
 }
 
 // Connections are made when something is sent. A rank that only waits for another has none, and would not

@@ -125,7 +125,12 @@ class communicator_state final : public p2p::context_owner {
   // Makes `a` wait under the communicator's timeout, after which its on_expire is called. With `has_deadline`
   // there is no such limit. on_expire is also called when the communicator fails. `a` leaves by unlinking.
   // `cycles` is a recent reading of base::cycles(), or 0.
-  void watch(core::completion& a, bool has_deadline, std::uint64_t cycles) noexcept;
+  void watch(core::completion& a, bool has_deadline, std::uint64_t cycles) noexcept {
+    a.started = engine().recent(cycles) + core::engine::age_of_recent;  // a timeout never comes early
+    (has_deadline ? patient_ : waiting_).push_back(a);
+    if (!check_timer_.armed() || !timer_.armed()) [[unlikely]]
+      arm_timers(a.started);
+  }
 
   // Whether it has failed. Then only collectives that the failure does not reach begin: those that the rank
   // that failed the communicator had completed.
@@ -236,6 +241,7 @@ class communicator_state final : public p2p::context_owner {
   // by an exception. If it is destroyed without a call, the runtime has ended, and its destructor does the
   // same.
   class goodbye;
+  void arm_timers(core::time_point now) noexcept;
   static void expire(void* self) noexcept;
   static void give_notices(void* self) noexcept;
   static void check_waiting(void* self) noexcept;

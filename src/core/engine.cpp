@@ -11,10 +11,6 @@ namespace {
 // Completions delivered in one round before the sources and the loop get their turn again.
 constexpr int completions_per_round = 64;
 
-#if defined(__x86_64__)
-constexpr std::uint64_t cycles_that_do_not_matter = 80'000;  // less than age_of_recent from 0.8 GHz up
-#endif
-
 }  // namespace
 
 void completion::set_failure(errc code, std::string text) noexcept {
@@ -59,16 +55,6 @@ bool engine::poll() noexcept {
   // Completions from a source that did no work itself.
   if (!ready_.empty()) any |= deliver();
   return any;
-}
-
-time_point engine::recent([[maybe_unused]] std::uint64_t cycles) noexcept {
-#if defined(__x86_64__)
-  // A third of the cost of reading the clock. Only on a simulated platform does time differ from the
-  // processor's counter.
-  if (in_real_time_ && cycles - cycles_then_ < cycles_that_do_not_matter) return now_;
-#endif
-  read_clock();
-  return now_;
 }
 
 void engine::read_clock() noexcept {

@@ -55,6 +55,16 @@ class recorder {
     put(what, how, when, when);
     head_.ended.store(++ended_, std::memory_order_relaxed);
   }
+  // Records an operation that stays pending, with its exact start. Returns the processor's counter with it, or 0
+  // if that was not read.
+  struct waiting {
+    handle at;
+    std::uint64_t cycles;
+  };
+  [[gnu::always_inline]] waiting begin_waiting(const operation_facts& what) noexcept {
+    const std::uint64_t when = now();
+    return {put(what, state::pending, when, 0), clock_ == nullptr ? when : 0};
+  }
   // Records that the operation is pending, with its exact start. Returns the processor's counter, or 0 if
   // that was not read.
   std::uint64_t stays(handle h) noexcept {
@@ -129,7 +139,8 @@ class recorder {
 
  private:
   std::uint64_t coarse_now() const noexcept { return traced_ ? now() : last_turn_; }
-  handle put(const operation_facts& what, state how, std::uint64_t start, std::uint64_t end) noexcept {
+  [[gnu::always_inline]] handle put(const operation_facts& what, state how, std::uint64_t start,
+                                    std::uint64_t end) noexcept {
     std::uint32_t place = next_place_;
     if (is_pending(operations_[place])) place = pass_over_pending(place);
     next_place_ = (place + 1) & operations_mask_;

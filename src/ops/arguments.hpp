@@ -19,7 +19,7 @@ std::string bad_argument(const comm::communicator_state& c, const detail::call& 
 inline bool plainly_good(const comm::communicator_state& c, const detail::call& what) noexcept {
   return what.kind <= detail::operation_kind::receive && !what.part &&
          static_cast<unsigned>(what.peer) < static_cast<unsigned>(c.size()) &&
-         (what.tag >= 0 || (what.tag == any_tag && what.kind == detail::operation_kind::receive)) &&
+         what.tag >= (what.kind == detail::operation_kind::receive ? any_tag : 0) &&
          (what.in.data != nullptr || what.in.count == 0) && (what.out.data != nullptr || what.out.count == 0);
 }
 

@@ -86,13 +86,13 @@ struct transfer_operation_state {
   void finish() noexcept {
     operation_state& state = operation;
     const communicator_state& c = *state.what().comm;
-    if (transfer.failure() != errc::success) {
+    if (transfer.failure() != errc::success) [[unlikely]] {
       tell_failure(state, transfer);
     } else if (state.what().kind == operation_kind::send) {
       say_sent(state);
     } else {
       status result = transfer.result;
-      result.source = c.rank_of(result.source);
+      result.source = state.what().peer == any_source ? c.rank_of(result.source) : state.what().peer;
       state.set_result(result);
     }
     state.set_running(nullptr);
@@ -118,11 +118,11 @@ bool start_on(operation_state& state, Start start) noexcept {
     made->finish();
     return true;
   }
-  made->record = put_on_record(c, state.what(), 0);
+  const flight::recorder::waiting noted = c.recorder().begin_waiting(facts_of(c, state.what(), 0));
+  made->record = noted.at;
   if constexpr (std::is_same_v<OperationState, receive_operation_state>) made->transfer.record = made->record;
   if (state.what().peer == any_source) c.expect_anyone();
-  const std::uint64_t cycles = c.recorder().stays(made->record);
-  c.watch(made->transfer, state.has_deadline(), cycles);
+  c.watch(made->transfer, state.has_deadline(), noted.cycles);
   return false;
 }
 
@@ -136,7 +136,7 @@ void with_operation_state(operation_kind kind, void* which, F f) noexcept {
 
 }  // namespace
 
-bool start_message(operation_state& state) {
+bool start_message(operation_state& state) noexcept {
   static constexpr p2p::fingerprint none{};
   const call& what = state.what();
   communicator_state& c = *what.comm;

@@ -14,6 +14,6 @@ namespace tutti::ops {
 std::string why_nothing_came(const comm::communicator_state& c, const detail::call& what);
 
 // backend::start without the indirection. Returns true if already complete.
-bool start_message(detail::operation_state& state);
+bool start_message(detail::operation_state& state) noexcept;
 
 }  // namespace tutti::ops

@@ -48,6 +48,12 @@ std::string why_not_now(const prepared_call& prepared, const call& what) {
 bool operation_state::start(completion on_complete, void* owner) noexcept {
   on_complete_ = on_complete;
   owner_ = owner;
+  if (what_.comm && is_plain_message(*what_.comm, what_)) return ops::start_message(*this);
+  return start_with_care();
+}
+
+// Starts a call that may be rejected, or needs more than its start.
+[[gnu::noinline]] bool operation_state::start_with_care() noexcept {
   const auto fail_with = [this](errc code, const std::exception& e) noexcept {
     fail(code,
          fmt::format("{}: {}", what_.comm ? ops::title(*what_.comm, what_) : name_of(what_.kind), e.what()));
@@ -66,12 +72,6 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
 }
 
 bool operation_state::begin() {
-  if (what_.comm && is_plain_message(*what_.comm, what_)) return ops::start_message(*this);
-  return begin_with_care();
-}
-
-// Starts a call that may be rejected, or needs more than its start.
-[[gnu::noinline]] bool operation_state::begin_with_care() {
   if (is_of_stream(what_)) return ops::streams.start(*this);
   if (!what_.comm) {
     fail(errc::invalid_argument, fmt::format("{}: {}", name_of(what_.kind), ops::empty_text));
@@ -140,11 +140,7 @@ bool operation_stop::start(stop_scope& scope, operation_state::completion on_com
   scope_ = &scope;
   if (scope.has_deadline()) state_.set_deadline();
   if (state_.start(on_complete, owner)) return true;
-  if (scope.stopped()) {
-    ask(*this);
-  } else {
-    join(scope);
-  }
+  join_or_stop(scope);
   return false;
 }
 

@@ -2,9 +2,6 @@
 // The pool of request slots: one per thread, grown in blocks, never shrunk in steady state.
 #include "base/heap_use.hpp"
 #include "comm/communicator_state.hpp"
-#include "core/forked.hpp"
-
-#include <fmt/format.h>
 
 #include <memory>
 #include <optional>
@@ -61,30 +58,30 @@ void completed(operation_state& state) noexcept {
 
 // `make` makes the slot's state.
 template <class Make>
-request_slot* start_in_slot(const communicator_ref& comm, Make make) {
-  if (comm && !comm->detached() && !comm->loop().on_this_thread())
-    throw error(errc::wrong_thread,
-                fmt::format("a request on {}: {}", comm->name(), core::wrong_thread_text()));
+request_slot* start_in_slot(Make make) {
   request_slot* slot = pool().take();
   slot->waiter = nullptr;
   slot->owner = nullptr;
   slot->done = false;
   make(*slot);
   slot->done = slot->state->start(&completed, slot);
+  if (slot->state->failure() == errc::wrong_thread) [[unlikely]] {
+    const owned_request_slot dropped(slot);
+    slot->state->rethrow();
+  }
   return slot;
 }
 
 }  // namespace
 
 request_slot* start_request(call&& what) {
-  return start_in_slot(what.comm, [&](request_slot& slot) { slot.state.emplace(std::move(what)); });
+  return start_in_slot([&](request_slot& slot) { slot.state.emplace(std::move(what)); });
 }
 
-request_slot* start_request(operation_kind kind, const communicator_ref& comm, buffer_view data, int peer,
-                            int tag, call_site where) {
-  return start_in_slot(comm, [&](request_slot& slot) {
-    slot.state.emplace(std::in_place, kind, comm, data, peer, tag, where);
-  });
+request_slot* start_request(operation_kind kind, const communicator_ref& comm, const buffer_view& data,
+                            int peer, int tag, call_site where) {
+  return start_in_slot(
+      [&](request_slot& slot) { slot.state.emplace(std::in_place, kind, comm, data, peer, tag, where); });
 }
 
 bool request_done(const request_slot& slot) noexcept { return slot.done; }

@@ -93,8 +93,9 @@ class contexts {
   // Returns -1 if a receive to come from `source` may get a message, otherwise the peer that has gone. With
   // any_source that is also a failed member that no such receive has reported yet.
   int gone_source(std::uint32_t context, int source) noexcept {
+    if (!peers_.any_gone() && closings_ == 0) return -1;
     if (source >= 0) return gone(context, source) ? source : -1;
-    return !peers_.any_gone() && closings_ == 0 ? -1 : gone_of_any(context);
+    return gone_of_any(context);
   }
   // The next receive or probe from any source is to report that `peer` has failed.
   void report_failed(std::uint32_t context, int peer) noexcept { open_.find(context)->second.untold = peer; }

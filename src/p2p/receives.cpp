@@ -25,44 +25,21 @@ void copy_message(receive& r, const std::byte* from, std::uint64_t bytes) noexce
 
 }  // namespace
 
-bool receives::start(receive& r, std::uint32_t context, int source, int tag, void* data, std::size_t capacity,
-                     const fingerprint& part_of) noexcept {
-  ++counters_.receives;
-  r.data = static_cast<std::byte*>(data);
-  r.capacity = capacity;
-  r.expected = part_of;
-  r.received = 0;
-  r.lost = false;
-  r.wanted = match::envelope{context, source, tag};
-  if (match::unexpected_message* m = matcher_.post(r)) {
-    auto& u = static_cast<unexpected&>(*m);
-    if (take(r, u)) {
-      r.at = receive::phase::done;
-      return true;
-    }
-    engine_.begin_wait();
-    return false;
-  }
-  if (const int gone = contexts_.gone_source(context, source); gone >= 0) {
-    matcher_.cancel(r);
-    const departure why = contexts_.departure_of(context, gone);
-    r.set_failure(why.code, why.text);
+bool receives::start_with(receive& r, unexpected& u) noexcept {
+  if (take(r, u)) {
     r.at = receive::phase::done;
     return true;
   }
-  r.at = receive::phase::posted;
   engine_.begin_wait();
   return false;
 }
 
-void receives::note_message(receive& r, int peer, const frame& head) noexcept {
-  r.peer = peer;
-  r.result.source = peer;
-  r.result.tag = head.tag;
-  r.result.bytes = head.length;
-  // All parts of a collective know their length.
-  const bool fits = head.length == r.capacity || (head.length < r.capacity && r.expected == point_to_point);
-  if (!fits || head.fingerprint != r.expected) note_misfit(r, peer, head);
+bool receives::start_without_sender(receive& r, int gone) noexcept {
+  matcher_.cancel(r);
+  const departure why = contexts_.departure_of(r.wanted.context, gone);
+  r.set_failure(why.code, why.text);
+  r.at = receive::phase::done;
+  return true;
 }
 
 // Records how the message differs from what the receive expects.

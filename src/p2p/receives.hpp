@@ -39,8 +39,22 @@ class receives {
         unexpected_(early) {}
 
   // Contract: endpoint::start.
-  bool start(receive& r, std::uint32_t context, int source, int tag, void* data, std::size_t capacity,
-             const fingerprint& part_of) noexcept;
+  [[gnu::always_inline]] bool start(receive& r, std::uint32_t context, int source, int tag, void* data,
+                                    std::size_t capacity, const fingerprint& part_of) noexcept {
+    ++counters_.receives;
+    r.data = static_cast<std::byte*>(data);
+    r.capacity = capacity;
+    r.expected = part_of;
+    r.received = 0;
+    r.lost = false;
+    r.wanted = match::envelope{context, source, tag};
+    if (match::unexpected_message* m = matcher_.post(r)) return start_with(r, static_cast<unexpected&>(*m));
+    if (const int gone = contexts_.gone_source(context, source); gone >= 0) [[unlikely]]
+      return start_without_sender(r, gone);
+    r.at = receive::phase::posted;
+    engine_.begin_wait();
+    return false;
+  }
 
   // The frames of messages. Contracts: transport::inbound.
   transport::destination_buffer begin_eager(int peer, const transport::frame& head) noexcept;
@@ -53,12 +67,7 @@ class receives {
   // Gives a message without a receive to `r`. Returns true if the receive is then complete.
   bool take(receive& r, unexpected& u) noexcept;
   // Ends a receive: it no longer waits. finish() also delivers its completion.
-  void settle(receive& r) noexcept {
-    if (r.transfer_id != 0) ids_.erase(r.transfer_id);
-    r.transfer_id = 0;
-    r.at = receive::phase::done;
-    stop_waiting(engine_, r);
-  }
+  void settle(receive& r) noexcept { p2p::settle(engine_, ids_, r); }
   void finish(receive& r) noexcept {
     settle(r);
     engine_.complete(r);
@@ -71,8 +80,19 @@ class receives {
   const receive_counters& counters() const noexcept { return counters_; }
 
  private:
+  bool start_with(receive& r, unexpected& u) noexcept;
+  bool start_without_sender(receive& r, int gone) noexcept;
   void fail(receive& r, const departure& why) noexcept;
-  void note_message(receive& r, int peer, const transport::frame& head) noexcept;
+  [[gnu::always_inline]] void note_message(receive& r, int peer, const transport::frame& head) noexcept {
+    r.peer = peer;
+    r.result.source = peer;
+    r.result.tag = head.tag;
+    r.result.bytes = head.length;
+    // All parts of a collective know their length.
+    const bool fits = head.length == r.capacity || (head.length < r.capacity && r.expected == point_to_point);
+    if (!fits || head.fingerprint != r.expected) [[unlikely]]
+      note_misfit(r, peer, head);
+  }
   void note_misfit(receive& r, int peer, const transport::frame& head) noexcept;
   unexpected* keep_early(int peer, const transport::frame& head) noexcept;
   void take_over(receive& r, unexpected& u) noexcept;

@@ -58,12 +58,7 @@ class sends {
   // arrives all the same.
   bool take_back(send& s) noexcept;
   // Ends a send: it no longer waits. finish() also delivers its completion.
-  void settle(send& s) noexcept {
-    if (s.transfer_id != 0) ids_.erase(s.transfer_id);
-    s.transfer_id = 0;
-    s.at = send::phase::done;
-    stop_waiting(engine_, s);
-  }
+  void settle(send& s) noexcept { p2p::settle(engine_, ids_, s); }
   void finish(send& s) noexcept {
     settle(s);
     engine_.complete(s);

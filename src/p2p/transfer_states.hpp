@@ -112,4 +112,13 @@ inline void stop_waiting(core::engine& engine, core::completion& a) noexcept {
   engine.end_wait();
 }
 
+// Ends a send or a receive, which begin_wait() has announced and which `ids` may name.
+template <class Ids, class Transfer>
+void settle(core::engine& engine, Ids& ids, Transfer& t) noexcept {
+  if (t.transfer_id != 0) ids.erase(t.transfer_id);
+  t.transfer_id = 0;
+  t.at = Transfer::phase::done;
+  stop_waiting(engine, t);
+}
+
 }  // namespace tutti::p2p

@@ -77,7 +77,8 @@ struct call {
   call(operation_kind k, communicator_ref c, call_site w = call_site::current()) noexcept
       : kind(k), comm(std::move(c)), where(w) {}
   // A call with one buffer and a peer or root.
-  call(operation_kind k, const communicator_ref& c, buffer_view data, int p, int t, call_site w) noexcept
+  call(operation_kind k, const communicator_ref& c, const buffer_view& data, int p, int t,
+       call_site w) noexcept
       : kind(k), comm(c), in(data), out(data), peer(p), tag(t), where(w) {}
 
   operation_kind kind;
@@ -184,8 +185,8 @@ class operation_state {
   communicator_ref take_communicator() noexcept { return std::move(what_.comm); }
 
  private:
+  bool start_with_care() noexcept;
   bool begin();
-  bool begin_with_care();
   [[noreturn]] void throw_failure() const;
   void forget_notes() noexcept;
 

@@ -21,8 +21,8 @@ struct request_slot;
 // Starts an operation in a slot from this thread's pool: no heap allocation in steady state.
 request_slot* start_request(call&& what);
 // Starts a message, constructing its call in the slot.
-request_slot* start_request(operation_kind kind, const communicator_ref& comm, buffer_view data, int peer,
-                            int tag, call_site where);
+request_slot* start_request(operation_kind kind, const communicator_ref& comm, const buffer_view& data,
+                            int peer, int tag, call_site where);
 bool request_done(const request_slot& slot) noexcept;
 operation_state& request_state(request_slot& slot) noexcept;
 // Sets the function to call once when the operation completes: f(owner). Requires a slot that is not done.

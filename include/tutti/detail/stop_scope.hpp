@@ -31,6 +31,8 @@ class stop_node {
   ~stop_node() { leave(); }
 
   void join(stop_scope& scope) noexcept;
+  // Joins the scope. If it has been stopped, calls the function at once instead.
+  void join_or_stop(stop_scope& scope) noexcept;
   void leave() noexcept {
     if (place_ == nullptr) return;
     *place_ = next_;
@@ -63,11 +65,7 @@ class stop_scope {
     outer_.scope = outer;
     outer_.inner = this;
     has_deadline_ = has_deadline_ || outer->has_deadline_;
-    if (outer->stopped()) {
-      stop(outer->why_, outer->text_);
-    } else {
-      outer_.join(*outer);
-    }
+    outer_.join_or_stop(*outer);
   }
 
   bool stopped() const noexcept { return why_ != errc::success; }
@@ -119,6 +117,14 @@ inline void stop_node::join(stop_scope& scope) noexcept {
   if (next_ != nullptr) next_->place_ = &next_;
   place_ = &scope.first_;
   scope.first_ = this;
+}
+
+inline void stop_node::join_or_stop(stop_scope& scope) noexcept {
+  if (scope.stopped()) {
+    on_stop_(*this);
+  } else {
+    join(scope);
+  }
 }
 
 // Base of promises whose coroutines run within a scope.

@@ -150,9 +150,8 @@ const std::byte* channel_reader::next_block(std::size_t bytes) noexcept {
   return at;
 }
 
-bool channel_reader::peek(item& out) noexcept {
+bool channel_reader::peek_other(item& out, std::uint32_t stamp) noexcept {
   const line& l = channel_->lines()[position_ % lines_per_channel];
-  const std::uint32_t stamp = l.stamp.load(std::memory_order_acquire);
   if ((stamp & ~std::uint32_t{0xff}) != stamp_of(position_) || broken_) return false;
   out.head = frame{};
   out.head.kind = static_cast<frame_kind>(stamp & line::kind_mask);
@@ -223,12 +222,6 @@ bool channel_reader::peek_part(const line& l, std::uint32_t stamp, item& out) no
   out.part_bytes = bytes;
   next_part_end_ = part_end_ + bytes < length ? part_end_ + bytes : 0;
   return true;
-}
-
-void channel_reader::release() noexcept {
-  ++position_;
-  part_end_ = next_part_end_;
-  ring_ = next_ring_;
 }
 
 bool channel_reader::publish() noexcept {

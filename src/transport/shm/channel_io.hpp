@@ -88,24 +88,42 @@ class channel_reader {
   }
   // Gets the next frame; its payload stays in place until release(). Returns false if there is none, or
   // (broken) if the data are invalid.
-  bool peek(item& out) noexcept;
+  bool peek(item& out) noexcept {
+    const line& l = channel_->lines()[position_ % lines_per_channel];
+    const std::uint32_t stamp = l.stamp.load(std::memory_order_acquire);
+    const std::uint32_t length = l.length;
+    // Most frames: an eager message that is in its line and part of no collective.
+    constexpr auto eager = static_cast<std::uint32_t>(frame_kind::eager);
+    if (stamp != (stamp_of(position_) | eager) || length > sizeof l.body || part_end_ > 0)
+      return peek_other(out, stamp);
+    out.head = {.kind = frame_kind::eager, .context = l.context, .tag = l.tag, .length = length};
+    out.payload = l.body;
+    out.part_bytes = 0;
+    return true;
+  }
   // Ends the use of the frame that peek() returned.
-  void release() noexcept;
+  void release() noexcept {
+    ++position_;
+    ring_ = next_ring_;
+    part_end_ = next_part_end_;
+  }
   // Returns room to the producer. Returns true if the producer waits for it.
   bool publish() noexcept;
   bool broken() const noexcept { return broken_; }
 
  private:
+  bool peek_other(item& out, std::uint32_t stamp) noexcept;
   bool peek_part(const line& l, std::uint32_t stamp, item& out) noexcept;
   const std::byte* next_block(std::size_t bytes) noexcept;
 
   const channel* channel_ = nullptr;
   std::uint64_t position_ = 0;
   ring_cursor ring_;
-  ring_cursor next_ring_;
   // Of the message whose parts are coming: how much has come, and its length.
   std::size_t part_end_ = 0;
   std::uint64_t parted_length_ = 0;
+  // As they will be after release().
+  ring_cursor next_ring_;
   std::size_t next_part_end_ = 0;
   std::uint64_t published_lines_ = 0;
   std::uint64_t published_ring_ = 0;
