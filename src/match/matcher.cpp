@@ -100,6 +100,11 @@ void matcher::grow() {
 
 // ---- matching ----
 
+void matcher::find_others(std::uint32_t context) noexcept {
+  last_ = peek(context);
+  last_context_ = context;
+}
+
 posted_receive* matcher::earlier_from_any(const context_queues& c, std::int32_t tag,
                                           posted_receive* named) noexcept {
   for (posted_receive* r = c.from_any.front(); r != nullptr; r = c.from_any.after(*r)) {

@@ -202,12 +202,11 @@ class matcher {
     return slots_[place_of(context)].queues.get();
   }
   context_queues* find_queues(std::uint32_t context) noexcept {
-    if (context != last_context_) {
-      last_ = peek(context);
-      last_context_ = context;
-    }
+    if (context != last_context_) [[unlikely]]
+      find_others(context);
     return last_;
   }
+  void find_others(std::uint32_t context) noexcept;
   void grow();
   void gather_posted(std::uint32_t context, posted_list& all) noexcept;
   void gather_posted_from(std::uint32_t context, std::int32_t source, posted_list& all) noexcept;
@@ -250,7 +249,8 @@ inline void matcher::keep(unexpected_message& m) noexcept {
   }
 }
 
-inline unexpected_message* matcher::take_message(posted_receive& r, posted_list*& into) noexcept {
+[[gnu::always_inline]] inline unexpected_message* matcher::take_message(posted_receive& r,
+                                                                        posted_list*& into) noexcept {
   assert(!r.posted());
   context_queues* c = find_queues(r.wanted.context);
   const bool named = c != nullptr && c->has(r.wanted.source);

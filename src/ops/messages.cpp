@@ -88,7 +88,7 @@ struct transfer_operation_state {
     const communicator_state& c = *state.what().comm;
     if (transfer.failure() != errc::success) [[unlikely]] {
       tell_failure(state, transfer);
-    } else if (state.what().kind == operation_kind::send) {
+    } else if constexpr (std::is_same_v<Transfer, p2p::send>) {
       say_sent(state);
     } else {
       status result = transfer.result;
