@@ -82,10 +82,11 @@ def operation(name, n):
     if name == "all_to_all_single":
         x, out = torch.ones(max(size, count)), torch.empty(max(size, count))
         return lambda: dist.all_to_all_single(out, x)
-    return training(name, dist.get_backend() != "none")
+    return training(name, "averaging")
 
 
-def training(name, averages):
+def training(name, kind):
+    """Returns a step of DDP with "averaging", with only its "copies" into and out of buckets, or "alone" without DDP."""
     import torch
     import torch.nn as nn
 
@@ -97,7 +98,15 @@ def training(name, averages):
     else:
         net = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 1024))
         data = torch.randn(32, 1024)
-    model = nn.parallel.DistributedDataParallel(net) if averages else net
+    model = net if kind == "alone" else nn.parallel.DistributedDataParallel(net)
+    if kind == "copies":
+
+        def unaveraged(_, bucket):
+            done = torch.futures.Future()
+            done.set_result(bucket.buffer())
+            return done
+
+        model.register_comm_hook(None, unaveraged)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 
     def step():
@@ -127,11 +136,11 @@ def measure(backend, rows, pinned):
     rank, size = dist.get_rank(), dist.get_world_size()
     results = {}
     for name, n in rows:
-        once = operation(name, n)
-        alone = training(name, False) if name.startswith("DDP") else None
-        for key, f in ((f"{name}|{n}", once), (f"{name} without averaging|{n}", alone)):
-            if f is None:
-                continue
+        steps = {name: operation(name, n)}
+        if name.startswith("DDP"):
+            steps[f"{name} without averaging"] = training(name, "copies")
+            steps[f"{name} without DDP"] = training(name, "alone")
+        for key, f in steps.items():
             begin = time.perf_counter()
             for _ in range(3):
                 f()
@@ -151,7 +160,7 @@ def measure(backend, rows, pinned):
             dist.all_gather(everywhere, torch.tensor(places, dtype=torch.int32))
             together = (everywhere[0] == everywhere[-1]).double().mean().item()
             times.sort()
-            results[key] = (times[len(times) // 2], times[len(times) * 9 // 10], used.item(), together)
+            results[f"{key}|{n}"] = (times[len(times) // 2], times[len(times) * 9 // 10], used.item(), together)
     if rank == 0:
         print("RESULT " + json.dumps(results), flush=True)
     dist.destroy_process_group()
