@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of algorithms: few steps for short data, few bytes for long data, and overrides by the user.
 #include "coll/choice.hpp"
+#include "support/contains.hpp"
 
 #include <doctest/doctest.h>
 #include <cstdlib>
@@ -40,7 +41,7 @@ std::string refusal_of(const char* rules) {
   return {};
 }
 
-bool contains(const std::string& text, const char* part) { return text.find(part) != text.npos; }
+using tutti::test::contains;
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 // Worlds that grow and shrink: tutti-run --nnodes MIN:MAX, newcomers() and rejoin(), with real processes.
 #include "launch/launched.hpp"
 #include "launch/two_networks.hpp"
+#include "support/certificates.hpp"
 #include "support/local_world.hpp"
 #include "support/skip.hpp"
 
@@ -170,6 +171,33 @@ TEST_CASE("elastic: over TLS nodes join and are killed, and one without it is re
   CHECK(plain.exit_code == 1);
   CHECK(plain.error.find("uses TLS, and this process does not use it") != std::string::npos);
   first->wait_for_error("does not use TLS, and this process uses it");
+  elastic_job::touch(job.done);
+  check_finished(first->finish(), 1);
+  check_finished(third->finish(), 2);
+}
+
+TEST_CASE("elastic: with certificates nodes join and are killed, and one of another authority is refused") {
+  elastic_job job("1:3");
+  const std::string directory = job.folder.path();
+  const tutti::test::authority ours(directory, "ours"), others(directory, "others");
+  const auto certified = [&](const tutti::test::authority::issued& files) {
+    return words{"TUTTI_SECRET=common", "TUTTI_TLS=1", "TUTTI_TLS_CERTIFICATE=" + files.certificate,
+                 "TUTTI_TLS_KEY=" + files.key, "TUTTI_TLS_AUTHORITY=" + ours.file()};
+  };
+  job.variables = certified(ours.issue("good"));
+  auto first = job.start(1, true);
+  auto second = job.start(1);
+  first->wait_for("world of 2");
+  job.variables = certified(others.issue("foreign"));
+  const ending foreign = job.start(1)->finish();
+  CHECK(foreign.exit_code == 1);
+  CHECK(foreign.error.find("TUTTI_TLS_AUTHORITY") != std::string::npos);
+  first->wait_for_error("its certificate is not accepted here");
+  second->signal(SIGKILL);
+  first->wait_for("world of 1");
+  job.variables = certified(ours.issue("later"));
+  auto third = job.start(2);
+  first->wait_for("world of 3");
   elastic_job::touch(job.done);
   check_finished(first->finish(), 1);
   check_finished(third->finish(), 2);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tutti::explain: a program asks which ranks wait for which.
+#include "support/contains.hpp"
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
@@ -14,9 +15,7 @@ using namespace tutti::test;
 
 namespace {
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+using tutti::test::contains;
 
 }  // namespace
 

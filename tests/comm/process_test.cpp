@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks and launchers that die: the survivors soon know which, and nothing is left behind.
 #include "launch/launched.hpp"
+#include "support/contains.hpp"
 
 #include <doctest/doctest.h>
 #include <signal.h>
@@ -78,9 +79,7 @@ void check_survivors(const std::string& drill, const std::string& error, const s
   }
 }
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+using tutti::test::contains;
 
 }  // namespace
 

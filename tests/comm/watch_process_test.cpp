@@ -3,6 +3,7 @@
 // soon name them, and only a dead rank counts as dead.
 #include "launch/launched.hpp"
 #include "launch/two_networks.hpp"
+#include "support/contains.hpp"
 #include "support/skip.hpp"
 
 #include <doctest/doctest.h>
@@ -26,9 +27,7 @@ namespace {
 
 const std::string transports[] = {"shm", "tcp"};
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+using tutti::test::contains;
 
 // The number after `word`, or a negative one.
 double number_after(const std::string& text, const std::string& word) {

@@ -15,6 +15,7 @@
 #include "launch/pod_names.hpp"
 #include "launch/two_networks.hpp"
 #include "manifests.hpp"
+#include "support/contains.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/skip.hpp"
 
@@ -26,9 +27,7 @@ using std::chrono::steady_clock;
 
 namespace {
 
-bool contains(const std::string& text, const std::string& what) {
-  return text.find(what) != std::string::npos;
-}
+using tutti::test::contains;
 
 // Requirements of a rehearsal; `missing` names what this machine lacks.
 struct rehearsal {

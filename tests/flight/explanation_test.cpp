@@ -3,6 +3,7 @@
 #include "flight/explanation.hpp"
 
 #include "flight/wait_graph.hpp"
+#include "support/contains.hpp"
 
 #include <doctest/doctest.h>
 
@@ -19,9 +20,7 @@ namespace {
 constexpr std::int64_t second = 1'000'000'000;
 constexpr std::int64_t now = 1000 * second;
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+using tutti::test::contains;
 
 rank_snapshot rank(int number, int size, std::uint32_t last = 0) {
   rank_snapshot r;

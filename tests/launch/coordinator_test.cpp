@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/coordinator.hpp"
+#include "support/contains.hpp"
 
 #include <doctest/doctest.h>
 
@@ -12,9 +13,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-bool contains(const std::string& text, const std::string& what) {
-  return text.find(what) != std::string::npos;
-}
+using tutti::test::contains;
 
 outcome exited(int rank, int code, std::chrono::milliseconds after) {
   outcome end;

@@ -2,6 +2,7 @@
 // A job that hangs: the explanations of tutti-run at Ctrl-\, at a signal to a rank, by itself, and after a
 // failure.
 #include "launch/launched.hpp"
+#include "support/contains.hpp"
 
 #include <doctest/doctest.h>
 #include <signal.h>
@@ -28,9 +29,7 @@ std::vector<std::string> command(const std::string& program, int ranks,
   return options;
 }
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+using tutti::test::contains;
 
 // The pids in "ready PID" lines, in any order.
 std::vector<pid_t> processes(launched& job, int ranks) {

@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "launched.hpp"
+#include "support/contains.hpp"
 
 using namespace tutti::launch;
 using testing::ending;
@@ -18,9 +19,7 @@ using testing::launched;
 
 namespace {
 
-bool contains(const std::string& text, const std::string& what) {
-  return text.find(what) != std::string::npos;
-}
+using tutti::test::contains;
 
 // Ranks that wait in the shell's `read`, which a trap interrupts. So no second process could miss a signal.
 // $0 is a fifo without a writer.

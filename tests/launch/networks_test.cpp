@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "launched.hpp"
+#include "support/contains.hpp"
 #include "support/skip.hpp"
 #include "two_networks.hpp"
 
@@ -17,9 +18,7 @@ using words = std::vector<std::string>;
 
 namespace {
 
-bool contains(const std::string& text, const std::string& what) {
-  return text.find(what) != std::string::npos;
-}
+using tutti::test::contains;
 
 words node(int number, const std::string& master, words rest) {
   words all = {"--nnodes",     "2",    "--node-rank",    std::to_string(number),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // TLS between the launchers of two nodes: the traffic, and their errors.
+#include "support/contains.hpp"
 #include "support/skip.hpp"
 
 #include <doctest/doctest.h>
@@ -31,9 +32,7 @@ using words = std::vector<std::string>;
 
 namespace {
 
-bool contains(const std::string& text, const std::string& what) {
-  return text.find(what) != std::string::npos;
-}
+using tutti::test::contains;
 
 // Forwards connections to another address of this host, one after the other, and records every byte.
 class relay {

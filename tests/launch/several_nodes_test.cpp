@@ -10,6 +10,7 @@
 
 #include "launch/store_socket.hpp"
 #include "launched.hpp"
+#include "support/contains.hpp"
 
 using namespace tutti::launch;
 using testing::ending;
@@ -18,9 +19,7 @@ using words = std::vector<std::string>;
 
 namespace {
 
-bool contains(const std::string& text, const std::string& what) {
-  return text.find(what) != std::string::npos;
-}
+using tutti::test::contains;
 
 // One job. The test starts each node, which pretends to be a host of its own.
 struct job_of_nodes {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tutti-run --trace: the contents of the file, read by a strict parser, even after a rank was killed.
 #include "launch/launched.hpp"
+#include "support/contains.hpp"
 
 #include <doctest/doctest.h>
 #include <signal.h>
@@ -22,9 +23,7 @@ using tutti::launch::testing::temporary_directory;
 
 namespace {
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+using tutti::test::contains;
 
 // The events of a file. Checks that Perfetto accepts each: names and types of Chrome's trace format, and no
 // overlaps on a track.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The matching rules one by one.
 #include "match/matcher.hpp"
+#include "support/contains.hpp"
 
 #include <doctest/doctest.h>
 
@@ -366,7 +367,7 @@ std::string last_output(F f) {
   return WIFSIGNALED(how) && WTERMSIG(how) == SIGABRT ? words : std::string();
 }
 
-bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+using tutti::test::contains;
 
 }  // namespace
 

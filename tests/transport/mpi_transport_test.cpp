@@ -2,6 +2,7 @@
 // Frames over MPI, and the ends of ranks, on an MPI that does anything that MPI allows (mpi_fabric.hpp).
 #include "transport/mpi/mpi_transport.hpp"
 
+#include "support/contains.hpp"
 #include "transport/mpi_fabric.hpp"
 #include "transport/tcp_fixture.hpp"
 
@@ -82,7 +83,7 @@ struct ranks {
   std::vector<std::unique_ptr<rank>> all;
 };
 
-bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+using tutti::test::contains;
 
 bool all_finished(const std::vector<std::unique_ptr<message>>& all) {
   for (const auto& m : all)

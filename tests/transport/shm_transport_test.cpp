@@ -2,6 +2,7 @@
 // Frames between ranks that share memory, how they connect, and how connections end.
 #include "transport/shm/shm_transport.hpp"
 
+#include "support/contains.hpp"
 #include "transport/tcp_fixture.hpp"
 
 #include <sys/socket.h>
@@ -35,7 +36,7 @@ shm::shm_link& link_of(shm_ranks& world, int from, int to) {
   return static_cast<shm::shm_link&>(world[from].to(to));
 }
 
-bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+using tutti::test::contains;
 
 // More than a channel holds: the rest stays in the link until the receiver has read.
 constexpr std::size_t too_much = 8 * 1024 * 1024 + 17;

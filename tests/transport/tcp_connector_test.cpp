@@ -4,6 +4,7 @@
 #include "transport/tcp/connector.hpp"
 
 #include "core/handshake.hpp"
+#include "support/contains.hpp"
 #include "support/skip.hpp"
 #include "transport/tcp/listen_address.hpp"
 #include "transport/tcp_fixture.hpp"
@@ -18,7 +19,7 @@ namespace {
 
 using namespace tcp_test;
 
-bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+using tutti::test::contains;
 
 const std::string& endpoint_of(ranks& world, int i) { return world[i].info.record(i).tcp_endpoints.front(); }
 

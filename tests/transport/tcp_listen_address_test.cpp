@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/tcp/listen_address.hpp"
 
+#include "support/contains.hpp"
 #include "support/skip.hpp"
 #include "transport/tcp/interface.hpp"
 
@@ -60,7 +61,7 @@ std::string refusal(const char* chosen, std::optional<std::string> master, bool 
   return {};
 }
 
-bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+using tutti::test::contains;
 
 }  // namespace
 

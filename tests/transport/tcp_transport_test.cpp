@@ -2,6 +2,7 @@
 // Frames between connected ranks, and how connections end.
 #include "transport/tcp/tcp_transport.hpp"
 
+#include "support/contains.hpp"
 #include "transport/tcp_fixture.hpp"
 
 #include <thread>
@@ -10,7 +11,7 @@ namespace {
 
 using namespace tcp_test;
 
-bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+using tutti::test::contains;
 
 using messages = std::vector<std::unique_ptr<message>>;
 
