@@ -3,6 +3,8 @@
 // runs each algorithm of each collective, and the one that tutti chooses by default.
 //   forecast-perf --ranks 16 --per-host 16             16 ranks of one host, by messages
 //   forecast-perf --ranks 64 --per-host 8 --latency-us 5 --gbytes 12.5
+#include "collectives.hpp"
+
 #include <tutti/sim.hpp>
 #include <tutti/tutti.hpp>
 
@@ -19,15 +21,9 @@ namespace {
 
 namespace sim = tutti::sim;
 
-enum class collective { broadcast, reduce, all_reduce, reduce_scatter, all_gather, all_to_all };
-constexpr std::pair<collective, const char*> collectives[] = {
-    {collective::broadcast, "broadcast"},   {collective::reduce, "reduce"},
-    {collective::all_reduce, "all_reduce"}, {collective::reduce_scatter, "reduce_scatter"},
-    {collective::all_gather, "all_gather"}, {collective::all_to_all, "all_to_all"}};
-
 // `bytes`: of the larger buffer, as in rules.
 struct attempt {
-  collective what;
+  const perf::collective& what;
   tutti::algorithm with;
   std::size_t bytes;
   bool refused = false;
@@ -35,34 +31,13 @@ struct attempt {
   sim::duration ended{0};
 };
 
-tutti::operation<> call(const tutti::communicator& world, const attempt& a, std::vector<float>& whole,
-                        std::vector<float>& other, std::span<float> block) {
-  switch (a.what) {
-    case collective::broadcast:
-      return world.broadcast(whole, 0);
-    case collective::reduce:
-      return world.reduce(whole, other, tutti::sum, 0);
-    case collective::all_reduce:
-      return world.all_reduce(whole, other, tutti::sum);
-    case collective::reduce_scatter:
-      return world.reduce_scatter(whole, block, tutti::sum);
-    case collective::all_gather:
-      return world.all_gather(block, whole);
-    case collective::all_to_all:
-      break;
-  }
-  return world.all_to_all(whole, other);
-}
-
 tutti::task<> perform(tutti::communicator world, attempt* a) {
-  const auto ranks = static_cast<std::size_t>(world.size());
-  const std::size_t count = std::max<std::size_t>(1, a->bytes / sizeof(float) / ranks);
-  std::vector<float> whole(count * ranks, 1), other(whole.size()), block(count, 1);
+  perf::buffers b(world.size(), a->bytes);
   // If an algorithm does not apply, all ranks get the error before they send. Otherwise this makes the
   // connections.
   bool refused = false;
   try {
-    co_await call(world, *a, whole, other, block).with(a->with);
+    co_await a->what.call(world, b).with(a->with);
   } catch (const tutti::error& e) {
     refused = e.code() == tutti::errc::invalid_argument;
     if (!refused) throw;
@@ -72,12 +47,13 @@ tutti::task<> perform(tutti::communicator world, attempt* a) {
   const auto begin = std::chrono::ceil<std::chrono::hours>(tutti::now().time_since_epoch());
   co_await tutti::sleep_for(begin - tutti::now().time_since_epoch());
   a->begun = begin;
-  co_await call(world, *a, whole, other, block).with(a->with);
+  co_await a->what.call(world, b).with(a->with);
   a->ended = std::max<sim::duration>(a->ended, tutti::now().time_since_epoch());
 }
 
 // Returns microseconds, or a negative value if the algorithm does not apply.
-double time_of(const sim::options& o, collective what, std::size_t bytes, tutti::algorithm with) {
+double time_of(const sim::options& o, const perf::collective& what, std::size_t bytes,
+               tutti::algorithm with) {
   attempt a{what, with, bytes};
   const sim::report r =
       sim::run(o, [&a](tutti::communicator world) { return perform(std::move(world), &a); });
@@ -124,8 +100,8 @@ int main(int argc, char** argv) {
   o.network.local_bytes_per_second = local_gbytes * 1e9;
 
   std::printf("%d ranks, %d per host\n", o.ranks, o.ranks_per_host);
-  for (const auto& [what, name] : collectives) {
-    if (!only.empty() && only != name) continue;
+  for (const perf::collective& what : perf::collectives) {
+    if (!only.empty() && only != what.name) continue;
     for (const std::size_t bytes : sizes) {
       const double chosen = time_of(o, what, bytes, tutti::algorithm::automatic);
       double best = -1;
@@ -140,7 +116,7 @@ int main(int argc, char** argv) {
         best = us;
         fastest = tutti::name_of(with);
       }
-      std::printf("%-14s %9zu  chosen %.1f us, %.2f of the best (%s)%s |%s\n", name, bytes, chosen,
+      std::printf("%-14s %9zu  chosen %.1f us, %.2f of the best (%s)%s |%s\n", what.name, bytes, chosen,
                   chosen / best, fastest.c_str(), chosen > worth * best ? " <--" : "", line.c_str());
       std::fflush(stdout);
     }

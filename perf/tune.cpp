@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tune.hpp"
 
+#include "collectives.hpp"
 #include "common/sizes.hpp"
 #include "common/statistics.hpp"
 
@@ -17,71 +18,22 @@
 namespace perf {
 namespace {
 
-enum class collective {
-  broadcast,
-  reduce,
-  all_reduce,
-  reduce_scatter,
-  scatter,
-  gather,
-  all_gather,
-  all_to_all
-};
-
-struct subject {
-  collective what;
-  const char* name;  // as in the rules
-};
-constexpr subject subjects[] = {
-    {collective::broadcast, "broadcast"},   {collective::reduce, "reduce"},
-    {collective::all_reduce, "all_reduce"}, {collective::reduce_scatter, "reduce_scatter"},
-    {collective::scatter, "scatter"},       {collective::gather, "gather"},
-    {collective::all_gather, "all_gather"}, {collective::all_to_all, "all_to_all"}};
-
 struct tuning {
   std::vector<std::size_t> sizes;
   double seconds = 0.05;
   std::string output = "tutti.tuning";
 };
 
-// Rules refer to the size of the larger buffer.
-tutti::operation<> call(const tutti::communicator& world, collective what, std::vector<float>& whole,
-                        std::vector<float>& other, std::span<float> block) {
-  switch (what) {
-    case collective::broadcast:
-      return world.broadcast(whole, 0);
-    case collective::reduce:
-      return world.reduce(whole, other, tutti::sum, 0);
-    case collective::all_reduce:
-      return world.all_reduce(whole, other, tutti::sum);
-    case collective::reduce_scatter:
-      return world.reduce_scatter(whole, block, tutti::sum);
-    case collective::scatter:
-      return world.scatter(whole, block, 0);
-    case collective::gather:
-      return world.gather(block, whole, 0);
-    case collective::all_gather:
-      return world.all_gather(block, whole);
-    case collective::all_to_all:
-      break;
-  }
-  return world.all_to_all(whole, other);
-}
-
 // Returns the median time of one call in microseconds, the same on all ranks. Negative if the algorithm does
 // not apply here.
-tutti::task<double> time_of(tutti::communicator world, collective what, std::size_t bytes,
+tutti::task<double> time_of(tutti::communicator world, const collective* what, std::size_t bytes,
                             tutti::algorithm with, double seconds) {
   using clock = std::chrono::steady_clock;
-  const auto ranks = static_cast<std::size_t>(world.size());
-  const std::size_t block_count = std::max<std::size_t>(1, bytes / sizeof(float) / ranks);
-  std::vector<float> whole(block_count * ranks, 1);
-  std::vector<float> other(whole.size());
-  std::vector<float> block(block_count, 1);
+  buffers b(world.size(), bytes);
   // If an algorithm does not apply, all ranks get the error before they send.
   bool refused = false;
   try {
-    co_await call(world, what, whole, other, block).with(with);
+    co_await what->call(world, b).with(with);
   } catch (const tutti::error& e) {
     refused = e.code() == tutti::errc::invalid_argument;
     if (!refused) throw;
@@ -93,7 +45,7 @@ tutti::task<double> time_of(tutti::communicator world, collective what, std::siz
   for (bool more = true; more;) {
     co_await world.barrier();
     const clock::time_point begin = clock::now();
-    co_await call(world, what, whole, other, block).with(with);
+    co_await what->call(world, b).with(with);
     double us = std::chrono::duration<double, std::micro>(clock::now() - begin).count();
     co_await world.all_reduce(us, tutti::max);
     times.push_back(us);
@@ -106,13 +58,13 @@ tutti::task<double> time_of(tutti::communicator world, collective what, std::siz
   co_return median;
 }
 
-tutti::task<std::string> rules_of(tutti::communicator world, subject one, tuning wanted) {
+tutti::task<std::string> rules_of(tutti::communicator world, const collective* one, tuning wanted) {
   std::string rules;
   std::size_t last_size = 0;
   tutti::algorithm last = tutti::algorithm::automatic;
   const auto end_run = [&](std::size_t upto) {
     if (last == tutti::algorithm::automatic) return;
-    rules += std::string(one.name) + " ranks>=" + std::to_string(world.size()) +
+    rules += std::string(one->name) + " ranks>=" + std::to_string(world.size()) +
              " bytes<=" + (upto == 0 ? std::string("any") : std::to_string(upto)) + " " +
              tutti::name_of(last) + "\n";
   };
@@ -121,7 +73,7 @@ tutti::task<std::string> rules_of(tutti::communicator world, subject one, tuning
     tutti::algorithm fastest = tutti::algorithm::automatic;
     std::string line;
     for (const tutti::algorithm with : tutti::all_algorithms()) {
-      const double us = co_await time_of(world, one.what, bytes, with, wanted.seconds);
+      const double us = co_await time_of(world, one, bytes, with, wanted.seconds);
       if (us < 0) continue;
       char text[96];
       std::snprintf(text, sizeof text, "  %s %.2f us", tutti::name_of(with), us);
@@ -132,7 +84,7 @@ tutti::task<std::string> rules_of(tutti::communicator world, subject one, tuning
       }
     }
     if (world.rank() == 0) {
-      std::printf("%-14s %9zu %s\n", one.name, bytes, line.c_str());
+      std::printf("%-14s %9zu %s\n", one->name, bytes, line.c_str());
       std::fflush(stdout);
     }
     // The switch point lies between two sizes: takes the middle.
@@ -151,7 +103,7 @@ tutti::task<int> tune_all(tutti::communicator world, tuning wanted) {
   }
   std::string rules = "# Measured by tutti-perf tune with " + std::to_string(world.size()) +
                       " ranks; used with TUTTI_TUNING=<this file>, the same on all ranks.\n";
-  for (const subject& one : subjects) rules += co_await rules_of(world, one, wanted);
+  for (const collective& one : collectives) rules += co_await rules_of(world, &one, wanted);
   if (world.rank() != 0) co_return 0;
   std::FILE* const file = std::fopen(wanted.output.c_str(), "w");
   const bool written = file != nullptr && std::fputs(rules.c_str(), file) >= 0;
