@@ -11,8 +11,9 @@ namespace tutti::p2p {
 using transport::destination_buffer;
 using transport::frame_kind;
 
-// Messages up to this size keep their memory when their node is reused.
-constexpr std::size_t kept_bytes = 8 * 1024;
+// Nodes keep their memory for the next message. What is longer than this counts, and is kept up to a window.
+constexpr std::size_t short_bytes = 8 * 1024;
+constexpr std::size_t most_kept_bytes = eager_window;
 
 unexpected_queue::~unexpected_queue() {
   for (const auto& u : nodes_) delete[] u->data;
@@ -35,10 +36,10 @@ unexpected* unexpected_queue::take_node(std::size_t bytes) {
   }
   unexpected* const u = free_.back();
   if (bytes > u->capacity) {
-    delete[] std::exchange(u->data, nullptr);
-    u->capacity = 0;
+    free_memory_of(*u);
     u->data = new std::byte[bytes];
     u->capacity = bytes;
+    if (bytes > short_bytes) long_bytes_ += bytes;
     base::count_heap_use(bytes);
   }
   free_.pop_back();
@@ -52,12 +53,14 @@ unexpected* unexpected_queue::take_node(std::size_t bytes) {
 void unexpected_queue::recycle(unexpected& u) noexcept {
   static_cast<base::list_hook<rts_tag>&>(u).unlink();
   u.claimed_by = nullptr;
-  if (u.capacity > kept_bytes) {
-    delete[] u.data;
-    u.data = nullptr;
-    u.capacity = 0;
-  }
+  if (u.capacity > short_bytes && long_bytes_ > most_kept_bytes) free_memory_of(u);
   free_.push_back(&u);
+}
+
+void unexpected_queue::free_memory_of(unexpected& u) noexcept {
+  if (u.capacity > short_bytes) long_bytes_ -= u.capacity;
+  delete[] std::exchange(u.data, nullptr);
+  u.capacity = 0;
 }
 
 void unexpected_queue::retire(unexpected& u) noexcept {

@@ -52,6 +52,7 @@ class unexpected_queue {
 
  private:
   unexpected* take_node(std::size_t bytes);
+  void free_memory_of(unexpected& u) noexcept;
   void is_queued(unexpected& u) noexcept;
 
   peers& peers_;
@@ -60,6 +61,7 @@ class unexpected_queue {
   probes& probes_;
   std::vector<std::unique_ptr<unexpected>> nodes_;
   std::vector<unexpected*> free_;
+  std::size_t long_bytes_ = 0;  // memory of nodes that have more than a short message needs
   base::intrusive_list<unexpected, rts_tag> unmatched_rts_;
 };
 

@@ -92,6 +92,18 @@ inline task<> long_messages(communicator world, int times) {
   }
 }
 
+// Each message is probed for, so that it has come before its receive.
+inline task<> early_messages(communicator world, int times) {
+  static thread_local std::array<std::byte, 60'000> out{}, in{};
+  for (int i = 0; i < times; ++i) {
+    out[0] = static_cast<std::byte>(i);
+    request sending = world.isend(out, other_of(world));
+    co_await world.probe(other_of(world));
+    co_await world.recv(in, other_of(world));
+    co_await sending;
+    TUTTI_EXPECT(in[0] == static_cast<std::byte>(i));
+  }
+}
 inline task<> probes(communicator world, int times) {
   for (int i = 0; i < times; ++i) {
     request sending = world.isend(i, other_of(world));
@@ -273,6 +285,7 @@ constexpr named_program programs[] = {
     {"dropped irecv", &dropped_requests},
     {"probe, recv", &probes},
     {"300 kB, both ways", &long_messages},
+    {"60 kB, before their receives", &early_messages},
     {"barrier", &barriers},
     {"broadcast", &broadcasts},
     {"reduce", &reduces},
