@@ -40,7 +40,7 @@ shm_link::~shm_link() { disconnect(); }
 bool shm_link::submit(outgoing& o) noexcept {
   if (at_ == phase::open) {
     if (o.head.kind == frame_kind::data) {
-      if (data_.empty() && write_slices(o)) return true;
+      if (!has_queue() && write_slices(o)) return true;
       data_.push_back(o);
     } else {
       if (messages_.empty() && write_message(o)) {
@@ -116,6 +116,7 @@ bool shm_link::write_parts(const frame& head, const std::byte* payload) noexcept
 
 void shm_link::take_part(const channel_reader::item& part) noexcept {
   if (part.part_begin == 0) where_ = owner_.up().begin(peer_, part.head);
+  if (at_ != phase::open) return;
   if (part.part_begin < where_.room)
     base::copy_out(where_.at + part.part_begin, part.payload,
                    std::min(part.part_bytes, where_.room - part.part_begin));
@@ -243,19 +244,20 @@ bool shm_link::write_slices(outgoing& o) noexcept {
 
 bool shm_link::flush() noexcept {
   bool any = false;
-  while (outgoing* o = messages_.front()) {
+  std::size_t copied = 0;
+  while (outgoing* o = copied < copied_per_poll ? messages_.front() : nullptr) {
     if (!write_message(*o)) {
       if (writer_.request_room()) continue;
       break;
     }
     notify();
     any = true;
-    // Of data frames queued before the link was open, only the rts frames are among the messages: all are
-    // small.
+    if (o->head.kind == frame_kind::eager) copied += o->head.length;
     messages_.pop_front();
     o->done(*o, true);
   }
-  if (outgoing* o = data_.front()) {
+  // While a message waits for room, slices would take it.
+  if (outgoing* o = any || messages_.empty() ? data_.front() : nullptr) {
     const std::uint64_t before = o->progress;
     const bool whole = write_slices(*o);
     any |= o->progress != before;
