@@ -104,7 +104,7 @@ class backend : public source {
  protected:
   // Called once in each round, then is_hot_round(). Whether to check for events of all watches, and of hot
   // ones.
-  bool is_round_of_all() noexcept { return (++rounds_ & 1023U) == 0; }
+  bool is_round_of_all() noexcept { return (++rounds_ & 255U) == 0; }
   bool is_hot_round() const noexcept { return watched_.any_hot() && (!glanced_at_ || (rounds_ & 7U) == 0); }
 
   watcher_table watched_;
