@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <fstream>
 #include <new>
 #include <tutti/error.hpp>
@@ -265,7 +266,7 @@ void shared_context::sweep() noexcept {
     try {
       if (!s.has_last_moment) append(events_->take(), list, s);
       s.has_last_moment = true;
-    } catch (const error&) {
+    } catch (const std::exception&) {
       // The next sweep tries again. A lost device takes no event; ~shared_context then destroys the list.
       return false;
     }
