@@ -63,8 +63,8 @@ inline task<> save_by(communicator c, std::filesystem::path path, std::function<
 }
 
 inline task<> load_by(communicator c, std::filesystem::path path, std::function<void(std::istream&)> read) {
-  std::istringstream content(co_await on_rank_0(std::move(c), "loading " + path.string(),
-                                                [&path] { return content_of(path); }));
+  std::istringstream content(
+      co_await on_rank_0(std::move(c), "loading " + path.string(), [&path] { return content_of(path); }));
   read(content);
 }
 
