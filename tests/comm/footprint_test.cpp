@@ -51,7 +51,7 @@ footprint now_in_use() {
 
 // A message between each pair, too long for the eager protocol.
 task<> meet_all(communicator world) {
-  std::vector<std::byte> out(200'000), in(200'000);
+  std::vector<std::byte> out(300'000), in(300'000);
   for (int distance = 1; distance < world.size(); ++distance) {
     const int to = (world.rank() + distance) % world.size();
     const int from = (world.rank() - distance + world.size()) % world.size();
