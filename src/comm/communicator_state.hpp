@@ -128,7 +128,7 @@ class communicator_state final : public p2p::context_owner {
   void watch(core::completion& a, bool has_deadline, std::uint64_t cycles) noexcept {
     a.started = engine().recent(cycles) + core::engine::age_of_recent;  // a timeout never comes early
     (has_deadline ? patient_ : waiting_).push_back(a);
-    if (!check_timer_.armed() || !timer_.armed()) [[unlikely]]
+    if (!check_timer_.armed() || (!has_deadline && !timer_.armed())) [[unlikely]]
       arm_timers(a.started);
   }
 
