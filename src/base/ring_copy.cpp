@@ -15,7 +15,6 @@ namespace tutti::base {
 namespace {
 
 constexpr std::size_t line_bytes = 64;
-constexpr std::size_t least_long_bytes = 16 * 1024;
 
 // `Chunk` is the type of a register.
 template <class Chunk>
@@ -115,11 +114,7 @@ void touch(const void* from) noexcept {
 
 }  // namespace
 
-void ring_writer::copy(void* to, const void* from, std::size_t bytes) noexcept {
-  if (bytes < sample_bytes) {
-    std::memcpy(to, from, bytes);
-    return;
-  }
+void ring_writer::copy_long(void* to, const void* from, std::size_t bytes) noexcept {
   const bool timed = trying_ || ++copies_ % copies_per_sample == 0;
   if (past_caches_ && timed) retry(steady_ns());
   if (past_caches_) return by_streaming_stores(to, from, bytes);
@@ -156,12 +151,8 @@ void ring_writer::retry(std::int64_t now) noexcept {
   to_settle_ = settling_bytes;
 }
 
-void copy_out(void* to, const void* from, std::size_t bytes) noexcept {
-  if (bytes < least_long_bytes) {
-    std::memcpy(to, from, bytes);
-  } else {
-    by_loads_and_stores(to, from, bytes);
-  }
+void copy_out_long(void* to, const void* from, std::size_t bytes) noexcept {
+  by_loads_and_stores(to, from, bytes);
 }
 
 }  // namespace tutti::base

@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace tutti::base {
 
@@ -37,7 +38,9 @@ class ring_writer {
   static constexpr std::int64_t shortest_ns = 20'000'000;
   static constexpr std::int64_t longest_ns = 320'000'000;
 
-  void copy(void* to, const void* from, std::size_t bytes) noexcept;
+  void copy(void* to, const void* from, std::size_t bytes) noexcept {
+    bytes < sample_bytes ? static_cast<void>(std::memcpy(to, from, bytes)) : copy_long(to, from, bytes);
+  }
 
   // Whether stores go past the caches.
   bool past_caches() const noexcept { return past_caches_; }
@@ -49,6 +52,8 @@ class ring_writer {
  private:
   static constexpr unsigned copies_per_sample = 8;
 
+  void copy_long(void* to, const void* from, std::size_t bytes) noexcept;
+
   bool past_caches_ = false;
   bool trying_ = true;  // each copy is a sample until they decide
   unsigned copies_ = 0;
@@ -59,7 +64,12 @@ class ring_writer {
   std::int64_t pause_ns_ = shortest_ns;
 };
 
+inline constexpr std::size_t least_long_bytes = 16 * 1024;
+void copy_out_long(void* to, const void* from, std::size_t bytes) noexcept;
+
 // Copies from shared memory into a process's own.
-void copy_out(void* to, const void* from, std::size_t bytes) noexcept;
+inline void copy_out(void* to, const void* from, std::size_t bytes) noexcept {
+  bytes < least_long_bytes ? static_cast<void>(std::memcpy(to, from, bytes)) : copy_out_long(to, from, bytes);
+}
 
 }  // namespace tutti::base

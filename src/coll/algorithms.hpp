@@ -141,7 +141,7 @@ struct algorithm_form<operation_kind::exclusive_scan> : algorithm_form<operation
   ROW(reduce_scatter, ring,               reduce_scatter_ring,           nothing,              0,     any_size)           \
                                                                                                                           \
   ROW(all_to_all,     shared_memory,      all_to_all_shared_memory,      segment_even_blocks,  3,     any_size)           \
-  ROW(all_to_all,     shared_memory,      all_to_all_shared_memory,      segment_even_blocks,  0,     16 * KiB)           \
+  ROW(all_to_all,     shared_memory,      all_to_all_shared_memory,      segment_even_blocks,  0,     64 * KiB)            \
   ROW(all_to_all,     bruck,              all_to_all_bruck,              even_blocks,          8,     4 * KiB)            \
   ROW(all_to_all,     pairwise,           all_to_all_pairwise,           nothing,              0,     any_size)           \
                                                                                                                           \

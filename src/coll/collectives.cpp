@@ -222,7 +222,8 @@ bool start_collective(operation_state& state) {
   }
   const collective place(c, sequence, todo.print);
   if (todo.with == algorithm::shared_memory && c.shared_segment().free() && !is_empty(c, what))
-    if (const auto publication = posted_for(what, place)) return start_posting(state, c, place, *publication);
+    if (const posted all = posted_for(what, place); all.is_short())
+      return start_posting(state, c, place, all);
   auto* running = new (state.running_storage())
       collective_operation_state(state, c, sequence, put_on_record(c, what, sequence));
   state.set_running(running);

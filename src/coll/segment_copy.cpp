@@ -130,7 +130,7 @@ class movement_rounds {
 
   static constexpr std::size_t most_ahead = 16;  // rounds that a rank may be ahead of its own reading
   static constexpr std::size_t smallest_piece = 16 * 1024;
-  static constexpr std::size_t largest_piece = 64 * 1024;
+  static constexpr std::size_t largest_piece = 128 * 1024;
 
   const collective& c_;
   comm::collective_segment& b_;

@@ -130,7 +130,4 @@ task<> work_off(collective c, Rounds* r) {
 // cheap.
 inline constexpr std::size_t least_to_begin_later = 256 * 1024;
 
-// The largest number of bytes of a rank that are published in one piece, with one wait.
-inline constexpr std::size_t most_in_one_posting = 16 * 1024;
-
 }  // namespace tutti::coll

@@ -2,8 +2,10 @@
 #include "coll/segment_publish.hpp"
 
 #include "base/ring_copy.hpp"
+#include "coll/move_bytes.hpp"
 #include "coll/reduce.hpp"
 
+#include <algorithm>
 #include <array>
 #include <span>
 
@@ -12,9 +14,27 @@ namespace {
 
 using kind = detail::operation_kind;
 
+// If all ranks write and then read, rounds gain nothing while the data stay in the caches. If one rank writes and the
+// others read, the limit is lower, because they would start late.
+constexpr std::size_t exchange_limit = 128 * 1024;
+// From twice as much on, data in shared memory are read in place: one copy instead of two.
+constexpr std::size_t own_blocks_limit = 64 * 1024;
+// In bytes, so that the loop gets its turn.
+constexpr std::size_t most_read = 512 * 1024;
+
 void write(const collective& c, const posted& p, const publication& mine) noexcept {
-  if (p.given_bytes > 0) c.segment().write(mine.data(), p.given, p.given_bytes);
-  c.segment().arrive();
+  comm::collective_segment& segment = c.segment();
+  if (p.gives_own) {
+    if (p.given_bytes > 0) segment.write(mine.data(), p.given, p.given_bytes);
+  } else {
+    const auto* const given = static_cast<const std::byte*>(p.given);
+    const std::size_t begin = p.parts.begin(c.rank()), end = p.parts.begin(c.rank() + 1);
+    if (begin > 0) segment.write(mine.data(), given, begin);
+    if (end < p.given_bytes) segment.write(mine.data() + end, given + end, p.given_bytes - end);
+  }
+  segment.arrive();
+  if (p.own != nullptr)
+    move_bytes(static_cast<std::byte*>(p.to) + p.parts.begin(c.rank()), p.own, p.parts.bytes(c.rank()));
 }
 
 void read(const collective& c, const posted& p, const publication& mine) {
@@ -86,38 +106,102 @@ task<> publication_at_once::rest_of(collective c, posted what, publication mine,
   turn.finish();
 }
 
-std::optional<posted> posted_for(const detail::call& w, const collective& c) noexcept {
+posted posted::broadcast(const collective& c, void* data, std::size_t bytes, int root) noexcept {
   posted p;
+  const bool is_root = c.rank() == root;
+  p.bytes = p.count = bytes;
+  p.given = p.to = data;
+  p.given_bytes = is_root ? bytes : 0;
+  p.awaited = is_root ? nobody : root;
+  p.what = is_root ? reading::nothing : reading::one_block;
+  return p;
+}
+
+posted posted::reduce(const collective& c, const void* input, void* result, std::size_t count,
+                      std::size_t element_bytes, element_type type, const detail::reduction& op,
+                      int root) noexcept {
+  posted p;
+  const bool is_root = c.rank() == root;
+  p.bytes = count * element_bytes;
+  p.given = input;
+  p.given_bytes = is_root ? 0 : p.bytes;
+  p.awaited = root < 0 || is_root ? all : nobody;
+  p.what = p.awaited == all ? reading::reduction : reading::nothing;
+  p.to = result;
+  p.count = count;
+  p.type = type;
+  p.op = &op;
+  // Of more ranks, rounds read less.
+  if (root < 0) p.limit = c.size() == 2 ? exchange_limit : 16 * 1024;
+  return p;
+}
+
+posted posted::reduce_scatter(const collective& c, const void* input, void* result, std::size_t count,
+                              std::size_t element_bytes, element_type type, const detail::reduction& op,
+                              const blocks& parts) noexcept {
+  posted p = reduce(c, input, result, count, element_bytes, type, op, -1);
+  p.limit = own_blocks_limit;
+  p.gives_own = false;
+  p.parts = parts;
+  p.count = parts.bytes(c.rank()) / element_bytes;
+  p.offset = parts.begin(c.rank());
+  return p;
+}
+
+posted posted::all_gather(const collective& c, const void* block, void* result,
+                          const blocks& parts) noexcept {
+  posted p;
+  p.bytes = parts.longest(c.size());
+  p.limit = std::min(exchange_limit, most_read / static_cast<std::size_t>(c.size() - 1));
+  p.given = p.own = block;
+  p.given_bytes = parts.bytes(c.rank());
+  p.what = reading::blocks_of_all;
+  p.to = result;
+  p.parts = parts;
+  return p;
+}
+
+posted posted::all_to_all(const collective& c, const void* data, void* result, const blocks& parts) noexcept {
+  posted p;
+  p.bytes = p.given_bytes = parts.begin(c.size());
+  p.limit = own_blocks_limit;
+  p.given = data;
+  p.offset = parts.begin(c.rank());
+  p.own = static_cast<const std::byte*>(data) + p.offset;
+  p.gives_own = false;
+  p.what = reading::blocks_of_all;
+  p.to = result;
+  p.parts = parts;
+  return p;
+}
+
+posted posted_for(const detail::call& w, const collective& c) noexcept {
+  const detail::buffer_view &in = w.in, &out = w.out;
   const bool plain = w.list.at == nullptr && w.op.kind != reduce_kind::premul_sum;
-  const bool is_root = c.rank() == w.peer;
   switch (w.kind) {
     case kind::barrier:
-      return p;
+      return {};
     case kind::broadcast:
-      p.bytes = p.count = w.out.bytes();
-      p.given = p.to = w.out.data;
-      p.given_bytes = is_root ? p.bytes : 0;
-      p.awaited = is_root ? posted::nobody : w.peer;
-      p.what = is_root ? posted::reading::nothing : posted::reading::one_block;
-      break;
+      return posted::broadcast(c, out.data, out.bytes(), w.peer);
+    case kind::all_gather:
+      return posted::all_gather(c, in.data, out.data, blocks::even(in.bytes()));
+    case kind::all_to_all:
+      if (in.data == out.data) break;
+      return posted::all_to_all(c, in.data, out.data,
+                                blocks::even(in.bytes() / static_cast<std::size_t>(c.size())));
     case kind::all_reduce:
     case kind::reduce:
-      if (!plain) return std::nullopt;
-      p.count = w.in.count;
-      p.bytes = w.in.bytes();
-      p.given = w.in.data;
-      p.given_bytes = w.kind == kind::reduce && is_root ? 0 : p.bytes;
-      p.awaited = w.kind == kind::all_reduce || is_root ? posted::all : posted::nobody;
-      p.what = p.awaited == posted::all ? posted::reading::reduction : posted::reading::nothing;
-      p.to = w.out.data;
-      p.type = w.out.type;
-      p.op = &w.op;
-      break;
+      if (!plain) break;
+      return posted::reduce(c, in.data, out.data, in.count, in.element_bytes, in.type, w.op,
+                            w.kind == kind::reduce ? w.peer : -1);
+    case kind::reduce_scatter:
+      if (!plain) break;
+      return posted::reduce_scatter(c, in.data, out.data, in.count, in.element_bytes, in.type, w.op,
+                                    blocks::even(out.bytes()));
     default:
-      return std::nullopt;
+      break;
   }
-  if (p.bytes > most_in_one_posting) return std::nullopt;
-  return p;
+  return posted::not_short();
 }
 
 }  // namespace tutti::coll

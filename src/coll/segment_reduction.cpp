@@ -151,7 +151,7 @@ class reduction_rounds {
 
   static constexpr std::size_t most_ahead = 8;  // rounds that a rank may be ahead of its own slowest step
   static constexpr std::size_t smallest_piece = 16 * 1024;
-  static constexpr std::size_t largest_piece = 64 * 1024;
+  static constexpr std::size_t largest_piece = 128 * 1024;
 
   const collective& c_;
   comm::collective_segment& b_;

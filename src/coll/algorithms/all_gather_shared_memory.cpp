@@ -10,27 +10,16 @@
 namespace tutti::coll {
 
 task<> all_gather_shared_memory(collective c, const void* block, void* data, blocks parts) {
+  const posted whole = posted::all_gather(c, block, data, parts);
+  if (whole.is_short()) co_return co_await publish_on_segment(c, whole);
   auto* const all = static_cast<std::byte*>(data);
-  const std::size_t longest = parts.longest(c.size());
   const auto* const given = static_cast<const std::byte*>(block);
   std::byte* const own = all + parts.begin(c.rank());
   const std::size_t own_bytes = parts.bytes(c.rank());
   // If all ranks can read the results, this rank's block is given from there.
-  const bool later = longest > most_in_one_posting &&
-                     !overlap(given, own_bytes, all, parts.begin(c.size())) &&
-                     !base::find_shared(own, own_bytes);
+  const bool later =
+      !overlap(given, own_bytes, all, parts.begin(c.size())) && !base::find_shared(own, own_bytes);
   if (!later) move_bytes(own, given, own_bytes);
-  if (longest <= most_in_one_posting) {
-    posted what;
-    what.bytes = longest;
-    what.given = own;
-    what.given_bytes = own_bytes;
-    what.what = posted::reading::blocks_of_all;
-    what.to = all;
-    what.parts = parts;
-    co_await publish_on_segment(c, what);
-    co_return;
-  }
   segment_movement what;
   what.given = later ? given : own;
   what.given_bytes = own_bytes;
@@ -41,7 +30,7 @@ task<> all_gather_shared_memory(collective c, const void* block, void* data, blo
   }
   what.received = all;
   what.received_parts = parts;
-  what.longest = longest;
+  what.longest = whole.bytes;
   co_await copy_on_segment(c, what);
 }
 

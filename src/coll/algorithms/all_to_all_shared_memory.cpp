@@ -9,22 +9,11 @@
 namespace tutti::coll {
 
 task<> all_to_all_shared_memory(collective c, const void* data, blocks parts, void* result, blocks) {
+  const posted all = posted::all_to_all(c, data, result, parts);
+  if (all.is_short()) co_return co_await publish_on_segment(c, all);
   const std::size_t block_bytes = parts.bytes(c.rank());
   const auto* const from = static_cast<const std::byte*>(data);
   auto* const to = static_cast<std::byte*>(result);
-  const std::size_t all = block_bytes * static_cast<std::size_t>(c.size());
-  if (all <= most_in_one_posting) {
-    move_bytes(to + parts.begin(c.rank()), from + parts.begin(c.rank()), block_bytes);
-    posted what;
-    what.bytes = what.given_bytes = all;
-    what.given = from;
-    what.what = posted::reading::blocks_of_all;
-    what.to = to;
-    what.offset = parts.begin(c.rank());
-    what.parts = parts;
-    co_await publish_on_segment(c, what);
-    co_return;
-  }
   segment_movement what;
   what.to_each = true;
   what.given = from;

@@ -8,20 +8,8 @@
 namespace tutti::coll {
 
 task<> broadcast_shared_memory(collective c, void* data, std::size_t bytes, int root) {
-  if (bytes <= most_in_one_posting) {
-    posted what;
-    what.bytes = what.count = bytes;
-    what.given = what.to = data;
-    if (c.rank() == root) {
-      what.given_bytes = bytes;
-      what.awaited = posted::nobody;
-    } else {
-      what.awaited = root;
-      what.what = posted::reading::one_block;
-    }
-    co_await publish_on_segment(c, what);
-    co_return;
-  }
+  const posted all = posted::broadcast(c, data, bytes, root);
+  if (all.is_short()) co_return co_await publish_on_segment(c, all);
   segment_movement what;
   what.root = root;
   what.given = static_cast<const std::byte*>(data);

@@ -8,24 +8,11 @@
 namespace tutti::coll {
 
 task<> reduce_scatter_shared_memory(collective c, reduce_call r, blocks parts) {
-  const std::size_t bytes = r.count * r.element_bytes;
-  const auto* const input = static_cast<const std::byte*>(r.input);
-  if (bytes <= most_in_one_posting) {
-    posted what;
-    what.bytes = bytes;
-    what.given = input;
-    what.given_bytes = bytes;
-    what.what = posted::reading::reduction;
-    what.to = r.data;
-    what.count = parts.bytes(c.rank()) / r.element_bytes;
-    what.type = r.type;
-    what.op = &r.op;
-    what.offset = parts.begin(c.rank());
-    co_await publish_on_segment(c, what);
-    co_return;
-  }
+  const posted all =
+      posted::reduce_scatter(c, r.input, r.data, r.count, r.element_bytes, r.type, r.op, parts);
+  if (all.is_short()) co_return co_await publish_on_segment(c, all);
   segment_reduction what;
-  what.input = input;
+  what.input = static_cast<const std::byte*>(r.input);
   what.slices = parts;
   what.result = static_cast<std::byte*>(r.data);
   what.element_bytes = r.element_bytes;

@@ -9,25 +9,9 @@
 namespace tutti::coll {
 
 task<> reduce_shared_memory(collective c, reduce_call r, int root) {
-  const std::size_t bytes = r.count * r.element_bytes;
   const bool is_root = c.rank() == root;
-  if (bytes <= most_in_one_posting) {
-    posted what;
-    what.bytes = bytes;
-    what.given = r.input;
-    what.given_bytes = is_root ? 0 : bytes;
-    what.what = posted::reading::reduction;
-    what.to = r.data;
-    what.count = r.count;
-    what.type = r.type;
-    what.op = &r.op;
-    if (!is_root) {
-      what.awaited = posted::nobody;
-      what.what = posted::reading::nothing;
-    }
-    co_await publish_on_segment(c, what);
-    co_return;
-  }
+  const posted all = posted::reduce(c, r.input, r.data, r.count, r.element_bytes, r.type, r.op, root);
+  if (all.is_short()) co_return co_await publish_on_segment(c, all);
   segment_reduction what;
   what.input = static_cast<const std::byte*>(r.input);
   what.slices = blocks::split(r.count, c.size(), r.element_bytes);

@@ -225,11 +225,12 @@ inline std::vector<std::size_t> sizes_for(kind k, std::size_t ranks, std::size_t
   if (k == kind::broadcast) {  // in slices, and around the switch points of the table
     add_around(counts, shm_eager_bytes * ranks, sizeof(float));
     add_around(counts, tcp_eager_bytes * ranks, sizeof(float));
-    add_around(counts, 512 * KiB, sizeof(float));
+    for (const std::size_t total : {32 * KiB, 512 * KiB}) add_around(counts, total, sizeof(float));
     counts.push_back((ranks == 3 ? largest : 1024 * KiB) / sizeof(float) + 1);
   } else {
-    for (const std::size_t total : {4 * KiB, 32 * KiB, 80 * KiB})
+    for (const std::size_t total : {4 * KiB, 32 * KiB, 80 * KiB, 128 * KiB})
       add_around(counts, total / ranks, sizeof(float));
+    if (k == kind::all_gather) add_around(counts, 128 * KiB, sizeof(float));
   }
   tidy(counts);
   return counts;

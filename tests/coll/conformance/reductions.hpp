@@ -164,7 +164,7 @@ inline std::vector<std::size_t> sizes_for(kind k, std::size_t ranks, std::size_t
   const bool has_blocks = k == kind::reduce_scatter || k == kind::reduce_scatter_v;
   // Sizes at which algorithms send slices, and at the switch points of the table.
   add_around(counts, shm_eager_bytes * ranks / (has_blocks ? 2 : 1), sizeof(float));
-  for (const std::size_t total : {32 * KiB, 64 * KiB})
+  for (const std::size_t total : {16 * KiB, 32 * KiB, 64 * KiB, 128 * KiB})
     add_around(counts, has_blocks ? total / ranks : total, sizeof(float));
   if (has_blocks) add_around(counts, 256 * KiB / ranks, sizeof(float));
   if (k == kind::all_reduce) add_around(counts, 1024 * KiB, sizeof(float));
