@@ -272,6 +272,11 @@ std::optional<shared_place> find_shared(const void* data, std::size_t bytes) noe
   return std::nullopt;
 }
 
+void populate(const void* data, std::size_t bytes, bool to_write) noexcept {
+  constexpr int populate_read = 22, populate_write = 23;  // MADV_POPULATE_READ and _WRITE
+  ::madvise(const_cast<void*>(data), bytes, to_write ? populate_write : populate_read);
+}
+
 shared_memory_usage shared_memory_in_use() { return the_arena().usage(); }
 
 }  // namespace tutti::base

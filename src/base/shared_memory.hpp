@@ -22,6 +22,10 @@ struct shared_place {
 // lock. In a program without shared memory it is one load.
 std::optional<shared_place> find_shared(const void* data, std::size_t bytes) noexcept;
 
+// Maps pages that will be used soon, all by one system call: a fault for each would take longer. Both start and
+// size are whole pages. Does nothing on a kernel before Linux 5.14.
+void populate(const void* data, std::size_t bytes, bool to_write) noexcept;
+
 struct shared_memory_usage {
   std::size_t regions = 0;          // regions that can be shared
   std::size_t reserved_bytes = 0;   // address space

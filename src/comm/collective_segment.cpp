@@ -185,7 +185,22 @@ std::uint64_t collective_segment::take(std::size_t bytes) noexcept {
   if (offset + padded > ring_bytes_) position_ += ring_bytes_ - offset;
   const std::uint64_t start = position_;
   position_ += padded;
+  if (populated_ < ring_bytes_ && position_ > populated_) populate(position_);
   return start;
+}
+
+void collective_segment::populate(std::uint64_t end) noexcept {
+  // Twice as much each time: few calls, and little memory for a communicator that moves little.
+  constexpr std::size_t least = 32 * 1024, most = 512 * 1024;
+  while (populated_ < ring_bytes_ && populated_ < end) {
+    const std::size_t bytes = std::min(std::clamp(populated_, least, most), ring_bytes_ - populated_);
+    for (int r = 0; r < size_; ++r) {
+      const std::byte* const ring =
+          r == rank_ ? own_ring_ : views_[static_cast<std::size_t>(r)] + ring_offset;
+      base::populate(ring + populated_, bytes, r == rank_);
+    }
+    populated_ += bytes;
+  }
 }
 
 int collective_segment::room_for(std::uint64_t end) noexcept {

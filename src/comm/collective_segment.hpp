@@ -248,6 +248,8 @@ class collective_segment final : public core::source {
     notify();
   }
   void notify() noexcept;
+  // Maps the stream up to `end` and further, in its first lap.
+  void populate(std::uint64_t end) noexcept;
 
   core::loop& loop_;
   transport::neighbours& near_;
@@ -268,6 +270,7 @@ class collective_segment final : public core::source {
   base::intrusive_list<turn, segment_turn_tag> turns_;  // the front has the segment
   std::uint64_t operation_ = 0;                         // number of the latest turn that has begun; from 1
   std::uint64_t position_ = 0;
+  std::size_t populated_ = 0;   // bytes of the ring
   std::uint64_t begun_at_ = 0;  // stream position before the operation
   std::uint32_t sequence_ = 0;
   p2p::fingerprint print_{};
