@@ -5,7 +5,9 @@
 
 #include "support/child.hpp"
 #include "support/local_world.hpp"
+#include "support/skip.hpp"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -166,6 +168,28 @@ TEST_CASE("shared memory: it grows, also by more than a region at once, and uses
   CHECK(base::shared_memory_in_use().regions == before.regions + 1);
   detail::free_shared_bytes(again);
   CHECK(base::shared_memory_in_use().allocated_bytes == before.allocated_bytes);
+}
+
+TEST_CASE("shared memory: pages are made ahead, as many as asked for") {
+  constexpr std::size_t ahead = 64 * KiB;
+  auto* const at = static_cast<std::byte*>(detail::allocate_shared_bytes(MiB, 4 * KiB));
+  const auto place = find_shared(at, MiB);
+  REQUIRE(place);
+  // Pages of an earlier block go.
+  REQUIRE(::fallocate(place->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                      static_cast<off_t>(place->offset), MiB) == 0);
+  const std::uint64_t before = pages_of_file(place->fd);
+  if (::madvise(at, 0, 23) != 0) {  // MADV_POPULATE_WRITE
+    detail::free_shared_bytes(at);
+    TUTTI_SKIP("this kernel has no MADV_POPULATE_WRITE");
+  }
+  base::populate(at, ahead, true);
+  CHECK(pages_of_file(place->fd) == before + ahead);
+  at[ahead - 1] = std::byte{7};
+  base::populate(at, ahead, false);
+  CHECK(pages_of_file(place->fd) == before + ahead);
+  CHECK(at[ahead - 1] == std::byte{7});
+  detail::free_shared_bytes(at);
 }
 
 TEST_CASE("shared memory: freed large blocks return their pages and read as zeros afterwards") {
