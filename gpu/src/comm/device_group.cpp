@@ -139,9 +139,10 @@ task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, vo
   host.out_counts = c.out_counts;
   host.in = c.in;
   host.out = c.out;
-  const auto in = staging_->take(reads ? c.in.bytes() : 0);
+  // Also for buffers that this rank only names: the host's operation checks that they do not overlap.
+  const auto in = staging_->take(c.in.bytes());
   const bool in_place = c.list.at != nullptr;
-  const auto out = in_place ? in : staging_->take(writes ? c.out.bytes() : 0);
+  const auto out = in_place ? in : staging_->take(c.out.bytes());
   host.in.data = in->data;
   host.out.data = out->data;
   const auto for_each_piece = [&c](const tutti::detail::buffer_view& all, std::byte* at, auto copy) {
