@@ -273,8 +273,7 @@ std::optional<shared_place> find_shared(const void* data, std::size_t bytes) noe
 }
 
 void populate(const void* data, std::size_t bytes, bool to_write) noexcept {
-  constexpr int populate_read = 22, populate_write = 23;  // MADV_POPULATE_READ and _WRITE
-  ::madvise(const_cast<void*>(data), bytes, to_write ? populate_write : populate_read);
+  ::madvise(const_cast<void*>(data), bytes, to_write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 }
 
 shared_memory_usage shared_memory_in_use() { return the_arena().usage(); }

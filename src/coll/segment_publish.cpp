@@ -4,6 +4,7 @@
 #include "base/ring_copy.hpp"
 #include "coll/move_bytes.hpp"
 #include "coll/reduce.hpp"
+#include "coll/segment_direct_access.hpp"
 
 #include <algorithm>
 #include <array>
@@ -14,11 +15,11 @@ namespace {
 
 using kind = detail::operation_kind;
 
-// If all ranks write and then read, rounds gain nothing while the data stay in the caches. If one rank writes and the
-// others read, the limit is lower, because they would start late.
+// If all ranks write and then read, rounds gain nothing while the data stay in the caches. If one rank writes
+// and the others read, the limit is lower, because they would start late.
 constexpr std::size_t exchange_limit = 128 * 1024;
-// From twice as much on, data in shared memory are read in place: one copy instead of two.
-constexpr std::size_t own_blocks_limit = 64 * 1024;
+// Longer blocks in shared memory are read in place from least_direct on: one copy instead of two.
+constexpr std::size_t own_blocks_limit = least_direct / 2;
 // In bytes, so that the loop gets its turn.
 constexpr std::size_t most_read = 512 * 1024;
 

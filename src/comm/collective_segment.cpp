@@ -194,11 +194,7 @@ void collective_segment::populate(std::uint64_t end) noexcept {
   constexpr std::size_t least = 32 * 1024, most = 512 * 1024;
   while (populated_ < ring_bytes_ && populated_ < end) {
     const std::size_t bytes = std::min(std::clamp(populated_, least, most), ring_bytes_ - populated_);
-    for (int r = 0; r < size_; ++r) {
-      const std::byte* const ring =
-          r == rank_ ? own_ring_ : views_[static_cast<std::size_t>(r)] + ring_offset;
-      base::populate(ring + populated_, bytes, r == rank_);
-    }
+    for (int r = 0; r < size_; ++r) base::populate(at(r, populated_), bytes, r == rank_);
     populated_ += bytes;
   }
 }
