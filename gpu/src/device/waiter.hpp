@@ -6,6 +6,8 @@
 #include <tutti/detail/stop_scope.hpp>
 #include <tutti/error.hpp>
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <coroutine>
 #include <string>
@@ -108,7 +110,7 @@ class suspended : public waiter, tutti::detail::stop_node {
     handle_ = h;
     scope_ = tutti::detail::scope_of(h);
     if (scope_ == nullptr || !scope_->stopped()) return true;
-    set_failure(scope_->why(), std::string(what) + " was not started: " + scope_->text());
+    set_failure(scope_->why(), fmt::format("{} was not started: {}", what, scope_->text()));
     return false;
   }
   void joined() noexcept {
