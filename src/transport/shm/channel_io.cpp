@@ -152,7 +152,7 @@ const std::byte* channel_reader::next_block(std::size_t bytes) noexcept {
 
 bool channel_reader::peek_other(item& out, std::uint32_t stamp) noexcept {
   const line& l = channel_->lines()[position_ % lines_per_channel];
-  if ((stamp & ~std::uint32_t{0xff}) != stamp_of(position_) || broken_) return false;
+  if (broken_) return false;
   out.head = frame{};
   out.head.kind = static_cast<frame_kind>(stamp & line::kind_mask);
   out.head.context = l.context;

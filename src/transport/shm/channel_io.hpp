@@ -77,7 +77,7 @@ class channel_reader {
 
   bool has_next() const noexcept {
     const line& l = channel_->lines()[position_ % lines_per_channel];
-    return (l.stamp.load(std::memory_order_acquire) & ~std::uint32_t{0xff}) == stamp_of(position_);
+    return is_next(l.stamp.load(std::memory_order_acquire));
   }
   // Whether room should be returned to the producer now.
   bool is_to_publish() const noexcept {
@@ -95,7 +95,7 @@ class channel_reader {
     // Most frames: an eager message that is in its line and part of no collective.
     constexpr auto eager = static_cast<std::uint32_t>(frame_kind::eager);
     if (stamp != (stamp_of(position_) | eager) || length > sizeof l.body || part_end_ > 0)
-      return peek_other(out, stamp);
+      return is_next(stamp) && peek_other(out, stamp);
     out.head = {.kind = frame_kind::eager, .context = l.context, .tag = l.tag, .length = length};
     out.payload = l.body;
     out.part_bytes = 0;
@@ -112,6 +112,9 @@ class channel_reader {
   bool broken() const noexcept { return broken_; }
 
  private:
+  bool is_next(std::uint32_t stamp) const noexcept {
+    return (stamp & ~std::uint32_t{0xff}) == stamp_of(position_);
+  }
   bool peek_other(item& out, std::uint32_t stamp) noexcept;
   bool peek_part(const line& l, std::uint32_t stamp, item& out) noexcept;
   const std::byte* next_block(std::size_t bytes) noexcept;

@@ -280,9 +280,8 @@ bool shm_link::flush() noexcept {
 bool shm_link::read_some() noexcept {
   bool any = false;
   std::size_t copied = 0;
-  for (int i = 0; i < frames_per_poll && copied < copied_per_poll && reader_.has_next(); ++i) {
-    channel_reader::item item;
-    if (!reader_.peek(item)) break;
+  channel_reader::item item;
+  for (int i = 0; i < frames_per_poll && copied < copied_per_poll && reader_.peek(item); ++i) {
     any = true;
     if (item.head.kind == frame_kind::leave) {
       peer_leaves_ = true;
