@@ -31,6 +31,7 @@ class scope {
   scope(const scope&) = delete;
   scope& operator=(const scope&) = delete;
   ~scope() {
+    if (waiting_ != nullptr) waiting_->scope_ = nullptr;
     while (first_ != nullptr) first_->destroy();
   }
 
@@ -49,22 +50,29 @@ class scope {
 
   // Waits until no task is running. Tasks may spawn others meanwhile. One coroutine waits at a time.
   // Errors: rethrows the first failure.
-  // Cancellation: stopping the awaiting coroutine stops the tasks.
+  // Cancellation: stopping the awaiting coroutine stops the tasks. Destroying it leaves them running.
   class joiner {
    public:
-    explicit joiner(scope& s) noexcept : scope_(s) {}
-    bool await_ready() const noexcept { return scope_.running_ == 0; }
+    explicit joiner(scope& s) noexcept : scope_(&s) {}
+    joiner(const joiner& unused) noexcept : scope_(unused.scope_) {}
+    ~joiner() {
+      if (scope_ != nullptr && scope_->waiting_ == this) scope_->waiting_ = nullptr;
+    }
+    bool await_ready() const noexcept { return scope_->running_ == 0; }
     template <class Promise>
     void await_suspend(std::coroutine_handle<Promise> h) noexcept {
-      scope_.waiting_ = h;
-      scope_.stop_.inside(detail::scope_of(h));
+      handle_ = h;
+      scope_->waiting_ = this;
+      scope_->stop_.inside(detail::scope_of(h));
     }
     void await_resume() const {
-      if (scope_.failure_) std::rethrow_exception(std::exchange(scope_.failure_, nullptr));
+      if (scope_->failure_) std::rethrow_exception(std::exchange(scope_->failure_, nullptr));
     }
 
    private:
-    scope& scope_;
+    friend class scope;
+    scope* scope_;  // null: it has been destroyed
+    std::coroutine_handle<> handle_;
   };
   joiner join() noexcept { return joiner(*this); }
 
@@ -108,7 +116,8 @@ class scope {
         s.stop_.stop(errc::cancelled, "another task of its scope failed");
       }
       destroy();
-      if (s.running_ == 0 && s.waiting_) detail::resume_bounded(std::exchange(s.waiting_, {}));
+      if (s.running_ == 0 && s.waiting_ != nullptr)
+        detail::resume_bounded(std::exchange(s.waiting_, nullptr)->handle_);
     }
 
     tutti::scope* of = nullptr;
@@ -121,7 +130,7 @@ class scope {
   detail::stop_scope stop_;
   promise* first_ = nullptr;
   std::size_t running_ = 0;
-  std::coroutine_handle<> waiting_;
+  joiner* waiting_ = nullptr;
   std::exception_ptr failure_;
 };
 

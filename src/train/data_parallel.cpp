@@ -7,6 +7,7 @@
 #include <array>
 #include <boost/asio/post.hpp>
 #include <chrono>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <tutti/error.hpp>
@@ -23,7 +24,8 @@ namespace {
 double in_seconds(clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
 // What ranks reduce at the start of each uneven step: (weight, 1), or (0, 0) without batches. The sum tells
-// the weights, and whether any rank has batches left. It is read only after the buckets, so it costs no wait.
+// the weights, and whether any rank has batches left. Without a hook it is read only after the buckets, so it
+// costs no wait.
 // A rank without batches adds zeros and gets the average like the others. So its replica stays the same, and
 // no final broadcast is needed.
 struct step_header {
@@ -46,13 +48,17 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
         options(std::move(o)),
         has_channels(std::dynamic_pointer_cast<gradient_hook>(options.hook) != nullptr),
         in_turns(memory.takes_turns && !has_channels && (options.hook || options.uneven)),
+        needs_weights(options.hook && options.uneven),
         buckets(world, std::move(memory), options) {}
 
   // Starts every bucket whose turn it is, on the loop thread. A bucket that cannot be started ends the step.
   void launch() noexcept {
     if (trouble) return;
     try {
+      // A call posted in the step before may come late; it must not begin this one.
+      if (next == buckets.size() || !buckets[next].is_complete()) return;
       if (!begun) begin(1, true);
+      if (needs_weights && header_sum) return;  // know_weights() calls again
       while (next < buckets.size() && buckets[next].is_complete() && !(in_turns && reducing)) {
         if (next == 0) first_start = clock::now();
         buckets[next].rethrow_failure();
@@ -62,17 +68,32 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
     } catch (...) {
       trouble = std::current_exception();
       // The others wait for what this rank does not start.
-      world.abort();
+      abort();
     }
+  }
+  void abort() {
+    world.abort();
+    for (communicator& c : channels) c.abort();
   }
 
   // The header's all_reduce is the first of a step on every rank.
   void begin(double weight, bool active) {
+    if (options.uneven) {
+      scale = weight;
+      header.weight_and_active = {active ? weight : 0, active ? 1.0 : 0.0};
+      header_sum = start(world.all_reduce(header.weight_and_active, tutti::sum));
+    }
     begun = true;
-    if (!options.uneven) return;
-    scale = weight;
-    header.weight_and_active = {active ? weight : 0, active ? 1.0 : 0.0};
-    header_sum = start(world.all_reduce(header.weight_and_active, tutti::sum));
+    // join() awaits the sum itself.
+    if (needs_weights && active) reductions->spawn(know_weights());
+  }
+
+  // Hooks average over all ranks, including those without batches. Scaling by weight * ranks / sum of weights
+  // makes that the weighted average, of numbers of the size of gradients.
+  task<> know_weights() {
+    co_await header_sum;
+    if (header.weight() > 0) scale = scale / header.weight() * world.size();
+    launch();
   }
 
   // Waits for all bucket tasks, and the header's sum.
@@ -80,21 +101,29 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
     if (!trouble) co_await reductions->join();
     if (trouble) std::rethrow_exception(trouble);
     if (header_sum) co_await header_sum;
+    const double weights = options.uneven ? header.weight() : world.size();
     double factor = 1;
-    if (options.uneven) {
-      const double sum_of_weights = header.weight();
-      factor = options.sum || sum_of_weights <= 0 ? 1 : 1 / sum_of_weights;
-      // Hooks average over all ranks, including those without batches.
-      if (options.hook) factor *= world.size();
-    } else if (options.hook && options.sum) {
-      factor = world.size();
-    }
+    if (weights > 0 && options.hook && options.sum) factor = weights;  // hooks average
+    if (weights > 0 && options.uneven && !options.hook && !options.sum) factor = 1 / weights;
     for (std::size_t i = 0; i < buckets.size(); ++i) {
       if (factor != 1) co_await buckets[i].multiply(factor);
       buckets[i].unpack(on);
     }
     reset();
   }
+
+  // Ends a step on all ranks if its coroutine is destroyed, or fails, before its end.
+  struct step {
+    explicit step(state& s) noexcept : of(s) { of.failed = true; }
+    step(const step&) = delete;
+    ~step() {
+      if (!of.failed) return;
+      of.abort();
+      of.reductions.emplace();
+      of.header_sum = {};
+    }
+    state& of;
+  };
 
   void reset() {
     buckets.reset();
@@ -108,16 +137,16 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
   communicator world;                  // duplicates of the program's
   std::vector<communicator> channels;  // of each bucket, for a gradient_hook
   const data_parallel_options options;
-  const bool has_channels, in_turns;
+  const bool has_channels, in_turns, needs_weights;
   train::gradient_buckets buckets;
-  bool unsynchronised = false;
+  int unsynchronised = 0;  // guards that live
   bool failed = false;
   std::exception_ptr trouble;
 
   // Of the step.
-  std::optional<scope> reductions{std::in_place};
   step_header header;
   request header_sum;
+  std::optional<scope> reductions{std::in_place};
   std::size_t next = 0;   // the first bucket that has not started
   bool reducing = false;  // a bucket has its turn
   bool begun = false;
@@ -197,7 +226,7 @@ task<> data_parallel::reduce(const gpu::stream* on) {
   const auto called = clock::now();
   s.buckets.complete_all(on);
   s.launch();
-  s.failed = true;  // unless it gets to its end
+  const state::step step(s);
   co_await s.finish(on);
   s.times.bytes = s.buckets.bytes();
   s.times.communication_seconds = in_seconds(s.last_end - s.first_start);
@@ -206,11 +235,11 @@ task<> data_parallel::reduce(const gpu::stream* on) {
 
 void data_parallel::begin_step(double weight) {
   state& s = usable();
-  if (!s.options.uneven || s.begun || !(weight >= 0))
-    throw error(errc::invalid_argument,
-                std::string("data_parallel: begin_step: ") + (!s.options.uneven ? "for options::uneven only"
-                                                              : s.begun         ? "the step has begun already"
-                                                                        : "a weight is not negative"));
+  if (!s.options.uneven || s.begun || !(weight >= 0) || !std::isfinite(weight))
+    throw error(errc::invalid_argument, std::string("data_parallel: begin_step: ") +
+                                            (!s.options.uneven ? "for options::uneven only"
+                                             : s.begun         ? "the step has begun already"
+                                                               : "the weight is negative or not finite"));
   s.begin(weight, true);
 }
 
@@ -221,7 +250,7 @@ task<bool> data_parallel::join(const gpu::stream* on) {
     throw error(errc::invalid_argument,
                 "data_parallel: join_step() is for options::uneven, and not within a step");
   s.buckets[0].check(on);
-  s.failed = true;  // unless it gets to its end
+  const state::step step(s);
   s.begin(0, false);
   co_await s.header_sum;
   s.header_sum = {};
@@ -239,11 +268,11 @@ task<bool> data_parallel::join(const gpu::stream* on) {
 std::size_t data_parallel::buckets() const noexcept { return state_ ? state_->buckets.size() : 0; }
 averaging_times data_parallel::last() const noexcept { return state_ ? state_->times : averaging_times(); }
 
-data_parallel::unsynchronised::unsynchronised(data_parallel& of) noexcept : of_(of) {
-  if (of_.state_) of_.state_->unsynchronised = true;
+data_parallel::unsynchronised::unsynchronised(const data_parallel& of) noexcept : of_(of.state_) {
+  if (of_) ++of_->unsynchronised;
 }
 data_parallel::unsynchronised::~unsynchronised() {
-  if (of_.state_) of_.state_->unsynchronised = false;
+  if (of_) --of_->unsynchronised;
 }
 
 }  // namespace tutti

@@ -98,7 +98,9 @@ void gradient_buckets::reset() noexcept {
 std::uint64_t layout_of(const std::vector<detail::registered_gradient>& gradients,
                         const data_parallel_options& o) {
   if (gradients.empty()) throw error(errc::invalid_argument, "data_parallel: no gradients are registered");
-  std::vector<std::uint64_t> numbers{o.first_bucket_bytes, o.bucket_bytes};
+  const bool on_host = std::dynamic_pointer_cast<gradient_hook>(o.hook) != nullptr;
+  std::vector<std::uint64_t> numbers{
+      o.first_bucket_bytes, o.bucket_bytes, o.hook != nullptr, on_host, o.sum, o.uneven};
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const auto& [values, rows, keep] = gradients[i];
     if (values.count == 0 || rows == 0 || values.count % rows != 0)

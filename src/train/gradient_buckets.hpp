@@ -33,7 +33,7 @@ class gradient_buckets {
   std::size_t bytes_ = 0;
 };
 
-// Equal for equal buckets. Throws errc::invalid_argument.
+// Equal for equal buckets and collectives of a step. Throws errc::invalid_argument.
 std::uint64_t layout_of(const std::vector<detail::registered_gradient>& gradients,
                         const data_parallel_options& o);
 

@@ -4,6 +4,8 @@
 #include "train/low_rank.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <tutti/convert.hpp>
 #include <tutti/error.hpp>
@@ -136,7 +138,14 @@ class low_rank final : public gradient_hook {
     for (thin_bucket::matrix& m : b.matrices) {
       if (!m.error.empty()) std::ranges::copy(m.values, m.error.begin());
       train::expand(left_of(b, m), right_of(b, m), options_.rank, m.rows, m.values);
-      for (std::size_t i = 0; i < m.error.size(); ++i) m.error[i] -= m.values[i];
+      // The result is the same on all ranks, so all decide alike.
+      if (std::ranges::all_of(m.values, [](float v) { return std::isfinite(v); })) {
+        for (std::size_t i = 0; i < m.error.size(); ++i) m.error[i] -= m.values[i];
+      } else {
+        std::ranges::fill(m.values, std::numeric_limits<float>::quiet_NaN());
+        std::ranges::fill(m.error, 0.0F);
+        std::ranges::fill(right_of(b, m), 0.0F);  // the next step starts from random columns
+      }
     }
     const float* at = b.first.data() + b.lefts;
     for (const std::span<float> exact : b.exact) {

@@ -59,8 +59,8 @@ task<> detail::expect_one_layout(communicator c, std::uint64_t layout) {
     throw error(
         errc::mismatch,
         fmt::format(
-            "data_parallel: rank {} registered other gradients, or other sizes of buckets, than rank 0: "
-            "all ranks make the same model with the same options",
+            "data_parallel: rank {} registered other gradients, or passed other options, than rank 0: all "
+            "ranks make the same model with the same options and a hook of the same kind, or none",
             fmt::join(others, ", ")));
 }
 

@@ -36,6 +36,8 @@ task<> fail_soon(communicator world) {
   throw std::runtime_error("this one fails");
 }
 
+task<> join_all(scope* of) { co_await of->join(); }
+
 task<> produce(channel<int>* out, int first, int count) {
   for (int i = 0; i < count; ++i) {
     const bool taken = co_await out->send(first + i);
@@ -125,6 +127,27 @@ TEST_CASE("a scope is ended by an outer deadline, and by its destructor") {
     TUTTI_EXPECT(ended == 100);
     co_await world.send(x, 0);  // none of those took the message
     co_await world.recv(x, 0);
+  });
+}
+
+TEST_CASE("a task that joins a scope may be destroyed, and the scope may be destroyed before it") {
+  run_local(1, [](communicator world) -> task<> {
+    int x = 0, ended = 0;
+    std::optional<scope> inner(std::in_place);
+    inner->spawn(receive_into(world, &x, 0, 0, &ended));
+    {
+      scope outer;
+      outer.spawn(join_all(&*inner));
+    }
+    co_await world.send(x, 0);
+    co_await inner->join();  // its task ends, and resumes this coroutine only
+    TUTTI_EXPECT(inner->running() == 0);
+
+    inner->spawn(receive_into(world, &x, 0, 0, &ended));
+    scope outer;
+    outer.spawn(join_all(&*inner));
+    inner.reset();
+    TUTTI_EXPECT(outer.running() == 1);
   });
 }
 

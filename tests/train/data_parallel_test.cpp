@@ -11,7 +11,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <thread>
@@ -121,7 +123,38 @@ task<> is_destroyed_by_one(communicator world) {
   co_await world.barrier();
 }
 
+task<> await_reduced(data_parallel* parallel) { co_await parallel->reduced(); }
+
+// Rank 1 destroys the coroutine that waits for the averages.
+task<> is_given_up_by_one(communicator world) {
+  model m(true);
+  data_parallel parallel = co_await data_parallel::create(world, m.gradients, small_buckets());
+  if (world.rank() == 1) {
+    {
+      scope waits;
+      waits.spawn(await_reduced(&parallel));
+      TUTTI_EXPECT(waits.running() == 1);
+    }
+    co_await world.barrier();
+  } else {
+    co_await world.barrier();  // before it, rank 1 lacks this rank's gradients
+    const failure f = co_await failure_in(parallel.reduced());
+    TUTTI_EXPECT(f.code == errc::cancelled);
+    TUTTI_EXPECT(f.says("rank 1"));
+  }
+  const failure again = co_await failure_in(parallel.reduced());
+  TUTTI_EXPECT(again.code == errc::communicator_failed);
+  co_await world.barrier();
+}
+
 }  // namespace
+
+TEST_CASE("data_parallel: a step whose coroutine is destroyed fails on all ranks") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    CHECK_NOTHROW(run_local(2, over(transport), is_given_up_by_one));
+  }
+}
 
 TEST_CASE("data_parallel: the others do not wait for a rank that has destroyed it") {
   for (const std::string& transport : transports) {
@@ -221,6 +254,14 @@ TEST_CASE("data_parallel: gradients add up without averaging, and then with it")
         const failure inside = co_await failure_in(parallel.reduced());
         TUTTI_EXPECT(inside.code == errc::invalid_argument);
       }
+      {
+        const auto outer = parallel.no_sync();
+        {
+          const auto inner = parallel.no_sync();
+        }
+        const failure inside = co_await failure_in(parallel.reduced());
+        TUTTI_EXPECT(inside.code == errc::invalid_argument);
+      }
       backward();
       co_await parallel.reduced();
       TUTTI_EXPECT(m.memory[0][9] == 6 && m.memory[1][19] == 6);  // 4 * (1 + 2) / 2
@@ -298,6 +339,80 @@ TEST_CASE("data_parallel: ranks that run out of batches take part until the last
       });
 }
 
+namespace {
+
+// Weights whose products with gradients are beyond float16; the last rank has no batches.
+task<> large_weights(communicator world, bool sums) {
+  model m(false, {3, 40});
+  data_parallel_options o = small_buckets();
+  o.uneven = true;
+  o.sum = sums;
+  o.hook = float16_hook();
+  data_parallel parallel = co_await data_parallel::create(world, m.gradients, o);
+  for (const double unit : {1e6, 1e-9, 0.0}) {
+    const int r = world.rank();
+    if (r == world.size() - 1) {
+      const bool more = co_await parallel.join_step();
+      TUTTI_EXPECT(more);
+    } else {
+      parallel.begin_step(unit * (r + 1));
+      for (std::size_t i = 2; i-- > 0;) {
+        std::ranges::fill(m.gradients[i].values, static_cast<float>(r + 1));
+        parallel.ready(i);
+      }
+      co_await parallel.reduced();
+    }
+    // Gradients and weights of 1 and 2.
+    const double expected = unit == 0 ? 0 : sums ? 5 * unit : 5.0 / 3;
+    for (const float v : m.flat())
+      TUTTI_EXPECT(std::abs(static_cast<double>(v) - expected) <= expected / 500);
+  }
+  const bool more = co_await parallel.join_step();
+  TUTTI_EXPECT(!more);
+}
+
+// The launch of the last ready() may run after the step that it was meant for.
+task<> late_launch(communicator world) {
+  model m(true);
+  data_parallel_options o = small_buckets();
+  o.uneven = true;
+  data_parallel parallel = co_await data_parallel::create(world, m.gradients, o);
+  std::thread([&] { parallel.ready(5); }).join();
+  co_await parallel.reduced();
+  for (int turn = 0; turn < 3; ++turn)
+    co_await boost::asio::post(world.get_executor(), boost::asio::deferred);
+  parallel.begin_step(2);
+  co_await parallel.reduced();
+}
+
+task<> create_with(communicator world, data_parallel_options of_rank_1) {
+  model m(true);
+  data_parallel_options o;
+  if (world.rank() == 1) o = of_rank_1;
+  co_await data_parallel::create(world, m.gradients, o);
+}
+
+}  // namespace
+
+TEST_CASE("data_parallel: a hook gets numbers of the size of gradients, whatever the weights") {
+  for (const bool sums : {false, true})
+    run_local(3, [=](communicator world) { return large_weights(std::move(world), sums); });
+}
+
+TEST_CASE("data_parallel: a late launch does not begin the next step") { run_local(1, late_launch); }
+
+TEST_CASE("data_parallel: all ranks refuse options that differ") {
+  std::vector<data_parallel_options> all(3);
+  all[0].hook = identity_hook();
+  all[1].uneven = true;
+  all[2].sum = true;
+  for (const data_parallel_options& o : all)
+    for (const failure& f : failures_of(2, {}, [&](communicator world) { return create_with(world, o); })) {
+      CHECK(f.code == errc::mismatch);
+      CHECK(f.says("rank 1"));
+    }
+}
+
 TEST_CASE("data_parallel: all ranks refuse invalid calls") {
   const auto with = [](std::vector<gradient_view> gradients) {
     return failures_of(2, {}, [gradients](communicator world) -> task<> {
@@ -335,6 +450,13 @@ TEST_CASE("data_parallel: all ranks refuse invalid calls") {
     const failure join = co_await failure_in(parallel.join_step());
     TUTTI_EXPECT(join.code == errc::invalid_argument);
     co_await parallel.reduced();
+    data_parallel_options o;
+    o.uneven = true;
+    data_parallel uneven = co_await data_parallel::create(world, m.gradients, o);
+    for (const double weight : {-1.0, std::numeric_limits<double>::infinity(), std::nan("")})
+      TUTTI_EXPECT(refused([&] { uneven.begin_step(weight); }));
+    uneven.begin_step(0.5);
+    co_await uneven.reduced();
     parallel.ready(1);  // of the next step
     data_parallel empty;
     TUTTI_EXPECT(refused([&] { empty.ready(0); }));

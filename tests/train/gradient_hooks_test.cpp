@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <limits>
 #include <tutti/train/replicas.hpp>
 #include <tutti/train/shuffle.hpp>
 #include <vector>
@@ -147,6 +148,37 @@ TEST_CASE("gradient_hooks: a matrix of low rank is reproduced") {
     co_await parallel.reduced();
     TUTTI_EXPECT(std::abs(nothing.back() - static_cast<float>(rows)) < 1e-2F);
   });
+}
+
+namespace {
+
+// Rank 1 has a value that is not finite in step 1.
+task<> bad_step(communicator world, float bad) {
+  constexpr std::size_t rows = 60, columns = 50;
+  std::vector<float> matrix(rows * columns);
+  low_rank_options low;
+  low.exact_steps = 0;
+  data_parallel_options o;
+  o.hook = low_rank_hook(low);
+  const std::vector<gradient_view> gradients{gradient_view(matrix, rows)};
+  data_parallel parallel = co_await data_parallel::create(world, gradients, o);
+  for (int step = 0; step < 4; ++step) {
+    for (std::size_t i = 0; i < matrix.size(); ++i)
+      matrix[i] = static_cast<float>(world.rank() + 1) * static_cast<float>(i / columns + i % columns);
+    if (step == 1 && world.rank() == 1) matrix[70] = bad;
+    co_await parallel.reduced();
+    for (std::size_t i = 0; i < matrix.size(); ++i)
+      TUTTI_EXPECT(step == 1
+                       ? std::isnan(matrix[i])
+                       : std::abs(matrix[i] - 1.5F * static_cast<float>(i / columns + i % columns)) < 0.1F);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("gradient_hooks: low rank makes a matrix with an infinity or NaN NaN, for one step") {
+  for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
+    run_local(2, [=](communicator world) { return bad_step(std::move(world), bad); });
 }
 
 TEST_CASE("gradient_hooks: invalid options are refused") {

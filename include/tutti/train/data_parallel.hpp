@@ -27,13 +27,15 @@ struct data_parallel_options {
   std::size_t bucket_bytes = std::size_t{25} << 20;
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
   // `nullptr` averages without compression. A gpu::gradient_hook works on memory of a device. A gradient_hook
-  // works on host memory, and for floats on a device on a copy of them in host memory.
+  // works on host memory, and for floats on a device on a copy of them in host memory. A hook belongs to one
+  // data_parallel: it keeps state from step to step.
   std::shared_ptr<detail::any_gradient_hook> hook;
   // Sums instead of averaging: for gradients that each rank has divided by the samples of all ranks.
   bool sum = false;
   // Allows ranks to have different numbers of batches; see join_step().
-  // Cost: one all_reduce of 16 bytes per step. On a device also one pass over each bucket, two with weights,
-  // and each bucket is issued after the one before it.
+  // Cost: one all_reduce of 16 bytes per step, which with a hook completes before the first bucket starts. On
+  // a device also one pass over each bucket, two with weights, and each bucket is issued after the one before
+  // it.
   bool uneven = false;
 };
 
@@ -82,6 +84,8 @@ detail::gradient_memory memory_of(const std::vector<gradient_view>& gradients);
 // Cancellation: destroying it with buckets in flight fails its own communicators on all ranks; `c` stays
 // usable.
 class data_parallel {
+  struct state;
+
  public:
   data_parallel() noexcept;
   data_parallel(data_parallel&&) noexcept;
@@ -94,7 +98,8 @@ class data_parallel {
   // device_buffer keeps it alive.
   // Errors: errc::invalid_argument (no gradients, empty ones, a number of rows that does not divide the size,
   // a hook for other memory, or no device). errc::mismatch on all ranks, naming them, if they register
-  // different sizes or types.
+  // different sizes or types, or differ in options: sizes of buckets, `sum`, `uneven`, or a hook of another
+  // kind of memory or none.
   // Cost: allocates memory for buckets that are not in place, which may wait for the device.
   template <class Gradient = gradient_view>
   static task<data_parallel> create(communicator c, const std::vector<Gradient>& gradients,
@@ -103,6 +108,8 @@ class data_parallel {
   }
 
   // Copies the contents of each piece from `root` to all ranks, as the initial state. Collective.
+  // Buffers: the pieces stay valid until completion.
+  // Errors: those of broadcast.
   task<> broadcast(std::vector<std::span<float>> pieces, int root = 0) const;
   task<> broadcast(std::span<float> values, int root = 0) const {
     return broadcast(std::vector<std::span<float>>{values}, root);
@@ -142,18 +149,20 @@ class data_parallel {
   // the pass after the guard is averaged with them.
   class [[nodiscard]] unsynchronised {
    public:
-    explicit unsynchronised(data_parallel& of) noexcept;
+    explicit unsynchronised(const data_parallel& of) noexcept;
     unsynchronised(const unsynchronised&) = delete;
     unsynchronised& operator=(const unsynchronised&) = delete;
     ~unsynchronised();
 
    private:
-    data_parallel& of_;
+    const std::shared_ptr<state> of_;
   };
   unsynchronised no_sync() noexcept { return unsynchronised(*this); }
 
   // Sets the weight of this rank's gradient in the average of this step, for example its number of samples; 1
   // without the call. Call it before the first ready() of a step, and only with options::uneven.
+  // Errors: throws errc::invalid_argument without options::uneven, within a step, or for a weight that is
+  // negative or not finite.
   void begin_step(double weight);
   // Takes part in a step of the other ranks, for a rank without more batches. Only with options::uneven.
   // Returns true after such a step, with the others' average in this rank's gradients. Step the optimiser
@@ -174,7 +183,6 @@ class data_parallel {
   averaging_times last() const noexcept;
 
  private:
-  struct state;
   explicit data_parallel(std::shared_ptr<state> s) noexcept;
   // A null stream is of host memory.
   static task<data_parallel> create_in(communicator c, detail::gradient_memory memory,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient hooks: how data_parallel averages a bucket: exactly, in half the bytes, or by low-rank matrices.
+// Gradient hooks: how data_parallel averages a bucket: exactly, in half or a quarter of
+// the bytes, or by low-rank matrices.
 #pragma once
 
 #include <tutti/communicator.hpp>
@@ -60,11 +61,14 @@ struct int8_options {
 // parts it receives as floats, rounds the average of its part, and sends it to all. For P ranks both exchanges
 // send 2 (P-1)/P times 260 bytes per 256 elements.
 //
-// Each element of the result is off by at most M / 125. M is the largest magnitude in its block, averaged over
-// the ranks, after the errors of earlier steps have been added. This holds for magnitudes from 2e-36, below
-// which elements may become zero, to 3e38. With error feedback the sum of the results of all steps is off by
-// no more than the last result. Small gradients that share a block with large ones lose most. If a rank has
-// an infinity or a NaN in a block, the block becomes NaN on all ranks, and its kept errors are dropped.
+// Rounding changes each element of the result by at most M / 125. M is the largest magnitude in its block,
+// averaged over the ranks, after the errors of earlier steps have been added. This holds for magnitudes from
+// 2e-36, below which elements may become zero, to 3e38. Without error feedback, the result is off the exact
+// average of its step by at most M / 125. With it, the error of the step before is added: at most the sum of
+// M / 125 of both steps, about twice as much. The sum of the results of all steps is off the sum of the exact
+// averages by at most M / 125 of the last step. Small gradients that share a block with large ones lose most.
+// If a rank has an infinity or a NaN in a block, the block becomes NaN on all ranks, and its kept errors are
+// dropped.
 // Cost: about five passes over the bucket on the loop thread; with error feedback also a copy of it.
 std::shared_ptr<gradient_hook> int8_hook(int8_options o = {});
 
@@ -83,6 +87,9 @@ struct low_rank_options {
 };
 // PowerSGD (Vogels, Karimireddy, Jaggi 2019): approximates each matrix by a product of two thin ones. Ranks
 // exchange rows * rank and columns * rank numbers.
+//
+// If a rank has an infinity or a NaN in a matrix, the matrix becomes NaN on all ranks for this step, and its
+// kept error and last approximation are dropped.
 // Cost: per unit of rank, three passes over each matrix on the loop thread. With error feedback, also a copy
 // of it.
 std::shared_ptr<gradient_hook> low_rank_hook(low_rank_options o = {});

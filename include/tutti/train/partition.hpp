@@ -22,7 +22,7 @@ using sample_index = std::uint32_t;
 
 // Returns the consecutive share of `whole` that belongs to `rank` of `ranks`. The shares of all ranks are
 // disjoint, cover the whole in order, and differ in size by at most one. With more ranks than items some are
-// empty.
+// empty. Requires 0 <= rank < ranks.
 template <class T>
 std::span<T> share_of(std::span<T> whole, int rank, int ranks) noexcept {
   const std::size_t n = static_cast<std::size_t>(ranks), r = static_cast<std::size_t>(rank);
@@ -33,6 +33,7 @@ std::span<T> share_of(std::span<T> whole, int rank, int ranks) noexcept {
 }
 
 // Consecutive batches of `batch` samples, the last of which may be smaller: their number, and batch `step`.
+// Requires batch > 0 and step < batches_in(items.size(), batch).
 inline std::size_t batches_in(std::size_t items, std::size_t batch) noexcept {
   return items / batch + (items % batch != 0 ? 1 : 0);
 }

@@ -8,7 +8,8 @@
 namespace tutti {
 
 // Writes `content` to a new file, which then replaces the file `path`. On return the content is on the disk. A
-// program that ends meanwhile, and a call that throws, leave the old file.
+// program that ends meanwhile, and a call that throws, leave the old file; only if the folder cannot be written
+// to the disk, a call that throws leaves the new one.
 // Errors: std::system_error.
 // Cost: blocks; call it in tutti::compute.
 void replace_file(const std::filesystem::path& path, std::string_view content);
