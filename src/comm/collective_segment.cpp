@@ -137,6 +137,7 @@ void collective_segment::finish() noexcept {
   mine.consumed.store(position_, std::memory_order_release);
   mine.finished.store(operation_, std::memory_order_release);
   owes_notice_ = true;
+  loop_.wake();  // called by a handler of Asio's, the loop may be parked
 }
 
 // ---- slots and stream ----

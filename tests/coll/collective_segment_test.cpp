@@ -8,9 +8,11 @@
 #include <doctest/doctest.h>
 #include <atomic>
 #include <boost/asio/deferred.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <deque>
+#include <thread>
 #include <tutti/detail/poller.hpp>
 #include <utility>
 #include <vector>
@@ -235,7 +237,37 @@ task<> arrives_before_sleep(communicator world, moments* m, bool reduces) {
   }
 }
 
+// Rank 0 always has room, and so never waits. `received` counts what rank 1 has received.
+task<> root_without_waits(communicator world, std::atomic<int>* received) {
+  constexpr int most = 100'000;
+  int last = 0;
+  for (int i = 0; i < 8; ++i) co_await world.all_reduce(last, sum);
+  if (world.rank() == 1) {
+    while (last == 0) {
+      co_await world.broadcast(last, 0).with(here);
+      ++*received;
+    }
+    co_return;
+  }
+  bool turn_came = false;
+  boost::asio::post(world.get_executor(), [&turn_came] { turn_came = true; });
+  for (int i = 0; i < most && !turn_came; ++i) {
+    co_await world.broadcast(last, 0).with(here);
+    while (*received <= i) std::this_thread::yield();
+  }
+  TUTTI_EXPECT(turn_came);
+  last = 1;
+  co_await world.broadcast(last, 0).with(here);
+}
+
 }  // namespace
+
+TEST_CASE("collective segment: other work gets its turn beside operations that never wait") {
+  std::atomic<int> received = 0;
+  CHECK_NOTHROW(run_local(2, over("shm"), [&received](communicator world) {
+    return root_without_waits(std::move(world), &received);
+  }));
+}
 
 TEST_CASE("collective segment: all kinds at once") {
   for (const int ranks : {2, 3, 5})

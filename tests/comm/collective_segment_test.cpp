@@ -111,6 +111,26 @@ TEST_CASE("collective segment: a rank that makes no further call still notifies 
   CHECK(segments.memory.notified[0] == 1);
 }
 
+TEST_CASE("collective segment: an operation that ends while the loop is parked still notifies") {
+  two_segments segments;
+  core::loop& loop = segments.loop;
+  loop.engine().add(segments[1]);
+  loop.hold();
+  const auto run_until = [&](auto reached) {
+    for (int i = 0; i < 1'000 && !reached(); ++i) segments.context.poll();
+    REQUIRE(reached());
+  };
+  run_until([&] { return loop.counters().parks == 1; });
+  segments.memory.asleep[0] = 1;
+  segments[1].begin(1, print_of(1));
+  segments[1].arrive();
+  segments.memory.notified[0] = 0;
+  segments[1].finish();
+  run_until([&] { return segments.memory.notified[0] == 1; });
+  loop.release();
+  loop.engine().remove(segments[1]);
+}
+
 TEST_CASE("collective segment: the next operation detects calls that differed and that no rank compared") {
   two_segments segments;
   const auto call = [&](int rank, std::uint32_t sequence, int kind) {
