@@ -91,7 +91,7 @@ class communicator_state final : public p2p::context_owner {
   std::uint32_t id_beside(int which) const noexcept {
     return id_ | static_cast<std::uint32_t>(which + 1) << communicator_id_bits;
   }
-  std::uint32_t announcements_context() const noexcept { return 2 * id_beside(detail::beside_announcements); }
+  std::uint32_t rts_context() const noexcept { return 2 * id_beside(detail::beside_rts); }
   std::chrono::milliseconds timeout() const noexcept { return timeout_; }
   // Call it only while no operation waits under it.
   void set_timeout(std::chrono::milliseconds timeout) noexcept {

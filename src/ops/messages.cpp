@@ -23,8 +23,7 @@ std::string why_nothing_came(const communicator_state& c, const call& what) {
   const int source = what.peer == any_source ? any_source : c.world_rank(what.peer);
   status other;
   const auto waits = [&](bool of_device) {
-    return c.endpoint().waiting_message(of_device ? c.announcements_context() : c.message_context(), source,
-                                        other);
+    return c.endpoint().waiting_message(of_device ? c.rts_context() : c.message_context(), source, other);
   };
   if (waits(!on_device) && (what.tag == any_tag || what.tag == other.tag))
     return fmt::format(

@@ -22,8 +22,11 @@
 namespace {
 
 using namespace std::chrono_literals;
+using tutti::any_tag;
 using tutti::communicator;
 using tutti::errc;
+using tutti::request;
+using tutti::status;
 using tutti::task;
 using tutti::test::bench;
 using tutti::test::even_collectives;
@@ -508,6 +511,113 @@ task<> of_another_memory(communicator world, bench* on) {
 }
 TEST_CASE("a message of the other kind of memory is named when a receive ends in vain") {
   on_emulated(2, of_another_memory);
+}
+
+// Three chunks a message.
+constexpr std::size_t message_floats = 5'000;
+gpu::open_options small_chunks() {
+  gpu::open_options how = with(gpu::backend::staged);
+  how.chunk_bytes = 8'192;
+  return how;
+}
+task<> expect_numbers(gpu::stream s, const gpu::device_buffer<float>& x, float value) {
+  std::vector<float> host(x.size());
+  co_await s.download(host, x);
+  TUTTI_EXPECT(host == std::vector<float>(x.size(), value));
+}
+
+// Rank 0's stream computes until rank 1 says so: the header of its message comes, and no chunk.
+task<> receive_ends_early(communicator world, bench* on) {
+  const place at = co_await open(world, on, small_chunks());
+  gpu::device_buffer<float> x(at.device, message_floats), y(at.device, message_floats);
+  int token = 0;
+  if (world.rank() == 0) {
+    co_await at.stream.upload(x, std::vector<float>(message_floats, 7));
+    gpu::gate gate = at.stream.close();
+    request sending = world.isend(x, 1, 3, at.stream);
+    co_await world.send(token, 1, 8);
+    co_await world.recv(token, 1, 9);
+    gate.open();
+    co_await sending;
+  } else {
+    request first = world.irecv(x, 0, 3, at.stream);
+    co_await world.recv(token, 0, 8);  // the header has come
+    request second = world.irecv(y, 0, 3, at.stream);
+    first = {};
+    second.cancel();
+    const auto r = co_await tutti::as_result(second);
+    TUTTI_EXPECT(r.error == errc::cancelled);
+    const status there = co_await world.probe(0, 3, at.stream);
+    TUTTI_EXPECT(there.bytes == message_floats * sizeof(float));
+    request third = world.irecv(x, 0, 3, at.stream), fourth = world.irecv(y, 0, any_tag, at.stream);
+    third = {};
+    co_await world.send(token, 0, 9);
+    const status from = co_await fourth;
+    TUTTI_EXPECT(from.tag == 3);
+    co_await expect_numbers(at.stream, y, 7);
+  }
+  co_await world.barrier();
+}
+TEST_CASE("a receive on a device that ends early leaves its message to the next") {
+  on_emulated(2, receive_ends_early);
+}
+
+task<> send_is_dropped(communicator world, bench* on) {
+  const place at = co_await open(world, on, small_chunks());
+  gpu::device_buffer<float> x(at.device, message_floats);
+  int token = 0;
+  if (world.rank() == 0) {
+    gpu::gate gate = at.stream.close();
+    {
+      request dropped = world.isend(x, 1, 3, at.stream);
+      co_await world.recv(token, 1, 8);
+    }
+    co_await world.send(token, 1, 7);
+    gate.open();
+    co_await at.stream.upload(x, std::vector<float>(message_floats, 5));
+    co_await world.send(x, 1, 3, at.stream);
+  } else {
+    request receiving = world.irecv(x, 0, 3, at.stream);
+    co_await world.send(token, 0, 8);
+    co_await world.recv(token, 0, 7);
+    co_await receiving;
+    co_await expect_numbers(at.stream, x, 5);
+  }
+  co_await world.barrier();
+}
+TEST_CASE("a send from a device that is dropped leaves the receive to the next message") {
+  on_emulated(2, send_is_dropped);
+}
+
+// Rank 1's stream computes: four chunks are on their way to the device when the receive is dropped.
+task<> dropped_with_chunks(communicator world, bench* on) {
+  const place at = co_await open(world, on, small_chunks());
+  gpu::device_buffer<float> x(at.device, 20 * message_floats);
+  int token = 0;
+  if (world.rank() == 0) {
+    request sending = world.isend(x, 1, 3, at.stream);
+    co_await world.recv(token, 1, 8);
+    co_await sending;
+  } else {
+    gpu::gate gate = at.stream.close();
+    gpu::stream other(at.device);
+    co_await world.send(token, 0, 8);
+    // A receive that was dropped too soon to use a chunk leaves the message there.
+    bool there = true;
+    for (auto patience = 1ms; there; patience *= 2) {
+      {
+        request dropped = world.irecv(x, 0, 3, at.stream);
+        co_await tutti::sleep_for(patience);
+      }
+      const auto r = co_await tutti::as_result(tutti::with_timeout(world.probe(0, 3, other), 10ms));
+      there = !r.error;
+    }
+    gate.open();
+  }
+  co_await world.barrier();
+}
+TEST_CASE("a message of which a dropped receive on a device has used a part is taken from its sender") {
+  on_emulated(2, dropped_with_chunks);
 }
 
 // ---- vendors' libraries, on their stand-ins ----

@@ -44,7 +44,7 @@ namespace {
 
 enum : int {
   for_chunks,
-  for_heads = tutti::detail::beside_announcements,
+  for_heads = tutti::detail::beside_rts,
   for_payload,
   for_notes,
   for_nccl,

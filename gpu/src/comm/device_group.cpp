@@ -180,12 +180,128 @@ task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, vo
 
 // The header has the length and the tag of the chunks. It is sent with the user's tag, so that messages are
 // matched in the order of their sends.
+//
+// A header that has left cannot be taken back. So a send that ends early sends a chunk without bytes: the
+// receiver then waits for the next header. Destroyed after the requests of the chunks, which come before it.
+class device_group::unfinished_send {
+ public:
+  unfinished_send(device_group& g, int peer, std::uint64_t tag) noexcept
+      : group_(g), peer_(peer), tag_(static_cast<int>(tag)) {}
+  unfinished_send(const unfinished_send&) = delete;
+  unfinished_send& operator=(const unfinished_send&) = delete;
+  ~unfinished_send() {
+    if (!chunks_follow) return;
+    try {
+      std::erase_if(group_.farewells_, [](const request& r) { return r.done(); });
+      group_.farewells_.push_back(group_.payload_.isend(std::span<const std::byte>(), peer_, tag_));
+    } catch (const std::exception&) {
+      // The communicator has ended, and the receiver with it.
+    }
+  }
+  bool chunks_follow = false;
+
+ private:
+  device_group& group_;
+  const int peer_, tag_;
+};
+
+// A receive or probe that waits for a header. It may get one that another receive gives back.
+class device_group::awaited_header {
+ public:
+  awaited_header(device_group& g, const call& c) : source(c.peer), tag(c.tag), group_(g) {
+    group_.awaited_.push_back(this);
+  }
+  awaited_header(const awaited_header&) = delete;
+  awaited_header& operator=(const awaited_header&) = delete;
+  ~awaited_header() {
+    std::erase(group_.awaited_, this);
+    if (given.from.source >= 0) group_.give_back(std::move(given));
+  }
+  bool accepts(const status& from) const noexcept {
+    return (source == any_source || source == from.source) && (tag == any_tag || tag == from.tag);
+  }
+
+  const int source, tag;
+  request waiting;
+  bool called = false;  // `waiting` was cancelled, because a header was given back
+  rts_header given;     // to a receive; from no rank: none
+
+ private:
+  device_group& group_;
+};
+
+// Gives the header to the receive that has waited longest, or else keeps it.
+void device_group::give_back(rts_header head) {
+  for (awaited_header* a : awaited_) {
+    if (a->called || a->waiting.done() || !a->accepts(head.from)) continue;
+    a->called = true;
+    const bool takes = a->waiting.state()->what().kind == operation_kind::receive;
+    if (takes) a->given = std::move(head);
+    a->waiting.cancel();
+    if (takes) return;
+  }
+  probed_.push_front(std::move(head));
+}
+
+// A receive that ends early gives its header back, with the chunks that have come. If it has used some, the
+// message is lost, and the rest of it is received and dropped, so that its sender completes.
+class device_group::unfinished_receive {
+ public:
+  unfinished_receive(device_group& g, rts_header* head, chunks_in_flight* slots) noexcept
+      : group_(g), head_(*head), slots_(*slots) {}
+  unfinished_receive(const unfinished_receive&) = delete;
+  unfinished_receive& operator=(const unfinished_receive&) = delete;
+  ~unfinished_receive() {
+    if (ended) return;
+    try {
+      std::size_t came = 0;
+      for (std::size_t i = used; i < asked; ++i) {
+        chunk_state& k = slots_[i % slots_.size()];
+        if (k.moving && (!k.moving.done() || k.moving.state()->failure() != errc::success)) break;
+        if (k.moving && k.moving.state()->result().bytes == 0) return;  // the sender has given it up
+        ++came;
+        if (used == 0 && i >= head_.arrived.size()) head_.arrived.push_back(k.memory);
+      }
+      for (chunk_state& k : slots_) k.moving = {};
+      if (used == 0)
+        group_.give_back(std::move(head_));
+      else
+        group_.drains_.spawn(
+            group_.drain(head_.from.source, static_cast<int>(head_.head[1]), count - used - came));
+    } catch (const std::exception&) {
+      // No memory: the sender waits until its deadline.
+    }
+  }
+  std::size_t count = 0, asked = 0, used = 0;  // chunks of the message; asked for; copied to the device
+  bool ended = false;
+
+ private:
+  device_group& group_;
+  rts_header& head_;
+  chunks_in_flight& slots_;
+};
+
+task<> device_group::drain(int source, int tag, std::size_t chunks) {
+  const std::shared_ptr<allocation> memory = staging_->take(chunk_bytes_);
+  try {
+    for (std::size_t i = 0; i < chunks; ++i) {
+      const std::span<std::byte> whole(static_cast<std::byte*>(memory->data), chunk_bytes_);
+      const status s = co_await payload_.recv(whole, source, tag);
+      if (s.bytes == 0) break;
+    }
+  } catch (const error&) {
+    // The communicator has failed or ended, and the sender knows.
+  }
+}
+
 task<> device_group::staged_send(work_state* w, stream_pair use, void* ready, std::uint64_t head[2]) {
   const call& c = w->what;
   const std::uint64_t mine[2] = {head[0], head[1]};
-  request announcing = heads_.isend(std::span<const std::uint64_t>(mine), c.peer, c.tag);
+  request sending_rts = heads_.isend(std::span<const std::uint64_t>(mine), c.peer, c.tag);
   on_->driver().wait(use.out->native(), ready);
   const std::size_t bytes = c.in.bytes(), most = chunk_bytes_, count = (bytes + most - 1) / most;
+  unfinished_send guard(*this, c.peer, mine[1]);
+  guard.chunks_follow = count > 0;
   const std::size_t depth = static_cast<std::size_t>(std::max(2, depth_));
   chunks_in_flight slots;
   for (std::size_t i = 0; i < std::min(depth, count); ++i) {
@@ -211,47 +327,69 @@ task<> device_group::staged_send(work_state* w, stream_pair use, void* ready, st
   }
   for (chunk_state& k : slots)
     if (k.moving) co_await k.moving;
-  co_await announcing;
+  guard.chunks_follow = false;
+  co_await sending_rts;
   w->set_enqueued(*use.out);
   w->finish_with(*use.out);
 }
 
 task<> device_group::staged_receive(work_state* w, stream_pair use, void* ready) {
-  const call& c = w->what;
-  std::uint64_t head[2] = {};
   on_->driver().wait(use.in->native(), ready);
-  status from;
-  if (const auto known = find_probed(c.peer, c.tag); known != probed_.end()) {
-    from = known->from;
-    std::copy(std::begin(known->head), std::end(known->head), head);
-    probed_.erase(known);
-  } else {
-    request announced = heads_.irecv(std::span<std::uint64_t>(head), c.peer, c.tag);
-    from = co_await announced;
+  for (bool came = false; !came;) {
+    rts_header head;
+    const auto known = find_probed(w->what.peer, w->what.tag);
+    if (known != probed_.end()) {
+      head = std::move(*known);
+      probed_.erase(known);
+    } else {
+      awaited_header next(*this, w->what);
+      next.waiting = heads_.irecv(std::span<std::uint64_t>(head.head), next.source, next.tag);
+      try {
+        head.from = co_await next.waiting;
+      } catch (const error&) {
+        if (next.given.from.source < 0) throw;
+        head = std::exchange(next.given, rts_header());
+      }
+    }
+    co_await receive_chunks(w, use, &head, &came);
   }
-  w->result = from;
-  w->result.bytes = static_cast<std::size_t>(head[0]);
+  w->set_enqueued(*use.in);
+  w->finish_with(*use.in);
+}
+
+// Sets `came` unless the sender has given the message up.
+task<> device_group::receive_chunks(work_state* w, stream_pair use, rts_header* head, bool* came) {
+  const call& c = w->what;
+  w->result = head->from;
+  w->result.bytes = static_cast<std::size_t>(head->head[0]);
   const std::size_t bytes = w->result.bytes, most = chunk_bytes_, count = (bytes + most - 1) / most;
   // A message that is too long is received and discarded, so that its sender completes.
   const bool fits = bytes <= c.out.bytes();
   const std::size_t depth = std::min<std::size_t>(count, static_cast<std::size_t>(std::max(2, depth_)));
   chunks_in_flight slots;
-  for (std::size_t i = 0; i < depth; ++i) {
-    slots.emplace_back().memory = staging_->take(std::min(most, bytes));
-  }
-  std::size_t asked = 0;
+  unfinished_receive guard(*this, head, &slots);
+  guard.count = count;
+  for (std::size_t i = 0; i < depth; ++i)
+    slots.emplace_back().memory =
+        i < head->arrived.size() ? head->arrived[i] : staging_->take(std::min(most, bytes));
   for (std::size_t i = 0; i < count; ++i) {
-    for (; asked < std::min(count, i + depth); ++asked) {
-      chunk_state& next = slots[asked % depth];
+    for (; guard.asked < std::min(count, i + depth); ++guard.asked) {
+      chunk_state& next = slots[guard.asked % depth];
       if (next.unloaded.is_set()) co_await next.unloaded;
-      next.offset = asked * most;
+      next.offset = guard.asked * most;
       next.count = std::min(most, bytes - next.offset);
-      next.moving =
-          payload_.irecv(std::span<std::byte>(static_cast<std::byte*>(next.memory->data), next.count),
-                         from.source, static_cast<int>(head[1]));
+      if (guard.asked >= head->arrived.size())
+        next.moving =
+            payload_.irecv(std::span<std::byte>(static_cast<std::byte*>(next.memory->data), next.count),
+                           head->from.source, static_cast<int>(head->head[1]));
     }
     chunk_state& k = slots[i % depth];
-    co_await k.moving;
+    if (k.moving) {
+      const status s = co_await k.moving;
+      guard.ended = s.bytes == 0;
+    }
+    if (guard.ended) co_return;
+    ++guard.used;
     if (!fits) continue;
     on_->driver().copy(static_cast<std::byte*>(c.out.data) + k.offset, k.memory->data, k.count,
                        use.in->native());
@@ -259,31 +397,38 @@ task<> device_group::staged_receive(work_state* w, stream_pair use, void* ready)
     p.alive = {k.memory, c.out.keep};
     k.unloaded.set(*on_, p);
   }
+  guard.ended = *came = true;
   if (!fits)
     throw error(errc::truncated, fmt::format("the message from rank {} has {} bytes, the buffer {}",
-                                             from.source, bytes, c.out.bytes()));
-  w->set_enqueued(*use.in);
-  w->finish_with(*use.in);
+                                             head->from.source, bytes, c.out.bytes()));
 }
 
 // Takes the header of the message, which has the length, and keeps it for the receive.
 task<> device_group::probe(work_state* w) {
   const call& c = w->what;
   while (find_probed(c.peer, c.tag) == probed_.end()) {
-    const status there = co_await heads_.probe(c.peer, c.tag);
-    announcement next;
-    request taking = heads_.irecv(std::span<std::uint64_t>(next.head), there.source, there.tag);
+    awaited_header there(*this, c);
+    there.waiting = start(heads_.probe(c.peer, c.tag));
+    status found;
+    try {
+      found = co_await there.waiting;
+    } catch (const error&) {
+      if (!there.called) throw;
+      continue;
+    }
+    rts_header next;
+    request taking = heads_.irecv(std::span<std::uint64_t>(next.head), found.source, found.tag);
     if (!taking.done()) continue;  // a receive took it first
     next.from = co_await taking;
-    probed_.push_back(next);
+    probed_.push_back(std::move(next));
   }
-  const announcement& first = *find_probed(c.peer, c.tag);
+  const rts_header& first = *find_probed(c.peer, c.tag);
   w->result = first.from;
   w->result.bytes = static_cast<std::size_t>(first.head[0]);
 }
 
-recycled_deque<device_group::announcement>::iterator device_group::find_probed(int source, int tag) {
-  return std::find_if(probed_.begin(), probed_.end(), [source, tag](const announcement& a) {
+recycled_deque<device_group::rts_header>::iterator device_group::find_probed(int source, int tag) {
+  return std::find_if(probed_.begin(), probed_.end(), [source, tag](const rts_header& a) {
     return (source == any_source || source == a.from.source) && (tag == any_tag || tag == a.from.tag);
   });
 }

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <tutti/communicator.hpp>
 #include <tutti/gpu/open.hpp>
+#include <tutti/scope.hpp>
 #include <tutti/task.hpp>
 #include <vector>
 
@@ -75,10 +76,14 @@ class device_group {
   class brought;
   struct chunk_state;
   struct passage;  // one chunk on its way through the window
-  struct announcement {
+  struct rts_header {
     status from;
     std::uint64_t head[2] = {};
+    std::vector<std::shared_ptr<allocation>> arrived = {};  // the first chunks, if they have come
   };
+  class unfinished_send;
+  class unfinished_receive;
+  class awaited_header;
 
   task<> take_turn(const stream_pair* use, const turn* mine, void* ready);
   // Outlives the operation's coroutine: the requests are dropped after the other ranks know the reason.
@@ -87,8 +92,11 @@ class device_group {
   task<> staged_whole(work_state* w, stream_pair use, turn* mine, void* ready, chunks_in_flight* chunks);
   task<> staged_send(work_state* w, stream_pair use, void* ready, std::uint64_t head[2]);
   task<> staged_receive(work_state* w, stream_pair use, void* ready);
+  task<> receive_chunks(work_state* w, stream_pair use, rts_header* head, bool* came);
   task<> probe(work_state* w);
-  recycled_deque<announcement>::iterator find_probed(int source, int tag);
+  recycled_deque<rts_header>::iterator find_probed(int source, int tag);
+  void give_back(rts_header head);
+  task<> drain(int source, int tag, std::size_t chunks);
   task<> on_one_device(work_state* w, stream_pair use,
                        std::shared_ptr<single_device_group::contribution> here);
   // Sets `told` on the other ranks if the operation failed on rank 0, which tells all.
@@ -110,7 +118,11 @@ class device_group {
   std::shared_ptr<window> window_;
   communicator notes_;  // for the window
   std::string apart_ = "the ranks do not share one";
-  recycled_deque<announcement> probed_;  // headers that a probe took and no receive has used
+  // Headers that a probe took, or that a receive gave back, and that no receive has used.
+  recycled_deque<rts_header> probed_;
+  recycled_deque<awaited_header*> awaited_;  // receives and probes that wait for a header
+  recycled_deque<request> farewells_;        // see unfinished_send
+  scope drains_;                             // see unfinished_receive
   recycled_deque<std::uint64_t> turns_;
   std::uint64_t next_ticket_ = 1;
   std::uint64_t next_message_ = 1;

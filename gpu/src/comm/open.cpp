@@ -99,9 +99,14 @@ task<device> open_for(communicator world, device given, open_options how) {
   try {
     from_environment("TUTTI_DEVICE", kinds, how.kind);
     from_environment("TUTTI_GPU_BACKEND", backends, how.backend);
-    if (const char* const told = std::getenv("TUTTI_GPU_CHUNK"); told != nullptr && *told != '\0')
-      how.chunk_bytes = std::strtoull(told, nullptr, 0);
-    if (how.chunk_bytes < 64) throw error(errc::invalid_argument, "a chunk has 64 bytes at least");
+    const char* const told = std::getenv("TUTTI_GPU_CHUNK");
+    char* end = nullptr;
+    const bool is_told = told != nullptr && *told != '\0';
+    if (is_told) how.chunk_bytes = std::strtoull(told, &end, 0);
+    if (how.chunk_bytes < 64 || (is_told && *end != '\0'))
+      throw error(errc::invalid_argument, fmt::format("{}: a chunk has 64 bytes at least",
+                                                      is_told ? fmt::format("TUTTI_GPU_CHUNK='{}'", told)
+                                                              : "open_options::chunk_bytes"));
     if (!given) given = open_kind(world, how.kind, how.ordinal);
     given.state().check();
     mine.process = detail::this_process();

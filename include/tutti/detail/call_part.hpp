@@ -170,8 +170,8 @@ communicator_failure failure_of(const communicator& c);
 // Makes a communicator of the same ranks for the library's own messages, without communication. It fails
 // together with `c`. `which` is 0 to 6; use each number once, the same on all ranks.
 communicator beside(const communicator& c, int which);
-// The one that announces messages of devices: a receive that ends in vain looks there for what it might have meant.
-inline constexpr int beside_announcements = 1;
+// The one for the rts headers of messages from devices. A receive that times out searches it for its message.
+inline constexpr int beside_rts = 1;
 
 }  // namespace detail
 }  // namespace tutti
