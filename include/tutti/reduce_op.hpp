@@ -101,6 +101,34 @@ constexpr bool is_floating(element_type type) noexcept {
 constexpr bool is_complex(element_type type) noexcept {
   return type == element_type::complex_float32 || type == element_type::complex_float64;
 }
+// The size of an element in bytes; 0 for opaque, whose size only the caller knows.
+constexpr std::size_t bytes_of(element_type type) noexcept {
+  switch (type) {
+    case element_type::opaque:
+      return 0;
+    case element_type::boolean:
+    case element_type::int8:
+    case element_type::uint8:
+      return 1;
+    case element_type::int16:
+    case element_type::uint16:
+    case element_type::float16:
+    case element_type::bfloat16:
+      return 2;
+    case element_type::int32:
+    case element_type::uint32:
+    case element_type::float32:
+      return 4;
+    case element_type::int64:
+    case element_type::uint64:
+    case element_type::float64:
+    case element_type::complex_float32:
+      return 8;
+    case element_type::complex_float64:
+      return 16;
+  }
+  return 0;
+}
 
 // How the library's loops over elements (coll/kernels.hpp) treat them.
 enum class loops_over : std::uint8_t {

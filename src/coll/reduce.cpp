@@ -64,34 +64,6 @@ struct elements {
 
 }  // namespace
 
-std::size_t bytes_of(element_type type) noexcept {
-  switch (type) {
-    case element_type::opaque:
-      return 0;
-    case element_type::boolean:
-    case element_type::int8:
-    case element_type::uint8:
-      return 1;
-    case element_type::int16:
-    case element_type::uint16:
-    case element_type::float16:
-    case element_type::bfloat16:
-      return 2;
-    case element_type::int32:
-    case element_type::uint32:
-    case element_type::float32:
-      return 4;
-    case element_type::int64:
-    case element_type::uint64:
-    case element_type::float64:
-    case element_type::complex_float32:
-      return 8;
-    case element_type::complex_float64:
-      return 16;
-  }
-  return 0;
-}
-
 element_type accumulator_of(const detail::reduction& op, element_type type) noexcept {
   return detail::row_of(op.kind).rounds && detail::is_half(type) ? element_type::float32 : type;
 }

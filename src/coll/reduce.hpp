@@ -18,8 +18,7 @@
 
 namespace tutti::coll {
 
-// The size of an element in bytes; 0 for opaque, whose size only the caller knows.
-std::size_t bytes_of(element_type type) noexcept;
+using detail::bytes_of;
 
 // The type for partial results, where memory allows: float32 for rounding reductions of halves, otherwise
 // `type` itself.

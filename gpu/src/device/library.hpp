@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,6 +23,16 @@ struct opened_library {
 inline std::string reason_of_loader() {
   const char* const said = ::dlerror();
   return said == nullptr ? "no reason given" : said;
+}
+
+// Opens the file `told`, or else the first of `names` that can be opened. A copy of names[0] that is already
+// loaded is preferred: two copies in one process know nothing of each other. Returns null if there is none.
+inline void* open_library(const std::string& told, std::initializer_list<const char*> names) {
+  if (!told.empty()) return ::dlopen(told.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* library = ::dlopen(*names.begin(), RTLD_NOW | RTLD_NOLOAD);
+  for (const char* name : names)
+    if (library == nullptr) library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  return library;
 }
 
 template <class F>

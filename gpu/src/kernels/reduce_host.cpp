@@ -37,30 +37,6 @@ const entry* find(reduce_kind kind, element_type type) noexcept {
 
 }  // namespace
 
-std::size_t bytes_of(element_type type) noexcept {
-  switch (type) {
-    case element_type::boolean:
-    case element_type::int8:
-    case element_type::uint8:
-      return 1;
-    case element_type::int16:
-    case element_type::uint16:
-    case element_type::float16:
-    case element_type::bfloat16:
-      return 2;
-    case element_type::int32:
-    case element_type::uint32:
-    case element_type::float32:
-      return 4;
-    case element_type::complex_float64:
-      return 16;
-    case element_type::opaque:
-      return 0;
-    default:
-      return 8;
-  }
-}
-
 bool can_reduce(reduce_kind kind, element_type type) noexcept { return find(kind, type) != nullptr; }
 const char* kernel_name(reduce_kind kind, element_type type) noexcept {
   const entry* const e = find(kind, type);

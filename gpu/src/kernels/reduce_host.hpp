@@ -10,7 +10,8 @@ namespace tutti::gpu::kernels {
 
 struct reduce_arguments;
 
-std::size_t bytes_of(element_type type) noexcept;
+using tutti::detail::bytes_of;
+
 // Whether there is a kernel: sum, product, min, max and premul_sum of numbers, avg of floating-point numbers,
 // bitwise operations of integers. Complex numbers and callables of the program have none.
 bool can_reduce(reduce_kind kind, element_type type) noexcept;

@@ -3,7 +3,6 @@
 
 #include "device/library.hpp"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <memory>
@@ -18,16 +17,8 @@ using opened = gpu::detail::opened_library<table>;
 
 opened open(const std::string& told) {
   opened o;
-  void* library = nullptr;
-  if (!told.empty()) {
-    library = ::dlopen(told.c_str(), RTLD_NOW | RTLD_LOCAL);
-  } else {
-    // A copy that is already loaded is preferred: two copies in one process know nothing of each other's
-    // communicators on a device.
-    library = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
-    for (const char* path : {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"})
-      if (library == nullptr) library = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  }
+  void* const library =
+      gpu::detail::open_library(told, {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"});
   if (library == nullptr) {
     o.why = fmt::format(
         "{} cannot be opened ({}): install NCCL (libnccl2, or nvidia-nccl of PyPI), or say where it is with "

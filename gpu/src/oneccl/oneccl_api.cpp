@@ -3,7 +3,6 @@
 
 #include "device/library.hpp"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <memory>
@@ -18,14 +17,7 @@ using opened = gpu::detail::opened_library<table>;
 
 opened open(const std::string& told) {
   opened o;
-  void* library = nullptr;
-  if (!told.empty()) {
-    library = ::dlopen(told.c_str(), RTLD_NOW | RTLD_LOCAL);
-  } else {
-    // A copy that is already loaded, such as PyTorch's, is preferred.
-    library = ::dlopen("libccl.so.2", RTLD_NOW | RTLD_NOLOAD);
-    if (library == nullptr) library = ::dlopen("libccl.so.2", RTLD_NOW | RTLD_LOCAL);
-  }
+  void* const library = gpu::detail::open_library(told, {"libccl.so.2"});
   if (library == nullptr) {
     o.why = fmt::format(
         "{} cannot be opened ({}): install oneCCL (oneccl and oneccl-cpu of PyPI; ./run setup-oneccl), or "
