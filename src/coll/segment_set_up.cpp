@@ -57,13 +57,6 @@ task<> set_up_segment(collective c) {
 
 void refuse_operation(const collective& c, int rank) {
   const collective_segment& b = c.segment();
-  if (b.sequence_of(rank) == c.sequence() && b.fingerprint_of(rank) == c.print())
-    throw error(
-        errc::mismatch,
-        fmt::format("before collective #{} on {}, {} and {} called collectives that differ; all ranks "
-                    "must call the same collectives in the same order, with the same counts, element "
-                    "types, reductions and roots",
-                    c.sequence(), c.comm().name(), c.comm().describe(c.rank()), c.comm().describe(rank)));
   const std::string theirs =
       b.sequence_of(rank) == c.sequence() ? "" : fmt::format(" (its collective #{})", b.sequence_of(rank));
   throw error(errc::mismatch, c.comm().mismatch_text(c.comm().world_rank(rank), c.sequence(), c.print(),

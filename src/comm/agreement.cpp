@@ -58,7 +58,7 @@ bytes reason_bytes(errc why, const std::string& text) {
   return made;
 }
 errc reason_in(std::span<const std::byte> payload) noexcept {
-  return static_cast<errc>(get<std::uint16_t>(payload.data() + reason_at));
+  return p2p::reason_of(get<std::uint16_t>(payload.data() + reason_at));
 }
 std::string text_in(std::span<const std::byte> payload) {
   const auto text = payload.subspan(reason_text_at);

@@ -146,8 +146,8 @@ bool communicator_state::admit(int peer, std::uint32_t sequence, const p2p::fing
   }
   // Not started here yet. Keeps the first fingerprint seen for the place, to compare it later. If the place
   // still serves a started collective, the comparison happens where the message meets its receive.
-  const bool ahead = sequence - next_sequence_ < 0x40000000U;
-  if (ahead && (!p.started || sequence - p.sequence < 0x40000000U)) {
+  const auto is_from = [sequence](std::uint32_t first) { return !precedes(sequence, first); };
+  if (is_from(next_sequence_) && (!p.started || is_from(p.sequence))) {
     if (!(p.sequence == sequence && p.peer >= 0)) p = place{sequence, false, peer, theirs};
   }
   return true;
@@ -155,11 +155,15 @@ bool communicator_state::admit(int peer, std::uint32_t sequence, const p2p::fing
 
 std::string communicator_state::mismatch_text(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
                                               const p2p::fingerprint& theirs) const {
-  return fmt::format(
-      "collective #{} on {}: {} called {}, but {} called {}; all ranks must call the same collectives in "
-      "the same order, with the same counts, element types, reductions and roots",
-      sequence, name_, describe(rank_), comm::describe(mine), describe(rank_of(peer)),
-      comm::describe(theirs));
+  const std::string here = comm::describe(mine), there = comm::describe(theirs);
+  const std::string what =
+      here == there ? fmt::format("before collective #{} on {}, {} and {} called collectives that differ",
+                                  sequence, name_, describe(rank_), describe(rank_of(peer)))
+                    : fmt::format("collective #{} on {}: {} called {}, but {} called {}", sequence, name_,
+                                  describe(rank_), here, describe(rank_of(peer)), there);
+  return what +
+         "; all ranks must call the same collectives in the same order, with the same counts, element types, "
+         "reductions and roots";
 }
 
 void communicator_state::mismatch(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
@@ -221,8 +225,7 @@ p2p::progress_message communicator_state::where(std::uint32_t sequence) const no
   here.last = next_sequence_ - 1;
   const place& p = places_[here.last % remembered];
   if (p.sequence == here.last && p.started) here.print = p.print;
-  // Numbers start again after 2^31: the nearer direction counts.
-  if (sequence - next_sequence_ < 0x40000000U) {
+  if (!precedes(sequence, next_sequence_)) {
     here.at = state::not_called;
   } else {
     here.at = is_running(sequence) ? state::waiting : state::done;

@@ -119,7 +119,7 @@ std::string prometheus_text(const communicator& c) {
   one("tutti_sends_total", "Messages sent.", n.sends);
   one("tutti_receives_total", "Messages received.", n.receives);
   one("tutti_eager_total", "Messages sent with their first frame.", n.eager);
-  one("tutti_rendezvous_total", "Messages announced first.", n.rendezvous);
+  one("tutti_rendezvous_total", "Messages sent by rendezvous.", n.rendezvous);
   one("tutti_fetched_total", "Messages read from the memory of their sender.", n.fetched);
   one("tutti_unexpected_total", "Messages that came before their receive.", n.unexpected);
   one("tutti_corrupt_frames_total", "Frames that were damaged on the way.", n.corrupt_frames);

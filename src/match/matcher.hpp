@@ -120,6 +120,11 @@ class matcher {
   template <class F>
   void take_unexpected(std::uint32_t context, F f);
 
+  // Calls f(const unexpected_message&) for each message that waits in an open context, in order of arrival; f
+  // changes nothing here.
+  template <class F>
+  void visit_unexpected(std::uint32_t context, F f) const;
+
   // Calls f(const posted_receive&) for each receive of the context that names a source; f changes nothing
   // here. O(size + receives).
   template <class F>
@@ -296,6 +301,13 @@ void matcher::visit_posted(std::uint32_t context, F f) const {
     const posted_list& posted = c->of[source].posted;
     for (const posted_receive* r = posted.front(); r != nullptr; r = posted.after(*r)) f(*r);
   }
+}
+
+template <class F>
+void matcher::visit_unexpected(std::uint32_t context, F f) const {
+  const context_queues* c = peek(context);
+  if (c == nullptr) return;
+  for (const unexpected_message* m = c->arrivals.front(); m != nullptr; m = c->arrivals.after(*m)) f(*m);
 }
 
 template <class F>

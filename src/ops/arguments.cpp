@@ -19,10 +19,12 @@ using detail::operation_row;
 using detail::shape;
 using kind = detail::operation_kind;
 
+// The call may be one that was not checked.
 std::string peer_text(const communicator_state& c, const call& what) {
-  if (what.kind == kind::send) return fmt::format("to {}, tag {}", c.describe(what.peer), what.tag);
-  const std::string from =
-      what.peer == any_source ? "from any rank" : fmt::format("from {}", c.describe(what.peer));
+  const bool is_rank = what.peer >= 0 && what.peer < c.size();
+  const std::string peer = is_rank ? c.describe(what.peer) : fmt::format("rank {}", what.peer);
+  if (what.kind == kind::send) return fmt::format("to {}, tag {}", peer, what.tag);
+  const std::string from = what.peer == any_source ? "from any rank" : "from " + peer;
   return from + (what.tag == any_tag ? ", any tag" : fmt::format(", tag {}", what.tag));
 }
 

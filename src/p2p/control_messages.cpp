@@ -41,10 +41,16 @@ control_frame failure_message::encode(std::uint32_t context) const {
   return f;
 }
 
+errc reason_of(std::uint32_t code) noexcept {
+  const bool valid =
+      code > static_cast<std::uint32_t>(errc::success) && code <= static_cast<std::uint32_t>(errc::system);
+  return valid ? static_cast<errc>(code) : errc::protocol;
+}
+
 failure_message failure_message::decode(const frame& head, std::span<const std::byte> payload,
                                         std::size_t ranks) {
   failure_message told;
-  told.why = static_cast<errc>(head.tag & ~reaches_children);
+  told.why = reason_of(static_cast<std::uint32_t>(head.tag & ~reaches_children));
   if ((head.tag & reaches_children) != 0) told.reach = extent::children;
   const auto number = [&](std::size_t i) {
     return base::get_little_endian<std::uint32_t>(reinterpret_cast<const std::uint8_t*>(payload.data()) +

@@ -23,6 +23,9 @@ struct control_frame {
   std::vector<std::byte> payload = {};
 };
 
+// The reason that a frame names. One that is none, or success, becomes errc::protocol.
+errc reason_of(std::uint32_t code) noexcept;
+
 // Which communicators a failure reaches.
 enum class extent : std::uint8_t {
   one,      // the reported one

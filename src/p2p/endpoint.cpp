@@ -41,6 +41,11 @@ endpoint_usage endpoint::usage() const noexcept {
 void endpoint::open_context(std::uint32_t context, context_owner& owner) noexcept {
   contexts_.open(context, owner);
   matcher_.open_context(context, peers_.size());
+  // Those that came before had no owner to compare them.
+  matcher_.visit_unexpected(context, [this](const match::unexpected_message& m) {
+    const auto& early = static_cast<const unexpected&>(m);
+    contexts_.admits(early.peer, early.head);
+  });
 }
 
 void endpoint::close_context(std::uint32_t context) noexcept {

@@ -8,7 +8,7 @@
 //
 // - An eager frame is arriving: the link moves its destination to memory of the endpoint
 //   (link::redirect_destination), with the part that has come.
-// - An announced message was asked for: it gets memory of its size, and its transfer id stands for that
+// - A message was asked for by cts: it gets memory of its size, and its transfer id stands for that
 //   memory from now on. So its data frames go on, and the next receive takes over both. Without memory the
 //   message is lost, and the receive ends with errc::resources.
 // - The link reads the message itself: it stays with its sender, its slot goes back to offered, and the next
@@ -45,7 +45,7 @@ class receive_cancellation {
   void release(receive& r) noexcept;
   void fail(receive& r, errc code, const std::string& text) noexcept;
 
-  // The sender takes back a message that it has announced.
+  // The sender takes back a message whose rts has gone.
   void end_cancel(int peer, const transport::frame& head) noexcept;
   // The link to `peer` has ended. Messages that had come whole can still be received; partial ones cannot.
   void peer_closed(int peer) noexcept;

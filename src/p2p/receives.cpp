@@ -112,7 +112,7 @@ void receives::take_over(receive& r, unexpected& u) noexcept {
   unexpected_.recycle(u);
 }
 
-// Has the link fetch the announced message, or asks for it. A message that would not fit is refused. A message
+// Has the link fetch the message of an rts frame, or asks for it. A message that would not fit is refused. A message
 // without bytes needs no data frame, which would never end it: the receive completes at once, and the sender is
 // told.
 void receives::clear_to_send(receive& r, int peer, const frame& rts) noexcept {

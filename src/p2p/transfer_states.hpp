@@ -84,7 +84,7 @@ struct probe : core::completion, base::list_hook<probe_tag> {
 struct rts_tag;
 
 // A message, or the rts frame of one, without a receive: it came before its receive, or its receive gave it
-// up. `head.kind` is eager, rts, or data. data: an announced message that its sender was told to send to a
+// up. `head.kind` is eager, rts, or data. data: a message that its sender was told to send to a
 // receive that has since ended. An incomplete message arrives into `data`.
 struct unexpected : match::unexpected_message, destination_owner, base::list_hook<rts_tag> {
   unexpected() noexcept : destination_owner(kind::unexpected) {}
@@ -112,7 +112,7 @@ inline void stop_waiting(core::engine& engine, core::completion& a) noexcept {
   engine.end_wait();
 }
 
-// Ends a send or a receive, which begin_wait() has announced and which `ids` may name.
+// Ends a send or a receive, for which begin_wait() was called and which `ids` may name.
 template <class Ids, class Transfer>
 void settle(core::engine& engine, Ids& ids, Transfer& t) noexcept {
   if (t.transfer_id != 0) ids.erase(t.transfer_id);

@@ -30,7 +30,7 @@ enum class frame_kind : std::uint8_t {
   // `length` bytes of the message that the receiver knows as `transfer_id`, from its byte
   // `other_transfer_id` on
   data,
-  // the sender takes back the announced message `transfer_id`; `other_transfer_id`: the receiver's transfer
+  // the sender takes back the message `transfer_id`, whose rts has gone; `other_transfer_id`: the receiver's transfer
   // id, if there is one
   cancel,
   // the communicator `context` has failed at the sender; `tag`: reason; payload: text
@@ -46,7 +46,7 @@ enum class frame_kind : std::uint8_t {
   // the answer: `transfer_id`, one of the p2p layer's numbers; `other_transfer_id`: the last collective that
   // was called, `fingerprint`: its fingerprint; `length`: 1 + the rank that it waits for, or 0
   tell,
-  // the receiver has read the announced message `transfer_id` from the sender's own memory: it is sent
+  // the receiver has read the message `transfer_id` from the sender's own memory: it is sent
   fin,
   // the members of `context` agree on who is left, in their round `tag`; the payload belongs to the upper
   // layers
@@ -92,7 +92,7 @@ struct outgoing : base::list_hook<outgoing_tag> {
   // longer referenced. `sent` is false if the link has closed instead.
   void (*done)(outgoing& self, bool sent) noexcept = nullptr;
   std::uint64_t progress = 0;  // for the link: payload bytes that have left
-  // for the link: the name by which the peer may read an announced payload; 0: it may not
+  // for the link: the name by which the peer may read the payload of an rts frame; 0: it may not
   std::uint64_t shown = 0;
 };
 
@@ -173,11 +173,11 @@ class link {
   // data frames in slices, started from the loop, or as a cancel frame. begin() is called before every slice,
   // so a receive that has ended gets nothing more. The sender is told. Returns false if not possible: ask
   // with a cts frame.
-  virtual bool fetch(const frame& /*announced*/, std::uint64_t /*transfer_id*/) noexcept { return false; }
+  virtual bool fetch(const frame& /*rts*/, std::uint64_t /*transfer_id*/) noexcept { return false; }
   // Stops fetching the message for `transfer_id`. It stays with its sender as if it had not been started, and
   // can be fetched or asked for again. Returns true with its rts frame; false if nothing is being fetched for
   // it.
-  virtual bool stop_fetching(std::uint64_t /*transfer_id*/, frame& /*announced*/) noexcept { return false; }
+  virtual bool stop_fetching(std::uint64_t /*transfer_id*/, frame& /*rts*/) noexcept { return false; }
   // Redirects the payload of frames being received for `owner` to `instead`, memory for the whole message. A
   // data frame fills its part at other_transfer_id. An empty destination drops the payload. Data that have
   // come are copied there. On return the old place is not referenced, and end() will name the new one.
@@ -185,7 +185,7 @@ class link {
   virtual bool redirect_destination(void* owner, const destination_buffer& instead) noexcept = 0;
   // The largest message in bytes that is sent eagerly.
   virtual std::size_t eager_limit() const noexcept = 0;
-  // Whether this message is better sent eagerly than announced.
+  // Whether this message is better sent eagerly than by rendezvous.
   virtual bool sends_eagerly(const void* /*data*/, std::size_t bytes) const noexcept {
     return bytes <= eager_limit();
   }

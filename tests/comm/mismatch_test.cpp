@@ -343,6 +343,29 @@ TEST_CASE("mismatch: every rank fails, and its error names both calls") {
   }
 }
 
+// Rank 0's message may come before rank 1 has the communicator, and rank 1 receives none.
+task<> one_element_and_none(communicator world) {
+  for (int i = 0; i < 30; ++i) {
+    communicator fresh = co_await world.duplicate();
+    std::vector<int> in(world.rank() == 0 ? 1 : 0), out(in.size());
+    const failure first = co_await failure_in(fresh.gather(in, out, 1));
+    const failure second = co_await failure_in(fresh.barrier());
+    int token = 0;
+    const int other = 1 - world.rank();
+    co_await world.send(token, other);
+    co_await world.recv(token, other);  // all messages sent before have come
+    const failure third = co_await failure_in(fresh.barrier());
+    TUTTI_EXPECT(
+        (first.code == errc::mismatch || second.code == errc::mismatch || third.code == errc::mismatch));
+  }
+}
+TEST_CASE("mismatch: detected in the first call of a new communicator if one rank has no elements") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    CHECK_NOTHROW(run_local(2, over(transport), one_element_and_none));
+  }
+}
+
 TEST_CASE("mismatch: also detected if one rank is hundreds of collectives ahead") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);

@@ -247,7 +247,12 @@ TEST_CASE("as_result gives failures as values") {
 TEST_CASE("abort fails the communicator everywhere, with its reason") {
   const auto failures = failures_of(3, over("shm"), [](communicator world) -> task<> {
     communicator part = co_await world.duplicate();
-    if (world.rank() == 1) part.abort();
+    if (world.rank() == 1) {
+      part.abort();
+      int x = 0;
+      const failure nobody = co_await failure_in(part.send(x, 99));
+      TUTTI_EXPECT(nobody.says("to rank 99"));
+    }
     const failure f = co_await failure_in(part.barrier());
     TUTTI_EXPECT(f.code == (world.rank() == 1 ? errc::communicator_failed : errc::cancelled));
     TUTTI_EXPECT(f.says("aborted by rank 1"));

@@ -54,6 +54,11 @@ TEST_CASE("control messages: a failure without a valid payload is still a failur
   const transport::frame head = failure_message{errc::resources, text}.encode(1).head;
   CHECK(failure_message::decode(head, {}, ranks).why == errc::resources);
   CHECK(failure_message::decode(head, {}, ranks).text.empty());
+  for (const std::int32_t no_reason : {0, 18, 4'711}) {
+    transport::frame other = head;
+    other.tag = no_reason;
+    CHECK(failure_message::decode(other, {}, ranks).why == errc::protocol);
+  }
   // Shorter than its counts; more ranks than bytes; invalid ranks.
   CHECK(failure_message::decode(head, bytes_of({1, 2, 3}), ranks).failed.empty());
   const failure_message many =

@@ -69,7 +69,7 @@ bool channel_writer::write_message(const frame& head, const std::byte* payload) 
       std::memcpy(l->body, head.fingerprint.data(), sizeof none);
       kind |= line::has_fingerprint;
     }
-    l->length = static_cast<std::uint32_t>(bytes);
+    l->length.store(static_cast<std::uint32_t>(bytes), std::memory_order_relaxed);
   } else {
     const transfer_ids c{head.length, head.transfer_id, head.other_transfer_id};
     std::memcpy(l->body, &c, sizeof c);
@@ -77,7 +77,7 @@ bool channel_writer::write_message(const frame& head, const std::byte* payload) 
       std::memcpy(l->body + fingerprint_in_transfer_ids, head.fingerprint.data(), sizeof none);
       kind |= line::has_fingerprint;
     }
-    l->length = 0;
+    l->length.store(0, std::memory_order_relaxed);
   }
   l->context = head.context;
   l->tag = head.tag;
@@ -105,7 +105,7 @@ std::size_t channel_writer::write_part(const frame& head, const std::byte* paylo
     kind |= line::has_fingerprint;
   }
   std::memcpy(l->body + length_in_part, &head.length, sizeof head.length);
-  l->length = static_cast<std::uint32_t>(bytes);
+  l->length.store(static_cast<std::uint32_t>(bytes), std::memory_order_relaxed);
   l->context = head.context;
   l->tag = head.tag;
   publish(l, kind);
@@ -121,7 +121,7 @@ bool channel_writer::write_slice(outgoing& o) noexcept {
   if (!write_block(o.payload + o.progress, bytes)) return false;
   const transfer_ids c{bytes, o.head.transfer_id, o.head.other_transfer_id + o.progress};
   std::memcpy(l->body, &c, sizeof c);
-  l->length = static_cast<std::uint32_t>(bytes);
+  l->length.store(static_cast<std::uint32_t>(bytes), std::memory_order_relaxed);
   l->context = o.head.context;
   l->tag = o.head.tag;
   publish(l, static_cast<std::uint32_t>(frame_kind::data));
@@ -166,7 +166,7 @@ bool channel_reader::peek_other(item& out, std::uint32_t stamp) noexcept {
     case frame_kind::eager:
     case frame_kind::fail:
     case frame_kind::agree: {
-      const std::size_t bytes = l.length;
+      const std::size_t bytes = l.length.load(std::memory_order_relaxed);
       const std::size_t skip = marked ? sizeof none : 0;
       if (marked) std::memcpy(out.head.fingerprint.data(), l.body, sizeof none);
       out.head.length = bytes;
@@ -211,7 +211,7 @@ bool channel_reader::peek_other(item& out, std::uint32_t stamp) noexcept {
 bool channel_reader::peek_part(const line& l, std::uint32_t stamp, item& out) noexcept {
   std::uint64_t length = 0;
   std::memcpy(&length, l.body + length_in_part, sizeof length);
-  const std::size_t bytes = l.length;
+  const std::size_t bytes = l.length.load(std::memory_order_relaxed);
   broken_ = out.head.kind != frame_kind::eager || (stamp & line::part) == 0 || length > eager_limit_bytes ||
             bytes == 0 || part_end_ + bytes > length || (part_end_ > 0 && length != parted_length_);
   if (broken_) return false;

@@ -91,7 +91,7 @@ class channel_reader {
   bool peek(item& out) noexcept {
     const line& l = channel_->lines()[position_ % lines_per_channel];
     const std::uint32_t stamp = l.stamp.load(std::memory_order_acquire);
-    const std::uint32_t length = l.length;
+    const std::uint32_t length = l.length.load(std::memory_order_relaxed);
     // Most frames: an eager message that is in its line and part of no collective.
     constexpr auto eager = static_cast<std::uint32_t>(frame_kind::eager);
     if (stamp != (stamp_of(position_) | eager) || length > sizeof l.body || part_end_ > 0)

@@ -77,7 +77,7 @@ struct line {
   static constexpr std::uint32_t has_fingerprint = 0x80;  // first 16 bytes of the body
 
   std::atomic<std::uint32_t> stamp;
-  std::uint32_t length;
+  std::atomic<std::uint32_t> length;  // read once: a peer that lies may change it
   std::uint32_t context;
   std::int32_t tag;
   std::byte body[48];

@@ -236,7 +236,7 @@ bool shm_link::write_slices(outgoing& o) noexcept {
     const std::uint64_t before = o.progress;
     if (!writer_.write_slice(o)) break;
     copied += o.progress - before;
-    // Every slice is announced: the peer copies it out while the next is copied in.
+    // notify() after every slice: the peer copies it out while the next is copied in.
     notify();
   }
   return o.progress >= o.head.length;
