@@ -105,6 +105,9 @@ struct algorithm_form<operation_kind::exclusive_scan> : algorithm_form<operation
   ROW(broadcast,      hierarchical,       broadcast_hierarchical,        hierarchy,            0,     any_size)           \
   ROW(broadcast,      binomial,           broadcast_binomial,            nothing,              0,     64 * KiB)           \
   ROW(broadcast,      binomial,           broadcast_binomial,            nothing,              17,    512 * KiB)          \
+  ROW(broadcast,      binomial,           broadcast_binomial,            nothing,              64,    1024 * KiB)         \
+  ROW(broadcast,      binomial,           broadcast_binomial,            nothing,              256,   4096 * KiB)         \
+  ROW(broadcast,      binomial,           broadcast_binomial,            nothing,              1024,  16384 * KiB)        \
   ROW(broadcast,      scatter_all_gather, broadcast_scatter_all_gather,  nothing,              4,     any_size)           \
   ROW(broadcast,      binomial,           broadcast_binomial,            nothing,              0,     any_size)           \
   ROW(broadcast,      ring,               broadcast_ring,                nothing,              0,     any_size)           \
@@ -112,6 +115,9 @@ struct algorithm_form<operation_kind::exclusive_scan> : algorithm_form<operation
   ROW(reduce,         shared_memory,      reduce_shared_memory,          segment,              0,     any_size)           \
   ROW(reduce,         hierarchical,       reduce_hierarchical,           hierarchy,            0,     any_size)           \
   ROW(reduce,         binomial,           reduce_binomial,               nothing,              3,     64 * KiB)           \
+  ROW(reduce,         binomial,           reduce_binomial,               nothing,              64,    1024 * KiB)         \
+  ROW(reduce,         binomial,           reduce_binomial,               nothing,              256,   4096 * KiB)         \
+  ROW(reduce,         binomial,           reduce_binomial,               nothing,              1024,  16384 * KiB)        \
   ROW(reduce,         ring,               reduce_ring,                   nothing,              3,     any_size)           \
   ROW(reduce,         binomial,           reduce_binomial,               nothing,              0,     any_size)           \
                                                                                                                           \
@@ -123,6 +129,8 @@ struct algorithm_form<operation_kind::exclusive_scan> : algorithm_form<operation
   ROW(all_reduce,     direct,             all_reduce_direct,             halves,               0,     any_size)           \
   ROW(all_reduce,     recursive_doubling, all_reduce_recursive_doubling, nothing,              0,     64 * KiB)           \
   ROW(all_reduce,     rabenseifner,       all_reduce_rabenseifner,       nothing,              4,     1024 * KiB)         \
+  ROW(all_reduce,     rabenseifner,       all_reduce_rabenseifner,       nothing,              64,    8192 * KiB)         \
+  ROW(all_reduce,     rabenseifner,       all_reduce_rabenseifner,       nothing,              1024,  131072 * KiB)       \
   ROW(all_reduce,     ring,               all_reduce_ring,               nothing,              0,     any_size)           \
   ROW(all_reduce,     direct,             all_reduce_direct,             nothing,              0,     any_size)           \
                                                                                                                           \
@@ -133,6 +141,8 @@ struct algorithm_form<operation_kind::exclusive_scan> : algorithm_form<operation
                                                                                                                           \
   ROW(all_gather,     shared_memory,      all_gather_shared_memory,      segment,              0,     any_size)           \
   ROW(all_gather,     bruck,              all_gather_bruck,              even_blocks,          3,     80 * KiB)           \
+  ROW(all_gather,     bruck,              all_gather_bruck,              even_blocks,          64,    1024 * KiB)         \
+  ROW(all_gather,     bruck,              all_gather_bruck,              even_blocks,          1024,  16384 * KiB)        \
   ROW(all_gather,     ring,               all_gather_ring,               nothing,              0,     any_size)           \
                                                                                                                           \
   ROW(reduce_scatter, shared_memory,      reduce_scatter_shared_memory,  segment,              0,     any_size)           \
@@ -143,6 +153,8 @@ struct algorithm_form<operation_kind::exclusive_scan> : algorithm_form<operation
   ROW(all_to_all,     shared_memory,      all_to_all_shared_memory,      segment_even_blocks,  3,     any_size)           \
   ROW(all_to_all,     shared_memory,      all_to_all_shared_memory,      segment_even_blocks,  0,     64 * KiB)            \
   ROW(all_to_all,     bruck,              all_to_all_bruck,              even_blocks,          8,     4 * KiB)            \
+  ROW(all_to_all,     bruck,              all_to_all_bruck,              even_blocks,          64,    64 * KiB)           \
+  ROW(all_to_all,     bruck,              all_to_all_bruck,              even_blocks,          1024,  1024 * KiB)         \
   ROW(all_to_all,     pairwise,           all_to_all_pairwise,           nothing,              0,     any_size)           \
                                                                                                                           \
   ROW(scan,           recursive_doubling, scan_recursive_doubling,       nothing,              0,     any_size)           \

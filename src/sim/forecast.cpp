@@ -108,8 +108,7 @@ class formulas {
   // Time of one message, from the call to its end at the receiver.
   double message(double bytes) const noexcept {
     const double one = frame(bytes);
-    return bytes <= static_cast<double>(net_.eager_limit) ? one
-                                                          : one + 2 * frame(0);  // announced, and asked for
+    return bytes <= static_cast<double>(net_.eager_limit) ? one : one + 2 * frame(0);  // rts and cts
   }
   // Time between two messages of one sender.
   double interval(double bytes) const noexcept {
@@ -169,10 +168,13 @@ estimate steps_of(pattern what, algorithm with, const formulas& f) {
       return {2 * halves + extra * f.message(b), std::floor(std::log2(n)) + extra / 2};
     case algorithm::ring:
       if (what == pattern::all_reduce) return {2 * (n - 1) * f.message(b / n), std::min(n - 1, 2.0)};
+      // The root collects the blocks one by one.
+      if (what == pattern::reduce) return {n * f.message(b / n) + (n - 2) * f.interval(b / n), n - 1};
       if (!in_blocks(what)) return {-1, 0};
       return {(n - 1) * f.message(b), std::min(n - 1, 2.0)};
     case algorithm::direct:
-      // Four messages are under way at a time; the results go round.
+      // Four messages are under way at a time; the results of an all_reduce go round.
+      if (what == pattern::reduce_scatter) return steps_of(pattern::all_to_all, algorithm::pairwise, f);
       if (what != pattern::all_reduce) return {-1, 0};
       return {f.message(b / n) + (n - 2) * std::max(f.interval(b / n), n > 5 ? f.message(b / n) / 4 : 0) +
                   (n - 1) * f.message(b / n),

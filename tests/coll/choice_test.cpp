@@ -51,7 +51,7 @@ TEST_CASE("choice: short data take few steps, long data a ring") {
     CAPTURE(ranks);
     CHECK(choose(an_all_reduce(0, ranks), algorithm::automatic) == algorithm::recursive_doubling);
     CHECK(choose(an_all_reduce(8, ranks), algorithm::automatic) == algorithm::recursive_doubling);
-    CHECK(choose(an_all_reduce(std::size_t{64} << 20, ranks), algorithm::automatic) == algorithm::ring);
+    CHECK(choose(an_all_reduce(std::size_t{256} << 20, ranks), algorithm::automatic) == algorithm::ring);
   }
 }
 

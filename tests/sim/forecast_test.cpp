@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computed times against simulated ones, where both exist.
 #include <doctest/doctest.h>
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <tutti/sim/forecast.hpp>
@@ -19,12 +20,14 @@ constexpr choice choices[] = {{pattern::barrier, algorithm::dissemination},
                               {pattern::broadcast, algorithm::binomial},
                               {pattern::broadcast, algorithm::scatter_all_gather},
                               {pattern::reduce, algorithm::binomial},
+                              {pattern::reduce, algorithm::ring},
                               {pattern::all_reduce, algorithm::recursive_doubling},
                               {pattern::all_reduce, algorithm::rabenseifner},
                               {pattern::all_reduce, algorithm::ring},
                               {pattern::all_gather, algorithm::ring},
                               {pattern::all_gather, algorithm::bruck},
                               {pattern::reduce_scatter, algorithm::ring},
+                              {pattern::reduce_scatter, algorithm::direct},
                               {pattern::all_to_all, algorithm::pairwise},
                               {pattern::all_to_all, algorithm::bruck}};
 
@@ -45,7 +48,9 @@ TEST_CASE("forecast: computed times match simulated ones") {
                                   std::to_string(computed.time.count()) + " ns computed";
         // Exact if all ranks do the same steps; otherwise the formulas bound the longest path.
         const bool even = (ranks & (ranks - 1)) == 0;
-        const bool overlaps = c.with == algorithm::scatter_all_gather || c.with == algorithm::pairwise;
+        const bool overlaps = c.with == algorithm::scatter_all_gather || c.with == algorithm::pairwise ||
+                              c.with == algorithm::direct ||
+                              (c.what == pattern::reduce && c.with == algorithm::ring);
         const double off = overlaps ? 0.3 : even ? 0.01 : 0.5;
         CHECK_MESSAGE(std::abs(ratio - 1) < off, which);
         CHECK_MESSAGE(std::abs(seen.connections - computed.connections) <= 1, which);
@@ -73,6 +78,23 @@ TEST_CASE("forecast: up to 65,536 ranks, and more ranks never cost less") {
   // 16 rounds of o + L + o and a header of 64 bytes.
   CHECK(large.time >= 16 * 6us);
   CHECK(large.time < 16 * 6us + 100ns);
+}
+
+TEST_CASE("forecast: many ranks get an algorithm that is among the best") {
+  const network n;
+  for (const pattern what : {pattern::broadcast, pattern::reduce, pattern::all_reduce, pattern::all_gather,
+                             pattern::reduce_scatter, pattern::all_to_all})
+    for (const std::size_t bytes : {std::size_t{4}, std::size_t{1'024}, std::size_t{1} << 20})
+      for (const int ranks : {128, 1'024, 4'096}) {
+        const duration chosen = predict(what, algorithm::automatic, bytes, ranks, n).time;
+        duration best = chosen;
+        for (const choice& c : choices)
+          if (c.what == what) best = std::min(best, compute_forecast(what, c.with, bytes, ranks, n).time);
+        CAPTURE(name_of(what));
+        CAPTURE(bytes);
+        CAPTURE(ranks);
+        CHECK(chosen <= 3 * best);
+      }
 }
 
 TEST_CASE("forecast: invalid arguments are refused") {
