@@ -22,7 +22,7 @@ void expect(bool right) {
 // Eager, by rendezvous, before their receive, read in place, from any source.
 task<> messages(communicator world) {
   const int other = 1 - world.rank();
-  static constexpr std::size_t counts[] = {10, 30'000};
+  static constexpr std::size_t counts[] = {10, 40'000};
   for (const std::size_t count : counts) {
     std::vector<double> mine(count, world.rank()), theirs(count);
     request sending = world.isend(mine, other);

@@ -35,8 +35,8 @@ int other_of(const communicator& world) { return 1 - world.rank(); }
 
 constexpr std::uint64_t poison = 0xdeadbeefdeadbeef;
 
-// One frame, rendezvous, and many pieces.
-constexpr std::size_t lengths[] = {1, 16, 4096, 1 << 17};
+// One frame, parts, rendezvous, and many pieces.
+constexpr std::size_t lengths[] = {1, 16, 4096, 1 << 16, 1 << 17};
 using words = std::vector<std::uint64_t>;
 
 // Both ranks are here, and all messages sent before have arrived.

@@ -220,12 +220,13 @@ task<> every_type(communicator world, const setting* where, const Memory* memory
 
 inline std::vector<std::size_t> sizes_for(kind k, std::size_t ranks, std::size_t largest) {
   std::vector<std::size_t> counts = {0, 1, 2, 3, 7, 61, 1001};
+  add_around(counts, read_in_place_bytes, sizeof(float));
   add_around(counts, shm_eager_bytes, sizeof(float));
-  add_around(counts, tcp_eager_bytes, sizeof(float));
   if (k == kind::broadcast) {  // in slices, and around the switch points of the table
+    add_around(counts, read_in_place_bytes * ranks, sizeof(float));
     add_around(counts, shm_eager_bytes * ranks, sizeof(float));
-    add_around(counts, tcp_eager_bytes * ranks, sizeof(float));
-    for (const std::size_t total : {32 * KiB, 512 * KiB}) add_around(counts, total, sizeof(float));
+    for (const std::size_t total : {32 * KiB, tcp_eager_bytes, 512 * KiB})
+      add_around(counts, total, sizeof(float));
     counts.push_back((ranks == 3 ? largest : 1024 * KiB) / sizeof(float) + 1);
   } else {
     for (const std::size_t total : {4 * KiB, 32 * KiB, 80 * KiB, 128 * KiB})

@@ -159,14 +159,14 @@ task<> every_type(communicator world, const setting* where, const Memory* memory
 
 inline std::vector<std::size_t> sizes_for(kind k, std::size_t ranks, std::size_t largest) {
   std::vector<std::size_t> counts = {0, 1, 2, 3, 7, 8, 61, 1001};
+  add_around(counts, read_in_place_bytes, sizeof(float));
   add_around(counts, shm_eager_bytes, sizeof(float));
-  add_around(counts, tcp_eager_bytes, sizeof(float));
   const bool has_blocks = k == kind::reduce_scatter || k == kind::reduce_scatter_v;
   // Sizes at which algorithms send slices, and at the switch points of the table.
-  add_around(counts, shm_eager_bytes * ranks / (has_blocks ? 2 : 1), sizeof(float));
+  add_around(counts, read_in_place_bytes * ranks / (has_blocks ? 2 : 1), sizeof(float));
   for (const std::size_t total : {16 * KiB, 32 * KiB, 64 * KiB, 128 * KiB})
     add_around(counts, has_blocks ? total / ranks : total, sizeof(float));
-  if (has_blocks) add_around(counts, 256 * KiB / ranks, sizeof(float));
+  add_around(counts, has_blocks ? tcp_eager_bytes / ranks : tcp_eager_bytes, sizeof(float));
   if (k == kind::all_reduce) add_around(counts, 1024 * KiB, sizeof(float));
   if (k == kind::all_reduce && ranks == 3) counts.push_back(largest / sizeof(float) + 1);
   tidy(counts);

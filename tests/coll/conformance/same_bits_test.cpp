@@ -160,7 +160,8 @@ task<> program(communicator world, const setting* where, records* results) {
   record* const mine = &(*results)[static_cast<std::size_t>(world.rank())];
   // Each just above a threshold, or far from all thresholds.
   std::vector<std::size_t> counts = {1, 3, 61, 1001, 30'011};
-  for (const std::size_t threshold : {shm_eager_bytes, 32 * KiB, tcp_eager_bytes, 1024 * KiB})
+  for (const std::size_t threshold :
+       {read_in_place_bytes, 32 * KiB, shm_eager_bytes, tcp_eager_bytes, 1024 * KiB})
     counts.push_back(threshold / sizeof(float) + 1);
   const std::vector<std::size_t> few = {1, 7, 1025, 16'385};
   co_await all_reduces<float>(world, where, counts, mine);

@@ -113,8 +113,9 @@ class field {
 };
 
 inline constexpr std::size_t KiB = 1024;
-inline constexpr std::size_t shm_eager_bytes = 4 * KiB;
-inline constexpr std::size_t tcp_eager_bytes = 64 * KiB;
+inline constexpr std::size_t read_in_place_bytes = 4 * KiB;  // from shared memory
+inline constexpr std::size_t shm_eager_bytes = 64 * KiB;
+inline constexpr std::size_t tcp_eager_bytes = 256 * KiB;
 inline constexpr std::size_t large_bytes = 8 * 1024 * KiB;
 
 // Where the suite keeps the buffers of its calls: here, where it has filled them. gpu/conformance_test.cpp
