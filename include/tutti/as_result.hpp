@@ -94,7 +94,7 @@ task<result<std::remove_cvref_t<await_result_t<A>>>> caught(A awaitable) {
 // Awaits `awaitable` and returns its outcome instead of throwing:
 // `result<T> r = co_await as_result(world.recv(x, 0))`. For requests, tasks and Asio operations it catches
 // exceptions that carry an error code; others pass.
-// Cost: a failed operation throws nothing inside either, and costs its text.
+// Cost: nothing is thrown for an operation; a failure allocates its text.
 template <class T>
 auto as_result(operation<T>&& op) {
   return detail::unthrowing<T>(std::move(op));

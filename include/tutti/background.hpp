@@ -21,12 +21,13 @@ class background {
 
   background(background&&) noexcept;
   background& operator=(background&&) noexcept;
+  // Blocks until main has ended; without join() its error is lost.
   ~background();
 
   // The executor of the rank's loop; valid until join() has returned.
   executor_type get_executor() const noexcept;
-  // Blocks until main has ended and the rank has left the world. Returns the value of main or throws its
-  // exception. Call it once.
+  // Blocks until main has ended and the rank has left the world. Returns the value of main. Call it once.
+  // Errors: throws the exception of joining the world or of main.
   int join();
 
  private:
@@ -40,6 +41,7 @@ background start_background(init_options options, detail::any_main main);
 
 // Starts a thread that joins the world, runs main(world) and leaves. Returns when the loop exists, before the
 // world does.
+// Errors: throws those of making a runtime; join() throws the others.
 template <class F>
   requires detail::rank_main<std::decay_t<F>>
 background run_in_background(init_options options, F&& main) {

@@ -46,14 +46,16 @@ struct communicator_access;
 // not modify a buffer that is sent, and does not touch one that is received into.
 // Errors: a collective that fails on one rank fails on every rank that has not completed it. The communicator
 // has then failed, and all further calls report that.
-// - errc::invalid_argument: wrong arguments; no data moves.
+// - errc::invalid_argument: wrong arguments, on this rank only; no data moves, and the communicator has not
+//   failed. In a collective the others wait for this rank: let the error leave main, call it again, or abort().
 // - errc::timed_out: init_options::timeout has passed.
 // - errc::peer_failed, errc::peer_left: a peer has died or left. An operation on any_source ends when any
 //   member dies, once for each death.
 // - errc::mismatch: ranks call different collectives, counts, element types, reductions or roots. The text
 //   names both calls. A rank that completes before the calls are compared may report success, such as the
 //   root of a broadcast or a sender of gather. One of its later calls then fails. group, split and duplicate
-//   then give no rank a communicator.
+//   then give no rank a communicator. Calls without elements exchange nothing: a difference among them shows
+//   in a later collective, or not at all.
 // - errc::communicator_failed: the communicator had failed before the call.
 // Cancellation: a cancelled collective fails the communicator on all ranks. A cancelled receive or probe
 // loses no message.
@@ -89,9 +91,10 @@ class communicator {
   // ---- point to point ----
 
   // Sends `data` to rank `dest` with `tag` (>= 0).
-  // Completes: when the buffer may be changed: at once for a short message, which is copied out; for a long
-  // one when the receiver has taken it. Long means over 256 KiB on TCP, over 64 KiB in shared memory, and
-  // over 4 KiB from memory of tutti::shared_allocator.
+  // Completes: when the buffer may be changed. A short message is copied out: at once, or when the link is
+  // connected and has room. A long one completes when the receiver has taken it. Long means over 256 KiB on
+  // TCP, over 64 KiB in shared memory, over 16 KiB to this rank itself or over an MPI, and over 4 KiB from
+  // memory of tutti::shared_allocator. While 2 MiB sent to a rank are not received, every message is long.
   // Cancellation: takes the message back unless the receiver has received it.
   // Cost: two copies in shared memory, into and out of a ring; one for long messages from memory of
   // tutti::shared_allocator. On TCP only the kernel's copies.

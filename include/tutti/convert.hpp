@@ -7,8 +7,9 @@
 
 namespace tutti {
 
-// to[i] = from[i], rounded as the constructors of <tutti/half.hpp> round. The two do not overlap.
-// Errors: errc::invalid_argument when they differ in size.
+// Converts each element: to[i] = from[i], rounded as the constructors of <tutti/half.hpp> round. The two must
+// not overlap.
+// Errors: throws errc::invalid_argument if the sizes differ.
 void convert(std::span<const float> from, std::span<float16> to);
 void convert(std::span<const float> from, std::span<bfloat16> to);
 void convert(std::span<const float16> from, std::span<float> to);

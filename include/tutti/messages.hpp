@@ -24,7 +24,10 @@ struct received {
 //   auto requests = messages<float>(world);
 //   for (;;) { auto m = co_await requests.next(); ... co_await world.send(answer, m->from.source); }
 //
-// It does not end by itself. Stop awaiting it, or await next() within a timeout, which loses no message.
+// It does not end by itself. Stop awaiting it, or await next() within a timeout, which loses no message. A
+// timeout or an error ends it: next() then returns nothing, and messages() makes another.
+// No other receive of this rank may match these messages while one is awaited: it could take a message that
+// this has probed.
 // Errors: those of recv.
 // Cost: one allocation per message.
 template <class T>

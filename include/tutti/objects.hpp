@@ -27,8 +27,8 @@ class object_writer {
     const auto* const first = static_cast<const std::byte*>(from);
     bytes_.insert(bytes_.end(), first, first + n);
   }
-  template <class T>
   // Writes `v` by its serializer.
+  template <class T>
   void value(const T& v);
   // The bytes written so far.
   const std::vector<std::byte>& written() const noexcept { return bytes_; }

@@ -14,6 +14,9 @@ inline constexpr int any_tag = -1;
 
 // The place in the user's program that calls an operation. A default argument; functions that wrap an
 // operation pass on their own.
+#ifndef __cpp_lib_source_location
+#error "tutti needs g++ 12 or clang++ 19, or later, with -std=c++20"
+#endif
 using call_site = std::source_location;
 
 // The result of a receive or probe.

@@ -142,8 +142,8 @@ namespace detail {
 class owner;
 }
 
-// One rank's part of a run. A cheap handle: copies share it. An empty handle, or that of an unresponsive
-// rank, accepts every call and does nothing.
+// One rank's part of a run. A cheap handle: copies share it. An empty handle, or that of a rank whose
+// records are not written (layout::rank_0_only), accepts every call and does nothing.
 //
 // Calls may come from any thread. None blocks, sends messages to other ranks, or throws. Each copies its
 // arguments into a queue of bounded memory; a separate thread writes the queue to this rank's own files.

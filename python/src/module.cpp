@@ -26,13 +26,13 @@ using namespace tutti::python;
 namespace {
 
 // The descriptor by which finished works notify an event loop; see tutti.aio.
-class door {
+class finished_works {
  public:
-  door() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), shared_(std::make_shared<shared>()) {
+  finished_works() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), shared_(std::make_shared<shared>()) {
     TORCH_CHECK(fd_, "tutti: cannot create an eventfd: ", std::strerror(errno), "; raise `ulimit -n`");
     shared_->fd = fd_.get();
   }
-  ~door() {
+  ~finished_works() {
     const std::scoped_lock hold(shared_->mutex);
     shared_->fd = -1;
   }
@@ -89,13 +89,13 @@ PYBIND11_MODULE(_C, m) {
   m.attr("torch_version") = TUTTI_TORCH_VERSION;
   m.def("create", &create, py::arg("options"), py::arg("name"), py::call_guard<py::gil_scoped_release>());
   m.def(
-      "cancel", [](const c10::intrusive_ptr<c10d::Work>& w) { door::ours(w).cancel(); },
+      "cancel", [](const c10::intrusive_ptr<c10d::Work>& w) { finished_works::ours(w).cancel(); },
       py::call_guard<py::gil_scoped_release>());
-  py::class_<door>(m, "Door")
+  py::class_<finished_works>(m, "FinishedWorks")
       .def(py::init<>())
-      .def("fileno", &door::fileno)
-      .def("watch", &door::watch, py::call_guard<py::gil_scoped_release>())
-      .def("drain", &door::drain);
+      .def("fileno", &finished_works::fileno)
+      .def("watch", &finished_works::watch, py::call_guard<py::gil_scoped_release>())
+      .def("drain", &finished_works::drain);
   m.def("shut_down", &shut_down, py::arg("seconds"), py::call_guard<py::gil_scoped_release>());
   bind_track(m);
 }

@@ -20,14 +20,14 @@ from . import _load
 
 __all__ = ["wait", "all_reduce_chunks"]
 
-_doors = weakref.WeakKeyDictionary()  # by event loop
+_finished_works = weakref.WeakKeyDictionary()  # by event loop
 
 
-class _Door:
+class _FinishedWorks:
     """One descriptor that the event loop watches; finished works notify it."""
 
     def __init__(self, loop):
-        self.native = _load().Door()
+        self.native = _load().FinishedWorks()
         self.waiting = {}
         self.numbers = itertools.count()
         loop.add_reader(self.native.fileno(), self.drain)
@@ -43,16 +43,16 @@ async def wait(work):
     """Completes when `work` does, and raises its error. Cancellation cancels the transfer."""
     if not work.is_completed():
         loop = asyncio.get_running_loop()
-        door = _doors.get(loop)
-        if door is None:
-            door = _doors[loop] = _Door(loop)
-        number = next(door.numbers)
-        future = door.waiting[number] = loop.create_future()
-        door.native.watch(work, number)
+        finished = _finished_works.get(loop)
+        if finished is None:
+            finished = _finished_works[loop] = _FinishedWorks(loop)
+        number = next(finished.numbers)
+        future = finished.waiting[number] = loop.create_future()
+        finished.native.watch(work, number)
         try:
             await future
         except asyncio.CancelledError:
-            door.waiting.pop(number, None)
+            finished.waiting.pop(number, None)
             _load().cancel(work)
             raise
     work.wait()

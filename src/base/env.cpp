@@ -23,8 +23,8 @@ std::optional<std::int64_t> env_integer(const char* name, std::int64_t low, std:
   if (code != std::errc{} || end != text->data() + text->size() || value < low || value > high)
     throw error(
         errc::invalid_argument,
-        fmt::format("the environment variable {}='{}' is not an integer between {} and {}; set it right, or "
-                    "start the program with tutti-run, which sets it",
+        fmt::format("the environment variable {}='{}' is not an integer between {} and {}: correct it or "
+                    "unset it",
                     name, *text, low, high));
   return value;
 }

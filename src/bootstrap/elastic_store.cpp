@@ -59,7 +59,7 @@ task<> take_away(memory_store* where, std::string key, std::string value, bool* 
   *taken = held.exchanged;
   if (held.exchanged) co_await where->erase(key);
 }
-task<> look_for(memory_store* where, std::string key, std::string value, bool* found) {
+task<> holds(memory_store* where, std::string key, std::string value, bool* found) {
   const store_exchange held = co_await where->compare_exchange(std::move(key), value, value);
   *found = held.exchanged;
 }
@@ -168,7 +168,7 @@ void elastic_store::settle() {
   } else if (members_.obstacle().empty()) {
     for (const std::uint64_t place : members_.waiting()) {
       bool given_up = false;
-      carry_out(look_for(store_.get(), answer_key(place), withdrawn, &given_up));
+      carry_out(holds(store_.get(), answer_key(place), withdrawn, &given_up));
       if (given_up) members_.withdrew(place);
     }
     if (std::optional<membership::world> next = members_.decide()) publish(std::move(*next));

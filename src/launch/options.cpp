@@ -33,10 +33,9 @@ constexpr const char* examples =
     "tutti-run --variables lists the environment variables that tutti reads.\n"
     "Nodes may have different numbers of ranks; --on-failure, --max-restarts and --grace are node 0's to "
     "say.\n"
-    "The exit code is that of the first rank that failed (128 + signal number for one that a signal ended), "
-    "1 when a\nnode was lost,\n"
-    "124 after --timeout, 128 + signal number when tutti-run itself was told to end, 2 for a wrong command "
-    "line.\n"
+    "Exit code: that of the first rank that failed, 128 + signal number for one that a signal ended;\n"
+    "  1 when a node was lost; 124 after --timeout; 128 + signal number when tutti-run was told to end;\n"
+    "  2 for a wrong command line.\n"
     "Rank 0 reads standard input unless that is a terminal; with -n 1 the program has the terminal to "
     "itself.";
 

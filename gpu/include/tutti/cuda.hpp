@@ -41,10 +41,8 @@ class stream : public gpu::stream {
     return gpu::stream::borrow(checked(on), native);
   }
 
-  CUstream_st* get() const noexcept {
-    return static_cast<CUstream_st*>(native());
-    // For launches: `kernel<<<grid, block, 0, s.get()>>>`.
-  }
+  // The native stream, for launches: `kernel<<<grid, block, 0, s.get()>>>`.
+  CUstream_st* get() const noexcept { return static_cast<CUstream_st*>(native()); }
 
  private:
   static const gpu::device& checked(

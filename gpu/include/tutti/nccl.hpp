@@ -48,6 +48,7 @@ class batch {
 
 // Exchanges the messages of all ranks by NCCL, without the host. A collective, in order with the others on
 // `on`. Every rank calls it, with an empty batch if it has no message.
+// Buffers: a device_buffer is kept; other memory stays valid until completion.
 // Completes: when this rank's messages have been moved. A message that no rank receives keeps it waiting
 // until its deadline.
 // Errors: errc::not_supported if NCCL cannot be used on all ranks (gpu::backend_for says why).
@@ -79,6 +80,7 @@ task<registration> register_memory(const tutti::communicator& on, const B& memor
 }
 // Allocates memory by ncclMemAlloc, which NCCL uses best, on this rank's device: a span of `size` elements of
 // T. It is freed with the last handle.
+// Errors: those of register_memory; errc::resources.
 template <class T>
 task<std::pair<registration, gpu::device_span<T>>> allocate(tutti::communicator on, std::size_t size) {
   auto made = co_await detail::allocate_bytes(std::move(on), size * sizeof(T));

@@ -82,6 +82,7 @@ task<> save(communicator c, const Value& value, std::filesystem::path path) {
 }
 
 // Loads the file `path`, which only rank 0 reads, into `value` on every rank. Collective.
+// Buffers: `value` must not be used until completion.
 // Errors: errc::system, on all ranks; the exception of torch::load if the file has another form than `value`.
 template <class Value>
 task<> load(communicator c, Value& value, std::filesystem::path path) {

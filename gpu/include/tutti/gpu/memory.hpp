@@ -129,6 +129,9 @@ class pinned_buffer {
   using value_type = T;
 
   pinned_buffer() noexcept = default;
+  // Allocates `size` elements, not initialised. Call it on the loop thread of `on`.
+  // Errors: throws errc::resources.
+  // Cost: may wait for the device: do not allocate while it works.
   pinned_buffer(const device& on, std::size_t size)
       : memory_(detail::allocate(on, size * sizeof(T), memory_kind::pinned)), size_(size) {}
 
