@@ -166,7 +166,10 @@ inline std::vector<std::size_t> sizes_for(kind k, std::size_t ranks, std::size_t
   add_around(counts, read_in_place_bytes * ranks / (has_blocks ? 2 : 1), sizeof(float));
   for (const std::size_t total : {16 * KiB, 32 * KiB, 64 * KiB, 128 * KiB})
     add_around(counts, has_blocks ? total / ranks : total, sizeof(float));
-  add_around(counts, has_blocks ? tcp_eager_bytes / ranks : tcp_eager_bytes, sizeof(float));
+  if (has_blocks)
+    add_around(counts, tcp_eager_bytes / ranks, sizeof(float));
+  else
+    counts.push_back(tcp_eager_bytes / sizeof(float) + 1);
   if (k == kind::all_reduce) add_around(counts, 1024 * KiB, sizeof(float));
   if (k == kind::all_reduce && ranks == 3) counts.push_back(largest / sizeof(float) + 1);
   tidy(counts);
