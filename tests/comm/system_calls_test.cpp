@@ -196,9 +196,11 @@ TEST_CASE("the system calls of an operation stay within the limits of ranks that
     std::string line;
     for (std::size_t t = 0; t < traced.size(); ++t) {
       counts least{~std::uint64_t{0}, 0, {}};
+      std::uint64_t least_others = ~std::uint64_t{0};  // the first round of measurements maps memory
       for (int m = 0; m < measurements; ++m) {
         const counts& one = traced[t].at[p * measurements + static_cast<std::size_t>(m) + 1];
         if (one.calls < least.calls) least = one;
+        least_others = std::min<std::uint64_t>(least_others, one.other_calls());
       }
       const double calls = static_cast<double>(least.calls) / rounds;
       char text[64];
@@ -210,7 +212,7 @@ TEST_CASE("the system calls of an operation stay within the limits of ranks that
       if (p < std::size(programs)) CHECK(calls <= (transports[t] == "shm" ? 16 : 48));
       // Some come by time, such as the checks of slow peers; none by operation.
       CAPTURE(least.text_of_others());
-      if (transports[t] == "shm") CHECK(least.other_calls() * 10 < rounds);
+      if (transports[t] == "shm") CHECK(least_others * 10 < rounds);
     }
     std::printf("%-25s%s\n", names()[p], line.c_str());
   }
