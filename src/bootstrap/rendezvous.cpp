@@ -7,8 +7,10 @@
 #include "core/wakeup.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <cstring>
 #include <optional>
@@ -40,6 +42,7 @@ struct claimant {
   std::string pid;
   std::string job;   // empty: unknown
   std::string ways;  // checksums and TLS, as one word
+  std::string id;    // of the claim
 };
 
 // Settings that all ranks must share, as a word of a claim.
@@ -47,10 +50,20 @@ std::string ways_of(const job& who) {
   return fmt::format("{}{}", who.checksums ? "+checksums" : "-checksums", who.tls ? "+tls" : "-tls");
 }
 
-// The random word distinguishes processes that share host and pid.
+// In containers, processes of one host may share name and pid. A forked child shares the random part.
+std::string process_id() {
+  static const std::string random = base::random_hex(8);
+  return fmt::format("{}.{}.", random, ::getpid());
+}
+// Different for every claim.
+std::string claim_id() {
+  static std::atomic<unsigned> claims{0};
+  return process_id() + std::to_string(++claims);
+}
+
 std::string encode_claim(int number, const core::endpoint_record& mine, const job& who) {
   return fmt::format("{} {} {} {} {} {} {}", number, mine.rank, encode_word(mine.host), mine.pid,
-                     encode_word(who.job_id), encode_word(ways_of(who)), base::random_hex(8));
+                     encode_word(who.job_id), encode_word(ways_of(who)), claim_id());
 }
 
 claimant decode_claim(const std::string& text) {
@@ -74,6 +87,7 @@ claimant decode_claim(const std::string& text) {
   c.pid = words[3];
   c.job = decode_word(words[4]);
   c.ways = decode_word(words[5]);
+  c.id = words[6];
   return c;
 }
 
@@ -148,13 +162,13 @@ class participant {
     const claimant other = decode_claim(first.value);
     if (!other.job.empty() && !who_.job_id.empty() && other.job != who_.job_id)
       throw error(errc::join_failed,
-                  of_me(fmt::format("this process (host {}, pid {}) belongs to job '{}', but the ranks that "
-                                    "meet here (rank {}, host {}, pid {}) "
-                                    "belong to job '{}': end what is left of an earlier run, or meet "
-                                    "elsewhere (another MASTER_PORT); when they "
-                                    "are one job, set TUTTI_JOB_ID to the same on all ranks, or unset it",
-                                    mine_.host, mine_.pid, who_.job_id, other.rank, other.host, other.pid,
-                                    other.job)));
+                  of_me(fmt::format(
+                      "this process (host {}, pid {}) belongs to job '{}', but the ranks that "
+                      "meet here (rank {}, host {}, pid {}) "
+                      "belong to job '{}': end what is left of an earlier run, or meet "
+                      "elsewhere (another MASTER_PORT, or another address in init_method); when they "
+                      "are one job, set TUTTI_JOB_ID to the same on all ranks, or unset it",
+                      mine_.host, mine_.pid, who_.job_id, other.rank, other.host, other.pid, other.job)));
     const std::string why = disagreement(other);
     if (why.empty()) co_return;
     // The others would wait in vain. A world that already exists is not disturbed.
@@ -183,6 +197,11 @@ class participant {
         rank_key(who_.rank), "", encode_claim(who_.rank, mine_, who_), left());
     if (first.exchanged) co_return;
     const claimant other = decode_claim(first.value);
+    if (other.id.starts_with(process_id()))
+      throw error(
+          errc::join_failed,
+          of_me("this process is already in that world: leave it first, or form another one with init(rt, "
+                "options, store)"));
     throw error(
         errc::join_failed,
         of_me(fmt::format(

@@ -240,8 +240,8 @@ task<std::unique_ptr<tcp_store>> tcp_store::connect(boost::asio::any_io_executor
     throw error(errc::join_failed, fmt::format("rank {} cannot join: rank 0 has not come, or has ended "
                                                "already: it does not serve the store at {} "
                                                "within {} ({}); start it there, look at its output, and see "
-                                               "that MASTER_ADDR and MASTER_PORT are "
-                                               "the same on all ranks",
+                                               "that MASTER_ADDR and MASTER_PORT, or the address in "
+                                               "init_method, are the same on all ranks",
                                                rank, place, base::duration_text(timeout), last_failure));
   std::unique_ptr<tcp_store> made(new tcp_store(
       std::make_unique<impl>(executor, fmt::format("tcp_store at {}", place), std::move(*socket))));

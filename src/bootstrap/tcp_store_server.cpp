@@ -210,14 +210,19 @@ base::unique_fd listen_at(const tcp::endpoint& at, const std::string& place) {
   const int code = errno;
   if (code == EADDRNOTAVAIL) return {};
   if (code == EADDRINUSE)
-    throw error(errc::system,
-                fmt::format("the store cannot listen at {}: port {} is in use, by another rank 0, an earlier "
-                            "run or another program; choose another MASTER_PORT (the same on all ranks), or "
-                            "end what listens there (ss -ltnp 'sport = :{}' shows it)",
-                            place, at.port(), at.port()));
-  throw error(errc::system,
-              fmt::format("the store cannot listen at {}: {}; choose another MASTER_ADDR or MASTER_PORT",
-                          place, base::errno_text(code)));
+    throw error(
+        errc::system,
+        fmt::format(
+            "the store cannot listen at {}: port {} is in use, by another rank 0, an earlier "
+            "run or another program; choose another port (MASTER_PORT, or init_method; the same on all "
+            "ranks), or "
+            "end what listens there (ss -ltnp 'sport = :{}' shows it)",
+            place, at.port(), at.port()));
+  throw error(
+      errc::system,
+      fmt::format("the store cannot listen at {}: {}; choose another address or port (MASTER_ADDR and "
+                  "MASTER_PORT, or the address in init_method)",
+                  place, base::errno_text(code)));
 }
 
 }  // namespace
@@ -251,7 +256,7 @@ task<std::unique_ptr<tcp_store_server>> tcp_store_server::listen(asio::any_io_ex
   if (made->listeners.empty())
     throw error(errc::invalid_argument,
                 fmt::format("the store cannot listen at {}: that is not an address of this host; "
-                            "MASTER_ADDR is the host that rank 0 runs on",
+                            "MASTER_ADDR, or the address in init_method, is the host that rank 0 runs on",
                             place));
   co_return std::unique_ptr<tcp_store_server>(new tcp_store_server(std::move(made)));
 }

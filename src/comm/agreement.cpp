@@ -323,7 +323,7 @@ void agreement::tell_caller(round& r) {
       fmt::format(
           "the others go on without {}, which is this rank: the connection between it and one of them is "
           "broken",
-          world_.describe(world_.info().rank)));
+          describe(r, world_.info().rank)));
 }
 
 // ---- giving up ----
@@ -367,11 +367,17 @@ void agreement::expire(void* self) noexcept {
   agreement& a = r.of;
   if (!r.leaving)
     return a.leave_round(r, errc::timed_out,
-                         fmt::format("{} on {}", r.timeout_text, a.world_.describe(a.world_.info().rank)));
+                         fmt::format("{} on {}", r.timeout_text, a.describe(r, a.world_.info().rank)));
   if (r.gatherer >= 0)
     r.text += fmt::format("; {}, which gathers the answers, does not say anything: {}",
-                          a.world_.describe(r.gatherer), why_silent);
+                          a.describe(r, r.gatherer), why_silent);
   a.settle(r, bytes());
+}
+
+std::string agreement::describe(const round& r, int member) const {
+  const communicator_state* const c = world_.find(r.name.first);
+  const int rank = c != nullptr ? c->rank_of(member) : -1;
+  return rank >= 0 ? c->describe(rank) : world_.describe(member);
 }
 
 // Names the members that kept a round open, as far as this rank can know.
@@ -384,7 +390,7 @@ std::string agreement::missing(const round& r) const {
   for (const int m : members) {
     const bool here = m == world_.info().rank;
     if (here ? r.called() : has_gone(r, m) || r.joined.contains(m) || r.asked.contains(m)) continue;
-    if (n++ < most_named) names += (names.empty() ? "" : ", ") + world_.describe(m);
+    if (n++ < most_named) names += (names.empty() ? "" : ", ") + describe(r, m);
   }
   if (n == 0) return {};
   if (n > most_named) names += fmt::format(" and {} more", n - most_named);

@@ -90,6 +90,8 @@ class agreement {
   bool has_gone(const round& r, int member) const noexcept;
   bool gathers(const round& r) const noexcept;
   std::string missing(const round& r) const;
+  // Describes a rank of the world by its number in the communicator of `r`.
+  std::string describe(const round& r, int member) const;
   void spread(int dead);
   round* round_of(const caller& who) noexcept;
   void forget_old();

@@ -21,7 +21,9 @@ void communicator::abort() {
                 fmt::format("abort on {}: called outside the communicator's loop thread; use "
                             "boost::asio::post on communicator::get_executor()",
                             name()));
-  const std::string why = fmt::format("{} was aborted by {}", name(), state_->describe(rank()));
+  const std::string why =
+      fmt::format("{} was aborted by {}, which called abort(); its own output may say why", name(),
+                  state_->describe(rank()));
   state_->fail(errc::cancelled, why, true, p2p::extent::children);
 }
 

@@ -32,6 +32,12 @@ constexpr int most_told_directly = 64;
 // A rank whose loop runs answers much faster.
 constexpr auto patience_with_answers = std::chrono::milliseconds(100);
 
+// Whether the text of a failure has "all_reduce #41 on world" or the like.
+static bool names_collective(const std::string& text, const std::string& communicator) {
+  const std::size_t at = text.find(" on " + communicator);
+  return at != std::string::npos && at > 0 && text[at - 1] >= '0' && text[at - 1] <= '9';
+}
+
 p2p::fingerprint fingerprint_of(const collective_description& d) noexcept {
   static_assert(sizeof(collective_description) == sizeof(p2p::fingerprint));
   p2p::fingerprint print;
@@ -118,7 +124,16 @@ int communicator_state::rank_of(int world_rank) const noexcept {
 
 std::string communicator_state::describe(int rank) const {
   if (world_ == nullptr) return fmt::format("rank {}", rank);
-  return world_->describe(world_rank(rank));
+  const int there = world_rank(rank);
+  if (there == rank) return world_->describe(rank);
+  const core::endpoint_record& record = world_->info().record(there);
+  return fmt::format("rank {} (rank {} of the world, host {}, pid {})", rank, there, record.host, record.pid);
+}
+
+std::string communicator_state::number_here(int world_rank) const {
+  const int rank = rank_of(world_rank);
+  if (rank < 0 || rank == world_rank) return {};
+  return fmt::format("; rank {} of the world is rank {} of {}", world_rank, rank, name_);
 }
 
 // ---- the order of collectives ----
@@ -375,17 +390,21 @@ void communicator_state::fail_children(errc why, const std::string& text, bool t
   world_->for_each([&](communicator_state& c) {
     if (&c == this || c.parent() != id_) return;
     c.add_failed(known);
+    std::string text_there = text;
+    if (why == errc::peer_failed)
+      for (const int member : known) text_there += c.number_here(member);
     // What another rank has completed there is not known.
-    c.fail(why, text, tell, p2p::extent::children, tell ? c.first_open() : 0);
+    c.fail(why, text_there, tell, p2p::extent::children, tell ? c.first_open() : 0);
   });
 }
 
 bool communicator_state::end_pending(errc why, const std::string& text) noexcept {
   bool any = false;
+  const bool complete = names_collective(text, name_);
   for (running_collective* c = running_.front(); c != nullptr;) {
     running_collective* const next = running_.after(*c);
     if (ends(c->sequence())) {
-      c->end(why, text);
+      c->end(why, complete ? text : fmt::format("{} on {}: {}", c->describe(), name_, text));
       any = true;
     }
     c = next;
@@ -428,14 +447,15 @@ void communicator_state::failed_remotely(int peer, const p2p::failure_message& t
 void communicator_state::peer_closed(int peer, errc why, const std::string& text) noexcept {
   const int rank = rank_of(peer);
   if (rank < 0) return;
-  if (segment_ != nullptr) segment_->rank_gone(rank, why, text);
+  const std::string text_here = text + number_here(peer);
+  if (segment_ != nullptr) segment_->rank_gone(rank, why, text_here);
   // After a failure only collectives remain for which the rank that failed it said that it needs nothing
   // more. Those that need something from `peer` end by that.
   if (why == errc::peer_left || failed()) return;
-  dead_member_ = text;
+  dead_member_ = text_here;
   // No collective can succeed without all members. Point to point between the others goes on.
   if (running_collective* c = running_.front())
-    fail(why, fmt::format("{} on {}: {}", c->describe(), name_, text), true, p2p::extent::one, 0);
+    fail(why, fmt::format("{} on {}: {}", c->describe(), name_, text_here), true, p2p::extent::one, 0);
 }
 
 void communicator_state::closed_remotely(int peer) noexcept {
@@ -450,7 +470,7 @@ std::string communicator_state::closed_text(int peer) const {
   return fmt::format(
       "{} has closed {}, on which this rank waits for it: its last handle there has gone; keep one on every "
       "rank until all are done",
-      world_->describe(peer), name_);
+      describe(rank_of(peer)), name_);
 }
 
 std::vector<int> communicator_state::failed_ranks() const {

@@ -77,7 +77,12 @@ class communicator_state final : public p2p::context_owner {
   const std::vector<int>& members() const noexcept { return members_; }
   int world_rank(int rank) const noexcept { return members_[static_cast<std::size_t>(rank)]; }
   int rank_of(int world_rank) const noexcept;  // -1: not a member
-  std::string describe(int rank) const;        // "rank 2 (host b, pid 77)"
+  // "rank 2 (host b, pid 77)"; if the world numbers it differently,
+  // "rank 2 (rank 3 of the world, host b, pid 77)".
+  std::string describe(int rank) const;
+  // For texts that number ranks as the world does: "; rank 3 of the world is rank 2 of world/group4". Empty
+  // if the numbers are the same, or it is no member.
+  std::string number_here(int world_rank) const;
 
   core::loop& loop() const noexcept { return loop_; }
   core::engine& engine() const noexcept { return loop_.engine(); }
@@ -178,6 +183,11 @@ class communicator_state final : public p2p::context_owner {
   void add_failed(std::span<const int> world_ranks) noexcept;
   // Numbers the calls of shrink() on this communicator, the same on all members.
   std::uint32_t next_round() noexcept { return ++rounds_; }
+  // Whether failed_ranks() has this rank of the world.
+  bool counts_as_failed(int world_rank) const noexcept {
+    const int rank = rank_of(world_rank);
+    return rank >= 0 && has_failed(rank);
+  }
   // The ranks that are waited for and make no progress, ascending.
   std::vector<int> suspected_ranks() const;
   // Raises `by_peer`, by rank of the world, for the ranks that collectives with the segment wait for.

@@ -4,6 +4,7 @@
 #include "base/log.hpp"
 #include "base/process_state.hpp"
 #include "comm/world.hpp"
+#include "core/host_identity.hpp"
 #include "flight/recordings.hpp"
 #include "transport/tcp/heartbeat.hpp"
 
@@ -114,8 +115,10 @@ void peer_watch::check(int peer, const transport::health_check& how) {
       same_numbering(peer) ? base::state_of_process(world_.info().record(peer).pid) : process_state::unknown;
   if (process == process_state::unknown && told_to_be_stopped(world_, peer)) process = process_state::stopped;
   if (process == process_state::stopped) {
-    suspect(peer, doubt::stopped, how.now, how.now);
     const core::duration grace = world_.info().suspect_grace;
+    if (grace.count() > 0 && world_.counts_as_failed(peer))
+      return give_up(peer, "it is stopped, and other ranks count it as failed already");
+    suspect(peer, doubt::stopped, how.now, how.now);
     if (grace.count() > 0 && how.now - s.since >= grace)
       give_up(peer, fmt::format("it has been stopped for {} (init_options::suspect_grace, "
                                 "TUTTI_SUSPECT_GRACE; \"off\" for debugging)",
@@ -144,9 +147,9 @@ void peer_watch::check(int peer, const transport::health_check& how) {
 bool peer_watch::same_numbering(int peer) const noexcept {
   const core::endpoint_record& mine = world_.info().record(world_.info().rank);
   const core::endpoint_record& theirs = world_.info().record(peer);
-  // Ranks that are threads of one process stop together.
-  return mine.pid_space != 0 && mine.pid_space == theirs.pid_space && mine.host_id == theirs.host_id &&
-         mine.pid != theirs.pid;
+  // Simulated hosts are one machine. Ranks that are threads of one process stop together.
+  return mine.pid_space != 0 && mine.pid_space == theirs.pid_space &&
+         core::share_loopback(mine.host_id, theirs.host_id) && mine.pid != theirs.pid;
 }
 
 void peer_watch::suspect(int peer, doubt what, core::time_point since, core::time_point now) {
@@ -177,10 +180,16 @@ void peer_watch::suspect(int peer, doubt what, core::time_point since, core::tim
           "it computes, or is in a system call, outside of its loop; co_await tutti::compute(...) keeps the "
           "loop turning";
       break;
-    default:
+    default: {
+      const core::duration limit = world_.info().silence_limit;
       cure =
-          "its host is there, so it computes outside of its loop (co_await tutti::compute(...) keeps the "
-          "loop turning), or is stopped";
+          "it computes outside of its loop (co_await tutti::compute(...) keeps the loop turning), is "
+          "stopped, "
+          "or its host or the network between has failed";
+      if (limit.count() > 0)
+        cure += fmt::format(", which is known after {} (init_options::silence_limit, TUTTI_SILENCE_LIMIT)",
+                            seconds(limit));
+    }
   }
   base::log_warning(fmt::format("waiting for {}, which does not progress: {}; {}", world_.describe(peer),
                                 describe(s, now), cure));

@@ -5,10 +5,10 @@
 // While operations wait and the loop sleeps, it checks about twice a second. It checks once more when a peer
 // is about to have done nothing for too long. Between checks it costs nothing. A peer without progress is a
 // suspect and is named once. It counts as dead when its host has been silent for the silence limit, or when
-// its process has been stopped for the grace period. The kernel of a shared host knows whether a process is
-// stopped; for other hosts their launcher tells it. A busy peer never counts as dead: a rank may compute for
-// a minute without a turn of its loop. Where the two cannot be told apart, only the timeouts of operations
-// apply.
+// its process has been stopped for the grace period, or is stopped and others count it as failed. The kernel
+// of a shared host knows whether a process is stopped; for other hosts their launcher tells it. A busy peer
+// never counts as dead: a rank may compute for a minute without a turn of its loop. Where the two cannot be
+// told apart, only the timeouts of operations apply.
 #pragma once
 
 #include "core/engine.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public runtime, joining, and the ways to start a program.
+#include "base/env.hpp"
 #include "base/log.hpp"
 #include "bootstrap/environment.hpp"
 #include "bootstrap/rendezvous.hpp"
@@ -40,14 +41,24 @@ void say_that_memory_ran_out() {
   static_cast<void>(before);
 }
 
+// A world of one may not need its event loop before its end, which is too late for this error.
+void check_choice_of_loop() {
+  const std::string wanted = base::env_string("TUTTI_LOOP").value_or("auto");
+  if (wanted != "auto" && wanted != "io_uring" && wanted != "epoll")
+    throw error(errc::invalid_argument,
+                fmt::format("TUTTI_LOOP='{}' is none of auto, io_uring, epoll", wanted));
+}
+
 }  // namespace
 
 runtime::runtime()
     : own_(std::make_unique<boost::asio::io_context>(1)),
       state_(std::make_unique<comm::runtime_state>(*own_)) {
+  check_choice_of_loop();
   say_that_memory_ran_out();
 }
 runtime::runtime(boost::asio::io_context& context) : state_(std::make_unique<comm::runtime_state>(context)) {
+  check_choice_of_loop();
   say_that_memory_ran_out();
 }
 runtime::~runtime() = default;

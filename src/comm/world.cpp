@@ -198,7 +198,12 @@ void world::fail(const std::string& text) noexcept {
   for (int r = 0; r < info_.size; ++r)
     if (known[static_cast<std::size_t>(r)]) failed.push_back(r);
   for_each([&failed](communicator_state& c) { c.add_failed(failed); });
-  for_each([&text](communicator_state& c) { c.fail(errc::peer_failed, text, true); });
+  for_each([&](communicator_state& c) { c.fail(errc::peer_failed, text + c.number_here(info_.rank), true); });
+}
+
+bool world::counts_as_failed(int peer) const noexcept {
+  return std::any_of(communicators_.begin(), communicators_.end(),
+                     [peer](const communicator_state* c) { return c->counts_as_failed(peer); });
 }
 
 std::string world::pending() const {

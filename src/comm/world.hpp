@@ -93,6 +93,8 @@ class world final : public p2p::router {
 
   // Leaves the world. Completes when the peers have what was sent, or at the deadline.
   task<> leave(core::time_point deadline);
+  // Whether some communicator counts `peer` among its failed ranks, perhaps because others do.
+  bool counts_as_failed(int peer) const noexcept;
   // Fails every communicator with errc::peer_failed and this text, on this rank and its other members.
   void fail(const std::string& text) noexcept;
   // Says in text what its communicators wait for on this rank; empty if nothing.

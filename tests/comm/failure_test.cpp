@@ -241,6 +241,44 @@ task<> completes_what_the_failed_has_completed(communicator world) {
   TUTTI_EXPECT(next.says("was aborted by rank 0"));
 }
 
+task<> is_named_by_both_numbers(communicator world) {
+  const std::vector<int> turned = {2, 0};
+  communicator pair = co_await world.group(turned);
+  co_await world.barrier();
+  int x = 0, go = 0;
+  if (world.rank() == 2) {
+    co_await world.recv(go, 0);
+    throw std::runtime_error("boom");
+  }
+  if (world.rank() == 1) co_return;
+  request receiving = pair.irecv(x, 0), waiting = start(pair.barrier());
+  co_await world.send(go, 2);
+  const failure message = co_await failure_awaiting(&receiving);
+  const failure collective = co_await failure_awaiting(&waiting);
+  TUTTI_EXPECT(pair.failed_ranks() == std::vector<int>{0});
+  const std::string also = "; rank 2 of the world is rank 0 of " + pair.name();
+  TUTTI_EXPECT(message.says("from rank 0 (rank 2 of the world, host "));
+  TUTTI_EXPECT(collective.says("barrier #1 on " + pair.name() + ": rank 2 (host "));
+  TUTTI_EXPECT(collective.says(also));
+}
+
+task<> aborts_while_others_wait(communicator world) {
+  communicator c = co_await world.duplicate();
+  int x = 0;
+  if (world.rank() == 0) {
+    for (int r = 1; r < world.size(); ++r) co_await world.recv(x, r);
+    c.abort();
+  } else {
+    request waiting = start(c.barrier());
+    co_await world.send(x, 0);
+    const failure f = co_await failure_awaiting(&waiting);
+    TUTTI_EXPECT(f.code == errc::cancelled);
+    TUTTI_EXPECT(f.says("barrier #1 on " + c.name() + ": " + c.name() + " was aborted by rank 0 (host "));
+    TUTTI_EXPECT(f.says("its own output may say why"));
+  }
+  co_await world.barrier();
+}
+
 task<> one_rank_throws_at_once(communicator world) {
   if (world.rank() == 1) throw std::runtime_error("boom");
   co_await world.barrier();
@@ -519,6 +557,12 @@ TEST_CASE("failure: failed_ranks() contains every rank that the error names") {
     watch_boom({2}, 3, transport, knows_whom_others_lost);
   }
 }
+TEST_CASE("failure: errors name a rank by its number in the communicator and in the world") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    watch_boom({0, 1}, 3, transport, is_named_by_both_numbers);
+  }
+}
 TEST_CASE("failure: a collective that all have entered completes although one rank then fails") {
   for (const int calls_before : {0, 20}) {  // by messages, and over shared memory
     std::atomic<int> failures = 0;
@@ -530,6 +574,9 @@ TEST_CASE("failure: a collective that all have entered completes although one ra
 }
 TEST_CASE("failure: a collective completes if the failed rank had completed it") {
   on_each_transport(4, completes_what_the_failed_has_completed);
+}
+TEST_CASE("failure: an abort names the operations that it ends") {
+  on_each_transport(3, aborts_while_others_wait);
 }
 TEST_CASE("failure: a collective cancelled on one rank fails on all") {
   on_each_transport(3, a_cancelled_collective);

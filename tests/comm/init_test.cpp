@@ -6,6 +6,7 @@
 #include "support/local_world.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/skip.hpp"
+#include "support/variable.hpp"
 #include "transport/tcp/interface.hpp"
 
 #include <doctest/doctest.h>
@@ -188,6 +189,16 @@ TEST_CASE("init: every method names missing ranks at the timeout") {
   });
   CHECK(f.code == errc::join_failed);
   CHECK_MESSAGE(f.says("rank 0 has not come"), f.text);
+  CHECK_MESSAGE(f.says("the address in init_method"), f.text);
+}
+
+TEST_CASE("init: a wrong TUTTI_LOOP is an error before the program runs") {
+  const variable loop("TUTTI_LOOP", "kqueue");
+  boost::asio::io_context context;
+  for (const failure& f : {failure_of([] { runtime rt; }), failure_of([&] { runtime rt(context); })}) {
+    CHECK(f.code == errc::invalid_argument);
+    CHECK_MESSAGE(f.says("TUTTI_LOOP='kqueue'"), f.text);
+  }
 }
 
 TEST_CASE("init: shared memory above RLIMIT_FSIZE is an error with its cure, without a signal") {

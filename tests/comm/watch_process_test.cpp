@@ -94,8 +94,12 @@ TEST_CASE("watch: a stopped rank is suspected within a second, and continues wit
 }
 
 TEST_CASE("watch: a rank that stays stopped counts as dead after the grace period") {
-  for (const auto& job :
-       over_each_transport(3, "stays_stopped", {"TUTTI_SUSPECT_GRACE=1.5"}, {"--on-failure", "continue"})) {
+  auto jobs =
+      over_each_transport(3, "stays_stopped", {"TUTTI_SUSPECT_GRACE=1.5"}, {"--on-failure", "continue"});
+  // Each rank on a simulated host of its own.
+  jobs.push_back(std::make_unique<launched>(command(3, "stays_stopped", {"--on-failure", "continue"}),
+                                            words{"TUTTI_SUSPECT_GRACE=1.5", "TUTTI_HOST_ID=a,b,c"}));
+  for (const auto& job : jobs) {
     job->wait_for("heard after", 2);
     job->wait_for("\n", 3);
     const auto stopped = static_cast<pid_t>(number_after(job->output(), "pid "));
@@ -113,6 +117,25 @@ TEST_CASE("watch: a rank that stays stopped counts as dead after the grace perio
     CHECK(count_of(end.output, "peer_failed: ") == 2);
     CHECK(count_of(end.output, "rank 1 (host ") >= 2);
     CHECK(contains(end.output, "it has been stopped for 1."));
+  }
+}
+
+TEST_CASE("watch: shrink does not wait another grace period for a stopped rank that others have given up") {
+  constexpr double grace = 4;
+  for (const auto& job :
+       over_each_transport(4, "shrinks", {"TUTTI_SUSPECT_GRACE=4"}, {"--on-failure", "continue"})) {
+    job->wait_for(" is one of 3 after", 3);
+    const auto stopped = static_cast<pid_t>(number_after(job->output(), "pid "));
+    REQUIRE(stopped > 0);
+    ::kill(stopped, SIGKILL);
+    const ending end = job->finish();
+    CAPTURE(end.output);
+    CAPTURE(end.error);
+    for (const std::string rank : {"rank 1", "rank 2", "rank 3"}) {
+      const double after = number_after(end.output, rank + " is one of 3 after ");
+      CHECK(after >= 0);
+      CHECK(after < grace);
+    }
   }
 }
 
@@ -153,8 +176,9 @@ TEST_CASE("watch: a rank of another host that computes, or continues in time, do
     CHECK(end.exit_code == 0);
     CHECK(hosts->second.finish().exit_code == 0);
     CHECK(contains(end.output, "suspects 0"));
-    CHECK(contains(end.error,
-                   hosts == &stopping ? "stopped (by SIGSTOP or a debugger) for " : "its loop has not "));
+    CHECK(contains(end.error, hosts == &stopping
+                                  ? "stopped (by SIGSTOP or a debugger) for "
+                                  : "is stopped, or its host or the network between has failed"));
   }
 }
 

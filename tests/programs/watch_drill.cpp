@@ -105,6 +105,21 @@ tutti::task<> stays_stopped(tutti::communicator world) {
   std::printf("rank %d heard after %.3f %s\n", world.rank(), now_s() - from, heard.c_str());
 }
 
+// Rank 0 stays stopped. The others notice it in a barrier, and go on without it.
+tutti::task<> shrinks(tutti::communicator world) {
+  co_await world.barrier();
+  if (world.rank() == 0) {
+    std::printf("pid %d\n", ::getpid());
+    std::fflush(stdout);
+    ::raise(SIGSTOP);
+    ::_exit(0);
+  }
+  if (!(co_await tutti::as_result(world.barrier())).error) std::printf("no failure\n");
+  const double from = now_s();
+  const tutti::communicator rest = co_await world.shrink();
+  std::printf("rank %d is one of %d after %.3f\n", world.rank(), rest.size(), now_s() - from);
+}
+
 tutti::task<> computes(tutti::communicator world) {
   double sum = 1;
   co_await world.all_reduce(sum, tutti::sum);
@@ -256,6 +271,7 @@ int main(int argc, char** argv) {
   tutti::task<> (*drill)(tutti::communicator) = nullptr;
   if (name == "stops") drill = stops;
   if (name == "stays_stopped") drill = stays_stopped;
+  if (name == "shrinks") drill = shrinks;
   if (name == "computes") drill = computes;
   if (name == "rests") drill = rests;
   if (name == "idles") drill = idles;
