@@ -22,7 +22,7 @@ std::optional<int> run_as_launcher(int ranks, const init_options& options) noexc
 // and becomes a rank when it calls spawn. The calling process becomes the launcher and does what
 // `tutti-run -n 4` does. It makes a secret, prefixes output by rank, forwards signals and reports the first
 // failure (its lines begin with "tutti-run:"). If it dies, by SIGKILL too, no rank survives it, and no
-// process that a rank started.
+// process that a rank started. A process that leaves the rank's process group, as by setsid, is not ended.
 //
 // In a process that tutti-run, mpirun, srun or torchrun started, or with options.rank set, it is run(options,
 // main). The starter's number of ranks then counts; if `ranks` differs, rank 0 prints so.

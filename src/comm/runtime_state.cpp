@@ -224,18 +224,23 @@ void runtime_state::gone(world* w) noexcept {
 // Communicators whose last handle the exception destroyed are still open.
 void runtime_state::tell() noexcept {
   std::string failure_text;
+  int code = 0;
   try {
     std::rethrow_exception(main_failure_);
+  } catch (const error& e) {
+    failure_text = e.what();
+    code = e.code().value();
   } catch (const std::exception& e) {
     failure_text = e.what();
   } catch (...) {
     failure_text = "an exception that is no std::exception";
   }
-  loop_.recorder().ended(flight::phase::failed, failure_text);
+  loop_.recorder().failed(failure_text, code);
   for (const auto& w : worlds_) {
     w->failing = w->has_communicators();  // the others are already being left
     if (!w->failing) continue;
-    w->fail(fmt::format("{} failed: {}", w->describe(w->info().rank), failure_text));
+    w->fail(fmt::format("{} failed: {} (an exception left its program; its own output says more)",
+                        w->describe(w->info().rank), failure_text));
   }
 }
 

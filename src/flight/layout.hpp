@@ -80,6 +80,8 @@ struct alignas(64) head {
   word spans;                 // so far
   word compute_running;       // jobs of tutti::compute that have not returned
   char failure_text[512];     // why it failed
+  word failed_ns;             // when an exception left main, on the clock of base::steady_ns
+  word failed_code;           // its errc; 0: another exception
 };
 
 inline constexpr std::size_t communicators = 64;

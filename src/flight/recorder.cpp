@@ -48,7 +48,7 @@ recorder::recorder(recording_view memory, std::uint64_t (*clock)(const void*) no
   for (std::size_t i = 0; i < communicators; ++i) communicators_[i].key.store(0, relaxed);
   for (std::size_t i = 0; i < texts; ++i) texts_[i].ready.store(0, relaxed);
   for (word* w : {&head_.rank, &head_.world, &head_.phase_, &head_.joined, &head_.asleep, &head_.started,
-                  &head_.ended, &head_.spans, &head_.compute_running})
+                  &head_.ended, &head_.spans, &head_.compute_running, &head_.failed_ns, &head_.failed_code})
     w->store(0, relaxed);
   head_.failure_text[0] = '\0';
   head_.owner.store(both(static_cast<std::uint64_t>(::getpid()), this_thread()), relaxed);
@@ -194,6 +194,12 @@ void recorder::ended(phase how, std::string_view why) noexcept {
   std::memcpy(head_.failure_text, why.data(), bytes);
   head_.failure_text[bytes] = '\0';
   head_.phase_.store(static_cast<std::uint64_t>(how), std::memory_order_release);
+}
+
+void recorder::failed(std::string_view why, int code) noexcept {
+  head_.failed_ns.store(static_cast<std::uint64_t>(base::steady_ns()), std::memory_order_relaxed);
+  head_.failed_code.store(static_cast<std::uint64_t>(code), std::memory_order_relaxed);
+  ended(phase::failed, why);
 }
 
 void recorder::fell_asleep() noexcept {

@@ -127,6 +127,8 @@ class recorder {
   void joining(int rank, int size) noexcept;
   void joined(std::uint64_t world) noexcept;
   void ended(phase how, std::string_view why) noexcept;
+  // An exception has left main; `code` is its errc, or 0.
+  void failed(std::string_view why, int code) noexcept;
   void turned(std::uint64_t cycles) noexcept {
     last_turn_ = cycles;
     head_.turned.store(cycles, std::memory_order_relaxed);

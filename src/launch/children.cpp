@@ -40,7 +40,6 @@ pid_t children::start(int rank, const process_spec& spec) {
 void children::clear() {
   all_.clear();
   unreaped_.clear();
-  asked_with_ = 0;
   killed_ = false;
   started_ = std::chrono::steady_clock::now();
 }
@@ -67,7 +66,7 @@ void children::collect_dead() {
     c.end.exit_code = info.si_code == CLD_EXITED ? info.si_status : 0;
     c.end.signal = info.si_code == CLD_EXITED ? 0 : info.si_status;
     c.end.core_dumped = info.si_code == CLD_DUMPED;
-    c.end.asked_with = asked_with_;
+    c.end.asked_with = c.asked_with;
     c.end.killed = killed_;
     c.end.after = std::chrono::duration_cast<std::chrono::milliseconds>(now - started_);
   }
@@ -93,11 +92,20 @@ void children::announce(child& c) {
   to_.ended(c.end);
 }
 
-void children::signal_all(int signal) noexcept {
-  if (ends_job(signal)) asked_with_ = signal;
+void children::signal(child& c, int signal) noexcept {
+  if (ends_job(signal)) c.asked_with = signal;
+  if (!c.group_empty) ::kill(-c.pid, signal);
+}
+
+void children::signal_all(int signal, pid_t but_for) noexcept {
   if (signal == SIGKILL) killed_ = true;
   for (const auto& c : all_)
-    if (!c->group_empty) ::kill(-c->pid, signal);
+    if (c->pid != but_for) children::signal(*c, signal);
+}
+
+void children::signal_one(pid_t pid, int signal) noexcept {
+  for (const auto& c : all_)
+    if (c->pid == pid) children::signal(*c, signal);
 }
 
 void children::kill_rest(pid_t pid) noexcept {

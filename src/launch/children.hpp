@@ -37,8 +37,10 @@ class children {
   // Call it at SIGCHLD.
   void reap();
 
-  // Signals the process groups of all ranks, also of ended ranks with processes left.
-  void signal_all(int signal) noexcept;
+  // Signals the process groups of all ranks, also of ended ranks with processes left, except that of the
+  // rank's process `but_for`.
+  void signal_all(int signal, pid_t but_for = -1) noexcept;
+  void signal_one(pid_t pid, int signal) noexcept;
   // Kills the remaining processes of an ended rank's group.
   void kill_rest(pid_t pid) noexcept;
   bool all_ended() const;
@@ -65,11 +67,13 @@ class children {
     bool reaped = false;
     bool announced = false;
     bool group_empty = false;
+    int asked_with = 0;  // the last signal sent to it that asks for an end
   };
 
   void collect_dead();
   void check_groups();
   void announce(child& c);
+  static void signal(child& c, int signal) noexcept;
 
   boost::asio::io_context& loop_;
   handlers to_;
@@ -78,7 +82,6 @@ class children {
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   std::vector<std::unique_ptr<child>> all_;
   std::unordered_map<pid_t, child*> unreaped_;
-  int asked_with_ = 0;   // the last signal sent that asks for an end
   bool killed_ = false;  // SIGKILL was sent
 };
 

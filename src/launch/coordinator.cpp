@@ -262,6 +262,7 @@ void coordinator::lost(int node, const std::string& why) {
   // Its ranks went with it, and their peers may have failed before this node heard of it.
   const bool explains_failure = phase_ == phase::stopping && reason_ == reason::failure && !had_ended &&
                                 losses_.size() == 1 && !is_blow(*first_failure_) &&
+                                first_failure_->thrown != outcome::exception::own &&
                                 clock::now() - first_failure_at_ <= moment_of_death;
   if (explains_failure) reason_ = reason::node_lost;
   if (may_go(node)) {
@@ -459,7 +460,7 @@ int coordinator::exit_code(const outcome* cause) const {
     case reason::none:
       break;
   }
-  if (cause != nullptr) return cause->shell_code();
+  if (cause != nullptr) return cause->ended_by_launcher() ? plain_failure : cause->shell_code();
   return losses_.empty() ? 0 : plain_failure;
 }
 

@@ -1,7 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/line_prefixer.hpp"
 
+#include <utility>
+
 namespace tutti::launch {
+
+void line_destination::end_wait() {
+  for (line_prefixer* const one : std::exchange(waiting_, {})) one->end_wait();
+}
+
+bool line_prefixer::waits(std::size_t bytes) {
+  if (waiting_ && held_.size() + bytes > most_waiting_bytes) to_.end_wait();
+  if (waiting_) return true;
+  const line_prefixer* const other = to_.unfinished_line_of_;
+  if (other == nullptr || other == this || other->over_ || !to_.begin_wait()) return false;
+  to_.waiting_.push_back(this);
+  return waiting_ = true;
+}
+
+void line_prefixer::end_wait() {
+  waiting_ = false;
+  std::string out;
+  add_lines(std::exchange(held_, {}), out);
+  write(out);
+  if (over_) finish();
+}
+
+void line_prefixer::write(std::string_view bytes) {
+  if (!bytes.empty()) to_.write(bytes);
+  in_line_ = to_.unfinished_line_of_ == this;
+  if (to_.unfinished_line_of_ == nullptr) to_.end_wait();
+}
 
 void line_prefixer::begin_line(std::string& out) const {
   if (to_.unfinished_line_of_ != nullptr && to_.unfinished_line_of_ != this) out += '\n';
@@ -11,13 +40,19 @@ void line_prefixer::begin_line(std::string& out) const {
 void line_prefixer::feed(std::string_view bytes) {
   if (bytes.empty()) return;
   speakers_.heard(rank_);
+  // The newline of a line that the launcher or another rank had to end already.
+  if (in_line_ && to_.unfinished_line_of_ != this && bytes.front() == '\n') bytes.remove_prefix(1);
+  in_line_ = false;
+  if (bytes.empty()) return;
   if (!speakers_.mixed()) {
     to_.unfinished_line_of_ = bytes.back() == '\n' ? nullptr : this;
-    to_.write(bytes);
+    return write(bytes);
+  }
+  if (waits(bytes.size())) {
+    held_ += bytes;
     return;
   }
 
-  const std::string prefix = speakers_.prefix(rank_);
   std::string out;
   if (to_.unfinished_line_of_ == this) {  // no other stream has written in between: the line continues
     const std::size_t newline = bytes.find('\n');
@@ -26,6 +61,12 @@ void line_prefixer::feed(std::string_view bytes) {
     bytes.remove_prefix(end);
     if (newline != std::string_view::npos) to_.unfinished_line_of_ = nullptr;
   }
+  add_lines(bytes, out);
+  write(out);
+}
+
+void line_prefixer::add_lines(std::string_view bytes, std::string& out) {
+  const std::string prefix = speakers_.prefix(rank_);
   while (!bytes.empty()) {
     const std::size_t newline = bytes.find('\n');
     if (newline == std::string_view::npos) {
@@ -44,10 +85,11 @@ void line_prefixer::feed(std::string_view bytes) {
     held_.clear();
     bytes.remove_prefix(newline + 1);
   }
-  if (!out.empty()) to_.write(out);
 }
 
 void line_prefixer::finish() {
+  over_ = true;
+  if (waiting_) return;
   std::string out;
   if (!held_.empty()) {
     begin_line(out);
@@ -57,7 +99,7 @@ void line_prefixer::finish() {
     out += '\n';
     to_.unfinished_line_of_ = nullptr;
   }
-  if (!out.empty()) to_.write(out);
+  write(out);
 }
 
 void line_author::say(std::string_view lines) {
@@ -66,6 +108,7 @@ void line_author::say(std::string_view lines) {
   to_.unfinished_line_of_ = nullptr;
   out += lines;
   to_.write(out);
+  to_.end_wait();
 }
 
 }  // namespace tutti::launch

@@ -23,6 +23,8 @@ namespace {
 
 // A process that SIGKILL has not ended by then hangs in the kernel.
 constexpr std::chrono::seconds time_to_die{5};
+// After an exception has left its main, a rank tells the others for at most two seconds.
+constexpr std::chrono::milliseconds time_for_its_end{2500};
 constexpr rlim_t descriptors_per_rank = 5;  // two pipes, two log files, its death
 constexpr rlim_t descriptors_per_node = 1;  // the connection to its launcher
 constexpr rlim_t own_descriptors = 64;
@@ -75,6 +77,7 @@ local_ranks::local_ranks(boost::asio::io_context& loop, const options& o, std::s
                 {[this](outcome end) { on_rank_end(std::move(end)); }, [this] { on_children_changed(); }}),
       records_(o.ranks, flight_operations(o), o.elastic),
       deadline_(loop),
+      spared_(loop),
       // With several nodes, node 0 gets the last lines of each rank, and Ctrl-C is for all of them.
       direct_(o.nodes == 1 && o.ranks == 1 && o.log_dir.empty() && o.tag_output != tag_policy::always),
       lends_terminal_(o.nodes == 1 && o.ranks == 1 && has_terminal_input()) {}
@@ -220,8 +223,16 @@ void local_ranks::stop(int signal) {
   if (phase_ == phase::stopping) return children_.signal_all(signal);
   if (phase_ != phase::running) return;
   phase_ = phase::stopping;
-  children_.signal_all(signal);
+  const auto patience = std::min<std::chrono::milliseconds>(time_for_its_end, plan_.grace / 2);
+  const pid_t thrower = records_.ends_by_exception(patience);
+  children_.signal_all(signal, thrower);
   children_.signal_all(SIGCONT);  // a stopped process could not act on it
+  if (thrower > 0) {
+    spared_.expires_after(patience);
+    spared_.async_wait([this, thrower, signal](const boost::system::error_code& cancelled) {
+      if (!cancelled && phase_ == phase::stopping) children_.signal_one(thrower, signal);
+    });
+  }
   deadline_.expires_after(plan_.grace);
   deadline_.async_wait([this](const boost::system::error_code& cancelled) {
     if (!cancelled) kill();
@@ -251,6 +262,7 @@ void local_ranks::give_up() {
 void local_ranks::finish() {
   phase_ = phase::draining;
   deadline_.cancel();
+  spared_.cancel();
   if (lends_terminal_) take_terminal_back_from(children_.only_group());
   output_->finish([this] {
     phase_ = phase::idle;

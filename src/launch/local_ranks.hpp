@@ -52,7 +52,8 @@ class local_ranks {
   // std::runtime_error if a rank cannot be started. Those already started are then killed, and `ended` is
   // called as always.
   void start(const plan& p, base::unique_fd store);
-  // Asks the ranks to end, first with the grace period to follow. Does nothing when idle.
+  // Asks the ranks to end, first with the grace period to follow. Does nothing when idle. The rank whose main
+  // has just thrown first is asked later: it is telling the others why, and ends by itself.
   void stop(int signal);
   void kill();
   // Passes on a signal that does not ask for an end.
@@ -97,6 +98,7 @@ class local_ranks {
   rank_records records_;
   job_output* output_ = nullptr;
   boost::asio::steady_timer deadline_;  // of the grace period, then of the kernel to carry out SIGKILL
+  boost::asio::steady_timer spared_;    // to ask that rank, too
   bool direct_;
   bool lends_terminal_;
 

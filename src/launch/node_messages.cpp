@@ -13,7 +13,7 @@ namespace tutti::launch {
 namespace {
 
 // Increases when the meaning of any message changes.
-constexpr std::uint16_t version = 3;
+constexpr std::uint16_t version = 4;
 
 // A message is the number of its kind and its fields in order: integers of 8 bytes, texts and lists with
 // their length before them. One function for each kind lists its fields, for both directions.
@@ -146,6 +146,8 @@ void fields(Stream& stream, part<Stream, outcome>& m) {
   duration(stream, m.after);
   stream.field(m.asked_with);
   stream.field(m.killed);
+  enumerator(stream, m.thrown, outcome::exception::of_peer);
+  duration(stream, m.thrown_after);
 }
 
 template <class Stream>

@@ -145,8 +145,9 @@ void check_restarts(options& o, bool policy_given, bool number_given) {
   const bool restarts =
       o.on_failure == failure_policy::restart_all || o.on_failure == failure_policy::restart_rank;
   if (number_given && policy_given && !restarts && o.max_restarts > 0)
-    throw usage_error(
-        fmt::format("--max-restarts {} contradicts --on-failure: leave one of them out", o.max_restarts));
+    throw usage_error(fmt::format("--max-restarts {} contradicts --on-failure {}: leave one of them out",
+                                  o.max_restarts,
+                                  o.on_failure == failure_policy::stop ? "stop" : "continue"));
   if (!number_given && restarts) o.max_restarts = usual_restarts;
 }
 
@@ -239,6 +240,11 @@ void parse(CLI::App& app, int argc, const char* const* argv, options& o) {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     throw help_request{app.help()};
+  } catch (const CLI::ArgumentMismatch& e) {
+    // CLI11 names the first long form of an option.
+    if (std::string_view(e.what()).starts_with("--np:"))
+      throw usage_error("-n: give the number of ranks, for example: tutti-run -n 4 ./program");
+    throw usage_error(e.what());
   } catch (const CLI::ParseError& e) {
     throw usage_error(e.what());
   }

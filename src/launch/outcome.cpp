@@ -15,6 +15,7 @@ namespace tutti::launch {
 namespace {
 
 std::string_view hint(const outcome& end) {
+  if (end.ended_by_launcher()) return "";
   switch (end.signal) {
     case SIGKILL:
       return "often the out-of-memory killer: see dmesg";
@@ -45,6 +46,12 @@ std::string lot_of_other(const outcome& end, std::chrono::milliseconds grace) {
   return fmt::format("stopped by tutti-run ({})", describe(end));
 }
 
+// Whether a death that is seen later cannot be its cause.
+bool explains_itself(const outcome& end) {
+  if (end.thrown != outcome::exception::none) return end.thrown == outcome::exception::own;
+  return end.signal != 0;
+}
+
 }  // namespace
 
 // SIGABRT and SIGPIPE come from the program itself, often because a peer has gone.
@@ -53,19 +60,40 @@ bool is_blow(const outcome& end) {
 }
 
 const outcome* first_cause(const std::vector<outcome>& ends) {
-  const auto fails_alone = [](const outcome& end) { return end.failed() && !end.ended_by_launcher(); };
-  const auto first = std::find_if(ends.begin(), ends.end(), fails_alone);
-  if (first == ends.end()) return nullptr;
-  if (is_blow(*first)) return &*first;
-  const auto hit = std::find_if(first, ends.end(), is_blow);
-  return hit != ends.end() && hit->after - first->after <= moment_of_death ? &*hit : &*first;
+  using std::chrono::microseconds;
+  const outcome* first = nullptr;
+  microseconds first_at{0};
+  const outcome* blow = nullptr;  // the first
+  microseconds blow_at{0};
+  std::chrono::milliseconds latest{0};
+  for (const outcome& end : ends) {
+    latest = std::max(latest, end.after);
+    const bool threw = end.thrown == outcome::exception::own;
+    if (!end.failed() || (end.ended_by_launcher() && !threw)) continue;
+    // Deaths are known to the millisecond: in the same one, the exception was first.
+    const microseconds seen = latest + std::chrono::milliseconds(1);
+    const microseconds at = threw ? std::min(end.thrown_after, seen) : seen;
+    if (first == nullptr || at < first_at) {
+      first = &end;
+      first_at = at;
+    }
+    if (blow == nullptr && is_blow(end)) {
+      blow = &end;
+      blow_at = seen;
+    }
+  }
+  if (first == nullptr || explains_itself(*first)) return first;
+  return blow != nullptr && blow_at - first_at <= moment_of_death ? blow : first;
 }
 
 std::string describe(const outcome& end) {
   if (end.exec_error != 0) return fmt::format("could not be started ({})", std::strerror(end.exec_error));
   if (end.signal == 0) return fmt::format("exited with code {}", end.exit_code);
-  return fmt::format("was killed by {} (signal {}{})", signal_name(end.signal), end.signal,
-                     end.core_dumped ? ", core dumped" : "");
+  return fmt::format("{}was killed by {} (signal {}{})",
+                     end.ended_by_launcher() && end.thrown == outcome::exception::own
+                         ? "threw an exception, did not end, and "
+                         : "",
+                     signal_name(end.signal), end.signal, end.core_dumped ? ", core dumped" : "");
 }
 
 std::string rank_list(std::vector<int> ranks) {

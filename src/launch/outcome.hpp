@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,10 @@ struct outcome {
   std::chrono::milliseconds after{0};  // since the start of the job
   int asked_with = 0;   // the signal by which tutti-run had asked it to end before it did; 0: none
   bool killed = false;  // tutti-run had sent SIGKILL before it ended
+  // Why an exception left its main, as far as its record says.
+  enum class exception : std::uint8_t { none, own, of_peer };
+  exception thrown = exception::none;
+  std::chrono::microseconds thrown_after{0};  // since the start of the job
 
   bool failed() const { return exit_code != 0 || signal != 0; }
   // Whether it ended by a signal that tutti-run had sent.
@@ -32,9 +37,12 @@ struct outcome {
 };
 
 // Returns the one of `ends`, given in order, that explains the others; nullptr if none failed by itself. It
-// is the first that failed, with one exception: if shortly after it another was ended by a signal that no
-// dying peer causes, it is that one. Its connections closed before its death could be seen, so its peers may
-// be seen to fail before it.
+// is the first that failed. A rank whose main threw an exception of its own failed when it threw: it tells
+// its peers before it ends, so they may end before it.
+//
+// A rank that exited, or whose exception reports a failed peer, does not explain a rank that was ended
+// shortly after by a signal that no dying peer causes. The connections of that rank closed before its death
+// could be seen, so its peers may be seen to fail before it.
 const outcome* first_cause(const std::vector<outcome>& ends);
 // The meaning of "shortly".
 inline constexpr std::chrono::milliseconds moment_of_death{250};

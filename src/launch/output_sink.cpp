@@ -8,6 +8,7 @@
 
 #include <boost/asio/post.hpp>
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
 #include "base/unique_fd.hpp"
@@ -27,14 +28,26 @@ base::unique_fd open_anew(int fd) {
 
 // In a write that has to block, before the loop checks its signals again.
 constexpr int longest_wait_ms = 100;
+// For the end of another rank's line: it may be a prompt, or a progress bar.
+constexpr std::chrono::seconds longest_wait_for_line{1};
 
 }  // namespace
 
-output_sink::output_sink(boost::asio::io_context& loop, int fd) : loop_(loop), own_(loop), fd_(fd) {
+output_sink::output_sink(boost::asio::io_context& loop, int fd)
+    : loop_(loop), line_patience_(loop), own_(loop), fd_(fd) {
   if (base::unique_fd own = open_anew(fd)) {
     own_.assign(own.get());
     fd_ = own.release();
   }
+}
+
+bool output_sink::begin_wait() {
+  if (anything_waits()) return true;
+  line_patience_.expires_after(longest_wait_for_line);
+  line_patience_.async_wait([this](const boost::system::error_code& cancelled) {
+    if (!cancelled) end_wait();
+  });
+  return true;
 }
 
 void output_sink::write(std::string_view bytes) {

@@ -5,6 +5,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <cstddef>
 #include <functional>
 #include <string>
@@ -32,6 +33,8 @@ class output_sink : public line_destination {
   int error() const { return error_; }  // errno of the write that failed for good; 0: none
 
  private:
+  bool begin_wait() override;
+
   static constexpr std::size_t congestion_bytes = 64 * 1024;
 
   std::size_t queued_bytes() const { return queue_.size() - sent_; }
@@ -40,6 +43,7 @@ class output_sink : public line_destination {
   void flush();
 
   boost::asio::io_context& loop_;
+  boost::asio::steady_timer line_patience_;
   boost::asio::posix::stream_descriptor own_;  // closed if the descriptor had to be used as it is
   int fd_;
   std::string queue_;

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <sstream>
 #include <system_error>
+#include <tutti/error.hpp>
 
+#include "base/cycles.hpp"
 #include "flight/explanation.hpp"
 
 namespace tutti::launch {
@@ -31,6 +33,7 @@ std::string rank_records::variable(int local_rank) const {
 void rank_records::begin_start(int first_rank, int world_size) {
   first_rank_ = first_rank;
   world_size_ = world_size;
+  started_ns_ = base::steady_ns();
   std::fill(places_.begin(), places_.end(), place{});
   if (all_ != nullptr) all_->clear();
 }
@@ -45,13 +48,48 @@ void rank_records::started(int local_rank, pid_t pid) {
   places_[static_cast<std::size_t>(local_rank)].pid = pid;
 }
 
-void rank_records::ended(const outcome& end) {
+void rank_records::ended(outcome& end) {
   const int local = end.rank - first_rank_;
   if (local < 0 || local >= static_cast<int>(places_.size())) return;
+  const exception e = thrown(static_cast<std::size_t>(local));
+  end.thrown = e.kind;
+  end.thrown_after = std::chrono::microseconds(std::max<std::int64_t>(e.at_ns - started_ns_, 0) / 1000);
   place& p = places_[static_cast<std::size_t>(local)];
   p.end = read(static_cast<std::size_t>(local));
   if (end.failed() || p.end.at != flight::phase::left) p.end.end = describe(end);
   p.over = true;
+}
+
+rank_records::exception rank_records::thrown(std::size_t local_rank) const {
+  if (all_ == nullptr) return {};
+  const flight::head& h = all_->of(static_cast<int>(local_rank)).head();
+  if (h.ready.load(std::memory_order_acquire) != flight::magic ||
+      h.phase_.load(std::memory_order_acquire) != static_cast<std::uint64_t>(flight::phase::failed))
+    return {};
+  const std::int64_t at =
+      std::min(static_cast<std::int64_t>(h.failed_ns.load(std::memory_order_relaxed)), base::steady_ns());
+  if (at <= 0) return {};  // not written by this version of the library
+  switch (static_cast<errc>(h.failed_code.load(std::memory_order_relaxed))) {
+    case errc::peer_failed:
+    case errc::peer_left:
+    case errc::communicator_failed:
+    case errc::cancelled:
+      return {outcome::exception::of_peer, at};
+    default:
+      return {outcome::exception::own, at};
+  }
+}
+
+pid_t rank_records::ends_by_exception(std::chrono::nanoseconds age) const {
+  const place* first = nullptr;
+  std::int64_t first_ns = 0;
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const exception e = thrown(i);
+    if (e.kind != outcome::exception::own || (first != nullptr && first_ns <= e.at_ns)) continue;
+    first = &places_[i];
+    first_ns = e.at_ns;
+  }
+  return first == nullptr || first->over || base::steady_ns() - first_ns > age.count() ? -1 : first->pid;
 }
 
 flight::rank_snapshot rank_records::read(std::size_t local_rank) const {

@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -30,8 +31,10 @@ class rank_records {
   void begin_start(int first_rank, int world_size);
   void starting(int local_rank);
   void started(int local_rank, pid_t pid);
-  // Keeps what the rank's recorder says at this moment.
-  void ended(const outcome& end);
+  // Keeps what the rank's recorder says at this moment, and adds to `end` whether its main threw.
+  void ended(outcome& end);
+  // The process of the running rank whose main threw first, if it did so within the last `age`; -1: none.
+  pid_t ends_by_exception(std::chrono::nanoseconds age) const;
 
   // The records of every rank of this node, as of now.
   std::vector<flight::rank_snapshot> read() const;
@@ -49,11 +52,17 @@ class rank_records {
     bool over = false;
   };
   flight::rank_snapshot read(std::size_t local_rank) const;
+  struct exception {
+    outcome::exception kind = outcome::exception::none;
+    std::int64_t at_ns = 0;
+  };
+  exception thrown(std::size_t local_rank) const;
 
   std::unique_ptr<flight::recordings> all_;
   std::vector<place> places_;
   int first_rank_ = 0;
   int world_size_ = 0;
+  std::int64_t started_ns_ = 0;
   bool elastic_;  // ranks change their numbers
 };
 

@@ -72,6 +72,13 @@ TEST_SUITE("launch/job") {
     CHECK(contains(end.error, "out-of-memory"));
   }
 
+  TEST_CASE("the rank whose main threw first is named, although its peers end before it") {
+    const ending end = launch({"-n", "3", TUTTI_DRILL_PATH, "throws_and_the_others_exit"});
+    CHECK(end.exit_code == 1);
+    CHECK(contains(end.error, "boom"));
+    CHECK(contains(end.error, "tutti-run: rank 1 failed first: it exited with code 1"));
+  }
+
   TEST_CASE("deaths are reported in their order, not in that of the ranks") {
     // Rank 0 ends after rank 1, and both before tutti-run checks.
     const testing::temporary_directory folder;

@@ -16,6 +16,16 @@ struct page : line_destination {
   int writes = 0;
 };
 
+// Where lines wait for the end of another one until `patience_ends`.
+struct patient_page : page {
+  bool begin_wait() override {
+    ++waits;
+    return true;
+  }
+  void patience_ends() { end_wait(); }
+  int waits = 0;
+};
+
 struct job_of_three {
   explicit job_of_three(tag_policy policy) : all(policy) {}
   speakers all;
@@ -64,6 +74,57 @@ TEST_SUITE("launch/line_prefixer") {
     job.one.feed("warning\n");
     job.zero.feed(" done\n");
     CHECK(job.out.text == "working...\n[1] warning\n[0]  done\n");
+  }
+
+  TEST_CASE("lines of others wait for the end of an unfinished one") {
+    speakers all(tag_policy::automatic);
+    patient_page out;
+    line_prefixer zero(0, all, out), one(1, all, out), two(2, all, out);
+    zero.feed("abc");
+    CHECK(out.text == "abc");
+    one.feed("from1\nand");
+    two.feed("from2\n");
+    two.finish();
+    one.feed(" more\nrest");
+    CHECK(out.text == "abc");
+    zero.feed("def\nnext");
+    CHECK(out.text == "abcdef\n[1] from1\n[1] and more\n[2] from2\n");
+    CHECK(out.waits == 2);
+    zero.finish();
+    one.finish();
+    CHECK(out.text.ends_with("[2] from2\n[0] next\n[1] rest\n"));
+  }
+
+  TEST_CASE("they wait a moment only, and not for a stream that has ended") {
+    speakers all(tag_policy::automatic);
+    patient_page out;
+    line_prefixer zero(0, all, out), one(1, all, out);
+    zero.feed("50 %");
+    one.feed("from1\n");
+    one.finish();
+    out.patience_ends();
+    CHECK(out.text == "50 %\n[1] from1\n");
+    zero.feed("\n");  // ends the line that has been ended already
+    CHECK(out.text == "50 %\n[1] from1\n");
+
+    speakers others(tag_policy::automatic);
+    patient_page end;
+    line_prefixer two(2, others, end), three(3, others, end);
+    two.feed("last");
+    two.finish();
+    three.feed("from3\n");
+    CHECK(end.text == "last\n[3] from3\n");
+    CHECK(end.waits == 0);
+  }
+
+  TEST_CASE("an unfinished line ends when the waiting ones become too many") {
+    speakers all(tag_policy::automatic);
+    patient_page out;
+    line_prefixer zero(0, all, out), one(1, all, out);
+    zero.feed("abc");
+    one.feed("x\n");
+    one.feed(std::string(line_prefixer::most_waiting_bytes, 'y') + '\n');
+    CHECK(out.text.starts_with("abc\n[1] x\n[1] yyy"));
   }
 
   TEST_CASE("an unfinished line continues without a prefix if the stream had no other output") {

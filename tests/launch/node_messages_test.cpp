@@ -20,6 +20,8 @@ outcome an_end() {
   end.core_dumped = true;
   end.after = 1500ms;
   end.asked_with = SIGTERM;
+  end.thrown = outcome::exception::own;
+  end.thrown_after = 1400us;
   return end;
 }
 
@@ -142,6 +144,8 @@ TEST_SUITE("launch/node_messages") {
     CHECK(failed.end.pid == 1234);
     CHECK(failed.end.signal == SIGSEGV);
     CHECK(failed.end.core_dumped);
+    CHECK(failed.end.thrown == outcome::exception::own);
+    CHECK(failed.end.thrown_after == 1400us);
     CHECK(failed.end.after == 1500ms);
     CHECK(failed.end.asked_with == SIGTERM);
     CHECK(!failed.end.killed);

@@ -109,6 +109,7 @@ TEST_SUITE("launch/options") {
     CHECK(mentions(refusal({"--np", "2.5", "p"}), "-n 2.5: give a number"));
     CHECK(mentions(refusal({"-n", "99999999999999999999", "p"}), "not so large"));
     CHECK(refusal({"-n", "", "p"}) != "accepted");
+    for (const char* name : {"-n", "--np"}) CHECK(mentions(refusal({name}), "-n: give the number of ranks"));
     for (const char* option : {"--nnodes", "--node-rank", "--max-restarts", "--explain-after", "--timeout",
                                "--grace", "--join-timeout", "--node-timeout", "--secret-fd"})
       CHECK(mentions(refusal({"-n", "2", option, "abc", "p"}),
@@ -137,7 +138,10 @@ TEST_SUITE("launch/options") {
     CHECK(parse({"-n", "1", "--on-failure", "restart-all", "p"}).on_failure == failure_policy::restart_all);
     CHECK(parse({"-n", "1", "--on-failure", "restart-all", "p"}).max_restarts == 3);
     CHECK(parse({"-n", "1", "--max-restarts", "0", "p"}).on_failure == failure_policy::stop);
-    CHECK(mentions(refusal({"-n", "1", "--max-restarts", "2", "--on-failure", "stop", "p"}), "contradicts"));
+    CHECK(mentions(refusal({"-n", "1", "--max-restarts", "2", "--on-failure", "stop", "p"}),
+                   "--max-restarts 2 contradicts --on-failure stop"));
+    CHECK(mentions(refusal({"-n", "1", "--max-restarts", "2", "--on-failure", "continue", "p"}),
+                   "contradicts --on-failure continue"));
     CHECK(mentions(refusal({"-n", "1", "--max-restarts", "-1", "p"}), "--max-restarts"));
   }
 

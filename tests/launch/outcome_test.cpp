@@ -52,6 +52,44 @@ TEST_SUITE("launch/outcome") {
     CHECK(cause_of({signalled(1, SIGABRT, 10ms), exited(0, 1, 11ms)}) == 1);
   }
 
+  TEST_CASE("a death cannot be the consequence of one that follows") {
+    CHECK(cause_of({signalled(1, SIGABRT, 10ms), signalled(0, SIGKILL, 11ms)}) == 1);
+    CHECK(cause_of({signalled(1, SIGPIPE, 10ms), signalled(0, SIGSEGV, 11ms)}) == 1);
+    outcome heard = signalled(1, SIGABRT, 10ms);
+    heard.thrown = outcome::exception::of_peer;
+    CHECK(cause_of({heard, signalled(0, SIGKILL, 11ms)}) == 0);
+  }
+
+  TEST_CASE("a rank has failed when its main throws, not when its process ends") {
+    outcome thrower = exited(1, 1, 900ms);
+    thrower.thrown = outcome::exception::own;
+    thrower.thrown_after = 10700us;
+    CHECK(cause_of({exited(0, 3, 10ms), exited(2, 1, 12ms), thrower}) == 1);
+    CHECK(cause_of({exited(0, 3, 9ms), thrower}) == 0);
+    outcome sooner = exited(2, 1, 950ms);
+    sooner.thrown = outcome::exception::own;
+    sooner.thrown_after = 10600us;
+    CHECK(cause_of({exited(0, 3, 10ms), thrower, sooner}) == 2);
+    // What it threw explains it; a peer that is killed shortly after does not.
+    CHECK(cause_of({thrower, signalled(0, SIGKILL, 901ms)}) == 1);
+
+    outcome heard = exited(0, 1, 20ms);
+    heard.thrown = outcome::exception::of_peer;
+    heard.thrown_after = 1ms;
+    CHECK(cause_of({heard, thrower}) == 1);
+    CHECK(cause_of({heard, signalled(2, SIGSEGV, 30ms)}) == 2);
+  }
+
+  TEST_CASE("a rank that threw and does not end is still the cause") {
+    outcome stuck = signalled(1, SIGKILL, 5000ms);
+    stuck.asked_with = SIGTERM;
+    stuck.killed = true;
+    stuck.thrown = outcome::exception::own;
+    stuck.thrown_after = 5ms;
+    CHECK(cause_of({exited(0, 3, 10ms), stuck}) == 1);
+    CHECK(describe(stuck) == "threw an exception, did not end, and was killed by SIGKILL (signal 9)");
+  }
+
   TEST_CASE("signals sent by the launcher explain nothing") {
     outcome stopped = signalled(1, SIGTERM, 12ms);
     stopped.asked_with = SIGTERM;

@@ -40,6 +40,19 @@ std::string available(int fd) {
 }  // namespace
 
 TEST_SUITE("launch/output_sink") {
+  TEST_CASE("a line waits a moment for the end of another rank's") {
+    boost::asio::io_context loop;
+    const channel to;
+    output_sink sink(loop, to.writer.get());
+    speakers all(tag_policy::automatic);
+    line_prefixer zero(0, all, sink), one(1, all, sink);
+    zero.feed("name? ");
+    one.feed("hello\n");
+    CHECK(available(to.reader.get()) == "name? ");
+    loop.run();
+    CHECK(available(to.reader.get()) == "\n[1] hello\n");
+  }
+
   TEST_CASE("output arrives, and the shared descriptor stays blocking") {
     boost::asio::io_context loop;
     const channel to;

@@ -167,6 +167,14 @@ tutti::task<> throws(tutti::communicator world) {
   co_await world.recv(never, victim);
 }
 
+tutti::task<> throws_and_the_others_exit(tutti::communicator world) {
+  co_await others_wait(world);
+  if (world.rank() == victim) throw std::runtime_error("boom");
+  int never = 0;
+  const auto heard = co_await tutti::as_result(world.recv(never, victim));
+  if (heard.error) ::_exit(3);
+}
+
 tutti::task<> wait_for_ever(tutti::communicator world) {
   co_await world.barrier();
   std::printf("ready %d\n", static_cast<int>(::getpid()));
@@ -190,6 +198,7 @@ constexpr drill drills[] = {
     {"leaves_unmet", &leaves_unmet},
     {"exits_without_leaving", &exits_without_leaving},
     {"throws", &throws},
+    {"throws_and_the_others_exit", &throws_and_the_others_exit},
     {"wait_for_ever", &wait_for_ever},
 };
 
