@@ -147,7 +147,12 @@ struct algorithm_form<operation_kind::exclusive_scan> : algorithm_form<operation
                                                                                                                           \
   ROW(reduce_scatter, shared_memory,      reduce_scatter_shared_memory,  segment,              0,     any_size)           \
   ROW(reduce_scatter, direct,             reduce_scatter_direct,         halves,               0,     any_size)           \
+  ROW(reduce_scatter, bruck,              reduce_scatter_bruck,          one_host,             4,     64 * KiB)           \
+  ROW(reduce_scatter, bruck,              reduce_scatter_bruck,          nothing,              16,    64 * KiB)           \
+  ROW(reduce_scatter, bruck,              reduce_scatter_bruck,          nothing,              64,    512 * KiB)          \
+  ROW(reduce_scatter, bruck,              reduce_scatter_bruck,          nothing,              256,   4096 * KiB)         \
   ROW(reduce_scatter, direct,             reduce_scatter_direct,         nothing,              0,     4096 * KiB)         \
+  ROW(reduce_scatter, direct,             reduce_scatter_direct,         nothing,              64,    16384 * KiB)        \
   ROW(reduce_scatter, ring,               reduce_scatter_ring,           nothing,              0,     any_size)           \
                                                                                                                           \
   ROW(all_to_all,     shared_memory,      all_to_all_shared_memory,      segment_even_blocks,  3,     any_size)           \

@@ -124,6 +124,8 @@ bool meets(needs need, const situation& s) noexcept {
       return s.halves;
     case needs::even_blocks:
       return s.even_blocks;
+    case needs::one_host:
+      return s.one_host;
     case needs::segment:
       return s.shared_memory;
     case needs::segment_even_blocks:
@@ -144,6 +146,8 @@ const char* text_of(needs need) noexcept {
       return "float16 or bfloat16 elements";
     case needs::even_blocks:
       return "blocks of equal size";
+    case needs::one_host:
+      return "one host";
     case needs::segment:
       return "2 to 16 ranks that all share memory";
     case needs::segment_even_blocks:

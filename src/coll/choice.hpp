@@ -24,6 +24,7 @@ struct situation {
   operation_kind kind{};
   std::size_t bytes = 0;  // of one rank's whole vector; for blocks, of the largest buffer
   int ranks = 1;
+  bool one_host = false;    // all ranks
   bool hierarchy = false;   // several hosts, some with several ranks
   bool even_hosts = false;  // all hosts have the same number of ranks
   bool even_blocks = true;
@@ -36,6 +37,7 @@ enum class needs : std::uint8_t {
   nothing,
   halves,
   even_blocks,
+  one_host,
   segment,
   segment_even_blocks,
   hierarchy,

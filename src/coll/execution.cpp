@@ -297,6 +297,7 @@ situation situation_of(const communicator_state& c, const call& what) {
   situation s;
   s.kind = what.kind;
   s.ranks = c.size();
+  s.one_host = c.places().hosts() == 1;
   s.hierarchy = c.places().hierarchy();
   s.even_hosts = c.places().even;
   s.even_blocks = !row.uneven();

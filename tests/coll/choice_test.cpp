@@ -67,18 +67,34 @@ TEST_CASE("choice: halves with float partial results are reduced all at once, un
   CHECK(choose(s, algorithm::automatic) == algorithm::recursive_doubling);
 }
 
+TEST_CASE("choice: reduce_scatter of few bytes sends fewer messages on one host than between few hosts") {
+  situation s;
+  s.kind = operation_kind::reduce_scatter;
+  s.bytes = 1024;
+  s.ranks = 4;
+  CHECK(choose(s, algorithm::automatic) == algorithm::direct);
+  s.one_host = true;
+  CHECK(choose(s, algorithm::automatic) == algorithm::bruck);
+  s.bytes = 256 * 1024;
+  CHECK(choose(s, algorithm::automatic) == algorithm::direct);
+  s.one_host = false;
+  s.ranks = 64;
+  CHECK(choose(s, algorithm::automatic) == algorithm::bruck);
+}
+
 TEST_CASE("choice: every collective gets a suitable algorithm in every situation") {
   for (int k = static_cast<int>(operation_kind::barrier); k < static_cast<int>(operation_kind::group); ++k) {
     for (const int ranks : {1, 2, 3, 8, 33}) {
       for (const std::size_t bytes :
            {std::size_t{0}, std::size_t{4096}, std::size_t{1} << 20, std::size_t{1} << 32}) {
-        for (const int flags : {0, 1, 2, 3}) {
+        for (const int flags : {0, 1, 2, 3, 4}) {
           situation s;
           s.kind = static_cast<operation_kind>(k);
           s.ranks = ranks;
           s.bytes = bytes;
           s.hierarchy = (flags & 1) != 0;
           s.even_hosts = (flags & 2) != 0;
+          s.one_host = flags == 4;
           s.even_blocks = s.kind < operation_kind::scatter_v;
           s.halves = ranks == 3;
           const algorithm a = choose(s, algorithm::automatic);

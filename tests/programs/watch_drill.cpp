@@ -114,7 +114,8 @@ tutti::task<> shrinks(tutti::communicator world) {
     ::raise(SIGSTOP);
     ::_exit(0);
   }
-  if (!(co_await tutti::as_result(world.barrier())).error) std::printf("no failure\n");
+  const auto failed = co_await tutti::as_result(world.barrier());
+  if (!failed.error) std::printf("no failure\n");
   const double from = now_s();
   const tutti::communicator rest = co_await world.shrink();
   std::printf("rank %d is one of %d after %.3f\n", world.rank(), rest.size(), now_s() - from);

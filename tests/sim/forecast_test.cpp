@@ -28,6 +28,7 @@ constexpr choice choices[] = {{pattern::barrier, algorithm::dissemination},
                               {pattern::all_gather, algorithm::bruck},
                               {pattern::reduce_scatter, algorithm::ring},
                               {pattern::reduce_scatter, algorithm::direct},
+                              {pattern::reduce_scatter, algorithm::bruck},
                               {pattern::all_to_all, algorithm::pairwise},
                               {pattern::all_to_all, algorithm::bruck}};
 
