@@ -24,8 +24,8 @@ namespace {
 double in_seconds(clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
 // What ranks reduce at the start of each uneven step: (weight, 1), or (0, 0) without batches. The sum tells
-// the weights, and whether any rank has batches left. Without a hook it is read only after the buckets, so it
-// costs no wait.
+// the weights, and whether any rank has batches left. For floats without a hook it is read only after the
+// buckets, so it costs no wait.
 // A rank without batches adds zeros and gets the average like the others. So its replica stays the same, and
 // no final broadcast is needed.
 struct step_header {
@@ -33,6 +33,12 @@ struct step_header {
   double weight() const { return weight_and_active[0]; }
   bool anybody() const { return weight_and_active[1] > 0; }
 };
+
+bool has_float16(const detail::gradient_memory& memory) {
+  return std::ranges::any_of(memory.gradients, [](const detail::registered_gradient& g) {
+    return g.values.type == element_type::float16;
+  });
+}
 
 }  // namespace
 
@@ -48,7 +54,7 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
         options(std::move(o)),
         has_channels(std::dynamic_pointer_cast<gradient_hook>(options.hook) != nullptr),
         in_turns(memory.takes_turns && !has_channels && (options.hook || options.uneven)),
-        needs_weights(options.hook && options.uneven),
+        needs_weights(options.uneven && (options.hook || (!options.sum && has_float16(memory)))),
         buckets(world, std::move(memory), options) {}
 
   // Starts every bucket whose turn it is, on the loop thread. A bucket that cannot be started ends the step.
@@ -88,8 +94,8 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
     if (needs_weights && active) reductions->spawn(know_weights());
   }
 
-  // Hooks average over all ranks, including those without batches. Scaling by weight * ranks / sum of weights
-  // makes that the weighted average, of numbers of the size of gradients.
+  // Hooks and averages are over all ranks, including those without batches. Scaling by weight * ranks / sum
+  // of weights makes that the weighted average, of numbers of the size of gradients: float16 ends at 65,504.
   task<> know_weights() {
     co_await header_sum;
     if (header.weight() > 0) scale = scale / header.weight() * world.size();
@@ -104,7 +110,7 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
     const double weights = options.uneven ? header.weight() : world.size();
     double factor = 1;
     if (weights > 0 && options.hook && options.sum) factor = weights;  // hooks average
-    if (weights > 0 && options.uneven && !options.hook && !options.sum) factor = 1 / weights;
+    if (weights > 0 && options.uneven && !needs_weights && !options.sum) factor = 1 / weights;
     for (std::size_t i = 0; i < buckets.size(); ++i) {
       if (factor != 1) co_await buckets[i].multiply(factor);
       buckets[i].unpack(on);
@@ -196,7 +202,7 @@ task<> data_parallel::reduce_bucket(state& s, std::size_t i) {
   if (s.options.hook)
     co_await b.apply_hook(s.has_channels ? s.channels[i] : s.world, i);
   else
-    co_await b.all_reduce(s.world, s.options.sum || s.options.uneven);
+    co_await b.all_reduce(s.world, s.options.sum || (s.options.uneven && !s.needs_weights));
   s.last_end = clock::now();
   s.reducing = false;
   if (s.in_turns) s.launch();

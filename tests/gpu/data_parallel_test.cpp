@@ -308,6 +308,33 @@ task<> uneven_batches(communicator world, bench* on) {
   }
 }
 
+// Weights are numbers of samples: their products with gradients are beyond float16.
+task<> large_weights(communicator world, bench* on) {
+  const gpu::device dev = on->open(world);
+  const gpu::stream compute(dev);
+  co_await gpu::open(world, dev);
+  gpu::device_buffer<tutti::float16> gradient(dev, 100);
+  gpu::data_parallel_options o;
+  o.uneven = true;
+  std::vector<gpu::device_values> gradients;
+  gradients.emplace_back(gradient);
+  gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, gradients, o);
+  parallel.begin_step(1000 * (world.rank() + 1));
+  const std::vector<tutti::float16> mine(gradient.size(),
+                                         tutti::float16(100.0F * static_cast<float>(world.rank())));
+  co_await compute.upload(gradient, mine);
+  parallel.ready(0, compute);
+  co_await parallel.reduced(compute);
+  std::vector<tutti::float16> got(gradient.size());
+  co_await compute.download(got, gradient);
+  double sum = 0, weights = 0;
+  for (int r = 0; r < world.size(); ++r) {
+    sum += (r + 1) * 100.0 * r;
+    weights += r + 1;
+  }
+  for (const tutti::float16 v : got) TUTTI_EXPECT(std::abs(static_cast<float>(v) - sum / weights) < 0.5);
+}
+
 task<> of_several_types(communicator world, bench* on) {
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
@@ -479,6 +506,8 @@ TEST_CASE("gradients add up without averaging, and then with it") { on_each_back
 TEST_CASE("ranks that run out of batches take part until the last has") {
   on_each_backend(3, uneven_batches);
 }
+
+TEST_CASE("weighted averages of float16 stay in its range") { on_each_backend(3, large_weights); }
 TEST_CASE("gradients of several types") { on_each_backend(2, of_several_types); }
 TEST_CASE("invalid calls are refused, on all ranks") { on_each_backend(2, invalid_calls); }
 TEST_CASE("a rank that goes ends the step on all") { on_each_backend(3, a_rank_goes); }
