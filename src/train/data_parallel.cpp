@@ -171,8 +171,8 @@ task<data_parallel> data_parallel::create_in(communicator c, detail::gradient_me
                                              data_parallel_options o) {
   if (!c) throw error(errc::invalid_argument, "data_parallel: an empty communicator");
   const std::uint64_t layout = train::layout_of(memory.gradients, o);
-  auto made = std::make_shared<state>(c, std::move(memory), std::move(o));
   co_await detail::expect_one_layout(c, layout);
+  auto made = std::make_shared<state>(c, std::move(memory), std::move(o));
   made->world = co_await c.duplicate();
   for (std::size_t i = 0; made->has_channels && i < made->buckets.size(); ++i) {
     communicator channel = co_await c.duplicate();

@@ -427,6 +427,9 @@ task<> invalid_calls(communicator world, bench* on) {
   of_host.hook = gpu::identity_hook();
   seen = co_await tutti::test::failure_in(tutti::data_parallel::create(world, views, of_host));
   TUTTI_EXPECT(seen.code == errc::invalid_argument && seen.says("memory of a device"));
+  if (world.rank() == 0) of_host.hook = tutti::identity_hook();
+  seen = co_await tutti::test::failure_in(tutti::data_parallel::create(world, views, of_host));
+  TUTTI_EXPECT(seen.code == errc::mismatch && seen.says("a hook of the same kind"));
   of_host.hook = nullptr;
   tutti::data_parallel plain = co_await tutti::data_parallel::create(world, views, of_host);
   TUTTI_EXPECT(tutti::test::failure_of([&] { plain.ready(0, s); }).code == errc::invalid_argument);
