@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tensors.hpp"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <tutti/reduce_op.hpp>
+#include <type_traits>
+#include <utility>
+
+namespace tutti::python {
+namespace {
+
+using tutti::detail::buffer_view;
+using tutti::detail::fits;
+using tutti::detail::type_of;
+using tutti::detail::with_type_of;
+
+const char* name_of(c10d::ReduceOp::RedOpType op) noexcept {
+  static constexpr const char* names[] = {"SUM",  "AVG", "PRODUCT", "MIN",       "MAX",
+                                          "BAND", "BOR", "BXOR",    "PREMUL_SUM"};
+  return op < std::size(names) ? names[op] : "this reduction";
+}
+
+template <class T>
+void set_factor(tutti::detail::reduction& r, double factor) {
+  if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, tutti::detail::any_element>) {
+    return;  // rejected by the caller
+  } else if constexpr (tutti::detail::reduces<tutti::detail::premul_sum_op<double>, T>()) {
+    r = tutti::detail::make_reduction<tutti::detail::premul_sum_op<double>, T>(premul_sum(factor));
+  } else {
+    r = tutti::detail::make_reduction<tutti::detail::premul_sum_op<std::int64_t>, T>(
+        premul_sum(static_cast<std::int64_t>(factor)));
+  }
+}
+
+}  // namespace
+
+buffer_view none_of(buffer_view v) {
+  v.data = nullptr;
+  v.count = 0;
+  return v;
+}
+
+tutti::detail::reduction reduction_of(const c10d::ReduceOp& op, at::ScalarType type, const char* operation) {
+  const element_type elements = type_of(type);
+  const bool boolean = elements == element_type::boolean;
+  tutti::detail::reduction r;
+  switch (op.op_) {
+    case c10d::ReduceOp::SUM:
+      r.kind = boolean ? reduce_kind::bor : reduce_kind::sum;
+      break;
+    case c10d::ReduceOp::PRODUCT:
+      r.kind = boolean ? reduce_kind::band : reduce_kind::product;
+      break;
+    case c10d::ReduceOp::AVG:
+      r.kind = reduce_kind::avg;
+      break;
+    case c10d::ReduceOp::MIN:
+      r.kind = reduce_kind::min;
+      break;
+    case c10d::ReduceOp::MAX:
+      r.kind = reduce_kind::max;
+      break;
+    case c10d::ReduceOp::BAND:
+      r.kind = reduce_kind::band;
+      break;
+    case c10d::ReduceOp::BOR:
+      r.kind = reduce_kind::bor;
+      break;
+    case c10d::ReduceOp::BXOR:
+      r.kind = reduce_kind::bxor;
+      break;
+    case c10d::ReduceOp::PREMUL_SUM: {
+      r.kind = reduce_kind::premul_sum;
+      const auto* by = static_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
+      TORCH_CHECK_VALUE(by != nullptr, "tutti: ", operation, ": PREMUL_SUM without a factor");
+      const double factor =
+          by->tensor_factor.defined() ? by->tensor_factor.item<double>() : by->double_factor;
+      with_type_of(type, [&]<class T>(std::type_identity<T>) { set_factor<T>(r, factor); });
+      break;
+    }
+    default:
+      break;
+  }
+  TORCH_CHECK_VALUE(fits(r.kind, elements), "tutti: ", operation, ": ", name_of(op.op_), " of ",
+                    c10::toString(type), " is not defined",
+                    tutti::detail::is_integer(elements) && op.op_ == c10d::ReduceOp::AVG
+                        ? "; use SUM and divide, or a floating-point type"
+                        : "");
+  return r;
+}
+
+const char* title_of(const std::string& backend, const char* operation) {
+  static std::mutex mutex;
+  static auto* const titles = new std::map<std::pair<std::string, const char*>, std::string>;
+  thread_local std::pair<const char*, const char*> last{};  // cache for the usual backend name
+  if (backend == "tutti" && last.first == operation) return last.second;
+  const std::scoped_lock hold(mutex);
+  auto [at, made] = titles->try_emplace({backend, operation});
+  if (made) at->second = backend + ":" + operation;
+  if (backend == "tutti") last = {operation, at->second.c_str()};
+  return at->second.c_str();
+}
+
+void check_tensor(const at::Tensor& t, const char* operation) {
+  TORCH_CHECK_VALUE(t.defined(), "tutti: ", operation, ": a tensor is undefined");
+  TORCH_CHECK_VALUE(!t.is_meta(), "tutti: ", operation, ": the tensor is on meta: it has no elements");
+  TORCH_CHECK_VALUE(t.layout() == at::kStrided, "tutti: ", operation, ": the tensor is ", t.layout(),
+                    "; only all_reduce takes sparse tensors");
+}
+
+const at::Tensor& only(const tensors& list, const char* operation) {
+  TORCH_CHECK_VALUE(list.size() == 1, "tutti: ", operation, " takes one tensor of each rank, and got ",
+                    list.size());
+  check_tensor(list[0], operation);
+  return list[0];
+}
+
+void check_same(const at::Tensor& t, const at::Tensor& first, const char* operation) {
+  check_tensor(t, operation);
+  TORCH_CHECK_VALUE(t.scalar_type() == first.scalar_type(), "tutti: ", operation,
+                    ": tensor list must have identical type, and has ", c10::toString(first.scalar_type()),
+                    " and ", c10::toString(t.scalar_type()));
+}
+
+at::Tensor on_host(const at::Tensor& t) {
+  const at::NoGradGuard no_grad;
+  return t.to(at::kCPU).contiguous();
+}
+
+at::Tensor empty_on_host(at::IntArrayRef sizes, const at::Tensor& like) {
+  return at::empty(sizes, like.options().device(at::kCPU).requires_grad(false));
+}
+
+void wait_for_device(const at::Tensor& t) {
+  if (!t.is_cuda() && !t.is_xpu()) return;
+  const c10::impl::VirtualGuardImpl device(t.device().type());
+  device.synchronizeStream(device.getStream(t.device()));
+}
+
+std::size_t total(const tensors& list) {
+  std::size_t sum = 0;
+  for (const at::Tensor& t : list) sum += static_cast<std::size_t>(t.numel());
+  return sum;
+}
+
+bool all_alike(const tensors& list) {
+  return std::ranges::all_of(list, [&](const at::Tensor& t) { return t.numel() == list[0].numel(); });
+}
+
+at::Tensor joined(const tensors& from) {
+  const at::Tensor flat = empty_on_host({static_cast<std::int64_t>(total(from))}, from[0]);
+  const at::NoGradGuard no_grad;
+  std::int64_t at = 0;
+  for (const at::Tensor& t : from) {
+    flat.narrow(0, at, t.numel()).view(t.sizes()).copy_(t);
+    at += t.numel();
+  }
+  return flat;
+}
+
+void parted(const at::Tensor& flat, const tensors& to) {
+  std::int64_t at = 0;
+  for (const at::Tensor& t : to) {
+    t.copy_(flat.narrow(0, at, t.numel()).view(t.sizes()));
+    at += t.numel();
+  }
+}
+
+}  // namespace tutti::python

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tensors and reductions of torch are to tutti.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <tutti/detail/operation_state.hpp>
+#include <tutti/torch/tensor.hpp>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+namespace tutti::python {
+
+using tensors = std::vector<at::Tensor>;
+
+inline tutti::detail::buffer_view view_of(const at::Tensor& t) noexcept {
+  return tutti::detail::view_of_tensor(t);
+}
+// An empty view of that element type.
+tutti::detail::buffer_view none_of(tutti::detail::buffer_view v);
+// c10d's reduction for this element type. For bool, SUM and PRODUCT are "or" and "and".
+tutti::detail::reduction reduction_of(const c10d::ReduceOp& op, at::ScalarType type, const char* operation);
+// Returns "tutti:all_reduce", for example. Strings live for ever, because the profiler keeps the pointer.
+const char* title_of(const std::string& backend, const char* operation);
+void check_tensor(const at::Tensor& t, const char* operation);
+const at::Tensor& only(const tensors& list, const char* operation);
+void check_same(const at::Tensor& t, const at::Tensor& first, const char* operation);
+// A contiguous copy in host memory. A device tensor is copied after the work of its current stream.
+at::Tensor on_host(const at::Tensor& t);
+at::Tensor empty_on_host(at::IntArrayRef sizes, const at::Tensor& like);
+// Waits until the current stream has finished its work on the tensor.
+void wait_for_device(const at::Tensor& t);
+std::size_t total(const tensors& list);
+bool all_alike(const tensors& list);
+// The elements of `from` in one piece.
+at::Tensor joined(const tensors& from);
+void parted(const at::Tensor& flat, const tensors& to);
+
+}  // namespace tutti::python
