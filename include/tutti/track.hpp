@@ -88,9 +88,13 @@ class value {
   value(bool v) : held_(v) {}
   value(const char* v) : held_(std::string(v)) {}
   value(std::string v) : held_(std::move(v)) {}
+  value(char v) : held_(std::string(1, v)) {}
+  // Stores numbers from 2^63 on as text.
   template <std::integral T>
-    requires(!std::same_as<T, bool>)
-  value(T v) : held_(static_cast<std::int64_t>(v)) {}
+    requires(!std::same_as<T, bool> && !std::same_as<T, char>)
+  value(T v) : held_(static_cast<std::int64_t>(v)) {
+    if (v > 0 && static_cast<std::int64_t>(v) < 0) held_ = std::to_string(v);
+  }
   // Stores the shortest decimal of the float: 0.01F is 0.01.
   value(float v);
   template <std::floating_point T>

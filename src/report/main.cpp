@@ -64,10 +64,18 @@ int main(int argc, char** argv) {
   app.add_option("RUN", directories, "directories of runs, such as runs/2026-01-31_23-59-59 or runs/*")
       ->required();
   app.add_option("-o,--output", output,
-                 "the page (default: report.html in the run; of several, in the directory that they are in)")
+                 "the page (default: report.html in the run; of several, in the directory that they are in); "
+                 "-: standard output")
       ->type_name("FILE");
   app.add_flag("-q,--quiet", quiet, "no summary on standard output");
-  CLI11_PARSE(app, argc, argv);
+  app.footer(
+      "The exit code is 0, 1 when a run cannot be read or the page not written, 2 for a wrong command line.");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+  if (output == "-") output = "/dev/stdout";
   std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error like others
   try {
     const std::vector<run_data> runs = read_runs(directories);

@@ -75,12 +75,7 @@ std::string ranks_section(const run_data& run) {
   if (run.absent() > 0)
     out += fmt::format("<p class=died>{} of {} ranks have left nothing here.</p>", run.absent(), run.size);
   for (const rank_data& r : run.ranks)
-    if (r.unreadable_lines > 0)
-      out += fmt::format("<p class=soft>{}: {} damaged {} left out{}.</p>", escaped(r.name()),
-                         r.unreadable_lines, r.unreadable_lines == 1 ? "line is" : "lines are",
-                         r.unreadable_lines == 1 && r.state == rank_state::died
-                             ? ", as the last of a rank that was killed may be"
-                             : "");
+    if (r.unreadable_lines > 0) out += fmt::format("<p class=soft>{}.</p>", escaped(r.damage()));
   return out;
 }
 

@@ -27,7 +27,7 @@ svg.chart { width: 100%; height: auto; } svg.bars { max-width: 900px; width: 100
 svg text { fill: var(--ink); } svg .title { font-size: 13px; font-weight: 600; } svg .tick { font-size: 10.5px; fill: var(--soft); }
 svg .grid { stroke: var(--rule); } svg .line, svg .shadow { fill: none; stroke-width: 1.5; stroke-linecap: round; stroke-linejoin: round; } svg .shadow { opacity: .18; stroke-width: 1; }
 .key { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin: 0 .35em 0 .9em; vertical-align: -1px; }
-.finished, .running { color: light-dark(#1a7f4b, #4cc38a); } .died, .closed, .unresponsive { color: light-dark(#c0392b, #ff7b6b); font-weight: 600; }
+.finished, .running { color: light-dark(#1a7f4b, #4cc38a); } .died, .closed, .stopped, .unresponsive { color: light-dark(#c0392b, #ff7b6b); font-weight: 600; }
 .scroll { overflow-x: auto; }
 figure { margin: 0; display: inline-block; margin-right: 1em; } figure img { min-width: 96px; image-rendering: pixelated; border: 1px solid var(--rule); }
 summary { cursor: pointer; }

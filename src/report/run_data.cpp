@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report/run_data.hpp"
 
+#include "base/process_state.hpp"
 #include "track/run_facts.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +13,7 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 #include <tuple>
 
@@ -50,9 +54,10 @@ T get(const json& object, const char* key, T otherwise) {
 
 double number_of(const json& value) {
   if (value.is_number()) return value.get<double>();
+  if (value == "NaN") return std::numeric_limits<double>::quiet_NaN();
   if (value == "Infinity") return std::numeric_limits<double>::infinity();
   if (value == "-Infinity") return -std::numeric_limits<double>::infinity();
-  return std::numeric_limits<double>::quiet_NaN();
+  throw std::runtime_error("no number");
 }
 
 std::string text_of_value(const json& value) {
@@ -67,7 +72,9 @@ rank_state state_of(const json& status, double heartbeat) {
   if (get<std::string>(status, "boot", "") == here.boot) {
     const auto pid = get<std::int64_t>(status, "pid", 0);
     const bool same = track::started_ticks_of(pid) == get<std::uint64_t>(status, "process_started_ticks", 1);
-    return same ? rank_state::running : rank_state::died;
+    if (!same) return rank_state::died;
+    return base::state_of_process(pid) == base::process_state::stopped ? rank_state::stopped
+                                                                       : rank_state::running;
   }
   if (get<std::string>(status, "host", "") == here.host)
     return rank_state::died;  // the machine has been restarted since
@@ -77,7 +84,7 @@ rank_state state_of(const json& status, double heartbeat) {
 
 void add_line(const json& line, rank_data& to) {
   const std::string kind = get<std::string>(line, "kind", ""), name = get<std::string>(line, "name", "");
-  const auto step = get<std::int64_t>(line, "step", 0);
+  const auto step = line.value<std::int64_t>("step", 0);  // throws if it is of another type
   if (kind == "scalar") {
     const double number = number_of(line.at("value"));  // before there is a series
     to.series[name].push_back({static_cast<double>(step), number});
@@ -126,6 +133,7 @@ rank_data read_rank(const fs::path& directory, const fs::path& inside, const std
   r.rank = rank_in(name, "");
   const json status = json::parse(contents(directory / (name + ".json")), nullptr, false);
   if (r.rank < 0) r.label = get<std::string>(status, "label", name.substr(label_prefix.size()));
+  r.in_world = get<int>(status, "rank", r.rank);
   r.host = get<std::string>(status, "host", "");
   r.pid = get<std::int64_t>(status, "pid", 0);
   r.opened = get<double>(status, "opened", 0);
@@ -174,12 +182,29 @@ const char* name_of(rank_state s) noexcept {
       return "closed";
     case rank_state::running:
       return "running";
+    case rank_state::stopped:
+      return "stopped";
     case rank_state::died:
       return "died";
     case rank_state::unresponsive:
       return "unresponsive";
   }
   return "";
+}
+
+std::string rank_data::damage() const {
+  return fmt::format("{}: {} damaged {} left out{}", name(), unreadable_lines,
+                     unreadable_lines == 1 ? "line is" : "lines are",
+                     unreadable_lines == 1 && state == rank_state::died
+                         ? ", as the last of a rank that was killed may be"
+                         : "");
+}
+
+int run_data::absent() const {
+  std::set<int> there;
+  for (const rank_data& r : ranks)
+    if (r.in_world >= 0 && r.in_world < size) there.insert(r.in_world);
+  return size - static_cast<int>(there.size());
 }
 
 run_data read_run(const fs::path& directory) {

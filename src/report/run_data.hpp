@@ -38,6 +38,7 @@ enum class rank_state {
   finished,
   closed,  // ended without finish()
   running,
+  stopped,      // by a signal or a debugger, on this host
   died,         // its status says that it runs, and its process is gone
   unresponsive  // on another host, and without a heartbeat for long
 };
@@ -46,6 +47,7 @@ const char* name_of(rank_state s) noexcept;
 struct rank_data {
   int rank = -1;      // its colour; for labels other than a rank's, a number after the ranks
   std::string label;  // empty: that of a rank
+  int in_world = -1;  // its rank in the communicator that opened it; -1: none
   std::string key() const { return label.empty() ? std::to_string(rank) : label; }
   std::string name() const { return label.empty() ? "rank " + key() : label; }
   std::string host;
@@ -55,6 +57,7 @@ struct rank_data {
   std::uint64_t written = 0, dropped = 0, failed = 0;
   std::string failure;
   std::uint64_t unreadable_lines = 0;  // one at the end of a killed rank's file is normal
+  std::string damage() const;          // says so
 
   // Each step once, ascending: after a restart, the later of two.
   std::map<std::string, std::vector<point>> series;
@@ -73,11 +76,7 @@ struct run_data {
   std::vector<std::pair<std::string, std::string>> versions, environment;
   std::vector<rank_data> ranks;  // ranks that have left something, ascending; then other labels
   // Ranks that have left nothing.
-  int absent() const {
-    int there = 0;
-    for (const rank_data& r : ranks) there += r.label.empty() ? 1 : 0;
-    return size - there;
-  }
+  int absent() const;
 };
 
 // Throws std::runtime_error, naming what is missing, if this is no run. Damaged parts are left out and

@@ -216,7 +216,9 @@ std::string rank_files::run_facts_json(const std::string& name) const {
 }
 
 bool rank_files::fail(std::string text) {
-  failure_ = std::move(text);
+  constexpr std::size_t most = 500;
+  if (failure_.size() < most && failure_.find(text) == failure_.npos)
+    failure_ += (failure_.empty() ? "" : "; ") + text;
   return false;
 }
 

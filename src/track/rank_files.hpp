@@ -48,7 +48,7 @@ class rank_files {
   // Writes everything put since the last flush. Returns false if its lines could not be written. If only its
   // events could not, failure() says so.
   bool flush();
-  // The text of the last failure, or empty.
+  // Why records could not be written, each reason once; or empty.
   const std::string& failure() const noexcept { return failure_; }
 
   // `state` is running, finished or closed. `console`: captured, or why not.

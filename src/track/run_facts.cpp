@@ -59,9 +59,11 @@ bool names_a_secret(std::string_view name) {
   std::transform(upper.begin(), upper.end(), upper.begin(),
                  [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   for (const char* part : {"SECRET", "TOKEN", "PASS", "PWD_", "KEY", "CREDENTIAL", "AUTH", "COOKIE",
-                           "PRIVATE", "SIGNATURE", "SESSION"})
+                           "PRIVATE", "SIGNATURE", "SESSION", "BEARER", "JWT"})
     if (upper.find(part) != upper.npos) return true;
-  return upper.ends_with("_PW") || upper.ends_with("_PAT") || upper.ends_with("_DSN");
+  const bool is_directory = upper == "PWD" || upper == "OLDPWD";
+  return (upper.ends_with("PWD") && !is_directory) || upper.ends_with("_PW") || upper.ends_with("_PAT") ||
+         upper.ends_with("_DSN");
 }
 
 std::string without_passwords(std::string_view text) {

@@ -82,6 +82,19 @@ addEventListener('load', () => {
 
 }  // namespace
 
+TEST_CASE("tutti-report: a wrong command line is exit code 2; the page goes to standard output if asked") {
+  CHECK(run_shell(report + " --no-such-option 2>&1").exit_code == 2);
+  CHECK(run_shell(report + " 2>&1").exit_code == 2);
+  CHECK(run_shell(report + " --help").exit_code == 0);
+  CHECK(run_shell(report + " /no/such/run 2>&1").exit_code == 1);
+  const written_run run;
+  run.facts(1);
+  run.rank(0, "finished", "");
+  const command_result page = run_shell(report + " -o - " + quoted(run.path().string()));
+  CHECK(page.exit_code == 0);
+  CHECK(has(page.output, "<html"));
+}
+
 TEST_CASE("tutti-report: a page and a summary; errors name their cause") {
   const written_run run;
   write_run(run);

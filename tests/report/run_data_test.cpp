@@ -7,8 +7,11 @@
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <csignal>
 #include <stdexcept>
 #include <string>
 
@@ -71,6 +74,52 @@ TEST_CASE("run_data: a rank that claims to run, but does not, has died") {
   status["heartbeat"] = track::seconds_since_1970();
   run.file("rank-3.json", status.dump());
   CHECK(read_run(run.path()).ranks[3].state == rank_state::running);
+}
+
+TEST_CASE("run_data: a rank whose process is stopped is said to be so") {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::raise(SIGSTOP);
+    ::_exit(0);
+  }
+  int how = 0;
+  REQUIRE(::waitpid(child, &how, WUNTRACED) == child);
+  const written_run run;
+  run.facts(1);
+  nlohmann::json status = written_run::status(0, "running");
+  status["pid"] = child;
+  status["process_started_ticks"] = track::started_ticks_of(child);
+  run.file("rank-0.json", status.dump());
+  const rank_state state = read_run(run.path()).ranks[0].state;
+  ::kill(child, SIGKILL);
+  ::waitpid(child, &how, 0);
+  CHECK(state == rank_state::stopped);
+}
+
+TEST_CASE("run_data: ranks with labels are not absent") {
+  const written_run run;
+  run.facts(3);
+  for (const int rank : {0, 2}) {
+    nlohmann::json status = written_run::status(rank, "finished");
+    status["label"] = "worker" + std::to_string(rank);
+    run.file("label-worker" + std::to_string(rank) + ".json", status.dump());
+  }
+  CHECK(read_run(run.path()).absent() == 1);
+}
+
+TEST_CASE("run_data: records of another type than theirs are damaged") {
+  const written_run run;
+  run.facts(1);
+  run.rank(0, "finished",
+           written_run::scalar("loss", 0, 1) + R"({"kind":"scalar","name":"loss","step":1,"value":[1]})"
+                                               "\n"
+                                               R"({"kind":"scalar","name":"loss","step":"2","value":1})"
+                                               "\n"
+                                               R"({"kind":"scalar","name":"loss","step":3,"value":null})"
+                                               "\n");
+  const rank_data r = read_run(run.path()).ranks[0];
+  CHECK(r.series.at("loss").size() == 1);
+  CHECK(r.unreadable_lines == 3);
 }
 
 TEST_CASE("run_data: written records are counted by lines, even if an old status says otherwise") {

@@ -14,9 +14,9 @@ namespace fs = std::filesystem;
 TEST_CASE("run facts: names of secrets") {
   for (const char* name :
        {"TUTTI_SECRET", "API_KEY", "github_token", "DB_PASSWORD", "PGPASSFILE", "AWS_SECRET_ACCESS_KEY",
-        "HTTP_AUTH", "SSH_AUTH_SOCK", "SESSION_ID", "GITLAB_PAT", "SENTRY_DSN"})
+        "HTTP_AUTH", "SSH_AUTH_SOCK", "SESSION_ID", "GITLAB_PAT", "SENTRY_DSN", "MY_PWD", "--pwd"})
     CHECK(names_a_secret(name));
-  for (const char* name : {"PATH", "HOME", "RANK", "WORLD_SIZE", "OMP_NUM_THREADS", "PWD"})
+  for (const char* name : {"PATH", "HOME", "RANK", "WORLD_SIZE", "OMP_NUM_THREADS", "PWD", "OLDPWD"})
     CHECK_FALSE(names_a_secret(name));
 }
 

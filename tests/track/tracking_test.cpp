@@ -66,6 +66,17 @@ task<> say_everything(communicator world, track::options o) {
 
 }  // namespace
 
+TEST_CASE("hyperparameters keep their values") {
+  using held = std::variant<bool, std::int64_t, double, std::string>;
+  CHECK((track::value('x').held() == held(std::string("x"))));
+  CHECK((track::value(std::uint64_t{1} << 63).held() == held(std::string("9223372036854775808"))));
+  CHECK(
+      (track::value((std::uint64_t{1} << 63) - 1).held() == held(std::numeric_limits<std::int64_t>::max())));
+  CHECK((track::value(std::numeric_limits<std::int64_t>::min()).held() ==
+         held(std::numeric_limits<std::int64_t>::min())));
+  CHECK((track::value(static_cast<unsigned char>(7)).held() == held(std::int64_t{7})));
+}
+
 TEST_CASE("tracking: all ranks in a single run, with series named by rank") {
   const scratch_directory scratch;
   run_local(3, [o = options_in(scratch)](communicator world) { return say_everything(std::move(world), o); });
