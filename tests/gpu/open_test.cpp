@@ -602,6 +602,7 @@ task<> dropped_with_chunks(communicator world, bench* on) {
     gpu::gate gate = at.stream.close();
     gpu::stream other(at.device);
     co_await world.send(token, 0, 8);
+    co_await world.probe(0, 3, other);
     // A receive that was dropped too soon to use a chunk leaves the message there.
     bool there = true;
     for (auto patience = 1ms; there; patience *= 2) {
@@ -609,7 +610,7 @@ task<> dropped_with_chunks(communicator world, bench* on) {
         request dropped = world.irecv(x, 0, 3, at.stream);
         co_await tutti::sleep_for(patience);
       }
-      const auto r = co_await tutti::as_result(tutti::with_timeout(world.probe(0, 3, other), 10ms));
+      const auto r = co_await tutti::as_result(tutti::with_timeout(world.probe(0, 3, other), 100ms));
       there = !r.error;
     }
     gate.open();
