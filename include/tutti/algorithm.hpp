@@ -20,6 +20,7 @@ enum class algorithm : std::uint8_t {
   direct,
   dissemination,
   linear,
+  one_shot,
   pairwise,
   rabenseifner,
   recursive_doubling,

@@ -125,6 +125,8 @@ struct algorithm_form<operation_kind::exclusive_scan> : algorithm_form<operation
   ROW(all_reduce,     hierarchical,       all_reduce_hierarchical,       hierarchy,            0,     64 * KiB)           \
   ROW(all_reduce,     hierarchical_split, all_reduce_hierarchical_split, even_hierarchy,       0,     any_size)           \
   ROW(all_reduce,     hierarchical,       all_reduce_hierarchical,       hierarchy,            0,     any_size)           \
+  ROW(all_reduce,     recursive_doubling, all_reduce_recursive_doubling, nothing,              9,     32 * KiB)           \
+  ROW(all_reduce,     one_shot,           all_reduce_one_shot,           separate_hosts,       3,     32 * KiB)           \
   ROW(all_reduce,     recursive_doubling, all_reduce_recursive_doubling, nothing,              0,     16 * KiB)           \
   ROW(all_reduce,     direct,             all_reduce_direct,             halves,               0,     any_size)           \
   ROW(all_reduce,     recursive_doubling, all_reduce_recursive_doubling, nothing,              0,     64 * KiB)           \
@@ -133,6 +135,7 @@ struct algorithm_form<operation_kind::exclusive_scan> : algorithm_form<operation
   ROW(all_reduce,     rabenseifner,       all_reduce_rabenseifner,       nothing,              1024,  131072 * KiB)       \
   ROW(all_reduce,     ring,               all_reduce_ring,               nothing,              0,     any_size)           \
   ROW(all_reduce,     direct,             all_reduce_direct,             nothing,              0,     any_size)           \
+  ROW(all_reduce,     one_shot,           all_reduce_one_shot,           nothing,              0,     any_size)           \
                                                                                                                           \
   ROW(scatter,        binomial,           scatter_binomial,              even_blocks,          16,    32 * KiB)           \
   ROW(scatter,        linear,             scatter_linear,                nothing,              0,     any_size)           \

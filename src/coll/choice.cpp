@@ -126,6 +126,8 @@ bool meets(needs need, const situation& s) noexcept {
       return s.even_blocks;
     case needs::one_host:
       return s.one_host;
+    case needs::separate_hosts:
+      return s.separate_hosts;
     case needs::segment:
       return s.shared_memory;
     case needs::segment_even_blocks:
@@ -148,6 +150,8 @@ const char* text_of(needs need) noexcept {
       return "blocks of equal size";
     case needs::one_host:
       return "one host";
+    case needs::separate_hosts:
+      return "a host for each rank";
     case needs::segment:
       return "2 to 16 ranks that all share memory";
     case needs::segment_even_blocks:

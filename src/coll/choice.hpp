@@ -24,9 +24,10 @@ struct situation {
   operation_kind kind{};
   std::size_t bytes = 0;  // of one rank's whole vector; for blocks, of the largest buffer
   int ranks = 1;
-  bool one_host = false;    // all ranks
-  bool hierarchy = false;   // several hosts, some with several ranks
-  bool even_hosts = false;  // all hosts have the same number of ranks
+  bool one_host = false;        // of all ranks
+  bool separate_hosts = false;  // each rank has its own
+  bool hierarchy = false;       // several hosts, some with several ranks
+  bool even_hosts = false;      // all hosts have the same number of ranks
   bool even_blocks = true;
   bool shared_memory = false;  // there is a segment, or making one pays
   bool halves = false;         // whose partial results are floats
@@ -38,6 +39,7 @@ enum class needs : std::uint8_t {
   halves,
   even_blocks,
   one_host,
+  separate_hosts,
   segment,
   segment_even_blocks,
   hierarchy,

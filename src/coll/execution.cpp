@@ -97,7 +97,7 @@ task<> all_to_all_body(const call* w, collective c, algorithm a) {
 
 // Such algorithms also finish what they reduce.
 bool reduces_all_at_once(algorithm a) noexcept {
-  return a == algorithm::shared_memory || a == algorithm::direct;
+  return a == algorithm::shared_memory || a == algorithm::direct || a == algorithm::one_shot;
 }
 
 // The elements that the algorithms work on: the user's, or floats in place of halves.
@@ -298,6 +298,7 @@ situation situation_of(const communicator_state& c, const call& what) {
   s.kind = what.kind;
   s.ranks = c.size();
   s.one_host = c.places().hosts() == 1;
+  s.separate_hosts = c.places().hosts() == s.ranks;
   s.hierarchy = c.places().hierarchy();
   s.even_hosts = c.places().even;
   s.even_blocks = !row.uneven();

@@ -46,6 +46,7 @@ algorithm chosen(pattern what, algorithm with, std::size_t bytes, int ranks) {
   s.kind = kind_of(what);
   s.bytes = in_blocks(what) ? bytes * static_cast<std::size_t>(ranks) : bytes;
   s.ranks = ranks;
+  s.separate_hosts = true;
   return coll::choose(s, with);
 }
 
@@ -185,6 +186,7 @@ estimate steps_of(pattern what, algorithm with, const formulas& f) {
     case algorithm::bruck:
       if (what == pattern::all_to_all) return {log * f.message(b * n / 2), std::min(n - 1, 2 * log)};
       return {f.doubling(b, b * (n - 1)), std::min(n - 1, 2 * log)};
+    case algorithm::one_shot:
     case algorithm::pairwise:
       // Four steps are in flight at a time.
       return {f.message(b) + (n - 2) * std::max(f.interval(b), n > 5 ? f.message(b) / 4 : 0), n - 1};

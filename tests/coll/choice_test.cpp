@@ -82,12 +82,24 @@ TEST_CASE("choice: reduce_scatter of few bytes sends fewer messages on one host 
   CHECK(choose(s, algorithm::automatic) == algorithm::bruck);
 }
 
+TEST_CASE("choice: all_reduce of few bytes between few hosts takes one step") {
+  situation s = an_all_reduce(1024, 4);
+  CHECK(choose(s, algorithm::automatic) == algorithm::recursive_doubling);
+  s.separate_hosts = true;
+  CHECK(choose(s, algorithm::automatic) == algorithm::one_shot);
+  s.bytes = 64 * 1024;
+  CHECK(choose(s, algorithm::automatic) == algorithm::recursive_doubling);
+  s = an_all_reduce(1024, 16);
+  s.separate_hosts = true;
+  CHECK(choose(s, algorithm::automatic) == algorithm::recursive_doubling);
+}
+
 TEST_CASE("choice: every collective gets a suitable algorithm in every situation") {
   for (int k = static_cast<int>(operation_kind::barrier); k < static_cast<int>(operation_kind::group); ++k) {
     for (const int ranks : {1, 2, 3, 8, 33}) {
       for (const std::size_t bytes :
            {std::size_t{0}, std::size_t{4096}, std::size_t{1} << 20, std::size_t{1} << 32}) {
-        for (const int flags : {0, 1, 2, 3, 4}) {
+        for (const int flags : {0, 1, 2, 3, 4, 5}) {
           situation s;
           s.kind = static_cast<operation_kind>(k);
           s.ranks = ranks;
@@ -95,6 +107,7 @@ TEST_CASE("choice: every collective gets a suitable algorithm in every situation
           s.hierarchy = (flags & 1) != 0;
           s.even_hosts = (flags & 2) != 0;
           s.one_host = flags == 4;
+          s.separate_hosts = flags == 5;
           s.even_blocks = s.kind < operation_kind::scatter_v;
           s.halves = ranks == 3;
           const algorithm a = choose(s, algorithm::automatic);
@@ -111,7 +124,7 @@ TEST_CASE("choice: every collective gets a suitable algorithm in every situation
 TEST_CASE("choice: a call's algorithm is used, or refused with a list of suitable ones") {
   CHECK(choose(an_all_reduce(8, 4), algorithm::ring) == algorithm::ring);
   CHECK_THROWS_WITH_AS(choose(an_all_reduce(8, 4), algorithm::bruck),
-                       doctest::Contains("there are direct, rabenseifner"), error);
+                       doctest::Contains("there are direct, one_shot, rabenseifner"), error);
   CHECK_THROWS_WITH_AS(choose(an_all_reduce(8, 4), algorithm::hierarchical),
                        doctest::Contains("several hosts"), error);
   situation uneven;

@@ -22,6 +22,7 @@ constexpr choice choices[] = {{pattern::barrier, algorithm::dissemination},
                               {pattern::reduce, algorithm::binomial},
                               {pattern::reduce, algorithm::ring},
                               {pattern::all_reduce, algorithm::recursive_doubling},
+                              {pattern::all_reduce, algorithm::one_shot},
                               {pattern::all_reduce, algorithm::rabenseifner},
                               {pattern::all_reduce, algorithm::ring},
                               {pattern::all_gather, algorithm::ring},
@@ -50,7 +51,7 @@ TEST_CASE("forecast: computed times match simulated ones") {
         // Exact if all ranks do the same steps; otherwise the formulas bound the longest path.
         const bool even = (ranks & (ranks - 1)) == 0;
         const bool overlaps = c.with == algorithm::scatter_all_gather || c.with == algorithm::pairwise ||
-                              c.with == algorithm::direct ||
+                              c.with == algorithm::direct || c.with == algorithm::one_shot ||
                               (c.what == pattern::reduce && c.with == algorithm::ring);
         const double off = overlaps ? 0.3 : even ? 0.01 : 0.5;
         CHECK_MESSAGE(std::abs(ratio - 1) < off, which);
