@@ -13,7 +13,7 @@ bool line_prefixer::waits(std::size_t bytes) {
   if (waiting_ && held_.size() + bytes > most_waiting_bytes) to_.end_wait();
   if (waiting_) return true;
   const line_prefixer* const other = to_.unfinished_line_of_;
-  if (other == nullptr || other == this || other->over_ || !to_.begin_wait()) return false;
+  if (other == nullptr || other == this || !to_.begin_wait()) return false;
   to_.waiting_.push_back(this);
   return waiting_ = true;
 }
@@ -33,8 +33,8 @@ void line_prefixer::write(std::string_view bytes) {
 }
 
 void line_prefixer::begin_line(std::string& out) const {
-  if (to_.unfinished_line_of_ != nullptr && to_.unfinished_line_of_ != this) out += '\n';
-  to_.unfinished_line_of_ = nullptr;
+  if (to_.is_unfinished_ && to_.unfinished_line_of_ != this) out += '\n';
+  to_.set_unfinished_line_of(nullptr);
 }
 
 void line_prefixer::feed(std::string_view bytes) {
@@ -45,7 +45,7 @@ void line_prefixer::feed(std::string_view bytes) {
   in_line_ = false;
   if (bytes.empty()) return;
   if (!speakers_.mixed()) {
-    to_.unfinished_line_of_ = bytes.back() == '\n' ? nullptr : this;
+    to_.set_unfinished_line_of(bytes.back() == '\n' ? nullptr : this);
     return write(bytes);
   }
   if (waits(bytes.size())) {
@@ -59,7 +59,7 @@ void line_prefixer::feed(std::string_view bytes) {
     const std::size_t end = newline == std::string_view::npos ? bytes.size() : newline + 1;
     out += bytes.substr(0, end);
     bytes.remove_prefix(end);
-    if (newline != std::string_view::npos) to_.unfinished_line_of_ = nullptr;
+    if (newline != std::string_view::npos) to_.set_unfinished_line_of(nullptr);
   }
   add_lines(bytes, out);
   write(out);
@@ -75,7 +75,7 @@ void line_prefixer::add_lines(std::string_view bytes, std::string& out) {
       begin_line(out);
       out += prefix + held_;
       held_.clear();
-      to_.unfinished_line_of_ = this;
+      to_.set_unfinished_line_of(this);
       break;
     }
     begin_line(out);
@@ -97,15 +97,16 @@ void line_prefixer::finish() {
     held_.clear();
   } else if (speakers_.mixed() && to_.unfinished_line_of_ == this) {
     out += '\n';
-    to_.unfinished_line_of_ = nullptr;
+    to_.set_unfinished_line_of(nullptr);
   }
+  if (to_.unfinished_line_of_ == this) to_.unfinished_line_of_ = nullptr;
   write(out);
 }
 
 void line_author::say(std::string_view lines) {
   std::string out;
-  if (to_.unfinished_line_of_ != nullptr) out += '\n';
-  to_.unfinished_line_of_ = nullptr;
+  if (to_.is_unfinished_) out += '\n';
+  to_.set_unfinished_line_of(nullptr);
   out += lines;
   to_.write(out);
   to_.end_wait();

@@ -38,7 +38,12 @@ class line_destination {
  private:
   friend class line_prefixer;
   friend class line_author;
-  const line_prefixer* unfinished_line_of_ = nullptr;
+  void set_unfinished_line_of(const line_prefixer* one) {
+    unfinished_line_of_ = one;
+    is_unfinished_ = one != nullptr;
+  }
+  bool is_unfinished_ = false;                         // the last line has no newline
+  const line_prefixer* unfinished_line_of_ = nullptr;  // null: its stream has ended
   std::vector<line_prefixer*> waiting_;
 };
 

@@ -187,9 +187,11 @@ estimate steps_of(pattern what, algorithm with, const formulas& f) {
       if (what == pattern::all_to_all) return {log * f.message(b * n / 2), std::min(n - 1, 2 * log)};
       return {f.doubling(b, b * (n - 1)), std::min(n - 1, 2 * log)};
     case algorithm::one_shot:
-    case algorithm::pairwise:
-      // Four steps are in flight at a time.
-      return {f.message(b) + (n - 2) * std::max(f.interval(b), n > 5 ? f.message(b) / 4 : 0), n - 1};
+    case algorithm::pairwise: {
+      const double in_flight = with == algorithm::one_shot ? 7 : 4;  // steps at a time
+      const double waiting = n > in_flight + 1 ? f.message(b) / in_flight : 0;
+      return {f.message(b) + (n - 2) * std::max(f.interval(b), waiting), n - 1};
+    }
     default:
       return {-1, 0};
   }

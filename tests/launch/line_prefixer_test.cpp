@@ -117,6 +117,20 @@ TEST_SUITE("launch/line_prefixer") {
     CHECK(end.waits == 0);
   }
 
+  TEST_CASE("an unfinished line is remembered after its stream is gone, as before a restart") {
+    speakers all(tag_policy::automatic);
+    patient_page out;
+    {
+      line_prefixer before(0, all, out);
+      before.feed("50 %");
+      before.finish();
+    }
+    line_prefixer one(1, all, out);
+    one.feed("b\n");
+    CHECK(out.text == "50 %\n[1] b\n");
+    CHECK(out.waits == 0);
+  }
+
   TEST_CASE("an unfinished line ends when the waiting ones become too many") {
     speakers all(tag_policy::automatic);
     patient_page out;

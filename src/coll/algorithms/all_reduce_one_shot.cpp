@@ -15,8 +15,9 @@ task<> all_reduce_one_shot(collective c, reduce_call r) {
   auto lease = c.scratch().take(size * sizeof(const void*));
   auto** const inputs = reinterpret_cast<const void**>(lease.data());
   {
-    sends_in_flight sends;
-    receives_in_flight receives;
+    constexpr std::size_t few_hosts = 7;  // others
+    in_flight<p2p::sending, few_hosts> sends;
+    in_flight<p2p::receiving, few_hosts> receives;
     for (int distance = 1; distance < c.size(); ++distance) {
       const int from = (c.rank() - distance + c.size()) % c.size();
       std::byte* const theirs = contributions.data() + static_cast<std::size_t>(from) * bytes;
