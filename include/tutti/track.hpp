@@ -89,6 +89,13 @@ class value {
   value(const char* v) : held_(std::string(v)) {}
   value(std::string v) : held_(std::move(v)) {}
   value(char v) : held_(std::string(1, v)) {}
+  // Other characters and pointers would become numbers or true.
+  value(wchar_t) = delete;
+  value(char8_t) = delete;
+  value(char16_t) = delete;
+  value(char32_t) = delete;
+  template <class T>
+  value(const T*) = delete;
   // Stores numbers from 2^63 on as text.
   template <std::integral T>
     requires(!std::same_as<T, bool> && !std::same_as<T, char>)

@@ -83,19 +83,21 @@ rank_state state_of(const json& status, double heartbeat) {
 }
 
 void add_line(const json& line, rank_data& to) {
-  const std::string kind = get<std::string>(line, "kind", ""), name = get<std::string>(line, "name", "");
-  const auto step = line.value<std::int64_t>("step", 0);  // throws if it is of another type
+  // at() and value() throw if something is of another type.
+  const auto kind = line.at("kind").get<std::string>(), name = line.value<std::string>("name", "");
+  const auto step = line.value<std::int64_t>("step", 0);
   if (kind == "scalar") {
     const double number = number_of(line.at("value"));  // before there is a series
     to.series[name].push_back({static_cast<double>(step), number});
   } else if (kind == "text") {
-    to.texts.push_back({name, get<std::string>(line, "value", ""), step});
+    to.texts.push_back({name, line.at("value").get<std::string>(), step});
   } else if (kind == "hyperparameters") {
-    for (const auto& [key, value] : line.at("values").items()) to.hyperparameters[key] = text_of_value(value);
+    for (const auto& [key, value] : line.at("values").get_ref<const json::object_t&>())
+      to.hyperparameters[key] = text_of_value(value);
   } else if (kind == "histogram") {
     const histogram_data h{step, number_of(line.at("min")), number_of(line.at("max")),
-                           get<std::vector<double>>(line, "limits", {}),
-                           get<std::vector<double>>(line, "counts", {})};
+                           line.at("limits").get<std::vector<double>>(),
+                           line.at("counts").get<std::vector<double>>()};
     to.histograms[name] = h;
   } else if (kind == "image") {
     to.images.push_back({name, get<std::string>(line, "file", ""), 0, step});
@@ -241,7 +243,9 @@ run_data read_run(const fs::path& directory) {
   run.name = get<std::string>(facts, "name", directory.filename().string());
   run.layout = get<std::string>(facts, "layout", "");
   run.created = get<double>(facts, "created", 0);
-  run.size = get<int>(facts, "ranks", static_cast<int>(run.ranks.size()));
+  // A run that goes on may have more ranks than at its start.
+  run.size = get<int>(facts, "ranks", 0);
+  for (const rank_data& r : run.ranks) run.size = std::max(run.size, r.in_world + 1);
   run.working_directory = get<std::string>(facts, "working_directory", "");
   for (const std::string& word : get<std::vector<std::string>>(facts, "command", {}))
     run.command += (run.command.empty() ? "" : " ") + word;

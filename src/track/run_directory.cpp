@@ -125,25 +125,36 @@ std::string name_of_now() {
   return std::string(name, std::strftime(name, sizeof name, "%Y-%m-%d_%H-%M-%S", &parts));
 }
 
+namespace {
+
+bool is_control(unsigned char c) { return c < ' ' || c == 0x7F; }
+
+// Of a word that is refused.
+std::string shown(std::string word) {
+  std::replace_if(word.begin(), word.end(), is_control, '?');
+  return word.size() <= 120 ? word : word.substr(0, 120) + "...";
+}
+
+}  // namespace
+
 void check_run_name(const std::string& name) {
   if (name.find('/') == name.npos && name.find('\0') == name.npos && (name.empty() || name.front() != '.') &&
       name.size() <= 200)
     return;
   throw error(errc::invalid_argument,
-              "\"" + name +
-                  "\" cannot be the name of a run: it is a single directory's, which begins with no dot; "
-                  "options::directory says where it is");
+              fmt::format("\"{}\" cannot be options::name: it names one directory, in at most 200 bytes "
+                          "without a slash, and begins with no dot; options::directory says where it is",
+                          shown(name)));
 }
 
 void check_word(const char* what, const std::string& word) {
-  const bool printable =
-      std::none_of(word.begin(), word.end(), [](unsigned char c) { return c < ' ' || c == 0x7F; });
+  const bool printable = std::none_of(word.begin(), word.end(), is_control);
   if (!word.empty() && word.size() <= 100 && word.front() != '.' && word.find('/') == word.npos && printable)
     return;
   throw error(errc::invalid_argument,
               fmt::format("\"{}\" cannot be options::{}: it is 1 to 100 printable bytes without a slash, and "
                           "begins with no dot",
-                          printable ? word.substr(0, 120) : "...", what));
+                          shown(word), what));
 }
 
 bool replace_file(const std::filesystem::path& path, const std::string& content) noexcept {

@@ -57,13 +57,14 @@ process_identity this_process() {
 bool names_a_secret(std::string_view name) {
   std::string upper(name);
   std::transform(upper.begin(), upper.end(), upper.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  for (const char* part : {"SECRET", "TOKEN", "PASS", "PWD_", "KEY", "CREDENTIAL", "AUTH", "COOKIE",
-                           "PRIVATE", "SIGNATURE", "SESSION", "BEARER", "JWT"})
+                 [](unsigned char c) { return static_cast<char>(c == '-' ? '_' : std::toupper(c)); });
+  for (const char* part :
+       {"SECRET", "TOKEN", "PASS", "PWD_", "KEY", "CREDENTIAL", "AUTH", "COOKIE", "PRIVATE", "SIGNATURE",
+        "SESSION", "BEARER", "JWT", "NETRC", "WEBHOOK", "CREDS", "CONNECTION_STRING"})
     if (upper.find(part) != upper.npos) return true;
   const bool is_directory = upper == "PWD" || upper == "OLDPWD";
   return (upper.ends_with("PWD") && !is_directory) || upper.ends_with("_PW") || upper.ends_with("_PAT") ||
-         upper.ends_with("_DSN");
+         upper.ends_with("_SAS") || upper.ends_with("_DSN");
 }
 
 std::string without_passwords(std::string_view text) {

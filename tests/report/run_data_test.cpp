@@ -116,10 +116,16 @@ TEST_CASE("run_data: records of another type than theirs are damaged") {
                                                R"({"kind":"scalar","name":"loss","step":"2","value":1})"
                                                "\n"
                                                R"({"kind":"scalar","name":"loss","step":3,"value":null})"
+                                               "\n"
+                                               R"({"kind":7,"name":"loss","step":3,"value":1})"
+                                               "\n"
+                                               R"({"kind":"text","name":"t","step":3,"value":1})"
+                                               "\n"
+                                               R"({"kind":"hyperparameters","values":[1]})"
                                                "\n");
   const rank_data r = read_run(run.path()).ranks[0];
   CHECK(r.series.at("loss").size() == 1);
-  CHECK(r.unreadable_lines == 3);
+  CHECK(r.unreadable_lines == 6);
 }
 
 TEST_CASE("run_data: written records are counted by lines, even if an old status says otherwise") {
@@ -172,7 +178,7 @@ TEST_CASE("run_data: ranks are found without run.json, and with empty statuses")
   const run_data r = read_run(run.path());
   CHECK(r.ranks.size() == 3);
   CHECK(r.size == 3);
-  CHECK(r.ranks[0].unreadable_lines == 5);
+  CHECK(r.ranks[0].unreadable_lines == 7);
   CHECK_FALSE(page_of(r).empty());
   CHECK_FALSE(summary_of(r).empty());
 }

@@ -12,9 +12,27 @@ using namespace tutti::track;
 namespace fs = std::filesystem;
 
 TEST_CASE("run facts: names of secrets") {
-  for (const char* name :
-       {"TUTTI_SECRET", "API_KEY", "github_token", "DB_PASSWORD", "PGPASSFILE", "AWS_SECRET_ACCESS_KEY",
-        "HTTP_AUTH", "SSH_AUTH_SOCK", "SESSION_ID", "GITLAB_PAT", "SENTRY_DSN", "MY_PWD", "--pwd"})
+  for (const char* name : {"TUTTI_SECRET",
+                           "API_KEY",
+                           "github_token",
+                           "DB_PASSWORD",
+                           "PGPASSFILE",
+                           "AWS_SECRET_ACCESS_KEY",
+                           "HTTP_AUTH",
+                           "SSH_AUTH_SOCK",
+                           "SESSION_ID",
+                           "GITLAB_PAT",
+                           "SENTRY_DSN",
+                           "MY_PWD",
+                           "--pwd",
+                           "NETRC",
+                           "SLACK_WEBHOOK_URL",
+                           "AZURE_STORAGE_CONNECTION_STRING",
+                           "GCP_CREDS",
+                           "BLOB_SAS",
+                           "--db-pw",
+                           "--sentry-dsn",
+                           "--gitlab-pat"})
     CHECK(names_a_secret(name));
   for (const char* name : {"PATH", "HOME", "RANK", "WORLD_SIZE", "OMP_NUM_THREADS", "PWD", "OLDPWD"})
     CHECK_FALSE(names_a_secret(name));
