@@ -37,6 +37,7 @@ void membership::change(int number, const F& f) {
 
 void membership::started(int node, int number, int start) {
   const auto [place, is_new] = processes_.try_emplace(number);
+  if (!is_new && place->second.start >= start) return;  // its own arrival was heard of first
   if (!is_new) count(number, place->second, -1);
   place->second = process{};
   place->second.node = node;

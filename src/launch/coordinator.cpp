@@ -220,7 +220,15 @@ void coordinator::on_event(int node, const stop_wanted& e) {
                  : why == reason::timeout      ? std::string("it has run longer than its --timeout")
                                                : std::string("nobody reads its output any more"));
   }
-  if (phase_ != phase::stopping) reason_text_ = e.text;
+  // Otherwise the job would start again once its ranks have ended.
+  const bool prevents_restart = phase_ == phase::stopping && reason_ == reason::failure &&
+                                options_.on_failure == failure_policy::restart_all;
+  if (phase_ != phase::stopping || prevents_restart) reason_text_ = e.text;
+  if (prevents_restart) {
+    reason_ = why;
+    signal_ = signal;
+    reason_node_ = node;
+  }
   if (phase_ != phase::joining) return stop(why, signal, node);
   reason_ = why;
   signal_ = signal;
@@ -228,13 +236,18 @@ void coordinator::on_event(int node, const stop_wanted& e) {
   conclude();
 }
 
-void coordinator::on_event(int node, const kill_wanted&) { kill(node); }
+void coordinator::on_event(int node, const kill_wanted&) {
+  // The first interrupt was for the start before.
+  if (phase_ == phase::running && !nodes_[static_cast<std::size_t>(node)].leaving)
+    stop(reason::signal, SIGINT, node);
+  kill(node);
+}
 
 void coordinator::on_event(int node, const ranks_ended& e) {
   node_state& state = nodes_[static_cast<std::size_t>(node)];
   state.ended = true;
   if (state.leaving && phase_ == phase::running) {
-    state.lost = true;
+    // Its number is free when its connection has closed.
     to_.send(node, job_over{state.leaves_with, "tutti-run: this node has left the job; the others go on\n"});
     return try_conclude();
   }
@@ -254,6 +267,7 @@ void coordinator::lost(int node, const std::string& why) {
   if (phase_ == phase::over || state.lost) return;
   const bool had_ended = state.ended;
   state.lost = true;
+  if (state.leaving && had_ended) return try_conclude();
   losses_.emplace_back(node, why);
   if (phase_ == phase::joining) {
     reason_ = reason::node_lost;

@@ -73,8 +73,8 @@ base::unique_fd job_output::open_log(const std::string& name) const {
   return file;
 }
 
-std::unique_ptr<output_pump> job_output::connect_stream(int rank, int restarts, base::unique_fd& writer,
-                                                        output_sink& to, const char* suffix) {
+output_pump::route job_output::make_route(int rank, int restarts, base::unique_fd& writer,
+                                          const char* suffix) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
   output_pump::route way;
@@ -84,19 +84,22 @@ std::unique_ptr<output_pump> job_output::connect_stream(int rank, int restarts, 
   way.log = open_log(log);
   way.log_failed = [this, name = log](int error) { log_failed(name, error); };
   if (quiet_) way.shown_at = &nowhere_;
-  auto pump =
-      std::make_unique<output_pump>(loop_, rank, std::move(way), speakers_, to, [this] { pump_closed(); });
-  pump->start();
-  ++open_pumps_;
-  return pump;
+  return way;
 }
 
 job_output::rank_pipes job_output::connect(int rank, int restarts) {
   rank_pipes pipes;
-  rank_pumps pumps{rank, nullptr, nullptr};
-  pumps.output = connect_stream(rank, restarts, pipes.output, output_, "out");
-  pumps.error = connect_stream(rank, restarts, pipes.error, error_sink(), "err");
-  pumps_.push_back(std::move(pumps));
+  output_pump::route out = make_route(rank, restarts, pipes.output, "out");
+  output_pump::route err = make_route(rank, restarts, pipes.error, "err");
+  const auto pump = [&](output_pump::route way, output_sink& to) {
+    return std::make_unique<output_pump>(loop_, rank, std::move(way), speakers_, to,
+                                         [this] { pump_closed(); });
+  };
+  pumps_.push_back({rank, pump(std::move(out), output_), pump(std::move(err), error_sink())});
+  // Nothing throws from here on: a pump that has started is referred to by the loop.
+  pumps_.back().output->start();
+  pumps_.back().error->start();
+  open_pumps_ += 2;
   return pipes;
 }
 

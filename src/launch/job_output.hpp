@@ -65,8 +65,7 @@ class job_output {
     void write(std::string_view) override {}
   };
 
-  std::unique_ptr<output_pump> connect_stream(int rank, int restarts, base::unique_fd& writer,
-                                              output_sink& to, const char* suffix);
+  output_pump::route make_route(int rank, int restarts, base::unique_fd& writer, const char* suffix);
   std::string log_name(int rank, int restarts, const char* suffix) const;
   base::unique_fd open_log(const std::string& name) const;
   void log_failed(const std::string& name, int error);

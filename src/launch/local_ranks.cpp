@@ -167,8 +167,13 @@ bool local_ranks::comes_again(const outcome& end) const {
 }
 
 void local_ranks::start_again(int rank) {
-  std::erase(to_come_again_, rank);
-  if (phase_ != phase::running) return on_children_changed();
+  const auto found = std::ranges::find(to_come_again_, rank, &outcome::rank);
+  const outcome before = *found;
+  to_come_again_.erase(found);
+  if (phase_ != phase::running) {
+    ends_.push_back(before);
+    return on_children_changed();
+  }
   const int local_rank = rank - plan_.first_rank;
   try {
     plan p = plan_;
@@ -180,7 +185,9 @@ void local_ranks::start_again(int rank) {
     start_rank(local_rank, environment, null);
   } catch (const std::runtime_error& e) {
     output_->say(fmt::format("tutti-run: cannot start rank {} anew: {}\n", rank, e.what()));
+    ends_.push_back(before);
     stop(SIGTERM);
+    to_.failed(before, !children_.running().empty(), 0);
     on_children_changed();
   }
 }
@@ -192,7 +199,7 @@ void local_ranks::on_rank_end(outcome end) {
   if (options_.elastic) to_.process_ended({end.rank, plan_.restart_count + starts, !end.failed(), again});
   if (again) {
     const int restart = ++starts;
-    to_come_again_.push_back(end.rank);
+    to_come_again_.push_back(end);
     children_.kill_rest(end.pid);
     to_.failed(end, true, restart);
     // From the loop: the caller is iterating over the list of children.

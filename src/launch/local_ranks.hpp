@@ -106,9 +106,9 @@ class local_ranks {
   plan plan_;
   bool asked_rest_ = false;  // processes left by the ranks were asked to end, too
   std::vector<outcome> ends_;
-  base::unique_fd store_;           // for rank 0; kept while it may come again
-  std::vector<int> restarts_;       // by local rank, in this start
-  std::vector<int> to_come_again_;  // ranks that have ended and will be restarted
+  base::unique_fd store_;               // for rank 0; kept while it may come again
+  std::vector<int> restarts_;           // by local rank, in this start
+  std::vector<outcome> to_come_again_;  // of ranks that will be restarted
 };
 
 }  // namespace tutti::launch

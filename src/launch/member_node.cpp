@@ -53,7 +53,8 @@ void member_node::begin() {
 }
 
 void member_node::tell(const event& what) {
-  if (const auto* const failed = std::get_if<rank_failed>(&what); failed != nullptr && first_text_.empty()) {
+  if (const auto* const failed = std::get_if<rank_failed>(&what);
+      failed != nullptr && failed->restart == 0 && first_text_.empty()) {
     first_text_ = fmt::format("tutti-run: here, rank {} {} (pid {})\n", failed->end.rank,
                               describe(failed->end), failed->end.pid);
     first_code_ = failed->end.shell_code();

@@ -101,6 +101,11 @@ void output_sink::flush() {
   if (queued_bytes() > 0) {
     const std::size_t sent = write_some(std::string_view(queue_).substr(sent_));
     if (error_ == 0) sent_ += sent;
+    // A reader that is always behind never lets the queue become empty.
+    if (sent_ > congestion_bytes) {
+      queue_.erase(0, sent_);
+      sent_ = 0;
+    }
   }
   if (queued_bytes() > 0) {
     try_later();

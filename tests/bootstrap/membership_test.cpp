@@ -52,6 +52,20 @@ TEST_SUITE("bootstrap/membership") {
     CHECK(!m.decide());
   }
 
+  TEST_CASE("the end of a process may be heard of after the arrival of its successor") {
+    membership m(1);
+    for (int number = 0; number < 2; ++number) {
+      m.started(0, number, 0);
+      m.came(arrival_of(number));
+    }
+    REQUIRE(m.decide());
+    m.came(arrival_of(1, 1));
+    CHECK(m.newcomers() == 1);
+    m.ended(1, 0, false);
+    m.started(0, 1, 1);
+    CHECK(m.newcomers() == 1);
+  }
+
   TEST_CASE("newcomers wait for the members and follow them in order, whole nodes at a time") {
     membership m(1);
     m.started(0, 0, 0);

@@ -269,6 +269,38 @@ TEST_SUITE("launch/coordinator") {
     }
   }
 
+  TEST_CASE("restarts: a signal while the ranks of a failed start end is the end of the job") {
+    options o = three_nodes();
+    o.on_failure = failure_policy::restart_all;
+    o.max_restarts = 2;
+    for (const bool by_timeout : {false, true}) {
+      desk d(o);
+      d.all_join();
+      d.c.on(0, rank_failed{exited(0, 4, 5ms), true});
+      d.c.on(0, stop_wanted{
+                    by_timeout ? stop_wanted::reason::timeout : stop_wanted::reason::signal, SIGTERM, {}});
+      for (int node = 2; node >= 0; --node)
+        d.ends(node, node == 0 ? std::vector{exited(0, 4, 5ms)} : std::vector<outcome>{});
+      CHECK(d.c.over());
+      CHECK(d.stores == 1);
+      CHECK(d.last<job_over>(0).exit_code == (by_timeout ? 124 : 143));
+    }
+  }
+
+  TEST_CASE("restarts: the second interrupt ends the start that has begun since the first") {
+    options o = three_nodes();
+    o.on_failure = failure_policy::restart_all;
+    o.max_restarts = 2;
+    desk d(o);
+    d.all_join();
+    d.c.on(0, kill_wanted{});
+    CHECK(std::holds_alternative<kill_ranks>(d.sent[1].back()));
+    for (int node = 2; node >= 0; --node) d.ends(node, {});
+    CHECK(d.c.over());
+    CHECK(d.stores == 1);
+    CHECK(d.last<job_over>(0).exit_code == 130);
+  }
+
   TEST_CASE("a store that cannot be opened ends the job with a message") {
     desk d(three_nodes());
     d.no_store = true;
@@ -340,6 +372,10 @@ TEST_SUITE("launch/coordinator") {
     CHECK(d.sent[0].size() == 1);
     d.ends(2, {signalled(3, SIGTERM, 5ms)});
     CHECK(d.last<job_over>(2).exit_code == 128 + SIGTERM);
+    CHECK(d.c.free_number() == -1);  // its connection may still be there
+    d.c.lost(2, "closed");
+    CHECK(d.c.free_number() == 2);
+    CHECK(!contains(d.said, "closed"));
 
     d.c.on(1, rank_failed{exited(4, 7, 9ms), true, 0});
     CHECK(contains(d.said, "node 1 (ranks 4-5 on host4) leaves: rank 4 exited with code 7 (pid 104)"));

@@ -2,6 +2,7 @@
 #include "launch/job_output.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -89,6 +90,22 @@ TEST_SUITE("launch/job_output") {
     const ending end = launch({"-n", "2", "--log-dir", "/dev/null/logs", "true"});
     CHECK(end.exit_code == 1);
     CHECK(end.error.find("'/dev/null/logs' of --log-dir") != std::string::npos);
+  }
+
+  TEST_CASE("a log file that cannot be made ends the job before it begins, or again") {
+    const testing::temporary_directory folder;
+    REQUIRE(::mkdir((folder.path() + "/rank-0.err").c_str(), 0700) == 0);
+    const ending end = launch({"-n", "2", "--log-dir", folder.path(), "true"});
+    CHECK(end.exit_code == 1);
+    CHECK(end.error.find("rank-0.err") != std::string::npos);
+
+    const testing::temporary_directory other;
+    REQUIRE(::mkdir((other.path() + "/rank-1.restart-1.out").c_str(), 0700) == 0);
+    const ending again = launch({"-n", "2", "--on-failure", "restart", "--log-dir", other.path(), "sh", "-c",
+                                 "[ $RANK = 0 ] && exec sleep 1000; exit 7"});
+    CHECK(again.exit_code == 7);
+    CHECK(again.error.find("cannot start rank 1 anew") != std::string::npos);
+    CHECK(again.error.find("rank 1 failed first") != std::string::npos);
   }
 
   TEST_CASE("a full disk does not end the job, and is reported") {
