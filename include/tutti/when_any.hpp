@@ -62,7 +62,7 @@ class race : join_counter {
       auto& self = static_cast<race&>(c);
       if (self.first_ != none) return;
       self.first_ = index;
-      if (index == 0 && !self.parent) return;  // ended at once: no other branch has been started
+      if (self.started_ == 1 && !self.parent) return;  // ended at once: no other branch has been started
       self.scope_.stop(errc::cancelled, "another branch of when_any ended first");
     };
     left = sizeof...(A) + 1;
@@ -80,6 +80,7 @@ class race : join_counter {
     if (first_ != none) {
       --left;
     } else {
+      started_ = index + 1;
       branch.start(*this, index, &scope_);
     }
   }
@@ -105,6 +106,7 @@ class race : join_counter {
   stop_scope scope_;  // outlives the branches
   std::tuple<join_branch<A>...> branches_;
   std::size_t first_ = none;
+  std::size_t started_ = 0;
 };
 
 }  // namespace detail

@@ -351,7 +351,13 @@ void loop::schedule() noexcept {
 void loop::turn() {
   ++counters_.turns;
   leaving_ = false;
-  const bool awake = stay_awake();
+  bool awake = false;
+  try {
+    awake = stay_awake();
+  } catch (...) {
+    schedule();  // a handler of the program threw through the poll inside the turn
+    throw;
+  }
   if (leaving_ && alive_->owner == forked) end_forked_child();
   if (awake) {
     schedule();

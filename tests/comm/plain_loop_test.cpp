@@ -12,6 +12,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <chrono>
 #include <exception>
+#include <stdexcept>
 #include <thread>
 
 using namespace tutti;
@@ -87,6 +88,42 @@ TEST_CASE("a task starts in the first handler of an io_context that the program 
   own_loop own;
   asio::post(own.rt.get_executor(), [&] { program (&own.rt)(own.handler()); });
   own.run_to(21);
+}
+
+// The loop waits for the message and polls Asio meanwhile, so that a handler may throw through it.
+task<> waits_beside_handlers(runtime* rt, int* x) {
+  communicator world = co_await init(*rt, alone());
+  request receiving = world.irecv(*x, 0);
+  for (int i = 0; i < 3; ++i) asio::post(rt->get_executor(), [] { throw std::runtime_error("mine"); });
+  co_await sleep_for(20ms);
+  const int sent = 5;
+  co_await world.send(sent, 0);
+  co_await receiving;
+}
+
+TEST_CASE("after a handler has thrown through run(), the loop goes on") {
+  own_loop own;
+  int x = 0, thrown = 0;
+  bool ended = false;
+  asio::post(own.context, [&] {
+    waits_beside_handlers(&own.rt, &x)([&](std::exception_ptr e) {
+      own.failed = e;
+      ended = true;
+    });
+  });
+  for (bool again = true; again;) {
+    again = false;
+    try {
+      own.context.run_for(20s);
+    } catch (const std::runtime_error&) {
+      ++thrown;
+      again = true;
+    }
+  }
+  CHECK(thrown == 3);
+  CHECK(ended);
+  CHECK(!own.failed);
+  CHECK(x == 5);
 }
 
 TEST_CASE("a task is awaited by an awaitable on an io_context that the program runs itself") {

@@ -124,6 +124,22 @@ TEST_CASE("an operation's own deadline replaces the communicator's timeout") {
   });
 }
 
+task<> never_received(communicator world) {
+  int x = 0;
+  co_await world.recv(x, 0);
+}
+
+TEST_CASE("a scope that was joined within a deadline has the communicator's timeout again") {
+  run_local(1, over("shm", 50ms), [](communicator world) -> task<> {
+    scope work;
+    work.spawn(sleep(world, 1ms));
+    co_await with_timeout(work.join(), 20s);
+    work.spawn(never_received(world));
+    const failure f = co_await failure_in(work.join());
+    TUTTI_EXPECT(f.code == errc::timed_out);
+  });
+}
+
 TEST_CASE("a collective that times out fails on all ranks with that reason") {
   const char* const answer = "which has called none on world yet";
   const auto failures = failures_of_answered(1, answer, [](communicator world) -> task<> {
@@ -202,6 +218,24 @@ TEST_CASE("when_any: the first ends the others") {
       const int first = 11;
       co_await world.send(first, 0, 1);
     }
+  });
+}
+
+task<int> taker(channel<int>* ch) {
+  const auto value = co_await ch->receive();
+  co_return *value;
+}
+task<int> giver(communicator world, channel<int>* ch) {
+  co_await ch->send(7);
+  co_await sleep(world, never);
+  co_return 1;
+}
+
+TEST_CASE("when_any: the start of the second may end the first, which then ends the second") {
+  run_local(1, [](communicator world) -> task<> {
+    channel<int> ch(0);
+    const auto r = co_await with_timeout(when_any(taker(&ch), giver(world, &ch)), 20s);
+    TUTTI_EXPECT(r.index() == 0);
   });
 }
 

@@ -33,6 +33,7 @@ class stop_node {
   void join(stop_scope& scope) noexcept;
   // Joins the scope. If it has been stopped, calls the function at once instead.
   void join_or_stop(stop_scope& scope) noexcept;
+  bool joined() const noexcept { return place_ != nullptr; }
   void leave() noexcept {
     if (place_ == nullptr) return;
     *place_ = next_;
@@ -64,7 +65,6 @@ class stop_scope {
     if (outer == nullptr) return;
     outer_.scope = outer;
     outer_.inner = this;
-    has_deadline_ = has_deadline_ || outer->has_deadline_;
     outer_.join_or_stop(*outer);
   }
 
@@ -72,7 +72,9 @@ class stop_scope {
   errc why() const noexcept { return why_; }
   const std::string& text() const noexcept { return text_; }
   // Whether it has a deadline of its own, which replaces the communicators' default timeout.
-  bool has_deadline() const noexcept { return has_deadline_; }
+  bool has_deadline() const noexcept {
+    return has_deadline_ || (outer_.joined() && outer_.scope->has_deadline());
+  }
   void set_deadline() noexcept { has_deadline_ = true; }
 
   // Asks all members to end. The first reason is kept. A member that ends at once may destroy the scope.
