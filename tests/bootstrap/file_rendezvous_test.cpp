@@ -224,6 +224,7 @@ TEST_CASE("an error names missing and duplicate ranks, and the file") {
     const failure f = test::failure_of([&] { meet(context, job_of(file, 1, 3)); });
     CHECK(f.code == errc::join_failed);
     CHECK_MESSAGE(f.says("two processes with rank 1: pid 1001 on host "), f.text);
+    CHECK_MESSAGE(f.says(", which came first, and this one, pid 1001 on host "), f.text);
     CHECK(f.says("RANK"));
   }
   SUBCASE("in a missing directory") {
