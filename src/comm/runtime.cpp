@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public runtime, joining, and the ways to start a program.
-#include "base/env.hpp"
 #include "base/log.hpp"
 #include "bootstrap/environment.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "comm/runtime_state.hpp"
+#include "core/backend.hpp"
 #include "core/forked.hpp"
 #include "core/running_task.hpp"
 #include "core/wakeup.hpp"
@@ -42,12 +42,7 @@ void say_that_memory_ran_out() {
 }
 
 // A world of one may not need its event loop before its end, which is too late for this error.
-void check_choice_of_loop() {
-  const std::string wanted = base::env_string("TUTTI_LOOP").value_or("auto");
-  if (wanted != "auto" && wanted != "io_uring" && wanted != "epoll")
-    throw error(errc::invalid_argument,
-                fmt::format("TUTTI_LOOP='{}' is none of auto, io_uring, epoll", wanted));
-}
+void check_choice_of_loop() { static_cast<void>(core::wanted_backend()); }
 
 }  // namespace
 

@@ -10,11 +10,17 @@
 #include <cerrno>
 
 namespace tutti::core {
-std::unique_ptr<backend> make_backend() {
+
+std::string wanted_backend() {
   const std::string wanted = base::env_string("TUTTI_LOOP").value_or("auto");
   if (wanted != "auto" && wanted != "io_uring" && wanted != "epoll")
     throw error(errc::invalid_argument,
                 fmt::format("TUTTI_LOOP='{}' is none of auto, io_uring, epoll", wanted));
+  return wanted;
+}
+
+std::unique_ptr<backend> make_backend() {
+  const std::string wanted = wanted_backend();
   if (wanted == "epoll") return make_epoll_backend();
   std::string why;
   int code = 0;

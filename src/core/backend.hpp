@@ -114,6 +114,8 @@ class backend : public source {
   unsigned rounds_ = 0;
 };
 
+// Returns the value of TUTTI_LOOP, or "auto". Throws errc::invalid_argument if it is another one.
+std::string wanted_backend();
 // Makes the backend selected by TUTTI_LOOP=io_uring|epoll. By default it is io_uring if the kernel and the
 // build have it, otherwise epoll. Throws tutti::error, with the reason and the cure, if the selected one
 // cannot be had.

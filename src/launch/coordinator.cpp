@@ -223,16 +223,13 @@ void coordinator::on_event(int node, const stop_wanted& e) {
   // Otherwise the job would start again once its ranks have ended.
   const bool prevents_restart = phase_ == phase::stopping && reason_ == reason::failure &&
                                 options_.on_failure == failure_policy::restart_all;
-  if (phase_ != phase::stopping || prevents_restart) reason_text_ = e.text;
-  if (prevents_restart) {
+  if (phase_ != phase::stopping || prevents_restart) {
     reason_ = why;
     signal_ = signal;
     reason_node_ = node;
+    reason_text_ = e.text;
   }
   if (phase_ != phase::joining) return stop(why, signal, node);
-  reason_ = why;
-  signal_ = signal;
-  reason_node_ = node;
   conclude();
 }
 

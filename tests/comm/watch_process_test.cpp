@@ -93,6 +93,14 @@ TEST_CASE("watch: a stopped rank is suspected within a second, and continues wit
   }
 }
 
+// Kills the rank that has stopped itself and printed its process before, so that the job ends.
+static ending finish_without_stopped(launched& job) {
+  const auto stopped = static_cast<pid_t>(number_after(job.output(), "pid "));
+  REQUIRE(stopped > 0);
+  ::kill(stopped, SIGKILL);
+  return job.finish();
+}
+
 TEST_CASE("watch: a rank that stays stopped counts as dead after the grace period") {
   auto jobs =
       over_each_transport(3, "stays_stopped", {"TUTTI_SUSPECT_GRACE=1.5"}, {"--on-failure", "continue"});
@@ -102,10 +110,7 @@ TEST_CASE("watch: a rank that stays stopped counts as dead after the grace perio
   for (const auto& job : jobs) {
     job->wait_for("heard after", 2);
     job->wait_for("\n", 3);
-    const auto stopped = static_cast<pid_t>(number_after(job->output(), "pid "));
-    REQUIRE(stopped > 0);
-    ::kill(stopped, SIGKILL);
-    const ending end = job->finish();
+    const ending end = finish_without_stopped(*job);
     CAPTURE(end.output);
     CAPTURE(end.error);
     for (const int rank : {0, 2}) {
@@ -125,10 +130,7 @@ TEST_CASE("watch: shrink does not wait another grace period for a stopped rank t
   for (const auto& job :
        over_each_transport(4, "shrinks", {"TUTTI_SUSPECT_GRACE=4"}, {"--on-failure", "continue"})) {
     job->wait_for(" is one of 3 after", 3);
-    const auto stopped = static_cast<pid_t>(number_after(job->output(), "pid "));
-    REQUIRE(stopped > 0);
-    ::kill(stopped, SIGKILL);
-    const ending end = job->finish();
+    const ending end = finish_without_stopped(*job);
     CAPTURE(end.output);
     CAPTURE(end.error);
     for (const std::string rank : {"rank 1", "rank 2", "rank 3"}) {
