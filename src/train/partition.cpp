@@ -32,15 +32,15 @@ data_partitioner::data_partitioner(std::size_t samples, std::span<const double> 
     : order_(shuffled(samples, seed)) {
   // Tenths do not add up to exactly one.
   constexpr double nearly = 1e-9;
-  double sum = 0;
+  double covered = 0;
   for (const double fraction : fractions) {
-    sum += fraction;
-    if (!(fraction >= 0) || sum > 1 + nearly)
+    covered += fraction;
+    if (!(fraction >= 0) || covered > 1 + nearly)
       throw error(errc::invalid_argument, "a partition by fractions: " + std::to_string(fraction) +
-                                              " is negative, no number, or makes their sum " +
-                                              std::to_string(sum) + "; they add up to 1 at most");
-    const bool whole = sum > 1 - nearly;
-    const auto end = static_cast<std::size_t>(std::llround(sum * static_cast<double>(samples)));
+                                              " is negative, no number, or makes their covered " +
+                                              std::to_string(covered) + "; they add up to 1 at most");
+    const bool whole = covered > 1 - nearly;
+    const auto end = static_cast<std::size_t>(std::llround(covered * static_cast<double>(samples)));
     ends_.push_back(whole ? samples : std::min(end, samples));
   }
 }
