@@ -24,7 +24,8 @@ class background {
   // Blocks until main has ended; without join() its error is lost.
   ~background();
 
-  // The executor of the rank's loop; valid until join() has returned.
+  // The executor of the rank's loop; valid as long as this object. After main has ended, nothing that is
+  // posted runs.
   executor_type get_executor() const noexcept;
   // Blocks until main has ended and the rank has left the world. Returns the value of main. Call it once.
   // Errors: throws the exception of joining the world or of main.

@@ -15,19 +15,26 @@
 namespace tutti {
 
 // A queue of at most `capacity` values. With capacity 0, a sender waits until its value is received.
-// Coroutines are served in the order in which they began to wait. Belongs to one thread; outlives the
-// coroutines that wait at it.
+// Coroutines are served in the order in which they began to wait. One that is served goes on when the
+// coroutine that served it waits or ends. Belongs to one thread; outlives the coroutines that wait at it.
 template <class T>
 class channel {
   // One waiting coroutine; lives in its frame.
   struct waiter : detail::stop_node {
     waiter(channel& c, bool sends) noexcept : stop_node(&ask), of(c), is_sender(sends) {}
-    ~waiter() { unlink(); }
+    ~waiter() {
+      unlink();
+      if (waking) detail::forget_resumption(waiting);
+    }
     static void ask(detail::stop_node& node) noexcept {
       auto& self = static_cast<waiter&>(node);
-      self.unlink();
       self.stopped = self.scope;
-      detail::resume_bounded(self.waiting);
+      self.wake();
+    }
+    void wake() noexcept {
+      unlink();
+      waking = true;
+      detail::resume_soon(waiting);
     }
     template <class Promise>
     bool wait(std::coroutine_handle<Promise> h) {
@@ -46,13 +53,15 @@ class channel {
       if (!std::exchange(queued, false)) return;
       std::erase(is_sender ? of.senders_ : of.receivers_, this);
     }
-    void check() const {
+    void resumed() {
+      waking = false;
       if (stopped != nullptr) throw error(stopped->why(), "waiting at a channel ended: " + stopped->text());
     }
 
     channel& of;
     const bool is_sender;
     bool queued = false;
+    bool waking = false;
     detail::stop_scope* scope = nullptr;
     detail::stop_scope* stopped = nullptr;
     std::coroutine_handle<> waiting;
@@ -85,8 +94,8 @@ class channel {
       return wait_.wait(h);
     }
     // False if the channel is closed and the value was not taken.
-    bool await_resume() const {
-      wait_.check();
+    bool await_resume() {
+      wait_.resumed();
       return !wait_.value;
     }
 
@@ -108,7 +117,7 @@ class channel {
     }
     // Empty if the channel is closed and holds no value.
     std::optional<T> await_resume() {
-      wait_.check();
+      wait_.resumed();
       return std::move(wait_.value);
     }
 
@@ -175,8 +184,7 @@ class channel {
   static void wake(std::deque<waiter*>& queue) {
     waiter& w = *queue.front();
     w.leave();
-    w.unlink();
-    detail::resume_bounded(w.waiting);
+    w.wake();
   }
 
   const std::size_t capacity_;

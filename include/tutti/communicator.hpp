@@ -83,7 +83,7 @@ class communicator {
   int size() const noexcept;
   // False for a handle without a group, such as split() gives to a rank with a negative color.
   explicit operator bool() const noexcept { return static_cast<bool>(state_); }
-  // The executor of the loop thread. Requires a group.
+  // The executor of the loop thread; valid as long as that io_context. Requires a group.
   executor_type get_executor() const noexcept { return detail::executor_of(*state_); }
   // The name that error texts use, such as "world".
   const std::string& name() const noexcept;

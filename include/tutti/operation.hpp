@@ -76,7 +76,7 @@ class [[nodiscard(
     requires(boost::asio::completion_token_for<Token, signature> &&
              !detail::is_direct_await<std::decay_t<Token>>)
   auto operator()(Token&& token) && {
-    if (!detail::has_loop(state_.what())) refuse();
+    detail::require_loop(state_.what());
     return boost::asio::async_initiate<Token, signature>(detail::initiation<T>(state_.what()), token);
   }
   // co_await inside boost::asio::awaitable without a token. The operand lives in the suspended frame, so the
@@ -107,13 +107,6 @@ class [[nodiscard(
   const detail::call& what() const noexcept { return state_.what(); }
 
  private:
-  // Throws the error of an empty communicator, which has no loop to call a handler from.
-  [[noreturn]] void refuse() {
-    state_.start(nullptr, nullptr);
-    state_.rethrow();
-    std::terminate();
-  }
-
   detail::operation_state state_;
   detail::direct_handler<T> direct_;
 };

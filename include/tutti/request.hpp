@@ -110,19 +110,21 @@ class [[nodiscard("dropping a request cancels it")]] basic_request {
 
   // Awaits the request by an Asio completion token, with signature void(error_code, T). The token takes over
   // the request, which is empty afterwards. A token that never starts drops it.
-  // Errors: throws errc::invalid_argument if the request is empty. So does a request of an empty
-  // communicator, which has no loop to call a handler from.
+  // Errors: throws errc::invalid_argument if the request is empty, or of an empty communicator, and
+  // errc::shut_down if its runtime has ended: there is no loop to call a handler from.
   // Cost: one block of the handler's associated allocator.
   template <class Token>
     requires(boost::asio::completion_token_for<Token, detail::signature_of<T>>)
   auto operator()(Token&& token) & {
-    if (slot_ == nullptr || !detail::has_loop(detail::request_state(*slot_).what())) take();  // throws
+    if (slot_ == nullptr) take();  // throws
+    detail::owned_request_slot mine(std::exchange(slot_, nullptr));
+    detail::require_loop(detail::request_state(*mine).what());
     return boost::asio::async_initiate<Token, detail::signature_of<T>>(
         [](auto handler, detail::owned_request_slot slot) {
           detail::request_handler<T, std::decay_t<decltype(handler)>>::run(std::move(slot),
                                                                            std::move(handler));
         },
-        token, detail::owned_request_slot(std::exchange(slot_, nullptr)));
+        token, std::move(mine));
   }
 
  private:

@@ -28,6 +28,8 @@ class runtime_state;
 // and returns when the last communicator has gone.
 // One thread runs that io_context for as long as the runtime lives; on a second thread run() throws
 // errc::wrong_thread. Destroy communicators before the runtime: remaining ones fail with errc::shut_down.
+// Handlers of an io_context of the program may destroy the runtime, except during run(). Handlers and tasks
+// that still wait for its operations are then destroyed without being called.
 class runtime {
  public:
   runtime();

@@ -44,8 +44,8 @@ class [[nodiscard("nothing sleeps until it is awaited")]] sleeping : stop_node {
   std::coroutine_handle<> waiting_;
   stop_scope* scope_ = nullptr;
   stop_scope* stopped_ = nullptr;
-  void* loop_ = nullptr;  // set while it sleeps
-  alignas(std::max_align_t) std::byte timer_[48];
+  bool asleep_ = false;
+  alignas(std::max_align_t) std::byte timer_[80];
 };
 
 }  // namespace detail

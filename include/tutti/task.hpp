@@ -161,7 +161,8 @@ class [[nodiscard("a task does nothing until it is awaited")]] task {
   // it on the thread of a runtime. A handler without an executor of its own gets that of the runtime.
   // Errors: errc::wrong_thread on another thread, where the task does not start. A handler with an executor,
   // such as that of use_awaitable, receives the error there. Without an executor the call throws.
-  // Cancellation: the handler's cancellation slot ends the task as with_timeout would.
+  // Cancellation: the handler's cancellation slot ends the task as with_timeout would. If the runtime ends
+  // first, the task is destroyed where it waits, and its handler without being called.
   // Cost: two allocations.
   template <class Token>
     requires(boost::asio::completion_token_for<Token, typename detail::task_signature<T>::type>)
@@ -172,17 +173,14 @@ class [[nodiscard("a task does nothing until it is awaited")]] task {
           const auto executor = detail::executor_for_task<T>(handler);
           if (!executor) return;
           auto work = boost::asio::make_work_guard(boost::asio::get_associated_executor(handler, *executor));
-          auto* const scope = new detail::stop_scope;
-          auto slot = boost::asio::get_associated_cancellation_slot(handler);
-          if (slot.is_connected())
-            slot.assign([scope](boost::asio::cancellation_type type) {
-              if (type != boost::asio::cancellation_type::none) scope->stop(errc::cancelled, "cancelled");
-            });
+          auto scope = std::make_unique<detail::stop_scope>();
+          detail::stop_scope* const of = scope.get();
           const auto started =
               detail::carry_out<detail::task_promise_base, T, task, handler_type, decltype(work)>(
                   std::move(body), handler_type(std::forward<decltype(handler)>(handler)), std::move(work),
-                  scope);
-          started.handle.promise().scope = scope;
+                  std::move(scope));
+          started.handle.promise().scope = of;
+          started.handle.promise().join(&executor->context());
           detail::resume_bounded(started.handle);
         },
         token, std::move(*this));

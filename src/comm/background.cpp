@@ -6,25 +6,20 @@
 namespace tutti {
 
 struct background::state {
+  boost::asio::io_context context{1};  // outlives the runtime: other threads hold its executor
   std::thread thread;
   std::future<int> result;
-  boost::asio::io_context* context = nullptr;
+  ~state() {
+    if (thread.joinable()) thread.join();
+  }
 };
 
 background::background(std::unique_ptr<state> s) noexcept : state_(std::move(s)) {}
 background::background(background&&) noexcept = default;
-background& background::operator=(background&& other) noexcept {
-  if (state_ && state_->thread.joinable()) state_->thread.join();
-  state_ = std::move(other.state_);
-  return *this;
-}
-background::~background() {
-  if (state_ && state_->thread.joinable()) state_->thread.join();
-}
+background& background::operator=(background&& other) noexcept = default;
+background::~background() = default;
 
-background::executor_type background::get_executor() const noexcept {
-  return state_->context->get_executor();
-}
+background::executor_type background::get_executor() const noexcept { return state_->context.get_executor(); }
 
 int background::join() {
   if (!state_ || !state_->thread.joinable())
@@ -36,28 +31,23 @@ int background::join() {
 background start_background(init_options options, detail::any_main main) {
   auto made = std::make_unique<background::state>();
   std::promise<int> result;
-  std::promise<boost::asio::io_context*> ready;
-  std::future<boost::asio::io_context*> context = ready.get_future();
+  std::promise<void> ready;
+  std::future<void> is_ready = ready.get_future();
   made->result = result.get_future();
-  made->thread = std::thread([options = std::move(options), main = std::move(main),
+  made->thread = std::thread([context = &made->context, options = std::move(options), main = std::move(main),
                               result = std::move(result), ready = std::move(ready)]() mutable {
-    bool is_ready = false;
+    bool is_made = false;
     try {
-      runtime rt;
-      is_ready = true;
-      ready.set_value(&rt.context());
+      runtime rt(*context);
+      is_made = true;
+      ready.set_value();
       result.set_value(detail::run_rank(rt, std::move(options), main));
     } catch (...) {
-      if (!is_ready) ready.set_exception(std::current_exception());
+      if (!is_made) ready.set_exception(std::current_exception());
       result.set_exception(std::current_exception());
     }
   });
-  try {
-    made->context = context.get();
-  } catch (...) {
-    made->thread.join();
-    throw;
-  }
+  is_ready.get();
   return background(std::move(made));
 }
 

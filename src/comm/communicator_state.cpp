@@ -85,6 +85,7 @@ communicator_state::communicator_state(world& w, std::uint32_t id, std::uint32_t
                                        std::vector<int> members)
     : world_(&w),
       loop_(w.loop()),
+      executor_(loop_.executor()),
       endpoint_(&w.endpoint()),
       recorder_(&w.loop().recorder()),
       id_(id),
@@ -647,7 +648,7 @@ namespace tutti::detail {
 void add_reference(communicator_state& state) noexcept { state.add_reference(); }
 void release_reference(communicator_state& state) noexcept { state.release_reference(); }
 boost::asio::io_context::executor_type executor_of(const communicator_state& state) noexcept {
-  return state.loop().executor();
+  return state.executor();
 }
 
 }  // namespace tutti::detail

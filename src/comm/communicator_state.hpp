@@ -84,7 +84,8 @@ class communicator_state final : public p2p::context_owner {
   // if the numbers are the same, or it is no member.
   std::string number_here(int world_rank) const;
 
-  core::loop& loop() const noexcept { return loop_; }
+  core::loop& loop() const noexcept { return loop_; }  // requires that it is not detached
+  const boost::asio::io_context::executor_type& executor() const noexcept { return executor_; }
   core::engine& engine() const noexcept { return loop_.engine(); }
   p2p::endpoint& endpoint() const noexcept { return *endpoint_; }
   flight::recorder& recorder() const noexcept { return *recorder_; }  // requires that it is not detached
@@ -262,6 +263,7 @@ class communicator_state final : public p2p::context_owner {
 
   world* world_;
   core::loop& loop_;
+  const boost::asio::io_context::executor_type executor_;  // of the loop, which may end first
   p2p::endpoint* endpoint_;
   flight::recorder* recorder_;
   const std::uint32_t id_;

@@ -56,7 +56,7 @@ runtime::runtime(boost::asio::io_context& context) : state_(std::make_unique<com
   check_choice_of_loop();
   say_that_memory_ran_out();
 }
-runtime::~runtime() = default;
+runtime::~runtime() { comm::runtime_state::end(std::move(state_)); }
 
 boost::asio::io_context& runtime::context() noexcept { return state_->loop().context(); }
 void runtime::run_to_end(task<> main) { state_->run_to_end(std::move(main)); }

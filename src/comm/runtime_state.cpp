@@ -104,11 +104,32 @@ task<candidate> prepare_to_join(core::loop& loop, bootstrap::job job) {
 
 }  // namespace
 
-runtime_state::~runtime_state() {
+void runtime_state::close() noexcept {
+  self_ = nullptr;
   stop();
   tasks_.clear();
   worlds_.clear();
-  detail::discard_handlers(loop_.context());
+  boost::asio::io_context& context = loop_.context();
+  const bool shared = loop_.sibling() != nullptr;
+  detail::discard_handlers(shared ? nullptr : &context);
+  if (shared) return;
+  // A coroutine that destroys the runtime may be one of its tasks: that one ends or waits first.
+  if (detail::this_flow().depth == 0) return detail::discard_tasks(context);
+  boost::asio::post(context, [&context] { detail::discard_tasks(context); });
+}
+
+void runtime_state::end(std::unique_ptr<runtime_state> ending) noexcept {
+  core::loop& loop = ending->loop_;
+  if (!loop.in_turn()) return;
+  ending->close();
+  loop.end_after_turn(std::move(ending));
+}
+
+template <class F>
+void runtime_state::later(F f) {
+  boost::asio::post(loop_.context(), [self = std::weak_ptr(self_), f = std::move(f)] {
+    if (const auto still = self.lock()) f(**still);
+  });
 }
 
 task<communicator> runtime_state::join(bootstrap::job job, store* through,
@@ -193,7 +214,7 @@ communicator runtime_state::enter(core::world_info info, transports ways,
     ++leaving_;
     idle.leave_by = loop_.engine().platform().now() + linger;
     // Called from the loop, not from inside the code that dropped the last handle.
-    boost::asio::post(loop_.context(), [this, &idle] { tasks_.start(leave(&idle)); });
+    later([w = &idle](runtime_state& self) { self.tasks_.start(self.leave(w)); });
   };
   worlds_.push_back(std::move(joined));
   return communicator(detail::communicator_ref(&w->world_communicator()));
@@ -287,19 +308,21 @@ void runtime_state::start(task<> main) {
       self.failing_ = true;
       ++self.leaving_;
       self.tell();
-      boost::asio::post(self.loop_.context(), [&self] { self.tasks_.start(self.flush_and_cut()); });
+      self.later([](runtime_state& s) { s.tasks_.start(s.flush_and_cut()); });
     }
     // The parameters of main, handles among them, are destroyed with its frame, which must not happen from
     // inside it.
-    boost::asio::post(self.loop_.context(), [&self] {
-      self.main_.stop();
-      self.main_ended_ = true;
-      self.check_end();
+    self.later([run = self.runs_](runtime_state& s) {
+      if (s.runs_ != run) return;
+      s.main_.stop();
+      s.main_ended_ = true;
+      s.check_end();
     });
   };
   first_step_.emplace(std::move(main));
-  boost::asio::post(loop_.context(), [this, ended] {
-    if (first_step_) main_.start(*std::exchange(first_step_, std::nullopt), ended, this);
+  later([run = ++runs_, ended](runtime_state& s) {
+    if (s.runs_ == run && s.first_step_)
+      s.main_.start(*std::exchange(s.first_step_, std::nullopt), ended, &s);
   });
 }
 

@@ -25,7 +25,9 @@ class runtime_state {
  public:
   explicit runtime_state(boost::asio::io_context& context, core::platform& from = core::platform::real())
       : loop_(context, from) {}
-  ~runtime_state();
+  ~runtime_state() { close(); }
+  // Destroys `ending`. During a turn of its loop, its memory stays until the end of that turn.
+  static void end(std::unique_ptr<runtime_state> ending) noexcept;
 
   core::loop& loop() noexcept { return loop_; }
 
@@ -61,6 +63,10 @@ class runtime_state {
   const std::vector<std::unique_ptr<world>>& worlds() const noexcept { return worlds_; }
 
  private:
+  void close() noexcept;
+  // Calls f(*this) from the io_context, unless this has gone by then.
+  template <class F>
+  void later(F f);
   task<> leave(world* w);
   void gone(world* w) noexcept;
   void tell() noexcept;
@@ -78,6 +84,8 @@ class runtime_state {
   std::optional<task<>> first_step_;  // main before it has started
   core::running_task main_;
   std::exception_ptr main_failure_;
+  std::shared_ptr<runtime_state*> self_ = std::make_shared<runtime_state*>(this);  // null when closed
+  std::uint64_t runs_ = 0;  // counts calls of start(): handlers of an earlier one do nothing
   int leaving_ = 0;
   bool running_ = false;
   bool main_ended_ = false;

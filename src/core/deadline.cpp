@@ -24,12 +24,10 @@ std::string duration_in_text(std::chrono::steady_clock::duration d) {
 
 deadline::deadline(stop_scope& scope, std::chrono::steady_clock::time_point when,
                    std::optional<std::chrono::steady_clock::duration> asked)
-    : scope_(scope),
-      asked_(asked),
-      loop_(&core::loop::here("a deadline was set", "set it in a task that runs there")) {
-  static_assert(sizeof(core::timer) <= sizeof(timer_));
-  auto& loop = *static_cast<core::loop*>(loop_);
-  auto* const timer = new (timer_) core::timer(
+    : scope_(scope), asked_(asked) {
+  static_assert(sizeof(core::loop_timer) <= sizeof(timer_));
+  core::loop& loop = core::loop::here("a deadline was set", "set it in a task that runs there");
+  auto* const timer = new (timer_) core::loop_timer(
       [](void* self) noexcept {
         auto& d = *static_cast<deadline*>(self);
         d.passed_ = true;
@@ -40,15 +38,10 @@ deadline::deadline(stop_scope& scope, std::chrono::steady_clock::time_point when
                         fmt::format("not done within {} (with_timeout)", duration_in_text(*d.asked_)));
       },
       this);
-  loop.engine().timers().arm(*timer, when);
-  loop.hold();
-  loop.wake();  // a parked loop sleeps until a time chosen before this one was known
+  timer->arm(loop, when);
 }
 
-deadline::~deadline() {
-  std::launder(reinterpret_cast<core::timer*>(timer_))->~timer();
-  static_cast<core::loop*>(loop_)->release();
-}
+deadline::~deadline() { std::launder(reinterpret_cast<core::loop_timer*>(timer_))->~loop_timer(); }
 
 std::chrono::steady_clock::time_point loop_time() noexcept {
   core::loop* const loop = core::loop::current();

@@ -54,14 +54,14 @@ void defer(flow& f, std::coroutine_handle<> h) noexcept {
   // Made on first use, freed at the thread's exit.
   struct owner {
     flow& of;
-    std::vector<std::coroutine_handle<>> handles;
+    deferred_list list;
     ~owner() { of.deferred = nullptr; }
   };
   if (f.deferred == nullptr) {
     static thread_local owner o{f, {}};
-    f.deferred = &o.handles;
+    f.deferred = &o.list;
   }
-  f.deferred->push_back(h);
+  f.deferred->handles.push_back(h);
 }
 
 void* allocate_frame(std::size_t bytes) {

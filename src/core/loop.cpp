@@ -193,11 +193,50 @@ loop::loop(boost::asio::io_context& context, platform& from)
 }
 
 loop::~loop() {
-  turn_handler::strike_off(*this);
-  alive_->owner = nullptr;
+  retire();
   if (descriptor_) descriptor_->release();  // the descriptor belongs to the backend
   if (backend_) engine_.remove(*backend_);
+}
+
+loop* loop::sibling() const noexcept {
+  const std::scoped_lock hold(loops().lock);
+  const auto at = std::find_if(loops().list.begin(), loops().list.end(),
+                               [this](const loop* l) { return l != this && &l->context_ == &context_; });
+  return at != loops().list.end() ? *at : nullptr;
+}
+
+// Handlers, coroutines and this thread no longer find the loop.
+void loop::retire() noexcept {
+  turn_handler::strike_off(*this);
+  alive_->owner = nullptr;
   if (current_loop == this) current_loop = nullptr;
+  loop* const heir = timers_.empty() || stepped_ ? nullptr : sibling();
+  while (loop_timer* const t = timers_.front()) {
+    const time_point when = t->timer_.when();
+    t->disarm();
+    if (heir != nullptr) t->arm(*heir, when);
+  }
+}
+
+void loop::end_after_turn(std::shared_ptr<void> owner) noexcept {
+  retire();
+  engine_.abandon();
+  leaving_ = true;
+  *ended_ = std::move(owner);
+}
+
+void loop_timer::arm(loop& on, time_point when) noexcept {
+  on.engine().timers().arm(timer_, when);
+  on.timers_.push_back(*this);
+  loop_ = &on;
+  on.hold();
+  on.wake();  // a parked loop sleeps until a time chosen before this one was known
+}
+
+void loop_timer::disarm() noexcept {
+  timer_.cancel();
+  unlink();
+  if (loop* const l = std::exchange(loop_, nullptr)) l->release();
 }
 
 struct loop::at_work {
@@ -351,13 +390,18 @@ void loop::schedule() noexcept {
 void loop::turn() {
   ++counters_.turns;
   leaving_ = false;
+  std::shared_ptr<void> ended;
+  ended_ = &ended;
   bool awake = false;
   try {
     awake = stay_awake();
   } catch (...) {
-    schedule();  // a handler of the program threw through the poll inside the turn
+    ended_ = nullptr;
+    if (ended == nullptr) schedule();  // a handler of the program threw through the poll inside the turn
     throw;
   }
+  ended_ = nullptr;
+  if (ended != nullptr) return;  // which destroys this
   if (leaving_ && alive_->owner == forked) end_forked_child();
   if (awake) {
     schedule();

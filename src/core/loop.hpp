@@ -10,6 +10,7 @@
 #include "core/backend.hpp"
 #include "core/engine.hpp"
 #include "core/kept_memory.hpp"
+#include "core/loop_timer.hpp"
 #include "core/spin_policy.hpp"
 #include "core/stall_watch.hpp"
 
@@ -79,6 +80,13 @@ class loop {
   void note_system_call() noexcept { ++system_calls_; }
   // Ends the current turn as soon as possible, so that io_context::stop() takes effect.
   void leave_turn() noexcept { leaving_ = true; }
+  // Another loop on the same io_context, or null.
+  loop* sibling() const noexcept;
+  // Whether a turn of this loop is on the stack.
+  bool in_turn() const noexcept { return ended_ != nullptr; }
+  // Nothing is polled or delivered from here on. The turn on the stack ends, and then drops `owner`, which owns
+  // the loop. Requires in_turn().
+  void end_after_turn(std::shared_ptr<void> owner) noexcept;
 
   // Makes this thread the loop thread: on_this_thread() then returns true here. The caller ensures that no
   // other thread runs the io_context.
@@ -117,6 +125,8 @@ class loop {
     reserved_block wait;
   };
   void schedule() noexcept;
+  friend class loop_timer;
+  void retire() noexcept;
   struct at_work;
   static at_work find_at_work() noexcept;
   void turn();
@@ -138,6 +148,8 @@ class loop {
   std::shared_ptr<flight::recorder_slot> recorder_slot_;
   flight::recorder* recorder_ = nullptr;  // that of the recorder slot
   std::shared_ptr<anchor> alive_;
+  std::shared_ptr<void>* ended_ = nullptr;  // in a turn: what owns the loop, if it ends with that turn
+  base::intrusive_list<loop_timer, loop_timer_tag> timers_;
   static const void* this_thread() noexcept {
     static constinit thread_local char mark = 0;
     return &mark;

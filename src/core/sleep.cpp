@@ -10,9 +10,9 @@
 namespace tutti::detail {
 
 void sleeping::begin() {
-  static_assert(sizeof(core::timer) <= sizeof(timer_));
-  core::loop* const loop = &core::loop::here("sleep_for was awaited", "await it in a task that runs there");
-  auto* const timer = new (timer_) core::timer(
+  static_assert(sizeof(core::loop_timer) <= sizeof(timer_));
+  core::loop& loop = core::loop::here("sleep_for was awaited", "await it in a task that runs there");
+  auto* const timer = new (timer_) core::loop_timer(
       [](void* self) noexcept {
         auto& s = *static_cast<sleeping*>(self);
         s.leave();
@@ -20,31 +20,24 @@ void sleeping::begin() {
         resume_bounded(s.waiting_);
       },
       this);
-  try {
-    loop->engine().timers().arm(*timer, after(loop->engine().platform().now(), how_long_));
-  } catch (...) {
-    timer->~timer();
-    throw;
-  }
-  loop_ = loop;
-  loop->hold();
-  loop->wake();  // a parked loop sleeps until a time chosen before this one was known
+  asleep_ = true;
+  timer->arm(loop, after(loop.engine().platform().now(), how_long_));
 }
 
 void sleeping::end() noexcept {
-  auto* const loop = static_cast<core::loop*>(std::exchange(loop_, nullptr));
-  if (loop == nullptr) return;
-  std::launder(reinterpret_cast<core::timer*>(timer_))->~timer();
-  loop->release();
+  if (std::exchange(asleep_, false)) std::launder(reinterpret_cast<core::loop_timer*>(timer_))->~loop_timer();
 }
 
-sleeping::~sleeping() { end(); }
+sleeping::~sleeping() {
+  end();
+  if (stopped_ != nullptr) forget_resumption(waiting_);
+}
 
 void sleeping::ask(stop_node& node) noexcept {
   auto& self = static_cast<sleeping&>(node);
   self.stopped_ = self.scope_;
   self.end();
-  resume_bounded(self.waiting_);
+  resume_soon(self.waiting_);
 }
 
 void sleeping::await_resume() const {

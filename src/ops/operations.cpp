@@ -174,12 +174,16 @@ boost::system::error_code operation_state::asio_code() const noexcept {
   return make_error_code(failure_);
 }
 
-void complete_later(operation_state& state) noexcept {
+void require_loop(const call& what) {
+  if (is_of_stream(what) || (what.comm && !what.comm->detached())) return;
+  operation_state refused(what);
+  refused.start(nullptr, nullptr);
+  refused.rethrow();
+}
+
+bool complete_later(operation_state& state) noexcept {
   communicator_state* const c = state.what().comm.get();
-  if (c == nullptr || c->detached() || !c->loop().on_this_thread()) {
-    post_to_loop(state, [](void* s) noexcept { static_cast<operation_state*>(s)->complete(); }, &state);
-    return;
-  }
+  if (c == nullptr || c->detached() || !c->loop().on_this_thread()) return false;
   auto* late = new (state.running_storage()) late_completion;
   state.set_late(true);
   late->user = &state;
@@ -190,6 +194,7 @@ void complete_later(operation_state& state) noexcept {
     s.complete();
   };
   c->engine().complete(*late);
+  return true;
 }
 
 boost::asio::io_context::executor_type executor_of(const call& what) noexcept {

@@ -11,8 +11,13 @@
 
 namespace tutti::detail {
 
+namespace {
+struct slot_pool;
+}
+
 struct request_slot {
   std::optional<operation_state> state;
+  slot_pool* home = nullptr;
   void (*waiter)(void*) noexcept = nullptr;
   void* owner = nullptr;
   bool done = false;
@@ -26,27 +31,48 @@ constexpr std::size_t slots_per_block = 32;
 struct slot_pool {
   std::vector<std::unique_ptr<request_slot[]>> blocks;
   request_slot* free = nullptr;
+  std::size_t in_use = 0;
+  bool left = false;  // its thread has ended
 
   request_slot* take() {
     if (free == nullptr) grow();
     request_slot* slot = free;
     free = slot->next_free;
+    ++in_use;
     return slot;
   }
   void give_back(request_slot* slot) noexcept {
+    put(slot);
+    if (--in_use == 0 && left) delete this;
+  }
+  void leave() noexcept {
+    left = true;
+    if (in_use == 0) delete this;
+  }
+
+ private:
+  void put(request_slot* slot) noexcept {
     slot->next_free = free;
     free = slot;
   }
   [[gnu::noinline]] void grow() {
     blocks.push_back(std::make_unique<request_slot[]>(slots_per_block));
     base::count_heap_use(slots_per_block * sizeof(request_slot));
-    for (std::size_t i = 0; i < slots_per_block; ++i) give_back(&blocks.back()[i]);
+    for (std::size_t i = 0; i < slots_per_block; ++i) {
+      blocks.back()[i].home = this;
+      put(&blocks.back()[i]);
+    }
   }
 };
 
+// Requests may outlive the thread that started them, such as static ones.
 slot_pool& pool() {
-  static thread_local slot_pool instance;
-  return instance;
+  struct owner {
+    slot_pool* instance = new slot_pool;
+    ~owner() { instance->leave(); }
+  };
+  static thread_local const owner of_thread;
+  return *of_thread.instance;
 }
 
 void completed(operation_state& state) noexcept {
@@ -102,7 +128,7 @@ void clear_request_waiter(request_slot& slot, const void* owner) noexcept {
 
 void drop_request(request_slot* slot) noexcept {
   slot->state.reset();  // abandons a pending operation
-  pool().give_back(slot);
+  slot->home->give_back(slot);
 }
 
 void cancel_request(request_slot& slot) noexcept {
@@ -117,8 +143,9 @@ constinit thread_local waiting_handler* first_handler = nullptr;
 
 }  // namespace
 
-void waiting_handler::join() noexcept {
+void waiting_handler::join(const asio::io_context* loop) noexcept {
   joined_ = true;
+  loop_ = loop;
   next_ = std::exchange(first_handler, this);
   if (next_ != nullptr) next_->previous_ = this;
 }
@@ -129,19 +156,30 @@ waiting_handler::~waiting_handler() {
   if (next_ != nullptr) next_->previous_ = previous_;
 }
 
-void discard_handlers(const boost::asio::io_context& loop) noexcept {
-  const auto has_ended = [&loop](const call& what) {
-    return what.comm ? what.comm->detached() : &executor_of(what).context() == &loop;
-  };
+template <class Ended>
+void waiting_handler::discard_all(Ended ended) noexcept {
   // One may destroy others.
   for (waiting_handler* h = first_handler; h != nullptr;) {
-    if (has_ended(h->of_.what())) {
+    if (ended(*h)) {
       h->discard_(*h);
       h = first_handler;
     } else {
       h = h->next_;
     }
   }
+}
+
+void discard_handlers(const asio::io_context* ended) noexcept {
+  waiting_handler::discard_all([ended](const waiting_handler& h) {
+    if (h.of_ == nullptr) return false;
+    const call& what = h.of_->what();
+    return what.comm ? what.comm->detached() : &executor_of(what).context() == ended;
+  });
+}
+
+void discard_tasks(const asio::io_context& ended) noexcept {
+  waiting_handler::discard_all(
+      [&ended](const waiting_handler& h) { return h.of_ == nullptr && h.loop_ == &ended; });
 }
 
 }  // namespace tutti::detail

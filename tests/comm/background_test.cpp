@@ -55,3 +55,9 @@ TEST_CASE("other threads reach its loop through its executor, and its destructor
     CHECK(loop_thread.get() == id);
   }
 }
+
+TEST_CASE("its executor is valid after main has ended") {
+  background b = run_in_background(adds_up);
+  CHECK(b.join() == 42);
+  boost::asio::post(b.get_executor(), [] { FAIL("nothing runs it"); });
+}

@@ -294,3 +294,47 @@ TEST_CASE("abort fails the communicator everywhere, with its reason") {
   });
   for (const failure& f : failures) CHECK(f.text == "");
 }
+
+namespace {
+
+task<> produce(channel<int>* to) {
+  const std::vector<int> local(100, 1);
+  for (std::size_t i = 0; i < local.size(); ++i) {
+    co_await sleep_for(1ms);
+    co_await to->send(local[i]);
+  }
+}
+task<> cancels(scope* of) {
+  const std::vector<int> local(100, 1);
+  co_await sleep_for(1ms);
+  of->cancel();
+  TUTTI_EXPECT(local.back() == 1);
+  co_await sleep_for(never);
+}
+task<> sleeps_for_ever() { co_await sleep_for(never); }
+
+// Their scopes destroy the task that has just resumed them.
+task<> consume_one() {
+  channel<int> values(4);
+  scope work;
+  work.spawn(produce(&values));
+  const auto value = co_await values.receive();
+  TUTTI_EXPECT(value == 1);
+}
+task<> is_cancelled() {
+  scope background, work;
+  work.spawn(sleeps_for_ever());
+  background.spawn(cancels(&work));
+  const failure f = co_await failure_in(work.join());
+  TUTTI_EXPECT(f.code == errc::cancelled);
+}
+
+}  // namespace
+
+TEST_CASE("a coroutine may destroy the task that has resumed it") {
+  run_local(1, [](communicator) -> task<> {
+    co_await consume_one();
+    co_await is_cancelled();
+    co_await sleep_for(1ms);
+  });
+}

@@ -50,8 +50,7 @@ class deadline {
   stop_scope& scope_;
   const std::optional<std::chrono::steady_clock::duration> asked_;
   bool passed_ = false;
-  void* loop_;
-  alignas(std::max_align_t) std::byte timer_[48];
+  alignas(std::max_align_t) std::byte timer_[80];
 };
 
 }  // namespace tutti::detail

@@ -8,6 +8,7 @@
 // depth.
 #pragma once
 
+#include <algorithm>
 #include <coroutine>
 #include <cstddef>
 #include <memory>
@@ -16,12 +17,32 @@
 
 namespace tutti::detail {
 
+// Coroutines to resume, first come first served.
+struct deferred_list {
+  std::vector<std::coroutine_handle<>> handles;
+  std::size_t next = 0;
+
+  bool empty() const noexcept { return next == handles.size(); }
+  std::coroutine_handle<> take() noexcept {
+    const std::coroutine_handle<> first = handles[next++];
+    if (empty()) {
+      handles.clear();
+      next = 0;
+    }
+    return first;
+  }
+  void forget(std::coroutine_handle<> h) noexcept {
+    handles.erase(std::remove(handles.begin() + static_cast<std::ptrdiff_t>(next), handles.end(), h),
+                  handles.end());
+  }
+};
+
 struct flow {
   static constexpr unsigned depth_limit = 48;
 
   const void* starting = nullptr;  // the promise whose coroutine its parent's await_suspend is running
   unsigned depth = 0;
-  std::vector<std::coroutine_handle<>>* deferred = nullptr;
+  deferred_list* deferred = nullptr;
 };
 
 // The flow of this thread. One per thread suffices: coroutines that resume each other run on one thread.
@@ -34,11 +55,7 @@ inline flow& this_flow() noexcept {
 void defer(flow& f, std::coroutine_handle<> h) noexcept;
 
 inline void run_deferred(flow& f) {
-  while (f.deferred != nullptr && !f.deferred->empty()) {
-    const std::coroutine_handle<> next = f.deferred->back();
-    f.deferred->pop_back();
-    next.resume();
-  }
+  while (f.deferred != nullptr && !f.deferred->empty()) f.deferred->take().resume();
 }
 
 // Resumes `h` now, or from the outermost call if this thread is too deep. The caller must not touch anything
@@ -54,12 +71,23 @@ inline void resume_bounded(std::coroutine_handle<> h) {
   f.starting = outer;
 }
 
+// Resumes `h` when no other coroutine of this thread runs any more: now, or from the outermost call. For one
+// coroutine that wakes another, which may then destroy the first.
+inline void resume_soon(std::coroutine_handle<> h) {
+  flow& f = this_flow();
+  if (f.depth == 0) return resume_bounded(h);
+  defer(f, h);
+}
+
+// Takes `h` off the list.
+inline void forget_resumption(std::coroutine_handle<> h) noexcept {
+  const flow& f = this_flow();
+  if (f.deferred != nullptr && !f.deferred->empty()) f.deferred->forget(h);
+}
+
 // Destroys the frame of `h`, also if `h` is on the list.
 inline void destroy_frame(std::coroutine_handle<> h) noexcept {
-  if (!h.done()) {
-    const flow& f = this_flow();
-    if (f.deferred != nullptr && !f.deferred->empty()) std::erase(*f.deferred, h);
-  }
+  if (!h.done()) forget_resumption(h);
   h.destroy();
 }
 

@@ -100,8 +100,9 @@ struct call {
 };
 
 inline bool is_of_stream(const call& what) noexcept { return row_of(what.kind).of == family::stream; }
-// False for a call of an empty communicator.
-inline bool has_loop(const call& what) noexcept { return what.comm || is_of_stream(what); }
+// Errors: throws errc::invalid_argument for a call of an empty communicator, errc::shut_down for one whose
+// runtime has ended. They have no loop to call a handler from.
+void require_loop(const call& what);
 inline communicator_part& communicator_part_of(const call& what) noexcept {
   return static_cast<communicator_part&>(*what.part.get());
 }
@@ -220,8 +221,9 @@ class operation_stop : stop_node {
 };
 
 // Delivers the completion of `state` in the loop's next turn although it completed at once. Asio requires
-// that a handler is never called inside its initiation.
-void complete_later(operation_state& state) noexcept;
+// that a handler is never called inside its initiation. Returns false, and does nothing, if this is not the
+// thread of its loop.
+bool complete_later(operation_state& state) noexcept;
 // Calls f(owner) later, from the loop of `state`.
 void post_to_loop(const operation_state& state, void (*f)(void*) noexcept, void* owner);
 // The executor of the loop.

@@ -51,7 +51,7 @@ class request_handler : waiting_handler {
 
  public:
   request_handler(owned_request_slot slot, Handler&& handler)
-      : waiting_handler(request_state(*slot), &discard),
+      : waiting_handler(&request_state(*slot), &discard),
         slot_(std::move(slot)),
         handler_(std::move(handler)),
         work_(asio::get_associated_executor(handler_, executor_of(request_state(*slot_).what()))) {}
@@ -61,13 +61,13 @@ class request_handler : waiting_handler {
     request_handler* self = std::allocator_traits<allocator>::allocate(memory, 1);
     new (self) request_handler(std::move(slot), std::move(handler));
     operation_state& state = request_state(*self->slot_);
-    if (request_done(*self->slot_)) {
-      post_to_loop(state, &done, self);
-    } else {
+    set_request_waiter(*self->slot_, &done, self);
+    if (!request_done(*self->slot_)) {
       connect_cancellation(self->handler_, state);
-      set_request_waiter(*self->slot_, &done, self);
-      self->join();
+    } else if (!complete_later(state)) {
+      return post_to_loop(state, &done, self);
     }
+    self->join();
   }
 
  private:

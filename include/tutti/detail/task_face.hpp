@@ -3,7 +3,9 @@
 #pragma once
 
 #include <tutti/detail/asio_config.hpp>
+#include <tutti/detail/flow.hpp>
 #include <tutti/detail/stop_scope.hpp>
+#include <tutti/detail/waiting_handler.hpp>
 
 #include <boost/asio/associated_cancellation_slot.hpp>
 #include <boost/asio/associated_executor.hpp>
@@ -14,6 +16,7 @@
 #include <boost/asio/post.hpp>
 #include <coroutine>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -77,10 +80,15 @@ std::optional<asio::io_context::executor_type> executor_for_task(Handler& handle
   }
 }
 
-// A coroutine that destroys itself at its end.
+// A coroutine that destroys itself at its end, or when its runtime ends.
 template <class Promise>
 struct self_owned {
-  struct promise_type : Promise {
+  struct promise_type : Promise, waiting_handler {
+    promise_type() noexcept : waiting_handler(nullptr, &discard) {}
+    static void discard(waiting_handler& h) noexcept {
+      destroy_frame(std::coroutine_handle<promise_type>::from_promise(static_cast<promise_type&>(h)));
+    }
+    using waiting_handler::join;
     self_owned get_return_object() noexcept {
       return {std::coroutine_handle<promise_type>::from_promise(*this)};
     }
@@ -90,22 +98,44 @@ struct self_owned {
   std::coroutine_handle<promise_type> handle;
 };
 
+// Lets the handler's cancellation slot stop a scope.
+template <class Handler>
+class stops_by_slot {
+ public:
+  stops_by_slot(const Handler& handler, stop_scope& scope)
+      : slot_(asio::get_associated_cancellation_slot(handler)) {
+    if (!slot_.is_connected()) return;
+    slot_.assign([s = &scope](asio::cancellation_type type) {
+      if (type != asio::cancellation_type::none) s->stop(errc::cancelled, "cancelled");
+    });
+  }
+  stops_by_slot(const stops_by_slot&) = delete;
+  ~stops_by_slot() { clear(); }
+  void clear() noexcept {
+    if (slot_.is_connected()) slot_.clear();
+  }
+
+ private:
+  asio::associated_cancellation_slot_t<Handler> slot_;
+};
+
 // Awaits `body` within a scope that the handler's cancellation slot stops, then posts the handler.
 template <class Promise, class T, class Task, class Handler, class Work>
-self_owned<Promise> carry_out(Task body, Handler handler, Work work, stop_scope* scope) {
+self_owned<Promise> carry_out(Task body, Handler handler, Work work, std::unique_ptr<stop_scope> scope) {
+  Task inside = std::move(body);  // ends before the scope, which may be the first parameter to be destroyed
   std::exception_ptr failure;
   task_value<T> value;
+  stops_by_slot<Handler> cancellation(handler, *scope);
   try {
     if constexpr (std::is_void_v<T>) {
-      co_await std::move(body);
+      co_await std::move(inside);
     } else {
-      value.emplace(co_await std::move(body));
+      value.emplace(co_await std::move(inside));
     }
   } catch (...) {
     failure = std::current_exception();
   }
-  if (auto slot = asio::get_associated_cancellation_slot(handler); slot.is_connected()) slot.clear();
-  delete scope;
+  cancellation.clear();
   const auto executor = work.get_executor();
   post_outcome<T>(executor, std::move(handler), failure, std::move(value));
 }

@@ -4,6 +4,7 @@
 
 #include <tutti/detail/asio_config.hpp>
 #include <tutti/detail/operation_state.hpp>
+#include <tutti/detail/waiting_handler.hpp>
 
 #include <boost/asio/associated_allocator.hpp>
 #include <boost/asio/associated_cancellation_slot.hpp>
@@ -77,31 +78,6 @@ void disconnect_cancellation(const Handler& handler) {
   if (slot.is_connected()) slot.clear();
 }
 
-// A handler that waits for an operation. If the runtime ends first, the handler is destroyed without being
-// called, as Asio does when an io_context is destroyed.
-class waiting_handler {
- public:
-  waiting_handler(const waiting_handler&) = delete;
-  waiting_handler& operator=(const waiting_handler&) = delete;
-
- protected:
-  using discarder = void (*)(waiting_handler&) noexcept;
-  waiting_handler(const operation_state& of, discarder discard) noexcept : of_(of), discard_(discard) {}
-  ~waiting_handler();
-  void join() noexcept;  // call on the loop thread while the operation is pending
-
- private:
-  friend void discard_handlers(const asio::io_context& loop) noexcept;
-  const operation_state& of_;
-  const discarder discard_;
-  waiting_handler* next_ = nullptr;
-  waiting_handler* previous_ = nullptr;
-  bool joined_ = false;
-};
-// Destroys the waiting handlers of this thread whose communicators are detached, or whose streams belong to
-// this loop.
-void discard_handlers(const asio::io_context& loop) noexcept;
-
 // The state of an operation that ends in a completion handler, in memory of the handler's associated
 // allocator.
 template <class T, class Handler>
@@ -113,7 +89,7 @@ class handler_state : waiting_handler {
 
  public:
   handler_state(call what, Handler&& handler)
-      : waiting_handler(state_, &discard),
+      : waiting_handler(&state_, &discard),
         loop_(executor_of(what)),
         state_(std::move(what)),
         handler_(std::move(handler)),
@@ -124,7 +100,9 @@ class handler_state : waiting_handler {
     handler_state* self = std::allocator_traits<allocator>::allocate(memory, 1);
     new (self) handler_state(std::move(what), std::move(handler));
     connect_cancellation(self->handler_, self->state_);
-    self->state_.start(&done, self) ? complete_later(self->state_) : self->join();
+    operation_state& state = self->state_;
+    if (!state.start(&done, self) || complete_later(state)) return self->join();
+    post_to_loop(state, [](void* s) noexcept { static_cast<operation_state*>(s)->complete(); }, &state);
   }
 
  private:
@@ -186,7 +164,7 @@ class direct_handler {
   template <class H>
   struct kept : waiting_handler {
     kept(direct_handler& d, const operation_state& of, H&& h) noexcept
-        : waiting_handler(of, &discard), in(d), handler(std::move(h)) {}
+        : waiting_handler(&of, &discard), in(d), handler(std::move(h)) {}
     using waiting_handler::join;
     // Destroying the handler destroys the frame that contains this object.
     static void discard(waiting_handler& w) noexcept {
@@ -233,18 +211,14 @@ class direct_handler {
           call_handler<T>(std::move(moved), code, std::move(result));
         },
         this);
-    if (!complete) return held<H>().join();
-    if (state.what().comm && state.failure() != errc::wrong_thread) {
-      complete_later(state);
-    } else {
-      // There is no loop, or another one than this coroutine's, which resumes on its own executor.
-      const auto executor = asio::get_associated_executor(*h);
-      H moved = take<H>();
-      asio::post(executor,
-                 [m = std::move(moved), code = state.asio_code(), result = outcome<T>(state)]() mutable {
-                   call_handler<T>(std::move(m), code, std::move(result));
-                 });
-    }
+    if (!complete || complete_later(state)) return held<H>().join();
+    // There is no loop, or another one than this coroutine's, which resumes on its own executor.
+    const auto executor = asio::get_associated_executor(*h);
+    H moved = take<H>();
+    asio::post(executor,
+               [m = std::move(moved), code = state.asio_code(), result = outcome<T>(state)]() mutable {
+                 call_handler<T>(std::move(m), code, std::move(result));
+               });
   }
 
  private:
