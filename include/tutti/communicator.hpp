@@ -403,6 +403,7 @@ class communicator {
   // Returns the ranks that this rank knows to have failed, in ascending order. It knows from a lost
   // connection, from another member's message, or from the agreement in shrink(). When an operation throws
   // errc::peer_failed, the list includes every rank that the error names.
+  // Errors: errc::wrong_thread outside the loop thread.
   std::vector<int> failed_ranks() const;
   // Makes a communicator of the surviving members, in rank order, to go on after a failure.
   //
@@ -446,6 +447,7 @@ class communicator {
   // Returns, in ascending order, the ranks that this rank's operations wait for and that make no progress,
   // although they are not known to be dead. Such a rank is stopped, or busy outside its loop. It may go on at
   // any time, and nothing is lost. Updated about twice a second.
+  // Errors: errc::wrong_thread outside the loop thread.
   std::vector<int> suspected_ranks() const;
 
   friend counters counters_of(const communicator& c);

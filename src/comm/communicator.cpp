@@ -16,11 +16,7 @@ const std::string& communicator::name() const noexcept {
 
 void communicator::abort() {
   if (!state_ || state_->detached()) return;
-  if (!state_->loop().on_this_thread())
-    throw error(errc::wrong_thread,
-                fmt::format("abort on {}: called outside the communicator's loop thread; use "
-                            "boost::asio::post on communicator::get_executor()",
-                            name()));
+  state_->require_loop_thread("abort");
   const std::string why =
       fmt::format("{} was aborted by {}, which called abort(); its own output may say why", name(),
                   state_->describe(rank()));
@@ -28,11 +24,15 @@ void communicator::abort() {
 }
 
 std::vector<int> communicator::failed_ranks() const {
-  return state_ && !state_->detached() ? state_->failed_ranks() : std::vector<int>();
+  if (!state_ || state_->detached()) return {};
+  state_->require_loop_thread("failed_ranks");
+  return state_->failed_ranks();
 }
 
 std::vector<int> communicator::suspected_ranks() const {
-  return state_ && !state_->detached() ? state_->suspected_ranks() : std::vector<int>();
+  if (!state_ || state_->detached()) return {};
+  state_->require_loop_thread("suspected_ranks");
+  return state_->suspected_ranks();
 }
 
 }  // namespace tutti

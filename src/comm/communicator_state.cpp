@@ -2,6 +2,7 @@
 #include "comm/communicator_state.hpp"
 
 #include "comm/world.hpp"
+#include "core/forked.hpp"
 #include "flight/recorder.hpp"
 
 #include <fmt/format.h>
@@ -121,6 +122,11 @@ communicator_state::~communicator_state() = default;
 
 int communicator_state::rank_of(int world_rank) const noexcept {
   return world_rank < 0 ? world_rank : ranks_[static_cast<std::size_t>(world_rank)];
+}
+
+void communicator_state::require_loop_thread(const char* call) const {
+  if (!loop_.on_this_thread())
+    throw error(errc::wrong_thread, fmt::format("{} on {}: {}", call, name_, core::wrong_thread_text()));
 }
 
 std::string communicator_state::describe(int rank) const {

@@ -86,6 +86,9 @@ class communicator_state final : public p2p::context_owner {
 
   core::loop& loop() const noexcept { return loop_; }  // requires that it is not detached
   const boost::asio::io_context::executor_type& executor() const noexcept { return executor_; }
+  // Throws errc::wrong_thread on another thread than the loop's. `call` is what the program called. Requires that
+  // it is not detached.
+  void require_loop_thread(const char* call) const;
   core::engine& engine() const noexcept { return loop_.engine(); }
   p2p::endpoint& endpoint() const noexcept { return *endpoint_; }
   flight::recorder& recorder() const noexcept { return *recorder_; }  // requires that it is not detached

@@ -22,10 +22,7 @@ comm::communicator_state& state_of(const communicator& of) {
   const operation<> any = of.barrier();  // the public way from a handle to its state
   comm::communicator_state& state = *any.what().comm;
   if (state.detached()) throw error(errc::shut_down, "the runtime of this communicator has ended");
-  if (!state.loop().on_this_thread())
-    throw error(errc::wrong_thread,
-                "a device was opened outside the communicator's loop thread; do so in a task that runs "
-                "there (boost::asio::co_spawn on communicator::get_executor())");
+  state.require_loop_thread("a device was opened");
   return state;
 }
 

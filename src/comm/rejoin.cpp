@@ -19,11 +19,7 @@ task<communicator> meet_again(comm::communicator_state* state, communicator old)
     throw error(errc::invalid_argument, "rejoin: this communicator has no members here (it is empty)");
   if (state->detached())
     throw error(errc::shut_down, fmt::format("rejoin on {}: the runtime has ended", old.name()));
-  if (!state->loop().on_this_thread())
-    throw error(errc::wrong_thread,
-                fmt::format("rejoin on {}: called outside the communicator's loop thread; use "
-                            "boost::asio::co_spawn on communicator::get_executor()",
-                            old.name()));
+  state->require_loop_thread("rejoin");
   comm::world& w = state->of_world();
   if (!w.meet_again)
     throw error(errc::not_supported,
@@ -44,9 +40,7 @@ int newcomers(const communicator& world) {
     throw error(errc::invalid_argument, "newcomers: this communicator has no members here (it is empty)");
   if (state->detached())
     throw error(errc::shut_down, fmt::format("newcomers of {}: the runtime has ended", world.name()));
-  if (!state->loop().on_this_thread())
-    throw error(errc::wrong_thread,
-                fmt::format("newcomers of {}: called outside the communicator's loop thread", world.name()));
+  state->require_loop_thread("newcomers");
   const auto& watch = state->of_world().newcomers;
   return watch ? watch->count() : 0;
 }

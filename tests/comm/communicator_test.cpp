@@ -89,10 +89,12 @@ task<> member_of_nothing() {
 }
 
 task<> from_another_thread(communicator world) {
-  failure eager;
+  failure eager, failed, suspected;
   std::error_code lazy;
   int x = 0;
   std::thread([&] {
+    failed = failure_of([&] { static_cast<void>(world.failed_ranks()); });
+    suspected = failure_of([&] { static_cast<void>(world.suspected_ranks()); });
     eager = failure_of([&] { request r = world.isend(x, 0); });
     // Awaited on the other thread: the operation fails at once.
     task<failure> t = failure_in(world.barrier());
@@ -109,6 +111,8 @@ task<> from_another_thread(communicator world) {
   TUTTI_EXPECT(eager.code == errc::wrong_thread);
   TUTTI_EXPECT(eager.says("boost::asio::post"));
   TUTTI_EXPECT(lazy == errc::wrong_thread);
+  TUTTI_EXPECT(failed.code == errc::wrong_thread);
+  TUTTI_EXPECT(suspected.code == errc::wrong_thread);
   co_await world.barrier();  // the communicator still works
 }
 
