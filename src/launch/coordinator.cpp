@@ -90,6 +90,7 @@ void coordinator::start() {
   }
   phase_ = phase::running;
   reason_ = reason::none;
+  finished_rank_.reset();
   first_failure_.reset();
   to_.expect_end(std::chrono::milliseconds(0));
   plan& p = plan_;
@@ -179,7 +180,11 @@ void coordinator::on(int node, const event& what) {
 
 void coordinator::on_event(int node, const rank_failed& e) {
   if (phase_ != phase::running || nodes_[static_cast<std::size_t>(node)].leaving) return;
-  if (e.restart > 0) return to_.say(restart_notice(e.end, e.restart, options_.max_restarts));
+  const bool never_complete = options_.on_failure == failure_policy::restart_rank && !options_.elastic &&
+                              options_.max_restarts > 0 && finished_rank_ && e.end.exec_error == 0;
+  if (never_complete) to_.say(no_restart_notice(e.end, *finished_rank_));
+  if (e.restart > 0 && !never_complete)
+    return to_.say(restart_notice(e.end, e.restart, options_.max_restarts));
   if (may_go(node) && options_.on_failure == failure_policy::restart_rank && e.end.exec_error == 0)
     return leave(node, e.end.shell_code(),
                  fmt::format("rank {} {} (pid {})", e.end.rank, tutti::launch::describe(e.end), e.end.pid));
@@ -188,7 +193,7 @@ void coordinator::on_event(int node, const rank_failed& e) {
     first_failure_at_ = clock::now();
   }
   if (options_.on_failure != failure_policy::go_on || e.end.exec_error != 0)
-    return stop(reason::failure, SIGTERM, node);
+    return stop(reason::failure, SIGTERM, e.restart > 0 ? -1 : node);  // its node has restarted it
   const bool others = e.others_run || std::any_of(nodes_.begin(), nodes_.end(), [&](const node_state& n) {
                         return &n != &nodes_[static_cast<std::size_t>(node)] && !n.finished();
                       });
@@ -252,6 +257,10 @@ void coordinator::on_event(int node, const ranks_ended& e) {
   state.last_lines = e.last_lines;
   state.last_operations = e.last_operations;
   try_conclude();
+}
+
+void coordinator::on_event(int, const process_ended& e) {
+  if (e.well && !finished_rank_) finished_rank_ = e.rank;
 }
 
 void coordinator::on_event(int node, const rank_stopped& e) {

@@ -111,7 +111,7 @@ class coordinator {
   void on_event(int, const explanation_wanted&) {}  // head_node answers it
   void on_event(int, const records_told&) {}
   void on_event(int, const clock_asked&) {}
-  void on_event(int, const process_ended&) {}
+  void on_event(int, const process_ended& e);
 
   bool several() const { return nodes_.size() > 1; }
   int world_size() const;
@@ -135,6 +135,7 @@ class coordinator {
   int signal_ = 0;       // by which the ranks are asked to end
   int reason_node_ = 0;  // the node that gave the reason
   std::string reason_text_;
+  std::optional<int> finished_rank_;  // the first of this start, as far as nodes report it
   std::optional<outcome> first_failure_;
   clock::time_point first_failure_at_{};
   // Nodes that have gone, in that order, with the reasons.

@@ -158,7 +158,7 @@ bool local_ranks::comes_again(const outcome& end) const {
   if (plan_.on_failure != failure_policy::restart_rank || phase_ != phase::running || !end.failed() ||
       end.exec_error != 0)
     return false;
-  // If one has finished, the others can never be complete again.
+  // If one has finished, the others can never be complete again. The coordinator knows of other nodes.
   const bool one_has_finished =
       !options_.elastic &&
       std::any_of(ends_.begin(), ends_.end(), [](const outcome& other) { return !other.failed(); });
@@ -196,7 +196,8 @@ void local_ranks::on_rank_end(outcome end) {
   records_.ended(end);
   const bool again = comes_again(end);
   int& starts = restarts_[static_cast<std::size_t>(end.rank - plan_.first_rank)];
-  if (options_.elastic) to_.process_ended({end.rank, plan_.restart_count + starts, !end.failed(), again});
+  if (options_.elastic || plan_.on_failure == failure_policy::restart_rank)
+    to_.process_ended({end.rank, plan_.restart_count + starts, !end.failed(), again});
   if (again) {
     const int restart = ++starts;
     to_come_again_.push_back(end);

@@ -36,7 +36,7 @@ class local_ranks {
     std::function<void(const outcome&, bool others_run, int restart)> failed;
     // Idle again.
     std::function<void()> ended;
-    // Called for every end, where nodes come and go.
+    // Called for every end, where nodes come and go or a rank may be restarted.
     std::function<void(const process_ended&)> process_ended;
     // Called if there are other nodes.
     std::function<void(const children::halt&)> halted;

@@ -65,7 +65,7 @@ struct rank_failed {
   bool others_run = false;  // on this node
   int restart = 0;          // the number of the restart that follows, from 1; 0: none
 };
-// Where nodes come and go: a process of a rank has ended, for any reason.
+// Where nodes come and go or a rank may be restarted: a process of a rank has ended, for any reason.
 struct process_ended {
   int rank = 0;
   int start = 0;       // of the rank on this node, from 0

@@ -153,6 +153,13 @@ std::string restart_notice(const outcome& end, int restart, int most) {
                      describe(end), end.pid, restart, most);
 }
 
+std::string no_restart_notice(const outcome& end, int finished_rank) {
+  return fmt::format(
+      "tutti-run: rank {} is not started anew: rank {} has finished, so the ranks can never be complete "
+      "again. Let all ranks end together, after a last barrier, or use --on-failure restart-all\n",
+      end.rank, finished_rank);
+}
+
 std::string start_error(const std::string& program, int error, const std::string& place) {
   std::string text = fmt::format("tutti-run: cannot start '{}'{}: {}.", program,
                                  place.empty() ? "" : fmt::format(" on {}", place), std::strerror(error));

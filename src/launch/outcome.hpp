@@ -70,6 +70,8 @@ std::string failure_report(const outcome& cause, const std::vector<outcome>& end
 // restarted.
 std::string failure_notice(const outcome& end);
 std::string restart_notice(const outcome& end, int restart, int most);
+// One line that says why a failed rank is not restarted: that rank has finished.
+std::string no_restart_notice(const outcome& end, int finished_rank);
 // Says why `program` could not be started, with the cure. `place` says where, if that is not obvious.
 std::string start_error(const std::string& program, int error, const std::string& place = {});
 int start_error_exit_code(int error);

@@ -249,6 +249,26 @@ TEST_SUITE("launch/coordinator") {
     CHECK(d.last<job_over>(0).exit_code == 9);
   }
 
+  TEST_CASE("a rank is not started anew after one of another node has finished") {
+    options o = three_nodes();
+    o.on_failure = failure_policy::restart_rank;
+    o.max_restarts = 2;
+    desk d(o);
+    d.all_join();
+    d.c.on(2, process_ended{4, 0, true, false});
+    d.c.on(1, process_ended{1, 0, false, true});
+    d.c.on(1, rank_failed{exited(1, 9, 3ms), true, 1});
+    CHECK(contains(d.said, "rank 1 is not started anew: rank 4 has finished"));
+    CHECK(contains(d.said, "--on-failure restart-all"));
+    for (int node = 0; node < 3; ++node) CHECK(d.last<stop_ranks>(node).signal == SIGTERM);
+    outcome stopped = signalled(1, SIGTERM, 5ms);
+    stopped.asked_with = SIGTERM;
+    d.ends(1, {stopped});
+    for (const int node : {0, 2}) d.ends(node, {});
+    CHECK(d.last<job_over>(0).exit_code == 9);
+    CHECK(contains(d.last<job_over>(0).report, "rank 1 failed first: it exited with code 9"));
+  }
+
   TEST_CASE("no restart after a signal, a lost node, or a program that cannot be started") {
     options o = three_nodes();
     o.on_failure = failure_policy::restart_all;

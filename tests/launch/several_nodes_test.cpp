@@ -267,6 +267,21 @@ TEST_SUITE("launch/several_nodes") {
     }
   }
 
+  TEST_CASE("--on-failure restart: a rank that fails after one of another node has finished ends the job") {
+    const job_of_nodes job{2};
+    const words restarts = {"-n", "1", "--on-failure", "restart", "--max-restarts", "1000"};
+    auto second = job.start(1, restarts, {"echo", "done"});
+    // Node 1 may still be telling that its rank has finished.
+    auto first = job.start(0, restarts, {"sh", "-c", "[ $TUTTI_RESTART_COUNT = 0 ] && read x; exit 7"});
+    second->wait_for("done");
+    first->write_input("\n");
+    const ending on_first = first->finish(), on_second = second->finish();
+    CHECK(on_first.exit_code == 7);
+    CHECK(on_second.exit_code == 7);
+    CHECK(contains(on_first.error, "rank 0 is not started anew: rank 1 has finished"));
+    CHECK(contains(on_first.error, "rank 0 failed first: it exited with code 7"));
+  }
+
   TEST_CASE("a program that is missing on one node is named there") {
     const waiting silence;
     const job_of_nodes job{2};
