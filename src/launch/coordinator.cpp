@@ -139,6 +139,13 @@ void coordinator::leave(int node, int exit_code, const std::string& why) {
   if (std::exchange(state.leaving, true)) return;
   state.leaves_with = exit_code;
   to_.say(fmt::format("tutti-run: {} leaves: {}; the others go on\n", describe_node(node), why));
+  if (state.ended) release(node);
+}
+
+// Its number is free when its connection has closed.
+void coordinator::release(int node) {
+  to_.send(node, job_over{nodes_[static_cast<std::size_t>(node)].leaves_with,
+                          "tutti-run: this node has left the job; the others go on\n"});
 }
 
 void coordinator::work_done() {
@@ -249,8 +256,7 @@ void coordinator::on_event(int node, const ranks_ended& e) {
   node_state& state = nodes_[static_cast<std::size_t>(node)];
   state.ended = true;
   if (state.leaving && phase_ == phase::running) {
-    // Its number is free when its connection has closed.
-    to_.send(node, job_over{state.leaves_with, "tutti-run: this node has left the job; the others go on\n"});
+    release(node);
     return try_conclude();
   }
   state.ends = e.ends;

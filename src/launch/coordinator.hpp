@@ -97,6 +97,7 @@ class coordinator {
   // Whether the others go on when a node leaves.
   bool may_go(int node) const { return options_.elastic && node != 0 && phase_ == phase::running; }
   void leave(int node, int exit_code, const std::string& why);
+  void release(int node);
   void stop(reason why, int signal, int but_for);
   void kill(int but_for);
   void try_conclude();

@@ -106,6 +106,8 @@ void job::execute(const command& what) {
 }
 
 void job::execute_one(const start_ranks& what) {
+  // Node 0 has sent it before it heard of the stop.
+  if (stop_wanted_) return above_->tell(ranks_ended{});
   if (!what.what.notice.empty()) output_.say(what.what.notice);
   if (trace_ != nullptr) trace_->begin(what.what.first_rank);
   try {
@@ -195,6 +197,7 @@ void job::watch_for_silence() {
 
 void job::stop_all(stop_wanted::reason why, int signal) {
   if (over_) return;
+  stop_wanted_ = true;
   ranks_.stop(signal);
   stop_wanted wanted;
   wanted.why = why;

@@ -59,6 +59,7 @@ class job {
   bool silence_said_ = false;
   std::unique_ptr<coordination> above_;
   int interrupts_ = 0;
+  bool stop_wanted_ = false;  // by this node: no further start begins here
   bool over_ = false;
   int exit_code_ = 0;
 };

@@ -60,7 +60,7 @@ void member_node::tell(const event& what) {
     first_code_ = failed->end.shell_code();
   }
   if (const auto* const wanted = std::get_if<stop_wanted>(&what)) {
-    stopping_ = true;
+    stop_wanted_ = stopping_ = true;
     if (wanted->why == stop_wanted::reason::signal) asked_signal_ = wanted->signal;
     if (!link_ && wanted->why == stop_wanted::reason::timeout)
       return end_alone(124, "tutti-run: the job was stopped before it had begun: --timeout\n");
@@ -69,18 +69,21 @@ void member_node::tell(const event& what) {
                        asked_signal_ == 0 ? ""
                                           : fmt::format("tutti-run: stopped by {} before the job had begun\n",
                                                         signal_name(asked_signal_)));
+    if (!ranks_run_) expect_end();
   }
   if (std::holds_alternative<ranks_ended>(what)) {
     ranks_run_ = false;
-    if (stopping_) {
-      patience_.expires_after(grace_ + time_to_tell);
-      patience_.async_wait([this](const boost::system::error_code& cancelled) {
-        if (!cancelled) on_lost("it does not tell how the job has ended");
-      });
-    }
+    if (stopping_) expect_end();
   }
   if (link_) link_->send(encode(what));
   end_if_ranks_have();
+}
+
+void member_node::expect_end() {
+  patience_.expires_after(grace_ + time_to_tell);
+  patience_.async_wait([this](const boost::system::error_code& cancelled) {
+    if (!cancelled) on_lost("it does not tell how the job has ended");
+  });
 }
 
 void member_node::lose_patience() {
@@ -105,7 +108,7 @@ void member_node::on_message(std::string_view message) {
   if (const auto* const start = std::get_if<start_ranks>(&what)) {
     grace_ = start->what.grace;
     ranks_run_ = true;
-    stopping_ = false;
+    stopping_ = stop_wanted_;
     first_text_.clear();
     patience_.cancel();
   } else if (std::holds_alternative<job_over>(what)) {

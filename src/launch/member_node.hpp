@@ -33,6 +33,7 @@ class member_node : public coordination {
   void execute(const command& what);
   void end_alone(int exit_code, const std::string& report);
   void end_if_ranks_have();
+  void expect_end();
   void ask_clock();
 
   boost::asio::io_context& loop_;
@@ -46,6 +47,7 @@ class member_node : public coordination {
   std::int64_t best_round_trip_ns_ = 0;
   std::int64_t clock_offset_ns_ = 0;
   bool ranks_run_ = false;
+  bool stop_wanted_ = false;  // here
   bool stopping_ = false;
   bool over_ = false;       // node 0 has said so, or has gone
   int asked_signal_ = 0;    // by which the user here asked for an end; 0: none

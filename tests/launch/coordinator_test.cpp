@@ -406,6 +406,19 @@ TEST_SUITE("launch/coordinator") {
     CHECK(d.last<job_over>(0).report.empty());
   }
 
+  TEST_CASE("elastic nodes: a node whose ranks have ended leaves at once when it is told to") {
+    options o = three_nodes();
+    o.elastic = true;
+    desk d(o);
+    CHECK(!d.c.join({3, 0, 1, "host0", 10}));
+    CHECK(!d.c.join({3, 1, 1, "host1", 11}));
+    d.ends(1, {exited(1, 0, 5ms)});
+    CHECK(std::holds_alternative<start_ranks>(d.sent[1].back()));
+    d.c.on(1, stop_wanted{stop_wanted::reason::signal, SIGTERM, {}});
+    CHECK(d.last<job_over>(1).exit_code == 128 + SIGTERM);
+    CHECK(!d.c.over());
+  }
+
   TEST_CASE("elastic nodes: without a quorum the job is stopped with the reason") {
     options o = three_nodes();
     o.elastic = true;

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// The launcher of a node other than 0. The test plays node 0.
+#include "launch/member_node.hpp"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <csignal>
+#include <memory>
+
+#include "launch/node_messages.hpp"
+#include "launched.hpp"
+#include "support/contains.hpp"
+
+using namespace tutti;
+using namespace tutti::launch;
+using namespace std::chrono_literals;
+using testing::ending;
+using testing::launched;
+using words = std::vector<std::string>;
+
+namespace {
+
+base::unique_fd listening_socket(std::string& address) {
+  base::unique_fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in bound{};
+  bound.sin_family = AF_INET;
+  bound.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof bound;
+  REQUIRE(::bind(fd.get(), reinterpret_cast<sockaddr*>(&bound), length) == 0);
+  REQUIRE(::listen(fd.get(), 16) == 0);
+  REQUIRE(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &length) == 0);
+  address = "127.0.0.1:" + std::to_string(ntohs(bound.sin_port));
+  return fd;
+}
+
+// Node 0, as the launcher of one other node sees it.
+struct node_0 {
+  boost::asio::io_context loop;
+  std::string address;
+  std::unique_ptr<bootstrap::control_link> link;
+  bool greeted = false;
+  bool lost = false;
+  std::vector<event> heard;
+  bootstrap::control_listener listener{loop.get_executor(),
+                                       "common",
+                                       nullptr,
+                                       {},
+                                       {[this](std::unique_ptr<bootstrap::control_link> arrived, int) {
+                                          link = std::move(arrived);
+                                          link->start({[this](std::string_view message) {
+                                                         if (std::exchange(greeted, true))
+                                                           heard.push_back(decode_event(message));
+                                                       },
+                                                       [this](const std::string&, bool) {
+                                                         lost = true;
+                                                         link->close();
+                                                       }});
+                                        },
+                                        [](const std::string&, const std::string& why) { FAIL(why); }}};
+
+  node_0() { listener.open(listening_socket(address)); }
+
+  std::unique_ptr<launched> member(const words& program) const {
+    words all = {"-n", "1", "--nnodes", "2", "--node-rank", "1", "--master", address};
+    all.insert(all.end(), program.begin(), program.end());
+    return std::make_unique<launched>(all, words{"TUTTI_SECRET=common"});
+  }
+  template <class Condition>
+  void run_until(Condition reached) {
+    const auto bound = std::chrono::steady_clock::now() + 20s;
+    while (!reached()) {
+      REQUIRE(std::chrono::steady_clock::now() < bound);
+      loop.run_one_until(bound);
+    }
+  }
+  // Runs until the node has told this many events of this kind. Returns the last.
+  template <class T>
+  T wait_for(std::ptrdiff_t count = 1) {
+    const auto is_one = [](const event& e) { return std::holds_alternative<T>(e); };
+    run_until([&] { return std::count_if(heard.begin(), heard.end(), is_one) >= count; });
+    return std::get<T>(*std::find_if(heard.rbegin(), heard.rend(), is_one));
+  }
+  void send(const command& what) const { link->send(encode(what)); }
+  void start(int restart_count = 0) const {
+    start_ranks s;
+    s.what.job_id = "id";
+    s.what.restart_count = restart_count;
+    s.what.world_size = 2;
+    s.what.first_rank = 1;
+    s.what.store_port = 1;
+    s.what.node = 1;
+    s.what.grace = 1000ms;
+    send(s);
+  }
+  ending end(launched& node, int code) {
+    send(job_over{code, "over\n"});
+    run_until([&] { return lost; });
+    return node.finish();
+  }
+};
+
+}  // namespace
+
+TEST_SUITE("launch/member_node") {
+  TEST_CASE("a stop before the first start, which is under way: no rank runs") {
+    node_0 head;
+    auto node = head.member({"sleep", "1000"});
+    head.run_until([&] { return head.greeted; });
+    node->signal(SIGTERM);
+    CHECK(head.wait_for<stop_wanted>().signal == SIGTERM);
+    head.start();
+    CHECK(head.wait_for<ranks_ended>().ends.empty());
+    CHECK(head.end(*node, 128 + SIGTERM).exit_code == 128 + SIGTERM);
+  }
+
+  TEST_CASE("a stop between two starts, of which the second is under way: no rank runs") {
+    node_0 head;
+    auto node = head.member({"sh", "-c", "[ $TUTTI_RESTART_COUNT = 0 ] || exec sleep 1000"});
+    head.run_until([&] { return head.greeted; });
+    head.start();
+    CHECK(head.wait_for<ranks_ended>().ends.size() == 1);
+    node->signal(SIGINT);
+    CHECK(head.wait_for<stop_wanted>().signal == SIGINT);
+    head.start(1);
+    CHECK(head.wait_for<ranks_ended>(2).ends.empty());
+    CHECK(head.end(*node, 128 + SIGINT).exit_code == 128 + SIGINT);
+  }
+}
