@@ -21,7 +21,10 @@ namespace {
 
 constexpr std::size_t repeated_lines = 10;
 constexpr std::size_t told_at_once = 64;  // ranks in one message
-constexpr int killing_interrupt = 2;      // the second Ctrl-C kills, further ones wait for nothing
+// For the reader of the output to take something, after a stop and after a kill.
+constexpr std::chrono::milliseconds time_to_read{5000};
+constexpr std::chrono::milliseconds time_to_read_at_kill{500};
+constexpr int killing_interrupt = 2;  // the second Ctrl-C kills, further ones wait for nothing
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -120,6 +123,11 @@ void job::execute_one(const start_ranks& what) {
   }
 }
 
+void job::execute_one(const kill_ranks&) {
+  ranks_.kill();
+  output_.give_up_after(time_to_read_at_kill);
+}
+
 void job::execute_one(const job_over& what) {
   over_ = true;
   timeout_.cancel();
@@ -198,6 +206,7 @@ void job::watch_for_silence() {
 void job::stop_all(stop_wanted::reason why, int signal) {
   if (over_) return;
   stop_wanted_ = true;
+  output_.give_up_after(time_to_read);
   ranks_.stop(signal);
   stop_wanted wanted;
   wanted.why = why;
@@ -235,7 +244,7 @@ void job::on_signal(int signal) {
   if (over_) return loop_.stop();  // the ranks are gone, and so is the reader of their output
   if (signal == SIGINT) ++interrupts_;
   if (signal == SIGINT && interrupts_ >= killing_interrupt) {
-    ranks_.kill();
+    execute_one(kill_ranks{});
     above_->tell(kill_wanted{});
     if (interrupts_ > killing_interrupt) above_->lose_patience();
     return;

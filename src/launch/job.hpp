@@ -31,7 +31,7 @@ class job {
   void execute(const command& what);
   void execute_one(const start_ranks& what);
   void execute_one(const stop_ranks& what) { ranks_.stop(what.signal); }
-  void execute_one(const kill_ranks&) { ranks_.kill(); }
+  void execute_one(const kill_ranks&);
   void execute_one(const job_over& what);
   void execute_one(const tell_records&);
   void execute_one(const rank_stopped& what);

@@ -143,6 +143,11 @@ void job_output::drain(std::function<void()> done) {
       [this, done = std::move(done)]() mutable { error_sink().when_drained(std::move(done)); });
 }
 
+void job_output::give_up_after(std::chrono::milliseconds patience) {
+  output_.give_up_after(patience);
+  if (separate_error_) separate_error_->give_up_after(patience);
+}
+
 bool job_output::incomplete() const {
   return log_incomplete_ || (output_.error() != 0 && output_.error() != EPIPE);
 }
@@ -150,7 +155,8 @@ bool job_output::incomplete() const {
 std::string job_output::losses() const {
   if (output_.error() == 0 || output_.error() == EPIPE) return "";
   return fmt::format("tutti-run: standard output is incomplete: {}\n",
-                     base::write_error_text(output_.error()));
+                     output_.error() == ECANCELED ? "nobody read it when the job was stopped"
+                                                  : base::write_error_text(output_.error()));
 }
 
 }  // namespace tutti::launch

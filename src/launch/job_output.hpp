@@ -5,6 +5,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -47,6 +48,9 @@ class job_output {
   void finish(std::function<void()> done);
   // Calls `done` when the output has left the sinks, too.
   void drain(std::function<void()> done);
+
+  // Drops output that its reader takes nothing of for this long.
+  void give_up_after(std::chrono::milliseconds patience);
 
   // Whether something could not be written.
   bool incomplete() const;

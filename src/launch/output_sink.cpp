@@ -2,13 +2,17 @@
 #include "launch/output_sink.hpp"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 #include "base/unique_fd.hpp"
@@ -18,27 +22,48 @@ namespace {
 
 // O_NONBLOCK belongs to the open file, which the launcher shares with its shell and other writers; setting it
 // would make their writes fail. Opened again, the pipe or terminal is the same and the flag is the launcher's
-// own. Files never block, and sockets cannot be opened: both are written to as they are.
+// own. One that another user has made cannot be opened, as in a container that runs without root.
 base::unique_fd open_anew(int fd) {
-  struct stat status{};
-  if (::fstat(fd, &status) != 0 || !(S_ISFIFO(status.st_mode) || ::isatty(fd) == 1)) return {};
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
   return base::unique_fd(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 }
 
-// In a write that has to block, before the loop checks its signals again.
-constexpr int longest_wait_ms = 100;
+constexpr std::size_t most_to_terminal = 256;  // one that is writable has room for about that
 // For the end of another rank's line: it may be a prompt, or a progress bar.
 constexpr std::chrono::seconds longest_wait_for_line{1};
 
 }  // namespace
 
 output_sink::output_sink(boost::asio::io_context& loop, int fd)
-    : loop_(loop), line_patience_(loop), own_(loop), fd_(fd) {
-  if (base::unique_fd own = open_anew(fd)) {
-    own_.assign(own.get());
+    : loop_(loop), line_patience_(loop), reader_patience_(loop), ready_(loop), fd_(fd) {
+  struct stat status{};
+  if (::fstat(fd, &status) != 0) return;
+  const bool pipe = S_ISFIFO(status.st_mode);
+  if (S_ISSOCK(status.st_mode)) {
+    mode_ = mode::by_send;
+    watch(fd);
+  } else if (!pipe && ::isatty(fd) != 1) {
+    return;
+  } else if (base::unique_fd own = open_anew(fd)) {
+    mode_ = mode::nonblocking;
+    ready_.assign(own.get());
     fd_ = own.release();
+  } else {
+    mode_ = mode::once_writable;
+    most_at_once_ = pipe ? PIPE_BUF : most_to_terminal;
+    watch(fd);
   }
+}
+
+// Asio would set O_NONBLOCK on a descriptor that it waits for.
+void output_sink::watch(int fd) {
+  base::unique_fd watching(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event writable{};
+  writable.events = EPOLLOUT;
+  if (!watching || ::epoll_ctl(watching.get(), EPOLL_CTL_ADD, fd, &writable) != 0)
+    throw std::system_error(errno, std::generic_category(), "the launcher's output");
+  ready_.assign(watching.get());
+  watching.release();
 }
 
 bool output_sink::begin_wait() {
@@ -58,43 +83,70 @@ void output_sink::write(std::string_view bytes) {
   try_later();
 }
 
+ssize_t output_sink::write_now(std::string_view bytes) const {
+  if (mode_ == mode::by_send) return ::send(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (mode_ == mode::once_writable) {
+    pollfd writable{fd_, POLLOUT, 0};
+    if (::poll(&writable, 1, 0) != 1) {
+      errno = EAGAIN;
+      return -1;
+    }
+    bytes = bytes.substr(0, most_at_once_);
+  }
+  return ::write(fd_, bytes.data(), bytes.size());
+}
+
 std::size_t output_sink::write_some(std::string_view bytes) {
   std::size_t done = 0;
   while (done < bytes.size()) {
-    const ssize_t written = ::write(fd_, bytes.data() + done, bytes.size() - done);
+    const ssize_t written = write_now(bytes.substr(done));
     if (written >= 0) {
       done += static_cast<std::size_t>(written);
       continue;
     }
     if (errno == EAGAIN || errno == EINTR) break;  // interrupted: the loop has a signal to handle
-    error_ = errno;
-    queue_.clear();
-    sent_ = 0;
-    boost::asio::post(loop_, [this] {
-      if (on_broken_) on_broken_();
-      flush();  // resumes the writers that wait for room
-    });
+    fail(errno);
     return bytes.size();
   }
+  taken_bytes_ += done;
   return done;
+}
+
+void output_sink::fail(int error) {
+  error_ = error;
+  queue_.clear();
+  sent_ = 0;
+  boost::asio::post(loop_, [this] {
+    if (on_broken_) on_broken_();
+    flush();  // resumes the writers that wait for room
+  });
+}
+
+void output_sink::give_up_after(std::chrono::milliseconds patience) {
+  const auto at = std::chrono::steady_clock::now() + patience;
+  if (!std::exchange(gives_up_, true) || at < reader_patience_.expiry()) check_reader(patience);
+}
+
+void output_sink::check_reader(std::chrono::milliseconds patience) {
+  reader_patience_.expires_after(patience);
+  reader_patience_.async_wait(
+      [this, patience, before = taken_bytes_](const boost::system::error_code& cancelled) {
+        if (cancelled || error_ != 0) return;
+        if (queued_bytes() > 0 && taken_bytes_ == before) return fail(ECANCELED);
+        check_reader(patience);
+      });
 }
 
 void output_sink::try_later() {
   if (std::exchange(retrying_, true)) return;
-  const auto retry = [this] {
+  const auto retry = [this](const boost::system::error_code& = {}) {
     retrying_ = false;
     flush();
   };
-  if (own_.is_open()) {
-    own_.async_wait(boost::asio::posix::stream_descriptor::wait_write,
-                    [retry](const boost::system::error_code&) { retry(); });
-    return;
-  }
-  boost::asio::post(loop_, [this, retry] {
-    pollfd writable{fd_, POLLOUT, 0};
-    ::poll(&writable, 1, longest_wait_ms);
-    retry();
-  });
+  if (!ready_.is_open()) return boost::asio::post(loop_, retry);
+  ready_.async_wait(mode_ == mode::nonblocking ? boost::asio::posix::stream_descriptor::wait_write
+                                               : boost::asio::posix::stream_descriptor::wait_read,
+                    retry);
 }
 
 void output_sink::flush() {

@@ -6,6 +6,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <string>
@@ -17,6 +18,7 @@ namespace tutti::launch {
 
 class output_sink : public line_destination {
  public:
+  // Throws std::system_error if it cannot watch the descriptor.
   output_sink(boost::asio::io_context& loop, int fd);
 
   // Bytes after a broken pipe or on a full disk are dropped; see `error`.
@@ -30,6 +32,10 @@ class output_sink : public line_destination {
   // Called at most once, from the loop, when writing has failed for good.
   void when_broken(std::function<void()> handler) { on_broken_ = std::move(handler); }
 
+  // From now on drops everything once the reader has taken nothing for this long; a longer time than that of
+  // an earlier call has no effect. `error` is then ECANCELED.
+  void give_up_after(std::chrono::milliseconds patience);
+
   int error() const { return error_; }  // errno of the write that failed for good; 0: none
 
  private:
@@ -37,18 +43,32 @@ class output_sink : public line_destination {
 
   static constexpr std::size_t congestion_bytes = 64 * 1024;
 
+  // How a write avoids to block. once_writable: after poll(), few bytes at once.
+  enum class mode { nonblocking, by_send, once_writable, never_blocks };
+
   std::size_t queued_bytes() const { return queue_.size() - sent_; }
+  void watch(int fd);
+  ssize_t write_now(std::string_view bytes) const;
   std::size_t write_some(std::string_view bytes);
+  void fail(int error);
+  void check_reader(std::chrono::milliseconds patience);
   void try_later();
   void flush();
 
   boost::asio::io_context& loop_;
   boost::asio::steady_timer line_patience_;
-  boost::asio::posix::stream_descriptor own_;  // closed if the descriptor had to be used as it is
+  boost::asio::steady_timer reader_patience_;
+  // Nonblocking: the launcher's own descriptor, which is fd_. Otherwise an epoll descriptor that watches fd_,
+  // closed if fd_ never blocks.
+  boost::asio::posix::stream_descriptor ready_;
   int fd_;
+  mode mode_ = mode::never_blocks;
+  std::size_t most_at_once_ = 0;  // for once_writable
+  std::size_t taken_bytes_ = 0;   // that have left, in total
   std::string queue_;
   std::size_t sent_ = 0;  // bytes at the front of queue_ that have left
   bool retrying_ = false;
+  bool gives_up_ = false;
   int error_ = 0;
   std::vector<std::function<void()>> waiting_;
   std::vector<std::function<void()>> draining_;

@@ -161,6 +161,21 @@ TEST_SUITE("launch/job_output") {
     CHECK(end.error.empty());
   }
 
+  TEST_CASE("a reader that takes nothing does not keep a launcher that is to end") {
+    launched stopped({"-n", "2", "--grace", "1", "yes"});
+    launched killed({"-n", "2", "--grace", "1", "yes"});
+    launched late({"-n", "2", "--grace", "1", "--timeout", "1", "yes"});
+    for (launched* job : {&stopped, &killed, &late}) job->wait_for("y\n", 2);
+    stopped.signal(SIGTERM);
+    killed.insist(SIGINT);
+    for (const launched* job : {&stopped, &late}) CHECK(testing::watched(job->pid()).dies());
+    const ending end = stopped.finish();
+    CHECK(end.exit_code == 128 + SIGTERM);
+    CHECK(end.error.find("standard output is incomplete: nobody read it") != std::string::npos);
+    CHECK(killed.finish().exit_code == 128 + SIGINT);
+    CHECK(late.finish().exit_code == 124);
+  }
+
   TEST_CASE("the same for a lone rank, which writes to the pipe directly") {
     launched job({"-n", "1", "yes"});
     job.wait_for("y\n");

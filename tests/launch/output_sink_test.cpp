@@ -7,12 +7,15 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 
 #include "base/unique_fd.hpp"
 #include "launch/output_pump.hpp"
 #include "launch/signals.hpp"
+#include "support/skip.hpp"
 
 using namespace tutti::launch;
+using namespace std::chrono_literals;
 using tutti::base::unique_fd;
 
 namespace {
@@ -35,6 +38,33 @@ std::string available(int fd) {
   for (ssize_t bytes; (bytes = ::read(fd, buffer.data(), buffer.size())) > 0;)
     text.append(buffer.data(), static_cast<std::size_t>(bytes));
   return text;
+}
+
+// A write of much more than `writer` takes returns, timers fire, and everything arrives once it is read.
+void check_writer_without_reader(int writer, int reader, uid_t opened_by = ::geteuid()) {
+  boost::asio::io_context loop;
+  const uid_t before = ::geteuid();
+  REQUIRE(::seteuid(opened_by) == 0);
+  output_sink sink(loop, writer);
+  REQUIRE(::seteuid(before) == 0);
+  const std::string block(1024 * 1024, 'y');
+  sink.write(block);
+  CHECK(sink.congested());
+  bool fired = false;
+  boost::asio::steady_timer timer(loop, 1ms);
+  timer.async_wait([&](const boost::system::error_code&) { fired = true; });
+  while (!fired && loop.run_one_for(20s) > 0) continue;
+  CHECK(fired);
+  CHECK((::fcntl(writer, F_GETFL) & O_NONBLOCK) == 0);
+  bool drained = false;
+  sink.when_drained([&] { drained = true; });
+  std::string received;
+  for (const auto bound = std::chrono::steady_clock::now() + 20s;
+       !drained && std::chrono::steady_clock::now() < bound; loop.poll())
+    received += available(reader);
+  received += available(reader);
+  CHECK(drained);
+  CHECK(received == block);
 }
 
 }  // namespace
@@ -147,6 +177,37 @@ TEST_SUITE("launch/output_sink") {
     received += available(reader.get());
     CHECK(drained);
     CHECK(received == block);
+  }
+
+  TEST_CASE("a socket that is shared with others stays blocking, and the loop does not") {
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    const unique_fd reader(ends[0]);
+    const unique_fd writer(ends[1]);
+    check_writer_without_reader(writer.get(), reader.get());
+  }
+
+  TEST_CASE("a pipe that cannot be opened anew stays blocking, and the loop does not") {
+    if (::geteuid() != 0) TUTTI_SKIP("a pipe of another user needs root");
+    const channel to;
+    constexpr uid_t nobody = 65534;
+    check_writer_without_reader(to.writer.get(), to.reader.get(), nobody);
+  }
+
+  TEST_CASE("output that nobody reads is given up") {
+    boost::asio::io_context loop;
+    const channel to;
+    output_sink sink(loop, to.writer.get());
+    sink.write(std::string(1024 * 1024, 'y'));
+    bool relieved = false;
+    bool drained = false;
+    sink.when_relieved([&] { relieved = true; });
+    sink.when_drained([&] { drained = true; });
+    sink.give_up_after(10ms);
+    while (!drained && loop.run_one_for(20s) > 0) continue;
+    CHECK(relieved);
+    CHECK(drained);
+    CHECK(sink.error() == ECANCELED);
   }
 
   TEST_CASE("same_file") {
