@@ -89,6 +89,7 @@ void coordinator::start() {
     node.last_operations.clear();
   }
   phase_ = phase::running;
+  started_at_ = clock::now();
   reason_ = reason::none;
   finished_rank_.reset();
   first_failure_.reset();
@@ -111,6 +112,7 @@ void coordinator::start() {
     if (!nodes_[n].joined) continue;
     p.node = static_cast<int>(n);
     p.first_rank = nodes_[n].first_rank;
+    nodes_[n].told_to_start = started_at_;
     to_.send(p.node, start_ranks{p});
   }
 }
@@ -123,6 +125,7 @@ void coordinator::number(node_state& node) {
 void coordinator::start_newcomer(int node) {
   node_state& state = nodes_[static_cast<std::size_t>(node)];
   number(state);
+  state.told_to_start = clock::now();
   plan_.node = node;
   plan_.first_rank = state.first_rank;
   plan_.world_size = next_rank_;
@@ -196,7 +199,7 @@ void coordinator::on_event(int node, const rank_failed& e) {
     return leave(node, e.end.shell_code(),
                  fmt::format("rank {} {} (pid {})", e.end.rank, tutti::launch::describe(e.end), e.end.pid));
   if (!first_failure_) {
-    first_failure_ = e.end;
+    first_failure_ = since_start(node, e.end);
     first_failure_at_ = clock::now();
   }
   if (options_.on_failure != failure_policy::go_on || e.end.exec_error != 0)
@@ -259,7 +262,8 @@ void coordinator::on_event(int node, const ranks_ended& e) {
     release(node);
     return try_conclude();
   }
-  state.ends = e.ends;
+  state.ends.clear();
+  for (const outcome& end : e.ends) state.ends.push_back(since_start(node, end));
   state.last_lines = e.last_lines;
   state.last_operations = e.last_operations;
   try_conclude();
@@ -386,8 +390,15 @@ std::string coordinator::place_of(int rank) const {
   return several() ? fmt::format("{}, node {}", host, node) : host;
 }
 
-// In the order in which they ended. Each node has its own clock, started when it was told to start. Within a
-// node the order is that of the reported deaths.
+outcome coordinator::since_start(int node, outcome end) const {
+  const auto later = std::chrono::duration_cast<std::chrono::milliseconds>(
+      nodes_[static_cast<std::size_t>(node)].told_to_start - started_at_);
+  end.after += later;
+  end.thrown_after += later;
+  return end;
+}
+
+// In the order in which they ended. Within a node the order is that of the reported deaths.
 std::vector<outcome> coordinator::all_ends() const {
   struct place {
     std::chrono::milliseconds at;

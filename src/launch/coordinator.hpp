@@ -81,7 +81,8 @@ class coordinator {
     std::string host;
     int pid = 0;
     int ranks = 0;
-    int first_rank = -1;   // -1: not yet
+    int first_rank = -1;  // -1: not yet
+    clock::time_point told_to_start{};
     bool leaving = false;  // its ranks are being stopped, and the others go on
     int leaves_with = 0;   // the exit code
     std::vector<outcome> ends;
@@ -117,6 +118,8 @@ class coordinator {
   bool several() const { return nodes_.size() > 1; }
   int world_size() const;
   int node_of(int rank) const;
+  // Counts its times from the start of the job, not of its node.
+  outcome since_start(int node, outcome end) const;
   std::vector<outcome> all_ends() const;
   std::string place_of(int rank) const;
   std::string report(const std::vector<outcome>& ends, const outcome* cause, int node) const;
@@ -128,7 +131,8 @@ class coordinator {
   std::vector<node_state> nodes_;
   int restarts_ = 0;
   int next_rank_ = 0;
-  plan plan_;           // of this start
+  plan plan_;  // of this start
+  clock::time_point started_at_{};
   std::string notice_;  // for the next start
 
   phase phase_ = phase::joining;

@@ -406,6 +406,21 @@ TEST_SUITE("launch/coordinator") {
     CHECK(d.last<job_over>(0).report.empty());
   }
 
+  TEST_CASE("elastic nodes: the ends of a node that came later count from the start of the job") {
+    options o = three_nodes();
+    o.elastic = true;
+    desk d(o);
+    CHECK(!d.c.join({3, 0, 1, "host0", 10}));
+    const auto later = std::chrono::steady_clock::now() + 5ms;
+    while (std::chrono::steady_clock::now() < later) continue;
+    CHECK(!d.c.join({3, 1, 1, "host1", 11}));
+    d.c.on(0, rank_failed{exited(0, 7, 4ms), false});
+    d.ends(0, {exited(0, 7, 4ms)});
+    d.ends(1, {exited(1, 1, 1ms)});
+    CHECK(d.last<job_over>(0).exit_code == 7);
+    CHECK(contains(d.last<job_over>(0).report, "rank 0 failed first: it exited with code 7"));
+  }
+
   TEST_CASE("elastic nodes: a node whose ranks have ended leaves at once when it is told to") {
     options o = three_nodes();
     o.elastic = true;
