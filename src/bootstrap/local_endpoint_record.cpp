@@ -76,6 +76,7 @@ std::string usable_cpus() {
 core::endpoint_record local_endpoint_record(int rank) {
   core::endpoint_record record;
   record.rank = rank;
+  record.number = rank;
   record.host = host_name();
   record.pid = ::getpid();
   record.pid_space = pid_space();

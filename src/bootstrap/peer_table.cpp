@@ -10,7 +10,7 @@
 namespace tutti::bootstrap {
 namespace {
 
-constexpr std::string_view record_head = "peer2";
+constexpr std::string_view record_head = "peer3";
 constexpr std::string_view table_head = "world1";
 constexpr std::string_view empty_word = "~";
 constexpr std::size_t longest_word = 4096;
@@ -60,6 +60,7 @@ core::endpoint_record decode_endpoint_record(std::string_view line) {
   words.expect(record_head);
   core::endpoint_record record;
   record.rank = words.number<int>();
+  record.number = words.number<int>();
   record.pid = words.number<std::int64_t>();
   record.pid_space = words.number<std::uint64_t>();
   record.host = words.word();
@@ -128,9 +129,9 @@ std::string encode_endpoint_record(const core::endpoint_record& record) {
                 fmt::format("rank {} has {} addresses to publish; {} are allowed", record.rank,
                             record.tcp_endpoints.size(), most_endpoints));
   std::string line =
-      fmt::format("{} {} {} {} {} {} {} {} {}", record_head, record.rank, record.pid, record.pid_space,
-                  encode_word(record.host), encode_word(record.host_id), encode_word(record.shm_address),
-                  encode_word(record.cpus), record.tcp_endpoints.size());
+      fmt::format("{} {} {} {} {} {} {} {} {} {}", record_head, record.rank, record.number, record.pid,
+                  record.pid_space, encode_word(record.host), encode_word(record.host_id),
+                  encode_word(record.shm_address), encode_word(record.cpus), record.tcp_endpoints.size());
   for (const std::string& endpoint : record.tcp_endpoints) line += ' ' + encode_word(endpoint);
   return line + '\n';
 }

@@ -32,7 +32,8 @@ constexpr core::duration too_late = 400ms;
 // For processes of another host, the launcher there knows whether they are stopped, and passes it on.
 bool told_to_be_stopped(world& w, int peer) {
   const flight::recordings* const node = w.loop().recorder_slot().node();
-  return node != nullptr && node->is_stopped(peer, w.info().record(peer).pid);
+  const core::endpoint_record& record = w.info().record(peer);
+  return node != nullptr && node->is_stopped(record.number, record.pid);
 }
 
 std::string seconds(core::duration d) {

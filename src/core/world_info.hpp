@@ -13,6 +13,7 @@ namespace tutti::core {
 // How to reach one rank; each rank publishes its own record while the world forms.
 struct endpoint_record {
   int rank = -1;
+  int number = -1;              // with which its launcher started it: its rank, until ranks are renumbered
   std::string host;             // for people
   std::int64_t pid = 0;         // for people, and for ranks with the same pid_space
   std::uint64_t pid_space = 0;  // if equal and not 0, the ranks know each other by their pids

@@ -42,6 +42,7 @@ class recordings {
   report_turn& reports() const noexcept;
   // Records that a process of another node has been stopped (SIGSTOP, a debugger), or continued, as its
   // launcher has seen. If many are stopped at once, some are not recorded.
+  // `rank` is the number that the launcher started it with.
   void set_stopped(int rank, std::int64_t pid, bool on) noexcept;
   bool is_stopped(int rank, std::int64_t pid) const noexcept;
 

@@ -20,6 +20,7 @@ namespace {
 core::endpoint_record sample(int rank) {
   core::endpoint_record record;
   record.rank = rank;
+  record.number = rank + 7;
   record.host = "a host\nwith \xff strange name %41 ~";
   record.pid = 1234567890123;
   record.pid_space = 4026531836;
@@ -38,6 +39,7 @@ core::endpoint_record nobody() {
 
 void check_equal(const core::endpoint_record& a, const core::endpoint_record& b) {
   CHECK(a.rank == b.rank);
+  CHECK(a.number == b.number);
   CHECK(a.host == b.host);
   CHECK(a.pid == b.pid);
   CHECK(a.pid_space == b.pid_space);
@@ -117,6 +119,7 @@ TEST_CASE("the endpoint record of this process") {
   ::unsetenv("TUTTI_HOST_ID");
   const core::endpoint_record record = local_endpoint_record(3);
   CHECK(record.rank == 3);
+  CHECK(record.number == 3);
   CHECK(record.pid == ::getpid());
   CHECK_FALSE(record.host.empty());
   CHECK(record.host_id == local_endpoint_record(0).host_id);

@@ -165,6 +165,34 @@ TEST_CASE("watch: a stopped rank of another host counts as dead as well, because
   hosts.second.finish();
 }
 
+TEST_CASE("watch: the same after ranks were renumbered, whose launcher keeps its numbers") {
+  std::string why_not;
+  const auto networks = two_networks::make(why_not);
+  if (!networks) TUTTI_SKIP(why_not);
+  const auto node = [&](int number, const std::string& ranks) {
+    return std::make_unique<launched>(
+        words{"--nnodes", "2:2", "--node-rank", std::to_string(number), "--master",
+              networks->address(0) + ":29500", "--join-timeout", "20", "--node-timeout", "60", "--tag-output",
+              "never", "--on-failure", "continue", "-n", ranks, TUTTI_WATCH_DRILL_PATH, "renumbered"},
+        words{"TUTTI_SUSPECT_GRACE=1.5", "TUTTI_SECRET=s"}, networks->network(number));
+  };
+  const auto first = node(0, "2"), second = node(1, "1");
+  first->wait_for("heard after");
+  first->wait_for("\n");
+  second->wait_for("pid ");
+  second->wait_for("\n");
+  const auto stopped = static_cast<pid_t>(number_after(second->output(), "pid "));
+  REQUIRE(stopped > 0);
+  ::kill(stopped, SIGKILL);
+  const ending end = first->finish();
+  CAPTURE(end.output);
+  CAPTURE(end.error);
+  CHECK(contains(end.output, "rank 0 heard after "));
+  CHECK(contains(end.output, "peer_failed: "));
+  CHECK(contains(end.output, "it has been stopped for "));
+  second->finish();
+}
+
 TEST_CASE("watch: a rank of another host that computes, or continues in time, does not count as dead") {
   std::string why_not;
   const auto one = two_networks::make(why_not), other = two_networks::make(why_not);

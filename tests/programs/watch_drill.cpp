@@ -105,6 +105,16 @@ tutti::task<> stays_stopped(tutti::communicator world) {
   std::printf("rank %d heard after %.3f %s\n", world.rank(), now_s() - from, heard.c_str());
 }
 
+// Rank 1 dies, and the rank that takes its place in the next world stays stopped.
+tutti::task<> renumbered(tutti::communicator world) {
+  co_await world.barrier();
+  if (world.rank() == 1) ::_exit(9);
+  const auto heard = co_await tutti::as_result(world.barrier());
+  if (!heard.error) std::printf("the death was not noticed\n");
+  world = co_await world.rejoin();
+  co_await stays_stopped(world);
+}
+
 // Rank 0 stays stopped. The others notice it in a barrier, and go on without it.
 tutti::task<> shrinks(tutti::communicator world) {
   co_await world.barrier();
@@ -272,6 +282,7 @@ int main(int argc, char** argv) {
   tutti::task<> (*drill)(tutti::communicator) = nullptr;
   if (name == "stops") drill = stops;
   if (name == "stays_stopped") drill = stays_stopped;
+  if (name == "renumbered") drill = renumbered;
   if (name == "shrinks") drill = shrinks;
   if (name == "computes") drill = computes;
   if (name == "rests") drill = rests;
