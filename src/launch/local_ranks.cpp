@@ -25,17 +25,13 @@ namespace {
 constexpr std::chrono::seconds time_to_die{5};
 // After an exception has left its main, a rank tells the others for at most two seconds.
 constexpr std::chrono::milliseconds time_for_its_end{2500};
-constexpr rlim_t descriptors_per_rank = 5;  // two pipes, two log files, its death
-constexpr rlim_t descriptors_per_node = 1;  // the connection to its launcher
-constexpr rlim_t own_descriptors = 64;
 
-// Makes room for the pipes of many ranks. Returns the old limit if it was changed.
-std::optional<rlimit> raise_descriptor_limit(const options& o) {
+// Makes room for the pipes of many ranks and, on node 0 of nodes that come and go, for the connections of all
+// ranks to the store. Returns the old limit if it was changed.
+std::optional<rlimit> raise_descriptor_limit() {
   rlimit limit{};
-  const rlim_t wanted = own_descriptors + descriptors_per_rank * static_cast<rlim_t>(o.ranks) +
-                        descriptors_per_node * static_cast<rlim_t>(o.nodes);
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return std::nullopt;
-  const rlimit raised{std::min(wanted, limit.rlim_max), limit.rlim_max};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return std::nullopt;
+  const rlimit raised{limit.rlim_max, limit.rlim_max};
   if (::setrlimit(RLIMIT_NOFILE, &raised) != 0) return std::nullopt;
   return limit;
 }
@@ -72,7 +68,7 @@ local_ranks::local_ranks(boost::asio::io_context& loop, const options& o, std::s
       path_(std::move(path)),
       secret_(std::move(secret)),
       to_(std::move(to)),
-      descriptor_limit_(raise_descriptor_limit(o)),
+      descriptor_limit_(raise_descriptor_limit()),
       children_(loop,
                 {[this](outcome end) { on_rank_end(std::move(end)); }, [this] { on_children_changed(); }}),
       records_(o.ranks, flight_operations(o), o.elastic),

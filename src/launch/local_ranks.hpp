@@ -93,7 +93,7 @@ class local_ranks {
   std::string path_;
   std::string secret_;
   handlers to_;
-  std::optional<rlimit> descriptor_limit_;  // the ranks' limit, if the launcher itself needed more
+  std::optional<rlimit> descriptor_limit_;  // the ranks' limit, if the launcher has raised its own
   children children_;
   rank_records records_;
   job_output* output_ = nullptr;

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <fstream>
 #include <set>
+#include <sstream>
+#include <string>
 
 #include "launched.hpp"
 
@@ -90,5 +92,19 @@ TEST_SUITE("launch/process") {
                          testing::launcher_path()});
     CHECK(end.exit_code == 0);
     CHECK(testing::count_of(end.output, "80\n") == 40);
+  }
+
+  TEST_CASE("as far as it may: node 0's store needs some for the ranks of all nodes") {
+    const testing::ending end = testing::launch(
+        {"-n", "1", "sh", "-c",
+         "ulimit -Sn 80 && exec \"$0\" -n 1 sh -c 'ulimit -Hn; grep \"open files\" /proc/$PPID/limits'",
+         testing::launcher_path()});
+    CHECK(end.exit_code == 0);
+    const std::string most = end.output.substr(0, end.output.find('\n'));
+    std::istringstream limits(end.output.substr(end.output.find("open files") + 10));
+    std::string soft, hard;
+    limits >> soft >> hard;
+    CHECK(soft == most);
+    CHECK(hard == most);
   }
 }
