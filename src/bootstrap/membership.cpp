@@ -152,8 +152,13 @@ std::optional<membership::world> membership::decide() {
   return next;
 }
 
+int membership::may_still_run() const {
+  return static_cast<int>(
+      std::count_if(doubts_.begin(), doubts_.end(), [](const doubt& d) { return !d.overdue; }));
+}
+
 std::string membership::minority() const {
-  const auto in_doubt = static_cast<int>(doubts_.size());
+  const int in_doubt = may_still_run();
   if (quorum_ == quorum::none || in_doubt == 0 || living_ > in_doubt) return "";
   return fmt::format(
       "no quorum: of the last world {} {} left here, and {} may still run on nodes that are out of reach. "
@@ -171,7 +176,7 @@ std::string membership::obstacle() const {
   if (!absent_.empty())
     return fmt::format("rank {} of tutti-run's numbering (its prefix) {}", *absent_.begin(),
                        epoch_ < 0 ? "has not called tutti::run or init" : "has not called rejoin()");
-  if (living_ == 0 && std::any_of(doubts_.begin(), doubts_.end(), [](const doubt& d) { return !d.overdue; }))
+  if (living_ == 0 && may_still_run() > 0)
     return "ranks of the last world may still run on a node that is out of reach";
   std::vector<int> there = living_members();
   const std::vector<int> after = complete_newcomers();

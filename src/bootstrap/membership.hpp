@@ -87,15 +87,16 @@ class membership {
     int waiting = 0;
     int complete() const noexcept { return all == waiting ? all : 0; }
   };
-  struct doubt {  // a member that may still run
+  struct doubt {  // a member of a silent node
     int number;
     int loss;
-    bool overdue;
+    bool overdue;  // it must have ended
   };
   template <class F>
   void change(int number, const F& f);
   void count(int number, const process& p, int by);
   std::vector<int> living_members() const;
+  int may_still_run() const;  // members of silent nodes
   std::vector<int> complete_newcomers() const;
   int nodes_of(const std::vector<int>& numbers) const;
 

@@ -227,6 +227,32 @@ TEST_SUITE("bootstrap/membership") {
     CHECK(numbers_of(*last) == numbers{0});
   }
 
+  TEST_CASE("a quorum: ranks that must have ended since do not count") {
+    membership m(1, quorum::majority);
+    for (const int n : {0, 1, 2, 3, 4}) m.started(n, n, 0);
+    for (const int n : {0, 1, 2, 3, 4}) m.came(arrival_of(n));
+    REQUIRE(m.decide());
+    const int first = m.node_lost(4);
+    m.overdue(first);
+    m.node_lost(3);
+    m.node_lost(2);
+    CHECK(m.minority().find("2 ranks are left here, and 2 may still run") != std::string::npos);
+    m.ended(1, 0, true);
+    CHECK(m.minority().find("1 rank is left here, and 2 may still run") != std::string::npos);
+  }
+
+  TEST_CASE("a quorum: three against two that are gone and two that may run") {
+    membership m(1, quorum::majority);
+    for (int n = 0; n < 7; ++n) m.started(n, n, 0);
+    for (int n = 0; n < 7; ++n) m.came(arrival_of(n));
+    REQUIRE(m.decide());
+    for (const int n : {5, 6}) m.overdue(m.node_lost(n));
+    for (const int n : {3, 4}) m.node_lost(n);
+    CHECK(m.minority().empty());
+    for (const int n : {0, 1, 2}) m.came(arrival_of(n));
+    CHECK(m.decide());
+  }
+
   // Random orders of starts, arrivals and deaths, against a model that knows which ranks live.
   TEST_CASE("100,000 random steps: worlds have only live ranks, in order, and never too few") {
     int worlds_in_all = 0;
