@@ -74,8 +74,7 @@ std::string ranks_section(const run_data& run) {
   out += "</table>";
   if (run.absent() > 0)
     out += fmt::format("<p class=died>{} of {} ranks have left nothing here.</p>", run.absent(), run.size);
-  for (const rank_data& r : run.ranks)
-    if (r.unreadable_lines > 0) out += fmt::format("<p class=soft>{}.</p>", escaped(r.damage()));
+  for (const std::string& damage : run.damage) out += fmt::format("<p class=soft>{}.</p>", escaped(damage));
   return out;
 }
 

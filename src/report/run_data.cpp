@@ -68,18 +68,20 @@ rank_state state_of(const json& status, double heartbeat) {
   const std::string said = get<std::string>(status, "state", "running");
   if (said == "finished") return rank_state::finished;
   if (said == "closed") return rank_state::closed;
+  const double patience = std::max(10.0, 5 * get<double>(status, "heartbeat_seconds", 2));
+  const rank_state otherwise =
+      track::seconds_since_1970() - heartbeat > patience ? rank_state::unresponsive : rank_state::running;
   const track::process_identity here = track::this_process();
   if (get<std::string>(status, "boot", "") == here.boot) {
     const auto pid = get<std::int64_t>(status, "pid", 0);
-    const bool same = track::started_ticks_of(pid) == get<std::uint64_t>(status, "process_started_ticks", 1);
-    if (!same) return rank_state::died;
-    return base::state_of_process(pid) == base::process_state::stopped ? rank_state::stopped
-                                                                       : rank_state::running;
+    const std::uint64_t now = track::started_ticks_of(pid);
+    if (now == 0 || now != get<std::uint64_t>(status, "process_started_ticks", 1)) return rank_state::died;
+    // Its program may have been replaced, and its writer may have ended.
+    return base::state_of_process(pid) == base::process_state::stopped ? rank_state::stopped : otherwise;
   }
   if (get<std::string>(status, "host", "") == here.host)
     return rank_state::died;  // the machine has been restarted since
-  const double patience = std::max(10.0, 5 * get<double>(status, "heartbeat_seconds", 2));
-  return track::seconds_since_1970() - heartbeat > patience ? rank_state::unresponsive : rank_state::running;
+  return otherwise;
 }
 
 void add_line(const json& line, rank_data& to) {
@@ -129,8 +131,16 @@ void keep_last(std::vector<T>& all, Key key) {
   for (auto& [_, each] : last) all.push_back(std::move(each));
 }
 
+std::string left_out(const std::string& file, const rank_data& r) {
+  const bool one = r.unreadable_lines == 1;
+  return fmt::format(
+      "{}: {} damaged {} left out{}", file, r.unreadable_lines, one ? "line is" : "lines are",
+      one && r.state == rank_state::died ? ", as the last of a rank that was killed may be" : "");
+}
+
 // `inside` is the directory's place in the run, for paths.
-rank_data read_rank(const fs::path& directory, const fs::path& inside, const std::string& name) {
+rank_data read_rank(const fs::path& directory, const fs::path& inside, const std::string& name,
+                    std::vector<std::string>& damage) {
   rank_data r;
   r.rank = rank_in(name, "");
   const json status = json::parse(contents(directory / (name + ".json")), nullptr, false);
@@ -145,6 +155,9 @@ rank_data read_rank(const fs::path& directory, const fs::path& inside, const std
   r.failed = get<std::uint64_t>(status, "failed", 0);
   r.failure = get<std::string>(status, "failure", "");
   r.state = state_of(status, r.heartbeat);
+  if (!status.is_object())
+    damage.push_back(fmt::format("{} is damaged: the state of {} is not known",
+                                 (inside / (name + ".json")).generic_string(), r.name()));
 
   std::uint64_t records = 0;
   std::ifstream lines(directory / (name + ".jsonl"), std::ios::binary);
@@ -158,6 +171,7 @@ rank_data read_rank(const fs::path& directory, const fs::path& inside, const std
       ++r.unreadable_lines;
     }
   }
+  if (r.unreadable_lines > 0) damage.push_back(left_out((inside / (name + ".jsonl")).generic_string(), r));
   for (auto& [series, points] : r.series) keep_last(points, [](const point& p) { return p.step; });
   r.written = std::max(r.written, records);  // a full disk takes no new status
   for (auto* files : {&r.images, &r.artifacts})
@@ -194,14 +208,6 @@ const char* name_of(rank_state s) noexcept {
   return "";
 }
 
-std::string rank_data::damage() const {
-  return fmt::format("{}: {} damaged {} left out{}", name(), unreadable_lines,
-                     unreadable_lines == 1 ? "line is" : "lines are",
-                     unreadable_lines == 1 && state == rank_state::died
-                         ? ", as the last of a rank that was killed may be"
-                         : "");
-}
-
 int run_data::absent() const {
   std::set<int> there;
   for (const rank_data& r : ranks)
@@ -219,9 +225,9 @@ run_data read_run(const fs::path& directory) {
     const std::string stem = entry.path().stem().string();
     const bool is_directory = entry.is_directory(ignored);
     if (!is_directory && entry.path().extension() == ".json" && is_writer(stem))
-      run.ranks.push_back(read_rank(directory, {}, stem));
+      run.ranks.push_back(read_rank(directory, {}, stem, run.damage));
     if (is_directory && is_writer(name) && fs::exists(entry.path() / "run.json", ignored)) {
-      run.ranks.push_back(read_rank(entry.path(), name, name));
+      run.ranks.push_back(read_rank(entry.path(), name, name, run.damage));
       facts_at = entry.path() / "run.json";
     }
   }
@@ -239,7 +245,11 @@ run_data read_run(const fs::path& directory) {
     next = r.rank + 1;
   }
 
+  std::sort(run.damage.begin(), run.damage.end());  // files come in any order
   const json facts = json::parse(contents(facts_at), nullptr, false);
+  if (!facts.is_object())
+    run.damage.push_back(fmt::format("{} is missing or damaged: the run's command and versions are not known",
+                                     facts_at.lexically_relative(directory).generic_string()));
   run.name = get<std::string>(facts, "name", directory.filename().string());
   run.layout = get<std::string>(facts, "layout", "");
   run.created = get<double>(facts, "created", 0);

@@ -40,7 +40,7 @@ enum class rank_state {
   running,
   stopped,      // by a signal or a debugger, on this host
   died,         // its status says that it runs, and its process is gone
-  unresponsive  // on another host, and without a heartbeat for long
+  unresponsive  // without a heartbeat for long: it is on another host, or its process no longer writes
 };
 const char* name_of(rank_state s) noexcept;
 
@@ -57,7 +57,6 @@ struct rank_data {
   std::uint64_t written = 0, dropped = 0, failed = 0;
   std::string failure;
   std::uint64_t unreadable_lines = 0;  // one at the end of a killed rank's file is normal
-  std::string damage() const;          // says so
 
   // Each step once, ascending: after a restart, the later of two.
   std::map<std::string, std::vector<point>> series;
@@ -74,13 +73,14 @@ struct run_data {
   double created = 0;
   int size = 0;  // ranks of the communicator; some may have left nothing
   std::vector<std::pair<std::string, std::string>> versions, environment;
-  std::vector<rank_data> ranks;  // ranks that have left something, ascending; then other labels
+  std::vector<rank_data> ranks;     // ranks that have left something, ascending; then other labels
+  std::vector<std::string> damage;  // sentences that name the damaged files
   // Ranks that have left nothing.
   int absent() const;
 };
 
 // Throws std::runtime_error, naming what is missing, if this is no run. Damaged parts are left out and
-// counted.
+// named.
 run_data read_run(const std::filesystem::path& directory);
 
 // Whether a series is about time and machine rather than the program's own progress.

@@ -43,8 +43,7 @@ std::string summary_of(const run_data& run) {
   for (const rank_data& r : run.ranks)
     out += fmt::format("{:>5}  {:<12} {:<16} {:>8} {:>10} {:>8} {:>7}\n", plain(r.key()), name_of(r.state),
                        plain(r.host), r.pid, r.written, r.dropped, r.failed);
-  for (const rank_data& r : run.ranks)
-    if (r.unreadable_lines > 0) out += plain(r.damage()) + "\n";
+  for (const std::string& damage : run.damage) out += plain(damage) + "\n";
   if (run.absent() > 0) out += fmt::format("{} ranks have left nothing\n", run.absent());
 
   std::set<std::string> names;

@@ -141,7 +141,7 @@ TEST_CASE("page: unfinished ranks and dropped records are reported") {
   CHECK(has(page, "1 damaged line is left out"));
   CHECK(has(page, "<details open><summary>rank 0, standard output</summary><pre>last words\n</pre>"));
   CHECK(has(summary_of(data), "3 ranks have left nothing"));
-  CHECK(has(summary_of(data), "rank 0: 1 damaged line is left out"));
+  CHECK(has(summary_of(data), "rank-0.jsonl: 1 damaged line is left out"));
 }
 
 TEST_CASE("page: several runs side by side") {

@@ -14,6 +14,7 @@
 #include <csignal>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 using namespace tutti;
 using namespace tutti::test;
@@ -64,6 +65,7 @@ TEST_CASE("run_data: a rank that claims to run, but does not, has died") {
   status["boot"] = "another";  // this host before a reboot
   run.file("rank-2.json", status.dump());
   status["host"] = "far away";
+  status["heartbeat"] = 1.7e9;
   run.file("rank-3.json", status.dump());
   const run_data r = read_run(run.path());
   REQUIRE(r.ranks.size() == 4);
@@ -74,6 +76,37 @@ TEST_CASE("run_data: a rank that claims to run, but does not, has died") {
   status["heartbeat"] = track::seconds_since_1970();
   run.file("rank-3.json", status.dump());
   CHECK(read_run(run.path()).ranks[3].state == rank_state::running);
+}
+
+TEST_CASE("run_data: a process of this host that no longer writes is not said to run") {
+  const written_run run;
+  run.facts(2);
+  nlohmann::json status = written_run::status(0, "running");
+  status["heartbeat"] = 1.7e9;
+  run.file("rank-0.json", status.dump());
+  status["pid"] = 1 << 30;  // none has this number
+  status["process_started_ticks"] = 0;
+  run.file("rank-1.json", status.dump());
+  const run_data r = read_run(run.path());
+  CHECK(r.ranks.at(0).state == rank_state::unresponsive);
+  CHECK(r.ranks.at(1).state == rank_state::died);
+}
+
+TEST_CASE("run_data: damaged files are named") {
+  const written_run run;
+  run.facts(2);
+  run.rank(0, "finished", "{\n");
+  run.rank(1, "finished", "");
+  CHECK(read_run(run.path()).damage == std::vector<std::string>{"rank-0.jsonl: 1 damaged line is left out"});
+  run.file("rank-1.json", "{\"rank\":1");
+  run.file("run.json", "[]");
+  const run_data r = read_run(run.path());
+  const std::vector<std::string> named = {
+      "rank-0.jsonl: 1 damaged line is left out", "rank-1.json is damaged: the state of rank 1 is not known",
+      "run.json is missing or damaged: the run's command and versions are not known"};
+  CHECK(r.damage == named);
+  for (const std::string& damage : named) CHECK(summary_of(r).find(damage + "\n") != std::string::npos);
+  CHECK(page_of(r).find("rank-1.json is damaged") != std::string::npos);
 }
 
 TEST_CASE("run_data: a rank whose process is stopped is said to be so") {

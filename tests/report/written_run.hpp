@@ -36,7 +36,7 @@ class written_run {
             {"process_started_ticks", me.started_ticks},
             {"state", state},
             {"opened", 1.7e9},
-            {"heartbeat", 1.7e9},
+            {"heartbeat", track::seconds_since_1970()},
             {"heartbeat_seconds", 2.0},
             {"written", 3},
             {"dropped", 0},
