@@ -59,7 +59,7 @@ std::optional<std::string> coordinator::join(const hello& who) {
 
 bool coordinator::complete() const {
   const auto there =
-      std::count_if(nodes_.begin(), nodes_.end(), [](const node_state& n) { return n.joined; });
+      std::count_if(nodes_.begin(), nodes_.end(), [](const node_state& n) { return n.stays(); });
   const int needed = options_.elastic ? options_.least_nodes : options_.nodes;
   return nodes_.front().joined && there >= needed;
 }
@@ -73,7 +73,7 @@ int coordinator::free_number() const {
 std::vector<int> coordinator::missing() const {
   std::vector<int> nodes;
   for (std::size_t n = 0; n < nodes_.size(); ++n)
-    if (!nodes_[n].joined) nodes.push_back(static_cast<int>(n));
+    if (!nodes_[n].stays()) nodes.push_back(static_cast<int>(n));
   return nodes;
 }
 
@@ -82,8 +82,8 @@ std::vector<int> coordinator::missing() const {
 void coordinator::start() {
   next_rank_ = 0;
   for (node_state& node : nodes_) {
-    if (node.joined) number(node);
-    node.ended = false;
+    if (node.stays()) number(node);
+    node.ended = node.leaving;
     node.ends.clear();
     node.last_lines.clear();
     node.last_operations.clear();
@@ -109,7 +109,7 @@ void coordinator::start() {
     return abandon(plain_failure, fmt::format("tutti-run: {}\n", e.what()));
   }
   for (std::size_t n = 0; n < nodes_.size(); ++n) {
-    if (!nodes_[n].joined) continue;
+    if (!nodes_[n].stays()) continue;
     p.node = static_cast<int>(n);
     p.first_rank = nodes_[n].first_rank;
     nodes_[n].told_to_start = started_at_;
@@ -142,7 +142,7 @@ void coordinator::leave(int node, int exit_code, const std::string& why) {
   if (std::exchange(state.leaving, true)) return;
   state.leaves_with = exit_code;
   to_.say(fmt::format("tutti-run: {} leaves: {}; the others go on\n", describe_node(node), why));
-  if (state.ended) release(node);
+  if (state.ended || phase_ == phase::joining) release(node);
 }
 
 // Its number is free when its connection has closed.
@@ -284,6 +284,12 @@ void coordinator::lost(int node, const std::string& why) {
   const bool had_ended = state.ended;
   state.lost = true;
   if (state.leaving && had_ended) return try_conclude();
+  if (phase_ == phase::joining && may_go(node)) {
+    if (!state.leaving)
+      to_.say(fmt::format("tutti-run: {} was lost: {}; the others go on\n", describe_node(node), why));
+    state = node_state{};
+    return;
+  }
   losses_.emplace_back(node, why);
   if (phase_ == phase::joining) {
     reason_ = reason::node_lost;
@@ -370,7 +376,8 @@ int coordinator::world_size() const {
 
 int coordinator::node_of(int rank) const {
   for (std::size_t n = 0; n < nodes_.size(); ++n)
-    if (rank >= nodes_[n].first_rank && rank < nodes_[n].first_rank + nodes_[n].ranks)
+    if (nodes_[n].first_rank >= 0 && rank >= nodes_[n].first_rank &&
+        rank < nodes_[n].first_rank + nodes_[n].ranks)
       return static_cast<int>(n);
   return 0;
 }

@@ -88,6 +88,7 @@ class coordinator {
     std::vector<outcome> ends;
     std::vector<std::string> last_lines;
     std::vector<std::string> last_operations;
+    bool stays() const { return joined && !leaving && !lost; }
     bool finished() const { return !joined || ended || lost; }
   };
 
@@ -96,7 +97,9 @@ class coordinator {
   void start_newcomer(int node);
   bool complete() const;
   // Whether the others go on when a node leaves.
-  bool may_go(int node) const { return options_.elastic && node != 0 && phase_ == phase::running; }
+  bool may_go(int node) const {
+    return options_.elastic && node != 0 && (phase_ == phase::joining || phase_ == phase::running);
+  }
   void leave(int node, int exit_code, const std::string& why);
   void release(int node);
   void stop(reason why, int signal, int but_for);

@@ -406,6 +406,42 @@ TEST_SUITE("launch/coordinator") {
     CHECK(d.last<job_over>(0).report.empty());
   }
 
+  TEST_CASE("elastic nodes: one that goes before the start is waited for no longer, and its place is free") {
+    options o = three_nodes();
+    o.elastic = true;
+    o.least_nodes = 3;
+    desk d(o);
+    for (const int node : {0, 1}) CHECK(!d.c.join({3, node, 1, "host", 10 + node}));
+    d.c.on(1, stop_wanted{stop_wanted::reason::signal, SIGTERM, {}});
+    CHECK(d.last<job_over>(1).exit_code == 128 + SIGTERM);
+    CHECK(contains(d.said, "node 1 (host) leaves: it was stopped by SIGTERM; the others go on\n"));
+    CHECK(!d.c.join({3, 2, 1, "host2", 12}));
+    CHECK(d.c.joining());
+    CHECK(d.c.missing() == std::vector<int>{1});
+    d.c.lost(1, "closed");
+    CHECK(!contains(d.said, "closed"));
+    d.c.lost(2, "gone");
+    CHECK(contains(d.said, "node 2 (host2) was lost: gone; the others go on\n"));
+    for (const int node : {1, 2}) CHECK(!d.c.join({3, node, 1, "host", 20 + node}));
+    for (const int node : {0, 1, 2}) CHECK(d.last<start_ranks>(node).what.world_size == 3);
+  }
+
+  TEST_CASE("elastic nodes: one that has just left is not started with the others") {
+    options o = three_nodes();
+    o.elastic = true;
+    o.least_nodes = 2;
+    o.nodes = 3;
+    desk d(o);
+    CHECK(!d.c.join({3, 1, 1, "host1", 11}));
+    d.c.on(1, stop_wanted{stop_wanted::reason::signal, SIGTERM, {}});
+    CHECK(!d.c.join({3, 0, 1, "host0", 10}));
+    CHECK(!d.c.join({3, 2, 1, "host2", 12}));
+    CHECK(d.last<start_ranks>(2).what.world_size == 2);
+    CHECK(std::holds_alternative<job_over>(d.sent[1].back()));
+    for (const int node : {0, 2}) d.ends(node, {});
+    CHECK(d.c.over());
+  }
+
   TEST_CASE("elastic nodes: the ends of a node that came later count from the start of the job") {
     options o = three_nodes();
     o.elastic = true;
