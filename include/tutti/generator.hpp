@@ -4,6 +4,7 @@
 
 #include <tutti/detail/flow.hpp>
 #include <tutti/detail/stop_scope.hpp>
+#include <tutti/error.hpp>
 #include <tutti/task.hpp>
 
 #include <coroutine>
@@ -20,13 +21,18 @@ namespace tutti {
 //   for (;;) { auto one = co_await all.next(); if (!one) break; use(*one); }
 //
 // The body runs only while next() is awaited.
-// Cancellation: destroying the generator destroys its body at the point where it waits.
+// Cancellation: destroying the generator, or a coroutine that awaits next(), destroys the body at the point
+// where it waits.
 // Cost: frames are recycled.
 template <class T>
 class [[nodiscard("a generator does nothing until next() is awaited")]] generator {
  public:
+  class awaiter;
   class promise_type : public detail::task_promise_base {
    public:
+    ~promise_type() {
+      if (reader != nullptr) reader->body_ = nullptr;
+    }
     generator get_return_object() noexcept {
       return generator(std::coroutine_handle<promise_type>::from_promise(*this));
     }
@@ -47,13 +53,15 @@ class [[nodiscard("a generator does nothing until next() is awaited")]] generato
     void return_void() const noexcept {}
 
     std::optional<T> value;
+    generator* owner = nullptr;
+    awaiter* reader = nullptr;  // while next() is awaited
   };
 
-  generator(generator&& other) noexcept : handle_(std::exchange(other.handle_, {})) {}
+  generator(generator&& other) noexcept { take(other); }
   generator& operator=(generator&& other) noexcept {
     if (this != &other) {
       if (handle_) detail::destroy_frame(handle_);
-      handle_ = std::exchange(other.handle_, {});
+      take(other);
     }
     return *this;
   }
@@ -63,35 +71,62 @@ class [[nodiscard("a generator does nothing until next() is awaited")]] generato
 
   class awaiter {
    public:
-    explicit awaiter(std::coroutine_handle<promise_type> h) noexcept : handle_(h) {}
-    bool await_ready() const noexcept { return !handle_ || handle_.done(); }
+    explicit awaiter(generator& of) noexcept : of_(&of) {}
+    awaiter(const awaiter& unused) noexcept : of_(unused.of_) {}
+    ~awaiter() {
+      if (body_ != nullptr) body_->owner->cut_off();
+    }
+    bool await_ready() const noexcept { return !of_->handle_ || of_->handle_.done(); }
     template <class Parent>
-    bool await_suspend(std::coroutine_handle<Parent> parent) const noexcept {
-      const std::coroutine_handle<promise_type> body = handle_;
+    bool await_suspend(std::coroutine_handle<Parent> parent) noexcept {
+      const std::coroutine_handle<promise_type> body = of_->handle_;
       promise_type& p = body.promise();
       p.value.reset();
       p.continuation = parent;
       p.scope = detail::scope_of(parent);
+      p.reader = this;
+      body_ = &p;
       return !detail::run_child(static_cast<detail::task_promise_base*>(&p), body);
     }
-    std::optional<T> await_resume() const {
-      if (!handle_) return std::nullopt;
-      promise_type& p = handle_.promise();
+    std::optional<T> await_resume() {
+      if (body_ == nullptr) {
+        if (of_->cut_off_)
+          throw error(errc::cancelled, "the generator has ended: a coroutine that awaited it was destroyed");
+        return std::nullopt;
+      }
+      promise_type& p = *std::exchange(body_, nullptr);
+      p.reader = nullptr;
       if (p.failure) std::rethrow_exception(std::exchange(p.failure, nullptr));
       return std::exchange(p.value, std::nullopt);
     }
 
    private:
-    std::coroutine_handle<promise_type> handle_;
+    friend promise_type;
+    generator* of_;
+    promise_type* body_ = nullptr;  // while this waits for it
   };
   // Runs the body to its next co_yield. co_await returns the yielded value, or nothing when the body has
   // returned.
-  // Errors: those that the body throws.
-  awaiter next() noexcept { return awaiter(handle_); }
+  // Errors: those that the body throws. errc::cancelled if a coroutine was destroyed that awaited next().
+  awaiter next() noexcept { return awaiter(*this); }
 
  private:
-  explicit generator(std::coroutine_handle<promise_type> h) noexcept : handle_(h) {}
+  explicit generator(std::coroutine_handle<promise_type> h) noexcept : handle_(h) {
+    h.promise().owner = this;
+  }
+  void take(generator& other) noexcept {
+    handle_ = std::exchange(other.handle_, {});
+    cut_off_ = std::exchange(other.cut_off_, false);
+    if (handle_) handle_.promise().owner = this;
+  }
+  void cut_off() noexcept {
+    cut_off_ = true;
+    handle_.promise().reader = nullptr;
+    detail::destroy_frame(std::exchange(handle_, {}));
+  }
+
   std::coroutine_handle<promise_type> handle_;
+  bool cut_off_ = false;
 };
 
 }  // namespace tutti

@@ -112,13 +112,13 @@ class task_promise<void> : public task_promise_base {
 }  // namespace detail
 
 // A coroutine that starts when it is awaited and returns its value or exception to the awaiting coroutine.
-// Awaited once, as an rvalue. It runs on the thread that resumes it, which inside a runtime is the loop
-// thread.
+// Awaited once, as an rvalue: the await takes over the frame, and the task is empty afterwards. It runs on
+// the thread that resumes it, which inside a runtime is the loop thread.
 // With g++ before 13, write `bool ok = co_await x; if (ok) ...`, never `if (co_await x)`, and give coroutine
 // lambdas no captures. CONTRIBUTING.md lists what that compiler gets wrong.
 // Completes: when its body returns.
-// Cancellation: destroying a task destroys its frame. Operations pending in it are cancelled first, and their
-// buffers may be reused when the destructor returns.
+// Cancellation: destroying a task, or the coroutine that awaits it, destroys its frame. Operations pending in
+// it are cancelled first, and their buffers may be reused when the destructor returns.
 // Cost: frames are recycled, so steady state allocates nothing. Chains of awaits of any length or depth use a
 // bounded amount of stack at every optimisation level.
 template <class T>
@@ -141,6 +141,8 @@ class [[nodiscard("a task does nothing until it is awaited")]] task {
   class awaiter {
    public:
     explicit awaiter(std::coroutine_handle<promise_type> h) noexcept : handle_(h) {}
+    awaiter(const awaiter&) = delete;
+    ~awaiter() { detail::destroy_frame(handle_); }
     bool await_ready() const noexcept { return false; }
     template <class Parent>
     bool await_suspend(std::coroutine_handle<Parent> parent) const noexcept {
@@ -154,7 +156,7 @@ class [[nodiscard("a task does nothing until it is awaited")]] task {
    private:
     std::coroutine_handle<promise_type> handle_;
   };
-  awaiter operator co_await() && noexcept { return awaiter(handle_); }
+  awaiter operator co_await() && noexcept { return awaiter(std::exchange(handle_, {})); }
 
   // Starts the task now by an Asio completion token, such as `std::move(t)(boost::asio::use_future)`. The
   // signature is void(std::exception_ptr) or void(std::exception_ptr, T); T needs a default constructor. Call

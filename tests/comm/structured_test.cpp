@@ -66,6 +66,16 @@ generator<int> count_to(communicator world, int end) {
     co_yield i;
   }
 }
+generator<int> receive_all(communicator world) {
+  for (int x = 0;;) {
+    co_await world.recv(x, 0);
+    co_yield x;
+  }
+}
+task<> read_one(generator<int>* from) {
+  const std::optional<int> one = co_await from->next();
+  TUTTI_EXPECT(one.has_value());
+}
 generator<int> fails_after_one() {
   co_yield 1;
   throw std::runtime_error("no second");
@@ -196,6 +206,28 @@ TEST_CASE("a generator yields, awaits between, ends, and throws") {
     TUTTI_EXPECT(first == 1);
     const failure f = co_await failure_in(broken.next());
     TUTTI_EXPECT(f.says("no second"));
+  });
+}
+
+TEST_CASE("a generator ends with a coroutine that awaits it, and may end before that") {
+  run_local(1, [](communicator world) -> task<> {
+    auto numbers = receive_all(world);
+    {
+      scope readers;
+      readers.spawn(read_one(&numbers));
+    }
+    int x = 7;
+    co_await world.send(x, 0);  // the body is gone: it takes no message
+    auto moved = std::move(numbers);
+    const failure f = co_await failure_in(moved.next());
+    TUTTI_EXPECT(f.code == errc::cancelled);
+    co_await world.recv(x, 0);
+
+    std::optional<generator<int>> goes_first(receive_all(world));
+    scope readers;
+    readers.spawn(read_one(&*goes_first));
+    goes_first.reset();
+    TUTTI_EXPECT(readers.running() == 1);
   });
 }
 

@@ -205,6 +205,34 @@ TEST_CASE("destroying a suspended task destroys its contents, innermost first") 
   CHECK(log == std::vector<int>{10, 0, 11, 1, 12, 2});
 }
 
+namespace {
+
+task<> awaits_named(task<>* t) { co_await std::move(*t); }
+
+}  // namespace
+
+TEST_CASE("a task that is awaited ends with the coroutine that awaits it, whoever has the object") {
+  gate g;
+  std::vector<int> log;
+  task<> outlives = nested(&g, 1, &log);
+  {
+    core::running_task t;
+    t.start(awaits_named(&outlives), &ignore_end, nullptr);
+    CHECK(log.empty());
+  }
+  CHECK(log == std::vector<int>{10, 0, 11, 1});
+
+  log.clear();
+  std::optional<task<>> goes_first(nested(&g, 1, &log));
+  core::running_task t;
+  t.start(awaits_named(&*goes_first), &ignore_end, nullptr);
+  goes_first.reset();
+  CHECK(log.empty());
+  g.open();
+  CHECK_FALSE(t.running());
+  CHECK(log == std::vector<int>{10, 0, 11, 1});
+}
+
 // ---- length and depth ----
 
 namespace {
