@@ -55,6 +55,9 @@ class compute_awaiter : compute_job {
         if constexpr (std::is_void_v<result>) {
           self.f_();
           self.value_.emplace();
+        } else if constexpr (std::is_reference_v<result>) {
+          result&& object = self.f_();
+          self.value_.emplace(std::addressof(object));
         } else {
           self.value_.emplace(self.f_());
         }
@@ -67,20 +70,28 @@ class compute_awaiter : compute_job {
   }
   result await_resume() {
     if (failure_) std::rethrow_exception(failure_);
-    if constexpr (!std::is_void_v<result>) return std::move(*value_);
+    if constexpr (std::is_reference_v<result>) {
+      return static_cast<result>(**value_);
+    } else if constexpr (!std::is_void_v<result>) {
+      return std::move(*value_);
+    }
   }
 
  private:
   F f_;
   std::coroutine_handle<> waiting_;
   std::exception_ptr failure_;
-  std::optional<std::conditional_t<std::is_void_v<result>, std::monostate, result>> value_;
+  // Points to what f returned a reference to.
+  std::optional<
+      std::conditional_t<std::is_void_v<result>, std::monostate,
+                         std::conditional_t<std::is_reference_v<result>, std::add_pointer_t<result>, result>>>
+      value_;
 };
 
 }  // namespace detail
 
 // Runs f() on the compute pool, while the loop thread goes on communicating. The awaiting coroutine resumes
-// on its loop thread with f's result or exception. The pool belongs to the process and is made on first use.
+// on its loop thread with f's result, which may be a reference, or its exception. The pool belongs to the process and is made on first use.
 // It has as many threads as there are cores per local rank, at least one.
 // Cancellation: no scope or deadline stops f. Destroying the awaiting frame blocks until f has returned.
 // Cost: two hand-overs between threads (some microseconds); in steady state no allocation.

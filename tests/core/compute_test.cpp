@@ -44,6 +44,16 @@ task<> value_exception_and_void(communicator) {
   TUTTI_EXPECT(std::this_thread::get_id() == loop_thread);
 }
 
+task<> references(communicator) {
+  std::vector<int> numbers(3);
+  const auto last = [&numbers]() -> int& { return numbers.back(); };
+  int& found = co_await compute(last);
+  TUTTI_EXPECT(&found == &numbers.back());
+  found = 5;
+  const auto copies = co_await when_all(compute(last), compute(last));
+  TUTTI_EXPECT(std::get<0>(copies) == 5 && std::get<1>(copies) == 5);
+}
+
 task<> many_in_a_row(communicator) {
   int count = 0;
   const auto add = [&count] { ++count; };  // in sequence: no race
@@ -74,6 +84,8 @@ TEST_CASE("compute returns the value, the exception or nothing on the loop threa
   CHECK_NOTHROW(run_local(1, value_exception_and_void));
   CHECK_NOTHROW(run_local(2, value_exception_and_void));
 }
+
+TEST_CASE("compute returns a reference to the same object") { CHECK_NOTHROW(run_local(1, references)); }
 
 TEST_CASE("computations in sequence and in parallel") {
   CHECK_NOTHROW(run_local(1, many_in_a_row));

@@ -44,7 +44,7 @@ struct join_counter {
 };
 
 template <class T>
-using slot_of = std::optional<std::conditional_t<std::is_void_v<T>, std::monostate, T>>;
+using slot_of = std::optional<std::conditional_t<std::is_void_v<T>, std::monostate, std::remove_cvref_t<T>>>;
 
 // One branch: awaits its awaitable and keeps the result or the exception.
 template <class A>
