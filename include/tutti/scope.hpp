@@ -49,7 +49,7 @@ class scope {
   void cancel() noexcept { stop_.stop(errc::cancelled, "its scope was cancelled"); }
 
   // Waits until no task is running. Tasks may spawn others meanwhile. One coroutine waits at a time.
-  // Errors: rethrows the first failure.
+  // Errors: rethrows the first failure. errc::invalid_argument if another coroutine waits.
   // Cancellation: stopping the awaiting coroutine stops the tasks. Destroying it leaves them running.
   class joiner {
    public:
@@ -58,7 +58,10 @@ class scope {
     ~joiner() {
       if (scope_ != nullptr && scope_->waiting_ == this) scope_->waiting_ = nullptr;
     }
-    bool await_ready() const noexcept { return scope_->running_ == 0; }
+    bool await_ready() noexcept {
+      second_ = scope_->waiting_ != nullptr;
+      return second_ || scope_->running_ == 0;
+    }
     template <class Promise>
     void await_suspend(std::coroutine_handle<Promise> h) noexcept {
       handle_ = h;
@@ -66,6 +69,8 @@ class scope {
       scope_->stop_.inside(detail::scope_of(h));
     }
     void await_resume() const {
+      if (second_)
+        throw error(errc::invalid_argument, "a scope was joined twice: another coroutine waits in join()");
       if (scope_->failure_) std::rethrow_exception(std::exchange(scope_->failure_, nullptr));
     }
 
@@ -73,6 +78,7 @@ class scope {
     friend class scope;
     scope* scope_;  // null: it has been destroyed
     std::coroutine_handle<> handle_;
+    bool second_ = false;
   };
   joiner join() noexcept { return joiner(*this); }
 

@@ -161,6 +161,22 @@ TEST_CASE("a task that joins a scope may be destroyed, and the scope may be dest
   });
 }
 
+TEST_CASE("a second join is an error, and the first goes on") {
+  run_local(1, [](communicator world) -> task<> {
+    int x = 0, ended = 0;
+    const int sent = 1;
+    scope work, first;
+    work.spawn(receive_into(world, &x, 0, 0, &ended));
+    first.spawn(join_all(&work));
+    const failure f = co_await failure_in(work.join());
+    TUTTI_EXPECT(f.code == errc::invalid_argument);
+    TUTTI_EXPECT(f.says("joined twice"));
+    co_await world.send(sent, 0);
+    co_await first.join();
+    TUTTI_EXPECT(ended == 1);
+  });
+}
+
 TEST_CASE("channels deliver every value once, in order, at any capacity") {
   for (const std::size_t capacity : {0U, 1U, 7U}) {
     run_local(1, [capacity](communicator world) -> task<> {
