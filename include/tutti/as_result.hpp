@@ -99,7 +99,10 @@ template <class T>
 auto as_result(operation<T>&& op) {
   return detail::unthrowing<T>(std::move(op));
 }
-inline auto as_result(operation_on_temporary&& op) { return detail::unthrowing<void>(std::move(op)); }
+template <class T>
+auto as_result(operation_on_temporary<T>&& op) {
+  return detail::unthrowing<T>(std::move(op));
+}
 template <class A>
 auto as_result(A&& awaitable) {
   return detail::caught<A>(std::forward<A>(awaitable));

@@ -82,6 +82,12 @@ template <class B>
 concept lasting =
     std::is_lvalue_reference_v<B> || std::ranges::borrowed_range<B> || device_memory<B> || tensor<B>;
 
+// Elements per rank, for the uneven forms; and the ranks of a group.
+template <class C>
+concept count_list = std::is_convertible_v<C, std::span<const std::size_t>>;
+template <class R>
+concept rank_list = std::is_convertible_v<R, std::span<const int>>;
+
 }  // namespace detail
 
 // Anything that can be sent.

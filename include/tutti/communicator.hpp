@@ -327,41 +327,44 @@ class communicator {
   //
   // As the forms above, with a count for each rank: `counts` holds the elements of every rank's block, in
   // rank order. Blocks follow each other without gaps.
-  // Buffers: the counts stay valid until completion.
+  // Buffers: the counts stay valid until completion. Temporary ones are for co_await alone, as a temporary
+  // buffer is.
   // Errors: errc::mismatch if a block's length differs from what its receiver expects.
 
   // Scatters uneven blocks. Only `root` reads `counts`.
-  template <Buffer I, class B>
-  operation_on<I> scatter_v(I&& in, std::span<const std::size_t> counts, B&& out, int root,
-                            detail::origin_of<I> from = call_site::current()) const {
-    return uneven<I, B>(detail::operation_kind::scatter_v, in, counts, out, {}, root, from);
+  template <Buffer I, detail::count_list C = std::span<const std::size_t>, class B>
+  operation_on<I, C> scatter_v(I&& in, C&& counts, B&& out, int root,
+                               detail::origin_of<I> from = call_site::current()) const {
+    return uneven<I, B>(detail::operation_kind::scatter_v, in, std::forward<C>(counts), out, {}, root, from);
   }
   // Gathers uneven blocks. Only `root` reads `counts`.
-  template <Buffer I, class B>
-  operation_on<I> gather_v(I&& in, B&& out, std::span<const std::size_t> counts, int root,
-                           detail::origin_of<I> from = call_site::current()) const {
-    return uneven<I, B>(detail::operation_kind::gather_v, in, {}, out, counts, root, from);
+  template <Buffer I, class B, detail::count_list C = std::span<const std::size_t>>
+  operation_on<I, C> gather_v(I&& in, B&& out, C&& counts, int root,
+                              detail::origin_of<I> from = call_site::current()) const {
+    return uneven<I, B>(detail::operation_kind::gather_v, in, {}, out, std::forward<C>(counts), root, from);
   }
   // Gathers uneven blocks on every rank. `counts` is the same on all ranks.
-  template <Buffer I, class B>
-  operation_on<I> all_gather_v(I&& in, B&& out, std::span<const std::size_t> counts,
-                               detail::origin_of<I> from = call_site::current()) const {
-    return uneven<I, B>(detail::operation_kind::all_gather_v, in, {}, out, counts, 0, from);
+  template <Buffer I, class B, detail::count_list C = std::span<const std::size_t>>
+  operation_on<I, C> all_gather_v(I&& in, B&& out, C&& counts,
+                                  detail::origin_of<I> from = call_site::current()) const {
+    return uneven<I, B>(detail::operation_kind::all_gather_v, in, {}, out, std::forward<C>(counts), 0, from);
   }
   // Reduces, and scatters uneven blocks of the result. `counts` is the same on all ranks.
-  template <Buffer I, class B, class Op>
-  operation_on<I> reduce_scatter_v(I&& in, std::span<const std::size_t> counts, B&& out, const Op& op,
-                                   detail::origin_of<I> from = call_site::current()) const {
+  template <Buffer I, detail::count_list C = std::span<const std::size_t>, class B, class Op>
+  operation_on<I, C> reduce_scatter_v(I&& in, C&& counts, B&& out, const Op& op,
+                                      detail::origin_of<I> from = call_site::current()) const {
     detail::call what = reduction_call<I, B>(detail::operation_kind::reduce_scatter_v, in, out, op, 0, from);
-    what.in_counts = {counts.data(), counts.size()};
+    const std::span<const std::size_t> blocks = std::forward<C>(counts);
+    what.in_counts = {blocks.data(), blocks.size()};
     return operation<>(std::move(what));
   }
   // Sends in_counts[j] elements to rank j and receives out_counts[i] elements from rank i.
-  template <Buffer I, class B>
-  operation_on<I> all_to_all_v(I&& in, std::span<const std::size_t> in_counts, B&& out,
-                               std::span<const std::size_t> out_counts,
-                               detail::origin_of<I> from = call_site::current()) const {
-    return uneven<I, B>(detail::operation_kind::all_to_all_v, in, in_counts, out, out_counts, 0, from);
+  template <Buffer I, detail::count_list C = std::span<const std::size_t>, class B,
+            detail::count_list D = std::span<const std::size_t>>
+  operation_on<I, C, D> all_to_all_v(I&& in, C&& in_counts, B&& out, D&& out_counts,
+                                     detail::origin_of<I> from = call_site::current()) const {
+    return uneven<I, B>(detail::operation_kind::all_to_all_v, in, std::forward<C>(in_counts), out,
+                        std::forward<D>(out_counts), 0, from);
   }
 
   // ---- groups ----
@@ -372,11 +375,13 @@ class communicator {
 
   // Makes a communicator of the listed ranks, which become ranks 0, 1, ... in list order. The list is the
   // same on all ranks. Ranks outside it get an empty handle.
-  // Buffers: the list stays valid until completion.
-  operation<communicator> group(std::span<const int> ranks, call_site where = call_site::current()) const {
+  // Buffers: the list stays valid until completion. A temporary one is for co_await alone.
+  template <detail::rank_list R = std::span<const int>>
+  operation_reading<communicator, R> group(R&& ranks, call_site where = call_site::current()) const {
+    const std::span<const int> list = std::forward<R>(ranks);
     detail::call what(detail::operation_kind::group, state_, where);
-    what.in.data = const_cast<int*>(ranks.data());
-    what.in.count = ranks.size();
+    what.in.data = const_cast<int*>(list.data());
+    what.in.count = list.size();
     return operation<communicator>(std::move(what));
   }
   // Makes one communicator for each color. Its ranks are ordered by key, then by rank in this communicator. A

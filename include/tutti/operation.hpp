@@ -111,20 +111,45 @@ class [[nodiscard(
   detail::direct_handler<T> direct_;
 };
 
-// An operation that reads from a temporary buffer: `co_await world.send(std::vector<float>(4), 1)`. Await it
-// in the same expression, because the buffer ends with it. start() does not accept it.
+// An operation that reads a temporary buffer or list: `co_await world.send(std::vector<float>(4), 1)`. Await it
+// in the same expression, because the buffer ends with it. start(), prepare(), completion tokens and receivers
+// do not accept it.
+template <class T = void>
 class [[nodiscard("an operation does nothing until it is awaited")]] operation_on_temporary
-    : public operation<> {
+    : public operation<T> {
  public:
-  using operation::operation;
-  operation_on_temporary(operation&& other) noexcept : operation(std::move(other)) {}
+  using operation<T>::operation;
+  operation_on_temporary(operation<T>&& other) noexcept : operation<T>(std::move(other)) {}
   operation_on_temporary with(algorithm wanted) && noexcept {
-    return std::move(*this).operation::with(wanted);
+    return std::move(*this).operation<T>::with(wanted);
   }
+
+  // co_await inside boost::asio::awaitable.
+  template <class Signature, class Executor>
+  void operator()(boost::asio::detail::awaitable_async_op_handler<Signature, Executor> handler) && {
+    std::move(*this).operation<T>::operator()(std::move(handler));
+  }
+  // The buffer would be gone before it is read. Name it first.
+  template <class Token>
+    requires(!detail::is_direct_await<std::decay_t<Token>>)
+  void operator()(Token&& token) && = delete;
+  template <class Receiver>
+  void connect(Receiver&& receiver) && = delete;
 };
 
-// What an operation that reads from a B returns.
-template <class B>
-using operation_on = std::conditional_t<detail::lasting<B>, operation<>, operation_on_temporary>;
+// What an operation of result T that reads from B returns.
+template <class T, class... B>
+using operation_reading =
+    std::conditional_t<(detail::lasting<B> && ...), operation<T>, operation_on_temporary<T>>;
+template <class... B>
+using operation_on = operation_reading<void, B...>;
 
 }  // namespace tutti
+
+// Asio derives both from a call with a token, which operation_on_temporary refuses.
+template <class T>
+struct boost::asio::is_async_operation<tutti::operation_on_temporary<T>> : std::true_type {};
+template <class T>
+struct boost::asio::completion_signature_of<tutti::operation_on_temporary<T>> {
+  using type = typename tutti::operation<T>::signature;
+};

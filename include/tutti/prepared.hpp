@@ -65,6 +65,7 @@ task<prepared<T>> prepare(operation<T> op) {
   co_return prepared<T>(std::move(made));
 }
 // Rejects an operation on a temporary buffer, which would be gone before it is read. Name the buffer first.
-void prepare(operation_on_temporary op) = delete;
+template <class T>
+void prepare(operation_on_temporary<T> op) = delete;
 
 }  // namespace tutti

@@ -157,6 +157,7 @@ basic_request<std::conditional_t<std::is_void_v<T>, status, T>> start(operation<
   return basic_request<std::conditional_t<std::is_void_v<T>, status, T>>(detail::call(op.what()));
 }
 // Rejects an operation on a temporary buffer, which would be gone before it is read. Name the buffer first.
-void start(operation_on_temporary op) = delete;
+template <class T>
+void start(operation_on_temporary<T> op) = delete;
 
 }  // namespace tutti

@@ -46,6 +46,9 @@ static_assert(asio::is_async_operation<operation<status>>::value);
 static_assert(std::is_same_v<asio::completion_signature_of<operation<>>::type, void(error_code)>);
 static_assert(
     std::is_same_v<asio::completion_signature_of<operation<status>>::type, void(error_code, status)>);
+// A temporary buffer is for co_await alone, there too.
+static_assert(asio::is_async_operation<operation_on_temporary<>>::value);
+static_assert(!std::is_invocable_v<operation_on_temporary<>, asio::detached_t>);
 // Used once, as an rvalue: neither a task nor Asio can await an lvalue.
 static_assert(!asio::is_async_operation<operation<>&>::value);
 static_assert(detail::directly_awaitable<operation<>> && !detail::directly_awaitable<operation<>&>);
@@ -95,7 +98,11 @@ asio::awaitable<void> awaits_directly(communicator world) {
   std::array<int, 3> data{1, 2, 3};
   if (world.rank() == 0) {
     co_await world.send(data, 1, 5);
+    co_await world.send(std::vector<int>(1), 1, 6);
   } else {
+    int from_temporary = 1;
+    co_await world.recv(from_temporary, 0, 6);
+    TUTTI_EXPECT(from_temporary == 0);
     std::array<int, 5> into{};
     const status st = co_await world.recv(into, 0, 5);
     TUTTI_EXPECT(st.source == 0);
@@ -165,9 +172,9 @@ task<> tokens_in_a_task(communicator world) {
   co_await world.barrier()(asio::deferred);
   auto named = world.barrier()(asio::deferred);
   co_await std::move(named);
-  const auto bad = co_await world.send(1, 99)(asio::as_tuple(asio::deferred));
-  TUTTI_EXPECT(std::get<0>(bad) == errc::invalid_argument);
   const int mine = world.rank();
+  const auto bad = co_await world.send(mine, 99)(asio::as_tuple(asio::deferred));
+  TUTTI_EXPECT(std::get<0>(bad) == errc::invalid_argument);
   int got = 0;
   request sending = world.isend(mine, other_of(world));
   const status st = co_await world.recv(got, other_of(world))(asio::deferred);
@@ -673,7 +680,8 @@ task<> connected(communicator world) {
   }
   log = {};
   {
-    auto state = world.send(1, 99).connect(receiver{&log});
+    const int unsent = 1;
+    auto state = world.send(unsent, 99).connect(receiver{&log});
     state.start();
     TUTTI_EXPECT(log.how == "error");
     TUTTI_EXPECT(log.code == errc::invalid_argument);

@@ -6,6 +6,8 @@
 #include <tutti/gpu.hpp>
 #include <tutti/tutti.hpp>
 
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/detached.hpp>
 #include <complex>
 #include <span>
 #include <utility>
@@ -27,6 +29,14 @@ tutti::task<> program(tutti::communicator world) {
   tutti::request moved = std::move(sending);
   co_await moved;
   co_await world.all_reduce(std::vector<float>(4), values, tutti::sum).with(tutti::algorithm::ring);
+  const std::vector<std::size_t> counts(2, 4);
+  std::vector<float> all(8);
+  co_await world.all_gather_v(values, all, std::vector<std::size_t>(2, 4));
+  co_await world.gather_v(values, all, {}, 0);
+  tutti::request gathering = tutti::start(world.all_gather_v(values, all, counts));
+  co_await gathering;
+  const tutti::communicator pair = co_await world.group(std::vector<int>(2));
+  co_await pair.send(std::span<const int>(constants), 1);
   const std::vector<std::span<float>> parts{std::span(values)};
   co_await world.all_reduce(parts, tutti::sum);
   tutti::request viewed = tutti::start(world.send(std::span<const int>(constants), 1));
@@ -47,6 +57,12 @@ tutti::task<> program(tutti::communicator world) {
   co_await device_sending;
   auto barrier = world.barrier();
   co_await std::move(barrier);
+}
+
+boost::asio::awaitable<void> asio_program(tutti::communicator world) {
+  co_await world.send(std::vector<float>(4), 1);
+  const std::vector<int> constants(4);
+  world.send(constants, 1)(boost::asio::detached);
 }
 
 int main() { return tutti::run(program); }
