@@ -124,7 +124,7 @@ class collective_operation_state final : public core::completion, public comm::r
     // A failure that this rank found first fails the collective on all ranks.
     if (!comm_.ends(sequence_)) {
       text = fmt::format("{} on {}: {}", describe(), comm_.name(), text);
-      comm_.fail(why, text, true, p2p::extent::one, comm_.first_open(sequence_));
+      comm_.fail(why, text, p2p::subject::collective, true, p2p::extent::one, comm_.first_open(sequence_));
     }
     state.fail(why, std::move(text));
   }
@@ -210,7 +210,7 @@ bool start_collective(operation_state& state) {
   const call& what = state.what();
   communicator_state& c = *what.comm;
   if (!c.failed() && !c.dead_member().empty()) {
-    c.fail(errc::peer_failed, c.dead_member(), true, p2p::extent::one, 0);
+    c.fail(errc::peer_failed, c.dead_member(), p2p::subject::other, true, p2p::extent::one, 0);
     state.fail(errc::peer_failed, fmt::format("{}: {}", title(c, what), c.dead_member()));
     return true;
   }
@@ -243,7 +243,7 @@ void stop_collective(operation_state& state, errc why, const std::string& text) 
   if (why == errc::timed_out) {
     m.comm().explain_and_fail(m.sequence(), why, std::move(failure_text));
   } else {
-    m.comm().fail(why, failure_text, true);
+    m.comm().fail(why, failure_text, p2p::subject::collective, true);
   }
 }
 
@@ -258,7 +258,8 @@ void abandon_collective(operation_state&, void* which) noexcept {
   m->detach();
   // Also if it had failed and nobody had been told yet. Before the body is destroyed: its messages come after
   // this one.
-  if (!complete && !c.ends(sequence)) c.fail(errc::cancelled, text, true, p2p::extent::one, first);
+  if (!complete && !c.ends(sequence))
+    c.fail(errc::cancelled, text, p2p::subject::collective, true, p2p::extent::one, first);
   m->~collective_operation_state();
 }
 

@@ -107,11 +107,11 @@ bool start_shrink(operation_state& state) {
   communicator_state& c = *state.what().comm;
   const std::string who = fmt::format("{} has called shrink on {}", c.describe(c.rank()), c.name());
   if (c.dead_member().empty()) {
-    c.fail(errc::cancelled, who, true, p2p::extent::children);
+    c.fail(errc::cancelled, who, p2p::subject::other, true, p2p::extent::children);
   } else {
     // Names no rank but the dead one.
     c.fail(errc::peer_failed, fmt::format("{}; a member has called shrink on {}", c.dead_member(), c.name()),
-           true, p2p::extent::children, 0);
+           p2p::subject::other, true, p2p::extent::children, 0);
   }
   auto* const running = new (state.running_storage()) shrink_operation_state(state, c);
   state.set_running(running);

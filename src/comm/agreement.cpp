@@ -47,18 +47,24 @@ T get(const std::byte* from) noexcept {
   return base::get_little_endian<T>(reinterpret_cast<const std::uint8_t*>(from));
 }
 
-// Offsets in a frame: its first byte is the word, then come the reason and its text.
+// Offsets in a frame: its first byte is the word, then come the reason, with what its text names, and the text.
 constexpr std::size_t reason_at = 1, reason_text_at = 3;
-bytes reason_bytes(errc why, const std::string& text) {
+constexpr std::uint16_t names_collective = 0x8000;
+bytes reason_bytes(errc why, const std::string& text, p2p::subject names = p2p::subject::other) {
   bytes made;
-  put(made, static_cast<std::uint16_t>(why));
+  const std::uint16_t mark = names == p2p::subject::collective ? names_collective : 0;
+  put(made, static_cast<std::uint16_t>(static_cast<std::uint16_t>(why) | mark));
   const std::string_view shown = std::string_view(text).substr(0, most_text);
   const auto* const first = reinterpret_cast<const std::byte*>(shown.data());
   made.insert(made.end(), first, first + shown.size());
   return made;
 }
 errc reason_in(std::span<const std::byte> payload) noexcept {
-  return p2p::reason_of(get<std::uint16_t>(payload.data() + reason_at));
+  return p2p::reason_of(get<std::uint16_t>(payload.data() + reason_at) & ~unsigned{names_collective});
+}
+p2p::subject subject_in(std::span<const std::byte> payload) noexcept {
+  const bool named = (get<std::uint16_t>(payload.data() + reason_at) & names_collective) != 0;
+  return named ? p2p::subject::collective : p2p::subject::other;
 }
 std::string text_in(std::span<const std::byte> payload) {
   const auto text = payload.subspan(reason_text_at);
@@ -164,7 +170,7 @@ void agreement::join(communicator_state& c, caller& who, bool has_deadline) {
   bytes cause(bits_bytes(r.members.size()));
   for (const int failed : c.failed_ranks()) set_bit(cause.data(), static_cast<std::size_t>(failed));
   put(cause, c.first_failed());
-  const bytes reason = reason_bytes(c.failure(), c.failure_text());
+  const bytes reason = reason_bytes(c.failure(), c.failure_text(), c.failure_names());
   cause.insert(cause.end(), reason.begin(), reason.end());
   r.cause = std::move(cause);
   r.who = &who;
@@ -456,7 +462,7 @@ void agreement::received(int peer, std::uint32_t context, std::uint32_t number,
           if (has_bit(cause.data() + 1, i)) failed.push_back(c->world_rank(static_cast<int>(i)));
         c->add_failed(failed);
         const auto reason = cause.subspan(bits + first_bytes);
-        c->fail(reason_in(reason), text_in(reason), false, p2p::extent::children,
+        c->fail(reason_in(reason), text_in(reason), subject_in(reason), false, p2p::extent::children,
                 get<std::uint32_t>(cause.data() + 1 + bits));
       }
       return advance(r);

@@ -20,7 +20,7 @@ void communicator::abort() {
   const std::string why =
       fmt::format("{} was aborted by {}, which called abort(); its own output may say why", name(),
                   state_->describe(rank()));
-  state_->fail(errc::cancelled, why, true, p2p::extent::children);
+  state_->fail(errc::cancelled, why, p2p::subject::other, true, p2p::extent::children);
 }
 
 std::vector<int> communicator::failed_ranks() const {

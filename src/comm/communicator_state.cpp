@@ -33,12 +33,6 @@ constexpr int most_told_directly = 64;
 // A rank whose loop runs answers much faster.
 constexpr auto patience_with_answers = std::chrono::milliseconds(100);
 
-// Whether the text of a failure has "all_reduce #41 on world" or the like.
-static bool names_collective(const std::string& text, const std::string& communicator) {
-  const std::size_t at = text.find(" on " + communicator);
-  return at != std::string::npos && at > 0 && text[at - 1] >= '0' && text[at - 1] <= '9';
-}
-
 p2p::fingerprint fingerprint_of(const collective_description& d) noexcept {
   static_assert(sizeof(collective_description) == sizeof(p2p::fingerprint));
   p2p::fingerprint print;
@@ -190,8 +184,8 @@ std::string communicator_state::mismatch_text(int peer, std::uint32_t sequence, 
 
 void communicator_state::mismatch(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
                                   const p2p::fingerprint& theirs) noexcept {
-  fail(errc::mismatch, mismatch_text(peer, sequence, mine, theirs), true, p2p::extent::one,
-       first_open(sequence));
+  fail(errc::mismatch, mismatch_text(peer, sequence, mine, theirs), p2p::subject::collective, true,
+       p2p::extent::one, first_open(sequence));
 }
 
 void communicator_state::add(running_collective& c) noexcept {
@@ -293,7 +287,8 @@ void communicator_state::told(int peer, const p2p::progress_message& there) noex
 void communicator_state::end_inquiry() noexcept {
   inquiry_timer_.cancel();
   const std::unique_ptr<inquiry> all = std::move(inquiry_);
-  if (is_running(all->sequence)) fail(all->why, all->text + "; " + findings(*all), true);
+  if (is_running(all->sequence))
+    fail(all->why, all->text + "; " + findings(*all), p2p::subject::collective, true);
   // The collective ended meanwhile. Another one that took too long may still wait for its end.
   while (!inquiry_ && !later_.empty()) {
     inquiry next = std::move(later_.front());
@@ -351,8 +346,8 @@ std::uint32_t communicator_state::first_open(std::uint32_t also) const noexcept 
   return first;
 }
 
-void communicator_state::fail(errc why, const std::string& text, bool tell, p2p::extent reach,
-                              std::optional<std::uint32_t> from) noexcept {
+void communicator_state::fail(errc why, const std::string& text, p2p::subject names, bool tell,
+                              p2p::extent reach, std::optional<std::uint32_t> from) noexcept {
   if (world_ == nullptr) return;
   const std::uint32_t first = from ? *from : first_open();
   if (!fails_earlier(first)) {
@@ -363,10 +358,11 @@ void communicator_state::fail(errc why, const std::string& text, bool tell, p2p:
   if (!failed()) {
     failure_ = why;
     failure_text_ = text;
+    failure_names_ = names;
     recorder_->communicator_failed(record_place_);
   }
   first_failed_ = first;
-  const p2p::failure_message told{why, text, reach, failed_members(), first};
+  const p2p::failure_message told{why, text, reach, failed_members(), first, names};
   // The dead rank is also a member of the communicator that this one was made from, which may hear of it
   // later.
   for (communicator_state* c = this; why == errc::peer_failed && c != nullptr && c->parent_ != c->id_;) {
@@ -379,7 +375,7 @@ void communicator_state::fail(errc why, const std::string& text, bool tell, p2p:
     for (int r = 0; r < size(); ++r)
       if (tells(r)) endpoint_->control().send(message_context(), world_rank(r), told);
   // This rank caused it, or it ends pending operations: an operation of this rank reports it.
-  reported_ = end_pending(why, text) || tell || reported_;
+  reported_ = end_pending(why, text, names) || tell || reported_;
   if (reach == p2p::extent::children) fail_children(why, text, tell);
 }
 
@@ -401,17 +397,18 @@ void communicator_state::fail_children(errc why, const std::string& text, bool t
     if (why == errc::peer_failed)
       for (const int member : known) text_there += c.number_here(member);
     // What another rank has completed there is not known.
-    c.fail(why, text_there, tell, p2p::extent::children, tell ? c.first_open() : 0);
+    c.fail(why, text_there, p2p::subject::other, tell, p2p::extent::children, tell ? c.first_open() : 0);
   });
 }
 
-bool communicator_state::end_pending(errc why, const std::string& text) noexcept {
+bool communicator_state::end_pending(errc why, const std::string& text, p2p::subject names) noexcept {
   bool any = false;
-  const bool complete = names_collective(text, name_);
   for (running_collective* c = running_.front(); c != nullptr;) {
     running_collective* const next = running_.after(*c);
     if (ends(c->sequence())) {
-      c->end(why, complete ? text : fmt::format("{} on {}: {}", c->describe(), name_, text));
+      c->end(why, names == p2p::subject::collective
+                      ? text
+                      : fmt::format("{} on {}: {}", c->describe(), name_, text));
       any = true;
     }
     c = next;
@@ -439,7 +436,7 @@ bool communicator_state::end_pending(errc why, const std::string& text) noexcept
 void communicator_state::failed_remotely(int peer, const p2p::failure_message& told) noexcept {
   if (world_ == nullptr) return;
   add_failed(told.failed);
-  if (!fails_earlier(told.first)) return fail(told.why, told.text, false, told.reach, told.first);
+  if (!fails_earlier(told.first)) return fail(told.why, told.text, told.names, false, told.reach, told.first);
   // Passed on before anything is taken back. A rank that is communicating with this one then hears the reason
   // first, not that a message was cancelled or that this rank has left.
   for (int r = 0; r < size(); ++r) {
@@ -448,7 +445,7 @@ void communicator_state::failed_remotely(int peer, const p2p::failure_message& t
     if (member != peer && (near || (size() > most_told_directly && tells(r))))
       endpoint_->control().send(message_context(), member, told);
   }
-  fail(told.why, told.text, false, told.reach, told.first);
+  fail(told.why, told.text, told.names, false, told.reach, told.first);
 }
 
 void communicator_state::peer_closed(int peer, errc why, const std::string& text) noexcept {
@@ -462,7 +459,8 @@ void communicator_state::peer_closed(int peer, errc why, const std::string& text
   dead_member_ = text_here;
   // No collective can succeed without all members. Point to point between the others goes on.
   if (running_collective* c = running_.front())
-    fail(why, fmt::format("{} on {}: {}", c->describe(), name_, text_here), true, p2p::extent::one, 0);
+    fail(why, fmt::format("{} on {}: {}", c->describe(), name_, text_here), p2p::subject::collective, true,
+         p2p::extent::one, 0);
 }
 
 void communicator_state::closed_remotely(int peer) noexcept {
@@ -633,7 +631,7 @@ void communicator_state::last_reference_gone() noexcept {
 
 void communicator_state::detach() noexcept {
   const bool failed_before = failed();
-  fail(errc::shut_down, "the runtime has ended", false, p2p::extent::one, 0);
+  fail(errc::shut_down, "the runtime has ended", p2p::subject::other, false, p2p::extent::one, 0);
   world_->retire(std::move(segment_), failed_before);
   timer_.cancel();
   notice_timer_.cancel();

@@ -155,6 +155,7 @@ class communicator_state final : public p2p::context_owner {
   std::uint32_t first_open(std::uint32_t also = 0) const noexcept;
   errc failure() const noexcept { return failure_; }
   const std::string& failure_text() const noexcept { return failure_text_; }
+  p2p::subject failure_names() const noexcept { return failure_names_; }
   // The error for a call on a failed communicator. It is the failure itself as long as no operation of this
   // rank has ended with it: a peer may report it while nothing is pending. Later it is
   // errc::communicator_failed.
@@ -163,11 +164,12 @@ class communicator_state final : public p2p::context_owner {
     return std::exchange(reported_, true) ? errc::communicator_failed : failure_;
   }
   // Fails the communicator: ends messages, and collectives except those before `first`, with this reason.
-  // With `tell`, also on the other members. With extent::children, also the communicators made from this one.
+  // `names` is what the text names: a pending collective that the text does not name puts its own name before
+  // it. With `tell`, also on the other members. With extent::children, also the communicators made from this one.
   // `first` is that of failure_message; without it, first_open(). A second failure only extends it to earlier
   // collectives.
-  void fail(errc why, const std::string& text, bool tell, p2p::extent reach = p2p::extent::one,
-            std::optional<std::uint32_t> first = std::nullopt) noexcept;
+  void fail(errc why, const std::string& text, p2p::subject names, bool tell,
+            p2p::extent reach = p2p::extent::one, std::optional<std::uint32_t> first = std::nullopt) noexcept;
   // Collective `sequence`, in progress on this rank, has taken too long. Asks all ranks how far they are.
   // When all have answered, or after a tenth of a second, fails the communicator with `why` and `text` plus
   // the answers. Does nothing if the collective ends meanwhile.
@@ -245,7 +247,8 @@ class communicator_state final : public p2p::context_owner {
   bool fails_earlier(std::uint32_t first) const noexcept {
     return !failed() || (first_failed_ != 0 && (first == 0 || precedes(first, first_failed_)));
   }
-  bool end_pending(errc why, const std::string& text) noexcept;  // returns whether anything was pending
+  bool end_pending(errc why, const std::string& text,
+                   p2p::subject names) noexcept;  // returns whether anything was pending
   void fail_children(errc why, const std::string& text, bool tell) noexcept;
   bool has_failed(int rank) const noexcept {
     return told_failed_[static_cast<std::size_t>(rank)] || endpoint_->peers().failed(world_rank(rank));
@@ -287,6 +290,7 @@ class communicator_state final : public p2p::context_owner {
   std::array<place, remembered> places_{};
   errc failure_ = errc::success;
   std::string failure_text_;
+  p2p::subject failure_names_ = p2p::subject::other;
   std::uint32_t first_failed_ = 0;
   bool reported_ = false;  // an operation of this rank has ended with the failure
   std::string dead_member_;

@@ -39,7 +39,7 @@ communicator_number number_of(const communicator& c) noexcept {
 }
 
 void fail(const communicator& c, errc why, const std::string& text) noexcept {
-  if (!state_behind(c).detached()) state_behind(c).fail(why, text, true);
+  if (!state_behind(c).detached()) state_behind(c).fail(why, text, p2p::subject::other, true);
 }
 
 communicator_failure failure_of(const communicator& c) {

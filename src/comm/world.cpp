@@ -198,7 +198,9 @@ void world::fail(const std::string& text) noexcept {
   for (int r = 0; r < info_.size; ++r)
     if (known[static_cast<std::size_t>(r)]) failed.push_back(r);
   for_each([&failed](communicator_state& c) { c.add_failed(failed); });
-  for_each([&](communicator_state& c) { c.fail(errc::peer_failed, text + c.number_here(info_.rank), true); });
+  for_each([&](communicator_state& c) {
+    c.fail(errc::peer_failed, text + c.number_here(info_.rank), p2p::subject::other, true);
+  });
 }
 
 bool world::counts_as_failed(int peer) const noexcept {

@@ -32,6 +32,12 @@ enum class extent : std::uint8_t {
   children  // that one and those made from it
 };
 
+// What the text of a failure names.
+enum class subject : std::uint8_t {
+  other,      // a rank, a device, a call of the program
+  collective  // the collective of this communicator that failed, as "all_reduce #41 on world"
+};
+
 // The communicator has failed at the sender. `ranks` of decode() is the size of the world, here and below.
 struct failure_message {
   errc why = errc::success;
@@ -42,6 +48,7 @@ struct failure_message {
   // The first collective that fails with it; earlier ones need nothing more from the rank that failed the
   // communicator. 0: all fail.
   std::uint32_t first = 0;
+  subject names = subject::other;
 
   control_frame encode(std::uint32_t context) const;
   static failure_message decode(const transport::frame& head, std::span<const std::byte> payload,

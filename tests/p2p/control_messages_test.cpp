@@ -23,11 +23,14 @@ std::vector<std::byte> bytes_of(std::initializer_list<int> values) {
 
 }  // namespace
 
-TEST_CASE("control messages: a failure arrives with its reason, its ranks and its extent") {
+TEST_CASE("control messages: a failure arrives with its reason, its ranks, its extent and its subject") {
   const std::string text = "rank 3 died";
   const std::vector<int> failed = {3, 5};
-  for (const extent reach : {extent::one, extent::children}) {
-    const control_frame f = failure_message{errc::peer_failed, text, reach, failed, 17}.encode(9);
+  for (const auto& [reach, names] : {std::pair(extent::one, subject::collective),
+                                     {extent::one, subject::other},
+                                     {extent::children, subject::other},
+                                     {extent::children, subject::collective}}) {
+    const control_frame f = failure_message{errc::peer_failed, text, reach, failed, 17, names}.encode(9);
     CHECK(f.head.kind == transport::frame_kind::fail);
     CHECK(f.head.context == 9);
     CHECK(f.head.length == f.payload.size());
@@ -37,6 +40,7 @@ TEST_CASE("control messages: a failure arrives with its reason, its ranks and it
     CHECK(told.reach == reach);
     CHECK(told.failed == failed);
     CHECK(told.first == 17);
+    CHECK(told.names == names);
   }
 }
 
