@@ -79,6 +79,10 @@ T runtime::run(task<T> main) {
 // Completes: when all ranks have joined.
 // Errors: errc::invalid_argument (contradictory or missing settings), errc::join_failed (a rank did not come
 // in time, or two came as one), errc::unauthorized.
+// Cancellation: a stopped init throws errc::cancelled, or errc::timed_out at a deadline, after it has told the
+// others, for at most 5 s. If this rank was waiting for them, their attempt ends with errc::join_failed, naming
+// this rank. Ranks that meet at a file, and ranks of elastic or restarted jobs, go on waiting without it, until
+// their own timeout. If rank 0 is stopped, which serves the store, all fail. Destroying the task tells nobody.
 task<communicator> init(runtime& rt, init_options options = {});
 // Joins a world whose ranks meet in a store of the program. The store is one that no other attempt has used
 // (see prefix_store), and outlives the task. Its set, get, add, compare_exchange and append are called; count

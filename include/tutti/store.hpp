@@ -40,7 +40,8 @@ struct store_exchange {
 // long value. errc::timed_out: the key was not set in time, or the store did not answer; a change may or may
 // not have happened. errc::peer_failed: the store has gone. errc::resources: a value would exceed
 // `largest_value`.
-// Cancellation: destroying the task abandons the request; a change may still happen.
+// Cancellation: a stopped request throws errc::cancelled, or errc::timed_out at a deadline. It is then abandoned,
+// as it is by destroying the task: a change may still happen.
 class store {
  public:
   using milliseconds = std::chrono::milliseconds;

@@ -21,18 +21,6 @@
 namespace tutti {
 namespace detail {
 
-// Returns the promise of the awaiting coroutine.
-struct own_promise {
-  bool await_ready() const noexcept { return false; }
-  template <class Promise>
-  bool await_suspend(std::coroutine_handle<Promise> h) noexcept {
-    promise = &h.promise();
-    return false;
-  }
-  scoped_promise* await_resume() const noexcept { return promise; }
-  scoped_promise* promise = nullptr;
-};
-
 template <class A>
 task<std::remove_cvref_t<await_result_t<A>>> within(
     A awaitable, std::chrono::steady_clock::time_point end,

@@ -75,7 +75,7 @@ task<name_answer> ask_system(asio::any_io_executor executor, std::string host, s
                                found.push_back(entry.endpoint());
                            if (shared->waiting != nullptr) shared->waiting->notify();
                          });
-  const bool in_time = co_await done.wait(deadline);
+  const bool in_time = co_await done.wait(deadline, "looking up " + host);
   if (!in_time) shared->answer.code = asio::error::timed_out;
   co_return std::move(shared->answer);
 }
@@ -149,7 +149,7 @@ task<endpoints> resolve_host(asio::any_io_executor executor, std::string host, s
           "is wrong, end "
           "the program and correct it (MASTER_ADDR, the address in init_method, or tutti-run --master)",
           host, answer.code.message()));
-    co_await pause.wait(std::min(deadline, now + next));
+    co_await pause.wait(std::min(deadline, now + next), "looking up " + host);
     if (core::clock::now() >= deadline) throw_no_host(host, answer.code);
   }
 }

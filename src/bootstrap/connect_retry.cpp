@@ -54,7 +54,7 @@ task<std::optional<core::stream_socket>> connect_retry(boost::asio::any_io_execu
     }
     if (whom == listener::has_come && refused == addresses.size()) co_return std::nullopt;
     const core::time_point next = std::min(deadline, core::deadline_after(back_off));
-    co_await pause.wait(next);
+    co_await pause.wait(next, "connecting to rank 0");
     if (core::clock::now() >= deadline) co_return std::nullopt;
   }
 }

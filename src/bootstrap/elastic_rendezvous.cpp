@@ -2,11 +2,13 @@
 #include "bootstrap/elastic_rendezvous.hpp"
 
 #include "bootstrap/rendezvous.hpp"
+#include "core/outside_scope.hpp"
 #include "core/wakeup.hpp"
 
 #include <fmt/format.h>
 
 #include <charconv>
+#include <exception>
 #include <optional>
 #include <string>
 #include <tutti/error.hpp>
@@ -75,6 +77,7 @@ task<bool> answers(store& through) {
 
 task<core::world_info> meet_at(store& through, job who, core::endpoint_record mine, std::int64_t* least,
                                epoch_entry& entry, core::time_point deadline) {
+  const detail::scoped_promise* const self = co_await detail::own_promise{};
   for (;;) {
     const std::int64_t epoch = co_await newest_epoch(through, *least, deadline);
     prefix_store keys(through, prefix_of(epoch));
@@ -83,7 +86,17 @@ task<core::world_info> meet_at(store& through, job who, core::endpoint_record mi
     if (!over) {
       const bool entered = co_await entry.enter(keys, deadline);
       if (entered) {
-        std::optional<core::world_info> info = co_await try_meet(keys, who, mine, deadline);
+        std::optional<core::world_info> info;
+        std::exception_ptr failure;
+        try {
+          info = co_await try_meet(keys, who, mine, deadline);
+        } catch (...) {
+          failure = std::current_exception();
+        }
+        // The others meet in the next epoch, where this rank has made no claim.
+        if (failure && self->is_stopped())
+          co_await core::outside_scope(supersede(keys, core::deadline_after(answer_limit)));
+        if (failure) std::rethrow_exception(failure);
         if (info) {
           info->epoch = static_cast<std::uint32_t>(epoch);
           co_return std::move(*info);

@@ -5,6 +5,7 @@
 #include "base/text.hpp"
 #include "bootstrap/peer_table.hpp"
 #include "bootstrap/rendezvous.hpp"
+#include "core/outside_scope.hpp"
 #include "core/wakeup.hpp"
 
 #include <fmt/format.h>
@@ -15,6 +16,7 @@
 #include <charconv>
 #include <chrono>
 #include <csignal>
+#include <exception>
 #include <sstream>
 #include <string_view>
 #include <tutti/error.hpp>
@@ -251,18 +253,29 @@ task<> follow_newcomers(store& through, std::int64_t epoch, std::atomic<int>& co
 
 namespace {
 
+task<> withdraw(store& through, std::uint64_t place) {
+  co_await through.compare_exchange(answer_key(place), "", withdrawn, time_to_answer);
+}
+
 // The answer, if it comes in time; else what it would have needed is in `why`. A newcomer has as much time again
 // as long as a world runs, for it comes in when that one's members like.
 task<std::string> await_answer(store& through, std::uint64_t place, bool newcomer,
                                std::chrono::milliseconds limit, std::string* why) {
+  const detail::scoped_promise* const self = co_await detail::own_promise{};
   for (bool patient = true; patient;) {
     bool in_time = true;
     std::string text;
+    std::exception_ptr stopped;
     try {
       text = co_await through.get(answer_key(place), limit);
     } catch (const error& e) {
-      if (e.code() != errc::timed_out) throw;
+      if (self->is_stopped()) stopped = std::current_exception();
+      if (!stopped && e.code() != errc::timed_out) throw;
       in_time = false;
+    }
+    if (stopped) {
+      co_await core::outside_scope(withdraw(through, place));
+      std::rethrow_exception(stopped);
     }
     if (in_time) co_return text;
     if (!newcomer) break;
@@ -305,6 +318,7 @@ task<core::world_info> meet_through(store& through, job who, core::endpoint_reco
 
 task<elastic_world> meet_in_elastic_store(boost::asio::any_io_executor executor, job who,
                                           core::endpoint_record mine, core::time_point deadline) {
+  const detail::scoped_promise* const self = co_await detail::own_promise{};
   std::string trouble;
   try {
     const std::unique_ptr<store> through = co_await store_of_rank_0(executor, who, deadline);
@@ -313,7 +327,7 @@ task<elastic_world> meet_in_elastic_store(boost::asio::any_io_executor executor,
     world.newcomers = std::make_unique<newcomer_watch>(who, std::int64_t{world.info.epoch});
     co_return std::move(world);
   } catch (const error& e) {
-    if (e.code() != errc::peer_failed && e.code() != errc::timed_out) throw;
+    if (self->is_stopped() || (e.code() != errc::peer_failed && e.code() != errc::timed_out)) throw;
     trouble = e.what();
   }
   throw error(

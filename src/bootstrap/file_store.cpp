@@ -177,7 +177,7 @@ task<std::optional<std::string>> file_store::impl::await_key(const char* operati
     value = contents.find(key);
     if (value || !in_time) co_return value;
     if (trouble) std::rethrow_exception(trouble);
-    in_time = co_await mine.changed.wait(deadline);
+    in_time = co_await mine.changed.wait(deadline, bootstrap::title_of(operation, key, name()));
   }
 }
 

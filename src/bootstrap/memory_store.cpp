@@ -34,7 +34,7 @@ task<std::string> memory_store::do_get(std::string key, milliseconds timeout) {
     value = contents_->find(key);
     if (value) co_return std::move(*value);
     if (!in_time || timeout.count() == 0) bootstrap::throw_missing_key("get", key, name_, timeout);
-    in_time = co_await changed.wait(deadline);
+    in_time = co_await changed.wait(deadline, bootstrap::title_of("get", key, name_));
   }
 }
 
@@ -45,7 +45,7 @@ task<> memory_store::do_wait(std::string key, milliseconds timeout) {
   for (bool in_time = true;;) {
     if (contents_->contains(key)) co_return;
     if (!in_time || timeout.count() == 0) bootstrap::throw_missing_key("wait", key, name_, timeout);
-    in_time = co_await changed.wait(deadline);
+    in_time = co_await changed.wait(deadline, bootstrap::title_of("wait", key, name_));
   }
 }
 

@@ -4,6 +4,7 @@
 #include "base/hmac.hpp"
 #include "base/text.hpp"
 #include "bootstrap/address.hpp"
+#include "core/outside_scope.hpp"
 #include "core/wakeup.hpp"
 
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 #include <atomic>
 #include <charconv>
 #include <cstring>
+#include <exception>
 #include <optional>
 #include <tutti/error.hpp>
 #include <utility>
@@ -229,12 +231,14 @@ class participant {
   }
 
   task<std::string> await_verdict() {
+    const detail::scoped_promise* const self = co_await detail::own_promise{};
     std::string verdict;
     bool in_time = true;
     try {
       verdict = co_await store_.get(verdict_key, left());
     } catch (const error& e) {
       if (e.code() != errc::timed_out) throw;
+      if (self->is_stopped()) throw;
       in_time = false;
     }
     if (in_time) co_return verdict;
@@ -308,24 +312,38 @@ task<std::string> agree_on_secret(store& through, std::string own, core::time_po
 
 task<std::optional<core::world_info>> try_meet(store& through, job who, core::endpoint_record mine,
                                                core::time_point deadline) {
+  const detail::scoped_promise* const self = co_await detail::own_promise{};
   participant me(through, who, mine, deadline);
   std::optional<peer_table> table;
-  std::string trouble;
+  std::optional<error> trouble;
   try {
     table = co_await me.meet();
   } catch (const error& e) {
-    // Explains a failure of the store to a user who wants to join a world.
-    if (e.code() != errc::peer_failed && e.code() != errc::timed_out) throw;
-    trouble = e.what();
+    // Explains a failure of the store, or the end of this rank's scope, to a user who wants to join a world.
+    const bool of_store = e.code() == errc::peer_failed || e.code() == errc::timed_out;
+    if (!of_store && !self->is_stopped()) throw;
+    trouble.emplace(self->is_stopped() ? self->scope->why() : errc::join_failed,
+                    fmt::format("rank {} cannot join: {}", who.rank, e.what()));
   }
-  if (!trouble.empty())
-    throw error(errc::join_failed, fmt::format("rank {} cannot join: {}", who.rank, trouble));
+  if (trouble) throw *trouble;
   if (!table) co_return std::nullopt;
   co_return std::optional<core::world_info>(world_of(who, std::move(*table)));
 }
 
 task<core::world_info> meet(store& through, job who, core::endpoint_record mine, core::time_point deadline) {
-  std::optional<core::world_info> info = co_await try_meet(through, who, std::move(mine), deadline);
+  const detail::scoped_promise* const self = co_await detail::own_promise{};
+  std::optional<core::world_info> info;
+  std::exception_ptr failure;
+  try {
+    info = co_await try_meet(through, who, std::move(mine), deadline);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  // The others cannot do without this rank, whose claim stays in the store.
+  if (failure && self->is_stopped())
+    co_await core::outside_scope(
+        call_off(through, fmt::format("rank {} has given up: {}", who.rank, self->scope->text())));
+  if (failure) std::rethrow_exception(failure);
   if (!info)
     throw error(errc::join_failed,
                 fmt::format("rank {} cannot join: the store belongs to another attempt; start all ranks anew",

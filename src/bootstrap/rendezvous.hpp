@@ -44,6 +44,9 @@ task<std::string> agree_on_secret(store& through, std::string own, core::time_po
 // fails, naming both, and disturbs no other. A store serves one attempt: after an error, start anew with
 // another. Cost: five requests from each rank, seven from the last, for any number of ranks.
 //
+// If the scope of the awaiting coroutine is stopped, the error is its reason, and the attempt ends for all: the
+// others get join_failed, naming this rank. That takes as long as a request to the store.
+//
 // The process that serves the store goes on serving until its clients have left (tcp_store_server::drain),
 // also after a failure. Others may still be reading the table, or why there is none.
 task<core::world_info> meet(store& through, job who, core::endpoint_record mine, core::time_point deadline);

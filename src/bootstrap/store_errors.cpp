@@ -10,6 +10,10 @@
 
 namespace tutti::bootstrap {
 
+std::string title_of(std::string_view operation, const std::string& key, const std::string& store) {
+  return fmt::format("{}('{}') on {}", operation, key, store);
+}
+
 void throw_missing_key(std::string_view operation, const std::string& key, const std::string& store,
                        std::chrono::milliseconds timeout) {
   if (timeout.count() == 0)

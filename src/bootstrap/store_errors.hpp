@@ -8,6 +8,9 @@
 
 namespace tutti::bootstrap {
 
+// "get('a key') on memory_store": how texts name an operation of a store.
+std::string title_of(std::string_view operation, const std::string& key, const std::string& store);
+
 [[noreturn]] void throw_missing_key(std::string_view operation, const std::string& key,
                                     const std::string& store, std::chrono::milliseconds timeout);
 [[noreturn]] void throw_bad_add(const std::string& key, const std::string& store);

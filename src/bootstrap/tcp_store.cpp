@@ -113,7 +113,8 @@ task<store_answer> tcp_store::impl::ask(store_request request, milliseconds time
     waiting.emplace(request.number, &mine);
     const entry cleanup{*this, request.number};
     stream.send(bootstrap::encode(request));
-    const bool in_time = co_await mine.answered.wait(deadline);
+    const bool in_time = co_await mine.answered.wait(
+        deadline, bootstrap::title_of(name_of(request.operation), request.key, name));
     if (!in_time && waits)
       bootstrap::throw_missing_key(name_of(request.operation), request.key, name, timeout);
     if (!in_time)

@@ -6,6 +6,7 @@
 #include "comm/runtime_state.hpp"
 #include "core/backend.hpp"
 #include "core/forked.hpp"
+#include "core/outside_scope.hpp"
 #include "core/running_task.hpp"
 #include "core/wakeup.hpp"
 
@@ -106,8 +107,8 @@ task<communicator> init(runtime& rt, init_options options) {
       failure = std::current_exception();
     }
     if (failure) {
-      // The others learn from the store why there is no world.
-      co_await server->drain(farewell);
+      // The others learn from the store why there is no world, also after this rank's scope was stopped.
+      co_await core::outside_scope(server->drain(farewell));
       std::rethrow_exception(failure);
     }
     co_return world;

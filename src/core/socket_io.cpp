@@ -41,7 +41,13 @@ namespace asio = boost::asio;
               fmt::format("the connection to {} broke: {}", peer_text(socket), base::errno_text(code)));
 }
 
+std::string conversation_with(const stream_socket& socket) {
+  return fmt::format("waiting for {}", peer_text(socket));
+}
+
 task<> wait_ready(stream_socket& socket, stream_socket::wait_type what, time_point deadline) {
+  const detail::scoped_promise* const self = co_await detail::own_promise{};
+  self->throw_if_stopped(conversation_with(socket));
   boost::system::error_code code;
   bool expired = false;
   if (deadline == time_point::max()) {
@@ -58,6 +64,7 @@ task<> wait_ready(stream_socket& socket, stream_socket::wait_type what, time_poi
   }
   if (!code) co_return;
   if (expired) throw_timed_out(socket);
+  self->throw_if_stopped(conversation_with(socket));
   if (code == asio::error::operation_aborted)
     throw error(errc::cancelled, "the connection was closed on this side");
   throw_broken(socket, code.value());

@@ -8,6 +8,7 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <string>
 #include <tutti/detail/deadline.hpp>
 #include <tutti/task.hpp>
 #include <utility>
@@ -35,7 +36,8 @@ class wakeup {
     timer_.cancel();
   }
   // Returns true if notified, false if the deadline passed. One waiter at a time.
-  task<bool> wait(time_point deadline);
+  // Errors: why the waiting coroutine's scope was stopped; the text begins with `what`.
+  task<bool> wait(time_point deadline, std::string what = "waiting");
 
  private:
   boost::asio::steady_timer timer_;

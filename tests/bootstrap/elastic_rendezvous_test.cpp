@@ -19,6 +19,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <tutti/scope.hpp>
 #include <tutti/store.hpp>
 
 using namespace tutti;
@@ -51,18 +52,8 @@ class process {
  public:
   process(boost::asio::io_context& context, const held_socket& where, int rank, std::int64_t least,
           std::shared_ptr<tcp_store_server> server = nullptr, std::chrono::milliseconds timeout = 40s) {
-    bootstrap::job who;
-    who.rank = rank;
-    who.world_size = ranks;
-    who.timeout = timeout;
-    who.secret = secret;
-    who.silence_limit = 1234ms;
-    who.suspect_grace = 2345ms;
-    who.tcp_connections = 3;
-    who.master_host = "127.0.0.1";
-    who.master_port = where.port;
     running_.start(
-        take_part(context.get_executor(), who, least, std::move(server), &info_),
+        take_part(context.get_executor(), job_of(where, rank, timeout), least, std::move(server), &info_),
         [](void* self, std::exception_ptr failure) noexcept {
           static_cast<process*>(self)->failure_ = test::describe(failure);
           static_cast<process*>(self)->done_ = true;
@@ -73,7 +64,19 @@ class process {
   const test::failure& failure() const { return failure_; }
   const core::world_info& info() const { return info_; }
 
- private:
+  static bootstrap::job job_of(const held_socket& where, int rank, std::chrono::milliseconds timeout = 40s) {
+    bootstrap::job who;
+    who.rank = rank;
+    who.world_size = ranks;
+    who.timeout = timeout;
+    who.secret = secret;
+    who.silence_limit = 1234ms;
+    who.suspect_grace = 2345ms;
+    who.tcp_connections = 3;
+    who.master_host = "127.0.0.1";
+    who.master_port = where.port;
+    return who;
+  }
   static task<> take_part(boost::asio::any_io_executor executor, bootstrap::job who, std::int64_t least,
                           std::shared_ptr<tcp_store_server> server, core::world_info* info) {
     core::endpoint_record mine = bootstrap::local_endpoint_record(who.rank);
@@ -81,6 +84,7 @@ class process {
     *info = co_await bootstrap::meet_in_epochs(executor, who, mine, least, std::move(server), deadline);
   }
 
+ private:
   bool done_ = false;
   test::failure failure_;
   core::world_info info_;
@@ -165,6 +169,31 @@ TEST_CASE("epochs: a rank that died is restarted, and all go on to the next epoc
   p.wait_for(2, 2);
   const auto c = p.come(2, 1);
   p.meet(std::array{a.get(), again.get(), c.get()}, 2);
+}
+
+TEST_CASE("epochs: a rank that is stopped while it waits leaves, and the others meet in the next epoch") {
+  place at;
+  auto zero = at.come(0, 0);
+  core::world_info none;
+  test::failure stopped;
+  const auto keep = [](task<> body, test::failure* out) -> task<> {
+    try {
+      co_await std::move(body);
+    } catch (...) {
+      *out = test::describe(std::current_exception());
+    }
+  };
+  scope work;
+  work.spawn(
+      keep(process::take_part(at.context.get_executor(), process::job_of(at.where, 1), 0, nullptr, &none),
+           &stopped));
+  at.wait_for(0, 2);
+  work.cancel();
+  test::run_until(at.context, [&] { return work.running() == 0; });
+  CHECK_MESSAGE(stopped.code == errc::cancelled, stopped.text);
+  CHECK_FALSE(zero->done());
+  auto one = at.come(1, 0), two = at.come(2, 0);
+  at.meet(std::array{zero.get(), one.get(), two.get()}, 1);
 }
 
 TEST_CASE("epochs: rank 0 dies with its store, and serves again") {

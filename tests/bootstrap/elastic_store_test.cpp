@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tutti/scope.hpp>
 #include <tutti/store.hpp>
 
 using namespace tutti;
@@ -133,6 +134,30 @@ TEST_SUITE("bootstrap/elastic_store") {
     CHECK(zero.failure.code == errc::join_failed);
     CHECK(zero.failure.text.find("1 of at least 2 nodes is there") != std::string::npos);
     at.store->started(1, 1, 0);
+    member one(at, at.job_of(1));
+    member again(at, at.job_of(0));
+    at.run_until([&] { return one.done && again.done; });
+    CHECK(again.failure.text.empty());
+    CHECK(again.world.info.size == 2);
+  }
+
+  TEST_CASE("a rank whose wait is cancelled can come again") {
+    meeting_place at(2);
+    for (const int number : {0, 1}) at.store->started(number, number, 0);
+    bootstrap::elastic_world none;
+    test::failure stopped;
+    const auto keep = [](task<> body, test::failure* out) -> task<> {
+      try {
+        co_await std::move(body);
+      } catch (...) {
+        *out = test::describe(std::current_exception());
+      }
+    };
+    scope work;
+    work.spawn(keep(member::meet(at.context.get_executor(), at.job_of(0), &none), &stopped));
+    work.cancel();
+    at.run_until([&] { return work.running() == 0; });
+    CHECK_MESSAGE(stopped.code == errc::cancelled, stopped.text);
     member one(at, at.job_of(1));
     member again(at, at.job_of(0));
     at.run_until([&] { return one.done && again.done; });

@@ -18,6 +18,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <tutti/scope.hpp>
 #include <tutti/store.hpp>
 #include <vector>
 
@@ -85,6 +86,17 @@ task<> connect_and_meet(boost::asio::any_io_executor executor, job who, std::uin
   const std::unique_ptr<tcp_store> client =
       co_await tcp_store::connect(executor, "127.0.0.1", port, secret, who.rank, who.timeout);
   *result = co_await meet(*client, who, record_of(who.rank));
+}
+
+task<> meet_into(store& through, job who, core::world_info* result) {
+  *result = co_await meet(through, who, record_of(who.rank));
+}
+task<> keep_failure(task<> body, failure* out) {
+  try {
+    co_await std::move(body);
+  } catch (...) {
+    *out = test::describe(std::current_exception());
+  }
 }
 
 void check_world(const std::vector<core::world_info>& worlds) {
@@ -234,6 +246,30 @@ TEST_CASE("over TCP, too, all waiting ranks learn which are missing") {
     CHECK_MESSAGE(f.code == errc::join_failed, f.text);
     CHECK_MESSAGE(f.says("rank 3 of 4 has not joined"), f.text);
   }
+}
+
+TEST_CASE("a rank that is stopped while it waits ends the attempt, and the others name it") {
+  std::promise<std::uint16_t> promise;
+  const std::shared_future<std::uint16_t> port = promise.get_future().share();
+  core::world_info worlds[2];
+  failure stopped;
+  const auto failures = test::run_threads(2, [&](int rank) {
+    boost::asio::io_context context;
+    const auto executor = context.get_executor();
+    if (rank == 0) return run_task(context, serve_and_meet(executor, job_of(0, 3), &promise, &worlds[0]));
+    const std::unique_ptr<tcp_store> client =
+        run_task(context, tcp_store::connect(executor, "127.0.0.1", port.get(), secret, 1, 20s));
+    scope work;
+    work.spawn(keep_failure(meet_into(*client, job_of(1, 3), &worlds[1]), &stopped));
+    run_task(context, see_come(*client, executor, 2));
+    work.cancel();
+    test::run_until(context, [&] { return work.running() == 0; });
+  });
+  CHECK(failures[1].code == errc::success);
+  CHECK_MESSAGE(stopped.code == errc::cancelled, stopped.text);
+  CHECK_MESSAGE(stopped.says("rank 1 cannot join"), stopped.text);
+  CHECK(failures[0].code == errc::join_failed);
+  CHECK_MESSAGE(failures[0].says("rank 1 has given up: its scope was cancelled"), failures[0].text);
 }
 
 TEST_CASE("a process that joins twice is refused, and the world is not affected") {

@@ -10,6 +10,7 @@
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <string>
+#include <tutti/scope.hpp>
 #include <tutti/store.hpp>
 
 namespace tutti::test {
@@ -165,6 +166,21 @@ inline void check_store(boost::asio::io_context& context, store& a, store& b) {
     run_task(context, b.set("k", "v"));
     CHECK(get(a, "k") == "v");
     CHECK_FALSE(w.done);
+  }
+  SUBCASE("a wait ends with its scope, for the scope's reason") {
+    waited w[2];
+    scope work;
+    work.spawn(get_into(a, "k", 50s, &w[0]));
+    work.spawn(wait_into(b, "k", 50s, &w[1]));
+    run_task(context, b.set("other", ""));
+    work.cancel();
+    run_until(context, [&] { return work.running() == 0; });
+    for (const waited& each : w) {
+      CHECK(each.how.code == errc::cancelled);
+      CHECK_MESSAGE(each.how.says("k') on "), each.how.text);
+    }
+    run_task(context, a.set("k", "v"));
+    CHECK(get(b, "k") == "v");
   }
   SUBCASE("many waits at once, for one key and for many") {
     constexpr int number = 200;

@@ -192,6 +192,35 @@ TEST_CASE("init: every method names missing ranks at the timeout") {
   CHECK_MESSAGE(f.says("the address in init_method"), f.text);
 }
 
+namespace {
+
+task<> cancel_init(runtime& rt, init_options options) {
+  failure seen;
+  const auto join = [](runtime& in, init_options as) -> task<> { co_await init(in, std::move(as)); };
+  scope work;
+  work.spawn(keep_failure(join(rt, options), &seen));
+  work.cancel();
+  co_await work.join();
+  TUTTI_EXPECT(seen.code == errc::cancelled);
+  const failure late = co_await failure_in(with_timeout(init(rt, std::move(options)), 1ms));
+  TUTTI_EXPECT(late.code == errc::timed_out);
+}
+
+}  // namespace
+
+TEST_CASE("init: a rank that is stopped says so, whatever it waits for") {
+  const variables none({});
+  const scratch_directory scratch;
+  const std::string at_port = "tcp://127.0.0.1:" + std::to_string(free_port("127.0.0.1"));
+  const std::string at_file = "file://" + (scratch.path() / "rendezvous").string();
+  for (const auto& [method, rank] : {std::pair(at_port, 0), {at_port, 1}, {at_file, 0}}) {
+    CAPTURE(method);
+    CAPTURE(rank);
+    runtime rt;
+    CHECK_NOTHROW(rt.run(cancel_init(rt, options_of(method, rank, 3))));
+  }
+}
+
 TEST_CASE("init: a wrong TUTTI_LOOP is an error before the program runs") {
   const variable loop("TUTTI_LOOP", "kqueue");
   boost::asio::io_context context;

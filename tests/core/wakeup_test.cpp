@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include <boost/asio/post.hpp>
+#include <tutti/scope.hpp>
 
 using namespace tutti;
 using namespace std::chrono_literals;
@@ -40,6 +41,29 @@ TEST_CASE("a wait may be dropped") {
     w.notify();
   }
   CHECK_NOTHROW(context.run());
+}
+
+TEST_CASE("a wait ends with its scope, for the scope's reason") {
+  boost::asio::io_context context;
+  core::wakeup w(context.get_executor());
+  test::failure seen[2];
+  const auto wait = [](core::wakeup& on, test::failure* out) -> task<> {
+    for (test::failure* f = out; f < out + 2; ++f) {
+      try {
+        co_await on.wait(core::time_point::max(), "looking");
+      } catch (...) {
+        *f = test::describe(std::current_exception());
+      }
+    }
+  };
+  scope work;
+  work.spawn(wait(w, seen));
+  work.cancel();
+  test::run_until(context, [&] { return work.running() == 0; });
+  for (const test::failure& f : seen) {  // stopped while it waited, and before
+    CHECK(f.code == errc::cancelled);
+    CHECK_MESSAGE(f.says("looking: its scope was cancelled"), f.text);
+  }
 }
 
 TEST_CASE("deadlines do not overflow, and the remaining time is never negative") {

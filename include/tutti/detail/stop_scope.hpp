@@ -132,6 +132,12 @@ inline void stop_node::join_or_stop(stop_scope& scope) noexcept {
 // Base of promises whose coroutines run within a scope.
 struct scoped_promise {
   stop_scope* scope = nullptr;
+
+  bool is_stopped() const noexcept { return scope != nullptr && scope->stopped(); }
+  // Throws why the scope was stopped, if it was. The text begins with `what`.
+  void throw_if_stopped(std::string_view what) const {
+    if (is_stopped()) throw error(scope->why(), std::string(what) + ": " + scope->text());
+  }
 };
 
 // The scope of the coroutine behind `h`; null if it has none, or is no coroutine of tutti.
@@ -143,5 +149,17 @@ stop_scope* scope_of(std::coroutine_handle<Promise> h) noexcept {
     return nullptr;
   }
 }
+
+// Returns the promise of the awaiting coroutine.
+struct own_promise {
+  bool await_ready() const noexcept { return false; }
+  template <class Promise>
+  bool await_suspend(std::coroutine_handle<Promise> h) noexcept {
+    promise = &h.promise();
+    return false;
+  }
+  scoped_promise* await_resume() const noexcept { return promise; }
+  scoped_promise* promise = nullptr;
+};
 
 }  // namespace tutti::detail
