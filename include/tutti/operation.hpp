@@ -97,9 +97,10 @@ class [[nodiscard(
 
   // Selects the algorithm of a collective; all ranks select the same one.
   // Errors: errc::invalid_argument if the collective has no algorithm of that name, or it cannot do this
-  // call.
-  operation with(algorithm wanted) && noexcept {
+  // call. Throws it at once if this is no collective.
+  operation with(algorithm wanted) && {
     detail::call what = state_.what();
+    detail::require_algorithms(what);
     what.wanted = wanted;
     return operation(std::move(what));
   }
@@ -120,9 +121,7 @@ class [[nodiscard("an operation does nothing until it is awaited")]] operation_o
  public:
   using operation<T>::operation;
   operation_on_temporary(operation<T>&& other) noexcept : operation<T>(std::move(other)) {}
-  operation_on_temporary with(algorithm wanted) && noexcept {
-    return std::move(*this).operation<T>::with(wanted);
-  }
+  operation_on_temporary with(algorithm wanted) && { return std::move(*this).operation<T>::with(wanted); }
 
   // co_await inside boost::asio::awaitable.
   template <class Signature, class Executor>

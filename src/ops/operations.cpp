@@ -181,6 +181,12 @@ void require_loop(const call& what) {
   refused.rethrow();
 }
 
+void require_algorithms(const call& what) {
+  if (row_of(what.kind).of != family::collective)
+    throw error(errc::invalid_argument,
+                fmt::format("{} has no algorithms: with(...) is for collectives", name_of(what.kind)));
+}
+
 bool complete_later(operation_state& state) noexcept {
   communicator_state* const c = state.what().comm.get();
   if (c == nullptr || c->detached() || !c->loop().on_this_thread()) return false;

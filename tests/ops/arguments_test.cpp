@@ -217,6 +217,11 @@ task<> algorithms(communicator world) {
   co_await refused(world.all_reduce(x, sum).with(algorithm::hierarchical_split), "needs several hosts");
   const counts six = {6, 6, 6};
   co_await refused(world.all_gather_v(x, y, six).with(algorithm::bruck), "needs blocks of equal size");
+  for (const failure& f : {failure_of([&] { static_cast<void>(world.send(x, 1).with(algorithm::ring)); }),
+                           failure_of([&] { static_cast<void>(world.duplicate().with(algorithm::ring)); })}) {
+    TUTTI_EXPECT(f.code == errc::invalid_argument);
+    TUTTI_EXPECT(f.says("has no algorithms"));
+  }
   // An invalid call in a request fails when it is awaited.
   request r = start(world.barrier().with(algorithm::ring));
   const failure f = co_await failure_awaiting(&r);

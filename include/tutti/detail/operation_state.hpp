@@ -103,6 +103,8 @@ inline bool is_of_stream(const call& what) noexcept { return row_of(what.kind).o
 // Errors: throws errc::invalid_argument for a call of an empty communicator, errc::shut_down for one whose
 // runtime has ended. They have no loop to call a handler from.
 void require_loop(const call& what);
+// Errors: throws errc::invalid_argument for a call that is no collective.
+void require_algorithms(const call& what);
 inline communicator_part& communicator_part_of(const call& what) noexcept {
   return static_cast<communicator_part&>(*what.part.get());
 }
