@@ -24,7 +24,10 @@ class channel {
     waiter(channel& c, bool sends) noexcept : stop_node(&ask), of(c), is_sender(sends) {}
     ~waiter() {
       unlink();
-      if (waking) detail::forget_resumption(waiting);
+      if (!waking) return;
+      detail::forget_resumption(waiting);
+      // Destroyed before it went on: the next receiver gets the value.
+      if (!is_sender && value && !of.hand_over(value)) of.values_.push_front(std::move(*value));
     }
     static void ask(detail::stop_node& node) noexcept {
       auto& self = static_cast<waiter&>(node);
@@ -145,6 +148,7 @@ class channel {
   // Closes the channel: it takes no more values. Values in the queue can still be received. Resumes all
   // waiting coroutines.
   void close() {
+    const detail::resume_at_end later;  // the last one may destroy the channel
     closed_ = true;
     while (!senders_.empty()) wake(senders_);
     while (!receivers_.empty()) wake(receivers_);

@@ -105,7 +105,7 @@ class [[nodiscard("a generator does nothing until next() is awaited")]] generato
     generator* of_;
     promise_type* body_ = nullptr;  // while this waits for it
   };
-  // Runs the body to its next co_yield. co_await returns the yielded value, or nothing when the body has
+  // Runs the body to its next co_yield. Await it before the generator is moved. co_await returns the yielded value, or nothing when the body has
   // returned.
   // Errors: those that the body throws. errc::cancelled if a coroutine was destroyed that awaited next().
   awaiter next() noexcept { return awaiter(*this); }

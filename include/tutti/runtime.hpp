@@ -28,8 +28,9 @@ class runtime_state;
 // and returns when the last communicator has gone.
 // One thread runs that io_context for as long as the runtime lives; on a second thread run() throws
 // errc::wrong_thread. Destroy communicators before the runtime: remaining ones fail with errc::shut_down.
-// Handlers of an io_context of the program may destroy the runtime, except during run(). Handlers and tasks
-// that still wait for its operations are then destroyed without being called.
+// Handlers of an io_context of the program may destroy the runtime, except during run(). Handlers that still
+// wait for its operations are then destroyed without being called; so are tasks that a token has started, with
+// the last runtime of that io_context.
 class runtime {
  public:
   runtime();

@@ -86,6 +86,7 @@ task<communicator> init(runtime& rt, init_options options) {
     co_return world;
   }
   const auto executor = rt.get_executor();
+  const comm::runtime_state::lifetime alive(state);
   if (job.rank == 0) {
     std::shared_ptr<tcp_store_server> server;
     if (job.store_fd >= 0) {
@@ -94,6 +95,7 @@ task<communicator> init(runtime& rt, init_options options) {
       server = co_await tcp_store_server::listen(executor, job.master_host, job.master_port, job.secret,
                                                  job.timeout, job.tls);
     }
+    alive.check();
     const std::unique_ptr<memory_store> local = server->local();
     communicator world;
     std::exception_ptr failure;
@@ -119,6 +121,7 @@ task<communicator> init(runtime& rt, init_options options) {
   }
   const std::unique_ptr<store> client =
       co_await bootstrap::store_of_rank_0(executor, job, core::deadline_after(job.timeout));
+  alive.check();
   communicator world = co_await state.join(job, client.get(), nullptr);
   co_return world;
 }

@@ -90,7 +90,7 @@ struct candidate {
 };
 
 // Ends with transports that listen, and their addresses in the record.
-task<candidate> prepare_to_join(core::loop& loop, bootstrap::job job) {
+task<candidate> prepare_to_join(core::loop& loop, bootstrap::job job, runtime_state::lifetime alive) {
   candidate me;
   me.deadline = loop.engine().platform().now() + job.timeout;
   base::set_log_rank(job.world_size > 1 || job.elastic ? job.rank : -1);
@@ -98,9 +98,21 @@ task<candidate> prepare_to_join(core::loop& loop, bootstrap::job job) {
   loop.recorder().joining(job.rank, job.world_size);
   me.record = bootstrap::local_endpoint_record(job.rank);
   co_await bootstrap::await_master_name(loop.executor(), job, me.deadline);
+  alive.check();
   me.ways = listening_transports(loop, job, me.record);
   co_return std::move(me);
 }
+
+// Destroys the ended tasks when it is called, or destroyed with its io_context.
+struct discards_tasks {
+  discards_tasks() noexcept = default;
+  discards_tasks(discards_tasks&& other) noexcept : pending(std::exchange(other.pending, false)) {}
+  ~discards_tasks() { (*this)(); }
+  void operator()() noexcept {
+    if (std::exchange(pending, false)) detail::discard_ended_tasks();
+  }
+  bool pending = true;
+};
 
 }  // namespace
 
@@ -113,9 +125,10 @@ void runtime_state::close() noexcept {
   const bool shared = loop_.sibling() != nullptr;
   detail::discard_handlers(shared ? nullptr : &context);
   if (shared) return;
+  detail::end_tasks(context);
   // A coroutine that destroys the runtime may be one of its tasks: that one ends or waits first.
-  if (detail::this_flow().depth == 0) return detail::discard_tasks(context);
-  boost::asio::post(context, [&context] { detail::discard_tasks(context); });
+  if (detail::this_flow().depth == 0) return detail::discard_ended_tasks();
+  boost::asio::post(context, discards_tasks());
 }
 
 void runtime_state::end(std::unique_ptr<runtime_state> ending) noexcept {
@@ -123,6 +136,10 @@ void runtime_state::end(std::unique_ptr<runtime_state> ending) noexcept {
   if (!loop.in_turn()) return;
   ending->close();
   loop.end_after_turn(std::move(ending));
+}
+
+void runtime_state::lifetime::check() const {
+  if (self_.expired()) throw error(errc::shut_down, "the runtime has ended while this rank was joining");
 }
 
 template <class F>
@@ -134,7 +151,8 @@ void runtime_state::later(F f) {
 
 task<communicator> runtime_state::join(bootstrap::job job, store* through,
                                        std::shared_ptr<tcp_store_server> server) {
-  candidate me = co_await prepare_to_join(loop_, job);
+  const lifetime alive(*this);
+  candidate me = co_await prepare_to_join(loop_, job, alive);
   core::world_info info;
   if (through != nullptr) {
     if (job.at_store) job.secret = co_await bootstrap::agree_on_secret(*through, job.secret, me.deadline);
@@ -144,16 +162,19 @@ task<communicator> runtime_state::join(bootstrap::job job, store* through,
   } else {
     info = bootstrap::world_of(job, {loop_.engine().platform().random(), {me.record}});
   }
+  alive.check();
   check_reach(info, me.ways);
   co_return enter(std::move(info), std::move(me.ways), std::move(server));
 }
 
 task<communicator> runtime_state::join_epoch(bootstrap::job job, std::int64_t least,
                                              std::shared_ptr<tcp_store_server> server) {
+  const lifetime alive(*this);
   epoch_server_ = server;
-  candidate me = co_await prepare_to_join(loop_, job);
+  candidate me = co_await prepare_to_join(loop_, job, alive);
   core::world_info info =
       co_await bootstrap::meet_in_epochs(loop_.executor(), job, me.record, least, server, me.deadline);
+  alive.check();
   check_reach(info, me.ways);
   communicator joined = enter(std::move(info), std::move(me.ways), nullptr);
   worlds_.back()->meet_again = [this, job](world& old) { return join_next_epoch(&old, job); };
@@ -169,9 +190,11 @@ task<communicator> runtime_state::join_next_epoch(world* old, bootstrap::job job
 }
 
 task<communicator> runtime_state::join_elastic(bootstrap::job job) {
-  candidate me = co_await prepare_to_join(loop_, job);
+  const lifetime alive(*this);
+  candidate me = co_await prepare_to_join(loop_, job, alive);
   bootstrap::elastic_world found =
       co_await bootstrap::meet_in_elastic_store(loop_.executor(), job, me.record, me.deadline);
+  alive.check();
   core::world_info& info = found.info;
   check_reach(info, me.ways);
   base::set_log_rank(info.rank);
@@ -187,8 +210,10 @@ task<communicator> runtime_state::join_elastic(bootstrap::job job) {
 task<communicator> runtime_state::join_next_elastic(world* old, bootstrap::job job) {
   // Ranks that have agreed to admit newcomers may still be in an operation that needs this one. If it fails,
   // it does not delay the others.
+  const lifetime alive(*this);
   communicator present(detail::communicator_ref(&old->world_communicator()));
   const auto all_here = co_await as_result(present.barrier());
+  alive.check();
   if (all_here.error) base::log_info(all_here.message);
   old->fail(fmt::format("{} leaves this epoch to join the next (rejoin)", old->describe(old->info().rank)));
   communicator joined = co_await join_elastic(std::move(job));
@@ -333,6 +358,7 @@ void runtime_state::run_to_end(task<> main) {
                 "runtime::run was called from inside its own loop; await the task there instead");
   {
     const core::short_time_slices here;
+    const detail::own_flow resumes_here;
     const auto work = boost::asio::make_work_guard(context);
     try {
       start(std::move(main));

@@ -29,6 +29,16 @@ class runtime_state {
   // Destroys `ending`. During a turn of its loop, its memory stays until the end of that turn.
   static void end(std::unique_ptr<runtime_state> ending) noexcept;
 
+  // For a coroutine that joins: throws errc::shut_down if the runtime has ended meanwhile.
+  class lifetime {
+   public:
+    explicit lifetime(const runtime_state& of) noexcept : self_(of.self_) {}
+    void check() const;
+
+   private:
+    std::weak_ptr<runtime_state*> self_;
+  };
+
   core::loop& loop() noexcept { return loop_; }
 
   // Joins the world of `job` through `store`, which `server` (or null) serves to others. Null: a world of one

@@ -16,7 +16,7 @@ inline task<> outside_scope(task<> body) {
   self->scope = nullptr;
   try {
     co_await std::move(body);
-  } catch (const error&) {
+  } catch (...) {
   }
 }
 

@@ -177,9 +177,14 @@ void discard_handlers(const asio::io_context* ended) noexcept {
   });
 }
 
-void discard_tasks(const asio::io_context& ended) noexcept {
+void end_tasks(const asio::io_context& of) noexcept {
+  for (waiting_handler* h = first_handler; h != nullptr; h = h->next_)
+    if (h->loop_ == &of) h->loop_ = nullptr;
+}
+
+void discard_ended_tasks() noexcept {
   waiting_handler::discard_all(
-      [&ended](const waiting_handler& h) { return h.of_ == nullptr && h.loop_ == &ended; });
+      [](const waiting_handler& h) { return h.of_ == nullptr && h.loop_ == nullptr; });
 }
 
 }  // namespace tutti::detail

@@ -37,7 +37,7 @@ data_partitioner::data_partitioner(std::size_t samples, std::span<const double> 
     covered += fraction;
     if (!(fraction >= 0) || covered > 1 + nearly)
       throw error(errc::invalid_argument, "a partition by fractions: " + std::to_string(fraction) +
-                                              " is negative, no number, or makes their covered " +
+                                              " is negative, no number, or makes their sum " +
                                               std::to_string(covered) + "; they add up to 1 at most");
     const bool whole = covered > 1 - nearly;
     const auto end = static_cast<std::size_t>(std::llround(covered * static_cast<double>(samples)));

@@ -278,3 +278,118 @@ TEST_CASE("a request may outlive the thread that started it") {
   }).join();
   left = {};
 }
+
+namespace {
+
+task<int> nap() {
+  co_await sleep_for(1ms);
+  co_return 1;
+}
+
+task<> replaces(std::unique_ptr<service>* s, asio::io_context* context, int* called) {
+  s->reset();
+  *s = std::make_unique<service>(*context);
+  (*s)->world = co_await join(&(*s)->rt);
+  nap()([s, called](std::exception_ptr, int value) {
+    *called = value;
+    s->reset();
+  });
+}
+
+// A rank of two that joins at a store.
+task<> joins_at(runtime* rt, store* through, int rank, failure* failed) {
+  init_options o;
+  o.rank = rank;
+  o.world_size = 2;
+  o.timeout = patience;
+  *failed = co_await failure_in(init(*rt, o, *through));
+}
+
+task<> gives(channel<int>* to, int values) {
+  for (int i = 0; i < values; ++i) co_await to->send(i);
+}
+task<> waits_at_channels(runtime* rt) {
+  const communicator world = co_await join(rt);
+  channel<int> values(0);
+  scope work;
+  work.spawn(gives(&values, 3));
+  for (int i = 0; i < 3; ++i) {
+    const auto value = co_await values.receive();
+    TUTTI_EXPECT(value == i);
+  }
+}
+
+task<> owns_its_channel(std::unique_ptr<channel<int>> values) {
+  const auto value = co_await values->receive();
+  TUTTI_EXPECT(!value);
+}
+
+}  // namespace
+
+TEST_CASE("a task that replaces the runtime keeps the new one's tasks") {
+  asio::io_context context;
+  std::unique_ptr<service> s = service::joined(context);
+  int called = 0;
+  asio::post(context, [&] { replaces(&s, &context, &called)(asio::detached); });
+  context.run_for(patience);
+  CHECK(context.stopped());
+  CHECK(called == 1);
+}
+
+TEST_CASE("an init whose runtime ends first fails with shut_down") {
+  asio::io_context context;
+  memory_store first(context.get_executor());
+  memory_store second(context.get_executor(), first);
+  auto ends = std::make_unique<runtime>(context);
+  runtime stays(context);
+  failure of_first, of_second;
+  scope work;
+  asio::post(context, [&] {
+    work.spawn(joins_at(ends.get(), &first, 0, &of_first));
+    asio::post(context, [&] {
+      ends.reset();
+      work.spawn(joins_at(&stays, &second, 1, &of_second));
+    });
+  });
+  const auto until = std::chrono::steady_clock::now() + patience;
+  do context.run_one_for(1s);
+  while (work.running() > 0 && std::chrono::steady_clock::now() < until);
+  CHECK(of_first.code == errc::shut_down);
+}
+
+TEST_CASE("a coroutine may run another runtime") {
+  run_local(1, [](communicator) -> task<> {
+    runtime rt;
+    rt.run(waits_at_channels(&rt));
+    co_return;
+  });
+}
+
+TEST_CASE("a handler may close a channel that the last receiver owns") {
+  run_local(1, [](communicator world) -> task<> {
+    auto values = std::make_unique<channel<int>>(1);
+    channel<int>* const closed = values.get();
+    scope work;
+    work.spawn(owns_its_channel(std::move(values)));
+    asio::post(world.get_executor(), [closed] { closed->close(); });
+    co_await work.join();
+  });
+}
+
+TEST_CASE("a value that a destroyed coroutine was served goes to the next") {
+  run_local(1, [](communicator) -> task<> {
+    channel<int> values(1);
+    {
+      scope work;
+      const auto receives = [](channel<int>* from) -> task<> {
+        co_await from->receive();
+        throw std::runtime_error("was destroyed before");
+      };
+      work.spawn(receives(&values));
+      TUTTI_EXPECT(values.try_send(7));
+    }
+    TUTTI_EXPECT(values.size() == 1);
+    const auto value = co_await values.receive();
+    TUTTI_EXPECT(value == 7);
+  });
+}

@@ -232,3 +232,14 @@ TEST_CASE("a burst of frames returns memory, and frames may be destroyed on anot
     detail::release_frame(wanderer, 128);
   }).join();  // that thread frees its lists as it ends
 }
+
+TEST_CASE("the list of deferred coroutines stays short while it is never empty") {
+  detail::deferred_list list;
+  list.handles = {std::noop_coroutine(), std::noop_coroutine()};
+  for (int i = 0; i < 10'000; ++i) {
+    list.take();
+    list.handles.push_back(std::noop_coroutine());
+  }
+  CHECK(!list.empty());
+  CHECK(list.handles.capacity() < 200);
+}

@@ -19,14 +19,17 @@ namespace tutti::detail {
 
 // Coroutines to resume, first come first served.
 struct deferred_list {
+  static constexpr std::size_t most_taken = 64;  // before their places are used again
+
   std::vector<std::coroutine_handle<>> handles;
   std::size_t next = 0;
+  deferred_list* outer = nullptr;  // of the coroutine that runs an io_context (own_flow)
 
   bool empty() const noexcept { return next == handles.size(); }
   std::coroutine_handle<> take() noexcept {
     const std::coroutine_handle<> first = handles[next++];
-    if (empty()) {
-      handles.clear();
+    if (empty() || next == most_taken) {
+      handles.erase(handles.begin(), handles.begin() + static_cast<std::ptrdiff_t>(next));
       next = 0;
     }
     return first;
@@ -34,6 +37,7 @@ struct deferred_list {
   void forget(std::coroutine_handle<> h) noexcept {
     handles.erase(std::remove(handles.begin() + static_cast<std::ptrdiff_t>(next), handles.end(), h),
                   handles.end());
+    if (outer != nullptr) outer->forget(h);
   }
 };
 
@@ -79,10 +83,38 @@ inline void resume_soon(std::coroutine_handle<> h) {
   defer(f, h);
 }
 
+// Lets resume_soon() resume nothing before its end. For code outside coroutines that wakes several.
+class resume_at_end {
+ public:
+  resume_at_end() noexcept { ++flow_.depth; }
+  resume_at_end(const resume_at_end&) = delete;
+  ~resume_at_end() {
+    if (flow_.depth == 1) run_deferred(flow_);
+    --flow_.depth;
+  }
+
+ private:
+  flow& flow_ = this_flow();
+};
+
+// The flow of a thread while it runs an io_context. If a coroutine runs it, its own flow goes on afterwards.
+class own_flow {
+ public:
+  own_flow() noexcept : outer_(std::exchange(this_flow(), flow{nullptr, 0, &list_})) {
+    list_.outer = outer_.deferred;
+  }
+  own_flow(const own_flow&) = delete;
+  ~own_flow() { this_flow() = outer_; }
+
+ private:
+  deferred_list list_;
+  const flow outer_;
+};
+
 // Takes `h` off the list.
 inline void forget_resumption(std::coroutine_handle<> h) noexcept {
   const flow& f = this_flow();
-  if (f.deferred != nullptr && !f.deferred->empty()) f.deferred->forget(h);
+  if (f.deferred != nullptr) f.deferred->forget(h);
 }
 
 // Destroys the frame of `h`, also if `h` is on the list.

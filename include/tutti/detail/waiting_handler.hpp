@@ -29,12 +29,13 @@ class waiting_handler {
 
  private:
   friend void discard_handlers(const asio::io_context* ended) noexcept;
-  friend void discard_tasks(const asio::io_context& ended) noexcept;
+  friend void end_tasks(const asio::io_context& of) noexcept;
+  friend void discard_ended_tasks() noexcept;
   template <class Ended>
   static void discard_all(Ended ended) noexcept;
   const operation_state* const of_;
   const discarder discard_;
-  const asio::io_context* loop_ = nullptr;
+  const asio::io_context* loop_ = nullptr;  // of a task that has not been ended
   waiting_handler* next_ = nullptr;
   waiting_handler* previous_ = nullptr;
   bool joined_ = false;
@@ -43,8 +44,9 @@ class waiting_handler {
 // Destroys the handlers of this thread that wait for operations of detached communicators, or of streams of
 // the io_context `ended`, which may be null.
 void discard_handlers(const asio::io_context* ended) noexcept;
-// Destroys the tasks of this thread that were started by a token on this io_context. Call it with no coroutine
-// on the stack.
-void discard_tasks(const asio::io_context& ended) noexcept;
+// Marks the tasks of this thread that were started by a token on this io_context.
+void end_tasks(const asio::io_context& of) noexcept;
+// Destroys the marked tasks. Call it with no coroutine on the stack.
+void discard_ended_tasks() noexcept;
 
 }  // namespace tutti::detail
