@@ -247,7 +247,7 @@ TEST_CASE("watch: waiting costs almost nothing, and idling nothing") {
     CAPTURE(idled.output);
     CHECK(idled.exit_code == 0);
     for (const std::string rank : {"rank 0 parks ", "rank 1 parks "})
-      CHECK(number_after(idled.output, rank) <= 5);
+      CHECK(number_after(idled.output, rank) <= 4);  // two checks a second would be six
   }
 }
 

@@ -178,6 +178,7 @@ tutti::task<> rests(tutti::communicator world) {
 tutti::task<> idles(tutti::communicator world) {
   boost::asio::steady_timer timer(world.get_executor());
   co_await world.barrier();
+  co_await nap(timer, 1s);  // the end of the barrier, and what was asked meanwhile, are no idling
   const tutti::counters before = tutti::counters_of(world);
   co_await nap(timer, 3s);
   const tutti::counters after = tutti::counters_of(world);
