@@ -166,6 +166,7 @@ TEST_SUITE("launch/job_output") {
     launched killed({"-n", "2", "--grace", "1", "yes"});
     launched late({"-n", "2", "--grace", "1", "--timeout", "1", "yes"});
     for (launched* job : {&stopped, &killed, &late}) job->wait_for("y\n", 2);
+    for (const launched* job : {&stopped, &killed}) job->wait_until_output_is_full();
     stopped.signal(SIGTERM);
     killed.insist(SIGINT);
     for (const launched* job : {&stopped, &late}) CHECK(testing::watched(job->pid()).dies());

@@ -191,6 +191,17 @@ void launched::wait_until_it_takes_signals() const {
   }
 }
 
+void launched::wait_until_output_is_full() const {
+  const base::unique_fd writer(
+      ::open(("/proc/self/fd/" + std::to_string(output_.get())).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+  REQUIRE(writer);
+  const auto bound = std::chrono::steady_clock::now() + std::chrono::milliseconds(bound_ms);
+  for (pollfd room{writer.get(), POLLOUT, 0}; ::poll(&room, 1, 0) == 1;) {
+    REQUIRE(std::chrono::steady_clock::now() < bound);
+    ::sched_yield();
+  }
+}
+
 ending launched::finish() {
   input_.reset();
   while (output_ || error_) read_some();

@@ -43,6 +43,8 @@ class launched {
   void wait_for_error(std::string_view text);
   // Waits until tutti-run has installed its signal handlers.
   void wait_until_it_takes_signals() const;
+  // Waits until its standard output, which nobody reads, takes no more.
+  void wait_until_output_is_full() const;
   void close_input() { input_.reset(); }
   void close_output() { output_.reset(); }
   void write_input(std::string_view text) const;
