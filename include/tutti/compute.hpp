@@ -91,8 +91,8 @@ class compute_awaiter : compute_job {
 }  // namespace detail
 
 // Runs f() on the compute pool, while the loop thread goes on communicating. The awaiting coroutine resumes
-// on its loop thread with f's result, which may be a reference, or its exception. The pool belongs to the process and is made on first use.
-// It has as many threads as there are cores per local rank, at least one.
+// on its loop thread with f's result, which may be a reference, or its exception. The pool belongs to the
+// process and is made on first use. It has as many threads as there are cores per local rank, at least one.
 // Cancellation: no scope or deadline stops f. Destroying the awaiting frame blocks until f has returned.
 // Cost: two hand-overs between threads (some microseconds); in steady state no allocation.
 template <class F>

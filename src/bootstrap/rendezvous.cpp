@@ -237,8 +237,7 @@ class participant {
     try {
       verdict = co_await store_.get(verdict_key, left());
     } catch (const error& e) {
-      if (e.code() != errc::timed_out) throw;
-      if (self->is_stopped()) throw;
+      if (e.code() != errc::timed_out || self->is_stopped()) throw;
       in_time = false;
     }
     if (in_time) co_return verdict;

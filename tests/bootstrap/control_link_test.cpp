@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/control_link.hpp"
 
-#include <arpa/inet.h>
+#include "support/listening_socket.hpp"
+
 #include <doctest/doctest.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <boost/asio/io_context.hpp>
@@ -18,24 +18,11 @@ using namespace std::chrono_literals;
 
 namespace {
 
-base::unique_fd listening_socket(std::uint16_t& port) {
-  base::unique_fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  REQUIRE(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) == 0);
-  REQUIRE(::listen(fd.get(), 16) == 0);
-  REQUIRE(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0);
-  port = ntohs(address.sin_port);
-  return fd;
-}
-
 // A listener, a caller, and their notifications.
 struct two_launchers {
   boost::asio::io_context loop;
   std::uint16_t port = 0;
-  base::unique_fd socket = listening_socket(port);
+  base::unique_fd socket = test::listening_socket(port);
   std::unique_ptr<control_link> here, there;
   int node = -1;
   std::string failure;

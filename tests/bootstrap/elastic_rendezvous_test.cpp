@@ -7,12 +7,11 @@
 #include "bootstrap/rendezvous.hpp"
 #include "core/running_task.hpp"
 #include "core/wakeup.hpp"
+#include "support/listening_socket.hpp"
 #include "support/run_task.hpp"
 
-#include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -32,19 +31,9 @@ const std::string secret = "a secret for tests";
 
 // The launcher's socket, which outlives the processes that serve at it.
 struct held_socket {
-  held_socket() : fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    REQUIRE(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
-    REQUIRE(::listen(fd.get(), 16) == 0);
-    socklen_t length = sizeof address;
-    REQUIRE(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0);
-    port = ntohs(address.sin_port);
-  }
   int copy() const { return ::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0); }
-  base::unique_fd fd;
   std::uint16_t port = 0;
+  base::unique_fd fd = test::listening_socket(port, SOCK_NONBLOCK);
 };
 
 // One process of a rank, from its arrival to its death, which is its destructor.
@@ -176,17 +165,10 @@ TEST_CASE("epochs: a rank that is stopped while it waits leaves, and the others 
   auto zero = at.come(0, 0);
   core::world_info none;
   test::failure stopped;
-  const auto keep = [](task<> body, test::failure* out) -> task<> {
-    try {
-      co_await std::move(body);
-    } catch (...) {
-      *out = test::describe(std::current_exception());
-    }
-  };
   scope work;
-  work.spawn(
-      keep(process::take_part(at.context.get_executor(), process::job_of(at.where, 1), 0, nullptr, &none),
-           &stopped));
+  work.spawn(test::keep_failure(
+      process::take_part(at.context.get_executor(), process::job_of(at.where, 1), 0, nullptr, &none),
+      &stopped));
   at.wait_for(0, 2);
   work.cancel();
   test::run_until(at.context, [&] { return work.running() == 0; });

@@ -5,11 +5,10 @@
 #include "bootstrap/rendezvous.hpp"
 #include "core/running_task.hpp"
 #include "core/wakeup.hpp"
+#include "support/listening_socket.hpp"
 #include "support/run_task.hpp"
 
-#include <arpa/inet.h>
 #include <doctest/doctest.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <chrono>
@@ -28,16 +27,8 @@ const std::string secret_of_test = "a secret for tests";
 
 struct meeting_place {
   explicit meeting_place(int least_nodes, bootstrap::quorum needed = bootstrap::quorum::none) {
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
-    REQUIRE(::listen(fd, 16) == 0);
-    socklen_t length = sizeof address;
-    REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0);
-    port = ntohs(address.sin_port);
-    store.emplace(context.get_executor(), fd, secret_of_test, nullptr, least_nodes, needed);
+    store.emplace(context.get_executor(), test::listening_socket(port).release(), secret_of_test, nullptr,
+                  least_nodes, needed);
   }
   bootstrap::job job_of(int number, int start = 0) const {
     bootstrap::job who;
@@ -146,15 +137,8 @@ TEST_SUITE("bootstrap/elastic_store") {
     for (const int number : {0, 1}) at.store->started(number, number, 0);
     bootstrap::elastic_world none;
     test::failure stopped;
-    const auto keep = [](task<> body, test::failure* out) -> task<> {
-      try {
-        co_await std::move(body);
-      } catch (...) {
-        *out = test::describe(std::current_exception());
-      }
-    };
     scope work;
-    work.spawn(keep(member::meet(at.context.get_executor(), at.job_of(0), &none), &stopped));
+    work.spawn(test::keep_failure(member::meet(at.context.get_executor(), at.job_of(0), &none), &stopped));
     work.cancel();
     at.run_until([&] { return work.running() == 0; });
     CHECK_MESSAGE(stopped.code == errc::cancelled, stopped.text);

@@ -91,14 +91,6 @@ task<> connect_and_meet(boost::asio::any_io_executor executor, job who, std::uin
 task<> meet_into(store& through, job who, core::world_info* result) {
   *result = co_await meet(through, who, record_of(who.rank));
 }
-task<> keep_failure(task<> body, failure* out) {
-  try {
-    co_await std::move(body);
-  } catch (...) {
-    *out = test::describe(std::current_exception());
-  }
-}
-
 void check_world(const std::vector<core::world_info>& worlds) {
   const int size = static_cast<int>(worlds.size());
   for (int rank = 0; rank < size; ++rank) {
@@ -260,7 +252,7 @@ TEST_CASE("a rank that is stopped while it waits ends the attempt, and the other
     const std::unique_ptr<tcp_store> client =
         run_task(context, tcp_store::connect(executor, "127.0.0.1", port.get(), secret, 1, 20s));
     scope work;
-    work.spawn(keep_failure(meet_into(*client, job_of(1, 3), &worlds[1]), &stopped));
+    work.spawn(test::keep_failure(meet_into(*client, job_of(1, 3), &worlds[1]), &stopped));
     run_task(context, see_come(*client, executor, 2));
     work.cancel();
     test::run_until(context, [&] { return work.running() == 0; });

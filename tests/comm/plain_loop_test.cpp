@@ -22,13 +22,6 @@ namespace asio = boost::asio;
 
 namespace {
 
-init_options alone() {
-  init_options o;
-  o.rank = 0;
-  o.world_size = 1;
-  return o;
-}
-
 // Uses everything that needs the loop of its thread.
 task<int> program(runtime* rt) {
   co_await sleep_for(1ms);

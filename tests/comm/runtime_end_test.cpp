@@ -24,13 +24,6 @@ namespace asio = boost::asio;
 
 namespace {
 
-init_options alone() {
-  init_options o;
-  o.rank = 0;
-  o.world_size = 1;
-  return o;
-}
-
 task<communicator> join(runtime* rt) {
   communicator world = co_await init(*rt, alone());
   co_return world;

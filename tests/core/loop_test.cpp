@@ -5,6 +5,7 @@
 #include "base/unique_fd.hpp"
 #include "core/each_loop.hpp"
 #include "core/mailbox.hpp"
+#include "support/local_world.hpp"
 #include "support/run_task.hpp"
 
 #include <sys/resource.h>
@@ -516,15 +517,8 @@ struct detached {
   };
 };
 
-init_options alone() {
-  init_options o;
-  o.rank = 0;
-  o.world_size = 1;
-  return o;
-}
-
 detached join_and_keep(runtime* rt, std::optional<communicator>* world) {
-  *world = co_await init(*rt, alone());
+  *world = co_await init(*rt, test::alone());
   co_await (*world)->barrier();
 }
 
@@ -540,7 +534,7 @@ task<int> talk_to_itself(communicator world, int times) {
   co_return sum;
 }
 detached join_talk_and_leave(runtime* rt, int* sum) {
-  communicator world = co_await init(*rt, alone());
+  communicator world = co_await init(*rt, test::alone());
   *sum = co_await talk_to_itself(world, 100);
 }
 
@@ -592,7 +586,7 @@ TEST_CASE("a runtime's io_context may be run repeatedly") {
   test::on_each_loop([] {
     runtime rt;
     const auto main = [](runtime* r) -> task<int> {
-      communicator world = co_await init(*r, alone());
+      communicator world = co_await init(*r, test::alone());
       co_return co_await talk_to_itself(world, 10);
     };
     for (int i = 0; i < 20; ++i) REQUIRE(rt.run(main(&rt)) == 45);

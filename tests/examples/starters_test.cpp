@@ -4,12 +4,11 @@
 #include "base/unique_fd.hpp"
 #include "bootstrap/variables.hpp"
 #include "support/command.hpp"
+#include "support/listening_socket.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/skip.hpp"
 
 #include <doctest/doctest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include <filesystem>
 #include <string>
@@ -52,21 +51,11 @@ command_result run_by_hand(const std::string& variables, const std::string& prog
 // A port with a listener, during this object's lifetime.
 class busy_port {
  public:
-  busy_port() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof at;
-    REQUIRE(::bind(fd_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) == 0);
-    REQUIRE(::listen(fd_.get(), 8) == 0);
-    REQUIRE(::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&at), &length) == 0);
-    number_ = ntohs(at.sin_port);
-  }
   std::string number() const { return std::to_string(number_); }
 
  private:
-  base::unique_fd fd_;
-  int number_ = 0;
+  std::uint16_t number_ = 0;
+  const base::unique_fd fd_ = test::listening_socket(number_);
 };
 
 std::string free_port() { return busy_port().number(); }

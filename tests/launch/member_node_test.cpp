@@ -2,9 +2,7 @@
 // The launcher of a node other than 0. The test plays node 0.
 #include "launch/member_node.hpp"
 
-#include <arpa/inet.h>
 #include <doctest/doctest.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -16,6 +14,7 @@
 #include "launch/node_messages.hpp"
 #include "launched.hpp"
 #include "support/contains.hpp"
+#include "support/listening_socket.hpp"
 
 using namespace tutti;
 using namespace tutti::launch;
@@ -25,19 +24,6 @@ using testing::launched;
 using words = std::vector<std::string>;
 
 namespace {
-
-base::unique_fd listening_socket(std::string& address) {
-  base::unique_fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in bound{};
-  bound.sin_family = AF_INET;
-  bound.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof bound;
-  REQUIRE(::bind(fd.get(), reinterpret_cast<sockaddr*>(&bound), length) == 0);
-  REQUIRE(::listen(fd.get(), 16) == 0);
-  REQUIRE(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &length) == 0);
-  address = "127.0.0.1:" + std::to_string(ntohs(bound.sin_port));
-  return fd;
-}
 
 // Node 0, as the launcher of one other node sees it.
 struct node_0 {
@@ -64,7 +50,11 @@ struct node_0 {
                                         },
                                         [](const std::string&, const std::string& why) { FAIL(why); }}};
 
-  node_0() { listener.open(listening_socket(address)); }
+  node_0() {
+    std::uint16_t port = 0;
+    listener.open(test::listening_socket(port));
+    address = "127.0.0.1:" + std::to_string(port);
+  }
 
   std::unique_ptr<launched> member(const words& program) const {
     words all = {"-n", "1", "--nnodes", "2", "--node-rank", "1", "--master", address};

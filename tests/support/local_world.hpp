@@ -34,20 +34,19 @@ inline const std::array<std::string, 2> transports = {"shm", "tcp"};
 // Long enough for a busy machine under sanitizers; reached only by a hang.
 inline constexpr std::chrono::seconds patience(30);
 
+// A world of one.
+inline init_options alone() {
+  init_options o;
+  o.rank = 0;
+  o.world_size = 1;
+  return o;
+}
+
 inline init_options over(const std::string& transport, std::chrono::milliseconds timeout = patience) {
   init_options o;
   o.transports = {transport};
   o.timeout = timeout;
   return o;
-}
-
-template <class T>
-task<> keep_failure(task<T> body, failure* out) {
-  try {
-    co_await std::move(body);
-  } catch (...) {
-    *out = describe(std::current_exception());
-  }
 }
 
 // Runs main(world) on every rank. Returns how each of them failed. A failed rank leaves in order, like a

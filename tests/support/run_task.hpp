@@ -84,6 +84,15 @@ inline failure describe(const std::exception_ptr& e) {
   }
 }
 
+template <class T>
+task<> keep_failure(task<T> body, failure* out) {
+  try {
+    co_await std::move(body);
+  } catch (...) {
+    *out = describe(std::current_exception());
+  }
+}
+
 // Calls `f` and returns its error.
 template <class F>
 failure failure_of(F&& f) {
