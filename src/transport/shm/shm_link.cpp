@@ -282,7 +282,7 @@ bool shm_link::read_some() noexcept {
   std::size_t copied = 0;
   channel_reader::item item;
   for (int i = 0; i < frames_per_poll && copied < copied_per_poll && reader_.peek(item); ++i) {
-    any = true;
+    if (std::exchange(any, true)) reader_.fetch_ahead();
     if (item.head.kind == frame_kind::leave) {
       peer_leaves_ = true;
       reader_.release();
@@ -315,6 +315,7 @@ bool shm_link::read_some() noexcept {
 
 bool shm_link::poll() noexcept {
   if (at_ == phase::open) {
+    writer_.end_burst();
     bool any = read_some();
     if (at_ == phase::open && reads_.busy()) {
       read_direct();
