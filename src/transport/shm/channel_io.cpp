@@ -2,7 +2,6 @@
 #include "transport/shm/channel_io.hpp"
 
 #include <algorithm>
-#include <utility>
 
 namespace tutti::transport::shm {
 namespace {
@@ -40,8 +39,8 @@ void channel_writer::publish(line* l, std::uint32_t kind_and_flags) noexcept {
   // Everything of the frame is visible to a reader that sees the stamp.
   l->stamp.store(stamp_of(position_) | kind_and_flags, std::memory_order_release);
   ++position_;
-  if (std::exchange(in_burst_, true))
-    base::fetch_to_write(&channel_->lines()[(position_ + lines_ahead) % lines_per_channel]);
+  if (in_burst()) base::fetch_to_write(&channel_->lines()[(position_ + lines_ahead) % lines_per_channel]);
+  turns_left_ = turns_before_fetch;
 }
 
 bool channel_writer::write_block(const std::byte* payload, std::size_t bytes) noexcept {
@@ -51,10 +50,8 @@ bool channel_writer::write_block(const std::byte* payload, std::size_t bytes) no
     return false;
   payload_.copy(channel_->ring() + (start & (capacity - 1)), payload, bytes);
   ring_.advance(bytes, capacity);
-  if (in_burst_ && bytes <= bytes_ahead) {
-    const std::byte* const next = channel_->ring() + (ring_.position & (capacity - 1));
-    for (std::size_t i = 0; i < bytes; i += line_bytes) base::fetch_to_write(next + i);
-  }
+  to_fetch_ = bytes <= bytes_ahead ? bytes : 0;
+  if (in_burst()) fetch_block();
   return true;
 }
 

@@ -39,15 +39,25 @@ class channel_writer {
   // Tells the consumer that the producer waits for room. Returns true if there is some after all: check
   // again.
   bool request_room() noexcept;
-  // Ends a burst, as frames are that leave with no turn of the loop between them. In a burst, places of the next
-  // frames are fetched ahead: stores leave a core in order, so they would all wait for each line that the
-  // reader's cache has. For a frame alone that would only cost time.
-  void end_burst() noexcept { in_burst_ = false; }
+  // Call it in each turn of the loop. Between frames, the place of the next block is fetched ahead, as long as the
+  // last one was. In a burst, which has no turn between frames, the next line is, too: stores leave a core in order,
+  // so they would all wait for each line that the reader's cache has.
+  void turn() noexcept {
+    if (turns_left_ > 0 && --turns_left_ == 0) fetch_block();
+  }
 
  private:
-  // How far ahead, in lines; and up to how many bytes of the ring.
-  static constexpr std::size_t lines_ahead = 3, bytes_ahead = 2048;
+  // How far ahead, in lines and bytes of the ring.
+  static constexpr std::size_t lines_ahead = 3, bytes_ahead = 4096;
+  // After a frame its own lines have to cross first.
+  static constexpr unsigned turns_before_fetch = 4;
 
+  bool in_burst() const noexcept { return turns_left_ == turns_before_fetch; }
+  void fetch_block() noexcept {
+    const std::byte* const next = channel_->ring() + (ring_.position & (channel_->ring_bytes - 1));
+    for (std::size_t i = 0; i < to_fetch_; i += line_bytes) base::fetch_to_write(next + i);
+    to_fetch_ = 0;
+  }
   line* free_line() noexcept;
   void publish(line* l, std::uint32_t kind_and_flags) noexcept;
   // Copies a payload to the next place in the ring. Returns false if there is no room now.
@@ -67,7 +77,8 @@ class channel_writer {
   // seems to be no room.
   std::uint64_t lines_seen_ = 0;
   std::uint64_t ring_seen_ = 0;
-  bool in_burst_ = false;
+  unsigned turns_left_ = 0;   // until the place of the next block is fetched
+  std::size_t to_fetch_ = 0;  // bytes of it
 };
 
 class channel_reader {

@@ -315,7 +315,7 @@ bool shm_link::read_some() noexcept {
 
 bool shm_link::poll() noexcept {
   if (at_ == phase::open) {
-    writer_.end_burst();
+    writer_.turn();
     bool any = read_some();
     if (at_ == phase::open && reads_.busy()) {
       read_direct();
