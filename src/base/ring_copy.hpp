@@ -64,14 +64,20 @@ class ring_writer {
   std::int64_t pause_ns_ = shortest_ns;
 };
 
-// Begins to fetch a cache line that this core will write. g++ makes a prefetch for reading of
-// __builtin_prefetch(line, 1) unless it may assume a processor of 2014.
-inline void fetch_to_write(const void* line) noexcept {
+// Begins to fetch the cache lines of memory that this core will write soon, and another core has read. Stores leave
+// a core in order, so without it all later ones wait for these lines. Does nothing for more than 4 KiB: from 16 KiB
+// on, fetching takes longer than it saves (AMD family 25).
+inline void fetch_to_write(const std::byte* at, std::size_t bytes) noexcept {
+  constexpr std::size_t most_bytes = 4096, line_bytes = 64;
+  if (bytes > most_bytes) return;
+  for (std::size_t i = 0; i < bytes; i += line_bytes) {
 #if defined(__x86_64__)
-  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line)));
+    // g++ makes a prefetch for reading of the other one.
+    asm volatile("prefetchw %0" : : "m"(at[i]));
 #else
-  __builtin_prefetch(line, 1);
+    __builtin_prefetch(at + i, 1);
 #endif
+  }
 }
 
 inline constexpr std::size_t least_long_bytes = 16 * 1024;

@@ -39,7 +39,10 @@ void channel_writer::publish(line* l, std::uint32_t kind_and_flags) noexcept {
   // Everything of the frame is visible to a reader that sees the stamp.
   l->stamp.store(stamp_of(position_) | kind_and_flags, std::memory_order_release);
   ++position_;
-  if (in_burst()) base::fetch_to_write(&channel_->lines()[(position_ + lines_ahead) % lines_per_channel]);
+  if (in_burst()) {
+    const line& ahead = channel_->lines()[(position_ + lines_ahead) % lines_per_channel];
+    base::fetch_to_write(reinterpret_cast<const std::byte*>(&ahead), line_bytes);
+  }
   turns_left_ = turns_before_fetch;
 }
 
@@ -50,7 +53,7 @@ bool channel_writer::write_block(const std::byte* payload, std::size_t bytes) no
     return false;
   payload_.copy(channel_->ring() + (start & (capacity - 1)), payload, bytes);
   ring_.advance(bytes, capacity);
-  to_fetch_ = bytes <= bytes_ahead ? bytes : 0;
+  to_fetch_ = bytes;
   if (in_burst()) fetch_block();
   return true;
 }

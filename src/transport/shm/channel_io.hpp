@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 namespace tutti::transport::shm {
 
@@ -47,16 +48,14 @@ class channel_writer {
   }
 
  private:
-  // How far ahead, in lines and bytes of the ring.
-  static constexpr std::size_t lines_ahead = 3, bytes_ahead = 4096;
+  static constexpr std::size_t lines_ahead = 3;
   // After a frame its own lines have to cross first.
   static constexpr unsigned turns_before_fetch = 4;
 
   bool in_burst() const noexcept { return turns_left_ == turns_before_fetch; }
   void fetch_block() noexcept {
-    const std::byte* const next = channel_->ring() + (ring_.position & (channel_->ring_bytes - 1));
-    for (std::size_t i = 0; i < to_fetch_; i += line_bytes) base::fetch_to_write(next + i);
-    to_fetch_ = 0;
+    base::fetch_to_write(channel_->ring() + (ring_.position & (channel_->ring_bytes - 1)),
+                         std::exchange(to_fetch_, 0));
   }
   line* free_line() noexcept;
   void publish(line* l, std::uint32_t kind_and_flags) noexcept;
