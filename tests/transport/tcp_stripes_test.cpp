@@ -6,7 +6,9 @@
 
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <filesystem>
+#include <iterator>
 #include <set>
 
 namespace {
@@ -225,6 +227,35 @@ TEST_CASE("tcp: leaving after messages on several connections loses nothing") {
   }
 }
 
+TEST_CASE("tcp: what a peer had sent on several connections before it died is delivered before its end") {
+  const std::set<int> before = sockets();
+  pair both(3);
+  ranks& world = both.world;
+  // Descriptors are numbered in order: the first two are of the first connection. In the others, more data
+  // wait at the sender than the receiver has room for.
+  std::size_t number = 0;
+  for (const int fd : sockets()) {
+    if (before.contains(fd)) continue;
+    const bool of_first = ++number <= 2;
+    const int to_send = of_first ? 64 * KiB : 256 * KiB, to_read = of_first ? 256 * KiB : 16 * KiB;
+    ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &to_send, sizeof to_send);
+    ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &to_read, sizeof to_read);
+  }
+  REQUIRE(number == 6);
+  constexpr std::size_t bytes = 2 * MiB;
+  std::vector<std::byte> room(bytes);
+  world[1].up.rooms[100] = {room.data(), bytes};
+  message data(frame_kind::data, pattern(bytes, 1), 100);
+  data.submit(both.from());
+  REQUIRE(world.drive({1, 0}, [&] { return data.finished; }));
+  // Like the kernel for a killed process: what was sent arrives, then the end.
+  both.from().drop();
+  REQUIRE(world.drive({1}, [&] { return world[1].up.closings == 1; }));
+  CHECK(world[1].up.rooms[100].received == bytes);
+  CHECK((room == data.bytes));
+  CHECK(world[1].up.peers[0].why == errc::peer_failed);
+}
+
 TEST_CASE("tcp: cancelling a message on several connections frees its memory and leaves the link intact") {
   pair both(3);
   ranks& world = both.world;
@@ -307,6 +338,29 @@ TEST_CASE("tcp: a broken connection ends the link") {
   REQUIRE(world.drive([&] { return world[0].up.peers[1].closed && world[1].up.peers[0].closed; }));
   CHECK(world[0].up.peers[1].why == errc::peer_failed);
   CHECK(world[1].up.peers[0].why == errc::peer_failed);
+}
+
+TEST_CASE("tcp: the reset of one connection ends the link, whichever call is told of it") {
+  pair both(2);
+  ranks& world = both.world;
+  // Descriptors are numbered in order: the newest is rank 1's end of the second connection, the one before
+  // rank 0's.
+  const std::set<int> all = sockets();
+  sockaddr none{};
+  none.sa_family = AF_UNSPEC;
+  REQUIRE(::connect(*all.rbegin(), &none, sizeof none) == 0);  // sends a reset
+  // The kernel reports it once: as if a send had been told.
+  int told = 0;
+  socklen_t length = sizeof told;
+  REQUIRE(::getsockopt(*std::next(all.rbegin()), SOL_SOCKET, SO_ERROR, &told, &length) == 0);
+  REQUIRE(told == ECONNRESET);
+  std::vector<std::unique_ptr<message>> sent;
+  for (unsigned i = 0; i < 4; ++i) {
+    sent.push_back(std::make_unique<message>(frame_kind::data, pattern(4 * MiB, i), 100 + i));
+    sent.back()->submit(both.from());
+  }
+  REQUIRE(world.drive({0}, [&] { return world[0].up.peers[1].closed; }));
+  CHECK(world[0].up.peers[1].why == errc::peer_failed);
 }
 
 TEST_CASE("tcp: if no further connection can be made, one is enough") {

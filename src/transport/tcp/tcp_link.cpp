@@ -265,7 +265,12 @@ bool tcp_link::read(connection& c, bool told) noexcept {
       ask_again(c);
       break;
     case inbox::outcome::ended:
-      has_ended(c);
+      // The kernel reports a reset once. If a send was told of it, this looks like an end in order.
+      if (c.send_error != 0 && !main_.ended) {
+        broke(c.send_error);
+      } else {
+        has_ended(c);
+      }
       return true;
     case inbox::outcome::broken:
       broke(c.in.error());
@@ -280,8 +285,8 @@ bool tcp_link::read(connection& c, bool told) noexcept {
 void tcp_link::has_ended(connection& c) noexcept {
   c.ended = true;
   if (&c == &main_) owner_.expect_nothing(*this);  // otherwise every round would find its end again
-  // A further connection ends first when the peer leaves in order; what is still in the others is to be read.
-  if (main_.ended && (all_ended() || !main_.in.heard_leave())) broke(0);
+  // What is still in the others is to be read, also if the peer has died.
+  if (main_.ended && all_ended()) broke(0);
 }
 
 bool tcp_link::refill(connection& c) noexcept {
