@@ -70,7 +70,7 @@ void receives::note_misfit(receive& r, int peer, const frame& head) noexcept {
 bool receives::take(receive& r, unexpected& u) noexcept {
   note_message(r, u.peer, u.head);
   if (u.head.kind == frame_kind::rts) {
-    if (peers_.gone(u.peer)) {
+    if (peers_.gone(u.peer) && u.head.length > 0) {
       const departure& why = peers_[u.peer].gone;
       r.set_failure(why.code, why.text);
       unexpected_.recycle(u);

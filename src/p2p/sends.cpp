@@ -128,11 +128,13 @@ bool sends::take_back(send& s) noexcept {
       case send::phase::queued:
         arrives = leaves;
         break;
-      case send::phase::rts_sent:
-        arrives = outcome == cancel_result::arrived;
-        // The receiver knows of the message, or will.
-        if (!arrives && (leaves || !in_link)) cancel(0);
+      case send::phase::rts_sent: {
+        // The receiver knows of the message, or will. Of one without bytes, the rts frame is all.
+        const bool known = leaves || !in_link;
+        arrives = outcome == cancel_result::arrived || (known && s.bytes == 0);
+        if (known && !arrives) cancel(0);
         break;
+      }
       case send::phase::streaming:
         arrives = leaves;
         if (!arrives) cancel(s.head.transfer_id);

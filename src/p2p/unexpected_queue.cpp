@@ -106,7 +106,7 @@ void unexpected_queue::discard_rts(int peer, std::uint64_t transfer_id) noexcept
 void unexpected_queue::discard_rts_of(int peer) noexcept {
   for (unexpected* u = unmatched_rts_.front(); u != nullptr;) {
     unexpected* const next = unmatched_rts_.after(*u);
-    if (u->peer == peer) discard(*u);
+    if (u->peer == peer && u->head.length > 0) discard(*u);
     u = next;
   }
 }

@@ -43,7 +43,7 @@ class unexpected_queue {
   void discard(unexpected& u) noexcept;
   // Discards the queued rts frame of this message, which its sender takes back.
   void discard_rts(int peer, std::uint64_t transfer_id) noexcept;
-  // Discards all queued rts frames of a peer.
+  // Discards all queued rts frames of a peer whose messages have not come: all but those without bytes.
   void discard_rts_of(int peer) noexcept;
   // Ends the messages of a context.
   void drop(std::uint32_t context) noexcept;

@@ -482,6 +482,53 @@ TEST_CASE("receive cancellation: a cancelled send whose message still arrives ha
   CHECK(receive.transfer.failure() == errc::success);
 }
 
+TEST_CASE("receive cancellation: a message without bytes whose rts frame has left cannot be taken back") {
+  // What is left of the window is too little for its node.
+  const auto use_up_window = [](side& s) {
+    std::vector<std::unique_ptr<a_send>> sent;
+    while (s.endpoint.counters().rendezvous == 0) sent.push_back(std::make_unique<a_send>(s, 4, 0, 1));
+    return sent;
+  };
+  for (const errc why : endings) {
+    for (const bool early : {false, true}) {
+      CAPTURE(static_cast<int>(why));
+      CAPTURE(early);
+      pair_of_ranks ranks;
+      {
+        auto first = use_up_window(ranks.sides[0]);
+        auto send = std::make_unique<a_send>(ranks.sides[0], 3, 0, 2);
+        std::optional<a_receive> receive;
+        if (early) receive.emplace(ranks.sides[1], 0, 3, 10);
+        while (ranks.push()) {
+        }
+        while (ranks.pull()) {
+        }
+        send->end(why);
+        CHECK(send->transfer.failure() == errc::success);
+        ranks.settle();
+        if (!early) receive.emplace(ranks.sides[1], 0, 3, 10);
+        ranks.settle();
+        CHECK(receive->completions == 1);
+        CHECK(receive->transfer.failure() == errc::success);
+      }
+    }
+  }
+  // It has come whole: its sender need not live any more.
+  pair_of_ranks ranks;
+  auto first = use_up_window(ranks.sides[0]);
+  a_send send(ranks.sides[0], 3, 0, 2);
+  while (ranks.push()) {
+  }
+  while (ranks.pull()) {
+  }
+  send.end(errc::cancelled);
+  CHECK(send.transfer.failure() == errc::success);
+  ranks.close(errc::peer_left, false);
+  a_receive receive(ranks.sides[1], 0, 3, 10);
+  CHECK(receive.completions == 1);
+  CHECK(receive.transfer.failure() == errc::success);
+}
+
 TEST_CASE("receive cancellation: an rts frame that leaves after its cancellation is followed by a cancel") {
   pair_of_ranks ranks;
   ranks.links[0].streams = true;
