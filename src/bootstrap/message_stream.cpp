@@ -2,7 +2,6 @@
 #include "bootstrap/message_stream.hpp"
 
 #include "base/little_endian.hpp"
-#include "bootstrap/store_wire.hpp"
 
 #include <fmt/format.h>
 
@@ -14,10 +13,6 @@
 namespace tutti::bootstrap {
 namespace {
 
-// Limit of answers that a client does not read. Four of the longest, so that a client may have some
-// outstanding.
-constexpr std::size_t most_queued_bytes = 4 * longest_message;
-
 constexpr std::size_t first_piece_bytes = std::size_t{64} * 1024;
 
 std::span<const std::uint8_t> as_bytes(const std::string& text) {
@@ -27,7 +22,7 @@ std::span<const std::uint8_t> as_bytes(const std::string& text) {
 }  // namespace
 
 void message_stream::send(std::string message) {
-  if (queued_bytes_ + message.size() > most_queued_bytes) {
+  if (queued_bytes_ + message.size() > limit_) {
     close();
     return;
   }
@@ -44,11 +39,18 @@ task<> message_stream::pump() {
       queue_.pop_front();
       co_await core::write_all(socket_, as_bytes(message), core::time_point::max());
       queued_bytes_ -= message.size();
+      sent_.notify();
     }
   } catch (const error&) {
     close();
   }
   pumping_ = false;
+}
+
+task<> message_stream::room() {
+  while (socket_.is_open() && queued_bytes_ > limit_ / 2) {
+    co_await sent_.wait(core::time_point::max());
+  }
 }
 
 task<std::optional<std::string>> message_stream::receive() {
@@ -74,6 +76,7 @@ task<std::optional<std::string>> message_stream::receive() {
 void message_stream::close() noexcept {
   boost::system::error_code ignored;
   socket_.close(ignored);
+  sent_.notify();
 }
 
 }  // namespace tutti::bootstrap

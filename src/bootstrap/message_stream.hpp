@@ -2,8 +2,10 @@
 // message_stream: length-prefixed messages over a socket: many senders, one receiver.
 #pragma once
 
+#include "bootstrap/store_wire.hpp"
 #include "core/background.hpp"
 #include "core/socket_io.hpp"
+#include "core/wakeup.hpp"
 
 #include <cstddef>
 #include <deque>
@@ -15,11 +17,18 @@ namespace tutti::bootstrap {
 
 class message_stream {
  public:
-  explicit message_stream(core::stream_socket socket) : socket_(std::move(socket)) {}
+  // Limit of messages that the other side does not read. Four of the longest, so that a client may have some
+  // outstanding.
+  static constexpr std::size_t most_queued_bytes = 4 * longest_message;
 
-  // Queues a message that starts with its length (see store_wire.hpp). If it cannot be sent, or the other
-  // side does not take it, the stream closes, which the receiver sees.
+  explicit message_stream(core::stream_socket socket, std::size_t limit = most_queued_bytes)
+      : socket_(std::move(socket)), limit_(limit), sent_(socket_.get_executor()) {}
+
+  // Queues a message that starts with its length (see store_wire.hpp). If it cannot be sent, or more than the
+  // limit would wait, the stream closes, which the receiver sees.
   void send(std::string message);
+  // Completes when at most half of the limit waits, or the stream has closed. One caller waits at a time.
+  task<> room();
   // Waits for the next message and returns it without its length; nullopt if the other side has closed in
   // order. Throws errc::protocol if it exceeds the limit, and what core::read_exactly() throws.
   task<std::optional<std::string>> receive();
@@ -31,7 +40,9 @@ class message_stream {
 
   core::stream_socket socket_;
   std::deque<std::string> queue_;
+  const std::size_t limit_;
   std::size_t queued_bytes_ = 0;
+  core::wakeup sent_;
   bool pumping_ = false;
   core::background_tasks pumps_;  // last: the task uses the others
 };

@@ -64,6 +64,7 @@ task<bool> store::erase(std::string key, milliseconds timeout) {
 }
 
 task<std::size_t> store::count(std::string prefix, milliseconds timeout) {
+  if (!prefix.empty()) check(*this, "count", prefix);
   return do_count(std::move(prefix), real(timeout));
 }
 

@@ -37,7 +37,9 @@ struct tcp_store::impl {
   };
 
   impl(boost::asio::any_io_executor e, std::string n, core::stream_socket s)
-      : executor(std::move(e)), name(std::move(n)), stream(std::move(s)) {
+      : executor(std::move(e)),
+        name(std::move(n)),
+        stream(std::move(s), SIZE_MAX) {  // requests wait in memory of their callers anyway
     reader.start(read_answers());
   }
 

@@ -94,6 +94,7 @@ task<> tcp_store_server::impl::serve(core::stream_socket socket) {
   core::background_tasks requests;
   try {
     for (;;) {
+      co_await stream.room();
       const std::optional<std::string> message = co_await stream.receive();
       if (!message) break;
       store_request request = bootstrap::decode_request(*message);

@@ -218,6 +218,9 @@ inline void check_store(boost::asio::io_context& context, store& a, store& b) {
     const failure f = failure_of([&] { run_task(context, b.append("key", std::string(64, 'y'))); });
     CHECK(f.code == errc::resources);
     CHECK(get(a, "key").size() == store::largest_value - 20);
+    const std::string prefix(store::largest_value + 1, 'x');
+    CHECK(failure_of([&] { run_task(context, a.count(prefix)); }).code == errc::invalid_argument);
+    CHECK(run_task(context, a.count()) == 1);
   }
 }
 

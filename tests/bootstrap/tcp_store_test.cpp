@@ -14,6 +14,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/ip/tcp.hpp>
 #include <memory>
@@ -262,6 +263,27 @@ TEST_CASE("operations when the server ends") {
     run_task(context, server->drain(20ms));
     test::run_until(context, [&] { return w.done; });
     CHECK(w.how.code == errc::peer_failed);
+  }
+}
+
+TEST_CASE("many long values at once, in both directions") {
+  boost::asio::io_context context;
+  const auto server = serve(context);
+  const auto store = join(context, server->port());
+  const std::string value(store::largest_value - 20, 'x');
+  constexpr std::size_t several = 8;
+  std::vector<failure> set(several);
+  std::vector<test::waited> got(several);
+  core::background_tasks tasks;
+  for (std::size_t i = 0; i < several; ++i)
+    tasks.start(test::keep_failure(store->set("k" + std::to_string(i), value), &set[i]));
+  run_task(context, store->wait("k7"));
+  for (std::size_t i = 0; i < several; ++i)
+    tasks.start(test::get_into(*store, "k" + std::to_string(i), 50s, &got[i]));
+  test::run_until(context, [&] { return std::ranges::all_of(got, &test::waited::done); });
+  for (std::size_t i = 0; i < several; ++i) {
+    CHECK_MESSAGE(!set[i].code, set[i].text);
+    CHECK_MESSAGE(got[i].value == value, got[i].how.text);
   }
 }
 
