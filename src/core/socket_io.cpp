@@ -177,6 +177,19 @@ task<> start_tls(stream_socket& socket, tls_session::side side, time_point deadl
   }
 }
 
+namespace {
+
+// If no process listens at a port, the kernel may give that port to the connecting side, and connect the
+// socket to itself. Closing it must not leave the port in use, which the listener may be about to open.
+bool is_connected_to_itself(stream_socket& socket) {
+  boost::system::error_code failed;
+  if (socket.local_endpoint(failed) != socket.remote_endpoint(failed) || failed) return false;
+  socket.set_option(asio::socket_base::linger(true, 0), failed);
+  return true;
+}
+
+}  // namespace
+
 task<stream_socket> connect(asio::any_io_executor executor, stream_endpoint to, time_point deadline) {
   const int family = to.protocol().family();
   base::unique_fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -205,6 +218,7 @@ task<stream_socket> connect(asio::any_io_executor executor, stream_endpoint to, 
     socklen_t length = sizeof code;
     if (::getsockopt(native, SOL_SOCKET, SO_ERROR, &code, &length) != 0) code = errno;
   }
+  if (code == 0 && is_connected_to_itself(socket)) code = ECONNREFUSED;
   if (code != 0) {
     const std::string why =
         fmt::format("cannot connect to {}: {}", endpoint_text(to), base::errno_text(code));

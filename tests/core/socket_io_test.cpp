@@ -5,6 +5,7 @@
 #include "core/background.hpp"
 #include "core/wakeup.hpp"
 #include "support/run_task.hpp"
+#include "support/skip.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -16,6 +17,7 @@
 #include <boost/asio/local/connect_pair.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <cstdint>
+#include <fstream>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -166,6 +168,40 @@ TEST_CASE("connecting") {
       });
     CHECK_MESSAGE(f.code == errc::timed_out, f.text);
     CHECK_MESSAGE(f.says(core::endpoint_text(busy)), f.text);
+  }
+}
+
+namespace {
+
+// Connects `times` times, to a port where no process listens. Returns how often that was refused.
+task<int> knock(boost::asio::any_io_executor executor, core::stream_endpoint at, int times) {
+  int refused = 0;
+  for (int i = 0; i < times; ++i) {
+    try {
+      co_await core::connect(executor, at, soon());
+    } catch (const core::connection_refused&) {
+      ++refused;
+    }
+  }
+  co_return refused;
+}
+
+}  // namespace
+
+TEST_CASE("a port where no process listens refuses, also when the kernel gives it to this side") {
+  int first = 0, last = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first >> last;
+  if (last - first < 100) TUTTI_SKIP("the kernel does not say which ports it gives out");
+  boost::asio::io_context context;
+  // Of those, a free one that the kernel reaches within one round: each second from the first on.
+  for (int port = first + 50; port < last; port += 2) {
+    const tcp::endpoint at(boost::asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(port));
+    boost::system::error_code taken;
+    tcp::socket(context, tcp::v4()).bind(at, taken);
+    if (taken) continue;
+    const int round = (last - first) / 2;
+    CHECK(run_task(context, knock(context.get_executor(), at, round)) == round);
+    return;
   }
 }
 
