@@ -85,6 +85,7 @@ TEST_CASE("tcp address: TUTTI_ADDRESS is used as it is, and refused if it is inv
   CHECK(contains(refusal("0.0.0.0", std::nullopt, true), "TUTTI_ADDRESS='0.0.0.0'"));
   CHECK(contains(refusal("::", std::nullopt, true), "TUTTI_ADDRESS='::'"));
   CHECK(contains(refusal("10.1.2.3:80", std::nullopt, true), "numeric address"));
+  CHECK(contains(refusal("fe80::7%lo", std::nullopt, true), "TUTTI_ADDRESS='fe80::7%lo' is a link-local"));
 }
 
 TEST_CASE("tcp address: TUTTI_INTERFACE selects by name") {
@@ -110,6 +111,15 @@ TEST_CASE("tcp address: for another host the listener uses the address of the ro
   CHECK(outward == tcp::outward_address().to_string());
   CHECK(address_with(nullptr, "", false) == "127.0.0.1");
   CHECK_NOTHROW(tcp::open_listener(outward));
+}
+
+TEST_CASE("tcp address: peers get no link-local address, even if the master has one") {
+  for (const tcp::interface_address& each : tcp::interface_addresses()) {
+    const std::string master = "fe80::7%" + each.interface;
+    CAPTURE(master);
+    if (tcp::source_address_towards(boost::asio::ip::make_address(master)).is_unspecified()) continue;
+    CHECK_FALSE(address_with(nullptr, master, true).starts_with("fe80:"));
+  }
 }
 
 TEST_CASE("tcp address: this host's own name stands for its real address, if it has one") {

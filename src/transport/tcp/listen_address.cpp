@@ -39,6 +39,9 @@ void check_open(const ip::address& address, const std::string& set_by, bool auth
                           set_by));
 }
 
+// Peers connect to an address without its scope.
+bool is_link_local(const ip::address& address) { return address.is_v6() && address.to_v6().is_link_local(); }
+
 ip::address explicit_address(const std::string& text) {
   boost::system::error_code code;
   const ip::address address = ip::make_address(text, code);
@@ -48,6 +51,12 @@ ip::address explicit_address(const std::string& text) {
         fmt::format("TUTTI_ADDRESS='{}' is not the numeric address of one interface of this host (such as "
                     "10.0.0.7 or fd00::7)",
                     text));
+  if (is_link_local(address))
+    throw error(errc::invalid_argument,
+                fmt::format("TUTTI_ADDRESS='{}' is a link-local address, which leads here only together with "
+                            "the name of an interface of each peer: set it to another address of this host "
+                            "(such as fd00::7)",
+                            text));
   return address;
 }
 
@@ -88,7 +97,7 @@ std::string address_towards(const std::string& host) {
   for (const ip::address& there : code ? addresses_of(host) : std::vector<ip::address>{numeric}) {
     const ip::address source = source_address_towards(there);
     if (source.is_unspecified()) continue;
-    if (!source.is_loopback()) return source.to_string();
+    if (!source.is_loopback() && !is_link_local(source)) return source.to_string();
     if (host == "localhost") return loopback_like(source);
     // Many hosts know their own name as 127.0.1.1 only, while others know their real address.
     return outward_address().to_string();
