@@ -311,6 +311,8 @@ situation situation_of(const communicator_state& c, const call& what) {
   // the others, making it must pay.
   s.shared_memory = c.shares_memory() && (row.reduces || what.prepared != nullptr || c.segment_pays() ||
                                           what.wanted == algorithm::shared_memory);
+  if (row.reduces && agreed_buffer(what).element_bytes > comm::collective_segment::most_element_bytes)
+    s.shared_memory = false;
   return s;
 }
 

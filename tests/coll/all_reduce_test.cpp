@@ -316,6 +316,28 @@ task<> opaque_elements(communicator world) {
   }
 }
 
+// A round of such elements is longer than the stream of a collective segment.
+task<> long_elements(communicator world) {
+  struct table {
+    std::array<std::uint32_t, 600'000> values;
+  };
+  const auto add = [](const table& a, const table& b) {
+    auto both = std::make_unique<table>();
+    for (std::size_t i = 0; i < a.values.size(); ++i) both->values[i] = a.values[i] + b.values[i];
+    return *both;
+  };
+  const auto n = static_cast<std::uint32_t>(world.size()), of_ranks = n * (n + 1) / 2;
+  std::vector<table> mine(n), reduced(1);
+  for (table& t : mine) t.values.fill(static_cast<std::uint32_t>(world.rank()) + 1);
+  co_await world.reduce_scatter(mine, reduced, add);
+  TUTTI_EXPECT(reduced[0].values.back() == of_ranks);
+  co_await world.reduce(std::span(mine).first(1), reduced, add, world.size() - 1);
+  if (world.rank() + 1 == world.size()) TUTTI_EXPECT(reduced[0].values.back() == of_ranks);
+  co_await world.all_reduce(mine[0], add);
+  TUTTI_EXPECT(mine[0].values.front() == of_ranks);
+  TUTTI_EXPECT(mine[0].values.back() == of_ranks);
+}
+
 // Integers wrap around in two's complement.
 task<> integers_wrap(communicator world) {
   std::int32_t large = std::numeric_limits<std::int32_t>::max();
@@ -349,6 +371,7 @@ TEST_CASE("all_reduce: in and out of place, around the thresholds of the protoco
 }
 TEST_CASE("all_reduce: several in flight") { on_all(several_in_flight); }
 TEST_CASE("all_reduce: elements that only a user's reduction accepts") { on_all(opaque_elements); }
+TEST_CASE("all_reduce: elements of megabytes") { on_all(long_elements); }
 TEST_CASE("all_reduce: integers wrap around") { on_all(integers_wrap); }
 
 TEST_CASE("all_reduce: the same bits on all ranks, in every run, over every transport") {
