@@ -342,6 +342,9 @@ comm::collective_description describe_call(communicator_state& c, const call& wh
   if (what.list.at != nullptr) d.root = static_cast<std::int32_t>(what.list.size);
   d.reduction = static_cast<std::uint8_t>(what.op.kind);
   d.callable = what.op.callable;
+  if (agreed_buffer(what).type == element_type::opaque)
+    d.callable ^=
+        static_cast<std::uint16_t>(std::min<std::size_t>(agreed_buffer(what).element_bytes, 0xffff));
   if (row.of != family::collective) return d;
   if (what.on_device()) {
     d.kind |= comm::on_device;

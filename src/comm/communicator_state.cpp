@@ -56,7 +56,9 @@ std::string describe(const p2p::fingerprint& print) {
     description += (description.empty() ? "" : ", ") + more;
   };
   const detail::operation_row& row = detail::row_of(kind);
-  const char* const type = name_of(static_cast<element_type>(d.type));
+  const bool sized = d.type == 0 && d.reduction == 0;  // elements of which only the size is known
+  const std::string type =
+      sized ? fmt::format("{} bytes", std::uint64_t{d.callable}) : name_of(static_cast<element_type>(d.type));
   if (kind == detail::operation_kind::group) {
     say(fmt::format("ranks with hash {:x}", count));
   } else if (row.counts_known()) {

@@ -323,8 +323,9 @@ struct collective_description {
   std::uint8_t reduction = 0;  // reduce_kind
   std::uint8_t algorithm = 0;
   std::int32_t root = -1;
-  std::uint64_t count : 48 = 0;     // elements
-  std::uint64_t callable : 16 = 0;  // detail::reduction::callable
+  std::uint64_t count : 48 = 0;  // elements
+  // detail::reduction::callable; for opaque elements combined with their size by exclusive or.
+  std::uint64_t callable : 16 = 0;
 };
 p2p::fingerprint fingerprint_of(const collective_description& d) noexcept;
 std::string describe(const p2p::fingerprint& print);

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <numeric>
 #include <string>
@@ -38,6 +39,24 @@ const kind_of_call maximum{"all_reduce(3 elements of float, max", [](const commu
                            }};
 const kind_of_call integers{"all_reduce(3 elements of int32, sum",
                             [](const communicator& c, buffers& b) { return c.all_reduce(b.i(3), sum); }};
+// Elements without arithmetic, of N bytes.
+template <std::size_t N>
+struct record {
+  std::array<char, N> content;
+};
+template <std::size_t N>
+kind_of_call telling_all(const char* words, std::size_t n) {
+  return {words, [n](const communicator& c, buffers& b) {
+            return c.broadcast(std::span(reinterpret_cast<record<N>*>(b.floats.data()), n), 0);
+          }};
+}
+template <std::size_t N>
+kind_of_call choosing(const char* words, std::size_t n) {
+  return {words, [n](const communicator& c, buffers& b) {
+            const auto first = [](const record<N>& one, const record<N>&) { return one; };
+            return c.all_reduce(std::span(reinterpret_cast<record<N>*>(b.floats.data()), n), first);
+          }};
+}
 const kind_of_call three = reducing("all_reduce(3 elements of float, sum", 3);
 
 struct pair {
@@ -63,6 +82,12 @@ const std::vector<pair>& pairs() {
        sending_to_all("broadcast(3 elements of float, root 1)", 3, 1)},
       {sending_to_all("broadcast(70000 elements of float, root 0)", 70'000, 0),
        sending_to_all("broadcast(70000 elements of float, root 1)", 70'000, 1)},
+      {telling_all<8>("broadcast(3 elements of 8 bytes, root 0)", 3),
+       telling_all<7>("broadcast(3 elements of 7 bytes, root 0)", 3)},
+      {telling_all<8>("broadcast(90000 elements of 8 bytes, root 0)", 90'000),
+       telling_all<7>("broadcast(90000 elements of 7 bytes, root 0)", 90'000)},
+      {choosing<8>("all_reduce(90000 elements of bytes, callable", 90'000),
+       choosing<7>("all_reduce(90000 elements of bytes, callable", 90'000)},
   };
   return all;
 }
