@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <random>
 #include <system_error>
 #include <tutti/train/replace_file.hpp>
 
@@ -23,9 +25,7 @@ struct opened {
   throw std::system_error(errno, std::generic_category(), path.string());
 }
 
-void write_to_disk(const std::filesystem::path& path, std::string_view content) {
-  const opened file(path, O_WRONLY | O_CREAT | O_TRUNC);
-  if (file.fd < 0) fail(path);
+void write_to_disk(const opened& file, const std::filesystem::path& path, std::string_view content) {
   while (!content.empty()) {
     const ssize_t n = ::write(file.fd, content.data(), content.size());
     if (n < 0 && errno != EINTR) fail(path);
@@ -38,9 +38,12 @@ void write_to_disk(const std::filesystem::path& path, std::string_view content) 
 
 void replace_file(const std::filesystem::path& path, std::string_view content) {
   std::filesystem::path beside = path, folder = path.parent_path();
-  beside += ".new";
+  // Each call has a new file of its own: other ranks may replace the same file.
+  beside += fmt::format(".new{:08x}", std::random_device()());
+  const opened file(beside, O_WRONLY | O_CREAT | O_EXCL);
+  if (file.fd < 0) fail(beside);
   try {
-    write_to_disk(beside, content);
+    write_to_disk(file, beside, content);
     std::filesystem::rename(beside, path);
   } catch (...) {
     std::error_code ignored;
