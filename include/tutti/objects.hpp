@@ -11,6 +11,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -83,6 +84,10 @@ struct serializer;
 template <class T>
 struct serializer<
     T, std::enable_if_t<std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_empty_v<T>>> {
+  static_assert(
+      !std::ranges::view<T>,
+      "tutti: a view (std::string_view, std::span) points to memory of this rank; pass an object that "
+      "owns its elements, such as std::string or std::vector");
   static void write(const T& v, object_writer& to) { to.bytes(&v, sizeof v); }
   static T read(object_reader& from) {
     alignas(T) std::byte storage[sizeof(T)];
