@@ -20,6 +20,8 @@ namespace {
 // What a rank may do without advancing the time; after it a microsecond has passed.
 constexpr int rounds_at_once = 256;
 constexpr nanoseconds busy_step = 1000;
+// No rank goes on from here. What is added to it does not overflow.
+constexpr nanoseconds for_ever = end_of_time / 2;
 // Longer timeouts count as this, which the clock can add up.
 constexpr std::chrono::milliseconds longest_timeout = std::chrono::hours(24 * 365 * 30);
 
@@ -106,7 +108,7 @@ simulation::simulation(const options& o, tutti::detail::any_main& main)
   for (std::size_t i = 0; i < f.partitions.size(); ++i) {
     const partition& p = f.partitions[i];
     if (p.until == never || p.until - p.from > o.network.silence)
-      plan(event::what::silence, 0, p.from + o.network.silence, i);
+      plan(event::what::silence, 0, p.from + std::min(o.network.silence, never - p.from), i);
   }
   for (std::size_t i = 0; i < f.stalls.size(); ++i)
     plan(event::what::stall, f.stalls[i].rank, f.stalls[i].from, i);
@@ -202,8 +204,8 @@ void simulation::handle(const event& e) {
     case event::what::silence:
       return fabric_.give_up(options_.faults.partitions[e.index]);
     case event::what::stall:
-      p.cpu_free =
-          std::max(p.cpu_free, static_cast<nanoseconds>(options_.faults.stalls[e.index].until.count()));
+      p.cpu_free = std::max(p.cpu_free,
+                            std::min(for_ever, nanoseconds{options_.faults.stalls[e.index].until.count()}));
       return;
   }
 }
@@ -236,7 +238,7 @@ report simulation::run() {
       continue;
     }
     const event e = events.take();
-    if (e.at > options_.limit.count()) break;
+    if (e.at > options_.limit.count() || e.at >= for_ever) break;
     fabric_.set_now(std::max(fabric_.now(), e.at));
     ++events_;
     handle(e);

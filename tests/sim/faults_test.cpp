@@ -155,3 +155,16 @@ TEST_CASE("simulator: a stalled rank does not count as dead, and different clock
   const sim::report r = sim::run(skewed, reduce_for_long);
   CHECK_MESSAGE(r.all_returned(), r.text());
 }
+
+TEST_CASE("simulator: a stall may last for ever") {
+  sim::options o = world_of(3);
+  o.timeout = 10s;
+  o.faults.stalls.push_back({1, 50ms, sim::never});
+  for (const sim::duration limit : {sim::duration(24h), sim::never}) {
+    o.limit = limit;
+    const sim::report r = sim::run(o, reduce_for_long);
+    CHECK_MESSAGE(r.ranks[1].how == sim::ending::stuck, r.text());
+    expect_ended_by(r, 0, errc::timed_out, "rank 1");
+    expect_ended_by(r, 2, errc::timed_out, "rank 1");
+  }
+}
