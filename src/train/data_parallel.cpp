@@ -185,7 +185,8 @@ data_parallel::state& data_parallel::usable() const {
   if (!state_) throw error(errc::invalid_argument, "an empty data_parallel: create() makes one");
   if (state_->failed)
     throw error(errc::communicator_failed,
-                "this data_parallel has failed before; create() another on a communicator that works");
+                "this data_parallel has failed before, or a step of it has not ended: await reduced() before "
+                "any other call; after a failure, create() another on a communicator that works");
   return *state_;
 }
 

@@ -413,6 +413,30 @@ TEST_CASE("data_parallel: all ranks refuse options that differ") {
     }
 }
 
+TEST_CASE("data_parallel: a call within a step says that the step has not ended") {
+  run_local(2, [](communicator world) -> task<> {
+    model m(true, {10, 20});
+    data_parallel parallel = co_await data_parallel::create(world, m.gradients);
+    int begun = 0;
+    if (world.rank() == 1) co_await world.recv(begun, 0);  // until then the step of rank 0 waits
+    scope step;
+    step.spawn(parallel.reduced());
+    if (world.rank() == 0) {
+      std::string text;
+      try {
+        parallel.ready(0);
+      } catch (const error& e) {
+        text = e.what();
+      }
+      TUTTI_EXPECT(text.find("a step of it has not ended") != std::string::npos);
+      co_await world.send(begun, 1);
+    }
+    co_await step.join();
+    parallel.ready(0);
+    co_await parallel.reduced();
+  });
+}
+
 TEST_CASE("data_parallel: all ranks refuse invalid calls") {
   const auto with = [](std::vector<gradient_view> gradients) {
     return failures_of(2, {}, [gradients](communicator world) -> task<> {
