@@ -47,7 +47,7 @@ class chunked_all_reduce {
       co_return data_.subspan(from, n);
   }
   // The number of chunks.
-  std::size_t chunks() const noexcept { return (size() + chunk_ - 1) / chunk_; }
+  std::size_t chunks() const noexcept { return size() / chunk_ + (size() % chunk_ != 0 ? 1 : 0); }
 
   // The default chunk size in elements for a buffer of `count` elements. Several chunks fit in flight, and
   // none is so small that its latency dominates.

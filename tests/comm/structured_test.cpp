@@ -6,6 +6,7 @@
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -278,13 +279,13 @@ TEST_CASE("messages arrive in order from every rank, and a timeout loses none") 
 
 TEST_CASE("all_reduce_chunks delivers every chunk once, in order, reduced") {
   for (const std::size_t count : {0UL, 1UL, 1000UL, 300001UL}) {
-    for (const std::size_t chunk : {0UL, 1000UL}) {
+    for (const std::size_t chunk : {0UL, 1000UL, std::numeric_limits<std::size_t>::max()}) {
       run_local(3, [count, chunk](communicator world) -> task<> {
         std::vector<double> data(count);
         std::iota(data.begin(), data.end(), static_cast<double>(world.rank()));
         auto chunks = world.all_reduce_chunks(data, sum, chunk);
-        std::size_t seen = 0;
-        for (;;) {
+        std::size_t seen = 0, given = 0;
+        for (;; ++given) {
           const std::optional<std::span<double>> one = co_await chunks.next();
           if (!one) break;
           TUTTI_EXPECT(one->data() == data.data() + seen);
@@ -293,6 +294,7 @@ TEST_CASE("all_reduce_chunks delivers every chunk once, in order, reduced") {
           seen += one->size();
         }
         TUTTI_EXPECT(seen == count);
+        TUTTI_EXPECT(given == chunks.chunks());
       });
     }
   }
