@@ -153,7 +153,7 @@ const char* text_of(needs need) noexcept {
     case needs::separate_hosts:
       return "a host for each rank";
     case needs::segment:
-      return "2 to 16 ranks that all share memory, and elements of at most 64 KiB where it reduces";
+      return "2 to 16 ranks that all share memory, and elements of at most 32 KiB where it reduces";
     case needs::segment_even_blocks:
       return "2 to 16 ranks that all share memory, and blocks of equal size";
     case needs::hierarchy:

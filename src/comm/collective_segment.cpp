@@ -23,7 +23,7 @@ constexpr std::size_t ring_for(int ranks) noexcept {
   return bytes;
 }
 static_assert(collective_segment::most_ranks * collective_segment::most_element_bytes <=
-              ring_for(collective_segment::most_ranks));
+              ring_for(collective_segment::most_ranks) / 2);
 
 // Polls of others' words before a wait goes to the loop: about twice the time in which a line comes from
 // another core. Only if each rank has a core.

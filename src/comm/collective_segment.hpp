@@ -37,8 +37,9 @@ class collective_segment final : public core::source {
   static constexpr int most_ranks = 16;
   static constexpr std::size_t slots = 32;         // operations that a rank may be ahead of the slowest
   static constexpr std::size_t slot_payload = 32;  // bytes
-  // The longest element that is reduced on a segment: the stream has room for one of each rank's.
-  static constexpr std::size_t most_element_bytes = std::size_t{64} * 1024;
+  // The longest element that is reduced on a segment: one of each rank's fits in half the stream, so that
+  // there is room for it at any position.
+  static constexpr std::size_t most_element_bytes = std::size_t{32} * 1024;
 
   enum class condition { unmade, usable, unusable };
 

@@ -316,11 +316,14 @@ task<> opaque_elements(communicator world) {
   }
 }
 
-// A round of such elements is longer than the stream of a collective segment.
+// A round of such elements is longer than the stream of a collective segment, or than what is left of it.
+template <std::size_t N>
 task<> long_elements(communicator world) {
   struct table {
-    std::array<std::uint32_t, 600'000> values;
+    std::array<std::uint32_t, N> values;
   };
+  std::vector<int> before(20'000, 1);
+  co_await world.all_reduce(before, sum);
   const auto add = [](const table& a, const table& b) {
     auto both = std::make_unique<table>();
     for (std::size_t i = 0; i < a.values.size(); ++i) both->values[i] = a.values[i] + b.values[i];
@@ -371,7 +374,8 @@ TEST_CASE("all_reduce: in and out of place, around the thresholds of the protoco
 }
 TEST_CASE("all_reduce: several in flight") { on_all(several_in_flight); }
 TEST_CASE("all_reduce: elements that only a user's reduction accepts") { on_all(opaque_elements); }
-TEST_CASE("all_reduce: elements of megabytes") { on_all(long_elements); }
+TEST_CASE("all_reduce: elements of megabytes") { on_all(long_elements<600'000>); }
+TEST_CASE("all_reduce: elements of 64 KiB on 16 ranks") { run_local(16, over("shm"), long_elements<16'384>); }
 TEST_CASE("all_reduce: integers wrap around") { on_all(integers_wrap); }
 
 TEST_CASE("all_reduce: the same bits on all ranks, in every run, over every transport") {
