@@ -41,7 +41,7 @@ class host_bucket final : public detail::bucket {
     return hook_->reduce(std::move(c), {index, data(), parts_});
   }
   task<> multiply(double factor) override {
-    for (float& x : data()) x *= static_cast<float>(factor);
+    for (float& x : data()) x = factor == 0 ? 0 : x * static_cast<float>(factor);
     co_return;
   }
   void unpack(const gpu::stream*) override { copy(true); }

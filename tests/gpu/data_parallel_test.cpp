@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <tutti/gpu/data_parallel.hpp>
 #include <tutti/gpu/open.hpp>
@@ -305,6 +306,20 @@ task<> uneven_batches(communicator world, bench* on) {
       TUTTI_EXPECT(parallel.last().bytes == 1377 * sizeof(float));
     }
     TUTTI_EXPECT(step == world.size());
+    // A gradient of weight 0 is left out.
+    const bool none = world.rank() == 1;
+    parallel.begin_step(none ? 0 : 3);
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      const float value = none ? std::numeric_limits<float>::quiet_NaN() : 2;
+      co_await compute.upload(m.spans[i], std::vector<float>(sizes[i], value));
+      parallel.ready(i, compute);
+    }
+    co_await parallel.reduced(compute);
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      std::vector<float> got(sizes[i]);
+      co_await compute.download(got, m.spans[i]);
+      TUTTI_EXPECT(std::ranges::all_of(got, [](float v) { return std::abs(v - 2) < 1e-5F; }));
+    }
   }
 }
 

@@ -341,6 +341,32 @@ TEST_CASE("data_parallel: ranks that run out of batches take part until the last
 
 namespace {
 
+// Such as the mean of no samples.
+task<> nan_of_weight_zero(communicator world, std::shared_ptr<gradient_hook> hook) {
+  model m(false, {3, 40});
+  data_parallel_options o = small_buckets();
+  o.uneven = true;
+  o.hook = std::move(hook);
+  data_parallel parallel = co_await data_parallel::create(world, m.gradients, o);
+  const bool none = world.rank() == 1;
+  for (const gradient_view& g : m.gradients)
+    std::ranges::fill(g.values, none ? std::numeric_limits<float>::quiet_NaN() : 2.0F);
+  parallel.begin_step(none ? 0 : 3);
+  co_await parallel.reduced();
+  for (const float v : m.flat()) TUTTI_EXPECT(std::abs(v - 2) < 1e-5F);
+}
+
+}  // namespace
+
+TEST_CASE("data_parallel: a gradient of weight 0 is left out, even if it is NaN") {
+  for (const bool hooked : {false, true})
+    run_local(3, [&](communicator world) {
+      return nan_of_weight_zero(std::move(world), hooked ? identity_hook() : nullptr);
+    });
+}
+
+namespace {
+
 // Weights whose products with gradients are beyond float16; the last rank has no batches.
 task<> large_weights(communicator world, bool sums) {
   model m(false, {3, 40});

@@ -50,7 +50,9 @@ class device_bucket final : public tutti::detail::bucket {
     if (hook_) return hook_->reduce(std::move(c), gradient_bucket(index, data_), own_);
     return apply_on_host(std::move(c), index);
   }
-  task<> multiply(double factor) override { return train::convert(data_, data_, factor, own_); }
+  task<> multiply(double factor) override {
+    return factor == 0 ? set_to_zero() : train::convert(data_, data_, factor, own_);
+  }
   void unpack(const stream* on) override {
     copy(true);
     on->wait(own_);
@@ -63,6 +65,12 @@ class device_bucket final : public tutti::detail::bucket {
   }
 
  private:
+  task<> set_to_zero() {
+    detail::stream_state& s = *own_.state();
+    s.on().driver().fill(data_.data(), std::byte{0}, data_.bytes(), s.native());
+    s.keep({data_.view().keep});
+    co_return;
+  }
   task<> apply_on_host(communicator c, std::size_t index) {
     detail::stream_state& s = *own_.state();
     s.on().driver().copy(copy_->data, data_.data(), data_.bytes(), s.native());

@@ -60,6 +60,7 @@ class bucket {
   virtual task<> all_reduce(communicator c, bool sum) = 0;
   // Does the same by the hook of data_parallel_options. `index` is the number of the bucket.
   virtual task<> apply_hook(communicator c, std::size_t index) = 0;
+  // A factor of 0 sets the bucket to zero, also where it is not finite.
   virtual task<> multiply(double factor) = 0;
   // Copies the results to the gradients. Work enqueued on `on` from then on follows them.
   virtual void unpack(const gpu::stream* on) = 0;

@@ -160,7 +160,8 @@ class data_parallel {
   unsynchronised no_sync() noexcept { return unsynchronised(*this); }
 
   // Sets the weight of this rank's gradient in the average of this step, for example its number of samples; 1
-  // without the call. Call it before the first ready() of a step, and only with options::uneven.
+  // without the call. A gradient of weight 0 is left out, even if it is NaN. Call it before the first ready()
+  // of a step, and only with options::uneven.
   // Errors: throws errc::invalid_argument without options::uneven, within a step, or for a weight that is
   // negative or not finite.
   void begin_step(double weight);
