@@ -174,7 +174,7 @@ TEST_CASE("connecting") {
 namespace {
 
 // Connects `times` times, to a port where no process listens. Returns how often that was refused.
-task<int> knock(boost::asio::any_io_executor executor, core::stream_endpoint at, int times) {
+task<int> count_refusals(boost::asio::any_io_executor executor, core::stream_endpoint at, int times) {
   int refused = 0;
   for (int i = 0; i < times; ++i) {
     try {
@@ -200,7 +200,7 @@ TEST_CASE("a port where no process listens refuses, also when the kernel gives i
     tcp::socket(context, tcp::v4()).bind(at, taken);
     if (taken) continue;
     const int round = (last - first) / 2;
-    CHECK(run_task(context, knock(context.get_executor(), at, round)) == round);
+    CHECK(run_task(context, count_refusals(context.get_executor(), at, round)) == round);
     return;
   }
 }
