@@ -296,8 +296,9 @@ task<> saved_and_loaded(communicator world) {
   const auto not_there = co_await as_result(tutti::torch::load(world, model, folder / "none.pt"));
   TUTTI_EXPECT(not_there.error == errc::system);
   TUTTI_EXPECT(not_there.message.find("none.pt on rank 0: ") != std::string::npos);
-  if (me == 0) std::filesystem::create_directory(folder / "model.pt.new");  // blocks the temporary file
-  const auto failed = co_await as_result(tutti::torch::save(world, model, path));
+  const std::filesystem::path blocked = folder / "a folder";  // no file replaces it
+  if (me == 0) std::filesystem::create_directory(blocked);
+  const auto failed = co_await as_result(tutti::torch::save(world, model, blocked));
   TUTTI_EXPECT(failed.error == errc::system);
   co_await tutti::torch::load(world, model, path);
   co_await world.barrier();
