@@ -316,6 +316,12 @@ situation situation_of(const communicator_state& c, const call& what) {
   return s;
 }
 
+// The size of elements that have no arithmetic, or its hash.
+std::uint16_t size_mark(std::size_t bytes) noexcept {
+  constexpr std::uint16_t hashed = comm::collective_description::least_hashed_bytes;
+  return static_cast<std::uint16_t>(bytes < hashed ? bytes : hashed | mixed(0, bytes) >> 49);
+}
+
 // The count that all ranks must agree on, or a hash of several.
 std::uint64_t agreed_count(const call& what, const operation_row& row) noexcept {
   if (what.kind == kind::group) {
@@ -343,8 +349,7 @@ comm::collective_description describe_call(communicator_state& c, const call& wh
   d.reduction = static_cast<std::uint8_t>(what.op.kind);
   d.callable = what.op.callable;
   if (agreed_buffer(what).type == element_type::opaque)
-    d.callable ^=
-        static_cast<std::uint16_t>(std::min<std::size_t>(agreed_buffer(what).element_bytes, 0xffff));
+    d.callable ^= size_mark(agreed_buffer(what).element_bytes);
   if (row.of != family::collective) return d;
   if (what.on_device()) {
     d.kind |= comm::on_device;

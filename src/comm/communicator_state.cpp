@@ -33,6 +33,16 @@ constexpr int most_told_directly = 64;
 // A rank whose loop runs answers much faster.
 constexpr auto patience_with_answers = std::chrono::milliseconds(100);
 
+namespace {
+
+std::string size_text(std::uint16_t mark) {
+  constexpr std::uint16_t hashed = collective_description::least_hashed_bytes;
+  if (mark >= hashed) return fmt::format("{} or more bytes, size with hash {:04x}", hashed, mark);
+  return mark == 1 ? "1 byte" : fmt::format("{} bytes", mark);
+}
+
+}  // namespace
+
 p2p::fingerprint fingerprint_of(const collective_description& d) noexcept {
   static_assert(sizeof(collective_description) == sizeof(p2p::fingerprint));
   p2p::fingerprint print;
@@ -56,9 +66,9 @@ std::string describe(const p2p::fingerprint& print) {
     description += (description.empty() ? "" : ", ") + more;
   };
   const detail::operation_row& row = detail::row_of(kind);
-  const bool sized = d.type == 0 && d.reduction == 0;  // elements of which only the size is known
-  const std::string type =
-      sized ? fmt::format("{} bytes", std::uint64_t{d.callable}) : name_of(static_cast<element_type>(d.type));
+  const bool opaque = d.type == 0;  // only the size of such elements is known
+  const std::string type = opaque && d.reduction == 0 ? size_text(static_cast<std::uint16_t>(d.callable))
+                                                      : name_of(static_cast<element_type>(d.type));
   if (kind == detail::operation_kind::group) {
     say(fmt::format("ranks with hash {:x}", count));
   } else if (row.counts_known()) {
@@ -69,8 +79,10 @@ std::string describe(const p2p::fingerprint& print) {
     say(fmt::format("{} elements of {}", count, type));
   }
   if (const auto reduction = static_cast<reduce_kind>(d.reduction); reduction != reduce_kind::none)
-    say(reduction == reduce_kind::user ? fmt::format("callable of type {:04x}", std::uint64_t{d.callable})
-                                       : name_of(reduction));
+    say(reduction == reduce_kind::user
+            ? fmt::format("callable {} {:04x}", opaque ? "and size of elements with hash" : "of type",
+                          std::uint64_t{d.callable})
+            : name_of(reduction));
   if (d.root >= 0) say(fmt::format("{} {}", row.rooted ? "root" : "list of", d.root));
   if (device) say("in memory of devices");
   if (d.algorithm != 0 && d.reduction != 0)

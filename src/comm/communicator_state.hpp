@@ -324,8 +324,11 @@ struct collective_description {
   std::uint8_t algorithm = 0;
   std::int32_t root = -1;
   std::uint64_t count : 48 = 0;  // elements
-  // detail::reduction::callable; for opaque elements combined with their size by exclusive or.
+  // detail::reduction::callable; for opaque elements combined by exclusive or with their size, or from
+  // least_hashed_bytes on with that bit and a hash of their size.
   std::uint64_t callable : 16 = 0;
+
+  static constexpr std::uint16_t least_hashed_bytes = 0x8000;
 };
 p2p::fingerprint fingerprint_of(const collective_description& d) noexcept;
 std::string describe(const p2p::fingerprint& print);

@@ -88,6 +88,10 @@ const std::vector<pair>& pairs() {
        telling_all<7>("broadcast(90000 elements of 7 bytes, root 0)", 90'000)},
       {choosing<8>("all_reduce(90000 elements of bytes, callable", 90'000),
        choosing<7>("all_reduce(90000 elements of bytes, callable", 90'000)},
+      {telling_all<1>("broadcast(3 elements of 1 byte, root 0)", 3),
+       telling_all<2>("broadcast(3 elements of 2 bytes, root 0)", 3)},
+      {telling_all<80'000>("broadcast(3 elements of 32768 or more bytes, size with hash", 3),
+       telling_all<70'000>("broadcast(3 elements of 32768 or more bytes, size with hash", 3)},
   };
   return all;
 }
