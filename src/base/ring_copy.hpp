@@ -72,7 +72,7 @@ inline void fetch_to_write(const std::byte* at, std::size_t bytes) noexcept {
   if (bytes > most_bytes) return;
   for (std::size_t i = 0; i < bytes; i += line_bytes) {
 #if defined(__x86_64__)
-    // g++ makes a prefetch for reading of the other one.
+    // From __builtin_prefetch(at, 1), g++ makes a prefetch for reading.
     asm volatile("prefetchw %0" : : "m"(at[i]));
 #else
     __builtin_prefetch(at + i, 1);

@@ -139,7 +139,7 @@ void collective_segment::finish() noexcept {
   mine.consumed.store(position_, std::memory_order_release);
   mine.finished.store(operation_, std::memory_order_release);
   owes_notice_ = true;
-  // Of the next operation, if it is like this one.
+  // The slot and the place in the stream of the next operation, if it is like this one.
   base::fetch_to_write(own_ + (1 + (operation_ + 1) % slots) * apart, sizeof(slot));
   base::fetch_to_write(at(position_), position_ - begun_at_);
   loop_.wake();  // called by a handler of Asio's, the loop may be parked

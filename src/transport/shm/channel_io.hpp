@@ -40,9 +40,9 @@ class channel_writer {
   // Tells the consumer that the producer waits for room. Returns true if there is some after all: check
   // again.
   bool request_room() noexcept;
-  // Call it in each turn of the loop. Between frames, the place of the next block is fetched ahead, as long as the
-  // last one was. In a burst, which has no turn between frames, the next line is, too: stores leave a core in order,
-  // so they would all wait for each line that the reader's cache has.
+  // Some turns after a frame, fetches the place of the next block ahead, as long as the last one was. Call it in
+  // each turn of the loop. Frames of a burst have no turn between them: each fetches that place itself, and a later
+  // line. Stores leave a core in order, so they would all wait for each line that the reader's cache has.
   void turn() noexcept {
     if (turns_left_ > 0 && --turns_left_ == 0) fetch_block();
   }
