@@ -48,7 +48,7 @@ task<> message_stream::pump() {
 }
 
 task<> message_stream::room() {
-  while (socket_.is_open() && queued_bytes_ > limit_ / 2) {
+  while (socket_.is_open() && queued_bytes_ > most_queued_bytes / 2) {
     co_await sent_.wait(core::time_point::max());
   }
 }

@@ -27,7 +27,7 @@ class message_stream {
   // Queues a message that starts with its length (see store_wire.hpp). If it cannot be sent, or more than the
   // limit would wait, the stream closes, which the receiver sees.
   void send(std::string message);
-  // Completes when at most half of the limit waits, or the stream has closed. One caller waits at a time.
+  // Completes when at most half of most_queued_bytes waits, or the stream has closed. One caller waits at a time.
   task<> room();
   // Waits for the next message and returns it without its length; nullopt if the other side has closed in
   // order. Throws errc::protocol if it exceeds the limit, and what core::read_exactly() throws.

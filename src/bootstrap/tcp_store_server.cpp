@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
 #include <cerrno>
+#include <cstdint>
 #include <functional>
 #include <tutti/store.hpp>
 #include <utility>
@@ -89,7 +90,8 @@ task<> tcp_store_server::impl::serve(core::stream_socket socket) {
       if (--of.clients == 0) of.empty.notify();
     }
   } const taken(*this);
-  bootstrap::message_stream stream(std::move(socket));
+  // Not closed for answers to requests that it has taken. While many wait, it takes no more.
+  bootstrap::message_stream stream(std::move(socket), SIZE_MAX);
   int outstanding = 0;
   core::background_tasks requests;
   try {

@@ -287,6 +287,20 @@ TEST_CASE("many long values at once, in both directions") {
   }
 }
 
+TEST_CASE("a long value that many gets of one client wait for") {
+  boost::asio::io_context context;
+  const auto server = serve(context);
+  const auto store = join(context, server->port()), other = join(context, server->port());
+  const std::string value(store::largest_value - 20, 'x');
+  std::vector<test::waited> got(6);
+  core::background_tasks tasks;
+  for (test::waited& g : got) tasks.start(test::get_into(*store, "key", 50s, &g));
+  run_task(context, store->count());  // the server has the others before
+  run_task(context, other->set("key", value));
+  test::run_until(context, [&] { return std::ranges::all_of(got, &test::waited::done); });
+  for (const test::waited& g : got) CHECK_MESSAGE(g.value == value, g.how.text);
+}
+
 TEST_CASE("drain ends when the last client leaves") {
   boost::asio::io_context context;
   const auto server = serve(context);
