@@ -177,18 +177,10 @@ task<> start_tls(stream_socket& socket, tls_session::side side, time_point deadl
   }
 }
 
-namespace {
-
-// If no process listens at a port, the kernel may give that port to the connecting side, and connect the
-// socket to itself. Closing it must not leave the port in use, which the listener may be about to open.
-bool is_connected_to_itself(stream_socket& socket) {
+bool is_connected_to_itself(const stream_socket& socket) {
   boost::system::error_code failed;
-  if (socket.local_endpoint(failed) != socket.remote_endpoint(failed) || failed) return false;
-  socket.set_option(asio::socket_base::linger(true, 0), failed);
-  return true;
+  return socket.local_endpoint(failed) == socket.remote_endpoint(failed) && !failed;
 }
-
-}  // namespace
 
 task<stream_socket> connect(asio::any_io_executor executor, stream_endpoint to, time_point deadline) {
   const int family = to.protocol().family();
@@ -218,7 +210,12 @@ task<stream_socket> connect(asio::any_io_executor executor, stream_endpoint to, 
     socklen_t length = sizeof code;
     if (::getsockopt(native, SOL_SOCKET, SO_ERROR, &code, &length) != 0) code = errno;
   }
-  if (code == 0 && is_connected_to_itself(socket)) code = ECONNREFUSED;
+  if (code == 0 && is_connected_to_itself(socket)) {
+    code = ECONNREFUSED;
+    // Closing it must not leave the port in use, which the listener may be about to open.
+    boost::system::error_code ignored;
+    socket.set_option(asio::socket_base::linger(true, 0), ignored);
+  }
   if (code != 0) {
     const std::string why =
         fmt::format("cannot connect to {}: {}", endpoint_text(to), base::errno_text(code));

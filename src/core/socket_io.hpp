@@ -62,6 +62,10 @@ struct connection_refused final : error {
   using error::error;
 };
 
+// If no process listens at a port, the kernel may give that port to the connecting side, and connect the socket to
+// itself. connect() counts that as refused.
+bool is_connected_to_itself(const stream_socket& socket);
+
 // Returns a connected socket: non-blocking, closed on exec, without Nagle's delay. Also throws
 // connection_refused (peer_failed).
 task<stream_socket> connect(boost::asio::any_io_executor executor, stream_endpoint to, time_point deadline);
