@@ -5,7 +5,6 @@
 #include "core/background.hpp"
 #include "core/wakeup.hpp"
 #include "support/run_task.hpp"
-#include "support/skip.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
