@@ -172,7 +172,7 @@ task<> move_directly(collective c, const segment_movement* w, const memory_of_ot
       turn.begin();
     }
   }
-  b.say_consumed(end);
+  co_await say_read(c, end);
   if (w->root < 0 || w->root == c.rank()) co_await until_all_consumed(c, end);
 }
 

@@ -103,6 +103,12 @@ task<> arrive_and_agree(collective c, own_memory mine, int root, std::size_t who
   others->agreed = agreed;
 }
 
+task<> say_read(collective c, std::uint64_t end) {
+  collective_segment::wait turn(c.segment());
+  co_await turn;
+  c.segment().say_consumed(end);
+}
+
 task<> until_all_consumed(collective c, std::uint64_t end) {
   consumption left{c, end};
   collective_segment::wait others(c.segment(), &consumption::test, &left);
