@@ -141,7 +141,8 @@ void collective_segment::finish() noexcept {
   owes_notice_ = true;
   // The slot and the place in the stream of the next operation, if it is like this one.
   base::fetch_to_write(own_ + (1 + (operation_ + 1) % slots) * apart, sizeof(slot));
-  base::fetch_to_write(at(position_), position_ - begun_at_);
+  if (const std::size_t bytes = std::exchange(written_, 0); bytes > slot_payload)
+    base::fetch_to_write(at(position_), bytes);
   loop_.wake();  // called by a handler of Asio's, the loop may be parked
 }
 

@@ -154,7 +154,10 @@ class collective_segment final : public core::source {
   std::size_t ring_bytes() const noexcept { return ring_bytes_; }
   std::byte* at(std::uint64_t position) noexcept { return own_ring_ + position % ring_bytes_; }
   // Writes into this rank's part.
-  void write(void* to, const void* from, std::size_t bytes) noexcept { writer_.copy(to, from, bytes); }
+  void write(void* to, const void* from, std::size_t bytes) noexcept {
+    writer_.copy(to, from, bytes);
+    written_ += bytes;
+  }
   const std::byte* at(int rank, std::uint64_t position) const noexcept {
     return views_[static_cast<std::size_t>(rank)] + ring_offset + position % ring_bytes_;
   }
@@ -275,6 +278,7 @@ class collective_segment final : public core::source {
   std::uint64_t position_ = 0;
   std::size_t populated_ = 0;   // bytes of the ring
   std::uint64_t begun_at_ = 0;  // stream position before the operation
+  std::size_t written_ = 0;     // bytes that this rank has written in the operation
   std::uint32_t sequence_ = 0;
   p2p::fingerprint print_{};
   std::uint64_t history_ = 0;  // hash of the fingerprints of all earlier operations
