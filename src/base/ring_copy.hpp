@@ -67,9 +67,10 @@ class ring_writer {
 // Begins to fetch the cache lines of memory that this core will write soon, and another core has read. Stores leave
 // a core in order, so without it all later ones wait for these lines. Does nothing for more than 4 KiB: from 16 KiB
 // on, fetching takes longer than it saves (AMD family 25).
-inline void fetch_to_write(const std::byte* at, std::size_t bytes) noexcept {
+inline void fetch_to_write(const void* place, std::size_t bytes) noexcept {
   constexpr std::size_t most_bytes = 4096, line_bytes = 64;
   if (bytes > most_bytes) return;
+  const auto* const at = static_cast<const std::byte*>(place);
   for (std::size_t i = 0; i < bytes; i += line_bytes) {
 #if defined(__x86_64__)
     // From __builtin_prefetch(at, 1), g++ makes a prefetch for reading.

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <tutti/store.hpp>
 #include <unordered_map>
 #include <utility>

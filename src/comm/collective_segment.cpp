@@ -64,7 +64,7 @@ collective_segment::handle collective_segment::make_part() noexcept {
   std::memset(own_, 0, ring_offset);
   new (own_) progress_words();
   own_progress().mark.store(loop_.engine().platform().random() | 1, std::memory_order_relaxed);
-  for (std::size_t i = 0; i < slots; ++i) new (own_ + (1 + i) * apart) slot();
+  for (std::size_t i = 0; i < slots; ++i) new (own_ + slot_offset(i)) slot();
   own_ring_ = own_ + ring_offset;
   views_[static_cast<std::size_t>(rank_)] = own_;
   return handle{place->region, place->offset, own_progress().mark.load(std::memory_order_relaxed)};
@@ -140,7 +140,7 @@ void collective_segment::finish() noexcept {
   mine.finished.store(operation_, std::memory_order_release);
   owes_notice_ = true;
   // The slot and the place in the stream of the next operation, if it is like this one.
-  base::fetch_to_write(own_ + (1 + (operation_ + 1) % slots) * apart, sizeof(slot));
+  base::fetch_to_write(own_ + slot_offset(operation_ + 1), sizeof(slot));
   if (const std::size_t bytes = std::exchange(written_, 0); bytes > slot_payload)
     base::fetch_to_write(at(position_), bytes);
   loop_.wake();  // called by a handler of Asio's, the loop may be parked

@@ -242,11 +242,13 @@ class collective_segment final : public core::source {
   };
 
   std::uint16_t history() const noexcept { return static_cast<std::uint16_t>(history_ >> 48); }
+  // Where the slot of an operation begins in a part.
+  static std::size_t slot_offset(std::uint64_t operation) noexcept { return (1 + operation % slots) * apart; }
   slot& slot_of(std::byte* part) const noexcept {
-    return *reinterpret_cast<slot*>(part + (1 + operation_ % slots) * apart);
+    return *reinterpret_cast<slot*>(part + slot_offset(operation_));
   }
   const slot& slot_of(const std::byte* part) const noexcept {
-    return *reinterpret_cast<const slot*>(part + (1 + operation_ % slots) * apart);
+    return *reinterpret_cast<const slot*>(part + slot_offset(operation_));
   }
   progress_words& own_progress() noexcept { return *reinterpret_cast<progress_words*>(own_); }
   void say(std::atomic<std::uint64_t>& word, std::uint64_t value) noexcept {

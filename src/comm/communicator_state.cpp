@@ -66,7 +66,8 @@ std::string describe(const p2p::fingerprint& print) {
     description += (description.empty() ? "" : ", ") + more;
   };
   const detail::operation_row& row = detail::row_of(kind);
-  const bool opaque = d.type == 0;  // only the size of such elements is known
+  // Only the size of such elements is known.
+  const bool opaque = static_cast<element_type>(d.type) == element_type::opaque;
   const std::string type = opaque && d.reduction == 0 ? size_text(static_cast<std::uint16_t>(d.callable))
                                                       : name_of(static_cast<element_type>(d.type));
   if (kind == detail::operation_kind::group) {

@@ -39,10 +39,8 @@ void channel_writer::publish(line* l, std::uint32_t kind_and_flags) noexcept {
   // Everything of the frame is visible to a reader that sees the stamp.
   l->stamp.store(stamp_of(position_) | kind_and_flags, std::memory_order_release);
   ++position_;
-  if (in_burst()) {
-    const line& ahead = channel_->lines()[(position_ + lines_ahead) % lines_per_channel];
-    base::fetch_to_write(reinterpret_cast<const std::byte*>(&ahead), line_bytes);
-  }
+  if (in_burst())
+    base::fetch_to_write(&channel_->lines()[(position_ + lines_ahead) % lines_per_channel], line_bytes);
   turns_left_ = turns_before_fetch;
 }
 

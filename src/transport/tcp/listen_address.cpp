@@ -94,20 +94,17 @@ std::string address_towards(const std::string& host) {
   boost::system::error_code code;
   const ip::address numeric = ip::make_address(host, code);
   if (!code && is_loopback_address(numeric)) return loopback_like(numeric);
-  bool only_link_local = false;
+  bool leads_there = false;
   for (const ip::address& there : code ? addresses_of(host) : std::vector<ip::address>{numeric}) {
     const ip::address source = source_address_towards(there);
     if (source.is_unspecified()) continue;
-    if (is_link_local(source)) {
-      only_link_local = true;
-      continue;
-    }
+    leads_there = true;
+    if (is_link_local(source)) continue;
     if (!source.is_loopback()) return source.to_string();
     if (host == "localhost") return loopback_like(source);
-    // Many hosts know their own name as 127.0.1.1 only, while others know their real address.
-    return outward_address().to_string();
+    break;  // many hosts know their own name as 127.0.1.1 only, while others know their real address
   }
-  if (only_link_local) return outward_address().to_string();
+  if (leads_there) return outward_address().to_string();
   throw error(
       errc::invalid_argument,
       fmt::format(
