@@ -7,6 +7,7 @@
 
 #include <limits>
 #include <optional>
+#include <tutti/error.hpp>
 #include <tutti/sim/simulation.hpp>
 
 namespace tutti::sim {
@@ -29,6 +30,10 @@ void explore(std::uint64_t first, std::uint64_t count, const std::function<void(
     scenario(*only);
     return;
   }
+  constexpr std::uint64_t last = std::numeric_limits<std::int64_t>::max();
+  if (first > last || count > last - first + 1)
+    throw error(errc::invalid_argument,
+                fmt::format("explore: seeds end at {}, the last one that {} takes", last, variable));
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     try {
       scenario(seed);

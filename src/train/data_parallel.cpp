@@ -120,10 +120,12 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
 
   // Ends a step on all ranks if its coroutine is destroyed, or fails, before its end.
   struct step {
-    explicit step(state& s) noexcept : of(s) { of.failed = true; }
+    explicit step(state& s) noexcept : of(s) { of.in_step = true; }
     step(const step&) = delete;
     ~step() {
-      if (!of.failed) return;
+      if (!of.in_step) return;
+      of.in_step = false;
+      of.failed = true;
       of.abort();
       of.reductions.emplace();
       of.header_sum = {};
@@ -136,7 +138,7 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
     reductions.emplace();
     header_sum = {};
     next = 0;
-    begun = failed = false;
+    begun = in_step = false;
     scale = 1;
   }
 
@@ -146,6 +148,7 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
   const bool has_channels, in_turns, needs_weights;
   train::gradient_buckets buckets;
   int unsynchronised = 0;  // guards that live
+  bool in_step = false;    // reduced() or join_step() has not ended
   bool failed = false;
   std::exception_ptr trouble;
 
@@ -170,9 +173,17 @@ data_parallel::data_parallel(std::shared_ptr<state> s) noexcept : state_(std::mo
 task<data_parallel> data_parallel::create_in(communicator c, detail::gradient_memory memory,
                                              data_parallel_options o) {
   if (!c) throw error(errc::invalid_argument, "data_parallel: an empty communicator");
-  const std::uint64_t layout = train::layout_of(memory.gradients, o);
-  co_await detail::expect_one_layout(c, layout);
-  auto made = std::make_shared<state>(c, std::move(memory), std::move(o));
+  std::uint64_t layout = detail::refused_layout;
+  std::shared_ptr<state> made;
+  std::exception_ptr refused;
+  try {
+    const std::uint64_t asked = train::layout_of(memory.gradients, o);
+    made = std::make_shared<state>(c, std::move(memory), std::move(o));
+    layout = asked;
+  } catch (...) {
+    refused = std::current_exception();
+  }
+  co_await detail::expect_one_layout(c, layout, refused);
   made->world = co_await c.duplicate();
   for (std::size_t i = 0; made->has_channels && i < made->buckets.size(); ++i) {
     communicator channel = co_await c.duplicate();
@@ -183,10 +194,12 @@ task<data_parallel> data_parallel::create_in(communicator c, detail::gradient_me
 
 data_parallel::state& data_parallel::usable() const {
   if (!state_) throw error(errc::invalid_argument, "an empty data_parallel: create() makes one");
+  if (state_->in_step)
+    throw error(errc::invalid_argument,
+                "data_parallel: a step of it has not ended: await reduced() before any other call");
   if (state_->failed)
     throw error(errc::communicator_failed,
-                "this data_parallel has failed before, or a step of it has not ended: await reduced() before "
-                "any other call; after a failure, create() another on a communicator that works");
+                "this data_parallel has failed before: create() another on a communicator that works");
   return *state_;
 }
 

@@ -78,7 +78,6 @@ class low_rank final : public gradient_hook {
  private:
   // Computes the layout; the gradients themselves may be elsewhere in each step.
   void lay_out(thin_bucket& b, const gradient_bucket& bucket) const {
-    const bool first_time = b.first.empty();
     std::size_t lefts = 0, rights = 0, others = 0, m = 0;
     b.exact.clear();
     for (const gradient_view& g : bucket.gradients) {
@@ -90,7 +89,7 @@ class low_rank final : public gradient_hook {
         others += g.values.size();
         continue;
       }
-      if (first_time) b.matrices.emplace_back();
+      if (m == b.matrices.size()) b.matrices.emplace_back();
       thin_bucket::matrix& matrix = b.matrices[m++];
       matrix.values = g.values;
       matrix.rows = rows;
@@ -99,6 +98,7 @@ class low_rank final : public gradient_hook {
       matrix.right = std::exchange(rights, rights + columns * options_.rank);
       if (options_.error_feedback) matrix.error.resize(g.values.size());
     }
+    b.matrices.resize(m);
     b.lefts = lefts;
     b.first.resize(lefts + others);
     b.right.resize(rights);

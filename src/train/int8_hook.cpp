@@ -55,7 +55,7 @@ class int8_average final : public gradient_hook {
 
  private:
   void lay_out(int8_bucket& b, const communicator& c, std::size_t elements) const {
-    if (!b.own_bytes.empty()) return;
+    if (b.own_bytes.size() == static_cast<std::size_t>(c.size()) && b.parts.begins.back() == elements) return;
     b.parts = int8_parts(elements, c.size());
     const auto rank = static_cast<std::size_t>(c.rank());
     b.own_bytes.assign(static_cast<std::size_t>(c.size()), b.parts.bytes[rank]);

@@ -49,9 +49,14 @@ task<replica_check> compare_hashes(communicator c, std::uint64_t hash) {
   co_return check;
 }
 
-task<> detail::expect_one_layout(communicator c, std::uint64_t layout) {
+task<> detail::expect_one_layout(communicator c, std::uint64_t layout, std::exception_ptr refused) {
   std::vector<std::uint64_t> layouts(static_cast<std::size_t>(c.size()));
   co_await c.all_gather(layout, layouts);
+  if (refused) std::rethrow_exception(refused);
+  if (const auto r = std::ranges::find(layouts, refused_layout); r != layouts.end())
+    throw error(errc::mismatch,
+                fmt::format("data_parallel: create() was refused on rank {}, whose error says why",
+                            r - layouts.begin()));
   std::vector<std::size_t> others;
   for (std::size_t r = 0; r < layouts.size(); ++r)
     if (layouts[r] != layouts[0]) others.push_back(r);

@@ -452,6 +452,7 @@ TEST_CASE("data_parallel: a call within a step says that the step has not ended"
       try {
         parallel.ready(0);
       } catch (const error& e) {
+        TUTTI_EXPECT(e.code() == errc::invalid_argument);
         text = e.what();
       }
       TUTTI_EXPECT(text.find("a step of it has not ended") != std::string::npos);
@@ -461,6 +462,19 @@ TEST_CASE("data_parallel: a call within a step says that the step has not ended"
     parallel.ready(0);
     co_await parallel.reduced();
   });
+}
+
+TEST_CASE("data_parallel: nobody waits for a rank whose create() is refused") {
+  const auto all = failures_of(3, {}, [](communicator world) -> task<> {
+    model m(true, {10, 20});
+    if (world.rank() == 1) m.gradients.clear();
+    co_await data_parallel::create(world, m.gradients);
+  });
+  CHECK(all[1].code == errc::invalid_argument);
+  for (const int rank : {0, 2}) {
+    CHECK(all[rank].code == errc::mismatch);
+    CHECK(all[rank].says("refused on rank 1"));
+  }
 }
 
 TEST_CASE("data_parallel: all ranks refuse invalid calls") {

@@ -181,6 +181,37 @@ TEST_CASE("gradient_hooks: low rank makes a matrix with an infinity or NaN NaN, 
     run_local(2, [=](communicator world) { return bad_step(std::move(world), bad); });
 }
 
+namespace {
+
+task<> one_step(communicator world, std::shared_ptr<gradient_hook> hook, std::size_t rows,
+                std::size_t columns) {
+  std::vector<float> matrix(rows * columns, 1), second(rows * columns, 1);
+  data_parallel_options o;
+  o.hook = std::move(hook);
+  const std::vector<gradient_view> gradients{gradient_view(matrix, rows), gradient_view(second, rows)};
+  data_parallel parallel = co_await data_parallel::create(world, gradients, o);
+  co_await parallel.reduced();
+  for (const float v : matrix) TUTTI_EXPECT(std::abs(v - 1) < 1e-2F);
+}
+
+}  // namespace
+
+TEST_CASE("gradient_hooks: a hook may go on with another model") {
+  low_rank_options low;
+  low.rank = 1;
+  low.exact_steps = 0;
+  low.error_feedback = false;
+  int8_options blocks;
+  blocks.error_feedback = false;
+  run_local(2, [=](communicator world) -> task<> {
+    for (const auto& hook : {low_rank_hook(low), int8_hook(blocks)}) {
+      co_await one_step(world, hook, 20, 20);
+      co_await one_step(world, hook, 90, 70);
+      co_await one_step(world, hook, 1, 30);
+    }
+  });
+}
+
 TEST_CASE("gradient_hooks: invalid options are refused") {
   low_rank_options o;
   o.rank = 0;

@@ -226,6 +226,7 @@ report run(const options& o, F&& main) {
 
 // Calls scenario(seed) for `count` seeds from `first` on. If one throws, prints the seed and how to repeat it
 // on stderr, and rethrows. With TUTTI_SIM_SEED set, calls it for that seed only.
+// Errors: throws errc::invalid_argument if a seed is above 2^63 - 1.
 void explore(std::uint64_t first, std::uint64_t count, const std::function<void(std::uint64_t)>& scenario);
 
 }  // namespace tutti::sim

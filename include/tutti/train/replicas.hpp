@@ -38,8 +38,11 @@ inline task<replica_check> compare_replicas(communicator c, std::span<const floa
 task<replica_check> compare_hashes(communicator c, std::uint64_t hash);
 
 namespace detail {
-// Throws errc::mismatch on all ranks unless all have registered gradients of one layout. Collective.
-task<> expect_one_layout(communicator c, std::uint64_t layout);
+// The layout of a rank that has refused its gradients or options.
+inline constexpr std::uint64_t refused_layout = 0;
+// Throws errc::mismatch on all ranks unless all have registered gradients of one layout, and `refused` on a rank
+// that has one. Collective.
+task<> expect_one_layout(communicator c, std::uint64_t layout, std::exception_ptr refused);
 }  // namespace detail
 
 }  // namespace tutti
