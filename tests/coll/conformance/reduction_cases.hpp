@@ -5,6 +5,7 @@
 
 #include "coll/conformance/worlds.hpp"
 
+#include <algorithm>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
@@ -60,6 +61,7 @@ const char* name_of_elements() {
   return std::is_same_v<T, place> ? "structs" : name_of(detail::element_type_of<T>());
 }
 
+// Repeats after `period` elements.
 template <class T>
 T value(int rank, std::size_t i) {
   static constexpr int numbers[] = {1, 2, -1, 3, -2, 1, 2, 4};
@@ -175,20 +177,27 @@ struct by_user {
 
 // ---- the cases ----
 
-template <class T>
-bytes input_of(int rank, std::size_t count) {
+inline constexpr std::size_t period = 840;  // of value()
+
+template <class T, class F>
+bytes elements_of(std::size_t count, F element) {
   bytes made(count * sizeof(T));
   const std::span<T> elements(reinterpret_cast<T*>(made.data()), count);
-  for (std::size_t i = 0; i < count; ++i) elements[i] = value<T>(rank, i);
+  for (std::size_t i = 0; i < std::min(count, period); ++i) elements[i] = element(i);
+  for (std::size_t i = period; i < count; i += period)
+    std::copy_n(elements.begin(), std::min(count - i, period), elements.subspan(i).begin());
   return made;
+}
+
+template <class T>
+bytes input_of(int rank, std::size_t count) {
+  return elements_of<T>(count, [rank](std::size_t i) { return value<T>(rank, i); });
 }
 
 template <class T, class Reduction>
 bytes answer_of(int ranks, std::size_t count) {
   using C = wide<T>;
-  bytes made(count * sizeof(T));
-  const std::span<T> elements(reinterpret_cast<T*>(made.data()), count);
-  for (std::size_t i = 0; i < count; ++i) {
+  return elements_of<T>(count, [ranks](std::size_t i) {
     C all = Reduction::prepared(static_cast<C>(value<T>(0, i)), 0);
     for (int r = 1; r < ranks; ++r)
       all = static_cast<C>(Reduction::both(all, Reduction::prepared(static_cast<C>(value<T>(r, i)), r)));
@@ -200,9 +209,8 @@ bytes answer_of(int ranks, std::size_t count) {
         all = all / static_cast<C>(ranks);
       }
     }
-    elements[i] = static_cast<T>(all);
-  }
-  return made;
+    return static_cast<T>(all);
+  });
 }
 
 template <class T, class Reduction, class Buffers>
