@@ -30,7 +30,7 @@ using namespace tutti::test;
 
 namespace {
 
-constexpr int rounds = 100;
+constexpr int rounds = 50;
 constexpr int measurements = 3;
 
 // A system call with no other use, which marks the calling thread's place in the program. 0: between
