@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/node_messages.hpp"
 
+#include <chrono>
 #include <concepts>
 #include <cstdint>
+#include <tuple>
 #include <tutti/error.hpp>
 #include <type_traits>
 #include <utility>
@@ -16,14 +18,65 @@ namespace {
 constexpr std::uint16_t version = 4;
 
 // A message is the number of its kind and its fields in order: integers of 8 bytes, texts and lists with
-// their length before them. One function for each kind lists its fields, for both directions.
+// their length before them. members() lists the fields of each kind, for both directions.
+
+template <class M, class T>
+concept maybe_const = std::same_as<std::remove_const_t<M>, T>;
+
+auto members(maybe_const<hello> auto& m) { return std::tie(m.nodes, m.node, m.ranks, m.host, m.pid); }
+
+auto members(maybe_const<outcome> auto& m) {
+  return std::tie(m.rank, m.pid, m.exit_code, m.signal, m.core_dumped, m.exec_error, m.after, m.asked_with,
+                  m.killed, m.thrown, m.thrown_after);
+}
+
+auto members(maybe_const<plan> auto& m) {
+  return std::tie(m.job_id, m.restart_count, m.max_restarts, m.world_size, m.first_rank, m.store_port, m.node,
+                  m.newcomer, m.on_failure, m.grace, m.notice);
+}
+
+auto members(maybe_const<start_ranks> auto& m) { return std::tie(m.what); }
+auto members(maybe_const<stop_ranks> auto& m) { return std::tie(m.signal); }
+auto members(maybe_const<kill_ranks> auto&) { return std::tie(); }
+auto members(maybe_const<tell_records> auto&) { return std::tie(); }
+auto members(maybe_const<rank_stopped> auto& m) { return std::tie(m.rank, m.pid, m.stopped); }
+auto members(maybe_const<clock_told> auto& m) { return std::tie(m.asked_ns, m.clock_ns); }
+auto members(maybe_const<clock_asked> auto& m) { return std::tie(m.asked_ns); }
+auto members(maybe_const<job_over> auto& m) { return std::tie(m.exit_code, m.report); }
+auto members(maybe_const<rank_failed> auto& m) { return std::tie(m.end, m.others_run, m.restart); }
+auto members(maybe_const<process_ended> auto& m) { return std::tie(m.rank, m.start, m.well, m.again); }
+auto members(maybe_const<stop_wanted> auto& m) { return std::tie(m.why, m.signal, m.text); }
+auto members(maybe_const<kill_wanted> auto&) { return std::tie(); }
+auto members(maybe_const<ranks_ended> auto& m) { return std::tie(m.ends, m.last_lines, m.last_operations); }
+auto members(maybe_const<explanation_wanted> auto&) { return std::tie(); }
+auto members(maybe_const<records_told> auto& m) { return std::tie(m.ranks, m.last); }
+
+auto members(maybe_const<flight::operation_snapshot> auto& m) {
+  return std::tie(m.number, m.kind, m.how, m.start_ns, m.end_ns, m.bytes, m.moved, m.communicator, m.sequence,
+                  m.peer, m.tag, m.waits_for, m.text, m.line);
+}
+
+auto members(maybe_const<flight::communicator_snapshot> auto& m) {
+  return std::tie(m.id, m.rank, m.size, m.last, m.failed, m.name);
+}
+
+auto members(maybe_const<flight::rank_snapshot> auto& m) {
+  return std::tie(m.rank, m.world_size, m.pid, m.at, m.thread, m.now_ns, m.since_ns, m.turned_ns, m.asleep_ns,
+                  m.started, m.ended, m.compute_running, m.host, m.failure_text, m.end, m.pending, m.recent,
+                  m.doing, m.communicators);
+}
+
+// The last enumerator of the type.
+constexpr auto highest(outcome::exception) { return outcome::exception::of_peer; }
+constexpr auto highest(failure_policy) { return failure_policy::restart_all; }
+constexpr auto highest(stop_wanted::reason) { return stop_wanted::reason::cannot_start; }
+constexpr auto highest(flight::state) { return flight::state::cancelled; }
+constexpr auto highest(flight::phase) { return flight::phase::failed; }
+constexpr auto highest(base::process_state) { return base::process_state::gone; }
 
 class writer {
  public:
-  static constexpr bool reading = false;
-
-  template <std::integral T>
-  void field(const T& value) {
+  void field(std::integral auto value) {
     std::uint8_t bytes[8];
     base::put_little_endian(bytes, static_cast<std::int64_t>(value));
     text_.append(reinterpret_cast<const char*>(bytes), sizeof bytes);
@@ -32,10 +85,24 @@ class writer {
     field(text.size());
     text_ += text;
   }
+  template <class Rep, class Period>
+  void field(const std::chrono::duration<Rep, Period>& value) {
+    field(value.count());
+  }
   template <class T>
-  std::size_t length_of(const std::vector<T>& list) {
+  void field(const std::vector<T>& list) {
     field(list.size());
-    return list.size();
+    for (const T& each : list) field(each);
+  }
+  template <class T>
+    requires std::is_enum_v<T>
+  void field(const T& value) {
+    field(static_cast<int>(value));
+  }
+  template <class T>
+    requires std::is_class_v<T>
+  void field(const T& m) {
+    std::apply([this](const auto&... each) { (field(each), ...); }, members(m));
   }
   std::string take() { return std::move(text_); }
 
@@ -45,8 +112,6 @@ class writer {
 
 class reader {
  public:
-  static constexpr bool reading = true;
-
   explicit reader(std::string_view text) : text_(text) {}
 
   template <std::integral T>
@@ -58,24 +123,36 @@ class reader {
     if (!std::in_range<T>(wide)) refuse();
     value = static_cast<T>(wide);
   }
-  void field(bool& value) {
-    int number = 0;
-    field(number);
-    if (number != 0 && number != 1) refuse();
-    value = number == 1;
-  }
+  void field(bool& value) { value = number_up_to(1) == 1; }
   void field(std::string& text) {
     const std::size_t bytes = length();
     text = text_.substr(0, bytes);
     text_.remove_prefix(bytes);
   }
-  // Every element of a list has at least 8 bytes.
+  template <class Rep, class Period>
+  void field(std::chrono::duration<Rep, Period>& value) {
+    std::int64_t count = 0;
+    field(count);
+    value = std::chrono::duration<Rep, Period>(count);
+  }
+  // Every element has at least 8 bytes. The list grows as it is read: a message gets no more memory than bytes
+  // have come.
   template <class T>
-  std::size_t length_of(std::vector<T>& list) {
+  void field(std::vector<T>& list) {
     const std::size_t count = length();
     if (count > text_.size() / 8) refuse();
     list.clear();
-    return count;
+    for (std::size_t i = 0; i < count; ++i) field(list.emplace_back());
+  }
+  template <class T>
+    requires std::is_enum_v<T>
+  void field(T& value) {
+    value = static_cast<T>(number_up_to(static_cast<int>(highest(T{}))));
+  }
+  template <class T>
+    requires std::is_class_v<T>
+  void field(T& m) {
+    std::apply([this](auto&... each) { (field(each), ...); }, members(m));
   }
   void end() const {
     if (!text_.empty()) refuse();
@@ -88,6 +165,12 @@ class reader {
   }
 
  private:
+  int number_up_to(int most) {
+    int number = 0;
+    field(number);
+    if (number < 0 || number > most) refuse();
+    return number;
+  }
   std::size_t length() {
     std::size_t bytes = 0;
     field(bytes);
@@ -98,214 +181,11 @@ class reader {
   std::string_view text_;
 };
 
-// T or const T, depending on the direction.
-template <class Stream, class T>
-using part = std::conditional_t<Stream::reading, T, const T>;
-
-// An element of a list that grows as it is read: a message gets no more memory than bytes have come.
-template <class Stream>
-auto& element(auto& list, std::size_t i) {
-  if constexpr (Stream::reading) list.emplace_back();
-  return list[i];
-}
-
-template <class Stream>
-void enumerator(Stream& stream, auto& value, auto highest) {
-  auto number = static_cast<int>(value);
-  stream.field(number);
-  if constexpr (Stream::reading) {
-    if (number < 0 || number > static_cast<int>(highest)) Stream::refuse();
-    value = static_cast<std::remove_cvref_t<decltype(value)>>(number);
-  }
-}
-
-template <class Stream>
-void duration(Stream& stream, auto& value) {
-  auto number = static_cast<std::int64_t>(value.count());
-  stream.field(number);
-  if constexpr (Stream::reading) value = std::remove_cvref_t<decltype(value)>(number);
-}
-
-template <class Stream>
-void fields(Stream& stream, part<Stream, hello>& m) {
-  stream.field(m.nodes);
-  stream.field(m.node);
-  stream.field(m.ranks);
-  stream.field(m.host);
-  stream.field(m.pid);
-}
-
-template <class Stream>
-void fields(Stream& stream, part<Stream, outcome>& m) {
-  stream.field(m.rank);
-  stream.field(m.pid);
-  stream.field(m.exit_code);
-  stream.field(m.signal);
-  stream.field(m.core_dumped);
-  stream.field(m.exec_error);
-  duration(stream, m.after);
-  stream.field(m.asked_with);
-  stream.field(m.killed);
-  enumerator(stream, m.thrown, outcome::exception::of_peer);
-  duration(stream, m.thrown_after);
-}
-
-template <class Stream>
-void fields(Stream& stream, part<Stream, start_ranks>& m) {
-  auto& p = m.what;
-  stream.field(p.job_id);
-  stream.field(p.restart_count);
-  stream.field(p.max_restarts);
-  stream.field(p.world_size);
-  stream.field(p.first_rank);
-  stream.field(p.store_port);
-  stream.field(p.node);
-  stream.field(p.newcomer);
-  enumerator(stream, p.on_failure, failure_policy::restart_all);
-  duration(stream, p.grace);
-  stream.field(p.notice);
-}
-
-template <class Stream>
-void fields(Stream& stream, part<Stream, stop_ranks>& m) {
-  stream.field(m.signal);
-}
-
-template <class Stream>
-void fields(Stream&, part<Stream, kill_ranks>&) {}
-
-template <class Stream>
-void fields(Stream&, part<Stream, tell_records>&) {}
-
-template <class Stream>
-void fields(Stream& stream, part<Stream, rank_stopped>& m) {
-  stream.field(m.rank);
-  stream.field(m.pid);
-  stream.field(m.stopped);
-}
-
-template <class Stream>
-void fields(Stream& stream, part<Stream, clock_told>& m) {
-  stream.field(m.asked_ns);
-  stream.field(m.clock_ns);
-}
-
-template <class Stream>
-void fields(Stream& stream, part<Stream, clock_asked>& m) {
-  stream.field(m.asked_ns);
-}
-
-template <class Stream>
-void fields(Stream& stream, part<Stream, job_over>& m) {
-  stream.field(m.exit_code);
-  stream.field(m.report);
-}
-
-template <class Stream>
-void fields(Stream& stream, part<Stream, rank_failed>& m) {
-  fields<Stream>(stream, m.end);
-  stream.field(m.others_run);
-  stream.field(m.restart);
-}
-
-template <class Stream>
-void fields(Stream& stream, part<Stream, process_ended>& m) {
-  stream.field(m.rank);
-  stream.field(m.start);
-  stream.field(m.well);
-  stream.field(m.again);
-}
-
-template <class Stream>
-void fields(Stream& stream, part<Stream, stop_wanted>& m) {
-  enumerator(stream, m.why, stop_wanted::reason::cannot_start);
-  stream.field(m.signal);
-  stream.field(m.text);
-}
-
-template <class Stream>
-void fields(Stream&, part<Stream, kill_wanted>&) {}
-
-template <class Stream>
-void list(Stream& stream, auto& items) {
-  for (std::size_t i = 0, count = stream.length_of(items); i < count; ++i)
-    fields<Stream>(stream, element<Stream>(items, i));
-}
-
-template <class Stream>
-void fields(Stream& stream, part<Stream, ranks_ended>& m) {
-  list(stream, m.ends);
-  for (std::size_t i = 0, count = stream.length_of(m.last_lines); i < count; ++i)
-    stream.field(element<Stream>(m.last_lines, i));
-  for (std::size_t i = 0, count = stream.length_of(m.last_operations); i < count; ++i)
-    stream.field(element<Stream>(m.last_operations, i));
-}
-
-template <class Stream>
-void fields(Stream&, part<Stream, explanation_wanted>&) {}
-
-template <class Stream>
-void fields(Stream& stream, part<Stream, flight::operation_snapshot>& m) {
-  stream.field(m.number);
-  stream.field(m.kind);
-  enumerator(stream, m.how, flight::state::cancelled);
-  stream.field(m.start_ns);
-  stream.field(m.end_ns);
-  stream.field(m.bytes);
-  stream.field(m.moved);
-  stream.field(m.communicator);
-  stream.field(m.sequence);
-  stream.field(m.peer);
-  stream.field(m.tag);
-  stream.field(m.waits_for);
-  stream.field(m.text);
-  stream.field(m.line);
-}
-
-template <class Stream>
-void fields(Stream& stream, part<Stream, flight::communicator_snapshot>& m) {
-  stream.field(m.id);
-  stream.field(m.rank);
-  stream.field(m.size);
-  stream.field(m.last);
-  stream.field(m.failed);
-  stream.field(m.name);
-}
-
-template <class Stream>
-void fields(Stream& stream, part<Stream, flight::rank_snapshot>& m) {
-  stream.field(m.rank);
-  stream.field(m.world_size);
-  stream.field(m.pid);
-  enumerator(stream, m.at, flight::phase::failed);
-  enumerator(stream, m.thread, base::process_state::gone);
-  stream.field(m.now_ns);
-  stream.field(m.since_ns);
-  stream.field(m.turned_ns);
-  stream.field(m.asleep_ns);
-  stream.field(m.started);
-  stream.field(m.ended);
-  stream.field(m.compute_running);
-  stream.field(m.host);
-  stream.field(m.failure_text);
-  stream.field(m.end);
-  list(stream, m.pending);
-  list(stream, m.recent);
-  list(stream, m.doing);
-  list(stream, m.communicators);
-}
-
-template <class Stream>
-void fields(Stream& stream, part<Stream, records_told>& m) {
-  list(stream, m.ranks);
-  stream.field(m.last);
-}
-
 template <class Variant>
 std::string encode_variant(const Variant& message) {
   writer w;
   w.field(message.index());
-  std::visit([&w](const auto& m) { fields<writer>(w, m); }, message);
+  std::visit([&w](const auto& m) { w.field(m); }, message);
   return w.take();
 }
 
@@ -314,7 +194,7 @@ Variant read_alternative(reader& r, std::size_t index) {
   if constexpr (Index < std::variant_size_v<Variant>) {
     if (index != Index) return read_alternative<Variant, Index + 1>(r, index);
     std::variant_alternative_t<Index, Variant> m;
-    fields<reader>(r, m);
+    r.field(m);
     return m;
   } else {
     reader::refuse();
@@ -336,7 +216,7 @@ Variant decode_variant(std::string_view message) {
 std::string encode(const hello& message) {
   writer w;
   w.field(version);
-  fields<writer>(w, message);
+  w.field(message);
   return w.take();
 }
 
@@ -346,7 +226,7 @@ hello decode_hello(std::string_view message) {
   r.field(theirs);
   if (theirs != version) reader::refuse();
   hello m;
-  fields<reader>(r, m);
+  r.field(m);
   r.end();
   return m;
 }
