@@ -94,8 +94,8 @@ void coordinator::start() {
   finished_rank_.reset();
   first_failure_.reset();
   to_.expect_end(std::chrono::milliseconds(0));
-  plan& p = plan_;
-  p = plan{};
+  start_ranks& p = plan_;
+  p = start_ranks{};
   p.job_id = job_id_;
   p.restart_count = restarts_;
   p.max_restarts = options_.max_restarts;
@@ -113,7 +113,7 @@ void coordinator::start() {
     p.node = static_cast<int>(n);
     p.first_rank = nodes_[n].first_rank;
     nodes_[n].told_to_start = started_at_;
-    to_.send(p.node, start_ranks{p});
+    to_.send(p.node, p);
   }
 }
 
@@ -133,7 +133,7 @@ void coordinator::start_newcomer(int node) {
   plan_.notice.clear();
   to_.say(fmt::format("tutti-run: {} has come; its ranks are in when the others call rejoin()\n",
                       describe_node(node)));
-  to_.send(node, start_ranks{plan_});
+  to_.send(node, plan_);
 }
 
 // The others go on.

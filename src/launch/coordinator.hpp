@@ -134,7 +134,7 @@ class coordinator {
   std::vector<node_state> nodes_;
   int restarts_ = 0;
   int next_rank_ = 0;
-  plan plan_;  // of this start
+  start_ranks plan_;  // of this start
   clock::time_point started_at_{};
   std::string notice_;  // for the next start
 

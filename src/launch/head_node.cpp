@@ -245,7 +245,7 @@ void head_node::join_overdue() {
 void head_node::send(int node, const command& what) {
   if (const auto* const start = std::get_if<start_ranks>(&what); start != nullptr && elastic_)
     for (int i = 0; i < ranks_of_[node]; ++i)
-      elastic_->started(node, start->what.first_rank + i, start->what.restart_count);
+      elastic_->started(node, start->first_rank + i, start->restart_count);
   if (node == 0) {
     if (std::holds_alternative<job_over>(what)) {
       // Last, so that no other launcher is left without an answer.

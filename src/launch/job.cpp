@@ -111,10 +111,10 @@ void job::execute(const command& what) {
 void job::execute_one(const start_ranks& what) {
   // Node 0 has sent it before it heard of the stop.
   if (stop_wanted_) return above_->tell(ranks_ended{});
-  if (!what.what.notice.empty()) output_.say(what.what.notice);
-  if (trace_ != nullptr) trace_->begin(what.what.first_rank);
+  if (!what.notice.empty()) output_.say(what.notice);
+  if (trace_ != nullptr) trace_->begin(what.first_rank);
   try {
-    ranks_.start(what.what, above_->take_store());
+    ranks_.start(what, above_->take_store());
   } catch (const std::runtime_error& e) {
     stop_wanted wanted;
     wanted.why = stop_wanted::reason::cannot_start;

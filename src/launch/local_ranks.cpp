@@ -78,7 +78,7 @@ local_ranks::local_ranks(boost::asio::io_context& loop, const options& o, std::s
       direct_(o.nodes == 1 && o.ranks == 1 && o.log_dir.empty() && o.tag_output != tag_policy::always),
       lends_terminal_(o.nodes == 1 && o.ranks == 1 && has_terminal_input()) {}
 
-void local_ranks::start(const plan& p, base::unique_fd store) {
+void local_ranks::start(const start_ranks& p, base::unique_fd store) {
   plan_ = p;
   phase_ = phase::running;
   asked_rest_ = false;
@@ -172,7 +172,7 @@ void local_ranks::start_again(int rank) {
   }
   const int local_rank = rank - plan_.first_rank;
   try {
-    plan p = plan_;
+    start_ranks p = plan_;
     p.restart_count += restarts_[static_cast<std::size_t>(local_rank)];
     rank_environment environment(options_, p, secret_);
     if (const int columns = output_terminal_columns(); columns > 0) environment.show_terminal(columns);

@@ -22,7 +22,6 @@
 #include "launch/node_messages.hpp"
 #include "launch/options.hpp"
 #include "launch/outcome.hpp"
-#include "launch/plan.hpp"
 #include "launch/rank_environment.hpp"
 #include "launch/rank_records.hpp"
 
@@ -51,7 +50,7 @@ class local_ranks {
   // Starts the ranks; requires that it is idle. `store` is the socket for rank 0, or empty. Throws
   // std::runtime_error if a rank cannot be started. Those already started are then killed, and `ended` is
   // called as always.
-  void start(const plan& p, base::unique_fd store);
+  void start(const start_ranks& p, base::unique_fd store);
   // Asks the ranks to end, first with the grace period to follow. Does nothing when idle. The rank whose main
   // has just thrown first is asked later: it is telling the others why, and ends by itself.
   void stop(int signal);
@@ -103,7 +102,7 @@ class local_ranks {
   bool lends_terminal_;
 
   phase phase_ = phase::idle;
-  plan plan_;
+  start_ranks plan_;
   bool asked_rest_ = false;  // processes left by the ranks were asked to end, too
   std::vector<outcome> ends_;
   base::unique_fd store_;               // for rank 0; kept while it may come again

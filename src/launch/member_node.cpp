@@ -106,7 +106,7 @@ void member_node::on_message(std::string_view message) {
     return execute(what);
   }
   if (const auto* const start = std::get_if<start_ranks>(&what)) {
-    grace_ = start->what.grace;
+    grace_ = start->grace;
     ranks_run_ = true;
     stopping_ = stop_wanted_;
     first_text_.clear();

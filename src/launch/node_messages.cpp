@@ -30,12 +30,11 @@ auto members(maybe_const<outcome> auto& m) {
                   m.killed, m.thrown, m.thrown_after);
 }
 
-auto members(maybe_const<plan> auto& m) {
+auto members(maybe_const<start_ranks> auto& m) {
   return std::tie(m.job_id, m.restart_count, m.max_restarts, m.world_size, m.first_rank, m.store_port, m.node,
                   m.newcomer, m.on_failure, m.grace, m.notice);
 }
 
-auto members(maybe_const<start_ranks> auto& m) { return std::tie(m.what); }
 auto members(maybe_const<stop_ranks> auto& m) { return std::tie(m.signal); }
 auto members(maybe_const<kill_ranks> auto&) { return std::tie(); }
 auto members(maybe_const<tell_records> auto&) { return std::tie(); }
@@ -135,8 +134,8 @@ class reader {
     field(count);
     value = std::chrono::duration<Rep, Period>(count);
   }
-  // Every element has at least 8 bytes. The list grows as it is read: a message gets no more memory than bytes
-  // have come.
+  // Every element has at least 8 bytes. The list grows as it is read: a message gets no more memory than
+  // bytes have come.
   template <class T>
   void field(std::vector<T>& list) {
     const std::size_t count = length();

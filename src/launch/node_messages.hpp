@@ -3,6 +3,8 @@
 // report on their ranks. Node 0's own ranks use the same messages.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -10,7 +12,7 @@
 
 #include "flight/snapshot.hpp"
 #include "launch/outcome.hpp"
-#include "launch/plan.hpp"
+#include "launch/options.hpp"
 
 namespace tutti::launch {
 
@@ -26,8 +28,19 @@ struct hello {
 
 // ---- commands of node 0 ----
 
+// One start of the job, as node 0 plans it for one node.
 struct start_ranks {
-  plan what;
+  std::string job_id;
+  int restart_count = 0;  // starts of the same job before this one
+  int max_restarts = 0;
+  int world_size = 0;
+  int first_rank = 0;     // of this node
+  int store_port = 0;     // on node 0
+  int node = 0;           // as node 0 has numbered it
+  bool newcomer = false;  // of a job that already runs
+  failure_policy on_failure = failure_policy::stop;
+  std::chrono::milliseconds grace{0};
+  std::string notice;  // lines for the user before the ranks start; empty: none
 };
 // Stops by a signal that asks for an end; the grace period, then SIGKILL, are the node's own affair.
 struct stop_ranks {

@@ -92,7 +92,7 @@ std::string job_secret(const options& o) {
 // A job inside a job is a job of its own.
 std::string new_job_id() { return base::random_hex(job_id_bytes); }
 
-rank_environment::rank_environment(const options& o, const plan& p, const std::string& secret)
+rank_environment::rank_environment(const options& o, const start_ranks& p, const std::string& secret)
     : first_rank_(p.first_rank) {
   for (char** variable = ::environ; *variable != nullptr; ++variable) {
     const std::string text = *variable;

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "launch/node_messages.hpp"
 #include "launch/options.hpp"
-#include "launch/plan.hpp"
 
 namespace tutti::launch {
 
@@ -20,7 +20,7 @@ std::string new_job_id();
 
 class rank_environment {
  public:
-  rank_environment(const options& o, const plan& p, const std::string& secret);
+  rank_environment(const options& o, const start_ranks& p, const std::string& secret);
 
   // Tells the program that it may draw for a terminal of this width, although it writes into a pipe.
   void show_terminal(int columns);

@@ -89,7 +89,7 @@ TEST_SUITE("launch/coordinator") {
     CHECK(!d.c.join({3, 1, 2, "host1", 11}));
     const int first[] = {0, 1, 3};
     for (int node = 0; node < 3; ++node) {
-      const plan& p = d.last<start_ranks>(node).what;
+      const start_ranks& p = d.last<start_ranks>(node);
       CHECK(p.world_size == 6);
       CHECK(p.first_rank == first[node]);
       CHECK(p.store_port == 1000);
@@ -213,7 +213,7 @@ TEST_SUITE("launch/coordinator") {
     d.all_join();
     for (int round = 0; round < 3; ++round) {
       for (int node = 0; node < 3; ++node) {
-        const plan& p = d.last<start_ranks>(node).what;
+        const start_ranks& p = d.last<start_ranks>(node);
         CHECK(p.restart_count == round);
         CHECK(p.store_port == 1000 + round);
         CHECK(p.notice.empty() == (round == 0));
@@ -237,7 +237,7 @@ TEST_SUITE("launch/coordinator") {
     o.max_restarts = 2;
     desk d(o);
     d.all_join();
-    CHECK(d.last<start_ranks>(1).what.on_failure == failure_policy::restart_rank);
+    CHECK(d.last<start_ranks>(1).on_failure == failure_policy::restart_rank);
     d.c.on(1, rank_failed{exited(1, 9, 3ms), true, 1});
     CHECK(d.said == "tutti-run: rank 1 exited with code 9 (pid 101); it is started anew (1 of 2)\n");
     for (int node = 0; node < 3; ++node) CHECK(std::holds_alternative<start_ranks>(d.sent[node].back()));
@@ -370,20 +370,20 @@ TEST_SUITE("launch/coordinator") {
     CHECK(d.c.free_number() == 1);
     CHECK(d.sent.empty());
     CHECK(!d.c.join({3, 1, 2, "host1", 11}));
-    CHECK(d.last<start_ranks>(1).what.first_rank == 1);
-    CHECK(!d.last<start_ranks>(1).what.newcomer);
+    CHECK(d.last<start_ranks>(1).first_rank == 1);
+    CHECK(!d.last<start_ranks>(1).newcomer);
     CHECK(d.c.free_number() == 2);
     CHECK(!d.c.join({3, 2, 1, "host2", 12}));
     CHECK(d.c.free_number() == -1);
-    CHECK(d.last<start_ranks>(2).what.first_rank == 3);
-    CHECK(d.last<start_ranks>(2).what.newcomer);
+    CHECK(d.last<start_ranks>(2).first_rank == 3);
+    CHECK(d.last<start_ranks>(2).newcomer);
     CHECK(d.sent[0].size() == 1);
     CHECK(contains(*d.c.join({3, -1, 1, "host3", 13}), "allows 3 nodes, and as many are there"));
 
     d.c.lost(1, "gone");
     CHECK(contains(d.said, "node 1 (ranks 1-2 on host1) was lost: gone; the others go on\n"));
     CHECK(!d.c.join({3, 1, 2, "host4", 14}));  // replaces it
-    CHECK(d.last<start_ranks>(1).what.first_rank == 4);
+    CHECK(d.last<start_ranks>(1).first_rank == 4);
 
     stop_wanted drained;
     drained.signal = SIGTERM;
@@ -423,7 +423,7 @@ TEST_SUITE("launch/coordinator") {
     d.c.lost(2, "gone");
     CHECK(contains(d.said, "node 2 (host2) was lost: gone; the others go on\n"));
     for (const int node : {1, 2}) CHECK(!d.c.join({3, node, 1, "host", 20 + node}));
-    for (const int node : {0, 1, 2}) CHECK(d.last<start_ranks>(node).what.world_size == 3);
+    for (const int node : {0, 1, 2}) CHECK(d.last<start_ranks>(node).world_size == 3);
   }
 
   TEST_CASE("elastic nodes: one that has just left is not started with the others") {
@@ -436,7 +436,7 @@ TEST_SUITE("launch/coordinator") {
     d.c.on(1, stop_wanted{stop_wanted::reason::signal, SIGTERM, {}});
     CHECK(!d.c.join({3, 0, 1, "host0", 10}));
     CHECK(!d.c.join({3, 2, 1, "host2", 12}));
-    CHECK(d.last<start_ranks>(2).what.world_size == 2);
+    CHECK(d.last<start_ranks>(2).world_size == 2);
     CHECK(std::holds_alternative<job_over>(d.sent[1].back()));
     for (const int node : {0, 2}) d.ends(node, {});
     CHECK(d.c.over());

@@ -79,13 +79,13 @@ struct node_0 {
   void send(const command& what) const { link->send(encode(what)); }
   void start(int restart_count = 0) const {
     start_ranks s;
-    s.what.job_id = "id";
-    s.what.restart_count = restart_count;
-    s.what.world_size = 2;
-    s.what.first_rank = 1;
-    s.what.store_port = 1;
-    s.what.node = 1;
-    s.what.grace = 1000ms;
+    s.job_id = "id";
+    s.restart_count = restart_count;
+    s.world_size = 2;
+    s.first_rank = 1;
+    s.store_port = 1;
+    s.node = 1;
+    s.grace = 1000ms;
     send(s);
   }
   ending end(launched& node, int code) {

@@ -25,8 +25,8 @@ outcome an_end() {
   return end;
 }
 
-plan a_plan() {
-  plan p;
+start_ranks a_plan() {
+  start_ranks p;
   p.job_id = "0123456789abcdef";
   p.restart_count = 2;
   p.max_restarts = 5;
@@ -79,7 +79,7 @@ std::vector<std::string> messages() {
   ended.last_lines = {"oh", "", "no"};
   ended.last_operations = {"recv from rank 0"};
   return {encode(hello{2, 1, 8, "box", 77}),
-          encode(command(start_ranks{a_plan()})),
+          encode(command(a_plan())),
           encode(command(stop_ranks{SIGTERM})),
           encode(command(kill_ranks{})),
           encode(command(job_over{3, "done\n"})),
@@ -120,7 +120,7 @@ TEST_SUITE("launch/node_messages") {
     CHECK(who.host == "box");
     CHECK(who.pid == 77);
 
-    const plan p = std::get<start_ranks>(decode_command(encode(command(start_ranks{a_plan()})))).what;
+    const start_ranks p = std::get<start_ranks>(decode_command(encode(command(a_plan()))));
     CHECK(p.job_id == "0123456789abcdef");
     CHECK(p.restart_count == 2);
     CHECK(p.max_restarts == 5);

@@ -89,7 +89,7 @@ struct node {
   random_numbers numbers;
   const int ranks;
   std::function<void(const event&)> tell;
-  launch::plan given;
+  launch::start_ranks given;
   bool runs = false;
   bool stopping = false;
   bool told_end = false;
@@ -377,7 +377,7 @@ void node::stop_all(std::chrono::nanoseconds within) {
 
 void node::execute(const command& what) {
   if (const auto* const start = std::get_if<launch::start_ranks>(&what)) {
-    given = start->what;
+    given = *start;
     runs = true;
     stopping = told_end = false;
     ends.clear();
@@ -486,7 +486,7 @@ struct head {
   void send(int to, const command& what) {
     if (const auto* const start = std::get_if<launch::start_ranks>(&what))
       for (int i = 0; i < ranks_of[to]; ++i)
-        elastic->started(to, start->what.first_rank + i, start->what.restart_count);
+        elastic->started(to, start->first_rank + i, start->restart_count);
     if (to == 0) return self->spawn(execute_later(this, what));
     if (const auto known = link_of.find(to); known != link_of.end())
       self->post(known->second, command_tag, launch::encode(what));
