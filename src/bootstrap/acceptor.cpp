@@ -15,6 +15,7 @@
 #include <boost/asio/deferred.hpp>
 #include <cerrno>
 #include <tuple>
+#include <tutti/error.hpp>
 #include <utility>
 
 namespace tutti::bootstrap {
@@ -25,16 +26,21 @@ using asio::ip::tcp;
 acceptor::listener::listener(asio::any_io_executor executor, tcp::acceptor a)
     : protocol(a.local_endpoint().protocol()), acceptor(std::move(a)), admission(executor) {}
 
-acceptor::acceptor(asio::any_io_executor executor, std::string name, std::string secret, core::purpose what,
-                   handler on_accepted)
+acceptor::acceptor(asio::any_io_executor executor, std::string name, std::string secret, tls_identity tls,
+                   core::purpose what, handler on_accepted, reporter report)
     : executor_(std::move(executor)),
       name_(std::move(name)),
       secret_(std::move(secret)),
+      tls_(std::move(tls)),
       what_(what),
       on_accepted_(std::move(on_accepted)),
-      report_(
-          [this](const std::string& from, const error& why) { unauthenticated_.report(from, why.what()); }),
-      unauthenticated_(name_) {}
+      report_(std::move(report)),
+      unauthenticated_(name_) {
+  if (!report_)
+    report_ = [this](const std::string& from, const std::string& why) {
+      unauthenticated_.report(from, why.c_str());
+    };
+}
 
 void acceptor::open(tcp::acceptor a) {
   listeners_.push_back(std::make_unique<listener>(executor_, std::move(a)));
@@ -98,10 +104,9 @@ task<bool> acceptor::prove(listener& by, core::stream_socket& socket, core::iden
     proved = true;
   } catch (const error& e) {
     if (here.turned_out())
-      report_(here.from(),
-              error(errc::resources, "it had not proved who it is when there was no room for others"));
+      report_(here.from(), "it had not proved who it is when there was no room for others");
     else if (e.code() != errc::peer_failed)  // one that has ended says why itself
-      report_(here.from(), e);
+      report_(here.from(), e.what());
   }
   co_return proved;
 }

@@ -12,7 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <tutti/error.hpp>
+#include <tutti/tls.hpp>
 #include <vector>
 
 namespace tutti::bootstrap {
@@ -20,9 +20,13 @@ namespace tutti::bootstrap {
 class acceptor {
  public:
   // `on_accepted` gets each connection once both sides have proved themselves. `name` is for log lines.
+  // Connections use TLS unless `tls` is null. `report` is called for every unauthenticated peer: where it
+  // called from, and why it was rejected; if empty, that is logged. Peers that close the connection themselves
+  // are not reported.
   using handler = std::function<void(core::stream_socket, const core::identity&)>;
-  acceptor(boost::asio::any_io_executor executor, std::string name, std::string secret, core::purpose what,
-           handler on_accepted);
+  using reporter = std::function<void(const std::string& from, const std::string& why)>;
+  acceptor(boost::asio::any_io_executor executor, std::string name, std::string secret, tls_identity tls,
+           core::purpose what, handler on_accepted, reporter report = {});
   acceptor(const acceptor&) = delete;
   acceptor& operator=(const acceptor&) = delete;
 
@@ -30,13 +34,6 @@ class acceptor {
   void open(boost::asio::ip::tcp::acceptor listener);
   // Stops listening. Handshakes in progress are finished as before.
   void close();
-  // Makes connections use TLS. Call it before the first open().
-  void secure_with(tls_identity identity) noexcept { tls_ = std::move(identity); }
-  // Called for every unauthenticated peer, instead of logging: where it called from, and why it was rejected.
-  // Peers that close the connection themselves are not reported.
-  void report_unauthenticated(std::function<void(const std::string& from, const error& why)> to) {
-    report_ = std::move(to);
-  }
 
  private:
   struct listener {
@@ -56,7 +53,7 @@ class acceptor {
   tls_identity tls_;
   core::purpose what_;
   handler on_accepted_;
-  std::function<void(const std::string&, const error&)> report_;
+  reporter report_;
   std::vector<std::unique_ptr<listener>> listeners_;
   core::unauthenticated_log unauthenticated_;
   bool reported_limit_ = false;

@@ -5,6 +5,10 @@
 // Handlers are called from the loop. None of them may destroy the object that calls it.
 #pragma once
 
+#include "base/unique_fd.hpp"
+#include "bootstrap/acceptor.hpp"
+#include "bootstrap/message_stream.hpp"
+
 #include <boost/asio/any_io_executor.hpp>
 #include <chrono>
 #include <cstdint>
@@ -14,17 +18,20 @@
 #include <string_view>
 #include <tutti/tls.hpp>
 
-#include "base/unique_fd.hpp"
-
 namespace tutti::bootstrap {
+
+// How long the other side's kernel may be silent before the connection counts as broken. A stopped or busy
+// process is not silent.
+struct silence_limit {
+  std::chrono::milliseconds at_most{10000};
+};
 
 class control_link {
  public:
-  struct impl;
-  explicit control_link(std::unique_ptr<impl> i);
+  // Over a connection that is proved on both sides.
+  control_link(core::stream_socket socket, silence_limit silence);
   control_link(const control_link&) = delete;
   control_link& operator=(const control_link&) = delete;
-  ~control_link();
 
   // Sets the handlers: `message` is called for each message, and `lost` once, when no more can come, with the
   // reason as text. A tutti::error thrown by `message` breaks the connection.
@@ -36,20 +43,17 @@ class control_link {
   // Queues a message. If it cannot be sent, the connection breaks, which `lost` reports.
   void send(std::string_view message);
   // The other side learns that this one has gone. Without it, at the destruction.
-  void close() noexcept;
+  void close() noexcept { stream_.close(); }
   // Ends this direction; the other side can still send.
   void finish() noexcept;
-  // Host and port of the other side.
-  const std::string& peer() const noexcept;
 
  private:
-  std::unique_ptr<impl> impl_;
-};
+  task<> read();
 
-// How long the other side's kernel may be silent before the connection counts as broken. A stopped or busy
-// process is not silent.
-struct silence_limit {
-  std::chrono::milliseconds at_most{10000};
+  std::string name_;  // of the other side: host and port
+  message_stream stream_;
+  handlers to_;
+  core::background_tasks reader_;  // last: the task uses the others
 };
 
 class control_listener {
@@ -57,18 +61,17 @@ class control_listener {
   struct handlers {
     std::function<void(std::unique_ptr<control_link>, int node)> arrived;
     // Called when a peer could not prove that it knows the secret.
-    std::function<void(const std::string& from, const std::string& why)> unauthenticated;
+    acceptor::reporter unauthenticated;
   };
   control_listener(boost::asio::any_io_executor executor, std::string secret, tls_identity tls,
                    silence_limit silence, handlers to);
-  ~control_listener();
 
   // Accepts on a listening TCP socket.
   void open(base::unique_fd listening);
 
  private:
-  struct impl;
-  std::unique_ptr<impl> impl_;
+  boost::asio::any_io_executor executor_;
+  acceptor acceptor_;
 };
 
 // Calls a listener until it answers: it may start later.
@@ -81,13 +84,19 @@ class control_caller {
   };
   control_caller(boost::asio::any_io_executor executor, std::string secret, tls_identity tls,
                  silence_limit silence, int node, handlers to);
-  ~control_caller();
 
   void call(std::string host, std::uint16_t port, std::chrono::milliseconds timeout);
 
  private:
-  struct impl;
-  std::unique_ptr<impl> impl_;
+  task<> connect(std::string host, std::uint16_t port, std::chrono::milliseconds timeout);
+
+  boost::asio::any_io_executor executor_;
+  std::string secret_;
+  tls_identity tls_;
+  silence_limit silence_;
+  int node_;
+  handlers to_;
+  core::background_tasks calls_;  // last: the task uses the others
 };
 
 }  // namespace tutti::bootstrap

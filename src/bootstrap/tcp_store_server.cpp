@@ -73,11 +73,10 @@ void tcp_store_server::impl::start() {
   local.reset(new memory_store(
       executor, std::make_shared<bootstrap::store_contents>(),
       fmt::format("tcp_store at {}", bootstrap::host_and_port(at.address().to_string(), port))));
-  acceptor = std::make_unique<bootstrap::acceptor>(executor, local->name(), secret, core::purpose::store,
+  acceptor = std::make_unique<bootstrap::acceptor>(executor, local->name(), secret, tls, core::purpose::store,
                                                    [this](core::stream_socket socket, const core::identity&) {
                                                      connections.start(serve(std::move(socket)));
                                                    });
-  acceptor->secure_with(tls);
   for (auto& listener : listeners) acceptor->open(std::move(*listener));
   listeners.clear();
 }
