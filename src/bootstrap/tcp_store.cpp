@@ -12,7 +12,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <tutti/store.hpp>
 #include <unordered_map>
@@ -44,8 +43,13 @@ struct tcp_store::impl {
     reader.start(read_answers());
   }
 
+  static task<std::unique_ptr<tcp_store>> connect(boost::asio::any_io_executor executor, std::string host,
+                                                  std::uint16_t port, std::string secret, int rank,
+                                                  milliseconds timeout, tls_identity tls,
+                                                  bootstrap::listener server);
   task<> read_answers();
-  task<store_answer> ask(store_request request, milliseconds timeout);
+  task<store_answer> ask(store_operation what, std::string key, milliseconds timeout, std::string value = {},
+                         std::string expected = {}, std::int64_t amount = 0);
 
   boost::asio::any_io_executor executor;
   std::string name;
@@ -79,62 +83,47 @@ task<> tcp_store::impl::read_answers() {
 
 namespace {
 
-std::string_view name_of(store_operation operation) {
-  switch (operation) {
-    case store_operation::set:
-      return "set";
-    case store_operation::get:
-      return "get";
-    case store_operation::wait:
-      return "wait";
-    case store_operation::add:
-      return "add";
-    case store_operation::compare_exchange:
-      return "compare_exchange";
-    case store_operation::erase:
-      return "erase";
-    case store_operation::count:
-      return "count";
-    case store_operation::append:
-      return "append";
-  }
-  return "?";
-}
+// In the order of store_operation.
+constexpr std::string_view operation_names[] = {"",    "set",   "get",   "wait",  "add", "compare_exchange",
+                                                "erase", "count", "append"};
 
 }  // namespace
 
-task<store_answer> tcp_store::impl::ask(store_request request, milliseconds timeout) {
+task<store_answer> tcp_store::impl::ask(store_operation what, std::string key, milliseconds timeout,
+                                        std::string value, std::string expected, std::int64_t amount) {
   // A caller without time to wait for a key must still wait for the answer that it does not exist.
   const milliseconds for_answer = timeout.count() == 0 ? milliseconds(10'000) : timeout;
   const core::time_point deadline = core::deadline_after(for_answer);
-  const bool waits = timeout.count() > 0 && (request.operation == store_operation::get ||
-                                             request.operation == store_operation::wait);
+  const bool waits = timeout.count() > 0 && (what == store_operation::get || what == store_operation::wait);
+  const std::string_view operation = operation_names[static_cast<std::size_t>(what)];
+  const std::string title = bootstrap::title_of(operation, key, name);
   if (!broken) {
-    request.number = ++last_number;
-    request.timeout_ms = static_cast<std::uint64_t>(timeout.count());
+    const store_request request{++last_number,
+                                what,
+                                static_cast<std::uint64_t>(timeout.count()),
+                                amount,
+                                key,
+                                std::move(value),
+                                std::move(expected)};
     pending mine(executor);
     waiting.emplace(request.number, &mine);
     const entry cleanup{*this, request.number};
     stream.send(bootstrap::encode(request));
-    const bool in_time = co_await mine.answered.wait(
-        deadline, bootstrap::title_of(name_of(request.operation), request.key, name));
-    if (!in_time && waits)
-      bootstrap::throw_missing_key(name_of(request.operation), request.key, name, timeout);
-    if (!in_time)
-      throw error(
-          errc::timed_out,
-          fmt::format("{}('{}') on {}: no answer within {}; the process that serves the store "
-                      "(rank 0) hangs or is stopped: look at its output",
-                      name_of(request.operation), request.key, name, base::duration_text(for_answer)));
-    if (mine.answer && mine.answer->code == errc::timed_out)
-      bootstrap::throw_missing_key(name_of(request.operation), request.key, name, timeout);
+    const bool in_time = co_await mine.answered.wait(deadline, title);
+    if (!in_time && !waits)
+      throw error(errc::timed_out,
+                  fmt::format("{}: no answer within {}; the process that serves the store (rank 0) hangs or "
+                              "is stopped: look at its output",
+                              title, base::duration_text(for_answer)));
+    if (!in_time || (mine.answer && mine.answer->code == errc::timed_out))
+      bootstrap::throw_missing_key(operation, key, name, timeout);
     if (mine.answer && mine.answer->code != errc::success) throw error(mine.answer->code, mine.answer->text);
     if (mine.answer) co_return std::move(*mine.answer);
   }
   throw error(errc::peer_failed,
-              fmt::format("{}('{}') on {}: the store has gone ({}); the process that serves it (rank "
-                          "0) has ended or failed: look at its output",
-                          name_of(request.operation), request.key, name, broken.value_or("closed")));
+              fmt::format("{}: the store has gone ({}); the process that serves it (rank 0) has ended or "
+                          "failed: look at its output",
+                          title, broken.value_or("closed")));
 }
 
 tcp_store::tcp_store(std::unique_ptr<impl> i) : impl_(std::move(i)) {}
@@ -143,127 +132,71 @@ tcp_store::~tcp_store() = default;
 std::string tcp_store::name() const { return impl_->name; }
 
 task<> tcp_store::do_set(std::string key, std::string value, milliseconds timeout) {
-  store_request request;
-  request.operation = store_operation::set;
-  request.key = std::move(key);
-  request.value = std::move(value);
-  co_await impl_->ask(std::move(request), timeout);
+  co_await impl_->ask(store_operation::set, std::move(key), timeout, std::move(value));
 }
 
 task<std::string> tcp_store::do_get(std::string key, milliseconds timeout) {
-  store_request request;
-  request.operation = store_operation::get;
-  request.key = std::move(key);
-  store_answer answer = co_await impl_->ask(std::move(request), timeout);
+  store_answer answer = co_await impl_->ask(store_operation::get, std::move(key), timeout);
   co_return std::move(answer.text);
 }
 
 task<> tcp_store::do_wait(std::string key, milliseconds timeout) {
-  store_request request;
-  request.operation = store_operation::wait;
-  request.key = std::move(key);
-  co_await impl_->ask(std::move(request), timeout);
+  co_await impl_->ask(store_operation::wait, std::move(key), timeout);
 }
 
 task<std::int64_t> tcp_store::do_add(std::string key, std::int64_t amount, milliseconds timeout) {
-  store_request request;
-  request.operation = store_operation::add;
-  request.key = std::move(key);
-  request.amount = amount;
-  const store_answer answer = co_await impl_->ask(std::move(request), timeout);
+  const store_answer answer = co_await impl_->ask(store_operation::add, std::move(key), timeout,
+                                                  std::string(), std::string(), amount);
   co_return answer.amount;
 }
 
 task<store_exchange> tcp_store::do_compare_exchange(std::string key, std::string expected,
                                                     std::string desired, milliseconds timeout) {
-  store_request request;
-  request.operation = store_operation::compare_exchange;
-  request.key = std::move(key);
-  request.expected = std::move(expected);
-  request.value = std::move(desired);
-  store_answer answer = co_await impl_->ask(std::move(request), timeout);
+  store_answer answer = co_await impl_->ask(store_operation::compare_exchange, std::move(key), timeout,
+                                            std::move(desired), std::move(expected));
   co_return store_exchange(answer.flag, std::move(answer.text));
 }
 
 task<bool> tcp_store::do_erase(std::string key, milliseconds timeout) {
-  store_request request;
-  request.operation = store_operation::erase;
-  request.key = std::move(key);
-  const store_answer answer = co_await impl_->ask(std::move(request), timeout);
+  const store_answer answer = co_await impl_->ask(store_operation::erase, std::move(key), timeout);
   co_return answer.flag;
 }
 
 task<std::size_t> tcp_store::do_count(std::string prefix, milliseconds timeout) {
-  store_request request;
-  request.operation = store_operation::count;
-  request.key = std::move(prefix);
-  const store_answer answer = co_await impl_->ask(std::move(request), timeout);
+  const store_answer answer = co_await impl_->ask(store_operation::count, std::move(prefix), timeout);
   co_return static_cast<std::size_t>(answer.amount);
 }
 
 task<std::size_t> tcp_store::do_append(std::string key, std::string text, milliseconds timeout) {
-  store_request request;
-  request.operation = store_operation::append;
-  request.key = std::move(key);
-  request.value = std::move(text);
-  const store_answer answer = co_await impl_->ask(std::move(request), timeout);
+  const store_answer answer =
+      co_await impl_->ask(store_operation::append, std::move(key), timeout, std::move(text));
   co_return static_cast<std::size_t>(answer.amount);
 }
 
-namespace {
-
-task<std::optional<core::stream_socket>> enter(boost::asio::any_io_executor executor, std::string host,
-                                               std::uint16_t port, std::string secret, int rank,
-                                               core::time_point deadline, tls_identity tls,
-                                               bootstrap::listener server, std::string* last_failure) {
+task<std::unique_ptr<tcp_store>> tcp_store::impl::connect(boost::asio::any_io_executor executor,
+                                                          std::string host, std::uint16_t port,
+                                                          std::string secret, int rank, milliseconds timeout,
+                                                          tls_identity tls, bootstrap::listener server) {
+  const std::string place = bootstrap::host_and_port(host, port);
+  const core::time_point deadline = core::deadline_after(timeout);
   bootstrap::endpoints addresses = co_await bootstrap::resolve_host(executor, host, port, deadline);
   if (secret.empty()) {
     std::erase_if(addresses, [](const auto& address) { return !bootstrap::is_loopback(address.address()); });
-    if (addresses.empty())
-      bootstrap::throw_needs_secret(fmt::format("the store at {}", bootstrap::host_and_port(host, port)));
+    if (addresses.empty()) bootstrap::throw_needs_secret(fmt::format("the store at {}", place));
   }
   core::identity mine;
   mine.what = core::purpose::store;
   mine.rank = rank;
-  std::optional<core::stream_socket> socket = co_await bootstrap::connect_retry(
-      executor, std::move(addresses), secret, std::move(tls), mine, server, deadline, last_failure);
-  co_return std::move(socket);
-}
-
-}  // namespace
-
-task<std::unique_ptr<tcp_store>> tcp_store::connect(boost::asio::any_io_executor executor, std::string host,
-                                                    std::uint16_t port, std::string secret, int rank,
-                                                    std::chrono::milliseconds timeout, tls_identity tls) {
-  const std::string place = bootstrap::host_and_port(host, port);
   std::string last_failure;
-  std::optional<core::stream_socket> socket =
-      co_await enter(executor, host, port, secret, rank, core::deadline_after(timeout), std::move(tls),
-                     bootstrap::listener::may_come, &last_failure);
-  if (!socket)
+  std::optional<core::stream_socket> socket = co_await bootstrap::connect_retry(
+      executor, std::move(addresses), secret, std::move(tls), mine, server, deadline, &last_failure);
+  if (!socket && server == bootstrap::listener::may_come)
     throw error(errc::join_failed, fmt::format("rank {} cannot join: rank 0 has not come, or has ended "
                                                "already: it does not serve the store at {} "
                                                "within {} ({}); start it there, look at its output, and see "
                                                "that MASTER_ADDR and MASTER_PORT, or the address in "
                                                "init_method, are the same on all ranks",
                                                rank, place, base::duration_text(timeout), last_failure));
-  std::unique_ptr<tcp_store> made(new tcp_store(
-      std::make_unique<impl>(executor, fmt::format("tcp_store at {}", place), std::move(*socket))));
-  made->set_timeout(timeout);
-  co_return std::move(made);
-}
-
-task<std::unique_ptr<tcp_store>> tcp_store::connect_to_listening(boost::asio::any_io_executor executor,
-                                                                 std::string host, std::uint16_t port,
-                                                                 std::string secret, int rank,
-                                                                 std::chrono::milliseconds timeout,
-                                                                 tls_identity tls) {
-  const std::string place = bootstrap::host_and_port(host, port);
-  const core::time_point deadline = core::deadline_after(timeout);
-  std::string last_failure;
-  std::optional<core::stream_socket> socket =
-      co_await enter(executor, host, port, secret, rank, deadline, std::move(tls),
-                     bootstrap::listener::has_come, &last_failure);
   if (!socket && core::clock::now() < deadline)
     throw error(
         errc::join_failed,
@@ -282,6 +215,22 @@ task<std::unique_ptr<tcp_store>> tcp_store::connect_to_listening(boost::asio::an
       std::make_unique<impl>(executor, fmt::format("tcp_store at {}", place), std::move(*socket))));
   made->set_timeout(timeout);
   co_return std::move(made);
+}
+
+task<std::unique_ptr<tcp_store>> tcp_store::connect(boost::asio::any_io_executor executor, std::string host,
+                                                    std::uint16_t port, std::string secret, int rank,
+                                                    std::chrono::milliseconds timeout, tls_identity tls) {
+  return impl::connect(std::move(executor), std::move(host), port, std::move(secret), rank, timeout,
+                       std::move(tls), bootstrap::listener::may_come);
+}
+
+task<std::unique_ptr<tcp_store>> tcp_store::connect_to_listening(boost::asio::any_io_executor executor,
+                                                                 std::string host, std::uint16_t port,
+                                                                 std::string secret, int rank,
+                                                                 std::chrono::milliseconds timeout,
+                                                                 tls_identity tls) {
+  return impl::connect(std::move(executor), std::move(host), port, std::move(secret), rank, timeout,
+                       std::move(tls), bootstrap::listener::has_come);
 }
 
 }  // namespace tutti
