@@ -21,8 +21,8 @@ class acceptor {
  public:
   // `on_accepted` gets each connection once both sides have proved themselves. `name` is for log lines.
   // Connections use TLS unless `tls` is null. `report` is called for every unauthenticated peer: where it
-  // called from, and why it was rejected; if empty, that is logged. Peers that close the connection themselves
-  // are not reported.
+  // called from, and why it was rejected; if empty, that is logged. Peers that close the connection
+  // themselves are not reported.
   using handler = std::function<void(core::stream_socket, const core::identity&)>;
   using reporter = std::function<void(const std::string& from, const std::string& why)>;
   acceptor(boost::asio::any_io_executor executor, std::string name, std::string secret, tls_identity tls,

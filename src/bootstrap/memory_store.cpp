@@ -6,6 +6,26 @@
 #include <utility>
 
 namespace tutti {
+namespace {
+
+// Returns the value that the key has, or is given within the time.
+task<std::string> await_key(bootstrap::store_contents& contents, boost::asio::any_io_executor executor,
+                            std::string_view operation, std::string key, std::string store,
+                            std::chrono::milliseconds timeout) {
+  const core::time_point deadline = core::deadline_after(timeout);
+  std::optional<std::string> value = contents.find(key);
+  if (value) co_return std::move(*value);
+  core::wakeup changed(executor);
+  const bootstrap::store_contents::watch watch(contents, key, executor, changed);
+  for (bool in_time = true;;) {
+    value = contents.find(key);
+    if (value) co_return std::move(*value);
+    if (!in_time || timeout.count() == 0) bootstrap::throw_missing_key(operation, key, store, timeout);
+    in_time = co_await changed.wait(deadline, bootstrap::title_of(operation, key, store));
+  }
+}
+
+}  // namespace
 
 memory_store::memory_store(boost::asio::any_io_executor executor)
     : memory_store(std::move(executor), std::make_shared<bootstrap::store_contents>(), "memory_store") {}
@@ -25,28 +45,11 @@ task<> memory_store::do_set(std::string key, std::string value, milliseconds) {
 }
 
 task<std::string> memory_store::do_get(std::string key, milliseconds timeout) {
-  const core::time_point deadline = core::deadline_after(timeout);
-  std::optional<std::string> value = contents_->find(key);
-  if (value) co_return std::move(*value);
-  core::wakeup changed(executor_);
-  const bootstrap::store_contents::watch watch(*contents_, key, executor_, changed);
-  for (bool in_time = true;;) {
-    value = contents_->find(key);
-    if (value) co_return std::move(*value);
-    if (!in_time || timeout.count() == 0) bootstrap::throw_missing_key("get", key, name_, timeout);
-    in_time = co_await changed.wait(deadline, bootstrap::title_of("get", key, name_));
-  }
+  return await_key(*contents_, executor_, "get", std::move(key), name_, timeout);
 }
 
 task<> memory_store::do_wait(std::string key, milliseconds timeout) {
-  const core::time_point deadline = core::deadline_after(timeout);
-  core::wakeup changed(executor_);
-  const bootstrap::store_contents::watch watch(*contents_, key, executor_, changed);
-  for (bool in_time = true;;) {
-    if (contents_->contains(key)) co_return;
-    if (!in_time || timeout.count() == 0) bootstrap::throw_missing_key("wait", key, name_, timeout);
-    in_time = co_await changed.wait(deadline, bootstrap::title_of("wait", key, name_));
-  }
+  co_await await_key(*contents_, executor_, "wait", std::move(key), name_, timeout);
 }
 
 task<std::int64_t> memory_store::do_add(std::string key, std::int64_t amount, milliseconds) {

@@ -49,11 +49,6 @@ std::optional<std::string> store_contents::find(const std::string& key) const {
   return at->second;
 }
 
-bool store_contents::contains(const std::string& key) const {
-  const std::lock_guard lock(mutex_);
-  return values_.contains(key);
-}
-
 std::optional<std::int64_t> store_contents::add(const std::string& key, std::int64_t amount) {
   const std::lock_guard lock(mutex_);
   std::int64_t sum = 0;

@@ -24,7 +24,6 @@ class store_contents {
  public:
   void set(const std::string& key, std::string value);
   std::optional<std::string> find(const std::string& key) const;
-  bool contains(const std::string& key) const;
   // Returns the sum; nullopt if the value is no number or the sum exceeds 64 bits.
   std::optional<std::int64_t> add(const std::string& key, std::int64_t amount);
   store_exchange compare_exchange(const std::string& key, const std::string& expected, std::string desired);
