@@ -17,6 +17,7 @@
 namespace tutti {
 
 namespace bootstrap {
+class elastic_store;
 class store_contents;
 }
 
@@ -115,6 +116,7 @@ class memory_store final : public store {
   std::string name() const override { return name_; }
 
  private:
+  friend class bootstrap::elastic_store;
   friend class tcp_store_server;
   memory_store(boost::asio::any_io_executor executor, std::shared_ptr<bootstrap::store_contents> contents,
                std::string name);

@@ -5,6 +5,7 @@
 #include "base/text.hpp"
 #include "bootstrap/peer_table.hpp"
 #include "bootstrap/rendezvous.hpp"
+#include "bootstrap/store_contents.hpp"
 #include "core/outside_scope.hpp"
 #include "core/wakeup.hpp"
 
@@ -45,27 +46,6 @@ constexpr std::size_t world_id_bytes = 8;
 constexpr std::chrono::milliseconds while_served = std::chrono::hours(24 * 365);
 constexpr std::chrono::milliseconds time_to_answer = std::chrono::seconds(5);
 
-// A store in memory keeps nobody waiting: the task has ended when this returns.
-void carry_out(task<> of_memory) {
-  core::running_task now;
-  now.start(std::move(of_memory), [](void*, std::exception_ptr) noexcept {}, nullptr);
-}
-
-task<> put(memory_store* where, std::string key, std::string value) {
-  co_await where->set(std::move(key), std::move(value));
-}
-task<> drop(memory_store* where, std::string key) { co_await where->erase(std::move(key)); }
-// True: the key held `value`, and is gone.
-task<> take_away(memory_store* where, std::string key, std::string value, bool* taken) {
-  const store_exchange held = co_await where->compare_exchange(key, std::move(value), "");
-  *taken = held.exchanged;
-  if (held.exchanged) co_await where->erase(key);
-}
-task<> holds(memory_store* where, std::string key, std::string value, bool* found) {
-  const store_exchange held = co_await where->compare_exchange(std::move(key), value, value);
-  *found = held.exchanged;
-}
-
 [[noreturn]] void refuse_text() {
   throw error(errc::protocol,
               "the store of an elastic job holds what this version of tutti does not write: build all ranks "
@@ -89,21 +69,10 @@ answer decode_answer(const std::string& text) {
 
 // ---- the launcher ----
 
-elastic_store::elastic_store(boost::asio::any_io_executor executor, int listening_descriptor,
-                             std::string secret, tls_identity tls, int least_nodes, quorum needed)
-    : server_(tcp_store_server::adopt(std::move(executor), listening_descriptor, std::move(secret),
-                                      std::move(tls))),
-      store_(server_->local()),
-      members_(least_nodes, needed) {
+elastic_store::elastic_store(std::unique_ptr<memory_store> served, int least_nodes, quorum needed)
+    : store_(std::move(served)), members_(least_nodes, needed) {
   serving_.start(serve(), [](void*, std::exception_ptr) noexcept {}, nullptr);
 }
-
-elastic_store::elastic_store(std::unique_ptr<memory_store> contents, int least_nodes, quorum needed)
-    : store_(std::move(contents)), members_(least_nodes, needed) {
-  serving_.start(serve(), [](void*, std::exception_ptr) noexcept {}, nullptr);
-}
-
-elastic_store::~elastic_store() = default;
 
 void elastic_store::started(int node, int number, int start) {
   members_.started(node, number, start);
@@ -135,9 +104,9 @@ task<> elastic_store::serve() {
   for (;;) {
     const std::string text = co_await store_->get(arrivals_key, while_served);
     // Others may have come since.
-    bool taken = false;
-    carry_out(take_away(store_.get(), arrivals_key, text, &taken));
-    if (taken) take(text);
+    if (!contents().compare_exchange(arrivals_key, text, "").exchanged) continue;
+    contents().erase(arrivals_key);
+    take(text);
   }
 }
 
@@ -166,26 +135,23 @@ void elastic_store::settle() {
   if (minority_.empty()) minority_ = members_.minority();
   if (!minority_.empty()) {
     for (const std::uint64_t place : members_.dismiss())
-      write(answer_key(place), std::string(refusal) + minority_);
+      contents().set(answer_key(place), std::string(refusal) + minority_);
   } else if (members_.obstacle().empty()) {
-    for (const std::uint64_t place : members_.waiting()) {
-      bool given_up = false;
-      carry_out(holds(store_.get(), answer_key(place), withdrawn, &given_up));
-      if (given_up) members_.withdrew(place);
-    }
+    for (const std::uint64_t place : members_.waiting())
+      if (contents().find(answer_key(place)) == withdrawn) members_.withdrew(place);
     if (std::optional<membership::world> next = members_.decide()) publish(std::move(*next));
   }
   if (const int now = members_.newcomers(); now != newcomers_ && members_.epoch() >= 0) {
     newcomers_ = now;
-    write(newcomers_key(members_.epoch(), told_++), std::to_string(now));
+    contents().set(newcomers_key(members_.epoch(), told_++), std::to_string(now));
   }
   if (members_.runs() != runs_) {
     runs_ = !runs_;
-    write(runs_key, runs_ ? "yes" : "");
+    contents().set(runs_key, runs_ ? "yes" : "");
   }
   if (std::string now = members_.obstacle(); now != obstacle_) {
     obstacle_ = now;
-    write(obstacle_key, std::move(now));
+    contents().set(obstacle_key, std::move(now));
   }
 }
 
@@ -199,21 +165,18 @@ void elastic_store::publish(membership::world next) {
     table.records.push_back(std::move(a.record));
     table.records.back().rank = static_cast<int>(table.records.size()) - 1;
   }
-  write(table_key(next.epoch), encode_table(table));
+  contents().set(table_key(next.epoch), encode_table(table));
   // The members of the last one are in the new one, or dead.
-  carry_out(drop(store_.get(), table_key(next.epoch - 1)));
-  for (const std::uint64_t place : answered_) carry_out(drop(store_.get(), answer_key(place)));
+  contents().erase(table_key(next.epoch - 1));
+  for (const std::uint64_t place : answered_) contents().erase(answer_key(place));
   answered_.clear();
   for (std::size_t rank = 0; rank < next.members.size(); ++rank) {
     answered_.push_back(next.members[rank].place);
-    write(answer_key(answered_.back()), fmt::format("{} {} {}", next.epoch, next.members.size(), rank));
+    contents().set(answer_key(answered_.back()),
+                   fmt::format("{} {} {}", next.epoch, next.members.size(), rank));
   }
   told_ = 0;
   newcomers_ = 0;
-}
-
-void elastic_store::write(std::string key, std::string value) {
-  carry_out(put(store_.get(), std::move(key), std::move(value)));
 }
 
 // ---- a rank ----

@@ -26,14 +26,10 @@ namespace tutti::bootstrap {
 // The launcher's side. Used on the executor's thread only.
 class elastic_store {
  public:
-  // Takes ownership of the listening socket. Throws as tcp_store_server::adopt.
-  elastic_store(boost::asio::any_io_executor executor, int listening_descriptor, std::string secret,
-                tls_identity tls, int least_nodes, quorum needed = quorum::none);
   // In a store that the caller serves to the ranks.
-  elastic_store(std::unique_ptr<memory_store> contents, int least_nodes, quorum needed);
+  elastic_store(std::unique_ptr<memory_store> served, int least_nodes, quorum needed);
   elastic_store(const elastic_store&) = delete;
   elastic_store& operator=(const elastic_store&) = delete;
-  ~elastic_store();
 
   void started(int node, int number, int start);
   void ended(int number, int start, bool well);
@@ -52,9 +48,9 @@ class elastic_store {
   void take(const std::string& text);
   void settle();
   void publish(membership::world next);
-  void write(std::string key, std::string value);
+  // Those of the store, which keep nobody waiting.
+  store_contents& contents() { return *store_->contents_; }
 
-  std::unique_ptr<tcp_store_server> server_;
   std::unique_ptr<memory_store> store_;
   membership members_;
   std::vector<std::uint64_t> answered_;  // places, of the present world

@@ -126,12 +126,13 @@ int head_node::open_store() {
     store_ = open_store_socket(options_.master, options_.join_timeout);
   if (options_.elastic) {
     try {
-      elastic_ = std::make_unique<bootstrap::elastic_store>(loop_.get_executor(), store_.fd.get(), secret_,
-                                                            tls_, options_.least_nodes, options_.quorum);
+      server_ = tcp_store_server::adopt(loop_.get_executor(), store_.fd.get(), secret_, tls_);
     } catch (const error& e) {
       throw std::runtime_error(e.what());
     }
     store_.fd.release();
+    elastic_ = std::make_unique<bootstrap::elastic_store>(server_->local(), options_.least_nodes,
+                                                          options_.quorum);
   }
   return store_.address.port;
 }

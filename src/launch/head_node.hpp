@@ -70,8 +70,10 @@ class head_node : public coordination {
   store_socket store_;                       // of the next start
   std::string secret_;
   tls_identity tls_;
-  std::unique_ptr<bootstrap::elastic_store> elastic_;  // where nodes come and go
-  std::map<int, int> ranks_of_;                        // by node
+  // Where nodes come and go.
+  std::unique_ptr<tcp_store_server> server_;
+  std::unique_ptr<bootstrap::elastic_store> elastic_;
+  std::map<int, int> ranks_of_;  // by node
   coordinator coordinator_;
   explanations explanations_;
   boost::asio::steady_timer join_deadline_;

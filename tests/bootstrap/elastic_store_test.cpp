@@ -27,8 +27,9 @@ const std::string secret_of_test = "a secret for tests";
 
 struct meeting_place {
   explicit meeting_place(int least_nodes, bootstrap::quorum needed = bootstrap::quorum::none) {
-    store.emplace(context.get_executor(), test::listening_socket(port).release(), secret_of_test, nullptr,
-                  least_nodes, needed);
+    server = tcp_store_server::adopt(context.get_executor(), test::listening_socket(port).release(),
+                                     secret_of_test);
+    store.emplace(server->local(), least_nodes, needed);
   }
   bootstrap::job job_of(int number, int start = 0) const {
     bootstrap::job who;
@@ -53,6 +54,7 @@ struct meeting_place {
   }
   boost::asio::io_context context;
   std::uint16_t port = 0;
+  std::unique_ptr<tcp_store_server> server;
   std::optional<bootstrap::elastic_store> store;
 };
 
@@ -192,6 +194,7 @@ TEST_SUITE("bootstrap/elastic_store") {
     for (int i = 0; i < 20; ++i) at.context.run_one_for(10ms);
     CHECK(!zero.done);
     at.store.reset();
+    at.server.reset();
     at.run_until([&] { return zero.done; });
     CHECK(zero.failure.code == errc::join_failed);
     CHECK(zero.failure.text.find("tutti-run of node 0") != std::string::npos);
