@@ -24,10 +24,17 @@ setting read_setting(const char* variable, int low) {
   return {static_cast<int>(*value), fmt::format("{}={}", variable, *value)};
 }
 
-void compare_sizes(place& p) {
-  if (!p.local_size.value || !p.size.value) return;
-  p.one_host = *p.local_size.value == *p.size.value;
-  p.several_hosts = *p.local_size.value < *p.size.value;
+place read_place(const char* rank, const char* size, const char* local_rank, const char* local_size) {
+  place p;
+  p.rank = read_setting(rank, 0);
+  p.size = read_setting(size, 1);
+  p.local_rank = read_setting(local_rank, 0);
+  p.local_size = read_setting(local_size, 1);
+  if (p.local_size.value && p.size.value) {
+    p.one_host = *p.local_size.value == *p.size.value;
+    p.several_hosts = *p.local_size.value < *p.size.value;
+  }
+  return p;
 }
 
 // The values of the variables that are set, with their names; empty if none is.
@@ -46,16 +53,7 @@ bool is_true(const char* variable) {
 // ---- RANK and WORLD_SIZE: tutti-run, torchrun, people ----
 
 place ours() {
-  place p{read_setting("RANK", 0),
-          read_setting("WORLD_SIZE", 1),
-          read_setting("LOCAL_RANK", 0),
-          read_setting("LOCAL_WORLD_SIZE", 1),
-          {},
-          {},
-          false,
-          false,
-          false,
-          {}};
+  place p = read_place("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE");
   // Ranks that are restarted one by one belong to the same world.
   p.job = is_true("TUTTI_REJOIN") || env_string("TUTTI_ELASTIC")
               ? joined("job", {"TUTTI_JOB_ID"})
@@ -68,30 +66,21 @@ place ours() {
     p.master_port_taken = is_true("TORCHELASTIC_USE_AGENT_STORE");
   }
   p.job_on_host = p.job;
-  compare_sizes(p);
   return p;
 }
 
 // ---- Open MPI ----
 
 place open_mpi() {
-  place p{read_setting("OMPI_COMM_WORLD_RANK", 0),
-          read_setting("OMPI_COMM_WORLD_SIZE", 1),
-          read_setting("OMPI_COMM_WORLD_LOCAL_RANK", 0),
-          read_setting("OMPI_COMM_WORLD_LOCAL_SIZE", 1),
-          {},
-          {},
-          false,
-          false,
-          false,
-          "mpirun -x MASTER_ADDR=… -x MASTER_PORT=… -x TUTTI_SECRET"};
+  place p = read_place("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                       "OMPI_COMM_WORLD_LOCAL_SIZE");
+  p.pass_variables = "mpirun -x MASTER_ADDR=… -x MASTER_PORT=… -x TUTTI_SECRET";
   // The first two say the same, in different versions. The name of a job may come back; with the address of
   // its mpirun it does not.
   p.job = env_string("PMIX_NAMESPACE")
               ? joined("openmpi", {"PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri"})
               : joined("openmpi", {"OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"});
   p.job_on_host = p.job;
-  compare_sizes(p);
   return p;
 }
 
@@ -116,16 +105,8 @@ std::string other_end(const char* variable) {
 }
 
 place pmi() {
-  place p{read_setting("PMI_RANK", 0),
-          read_setting("PMI_SIZE", 1),
-          read_setting("MPI_LOCALRANKID", 0),
-          read_setting("MPI_LOCALNRANKS", 1),
-          {},
-          {},
-          false,
-          false,
-          false,
-          "mpirun -genv MASTER_ADDR … -genv MASTER_PORT … -genv TUTTI_SECRET …"};
+  place p = read_place("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
+  p.pass_variables = "mpirun -genv MASTER_ADDR … -genv MASTER_PORT … -genv TUTTI_SECRET …";
   if (!p.rank.value) return p;
   p.job = p.job_on_host = joined("pmi", {"PMI_JOBID", "PMI_PORT"});
   if (p.job.empty()) {
@@ -138,7 +119,6 @@ place pmi() {
       break;
     }
   }
-  compare_sizes(p);
   return p;
 }
 
@@ -171,16 +151,10 @@ const char* first_set(std::initializer_list<const char*> variables) {
 place slurm() {
   const char* const step = first_set({"SLURM_STEP_ID", "SLURM_STEPID"});
   if (!env_string(step)) return {};  // a batch script, or a shell in an allocation: srun has not started this
-  place p{read_setting("SLURM_PROCID", 0),
-          read_setting(first_set({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}), 1),
-          read_setting("SLURM_LOCALID", 0),
-          {},
-          {},
-          {},
-          false,
-          false,
-          false,
-          {}};
+  place p;
+  p.rank = read_setting("SLURM_PROCID", 0);
+  p.size = read_setting(first_set({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}), 1);
+  p.local_rank = read_setting("SLURM_LOCALID", 0);
   const setting node = read_setting("SLURM_NODEID", 0);
   const auto tasks = env_string(first_set({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}));
   if (node.value && tasks)
