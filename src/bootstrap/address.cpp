@@ -6,10 +6,13 @@
 #include "core/wakeup.hpp"
 
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <cctype>
+#include <cerrno>
 #include <exception>
 #include <memory>
 #include <string_view>
@@ -21,14 +24,40 @@ namespace tutti::bootstrap {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
-bool is_numeric(const std::string& host) {
-  boost::system::error_code code;
-  asio::ip::make_address(host, code);
-  return !code;
+endpoints listening_addresses(const std::string& host, endpoints found) {
+  boost::system::error_code not_numeric;
+  asio::ip::make_address(host, not_numeric);
+  const auto on_loopback = [](const tcp::endpoint& at) { return is_loopback(at.address()); };
+  if (!not_numeric || host == "localhost" || !std::ranges::all_of(found, on_loopback)) return found;
+  const std::uint16_t port = found.front().port();
+  return {tcp::endpoint(asio::ip::address_v4::any(), port), tcp::endpoint(asio::ip::address_v6::any(), port)};
 }
 
-endpoints every_address(std::uint16_t port) {
-  return {tcp::endpoint(asio::ip::address_v4::any(), port), tcp::endpoint(asio::ip::address_v6::any(), port)};
+base::unique_fd listen_at(const tcp::endpoint& at, int flags) {
+  const int family = at.protocol().family();
+  base::unique_fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
+  if (!fd) return fd;
+  const int on = 1;  // otherwise the port of a job that just ended could not be used for a minute
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  // IPv4 has a socket of its own.
+  if (family == AF_INET6) ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+  if (::bind(fd.get(), at.data(), static_cast<socklen_t>(at.size())) == 0 &&
+      ::listen(fd.get(), SOMAXCONN) == 0)
+    return fd;
+  const int code = errno;
+  fd.reset();
+  errno = code;
+  return fd;
+}
+
+std::optional<tcp::endpoint> local_endpoint(int fd) {
+  tcp::endpoint at;
+  auto length = static_cast<socklen_t>(at.capacity());
+  if (::getsockname(fd, at.data(), &length) != 0 ||
+      (at.data()->sa_family != AF_INET && at.data()->sa_family != AF_INET6))
+    return std::nullopt;
+  at.resize(length);
+  return at;
 }
 
 bool is_loopback(const asio::ip::address& address) {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host names as addresses.
+// Host names as addresses, and sockets that listen there.
 #pragma once
 
+#include "base/unique_fd.hpp"
 #include "core/platform.hpp"
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/system/error_code.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tutti/task.hpp>
 #include <vector>
@@ -36,9 +38,14 @@ task<endpoints> resolve_host(boost::asio::any_io_executor executor, std::string 
 // The same for a thread without a loop, which it blocks.
 endpoints resolve_host_blocking(const std::string& host, std::uint16_t port, core::time_point deadline);
 
-bool is_numeric(const std::string& host);
-// The unspecified address of IPv4 and of IPv6.
-endpoints every_address(std::uint16_t port);
+// The addresses to listen at, of a host that has been resolved here: all, if this host knows the name as
+// loopback only. Many hosts know their own name as 127.0.1.1, while others know their real address.
+endpoints listening_addresses(const std::string& host, endpoints found);
+// Returns a listening socket that is closed on exec. `flags`: 0 or SOCK_NONBLOCK. Empty: errno says why.
+base::unique_fd listen_at(const boost::asio::ip::tcp::endpoint& at, int flags = 0);
+// The local address of an IP socket; nullopt for any other descriptor.
+std::optional<boost::asio::ip::tcp::endpoint> local_endpoint(int fd);
+
 // Whether it is in 127.0.0.0/8, ::1, or the former written as IPv6.
 bool is_loopback(const boost::asio::ip::address& address);
 // "127.0.0.1:29500", "[::1]:29500", "name:29500".

@@ -92,13 +92,10 @@ control_listener::control_listener(asio::any_io_executor executor, std::string s
           std::move(to.unauthenticated)) {}
 
 void control_listener::open(base::unique_fd listening) {
-  tcp::endpoint at;
-  auto length = static_cast<socklen_t>(at.capacity());
-  if (::getsockname(listening.get(), at.data(), &length) != 0)
-    throw error(errc::invalid_argument, "not a listening socket");
-  at.resize(length);
+  const std::optional<tcp::endpoint> at = local_endpoint(listening.get());
+  if (!at) throw error(errc::invalid_argument, "not a listening socket");
   ::fcntl(listening.get(), F_SETFL, ::fcntl(listening.get(), F_GETFL) | O_NONBLOCK);
-  tcp::acceptor acceptor(executor_, at.protocol(), listening.get());
+  tcp::acceptor acceptor(executor_, at->protocol(), listening.get());
   listening.release();
   acceptor_.open(std::move(acceptor));
 }

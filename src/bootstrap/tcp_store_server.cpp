@@ -14,14 +14,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
 #include <cerrno>
 #include <cstdint>
-#include <functional>
+#include <optional>
 #include <tutti/store.hpp>
 #include <utility>
 #include <vector>
@@ -198,19 +197,12 @@ task<> tcp_store_server::drain(std::chrono::milliseconds timeout) {
 namespace {
 
 // Returns a socket that listens at `at`, or none if the address is not of this host.
-base::unique_fd listen_at(const tcp::endpoint& at, const std::string& place) {
-  const int family = at.protocol().family();
-  base::unique_fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd && errno == EAFNOSUPPORT) return fd;
-  if (!fd) throw error(errc::resources, fmt::format("no socket for the store: {}", base::errno_text(errno)));
-  const int on = 1;
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (family == AF_INET6) ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
-  if (::bind(fd.get(), at.data(), static_cast<socklen_t>(at.size())) == 0 &&
-      ::listen(fd.get(), SOMAXCONN) == 0)
-    return fd;
+base::unique_fd listening_socket(const tcp::endpoint& at, const std::string& place) {
+  base::unique_fd fd = bootstrap::listen_at(at, SOCK_NONBLOCK);
   const int code = errno;
-  if (code == EADDRNOTAVAIL) return {};
+  if (fd || code == EADDRNOTAVAIL || code == EAFNOSUPPORT) return fd;
+  if (code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM)
+    throw error(errc::resources, fmt::format("no socket for the store: {}", base::errno_text(code)));
   if (code == EADDRINUSE)
     throw error(
         errc::system,
@@ -237,21 +229,18 @@ task<std::unique_ptr<tcp_store_server>> tcp_store_server::listen(asio::any_io_ex
   const std::string place = bootstrap::host_and_port(host, port);
   bootstrap::endpoints addresses =
       co_await bootstrap::resolve_host(executor, host, port, core::deadline_after(timeout));
-  const auto on_loopback = [](const tcp::endpoint& e) { return bootstrap::is_loopback(e.address()); };
   if (secret.empty()) {
-    std::erase_if(addresses, std::not_fn(on_loopback));
+    std::erase_if(addresses, [](const tcp::endpoint& e) { return !bootstrap::is_loopback(e.address()); });
     if (addresses.empty()) bootstrap::throw_needs_secret(fmt::format("the store's address {}", place));
-  } else if (!bootstrap::is_numeric(host) && host != "localhost" &&
-             std::ranges::all_of(addresses, on_loopback)) {
-    // Many hosts know their own name as 127.0.1.1 only, while others know their real address.
-    addresses = bootstrap::every_address(port);
+  } else {
+    addresses = bootstrap::listening_addresses(host, std::move(addresses));
   }
 
   auto made = std::make_unique<impl>(executor, std::move(secret), std::move(tls));
   for (tcp::endpoint at : addresses) {
     // With port 0, the port that the first address was given serves for all.
     if (port == 0 && !made->listeners.empty()) at.port(made->listeners.front()->local_endpoint().port());
-    base::unique_fd fd = listen_at(at, place);
+    base::unique_fd fd = listening_socket(at, place);
     if (!fd) continue;
     made->listen_on(at.protocol(), std::move(fd));
   }
@@ -269,11 +258,8 @@ std::unique_ptr<tcp_store_server> tcp_store_server::adopt(asio::any_io_executor 
   base::unique_fd fd(listening_descriptor);
   int listens = 0;
   socklen_t length = sizeof listens;
-  tcp::endpoint at;
-  auto address_length = static_cast<socklen_t>(at.capacity());
-  if (::getsockopt(fd.get(), SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || listens == 0 ||
-      ::getsockname(fd.get(), at.data(), &address_length) != 0 ||
-      (at.data()->sa_family != AF_INET && at.data()->sa_family != AF_INET6)) {
+  const std::optional<tcp::endpoint> at = bootstrap::local_endpoint(fd.get());
+  if (!at || ::getsockopt(fd.get(), SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || listens == 0) {
     fd.release();  // it does not belong to this object then
     throw error(
         errc::invalid_argument,
@@ -282,13 +268,12 @@ std::unique_ptr<tcp_store_server> tcp_store_server::adopt(asio::any_io_executor 
             "and means nothing elsewhere: unset it",
             listening_descriptor));
   }
-  at.resize(address_length);
-  if (secret.empty() && !bootstrap::is_loopback(at.address()))
-    bootstrap::throw_needs_secret(fmt::format("the store's address {}", core::endpoint_text(at)));
+  if (secret.empty() && !bootstrap::is_loopback(at->address()))
+    bootstrap::throw_needs_secret(fmt::format("the store's address {}", core::endpoint_text(*at)));
   ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
   ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
   auto made = std::make_unique<impl>(executor, std::move(secret), std::move(tls));
-  made->listen_on(at.protocol(), std::move(fd));
+  made->listen_on(at->protocol(), std::move(fd));
   return std::unique_ptr<tcp_store_server>(new tcp_store_server(std::move(made)));
 }
 

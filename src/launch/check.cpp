@@ -59,12 +59,9 @@ finding tls_of_node() {
 // The local address that the kernel's route gives to packets to `to`.
 std::string address_towards(const boost::asio::ip::tcp::endpoint& to) {
   const base::unique_fd fd(::socket(to.protocol().family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  boost::asio::ip::tcp::endpoint own;
-  socklen_t length = static_cast<socklen_t>(own.capacity());
-  if (!fd || ::connect(fd.get(), to.data(), static_cast<socklen_t>(to.size())) != 0 ||
-      ::getsockname(fd.get(), own.data(), &length) != 0)
-    return {};
-  return own.address().to_string();
+  if (!fd || ::connect(fd.get(), to.data(), static_cast<socklen_t>(to.size())) != 0) return {};
+  const auto own = bootstrap::local_endpoint(fd.get());
+  return own ? own->address().to_string() : "";
 }
 
 // Returns 0, or the error of a connection that is closed at once.
