@@ -23,8 +23,9 @@ constexpr std::chrono::milliseconds slack{10000};
 coordinator::coordinator(const options& o, std::string job_id, outlets to)
     : options_(o),
       job_id_(std::move(job_id)),
-      to_(std::move(to)),
-      nodes_(static_cast<std::size_t>(o.nodes)) {}
+      to_(std::move(to)) {
+  for (int n = 0; n < o.nodes; ++n) nodes_.try_emplace(n);
+}
 
 // ---- joining ----
 
@@ -38,7 +39,7 @@ std::optional<std::string> coordinator::join(const hello& who) {
                        options_.nodes);
   if (who.node < 0 || who.node >= options_.nodes || who.ranks < 1)
     return fmt::format("{} has --node-rank {} and -n {}, which make no sense", caller, who.node, who.ranks);
-  node_state& node = nodes_[static_cast<std::size_t>(who.node)];
+  node_state& node = nodes_.at(who.node);
   if (node.joined && !node.lost)
     return fmt::format(
         "{} has --node-rank {}, and so has {} (pid {}): give each node a --node-rank of its own", caller,
@@ -58,22 +59,21 @@ std::optional<std::string> coordinator::join(const hello& who) {
 }
 
 bool coordinator::complete() const {
-  const auto there =
-      std::count_if(nodes_.begin(), nodes_.end(), [](const node_state& n) { return n.stays(); });
+  const auto there = std::ranges::count_if(nodes_, [](const auto& n) { return n.second.stays(); });
   const int needed = options_.elastic ? options_.least_nodes : options_.nodes;
-  return nodes_.front().joined && there >= needed;
+  return nodes_.at(0).joined && there >= needed;
 }
 
 int coordinator::free_number() const {
-  for (std::size_t n = 1; n < nodes_.size(); ++n)
-    if (!nodes_[n].joined || nodes_[n].lost) return static_cast<int>(n);
+  for (const auto& [n, node] : nodes_)
+    if (n > 0 && (!node.joined || node.lost)) return n;
   return -1;
 }
 
 std::vector<int> coordinator::missing() const {
   std::vector<int> nodes;
-  for (std::size_t n = 0; n < nodes_.size(); ++n)
-    if (!nodes_[n].stays()) nodes.push_back(static_cast<int>(n));
+  for (const auto& [n, node] : nodes_)
+    if (!node.stays()) nodes.push_back(n);
   return nodes;
 }
 
@@ -81,7 +81,7 @@ std::vector<int> coordinator::missing() const {
 
 void coordinator::start() {
   next_rank_ = 0;
-  for (node_state& node : nodes_) {
+  for (auto& [n, node] : nodes_) {
     if (node.stays()) number(node);
     node.ended = node.leaving;
     node.ends.clear();
@@ -108,12 +108,12 @@ void coordinator::start() {
   } catch (const std::runtime_error& e) {
     return abandon(plain_failure, fmt::format("tutti-run: {}\n", e.what()));
   }
-  for (std::size_t n = 0; n < nodes_.size(); ++n) {
-    if (!nodes_[n].stays()) continue;
-    p.node = static_cast<int>(n);
-    p.first_rank = nodes_[n].first_rank;
-    nodes_[n].told_to_start = started_at_;
-    to_.send(p.node, p);
+  for (auto& [n, node] : nodes_) {
+    if (!node.stays()) continue;
+    p.node = n;
+    p.first_rank = node.first_rank;
+    node.told_to_start = started_at_;
+    to_.send(n, p);
   }
 }
 
@@ -123,7 +123,7 @@ void coordinator::number(node_state& node) {
 }
 
 void coordinator::start_newcomer(int node) {
-  node_state& state = nodes_[static_cast<std::size_t>(node)];
+  node_state& state = nodes_.at(node);
   number(state);
   state.told_to_start = clock::now();
   plan_.node = node;
@@ -138,7 +138,7 @@ void coordinator::start_newcomer(int node) {
 
 // The others go on.
 void coordinator::leave(int node, int exit_code, const std::string& why) {
-  node_state& state = nodes_[static_cast<std::size_t>(node)];
+  node_state& state = nodes_.at(node);
   if (std::exchange(state.leaving, true)) return;
   state.leaves_with = exit_code;
   to_.say(fmt::format("tutti-run: {} leaves: {}; the others go on\n", describe_node(node), why));
@@ -147,38 +147,38 @@ void coordinator::leave(int node, int exit_code, const std::string& why) {
 
 // Its number is free when its connection has closed.
 void coordinator::release(int node) {
-  to_.send(node, job_over{nodes_[static_cast<std::size_t>(node)].leaves_with,
+  to_.send(node, job_over{nodes_.at(node).leaves_with,
                           "tutti-run: this node has left the job; the others go on\n"});
 }
 
 void coordinator::work_done() {
-  if (phase_ == phase::running) stop(reason::work_done, SIGTERM, -1);
+  if (phase_ == phase::running) stop(reason::none, SIGTERM, -1);
 }
 
 void coordinator::no_quorum(const std::string& why) {
   if (phase_ != phase::running) return;
-  reason_text_ = why;
-  stop(reason::no_quorum, SIGTERM, -1);
+  wanted_ = {plain_failure, fmt::format("tutti-run: the job was stopped: {}\n", why)};
+  stop(reason::wanted, SIGTERM, -1);
 }
 
 void coordinator::stop(reason why, int signal, int but_for) {
   if (phase_ == phase::running) {
     phase_ = phase::stopping;
     reason_ = why;
-    signal_ = signal;
-    reason_node_ = std::max(but_for, 0);
     to_.expect_end(options_.grace + slack);
   }
-  for (std::size_t n = 0; n < nodes_.size(); ++n)
-    if (static_cast<int>(n) != but_for && !nodes_[n].finished())
-      to_.send(static_cast<int>(n), stop_ranks{signal});
+  send_running(stop_ranks{signal}, but_for);
 }
 
 void coordinator::kill(int but_for) {
   if (phase_ != phase::stopping) return;
   to_.expect_end(slack);
-  for (std::size_t n = 0; n < nodes_.size(); ++n)
-    if (static_cast<int>(n) != but_for && !nodes_[n].finished()) to_.send(static_cast<int>(n), kill_ranks{});
+  send_running(kill_ranks{}, but_for);
+}
+
+void coordinator::send_running(const command& what, int but_for) {
+  for (const auto& [n, node] : nodes_)
+    if (n != but_for && !node.finished()) to_.send(n, what);
 }
 
 // ---- reports of nodes ----
@@ -189,7 +189,7 @@ void coordinator::on(int node, const event& what) {
 }
 
 void coordinator::on_event(int node, const rank_failed& e) {
-  if (phase_ != phase::running || nodes_[static_cast<std::size_t>(node)].leaving) return;
+  if (phase_ != phase::running || nodes_.at(node).leaving) return;
   const bool never_complete = options_.on_failure == failure_policy::restart_rank && !options_.elastic &&
                               options_.max_restarts > 0 && finished_rank_ && e.end.exec_error == 0;
   if (never_complete) to_.say(no_restart_notice(e.end, *finished_rank_));
@@ -204,59 +204,41 @@ void coordinator::on_event(int node, const rank_failed& e) {
   }
   if (options_.on_failure != failure_policy::go_on || e.end.exec_error != 0)
     return stop(reason::failure, SIGTERM, e.restart > 0 ? -1 : node);  // its node has restarted it
-  const bool others = e.others_run || std::any_of(nodes_.begin(), nodes_.end(), [&](const node_state& n) {
-                        return &n != &nodes_[static_cast<std::size_t>(node)] && !n.finished();
-                      });
-  if (others) to_.say(failure_notice(e.end));
+  const auto goes_on = [node](const auto& n) { return n.first != node && !n.second.finished(); };
+  if (e.others_run || std::ranges::any_of(nodes_, goes_on)) to_.say(failure_notice(e.end));
 }
 
 void coordinator::on_event(int node, const stop_wanted& e) {
-  reason why = reason::signal;
-  int signal = SIGTERM;
-  switch (e.why) {
-    case stop_wanted::reason::signal:
-      signal = e.signal;
-      break;
-    case stop_wanted::reason::timeout:
-      why = reason::timeout;
-      break;
-    case stop_wanted::reason::reader_gone:
-      why = reason::reader_gone;
-      break;
-    case stop_wanted::reason::cannot_start:
-      why = reason::cannot_start;
-      break;
-  }
-  if (may_go(node)) {
-    const bool by_signal = why == reason::signal;
-    return leave(node, by_signal ? 128 + signal : plain_failure,
-                 by_signal                     ? "it was stopped by " + signal_name(signal)
-                 : why == reason::cannot_start ? e.text
-                 : why == reason::timeout      ? std::string("it has run longer than its --timeout")
-                                               : std::string("nobody reads its output any more"));
-  }
+  const bool by_signal = e.why == stop_wanted::reason::signal;
+  if (may_go(node))
+    return leave(node, by_signal ? 128 + e.signal : plain_failure,
+                 by_signal                                     ? "it was stopped by " + signal_name(e.signal)
+                 : e.why == stop_wanted::reason::cannot_start ? e.text
+                 : e.why == stop_wanted::reason::timeout
+                     ? std::string("it has run longer than its --timeout")
+                     : std::string("nobody reads its output any more"));
   // Otherwise the job would start again once its ranks have ended.
   const bool prevents_restart = phase_ == phase::stopping && reason_ == reason::failure &&
                                 options_.on_failure == failure_policy::restart_all;
   if (phase_ != phase::stopping || prevents_restart) {
-    reason_ = why;
-    signal_ = signal;
-    reason_node_ = node;
-    reason_text_ = e.text;
+    reason_ = reason::wanted;
+    wanted_ = ending_of(node, e);
   }
-  if (phase_ != phase::joining) return stop(why, signal, node);
+  if (phase_ != phase::joining) return stop(reason::wanted, by_signal ? e.signal : SIGTERM, node);
   conclude();
 }
 
 void coordinator::on_event(int node, const kill_wanted&) {
   // The first interrupt was for the start before.
-  if (phase_ == phase::running && !nodes_[static_cast<std::size_t>(node)].leaving)
-    stop(reason::signal, SIGINT, node);
+  if (phase_ == phase::running && !nodes_.at(node).leaving) {
+    wanted_ = ending_of(node, {stop_wanted::reason::signal, SIGINT, {}});
+    stop(reason::wanted, SIGINT, node);
+  }
   kill(node);
 }
 
 void coordinator::on_event(int node, const ranks_ended& e) {
-  node_state& state = nodes_[static_cast<std::size_t>(node)];
+  node_state& state = nodes_.at(node);
   state.ended = true;
   if (state.leaving && phase_ == phase::running) {
     release(node);
@@ -273,13 +255,10 @@ void coordinator::on_event(int, const process_ended& e) {
   if (e.well && !finished_rank_) finished_rank_ = e.rank;
 }
 
-void coordinator::on_event(int node, const rank_stopped& e) {
-  for (std::size_t n = 0; n < nodes_.size(); ++n)
-    if (static_cast<int>(n) != node && !nodes_[n].finished()) to_.send(static_cast<int>(n), e);
-}
+void coordinator::on_event(int node, const rank_stopped& e) { send_running(e, node); }
 
 void coordinator::lost(int node, const std::string& why) {
-  node_state& state = nodes_[static_cast<std::size_t>(node)];
+  node_state& state = nodes_.at(node);
   if (phase_ == phase::over || state.lost) return;
   const bool had_ended = state.ended;
   state.lost = true;
@@ -317,16 +296,16 @@ void coordinator::lost(int node, const std::string& why) {
 void coordinator::abandon(int exit_code, const std::string& why) {
   if (phase_ == phase::over) return;
   phase_ = phase::over;
-  for (std::size_t n = 0; n < nodes_.size(); ++n)
-    if (nodes_[n].joined && !nodes_[n].lost) to_.send(static_cast<int>(n), job_over{exit_code, why});
+  for (const auto& [n, node] : nodes_)
+    if (node.joined && !node.lost) to_.send(n, job_over{exit_code, why});
 }
 
 void coordinator::overdue() {
   if (phase_ != phase::stopping) return;
-  for (std::size_t n = 1; n < nodes_.size(); ++n)
-    if (!nodes_[n].finished()) {
-      nodes_[n].lost = true;
-      losses_.emplace_back(static_cast<int>(n), "it does not tell that its ranks have ended");
+  for (auto& [n, node] : nodes_)
+    if (n > 0 && !node.finished()) {
+      node.lost = true;
+      losses_.emplace_back(n, "it does not tell that its ranks have ended");
     }
   try_conclude();
 }
@@ -335,7 +314,7 @@ void coordinator::overdue() {
 
 void coordinator::try_conclude() {
   if (phase_ != phase::running && phase_ != phase::stopping) return;
-  if (!std::all_of(nodes_.begin(), nodes_.end(), [](const node_state& n) { return n.finished(); })) return;
+  if (!std::ranges::all_of(nodes_, [](const auto& n) { return n.second.finished(); })) return;
   const std::vector<outcome> ends = all_ends();
   const outcome* cause = first_cause(ends);
   if (!another_start(cause)) return conclude();
@@ -361,29 +340,26 @@ void coordinator::conclude() {
   // The node whose rank it was may have gone before it could report how all of them ended.
   if (cause == nullptr && reason_ == reason::failure) cause = &*first_failure_;
   const int code = exit_code(cause);
-  for (std::size_t n = 0; n < nodes_.size(); ++n)
-    if (nodes_[n].joined && !nodes_[n].lost)
-      to_.send(static_cast<int>(n), job_over{code, report(ends, cause, static_cast<int>(n))});
+  for (const auto& [n, node] : nodes_)
+    if (node.joined && !node.lost) to_.send(n, job_over{code, report(ends, cause, n)});
 }
 
 // ---- how it ended ----
 
 int coordinator::world_size() const {
   int ranks = 0;
-  for (const node_state& node : nodes_) ranks += node.ranks;
+  for (const auto& [n, node] : nodes_) ranks += node.ranks;
   return ranks;
 }
 
 int coordinator::node_of(int rank) const {
-  for (std::size_t n = 0; n < nodes_.size(); ++n)
-    if (nodes_[n].first_rank >= 0 && rank >= nodes_[n].first_rank &&
-        rank < nodes_[n].first_rank + nodes_[n].ranks)
-      return static_cast<int>(n);
+  for (const auto& [n, node] : nodes_)
+    if (node.first_rank >= 0 && rank >= node.first_rank && rank < node.first_rank + node.ranks) return n;
   return 0;
 }
 
 std::string coordinator::describe_node(int node) const {
-  const node_state& state = nodes_[static_cast<std::size_t>(node)];
+  const node_state& state = nodes_.at(node);
   if (state.first_rank < 0) return fmt::format("node {} ({})", node, state.host);
   std::vector<int> ranks;
   for (int i = 0; i < state.ranks; ++i) ranks.push_back(state.first_rank + i);
@@ -393,13 +369,13 @@ std::string coordinator::describe_node(int node) const {
 
 std::string coordinator::place_of(int rank) const {
   const int node = node_of(rank);
-  const std::string& host = nodes_[static_cast<std::size_t>(node)].host;
+  const std::string& host = nodes_.at(node).host;
   return several() ? fmt::format("{}, node {}", host, node) : host;
 }
 
 outcome coordinator::since_start(int node, outcome end) const {
-  const auto later = std::chrono::duration_cast<std::chrono::milliseconds>(
-      nodes_[static_cast<std::size_t>(node)].told_to_start - started_at_);
+  const auto later =
+      std::chrono::duration_cast<std::chrono::milliseconds>(nodes_.at(node).told_to_start - started_at_);
   end.after += later;
   end.thrown_after += later;
   return end;
@@ -413,7 +389,7 @@ std::vector<outcome> coordinator::all_ends() const {
     const outcome* end;
   };
   std::vector<place> order;
-  for (const node_state& node : nodes_) {
+  for (const auto& [n, node] : nodes_) {
     std::chrono::milliseconds at{0};
     for (const outcome& end : node.ends) {
       at = std::max(at, end.after);
@@ -428,53 +404,47 @@ std::vector<outcome> coordinator::all_ends() const {
   return ends;
 }
 
+coordinator::ending coordinator::ending_of(int node, const stop_wanted& e) const {
+  const std::string by = several() ? fmt::format(" on {}", describe_node(node)) : "";
+  const std::string stopped = "tutti-run: the job was stopped";
+  switch (e.why) {
+    case stop_wanted::reason::signal:
+      return {128 + e.signal, fmt::format("{} by {}{}\n", stopped, signal_name(e.signal), by), true};
+    case stop_wanted::reason::timeout:
+      return {timeout_exit_code,
+              several() ? fmt::format("{}: it ran longer than the --timeout{}\n", stopped, by)
+                        : fmt::format("{}: it ran longer than --timeout {:g}\n", stopped,
+                                      static_cast<double>(options_.timeout.count()) / 1000),
+              true};
+    case stop_wanted::reason::reader_gone:
+      return {128 + SIGPIPE, fmt::format("{}: nobody reads the output{} any more\n", stopped, by), false,
+              node};
+    case stop_wanted::reason::cannot_start:
+      break;
+  }
+  return {plain_failure, fmt::format("tutti-run: {}{}\n", e.text, by)};
+}
+
 std::string coordinator::report(const std::vector<outcome>& ends, const outcome* cause, int node) const {
-  const std::string by = several() ? fmt::format(" on {}", describe_node(reason_node_)) : "";
   std::string text;
+  if (reason_ == reason::wanted && node != wanted_.unread_node) text = wanted_.text;
   std::vector<int> killed;
   for (const outcome& end : ends)
     if (end.killed && end.signal == SIGKILL) killed.push_back(end.rank);
-  const std::string last_resort =
-      killed.empty() ? "" : fmt::format("tutti-run: rank {} had to be killed\n", rank_list(killed));
-  switch (reason_) {
-    case reason::signal:
-      text = fmt::format("tutti-run: the job was stopped by {}{}\n{}", signal_name(signal_), by, last_resort);
-      break;
-    case reason::timeout:
-      text = several() ? fmt::format("tutti-run: the job was stopped: it ran longer than the --timeout{}\n{}",
-                                     by, last_resort)
-                       : fmt::format("tutti-run: the job was stopped: it ran longer than --timeout {:g}\n{}",
-                                     static_cast<double>(options_.timeout.count()) / 1000, last_resort);
-      break;
-    case reason::reader_gone:
-      if (several() && node != reason_node_)
-        text = fmt::format("tutti-run: the job was stopped: nobody reads the output{} any more\n", by);
-      break;
-    case reason::cannot_start:
-      text = fmt::format("tutti-run: {}{}\n", reason_text_, several() ? by : "");
-      break;
-    case reason::no_quorum:
-      text = fmt::format("tutti-run: the job was stopped: {}\n", reason_text_);
-      break;
-    case reason::node_lost:
-    case reason::failure:
-    case reason::work_done:
-    case reason::none:
-      break;
-  }
+  if (reason_ == reason::wanted && wanted_.lists_killed && !killed.empty())
+    text += fmt::format("tutti-run: rank {} had to be killed\n", rank_list(killed));
   std::string lost;
   for (const auto& [gone, why] : losses_)
     lost += fmt::format("tutti-run: {} was lost: {}\n", describe_node(gone), why);
-  if (reason_ == reason::node_lost) text = std::exchange(lost, {}) + text;
-  if (cause != nullptr &&
-      (reason_ == reason::failure || reason_ == reason::work_done || reason_ == reason::none)) {
+  if (reason_ == reason::node_lost) text = std::exchange(lost, {});
+  if (cause != nullptr && (reason_ == reason::failure || reason_ == reason::none)) {
     failure_context context;
     context.world_size = world_size();
     context.program = options_.program.front();
     context.grace = options_.grace;
     context.place = place_of(cause->rank);
     context.several_nodes = several();
-    const node_state& there = nodes_[static_cast<std::size_t>(node_of(cause->rank))];
+    const node_state& there = nodes_.at(node_of(cause->rank));
     context.last_lines = there.last_lines;
     context.last_operations = there.last_operations;
     text += failure_report(*cause, ends, context);
@@ -488,22 +458,8 @@ std::string coordinator::report(const std::vector<outcome>& ends, const outcome*
 }
 
 int coordinator::exit_code(const outcome* cause) const {
-  switch (reason_) {
-    case reason::signal:
-      return 128 + signal_;
-    case reason::timeout:
-      return timeout_exit_code;
-    case reason::reader_gone:
-      return 128 + SIGPIPE;
-    case reason::cannot_start:
-    case reason::node_lost:
-    case reason::no_quorum:
-      return plain_failure;
-    case reason::failure:
-    case reason::work_done:
-    case reason::none:
-      break;
-  }
+  if (reason_ == reason::wanted) return wanted_.exit_code;
+  if (reason_ == reason::node_lost) return plain_failure;
   if (cause != nullptr) return cause->ended_by_launcher() ? plain_failure : cause->shell_code();
   return losses_.empty() ? 0 : plain_failure;
 }

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -61,18 +62,17 @@ class coordinator {
 
  private:
   enum class phase { joining, running, stopping, over };
-  enum class reason {
-    none,
-    failure,
-    signal,
-    timeout,
-    reader_gone,
-    cannot_start,
-    node_lost,
-    no_quorum,
-    work_done
-  };
+  // What stops the ranks. none: nothing, or the end of all work. wanted: what `wanted_` says.
+  enum class reason { none, failure, node_lost, wanted };
   using clock = std::chrono::steady_clock;
+
+  // How a job ends that is stopped by a node's wish, whatever its ranks did.
+  struct ending {
+    int exit_code = 0;
+    std::string text;
+    bool lists_killed = false;
+    int unread_node = -1;  // whose user does not get the text
+  };
 
   struct node_state {
     bool joined = false;
@@ -104,6 +104,8 @@ class coordinator {
   void release(int node);
   void stop(reason why, int signal, int but_for);
   void kill(int but_for);
+  // To the nodes whose ranks have not ended.
+  void send_running(const command& what, int but_for);
   void try_conclude();
   bool another_start(const outcome* cause) const;
   void conclude();
@@ -123,6 +125,7 @@ class coordinator {
   int node_of(int rank) const;
   // Counts its times from the start of the job, not of its node.
   outcome since_start(int node, outcome end) const;
+  ending ending_of(int node, const stop_wanted& e) const;
   std::vector<outcome> all_ends() const;
   std::string place_of(int rank) const;
   std::string report(const std::vector<outcome>& ends, const outcome* cause, int node) const;
@@ -131,7 +134,7 @@ class coordinator {
   const options& options_;
   std::string job_id_;
   outlets to_;
-  std::vector<node_state> nodes_;
+  std::map<int, node_state> nodes_;  // all, by number
   int restarts_ = 0;
   int next_rank_ = 0;
   start_ranks plan_;  // of this start
@@ -140,9 +143,7 @@ class coordinator {
 
   phase phase_ = phase::joining;
   reason reason_ = reason::none;
-  int signal_ = 0;       // by which the ranks are asked to end
-  int reason_node_ = 0;  // the node that gave the reason
-  std::string reason_text_;
+  ending wanted_;
   std::optional<int> finished_rank_;  // the first of this start, as far as nodes report it
   std::optional<outcome> first_failure_;
   clock::time_point first_failure_at_{};
