@@ -128,8 +128,8 @@ std::vector<int> children::running() const {
   return ranks;
 }
 
-std::vector<children::halt> children::halts() {
-  std::vector<halt> found;
+std::vector<rank_stopped> children::halts() {
+  std::vector<rank_stopped> found;
   for (const auto& [pid, c] : unreaped_) {
     siginfo_t info{};
     while (::waitid(P_PID, static_cast<id_t>(pid), &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 &&

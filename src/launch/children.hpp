@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "launch/guardian.hpp"
-#include "launch/outcome.hpp"
+#include "launch/node_messages.hpp"
 #include "launch/process.hpp"
 
 namespace tutti::launch {
@@ -50,12 +50,7 @@ class children {
   // call.
   bool only_one_stopped() const noexcept;
   // Ranks that have been stopped, or continued, since the last call, in order.
-  struct halt {
-    int rank;
-    pid_t pid;
-    bool stopped;
-  };
-  std::vector<halt> halts();
+  std::vector<rank_stopped> halts();
   pid_t only_group() const { return all_.empty() ? -1 : all_.front()->pid; }
 
  private:

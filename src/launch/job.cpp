@@ -53,13 +53,10 @@ job::job(const options& o, std::string path)
     : options_(o),
       secret_(job_secret(o)),
       ranks_(loop_, o, std::move(path), secret_,
-             {[this](const outcome& end, bool others_run, int restart) {
-                above_->tell(rank_failed{end, others_run, restart});
+             {[this](const event& what) {
+                if (!over_) above_->tell(what);
               },
-              [this] { on_ranks_ended(); }, [this](const process_ended& e) { above_->tell(e); },
-              [this](const children::halt& h) {
-                if (!over_) above_->tell(rank_stopped{h.rank, h.pid, h.stopped});
-              }}),
+              [this] { on_ranks_ended(); }}),
       output_(loop_, o, [this] { stop_all(stop_wanted::reason::reader_gone, SIGTERM); }),
       signals_(loop_),
       timeout_(loop_),

@@ -33,8 +33,7 @@ job_output::job_output(boost::asio::io_context& loop, const options& o, std::fun
       output_(loop, STDOUT_FILENO),
       separate_error_(same_file(STDOUT_FILENO, STDERR_FILENO)
                           ? nullptr
-                          : std::make_unique<output_sink>(loop, STDERR_FILENO)),
-      author_(error_sink()) {
+                          : std::make_unique<output_sink>(loop, STDERR_FILENO)) {
   output_.when_broken([this, gone = std::move(reader_gone)] {
     if (output_.error() == EPIPE) gone();
   });

@@ -35,7 +35,7 @@ class job_output {
   void begin_start(int restart_count);
 
   // Prints lines of the launcher's own on standard error.
-  void say(std::string_view lines) { author_.say(lines); }
+  void say(std::string_view lines) { error_sink().say(lines); }
 
   // Whether the user may not have seen the last lines of a rank: lines of several ranks mix, or none are
   // printed.
@@ -87,7 +87,6 @@ class job_output {
   output_sink output_;
   // Empty if both streams lead to the same place: one queue then keeps lines of the two from mixing.
   std::unique_ptr<output_sink> separate_error_;
-  line_author author_;
   std::vector<rank_pumps> pumps_;
   std::size_t open_pumps_ = 0;
   std::function<void()> finished_;

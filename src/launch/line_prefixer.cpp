@@ -9,6 +9,15 @@ void line_destination::end_wait() {
   for (line_prefixer* const one : std::exchange(waiting_, {})) one->end_wait();
 }
 
+void line_destination::say(std::string_view lines) {
+  std::string out;
+  if (is_unfinished_) out += '\n';
+  set_unfinished_line_of(nullptr);
+  out += lines;
+  write(out);
+  end_wait();
+}
+
 bool line_prefixer::waits(std::size_t bytes) {
   if (waiting_ && held_.size() + bytes > most_waiting_bytes) to_.end_wait();
   if (waiting_) return true;
@@ -101,15 +110,6 @@ void line_prefixer::finish() {
   }
   if (to_.unfinished_line_of_ == this) to_.unfinished_line_of_ = nullptr;
   write(out);
-}
-
-void line_author::say(std::string_view lines) {
-  std::string out;
-  if (to_.is_unfinished_) out += '\n';
-  to_.set_unfinished_line_of(nullptr);
-  out += lines;
-  to_.write(out);
-  to_.end_wait();
 }
 
 }  // namespace tutti::launch

@@ -26,6 +26,8 @@ class line_destination {
   virtual ~line_destination() = default;
 
   virtual void write(std::string_view bytes) = 0;
+  // Writes lines of the launcher's own. It is no rank, so these do not make prefixes appear.
+  void say(std::string_view lines);
 
  protected:
   // Asks for a call of end_wait() after a moment, unless that is due already. Returns false if lines do not
@@ -37,7 +39,6 @@ class line_destination {
 
  private:
   friend class line_prefixer;
-  friend class line_author;
   void set_unfinished_line_of(const line_prefixer* one) {
     unfinished_line_of_ = one;
     is_unfinished_ = one != nullptr;
@@ -101,16 +102,6 @@ class line_prefixer {
   bool in_line_ = false;  // the bytes written last have no newline at their end
   bool waiting_ = false;
   bool over_ = false;  // the stream has ended
-};
-
-// Writes lines of the launcher's own. It is no rank, so these do not make prefixes appear.
-class line_author {
- public:
-  explicit line_author(line_destination& to) : to_(to) {}
-  void say(std::string_view lines);
-
- private:
-  line_destination& to_;
 };
 
 }  // namespace tutti::launch

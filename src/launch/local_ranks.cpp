@@ -140,7 +140,7 @@ void local_ranks::start_rank(int local_rank, const rank_environment& environment
 void local_ranks::child_changed() {
   children_.reap();
   if (options_.nodes == 1) return;
-  for (const children::halt& h : children_.halts()) to_.halted(h);
+  for (const rank_stopped& each : children_.halts()) to_.tell(each);
 }
 
 void local_ranks::suspend(const std::function<void()>& stop_self) {
@@ -183,7 +183,7 @@ void local_ranks::start_again(int rank) {
     output_->say(fmt::format("tutti-run: cannot start rank {} anew: {}\n", rank, e.what()));
     ends_.push_back(before);
     stop(SIGTERM);
-    to_.failed(before, !children_.running().empty(), 0);
+    to_.tell(rank_failed{before, !children_.running().empty(), 0});
     on_children_changed();
   }
 }
@@ -193,12 +193,12 @@ void local_ranks::on_rank_end(outcome end) {
   const bool again = comes_again(end);
   int& starts = restarts_[static_cast<std::size_t>(end.rank - plan_.first_rank)];
   if (options_.elastic || plan_.on_failure == failure_policy::restart_rank)
-    to_.process_ended({end.rank, plan_.restart_count + starts, !end.failed(), again});
+    to_.tell(process_ended{end.rank, plan_.restart_count + starts, !end.failed(), again});
   if (again) {
     const int restart = ++starts;
     to_come_again_.push_back(end);
     children_.kill_rest(end.pid);
-    to_.failed(end, true, restart);
+    to_.tell(rank_failed{end, true, restart});
     // From the loop: the caller is iterating over the list of children.
     return boost::asio::post(deadline_.get_executor(), [this, rank = end.rank] { start_again(rank); });
   }
@@ -208,7 +208,7 @@ void local_ranks::on_rank_end(outcome end) {
   if (!end.failed() || phase_ != phase::running) return;
   const bool others_run = !children_.running().empty();
   if (plan_.on_failure != failure_policy::go_on || end.exec_error != 0) stop(SIGTERM);
-  to_.failed(end, others_run, 0);
+  to_.tell(rank_failed{end, others_run, 0});
 }
 
 void local_ranks::on_children_changed() {

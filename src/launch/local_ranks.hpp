@@ -30,15 +30,10 @@ namespace tutti::launch {
 class local_ranks {
  public:
   struct handlers {
-    // A rank has failed without having been stopped; whether others still run; the number of the restart that
-    // follows, from 1, or 0.
-    std::function<void(const outcome&, bool others_run, int restart)> failed;
+    // Called with rank_failed, process_ended and, if there are other nodes, rank_stopped.
+    std::function<void(const event&)> tell;
     // Idle again.
     std::function<void()> ended;
-    // Called for every end, where nodes come and go or a rank may be restarted.
-    std::function<void(const process_ended&)> process_ended;
-    // Called if there are other nodes.
-    std::function<void(const children::halt&)> halted;
   };
   // Forks a guardian: construct it early, while there is little to copy.
   local_ranks(boost::asio::io_context& loop, const options& o, std::string path, std::string secret,

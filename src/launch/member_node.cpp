@@ -135,16 +135,13 @@ void member_node::on_lost(const std::string& why) {
 void member_node::end_alone(int exit_code, const std::string& report) {
   if (std::exchange(over_, true)) return;
   patience_.cancel();
-  alone_ = true;
-  alone_code_ = exit_code;
-  alone_report_ = report;
+  alone_ = job_over{exit_code, report};
   if (ranks_run_) execute(stop_ranks{SIGTERM});
   end_if_ranks_have();
 }
 
 void member_node::end_if_ranks_have() {
-  if (ranks_run_ || !std::exchange(alone_, false)) return;
-  execute(job_over{alone_code_, alone_report_});
+  if (!ranks_run_ && alone_) execute(*std::exchange(alone_, std::nullopt));
 }
 
 void member_node::execute(const command& what) {

@@ -7,6 +7,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tutti/tls.hpp>
@@ -54,9 +55,7 @@ class member_node : public coordination {
   std::string first_text_;  // about the first rank that failed here, in case only this node can report it
   int first_code_ = 0;
   // How it ends here without node 0, once the ranks have ended.
-  bool alone_ = false;
-  int alone_code_ = 0;
-  std::string alone_report_;
+  std::optional<job_over> alone_;
   // To the end: where it closes, node 0 takes the ranks here for ended.
   std::unique_ptr<bootstrap::control_link> link_;
   bootstrap::control_caller caller_;

@@ -199,7 +199,7 @@ TEST_SUITE("launch/line_prefixer") {
   TEST_CASE("the launcher's own lines begin on a new line and do not enable prefixes") {
     job_of_three job(tag_policy::automatic);
     job.zero.feed("50 %");
-    line_author(job.out).say("tutti-run: hm\n");
+    job.out.say("tutti-run: hm\n");
     job.zero.feed("60 %\n");
     CHECK(job.out.text == "50 %\ntutti-run: hm\n60 %\n");
   }
