@@ -89,13 +89,10 @@ void local_ranks::start(const start_ranks& p, base::unique_fd store) {
   children_.clear();
   output_->begin_start(p.restart_count);
   records_.begin_start(p.first_rank, p.world_size);
-  rank_environment environment(options_, p, secret_);
-  if (const int columns = output_terminal_columns(); columns > 0) environment.show_terminal(columns);
+  const rank_environment environment(options_, p, secret_);
   int local_rank = 0;
   try {
-    const base::unique_fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-    if (!null) throw std::system_error(errno, std::generic_category(), "/dev/null");
-    for (; local_rank < options_.ranks; ++local_rank) start_rank(local_rank, environment, null);
+    for (; local_rank < options_.ranks; ++local_rank) start_rank(local_rank, environment);
   } catch (const std::runtime_error& e) {
     kill();
     // If none was started, none will be seen to end.
@@ -107,8 +104,7 @@ void local_ranks::start(const start_ranks& p, base::unique_fd store) {
   }
 }
 
-void local_ranks::start_rank(int local_rank, const rank_environment& environment,
-                             const base::unique_fd& null) {
+void local_ranks::start_rank(int local_rank, const rank_environment& environment) {
   const int rank = plan_.first_rank + local_rank;
   const bool serves_store = rank == 0;
   process_spec spec;
@@ -124,7 +120,12 @@ void local_ranks::start_rank(int local_rank, const rank_environment& environment
   // silently.
   const bool alone = options_.nodes == 1 && options_.ranks == 1;
   const bool reads_input = alone || (rank == 0 && !has_terminal_input());
-  if (!reads_input) spec.input = null.get();
+  base::unique_fd null;
+  if (!reads_input) {
+    null.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!null) throw std::system_error(errno, std::generic_category(), "/dev/null");
+    spec.input = null.get();
+  }
   job_output::rank_pipes pipes;
   if (!direct_) {
     pipes = output_->connect(rank, restarts_[static_cast<std::size_t>(local_rank)]);
@@ -174,11 +175,7 @@ void local_ranks::start_again(int rank) {
   try {
     start_ranks p = plan_;
     p.restart_count += restarts_[static_cast<std::size_t>(local_rank)];
-    rank_environment environment(options_, p, secret_);
-    if (const int columns = output_terminal_columns(); columns > 0) environment.show_terminal(columns);
-    const base::unique_fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-    if (!null) throw std::system_error(errno, std::generic_category(), "/dev/null");
-    start_rank(local_rank, environment, null);
+    start_rank(local_rank, rank_environment(options_, p, secret_));
   } catch (const std::runtime_error& e) {
     output_->say(fmt::format("tutti-run: cannot start rank {} anew: {}\n", rank, e.what()));
     ends_.push_back(before);

@@ -74,7 +74,7 @@ class local_ranks {
  private:
   enum class phase { idle, running, stopping, killing, draining };
 
-  void start_rank(int local_rank, const rank_environment& environment, const base::unique_fd& null);
+  void start_rank(int local_rank, const rank_environment& environment);
   // Whether a rank that has ended in this way is to join the others again.
   bool comes_again(const outcome& end) const;
   void start_again(int rank);

@@ -14,6 +14,7 @@
 #include "base/env.hpp"
 #include "base/hmac.hpp"
 #include "base/unique_fd.hpp"
+#include "launch/terminal.hpp"
 
 namespace tutti::launch {
 namespace {
@@ -119,11 +120,11 @@ rank_environment::rank_environment(const options& o, const start_ranks& p, const
     set("TUTTI_REJOIN", "1");
   }
   set("TUTTI_SECRET", secret);
-}
-
-void rank_environment::show_terminal(int columns) {
-  set("TUTTI_TTY", "1");
-  set("COLUMNS", std::to_string(columns));
+  // The program may draw for a terminal of this width, although it writes into a pipe.
+  if (const int columns = output_terminal_columns(); columns > 0) {
+    set("TUTTI_TTY", "1");
+    set("COLUMNS", std::to_string(columns));
+  }
 }
 
 void rank_environment::set(std::string_view name, std::string_view value) {

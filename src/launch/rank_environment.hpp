@@ -22,8 +22,6 @@ class rank_environment {
  public:
   rank_environment(const options& o, const start_ranks& p, const std::string& secret);
 
-  // Tells the program that it may draw for a terminal of this width, although it writes into a pipe.
-  void show_terminal(int columns);
   // "NAME=value" for each variable. `store_fd` is the number of the store's socket, or -1 for a rank that
   // does not get it.
   std::vector<std::string> of_rank(int local_rank, int store_fd) const;
