@@ -75,26 +75,32 @@ std::optional<host_and_port> parse_address(std::string_view text) {
   return address;
 }
 
-// An option that takes a number; other values are rejected under the name that the examples use.
 template <class T>
-CLI::Option* add_number(CLI::App& app, const std::string& names, T& into, const std::string& text) {
-  const std::string name = names.substr(0, names.find(','));
-  return app.add_option_function<std::string>(
-      names,
-      [&into, name](const std::string& given) {
-        const auto [end, code] = std::from_chars(given.data(), given.data() + given.size(), into);
-        if (code != std::errc{} || end != given.data() + given.size())
-          throw usage_error(
-              fmt::format("{} {}: give a number{}", name, given,
-                          code == std::errc::result_out_of_range ? " that is not so large" : ""));
-      },
-      text);
+T parse_number(const std::string& option, const std::string& given) {
+  T number{};
+  const auto [end, code] = std::from_chars(given.data(), given.data() + given.size(), number);
+  if (code != std::errc{} || end != given.data() + given.size())
+    throw usage_error(fmt::format("{} {}: give a number{}", option, given,
+                                  code == std::errc::result_out_of_range ? " that is not so large" : ""));
+  return number;
 }
 
-std::chrono::milliseconds milliseconds_of(const char* option, double seconds) {
-  if (!(seconds >= 0) || seconds > longest_seconds)
-    throw usage_error(fmt::format("{} {}: give a number of seconds, 0 or more", option, seconds));
-  return std::chrono::milliseconds(static_cast<long long>(std::ceil(seconds * 1000)));
+// An option that takes a number; other values are rejected under the name that the examples use.
+CLI::Option* add_number(CLI::App& app, const std::string& names, int& into, const std::string& text) {
+  const std::string name = names.substr(0, names.find(','));
+  const auto take = [&into, name](const std::string& given) { into = parse_number<int>(name, given); };
+  return app.add_option_function<std::string>(names, take, text);
+}
+
+void add_seconds(CLI::App& app, const std::string& name, std::chrono::milliseconds& into,
+                 const std::string& text) {
+  const auto take = [&into, name](const std::string& given) {
+    const auto seconds = parse_number<double>(name, given);
+    if (!(seconds >= 0) || seconds > longest_seconds)
+      throw usage_error(fmt::format("{} {}: give a number of seconds, 0 or more", name, seconds));
+    into = std::chrono::milliseconds(static_cast<long long>(std::ceil(seconds * 1000)));
+  };
+  app.add_option_function<std::string>(name, take, text)->type_name("SECONDS");
 }
 
 void check_elastic(options& o, bool node_rank_given, bool master_given, bool policy_given) {
@@ -157,11 +163,6 @@ struct written {
   std::string policy = "stop";
   std::string quorum = "none";
   std::string tag = "auto";
-  double timeout_seconds = 0;
-  double explain_seconds = 0;
-  double grace_seconds = 5;
-  double join_seconds = 600;
-  double silence_seconds = 10;
 };
 
 const std::map<std::string, failure_policy> policies = {{"stop", failure_policy::stop},
@@ -215,19 +216,14 @@ void add_options(CLI::App& app, options& o, written& g) {
                  "write a time line of all ranks' operations, computations and spans, for Perfetto or "
                  "chrome://tracing; node K of several writes FILE.node-K")
       ->type_name("FILE");
-  add_number(app, "--explain-after", g.explain_seconds,
-             "say who waits for whom when no rank has begun or ended an operation for so long (default 0: "
-             "only at Ctrl-\\, that is SIGQUIT)")
-      ->type_name("SECONDS");
-  add_number(app, "--timeout", g.timeout_seconds, "stop the job after so many seconds (default 0: never)")
-      ->type_name("SECONDS");
-  add_number(app, "--grace", g.grace_seconds, "time between asking a rank to end and killing it (default 5)")
-      ->type_name("SECONDS");
-  add_number(app, "--join-timeout", g.join_seconds, "for all nodes to come together (default 600)")
-      ->type_name("SECONDS");
-  add_number(app, "--node-timeout", g.silence_seconds,
-             "how long another node may be out of reach before it counts as lost (default 10)")
-      ->type_name("SECONDS");
+  add_seconds(app, "--explain-after", o.explain_after,
+              "say who waits for whom when no rank has begun or ended an operation for so long (default 0: "
+              "only at Ctrl-\\, that is SIGQUIT)");
+  add_seconds(app, "--timeout", o.timeout, "stop the job after so many seconds (default 0: never)");
+  add_seconds(app, "--grace", o.grace, "time between asking a rank to end and killing it (default 5)");
+  add_seconds(app, "--join-timeout", o.join_timeout, "for all nodes to come together (default 600)");
+  add_seconds(app, "--node-timeout", o.node_timeout,
+              "how long another node may be out of reach before it counts as lost (default 10)");
   add_number(app, "--secret-fd", o.secret_fd, "read the secret from this descriptor, not from TUTTI_SECRET")
       ->type_name("FD");
   app.add_flag_callback(
@@ -254,16 +250,6 @@ void parse(CLI::App& app, int argc, const char* const* argv, options& o) {
     o.program.erase(o.program.begin());
   else if (!o.program.empty() && o.program.front().starts_with('-'))
     throw usage_error(fmt::format("there is no option {}", o.program.front()));
-}
-
-void take_times(options& o, const written& g) {
-  o.timeout = milliseconds_of("--timeout", g.timeout_seconds);
-  o.explain_after = milliseconds_of("--explain-after", g.explain_seconds);
-  o.grace = milliseconds_of("--grace", g.grace_seconds);
-  o.join_timeout = milliseconds_of("--join-timeout", g.join_seconds);
-  o.node_timeout = milliseconds_of("--node-timeout", g.silence_seconds);
-  if (o.node_timeout < std::chrono::seconds(1) || o.node_timeout > std::chrono::hours(1))
-    throw usage_error(fmt::format("--node-timeout {:g}: give from 1 to 3600 seconds", g.silence_seconds));
 }
 
 }  // namespace
@@ -315,7 +301,9 @@ options parse_options(int argc, const char* const* argv) {
     throw usage_error(
         "--secret-fd: give the number of an open descriptor, as in --secret-fd 3 3<secret-file");
   o.tag_output = tags.at(g.tag);
-  take_times(o, g);
+  if (o.node_timeout < std::chrono::seconds(1) || o.node_timeout > std::chrono::hours(1))
+    throw usage_error(fmt::format("--node-timeout {:g}: give from 1 to 3600 seconds",
+                                  static_cast<double>(o.node_timeout.count()) / 1000));
   if (o.trace.empty()) o.trace = base::env_string("TUTTI_TRACE").value_or("");
   if (!o.trace.empty() && o.node_rank < 0)
     throw usage_error("--trace names the file by the node: give --node-rank as well");
