@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <exception>
 #include <optional>
 #include <string>
@@ -25,11 +24,7 @@ std::string prefix_of(std::int64_t epoch) { return fmt::format("epoch/{}", epoch
 constexpr auto answer_limit = std::chrono::seconds(5);
 
 std::int64_t number_in(const std::string& text) {
-  std::int64_t number = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (code != std::errc{} || end != text.data() + text.size())
-    throw error(errc::protocol, "the store holds an epoch that this version of tutti does not write");
-  return number;
+  return word_reader(text, "an epoch").number<std::int64_t>();
 }
 
 // Returns the newest epoch, which becomes `least` if it was an earlier one.

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <cctype>
-#include <charconv>
 #include <tutti/error.hpp>
 
 namespace tutti::bootstrap {
@@ -23,38 +22,6 @@ constexpr std::size_t most_endpoints = 64;
                           what));
 }
 
-// Reads the words of a line.
-class word_reader {
- public:
-  word_reader(std::string_view line, const char* what) noexcept : rest_(line), what_(what) {}
-  bool more() const noexcept { return more_; }
-  std::string_view next() {
-    if (!more_) malformed(what_);
-    const std::size_t end = rest_.find(' ');
-    const std::string_view piece = rest_.substr(0, end);
-    more_ = end != std::string_view::npos;
-    rest_.remove_prefix(more_ ? end + 1 : rest_.size());
-    return piece;
-  }
-  std::string word() { return decode_word(next()); }
-  template <class T>
-  T number(int base = 10) {
-    const std::string_view text = next();
-    T value{};
-    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-    if (code != std::errc{} || end != text.data() + text.size()) malformed(what_);
-    return value;
-  }
-  void expect(std::string_view text) {
-    if (next() != text) malformed(what_);
-  }
-
- private:
-  std::string_view rest_;
-  const char* what_;
-  bool more_ = true;
-};
-
 core::endpoint_record decode_endpoint_record(std::string_view line) {
   word_reader words(line, "a rank's endpoint record");
   words.expect(record_head);
@@ -68,9 +35,9 @@ core::endpoint_record decode_endpoint_record(std::string_view line) {
   record.shm_address = words.word();
   record.cpus = words.word();
   const auto endpoints = words.number<std::size_t>();
-  if (record.rank < 0 || endpoints > most_endpoints) malformed("a rank's endpoint record");
+  if (record.rank < 0 || endpoints > most_endpoints) words.refuse();
   for (std::size_t i = 0; i < endpoints; ++i) record.tcp_endpoints.push_back(words.word());
-  if (words.more()) malformed("a rank's endpoint record");
+  words.expect_end();
   return record;
 }
 
@@ -123,6 +90,17 @@ std::string decode_word(std::string_view text) {
   return word;
 }
 
+std::string_view word_reader::next() {
+  if (!more_) refuse();
+  const std::size_t end = rest_.find(' ');
+  const std::string_view piece = rest_.substr(0, end);
+  more_ = end != std::string_view::npos;
+  rest_.remove_prefix(more_ ? end + 1 : rest_.size());
+  return piece;
+}
+
+void word_reader::refuse() const { malformed(what_); }
+
 std::string encode_endpoint_record(const core::endpoint_record& record) {
   if (record.tcp_endpoints.size() > most_endpoints)
     throw error(errc::invalid_argument,
@@ -161,11 +139,12 @@ peer_table decode_table(std::string_view text, int size) {
   peer_table table;
   table.id = words.number<std::uint64_t>(16);
   const auto ranks = words.number<std::size_t>();
-  if (words.more() || ranks != static_cast<std::size_t>(size)) malformed("a world's peer table");
+  words.expect_end();
+  if (ranks != static_cast<std::size_t>(size)) words.refuse();
   table.records = decode_endpoint_records(text.substr(end + 1));
-  if (table.records.size() != ranks) malformed("a world's peer table");
+  if (table.records.size() != ranks) words.refuse();
   for (int rank = 0; rank < size; ++rank)
-    if (table.records[static_cast<std::size_t>(rank)].rank != rank) malformed("a world's peer table");
+    if (table.records[static_cast<std::size_t>(rank)].rank != rank) words.refuse();
   return table;
 }
 

@@ -4,9 +4,11 @@
 
 #include "core/world_info.hpp"
 
+#include <charconv>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace tutti::bootstrap {
@@ -28,5 +30,34 @@ peer_table decode_table(std::string_view text, int size);
 // Encodes any word as characters without spaces; and back.
 std::string encode_word(std::string_view word);
 std::string decode_word(std::string_view text);
+
+// Reads the words of a line in a store. Throws errc::protocol for what is not as asked for; `what` names the
+// line.
+class word_reader {
+ public:
+  word_reader(std::string_view line, const char* what) noexcept : rest_(line), what_(what) {}
+  std::string_view next();
+  std::string word() { return decode_word(next()); }
+  template <class T>
+  T number(int base = 10) {
+    const std::string_view text = next();
+    T value{};
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+    if (code != std::errc{} || end != text.data() + text.size()) refuse();
+    return value;
+  }
+  void expect(std::string_view text) {
+    if (next() != text) refuse();
+  }
+  void expect_end() const {
+    if (more_) refuse();
+  }
+  [[noreturn]] void refuse() const;
+
+ private:
+  std::string_view rest_;
+  const char* what_;
+  bool more_ = true;
+};
 
 }  // namespace tutti::bootstrap

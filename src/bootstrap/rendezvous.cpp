@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <cstring>
 #include <exception>
 #include <optional>
@@ -69,27 +68,16 @@ std::string encode_claim(int number, const core::endpoint_record& mine, const jo
 }
 
 claimant decode_claim(const std::string& text) {
-  std::vector<std::string> words(1);
-  for (const char c : text) {
-    if (c == ' ') {
-      words.emplace_back();
-    } else {
-      words.back().push_back(c);
-    }
-  }
+  word_reader words(text, "a claim");
   claimant c;
-  const auto number = [](const std::string& word, int& into) {
-    return std::from_chars(word.data(), word.data() + word.size(), into).ec == std::errc{};
-  };
-  if (words.size() != 7 || !number(words[0], c.number) || !number(words[1], c.rank))
-    throw error(errc::protocol,
-                "the store holds a claim that this version of tutti does not write: build all ranks with "
-                "the same tutti, and let no other program use the store");
-  c.host = decode_word(words[2]);
-  c.pid = words[3];
-  c.job = decode_word(words[4]);
-  c.ways = decode_word(words[5]);
-  c.id = words[6];
+  c.number = words.number<int>();
+  c.rank = words.number<int>();
+  c.host = words.word();
+  c.pid = words.next();
+  c.job = words.word();
+  c.ways = words.word();
+  c.id = words.next();
+  words.expect_end();
   return c;
 }
 
