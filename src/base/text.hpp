@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Error texts.
+// Texts for people: errors, times, ranks.
 #pragma once
 
 #include <chrono>
 #include <string>
+#include <vector>
 
 namespace tutti::base {
 
@@ -15,5 +16,10 @@ std::string errno_text(int code);
 // The same for a file that could not be written, with the cure if there is one: "File too large; raise the
 // limit of file sizes (ulimit -f)".
 std::string write_error_text(int code);
+
+// "0-2, 5".
+std::string rank_list(std::vector<int> ranks);
+// "rank 5", "ranks 0-2, 5".
+std::string ranks_text(std::vector<int> ranks);
 
 }  // namespace tutti::base

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "flight/explanation.hpp"
 
+#include "base/text.hpp"
 #include "flight/wait_graph.hpp"
 
 #include <fmt/format.h>
@@ -13,26 +14,13 @@
 namespace tutti::flight {
 namespace {
 
+using base::ranks_text;
 using detail::operation_kind;
 
 constexpr std::size_t most_shown = 4;  // pending operations of a rank
 constexpr std::size_t most_circles = 4;
 constexpr std::size_t most_culprits = 4;
 constexpr std::size_t most_missing = 8;
-
-std::string ranks_text(std::vector<int> ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t begin = 0; begin < ranks.size();) {
-    std::size_t end = begin + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    if (begin != 0) text += ", ";
-    text +=
-        end - begin == 1 ? std::to_string(ranks[begin]) : fmt::format("{}-{}", ranks[begin], ranks[end - 1]);
-    begin = end;
-  }
-  return text;
-}
 
 const communicator_snapshot* communicator_of(std::uint32_t id, const rank_snapshot& of) {
   const auto found = std::find_if(of.communicators.begin(), of.communicators.end(),

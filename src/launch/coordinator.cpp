@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "base/text.hpp"
 #include "launch/signals.hpp"
 
 namespace tutti::launch {
@@ -363,8 +364,7 @@ std::string coordinator::describe_node(int node) const {
   if (state.first_rank < 0) return fmt::format("node {} ({})", node, state.host);
   std::vector<int> ranks;
   for (int i = 0; i < state.ranks; ++i) ranks.push_back(state.first_rank + i);
-  return fmt::format("node {} ({} {} on {})", node, state.ranks == 1 ? "rank" : "ranks", rank_list(ranks),
-                     state.host);
+  return fmt::format("node {} ({} on {})", node, base::ranks_text(ranks), state.host);
 }
 
 std::string coordinator::place_of(int rank) const {
@@ -432,7 +432,7 @@ std::string coordinator::report(const std::vector<outcome>& ends, const outcome*
   for (const outcome& end : ends)
     if (end.killed && end.signal == SIGKILL) killed.push_back(end.rank);
   if (reason_ == reason::wanted && wanted_.lists_killed && !killed.empty())
-    text += fmt::format("tutti-run: rank {} had to be killed\n", rank_list(killed));
+    text += fmt::format("tutti-run: rank {} had to be killed\n", base::rank_list(killed));
   std::string lost;
   for (const auto& [gone, why] : losses_)
     lost += fmt::format("tutti-run: {} was lost: {}\n", describe_node(gone), why);

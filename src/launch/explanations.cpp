@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <variant>
 
+#include "base/text.hpp"
 #include "flight/explanation.hpp"
-#include "launch/outcome.hpp"
 
 namespace tutti::launch {
 namespace {
@@ -61,7 +61,7 @@ void explanations::conclude() {
   std::string text = "tutti-run: who waits for whom:\n" + flight::explain(told_);
   if (!asked_.empty())
     text += fmt::format("tutti-run: node {} did not tell within {} ms what its ranks are at\n",
-                        rank_list({asked_.begin(), asked_.end()}), answer_limit.count());
+                        base::rank_list({asked_.begin(), asked_.end()}), answer_limit.count());
   told_.clear();
   asked_.clear();
   to_.say(text);

@@ -235,8 +235,8 @@ void head_node::join_overdue() {
       fmt::format(
           "tutti-run: node{} {} did not come to {}:{} within {} (--join-timeout): start tutti-run there "
           "with --node-rank {} and the same --master, --nnodes {} and secret{}\n",
-          missing.size() == 1 ? "" : "s", rank_list(missing), options_.master->host, options_.master->port,
-          base::duration_text(options_.join_timeout),
+          missing.size() == 1 ? "" : "s", base::rank_list(missing), options_.master->host,
+          options_.master->port, base::duration_text(options_.join_timeout),
           missing.size() == 1 ? std::to_string(missing.front()) : "of its own", options_.nodes,
           only_this_host_ ? ". That address is a loopback one, which no other machine can reach" : ""));
 }

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/env.hpp"
+#include "base/text.hpp"
 #include "launch/signals.hpp"
 #include "launch/terminal.hpp"
 
@@ -256,7 +257,7 @@ void local_ranks::give_up() {
     output_->say(fmt::format(
         "tutti-run: SIGKILL does not end rank {}: it hangs in the kernel (a dead file server or a "
         "driver; `ps -o pid,stat,wchan` shows where)\n",
-        rank_list(ranks)));
+        base::rank_list(ranks)));
   finish();
 }
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/text.hpp"
 #include "launch/signals.hpp"
 
 namespace tutti::launch {
@@ -96,20 +97,6 @@ std::string describe(const outcome& end) {
                      signal_name(end.signal), end.signal, end.core_dumped ? ", core dumped" : "");
 }
 
-std::string rank_list(std::vector<int> ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  std::string text;
-  for (std::size_t begin = 0; begin < ranks.size();) {
-    std::size_t end = begin + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    if (!text.empty()) text += ", ";
-    text +=
-        end - begin == 1 ? std::to_string(ranks[begin]) : fmt::format("{}-{}", ranks[begin], ranks[end - 1]);
-    begin = end;
-  }
-  return text;
-}
-
 std::string failure_report(const outcome& cause, const std::vector<outcome>& ends,
                            const failure_context& context) {
   if (cause.exec_error != 0)
@@ -140,7 +127,7 @@ std::string failure_report(const outcome& cause, const std::vector<outcome>& end
       same->second.push_back(end.rank);
   }
   for (const auto& [lot, ranks] : lots)
-    text += fmt::format("tutti-run: rank{} {}: {}\n", ranks.size() == 1 ? "" : "s", rank_list(ranks), lot);
+    text += fmt::format("tutti-run: {}: {}\n", base::ranks_text(ranks), lot);
   return text;
 }
 

@@ -51,8 +51,6 @@ bool is_blow(const outcome& end);
 
 // "exited with code 3", "was killed by SIGKILL (signal 9)".
 std::string describe(const outcome& end);
-// "0-2, 5".
-std::string rank_list(std::vector<int> ranks);
 
 struct failure_context {
   int world_size = 1;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/outcome.hpp"
 
+#include "base/text.hpp"
+
 #include <doctest/doctest.h>
 
 #include <cerrno>
@@ -104,9 +106,9 @@ TEST_SUITE("launch/outcome") {
   }
 
   TEST_CASE("lists of ranks are short") {
-    CHECK(rank_list({}).empty());
-    CHECK(rank_list({4}) == "4");
-    CHECK(rank_list({5, 0, 2, 1}) == "0-2, 5");
+    CHECK(tutti::base::rank_list({}).empty());
+    CHECK(tutti::base::rank_list({4}) == "4");
+    CHECK(tutti::base::rank_list({5, 0, 2, 1}) == "0-2, 5");
   }
 
   TEST_CASE("the report names rank, process, host, reason, last lines and the others") {
