@@ -12,7 +12,6 @@
 #include <atomic>
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/io_context.hpp>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>

@@ -5,7 +5,6 @@
 
 #include "core/world_info.hpp"
 
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>

@@ -14,7 +14,6 @@
 #include <atomic>
 #include <cstring>
 #include <exception>
-#include <optional>
 #include <tutti/error.hpp>
 #include <utility>
 #include <vector>

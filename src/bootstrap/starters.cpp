@@ -10,7 +10,6 @@
 #include <climits>
 #include <fstream>
 #include <iterator>
-#include <string_view>
 #include <tutti/error.hpp>
 
 namespace tutti::bootstrap {

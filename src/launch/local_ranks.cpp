@@ -16,7 +16,6 @@
 
 #include "base/env.hpp"
 #include "base/text.hpp"
-#include "launch/signals.hpp"
 #include "launch/terminal.hpp"
 
 namespace tutti::launch {

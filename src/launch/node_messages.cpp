@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/node_messages.hpp"
 
-#include <chrono>
 #include <concepts>
-#include <cstdint>
 #include <tuple>
 #include <tutti/error.hpp>
 #include <type_traits>

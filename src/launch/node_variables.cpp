@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <string_view>
 
 #include "base/env.hpp"
 #include "bootstrap/starters.hpp"

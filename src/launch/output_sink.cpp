@@ -11,7 +11,6 @@
 
 #include <boost/asio/post.hpp>
 #include <cerrno>
-#include <chrono>
 #include <system_error>
 #include <utility>
 

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
-#include <string_view>
 
 #include "base/env.hpp"
 #include "base/hmac.hpp"

@@ -18,7 +18,6 @@
 #include "bootstrap/starters.hpp"
 #include "launch/job.hpp"
 #include "launch/options.hpp"
-#include "launch/process.hpp"
 
 namespace tutti::detail {
 namespace {
