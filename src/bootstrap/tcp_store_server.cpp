@@ -40,44 +40,33 @@ constexpr int most_requests = 4096;  // outstanding at once, from one client
 }  // namespace
 
 struct tcp_store_server::impl {
-  impl(asio::any_io_executor e, std::string s, tls_identity t)
-      : executor(e), secret(std::move(s)), tls(std::move(t)), empty(e) {}
+  impl(asio::any_io_executor e, std::string secret, tls_identity tls, std::vector<tcp::acceptor> listeners);
 
-  void listen_on(const tcp& protocol, base::unique_fd fd);
-  void start();
   task<> serve(core::stream_socket socket);
   task<> answer(bootstrap::message_stream& to, store_request request, int& outstanding);
   task<> carry_out(store_request& request, store_answer& answer);
 
   asio::any_io_executor executor;
-  std::string secret;
-  tls_identity tls;
-  std::uint16_t port = 0;
-  std::unique_ptr<memory_store> local;
-  std::vector<std::unique_ptr<tcp::acceptor>> listeners;
+  tcp::endpoint at;  // the first that it listens at
+  memory_store local;
   core::wakeup empty;  // the last client has left
   int clients = 0;
-  std::unique_ptr<bootstrap::acceptor> acceptor;
+  bootstrap::acceptor acceptor;
   core::background_tasks connections;  // last: its tasks use the others
 };
 
-void tcp_store_server::impl::listen_on(const tcp& protocol, base::unique_fd fd) {
-  listeners.push_back(std::make_unique<tcp::acceptor>(executor, protocol, fd.get()));
-  fd.release();
-}
-
-void tcp_store_server::impl::start() {
-  const tcp::endpoint at = listeners.front()->local_endpoint();
-  port = at.port();
-  local.reset(new memory_store(
-      executor, std::make_shared<bootstrap::store_contents>(),
-      fmt::format("tcp_store at {}", bootstrap::host_and_port(at.address().to_string(), port))));
-  acceptor = std::make_unique<bootstrap::acceptor>(executor, local->name(), secret, tls, core::purpose::store,
-                                                   [this](core::stream_socket socket, const core::identity&) {
-                                                     connections.start(serve(std::move(socket)));
-                                                   });
-  for (auto& listener : listeners) acceptor->open(std::move(*listener));
-  listeners.clear();
+tcp_store_server::impl::impl(asio::any_io_executor e, std::string secret, tls_identity tls,
+                             std::vector<tcp::acceptor> listeners)
+    : executor(e),
+      at(listeners.front().local_endpoint()),
+      local(e, std::make_shared<bootstrap::store_contents>(),
+            fmt::format("tcp_store at {}", bootstrap::host_and_port(at.address().to_string(), at.port()))),
+      empty(e),
+      acceptor(e, local.name(), std::move(secret), std::move(tls), core::purpose::store,
+               [this](core::stream_socket socket, const core::identity&) {
+                 connections.start(serve(std::move(socket)));
+               }) {
+  for (tcp::acceptor& listener : listeners) acceptor.open(std::move(listener));
 }
 
 task<> tcp_store_server::impl::serve(core::stream_socket socket) {
@@ -107,13 +96,13 @@ task<> tcp_store_server::impl::serve(core::stream_socket socket) {
       refusal.code = errc::resources;
       refusal.text =
           fmt::format("{}: one client has more than {} requests outstanding; await some of them first",
-                      local->name(), most_requests);
+                      local.name(), most_requests);
       stream.send(bootstrap::encode(refusal));
     }
   } catch (const error& e) {
     // Its rank reports a client that dies; this process reports one that breaks the protocol.
     if (e.code() == errc::protocol)
-      base::log_warning(fmt::format("{}: dropped a client: {}", local->name(), e.what()));
+      base::log_warning(fmt::format("{}: dropped a client: {}", local.name(), e.what()));
   }
 }
 
@@ -138,7 +127,7 @@ task<> tcp_store_server::impl::answer(bootstrap::message_stream& to, store_reque
 task<> tcp_store_server::impl::carry_out(store_request& request, store_answer& answer) {
   constexpr std::uint64_t longest = std::chrono::milliseconds(std::chrono::hours(24 * 3653)).count();
   const std::chrono::milliseconds timeout(static_cast<std::int64_t>(std::min(request.timeout_ms, longest)));
-  store& on = *local;  // with its checks of the arguments
+  store& on = local;  // with its checks of the arguments
   switch (request.operation) {
     case store_operation::set:
       co_await on.set(std::move(request.key), std::move(request.value), timeout);
@@ -162,32 +151,28 @@ task<> tcp_store_server::impl::carry_out(store_request& request, store_answer& a
     case store_operation::erase:
       answer.flag = co_await on.erase(std::move(request.key), timeout);
       break;
-    case store_operation::count: {
-      const std::size_t number = co_await on.count(std::move(request.key), timeout);
-      answer.amount = static_cast<std::int64_t>(number);
+    case store_operation::count:
+      answer.amount = static_cast<std::int64_t>(co_await on.count(std::move(request.key), timeout));
       break;
-    }
-    case store_operation::append: {
-      const std::size_t length =
-          co_await on.append(std::move(request.key), std::move(request.value), timeout);
-      answer.amount = static_cast<std::int64_t>(length);
+    case store_operation::append:
+      answer.amount = static_cast<std::int64_t>(
+          co_await on.append(std::move(request.key), std::move(request.value), timeout));
       break;
-    }
   }
 }
 
-tcp_store_server::tcp_store_server(std::unique_ptr<impl> i) : impl_(std::move(i)) { impl_->start(); }
+tcp_store_server::tcp_store_server(std::unique_ptr<impl> i) : impl_(std::move(i)) {}
 tcp_store_server::~tcp_store_server() = default;
 
-std::uint16_t tcp_store_server::port() const noexcept { return impl_->port; }
+std::uint16_t tcp_store_server::port() const noexcept { return impl_->at.port(); }
 
 std::unique_ptr<memory_store> tcp_store_server::local() const {
-  return std::make_unique<memory_store>(impl_->executor, *impl_->local);
+  return std::make_unique<memory_store>(impl_->executor, impl_->local);
 }
 
 task<> tcp_store_server::drain(std::chrono::milliseconds timeout) {
   const core::time_point deadline = core::deadline_after(timeout);
-  impl_->acceptor->close();
+  impl_->acceptor.close();
   for (bool in_time = true; in_time && impl_->clients > 0;) {
     in_time = co_await impl_->empty.wait(deadline);
   }
@@ -236,19 +221,21 @@ task<std::unique_ptr<tcp_store_server>> tcp_store_server::listen(asio::any_io_ex
     addresses = bootstrap::listening_addresses(host, std::move(addresses));
   }
 
-  auto made = std::make_unique<impl>(executor, std::move(secret), std::move(tls));
+  std::vector<tcp::acceptor> listeners;
   for (tcp::endpoint at : addresses) {
     // With port 0, the port that the first address was given serves for all.
-    if (port == 0 && !made->listeners.empty()) at.port(made->listeners.front()->local_endpoint().port());
+    if (port == 0 && !listeners.empty()) at.port(listeners.front().local_endpoint().port());
     base::unique_fd fd = listening_socket(at, place);
     if (!fd) continue;
-    made->listen_on(at.protocol(), std::move(fd));
+    listeners.emplace_back(executor, at.protocol(), fd.get());
+    fd.release();
   }
-  if (made->listeners.empty())
+  if (listeners.empty())
     throw error(errc::invalid_argument,
                 fmt::format("the store cannot listen at {}: that is not an address of this host; "
                             "MASTER_ADDR, or the address in init_method, is the host that rank 0 runs on",
                             place));
+  auto made = std::make_unique<impl>(executor, std::move(secret), std::move(tls), std::move(listeners));
   co_return std::unique_ptr<tcp_store_server>(new tcp_store_server(std::move(made)));
 }
 
@@ -272,8 +259,10 @@ std::unique_ptr<tcp_store_server> tcp_store_server::adopt(asio::any_io_executor 
     bootstrap::throw_needs_secret(fmt::format("the store's address {}", core::endpoint_text(*at)));
   ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
   ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
-  auto made = std::make_unique<impl>(executor, std::move(secret), std::move(tls));
-  made->listen_on(at->protocol(), std::move(fd));
+  std::vector<tcp::acceptor> listeners;
+  listeners.emplace_back(executor, at->protocol(), fd.get());
+  fd.release();
+  auto made = std::make_unique<impl>(executor, std::move(secret), std::move(tls), std::move(listeners));
   return std::unique_ptr<tcp_store_server>(new tcp_store_server(std::move(made)));
 }
 
