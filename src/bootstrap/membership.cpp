@@ -103,24 +103,13 @@ std::vector<std::uint64_t> membership::dismiss() {
   return places;
 }
 
-std::vector<int> membership::living_members() const {
-  std::vector<int> living;
+std::vector<int> membership::next_members() const {
+  std::vector<int> numbers;
   for (const int number : world_)
-    if (processes_.at(number).alive) living.push_back(number);
-  return living;
-}
-
-std::vector<int> membership::complete_newcomers() const {
-  std::vector<int> complete;
+    if (processes_.at(number).alive) numbers.push_back(number);
   for (const auto& [number, p] : processes_)
-    if (p.alive && !p.member && newcomers_of_.at(p.node).complete() > 0) complete.push_back(number);
-  return complete;
-}
-
-int membership::nodes_of(const std::vector<int>& numbers) const {
-  std::set<int> nodes;
-  for (const int number : numbers) nodes.insert(processes_.at(number).node);
-  return static_cast<int>(nodes.size());
+    if (p.alive && !p.member && newcomers_of_.at(p.node).complete() > 0) numbers.push_back(number);
+  return numbers;
 }
 
 bool membership::over() const {
@@ -130,9 +119,7 @@ bool membership::over() const {
 
 std::optional<membership::world> membership::decide() {
   if (!obstacle().empty()) return std::nullopt;
-  std::vector<int> numbers = living_members();
-  const std::vector<int> after = complete_newcomers();
-  numbers.insert(numbers.end(), after.begin(), after.end());
+  std::vector<int> numbers = next_members();
   if (numbers.empty()) return std::nullopt;
   world next;
   next.epoch = ++epoch_;
@@ -178,13 +165,11 @@ std::string membership::obstacle() const {
                        epoch_ < 0 ? "has not called tutti::run or init" : "has not called rejoin()");
   if (living_ == 0 && may_still_run() > 0)
     return "ranks of the last world may still run on a node that is out of reach";
-  std::vector<int> there = living_members();
-  const std::vector<int> after = complete_newcomers();
-  there.insert(there.end(), after.begin(), after.end());
-  const int nodes = nodes_of(there);
-  if (nodes < least_nodes_)
-    return fmt::format("{} of at least {} nodes {} there: start tutti-run on more of them", nodes,
-                       least_nodes_, nodes == 1 ? "is" : "are");
+  std::set<int> nodes;
+  for (const int number : next_members()) nodes.insert(processes_.at(number).node);
+  if (static_cast<int>(nodes.size()) < least_nodes_)
+    return fmt::format("{} of at least {} nodes {} there: start tutti-run on more of them", nodes.size(),
+                       least_nodes_, nodes.size() == 1 ? "is" : "are");
   return "";
 }
 

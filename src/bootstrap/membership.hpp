@@ -94,10 +94,8 @@ class membership {
   template <class F>
   void change(int number, const F& f);
   void count(int number, const process& p, int by);
-  std::vector<int> living_members() const;
-  int may_still_run() const;  // members of silent nodes
-  std::vector<int> complete_newcomers() const;
-  int nodes_of(const std::vector<int>& numbers) const;
+  int may_still_run() const;              // members of silent nodes
+  std::vector<int> next_members() const;  // living members, then newcomers of complete nodes
 
   const int least_nodes_;
   const quorum quorum_;
