@@ -59,29 +59,21 @@ bool is_local(int fd) noexcept {
   return std::find(local.begin(), local.end(), static_cast<long>(system.f_type)) != local.end();
 }
 
-// Holds the lock as long as it lives.
-class held_lock {
- public:
-  explicit held_lock(store_file* of) noexcept : of_(of) {}
-  held_lock(held_lock&& other) noexcept : of_(std::exchange(other.of_, nullptr)) {}
-  held_lock& operator=(held_lock&&) = delete;
-  ~held_lock() {
-    if (of_ != nullptr) of_->unlock();
-  }
-
- private:
-  store_file* of_;
+struct unlocks {
+  void operator()(store_file* file) const noexcept { file->unlock(); }
 };
+// Holds the lock as long as it lives.
+using held_lock = std::unique_ptr<store_file, unlocks>;
 
-// Nothing: not within the time. The lock itself is passed on, not a notification of it: a task may be
-// destroyed between its child's end and its own next step.
-task<std::optional<held_lock>> lock_file(boost::asio::any_io_executor executor, store_file& file,
-                                         core::time_point deadline) {
+// Null: not within the time. The lock itself is passed on, not a notification of it: a task may be destroyed
+// between its child's end and its own next step.
+task<held_lock> lock_file(boost::asio::any_io_executor executor, store_file& file,
+                          core::time_point deadline) {
   core::wakeup pause(executor);
   for (core::duration next = first_pause;; next = std::min<core::duration>(2 * next, longest_pause)) {
     if (file.try_lock()) co_return held_lock(&file);
     const core::time_point now = core::clock::now();
-    if (now >= deadline) co_return std::nullopt;
+    if (now >= deadline) co_return held_lock();
     co_await pause.wait(std::min(deadline, now + next));
   }
 }
@@ -153,10 +145,10 @@ struct file_store::impl {
 
 task<held_lock> file_store::impl::enter(const char* operation, std::string key, milliseconds timeout) {
   const milliseconds patience = timeout.count() == 0 ? lock_wait_without_timeout : timeout;
-  std::optional<held_lock> held = co_await lock_file(executor, *file, core::deadline_after(patience));
+  held_lock held = co_await lock_file(executor, *file, core::deadline_after(patience));
   if (!held) throw_locked(fmt::format("{}('{}') on {}", operation, key, name()), *file, path, patience);
   if (file->refresh(contents)) tell();
-  co_return std::move(*held);
+  co_return std::move(held);
 }
 
 void file_store::impl::write(change kind, const std::string& key, std::string_view value) {
@@ -191,8 +183,7 @@ task<> file_store::impl::watch() {
       bool changed = false;
       if (!local || file->may_have_changed()) {
         // A waiting caller has a deadline of its own.
-        const std::optional<held_lock> held =
-            co_await lock_file(executor, *file, core::deadline_after(longest));
+        const held_lock held = co_await lock_file(executor, *file, core::deadline_after(longest));
         if (held) changed = file->refresh(contents);
       }
       if (changed) tell();
@@ -242,7 +233,7 @@ task<std::unique_ptr<file_store>> file_store::open(boost::asio::any_io_executor 
     std::unique_ptr<file_store> made(
         new file_store(std::make_unique<impl>(executor, path, std::make_unique<store_file>(path))));
     store_file& file = *made->impl_->file;
-    const std::optional<held_lock> held = co_await lock_file(executor, file, deadline);
+    const held_lock held = co_await lock_file(executor, file, deadline);
     if (!held) throw_locked(fmt::format("opening the store at {}", path), file, path, timeout);
     if (!file.is_at_path()) continue;  // its last user has just removed it
     file.enter();
