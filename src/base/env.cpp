@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/env.hpp"
 
+#include "base/text.hpp"
+
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstdlib>
 #include <tutti/error.hpp>
 
@@ -18,9 +19,8 @@ std::optional<std::string> env_string(const char* name) {
 std::optional<std::int64_t> env_integer(const char* name, std::int64_t low, std::int64_t high) {
   const auto text = env_string(name);
   if (!text) return std::nullopt;
-  std::int64_t value = 0;
-  const auto [end, code] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (code != std::errc{} || end != text->data() + text->size() || value < low || value > high)
+  const auto value = to_number<std::int64_t>(*text);
+  if (!value || *value < low || *value > high)
     throw error(
         errc::invalid_argument,
         fmt::format("the environment variable {}='{}' is not an integer between {} and {}: correct it or "

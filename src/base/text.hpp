@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts for people: errors, times, ranks.
+// Texts for people (errors, times, ranks), and numbers in texts.
 #pragma once
 
+#include <charconv>
 #include <chrono>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace tutti::base {
@@ -21,5 +25,15 @@ std::string write_error_text(int code);
 std::string rank_list(std::vector<int> ranks);
 // "rank 5", "ranks 0-2, 5".
 std::string ranks_text(std::vector<int> ranks);
+
+// The number that the whole text is, in decimal; nullopt if it is none, or out of range.
+template <class T>
+std::optional<T> to_number(std::string_view text) {
+  T number{};
+  const char* const last = text.data() + text.size();
+  const auto [end, code] = std::from_chars(text.data(), last, number);
+  if (code != std::errc{} || end != last) return std::nullopt;
+  return number;
+}
 
 }  // namespace tutti::base

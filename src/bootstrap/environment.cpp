@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <climits>
 #include <cmath>
 #include <cstdlib>
@@ -86,12 +85,11 @@ void take_place(const place& found, job& j) {
 }
 
 std::uint16_t parse_port(std::string_view text, std::string_view where) {
-  unsigned port = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (code != std::errc{} || end != text.data() + text.size() || port < 1 || port > 65535)
+  const std::uint16_t port = base::to_number<std::uint16_t>(text).value_or(0);
+  if (port == 0)
     refuse(fmt::format("{}: '{}' is not a port; give a number from 1 to 65535 that is free on rank 0's host",
                        where, text));
-  return static_cast<std::uint16_t>(port);
+  return port;
 }
 
 // "host:port" or "[v6]:port", as in "tcp://host:port".
@@ -216,10 +214,8 @@ std::chrono::milliseconds read_timeout(const init_options& options) {
                          base::duration_text(options.timeout)));
     return std::min(options.timeout, longest);
   }
-  double seconds = 0;
-  const auto [end, code] = std::from_chars(text->data(), text->data() + text->size(), seconds);
-  if (code != std::errc{} || end != text->data() + text->size() || !(seconds > 0) ||
-      !(seconds <= most_seconds))
+  const double seconds = base::to_number<double>(*text).value_or(-1);
+  if (!(seconds > 0) || !(seconds <= most_seconds))
     refuse(fmt::format("TUTTI_TIMEOUT='{}' is not a time in seconds; set it to a positive number such as 60",
                        *text));
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1000)));
@@ -236,10 +232,8 @@ std::chrono::milliseconds read_limit(const char* name, std::chrono::milliseconds
     return std::min(otherwise, longest);
   }
   if (*text == "off" || *text == "0") return {};
-  double seconds = 0;
-  const auto [end, code] = std::from_chars(text->data(), text->data() + text->size(), seconds);
-  if (code != std::errc{} || end != text->data() + text->size() ||
-      !(seconds * 1000 >= static_cast<double>(least.count())) || !(seconds <= most_seconds))
+  const double seconds = base::to_number<double>(*text).value_or(-1);
+  if (!(seconds * 1000 >= static_cast<double>(least.count())) || !(seconds <= most_seconds))
     refuse(
         fmt::format("{}='{}' is not a time in seconds from {} up: set it to a number such as {}, or to off",
                     name, *text, base::duration_text(least), 10));

@@ -2,29 +2,20 @@
 #include "bootstrap/lock_holders.hpp"
 
 #include "base/process_state.hpp"
+#include "base/text.hpp"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <fstream>
-#include <optional>
 #include <system_error>
 
 namespace tutti::bootstrap {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::optional<pid_t> process_of(const fs::path& entry) {
-  const std::string name = entry.filename();
-  pid_t pid = 0;
-  const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), pid);
-  if (code != std::errc{} || end != name.data() + name.size()) return std::nullopt;
-  return pid;
-}
 
 // The kernel lists in fdinfo the locks that were taken through the descriptor:
 // "lock:	1: OFDLCK  ADVISORY  WRITE -1 00:1b:77 0 0", with the first and the last byte at the end.
@@ -61,7 +52,8 @@ std::vector<pid_t> lock_holders(int fd) {
   if (::fstat(fd, &file) != 0) return holders;
   std::error_code failed;
   for (fs::directory_iterator entry("/proc", failed), end; !failed && entry != end; entry.increment(failed))
-    if (const std::optional<pid_t> pid = process_of(entry->path()); pid && holds_lock(entry->path(), file))
+    if (const auto pid = base::to_number<pid_t>(entry->path().filename().string());
+        pid && holds_lock(entry->path(), file))
       holders.push_back(*pid);
   std::ranges::sort(holders);
   return holders;

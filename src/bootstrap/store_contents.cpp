@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/store_contents.hpp"
 
+#include "base/text.hpp"
+
 #include <boost/asio/post.hpp>
-#include <charconv>
 #include <utility>
 
 namespace tutti::bootstrap {
@@ -53,9 +54,9 @@ std::optional<std::int64_t> store_contents::add(const std::string& key, std::int
   const std::lock_guard lock(mutex_);
   std::int64_t sum = 0;
   if (const auto at = values_.find(key); at != values_.end()) {
-    const char* const end = at->second.data() + at->second.size();
-    const auto [stopped, code] = std::from_chars(at->second.data(), end, sum);
-    if (code != std::errc{} || stopped != end) return std::nullopt;
+    const auto before = base::to_number<std::int64_t>(at->second);
+    if (!before) return std::nullopt;
+    sum = *before;
   }
   if (__builtin_add_overflow(sum, amount, &sum)) return std::nullopt;
   tell(key);

@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 
 #include "base/env.hpp"
+#include "base/text.hpp"
 #include "bootstrap/starters.hpp"
 
 namespace tutti::launch {
@@ -18,13 +18,11 @@ struct found_variable {
 };
 
 int number_of(const found_variable& v, int low, const char* option) {
-  int number = 0;
-  const char* const last = v.value.data() + v.value.size();
-  const auto [end, code] = std::from_chars(v.value.data(), last, number);
-  if (code != std::errc{} || end != last || number < low)
+  const auto number = base::to_number<int>(v.value);
+  if (!number || *number < low)
     throw usage_error(fmt::format("{}={} is not a number from {} on: set it to one, or give {}", v.row->name,
                                   v.text, low, option));
-  return number;
+  return *number;
 }
 
 // srun has started one task on each node, or none. A batch script and a shell in an allocation also have
@@ -69,17 +67,16 @@ void refuse_several_launchers_on_a_node(int nodes) {
 }  // namespace
 
 void parse_nodes(std::string_view given, const std::string& from, options& o) {
-  const auto number = [&](std::string_view text, int& into) {
-    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), into);
-    if (code != std::errc{} || end != text.data() + text.size())
-      throw usage_error(
-          fmt::format("{}: give a number of nodes, or MIN:MAX where nodes may come and go", from));
-  };
   const std::size_t colon = given.find(':');
-  if (colon == std::string_view::npos) return number(given, o.nodes);
-  o.elastic = true;
-  number(given.substr(0, colon), o.least_nodes);
-  number(given.substr(colon + 1), o.nodes);
+  o.elastic = colon != std::string_view::npos;
+  const auto least = base::to_number<int>(given.substr(0, colon));
+  const auto most = o.elastic ? base::to_number<int>(given.substr(colon + 1)) : least;
+  if (!least || !most)
+    throw usage_error(
+        fmt::format("{}: give a number of nodes, or MIN:MAX where nodes may come and go", from));
+  o.nodes = *most;
+  if (!o.elastic) return;
+  o.least_nodes = *least;
   if (o.least_nodes < 1 || o.least_nodes > o.nodes)
     throw usage_error(fmt::format("{}: MIN is 1 or more, and MAX no less", from));
 }

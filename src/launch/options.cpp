@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "base/env.hpp"
+#include "base/text.hpp"
 #include "base/variables.hpp"
 #include "launch/node_variables.hpp"
 
@@ -60,19 +61,15 @@ class help_format : public CLI::Formatter {
 std::optional<host_and_port> parse_address(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return std::nullopt;
-  host_and_port address;
-  const std::string_view port = text.substr(colon + 1);
-  const auto [end, code] = std::from_chars(port.data(), port.data() + port.size(), address.port);
-  if (code != std::errc{} || end != port.data() + port.size()) return std::nullopt;
-  if (address.port < 1 || address.port > 65535) return std::nullopt;
+  const int port = base::to_number<std::uint16_t>(text.substr(colon + 1)).value_or(0);
+  if (port == 0) return std::nullopt;
   std::string_view host = text.substr(0, colon);
   if (host.size() >= 2 && host.front() == '[' && host.back() == ']')
     host = host.substr(1, host.size() - 2);
   else if (host.find(':') != std::string_view::npos)
     return std::nullopt;  // an IPv6 address without its brackets: which colon ends it?
   if (host.empty()) return std::nullopt;
-  address.host = host;
-  return address;
+  return host_and_port{std::string(host), port};
 }
 
 template <class T>
