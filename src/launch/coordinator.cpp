@@ -85,9 +85,7 @@ void coordinator::start() {
   for (auto& [n, node] : nodes_) {
     if (node.stays()) number(node);
     node.ended = node.leaving;
-    node.ends.clear();
-    node.last_lines.clear();
-    node.last_operations.clear();
+    node.told = {};
   }
   phase_ = phase::running;
   started_at_ = clock::now();
@@ -245,10 +243,8 @@ void coordinator::on_event(int node, const ranks_ended& e) {
     release(node);
     return try_conclude();
   }
-  state.ends.clear();
-  for (const outcome& end : e.ends) state.ends.push_back(since_start(node, end));
-  state.last_lines = e.last_lines;
-  state.last_operations = e.last_operations;
+  state.told = e;
+  for (outcome& end : state.told.ends) end = since_start(node, end);
   try_conclude();
 }
 
@@ -391,7 +387,7 @@ std::vector<outcome> coordinator::all_ends() const {
   std::vector<place> order;
   for (const auto& [n, node] : nodes_) {
     std::chrono::milliseconds at{0};
-    for (const outcome& end : node.ends) {
+    for (const outcome& end : node.told.ends) {
       at = std::max(at, end.after);
       order.push_back({at, order.size(), &end});
     }
@@ -444,7 +440,7 @@ std::string coordinator::report(const std::vector<outcome>& ends, const outcome*
     context.grace = options_.grace;
     context.place = place_of(cause->rank);
     context.several_nodes = several();
-    const node_state& there = nodes_.at(node_of(cause->rank));
+    const ranks_ended& there = nodes_.at(node_of(cause->rank)).told;
     context.last_lines = there.last_lines;
     context.last_operations = there.last_operations;
     text += failure_report(*cause, ends, context);

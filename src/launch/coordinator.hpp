@@ -85,9 +85,7 @@ class coordinator {
     clock::time_point told_to_start{};
     bool leaving = false;  // its ranks are being stopped, and the others go on
     int leaves_with = 0;   // the exit code
-    std::vector<outcome> ends;
-    std::vector<std::string> last_lines;
-    std::vector<std::string> last_operations;
+    ranks_ended told;      // with times from the start of the job, not of the node
     bool stays() const { return joined && !leaving && !lost; }
     bool finished() const { return !joined || ended || lost; }
   };
@@ -123,7 +121,6 @@ class coordinator {
   bool several() const { return nodes_.size() > 1; }
   int world_size() const;
   int node_of(int rank) const;
-  // Counts its times from the start of the job, not of its node.
   outcome since_start(int node, outcome end) const;
   ending ending_of(int node, const stop_wanted& e) const;
   std::vector<outcome> all_ends() const;

@@ -74,11 +74,10 @@ head_node::head_node(boost::asio::io_context& loop, const options& o, const std:
 
 head_node::~head_node() = default;
 
-void head_node::tell(const event& what) {
-  if (!explanations_.take(0, what)) hear(0, what);
-}
+void head_node::tell(const event& what) { hear(0, what); }
 
 void head_node::hear(int node, const event& what) {
+  if (explanations_.take(node, what)) return;
   if (const auto* const ended = std::get_if<process_ended>(&what); ended != nullptr && elastic_) {
     elastic_->ended(ended->rank, ended->start, ended->well);
     if (ended->again) elastic_->started(node, ended->rank, ended->start + 1);
@@ -154,8 +153,7 @@ void head_node::on_message(pending_connection& from, std::string_view message) {
     const event what = decode_event(message);
     if (const auto* const asked = std::get_if<clock_asked>(&what))
       return send(from.node, clock_told{asked->asked_ns, base::steady_ns()});
-    if (!explanations_.take(from.node, what)) hear(from.node, what);
-    return;
+    return hear(from.node, what);
   }
   hello who = decode_hello(message);
   if (who.node < 0 && options_.elastic) who.node = coordinator_.free_number();

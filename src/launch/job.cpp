@@ -113,10 +113,7 @@ void job::execute_one(const start_ranks& what) {
   try {
     ranks_.start(what, above_->take_store());
   } catch (const std::runtime_error& e) {
-    stop_wanted wanted;
-    wanted.why = stop_wanted::reason::cannot_start;
-    wanted.text = e.what();
-    above_->tell(wanted);
+    above_->tell(stop_wanted{stop_wanted::reason::cannot_start, 0, e.what()});
   }
 }
 
@@ -205,10 +202,7 @@ void job::stop_all(stop_wanted::reason why, int signal) {
   stop_wanted_ = true;
   output_.give_up_after(time_to_read);
   ranks_.stop(signal);
-  stop_wanted wanted;
-  wanted.why = why;
-  wanted.signal = signal;
-  above_->tell(wanted);
+  above_->tell(stop_wanted{why, signal, {}});
 }
 
 void job::listen() {

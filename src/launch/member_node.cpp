@@ -54,11 +54,8 @@ void member_node::begin() {
 
 void member_node::tell(const event& what) {
   if (const auto* const failed = std::get_if<rank_failed>(&what);
-      failed != nullptr && failed->restart == 0 && first_text_.empty()) {
-    first_text_ = fmt::format("tutti-run: here, rank {} {} (pid {})\n", failed->end.rank,
-                              describe(failed->end), failed->end.pid);
-    first_code_ = failed->end.shell_code();
-  }
+      failed != nullptr && failed->restart == 0 && !first_failure_)
+    first_failure_ = failed->end;
   if (const auto* const wanted = std::get_if<stop_wanted>(&what)) {
     stop_wanted_ = stopping_ = true;
     if (wanted->why == stop_wanted::reason::signal) asked_signal_ = wanted->signal;
@@ -109,7 +106,7 @@ void member_node::on_message(std::string_view message) {
     grace_ = start->grace;
     ranks_run_ = true;
     stopping_ = stop_wanted_;
-    first_text_.clear();
+    first_failure_.reset();
     patience_.cancel();
   } else if (std::holds_alternative<job_over>(what)) {
     over_ = true;
@@ -122,13 +119,15 @@ void member_node::on_message(std::string_view message) {
 }
 
 void member_node::on_lost(const std::string& why) {
-  const std::string place = fmt::format("{}:{}", options_.master->host, options_.master->port);
   if (asked_signal_ != 0)
     return end_alone(128 + asked_signal_,
                      fmt::format("tutti-run: the job was stopped by {}\n", signal_name(asked_signal_)));
-  end_alone(
-      first_text_.empty() ? node_lost_exit_code : first_code_,
-      fmt::format("tutti-run: node 0 at {} was lost: {}; the job is stopped\n{}", place, why, first_text_));
+  std::string report = fmt::format("tutti-run: node 0 at {}:{} was lost: {}; the job is stopped\n",
+                                   options_.master->host, options_.master->port, why);
+  if (first_failure_)
+    report += fmt::format("tutti-run: here, rank {} {} (pid {})\n", first_failure_->rank,
+                          describe(*first_failure_), first_failure_->pid);
+  end_alone(first_failure_ ? first_failure_->shell_code() : node_lost_exit_code, report);
 }
 
 // No other node will say how the job ends.

@@ -52,8 +52,7 @@ class member_node : public coordination {
   bool stopping_ = false;
   bool over_ = false;       // node 0 has said so, or has gone
   int asked_signal_ = 0;    // by which the user here asked for an end; 0: none
-  std::string first_text_;  // about the first rank that failed here, in case only this node can report it
-  int first_code_ = 0;
+  std::optional<outcome> first_failure_;  // here, in case only this node can report it
   // How it ends here without node 0, once the ranks have ended.
   std::optional<job_over> alone_;
   // To the end: where it closes, node 0 takes the ranks here for ended.
