@@ -174,9 +174,8 @@ task<endpoints> resolve_host(asio::any_io_executor executor, std::string host, s
     if (!may_resolve_later(host, answer.code)) throw_no_host(host, answer.code);
     if (now >= announced_at && !std::exchange(announced, true))
       base::log_warning(fmt::format(
-          "waiting for the host name '{}' to resolve ({}): its host may start later; if the name "
-          "is wrong, end "
-          "the program and correct it (MASTER_ADDR, the address in init_method, or tutti-run --master)",
+          "waiting for the host name '{}' to resolve ({}): its host may start later; if the name is wrong, "
+          "end the program and correct it (MASTER_ADDR, the address in init_method, or tutti-run --master)",
           host, answer.code.message()));
     co_await pause.wait(std::min(deadline, now + next), "looking up " + host);
     if (core::clock::now() >= deadline) throw_no_host(host, answer.code);

@@ -132,8 +132,7 @@ void meet_beside_torchrun(const place& found, const std::string& address, std::u
   if (!chosen && port == 65535)
     refuse(
         "torchrun's own store has MASTER_PORT=65535, and there is no port after it: set TUTTI_MASTER_PORT to "
-        "one that is "
-        "free on rank 0's host, the same on all ranks");
+        "one that is free on rank 0's host, the same on all ranks");
   j.master_host = address;
   j.master_port = chosen ? parse_port(*chosen, "TUTTI_MASTER_PORT") : static_cast<std::uint16_t>(port + 1);
 }
@@ -146,8 +145,7 @@ void read_master(const place& found, job& j) {
     if (address || port)
       refuse(
           "MASTER_ADDR or MASTER_PORT is set, but neither RANK nor WORLD_SIZE: set all four on every rank, "
-          "or start "
-          "the program with tutti-run; to run alone, unset MASTER_ADDR and MASTER_PORT");
+          "or start the program with tutti-run; to run alone, unset MASTER_ADDR and MASTER_PORT");
     return;
   }
   if (j.world_size == 1 && !j.elastic) return;  // nobody to meet
@@ -175,8 +173,7 @@ std::string parse_file_url(const std::string& url) {
   if (!path.starts_with('/') || path.ends_with('/'))
     refuse(
         fmt::format("init_method '{}' names no file: write file:///directory/name, with a name that all "
-                    "ranks see, and that "
-                    "nothing else uses",
+                    "ranks see, and that nothing else uses",
                     url));
   return path;
 }

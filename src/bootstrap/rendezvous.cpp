@@ -152,10 +152,9 @@ class participant {
     if (!other.job.empty() && !who_.job_id.empty() && other.job != who_.job_id)
       throw error(errc::join_failed,
                   of_me(fmt::format(
-                      "this process (host {}, pid {}) belongs to job '{}', but the ranks that "
-                      "meet here (rank {}, host {}, pid {}) "
-                      "belong to job '{}': end what is left of an earlier run, or meet "
-                      "elsewhere (another MASTER_PORT, or another address in init_method); when they "
+                      "this process (host {}, pid {}) belongs to job '{}', but the ranks that meet here "
+                      "(rank {}, host {}, pid {}) belong to job '{}': end what is left of an earlier run, or "
+                      "meet elsewhere (another MASTER_PORT, or another address in init_method); when they "
                       "are one job, set TUTTI_JOB_ID to the same on all ranks, or unset it",
                       mine_.host, mine_.pid, who_.job_id, other.rank, other.host, other.pid, other.job)));
     const std::string why = disagreement(other);
@@ -170,14 +169,12 @@ class participant {
     if (other.ways != ways_of(who_))
       return fmt::format(
           "rank {} (host {}, pid {}) has {}, rank {} (host {}, pid {}) has {}: set TUTTI_CHECKSUMS and "
-          "TUTTI_TLS, or "
-          "init_options::checksums and tls, to the same on all ranks",
+          "TUTTI_TLS, or init_options::checksums and tls, to the same on all ranks",
           other.rank, other.host, other.pid, other.ways, mine_.rank, mine_.host, mine_.pid, ways_of(who_));
     if (other.number == who_.world_size) return {};
     return fmt::format(
         "rank {} (host {}, pid {}) was told that there are {} ranks, rank {} (host {}, pid {}) that there "
-        "are "
-        "{}: set WORLD_SIZE to the same on all ranks, or start the program with tutti-run",
+        "are {}: set WORLD_SIZE to the same on all ranks, or start the program with tutti-run",
         other.rank, other.host, other.pid, other.number, mine_.rank, mine_.host, mine_.pid, who_.world_size);
   }
 

@@ -118,8 +118,7 @@ bool store_file::try_lock() {
   if (!fd_)
     throw error(
         errc::invalid_argument,
-        fmt::format("{} was opened by the process that this one was forked from: open it anew after a "
-                    "fork",
+        fmt::format("{} was opened by the process that this one was forked from: open it anew after a fork",
                     path_));
   struct flock all = byte_range(F_WRLCK, 0, 1);
   while (::fcntl(fd_.get(), F_OFD_SETLK, &all) != 0) {

@@ -192,10 +192,9 @@ base::unique_fd listening_socket(const tcp::endpoint& at, const std::string& pla
     throw error(
         errc::system,
         fmt::format(
-            "the store cannot listen at {}: port {} is in use, by another rank 0, an earlier "
-            "run or another program; choose another port (MASTER_PORT, or init_method; the same on all "
-            "ranks), or "
-            "end what listens there (ss -ltnp 'sport = :{}' shows it)",
+            "the store cannot listen at {}: port {} is in use, by another rank 0, an earlier run or another "
+            "program; choose another port (MASTER_PORT, or init_method; the same on all ranks), or end what "
+            "listens there (ss -ltnp 'sport = :{}' shows it)",
             place, at.port(), at.port()));
   throw error(
       errc::system,
