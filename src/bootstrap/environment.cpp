@@ -32,20 +32,17 @@ namespace {
 setting agree(const setting& environment, int option, const char* name) {
   if (option == -1) return environment;
   if (environment.value && *environment.value != option)
-    refuse(fmt::format(
-        "init_options::{} is {}, but the environment has {}: leave the option at -1, or start the program "
-        "without that variable",
-        name, option, environment.from));
+    refuse("init_options::{} is {}, but the environment has {}: leave the option at -1, or start the "
+           "program without that variable", name, option, environment.from);
   return {option, fmt::format("init_options::{}={}", name, option)};
 }
 
 place place_of(const init_options& options) {
   place found = find_place();
   if (options.rank < -1)
-    refuse(fmt::format("init_options::rank is {}: it is 0 or more, or -1 for RANK", options.rank));
+    refuse("init_options::rank is {}: it is 0 or more, or -1 for RANK", options.rank);
   if (options.world_size == 0 || options.world_size < -1)
-    refuse(fmt::format("init_options::world_size is {}: it is 1 or more, or -1 for WORLD_SIZE",
-                       options.world_size));
+    refuse("init_options::world_size is {}: it is 1 or more, or -1 for WORLD_SIZE", options.world_size);
   found.rank = agree(found.rank, options.rank, "rank");
   found.size = agree(found.size, options.world_size, "world_size");
   return found;
@@ -59,36 +56,32 @@ void take_place(const place& found, job& j) {
     return;
   }
   if (!found.size.value)
-    refuse(fmt::format(
-        "{} is set, but not how many ranks there are: set WORLD_SIZE to the same number on all ranks, or "
-        "start the program with tutti-run -n N",
-        found.rank.from));
+    refuse("{} is set, but not how many ranks there are: set WORLD_SIZE to the same number on all ranks, or "
+           "start the program with tutti-run -n N", found.rank.from);
   if (!found.rank.value)
-    refuse(fmt::format(
-        "{} is set, but not which of them this process is: set RANK to a different number from 0 to {} in "
-        "each process, or start the program with tutti-run -n {}",
-        found.size.from, *found.size.value - 1, *found.size.value));
+    refuse("{} is set, but not which of them this process is: set RANK to a different number from 0 to {} "
+           "in each process, or start the program with tutti-run -n {}", found.size.from,
+           *found.size.value - 1, *found.size.value);
   j.rank = *found.rank.value;
   j.world_size = *found.size.value;
   if (j.rank >= j.world_size)
-    refuse(fmt::format(
-        "{} does not fit {}: ranks go from 0 to {}; set both right, or start the program with tutti-run",
-        found.rank.from, found.size.from, j.world_size - 1));
+    refuse("{} does not fit {}: ranks go from 0 to {}; set both right, or start the program with tutti-run",
+           found.rank.from, found.size.from, j.world_size - 1);
   j.local_rank = found.local_rank.value.value_or(-1);
   j.local_world_size = found.local_size.value.value_or(-1);
   if (j.local_world_size > j.world_size)
-    refuse(fmt::format("{} is more than {}: a host cannot have more ranks than the world",
-                       found.local_size.from, found.size.from));
+    refuse("{} is more than {}: a host cannot have more ranks than the world", found.local_size.from,
+           found.size.from);
   if (j.local_world_size > 0 && j.local_rank >= j.local_world_size)
-    refuse(fmt::format("{} does not fit {}: local ranks go from 0 to {}; set both right, or neither",
-                       found.local_rank.from, found.local_size.from, j.local_world_size - 1));
+    refuse("{} does not fit {}: local ranks go from 0 to {}; set both right, or neither",
+           found.local_rank.from, found.local_size.from, j.local_world_size - 1);
 }
 
 std::uint16_t parse_port(std::string_view text, std::string_view where) {
   const std::uint16_t port = base::to_number<std::uint16_t>(text).value_or(0);
   if (port == 0)
-    refuse(fmt::format("{}: '{}' is not a port; give a number from 1 to 65535 that is free on rank 0's host",
-                       where, text));
+    refuse("{}: '{}' is not a port; give a number from 1 to 65535 that is free on rank 0's host", where,
+           text);
   return port;
 }
 
@@ -98,16 +91,14 @@ void parse_master_url(const std::string& url, job& j) {
   while (rest.ends_with('/')) rest.remove_suffix(1);
   const std::size_t colon = rest.rfind(':');
   if (colon == std::string_view::npos || colon == 0)
-    refuse(fmt::format(
-        "init_method '{}' lacks a host or a port: write tcp://host:port, with the host that rank 0 runs on "
-        "(an IPv6 address in brackets)",
-        url));
+    refuse("init_method '{}' lacks a host or a port: write tcp://host:port, with the host that rank 0 runs "
+           "on (an IPv6 address in brackets)", url);
   std::string_view host = rest.substr(0, colon);
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);
   } else if (host.find_first_of("[]:/ ") != std::string_view::npos) {
-    refuse(fmt::format(
-        "init_method '{}': '{}' is no host; write tcp://host:port, an IPv6 address in brackets", url, host));
+    refuse("init_method '{}': '{}' is no host; write tcp://host:port, an IPv6 address in brackets", url,
+           host);
   }
   j.master_host = host;
   j.master_port = parse_port(rest.substr(colon + 1), fmt::format("init_method '{}'", url));
@@ -130,9 +121,8 @@ void meet_beside_torchrun(const place& found, const std::string& address, std::u
   const auto chosen = base::env_string("TUTTI_MASTER_PORT");
   if (!chosen && found.one_host) return meet_in_private(found, j);
   if (!chosen && port == 65535)
-    refuse(
-        "torchrun's own store has MASTER_PORT=65535, and there is no port after it: set TUTTI_MASTER_PORT to "
-        "one that is free on rank 0's host, the same on all ranks");
+    refuse("torchrun's own store has MASTER_PORT=65535, and there is no port after it: set "
+           "TUTTI_MASTER_PORT to one that is free on rank 0's host, the same on all ranks");
   j.master_host = address;
   j.master_port = chosen ? parse_port(*chosen, "TUTTI_MASTER_PORT") : static_cast<std::uint16_t>(port + 1);
 }
@@ -143,9 +133,8 @@ void read_master(const place& found, job& j) {
   if (j.alone) {
     // Every process would form a world of its own, and nobody would notice.
     if (address || port)
-      refuse(
-          "MASTER_ADDR or MASTER_PORT is set, but neither RANK nor WORLD_SIZE: set all four on every rank, "
-          "or start the program with tutti-run; to run alone, unset MASTER_ADDR and MASTER_PORT");
+      refuse("MASTER_ADDR or MASTER_PORT is set, but neither RANK nor WORLD_SIZE: set all four on every "
+             "rank, or start the program with tutti-run; to run alone, unset MASTER_ADDR and MASTER_PORT");
     return;
   }
   if (j.world_size == 1 && !j.elastic) return;  // nobody to meet
@@ -160,21 +149,18 @@ void read_master(const place& found, job& j) {
   const char* const missing = address ? "MASTER_PORT is"
                               : port  ? "MASTER_ADDR is"
                                       : "MASTER_ADDR and MASTER_PORT are";
-  refuse(fmt::format(
-      "{}, {}{}, but {} not set: set MASTER_ADDR to the host that rank 0 runs on and MASTER_PORT to a port "
-      "that is free there, the same on all ranks{}, or start the program with tutti-run",
-      found.rank.from, found.size.from, found.several_hosts ? " on several hosts" : "", missing,
-      found.pass_variables.empty() ? "" : fmt::format(" ({})", found.pass_variables)));
+  refuse("{}, {}{}, but {} not set: set MASTER_ADDR to the host that rank 0 runs on and MASTER_PORT to a "
+         "port that is free there, the same on all ranks{}, or start the program with tutti-run",
+         found.rank.from, found.size.from, found.several_hosts ? " on several hosts" : "", missing,
+         found.pass_variables.empty() ? "" : fmt::format(" ({})", found.pass_variables));
 }
 
 // The path of "file:///shared/path".
 std::string parse_file_url(const std::string& url) {
   std::string path = url.substr(std::string_view("file://").size());
   if (!path.starts_with('/') || path.ends_with('/'))
-    refuse(
-        fmt::format("init_method '{}' names no file: write file:///directory/name, with a name that all "
-                    "ranks see, and that nothing else uses",
-                    url));
+    refuse("init_method '{}' names no file: write file:///directory/name, with a name that all ranks see, "
+           "and that nothing else uses", url);
   return path;
 }
 
@@ -184,10 +170,8 @@ int take_store_fd() {
   if (!fd) return -1;
   ::unsetenv("TUTTI_STORE_FD");
   if (::fcntl(static_cast<int>(*fd), F_SETFD, FD_CLOEXEC) != 0)
-    refuse(fmt::format(
-        "TUTTI_STORE_FD={} is no open descriptor; tutti-run sets it for rank 0 alone, and a program in "
-        "between must not close it: unset it, or start the program by tutti-run directly",
-        *fd));
+    refuse("TUTTI_STORE_FD={} is no open descriptor; tutti-run sets it for rank 0 alone, and a program in "
+           "between must not close it: unset it, or start the program by tutti-run directly", *fd);
   return static_cast<int>(*fd);
 }
 
@@ -207,14 +191,12 @@ std::chrono::milliseconds read_timeout(const init_options& options) {
   const auto text = base::env_string("TUTTI_TIMEOUT");
   if (!text) {
     if (options.timeout <= std::chrono::milliseconds(0))
-      refuse(fmt::format("init_options::timeout is {}: give a positive one",
-                         base::duration_text(options.timeout)));
+      refuse("init_options::timeout is {}: give a positive one", base::duration_text(options.timeout));
     return std::min(options.timeout, longest);
   }
   const double seconds = base::to_number<double>(*text).value_or(-1);
   if (!(seconds > 0) || !(seconds <= most_seconds))
-    refuse(fmt::format("TUTTI_TIMEOUT='{}' is not a time in seconds; set it to a positive number such as 60",
-                       *text));
+    refuse("TUTTI_TIMEOUT='{}' is not a time in seconds; set it to a positive number such as 60", *text);
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1000)));
 }
 
@@ -224,25 +206,23 @@ std::chrono::milliseconds read_limit(const char* name, std::chrono::milliseconds
   const auto text = base::env_string(name);
   if (!text) {
     if (otherwise.count() != 0 && otherwise < least)
-      refuse(fmt::format("init_options::{} is {}: give at least {}, or zero for none", option,
-                         base::duration_text(otherwise), base::duration_text(least)));
+      refuse("init_options::{} is {}: give at least {}, or zero for none", option,
+             base::duration_text(otherwise), base::duration_text(least));
     return std::min(otherwise, longest);
   }
   if (*text == "off" || *text == "0") return {};
   const double seconds = base::to_number<double>(*text).value_or(-1);
   if (!(seconds * 1000 >= static_cast<double>(least.count())) || !(seconds <= most_seconds))
-    refuse(
-        fmt::format("{}='{}' is not a time in seconds from {} up: set it to a number such as {}, or to off",
-                    name, *text, base::duration_text(least), 10));
+    refuse("{}='{}' is not a time in seconds from {} up: set it to a number such as {}, or to off", name,
+           *text, base::duration_text(least), 10);
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1000)));
 }
 
 void check_transports(const std::vector<std::string>& names, const char* where) {
   for (const std::string& name : names)
     if (name != "shm" && name != "tcp")
-      refuse(fmt::format(
-          "{} asks for the transport '{}'; there are shm and tcp, and without a choice both are used", where,
-          name));
+      refuse("{} asks for the transport '{}'; there are shm and tcp, and without a choice both are used",
+             where, name);
 }
 
 std::vector<std::string> sorted(std::vector<std::string> names) {
@@ -266,16 +246,14 @@ std::vector<std::string> read_transports(const init_options& options) {
   check_transports(named, "TUTTI_TRANSPORTS");
   named = sorted(std::move(named));
   if (!options.transports.empty() && sorted(options.transports) != named)
-    refuse(fmt::format(
-        "TUTTI_TRANSPORTS={} contradicts init_options::transports ({}): unset the variable, or leave the "
-        "option empty",
-        *text, fmt::format("{}", fmt::join(sorted(options.transports), ","))));
+    refuse("TUTTI_TRANSPORTS={} contradicts init_options::transports ({}): unset the variable, or leave the "
+           "option empty", *text, fmt::format("{}", fmt::join(sorted(options.transports), ",")));
   return named;
 }
 
 void check_backend(const std::string& name, const char* where) {
   if (name != "native" && name != "mpi")
-    refuse(fmt::format("{} is '{}'; there are \"native\" and \"mpi\"", where, name));
+    refuse("{} is '{}'; there are \"native\" and \"mpi\"", where, name);
 }
 
 bool read_over_mpi(const init_options& options) {
@@ -290,8 +268,7 @@ bool read_over_mpi(const init_options& options) {
 bool read_switch(const char* variable, bool option, const char* option_name) {
   const auto said = base::env_integer(variable, 0, 1);
   if (said == 0 && option)
-    refuse(fmt::format("{}=0 contradicts init_options::{}, which is true: unset the variable", variable,
-                       option_name));
+    refuse("{}=0 contradicts init_options::{}, which is true: unset the variable", variable, option_name);
   return said == 1 || option;
 }
 
@@ -299,7 +276,7 @@ void read_elastic(job& j) {
   const auto said = base::env_string("TUTTI_ELASTIC");
   if (!said) return;
   if (*said != "first" && *said != "newcomer")
-    refuse(fmt::format("TUTTI_ELASTIC is '{}': tutti-run sets it to first or newcomer; unset it", *said));
+    refuse("TUTTI_ELASTIC is '{}': tutti-run sets it to first or newcomer; unset it", *said);
   j.elastic = true;
   j.newcomer = *said == "newcomer" || j.restarts > 0;
 }
@@ -341,10 +318,8 @@ job resolve(const init_options& options) {
   j.over_mpi = read_over_mpi(options);
   if (j.over_mpi) {
     if (!j.transports.empty())
-      refuse(
-          fmt::format("the backend \"mpi\" has no choice of transports: unset TUTTI_TRANSPORTS, or leave "
-                      "init_options::transports empty (here: {})",
-                      fmt::join(j.transports, ",")));
+      refuse("the backend \"mpi\" has no choice of transports: unset TUTTI_TRANSPORTS, or leave "
+             "init_options::transports empty (here: {})", fmt::join(j.transports, ","));
     const place found = place_of(options);
     j.rank = found.rank.value.value_or(-1);
     j.world_size = found.size.value.value_or(-1);
@@ -353,10 +328,8 @@ job resolve(const init_options& options) {
   const std::string& method = options.init_method;
   const bool at_address = method.starts_with("tcp://"), at_file = method.starts_with("file://");
   if (method != "env://" && !at_address && !at_file)
-    refuse(fmt::format(
-        "init_method '{}' is not known: there are env:// (MASTER_ADDR and MASTER_PORT say where rank 0 is), "
-        "tcp://host:port and file:///path",
-        method));
+    refuse("init_method '{}' is not known: there are env:// (MASTER_ADDR and MASTER_PORT say where rank 0 "
+           "is), tcp://host:port and file:///path", method);
   const place found = place_of(options);
   take_place(found, j);
   j.tls = read_tls(options, std::to_string(j.rank));
@@ -369,10 +342,8 @@ job resolve(const init_options& options) {
   if (at_address) parse_master_url(method, j);
   if (at_file) j.rendezvous_file = parse_file_url(method);
   if ((at_address || at_file) && j.alone)
-    refuse(fmt::format(
-        "init_method '{}' needs to know which rank this is: set init_options::rank and world_size, or RANK "
-        "and WORLD_SIZE",
-        method));
+    refuse("init_method '{}' needs to know which rank this is: set init_options::rank and world_size, or "
+           "RANK and WORLD_SIZE", method);
   if (at_address || at_file) return j;
   read_master(found, j);
   // An address other than the launcher's has another listener.
@@ -391,8 +362,8 @@ job resolve_at_store(const init_options& options) {
   j.at_store = true;
   if (options.rank >= 0 && options.world_size >= 0) {
     if (options.rank >= options.world_size)
-      refuse(fmt::format("init_options::rank is {} of {}: ranks are 0 to {}", options.rank,
-                         options.world_size, options.world_size - 1));
+      refuse("init_options::rank is {} of {}: ranks are 0 to {}", options.rank, options.world_size,
+             options.world_size - 1);
     j.rank = options.rank;
     j.world_size = options.world_size;
   } else {
@@ -400,9 +371,8 @@ job resolve_at_store(const init_options& options) {
     take_place(found, j);
     j.job_id = found.job;
     if (j.alone)
-      refuse(
-          "init with a store needs to know which rank this is: set init_options::rank and world_size, or "
-          "RANK and WORLD_SIZE");
+      refuse("init with a store needs to know which rank this is: set init_options::rank and world_size, or "
+             "RANK and WORLD_SIZE");
   }
   j.tls = read_tls(options, std::to_string(j.rank));
   return j;

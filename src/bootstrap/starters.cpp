@@ -10,7 +10,6 @@
 #include <climits>
 #include <fstream>
 #include <iterator>
-#include <tutti/error.hpp>
 
 namespace tutti::bootstrap {
 namespace {
@@ -178,10 +177,9 @@ void refuse_contradiction(const place& a, const place& b, const char* cure) {
   if (!a.rank.value || !b.rank.value || !a.size.value || !b.size.value) return;
   const bool same_rank = *a.rank.value == *b.rank.value;
   if (same_rank && *a.size.value == *b.size.value) return;
-  refuse(fmt::format(
-      "{} and {} contradict each other: one starter was started by another, and has handed on what was meant "
-      "for itself; {}",
-      same_rank ? a.size.from : a.rank.from, same_rank ? b.size.from : b.rank.from, cure));
+  refuse("{} and {} contradict each other: one starter was started by another, and has handed on what was "
+         "meant for itself; {}", same_rank ? a.size.from : a.rank.from, same_rank ? b.size.from : b.rank.from,
+         cure);
 }
 
 bool same_place(const place& a, const place& b) {
@@ -204,8 +202,6 @@ std::string first_host(std::string_view list) {
   return host;
 }
 
-void refuse(const std::string& text) { throw error(errc::invalid_argument, text); }
-
 place find_place() {
   place mine = ours();
   const place from_open_mpi = open_mpi(), from_slurm = slurm();
@@ -225,8 +221,8 @@ place find_place() {
   for (place theirs : {from_open_mpi, from_pmi, from_slurm}) {
     if (!theirs.rank.value) continue;
     if (mine.size.value && theirs.size.value && *mine.size.value != *theirs.size.value)
-      refuse(fmt::format("{} and {} contradict each other: unset WORLD_SIZE, or set RANK as well",
-                         theirs.size.from, mine.size.from));
+      refuse("{} and {} contradict each other: unset WORLD_SIZE, or set RANK as well", theirs.size.from,
+             mine.size.from);
     if (mine.size.value) theirs.size = mine.size;
     return theirs;
   }

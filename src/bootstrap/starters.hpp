@@ -3,9 +3,13 @@
 // MPI's mpirun, MPICH's and other Hydra ones, or srun.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tutti/error.hpp>
+#include <utility>
 
 namespace tutti::bootstrap {
 
@@ -39,6 +43,9 @@ place find_place();
 std::string first_host(std::string_view list);
 
 // Throws invalid_argument for what the environment or the options say.
-[[noreturn]] void refuse(const std::string& text);
+template <class... Arguments>
+[[noreturn]] void refuse(fmt::format_string<Arguments...> text, Arguments&&... arguments) {
+  throw error(errc::invalid_argument, fmt::format(text, std::forward<Arguments>(arguments)...));
+}
 
 }  // namespace tutti::bootstrap
