@@ -55,6 +55,7 @@ class coordinator {
   // Returns a number for a node that comes without one; -1 if there are as many as allowed.
   int free_number() const;
 
+  int ranks_of(int node) const { return nodes_.at(node).ranks; }
   bool joining() const { return phase_ == phase::joining; }
   bool over() const { return phase_ == phase::over; }
   // "node 1 (ranks 4-7 on hostB)".

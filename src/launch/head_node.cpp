@@ -64,7 +64,6 @@ head_node::head_node(boost::asio::io_context& loop, const options& o, const std:
     return;
   }
   rendezvous_ = open_rendezvous_sockets(*o.master, o.join_timeout);
-  only_this_host_ = std::all_of(rendezvous_.begin(), rendezvous_.end(), on_loopback);
   listener_ = std::make_unique<bootstrap::control_listener>(
       loop.get_executor(), secret, tls_, bootstrap::silence_limit{o.node_timeout},
       bootstrap::control_listener::handlers{
@@ -108,7 +107,6 @@ void head_node::begin() {
       if (!cancelled) join_overdue();
     });
   }
-  ranks_of_[0] = own_.ranks;
   coordinator_.join(own_);
 }
 
@@ -160,10 +158,7 @@ void head_node::on_message(pending_connection& from, std::string_view message) {
   // Node 0's answer may be a command to all nodes, so it has to be among them.
   from.node = who.node;
   const bool free = !nodes_.contains(who.node);
-  if (free) {
-    nodes_[who.node] = &from;
-    ranks_of_[who.node] = who.ranks;
-  }
+  if (free) nodes_[who.node] = &from;
   const std::optional<std::string> refusal = coordinator_.join(who);
   if (!refusal) {
     if (!coordinator_.joining()) join_deadline_.cancel();
@@ -236,14 +231,16 @@ void head_node::join_overdue() {
           missing.size() == 1 ? "" : "s", base::rank_list(missing), options_.master->host,
           options_.master->port, base::duration_text(options_.join_timeout),
           missing.size() == 1 ? std::to_string(missing.front()) : "of its own", options_.nodes,
-          only_this_host_ ? ". That address is a loopback one, which no other machine can reach" : ""));
+          std::ranges::all_of(rendezvous_, on_loopback)
+              ? ". That address is a loopback one, which no other machine can reach"
+              : ""));
 }
 
 // ---- commands ----
 
 void head_node::send(int node, const command& what) {
   if (const auto* const start = std::get_if<start_ranks>(&what); start != nullptr && elastic_)
-    for (int i = 0; i < ranks_of_[node]; ++i)
+    for (int i = 0; i < coordinator_.ranks_of(node); ++i)
       elastic_->started(node, start->first_rank + i, start->restart_count);
   if (node == 0) {
     if (std::holds_alternative<job_over>(what)) {

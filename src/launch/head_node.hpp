@@ -65,15 +65,13 @@ class head_node : public coordination {
   const options& options_;
   hello own_;
   outlets to_;
-  std::vector<base::unique_fd> rendezvous_;  // until begin()
-  bool only_this_host_ = false;              // only launchers of this host can reach the rendezvous sockets
-  store_socket store_;                       // of the next start
+  std::vector<base::unique_fd> rendezvous_;
+  store_socket store_;  // of the next start
   std::string secret_;
   tls_identity tls_;
   // Where nodes come and go.
   std::unique_ptr<tcp_store_server> server_;
   std::unique_ptr<bootstrap::elastic_store> elastic_;
-  std::map<int, int> ranks_of_;  // by node
   coordinator coordinator_;
   explanations explanations_;
   boost::asio::steady_timer join_deadline_;
