@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <sstream>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -107,12 +108,8 @@ std::vector<std::string> job_output::last_error_lines(int rank, std::size_t coun
       std::find_if(pumps_.rbegin(), pumps_.rend(), [&](const rank_pumps& p) { return p.rank == rank; });
   std::vector<std::string> lines;
   if (found == pumps_.rend()) return lines;
-  std::string_view text = found->error->tail();
-  while (!text.empty()) {
-    const std::size_t newline = std::min(text.find('\n'), text.size());
-    lines.emplace_back(text.substr(0, newline));
-    text.remove_prefix(std::min(newline + 1, text.size()));
-  }
+  std::istringstream text{std::string(found->error->tail())};
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
   if (lines.size() > count) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(count));
   return lines;
 }
