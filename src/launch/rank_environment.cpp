@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <string_view>
 
 #include "base/env.hpp"
 #include "base/hmac.hpp"
@@ -47,8 +48,7 @@ std::string read_secret(int fd) {
 }
 
 // Variables that told this launcher its own place, as a rank of a starter; they are wrong for its ranks.
-bool is_place_of_launcher(const std::string& variable) {
-  const std::string_view name = std::string_view(variable).substr(0, variable.find('='));
+bool is_place_of_launcher(std::string_view name) {
   constexpr std::string_view names[] = {"RANK",
                                         "LOCAL_RANK",
                                         "ROLE_RANK",
@@ -73,10 +73,6 @@ bool is_place_of_launcher(const std::string& variable) {
          name.starts_with("TORCHELASTIC_");
 }
 
-bool names(const std::string& variable, std::string_view name) {
-  return variable.starts_with(name) && variable.size() > name.size() && variable[name.size()] == '=';
-}
-
 }  // namespace
 
 std::string job_secret(const options& o) {
@@ -95,46 +91,42 @@ std::string new_job_id() { return base::random_hex(job_id_bytes); }
 rank_environment::rank_environment(const options& o, const start_ranks& p, const std::string& secret)
     : first_rank_(p.first_rank) {
   for (char** variable = ::environ; *variable != nullptr; ++variable) {
-    const std::string text = *variable;
-    if (!is_place_of_launcher(text)) common_.push_back(text);
+    const std::string_view text = *variable;
+    const std::string_view name = text.substr(0, text.find('='));
+    if (name.size() < text.size() && !is_place_of_launcher(name))
+      common_.try_emplace(std::string(name), text.substr(name.size() + 1));
   }
-  set("WORLD_SIZE", std::to_string(p.world_size));
-  set("LOCAL_WORLD_SIZE", std::to_string(o.ranks));
-  set("NODE_RANK", std::to_string(p.node));
-  set("NNODES", std::to_string(o.nodes));
+  common_["WORLD_SIZE"] = std::to_string(p.world_size);
+  common_["LOCAL_WORLD_SIZE"] = std::to_string(o.ranks);
+  common_["NODE_RANK"] = std::to_string(p.node);
+  common_["NNODES"] = std::to_string(o.nodes);
   // torchrun's names for the same.
-  set("GROUP_RANK", std::to_string(p.node));
-  set("GROUP_WORLD_SIZE", std::to_string(o.nodes));
+  common_["GROUP_RANK"] = std::to_string(p.node);
+  common_["GROUP_WORLD_SIZE"] = std::to_string(o.nodes);
   // As this node knows node 0: hosts may have another name on another network.
-  set("MASTER_ADDR", o.master ? o.master->host : "127.0.0.1");
-  set("MASTER_PORT", std::to_string(p.store_port));
+  common_["MASTER_ADDR"] = o.master ? o.master->host : "127.0.0.1";
+  common_["MASTER_PORT"] = std::to_string(p.store_port);
   // The launcher of node 0 has opened it, and keeps it as long as rank 0 may come.
-  set("TUTTI_STORE_LISTENS", std::to_string(p.store_port));
-  set("TUTTI_JOB_ID", p.job_id);
-  set("TUTTI_RESTART_COUNT", std::to_string(p.restart_count));
-  set("TUTTI_MAX_RESTARTS", std::to_string(p.max_restarts));
+  common_["TUTTI_STORE_LISTENS"] = std::to_string(p.store_port);
+  common_["TUTTI_JOB_ID"] = p.job_id;
+  common_["TUTTI_RESTART_COUNT"] = std::to_string(p.restart_count);
+  common_["TUTTI_MAX_RESTARTS"] = std::to_string(p.max_restarts);
   if (o.elastic) {
-    set("TUTTI_ELASTIC", p.newcomer ? "newcomer" : "first");
+    common_["TUTTI_ELASTIC"] = p.newcomer ? "newcomer" : "first";
   } else if (p.on_failure == failure_policy::restart_rank) {
-    set("TUTTI_REJOIN", "1");
+    common_["TUTTI_REJOIN"] = "1";
   }
-  set("TUTTI_SECRET", secret);
+  common_["TUTTI_SECRET"] = secret;
   // The program may draw for a terminal of this width, although it writes into a pipe.
   if (const int columns = output_terminal_columns(); columns > 0) {
-    set("TUTTI_TTY", "1");
-    set("COLUMNS", std::to_string(columns));
+    common_["TUTTI_TTY"] = "1";
+    common_["COLUMNS"] = std::to_string(columns);
   }
-}
-
-void rank_environment::set(std::string_view name, std::string_view value) {
-  const auto old =
-      std::find_if(common_.begin(), common_.end(), [&](const std::string& v) { return names(v, name); });
-  if (old != common_.end()) common_.erase(old);
-  common_.push_back(fmt::format("{}={}", name, value));
 }
 
 std::vector<std::string> rank_environment::of_rank(int local_rank, int store_fd) const {
-  std::vector<std::string> variables = common_;
+  std::vector<std::string> variables;
+  for (const auto& [name, value] : common_) variables.push_back(fmt::format("{}={}", name, value));
   variables.push_back(fmt::format("RANK={}", first_rank_ + local_rank));
   variables.push_back(fmt::format("LOCAL_RANK={}", local_rank));
   if (store_fd >= 0) variables.push_back(fmt::format("TUTTI_STORE_FD={}", store_fd));

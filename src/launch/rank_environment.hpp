@@ -3,8 +3,8 @@
 // the job.
 #pragma once
 
+#include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "launch/node_messages.hpp"
@@ -27,10 +27,8 @@ class rank_environment {
   std::vector<std::string> of_rank(int local_rank, int store_fd) const;
 
  private:
-  void set(std::string_view name, std::string_view value);
-
   int first_rank_;
-  std::vector<std::string> common_;
+  std::map<std::string, std::string> common_;
 };
 
 }  // namespace tutti::launch
