@@ -119,19 +119,20 @@ void head_node::lose_patience() {
 int head_node::open_store() {
   if (options_.nodes > 1)
     store_ = open_store_socket_beside(rendezvous_.front());
-  else if (!store_.fd)
+  else if (!store_)
     store_ = open_store_socket(options_.master, options_.join_timeout);
+  const int port = port_of(store_);
   if (options_.elastic) {
     try {
-      server_ = tcp_store_server::adopt(loop_.get_executor(), store_.fd.get(), secret_, tls_);
+      server_ = tcp_store_server::adopt(loop_.get_executor(), store_.get(), secret_, tls_);
     } catch (const error& e) {
       throw std::runtime_error(e.what());
     }
-    store_.fd.release();
+    store_.release();
     elastic_ = std::make_unique<bootstrap::elastic_store>(server_->local(), options_.least_nodes,
                                                           options_.quorum);
   }
-  return store_.address.port;
+  return port;
 }
 
 // ---- the other nodes ----

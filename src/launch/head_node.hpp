@@ -42,7 +42,7 @@ class head_node : public coordination {
   void begin() override;
   void tell(const event& what) override;
   void lose_patience() override;
-  base::unique_fd take_store() override { return std::move(store_.fd); }
+  base::unique_fd take_store() override { return std::move(store_); }
 
  private:
   struct pending_connection;
@@ -66,7 +66,7 @@ class head_node : public coordination {
   hello own_;
   outlets to_;
   std::vector<base::unique_fd> rendezvous_;
-  store_socket store_;  // of the next start
+  base::unique_fd store_;  // listens for the next start
   std::string secret_;
   tls_identity tls_;
   // Where nodes come and go.

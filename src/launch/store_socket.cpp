@@ -31,19 +31,6 @@ std::string_view cure_of_listening(int error) {
   }
 }
 
-int port_of(const base::unique_fd& fd) {
-  return bootstrap::local_endpoint(fd.get()).value_or(tcp::endpoint()).port();
-}
-
-store_socket at_loopback() {
-  store_socket store;
-  store.fd = bootstrap::listen_at(tcp::endpoint(boost::asio::ip::address_v4::loopback(), 0));
-  if (!store.fd)
-    throw std::runtime_error(fmt::format("cannot listen on 127.0.0.1: {}", std::strerror(errno)));
-  store.address = {"127.0.0.1", port_of(store.fd)};
-  return store;
-}
-
 // Waits for a name that does not resolve yet.
 bootstrap::endpoints resolve(const host_and_port& master, std::chrono::milliseconds timeout) {
   try {
@@ -62,12 +49,16 @@ bootstrap::endpoints resolve(const host_and_port& master, std::chrono::milliseco
 
 }  // namespace
 
-store_socket open_store_socket(const std::optional<host_and_port>& master,
-                               std::chrono::milliseconds timeout) {
-  if (!master) return at_loopback();
+base::unique_fd open_store_socket(const std::optional<host_and_port>& master,
+                                  std::chrono::milliseconds timeout) {
+  if (!master) {
+    base::unique_fd fd = bootstrap::listen_at(tcp::endpoint(boost::asio::ip::address_v4::loopback(), 0));
+    if (fd) return fd;
+    throw std::runtime_error(fmt::format("cannot listen on 127.0.0.1: {}", std::strerror(errno)));
+  }
   int error = 0;
   for (const auto& candidate : resolve(*master, timeout)) {
-    if (base::unique_fd fd = bootstrap::listen_at(candidate)) return {std::move(fd), *master};
+    if (base::unique_fd fd = bootstrap::listen_at(candidate)) return fd;
     error = errno;
   }
   throw_cannot_listen(*master, error);
@@ -89,18 +80,19 @@ std::vector<base::unique_fd> open_rendezvous_sockets(const host_and_port& master
   return sockets;
 }
 
-store_socket open_store_socket_beside(const base::unique_fd& rendezvous) {
-  store_socket store;
-  std::optional<tcp::endpoint> at = bootstrap::local_endpoint(rendezvous.get());
-  if (at) {
+base::unique_fd open_store_socket_beside(const base::unique_fd& rendezvous) {
+  base::unique_fd fd;
+  if (std::optional<tcp::endpoint> at = bootstrap::local_endpoint(rendezvous.get())) {
     at->port(0);
-    store.fd = bootstrap::listen_at(*at);
+    fd = bootstrap::listen_at(*at);
   }
-  if (!store.fd)
-    throw std::runtime_error(
-        fmt::format("cannot listen for the ranks, beside --master: {}", std::strerror(errno)));
-  store.address.port = port_of(store.fd);
-  return store;
+  if (fd) return fd;
+  throw std::runtime_error(
+      fmt::format("cannot listen for the ranks, beside --master: {}", std::strerror(errno)));
+}
+
+int port_of(const base::unique_fd& listening) {
+  return bootstrap::local_endpoint(listening.get()).value_or(tcp::endpoint()).port();
 }
 
 bool on_loopback(const base::unique_fd& listening) {

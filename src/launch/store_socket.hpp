@@ -13,21 +13,19 @@
 
 namespace tutti::launch {
 
-struct store_socket {
-  base::unique_fd fd;     // listening, blocking, closed on exec
-  host_and_port address;  // what the ranks connect to
-};
-
-// Opens it at `master`, or on a free port of the loopback interface. Blocks for at most `timeout` while the
-// name of `master` does not resolve. Throws std::runtime_error with a text for the user.
-store_socket open_store_socket(const std::optional<host_and_port>& master, std::chrono::milliseconds timeout);
+// Opens the store socket (listening, blocking, closed on exec) at `master`, or on a free port of the loopback
+// interface. Blocks for at most `timeout` while the name of `master` does not resolve. Throws
+// std::runtime_error with a text for the user.
+base::unique_fd open_store_socket(const std::optional<host_and_port>& master,
+                                  std::chrono::milliseconds timeout);
 
 // Opens sockets for the launchers of the other nodes: at all addresses of this host that `master` means, or
 // at any address if this host knows the name as loopback only. Not empty. Blocks and throws as above.
 std::vector<base::unique_fd> open_rendezvous_sockets(const host_and_port& master,
                                                      std::chrono::milliseconds timeout);
 // Opens the store socket of a job over several nodes: at the address of `rendezvous`, on a free port.
-store_socket open_store_socket_beside(const base::unique_fd& rendezvous);
+base::unique_fd open_store_socket_beside(const base::unique_fd& rendezvous);
+int port_of(const base::unique_fd& listening);
 // Whether it listens on loopback, so that only launchers of this machine can reach it.
 bool on_loopback(const base::unique_fd& listening);
 

@@ -29,27 +29,26 @@ int listening(int fd) {
 
 TEST_SUITE("launch/store_socket") {
   TEST_CASE("on one node: a free port of the loopback interface") {
-    const store_socket store = open_store_socket(std::nullopt, 0ms);
-    CHECK(listening(store.fd.get()) == 1);
-    CHECK((::fcntl(store.fd.get(), F_GETFD) & FD_CLOEXEC) != 0);
+    const tutti::base::unique_fd store = open_store_socket(std::nullopt, 0ms);
+    CHECK(listening(store.get()) == 1);
+    CHECK((::fcntl(store.get(), F_GETFD) & FD_CLOEXEC) != 0);
     sockaddr_in address{};
     socklen_t length = sizeof address;
-    REQUIRE(::getsockname(store.fd.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0);
+    REQUIRE(::getsockname(store.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0);
     CHECK(address.sin_addr.s_addr == htonl(INADDR_LOOPBACK));
-    CHECK(ntohs(address.sin_port) == store.address.port);
-    CHECK(store.address.host == "127.0.0.1");
+    CHECK(ntohs(address.sin_port) == port_of(store));
   }
 
   TEST_CASE("at a given address; errors name a port in use and a foreign address") {
     int port = 0;
     {
-      const store_socket probe = open_store_socket(std::nullopt, 0ms);
-      port = probe.address.port;
+      const tutti::base::unique_fd probe = open_store_socket(std::nullopt, 0ms);
+      port = port_of(probe);
       CHECK_THROWS_WITH_AS(open_store_socket(host_and_port{"127.0.0.1", port}, 0ms),
                            doctest::Contains("choose another for --master"), std::runtime_error);
     }
-    const store_socket store = open_store_socket(host_and_port{"127.0.0.1", port}, 0ms);
-    CHECK(listening(store.fd.get()) == 1);
+    const tutti::base::unique_fd store = open_store_socket(host_and_port{"127.0.0.1", port}, 0ms);
+    CHECK(listening(store.get()) == 1);
     CHECK_THROWS_WITH_AS(open_store_socket(host_and_port{"192.0.2.1", port}, 0ms),
                          doctest::Contains("--node-rank 0"), std::runtime_error);
   }
@@ -64,11 +63,11 @@ TEST_SUITE("launch/store_socket") {
     CHECK(on_loopback(rendezvous.front()));
     CHECK_THROWS_WITH_AS(open_rendezvous_sockets(master, 0ms),
                          doctest::Contains("choose another for --master"), std::runtime_error);
-    const store_socket first = open_store_socket_beside(rendezvous.front());
-    const store_socket second = open_store_socket_beside(rendezvous.front());
-    CHECK(listening(first.fd.get()) == 1);
-    CHECK(first.address.port != second.address.port);
-    CHECK(first.address.port != master.port);
+    const tutti::base::unique_fd first = open_store_socket_beside(rendezvous.front());
+    const tutti::base::unique_fd second = open_store_socket_beside(rendezvous.front());
+    CHECK(listening(first.get()) == 1);
+    CHECK(port_of(first) != port_of(second));
+    CHECK(port_of(first) != master.port);
     CHECK_THROWS_WITH_AS(open_rendezvous_sockets({"192.0.2.1", master.port}, 0ms),
                          doctest::Contains("--node-rank 0"), std::runtime_error);
     CHECK_THROWS_WITH_AS(open_rendezvous_sockets({"no such host", 1}, 50s), doctest::Contains("no such host"),
