@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/elastic_store.hpp"
 
-#include "base/hmac.hpp"
 #include "base/text.hpp"
 #include "bootstrap/peer_table.hpp"
 #include "bootstrap/rendezvous.hpp"
@@ -14,7 +13,6 @@
 #include <pthread.h>
 
 #include <boost/asio/post.hpp>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <exception>
@@ -41,7 +39,6 @@ constexpr const char* runs_key = "runs";  // "yes" while members of a world live
 constexpr const char* withdrawn = "withdrawn";
 constexpr std::string_view refusal = "refused ";
 
-constexpr std::size_t world_id_bytes = 8;
 // Ends when the server does: nothing else limits a wait that is no fault.
 constexpr std::chrono::milliseconds while_served = std::chrono::hours(24 * 365);
 constexpr std::chrono::milliseconds time_to_answer = std::chrono::seconds(5);
@@ -157,10 +154,7 @@ void elastic_store::settle() {
 
 void elastic_store::publish(membership::world next) {
   peer_table table;
-  std::uint64_t id = 0;
-  const std::string random = base::random_hex(world_id_bytes);
-  std::from_chars(random.data(), random.data() + random.size(), id, 16);
-  table.id = id;
+  table.id = random_world_id();
   for (membership::arrival& a : next.members) {
     table.records.push_back(std::move(a.record));
     table.records.back().rank = static_cast<int>(table.records.size()) - 1;
@@ -208,9 +202,7 @@ task<> newcomer_watch::watch(job who, std::int64_t epoch) {
 task<> follow_newcomers(store& through, std::int64_t epoch, std::atomic<int>& count) {
   for (std::uint64_t change = 0;; ++change) {
     const std::string text = co_await through.get(newcomers_key(epoch, change), while_served);
-    int now = 0;
-    std::from_chars(text.data(), text.data() + text.size(), now);
-    count.store(now, std::memory_order_relaxed);
+    count.store(base::to_number<int>(text).value_or(0), std::memory_order_relaxed);
   }
 }
 

@@ -9,9 +9,9 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <filesystem>
 #include <optional>
+#include <sstream>
 #include <tutti/error.hpp>
 #include <tutti/store.hpp>
 #include <utility>
@@ -60,15 +60,11 @@ class live_users final : public epoch_entry {
     // Reads the key's value; empty if it does not exist, without an error.
     const store_exchange users =
         co_await epoch.compare_exchange(users_key, "", "", core::time_left(deadline));
-    const char* const end = users.value.data() + users.value.size();
-    for (const char* at = users.value.data(); at < end;) {
-      std::uint64_t user = 0;
-      const auto [stopped, code] = std::from_chars(at, end, user);
-      if (code != std::errc{})
-        throw error(errc::protocol, fmt::format("{} holds no list of its users", epoch.name()));
+    std::istringstream listed(users.value);
+    for (std::uint64_t user = 0; listed >> user;)
       if (!file_.is_alive(user)) co_return false;
-      at = stopped + 1;
-    }
+    if (!listed.eof())
+      throw error(errc::protocol, fmt::format("{} holds no list of its users", epoch.name()));
     co_await epoch.append(users_key, fmt::format("{} ", file_.user()), core::time_left(deadline));
     co_return true;
   }

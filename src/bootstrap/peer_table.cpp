@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/peer_table.hpp"
 
+#include "base/hmac.hpp"
+#include "base/little_endian.hpp"
+
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cctype>
 #include <tutti/error.hpp>
 
@@ -123,6 +128,12 @@ std::vector<core::endpoint_record> decode_endpoint_records(std::string_view text
     text.remove_prefix(end + 1);
   }
   return records;
+}
+
+std::uint64_t random_world_id() {
+  std::array<std::uint8_t, 8> random{};
+  base::fill_random(random);
+  return std::max<std::uint64_t>(1, base::get_little_endian<std::uint64_t>(random.data()));
 }
 
 std::string encode_table(const peer_table& table) {

@@ -20,9 +20,10 @@ std::vector<core::endpoint_record> decode_endpoint_records(std::string_view line
 
 // The table of a world: its id, and the endpoint records of all ranks in order.
 struct peer_table {
-  std::uint64_t id = 0;
+  std::uint64_t id = 0;  // 0: no world
   std::vector<core::endpoint_record> records;
 };
+std::uint64_t random_world_id();
 std::string encode_table(const peer_table& table);
 // Throws errc::protocol unless it is a table of `size` ranks, each once.
 peer_table decode_table(std::string_view text, int size);

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <exception>
 #include <tutti/error.hpp>
 #include <utility>
@@ -200,14 +199,8 @@ class participant {
   // The last rank to come knows that all endpoint records are there.
   task<std::string> publish_table() {
     const std::string lines = co_await store_.get(records_key, left());
-    peer_table table;
-    table.records = decode_endpoint_records(lines);
+    peer_table table{random_world_id(), decode_endpoint_records(lines)};
     std::ranges::sort(table.records, {}, &core::endpoint_record::rank);
-    std::array<std::uint8_t, 8> random{};
-    while (table.id == 0) {  // it means "no world"
-      base::fill_random(random);
-      std::memcpy(&table.id, random.data(), sizeof table.id);
-    }
     // Unless a rank has given up meanwhile and said so.
     const store_exchange published =
         co_await store_.compare_exchange(verdict_key, "", encode_table(table), left());
