@@ -21,7 +21,6 @@ pid_t children::start(int rank, const process_spec& spec) {
   process started = spawn(spec, guardian_, reports_);
   all_.push_back(std::make_unique<child>(child{rank, started.pid, std::nullopt}));
   child& c = *all_.back();
-  unreaped_[c.pid] = &c;
   if (!started.pidfd) return c.pid;
   // Deaths are taken from here rather than from waitid(), which returns the dead in the order of their birth.
   c.death.emplace(loop_);
@@ -39,7 +38,6 @@ pid_t children::start(int rank, const process_spec& spec) {
 
 void children::clear() {
   all_.clear();
-  unreaped_.clear();
   killed_ = false;
   started_ = std::chrono::steady_clock::now();
 }
@@ -56,10 +54,10 @@ void children::collect_dead() {
   for (;;) {
     siginfo_t info{};
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) break;
-    const auto found = unreaped_.find(info.si_pid);
-    if (found == unreaped_.end()) continue;  // left behind by a rank
-    child& c = *found->second;
-    unreaped_.erase(found);
+    const auto is_dead = [&](const auto& c) { return c->pid == info.si_pid && !c->reaped; };
+    const auto found = std::ranges::find_if(all_, is_dead);
+    if (found == all_.end()) continue;  // left behind by a rank
+    child& c = **found;
     c.reaped = true;
     c.end.rank = c.rank;
     c.end.pid = c.pid;
@@ -130,11 +128,12 @@ std::vector<int> children::running() const {
 
 std::vector<rank_stopped> children::halts() {
   std::vector<rank_stopped> found;
-  for (const auto& [pid, c] : unreaped_) {
+  for (const auto& c : all_) {
     siginfo_t info{};
-    while (::waitid(P_PID, static_cast<id_t>(pid), &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 &&
+    while (!c->reaped &&
+           ::waitid(P_PID, static_cast<id_t>(c->pid), &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 &&
            info.si_pid != 0) {
-      found.push_back({c->rank, pid, info.si_code != CLD_CONTINUED});
+      found.push_back({c->rank, c->pid, info.si_code != CLD_CONTINUED});
       info = siginfo_t{};
     }
   }

@@ -11,7 +11,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "launch/guardian.hpp"
@@ -76,7 +75,6 @@ class children {
   exec_reports reports_;
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   std::vector<std::unique_ptr<child>> all_;
-  std::unordered_map<pid_t, child*> unreaped_;
   bool killed_ = false;  // SIGKILL was sent
 };
 
