@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-
 #include "base/env.hpp"
 #include "base/text.hpp"
 #include "bootstrap/starters.hpp"
