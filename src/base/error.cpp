@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstddef>
+#include <iterator>
 #include <tutti/error.hpp>
 
 namespace tutti {
@@ -8,45 +10,29 @@ class category final : public std::error_category {
  public:
   const char* name() const noexcept override { return "tutti"; }
   std::string message(int code) const override {
-    switch (static_cast<errc>(code)) {
-      case errc::success:
-        return "success";
-      case errc::invalid_argument:
-        return "invalid argument";
-      case errc::wrong_thread:
-        return "used outside the runtime's loop thread";
-      case errc::truncated:
-        return "the message is longer than the receive buffer";
-      case errc::timed_out:
-        return "timed out";
-      case errc::cancelled:
-        return "cancelled";
-      case errc::peer_failed:
-        return "a peer failed";
-      case errc::peer_left:
-        return "a peer has left";
-      case errc::mismatch:
-        return "ranks called different collectives";
-      case errc::communicator_failed:
-        return "the communicator has failed";
-      case errc::shut_down:
-        return "the runtime has ended";
-      case errc::join_failed:
-        return "the world could not be formed";
-      case errc::unauthorized:
-        return "the peer is not authorised";
-      case errc::protocol:
-        return "protocol violation";
-      case errc::not_supported:
-        return "not supported here";
-      case errc::resources:
-        return "a resource ran out";
-      case errc::device_failed:
-        return "a device failed";
-      case errc::system:
-        return "a system call failed";
-    }
-    return "unknown tutti error";
+    // In the order of errc.
+    static constexpr const char* texts[] = {
+        "success",
+        "invalid argument",
+        "used outside the runtime's loop thread",
+        "the message is longer than the receive buffer",
+        "timed out",
+        "cancelled",
+        "a peer failed",
+        "a peer has left",
+        "ranks called different collectives",
+        "the communicator has failed",
+        "the runtime has ended",
+        "the world could not be formed",
+        "the peer is not authorised",
+        "protocol violation",
+        "not supported here",
+        "a resource ran out",
+        "a device failed",
+        "a system call failed",
+    };
+    static_assert(std::size(texts) == static_cast<std::size_t>(errc::system) + 1);
+    return code >= 0 && code <= static_cast<int>(errc::system) ? texts[code] : "unknown tutti error";
   }
   std::error_condition default_error_condition(int code) const noexcept override {
     switch (static_cast<errc>(code)) {

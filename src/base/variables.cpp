@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/variables.hpp"
 
+#include <cstddef>
+#include <iterator>
+
 namespace tutti::base {
 namespace {
 
@@ -137,27 +140,12 @@ constexpr variable table[] = {
 }  // namespace
 
 std::string_view title_of(variable_group group) noexcept {
-  switch (group) {
-    case variable_group::place:
-      return "Ranks and where they meet";
-    case variable_group::network:
-      return "Network";
-    case variable_group::security:
-      return "Security";
-    case variable_group::failure:
-      return "Time limits";
-    case variable_group::speed:
-      return "Speed";
-    case variable_group::records:
-      return "Records and checks";
-    case variable_group::devices:
-      return "Devices";
-    case variable_group::starters:
-      return "Of other starters, read only";
-    case variable_group::internal:
-      break;
-  }
-  return "Between tutti-run and its ranks";
+  // In the order of variable_group.
+  static constexpr std::string_view titles[] = {
+      "Ranks and where they meet", "Network", "Security", "Time limits", "Speed", "Records and checks", "Devices",
+      "Of other starters, read only", "Between tutti-run and its ranks"};
+  static_assert(std::size(titles) == static_cast<std::size_t>(variable_group::internal) + 1);
+  return titles[static_cast<std::size_t>(group)];
 }
 
 std::span<const variable> variables() noexcept { return table; }
