@@ -17,7 +17,7 @@ constexpr crc_table castagnoli = crc_table_of(0x82F63B78U);
 
 #if defined(__x86_64__)
 __attribute__((target("sse4.2"))) std::uint32_t crc32c_by_instruction(
-    std::uint32_t before, std::span<const std::uint8_t> bytes) noexcept {
+    std::span<const std::uint8_t> bytes, std::uint32_t before) noexcept {
   std::uint64_t crc = ~before;
   std::size_t at = 0;
   for (; at + 8 <= bytes.size(); at += 8) {
@@ -33,18 +33,16 @@ __attribute__((target("sse4.2"))) std::uint32_t crc32c_by_instruction(
 
 }  // namespace
 
-std::uint32_t crc32c_by_table(std::uint32_t before, std::span<const std::uint8_t> bytes) noexcept {
+std::uint32_t crc32c_by_table(std::span<const std::uint8_t> bytes, std::uint32_t before) noexcept {
   return crc_of(castagnoli, bytes, before);
 }
 
-std::uint32_t crc32c(std::span<const std::uint8_t> bytes) noexcept { return crc32c_behind(0, bytes); }
-
-std::uint32_t crc32c_behind(std::uint32_t before, std::span<const std::uint8_t> bytes) noexcept {
+std::uint32_t crc32c(std::span<const std::uint8_t> bytes, std::uint32_t before) noexcept {
 #if defined(__x86_64__)
   static const bool has_instruction = __builtin_cpu_supports("sse4.2") != 0;
-  if (has_instruction) return crc32c_by_instruction(before, bytes);
+  if (has_instruction) return crc32c_by_instruction(bytes, before);
 #endif
-  return crc32c_by_table(before, bytes);
+  return crc32c_by_table(bytes, before);
 }
 
 }  // namespace tutti::base

@@ -7,14 +7,10 @@
 
 namespace tutti::base {
 
-// Castagnoli's CRC, by the processor's instruction if it has one.
-std::uint32_t crc32c(std::span<const std::uint8_t> bytes) noexcept;
-// The CRC of data with the CRC `before` (0: none) followed by these bytes.
-std::uint32_t crc32c_behind(std::uint32_t before, std::span<const std::uint8_t> bytes) noexcept;
+// Castagnoli's CRC, by the processor's instruction if it has one, of data with the CRC `before` (0: none)
+// followed by these bytes.
+std::uint32_t crc32c(std::span<const std::uint8_t> bytes, std::uint32_t before = 0) noexcept;
 // The same by table.
-std::uint32_t crc32c_by_table(std::uint32_t before, std::span<const std::uint8_t> bytes) noexcept;
-inline std::uint32_t crc32c_by_table(std::span<const std::uint8_t> bytes) noexcept {
-  return crc32c_by_table(0, bytes);
-}
+std::uint32_t crc32c_by_table(std::span<const std::uint8_t> bytes, std::uint32_t before = 0) noexcept;
 
 }  // namespace tutti::base
