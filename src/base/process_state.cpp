@@ -10,14 +10,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
 namespace tutti::base {
 namespace {
-
-struct reading {
-  enum class outcome { read, no_file, ended_meanwhile } how;
-  process_state state = process_state::unknown;
-};
 
 // Parses "77 (name) S ..."; the name may contain anything.
 process_state state_in(const char* text) noexcept {
@@ -39,18 +35,18 @@ process_state state_in(const char* text) noexcept {
   }
 }
 
-// errno says why there is no file.
-reading read_state(const char* path) noexcept {
+// The state in this file, `if_empty` if the process has ended meanwhile; empty, with errno, if there is no file.
+std::optional<process_state> read_state(const char* path, process_state if_empty) noexcept {
   const unique_fd file(::open(path, O_RDONLY | O_CLOEXEC));
-  if (!file) return {reading::outcome::no_file};
+  if (!file) return std::nullopt;
   char text[128];
   ssize_t got;
   do {
     got = ::read(file.get(), text, sizeof text - 1);
   } while (got < 0 && errno == EINTR);
-  if (got <= 0) return {reading::outcome::ended_meanwhile};
+  if (got <= 0) return if_empty;
   text[got] = '\0';
-  return {reading::outcome::read, state_in(text)};
+  return state_in(text);
 }
 
 }  // namespace
@@ -59,7 +55,7 @@ process_state state_of_process(std::int64_t pid) noexcept {
   if (pid <= 0) return process_state::unknown;
   char path[40];
   std::snprintf(path, sizeof path, "/proc/%lld/stat", static_cast<long long>(pid));
-  return read_state(path).state;
+  return read_state(path, process_state::unknown).value_or(process_state::unknown);
 }
 
 process_state state_of_thread(std::int64_t pid, std::int64_t tid) noexcept {
@@ -67,15 +63,7 @@ process_state state_of_thread(std::int64_t pid, std::int64_t tid) noexcept {
   char path[80];
   std::snprintf(path, sizeof path, "/proc/%lld/task/%lld/stat", static_cast<long long>(pid),
                 static_cast<long long>(tid));
-  const reading r = read_state(path);
-  switch (r.how) {
-    case reading::outcome::read:
-      return r.state;
-    case reading::outcome::ended_meanwhile:
-      return process_state::gone;
-    case reading::outcome::no_file:
-      break;
-  }
+  if (const auto read = read_state(path, process_state::gone)) return *read;
   if (errno != ENOENT && errno != ESRCH) return process_state::unknown;
   return ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH ? process_state::gone
                                                                    : process_state::unknown;
