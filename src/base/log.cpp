@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <string_view>
 
 namespace tutti::base {
@@ -15,17 +16,11 @@ constexpr std::string_view names[] = {"error", "warning", "info", "debug"};
 thread_local int this_rank = -1;
 
 void write_line(log_level level, std::string_view text) noexcept {
+  const std::string rank = this_rank >= 0 ? fmt::format("[{}]", this_rank) : std::string();
   char line[2048];
-  const std::string_view name = names[static_cast<int>(level)];
-  const int length = static_cast<int>(text.size() < 1900 ? text.size() : 1900);
-  const int written = this_rank >= 0
-                          ? std::snprintf(line, sizeof line, "tutti[%d] %.*s: %.*s\n", this_rank,
-                                          static_cast<int>(name.size()), name.data(), length, text.data())
-                          : std::snprintf(line, sizeof line, "tutti %.*s: %.*s\n",
-                                          static_cast<int>(name.size()), name.data(), length, text.data());
-  if (written > 0) {
-    [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, line, static_cast<std::size_t>(written));
-  }
+  const auto written = fmt::format_to_n(line, sizeof line, "tutti{} {}: {}\n", rank, names[static_cast<int>(level)],
+                                        text.substr(0, 1900));
+  [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, line, written.size);
 }
 
 // The first call warns of a value that is none of the names.
@@ -35,11 +30,9 @@ log_level threshold() noexcept {
     if (wanted == nullptr || *wanted == '\0') return log_level::warning;
     for (int i = 0; i < 4; ++i)
       if (names[i] == wanted) return static_cast<log_level>(i);
-    char text[200];
-    const int length =
-        std::snprintf(text, sizeof text,
-                      "TUTTI_LOG='%.60s' is none of error, warning, info and debug; warning is used", wanted);
-    write_line(log_level::warning, {text, static_cast<std::size_t>(length)});
+    write_line(log_level::warning,
+               fmt::format("TUTTI_LOG='{}' is none of error, warning, info and debug; warning is used",
+                           std::string_view(wanted).substr(0, 60)));
     return log_level::warning;
   }();
   return level;
