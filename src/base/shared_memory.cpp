@@ -48,13 +48,13 @@ struct region {
 
 struct free_tag;
 
+// Free if it is linked, in the list of its size.
 struct block : list_hook<free_tag> {
   region* home = nullptr;
   std::byte* at = nullptr;
   std::size_t bytes = 0;
   block* before = nullptr;  // neighbours in the region
   block* after = nullptr;
-  bool free = false;
 };
 
 // Regions that can be shared, newest first. None is ever removed, so readers need no lock.
@@ -83,15 +83,9 @@ class arena {
   }
   block* find_free(std::size_t bytes, std::size_t alignment) noexcept;
   block* add_region(std::size_t bytes);
-  void put_free(block& b) noexcept {
-    b.free = true;
-    bins_[bin_of(b.bytes)].push_front(b);
-  }
-  void take_free(block& b) noexcept {
-    b.unlink();
-    b.free = false;
-  }
-  void join_with_next(block& b) noexcept;
+  void put_free(block& b) noexcept { bins_[bin_of(b.bytes)].push_front(b); }
+  void put_free_between(block* before, std::unique_ptr<block> b, block* after) noexcept;
+  static void join_with_next(block& b) noexcept;
 
   std::mutex mutex_;
   std::array<intrusive_list<block, free_tag>, 64> bins_;
@@ -191,26 +185,18 @@ void* arena::allocate(std::size_t bytes, std::size_t alignment) {
   auto rear = rear_bytes > 0 ? std::make_unique<block>() : nullptr;
   used_.emplace(at, b);
 
-  take_free(*b);
+  b->unlink();
   if (front) {
     front->home = b->home;
     front->at = b->at;
     front->bytes = front_bytes;
-    front->before = b->before;
-    front->after = b;
-    if (b->before != nullptr) b->before->after = front.get();
-    b->before = front.get();
-    put_free(*front.release());
+    put_free_between(b->before, std::move(front), b);
   }
   if (rear) {
     rear->home = b->home;
     rear->at = at + size;
     rear->bytes = rear_bytes;
-    rear->before = b;
-    rear->after = b->after;
-    if (b->after != nullptr) b->after->before = rear.get();
-    b->after = rear.get();
-    put_free(*rear.release());
+    put_free_between(b, std::move(rear), b->after);
   }
   b->at = at;
   b->bytes = size;
@@ -219,10 +205,18 @@ void* arena::allocate(std::size_t bytes, std::size_t alignment) {
   return at;
 }
 
-// Joins the free block behind `b` to it.
+void arena::put_free_between(block* before, std::unique_ptr<block> b, block* after) noexcept {
+  b->before = before;
+  b->after = after;
+  if (before != nullptr) before->after = b.get();
+  if (after != nullptr) after->before = b.get();
+  put_free(*b.release());
+}
+
+// Joins the block behind `b`, which is not in use, to it.
 void arena::join_with_next(block& b) noexcept {
   block* next = b.after;
-  take_free(*next);
+  next->unlink();
   b.bytes += next->bytes;
   b.after = next->after;
   if (next->after != nullptr) next->after->before = &b;
@@ -247,13 +241,11 @@ void arena::free(void* memory) noexcept {
   used_.erase(memory);
   usage_.allocated_bytes -= b->bytes;
   --usage_.blocks;
-  if (b->after != nullptr && b->after->free) join_with_next(*b);
-  if (b->before != nullptr && b->before->free) {
-    block& before = *b->before;
-    before.unlink();
-    put_free(*b);
-    join_with_next(before);
-    b = &before;
+  if (b->after != nullptr && b->after->linked()) join_with_next(*b);
+  if (b->before != nullptr && b->before->linked()) {
+    b = b->before;
+    b->unlink();
+    join_with_next(*b);
   }
   put_free(*b);
 }
