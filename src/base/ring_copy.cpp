@@ -62,9 +62,9 @@ using long_chunk [[gnu::vector_size(32)]] = char;
   _mm_sfence();  // a release store does not order streaming stores
 }
 
-bool can_stream() noexcept {
-  static const bool can = __builtin_cpu_supports("avx") != 0;
-  return can;
+bool has_avx() noexcept {
+  static const bool has = __builtin_cpu_supports("avx") != 0;
+  return has;
 }
 
 bool has_fast_string_copy() noexcept {
@@ -80,8 +80,7 @@ void by_string_instruction(void* to, const void* from, std::size_t bytes) noexce
 
 void by_loads_and_stores(void* to, const void* from, std::size_t bytes) noexcept {
 #if defined(__x86_64__)
-  static const bool has_long = __builtin_cpu_supports("avx") != 0;
-  if (has_long) return by_long_loads_and_stores(to, from, bytes);
+  if (has_avx()) return by_long_loads_and_stores(to, from, bytes);
 #endif
   using chunk [[gnu::vector_size(16)]] = char;
   copy_lines<chunk>(to, from, bytes);
@@ -91,7 +90,7 @@ void by_loads_and_stores(void* to, const void* from, std::size_t bytes) noexcept
 void by_streaming_stores(void* to, const void* from, std::size_t bytes) noexcept {
   by_loads_and_stores(to, from, bytes);
 }
-bool can_stream() noexcept { return false; }
+bool has_avx() noexcept { return false; }
 #endif
 
 void by_ordinary_stores(void* to, const void* from, std::size_t bytes) noexcept {
@@ -136,7 +135,7 @@ void ring_writer::copy_long(void* to, const void* from, std::size_t bytes) noexc
 void ring_writer::took(std::int64_t ns, std::int64_t now) noexcept {
   total_ns_ += std::min(ns, longest_sample_ns);
   if (++samples_ < samples) return;
-  past_caches_ = total_ns_ > samples * slow_ns && can_stream();
+  past_caches_ = total_ns_ > samples * slow_ns && has_avx();  // for streaming stores
   retry_ns_ = now + pause_ns_;
   pause_ns_ = past_caches_ ? std::min(2 * pause_ns_, longest_ns) : shortest_ns;
   trying_ = false;
