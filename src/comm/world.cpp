@@ -4,8 +4,6 @@
 #include "core/pause.hpp"
 #include "flight/recordings.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -110,11 +108,6 @@ transport::neighbours* world::memory_of(const std::vector<int>& members) const n
 void world::retire(std::unique_ptr<collective_segment> b, bool failed) noexcept {
   std::erase_if(retired_, [](const std::unique_ptr<collective_segment>& old) { return old->can_go(); });
   if (b != nullptr) (failed ? failed_segments_ : retired_).push_back(std::move(b));
-}
-
-std::string world::describe(int peer) const {
-  const core::endpoint_record& record = info_.record(peer);
-  return fmt::format("rank {} (host {}, pid {})", peer, record.host, record.pid);
 }
 
 std::optional<bool> world::recorded_leaving(int peer) const noexcept {

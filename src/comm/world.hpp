@@ -50,7 +50,7 @@ class world final : public p2p::router {
 
   // p2p::router
   transport::link& link_to(int peer) override;
-  std::string describe(int peer) const override;
+  std::string describe(int peer) const override { return info_.describe(peer); }
   bool has_left(int peer) const noexcept override { return recorded_leaving(peer).value_or(false); }
   void agree(int peer, std::uint32_t context, const p2p::agreement_message& m) noexcept override {
     agreement_.received(peer, context, m.round, m.payload);

@@ -44,6 +44,11 @@ struct world_info {
   std::vector<endpoint_record> peers;  // by rank
 
   const endpoint_record& record(int rank_) const { return peers[static_cast<std::size_t>(rank_)]; }
+  // "rank 2 (host b, pid 77)"
+  std::string describe(int rank_) const {
+    const endpoint_record& of = record(rank_);
+    return "rank " + std::to_string(rank_) + " (host " + of.host + ", pid " + std::to_string(of.pid) + ")";
+  }
 };
 
 }  // namespace tutti::core

@@ -110,8 +110,8 @@ void sim_link::leave() noexcept {
 }
 
 sim_transport::sim_transport(fabric& f, core::loop& loop, int rank) noexcept
-    : fabric_(f),
-      loop_(loop),
+    : polled_transport(loop),
+      fabric_(f),
       rank_(rank),
       leave_timer_(
           [](void* self) noexcept {
@@ -120,12 +120,8 @@ sim_transport::sim_transport(fabric& f, core::loop& loop, int rank) noexcept
           this) {}
 
 void sim_transport::open(const core::world_info& info, tutti::transport::inbound& up) {
-  info_ = &info;
-  up_ = &up;
   fabric_.at(rank_).transport = this;
-  loop_.engine().add(*this);
-  loop_.hold();
-  attached_ = true;
+  join_loop(info, up);
 }
 
 sim_link& sim_transport::at(int peer) {
@@ -139,11 +135,6 @@ sim_link& sim_transport::at(int peer) {
     }
   }
   return *l;
-}
-
-std::string sim_transport::describe(int peer) const {
-  const core::endpoint_record& record = info_->record(peer);
-  return fmt::format("rank {} (host {}, pid {})", peer, record.host, record.pid);
 }
 
 bool sim_transport::has_queue() const noexcept {
@@ -221,11 +212,9 @@ void sim_transport::cut() noexcept {
 }
 
 void sim_transport::detach() noexcept {
-  if (!std::exchange(attached_, false)) return;
+  if (!leave_loop()) return;
   fabric_.at(rank_).gone = true;
   leave_timer_.cancel();
-  loop_.engine().remove(*this);
-  loop_.release();
 }
 
 }  // namespace tutti::sim

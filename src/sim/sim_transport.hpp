@@ -55,7 +55,7 @@ class sim_link final : public transport::link, public base::list_hook<sending_ta
   transport::destination_buffer where_;
 };
 
-class sim_transport final : public transport::transport, public core::source {
+class sim_transport final : public transport::polled_transport {
  public:
   sim_transport(fabric& f, core::loop& loop, int rank) noexcept;
   ~sim_transport() override { cut(); }
@@ -75,7 +75,6 @@ class sim_transport final : public transport::transport, public core::source {
 
   int rank() const noexcept { return rank_; }
   sim_link& at(int peer);
-  std::string describe(int peer) const;
 
  private:
   friend class fabric;
@@ -85,12 +84,7 @@ class sim_transport final : public transport::transport, public core::source {
   bool any_open() const noexcept;
 
   fabric& fabric_;
-  core::loop& loop_;
   const int rank_;
-  const core::world_info* info_ = nullptr;
-  tutti::transport::inbound* up_ = nullptr;
-  bool attached_ = false;
-  bool leaving_ = false;
   std::unordered_map<int, sim_link*> by_peer_;
   std::vector<std::unique_ptr<sim_link>> links_;         // in the order in which they were made
   base::intrusive_list<sim_link, sending_tag> sending_;  // open, and with frames that wait for the port

@@ -51,4 +51,40 @@ class transport {
   virtual void cut() noexcept = 0;
 };
 
+// A transport that the loop polls, and that keeps the loop alive while its world is open.
+class polled_transport : public transport, public core::source {
+ public:
+  // For its links.
+  const core::world_info& info() const noexcept { return *info_; }
+  std::string describe(int peer) const { return info_->describe(peer); }
+  inbound& up() noexcept { return *up_; }
+  core::backend& backend() { return loop_.backend(); }
+  void wake() noexcept { loop_.wake(); }
+  bool leaving() const noexcept { return leaving_; }
+
+ protected:
+  explicit polled_transport(core::loop& loop) noexcept : loop_(loop) {}
+
+  void join_loop(const core::world_info& info, inbound& up) {
+    info_ = &info;
+    up_ = &up;
+    loop_.engine().add(*this);
+    loop_.hold();
+    attached_ = true;
+  }
+  // Returns false if it is not in the loop.
+  bool leave_loop() noexcept {
+    if (!std::exchange(attached_, false)) return false;
+    loop_.engine().remove(*this);
+    loop_.release();
+    return true;
+  }
+
+  core::loop& loop_;
+  const core::world_info* info_ = nullptr;
+  inbound* up_ = nullptr;
+  bool attached_ = false;  // in the loop
+  bool leaving_ = false;
+};
+
 }  // namespace tutti::transport

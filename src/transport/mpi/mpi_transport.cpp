@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace tutti::transport::mpi {
@@ -19,7 +18,7 @@ constexpr core::duration longest_idle_pause = std::chrono::milliseconds(20);
 }  // namespace
 
 mpi_transport::mpi_transport(core::loop& loop, wire& through)
-    : loop_(loop),
+    : polled_transport(loop),
       wire_(through),
       changed_(loop.executor()),
       // The timer only wakes the loop, which then polls.
@@ -29,22 +28,13 @@ mpi_transport::mpi_transport(core::loop& loop, wire& through)
 mpi_transport::~mpi_transport() { cut(); }
 
 void mpi_transport::open(const core::world_info& info, inbound& up) {
-  info_ = &info;
-  up_ = &up;
   links_.resize(static_cast<std::size_t>(info.size));
   for (int peer = 0; peer < info.size; ++peer)
     if (peer != info.rank) links_[static_cast<std::size_t>(peer)] = std::make_unique<mpi_link>(*this, peer);
-  loop_.engine().add(*this);
-  loop_.hold();
-  attached_ = true;
+  join_loop(info, up);
 }
 
 mpi_link& mpi_transport::at(int peer) { return *links_[static_cast<std::size_t>(peer)]; }
-
-std::string mpi_transport::describe(int peer) const {
-  const core::endpoint_record& record = info_->record(peer);
-  return fmt::format("rank {} (host {}, pid {})", peer, record.host, record.pid);
-}
 
 std::string mpi_transport::explain(int code) const {
   char text[512] = {};
@@ -110,7 +100,6 @@ void mpi_transport::arrived(int peer, int tag, std::span<const std::byte> messag
   }
 }
 
-// The payload is complete, so this one call copies it.
 void mpi_transport::deliver(mpi_link& from, std::span<const std::byte> message) noexcept {
   if (from.closed()) return;
   const int peer = from.peer();
@@ -137,10 +126,7 @@ void mpi_transport::deliver(mpi_link& from, std::span<const std::byte> message) 
   }
   if (leaving_) return;
   const std::span<const std::byte> payload = message.subspan(tcp::header_bytes);
-  const destination_buffer where = up_->begin(peer, head);
-  const std::size_t bytes = where.at != nullptr ? std::min(where.room, payload.size()) : 0;
-  if (bytes > 0) std::memcpy(where.at, payload.data(), bytes);
-  up_->end(peer, head, where);
+  up_->deliver(peer, head, payload.empty() ? nullptr : payload.data());
 }
 
 void mpi_transport::send_failed(mpi_link& l, int code) noexcept {
@@ -191,10 +177,8 @@ void mpi_transport::cut() noexcept {
 }
 
 void mpi_transport::detach() noexcept {
-  if (!std::exchange(attached_, false)) return;
   pause_timer_.cancel();
-  loop_.engine().remove(*this);
-  loop_.release();
+  leave_loop();
 }
 
 }  // namespace tutti::transport::mpi

@@ -32,7 +32,7 @@ inline constexpr int frame_tag = 0;
 inline constexpr int cut_tag = 1;          // empty; the sender's world has ended without leaving
 inline constexpr int acknowledge_tag = 2;  // empty; the sender has got the `leave` frame
 
-class mpi_transport final : public transport, public core::source, private wire::listener {
+class mpi_transport final : public polled_transport, private wire::listener {
  public:
   // `through` is closed when the world has ended, and outlives the transport.
   mpi_transport(core::loop& loop, wire& through);
@@ -55,7 +55,6 @@ class mpi_transport final : public transport, public core::source, private wire:
 
   // For the links.
   wire& through() noexcept { return wire_; }
-  inbound& up() noexcept { return *up_; }
   void activate(mpi_link& l) noexcept;
   // Data have left: an answer may come soon.
   void stirred() noexcept;
@@ -69,20 +68,14 @@ class mpi_transport final : public transport, public core::source, private wire:
   void deliver(mpi_link& from, std::span<const std::byte> message) noexcept;
   bool has_left() const noexcept;
   void detach() noexcept;
-  std::string describe(int peer) const;
   std::string explain(int code) const;
 
-  core::loop& loop_;
   wire& wire_;
-  const core::world_info* info_ = nullptr;
-  inbound* up_ = nullptr;
   core::wakeup changed_;
   std::vector<std::unique_ptr<mpi_link>> links_;  // by peer; null for this rank
   base::intrusive_list<mpi_link, active_tag> active_;
   core::timer pause_timer_;
   core::duration pause_;
-  bool attached_ = false;
-  bool leaving_ = false;
 };
 
 }  // namespace tutti::transport::mpi

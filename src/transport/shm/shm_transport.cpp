@@ -37,14 +37,10 @@ bool out_of_resources(const boost::system::error_code& code) noexcept {
 
 }  // namespace
 
-shm_transport::shm_transport(core::loop& loop) : loop_(loop), admission_(loop.executor(), pending_limits) {}
+shm_transport::shm_transport(core::loop& loop)
+    : polled_transport(loop), admission_(loop.executor(), pending_limits) {}
 
 shm_transport::~shm_transport() { cut(); }
-
-std::string shm_transport::describe(int peer) const {
-  const core::endpoint_record& record = info_->record(peer);
-  return fmt::format("rank {} (host {}, pid {})", peer, record.host, record.pid);
-}
 
 void shm_transport::listen(core::endpoint_record& mine, const listen_wish&) {
   // An abstract name leaves no file. Its random part separates jobs; the handshake decides who may connect.
@@ -64,8 +60,6 @@ void shm_transport::listen(core::endpoint_record& mine, const listen_wish&) {
 }
 
 void shm_transport::open(const core::world_info& info, inbound& up) {
-  info_ = &info;
-  up_ = &up;
   const std::string& host = info.record(info.rank).host_id;
   const auto local_ranks =
       std::count_if(info.peers.begin(), info.peers.end(),
@@ -77,9 +71,7 @@ void shm_transport::open(const core::world_info& info, inbound& up) {
                 fmt::format("cannot make an eventfd: {}; raise `ulimit -n`", std::strerror(errno)));
   loop_.backend().watch_doorbell(doorbell_.get());
   links_.resize(static_cast<std::size_t>(info.size));
-  loop_.engine().add(*this);
-  loop_.hold();
-  attached_ = true;
+  join_loop(info, up);
   tasks_.start(accept_all());
 }
 
@@ -97,8 +89,6 @@ shm_link& shm_transport::at(int peer) {
   }
   return *slot;
 }
-
-link& shm_transport::link_to(int peer) { return at(peer); }
 
 // ---- connecting ----
 
@@ -291,21 +281,6 @@ bool shm_transport::arm() noexcept {
 
 void shm_transport::disarm() noexcept { own_->header().armed.store(0, std::memory_order_relaxed); }
 
-// ---- reading each other's memory ----
-
-bool shm_transport::show(int peer, const base::shared_place& place) noexcept {
-  return at(peer).offer(place.region, place.region_bytes, place.fd);
-}
-
-const std::byte* shm_transport::find_memory(int peer, std::uint64_t region, std::uint64_t offset,
-                                            std::uint64_t bytes) noexcept {
-  return at(peer).find_memory(region, offset, bytes);
-}
-
-const std::atomic<std::uint32_t>* shm_transport::sleeps(int peer) noexcept { return at(peer).sleeps(); }
-
-void shm_transport::notify(int peer) noexcept { at(peer).notify(); }
-
 // ---- the end ----
 
 bool shm_transport::has_queue() const noexcept {
@@ -335,12 +310,8 @@ void shm_transport::cut() noexcept {
   boost::system::error_code ignored;
   if (acceptor_) acceptor_->close(ignored);
   for (shm_link* l : live_) l->disconnect();
-  if (!attached_) return;
-  attached_ = false;
   leaving_ = true;
-  loop_.engine().remove(*this);
-  loop_.backend().unwatch_doorbell(doorbell_.get());
-  loop_.release();
+  if (leave_loop()) loop_.backend().unwatch_doorbell(doorbell_.get());
 }
 
 }  // namespace tutti::transport::shm

@@ -18,7 +18,7 @@
 
 namespace tutti::transport::shm {
 
-class shm_transport final : public transport, public core::source, public neighbours {
+class shm_transport final : public polled_transport, public neighbours {
  public:
   explicit shm_transport(core::loop& loop);
   ~shm_transport() override;
@@ -27,7 +27,7 @@ class shm_transport final : public transport, public core::source, public neighb
   void listen(core::endpoint_record& mine, const listen_wish& wish) override;
   void open(const core::world_info& info, inbound& up) override;
   bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept override;
-  link& link_to(int peer) override;
+  link& link_to(int peer) override { return at(peer); }
   link* made_link(int peer) noexcept override { return links_[static_cast<std::size_t>(peer)].get(); }
   neighbours* memory() noexcept override { return this; }
   bool has_queue() const noexcept override;
@@ -38,23 +38,21 @@ class shm_transport final : public transport, public core::source, public neighb
   bool arm() noexcept override;
   void disarm() noexcept override;
 
-  bool show(int peer, const base::shared_place& place) noexcept override;
+  bool show(int peer, const base::shared_place& place) noexcept override {
+    return at(peer).offer(place.region, place.region_bytes, place.fd);
+  }
   const std::byte* find_memory(int peer, std::uint64_t region, std::uint64_t offset,
-                               std::uint64_t bytes) noexcept override;
-  const std::atomic<std::uint32_t>* sleeps(int peer) noexcept override;
-  void notify(int peer) noexcept override;
+                               std::uint64_t bytes) noexcept override {
+    return at(peer).find_memory(region, offset, bytes);
+  }
+  const std::atomic<std::uint32_t>* sleeps(int peer) noexcept override { return at(peer).sleeps(); }
+  void notify(int peer) noexcept override { at(peer).notify(); }
   void add(core::source& watcher) override { watchers_.push_back(&watcher); }
   void remove(core::source& watcher) noexcept override { std::erase(watchers_, &watcher); }
 
   // For the links.
   void begin_connect(shm_link& l) noexcept;
-  const core::world_info& info() const noexcept { return *info_; }
-  inbound& up() noexcept { return *up_; }
-  core::backend& backend() { return loop_.backend(); }
   own_segment& own() noexcept { return *own_; }
-  bool leaving() const noexcept { return leaving_; }
-  void wake() noexcept { loop_.wake(); }
-  std::string describe(int peer) const;
 
  private:
   using local = boost::asio::local::stream_protocol;
@@ -73,20 +71,15 @@ class shm_transport final : public transport, public core::source, public neighb
   task<> exchange(shm_link& l, core::stream_socket& socket, core::time_point deadline);
   shm_link& at(int peer);
 
-  core::loop& loop_;
   std::optional<local::acceptor> acceptor_;
   core::admission admission_;
   std::optional<own_segment> own_;
   base::unique_fd doorbell_;
-  const core::world_info* info_ = nullptr;
-  inbound* up_ = nullptr;
   std::vector<std::unique_ptr<shm_link>> links_;  // by peer
   std::vector<shm_link*> live_;                   // those that were made
   std::vector<core::source*> watchers_;
   core::background_tasks tasks_;
   bool shortage_reported_ = false;
-  bool attached_ = false;  // in the engine, keeping the loop alive
-  bool leaving_ = false;
 };
 
 }  // namespace tutti::transport::shm

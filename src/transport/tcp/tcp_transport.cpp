@@ -4,8 +4,6 @@
 #include "core/host_identity.hpp"
 #include "transport/tcp/listen_address.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -19,7 +17,7 @@ constexpr unsigned rounds_expected = 200;
 
 }  // namespace
 
-tcp_transport::tcp_transport(core::loop& loop) : loop_(loop), changed_(loop.executor()) {}
+tcp_transport::tcp_transport(core::loop& loop) : polled_transport(loop), changed_(loop.executor()) {}
 
 tcp_transport::~tcp_transport() { cut(); }
 
@@ -30,13 +28,9 @@ void tcp_transport::listen(core::endpoint_record& mine, const listen_wish& wish)
 }
 
 void tcp_transport::open(const core::world_info& info, inbound& up) {
-  info_ = &info;
-  up_ = &up;
   links_.resize(static_cast<std::size_t>(info.size));
   loop_.backend();  // before this in the engine's order: its events are handled in the same round
-  loop_.engine().add(*this);
-  loop_.hold();
-  attached_ = true;
+  join_loop(info, up);
   connector_.emplace(loop_, *this, std::move(listener_));
 }
 
@@ -54,11 +48,6 @@ tcp_link& tcp_transport::at(int peer) {
     if (leaving_ || !attached_) l->drop();
   }
   return *l;
-}
-
-std::string tcp_transport::describe(int peer) const {
-  const core::endpoint_record& record = info_->record(peer);
-  return fmt::format("rank {} (host {}, pid {})", peer, record.host, record.pid);
 }
 
 void tcp_transport::activate(tcp_link& l) noexcept {
@@ -165,10 +154,8 @@ void tcp_transport::cut() noexcept {
 
 void tcp_transport::detach() noexcept {
   listener_.reset();
-  if (!std::exchange(attached_, false)) return;
   connector_.reset();
-  loop_.engine().remove(*this);
-  loop_.release();
+  leave_loop();
 }
 
 }  // namespace tutti::transport::tcp

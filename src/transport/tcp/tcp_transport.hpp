@@ -17,7 +17,7 @@
 
 namespace tutti::transport::tcp {
 
-class tcp_transport final : public transport, public core::source {
+class tcp_transport final : public polled_transport {
  public:
   explicit tcp_transport(core::loop& loop);
   ~tcp_transport() override;
@@ -52,21 +52,13 @@ class tcp_transport final : public transport, public core::source {
   void expect_nothing(tcp_link& l) noexcept;
   // A link has closed.
   void changed() noexcept { changed_.notify(); }
-  bool leaving() const noexcept { return leaving_; }
-  const core::world_info& info() const noexcept { return *info_; }
-  inbound& up() noexcept { return *up_; }
-  core::backend& backend() { return loop_.backend(); }
-  std::string describe(int peer) const;
 
  private:
   void detach() noexcept;
   bool glance() noexcept;
   bool work_active() noexcept;
 
-  core::loop& loop_;
   base::unique_fd listener_;
-  const core::world_info* info_ = nullptr;
-  inbound* up_ = nullptr;
   core::wakeup changed_;
   std::vector<std::unique_ptr<tcp_link>> links_;  // by peer; null until needed
   base::intrusive_list<tcp_link, active_tag> active_;
@@ -77,8 +69,6 @@ class tcp_transport final : public transport, public core::source {
   static constexpr std::size_t most_expected = 3;
   std::array<expected, most_expected> expected_;
   std::optional<connector> connector_;
-  bool attached_ = false;  // in the engine, keeping the loop alive
-  bool leaving_ = false;
 };
 
 }  // namespace tutti::transport::tcp
