@@ -119,9 +119,7 @@ task<> control_caller::connect(std::string host, std::uint16_t port, std::chrono
   try {
     const core::time_point deadline = core::deadline_after(timeout);
     endpoints addresses = co_await resolve_host(executor_, host, port, deadline);
-    core::identity mine;
-    mine.what = core::purpose::launcher;
-    mine.rank = node_;
+    const core::identity mine{.what = core::purpose::launcher, .rank = node_};
     std::string last_failure;
     socket = co_await connect_retry(executor_, std::move(addresses), secret_, tls_, mine, listener::may_come,
                                     deadline, &last_failure);

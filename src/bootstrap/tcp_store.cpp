@@ -184,9 +184,7 @@ task<std::unique_ptr<tcp_store>> tcp_store::impl::connect(boost::asio::any_io_ex
     std::erase_if(addresses, [](const auto& address) { return !bootstrap::is_loopback(address.address()); });
     if (addresses.empty()) bootstrap::throw_needs_secret(fmt::format("the store at {}", place));
   }
-  core::identity mine;
-  mine.what = core::purpose::store;
-  mine.rank = rank;
+  const core::identity mine{.what = core::purpose::store, .rank = rank};
   std::string last_failure;
   std::optional<core::stream_socket> socket = co_await bootstrap::connect_retry(
       executor, std::move(addresses), secret, std::move(tls), mine, server, deadline, &last_failure);

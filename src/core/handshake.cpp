@@ -148,21 +148,19 @@ task<> read_preamble(stream_socket& socket, std::uint8_t* into, const char* comp
               fmt::format("{} answered with the unknown verdict {}", peer, static_cast<unsigned>(answer)));
 }
 
-// Sends a last answer to a rejected peer; whether it arrives does not matter.
-task<> turn_away(stream_socket& socket, const std::string& secret, greeting from, verdict answer,
-                 time_point deadline) {
-  try {
-    co_await answer_greeting(socket, secret, from, answer, deadline);
-  } catch (const error&) {
-  }
-}
-// An unauthenticated peer gets no signature.
-task<> turn_away(stream_socket& socket, verdict answer, time_point deadline) {
+// An unauthenticated peer gets no proof.
+answer_frame answer_with(verdict answer, const base::digest& proof = {}) noexcept {
   answer_frame frame{};
   frame[0] = static_cast<std::uint8_t>(answer);
   base::put_little_endian(&frame[2], version);
+  std::copy(proof.begin(), proof.end(), frame.begin() + 8);
+  return frame;
+}
+
+// Sends a last answer to a rejected peer; whether it arrives does not matter.
+task<> turn_away(stream_socket& socket, answer_frame last, time_point deadline) {
   try {
-    co_await write_all(socket, frame, deadline);
+    co_await write_all(socket, last, deadline);
   } catch (const error&) {
   }
 }
@@ -218,7 +216,7 @@ task<verdict> greet(stream_socket& socket, const std::string& secret, identity m
   co_return answer;
 }
 
-task<greeting> receive_greeting(stream_socket& socket, const std::string& secret, purposes expected,
+task<greeting> receive_greeting(stream_socket& socket, const std::string& secret, purpose expected,
                                 std::uint64_t world, std::int32_t my_rank, time_point deadline) {
   offer offered{};
   put_preamble(offered.data(), 0, socket);
@@ -229,7 +227,7 @@ task<greeting> receive_greeting(stream_socket& socket, const std::string& secret
   // The preamble first, so that an unauthenticated peer that sends less than a claim is recognised at once.
   co_await read_preamble(socket, claimed.data(), "{} does not speak tutti's protocol", deadline);
   if (version_of(claimed.data()) != version) {
-    co_await turn_away(socket, verdict::wrong_version, deadline);
+    co_await turn_away(socket, answer_with(verdict::wrong_version), deadline);
     throw_version(socket, version_of(claimed.data()));
   }
   check_tls(socket, claimed.data());
@@ -238,7 +236,7 @@ task<greeting> receive_greeting(stream_socket& socket, const std::string& secret
 
   const base::digest proof = proof_of_claim(secret, socket, offered, claimed);
   if (!base::equal_in_constant_time(std::span(claimed).subspan(claim_bytes), proof)) {
-    co_await turn_away(socket, verdict::unauthorized, deadline);
+    co_await turn_away(socket, answer_with(verdict::unauthorized), deadline);
     throw error(
         errc::unauthorized,
         fmt::format("{} could not prove that it knows the job's secret: an unauthenticated peer, or a "
@@ -253,22 +251,24 @@ task<greeting> receive_greeting(stream_socket& socket, const std::string& secret
   from.peer.world = base::get_little_endian<std::uint64_t>(at + 16);
   from.peer.rank = base::get_little_endian<std::int32_t>(at + 24);
   const auto wanted = base::get_little_endian<std::int32_t>(at + 28);
+  const auto proved = [&](verdict answer) { return answer_with(answer, proof_of_answer(secret, proof, answer)); };
 
   if (!owns_certificate(socket, from.peer.what, from.peer.rank)) {
-    co_await turn_away(socket, secret, from, verdict::wrong_certificate, deadline);
+    co_await turn_away(socket, proved(verdict::wrong_certificate), deadline);
     throw error(errc::unauthorized, fmt::format("{} is {}", peer_text(socket),
                                                 misuse_of_certificate(from.peer.what, from.peer.rank)));
   }
   // A wrong purpose means that the peer reached another kind of listener, and so one of another world.
-  if (!expected.has(from.peer.what) || from.peer.world != world) {
-    co_await turn_away(socket, secret, from, verdict::wrong_world, deadline);
+  const bool is_further = expected == purpose::tcp_link && from.peer.what == purpose::tcp_further;
+  if ((from.peer.what != expected && !is_further) || from.peer.world != world) {
+    co_await turn_away(socket, proved(verdict::wrong_world), deadline);
     throw error(errc::join_failed,
                 fmt::format("{} (rank {}) wants to talk to another world: a process of another or an "
                             "earlier job",
                             peer_text(socket), from.peer.rank));
   }
   if (my_rank >= 0 && wanted != my_rank) {
-    co_await turn_away(socket, secret, from, verdict::wrong_rank, deadline);
+    co_await turn_away(socket, proved(verdict::wrong_rank), deadline);
     throw error(errc::join_failed, fmt::format("rank {} at {} wants to talk to rank {}, and this is rank {}",
                                                from.peer.rank, peer_text(socket), wanted, my_rank));
   }
@@ -277,11 +277,7 @@ task<greeting> receive_greeting(stream_socket& socket, const std::string& secret
 
 task<> answer_greeting(stream_socket& socket, const std::string& secret, const greeting& from, verdict answer,
                        time_point deadline) {
-  answer_frame frame{};
-  frame[0] = static_cast<std::uint8_t>(answer);
-  base::put_little_endian(&frame[2], version);
-  const base::digest proof = proof_of_answer(secret, from.transcript, answer);
-  std::copy(proof.begin(), proof.end(), frame.begin() + 8);
+  const answer_frame frame = answer_with(answer, proof_of_answer(secret, from.transcript, answer));
   co_await write_all(socket, frame, deadline);
 }
 

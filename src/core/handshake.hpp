@@ -37,15 +37,7 @@ enum class purpose : std::uint8_t {
   tcp_link = 2,
   shm_link = 3,
   launcher = 4,
-  tcp_further = 5  // one more connection of a TCP link
-};
-// The purposes that a listener accepts.
-struct purposes {
-  purposes(purpose only) noexcept : one(only), other(only) {}
-  purposes(purpose a, purpose b) noexcept : one(a), other(b) {}
-  bool has(purpose p) const noexcept { return p == one || p == other; }
-  purpose one;
-  purpose other;
+  tcp_further = 5  // one more connection of a TCP link; a listener for tcp_link accepts it
 };
 
 struct identity {
@@ -84,7 +76,7 @@ struct greeting {
   identity peer;
   std::array<std::uint8_t, 32> transcript{};  // what the answer is bound to
 };
-task<greeting> receive_greeting(stream_socket& socket, const std::string& secret, purposes expected,
+task<greeting> receive_greeting(stream_socket& socket, const std::string& secret, purpose expected,
                                 std::uint64_t world, std::int32_t my_rank, time_point deadline);
 // Runs the second half, once the caller knows whether it accepts this peer.
 task<> answer_greeting(stream_socket& socket, const std::string& secret, const greeting& from, verdict answer,

@@ -136,7 +136,8 @@ void handshake_accepting(bytes input) {
   both.say(claim);
   both.say(replay);
   finish(both, result);
-  const bool right = !flipped && claim[10] == static_cast<std::uint8_t>(core::purpose::tcp_link) &&
+  const core::purpose what{claim[10]};
+  const bool right = !flipped && (what == core::purpose::tcp_link || what == core::purpose::tcp_further) &&
                      claim[8] == 2 && base::get_little_endian<std::uint64_t>(&claim[16]) == world &&
                      base::get_little_endian<std::int32_t>(&claim[28]) == my_rank;
   TUTTI_INVARIANT(result.let_in == right);

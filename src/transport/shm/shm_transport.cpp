@@ -138,11 +138,7 @@ task<> shm_transport::reach(shm_link& l, core::time_point deadline, setback* why
                                asio::deferred);
     connected = true;
     core::stream_socket socket(std::move(raw));
-    core::identity mine;
-    mine.what = core::purpose::shm_link;
-    mine.world = info_->id;
-    mine.epoch = info_->epoch;
-    mine.rank = info_->rank;
+    const core::identity mine{core::purpose::shm_link, info_->id, info_->epoch, info_->rank};
     const core::verdict answer = co_await core::greet(socket, info_->secret, mine, l.peer(), deadline);
     if (answer == core::verdict::accepted) {
       co_await exchange(l, socket, deadline);

@@ -62,15 +62,6 @@ base::unique_fd take_descriptor(core::stream_socket& socket) {
   return base::unique_fd(fd);
 }
 
-core::identity identity_of(const core::world_info& info, core::purpose what) {
-  core::identity mine;
-  mine.what = what;
-  mine.world = info.id;
-  mine.epoch = info.epoch;
-  mine.rank = info.rank;
-  return mine;
-}
-
 }  // namespace
 
 // Why connecting has failed so far.
@@ -143,7 +134,7 @@ task<> connector::reach(tcp_link& l) {
 task<> connector::try_endpoints(tcp_link& l, core::time_point deadline, setback* last,
                                 std::optional<core::stream_socket>* declined) {
   const core::world_info& info = owner_.info();
-  const core::identity mine = identity_of(info, core::purpose::tcp_link);
+  const core::identity mine{core::purpose::tcp_link, info.id, info.epoch, info.rank};
   const std::vector<std::string>& endpoints = info.record(l.peer()).tcp_endpoints;
   for (std::size_t i = 0; i < endpoints.size(); ++i) {
     bool answered = false, refused = false;
@@ -268,7 +259,7 @@ task<> connector::reach_further(tcp_link& l) {
 
 task<bool> connector::add_further(tcp_link& l, core::stream_endpoint to, core::time_point deadline) {
   const core::world_info& info = owner_.info();
-  const core::identity mine = identity_of(info, core::purpose::tcp_further);
+  const core::identity mine{core::purpose::tcp_further, info.id, info.epoch, info.rank};
   std::string trouble;
   try {
     core::stream_socket socket = co_await core::connect(loop_.executor(), to, deadline);
@@ -359,9 +350,8 @@ task<> connector::serve(core::stream_socket accepted) {
 
 task<> connector::converse(core::stream_socket& socket, core::time_point deadline) {
   const core::world_info& info = owner_.info();
-  const core::purposes ours(core::purpose::tcp_link, core::purpose::tcp_further);
-  const core::greeting from =
-      co_await core::receive_greeting(socket, info.secret, ours, info.id, info.rank, deadline);
+  const core::greeting from = co_await core::receive_greeting(socket, info.secret, core::purpose::tcp_link, info.id,
+                                                              info.rank, deadline);
   if (from.peer.what == core::purpose::tcp_further) {
     co_await take_further(socket, from, deadline);
     co_return;
