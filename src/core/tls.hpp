@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One side of a TLS 1.3 session over a non-blocking socket, with the interface of recv and send.
+// One side of a TLS 1.3 session over a non-blocking socket, as a stream of bytes.
 //
 // Data are first encrypted into memory of the session, and sent from there. So data that write() has taken
 // need not be passed again, however little room the kernel has.
@@ -8,8 +8,7 @@
 // OpenSSL takes a process longer than joining a world.
 #pragma once
 
-#include <sys/types.h>
-#include <sys/uio.h>
+#include "core/byte_stream.hpp"
 
 #include <array>
 #include <cstddef>
@@ -20,7 +19,9 @@
 
 namespace tutti::core {
 
-class tls_session {
+// EBADMSG of read() and write(): the other side, or somebody in between, broke the protocol. read() fills all of
+// `parts` unless no more data have come. write() takes all of them unless the socket has no room.
+class tls_session : public byte_stream {
  public:
   enum class side { connecting, accepting };
   using binding_bytes = std::array<std::uint8_t, 32>;
@@ -28,7 +29,6 @@ class tls_session {
   tls_session() = default;
   tls_session(const tls_session&) = delete;
   tls_session& operator=(const tls_session&) = delete;
-  virtual ~tls_session() = default;
 
   enum class step { done, wait_to_read, wait_to_write, failed, ended };  // ended: the connection
   // Takes one more step of the TLS handshake.
@@ -39,15 +39,6 @@ class tls_session {
   virtual bool allows_rank(std::int32_t rank) const = 0;
   // A text that says what went wrong.
   virtual const std::string& complaint() const noexcept = 0;
-
-  // As recvmsg and sendmsg on a non-blocking socket. EBADMSG: the other side, or somebody in between, broke
-  // the protocol. read() fills all of `parts` unless no more data have come. write() takes all of them unless
-  // the socket has no room.
-  virtual ssize_t read(iovec* parts, std::size_t count) noexcept = 0;
-  virtual ssize_t write(const iovec* parts, std::size_t count) noexcept = 0;
-  // Sends data that were taken but not sent. Returns 0 when none are left, otherwise -1 with errno.
-  virtual int flush() noexcept = 0;
-  virtual bool flushed() const noexcept = 0;
 };
 
 // What all sessions of a process share.
@@ -63,7 +54,7 @@ class tls_context : public std::enable_shared_from_this<tls_context> {
 
 // The module's only symbol. Its function returns null on failure: `why` then says why, and `wrong_file`
 // whether one of the files is the cause.
-inline constexpr const char* tls_module_symbol = "tutti_tls_context_1";
+inline constexpr const char* tls_module_symbol = "tutti_tls_context_2";
 using tls_module_function = tls_context*(const std::string& certificate, const std::string& key,
                                          const std::string& authority, std::string& why, bool& wrong_file);
 

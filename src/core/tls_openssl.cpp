@@ -394,9 +394,9 @@ std::unique_ptr<tls_session> openssl_context::open(int fd, tls_session::side s) 
 
 }  // namespace
 
-extern "C" [[gnu::visibility("default")]] tls_module_function tutti_tls_context_1;
+extern "C" [[gnu::visibility("default")]] tls_module_function tutti_tls_context_2;
 
-tls_context* tutti_tls_context_1(const std::string& certificate, const std::string& key,
+tls_context* tutti_tls_context_2(const std::string& certificate, const std::string& key,
                                  const std::string& authority, std::string& why, bool& wrong) {
   try {
     return new openssl_context(make_context(certificate, key, authority), !authority.empty());

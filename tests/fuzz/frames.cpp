@@ -20,7 +20,7 @@ using transport::destination_buffer;
 using transport::frame;
 using transport::frame_kind;
 
-class input_stream final : public tcp::byte_stream {
+class input_stream final : public core::byte_stream {
  public:
   input_stream(bytes all, std::size_t piece) noexcept : rest_(all), piece_(piece) {}
   ssize_t read(iovec* parts, std::size_t count) noexcept override {

@@ -18,7 +18,7 @@ using namespace tcp_test;
 using outcome = tcp::inbox::outcome;
 
 // A stream from memory, in pieces of at most `piece` bytes.
-class memory_stream final : public tcp::byte_stream {
+class memory_stream final : public tutti::core::byte_stream {
  public:
   void set(const std::vector<std::byte>& bytes, std::size_t piece) noexcept {
     at_ = bytes.data();
@@ -50,7 +50,7 @@ class memory_stream final : public tcp::byte_stream {
 };
 
 // The bytes that an outbox writes.
-class written_stream final : public tcp::byte_stream {
+class written_stream final : public tutti::core::byte_stream {
  public:
   ssize_t read(iovec*, std::size_t) noexcept override { return 0; }
   ssize_t write(const iovec* parts, std::size_t count) noexcept override {

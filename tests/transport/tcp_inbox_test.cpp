@@ -18,7 +18,7 @@ struct stream {
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0);
     near = tutti::base::unique_fd(fds[0]);
     far = tutti::base::unique_fd(fds[1]);
-    from = tcp::socket_stream(near.get());
+    from = tutti::core::socket_stream(near.get());
     in.open();
   }
   static std::vector<std::byte> bytes_of(const frame& f, const std::vector<std::byte>& payload,
@@ -53,7 +53,7 @@ struct stream {
     }
   }
   tutti::base::unique_fd near, far;
-  tcp::socket_stream from;
+  tutti::core::socket_stream from;
   recorder up;
   tcp::inbox in{3, up};
 };

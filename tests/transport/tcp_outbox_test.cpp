@@ -18,7 +18,7 @@ struct stream {
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0);
     near = tutti::base::unique_fd(fds[0]);
     far = tutti::base::unique_fd(fds[1]);
-    to = tcp::socket_stream(near.get());
+    to = tutti::core::socket_stream(near.get());
     const int small = 16 * 1024;
     ::setsockopt(near.get(), SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
   }
@@ -58,7 +58,7 @@ struct stream {
     FAIL("the outbox does not drain");
   }
   tutti::base::unique_fd near, far;
-  tcp::socket_stream to;
+  tutti::core::socket_stream to;
   std::vector<std::uint8_t> raw;
   std::size_t at = 0;
   std::vector<arrived> frames;

@@ -26,7 +26,7 @@ class outboxes {
   }
   // Removes all frames from box i, each complete.
   void drain(std::size_t i, std::vector<std::byte>& message) {
-    struct taker final : tcp::byte_stream {
+    struct taker final : tutti::core::byte_stream {
       explicit taker(std::vector<std::byte>& m) : into(m) {}
       ssize_t read(iovec*, std::size_t) noexcept override { return -1; }
       ssize_t write(const iovec* parts, std::size_t count) noexcept override {

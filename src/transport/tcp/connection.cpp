@@ -8,15 +8,13 @@
 namespace tutti::transport::tcp {
 
 void connection::attach(base::unique_fd fd, std::unique_ptr<core::tls_session> tls, core::backend& backend) {
-  std::unique_ptr<tls_stream> secured;
-  if (tls) secured = std::make_unique<tls_stream>(std::move(tls));
   in.open();
   watch_ = backend.watch_hot(fd.get(), *this);
   backend_ = &backend;
-  socket_ = socket_stream(fd.get());
+  socket_ = core::socket_stream(fd.get());
   stream_ = &socket_;
-  if (secured) stream_ = secured.get();
-  secured_ = std::move(secured);
+  if (tls) stream_ = tls.get();
+  tls_ = std::move(tls);
   fd_ = std::move(fd);
   writable = true;
 }

@@ -4,7 +4,7 @@
 
 #include "base/unique_fd.hpp"
 #include "core/backend.hpp"
-#include "transport/tcp/byte_stream.hpp"
+#include "core/tls.hpp"
 #include "transport/tcp/inbox.hpp"
 #include "transport/tcp/outbox.hpp"
 
@@ -29,7 +29,7 @@ class connection final : public core::watcher {
   void shut(bool abort) noexcept;
   bool stands() const noexcept { return static_cast<bool>(fd_); }
   int fd() const noexcept { return fd_.get(); }
-  byte_stream& stream() noexcept { return *stream_; }
+  core::byte_stream& stream() noexcept { return *stream_; }
   bool has_queue() const noexcept { return !out.empty() || !stream_->flushed(); }
   // Ends the sending direction. Once: every call of shutdown() causes an event of the descriptor.
   void end_writing() noexcept;
@@ -48,9 +48,9 @@ class connection final : public core::watcher {
  private:
   tcp_link& of_;
   base::unique_fd fd_;
-  socket_stream socket_;  // fd_
-  std::unique_ptr<tls_stream> secured_;
-  byte_stream* stream_ = &socket_;  // one of the two
+  core::socket_stream socket_;  // fd_
+  std::unique_ptr<core::tls_session> tls_;
+  core::byte_stream* stream_ = &socket_;  // one of the two
   core::backend* backend_ = nullptr;
   core::backend::handle watch_ = 0;
   bool ends_writing_ = false;

@@ -27,7 +27,7 @@ std::size_t inbox::staging_room() const noexcept {
   return (ends_long ? behind_long_payload_bytes : staging_bytes) - staged_;
 }
 
-inbox::outcome inbox::receive(byte_stream& from, std::size_t budget) noexcept {
+inbox::outcome inbox::receive(core::byte_stream& from, std::size_t budget) noexcept {
   for (;;) {
     if (stopped_) return outcome::stopped;
     iovec parts[2];

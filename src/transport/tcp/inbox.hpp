@@ -3,8 +3,8 @@
 // through a staging buffer.
 #pragma once
 
+#include "core/byte_stream.hpp"
 #include "transport/link.hpp"
-#include "transport/tcp/byte_stream.hpp"
 #include "transport/tcp/header.hpp"
 
 #include <cstddef>
@@ -33,7 +33,7 @@ class inbox {
   // Makes the staging buffer, before the first receive(). Throws std::bad_alloc.
   void open();
   // Reads about `budget` bytes and delivers the frames that they complete.
-  outcome receive(byte_stream& from, std::size_t budget) noexcept;
+  outcome receive(core::byte_stream& from, std::size_t budget) noexcept;
 
   // As link::redirect_destination(). Returns false if the current frame, if any, does not go to `owner`.
   bool redirect(void* owner, const destination_buffer& whole) noexcept;

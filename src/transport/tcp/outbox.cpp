@@ -119,7 +119,7 @@ void outbox::settle(batch& b, std::size_t sent, list& left) noexcept {
   }
 }
 
-outbox::outcome outbox::send(byte_stream& to, std::size_t budget, list& left) noexcept {
+outbox::outcome outbox::send(core::byte_stream& to, std::size_t budget, list& left) noexcept {
   while (!empty()) {
     if (budget == 0) return outcome::more;
     batch b(checksums_, next_number_);

@@ -7,8 +7,8 @@
 #pragma once
 
 #include "base/intrusive_list.hpp"
+#include "core/byte_stream.hpp"
 #include "transport/link.hpp"
-#include "transport/tcp/byte_stream.hpp"
 #include "transport/tcp/header.hpp"
 
 #include <cstddef>
@@ -44,7 +44,7 @@ class outbox {
   void push(outgoing& f) noexcept;
   // Writes about `budget` bytes. Frames whose last byte has left go to `left`, in that order; the caller
   // calls their `done`.
-  outcome send(byte_stream& to, std::size_t budget, list& left) noexcept;
+  outcome send(core::byte_stream& to, std::size_t budget, list& left) noexcept;
   // The errno that broke the stream.
   int error() const noexcept { return error_; }
   std::uint64_t sent_bytes() const noexcept { return sent_bytes_; }

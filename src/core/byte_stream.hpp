@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// byte_stream: what frames are written to and read from: the socket itself, or a layer between.
+// byte_stream: what frames are written to and read from: the socket itself, or TLS.
 #pragma once
-
-#include "core/tls.hpp"
 
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
 #include <cstddef>
-#include <memory>
-#include <utility>
 
-namespace tutti::transport::tcp {
+namespace tutti::core {
 
 class byte_stream {
  public:
@@ -28,22 +24,6 @@ class byte_stream {
   // errno.
   virtual int flush() noexcept { return 0; }
   virtual bool flushed() const noexcept { return true; }
-};
-
-// Through TLS.
-class tls_stream final : public byte_stream {
- public:
-  explicit tls_stream(std::unique_ptr<core::tls_session> session) noexcept : session_(std::move(session)) {}
-
-  ssize_t read(iovec* parts, std::size_t count) noexcept override { return session_->read(parts, count); }
-  ssize_t write(const iovec* parts, std::size_t count) noexcept override {
-    return session_->write(parts, count);
-  }
-  int flush() noexcept override { return session_->flush(); }
-  bool flushed() const noexcept override { return session_->flushed(); }
-
- private:
-  std::unique_ptr<core::tls_session> session_;
 };
 
 // The socket itself. Does not own it.
@@ -69,4 +49,4 @@ class socket_stream final : public byte_stream {
   int fd_ = -1;
 };
 
-}  // namespace tutti::transport::tcp
+}  // namespace tutti::core
