@@ -33,131 +33,126 @@ struct fabric::collective_call {
   int count = 0;
 };
 
-struct fabric::place {
-  fabric* in = nullptr;
-  int rank = 0;
-  mpi::calls table;
+// One rank's MPI.
+struct fabric::place final : mpi::calls {
+  place(fabric& f, int number) : in(f), rank(number) {}
+
+  fabric& in;
+  const int rank;
   life lived;
   std::deque<std::shared_ptr<message>> inbox;
-  std::map<std::uint64_t, std::shared_ptr<message>> found;  // matched messages, by message word
+  std::map<std::uint64_t, std::shared_ptr<message>> matched;  // by message word
   std::map<std::uint64_t, request> requests;
   std::map<int, int> broken_sends;
   int broken_finding = 0;
   std::size_t collectives = 0;  // number of collectives started by this rank
-};
 
-struct fabric::functions {
-  static place& of(void* p) { return *static_cast<place*>(p); }
-
-  static void describe(void*, char* into, std::size_t room) { std::snprintf(into, room, "Fabric MPI 1.0"); }
-  static void explain(void*, int code, char* into, std::size_t room) {
+  void describe(char* into, std::size_t room) override { std::snprintf(into, room, "Fabric MPI 1.0"); }
+  void explain(int code, char* into, std::size_t room) override {
     std::snprintf(into, room, "fabric error %d", code);
   }
-  static int state(void* p, int* initialized, int* finalized) {
-    const std::lock_guard lock(of(p).in->mutex_);
-    *initialized = of(p).lived.initialized;
-    *finalized = of(p).lived.finalized;
+  int state(int* initialized, int* finalized) override {
+    const std::lock_guard lock(in.mutex_);
+    *initialized = lived.initialized;
+    *finalized = lived.finalized;
     return 0;
   }
-  static int init(void* p, int* usable) {
-    place& me = of(p);
-    if (me.lived.init_hangs) {
+  int init(int* usable) override {
+    if (lived.init_hangs) {
       // Hangs for the rest of the process.
       std::mutex mutex;
       std::unique_lock lock(mutex);
       std::condition_variable never;
       for (;;) never.wait(lock);
     }
-    const std::lock_guard lock(me.in->mutex_);
-    me.lived.initialized = 1;
-    *usable = me.lived.usable;
-    return me.lived.init_code;
+    const std::lock_guard lock(in.mutex_);
+    lived.initialized = 1;
+    *usable = lived.usable;
+    return lived.init_code;
   }
-  static int joined(void* p, int* usable) {
-    *usable = of(p).lived.usable;
+  int joined(int* usable) override {
+    *usable = lived.usable;
     return 0;
   }
-  static int finalize(void* p) {
-    const std::lock_guard lock(of(p).in->mutex_);
-    of(p).lived.finalized = 1;
+  int finalize() override {
+    const std::lock_guard lock(in.mutex_);
+    lived.finalized = 1;
     return 0;
   }
-  static void abort(void* p, int code) {
-    const std::lock_guard lock(of(p).in->mutex_);
-    of(p).lived.aborted = code;
+  void abort(int code) override {
+    const std::lock_guard lock(in.mutex_);
+    lived.aborted = code;
   }
-  static int where(void* p, int* rank, int* size) {
-    *rank = of(p).rank;
-    *size = of(p).in->size_;
+  int rank_and_size(int* mine, int* size) override {
+    *mine = rank;
+    *size = in.size_;
     return 0;
   }
 
   // The collective that this rank starts now. The n-th of each rank is the same one.
-  static int meet(place& me, const void* mine, int bytes, mpi::request_word* word, void* into) {
-    fabric& f = *me.in;
-    const std::size_t number = me.collectives++;
-    if (number == f.collectives_.size()) {
-      f.collectives_.push_back(std::make_unique<collective_call>());
-      f.collectives_.back()->given.resize(static_cast<std::size_t>(f.size_));
-      f.collectives_.back()->came.resize(static_cast<std::size_t>(f.size_));
-      f.collectives_.back()->made = f.next_word_++;
+  int meet(const void* mine, int bytes, mpi::request_word* word, void* into) {
+    const std::size_t number = collectives++;
+    if (number == in.collectives_.size()) {
+      in.collectives_.push_back(std::make_unique<collective_call>());
+      in.collectives_.back()->given.resize(static_cast<std::size_t>(in.size_));
+      in.collectives_.back()->came.resize(static_cast<std::size_t>(in.size_));
+      in.collectives_.back()->made = in.next_word_++;
     }
-    collective_call& m = *f.collectives_[number];
+    collective_call& m = *in.collectives_[number];
     const auto* from = static_cast<const std::byte*>(mine);
-    m.given[static_cast<std::size_t>(me.rank)].assign(from, from + bytes);
-    m.came[static_cast<std::size_t>(me.rank)] = true;
+    m.given[static_cast<std::size_t>(rank)].assign(from, from + bytes);
+    m.came[static_cast<std::size_t>(rank)] = true;
     ++m.count;
     request r;
     r.is = request::kind::meet;
     r.at = &m;
     r.into = into;
-    *word = f.next_word_++;
-    me.requests[*word] = r;
+    *word = in.next_word_++;
+    requests[*word] = r;
     return 0;
   }
-  static int start_duplicate(void* p, mpi::communicator_word* made, mpi::request_word* word) {
-    const std::lock_guard lock(of(p).in->mutex_);
-    const int code = meet(of(p), nullptr, 0, word, nullptr);
-    *made = of(p).requests[*word].at->made;
+  int start_duplicate(mpi::communicator_word* made, mpi::request_word* word) override {
+    const std::lock_guard lock(in.mutex_);
+    const int code = meet(nullptr, 0, word, nullptr);
+    *made = requests[*word].at->made;
     return code;
   }
-  static int return_errors(void*, mpi::communicator_word) { return 0; }
-  static int start_all_gather(void* p, mpi::communicator_word, const void* mine, int bytes, void* all,
-                              mpi::request_word* word) {
-    const std::lock_guard lock(of(p).in->mutex_);
-    return meet(of(p), mine, bytes, word, all);
+  int return_errors(mpi::communicator_word) override { return 0; }
+  int start_all_gather(mpi::communicator_word, const void* mine, int bytes, void* all,
+                       mpi::request_word* word) override {
+    const std::lock_guard lock(in.mutex_);
+    return meet(mine, bytes, word, all);
   }
-  static int start_barrier(void* p, mpi::request_word* word) {
-    const std::lock_guard lock(of(p).in->mutex_);
-    if (of(p).lived.barrier_hangs) {
-      *word = of(p).in->next_word_++;
+  int start_barrier(mpi::request_word* word) override {
+    const std::lock_guard lock(in.mutex_);
+    if (lived.barrier_hangs) {
+      *word = in.next_word_++;
       request r;
       r.of = std::make_shared<message>();  // a message that no rank receives
-      of(p).requests[*word] = r;
+      requests[*word] = r;
       return 0;
     }
-    return meet(of(p), nullptr, 0, word, nullptr);
+    return meet(nullptr, 0, word, nullptr);
   }
 
-  static int start_send(void* p, mpi::communicator_word on, const void* from, int bytes, int peer, int tag,
-                        mpi::request_word* word) {
-    place& me = of(p);
-    const std::lock_guard lock(me.in->mutex_);
+  int start_send(mpi::communicator_word on, const void* from, int bytes, int peer, int tag,
+                 mpi::request_word* word) override {
+    const std::lock_guard lock(in.mutex_);
     for (const int broken : {peer, -1})
-      if (const auto found = me.broken_sends.find(broken); found != me.broken_sends.end())
+      if (const auto found = broken_sends.find(broken); found != broken_sends.end())
         return found->second;
     auto m = std::make_shared<message>();
     m->on = on;
-    m->from = me.rank;
+    m->from = rank;
     m->tag = tag;
     m->length = static_cast<std::size_t>(bytes);
     m->memory = from;
-    if (m->length <= me.in->buffered_bytes_) take(*m);
-    me.in->places_[static_cast<std::size_t>(peer)]->inbox.push_back(m);
-    *word = me.in->next_word_++;
+    if (m->length <= in.buffered_bytes_) take(*m);
+    in.places_[static_cast<std::size_t>(peer)]->inbox.push_back(m);
+    *word = in.next_word_++;
     request r;
     r.of = m;
-    me.requests[*word] = r;
+    requests[*word] = r;
     return 0;
   }
   // Reads the message, so that its memory belongs to the sender again.
@@ -167,53 +162,50 @@ struct fabric::functions {
     m.bytes.assign(from, from + m.length);
     m.memory = nullptr;
   }
-  static int find_message(void* p, mpi::communicator_word on, int* found, int* peer, int* tag, int* bytes,
-                          mpi::message_word* word) {
-    place& me = of(p);
-    const std::lock_guard lock(me.in->mutex_);
+  int find_message(mpi::communicator_word on, int* found, int* peer, int* tag, int* bytes,
+                   mpi::message_word* word) override {
+    const std::lock_guard lock(in.mutex_);
     *found = 0;
-    if (me.broken_finding != 0) return me.broken_finding;
-    for (auto i = me.inbox.begin(); i != me.inbox.end(); ++i) {
+    if (broken_finding != 0) return broken_finding;
+    for (auto i = inbox.begin(); i != inbox.end(); ++i) {
       if ((*i)->on != on) continue;
       *found = 1;
       *peer = (*i)->from;
       *tag = (*i)->tag;
       *bytes = static_cast<int>((*i)->length);
-      *word = me.in->next_word_++;
-      me.found[*word] = *i;
-      me.inbox.erase(i);
+      *word = in.next_word_++;
+      matched[*word] = *i;
+      inbox.erase(i);
       return 0;
     }
     return 0;
   }
-  static int start_receive(void* p, mpi::message_word* message, void* into, int, mpi::request_word* word) {
-    place& me = of(p);
-    const std::lock_guard lock(me.in->mutex_);
+  int start_receive(mpi::message_word* message, void* into, int, mpi::request_word* word) override {
+    const std::lock_guard lock(in.mutex_);
     request r;
     r.is = request::kind::receive;
-    r.of = me.found.at(*message);
+    r.of = matched.at(*message);
     r.into = into;
-    me.found.erase(*message);
-    *word = me.in->next_word_++;
-    me.requests[*word] = r;
+    matched.erase(*message);
+    *word = in.next_word_++;
+    requests[*word] = r;
     return 0;
   }
-  static int test(void* p, mpi::request_word* word, int* ended) {
-    place& me = of(p);
-    const std::lock_guard lock(me.in->mutex_);
-    request& r = me.requests.at(*word);
+  int test(mpi::request_word* word, int* ended) override {
+    const std::lock_guard lock(in.mutex_);
+    request& r = requests.at(*word);
     *ended = 0;
     switch (r.is) {
       case request::kind::send:
         if (r.of->memory != nullptr || r.of->on == 0) return 0;
         break;
       case request::kind::receive:
-        if (me.in->hold_receives_) return 0;
+        if (in.hold_receives_) return 0;
         take(*r.of);
         if (r.of->length > 0) std::memcpy(r.into, r.of->bytes.data(), r.of->length);
         break;
       case request::kind::meet: {
-        if (r.at->count < me.in->size_) return 0;
+        if (r.at->count < in.size_) return 0;
         auto* to = static_cast<std::byte*>(r.into);
         if (to != nullptr)
           for (const auto& one : r.at->given) {
@@ -224,42 +216,19 @@ struct fabric::functions {
       }
     }
     *ended = 1;
-    me.requests.erase(*word);
+    requests.erase(*word);
     *word = 0;
     return 0;
   }
 };
 
 fabric::fabric(int size) : size_(size) {
-  for (int rank = 0; rank < size; ++rank) {
-    auto made = std::make_shared<place>();
-    made->in = this;
-    made->rank = rank;
-    mpi::calls& t = made->table;
-    t.of = made.get();
-    t.describe = functions::describe;
-    t.explain = functions::explain;
-    t.state = functions::state;
-    t.init = functions::init;
-    t.joined = functions::joined;
-    t.finalize = functions::finalize;
-    t.abort = functions::abort;
-    t.place = functions::where;
-    t.start_duplicate = functions::start_duplicate;
-    t.return_errors = functions::return_errors;
-    t.start_all_gather = functions::start_all_gather;
-    t.start_barrier = functions::start_barrier;
-    t.start_send = functions::start_send;
-    t.find_message = functions::find_message;
-    t.start_receive = functions::start_receive;
-    t.test = functions::test;
-    places_.push_back(std::move(made));
-  }
+  for (int rank = 0; rank < size; ++rank) places_.push_back(std::make_shared<place>(*this, rank));
 }
 
 fabric::~fabric() = default;
 
-const mpi::calls& fabric::calls_of(int rank) { return places_[static_cast<std::size_t>(rank)]->table; }
+mpi::calls& fabric::calls_of(int rank) { return *places_[static_cast<std::size_t>(rank)]; }
 
 fabric::life& fabric::life_of(int rank) { return places_[static_cast<std::size_t>(rank)]->lived; }
 

@@ -19,8 +19,8 @@ class fabric {
  public:
   explicit fabric(int size);
   ~fabric();
-  // Rank `rank`'s table. `world`: its communicator.
-  const tutti::transport::mpi::calls& calls_of(int rank);
+  // Those of rank `rank`. `world`: its communicator.
+  tutti::transport::mpi::calls& calls_of(int rank);
   static constexpr tutti::transport::mpi::communicator_word world = 1;
 
   // From now on sends of more than `bytes` end only when the receiver has the data (MPI's own rendezvous).
@@ -49,8 +49,6 @@ class fabric {
   struct message;
   struct request;
   struct place;
-  struct functions;
-  friend struct functions;
 
   const int size_;
   mutable std::mutex mutex_;

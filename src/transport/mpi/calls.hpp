@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The MPI calls that tutti makes, as a table of plain functions. A module (mpi_module.cpp, built where MPI is
-// installed) fills it in and is opened at run time, so neither tutti nor a program links MPI. Tests fill it
-// in themselves.
+// The MPI calls that tutti makes. A module (mpi_module.cpp, built where MPI is installed) implements them and is
+// opened at run time, so neither tutti nor a program links MPI. Tests implement them themselves.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace tutti::transport::mpi {
 
 // Changes with every change of `calls`: a module of another version is rejected.
-inline constexpr std::uint32_t calls_version = 1;
+inline constexpr std::uint32_t calls_version = 2;
 inline constexpr const char* calls_symbol = "tutti_mpi_calls";
 
 // MPI handles are integers in one implementation and pointers in another; here they are words.
@@ -18,49 +18,55 @@ using communicator_word = std::uint64_t;
 using request_word = std::uint64_t;
 using message_word = std::uint64_t;
 
-// Functions return MPI's error code, 0 for success. `of` is passed to each of them. Only init and finalize
-// block. One thread calls at a time.
-struct calls {
-  std::uint32_t version = calls_version;
-  void* of = nullptr;
+// Functions return MPI's error code, 0 for success. Only init and finalize block. One thread calls at a time.
+class calls {
+ public:
+  const std::uint32_t version = calls_version;
 
   // Name and version of the implementation, for people.
-  void (*describe)(void* of, char* into, std::size_t room) = nullptr;
-  void (*explain)(void* of, int code, char* into, std::size_t room) = nullptr;
+  virtual void describe(char* into, std::size_t room) = 0;
+  virtual void explain(int code, char* into, std::size_t room) = 0;
+  std::string explained(int code) {
+    char text[512] = {};
+    explain(code, text, sizeof text);
+    return text;
+  }
 
   // Whether MPI has been initialised, by anybody, and whether it has been finalised.
-  int (*state)(void* of, int* initialized, int* finalized) = nullptr;
+  virtual int state(int* initialized, int* finalized) = 0;
   // Initialises MPI. `usable`: this thread and others may call it, one at a time.
-  int (*init)(void* of, int* usable) = nullptr;
+  virtual int init(int* usable) = 0;
   // For an MPI that the program has initialised. `usable`: the calling thread may call it although others
   // run.
-  int (*joined)(void* of, int* usable) = nullptr;
-  int (*finalize)(void* of) = nullptr;
-  void (*abort)(void* of, int code) = nullptr;
-  int (*place)(void* of, int* rank, int* size) = nullptr;
+  virtual int joined(int* usable) = 0;
+  virtual int finalize() = 0;
+  virtual void abort(int code) = 0;
+  virtual int rank_and_size(int* rank, int* size) = 0;
 
   // Duplicates the communicator of all processes; the duplicate returns errors. `made` is valid when the
   // request has ended.
-  int (*start_duplicate)(void* of, communicator_word* made, request_word* request) = nullptr;
-  int (*return_errors)(void* of, communicator_word on) = nullptr;
+  virtual int start_duplicate(communicator_word* made, request_word* request) = 0;
+  virtual int return_errors(communicator_word on) = 0;
   // Gathers `bytes` from each process, by rank, into `all`.
-  int (*start_all_gather)(void* of, communicator_word on, const void* mine, int bytes, void* all,
-                          request_word* request) = nullptr;
-  int (*start_barrier)(void* of, request_word* request) = nullptr;  // of all processes
+  virtual int start_all_gather(communicator_word on, const void* mine, int bytes, void* all,
+                               request_word* request) = 0;
+  virtual int start_barrier(request_word* request) = 0;  // of all processes
 
-  int (*start_send)(void* of, communicator_word on, const void* from, int bytes, int peer, int tag,
-                    request_word* request) = nullptr;
+  virtual int start_send(communicator_word on, const void* from, int bytes, int peer, int tag,
+                         request_word* request) = 0;
   // Finds the next message from any process, in each sender's order. From then on only start_receive() gets
   // it.
-  int (*find_message)(void* of, communicator_word on, int* found, int* peer, int* tag, int* bytes,
-                      message_word* message) = nullptr;
-  int (*start_receive)(void* of, message_word* message, void* into, int bytes,
-                       request_word* request) = nullptr;
+  virtual int find_message(communicator_word on, int* found, int* peer, int* tag, int* bytes,
+                           message_word* message) = 0;
+  virtual int start_receive(message_word* message, void* into, int bytes, request_word* request) = 0;
   // Lets all requests progress. A request that has ended is gone.
-  int (*test)(void* of, request_word* request, int* ended) = nullptr;
+  virtual int test(request_word* request, int* ended) = 0;
+
+ protected:
+  ~calls() = default;
 };
 
 // The one function of a module, named calls_symbol, with C linkage.
-using calls_function = const calls* (*)();
+using calls_function = calls* (*)();
 
 }  // namespace tutti::transport::mpi

@@ -83,7 +83,7 @@ std::vector<std::string> candidates(const fs::path& launcher) {
 }
 
 // Null when it cannot be opened, and `why` says why.
-const calls* open_file(const std::string& file, const fs::path& launcher, std::string& why) {
+calls* open_file(const std::string& file, const fs::path& launcher, std::string& why) {
   // Another Open MPI may be in the linker's path: the module takes the one that is loaded.
   if (fs::path(file).filename() == of_open_mpi)
     if (const fs::path own = beside_launcher(launcher, "libmpi.so.40"); !own.empty())
@@ -95,9 +95,9 @@ const calls* open_file(const std::string& file, const fs::path& launcher, std::s
     return nullptr;
   }
   const auto function = reinterpret_cast<calls_function>(::dlsym(library, calls_symbol));
-  const calls* const table = function != nullptr ? function() : standard_abi::table_of(library, why);
-  if (table != nullptr && table->version == calls_version) return table;
-  why = fmt::format("{}: {}", file, table != nullptr ? "it was built with another version of tutti" : why);
+  calls* const found = function != nullptr ? function() : standard_abi::calls_of(library, why);
+  if (found != nullptr && found->version == calls_version) return found;
+  why = fmt::format("{}: {}", file, found != nullptr ? "it was built with another version of tutti" : why);
   ::dlclose(library);
   return nullptr;
 }
@@ -106,11 +106,11 @@ const calls* open_file(const std::string& file, const fs::path& launcher, std::s
 
 }  // namespace
 
-const calls& open_module() {
+calls& open_module() {
   const fs::path launcher = find_launcher();
   std::string why;
   if (const auto named = base::env_string("TUTTI_MPI_MODULE")) {
-    if (const calls* table = open_file(*named, launcher, why)) return *table;
+    if (calls* opened = open_file(*named, launcher, why)) return *opened;
     refuse(fmt::format(
         "backend \"mpi\": TUTTI_MPI_MODULE={} cannot be used: {}; set it to the libmpi_abi.so.1 of the MPI "
         "whose mpirun starts the program, or to the libtutti_mpi_*.so that was built with this tutti",
@@ -121,7 +121,7 @@ const calls& open_module() {
   const auto failed = [&tried](const std::string& reason) { tried += (tried.empty() ? "" : "; ") + reason; };
   for (const std::string& candidate : candidates(launcher)) {
     if (!candidate.starts_with("libtutti_")) {
-      if (const calls* table = open_file(candidate, launcher, why)) return *table;
+      if (calls* opened = open_file(candidate, launcher, why)) return *opened;
       failed(why);
       continue;
     }
@@ -130,7 +130,7 @@ const calls& open_module() {
       std::error_code unreadable;
       if (!fs::exists(folder / candidate, unreadable)) continue;
       found = true;
-      if (const calls* table = open_file(folder / candidate, launcher, why)) return *table;
+      if (calls* opened = open_file(folder / candidate, launcher, why)) return *opened;
       failed(why);
     }
     if (!found) failed("no " + candidate);

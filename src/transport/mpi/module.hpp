@@ -6,7 +6,7 @@
 
 namespace tutti::transport::mpi {
 
-// The table of TUTTI_MPI_MODULE, where that is set: a module of tutti, or an MPI's libmpi_abi.so.1. Otherwise of
+// The calls of TUTTI_MPI_MODULE, where that is set: a module of tutti, or an MPI's libmpi_abi.so.1. Otherwise of
 // the first of these that can be opened:
 //
 // 1. the MPI that the program is linked with, and no other;
@@ -17,6 +17,6 @@ namespace tutti::transport::mpi {
 // 4. the libmpi_abi.so.1 that the dynamic linker finds; before 3 where no mpirun started this process.
 //
 // Open until the process ends. Throws errc::not_supported, saying where was looked and what to install.
-const calls& open_module();
+calls& open_module();
 
 }  // namespace tutti::transport::mpi

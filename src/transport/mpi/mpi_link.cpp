@@ -163,10 +163,9 @@ void mpi_link::cut() noexcept {
   muted_ = true;
   closed_ = true;
   base::list_hook<active_tag>::unlink();
-  while (messages_.pop_front() != nullptr) {
-  }
-  while (long_data_.pop_front() != nullptr) {
-  }
+  list forgotten;
+  forgotten.splice_back(messages_);
+  forgotten.splice_back(long_data_);
 }
 
 }  // namespace tutti::transport::mpi

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of MPI's calls for the MPI that this file is compiled with: libtutti_mpi_*.so.
+// The calls of the MPI that this file is compiled with: libtutti_mpi_*.so.
 #include <mpi.h>
 
-#include "transport/mpi/call_table.hpp"
+#include "transport/mpi/native_calls.hpp"
 
-extern "C" __attribute__((visibility("default"))) const tutti::transport::mpi::calls* tutti_mpi_calls() {
-  return &call_table;
+extern "C" __attribute__((visibility("default"))) tutti::transport::mpi::calls* tutti_mpi_calls() {
+  return &native;
 }

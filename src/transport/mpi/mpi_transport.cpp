@@ -36,12 +36,6 @@ void mpi_transport::open(const core::world_info& info, inbound& up) {
 
 mpi_link& mpi_transport::at(int peer) { return *links_[static_cast<std::size_t>(peer)]; }
 
-std::string mpi_transport::explain(int code) const {
-  char text[512] = {};
-  wire_.mpi().explain(wire_.mpi().of, code, text, sizeof text);
-  return text;
-}
-
 void mpi_transport::activate(mpi_link& l) noexcept {
   if (!l.linked()) active_.push_back(l);
   stirred();
@@ -132,12 +126,12 @@ void mpi_transport::deliver(mpi_link& from, std::span<const std::byte> message) 
 void mpi_transport::send_failed(mpi_link& l, int code) noexcept {
   l.fail(errc::peer_failed,
          fmt::format("MPI could not send to {}: {}; the process or the network between has failed",
-                     describe(l.peer()), explain(code)));
+                     describe(l.peer()), wire_.mpi().explained(code)));
 }
 
 void mpi_transport::broke(int peer, int code) noexcept {
   if (!attached_) return;
-  const std::string why = explain(code);
+  const std::string why = wire_.mpi().explained(code);
   for (const auto& l : links_)
     if (l && (peer < 0 || l->peer() == peer))
       l->fail(errc::peer_failed, fmt::format("MPI lost {}: {}; the process or the network between has failed",

@@ -68,7 +68,6 @@ class mpi_transport final : public polled_transport, private wire::listener {
   void deliver(mpi_link& from, std::span<const std::byte> message) noexcept;
   bool has_left() const noexcept;
   void detach() noexcept;
-  std::string explain(int code) const;
 
   wire& wire_;
   core::wakeup changed_;

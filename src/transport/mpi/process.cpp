@@ -43,12 +43,6 @@ struct deaf_listener final : wire::listener {
   void broke(int, int) noexcept override {}
 };
 
-std::string explained(const calls& mpi, int code) {
-  char text[512] = {};
-  mpi.explain(mpi.of, code, text, sizeof text);
-  return text;
-}
-
 }  // namespace
 
 // The thread that initialises and finalises MPI, and the data that it shares. Both sides own it: the thread
@@ -56,13 +50,13 @@ std::string explained(const calls& mpi, int code) {
 struct process::keeper {
   enum class phase { initialising, ready, failed, finishing, finished };
 
-  explicit keeper(const calls& mpi_) noexcept : mpi(mpi_) {}
+  explicit keeper(calls& mpi_) noexcept : mpi(mpi_) {}
 
   void run() noexcept {
     int usable = 0;
-    const int code = mpi.init(mpi.of, &usable);
+    const int code = mpi.init(&usable);
     std::unique_lock lock(mutex);
-    if (code != 0) why = fmt::format("MPI_Init failed: {}", explained(mpi, code));
+    if (code != 0) why = fmt::format("MPI_Init failed: {}", mpi.explained(code));
     if (code == 0 && usable == 0)
       why = "this MPI does not support MPI_THREAD_SERIALIZED: use one that is built with threads";
     at = why.empty() ? phase::ready : phase::failed;
@@ -94,30 +88,30 @@ struct process::keeper {
       int met = 0;
       // This process enters the barrier only when all its messages are safe: others receive them until then.
       if (!in_barrier && !sending) {
-        code = mpi.start_barrier(mpi.of, &barrier);
+        code = mpi.start_barrier(&barrier);
         in_barrier = true;
       }
-      if (in_barrier && code == 0) code = mpi.test(mpi.of, &barrier, &met);
+      if (in_barrier && code == 0) code = mpi.test(&barrier, &met);
       if (met != 0) break;
       if (code != 0 || clock::now() > deadline) {
         base::log_error(
             code != 0
                 ? fmt::format("MPI fails at the end of the program: {}; the job is aborted",
-                              explained(mpi, code))
+                              mpi.explained(code))
                 : fmt::format("this rank has finished, but not all others came to the end of the program "
                               "within {}: the job is aborted (TUTTI_TIMEOUT, in seconds, allows more time)",
                               base::duration_text(patience)));
-        mpi.abort(mpi.of, 1);
+        mpi.abort(1);
         return;
       }
       if (any) pause = std::chrono::microseconds(20);
       std::this_thread::sleep_for(pause);
       pause = std::min<std::chrono::microseconds>(2 * pause, longest_between_polls);
     }
-    mpi.finalize(mpi.of);
+    mpi.finalize();
   }
 
-  const calls& mpi;
+  calls& mpi;
   std::mutex mutex;
   std::condition_variable changed;
   phase at = phase::initialising;
@@ -149,26 +143,26 @@ process& process::of_this_one() {
   return *one;
 }
 
-process::process(const calls& mpi) : mpi_(mpi) {}
+process::process(calls& mpi) : mpi_(mpi) {}
 
 process::~process() = default;
 
 std::string process::implementation() const {
   char text[256] = {};
-  mpi_.describe(mpi_.of, text, sizeof text);
+  mpi_.describe(text, sizeof text);
   return text;
 }
 
 void process::check(int code, const char* doing) const {
   if (code != 0)
-    throw error(errc::join_failed, fmt::format("MPI cannot {}: {}", doing, explained(mpi_, code)));
+    throw error(errc::join_failed, fmt::format("MPI cannot {}: {}", doing, mpi_.explained(code)));
 }
 
 task<> process::start(boost::asio::any_io_executor executor, std::chrono::milliseconds timeout) {
   if (started_) co_return;
   int initialized = 0;
   int finalized = 0;
-  check(mpi_.state(mpi_.of, &initialized, &finalized), "say whether it is initialised");
+  check(mpi_.state(&initialized, &finalized), "say whether it is initialised");
   if (finalized != 0)
     throw error(errc::not_supported,
                 "MPI has been finalised in this process, and cannot be initialised again: call MPI_Finalize "
@@ -179,7 +173,7 @@ task<> process::start(boost::asio::any_io_executor executor, std::chrono::millis
                 "MPI is being initialised in this process already, or that has failed; end the program");
   if (initialized != 0) {
     int usable = 0;
-    check(mpi_.joined(mpi_.of, &usable), "say how it was initialised");
+    check(mpi_.joined(&usable), "say how it was initialised");
     if (usable == 0)
       throw error(
           errc::not_supported,
@@ -189,7 +183,7 @@ task<> process::start(boost::asio::any_io_executor executor, std::chrono::millis
   } else {
     co_await initialise(executor, timeout);
   }
-  check(mpi_.place(mpi_.of, &rank_, &size_), "say which process this is");
+  check(mpi_.rank_and_size(&rank_, &size_), "say which process this is");
   started_ = true;
 }
 
@@ -218,7 +212,7 @@ task<> process::ended(boost::asio::any_io_executor executor, attempt* of, clock:
   auto pause = std::chrono::microseconds(20);
   for (;;) {
     int ended = 0;
-    check(mpi_.test(mpi_.of, &of->request, &ended), "let the processes meet");
+    check(mpi_.test(&of->request, &ended), "let the processes meet");
     if (ended != 0) co_return;
     if (clock::now() > deadline)
       throw error(
@@ -246,14 +240,14 @@ task<membership> process::join(boost::asio::any_io_executor executor, std::strin
   failed_ = true;  // until it has joined
   attempts_.push_back(std::make_unique<attempt>());
   attempt* const a = attempts_.back().get();
-  check(mpi_.start_duplicate(mpi_.of, &a->on, &a->request), "duplicate its communicator");
+  check(mpi_.start_duplicate(&a->on, &a->request), "duplicate its communicator");
   co_await ended(executor, a, deadline);
-  check(mpi_.return_errors(mpi_.of, a->on), "return errors");
+  check(mpi_.return_errors(a->on), "return errors");
 
   a->mine = std::move(record);
   a->length = static_cast<int>(a->mine.size());
   a->lengths.resize(static_cast<std::size_t>(size_));
-  check(mpi_.start_all_gather(mpi_.of, a->on, &a->length, static_cast<int>(sizeof a->length),
+  check(mpi_.start_all_gather(a->on, &a->length, static_cast<int>(sizeof a->length),
                               a->lengths.data(), &a->request),
         "gather the endpoint records");
   co_await ended(executor, a, deadline);
@@ -266,7 +260,7 @@ task<membership> process::join(boost::asio::any_io_executor executor, std::strin
   const auto room = static_cast<std::size_t>(longest);
   a->mine.resize(room);
   a->all.resize(room * static_cast<std::size_t>(size_));
-  check(mpi_.start_all_gather(mpi_.of, a->on, a->mine.data(), longest, a->all.data(), &a->request),
+  check(mpi_.start_all_gather(a->on, a->mine.data(), longest, a->all.data(), &a->request),
         "gather the endpoint records");
   co_await ended(executor, a, deadline);
 
@@ -288,7 +282,7 @@ void process::finish() noexcept {
   const bool in_use = std::any_of(wires_.begin(), wires_.end(), [](const auto& w) { return w->open(); });
   if (in_use) {
     base::log_error("the program ends while it is in a world with backend \"mpi\": the job is aborted");
-    mpi_.abort(mpi_.of, 1);
+    mpi_.abort(1);
     return;
   }
   failed_ |= std::any_of(wires_.begin(), wires_.end(), [](const auto& w) { return !w->ended_in_order(); });

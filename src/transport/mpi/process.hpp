@@ -38,7 +38,7 @@ class process {
   // Opens the module on the first call, and finishes when the program ends. Throws errc::not_supported.
   static process& of_this_one();
   // For tests, which bring calls of their own and then call finish().
-  explicit process(const calls& mpi);
+  explicit process(calls& mpi);
   process(const process&) = delete;
   process& operator=(const process&) = delete;
   ~process();
@@ -66,7 +66,7 @@ class process {
                std::chrono::steady_clock::time_point deadline);
   void check(int code, const char* doing) const;
 
-  const calls& mpi_;
+  calls& mpi_;
   std::shared_ptr<keeper> keeper_;  // null unless start() has initialised MPI
   int rank_ = 0;
   int size_ = 1;

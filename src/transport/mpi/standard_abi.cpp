@@ -14,11 +14,11 @@ TUTTI_MPI_FUNCTIONS(TUTTI_MPI_FUNCTION)
 
 using namespace tutti::transport::mpi::standard_abi;
 
-#include "transport/mpi/call_table.hpp"
+#include "transport/mpi/native_calls.hpp"
 
 namespace tutti::transport::mpi::standard_abi {
 
-const calls* table_of(void* library, std::string& why) {
+calls* calls_of(void* library, std::string& why) {
   const char* missing = nullptr;
   const auto find = [&](const char* name) {
     void* const found = ::dlsym(library, name);
@@ -35,7 +35,7 @@ const calls* table_of(void* library, std::string& why) {
   // An MPI's other library, as MPICH's libmpi.so.12, has the same functions with another ABI, and says -1.
   int major = 0;
   int minor = 0;
-  if (MPI_Abi_get_version(&major, &minor) == MPI_SUCCESS && major == 1) return &call_table;
+  if (MPI_Abi_get_version(&major, &minor) == MPI_SUCCESS && major == 1) return &native;
   why = fmt::format("it has version {}.{} of MPI's standard ABI, not 1", major, minor);
   return nullptr;
 }

@@ -67,15 +67,15 @@ inline constexpr int MPI_MAX_LIBRARY_VERSION_STRING = 8192;
   X(MPI_Imrecv, (void*, int, MPI_Datatype, MPI_Message*, MPI_Request*))                                 \
   X(MPI_Test, (MPI_Request*, int*, MPI_Status*))
 
-// Those of the library that table_of() was called with.
+// Those of the library that calls_of() was called with.
 #define TUTTI_MPI_FUNCTION(name, parameters) extern int(*name) parameters;
 TUTTI_MPI_FUNCTIONS(TUTTI_MPI_FUNCTION)
 #undef TUTTI_MPI_FUNCTION
 
 inline constexpr const char* library_name = "libmpi_abi.so.1";
 
-// The table for this library, which dlopen() has opened and which stays open. Once in a process. Null: it is no MPI
+// The calls of this library, which dlopen() has opened and which stays open. Once in a process. Null: it is no MPI
 // with the standard ABI, and `why` says what it lacks.
-const calls* table_of(void* library, std::string& why);
+calls* calls_of(void* library, std::string& why);
 
 }  // namespace tutti::transport::mpi::standard_abi

@@ -19,7 +19,7 @@ constexpr int polls_per_turn = 8;
 
 }  // namespace
 
-wire::wire(const calls& mpi, communicator_word on, int size)
+wire::wire(calls& mpi, communicator_word on, int size)
     : mpi_(mpi), on_(on), peers_(static_cast<std::size_t>(size)) {}
 
 wire::parcel& wire::take(std::size_t bytes) {
@@ -50,9 +50,9 @@ int wire::send(int peer, int tag, std::span<const std::byte> head,
   if (!payload.empty()) std::memcpy(p.bytes.get() + head.size(), payload.data(), payload.size());
   p.peer = peer;
   p.tag = tag;
-  int code = mpi_.start_send(mpi_.of, on_, p.bytes.get(), static_cast<int>(p.length), peer, tag, &p.request);
+  int code = mpi_.start_send(on_, p.bytes.get(), static_cast<int>(p.length), peer, tag, &p.request);
   int ended = 1;
-  if (code == 0) code = mpi_.test(mpi_.of, &p.request, &ended);
+  if (code == 0) code = mpi_.test(&p.request, &ended);
   if (code != 0 || ended != 0) {
     put_back(p);
     return code;
@@ -72,7 +72,7 @@ bool wire::end_sends(listener& up) noexcept {
     parcel* const p = outgoing_.front();
     if (p == nullptr || p == first_in_vain) break;
     int ended = 0;
-    const int code = mpi_.test(mpi_.of, &p->request, &ended);
+    const int code = mpi_.test(&p->request, &ended);
     outgoing_.pop_front();
     if (code == 0 && ended == 0) {
       // The ones behind it come first next time.
@@ -100,7 +100,7 @@ bool wire::end_receives(listener& up) noexcept {
     peer_queue& from = peers_[static_cast<std::size_t>(p->peer)];
     if (from.held_in != round_) {
       int ended = 0;
-      const int code = mpi_.test(mpi_.of, &p->request, &ended);
+      const int code = mpi_.test(&p->request, &ended);
       if (code == 0 && ended == 0) {
         from.held_in = round_;
       } else {
@@ -127,7 +127,7 @@ bool wire::take_next(listener& up) noexcept {
   int tag = 0;
   int bytes = 0;
   message_word message = 0;
-  int code = mpi_.find_message(mpi_.of, on_, &found, &peer, &tag, &bytes, &message);
+  int code = mpi_.find_message(on_, &found, &peer, &tag, &bytes, &message);
   if (code != 0) {
     deaf_ = true;
     up.broke(-1, code);
@@ -137,7 +137,7 @@ bool wire::take_next(listener& up) noexcept {
   parcel& p = take(static_cast<std::size_t>(bytes));
   p.peer = peer;
   p.tag = tag;
-  code = mpi_.start_receive(mpi_.of, &message, p.bytes.get(), bytes, &p.request);
+  code = mpi_.start_receive(&message, p.bytes.get(), bytes, &p.request);
   if (code != 0) {
     put_back(p);
     up.broke(peer, code);

@@ -36,7 +36,7 @@ class wire {
     ~listener() = default;
   };
 
-  wire(const calls& mpi, communicator_word on, int size);
+  wire(calls& mpi, communicator_word on, int size);
   wire(const wire&) = delete;
   wire& operator=(const wire&) = delete;
 
@@ -61,7 +61,7 @@ class wire {
   bool open() const noexcept { return open_; }
   bool ended_in_order() const noexcept { return in_order_; }
 
-  const calls& mpi() const noexcept { return mpi_; }
+  calls& mpi() const noexcept { return mpi_; }
 
  private:
   struct parcel_tag;
@@ -86,7 +86,7 @@ class wire {
   bool end_receives(listener& up) noexcept;
   bool take_next(listener& up) noexcept;
 
-  const calls& mpi_;
+  calls& mpi_;
   const communicator_word on_;
   bool open_ = true;
   bool in_order_ = false;
