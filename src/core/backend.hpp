@@ -2,12 +2,12 @@
 // backend: the readiness of descriptors as the engine sees it, by epoll or io_uring as equals.
 #pragma once
 
+#include "base/id_table.hpp"
 #include "core/engine.hpp"
 
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 namespace tutti::core {
 
@@ -16,73 +16,19 @@ class watcher {
  public:
   virtual void on_ready(bool readable, bool writable) noexcept = 0;  // an error or hang-up counts as both
 
+  // For the backend that watches it.
+  int watched_fd = -1;
+  bool hot = false;  // carries messages
+
  protected:
   ~watcher() = default;
-};
-
-// Watchers by handle. A handle is an index and a generation, so that an event for a removed watcher is
-// dropped.
-class watcher_table {
- public:
-  using handle = std::uint64_t;
-  struct descriptor {
-    int fd = -1;
-    bool hot = false;  // carries messages
-  };
-
-  handle insert(int fd, watcher& w, bool hot) {
-    std::uint32_t index;
-    if (free_.empty()) {
-      index = static_cast<std::uint32_t>(entries_.size());
-      if (free_.capacity() <= entries_.size())
-        free_.reserve(2 * entries_.size() + 8);  // for erase(), which cannot fail
-      entries_.emplace_back();
-    } else {
-      index = free_.back();
-      free_.pop_back();
-    }
-    entry& e = entries_[index];
-    e.of = {fd, hot};
-    e.target = &w;
-    hot_ += hot ? 1 : 0;
-    return (std::uint64_t{e.generation} << 32) | index;
-  }
-  // Returns what was watched; its descriptor is -1 for a handle that was removed.
-  descriptor erase(handle h) noexcept {
-    if (find(h) == nullptr) return {};
-    const auto index = static_cast<std::uint32_t>(h);
-    entry& e = entries_[index];
-    ++e.generation;
-    e.target = nullptr;
-    hot_ -= e.of.hot ? 1 : 0;
-    free_.push_back(index);
-    return e.of;
-  }
-  watcher* find(handle h) const noexcept {
-    const auto index = static_cast<std::uint32_t>(h);
-    if (index >= entries_.size() || entries_[index].generation != h >> 32) return nullptr;
-    return entries_[index].target;
-  }
-  // Requires that find(h) is not null.
-  const descriptor& of(handle h) const noexcept { return entries_[static_cast<std::uint32_t>(h)].of; }
-  bool any_hot() const noexcept { return hot_ > 0; }
-
- private:
-  struct entry {
-    descriptor of;
-    std::uint32_t generation = 1;
-    watcher* target = nullptr;
-  };
-  std::vector<entry> entries_;
-  std::vector<std::uint32_t> free_;
-  int hot_ = 0;
 };
 
 // Watches descriptors. It has one descriptor of its own, which becomes readable when a watched one has an
 // event: the only one that the io_context waits for.
 class backend : public source {
  public:
-  using handle = watcher_table::handle;
+  using handle = std::uint64_t;
 
   virtual const char* name() const noexcept = 0;
   // Watches `fd` for input, output (edges), hang-up and error until unwatch(). Throws tutti::error if it
@@ -105,9 +51,25 @@ class backend : public source {
   // Called once in each round, then is_hot_round(). Whether to check for events of all watches, and of hot
   // ones.
   bool is_round_of_all() noexcept { return (++rounds_ & 255U) == 0; }
-  bool is_hot_round() const noexcept { return watched_.any_hot() && (!glanced_at_ || (rounds_ & 7U) == 0); }
+  bool is_hot_round() const noexcept { return hot_ > 0 && (!glanced_at_ || (rounds_ & 7U) == 0); }
 
-  watcher_table watched_;
+  handle insert(int fd, watcher& w, bool hot) {
+    const handle h = watched_.insert(w);
+    w.watched_fd = fd;
+    w.hot = hot;
+    hot_ += hot ? 1 : 0;
+    return h;
+  }
+  // Returns null for a handle that was removed.
+  watcher* remove(handle h) noexcept {
+    watcher* const w = watched_.find(h);
+    watched_.erase(h);
+    if (w != nullptr) hot_ -= w->hot ? 1 : 0;
+    return w;
+  }
+
+  base::id_table<watcher> watched_;  // an event for one that was removed is dropped
+  int hot_ = 0;                      // number of them
 
  private:
   bool glanced_at_ = false;

@@ -33,22 +33,24 @@ epoll_backend::epoll_backend() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
 }
 
 backend::handle epoll_backend::add(int fd, watcher& w, bool hot) {
-  const handle h = watched_.insert(fd, w, hot);
+  const handle h = insert(fd, w, hot);
   if (!add_to(epoll_, fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP, h)) {
     const int code = errno;
-    watched_.erase(h);
+    remove(h);
     throw_cannot_watch(fd, code);
   }
   return h;
 }
 
-void epoll_backend::unwatch(handle h) noexcept { unwatch_doorbell(watched_.erase(h).fd); }
+void epoll_backend::unwatch(handle h) noexcept {
+  if (const watcher* const w = remove(h)) unwatch_doorbell(w->watched_fd);
+}
 
 void epoll_backend::watch_doorbell(int fd) {
   if (!add_to(epoll_, fd, EPOLLIN, doorbell)) throw_cannot_watch(fd, errno);
 }
 void epoll_backend::unwatch_doorbell(int fd) noexcept {
-  if (fd >= 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
 bool epoll_backend::collect() noexcept {

@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <string>
 
 namespace tutti::core {
 namespace {
@@ -29,11 +30,17 @@ constexpr std::uint64_t ignored = ~std::uint64_t{0};  // completions of removals
 std::atomic<unsigned> rings_closed{0};
 constexpr short interest = POLLIN | POLLOUT | POLLRDHUP;
 
+// Thrown by the constructor if this machine cannot.
+struct refusal {
+  int code;  // the kernel's, or 0
+  std::string why;
+};
+
 class uring_backend final : public epoll_backend {
  public:
   // Tries the best flags first. Kernels: DEFER_TASKRUN 6.1, SINGLE_ISSUER 6.0, COOP_TASKRUN and TASKRUN_FLAG
   // 5.19.
-  uring_backend(std::string& why, int& refusal) {
+  uring_backend() {
     static constexpr unsigned ladder[] = {
         IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
         IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG, 0U};
@@ -45,46 +52,37 @@ class uring_backend final : public epoll_backend {
       if (code != -EINVAL) break;
     }
     (void)rings_closed.load(std::memory_order_acquire);
-    if (code != 0) {
-      refused("io_uring_setup failed", code, why, refusal);
-      return;
-    }
-    usable_ = true;
+    if (code != 0) refuse("io_uring_setup failed", code);
     try {
-      usable_ = probe(why, refusal) && make_event(why, refusal);
-      if (usable_) watch_doorbell(event_.get());
+      probe();
+      make_event();
+      watch_doorbell(event_.get());
     } catch (...) {
       close_ring();
       throw;
-    }
-    if (!usable_) {
-      close_ring();
-      return;
     }
     // Saves a descriptor look-up per call; older kernels refuse, harmlessly.
     io_uring_register_ring_fd(&ring_);
     set_notify(false);
   }
-  ~uring_backend() override {
-    if (usable_) close_ring();
-  }
-  bool usable() const noexcept { return usable_; }
+  ~uring_backend() override { close_ring(); }
 
   const char* name() const noexcept override { return "io_uring"; }
 
   handle watch_hot(int fd, watcher& w) override {
-    const handle h = watched_.insert(fd, w, true);
+    const handle h = insert(fd, w, true);
     if (!submit_poll(fd, h)) {
-      watched_.erase(h);
+      remove(h);
       throw error(errc::resources, fmt::format("io_uring cannot watch descriptor {}", fd));
     }
     return h;
   }
 
   void unwatch(handle h) noexcept override {
-    if (watched_.find(h) == nullptr) return;
-    if (!watched_.of(h).hot) return epoll_backend::unwatch(h);
-    watched_.erase(h);
+    const watcher* const w = watched_.find(h);
+    if (w == nullptr) return;
+    if (!w->hot) return epoll_backend::unwatch(h);
+    remove(h);
     if (io_uring_sqe* entry = next_entry()) {
       io_uring_prep_poll_remove(entry, h);
       entry->user_data = ignored;
@@ -104,7 +102,7 @@ class uring_backend final : public epoll_backend {
     set_notify(true);
     // Asio checks the level when it starts to wait, so this also removes earlier edges.
     bool any = collect();
-    if (watched_.any_hot()) {
+    if (hot_ > 0) {
       io_uring_get_events(&ring_);
       any |= collect_hot();
     }
@@ -115,21 +113,19 @@ class uring_backend final : public epoll_backend {
  private:
   // An eventfd that the kernel signals, and epoll watches. (Watching the ring's own descriptor loses
   // completions of a DEFER_TASKRUN ring.)
-  bool make_event(std::string& why, int& refusal) {
+  void make_event() {
     event_ = base::unique_fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-    if (!event_) return refused("cannot open an eventfd", -errno, why, refusal);
+    if (!event_) refuse("cannot open an eventfd", -errno);
     const int code = io_uring_register_eventfd(&ring_, event_.get());
-    return code == 0 || refused("cannot register an eventfd", code, why, refusal);
+    if (code != 0) refuse("cannot register an eventfd", code);
   }
   void close_ring() noexcept {
     rings_closed.fetch_add(1, std::memory_order_release);
     io_uring_queue_exit(&ring_);
   }
 
-  static bool refused(const char* what, int code, std::string& why, int& refusal) {
-    refusal = -code;
-    why = fmt::format("{}: {}{}", what, std::strerror(-code), hint(code));
-    return false;
+  [[noreturn]] static void refuse(const char* what, int code) {
+    throw refusal{-code, fmt::format("{}: {}{}", what, std::strerror(-code), hint(code))};
   }
   static const char* hint(int code) noexcept {
     if (code == -EPERM)
@@ -141,9 +137,9 @@ class uring_backend final : public epoll_backend {
   }
 
   // Multishot poll came with 5.13 and cannot be probed as an opcode: try one on an eventfd.
-  bool probe(std::string& why, int& refusal) {
+  void probe() {
     base::unique_fd trial(::eventfd(1, EFD_CLOEXEC));
-    if (!trial) return refused("cannot open an eventfd", -errno, why, refusal);
+    if (!trial) refuse("cannot open an eventfd", -errno);
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);
     io_uring_prep_poll_multishot(entry, trial.get(), POLLIN);
     entry->user_data = ignored;
@@ -151,16 +147,14 @@ class uring_backend final : public epoll_backend {
     io_uring_cqe* completion = nullptr;
     __kernel_timespec limit{1, 0};
     const int code = io_uring_wait_cqe_timeout(&ring_, &completion, &limit);
-    if (code != 0 || completion->res < 0 || (completion->flags & IORING_CQE_F_MORE) == 0) {
-      why = "this kernel has no multishot poll (Linux 5.13)";
-      return false;
-    }
+    if (code != 0 || completion->res < 0 || (completion->flags & IORING_CQE_F_MORE) == 0)
+      throw refusal{0, "this kernel has no multishot poll (Linux 5.13)"};
     io_uring_cqe_seen(&ring_, completion);
-    if ((entry = io_uring_get_sqe(&ring_)) == nullptr) return false;
+    entry = io_uring_get_sqe(&ring_);
+    if (entry == nullptr) throw refusal{0, "its queue is full"};
     io_uring_prep_poll_remove(entry, ignored);
     entry->user_data = ignored;
     io_uring_submit(&ring_);
-    return true;
   }
 
   void set_notify(bool on) noexcept { io_uring_cq_eventfd_toggle(&ring_, on); }
@@ -195,7 +189,7 @@ class uring_backend final : public epoll_backend {
       if (w == nullptr || events == -ECANCELED) continue;
       // The kernel ends a multishot poll when the completion queue overflows. Start it again before the
       // callback, which may read until it would block and must not miss later events.
-      if (!more) submit_poll(watched_.of(h).fd, h);
+      if (!more) submit_poll(w->watched_fd, h);
       const bool broken = events < 0 || (events & (POLLERR | POLLHUP)) != 0;
       w->on_ready(broken || (events & (POLLIN | POLLRDHUP)) != 0, broken || (events & POLLOUT) != 0);
     }
@@ -203,18 +197,19 @@ class uring_backend final : public epoll_backend {
   }
 
   io_uring ring_{};
-  bool usable_ = false;
   base::unique_fd event_;
 };
 
 }  // namespace
 
 std::unique_ptr<backend> make_uring_backend(std::string& why, int* code) {
-  int refusal = 0;
-  auto ring = std::make_unique<uring_backend>(why, refusal);
-  if (code != nullptr) *code = refusal;
-  if (!ring->usable()) return nullptr;
-  return ring;
+  try {
+    return std::make_unique<uring_backend>();
+  } catch (const refusal& r) {
+    why = r.why;
+    if (code != nullptr) *code = r.code;
+    return nullptr;
+  }
 }
 
 }  // namespace tutti::core

@@ -67,7 +67,7 @@ class sends {
   core::engine& engine_;
   peers& peers_;
   contexts& contexts_;
-  transfer_id_table<send> ids_;
+  base::id_table<send> ids_;
   // Sends that a link has handed back, until it reports the reason.
   base::intrusive_list<transport::outgoing, transport::outgoing_tag> returned_;
   send_counters counters_;

@@ -3,10 +3,10 @@
 // collective.
 #pragma once
 
+#include "base/id_table.hpp"
 #include "core/engine.hpp"
 #include "flight/handle.hpp"
 #include "match/matcher.hpp"
-#include "p2p/transfer_id_table.hpp"
 #include "transport/link.hpp"
 
 #include <cstddef>
@@ -100,7 +100,7 @@ struct unexpected : match::unexpected_message, destination_owner, base::list_hoo
 };
 
 // What a transfer id on the receiving side names: a receive, or a message that its receive gave up.
-using receive_ids = transfer_id_table<destination_owner>;
+using receive_ids = base::id_table<destination_owner>;
 
 // Whether a transfer ends with this code because its owner ended it. With any other, something is broken, and
 // messages are lost with it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfer ids: found while in use, never afterwards, and forged ones are not found.
-#include "p2p/transfer_id_table.hpp"
+// Ids: found while in use, never afterwards, and forged ones are not found.
+#include "base/id_table.hpp"
 #include "p2p/transfer_states.hpp"
 #include "support/local_world.hpp"
 
@@ -11,9 +11,9 @@
 using namespace tutti;
 using namespace tutti::test;
 
-using send_ids = p2p::transfer_id_table<p2p::send>;
+using send_ids = base::id_table<p2p::send>;
 
-TEST_CASE("transfer ids: found until erased") {
+TEST_CASE("ids: found until erased") {
   send_ids table;
   p2p::send s, other;
   const std::uint64_t of_s = table.insert(s);
@@ -34,7 +34,7 @@ TEST_CASE("transfer ids: found until erased") {
   CHECK(table.find(again) == &s);
 }
 
-TEST_CASE("transfer ids: an id can be passed from a receive to a kept message and on") {
+TEST_CASE("ids: an id can be passed from a receive to a kept message and on") {
   p2p::receive_ids table;
   p2p::receive first, second;
   p2p::unexpected kept;
@@ -50,7 +50,7 @@ TEST_CASE("transfer ids: an id can be passed from a receive to a kept message an
   CHECK(table.in_use() == 0);
 }
 
-TEST_CASE("transfer ids: no id is 0, even after the last generation of a slot") {
+TEST_CASE("ids: no id is 0, even after the last generation of a slot") {
   send_ids table(~std::uint32_t{0} - 1);
   p2p::send s;
   std::uint64_t before = 0;
@@ -67,7 +67,7 @@ TEST_CASE("transfer ids: no id is 0, even after the last generation of a slot") 
   CHECK(table.in_use() == 0);
 }
 
-TEST_CASE("transfer ids: forged ones are not found") {
+TEST_CASE("ids: forged ones are not found") {
   send_ids table;
   CHECK(table.find(0) == nullptr);
   CHECK(table.find(~std::uint64_t{0}) == nullptr);
@@ -86,7 +86,7 @@ TEST_CASE("transfer ids: forged ones are not found") {
   CHECK(table.find(good + 1) == nullptr);
 }
 
-TEST_CASE("transfer ids: the same results as a map, in any order") {
+TEST_CASE("ids: the same results as a map, in any order") {
   const std::uint64_t seed = seed_of_this_run();
   CAPTURE(seed);
   random_numbers numbers(seed);
