@@ -23,7 +23,17 @@ void peers::post(int peer, control_frame f) noexcept {
   peer_state& to = (*this)[peer];
   if (gone(peer) || to.lost) return;
   to.in_touch = true;
-  controls_.post(link_to(peer), std::move(f));
+  control& c = controls_.take();
+  c.from = &controls_;
+  c.payload_bytes = std::move(f.payload);
+  c.head = f.head;
+  c.payload = c.payload_bytes.data();
+  c.progress = 0;
+  c.done = [](transport::outgoing& o, bool) noexcept {
+    auto& done = static_cast<control&>(o);
+    done.from->give_back(done);
+  };
+  if (link_to(peer).submit(c)) controls_.give_back(c);
 }
 
 void peers::answer(int peer, transport::frame_kind kind, std::uint32_t context, std::uint64_t transfer_id,

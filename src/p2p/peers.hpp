@@ -6,8 +6,8 @@
 // eager_out <= eager_window.
 #pragma once
 
+#include "base/object_pool.hpp"
 #include "p2p/control_messages.hpp"
-#include "p2p/control_pool.hpp"
 #include "p2p/transfer_states.hpp"
 #include "transport/link.hpp"
 
@@ -117,13 +117,18 @@ class peers {
   std::size_t controls_in_use() const noexcept { return controls_.in_use(); }
 
  private:
+  // A frame that belongs to no transfer, until its link has released it.
+  struct control : transport::outgoing {
+    base::object_pool<control>* from = nullptr;
+    std::vector<std::byte> payload_bytes;
+  };
   void send_credit(int peer) noexcept;
 
   router& routes_;
   const int rank_;
   std::vector<peer_state> all_;
   std::size_t gone_ = 0;  // number of peers that have gone
-  control_pool controls_;
+  base::object_pool<control> controls_;
 };
 
 }  // namespace tutti::p2p

@@ -88,6 +88,7 @@ struct rts_tag;
 // receive that has since ended. An incomplete message arrives into `data`.
 struct unexpected : match::unexpected_message, destination_owner, base::list_hook<rts_tag> {
   unexpected() noexcept : destination_owner(kind::unexpected) {}
+  ~unexpected() { delete[] data; }
 
   transport::frame head;
   int peer = -1;

@@ -15,34 +15,21 @@ using transport::frame_kind;
 constexpr std::size_t short_bytes = 8 * 1024;
 constexpr std::size_t most_kept_bytes = eager_window;
 
-unexpected_queue::~unexpected_queue() {
-  for (const auto& u : nodes_) delete[] u->data;
-}
-
 unexpected* unexpected_queue::memory_of(std::uint64_t bytes) noexcept {
+  unexpected* u = nullptr;
   try {
-    return take_node(bytes);
+    u = &nodes_.take();
+    if (bytes > u->capacity) {
+      free_memory_of(*u);
+      u->data = new std::byte[bytes];
+      u->capacity = bytes;
+      if (bytes > short_bytes) long_bytes_ += bytes;
+      base::count_heap_use(bytes);
+    }
   } catch (const std::bad_alloc&) {
+    if (u != nullptr) nodes_.give_back(*u);
     return nullptr;
   }
-}
-
-unexpected* unexpected_queue::take_node(std::size_t bytes) {
-  if (free_.empty()) {
-    free_.reserve(nodes_.size() + 1);
-    nodes_.push_back(std::make_unique<unexpected>());
-    base::count_heap_use(sizeof(unexpected));
-    free_.push_back(nodes_.back().get());
-  }
-  unexpected* const u = free_.back();
-  if (bytes > u->capacity) {
-    free_memory_of(*u);
-    u->data = new std::byte[bytes];
-    u->capacity = bytes;
-    if (bytes > short_bytes) long_bytes_ += bytes;
-    base::count_heap_use(bytes);
-  }
-  free_.pop_back();
   u->claimed_by = nullptr;
   u->complete = false;
   u->transfer_id = 0;
@@ -54,7 +41,7 @@ void unexpected_queue::recycle(unexpected& u) noexcept {
   static_cast<base::list_hook<rts_tag>&>(u).unlink();
   u.claimed_by = nullptr;
   if (u.capacity > short_bytes && long_bytes_ > most_kept_bytes) free_memory_of(u);
-  free_.push_back(&u);
+  nodes_.give_back(u);
 }
 
 void unexpected_queue::free_memory_of(unexpected& u) noexcept {

@@ -6,6 +6,7 @@
 // by its link.
 #pragma once
 
+#include "base/object_pool.hpp"
 #include "match/matcher.hpp"
 #include "p2p/peers.hpp"
 #include "p2p/probes.hpp"
@@ -13,8 +14,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <vector>
 
 namespace tutti::p2p {
 
@@ -22,8 +21,6 @@ class unexpected_queue {
  public:
   unexpected_queue(peers& all, match::matcher& matching, receive_ids& ids, probes& waiting) noexcept
       : peers_(all), matcher_(matching), ids_(ids), probes_(waiting) {}
-  unexpected_queue(const unexpected_queue&) = delete;
-  ~unexpected_queue();
 
   // Returns an empty message with this much memory, or nullptr if memory has run out.
   unexpected* memory_of(std::uint64_t bytes) noexcept;
@@ -48,10 +45,9 @@ class unexpected_queue {
   // Ends the messages of a context.
   void drop(std::uint32_t context) noexcept;
 
-  std::size_t in_use() const noexcept { return nodes_.size() - free_.size(); }
+  std::size_t in_use() const noexcept { return nodes_.in_use(); }
 
  private:
-  unexpected* take_node(std::size_t bytes);
   void free_memory_of(unexpected& u) noexcept;
   void is_queued(unexpected& u) noexcept;
 
@@ -59,8 +55,7 @@ class unexpected_queue {
   match::matcher& matcher_;
   receive_ids& ids_;
   probes& probes_;
-  std::vector<std::unique_ptr<unexpected>> nodes_;
-  std::vector<unexpected*> free_;
+  base::object_pool<unexpected> nodes_;
   std::size_t long_bytes_ = 0;  // memory of nodes that have more than a short message needs
   base::intrusive_list<unexpected, rts_tag> unmatched_rts_;
 };

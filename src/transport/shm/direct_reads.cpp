@@ -8,13 +8,7 @@ namespace tutti::transport::shm {
 
 void direct_reads::start(const frame& rts, const shown_message& message, const std::byte* from,
                          std::uint64_t transfer_id) noexcept {
-  if (free_.empty()) {
-    free_.reserve(reads_.size() + 1);
-    reads_.push_back(std::make_unique<read>());
-    free_.push_back(reads_.back().get());
-  }
-  read& r = *free_.back();
-  free_.pop_back();
+  read& r = reads_.take();
   r.owner = this;
   r.rts = rts;
   r.message = message;
@@ -30,7 +24,7 @@ outgoing& direct_reads::fin_frame(read& r) noexcept {
   r.head.context = r.rts.context;
   r.head.transfer_id = r.rts.transfer_id;
   r.progress = 0;
-  r.done = [](outgoing& o, bool) noexcept { read_of(o).owner->recycle(read_of(o)); };
+  r.done = [](outgoing& o, bool) noexcept { read_of(o).owner->reads_.give_back(read_of(o)); };
   return r;
 }
 
@@ -62,38 +56,36 @@ outgoing* direct_reads::step(inbound& up, int peer) noexcept {
   return &fin_frame(r);
 }
 
-bool direct_reads::stop(std::uint64_t transfer_id, frame& rts) noexcept {
-  for (list* reads : {&active_, &stopped_}) {
+template <class Wanted>
+direct_reads::read* direct_reads::take_out(Wanted wanted) noexcept {
+  for (list* reads : {&active_, &stopped_})
     for (outgoing* o = reads->front(); o != nullptr; o = reads->after(*o)) {
       read& r = read_of(*o);
-      if (r.transfer_id != transfer_id) continue;
-      rts = r.rts;
-      r.message.give_back();
+      if (!wanted(r)) continue;
       r.unlink();
-      recycle(r);
-      return true;
+      reads_.give_back(r);
+      return &r;
     }
-  }
-  return false;
+  return nullptr;
+}
+
+bool direct_reads::stop(std::uint64_t transfer_id, frame& rts) noexcept {
+  read* const r = take_out([&](const read& each) { return each.transfer_id == transfer_id; });
+  if (r == nullptr) return false;
+  rts = r->rts;
+  r->message.give_back();
+  return true;
 }
 
 void direct_reads::note_cancel(frame& head) noexcept {
   if (head.other_transfer_id != 0) return;
-  for (list* reads : {&active_, &stopped_}) {
-    for (outgoing* o = reads->front(); o != nullptr; o = reads->after(*o)) {
-      read& r = read_of(*o);
-      if (r.rts.transfer_id != head.transfer_id) continue;
-      head.other_transfer_id = r.transfer_id;
-      r.unlink();
-      recycle(r);
-      return;
-    }
-  }
+  const read* const r = take_out([&](const read& each) { return each.rts.transfer_id == head.transfer_id; });
+  if (r != nullptr) head.other_transfer_id = r->transfer_id;
 }
 
 void direct_reads::clear() noexcept {
-  while (outgoing* o = active_.pop_front()) recycle(read_of(*o));
-  while (outgoing* o = stopped_.pop_front()) recycle(read_of(*o));
+  while (outgoing* o = active_.pop_front()) reads_.give_back(read_of(*o));
+  while (outgoing* o = stopped_.pop_front()) reads_.give_back(read_of(*o));
 }
 
 }  // namespace tutti::transport::shm

@@ -2,13 +2,12 @@
 // direct_reads: the messages that this rank is reading from one peer's own pages, slice by slice.
 #pragma once
 
+#include "base/object_pool.hpp"
 #include "transport/link.hpp"
 #include "transport/shm/direct_slots.hpp"
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <vector>
 
 namespace tutti::transport::shm {
 
@@ -22,7 +21,7 @@ class direct_reads {
   // The message `rts`, at `from`, is to arrive as data frames for `transfer_id`. `message` has begun.
   void start(const frame& rts, const shown_message& message, const std::byte* from,
              std::uint64_t transfer_id) noexcept;
-  bool full() const noexcept { return reads_.size() - free_.size() >= direct_slots; }
+  bool full() const noexcept { return reads_.in_use() >= direct_slots; }
   bool busy() const noexcept { return !active_.empty(); }
 
   // Copies one slice. After the last one, returns the `fin` frame for the sender, which comes back by its
@@ -49,10 +48,11 @@ class direct_reads {
 
   static read& read_of(outgoing& o) noexcept { return static_cast<read&>(o); }
   outgoing& fin_frame(read& r) noexcept;
-  void recycle(read& r) noexcept { free_.push_back(&r); }  // start() reserved the capacity
+  // Ends the first that is `wanted`, and returns it; null: there is none.
+  template <class Wanted>
+  read* take_out(Wanted wanted) noexcept;
 
-  std::vector<std::unique_ptr<read>> reads_;
-  std::vector<read*> free_;
+  base::object_pool<read> reads_;
   list active_;
   list stopped_;  // taken back by the sender, whose cancel frame is on its way, or the end of the link
 };
