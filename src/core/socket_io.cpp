@@ -18,6 +18,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <tuple>
 
@@ -26,16 +27,18 @@ namespace {
 
 namespace asio = boost::asio;
 
+constexpr const char* cure_of_tls =
+    "look at the certificates and authorities of both sides (TUTTI_TLS_CERTIFICATE, TUTTI_TLS_AUTHORITY), their "
+    "dates, and the clocks";
+
 [[noreturn]] void throw_timed_out(const stream_socket& socket) {
   throw error(errc::timed_out, fmt::format("{} did not answer in time", peer_text(socket)));
 }
 
 [[noreturn]] void throw_broken(const stream_socket& socket, int code) {
   if (code == EBADMSG && socket.tls() != nullptr)
-    throw error(errc::unauthorized,
-                fmt::format("{} ended TLS: {}; look at the certificates and authorities of both sides "
-                            "(TUTTI_TLS_CERTIFICATE, TUTTI_TLS_AUTHORITY), their dates, and the clocks",
-                            peer_text(socket), socket.tls()->complaint()));
+    throw error(errc::unauthorized, fmt::format("{} ended TLS: {}; {}", peer_text(socket),
+                                                socket.tls()->complaint(), cure_of_tls));
   if (code == EBADF) throw error(errc::cancelled, "the connection was closed on this side");
   throw error(errc::peer_failed,
               fmt::format("the connection to {} broke: {}", peer_text(socket), base::errno_text(code)));
@@ -48,31 +51,21 @@ std::string conversation_with(const stream_socket& socket) {
 task<> wait_ready(stream_socket& socket, stream_socket::wait_type what, time_point deadline) {
   const detail::scoped_promise* const self = co_await detail::own_promise{};
   self->throw_if_stopped(conversation_with(socket));
-  boost::system::error_code code;
-  bool expired = false;
-  if (deadline == time_point::max()) {
-    const std::tuple<boost::system::error_code> done =
-        co_await socket.async_wait(what, asio::as_tuple(asio::deferred));
-    code = std::get<0>(done);
-  } else {
+  std::optional<deadline_guard> limit;
+  if (deadline != time_point::max()) {
     if (clock::now() >= deadline) throw_timed_out(socket);
-    const deadline_guard limit(socket, deadline);
-    const std::tuple<boost::system::error_code> done =
-        co_await socket.async_wait(what, asio::as_tuple(asio::deferred));
-    code = std::get<0>(done);
-    expired = limit.expired();
+    limit.emplace(socket, deadline);
   }
+  const std::tuple<boost::system::error_code> done =
+      co_await socket.async_wait(what, asio::as_tuple(asio::deferred));
+  const boost::system::error_code code = std::get<0>(done);
   if (!code) co_return;
-  if (expired) throw_timed_out(socket);
+  if (limit && limit->expired()) throw_timed_out(socket);
   self->throw_if_stopped(conversation_with(socket));
   if (code == asio::error::operation_aborted)
     throw error(errc::cancelled, "the connection was closed on this side");
   throw_broken(socket, code.value());
 }
-
-}  // namespace
-
-namespace {
 
 ssize_t receive(stream_socket& socket, std::span<std::uint8_t> into) noexcept {
   if (socket.tls() == nullptr) return ::recv(socket.native_handle(), into.data(), into.size(), MSG_DONTWAIT);
@@ -167,11 +160,7 @@ task<> start_tls(stream_socket& socket, tls_session::side side, time_point deadl
       case tls_session::step::failed: {
         const std::string why = session->complaint();
         co_await let_complaint_arrive(socket, deadline);
-        throw error(
-            errc::unauthorized,
-            fmt::format("no TLS session with {}: {}; look at the certificates and authorities of both sides "
-                        "(TUTTI_TLS_CERTIFICATE, TUTTI_TLS_AUTHORITY), their dates, and the clocks",
-                        who, why));
+        throw error(errc::unauthorized, fmt::format("no TLS session with {}: {}; {}", who, why, cure_of_tls));
       }
     }
   }
