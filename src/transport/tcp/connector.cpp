@@ -102,11 +102,6 @@ void connector::stop_connecting(tcp_link& l) noexcept {
   if (attempt) attempt->stop();
 }
 
-void connector::attach(tcp_link& l, core::stream_socket& socket) {
-  base::unique_fd fd = take_descriptor(socket);
-  l.attach(std::move(fd), socket.take_tls());
-}
-
 task<> connector::reach(tcp_link& l) {
   const core::time_point deadline = in(owner_.info().timeout);
   std::chrono::milliseconds next_pause = first_pause;
@@ -149,7 +144,7 @@ task<> connector::try_endpoints(tcp_link& l, core::time_point deadline, setback*
       socket.secure_with(info.tls);
       l.prepare();
       answer = co_await core::greet(socket, info.secret, mine, l.peer(), until);
-      if (answer == core::verdict::accepted) attach(l, socket);
+      if (answer == core::verdict::accepted) l.attach(take_descriptor(socket), socket.take_tls());
       if (answer == core::verdict::use_other) declined->emplace(std::move(socket));
     } catch (const error& e) {
       code = static_cast<errc>(e.code().value());
@@ -280,8 +275,7 @@ task<bool> connector::add_further(tcp_link& l, core::stream_endpoint to, core::t
 
 void connector::attach_further(tcp_link& l, connection& c, core::stream_socket& socket, bool usable) {
   try {
-    base::unique_fd fd = take_descriptor(socket);
-    l.attach_further(c, std::move(fd), socket.take_tls(), usable);
+    l.attach_further(c, take_descriptor(socket), socket.take_tls(), usable);
   } catch (...) {
     l.drop_further(c);
     throw;
@@ -308,11 +302,6 @@ task<> connector::accept_all() {
   }
 }
 
-void connector::report_shortage(const std::string& of_what) noexcept {
-  if (!std::exchange(shortage_reported_, true))
-    base::log_warning("cannot accept connections for now: " + of_what);
-}
-
 bool connector::accept_some() {
   for (int i = 0; i < accepted_at_a_time && admission_.has_room(); ++i) {
     base::unique_fd fd(::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -320,7 +309,9 @@ bool connector::accept_some() {
       const int code = errno;
       if (code == EAGAIN || code == EWOULDBLOCK) return true;
       if (code == EINTR || code == ECONNABORTED) continue;
-      report_shortage(base::errno_text(code) + "; raise `ulimit -n`");
+      if (!std::exchange(shortage_reported_, true))
+        base::log_warning(
+            fmt::format("cannot accept connections for now: {}; raise `ulimit -n`", base::errno_text(code)));
       return false;
     }
     core::stream_socket socket(loop_.context(), asio::generic::stream_protocol(family_, IPPROTO_TCP),
@@ -360,11 +351,7 @@ task<> connector::converse(core::stream_socket& socket, core::time_point deadlin
   if (!answer || hung_up(socket.native_handle())) co_return;
   if (*answer != core::verdict::accepted) {
     co_await core::answer_greeting(socket, info.secret, from, *answer, deadline);
-    if (*answer == core::verdict::use_other) {
-      boost::system::error_code code;
-      const int fd = socket.release(code);
-      if (!code) owner_.at(from.peer.rank).keep_declined(base::unique_fd(fd));
-    }
+    if (*answer == core::verdict::use_other) owner_.at(from.peer.rank).keep_declined(take_descriptor(socket));
     co_return;
   }
   tcp_link& l = owner_.at(from.peer.rank);
@@ -374,7 +361,7 @@ task<> connector::converse(core::stream_socket& socket, core::time_point deadlin
     l.prepare();
     co_await core::answer_greeting(socket, info.secret, from, core::verdict::accepted, deadline);
     // Otherwise the link was given up meanwhile, and the peer sees this connection end.
-    if (l.at() == phase::accepting) attach(l, socket);
+    if (l.at() == phase::accepting) l.attach(take_descriptor(socket), socket.take_tls());
   } catch (...) {
     abandon_accepting(l);
     throw;

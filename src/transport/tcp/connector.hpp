@@ -50,10 +50,8 @@ class connector {
 
   task<> take_further(core::stream_socket& socket, core::greeting from, core::time_point deadline);
   bool accept_some();
-  void report_shortage(const std::string& of_what) noexcept;
   std::optional<core::verdict> judge(const core::identity& peer);
   void abandon_accepting(tcp_link& l) noexcept;
-  void attach(tcp_link& l, core::stream_socket& socket);
   static void attach_further(tcp_link& l, connection& c, core::stream_socket& socket, bool usable);
   void give_up(tcp_link& l, const setback& last);
 

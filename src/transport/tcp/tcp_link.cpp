@@ -414,21 +414,18 @@ void tcp_link::leave() noexcept {
   main_.in.mute();
   for (const auto& c : further_) c->in.mute();
   switch (at_) {
-    case phase::idle:
-      at_ = phase::closed;
-      break;
     case phase::connecting:
     case phase::awaiting:
       if (has_queue()) break;
       owner_.stop_connecting(*this);
+      [[fallthrough]];
+    case phase::idle:
       at_ = phase::closed;
       break;
     case phase::connected:
       ask_again(main_);
       break;
-    case phase::accepting:
-    case phase::failing:
-    case phase::closed:
+    default:
       break;
   }
 }
