@@ -1,20 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/acceptor.hpp"
 
-#include "base/log.hpp"
-#include "base/text.hpp"
-#include "base/unique_fd.hpp"
-#include "core/wakeup.hpp"
-
-#include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/deferred.hpp>
-#include <cerrno>
-#include <tuple>
 #include <tutti/error.hpp>
 #include <utility>
 
@@ -24,7 +14,7 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 
 acceptor::listener::listener(asio::any_io_executor executor, tcp::acceptor a)
-    : protocol(a.local_endpoint().protocol()), acceptor(std::move(a)), admission(executor) {}
+    : acceptor(std::move(a)), admission(executor) {}
 
 acceptor::acceptor(asio::any_io_executor executor, std::string name, std::string secret, tls_identity tls,
                    core::purpose what, handler on_accepted, reporter report)
@@ -44,7 +34,9 @@ acceptor::acceptor(asio::any_io_executor executor, std::string name, std::string
 
 void acceptor::open(tcp::acceptor a) {
   listeners_.push_back(std::make_unique<listener>(executor_, std::move(a)));
-  acceptors_.start(accept(*listeners_.back()));
+  listener& from = *listeners_.back();
+  const auto take = [this, &from](core::stream_socket s) { pending_.start(let_in(from, std::move(s))); };
+  acceptors_.start(from.admission.accept_all(from.acceptor, name_, take));
 }
 
 void acceptor::close() {
@@ -52,44 +44,6 @@ void acceptor::close() {
   for (const auto& l : listeners_) {
     boost::system::error_code ignored;
     l->acceptor.close(ignored);
-  }
-}
-
-task<> acceptor::accept(listener& from) {
-  for (;;) {
-    while (!from.admission.has_room()) {
-      co_await from.admission.wait_for_room();
-    }
-    base::unique_fd fd(
-        ::accept4(from.acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    const int code = errno;
-    if (fd) {
-      const int on = 1;
-      ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-      // A client whose host has died must not stay for ever.
-      ::setsockopt(fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-      try {
-        core::stream_socket socket(executor_, from.protocol, fd.get());
-        fd.release();
-        pending_.start(let_in(from, std::move(socket)));
-      } catch (const boost::system::system_error& e) {
-        base::log_warning(fmt::format("{} dropped a connection: {}", name_, e.what()));
-      }
-      continue;
-    }
-    if (code == EINTR || code == ECONNABORTED) continue;
-    if (code == EAGAIN || code == EWOULDBLOCK) {
-      const std::tuple<boost::system::error_code> ready =
-          co_await from.acceptor.async_wait(tcp::acceptor::wait_read, asio::as_tuple(asio::deferred));
-      if (std::get<0>(ready)) co_return;  // closed
-      continue;
-    }
-    if (!std::exchange(reported_limit_, true))
-      base::log_warning(fmt::format("{} cannot accept a connection now: {}; raise the limit (ulimit -n)",
-                                    name_, base::errno_text(code)));
-    // Out of descriptors or memory: others must go first, and nothing reports that.
-    core::wakeup pause(executor_);
-    co_await pause.wait(core::deadline_after(std::chrono::milliseconds(100)));
   }
 }
 
@@ -113,6 +67,10 @@ task<bool> acceptor::prove(listener& by, core::stream_socket& socket, core::iden
 
 task<> acceptor::let_in(listener& by, core::stream_socket accepted) {
   core::stream_socket socket = std::move(accepted);
+  const int on = 1;
+  ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  // A client whose host has died must not stay for ever.
+  ::setsockopt(socket.native_handle(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   socket.secure_with(tls_);
   core::identity who;
   const bool proved = co_await prove(by, socket, who);

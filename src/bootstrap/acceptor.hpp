@@ -38,12 +38,10 @@ class acceptor {
  private:
   struct listener {
     listener(boost::asio::any_io_executor executor, boost::asio::ip::tcp::acceptor a);
-    boost::asio::ip::tcp protocol;
     boost::asio::ip::tcp::acceptor acceptor;
     core::admission admission;
   };
 
-  task<> accept(listener& from);
   task<> let_in(listener& by, core::stream_socket socket);
   task<bool> prove(listener& by, core::stream_socket& socket, core::identity& who);
 
@@ -56,7 +54,6 @@ class acceptor {
   reporter report_;
   std::vector<std::unique_ptr<listener>> listeners_;
   core::unauthenticated_log unauthenticated_;
-  bool reported_limit_ = false;
   core::background_tasks acceptors_;
   core::background_tasks pending_;  // last: its tasks use the others
 };

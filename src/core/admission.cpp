@@ -2,17 +2,24 @@
 #include "core/admission.hpp"
 
 #include "base/log.hpp"
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <boost/system/system_error.hpp>
+#include <cerrno>
 #include <string_view>
 
 namespace tutti::core {
 namespace {
 
 constexpr std::size_t most_reported = 32;
+// Before the loop gets its turn.
+constexpr int accepted_at_a_time = 16;
 
 // Unauthenticated peers get at most an eighth of the descriptors that this process may open.
 int affordable(int places) noexcept {
@@ -77,6 +84,31 @@ task<> admission::wait_for_room() {
   const pending_connection* const v = most_expendable();
   const time_point until = v == nullptr ? time_point::max() : v->since_ + most_.courtesy;
   co_await change_.wait(until);
+}
+
+bool admission::accept_some(int listener, const boost::asio::any_io_executor& executor,
+                            const boost::asio::generic::stream_protocol& protocol, const std::string& name,
+                            const std::function<void(stream_socket)>& take) {
+  for (int i = 0; i < accepted_at_a_time && has_room(); ++i) {
+    base::unique_fd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!fd) {
+      const int code = errno;
+      if (code == EAGAIN || code == EWOULDBLOCK) return true;
+      if (code == EINTR || code == ECONNABORTED) continue;
+      if (!std::exchange(shortage_reported_, true))
+        base::log_warning(fmt::format("{} cannot accept connections for now: {}; raise `ulimit -n`", name,
+                                      base::errno_text(code)));
+      return false;
+    }
+    try {
+      stream_socket socket(executor, protocol, fd.get());
+      fd.release();
+      take(std::move(socket));
+    } catch (const boost::system::system_error& e) {
+      base::log_warning(fmt::format("{} dropped a connection: {}", name, e.what()));
+    }
+  }
+  return true;
 }
 
 void unauthenticated_log::report(const std::string& from, const char* why) {

@@ -24,7 +24,6 @@ namespace {
 
 // The kernel says whose processes connect, so these are this user's: none is evicted for others.
 constexpr core::admission::limits pending_limits{256, std::chrono::seconds(10), std::chrono::seconds(10)};
-constexpr auto accept_pause = std::chrono::milliseconds(50);
 // Between attempts to connect to a rank that lacks descriptors for the moment.
 constexpr auto first_pause = std::chrono::milliseconds(10);
 constexpr auto longest_pause = std::chrono::milliseconds(500);
@@ -49,6 +48,7 @@ void shm_transport::listen(core::endpoint_record& mine, const listen_wish&) {
   try {
     acceptor_.emplace(loop_.context());
     acceptor_->open();
+    acceptor_->non_blocking(true);
     acceptor_->bind(local::endpoint(std::string(1, '\0') + mine.shm_address));
     acceptor_->listen(1024);
   } catch (const boost::system::system_error& e) {
@@ -72,7 +72,8 @@ void shm_transport::open(const core::world_info& info, inbound& up) {
   loop_.backend().watch_doorbell(doorbell_.get());
   links_.resize(static_cast<std::size_t>(info.size));
   join_loop(info, up);
-  tasks_.start(accept_all());
+  const auto take = [this](core::stream_socket s) { tasks_.start(serve(std::move(s))); };
+  tasks_.start(admission_.accept_all(*acceptor_, "the shared-memory listener", take));
 }
 
 bool shm_transport::reaches(const core::endpoint_record& mine,
@@ -159,27 +160,6 @@ task<> shm_transport::reach(shm_link& l, core::time_point deadline, setback* why
     if (out_of_resources(e.code())) why->code = errc::resources;
     why->text = e.code().message();  // what() adds a place in Asio's sources
     if (why->code == errc::resources) why->text += "; raise `ulimit -n`";
-  }
-}
-
-task<> shm_transport::accept_all() {
-  for (;;) {
-    std::string shortage;
-    try {
-      while (!admission_.has_room()) {
-        co_await admission_.wait_for_room();
-      }
-      local::socket socket = co_await acceptor_->async_accept(asio::deferred);
-      tasks_.start(serve(core::stream_socket(std::move(socket))));
-    } catch (const boost::system::system_error& e) {
-      if (e.code() == asio::error::operation_aborted) co_return;
-      shortage = e.code().message() + "; raise `ulimit -n`";
-    }
-    if (shortage.empty()) continue;
-    // Connected peers go on, newcomers wait in the kernel.
-    if (!std::exchange(shortage_reported_, true))
-      base::log_warning("cannot accept connections for now: " + shortage);
-    co_await core::pause(loop_, accept_pause);
   }
 }
 

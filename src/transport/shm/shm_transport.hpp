@@ -57,7 +57,6 @@ class shm_transport final : public polled_transport, public neighbours {
  private:
   using local = boost::asio::local::stream_protocol;
 
-  task<> accept_all();
   task<> serve(core::stream_socket accepted);
   // Why connecting has failed so far.
   struct setback {
@@ -79,7 +78,6 @@ class shm_transport final : public polled_transport, public neighbours {
   std::vector<shm_link*> live_;                   // those that were made
   std::vector<core::source*> watchers_;
   core::background_tasks tasks_;
-  bool shortage_reported_ = false;
 };
 
 }  // namespace tutti::transport::shm

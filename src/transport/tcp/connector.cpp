@@ -12,8 +12,6 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/deferred.hpp>
 #include <cerrno>
 #include <chrono>
 #include <utility>
@@ -25,12 +23,8 @@ namespace asio = boost::asio;
 using namespace std::chrono_literals;
 using phase = tcp_link::phase;
 
-// Connections accepted from the kernel before the loop gets its turn.
-constexpr int accepted_at_a_time = 16;
-
 constexpr auto first_pause = 10ms;  // between attempts to connect
 constexpr auto longest_pause = 1000ms;
-constexpr auto shortage_pause = 100ms;
 
 core::time_point in(std::chrono::milliseconds d) {
   return d.count() > 0 ? core::clock::now() + d : core::time_point::max();
@@ -82,10 +76,10 @@ connector::connector(core::loop& loop, tcp_transport& owner, base::unique_fd lis
   int family = AF_INET;
   socklen_t length = sizeof family;
   ::getsockopt(listener.get(), SOL_SOCKET, SO_DOMAIN, &family, &length);
-  family_ = family;
   acceptor_.assign(family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(), listener.get());
   listener.release();
-  accepting_.start(accept_all(), ended, nullptr);
+  const auto take = [this](core::stream_socket s) { handshake_tasks_.start(serve(std::move(s))); };
+  accepting_.start(admission_.accept_all(acceptor_, "this rank's TCP port", take), ended, nullptr);
 }
 
 // ---- connecting ----
@@ -288,38 +282,6 @@ void connector::stop_listening() noexcept {
   accepting_.stop();
   boost::system::error_code ignored;
   acceptor_.close(ignored);
-}
-
-task<> connector::accept_all() {
-  for (;;) {
-    while (!admission_.has_room()) {
-      co_await admission_.wait_for_room();
-    }
-    co_await acceptor_.async_wait(asio::ip::tcp::acceptor::wait_read, asio::as_tuple(asio::deferred));
-    const bool all = accept_some();
-    // Connected peers go on; newcomers wait in the kernel until there is room again.
-    if (!all) co_await core::pause(loop_, shortage_pause);
-  }
-}
-
-bool connector::accept_some() {
-  for (int i = 0; i < accepted_at_a_time && admission_.has_room(); ++i) {
-    base::unique_fd fd(::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!fd) {
-      const int code = errno;
-      if (code == EAGAIN || code == EWOULDBLOCK) return true;
-      if (code == EINTR || code == ECONNABORTED) continue;
-      if (!std::exchange(shortage_reported_, true))
-        base::log_warning(
-            fmt::format("cannot accept connections for now: {}; raise `ulimit -n`", base::errno_text(code)));
-      return false;
-    }
-    core::stream_socket socket(loop_.context(), asio::generic::stream_protocol(family_, IPPROTO_TCP),
-                               fd.get());
-    fd.release();
-    handshake_tasks_.start(serve(std::move(socket)));
-  }
-  return true;
 }
 
 task<> connector::serve(core::stream_socket accepted) {

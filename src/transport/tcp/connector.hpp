@@ -44,12 +44,10 @@ class connector {
   task<> reach_further(tcp_link& l);
   task<bool> add_further(tcp_link& l, core::stream_endpoint to, core::time_point deadline);
   task<> await_peer(tcp_link& l, core::stream_socket declined, core::time_point deadline);
-  task<> accept_all();
   task<> serve(core::stream_socket accepted);
   task<> converse(core::stream_socket& socket, core::time_point deadline);
 
   task<> take_further(core::stream_socket& socket, core::greeting from, core::time_point deadline);
-  bool accept_some();
   std::optional<core::verdict> judge(const core::identity& peer);
   void abandon_accepting(tcp_link& l) noexcept;
   static void attach_further(tcp_link& l, connection& c, core::stream_socket& socket, bool usable);
@@ -58,10 +56,8 @@ class connector {
   core::loop& loop_;
   tcp_transport& owner_;
   boost::asio::ip::tcp::acceptor acceptor_;
-  int family_;
   core::admission admission_;  // of peers whose handshake is in progress
   core::unauthenticated_log unauthenticated_{"this rank's TCP port"};
-  bool shortage_reported_ = false;
   std::vector<std::unique_ptr<core::running_task>> attempts_;  // by peer
   core::background_tasks handshake_tasks_;
   core::background_tasks further_;
