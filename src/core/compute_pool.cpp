@@ -3,8 +3,8 @@
 // leave.
 #include "core/compute_pool.hpp"
 
-#include "core/kept_memory.hpp"
 #include "core/loop.hpp"
+#include "core/reserved_block.hpp"
 #include "core/spin_policy.hpp"
 #include "flight/recordings.hpp"
 

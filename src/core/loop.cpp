@@ -5,7 +5,6 @@
 #include "base/relax.hpp"
 #include "base/unique_fd.hpp"
 #include "core/forked.hpp"
-#include "core/kept_memory.hpp"
 #include "flight/recordings.hpp"
 
 #include <fcntl.h>
@@ -171,9 +170,9 @@ struct loop::wait_handler {
   }
 };
 
-// A waiting rank sleeps, and is woken for its timers, without needing memory.
+// Recycles memory itself: Asio does so only within one run() or poll(), and the loop polls from inside a handler.
 struct loop::turn_handler::on_time {
-  using allocator_type = kept_allocator<std::byte>;
+  using allocator_type = detail::frame_allocator<std::byte>;
   allocator_type get_allocator() const noexcept { return {}; }
 
   std::shared_ptr<anchor> owner;

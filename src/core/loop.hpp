@@ -9,8 +9,8 @@
 
 #include "core/backend.hpp"
 #include "core/engine.hpp"
-#include "core/kept_memory.hpp"
 #include "core/loop_timer.hpp"
+#include "core/reserved_block.hpp"
 #include "core/spin_policy.hpp"
 #include "core/stall_watch.hpp"
 
