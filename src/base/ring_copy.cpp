@@ -4,7 +4,6 @@
 #include "base/cycles.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #if defined(__x86_64__)
 #include <cpuid.h>

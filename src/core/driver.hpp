@@ -12,7 +12,6 @@
 #include "core/loop.hpp"
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/engine.hpp"
 
-#include "base/cycles.hpp"
-
-#include <algorithm>
-
 namespace tutti::core {
 namespace {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/heap_use.hpp"
 
-#include <cstdlib>
 #include <new>
 #include <tutti/detail/flow.hpp>
 

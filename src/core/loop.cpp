@@ -3,11 +3,9 @@
 
 #include "base/log.hpp"
 #include "base/relax.hpp"
-#include "base/unique_fd.hpp"
 #include "core/forked.hpp"
 #include "flight/recordings.hpp"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
@@ -16,8 +14,6 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
-#include <cstdint>
-#include <cstring>
 #include <mutex>
 #include <tutti/detail/asio_await.hpp>
 #include <tutti/error.hpp>

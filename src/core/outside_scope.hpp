@@ -3,7 +3,6 @@
 #pragma once
 
 #include <tutti/detail/stop_scope.hpp>
-#include <tutti/error.hpp>
 #include <tutti/task.hpp>
 #include <utility>
 

@@ -16,7 +16,6 @@
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/deferred.hpp>
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
 #include <optional>
 #include <string_view>

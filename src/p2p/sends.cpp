@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "p2p/sends.hpp"
 
-#include <utility>
-
 namespace tutti::p2p {
 
 using transport::cancel_result;

@@ -7,7 +7,6 @@
 #include "transport/link.hpp"
 #include "transport/neighbours.hpp"
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <tutti/task.hpp>

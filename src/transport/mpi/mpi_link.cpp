@@ -4,10 +4,7 @@
 #include "transport/mpi/mpi_transport.hpp"
 #include "transport/tcp/header.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <utility>
 
 namespace tutti::transport::mpi {
 namespace {

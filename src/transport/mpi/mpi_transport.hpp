@@ -14,7 +14,6 @@
 // told.
 #pragma once
 
-#include "core/engine.hpp"
 #include "core/wakeup.hpp"
 #include "transport/mpi/mpi_link.hpp"
 #include "transport/mpi/wire.hpp"
@@ -22,7 +21,6 @@
 
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace tutti::transport::mpi {

@@ -13,7 +13,6 @@
 #include <boost/asio/steady_timer.hpp>
 #include <condition_variable>
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
 #include <tutti/error.hpp>
 #include <utility>

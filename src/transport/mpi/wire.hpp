@@ -13,7 +13,6 @@
 #include "transport/mpi/calls.hpp"
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/self/self_transport.hpp"
 
-#include <utility>
-
 namespace tutti::transport::self {
 
 bool self_transport::submit(outgoing& o) noexcept {

@@ -6,7 +6,6 @@
 #include "transport/shm/segment.hpp"
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 

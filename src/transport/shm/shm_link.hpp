@@ -13,7 +13,6 @@
 #include "transport/shm/peer_regions.hpp"
 #include "transport/shm/segment.hpp"
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>

@@ -14,7 +14,6 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 namespace tutti::transport::tcp {

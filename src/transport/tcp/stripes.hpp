@@ -4,7 +4,6 @@
 // in the message it belongs.
 #pragma once
 
-#include "base/intrusive_list.hpp"
 #include "core/world_info.hpp"
 #include "transport/link.hpp"
 #include "transport/tcp/outbox.hpp"

@@ -3,7 +3,6 @@
 // ones when the first long message is sent.
 #pragma once
 
-#include "core/engine.hpp"
 #include "core/wakeup.hpp"
 #include "transport/tcp/connector.hpp"
 #include "transport/tcp/tcp_link.hpp"
@@ -12,7 +11,6 @@
 #include <array>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 namespace tutti::transport::tcp {
