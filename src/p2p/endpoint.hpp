@@ -9,16 +9,7 @@
 // communicators.
 //
 // The endpoint owns the parts, gives each frame to the part that it is for, and tells all parts when a peer or
-// a context ends. A part knows only the parts above it:
-//
-//   peers                 links, departures, credit
-//   contexts              communicators that are open, and their members
-//   control_plane         failures, agreements, notices, inquiries
-//   sends                 eager and rendezvous at the sender
-//   probes                probes that wait
-//   unexpected_queue      messages without a receive
-//   receives              eager and rendezvous at the receiver
-//   receive_cancellation  receives that end early
+// a context ends. ARCHITECTURE.md has a table of them; a part knows only the parts above it.
 #pragma once
 
 #include "core/engine.hpp"

@@ -114,20 +114,12 @@ task<> shm_transport::connect(int peer) {
     l.count_retry();
     pause = std::min<std::chrono::milliseconds>(2 * pause, longest_pause);
   }
-  if (why.code == errc::resources) {
-    l.end(why.code, fmt::format("cannot reach {} over shared memory: {}", describe(peer), why.text));
-  } else if (why.code == errc::timed_out) {
-    l.end(why.code,
-          fmt::format("cannot reach {} over shared memory: {}: it computes without returning to its loop, is "
-                      "stopped, or is short of descriptors (`ulimit -n`), which its output says",
-                      describe(peer), why.text));
-  } else {
-    l.end(why.code,
-          fmt::format(
-              "cannot reach {} over shared memory: {}; it has ended, or never got as far as tutti::run: look "
-              "at its output",
-              describe(peer), why.text));
-  }
+  const char* cause = "; it has ended, or never got as far as tutti::run: look at its output";
+  if (why.code == errc::resources) cause = "";
+  if (why.code == errc::timed_out)
+    cause = ": it computes without returning to its loop, is stopped, or is short of descriptors (`ulimit -n`), "
+            "which its output says";
+  l.end(why.code, fmt::format("cannot reach {} over shared memory: {}{}", describe(peer), why.text, cause));
 }
 
 task<> shm_transport::reach(shm_link& l, core::time_point deadline, setback* why) {
