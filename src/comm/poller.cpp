@@ -40,9 +40,8 @@ struct poller::impl final : core::source {
       : owner(p),
         loop(l),
         timeout(t),
-        eventfd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+        eventfd(core::make_eventfd()),
         timer([](void* self) noexcept { static_cast<impl*>(self)->owner.timer_fired(); }, this) {
-    if (!eventfd) throw error(errc::resources, "no descriptor is left for an eventfd");
     loop.backend().watch_doorbell(eventfd.get());
     loop.engine().add(*this);
     loop.hold();

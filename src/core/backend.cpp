@@ -3,13 +3,23 @@
 
 #include "base/env.hpp"
 #include "base/log.hpp"
+#include "base/text.hpp"
 
 #include <fmt/format.h>
+#include <sys/eventfd.h>
 
 #include <atomic>
 #include <cerrno>
 
 namespace tutti::core {
+
+base::unique_fd make_eventfd() {
+  base::unique_fd made(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!made)
+    throw error(errc::resources,
+                fmt::format("cannot make an eventfd: {}; raise `ulimit -n`", base::errno_text(errno)));
+  return made;
+}
 
 std::string wanted_backend() {
   const std::string wanted = base::env_string("TUTTI_LOOP").value_or("auto");

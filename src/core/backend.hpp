@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/id_table.hpp"
+#include "base/unique_fd.hpp"
 #include "core/engine.hpp"
 
 #include <cstdint>
@@ -75,6 +76,9 @@ class backend : public source {
   bool glanced_at_ = false;
   unsigned rounds_ = 0;
 };
+
+// Makes an eventfd. Throws errc::resources.
+base::unique_fd make_eventfd();
 
 // Returns the value of TUTTI_LOOP, or "auto". Throws errc::invalid_argument if it is another one.
 std::string wanted_backend();

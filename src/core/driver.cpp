@@ -4,14 +4,11 @@
 #include "base/relax.hpp"
 #include "core/time_slice.hpp"
 
-#include <fmt/format.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <tutti/error.hpp>
 
 namespace tutti::core {
@@ -30,17 +27,9 @@ constexpr auto longest_sleep = std::chrono::milliseconds(50);
 constexpr auto between_calls = std::chrono::microseconds(200);
 constexpr auto after_calls = std::chrono::milliseconds(2);
 
-base::unique_fd make_kick() {
-  base::unique_fd made(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!made)
-    throw error(errc::resources,
-                fmt::format("cannot create an eventfd: {}; raise `ulimit -n`", std::strerror(errno)));
-  return made;
-}
-
 }  // namespace
 
-driver::driver(core::loop& l) : loop_(l), caller_kick_(make_kick()), progress_kick_(make_kick()) {
+driver::driver(core::loop& l) : loop_(l), caller_kick_(make_eventfd()), progress_kick_(make_eventfd()) {
   loop_.set_stepped();
   loop_.backend();  // nothing that can fail is left for later
   thread_ = std::thread([this] { progress(); });

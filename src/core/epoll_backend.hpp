@@ -3,7 +3,6 @@
 // descriptor.
 #pragma once
 
-#include "base/unique_fd.hpp"
 #include "core/backend.hpp"
 
 namespace tutti::core {

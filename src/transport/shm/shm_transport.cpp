@@ -8,12 +8,10 @@
 #include "transport/shm/descriptor_passing.hpp"
 
 #include <fmt/format.h>
-#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 namespace tutti::transport::shm {
@@ -65,10 +63,7 @@ void shm_transport::open(const core::world_info& info, inbound& up) {
       std::count_if(info.peers.begin(), info.peers.end(),
                     [&](const core::endpoint_record& record) { return record.host_id == host; });
   own_.emplace(info.id, info.rank, info.size, static_cast<int>(local_ranks));
-  doorbell_ = base::unique_fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!doorbell_)
-    throw error(errc::resources,
-                fmt::format("cannot make an eventfd: {}; raise `ulimit -n`", std::strerror(errno)));
+  doorbell_ = core::make_eventfd();
   loop_.backend().watch_doorbell(doorbell_.get());
   links_.resize(static_cast<std::size_t>(info.size));
   join_loop(info, up);
