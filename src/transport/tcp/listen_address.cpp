@@ -3,22 +3,21 @@
 
 #include "base/env.hpp"
 #include "base/text.hpp"
+#include "bootstrap/address.hpp"
 #include "transport/tcp/interface.hpp"
 #include "transport/tcp/kernel_view.hpp"
 
 #include <fmt/format.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
-#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -60,40 +59,27 @@ ip::address explicit_address(const std::string& text) {
   return address;
 }
 
-bool is_loopback_address(const ip::address& address) {
-  if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address.is_loopback();
-  return ip::make_address_v4(ip::v4_mapped, address.to_v6()).is_loopback();
-}
-
 std::string loopback_like(const ip::address& address) { return address.is_v6() ? "::1" : "127.0.0.1"; }
 
 std::vector<ip::address> addresses_of(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int code = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
-  if (code != 0)
+  boost::asio::io_context context;
+  boost::system::error_code code;
+  const auto found = ip::tcp::resolver(context).resolve(host, "", code);
+  if (code)
     throw error(
         errc::invalid_argument,
         fmt::format("'{}', where rank 0 is (MASTER_ADDR), cannot be resolved on this host: {}; give rank 0's "
                     "numeric address",
-                    host, ::gai_strerror(code)));
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, ::freeaddrinfo);
+                    host, code.message()));
   std::vector<ip::address> addresses;
-  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
-    ip::tcp::endpoint at;
-    if (a->ai_addrlen > at.capacity()) continue;
-    std::memcpy(at.data(), a->ai_addr, a->ai_addrlen);
-    at.resize(a->ai_addrlen);
-    addresses.push_back(at.address());
-  }
+  for (const auto& entry : found) addresses.push_back(entry.endpoint().address());
   return addresses;
 }
 
 std::string address_towards(const std::string& host) {
   boost::system::error_code code;
   const ip::address numeric = ip::make_address(host, code);
-  if (!code && is_loopback_address(numeric)) return loopback_like(numeric);
+  if (!code && bootstrap::is_loopback(numeric)) return loopback_like(numeric);
   bool leads_there = false;
   for (const ip::address& there : code ? addresses_of(host) : std::vector<ip::address>{numeric}) {
     const ip::address source = source_address_towards(there);
