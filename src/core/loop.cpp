@@ -61,26 +61,21 @@ loop* const forked = reinterpret_cast<loop*>(std::uintptr_t{1});
 [[noreturn]] void end_forked_child() noexcept {
   base::log_error(
       "this process was forked by a rank and has come back to the rank's loop, which is its parent's: it "
-      "ends "
-      "here. A forked child uses no communicator, and ends by exec or _exit; start processes before "
-      "tutti::run, "
-      "or by posix_spawn");
+      "ends here. A forked child uses no communicator, and ends by exec or _exit; start processes before "
+      "tutti::run, or by posix_spawn");
   ::_exit(70);
 }
 
 }  // namespace
 
-bool forked_by_a_rank() noexcept { return fork_generation() > 0; }
-
 unsigned fork_generation() noexcept { return generation.load(std::memory_order_relaxed); }
 
 const char* wrong_thread_text() noexcept {
-  return forked_by_a_rank() ? "called in a process that the rank has forked: a communicator is its parent's; "
-                              "let the child exec "
-                              "or _exit, and start processes before tutti::run, or by posix_spawn"
-                            : "called outside the communicator's loop thread; use boost::asio::post or "
-                              "boost::asio::co_spawn on "
-                              "communicator::get_executor()";
+  return fork_generation() > 0
+             ? "called in a process that the rank has forked: a communicator is its parent's; let the child exec "
+               "or _exit, and start processes before tutti::run, or by posix_spawn"
+             : "called outside the communicator's loop thread; use boost::asio::post or boost::asio::co_spawn on "
+               "communicator::get_executor()";
 }
 
 namespace {

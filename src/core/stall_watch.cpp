@@ -43,10 +43,8 @@ void stall_watch::note(time_point from, time_point to, duration used, bool waiti
   warn_at_ = 4 * stall;  // each line reports a worse stall than the last
   base::log_warning(fmt::format(
       "what a coroutine or handler computed on the loop thread kept it from communicating for {} ms while "
-      "operations "
-      "were waiting; co_await tutti::compute(...) moves such work to the compute pool "
-      "(TUTTI_STALL_WARNING_MS: from "
-      "how long on this is said, 0 for never)",
+      "operations were waiting; co_await tutti::compute(...) moves such work to the compute pool "
+      "(TUTTI_STALL_WARNING_MS: from how long on this is said, 0 for never)",
       std::chrono::duration_cast<std::chrono::milliseconds>(stall).count()));
 }
 

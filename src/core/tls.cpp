@@ -70,10 +70,8 @@ tls_identity make_tls_identity(const std::string& certificate, const std::string
   if (given != 0 && given != 3)
     throw error(errc::invalid_argument,
                 "of TUTTI_TLS_CERTIFICATE, TUTTI_TLS_KEY and TUTTI_TLS_AUTHORITY "
-                "(init_options::tls_certificate, tls_key, "
-                "tls_authority) some are set and some are not: set all three, or none, and then tutti makes "
-                "certificates "
-                "itself");
+                "(init_options::tls_certificate, tls_key, tls_authority) some are set and some are not: set "
+                "all three, or none, and then tutti makes certificates itself");
   std::string why;
   bool wrong_file = false;
   tls_identity made(the_module()(certificate, key, authority, why, wrong_file));

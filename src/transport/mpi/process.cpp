@@ -165,8 +165,7 @@ task<> process::start(boost::asio::any_io_executor executor, std::chrono::millis
   if (finalized != 0)
     throw error(errc::not_supported,
                 "MPI has been finalised in this process, and cannot be initialised again: call MPI_Finalize "
-                "after the last "
-                "world has ended");
+                "after the last world has ended");
   if (keeper_)
     throw error(errc::join_failed,
                 "MPI is being initialised in this process already, or that has failed; end the program");

@@ -306,8 +306,7 @@ bool shm_link::read_some() noexcept {
   if (reader_.broken())
     end(errc::protocol,
         owner_.describe(peer_) +
-            " wrote something into shared memory that no tutti of this version writes; do all ranks run "
-            "the "
+            " wrote something into shared memory that no tutti of this version writes; do all ranks run the "
             "same build?");
   return any;
 }

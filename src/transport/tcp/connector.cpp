@@ -223,9 +223,8 @@ task<> connector::await_peer(tcp_link& l, core::stream_socket declined, core::ti
       errc::timed_out,
       fmt::format(
           "{} was about to connect to this rank (at {}) when this rank connected to it, but its connection "
-          "has "
-          "not come within {}: a firewall may be in the way, or the address may be one of an interface that "
-          "does not lead here: set TUTTI_ADDRESS on host {} to an address that host {} reaches",
+          "has not come within {}: a firewall may be in the way, or the address may be one of an interface "
+          "that does not lead here: set TUTTI_ADDRESS on host {} to an address that host {} reaches",
           owner_.describe(l.peer()), fmt::join(mine.tcp_endpoints, ", "),
           base::duration_text(owner_.info().timeout), mine.host, owner_.info().record(l.peer()).host));
 }
