@@ -23,20 +23,17 @@ wire::wire(calls& mpi, communicator_word on, int size)
     : mpi_(mpi), on_(on), peers_(static_cast<std::size_t>(size)) {}
 
 wire::parcel& wire::take(std::size_t bytes) {
-  list& from = bytes <= small_bytes ? small_ : large_;
-  parcel* p = bytes <= parcel_bytes ? from.pop_front() : nullptr;
-  if (p == nullptr) {
-    auto made = std::make_unique<parcel>();
-    made->capacity = bytes <= small_bytes ? small_bytes : std::max(bytes, parcel_bytes);
-    made->bytes.reset(new std::byte[made->capacity]);
-    p = made.get();
-    parcels_.push_back(std::move(made));
+  const bool small = bytes <= small_bytes;
+  parcel& p = (small ? small_ : large_).take();
+  if (p.capacity < bytes) {
+    p.capacity = small ? small_bytes : std::max(bytes, parcel_bytes);
+    p.bytes.reset(new std::byte[p.capacity]);
   }
-  p->length = bytes;
-  return *p;
+  p.length = bytes;
+  return p;
 }
 
-void wire::put_back(parcel& p) noexcept { (p.capacity == small_bytes ? small_ : large_).push_back(p); }
+void wire::put_back(parcel& p) noexcept { (p.capacity == small_bytes ? small_ : large_).give_back(p); }
 
 bool wire::has_room(int peer) const noexcept {
   const peer_queue& to = peers_[static_cast<std::size_t>(peer)];

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "base/intrusive_list.hpp"
+#include "base/object_pool.hpp"
 #include "transport/mpi/calls.hpp"
 
 #include <cstddef>
@@ -93,11 +94,10 @@ class wire {
   unsigned round_ = 0;
   std::size_t receiving_ = 0;
   std::vector<peer_queue> peers_;
-  std::vector<std::unique_ptr<parcel>> parcels_;
+  base::object_pool<parcel> small_;  // before the lists: freed after them
+  base::object_pool<parcel> large_;
   list outgoing_;
   list incoming_;  // in the order in which they were found
-  list small_;     // free
-  list large_;
 };
 
 }  // namespace tutti::transport::mpi
