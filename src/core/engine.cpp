@@ -34,7 +34,6 @@ bool engine::deliver() noexcept {
     completion* a = ready_.pop_front();
     if (a == nullptr) break;
     any = true;
-    ++completions_;
     a->on_done(*a);
   }
   return any;

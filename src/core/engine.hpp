@@ -125,7 +125,6 @@ class engine {
   }
   core::platform& platform() noexcept { return platform_; }
   timer_queue& timers() noexcept { return timers_; }
-  std::uint64_t completions() const noexcept { return completions_; }
 
  private:
   static constexpr std::uint64_t cycles_that_do_not_matter =
@@ -142,7 +141,6 @@ class engine {
   std::vector<source*> sleepers_;
   base::intrusive_list<completion, ready_tag> ready_;
   std::size_t waiting_ = 0;
-  std::uint64_t completions_ = 0;
   void (*on_wait_)(void*) noexcept = nullptr;
   void* on_wait_owner_ = nullptr;
 };

@@ -24,7 +24,6 @@ class sim_link final : public transport::link, public base::list_hook<sending_ta
 
   sim_link(sim_transport& owner, int peer) noexcept;
 
-  const char* transport_name() const noexcept override { return "sim"; }
   bool submit(transport::outgoing& o) noexcept override;
   transport::cancel_result cancel(transport::outgoing& o) noexcept override;
   bool redirect_destination(void* owner, const transport::destination_buffer& instead) noexcept override;

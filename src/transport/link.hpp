@@ -156,7 +156,6 @@ struct link_counters {
 class link {
  public:
   virtual ~link() = default;
-  virtual const char* transport_name() const noexcept = 0;
   // Submits a frame. Returns true if it has left with its payload; `done` is then not called. Otherwise it is
   // queued.
   virtual bool submit(outgoing& frame) noexcept = 0;

@@ -36,7 +36,6 @@ class frozen_time final : public core::platform {
 // slice by slice.
 class memory_link final : public transport::link {
  public:
-  const char* transport_name() const noexcept override { return "memory"; }
   bool submit(outgoing& o) noexcept override {
     // Sometimes everything leaves at once, like with space in a ring.
     if (numbers != nullptr && !gone && queue_.empty() && o.head.kind != frame_kind::data &&

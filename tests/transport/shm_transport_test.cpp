@@ -175,7 +175,6 @@ TEST_CASE("shm: messages up to the eager limit arrive as one frame") {
   world.open();
   REQUIRE(world.connect(0, 1));
   CHECK(world[0].to(1).eager_limit() == shm::eager_limit_bytes);
-  CHECK(std::string(world[0].to(1).transport_name()) == "shm");
   message longest(frame_kind::eager, pattern(world[0].to(1).eager_limit(), 4), 0);
   CHECK(world[0].to(1).submit(longest));
   REQUIRE(world.drive([&] { return world[1].up.frames.size() == 2; }));

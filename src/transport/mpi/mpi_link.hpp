@@ -19,7 +19,6 @@ class mpi_link final : public link, public base::list_hook<active_tag> {
  public:
   mpi_link(mpi_transport& owner, int peer) noexcept;
 
-  const char* transport_name() const noexcept override { return "mpi"; }
   bool submit(outgoing& f) noexcept override;
   // Frames that have left were copied: only the queue refers to a frame.
   cancel_result cancel(outgoing& f) noexcept override;

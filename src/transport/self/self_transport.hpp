@@ -33,7 +33,6 @@ class self_transport final : public transport, public link, public core::source 
   }
   void cut() noexcept override;
 
-  const char* transport_name() const noexcept override { return "self"; }
   bool submit(outgoing& o) noexcept override;
   cancel_result cancel(outgoing& o) noexcept override {
     static_cast<base::list_hook<outgoing_tag>&>(o).unlink();

@@ -34,7 +34,6 @@ class shm_link final : public link, public core::watcher {
   shm_link(shm_transport& owner, int peer) noexcept : owner_(owner), peer_(peer) {}
   ~shm_link() override;
 
-  const char* transport_name() const noexcept override { return "shm"; }
   bool submit(outgoing& o) noexcept override;
   bool send_now(const frame& head, const std::byte* payload) noexcept override;
   cancel_result cancel(outgoing& o) noexcept override;

@@ -35,7 +35,6 @@ class tcp_link final : public link, public base::list_hook<active_tag> {
   tcp_link(tcp_transport& owner, int peer, inbound& up) noexcept;
   ~tcp_link() override { cut(); }
 
-  const char* transport_name() const noexcept override { return "tcp"; }
   bool submit(outgoing& f) noexcept override;
   cancel_result cancel(outgoing& f) noexcept override;
   bool redirect_destination(void* owner, const destination_buffer& instead) noexcept override;
