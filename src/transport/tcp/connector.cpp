@@ -65,6 +65,13 @@ struct connector::setback {
   bool answered = false;     // the peer's host took the connection
   bool refused = false;      // the peer's host said that no process listens there
   bool ended_early = false;  // and then the connection ended before the peer's answer
+
+  void add(errc why, const std::string& what, bool took_connection) {
+    code = why;
+    text += (text.empty() ? "" : "; ") + what;
+    answered |= took_connection;
+    ended_early |= took_connection && why == errc::peer_failed;
+  }
 };
 
 connector::connector(core::loop& loop, tcp_transport& owner, base::unique_fd listener)
@@ -126,10 +133,7 @@ task<> connector::try_endpoints(tcp_link& l, core::time_point deadline, setback*
   const core::identity mine{core::purpose::tcp_link, info.id, info.epoch, info.rank};
   const std::vector<std::string>& endpoints = info.record(l.peer()).tcp_endpoints;
   for (std::size_t i = 0; i < endpoints.size(); ++i) {
-    bool answered = false, refused = false;
-    errc code = errc::success;
-    std::string text;
-    core::verdict answer{};
+    bool answered = false;
     try {
       const core::time_point until = share(deadline, endpoints.size() - i);
       const core::stream_endpoint to = parse_endpoint(endpoints[i]);
@@ -137,27 +141,20 @@ task<> connector::try_endpoints(tcp_link& l, core::time_point deadline, setback*
       answered = true;
       socket.secure_with(info.tls);
       l.prepare();
-      answer = co_await core::greet(socket, info.secret, mine, l.peer(), until);
-      if (answer == core::verdict::accepted) l.attach(take_descriptor(socket), socket.take_tls());
-      if (answer == core::verdict::use_other) declined->emplace(std::move(socket));
-    } catch (const error& e) {
-      code = static_cast<errc>(e.code().value());
-      text = e.what();
-      refused = dynamic_cast<const core::connection_refused*>(&e) != nullptr;
-    } catch (const boost::system::system_error& e) {
-      code = errc::system;
-      text = e.what();
-    }
-    if (code == errc::success) {
-      if (answer == core::verdict::use_other) l.enter(phase::awaiting);
+      const core::verdict answer = co_await core::greet(socket, info.secret, mine, l.peer(), until);
+      if (answer == core::verdict::accepted) {
+        l.attach(take_descriptor(socket), socket.take_tls());
+      } else {
+        declined->emplace(std::move(socket));
+        l.enter(phase::awaiting);
+      }
       co_return;
+    } catch (const error& e) {
+      last->add(static_cast<errc>(e.code().value()), e.what(), answered);
+      last->refused |= dynamic_cast<const core::connection_refused*>(&e) != nullptr;
+    } catch (const boost::system::system_error& e) {
+      last->add(errc::system, e.what(), answered);
     }
-    if (!last->text.empty()) last->text += "; ";
-    last->text += text;
-    last->code = code;
-    last->answered |= answered;
-    last->refused |= refused;
-    last->ended_early |= answered && code == errc::peer_failed;
   }
   if (endpoints.empty()) last->text = "it has published no address for TCP";
 }
