@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/hmac.hpp"
 
+#include <fmt/ranges.h>
 #include <nettle/hmac.h>
 #include <nettle/memops.h>
 #include <sys/random.h>
@@ -38,16 +39,7 @@ void fill_random(std::span<std::uint8_t> into) {
   }
 }
 
-std::string to_hex(std::span<const std::uint8_t> bytes) {
-  constexpr char digits[] = "0123456789abcdef";
-  std::string text;
-  text.reserve(bytes.size() * 2);
-  for (const std::uint8_t b : bytes) {
-    text.push_back(digits[b >> 4]);
-    text.push_back(digits[b & 15]);
-  }
-  return text;
-}
+std::string to_hex(std::span<const std::uint8_t> bytes) { return fmt::format("{:02x}", fmt::join(bytes, "")); }
 
 std::string random_hex(std::size_t bytes) {
   std::vector<std::uint8_t> random(bytes);

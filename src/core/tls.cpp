@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <mutex>
 #include <system_error>
 #include <tutti/error.hpp>
 
@@ -54,14 +53,6 @@ core::tls_module_function* find_module() {
           module_name, base::list_of(folders)));
 }
 
-core::tls_module_function* the_module() {
-  static std::mutex mutex;
-  static core::tls_module_function* found = nullptr;
-  const std::lock_guard lock(mutex);
-  if (found == nullptr) found = find_module();
-  return found;
-}
-
 }  // namespace
 
 tls_identity make_tls_identity(const std::string& certificate, const std::string& key,
@@ -72,9 +63,10 @@ tls_identity make_tls_identity(const std::string& certificate, const std::string
                 "of TUTTI_TLS_CERTIFICATE, TUTTI_TLS_KEY and TUTTI_TLS_AUTHORITY "
                 "(init_options::tls_certificate, tls_key, tls_authority) some are set and some are not: set "
                 "all three, or none, and then tutti makes certificates itself");
+  static core::tls_module_function* const make_context = find_module();
   std::string why;
   bool wrong_file = false;
-  tls_identity made(the_module()(certificate, key, authority, why, wrong_file));
+  tls_identity made(make_context(certificate, key, authority, why, wrong_file));
   if (!made) throw error(wrong_file ? errc::invalid_argument : errc::system, "TLS: " + why);
   return made;
 }
