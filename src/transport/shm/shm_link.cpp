@@ -202,18 +202,18 @@ void shm_link::read_direct() noexcept {
 
 // ---- connecting and moving frames ----
 
-void shm_link::attach(peer_resources resources) {
+void shm_link::attach(base::unique_fd socket, base::unique_fd doorbell, base::unique_fd segment) {
   const auto& info = owner_.info();
-  outbox_.emplace(std::move(resources.segment), info.id, peer_, info.rank);
+  outbox_.emplace(std::move(segment), info.id, peer_, info.rank);
   inbox_ = owner_.own().open_channel(peer_);
   // Nothing that may fail follows.
-  watch_ = owner_.backend().watch(resources.socket.get(), *this);
+  watch_ = owner_.backend().watch(socket.get(), *this);
   watched_ = true;
   reader_ = channel_reader(inbox_);
   writer_ = channel_writer(outbox_->mine());
   shown_ = shown_messages(outbox_->mine().header());
-  socket_ = std::move(resources.socket);
-  doorbell_ = std::move(resources.doorbell);
+  socket_ = std::move(socket);
+  doorbell_ = std::move(doorbell);
   declined_.reset();
   at_ = phase::open;
   flush();

@@ -22,13 +22,6 @@ namespace tutti::transport::shm {
 
 class shm_transport;
 
-// What the two sides exchange when they connect.
-struct peer_resources {
-  base::unique_fd socket;    // AF_UNIX; its hang-up shows the peer's end at once
-  base::unique_fd doorbell;  // the peer's eventfd
-  base::unique_fd segment;
-};
-
 class shm_link final : public link, public core::watcher {
  public:
   shm_link(shm_transport& owner, int peer) noexcept : owner_(owner), peer_(peer) {}
@@ -67,9 +60,10 @@ class shm_link final : public link, public core::watcher {
   void rest() noexcept override { examined_ = false; }
   void give_up(errc why, std::string text) noexcept override { end(why, std::move(text)); }
 
-  // Completes the connection: both sides' memory is mapped. Throws tutti::error (errc::resources, protocol)
-  // and then leaves the link unchanged.
-  void attach(peer_resources resources);
+  // Completes the connection: both sides' memory is mapped. `socket`: AF_UNIX; its hang-up shows the peer's end at
+  // once. `doorbell` and `segment` are the peer's. Throws tutti::error (errc::resources, protocol) and then leaves
+  // the link unchanged.
+  void attach(base::unique_fd socket, base::unique_fd doorbell, base::unique_fd segment);
   // Ends the link; poll() reports it upward, once.
   void end(errc why, std::string text) noexcept;
   void disconnect() noexcept;

@@ -210,11 +210,7 @@ task<> shm_transport::exchange(shm_link& l, core::stream_socket& socket, core::t
       // Another connection is already complete, or the peer was given up while this one was being made. The
       // peer then sees this one end.
       if (l.open() || l.closed()) co_return;
-      peer_resources resources;
-      resources.segment = std::move((*received)[0]);
-      resources.doorbell = std::move((*received)[1]);
-      resources.socket = base::unique_fd(socket.release());
-      l.attach(std::move(resources));
+      l.attach(base::unique_fd(socket.release()), std::move((*received)[1]), std::move((*received)[0]));
       co_return;
     }
     co_await socket.async_wait(asio::socket_base::wait_read, asio::deferred);
