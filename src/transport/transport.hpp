@@ -71,6 +71,15 @@ class polled_transport : public transport, public core::source {
     loop_.hold();
     attached_ = true;
   }
+  // Lets the active links work; those that are activated meanwhile wait for the next round.
+  template <class Links>
+  static bool work(Links& active) noexcept {
+    Links now;
+    now.splice_back(active);
+    bool any = false;
+    while (auto* const l = now.pop_front()) any |= l->work();
+    return any;
+  }
   // Returns false if it is not in the loop.
   bool leave_loop() noexcept {
     if (!std::exchange(attached_, false)) return false;

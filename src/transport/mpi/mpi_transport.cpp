@@ -47,12 +47,7 @@ void mpi_transport::stirred() noexcept {
 
 bool mpi_transport::poll() noexcept {
   bool any = wire_.progress(*this);
-  if (!active_.empty()) {
-    // Links that are activated meanwhile wait for the next round.
-    base::intrusive_list<mpi_link, active_tag> now;
-    now.splice_back(active_);
-    while (mpi_link* l = now.pop_front()) any |= l->work();
-  }
+  any |= work(active_);
   if (any) pause_ = shortest_pause;
   if (leaving_ && has_left()) changed_.notify();
   return any;

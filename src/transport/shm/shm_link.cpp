@@ -208,7 +208,6 @@ void shm_link::attach(base::unique_fd socket, base::unique_fd doorbell, base::un
   inbox_ = owner_.own().open_channel(peer_);
   // Nothing that may fail follows.
   watch_ = owner_.backend().watch(socket.get(), *this);
-  watched_ = true;
   reader_ = channel_reader(inbox_);
   writer_ = channel_writer(outbox_->mine());
   shown_ = shown_messages(outbox_->mine().header());
@@ -406,8 +405,7 @@ void shm_link::report_end() noexcept {
 }
 
 void shm_link::disconnect() noexcept {
-  if (watched_) owner_.backend().unwatch(watch_);
-  watched_ = false;
+  if (watch_ != 0) owner_.backend().unwatch(std::exchange(watch_, 0));
   // A peer that is reading must not complete: the sender will soon have its buffer back.
   shown_.hide_all();
   reads_.clear();

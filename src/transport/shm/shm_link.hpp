@@ -133,8 +133,7 @@ class shm_link final : public link, public core::watcher {
   base::unique_fd declined_;
   unsigned attempts_ = 0;
   bool stalled_ = false;  // since the last check nothing could leave
-  core::backend::handle watch_ = 0;
-  bool watched_ = false;
+  core::backend::handle watch_ = 0;  // 0: none
   // For examine().
   bool examined_ = false;
   core::duration::rep heartbeat_ = 0;  // as last seen

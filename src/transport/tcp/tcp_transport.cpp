@@ -103,17 +103,7 @@ bool tcp_transport::glance() noexcept {
 
 bool tcp_transport::poll() noexcept {
   const bool any_come = glance();
-  return work_active() || any_come;
-}
-
-bool tcp_transport::work_active() noexcept {
-  if (active_.empty()) return false;
-  // Links that are activated meanwhile wait for the next round.
-  base::intrusive_list<tcp_link, active_tag> now;
-  now.splice_back(active_);
-  bool any = false;
-  while (tcp_link* l = now.pop_front()) any |= l->work();
-  return any;
+  return work(active_) || any_come;
 }
 
 bool tcp_transport::has_queue() const noexcept {

@@ -54,7 +54,6 @@ class tcp_transport final : public polled_transport {
  private:
   void detach() noexcept;
   bool glance() noexcept;
-  bool work_active() noexcept;
 
   base::unique_fd listener_;
   core::wakeup changed_;
