@@ -9,8 +9,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/asio/deferred.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
@@ -28,13 +26,6 @@ constexpr auto farewell = std::chrono::seconds(5);
 constexpr auto finalize_limit = std::chrono::seconds(10);
 constexpr auto longest_between_polls = std::chrono::milliseconds(1);
 constexpr int longest_record_bytes = 1024 * 1024;
-
-// A boost::asio timer as a pause between two polls.
-task<> pause_for(boost::asio::any_io_executor executor, std::chrono::microseconds time) {
-  boost::asio::steady_timer timer(executor);
-  timer.expires_after(time);
-  co_await timer.async_wait(boost::asio::deferred);
-}
 
 // Drops messages that come when there is no world to read them.
 struct deaf_listener final : wire::listener {
@@ -189,6 +180,7 @@ task<> process::initialise(boost::asio::any_io_executor executor, std::chrono::m
   const auto deadline = core::deadline_after(timeout);
   keeper_ = std::make_shared<keeper>(mpi_);
   std::thread([shared = keeper_] { shared->run(); }).detach();
+  core::wakeup pause(executor);
   bool known = false;
   while (!known) {
     if (clock::now() > deadline)
@@ -196,7 +188,7 @@ task<> process::initialise(boost::asio::any_io_executor executor, std::chrono::m
                   fmt::format("MPI_Init has not returned within {}: did all processes that mpirun started "
                               "call tutti::init with backend \"mpi\"?",
                               base::duration_text(timeout)));
-    co_await pause_for(executor, longest_between_polls);
+    co_await pause.wait(clock::now() + longest_between_polls);
     const std::lock_guard lock(keeper_->mutex);
     known = keeper_->at != keeper::phase::initialising;
   }
@@ -207,7 +199,8 @@ task<> process::initialise(boost::asio::any_io_executor executor, std::chrono::m
 }
 
 task<> process::ended(boost::asio::any_io_executor executor, attempt* of, clock::time_point deadline) {
-  auto pause = std::chrono::microseconds(20);
+  core::wakeup pause(executor);
+  auto time = std::chrono::microseconds(20);
   for (;;) {
     int ended = 0;
     check(mpi_.test(&of->request, &ended), "let the processes meet");
@@ -220,8 +213,8 @@ task<> process::ended(boost::asio::any_io_executor executor, attempt* of, clock:
               "with backend \"mpi\", as often as the others; look at their output, or allow more time "
               "(TUTTI_TIMEOUT, in seconds)",
               size_));
-    co_await pause_for(executor, pause);
-    pause = std::min<std::chrono::microseconds>(2 * pause, longest_between_polls);
+    co_await pause.wait(clock::now() + time);
+    time = std::min<std::chrono::microseconds>(2 * time, longest_between_polls);
   }
 }
 
