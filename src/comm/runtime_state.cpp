@@ -37,7 +37,7 @@ using transports = std::vector<std::unique_ptr<transport::transport>>;
 transport::listen_wish wish_of(const bootstrap::job& job) {
   const bool at_file = !job.rendezvous_file.empty();
   // Whoever may read the file or the store gets a secret from it.
-  transport::listen_wish wish(!job.secret.empty() || at_file || job.at_store);
+  transport::listen_wish wish{!job.secret.empty() || at_file || job.at_store};
   if (!job.master_host.empty()) wish.towards = job.master_host;
   if (job.at_store || (at_file && !job.private_rendezvous && !job.secret.empty())) wish.towards = "";
   return wish;

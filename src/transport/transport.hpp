@@ -16,11 +16,9 @@ namespace tutti::transport {
 
 // Which peers a listener is for.
 struct listen_wish {
-  listen_wish(bool proves_identity, std::optional<std::string> host = std::nullopt)
-      : authenticated(proves_identity), towards(std::move(host)) {}
   bool authenticated;  // connections must prove that they know a secret
-  std::optional<std::string>
-      towards;  // the host where the ranks meet; "": any other host; null: this host is enough
+  // The host where the ranks meet; "": any other host; null: this host is enough.
+  std::optional<std::string> towards = std::nullopt;
 };
 
 class transport {

@@ -176,7 +176,7 @@ class ranks_over {
       record.rank = i;
       record.host = "host" + std::to_string(i);
       record.pid = 1000 + i;
-      all[static_cast<std::size_t>(i)]->transport->listen(record, !secret.empty());
+      all[static_cast<std::size_t>(i)]->transport->listen(record, {!secret.empty()});
       records.push_back(std::move(record));
     }
     for (int i = 0; i < size; ++i) {
