@@ -176,8 +176,7 @@ task<stream_socket> connect(asio::any_io_executor executor, stream_endpoint to, 
   if (!fd) {
     const int code = errno;
     throw error(
-        code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM ? errc::resources
-                                                                              : errc::system,
+        out_of_resources(code) ? errc::resources : errc::system,
         fmt::format("no socket to connect to {} with: {}", endpoint_text(to), base::errno_text(code)));
   }
   const int native = fd.get();
@@ -215,6 +214,10 @@ task<stream_socket> connect(asio::any_io_executor executor, stream_endpoint to, 
     ::setsockopt(native, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   }
   co_return std::move(socket);
+}
+
+bool out_of_resources(int code) noexcept {
+  return code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM;
 }
 
 std::string endpoint_text(const stream_endpoint& endpoint) {

@@ -70,6 +70,9 @@ bool is_connected_to_itself(const stream_socket& socket);
 // connection_refused (peer_failed).
 task<stream_socket> connect(boost::asio::any_io_executor executor, stream_endpoint to, time_point deadline);
 
+// Whether a call failed with this errno because descriptors or memory ran out.
+bool out_of_resources(int code) noexcept;
+
 // "127.0.0.1:4711", "[::1]:4711", "@abstract-name", "/a/path": for error texts.
 std::string endpoint_text(const stream_endpoint& endpoint);
 // The other side of `socket` for error texts; "the other side" if there is none.

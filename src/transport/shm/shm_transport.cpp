@@ -26,12 +26,6 @@ constexpr core::admission::limits pending_limits{256, std::chrono::seconds(10), 
 constexpr auto first_pause = std::chrono::milliseconds(10);
 constexpr auto longest_pause = std::chrono::milliseconds(500);
 
-bool out_of_resources(const boost::system::error_code& code) noexcept {
-  const int e = code.value();
-  return code.category() == boost::system::system_category() &&
-         (e == EMFILE || e == ENFILE || e == ENOMEM || e == ENOBUFS);
-}
-
 }  // namespace
 
 shm_transport::shm_transport(core::loop& loop)
@@ -144,7 +138,7 @@ task<> shm_transport::reach(shm_link& l, core::time_point deadline, setback* why
     why->ended_early = connected && e.code() == errc::peer_failed;
     why->text = e.what();
   } catch (const boost::system::system_error& e) {
-    if (out_of_resources(e.code())) why->code = errc::resources;
+    if (core::out_of_resources(e.code().value())) why->code = errc::resources;
     why->text = e.code().message();  // what() adds a place in Asio's sources
     if (why->code == errc::resources) why->text += "; raise `ulimit -n`";
   }

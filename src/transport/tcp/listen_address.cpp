@@ -109,20 +109,6 @@ bool names(std::string_view list, std::string_view name) {
   }
 }
 
-errc code_for(int failure) noexcept {
-  switch (failure) {
-    case EMFILE:
-    case ENFILE:
-    case ENOBUFS:
-    case ENOMEM:
-      return errc::resources;
-    case EADDRNOTAVAIL:
-      return errc::invalid_argument;
-    default:
-      return errc::system;
-  }
-}
-
 }  // namespace
 
 std::string listen_address(const listen_wish& wish) {
@@ -161,8 +147,9 @@ listener open_listener(const std::string& address) {
   if (!result.fd || ::bind(result.fd.get(), wanted.data(), static_cast<socklen_t>(wanted.size())) != 0 ||
       ::listen(result.fd.get(), backlog) != 0 || ::getsockname(result.fd.get(), bound.data(), &length) != 0) {
     const int failure = errno;
+    const errc otherwise = core::out_of_resources(failure) ? errc::resources : errc::system;
     throw error(
-        code_for(failure),
+        failure == EADDRNOTAVAIL ? errc::invalid_argument : otherwise,
         fmt::format(
             "cannot listen at {}: {}; set TUTTI_ADDRESS to an address of this host that its peers reach",
             address, base::errno_text(failure)));
