@@ -7,7 +7,6 @@
 #include "bootstrap/file_rendezvous.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "core/compute_pool.hpp"
-#include "core/pause.hpp"
 #include "core/time_slice.hpp"
 #include "flight/recordings.hpp"
 #include "transport/self/self_transport.hpp"

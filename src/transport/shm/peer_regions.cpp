@@ -3,9 +3,7 @@
 
 #include "base/log.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <exception>
@@ -15,13 +13,6 @@ namespace {
 
 // Each region of a peer is half as large as all before it: a peer with more regions is not honest.
 constexpr std::size_t most_regions = 1024;
-
-bool can_be_read_safely(int fd, std::uint64_t bytes) noexcept {
-  struct stat information{};
-  const int seals = ::fcntl(fd, F_GET_SEALS);
-  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && ::fstat(fd, &information) == 0 &&
-         information.st_size >= 0 && static_cast<std::uint64_t>(information.st_size) >= bytes;
-}
 
 }  // namespace
 

@@ -23,6 +23,13 @@ std::size_t channel_offset(int sender, std::size_t ring_bytes) noexcept {
 
 }  // namespace
 
+bool can_be_read_safely(int fd, std::uint64_t bytes) noexcept {
+  struct stat information{};
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && ::fstat(fd, &information) == 0 &&
+         information.st_size >= 0 && static_cast<std::uint64_t>(information.st_size) >= bytes;
+}
+
 mapping::mapping(int fd, std::size_t offset, std::size_t bytes, access may) : bytes_(bytes) {
   const int protection = may == access::read_only ? PROT_READ : PROT_READ | PROT_WRITE;
   void* address = ::mmap(nullptr, bytes, protection, MAP_SHARED, fd, static_cast<off_t>(offset));
@@ -66,10 +73,7 @@ channel own_segment::open_channel(int sender) const {
 }
 
 peer_segment::peer_segment(base::unique_fd fd, std::uint64_t world, int peer, int my_rank) {
-  struct stat information{};
-  const int seals = ::fcntl(fd.get(), F_GET_SEALS);
-  if (::fstat(fd.get(), &information) != 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 ||
-      static_cast<std::size_t>(information.st_size) < page_bytes)
+  if (!can_be_read_safely(fd.get(), page_bytes))
     throw error(errc::protocol, fmt::format("rank {} sent a descriptor that is no shared segment", peer));
   header_ = mapping(fd.get(), 0, page_bytes);
   const segment_header& h = header();
@@ -78,7 +82,7 @@ peer_segment::peer_segment(base::unique_fd fd, std::uint64_t world, int peer, in
       h.rank != static_cast<std::uint32_t>(peer) || static_cast<std::uint32_t>(my_rank) >= h.channels ||
       ring_bytes < least_ring_bytes || ring_bytes > (std::size_t{1} << 30) ||
       !std::has_single_bit(ring_bytes) ||
-      static_cast<std::size_t>(information.st_size) < channel_offset(my_rank + 1, ring_bytes))
+      !can_be_read_safely(fd.get(), channel_offset(my_rank + 1, ring_bytes)))
     throw error(errc::protocol,
                 fmt::format("the shared segment that rank {} sent is not that rank's segment of this "
                             "world; do all ranks run the same version of tutti?",

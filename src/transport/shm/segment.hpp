@@ -12,6 +12,9 @@
 
 namespace tutti::transport::shm {
 
+// Whether the file has so many bytes and can never have fewer: no read of them can fault.
+bool can_be_read_safely(int fd, std::uint64_t bytes) noexcept;
+
 enum class access { read_write, read_only };
 
 // A mapping that unmaps itself.
