@@ -15,22 +15,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The program or library that contains this code, and its handle.
-struct own_object {
-  fs::path file;
-  void* handle = nullptr;
-};
-
-own_object find_own_object() {
+// The program, whose name is empty here, or the library that contains this code; null: it is not known.
+link_map* find_own_object() {
   static const char here = 0;
-  own_object own;
   Dl_info info{};
   link_map* map = nullptr;
-  if (::dladdr1(&here, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0) return own;
-  own.handle = map;
-  // The program has an empty name there.
-  if (map != nullptr && map->l_name != nullptr && *map->l_name != '\0') own.file = map->l_name;
-  return own;
+  return ::dladdr1(&here, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) != 0 ? map : nullptr;
 }
 
 std::vector<fs::path> searched_for(void* handle) {
@@ -53,7 +43,7 @@ std::vector<fs::path> module_folders() {
     const fs::path plain = folder.lexically_normal();
     if (folder.is_absolute() && std::ranges::find(folders, plain) == folders.end()) folders.push_back(plain);
   };
-  const auto add_beside = [&add](const fs::path& file) {
+  const auto add_beside = [&add](const fs::path& file) {  // nothing for an empty path
     const fs::path beside = file.parent_path();
     add(beside);
     if (beside.filename() != "bin") return;
@@ -61,11 +51,10 @@ std::vector<fs::path> module_folders() {
     add(beside.parent_path() / "lib");
   };
   std::error_code failed;
-  const fs::path program = fs::read_symlink("/proc/self/exe", failed);
-  if (!failed) add_beside(program);
-  const own_object own = find_own_object();
-  if (!own.file.empty()) add_beside(own.file);
-  for (const fs::path& folder : searched_for(own.handle)) add(folder);
+  add_beside(fs::read_symlink("/proc/self/exe", failed));
+  link_map* const own = find_own_object();
+  if (own != nullptr && own->l_name != nullptr) add_beside(own->l_name);
+  for (const fs::path& folder : searched_for(own)) add(folder);
   add(TUTTI_INSTALL_FULL_LIBDIR);
   return folders;
 }
