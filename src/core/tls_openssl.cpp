@@ -291,17 +291,13 @@ ssize_t openssl_session::read_some(void* into, std::size_t bytes) noexcept {
   ::ERR_clear_error();
   std::size_t got = 0;
   if (::SSL_read_ex(ssl_, into, bytes, &got) == 1) return static_cast<ssize_t>(got);
-  switch (::SSL_get_error(ssl_, 0)) {
-    case SSL_ERROR_WANT_READ:
-      errno = EAGAIN;
-      return -1;
-    case SSL_ERROR_ZERO_RETURN:
-      return 0;
-    default:
-      break;
+  const int why = ::SSL_get_error(ssl_, 0);
+  if (why == SSL_ERROR_WANT_READ) {
+    errno = EAGAIN;
+    return -1;
   }
-  // The end without TLS's own farewell: frames have one that says more.
-  if (ended_) return 0;
+  // Also the end without TLS's own farewell: frames have one that says more.
+  if (why == SSL_ERROR_ZERO_RETURN || ended_) return 0;
   if (socket_error_ == 0) note_complaint();
   errno = socket_error_ != 0 ? socket_error_ : EBADMSG;
   return -1;
@@ -341,15 +337,13 @@ ssize_t openssl_session::write(const iovec* parts, std::size_t count) noexcept {
       const auto* const at = static_cast<const std::uint8_t*>(parts->iov_base) + offset;
       const std::size_t left = parts->iov_len - offset;
       const std::size_t room = record_bytes - gathered_.size();
-      std::size_t n = std::min(left, room);
-      if (left >= record_bytes && gathered_.empty()) {
-        n = record_bytes;
+      const std::size_t n = std::min(left, room);
+      if (n == record_bytes) {
         good = encrypt(at, n);
-        encrypted += n;
       } else {
         gathered_.insert(gathered_.end(), at, at + n);
-        encrypted += n;
       }
+      encrypted += n;
       taken += static_cast<ssize_t>(n);
       offset += n;
       if (offset == parts->iov_len) {
