@@ -23,19 +23,11 @@ namespace {
 namespace ip = boost::asio::ip;
 
 std::optional<ip::address> address_of(const sockaddr* at) {
-  if (at == nullptr) return std::nullopt;
-  if (at->sa_family == AF_INET) {
-    sockaddr_in v4{};
-    std::memcpy(&v4, at, sizeof v4);
-    return ip::address_v4(ntohl(v4.sin_addr.s_addr));
-  }
-  if (at->sa_family != AF_INET6) return std::nullopt;
-  sockaddr_in6 v6{};
-  std::memcpy(&v6, at, sizeof v6);
-  ip::address_v6::bytes_type bytes;
-  std::memcpy(bytes.data(), &v6.sin6_addr, bytes.size());
-  const ip::address_v6 address(bytes);
-  if (address.is_link_local()) return std::nullopt;
+  if (at == nullptr || (at->sa_family != AF_INET && at->sa_family != AF_INET6)) return std::nullopt;
+  ip::tcp::endpoint there;
+  std::memcpy(there.data(), at, at->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+  const ip::address address = there.address();
+  if (address.is_v6() && address.to_v6().is_link_local()) return std::nullopt;
   return address;
 }
 
