@@ -5,7 +5,6 @@
 #include "base/unique_fd.hpp"
 #include "core/deadline.hpp"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -15,6 +14,7 @@
 #include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/deferred.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -221,34 +221,22 @@ bool out_of_resources(int code) noexcept {
 }
 
 std::string endpoint_text(const stream_endpoint& endpoint) {
-  char text[INET6_ADDRSTRLEN] = "?";
   const sockaddr* const any = endpoint.data();
-  switch (any->sa_family) {
-    case AF_INET: {
-      sockaddr_in v4;
-      std::memcpy(&v4, any, sizeof v4);
-      ::inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
-      return fmt::format("{}:{}", text, ntohs(v4.sin_port));
-    }
-    case AF_INET6: {
-      sockaddr_in6 v6;
-      std::memcpy(&v6, any, sizeof v6);
-      ::inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
-      return fmt::format("[{}]:{}", text, ntohs(v6.sin6_port));
-    }
-    case AF_UNIX: {
-      constexpr std::size_t start = offsetof(sockaddr_un, sun_path);
-      if (endpoint.size() <= start) return "an unnamed local socket";
-      sockaddr_un local;
-      std::memcpy(&local, any, endpoint.size() < sizeof local ? endpoint.size() : sizeof local);
-      const std::size_t length = (endpoint.size() < sizeof local ? endpoint.size() : sizeof local) - start;
-      if (local.sun_path[0] == '\0')
-        return fmt::format("@{}", std::string_view(local.sun_path + 1, length - 1));
-      return {local.sun_path, ::strnlen(local.sun_path, length)};
-    }
-    default:
-      return fmt::format("an address of family {}", any->sa_family);
+  if (any->sa_family == AF_INET || any->sa_family == AF_INET6) {
+    asio::ip::tcp::endpoint at;
+    std::memcpy(at.data(), any, std::min(endpoint.size(), at.capacity()));
+    const std::string address = at.address().to_string();
+    return fmt::format(fmt::runtime(any->sa_family == AF_INET6 ? "[{}]:{}" : "{}:{}"), address, at.port());
   }
+  if (any->sa_family != AF_UNIX) return fmt::format("an address of family {}", any->sa_family);
+  constexpr std::size_t start = offsetof(sockaddr_un, sun_path);
+  if (endpoint.size() <= start) return "an unnamed local socket";
+  sockaddr_un local;
+  const std::size_t bytes = std::min(endpoint.size(), sizeof local);
+  std::memcpy(&local, any, bytes);
+  if (local.sun_path[0] == '\0')
+    return fmt::format("@{}", std::string_view(local.sun_path + 1, bytes - start - 1));
+  return {local.sun_path, ::strnlen(local.sun_path, bytes - start)};
 }
 
 std::string peer_text(const stream_socket& socket) {
