@@ -68,7 +68,7 @@ task<communicator> runtime_state::join_mpi(bootstrap::job job) {
   const std::string record = record_of(mine, loop_.engine().platform().random());
   const mpi::membership joined = co_await here.join(executor, record, job.timeout);
 
-  job.rank = joined.rank;
+  job.rank = here.rank();
   std::vector<std::unique_ptr<transport::transport>> ways;
   ways.push_back(std::make_unique<transport::self::self_transport>(loop_));
   ways.push_back(std::make_unique<mpi::mpi_transport>(loop_, *joined.through));

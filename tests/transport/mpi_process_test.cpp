@@ -43,7 +43,7 @@ TEST_CASE("mpi: processes join worlds in sequence, and finish together") {
       const std::string record(static_cast<std::size_t>(100 * rank + round), static_cast<char>('a' + rank));
       const failure f = try_to_join(process, 30s, joined, record);
       if (f.code != tutti::errc::success) throw std::runtime_error(f.text);
-      if (joined.rank != rank || joined.size != size || joined.records.size() != size)
+      if (process.rank() != rank || process.size() != size || joined.records.size() != size)
         throw std::runtime_error("place");
       for (int peer = 0; peer < size; ++peer)
         if (joined.records[static_cast<std::size_t>(peer)] !=

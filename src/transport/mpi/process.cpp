@@ -256,8 +256,6 @@ task<membership> process::join(boost::asio::any_io_executor executor, std::strin
   co_await ended(executor, a, deadline);
 
   membership joined;
-  joined.rank = rank_;
-  joined.size = size_;
   for (std::size_t peer = 0; peer < a->lengths.size(); ++peer)
     joined.records.push_back(a->all.substr(peer * room, static_cast<std::size_t>(a->lengths[peer])));
   wires_.push_back(std::make_unique<wire>(mpi_, a->on, size_));

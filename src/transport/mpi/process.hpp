@@ -27,8 +27,6 @@ namespace tutti::transport::mpi {
 
 // A world that all processes have joined.
 struct membership {
-  int rank = 0;
-  int size = 1;
   wire* through = nullptr;
   std::vector<std::string> records;  // by rank, as each process gave it
 };
