@@ -73,8 +73,6 @@ bool receives::take(receive& r, unexpected& u) noexcept {
     if (peers_.gone(u.peer) && u.head.length > 0) {
       const departure& why = peers_[u.peer].gone;
       r.set_failure(why.code, why.text);
-      unexpected_.recycle(u);
-      return true;
     }
     clear_to_send(r, u.peer, u.head);
     unexpected_.recycle(u);
