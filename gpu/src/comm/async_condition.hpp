@@ -4,8 +4,6 @@
 
 #include "device/attachment.hpp"
 
-#include <string>
-
 namespace tutti::gpu::detail {
 
 // Use: while (!ready()) co_await condition.changed();
@@ -13,24 +11,14 @@ class async_condition {
  public:
   explicit async_condition(attachment& on) noexcept : on_(on) {}
 
-  class awaiter : suspended {
+  class awaiter final : public suspended {
    public:
-    explicit awaiter(async_condition& of) noexcept : suspended(&stop), of_(of) {}
-    bool await_ready() const noexcept { return false; }
-    template <class Promise>
-    bool await_suspend(std::coroutine_handle<Promise> h) {
-      if (!begin(h, "the operation")) return false;
-      of_.waiting_.push_back(*this);
-      joined();
-      return true;
-    }
-    void await_resume() const { rethrow(); }
+    explicit awaiter(async_condition& of) noexcept : suspended(of.on_), of_(of) {}
 
    private:
-    static void stop(suspended& self, errc why, const std::string& text) noexcept {
-      auto& a = static_cast<awaiter&>(self);
-      a.set_failure(why, text);
-      a.of_.on_.resume_soon(a);
+    bool begin() override {
+      of_.waiting_.push_back(*this);
+      return true;
     }
     async_condition& of_;
   };

@@ -438,56 +438,39 @@ recycled_deque<device_group::rts_header>::iterator device_group::find_probed(int
 namespace {
 
 // Polls a contribution, which the last rank settles from its own thread.
-class contribution_awaiter : suspended, attachment::listener {
+class contribution_awaiter final : public suspended, attachment::listener {
  public:
-  contribution_awaiter(attachment& on, single_device_group::contribution& v) noexcept
-      : suspended(&stop), on_(on), contribution_(v) {}
-  ~contribution_awaiter() { leave(); }
+  contribution_awaiter(attachment& on, const single_device_group::contribution& v) noexcept
+      : suspended(on), contribution_(v) {}
+  ~contribution_awaiter() { end(); }
   bool await_ready() const noexcept { return contribution_.settled.load(std::memory_order_acquire); }
-  template <class Promise>
-  bool await_suspend(std::coroutine_handle<Promise> h) {
-    if (!begin(h, "the operation")) return false;
-    on_.listen(*this);
-    on_.begin_other_wait();
-    listening_ = true;
-    joined();
-    return true;
-  }
-  void await_resume() const { rethrow(); }
 
  private:
-  bool poll() noexcept override {
-    if (!listening_ || !contribution_.settled.load(std::memory_order_acquire)) return false;
-    leave();
-    on_.resume_soon(*this);
+  bool begin() override {
+    on().listen(*this);
+    on().begin_other_wait();
+    listening_ = true;
     return true;
   }
-  void leave() noexcept {
+  void end() noexcept override {
     if (!std::exchange(listening_, false)) return;
-    on_.unlisten(*this);
-    on_.end_other_wait();
+    on().unlisten(*this);
+    on().end_other_wait();
   }
-  static void stop(suspended& self, errc why, const std::string& text) noexcept {
-    auto& a = static_cast<contribution_awaiter&>(self);
-    a.leave();
-    a.set_failure(why, text);
-    a.on_.resume_soon(a);
+  bool poll() noexcept override {
+    if (!listening_ || !await_ready()) return false;
+    end();
+    on().resume_soon(*this);
+    return true;
   }
-  attachment& on_;
-  single_device_group::contribution& contribution_;
+  const single_device_group::contribution& contribution_;
   bool listening_ = false;
 };
 
-class contribution_operation {
- public:
-  contribution_operation(attachment& on, single_device_group::contribution& v) noexcept
-      : on_(on), contribution_(v) {}
-  contribution_awaiter operator co_await() && noexcept { return contribution_awaiter(on_, contribution_); }
-
- private:
-  attachment& on_;
-  single_device_group::contribution& contribution_;
-};
+task<> settled(attachment& on, const single_device_group::contribution& v) {
+  contribution_awaiter here(on, v);
+  co_await here;
+}
 
 }  // namespace
 
@@ -496,7 +479,7 @@ task<> device_group::on_one_device(work_state* w, stream_pair use,
   const std::chrono::milliseconds limit = on_->timeout();
   bool late = false;
   try {
-    co_await with_timeout(contribution_operation(*on_, *here), limit);
+    co_await with_timeout(settled(*on_, *here), limit);
   } catch (const error& e) {
     if (e.code() != errc::timed_out) throw;
     late = true;

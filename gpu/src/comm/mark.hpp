@@ -3,10 +3,6 @@
 
 #include "device/attachment.hpp"
 
-#include <coroutine>
-#include <string>
-#include <utility>
-
 namespace tutti::gpu::detail {
 
 // Lets a coroutine wait for a point in a stream.
@@ -15,51 +11,35 @@ class mark : waiter {
   mark() noexcept : waiter([](waiter& w) noexcept { static_cast<mark&>(w).passed(); }) { immediate = true; }
   void set(attachment& on, point& p) {
     on_ = &on;
-    set_ = true;
     on.wait_for(p, *this, false);
   }
-  bool is_set() const noexcept { return set_; }
-  bool has_passed() const noexcept { return set_ && !linked(); }  // or failed: an await then throws at once
+  bool is_set() const noexcept { return on_ != nullptr; }
+  bool has_passed() const noexcept { return is_set() && !linked(); }  // or failed: an await then throws at once
 
-  class awaiter : suspended {
+  class awaiter final : public suspended {
    public:
-    explicit awaiter(mark& m) noexcept : suspended(&stop), mark_(m) {}
-    ~awaiter() {
-      if (mark_.waiting_ == this) mark_.waiting_ = nullptr;
-    }
-    bool await_ready() const noexcept { return !mark_.set_ || !mark_.linked(); }
-    template <class Promise>
-    bool await_suspend(std::coroutine_handle<Promise> h) {
-      if (!begin(h, "the operation")) return false;
-      mark_.waiting_ = this;
-      joined();
-      return true;
-    }
+    explicit awaiter(mark& m) noexcept : suspended(*m.on_), mark_(m) {}
+    bool await_ready() const noexcept { return mark_.has_passed(); }
     void await_resume() const {
       rethrow();
       mark_.rethrow();
     }
 
    private:
-    friend class mark;
-    static void stop(suspended& self, errc why, const std::string& text) noexcept {
-      auto& a = static_cast<awaiter&>(self);
-      a.set_failure(why, text);
-      a.mark_.waiting_ = nullptr;
-      a.mark_.on_->resume_soon(a);
+    bool begin() override {
+      mark_.waiting_.push_back(*this);
+      return true;
     }
     mark& mark_;
   };
-  awaiter operator co_await() noexcept { return awaiter(*this); }
+  awaiter operator co_await() noexcept { return awaiter(*this); }  // once it is set
 
  private:
-  friend class awaiter;
   void passed() noexcept {
-    if (waiting_ != nullptr) on_->resume_soon(*std::exchange(waiting_, nullptr));
+    while (waiter* w = waiting_.pop_front()) on_->resume_soon(*w);
   }
   attachment* on_ = nullptr;
-  bool set_ = false;
-  awaiter* waiting_ = nullptr;
+  waiter_list waiting_;
 };
 
 }  // namespace tutti::gpu::detail

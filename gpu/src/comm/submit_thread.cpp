@@ -3,7 +3,9 @@
 
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <map>
+#include <tutti/error.hpp>
 #include <tutti/with_timeout.hpp>
 #include <utility>
 
@@ -95,51 +97,64 @@ bool submit_thread::poll() noexcept {
   return true;
 }
 
-// ---- submit_operation ----
+// ---- functions ----
 
-struct submit_operation::awaiter::piece final : job {
+namespace {
+
+struct function_job final : job {
+  explicit function_job(std::function<void()> does) : f(std::move(does)) {}
   void run() noexcept override {
     try {
       f();
     } catch (...) {
       failure = std::current_exception();
     }
-    // `f` is destroyed with the piece, on the loop thread.
   }
   void finished() noexcept override {
     if (waiting != nullptr) on->resume_soon(*std::exchange(waiting, nullptr));
   }
-  std::function<void()> f;
+  const std::function<void()> f;
   std::exception_ptr failure;
   attachment* on = nullptr;
   waiter* waiting = nullptr;
 };
 
-submit_operation::awaiter::awaiter(std::shared_ptr<submit_thread> on, std::function<void()> f)
-    : suspended(&stop), submit_thread_(std::move(on)), piece_(std::make_shared<piece>()) {
-  piece_->f = std::move(f);
-  piece_->on = &submit_thread_->on();
-  piece_->waiting = this;
-}
-submit_operation::awaiter::~awaiter() { piece_->waiting = nullptr; }
-void submit_operation::awaiter::submit() { submit_thread_->submit(piece_); }
-void submit_operation::awaiter::stop(suspended& self, errc why, const std::string& text) noexcept {
-  auto& a = static_cast<awaiter&>(self);
-  if (a.piece_->waiting == nullptr) return;
-  a.piece_->waiting = nullptr;
-  a.set_failure(why, text);
-  a.submit_thread_->on().resume_soon(a);
-}
-void submit_operation::awaiter::await_resume() const {
-  rethrow();
-  if (piece_->failure) std::rethrow_exception(piece_->failure);
+class function_awaiter final : public suspended {
+ public:
+  function_awaiter(submit_thread& thread, std::shared_ptr<function_job> j)
+      : suspended(thread.on()), thread_(thread), job_(std::move(j)) {
+    job_->on = &thread.on();
+  }
+  ~function_awaiter() { end(); }
+  void await_resume() const {
+    rethrow();
+    if (job_->failure) std::rethrow_exception(job_->failure);
+  }
+
+ private:
+  bool begin() override {
+    job_->waiting = this;
+    thread_.submit(job_);
+    return true;
+  }
+  void end() noexcept override { job_->waiting = nullptr; }
+  submit_thread& thread_;
+  const std::shared_ptr<function_job> job_;
+};
+
+}  // namespace
+
+void submit_thread::submit(std::function<void()> f) { submit(std::make_shared<function_job>(std::move(f))); }
+
+task<> call_on(std::shared_ptr<submit_thread> on, std::function<void()> f) {
+  function_awaiter done(*on, std::make_shared<function_job>(std::move(f)));
+  co_await done;
 }
 
 task<bool> in_time(std::shared_ptr<submit_thread> on, std::chrono::milliseconds limit,
                    std::function<void()> f) {
   try {
-    submit_operation calling(std::move(on), std::move(f));
-    co_await with_timeout(std::move(calling), limit);
+    co_await with_timeout(call_on(std::move(on), std::move(f)), limit);
   } catch (const error& e) {
     if (e.code() != errc::timed_out) throw;
     co_return false;

@@ -7,14 +7,10 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <coroutine>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <thread>
-#include <tutti/error.hpp>
 #include <tutti/task.hpp>
 #include <vector>
 
@@ -41,6 +37,8 @@ class submit_thread final : attachment::listener {
   ~submit_thread();
 
   void submit(std::shared_ptr<job> j);
+  // Runs f() on the submit thread, whatever it throws. It is destroyed on the loop thread.
+  void submit(std::function<void()> f);
   // The thread may never return from its call: the destructor does not wait for it.
   void leave_behind() noexcept { hopeless_ = true; }
   attachment& on() const noexcept { return *on_; }
@@ -68,40 +66,9 @@ class submit_thread final : attachment::listener {
   bool hopeless_ = false;
 };
 
-// co_await submit_operation(thread, f) runs f() on the submit thread and rethrows what it throws. An await
-// that ends early does not stop f, so f must own what it uses.
-class submit_operation {
- public:
-  submit_operation(std::shared_ptr<submit_thread> on, std::function<void()> f)
-      : submit_thread_(std::move(on)), f_(std::move(f)) {}
-
-  class awaiter : suspended {
-   public:
-    awaiter(std::shared_ptr<submit_thread> on, std::function<void()> f);
-    ~awaiter();
-    bool await_ready() const noexcept { return false; }
-    template <class Promise>
-    bool await_suspend(std::coroutine_handle<Promise> h) {
-      if (!begin(h, "the call")) return false;
-      submit();
-      joined();
-      return true;
-    }
-    void await_resume() const;
-
-   private:
-    struct piece;
-    void submit();
-    static void stop(suspended& self, errc why, const std::string& text) noexcept;
-    std::shared_ptr<submit_thread> submit_thread_;
-    std::shared_ptr<piece> piece_;
-  };
-  awaiter operator co_await() && { return awaiter(std::move(submit_thread_), std::move(f_)); }
-
- private:
-  std::shared_ptr<submit_thread> submit_thread_;
-  std::function<void()> f_;
-};
+// Runs f() on the submit thread and rethrows what it throws. An await that ends early does not stop f, so f
+// must own what it uses.
+task<> call_on(std::shared_ptr<submit_thread> on, std::function<void()> f);
 
 // The same for at most `limit`. Returns false if f has not returned by then.
 task<bool> in_time(std::shared_ptr<submit_thread> on, std::chrono::milliseconds limit,

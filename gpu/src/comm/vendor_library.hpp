@@ -55,7 +55,7 @@ task<Communicator*> connect_ranks(communicator control, std::shared_ptr<detail::
   mine->version = calls->version;
   if (control.rank() == 0) {
     const std::function<void()> f = [mine, make_id] { mine->code = make_id(&mine->id); };
-    co_await detail::submit_operation(thread, f);
+    co_await detail::call_on(thread, f);
   }
   co_await control.broadcast(*mine, 0);
   if (mine->code != success)

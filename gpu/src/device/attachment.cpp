@@ -27,6 +27,22 @@ constexpr auto longest_farewell = std::chrono::seconds(10);
 doorbell_handle::~doorbell_handle() { ::close(fd_); }
 void doorbell_handle::notify() const noexcept { static_cast<void>(::eventfd_write(fd_, 1)); }
 
+// ---- suspended ----
+
+suspended::suspended(attachment& on) noexcept
+    : waiter([](waiter& w) noexcept {
+        auto& self = static_cast<suspended&>(w);
+        self.leave();
+        tutti::detail::resume_bounded(self.handle_);
+      }),
+      stop_node([](stop_node& n) noexcept {
+        auto& self = static_cast<suspended&>(n);
+        self.set_failure(self.scope_->why(), self.scope_->text());
+        self.end();
+        self.on_.resume_soon(self);
+      }),
+      on_(on) {}
+
 // ---- stream_state ----
 
 stream_state::stream_state(std::shared_ptr<attachment> on, void* native, bool owned)

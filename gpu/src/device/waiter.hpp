@@ -86,42 +86,39 @@ class waiter_list {
   mutable waiter head_{nullptr};
 };
 
-// A suspended coroutine, which is told when its scope is stopped.
+// Base of awaiters: a suspended coroutine, which resumes with the reason when its scope is stopped.
 class suspended : public waiter, tutti::detail::stop_node {
  public:
-  using stopper = void (*)(suspended&, errc why, const std::string& text) noexcept;
+  explicit suspended(attachment& on) noexcept;
 
-  // `on_stop` ends the wait, so that the coroutine is resumed with that reason.
-  explicit suspended(stopper on_stop) noexcept
-      : waiter([](waiter& w) noexcept {
-          auto& self = static_cast<suspended&>(w);
-          self.leave();
-          tutti::detail::resume_bounded(self.handle_);
-        }),
-        stop_node([](stop_node& n) noexcept {
-          auto& self = static_cast<suspended&>(n);
-          self.on_stop_(self, self.scope_->why(), self.scope_->text());
-        }),
-        on_stop_(on_stop) {}
-
-  // Returns false, with the failure set, if the scope has already been stopped.
+  bool await_ready() const noexcept { return false; }
   template <class Promise>
-  bool begin(std::coroutine_handle<Promise> h, const char* what) {
+  bool await_suspend(std::coroutine_handle<Promise> h) {
     handle_ = h;
     scope_ = tutti::detail::scope_of(h);
-    if (scope_ == nullptr || !scope_->stopped()) return true;
-    set_failure(scope_->why(), fmt::format("{} was not started: {}", what, scope_->text()));
-    return false;
-  }
-  void joined() noexcept {
+    if (scope_ != nullptr && scope_->stopped()) {
+      set_failure(scope_->why(), fmt::format("the operation was not started: {}", scope_->text()));
+      return false;
+    }
+    if (!begin()) return false;
     if (scope_ != nullptr) join(*scope_);
+    return true;
   }
-  bool has_deadline() const noexcept { return scope_ != nullptr && scope_->has_deadline(); }
+  void await_resume() const { rethrow(); }
+
+ protected:
+  ~suspended() = default;
+  attachment& on() const noexcept { return on_; }
 
  private:
+  // Sees to it that attachment::resume_soon() is called. Returns false if there is nothing to wait for.
+  virtual bool begin() = 0;
+  // The opposite, unless unlink() is enough.
+  virtual void end() noexcept {}
+
+  attachment& on_;
   std::coroutine_handle<> handle_;
   tutti::detail::stop_scope* scope_ = nullptr;
-  stopper on_stop_;
 };
 
 }  // namespace tutti::gpu::detail

@@ -109,25 +109,13 @@ void work_state::make_wait(stream_state& s) {
 
 // ---- awaiting ----
 
-bool work_awaiter::wait() {
+bool work_awaiter::begin() {
   if (work_->done || (until_ == until::enqueued && work_->enqueued)) {
     if (work_->why != errc::success) set_failure(work_->why, work_->text);
     return false;
   }
   (until_ == until::done ? work_->wait_done : work_->wait_enqueued).push_back(*this);
   return true;
-}
-
-void work_awaiter::stop(suspended& self, errc why, const std::string& text) noexcept {
-  auto& a = static_cast<work_awaiter&>(self);
-  if (!a.linked()) return;
-  a.set_failure(why, text);
-  a.work_->on->resume_soon(a);
-}
-
-status work_awaiter::await_resume() const {
-  rethrow();
-  return work_->result;
 }
 
 }  // namespace tutti::gpu::detail

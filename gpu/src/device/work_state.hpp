@@ -96,24 +96,19 @@ class stream_awaitable {
 };
 
 // Waits until the work is done, or until all of it is in the device's streams.
-class work_awaiter : suspended {
+class work_awaiter final : public suspended {
  public:
   enum class until : std::uint8_t { done, enqueued };
   work_awaiter(std::shared_ptr<work_state> w, until u) noexcept
-      : suspended(&stop), work_(std::move(w)), until_(u) {}
+      : suspended(*w->on), work_(std::move(w)), until_(u) {}
 
-  bool await_ready() const noexcept { return false; }
-  template <class Promise>
-  bool await_suspend(std::coroutine_handle<Promise> h) {
-    if (!begin(h, "the operation") || !wait()) return false;
-    joined();
-    return true;
+  status await_resume() const {
+    rethrow();
+    return work_->result;
   }
-  status await_resume() const;
 
  private:
-  static void stop(suspended& self, errc why, const std::string& text) noexcept;
-  bool wait();
+  bool begin() override;
   const std::shared_ptr<work_state> work_;
   const until until_;
 };

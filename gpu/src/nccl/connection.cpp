@@ -230,15 +230,7 @@ connection::~connection() {
   forget_done();
   if (!pending_.empty()) end(errc::cancelled, "the communicator has gone");
   // Finalising waits for the other ranks of the node, so the submit thread does it.
-  struct last : job {
-    std::shared_ptr<owned_communicator> of;
-    bool idle = false;
-    void run() noexcept override { idle ? of->destroy() : of->abort(); }
-  };
-  auto j = std::make_shared<last>();
-  j->of = handle_;
-  j->idle = ended_.empty();
-  thread_->submit(std::move(j));
+  thread_->submit([of = handle_, idle = ended_.empty()] { idle ? of->destroy() : of->abort(); });
 }
 
 std::string_view why_not_by_nccl(const call& c) noexcept {
@@ -290,13 +282,7 @@ void connection::end(errc why, const std::string& text) noexcept {
   if (!ended_.empty()) return;
   ended_ = text.empty() ? "it was cancelled" : text;
   handle_->end(on_->shared_driver());
-  struct ending : job {
-    std::shared_ptr<owned_communicator> of;
-    void run() noexcept override { of->abort(); }
-  };
-  auto j = std::make_shared<ending>();
-  j->of = handle_;
-  thread_->submit(std::move(j));
+  thread_->submit([of = handle_] { of->abort(); });
 }
 
 }  // namespace tutti::nccl

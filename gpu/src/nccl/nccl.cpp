@@ -14,8 +14,7 @@
 namespace tutti::nccl {
 namespace {
 
-using gpu::detail::job;
-using gpu::detail::submit_operation;
+using gpu::detail::call_on;
 using gpu::detail::submit_thread;
 
 const abi::table& loaded() {
@@ -33,6 +32,18 @@ void check(const owned_communicator::use& use, const char* what) {
   if (use.get() == nullptr)
     throw error(errc::communicator_failed, fmt::format("{}: NCCL's communicator has ended", what));
 }
+
+// What a registration keeps: its end, which the submit thread carries out.
+struct held {
+  explicit held(std::shared_ptr<submit_thread> thread) noexcept : on(std::move(thread)) {}
+  held(const held&) = delete;
+  held& operator=(const held&) = delete;
+  ~held() {
+    if (end) on->submit(std::move(end));
+  }
+  const std::shared_ptr<submit_thread> on;
+  std::function<void()> end;
+};
 
 // Returns the connection of `c`, and makes it if there is none.
 task<std::shared_ptr<connection>> connection_of(communicator c) {
@@ -76,76 +87,37 @@ task<registration> detail::register_view(communicator on, gpu::detail::view memo
   if (of->calls.register_memory == nullptr)
     throw error(errc::not_supported, fmt::format("NCCL {} cannot register memory: 2.19 and later can",
                                                  abi::version_text(of->calls.version)));
-  struct held {
-    std::shared_ptr<submit_thread> on;
-    std::shared_ptr<owned_communicator> of;
-    gpu::detail::view memory;
-    void* handle = nullptr;
-    ~held() {
-      if (handle == nullptr) return;
-      struct ending : job {
-        std::shared_ptr<owned_communicator> of;
-        void* handle = nullptr;
-        gpu::detail::view memory;
-        void run() noexcept override {
-          // An abort also ends the registration.
-          owned_communicator::use use(*of);
-          if (use.get() != nullptr) of->calls.deregister_memory(use.get(), handle);
-        }
-      };
-      auto j = std::make_shared<ending>();
-      j->of = of;
-      j->handle = handle;
-      j->memory = memory;
-      on->submit(std::move(j));
-    }
-  };
-  auto made = std::make_shared<held>();
-  made->on = self->thread();
-  made->of = of;
-  made->memory = std::move(memory);
-  const std::function<void()> f = [made] {
-    owned_communicator::use use(*made->of);
+  const auto made = std::make_shared<held>(self->thread());
+  const std::function<void()> f = [made, of, memory] {
+    owned_communicator::use use(*of);
     check(use, "ncclCommRegister");
-    check(made->of->calls,
-          made->of->calls.register_memory(use.get(), made->memory.data, made->memory.bytes(), &made->handle),
+    void* handle = nullptr;
+    check(of->calls, of->calls.register_memory(use.get(), memory.data, memory.bytes(), &handle),
           "ncclCommRegister");
+    made->end = [of, memory, handle] {
+      // An abort also ends the registration.
+      owned_communicator::use ending(*of);
+      if (ending.get() != nullptr) of->calls.deregister_memory(ending.get(), handle);
+    };
   };
-  co_await submit_operation(self->thread(), f);
+  co_await call_on(self->thread(), f);
   co_return registration(made);
 }
 
 task<std::pair<registration, void*>> detail::allocate_bytes(communicator on, std::size_t bytes) {
   const std::shared_ptr<connection> self = co_await connection_of(std::move(on));
-  const abi::table& calls = self->handle()->calls;
-  if (calls.memory_allocate == nullptr)
+  const abi::table* const calls = &self->handle()->calls;
+  if (calls->memory_allocate == nullptr)
     throw error(errc::not_supported,
-                fmt::format("NCCL {} cannot allocate: 2.19 and later can", abi::version_text(calls.version)));
-  struct held {
-    const abi::table* calls = nullptr;
-    std::shared_ptr<submit_thread> on;
-    void* memory = nullptr;
-    ~held() {
-      if (memory == nullptr) return;
-      struct ending : job {
-        const abi::table* calls = nullptr;
-        void* memory = nullptr;
-        void run() noexcept override { calls->memory_free(memory); }
-      };
-      auto j = std::make_shared<ending>();
-      j->calls = calls;
-      j->memory = memory;
-      on->submit(std::move(j));
-    }
+                fmt::format("NCCL {} cannot allocate: 2.19 and later can", abi::version_text(calls->version)));
+  const auto made = std::make_shared<held>(self->thread());
+  const auto memory = std::make_shared<void*>(nullptr);
+  const std::function<void()> f = [made, memory, bytes, calls] {
+    check(*calls, calls->memory_allocate(memory.get(), bytes), "ncclMemAlloc");
+    made->end = [memory, calls] { calls->memory_free(*memory); };
   };
-  auto made = std::make_shared<held>();
-  made->calls = &calls;
-  made->on = self->thread();
-  const std::function<void()> f = [made, bytes] {
-    check(*made->calls, made->calls->memory_allocate(&made->memory, bytes), "ncclMemAlloc");
-  };
-  co_await submit_operation(self->thread(), f);
-  co_return std::pair<registration, void*>(registration(made), made->memory);
+  co_await call_on(self->thread(), f);
+  co_return std::pair<registration, void*>(registration(made), *memory);
 }
 
 task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::device on) {

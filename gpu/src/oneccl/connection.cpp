@@ -142,14 +142,7 @@ connection::connection(std::shared_ptr<gpu::detail::attachment> on,
 }
 
 connection::~connection() {
-  if (ended_) return;
-  struct end : gpu::detail::job {
-    std::shared_ptr<core> of;
-    void run() noexcept override { of->calls.destroy(of->handle); }
-  };
-  auto last = std::make_shared<end>();
-  last->of = core_;
-  thread_->submit(std::move(last));
+  if (!ended_) thread_->submit([of = core_] { of->calls.destroy(of->handle); });
 }
 
 std::string_view why_not_by_oneccl(const call& c, bool by_queue) noexcept {
@@ -248,8 +241,7 @@ task<> connection::perform(work_state* w, gpu::detail::device_group::turn* mine)
   if (c.in.bytes() > 0 || c.out.bytes() > 0) {
     auto code = std::make_shared<abi::result>(abi::success);
     const std::function<void()> f = [j, code, on = core_] { *code = call_oneccl(*on, *j); };
-    gpu::detail::submit_operation calling(thread_, f);
-    co_await std::move(calling);
+    co_await gpu::detail::call_on(thread_, f);
     if (*code != abi::success)
       throw error(errc::device_failed, "oneCCL: " + core_->calls.explain(*code, core_->handle));
   }
