@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/device_group.hpp"
 
-#include "kernels/reduce_host.hpp"
+#include "kernels/elements.hpp"
+#include "kernels/host_kernels.hpp"
 
 #include <fmt/format.h>
 
@@ -521,10 +522,11 @@ std::string_view device_group::why_not_on_one_device(const call& c) const noexce
   if (!single_device_ && c.kind == operation_kind::all_to_all)
     return "all_to_all between processes is staged";
   if (c.op.kind == reduce_kind::none) return {};
-  if (size() > static_cast<int>(most_operands)) return "there is no kernel for so many ranks";
+  if (size() > kernels::most_operands) return "there is no kernel for so many ranks";
   const bool wide_factor = c.op.kind == reduce_kind::premul_sum &&
                            (c.in.type == element_type::int64 || c.in.type == element_type::uint64);
-  if (kernels::can_reduce(c.op.kind, c.in.type) && !wide_factor && on_->driver().can().kernels) return {};
+  const bool has_kernel = kernels::find_reduction(c.op.kind, c.in.type) != nullptr;
+  if (has_kernel && !wide_factor && on_->driver().can().kernels) return {};
   return "there is no kernel for this reduction of this type here";
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/single_device_group.hpp"
 
+#include "kernels/elements.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <map>
-#include <span>
 #include <tutti/error.hpp>
 #include <utility>
 
@@ -26,46 +26,37 @@ void copy(driver& with, void* to, const void* from, std::size_t bytes, void* str
   if (to != from && bytes > 0) with.copy(to, from, bytes, stream);
 }
 
-void launch(driver& with, const contributions& of, std::span<const void* const> in,
-            std::span<void* const> out, std::size_t count, void* stream) {
-  if (count == 0) return;
-  reduction_launch what;
-  what.kind = of[0]->op;
-  what.type = of[0]->in.type;
-  what.inputs = in;
-  what.outputs = out;
-  what.count = count;
-  what.ranks = static_cast<int>(of.size());
-  std::array<double, most_operands> factors{};
-  if (what.kind == reduce_kind::premul_sum) {
-    std::transform(of.begin(), of.end(), factors.begin(), [](const auto& v) { return v->factor; });
-    what.factors = std::span(factors).first(of.size());
-  }
-  if (!with.reduce(what, stream))
-    throw error(errc::not_supported,
-                fmt::format("no kernel for {} of {}", tutti::name_of(what.kind), tutti::name_of(what.type)));
+void launch(driver& with, const single_device_group::contribution& first, const kernels::reduce_arguments& what,
+            void* stream) {
+  if (what.count > 0 && !with.reduce(first.op, first.in.type, what, stream))
+    throw error(errc::not_supported, fmt::format("no kernel for {} of {}", tutti::name_of(first.op),
+                                                 tutti::name_of(first.in.type)));
 }
 
 void reduce(driver& with, const contributions& of, void* stream) {
-  std::array<const void*, most_operands> inputs{};
-  std::array<void*, most_operands> outputs{};
-  const auto in = std::span(inputs).first(of.size());
-  std::transform(of.begin(), of.end(), in.begin(), [](const auto& v) { return v->in.data; });
-  const std::size_t count = of[0]->in.count;
-  if (of[0]->kind == operation_kind::reduce_scatter) {
-    const std::size_t block = of[0]->out.count;
+  const single_device_group::contribution& first = *of[0];
+  kernels::reduce_arguments what{};
+  what.count = first.in.count;
+  what.ranks = what.input_count = static_cast<int>(of.size());
+  what.scaled = first.op == reduce_kind::premul_sum ? 1 : 0;
+  for (std::size_t r = 0; r < of.size(); ++r) {
+    what.inputs[r] = of[r]->in.data;
+    what.factors[r] = of[r]->factor;
+  }
+  if (first.kind == operation_kind::reduce_scatter) {
+    what.count = first.out.count;
+    what.output_count = 1;
     for (std::size_t r = 0; r < of.size(); ++r) {
-      for (std::size_t i = 0; i < of.size(); ++i) in[i] = at(of[i]->in, r * block);
-      void* const to = of[r]->out.data;
-      launch(with, of, in, std::span(&to, 1), block, stream);
+      for (std::size_t i = 0; i < of.size(); ++i) what.inputs[i] = at(of[i]->in, r * what.count);
+      what.outputs[0] = of[r]->out.data;
+      launch(with, first, what, stream);
     }
     return;
   }
-  std::size_t n = 0;
   for (std::size_t r = 0; r < of.size(); ++r)
-    if (of[0]->kind == operation_kind::all_reduce || static_cast<int>(r) == of[0]->root)
-      outputs[n++] = of[r]->out.data;
-  launch(with, of, in, std::span(outputs).first(n), count, stream);
+    if (first.kind == operation_kind::all_reduce || static_cast<int>(r) == first.root)
+      what.outputs[what.output_count++] = of[r]->out.data;
+  launch(with, first, what, stream);
 }
 
 // A rank whose `in` is its `out` would overwrite blocks that others have not read: its input is copied first.

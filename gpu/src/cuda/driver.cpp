@@ -2,9 +2,8 @@
 #include "cuda/driver.hpp"
 
 #include "cuda/kernel_image.hpp"
-#include "kernels/convert_host.hpp"
 #include "kernels/elements.hpp"
-#include "kernels/reduce_host.hpp"
+#include "kernels/host_kernels.hpp"
 
 #include <fmt/format.h>
 
@@ -123,7 +122,7 @@ shared_context::~shared_context() {
 }
 
 abi::function* shared_context::kernel(const char* wanted) {
-  if (module_ == nullptr || wanted == nullptr) return nullptr;
+  if (module_ == nullptr) return nullptr;
   const std::lock_guard lock(mutex_);
   const auto [place, is_new] = functions_.try_emplace(wanted, nullptr);
   if (is_new && calls.module_function(&place->second, module_, wanted) != abi::success)
@@ -333,40 +332,28 @@ void cuda_driver::wait(void* stream, const word& w, std::uint64_t at_least) {
         "cuStreamWaitValue64");
 }
 
-bool cuda_driver::reduce(const gpu::detail::reduction_launch& what, void* stream) {
+template <class Kernel, class Arguments>
+bool cuda_driver::launch(const Kernel* kernel, Arguments what, std::size_t element_bytes, void* stream) {
   const in_context here(*on_);
-  abi::function* const kernel = on_->kernel(gpu::kernels::kernel_name(what.kind, what.type));
-  if (kernel == nullptr) return false;
-  gpu::kernels::reduce_arguments a =
-      gpu::kernels::arguments_of(what.inputs, what.outputs, what.factors, what.count, what.ranks);
-  void* parameters[] = {&a};
-  launch(kernel, blocks_for(what.count * gpu::kernels::bytes_of(what.type)), threads_per_block, parameters,
-         stream);
+  abi::function* const found = kernel == nullptr ? nullptr : on_->kernel(kernel->name);
+  if (found == nullptr) return false;
+  const std::size_t threads = (what.count * element_bytes + 15) / 16;
+  const std::size_t most = static_cast<std::size_t>(on_->multiprocessors) * 8;
+  const std::size_t blocks =
+      std::clamp<std::size_t>((threads + threads_per_block - 1) / threads_per_block, 1, most);
+  void* parameters[] = {&what};
+  launch(found, static_cast<unsigned>(blocks), threads_per_block, parameters, stream);
   return true;
 }
 
-bool cuda_driver::convert(const gpu::detail::conversion_launch& what, void* stream) {
-  abi::function* kernel = nullptr;
-  {
-    const in_context here(*on_);
-    kernel = on_->kernel(gpu::kernels::conversion_name(what.from, what.to));
-  }
-  if (kernel == nullptr) return false;
-  gpu::kernels::convert_arguments a{};
-  a.input = what.input;
-  a.output = what.output;
-  a.factor = what.factor;
-  a.count = what.count;
-  void* parameters[] = {&a};
-  const std::size_t bytes = std::min(gpu::kernels::bytes_of(what.from), gpu::kernels::bytes_of(what.to));
-  launch(kernel, blocks_for(what.count * bytes), threads_per_block, parameters, stream);
-  return true;
+bool cuda_driver::reduce(reduce_kind kind, element_type type, const gpu::kernels::reduce_arguments& what,
+                         void* stream) {
+  return launch(gpu::kernels::find_reduction(kind, type), what, gpu::kernels::bytes_of(type), stream);
 }
-
-unsigned cuda_driver::blocks_for(std::size_t bytes) const noexcept {
-  const std::size_t threads = (bytes + 15) / 16, most = static_cast<std::size_t>(on_->multiprocessors) * 8;
-  return static_cast<unsigned>(
-      std::clamp<std::size_t>((threads + threads_per_block - 1) / threads_per_block, 1, most));
+bool cuda_driver::convert(element_type from, element_type to, const gpu::kernels::convert_arguments& what,
+                          void* stream) {
+  return launch(gpu::kernels::find_conversion(from, to), what,
+                std::min(gpu::kernels::bytes_of(from), gpu::kernels::bytes_of(to)), stream);
 }
 
 void cuda_driver::launch(void* kernel, unsigned blocks, unsigned threads, void** arguments, void* stream) {

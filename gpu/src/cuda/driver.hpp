@@ -94,8 +94,10 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   void wait(void* stream, void* event) override;
   void write(void* stream, const gpu::detail::word& w, std::uint64_t value) override;
   void wait(void* stream, const gpu::detail::word& w, std::uint64_t at_least) override;
-  bool reduce(const gpu::detail::reduction_launch& what, void* stream) override;
-  bool convert(const gpu::detail::conversion_launch& what, void* stream) override;
+  bool reduce(reduce_kind kind, element_type type, const gpu::kernels::reduce_arguments& what,
+              void* stream) override;
+  bool convert(element_type from, element_type to, const gpu::kernels::convert_arguments& what,
+               void* stream) override;
   gpu::detail::progress query(void* event, std::string& why) noexcept override;
   gpu::detail::progress health(void* stream, std::string& why) noexcept override;
   bool capturing(void* stream) noexcept override;
@@ -115,8 +117,10 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   void* make_shared_event(gpu::detail::shared_name& name) override;
   void* open_event(const gpu::detail::shared_name& of) override;
 
-  // One thread per 16 bytes, but at most 8 blocks per multiprocessor.
-  unsigned blocks_for(std::size_t bytes) const noexcept;
+  // Launches one of tutti's kernels, one thread per 16 bytes, but at most 8 blocks per multiprocessor. Returns
+  // false if there is none.
+  template <class Kernel, class Arguments>
+  bool launch(const Kernel* kernel, Arguments what, std::size_t element_bytes, void* stream);
   void check(abi::result code, const char* what) const;
   gpu::detail::progress judge(abi::result code, const char* what, std::string& why) const noexcept;
 

@@ -54,7 +54,7 @@ struct alignas(16) run {
 
 template <class From, class To>
 __device__ void convert_all(const convert_arguments& a) {
-  using A = typename multiplied<From, To>::type;
+  using A = product_t<From, To>;
   constexpr int width = 16 / (sizeof(From) < sizeof(To) ? sizeof(From) : sizeof(To));
   const std::uint64_t first = static_cast<std::uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const std::uint64_t stride = static_cast<std::uint64_t>(gridDim.x) * blockDim.x;

@@ -14,8 +14,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
+
+namespace tutti::gpu::kernels {
+struct reduce_arguments;
+struct convert_arguments;
+}  // namespace tutti::gpu::kernels
 
 namespace tutti::gpu::detail {
 
@@ -25,28 +29,6 @@ enum class progress : std::uint8_t { pending, done, failed };
 struct word {
   std::atomic<std::uint64_t>* value = nullptr;
   void* handle = nullptr;  // of the driver
-};
-
-// Reduces all inputs into each output. One launch reduces a block of all ranks and gives it to all of them.
-struct reduction_launch {
-  reduce_kind kind = reduce_kind::none;
-  element_type type = element_type::opaque;
-  std::span<const void* const> inputs;
-  std::span<void* const> outputs;
-  std::span<const double> factors;  // for premul_sum: one per input; otherwise empty
-  std::size_t count = 0;
-  int ranks = 1;  // avg divides by it
-};
-inline constexpr std::size_t most_operands = 16;
-
-// output[i] = input[i] * factor, rounded once. Both may be the same memory if the types are equal.
-struct conversion_launch {
-  element_type from = element_type::opaque;
-  element_type to = element_type::opaque;
-  const void* input = nullptr;
-  void* output = nullptr;
-  std::size_t count = 0;
-  double factor = 1;
 };
 
 // Wakes a loop from any thread. May outlive the loop.
@@ -96,9 +78,12 @@ class driver {
   virtual void wait(void* stream, const word& w, std::uint64_t at_least) = 0;
   // Called after the host has changed the word, for drivers that do not notice.
   virtual void changed(const word&) noexcept {}
-  // Both return false if there is no kernel for the types.
-  virtual bool reduce(const reduction_launch& what, void* stream) = 0;
-  virtual bool convert(const conversion_launch& what, void* stream) = 0;
+  // Both return false if there is no kernel for the types. One launch reduces a block of all ranks and gives
+  // it to all of them.
+  virtual bool reduce(reduce_kind kind, element_type type, const kernels::reduce_arguments& what,
+                      void* stream) = 0;
+  virtual bool convert(element_type from, element_type to, const kernels::convert_arguments& what,
+                       void* stream) = 0;
 
   virtual progress query(void* event, std::string& why) noexcept = 0;
   // Health of the context, queried through this stream.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/attachment.hpp"
 #include "device/work_state.hpp"
+#include "kernels/elements.hpp"
 
 #include <fmt/format.h>
 
@@ -55,7 +56,7 @@ constexpr way ways[] = {
     {operation_kind::convert, [](work_state& w, driver& d, void* stream) {
        const call& c = w.what;
        if (c.in.count > 0 &&
-           !d.convert({c.in.type, c.out.type, c.in.data, c.out.data, c.in.count, c.factor}, stream))
+           !d.convert(c.in.type, c.out.type, {c.in.data, c.out.data, c.factor, c.in.count}, stream))
          throw error(errc::not_supported, fmt::format("{} has no kernel that converts {} to {}", d.name(),
                                                       tutti::name_of(c.in.type), tutti::name_of(c.out.type)));
      }}};

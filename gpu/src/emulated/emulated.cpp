@@ -2,9 +2,8 @@
 // The emulated device: its driver and its public functions.
 #include "device/attachment.hpp"
 #include "emulated/engine.hpp"
-#include "kernels/convert_host.hpp"
 #include "kernels/elements.hpp"
-#include "kernels/reduce_host.hpp"
+#include "kernels/host_kernels.hpp"
 
 #include <fmt/format.h>
 
@@ -119,30 +118,29 @@ class emulated_driver final : public gpu::detail::driver {
     engine_.wait(queue_of(stream), w.value, at_least);
   }
   void changed(const word&) noexcept override { engine_.changed(); }
-  bool reduce(const gpu::detail::reduction_launch& what, void* stream) override {
+  bool reduce(reduce_kind kind, element_type type, const gpu::kernels::reduce_arguments& what,
+              void* stream) override {
     fail_if_lost();
-    if (!engine_.how().kernels || !gpu::kernels::can_reduce(what.kind, what.type)) return false;
-    engine_.run(queue_of(stream), [e = &engine_, kind = what.kind, type = what.type,
-                                   a = gpu::kernels::arguments_of(what.inputs, what.outputs, what.factors,
-                                                                  what.count, what.ranks)]() mutable {
-      const std::size_t bytes = a.count * gpu::kernels::bytes_of(type);
+    const gpu::kernels::reduction_kernel* const kernel = gpu::kernels::find_reduction(kind, type);
+    if (!engine_.how().kernels || kernel == nullptr) return false;
+    engine_.run(queue_of(stream), [e = &engine_, kernel, a = what]() mutable {
+      const std::size_t bytes = a.count * gpu::kernels::bytes_of(kernel->type);
       for (int k = 0; k < a.input_count; ++k) a.inputs[k] = e->reach(a.inputs[k], bytes);
       for (int k = 0; k < a.output_count; ++k) a.outputs[k] = e->reach(a.outputs[k], bytes);
-      gpu::kernels::reduce_on_host(kind, type, a);
+      kernel->on_host(a);
     });
     return true;
   }
 
-  bool convert(const gpu::detail::conversion_launch& what, void* stream) override {
+  bool convert(element_type from, element_type to, const gpu::kernels::convert_arguments& what,
+               void* stream) override {
     fail_if_lost();
-    if (!engine_.how().kernels || !gpu::kernels::can_convert(what.from, what.to)) return false;
-    engine_.run(queue_of(stream), [e = &engine_, what] {
-      gpu::kernels::convert_arguments a{};
-      a.input = e->reach(what.input, what.count * gpu::kernels::bytes_of(what.from));
-      a.output = e->reach(what.output, what.count * gpu::kernels::bytes_of(what.to));
-      a.factor = what.factor;
-      a.count = what.count;
-      gpu::kernels::convert_on_host(what.from, what.to, a);
+    const gpu::kernels::conversion_kernel* const kernel = gpu::kernels::find_conversion(from, to);
+    if (!engine_.how().kernels || kernel == nullptr) return false;
+    engine_.run(queue_of(stream), [e = &engine_, kernel, a = what]() mutable {
+      a.input = e->reach(a.input, a.count * gpu::kernels::bytes_of(kernel->from));
+      a.output = e->reach(a.output, a.count * gpu::kernels::bytes_of(kernel->to));
+      kernel->on_host(a);
     });
     return true;
   }

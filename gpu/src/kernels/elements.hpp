@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <tutti/half.hpp>
+#include <type_traits>
 
 #if defined(__CUDACC__)
 #define TUTTI_EVERYWHERE __host__ __device__
@@ -19,7 +20,7 @@ namespace tutti::gpu::kernels {
 
 inline constexpr int most_operands = 16;
 
-// Arguments of a launch, passed by value.
+// Arguments of a launch, passed by value. Reduces all inputs into each output.
 struct reduce_arguments {
   const void* inputs[most_operands];
   void* outputs[most_operands];
@@ -27,10 +28,11 @@ struct reduce_arguments {
   std::uint64_t count;
   int input_count;
   int output_count;
-  int ranks;
+  int ranks;   // avg divides by it
   int scaled;  // premul_sum: each input is multiplied by its factor first
 };
 
+// output[i] = input[i] * factor, rounded once. Both may be the same memory if the types are equal.
 struct convert_arguments {
   const void* input;
   void* output;
@@ -39,22 +41,9 @@ struct convert_arguments {
 };
 
 template <class T>
-struct accumulator {
-  using type = T;
-};
-template <>
-struct accumulator<float16> {
-  using type = float;
-};
-template <>
-struct accumulator<bfloat16> {
-  using type = float;
-};
-template <class T>
-using accumulator_t = typename accumulator<T>::type;
+using accumulator_t =
+    std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, float, T>;
 
-template <class T>
-inline constexpr bool is_number = std::numeric_limits<T>::is_iec559 || std::numeric_limits<T>::is_integer;
 template <class A>
 inline constexpr bool floating = !std::numeric_limits<A>::is_integer;
 
@@ -156,21 +145,8 @@ TUTTI_EVERYWHERE inline void reduce_element(const reduce_arguments& a, std::uint
 
 // Type of the product: double if either type is, otherwise float.
 template <class From, class To>
-struct multiplied {
-  using type = float;
-};
-template <class T>
-struct multiplied<double, T> {
-  using type = double;
-};
-template <class T>
-struct multiplied<T, double> {
-  using type = double;
-};
-template <>
-struct multiplied<double, double> {
-  using type = double;
-};
+using product_t =
+    std::conditional_t<std::is_same_v<From, double> || std::is_same_v<To, double>, double, float>;
 
 template <class To, class From, class A>
 TUTTI_EVERYWHERE inline To convert_value(From x, A factor) {
@@ -180,7 +156,7 @@ TUTTI_EVERYWHERE inline To convert_value(From x, A factor) {
 // Converts element i times the factor. Both may be the same memory if the types are equal.
 template <class From, class To>
 TUTTI_EVERYWHERE inline void convert_element(const convert_arguments& a, std::uint64_t i) {
-  using A = typename multiplied<From, To>::type;
+  using A = product_t<From, To>;
   static_cast<To*>(a.output)[i] =
       convert_value<To>(static_cast<const From*>(a.input)[i], static_cast<A>(a.factor));
 }

@@ -35,8 +35,12 @@ class level_zero_driver final : public gpu::detail::driver, gpu::detail::process
   void write(void* stream, const gpu::detail::word& w, std::uint64_t value) override;
   void wait(void* stream, const gpu::detail::word& w, std::uint64_t at_least) override;
   void changed(const gpu::detail::word& w) noexcept override;
-  bool reduce(const gpu::detail::reduction_launch&, void*) override { return false; }
-  bool convert(const gpu::detail::conversion_launch&, void*) override { return false; }
+  bool reduce(reduce_kind, element_type, const gpu::kernels::reduce_arguments&, void*) override {
+    return false;
+  }
+  bool convert(element_type, element_type, const gpu::kernels::convert_arguments&, void*) override {
+    return false;
+  }
   gpu::detail::progress query(void* event, std::string& why) noexcept override;
   gpu::detail::progress health(void* stream, std::string& why) noexcept override;
   bool capturing(void*) noexcept override { return false; }  // Level Zero has no capture

@@ -2,7 +2,7 @@
 #include "oneccl/connection.hpp"
 
 #include "comm/calls.hpp"
-#include "kernels/reduce_host.hpp"
+#include "kernels/host_kernels.hpp"
 #include "oneccl/connect.hpp"
 
 #include <fmt/format.h>

@@ -2,8 +2,8 @@
 #include "train/bucket_work.hpp"
 
 #include "comm/communicator_devices.hpp"
-#include "kernels/convert_host.hpp"
 #include "kernels/elements.hpp"
+#include "kernels/host_kernels.hpp"
 
 #include <boost/asio/detached.hpp>
 #include <tutti/compute.hpp>
@@ -39,7 +39,8 @@ task<> all_reduce(communicator c, device_values inout, reduce_kind op, stream in
 task<> convert(device_values to, device_values from, double factor, stream in) {
   detail::stream_state& s = *in.state();
   detail::driver& d = s.on().driver();
-  if (d.convert({from.type(), to.type(), from.data(), to.data(), from.size(), factor}, s.native())) {
+  kernels::convert_arguments a{from.data(), to.data(), factor, from.size()};
+  if (d.convert(from.type(), to.type(), a, s.native())) {
     s.keep({from.view().keep, to.view().keep});
     co_return;
   }
@@ -47,12 +48,9 @@ task<> convert(device_values to, device_values from, double factor, stream in) {
   d.copy(source->data, from.data(), from.bytes(), s.native());
   s.keep({source, from.view().keep});
   co_await in.reached();
-  kernels::convert_arguments a{};
   a.input = source->data;
   a.output = result->data;
-  a.factor = factor;
-  a.count = from.size();
-  const auto work = [&] { kernels::convert_on_host(from.type(), to.type(), a); };
+  const auto work = [&] { kernels::find_conversion(from.type(), to.type())->on_host(a); };
   co_await tutti::compute(work);
   d.copy(to.data(), result->data, to.bytes(), s.native());
   s.keep({result, to.view().keep});

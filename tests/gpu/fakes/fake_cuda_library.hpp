@@ -4,6 +4,7 @@
 
 #include "cuda/cuda_api.hpp"
 #include "emulated/engine.hpp"
+#include "kernels/host_kernels.hpp"
 #include "live_handles.hpp"
 #include "native_kernel.hpp"
 
@@ -43,10 +44,10 @@ struct module {
   context* of;
 };
 struct function {
-  reduce_kind kind = reduce_kind::none;  // none: a conversion from `type` to `to`
-  element_type type = element_type::opaque;
-  element_type to = element_type::opaque;
-  fakes::native_kernel* native = nullptr;  // or a kernel of the program
+  // One of these.
+  const gpu::kernels::reduction_kernel* reduction = nullptr;
+  const gpu::kernels::conversion_kernel* conversion = nullptr;
+  fakes::native_kernel* native = nullptr;  // a kernel of the program
   std::vector<std::size_t> parameters;     // sizes in bytes
 };
 

@@ -5,7 +5,7 @@
 #include "fake_nccl.hpp"
 #include "fake_cuda.hpp"
 #include "kernels/elements.hpp"
-#include "kernels/reduce_host.hpp"
+#include "kernels/host_kernels.hpp"
 #include "nccl/nccl_api.hpp"
 
 #include <dlfcn.h>

@@ -3,7 +3,7 @@
 // a GPU, calls block until all ranks have come, and a communicator belongs to the thread that made it.
 // Averages and scaled sums need a stream, which may be any pointer.
 #include "fake_oneccl.hpp"
-#include "kernels/reduce_host.hpp"
+#include "kernels/host_kernels.hpp"
 #include "live_handles.hpp"
 #include "oneccl/oneccl_api.hpp"
 
