@@ -97,27 +97,8 @@ static_assert(sizeof(abi::group_count) == sizeof(ze_group_count_t));
 constexpr bool same(std::uint32_t ours, long long theirs) {
   return ours == static_cast<std::uint32_t>(theirs);
 }
-static_assert(same(abi::not_ready, ZE_RESULT_NOT_READY) &&
-              same(abi::device_lost, ZE_RESULT_ERROR_DEVICE_LOST) &&
-              same(abi::out_of_host_memory, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY) &&
-              same(abi::out_of_device_memory, ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY) &&
-              same(abi::module_build_failure, ZE_RESULT_ERROR_MODULE_BUILD_FAILURE) &&
-              same(abi::device_requires_reset, ZE_RESULT_ERROR_DEVICE_REQUIRES_RESET) &&
-              same(abi::dependency_unavailable, ZE_RESULT_ERROR_DEPENDENCY_UNAVAILABLE) &&
-              same(abi::uninitialized, ZE_RESULT_ERROR_UNINITIALIZED) &&
-              same(abi::unsupported_version, ZE_RESULT_ERROR_UNSUPPORTED_VERSION) &&
-              same(abi::unsupported_feature, ZE_RESULT_ERROR_UNSUPPORTED_FEATURE) &&
-              same(abi::invalid_argument, ZE_RESULT_ERROR_INVALID_ARGUMENT) &&
-              same(abi::invalid_null_handle, ZE_RESULT_ERROR_INVALID_NULL_HANDLE) &&
-              same(abi::handle_object_in_use, ZE_RESULT_ERROR_HANDLE_OBJECT_IN_USE) &&
-              same(abi::invalid_null_pointer, ZE_RESULT_ERROR_INVALID_NULL_POINTER) &&
-              same(abi::invalid_size, ZE_RESULT_ERROR_INVALID_SIZE) &&
-              same(abi::unsupported_size, ZE_RESULT_ERROR_UNSUPPORTED_SIZE) &&
-              same(abi::invalid_enumeration, ZE_RESULT_ERROR_INVALID_ENUMERATION) &&
-              same(abi::unsupported_enumeration, ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION) &&
-              same(abi::invalid_native_binary, ZE_RESULT_ERROR_INVALID_NATIVE_BINARY) &&
-              same(abi::invalid_kernel_name, ZE_RESULT_ERROR_INVALID_KERNEL_NAME) &&
-              same(abi::unknown, ZE_RESULT_ERROR_UNKNOWN));
+#define SAME_RESULT(name, number, symbol) static_assert(same(abi::name, symbol), #symbol);
+TUTTI_LEVEL_ZERO_RESULTS(SAME_RESULT)
 static_assert(
     same(abi::gpu_only, ZE_INIT_FLAG_GPU_ONLY) && same(abi::type_gpu, ZE_DEVICE_TYPE_GPU) &&
     same(abi::group_compute, ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE) &&

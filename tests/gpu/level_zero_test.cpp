@@ -217,8 +217,7 @@ TEST_CASE("a list whose last event the driver refuses is destroyed only when its
   below.reset(0, 0, 0);
   const std::uint64_t before = below.misuses();
   {
-    std::string why;
-    level_zero::shared_context on(*level_zero::abi::load(why), 0);
+    level_zero::shared_context on(*level_zero::abi::load().calls, 0);
     level_zero::abi::list *const ending = on.make_list(false), *const other = on.make_list(false);
     const level_zero::shared_context::gate opened = on.make_gate();
     below.pause(0, 1);

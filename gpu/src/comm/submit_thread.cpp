@@ -5,8 +5,6 @@
 #include <cstdio>
 #include <exception>
 #include <map>
-#include <tutti/error.hpp>
-#include <tutti/with_timeout.hpp>
 #include <utility>
 
 namespace tutti::gpu::detail {
@@ -149,17 +147,6 @@ void submit_thread::submit(std::function<void()> f) { submit(std::make_shared<fu
 task<> call_on(std::shared_ptr<submit_thread> on, std::function<void()> f) {
   function_awaiter done(*on, std::make_shared<function_job>(std::move(f)));
   co_await done;
-}
-
-task<bool> in_time(std::shared_ptr<submit_thread> on, std::chrono::milliseconds limit,
-                   std::function<void()> f) {
-  try {
-    co_await with_timeout(call_on(std::move(on), std::move(f)), limit);
-  } catch (const error& e) {
-    if (e.code() != errc::timed_out) throw;
-    co_return false;
-  }
-  co_return true;
 }
 
 }  // namespace tutti::gpu::detail

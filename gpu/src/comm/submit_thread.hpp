@@ -5,7 +5,6 @@
 #include "device/attachment.hpp"
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -69,9 +68,5 @@ class submit_thread final : attachment::listener {
 // Runs f() on the submit thread and rethrows what it throws. An await that ends early does not stop f, so f
 // must own what it uses.
 task<> call_on(std::shared_ptr<submit_thread> on, std::function<void()> f);
-
-// The same for at most `limit`. Returns false if f has not returned by then.
-task<bool> in_time(std::shared_ptr<submit_thread> on, std::chrono::milliseconds limit,
-                   std::function<void()> f);
 
 }  // namespace tutti::gpu::detail

@@ -1,55 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/vendor_library.hpp"
 
+#include <algorithm>
+#include <iterator>
+
 namespace tutti::gpu::vendor_abi {
 
 std::string version_text(int version) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-int type_of(element_type type) noexcept {
-  switch (type) {
-    case element_type::int8:
-      return int8;
-    case element_type::uint8:
-      return uint8;
-    case element_type::int32:
-      return int32;
-    case element_type::uint32:
-      return uint32;
-    case element_type::int64:
-      return int64;
-    case element_type::uint64:
-      return uint64;
-    case element_type::float16:
-      return float16;
-    case element_type::float32:
-      return float32;
-    case element_type::float64:
-      return float64;
-    case element_type::bfloat16:
-      return bfloat16;
-    default:
-      return -1;
-  }
+namespace {
+
+// Indexed by the libraries' numbers.
+constexpr element_type types[] = {element_type::int8,    element_type::uint8,   element_type::int32,
+                                  element_type::uint32,  element_type::int64,   element_type::uint64,
+                                  element_type::float16, element_type::float32, element_type::float64,
+                                  element_type::bfloat16};
+constexpr reduce_kind operations[] = {reduce_kind::sum, reduce_kind::product, reduce_kind::max,
+                                      reduce_kind::min, reduce_kind::avg};
+static_assert(types[bfloat16] == element_type::bfloat16 && operations[average] == reduce_kind::avg);
+
+template <class T, std::size_t N>
+int index_of(T wanted, const T (&among)[N]) noexcept {
+  const T* const found = std::find(std::begin(among), std::end(among), wanted);
+  return found == std::end(among) ? -1 : static_cast<int>(found - among);
 }
 
-int operation_of(reduce_kind kind) noexcept {
-  switch (kind) {
-    case reduce_kind::sum:
-      return sum;
-    case reduce_kind::product:
-      return product;
-    case reduce_kind::min:
-      return min;
-    case reduce_kind::max:
-      return max;
-    case reduce_kind::avg:
-      return average;
-    default:
-      return -1;
-  }
-}
+}  // namespace
+
+int type_of(element_type type) noexcept { return index_of(type, types); }
+int operation_of(reduce_kind kind) noexcept { return index_of(kind, operations); }
 
 std::string explain(const char* library, int version, result code, const char* message, const char* more) {
   const bool says_more = more != nullptr && *more != '\0';

@@ -14,6 +14,7 @@
 #include <tutti/error.hpp>
 #include <tutti/reduce_op.hpp>
 #include <tutti/task.hpp>
+#include <tutti/with_timeout.hpp>
 #include <utility>
 
 namespace tutti::gpu::vendor_abi {
@@ -67,10 +68,14 @@ task<Communicator*> connect_ranks(communicator control, std::shared_ptr<detail::
                             texts.name, version_text(calls->version), version_text(mine->version)));
   auto made = std::make_shared<Communicator*>(nullptr);
   const std::function<void()> f = [mine, made, init] { *made = init(mine->id); };
-  const bool in_time = co_await detail::in_time(thread, limit, f);
-  if (in_time) co_return *made;
-  throw error(errc::timed_out, fmt::format("{} has not connected the ranks within {} ms: {}", texts.name,
-                                           limit.count(), texts.connect_failed));
+  try {
+    co_await with_timeout(detail::call_on(thread, f), limit);
+  } catch (const error& e) {
+    if (e.code() != errc::timed_out) throw;
+    throw error(errc::timed_out, fmt::format("{} has not connected the ranks within {} ms: {}", texts.name,
+                                             limit.count(), texts.connect_failed));
+  }
+  co_return *made;
 }
 
 }  // namespace tutti::gpu::vendor_abi

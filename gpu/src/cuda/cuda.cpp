@@ -10,20 +10,9 @@
 namespace tutti::cuda {
 namespace {
 
-const abi::table& loaded() {
-  std::string why;
-  const abi::table* const calls = abi::load(why);
-  if (calls == nullptr)
-    throw error(
-        errc::not_supported,
-        fmt::format("no CUDA: {}. Without a GPU, an emulated device does the same: tutti::emulated::open",
-                    why));
-  return *calls;
-}
-
 template <class Loop>
 gpu::device open_on(Loop& of, int wanted) {
-  const abi::table& calls = loaded();
+  const abi::table& calls = abi::load().required("CUDA", gpu::detail::without_a_gpu);
   const int ordinal = gpu::detail::ordinal_for(wanted, calls.devices(), "cuda");
   return gpu::detail::open_once(of, &calls, ordinal, [&] {
     return std::make_shared<cuda_driver>(gpu::detail::shared_context_of<shared_context>(calls, ordinal));
@@ -33,15 +22,10 @@ gpu::device open_on(Loop& of, int wanted) {
 }  // namespace
 
 int device_count() noexcept {
-  std::string why;
-  const abi::table* const calls = abi::load(why);
+  const auto& calls = abi::load().calls;
   return calls == nullptr ? 0 : calls->devices();
 }
-std::string why_not() {
-  std::string why;
-  abi::load(why);
-  return why;
-}
+std::string why_not() { return abi::load().why; }
 
 gpu::device open(const communicator& of, int ordinal) {
   if (!of) throw error(errc::invalid_argument, "cuda::open: an empty communicator has no loop");

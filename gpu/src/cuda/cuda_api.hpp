@@ -3,9 +3,10 @@
 // header is needed. A test compares the declarations with cuda.h if that is installed.
 #pragma once
 
+#include "device/library.hpp"
+
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 
 namespace tutti::cuda::abi {
@@ -30,11 +31,10 @@ struct ipc_event {
 using host_function = void (*)(void*);
 
 inline constexpr result success = 0, error_invalid_value = 1, error_out_of_memory = 2, error_no_device = 100,
-                        error_no_binary = 209, error_invalid_handle = 400, error_not_found = 500,
-                        error_not_ready = 600, error_already_registered = 712, error_not_permitted = 800,
+                        error_invalid_handle = 400, error_not_found = 500, error_not_ready = 600,
+                        error_already_registered = 712, error_not_permitted = 800,
                         error_not_supported = 801, error_unknown = 999;
-inline constexpr int attribute_can_use_64_bit_stream_mem_ops = 122, attribute_multiprocessors = 16,
-                     attribute_can_map_host_memory = 19;
+inline constexpr int attribute_can_use_64_bit_stream_mem_ops = 122, attribute_multiprocessors = 16;
 inline constexpr int pointer_memory_type = 2, pointer_buffer_id = 7, pointer_is_managed = 8,
                      pointer_device_ordinal = 9, pointer_is_legacy_ipc = 10, pointer_range_start = 11,
                      pointer_range_size = 12;
@@ -46,64 +46,60 @@ inline constexpr int capture_none = 0, capture_mode_relaxed = 2;
 
 // X(member, symbol, parameters)
 #define TUTTI_CUDA_CALLS(X)                                                                            \
-  X(init, "cuInit", (unsigned))                                                                        \
-  X(driver_version, "cuDriverGetVersion", (int*))                                                      \
-  X(device_count, "cuDeviceGetCount", (int*))                                                          \
-  X(device_get, "cuDeviceGet", (device*, int))                                                         \
-  X(device_name, "cuDeviceGetName", (char*, int, device))                                              \
-  X(device_uuid, "cuDeviceGetUuid_v2", (uuid*, device))                                                \
-  X(device_attribute, "cuDeviceGetAttribute", (int*, int, device))                                     \
-  X(retain, "cuDevicePrimaryCtxRetain", (context**, device))                                           \
-  X(release, "cuDevicePrimaryCtxRelease_v2", (device))                                                 \
-  X(push, "cuCtxPushCurrent_v2", (context*))                                                           \
-  X(pop, "cuCtxPopCurrent_v2", (context**))                                                            \
-  X(priorities, "cuCtxGetStreamPriorityRange", (int*, int*))                                           \
-  X(error_name, "cuGetErrorName", (result, const char**))                                              \
-  X(error_string, "cuGetErrorString", (result, const char**))                                          \
-  X(alloc, "cuMemAlloc_v2", (device_pointer*, std::size_t))                                            \
-  X(free, "cuMemFree_v2", (device_pointer))                                                            \
-  X(host_alloc, "cuMemHostAlloc", (void**, std::size_t, unsigned))                                     \
-  X(host_free, "cuMemFreeHost", (void*))                                                               \
-  X(host_pointer, "cuMemHostGetDevicePointer_v2", (device_pointer*, void*, unsigned))                  \
-  X(host_register, "cuMemHostRegister_v2", (void*, std::size_t, unsigned))                             \
-  X(host_unregister, "cuMemHostUnregister", (void*))                                                   \
-  X(pointer_attributes, "cuPointerGetAttributes", (unsigned, int*, void**, device_pointer))            \
-  X(copy, "cuMemcpyAsync", (device_pointer, device_pointer, std::size_t, stream*))                     \
-  X(fill, "cuMemsetD8Async", (device_pointer, unsigned char, std::size_t, stream*))                    \
-  X(stream_create, "cuStreamCreateWithPriority", (stream**, unsigned, int))                            \
-  X(stream_destroy, "cuStreamDestroy_v2", (stream*))                                                   \
-  X(stream_query, "cuStreamQuery", (stream*))                                                          \
-  X(stream_wait, "cuStreamWaitEvent", (stream*, event*, unsigned))                                     \
-  X(stream_capturing, "cuStreamIsCapturing", (stream*, int*))                                          \
-  X(event_create, "cuEventCreate", (event**, unsigned))                                                \
-  X(event_destroy, "cuEventDestroy_v2", (event*))                                                      \
-  X(event_record, "cuEventRecord", (event*, stream*))                                                  \
-  X(event_query, "cuEventQuery", (event*))                                                             \
-  X(call_host, "cuLaunchHostFunc", (stream*, host_function, void*))                                    \
-  X(module_load, "cuModuleLoadData", (module**, const void*))                                          \
-  X(module_unload, "cuModuleUnload", (module*))                                                        \
-  X(module_function, "cuModuleGetFunction", (function**, module*, const char*))                        \
-  X(launch, "cuLaunchKernel",                                                                          \
+  X(init, cuInit, (unsigned))                                                                          \
+  X(device_count, cuDeviceGetCount, (int*))                                                            \
+  X(device_get, cuDeviceGet, (device*, int))                                                           \
+  X(device_name, cuDeviceGetName, (char*, int, device))                                                \
+  X(device_uuid, cuDeviceGetUuid_v2, (uuid*, device))                                                  \
+  X(device_attribute, cuDeviceGetAttribute, (int*, int, device))                                       \
+  X(retain, cuDevicePrimaryCtxRetain, (context**, device))                                             \
+  X(release, cuDevicePrimaryCtxRelease_v2, (device))                                                   \
+  X(push, cuCtxPushCurrent_v2, (context*))                                                             \
+  X(pop, cuCtxPopCurrent_v2, (context**))                                                              \
+  X(priorities, cuCtxGetStreamPriorityRange, (int*, int*))                                             \
+  X(error_name, cuGetErrorName, (result, const char**))                                                \
+  X(error_string, cuGetErrorString, (result, const char**))                                            \
+  X(alloc, cuMemAlloc_v2, (device_pointer*, std::size_t))                                              \
+  X(free, cuMemFree_v2, (device_pointer))                                                              \
+  X(host_alloc, cuMemHostAlloc, (void**, std::size_t, unsigned))                                       \
+  X(host_free, cuMemFreeHost, (void*))                                                                 \
+  X(host_pointer, cuMemHostGetDevicePointer_v2, (device_pointer*, void*, unsigned))                    \
+  X(host_register, cuMemHostRegister_v2, (void*, std::size_t, unsigned))                               \
+  X(host_unregister, cuMemHostUnregister, (void*))                                                     \
+  X(pointer_attributes, cuPointerGetAttributes, (unsigned, int*, void**, device_pointer))              \
+  X(copy, cuMemcpyAsync, (device_pointer, device_pointer, std::size_t, stream*))                       \
+  X(fill, cuMemsetD8Async, (device_pointer, unsigned char, std::size_t, stream*))                      \
+  X(stream_create, cuStreamCreateWithPriority, (stream**, unsigned, int))                              \
+  X(stream_destroy, cuStreamDestroy_v2, (stream*))                                                     \
+  X(stream_query, cuStreamQuery, (stream*))                                                            \
+  X(stream_wait, cuStreamWaitEvent, (stream*, event*, unsigned))                                       \
+  X(stream_capturing, cuStreamIsCapturing, (stream*, int*))                                            \
+  X(event_create, cuEventCreate, (event**, unsigned))                                                  \
+  X(event_destroy, cuEventDestroy_v2, (event*))                                                        \
+  X(event_record, cuEventRecord, (event*, stream*))                                                    \
+  X(event_query, cuEventQuery, (event*))                                                               \
+  X(call_host, cuLaunchHostFunc, (stream*, host_function, void*))                                      \
+  X(module_load, cuModuleLoadData, (module**, const void*))                                            \
+  X(module_unload, cuModuleUnload, (module*))                                                          \
+  X(module_function, cuModuleGetFunction, (function**, module*, const char*))                          \
+  X(launch, cuLaunchKernel,                                                                            \
     (function*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, stream*, void**, \
      void**))                                                                                          \
-  X(capture_mode, "cuThreadExchangeStreamCaptureMode", (int*))
+  X(capture_mode, cuThreadExchangeStreamCaptureMode, (int*))
 
 // Null if the library lacks them.
-#define TUTTI_CUDA_OPTIONAL_CALLS(X)                                                            \
-  X(write_value, "cuStreamWriteValue64_v2", (stream*, device_pointer, std::uint64_t, unsigned)) \
-  X(wait_value, "cuStreamWaitValue64_v2", (stream*, device_pointer, std::uint64_t, unsigned))   \
-  X(ipc_name_memory, "cuIpcGetMemHandle", (ipc_memory*, device_pointer))                        \
-  X(ipc_open_memory, "cuIpcOpenMemHandle_v2", (device_pointer*, ipc_memory, unsigned))          \
-  X(ipc_close_memory, "cuIpcCloseMemHandle", (device_pointer))                                  \
-  X(ipc_name_event, "cuIpcGetEventHandle", (ipc_event*, event*))                                \
-  X(ipc_open_event, "cuIpcOpenEventHandle", (event**, ipc_event))
+#define TUTTI_CUDA_OPTIONAL_CALLS(X)                                                          \
+  X(write_value, cuStreamWriteValue64_v2, (stream*, device_pointer, std::uint64_t, unsigned)) \
+  X(wait_value, cuStreamWaitValue64_v2, (stream*, device_pointer, std::uint64_t, unsigned))   \
+  X(ipc_name_memory, cuIpcGetMemHandle, (ipc_memory*, device_pointer))                        \
+  X(ipc_open_memory, cuIpcOpenMemHandle_v2, (device_pointer*, ipc_memory, unsigned))          \
+  X(ipc_close_memory, cuIpcCloseMemHandle, (device_pointer))                                  \
+  X(ipc_name_event, cuIpcGetEventHandle, (ipc_event*, event*))                                \
+  X(ipc_open_event, cuIpcOpenEventHandle, (event**, ipc_event))
 
 struct table {
-#define TUTTI_CUDA_MEMBER(member, symbol, parameters) result(*member) parameters = nullptr;
-  TUTTI_CUDA_CALLS(TUTTI_CUDA_MEMBER)
-  TUTTI_CUDA_OPTIONAL_CALLS(TUTTI_CUDA_MEMBER)
-#undef TUTTI_CUDA_MEMBER
-  int version = 0;  // 13000: 13.0
+  TUTTI_CUDA_CALLS(TUTTI_CALL_MEMBER)
+  TUTTI_CUDA_OPTIONAL_CALLS(TUTTI_CALL_MEMBER)
   int devices() const noexcept {
     int n = 0;
     return device_count(&n) == success ? n : 0;
@@ -113,8 +109,7 @@ struct table {
   std::string explain(result code) const;
 };
 
-// Opens and initialises the library of TUTTI_CUDA_LIBRARY, or libcuda.so.1, once for the process. Returns
-// null if that fails; `why` then has the cause and the cure.
-const table* load(std::string& why);
+// Opens and initialises the library of TUTTI_CUDA_LIBRARY, or libcuda.so.1, once for the process.
+const gpu::detail::opened_library<table>& load();
 
 }  // namespace tutti::cuda::abi

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A vendor's library, opened on first use: a table of its calls, or the reason why there is none.
+// A vendor's library, opened on first use: a table of its calls, or the reason why there is none. An api.hpp
+// lists the calls as X(member, symbol, parameters); the macros below make the table's members of that list,
+// and find them.
 #pragma once
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 
 #include <cstdlib>
 #include <initializer_list>
@@ -10,58 +13,80 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tutti/error.hpp>
+
+#define TUTTI_CALL_MEMBER(member, symbol, parameters) result(*member) parameters = nullptr;
+#define TUTTI_FIND_CALL(member, symbol, parameters) in.find(#symbol, calls->member);
+#define TUTTI_REQUIRE_CALL(member, symbol, parameters) in.require(#symbol, calls->member);
 
 namespace tutti::gpu::detail {
 
 template <class Table>
 struct opened_library {
-  std::unique_ptr<Table> calls;  // null: see `why`
+  std::unique_ptr<const Table> calls;  // null: see `why`
   std::string why;
+
+  // Throws errc::not_supported if there is none.
+  const Table& required(const char* name, const char* cure = "") const {
+    if (calls == nullptr) throw error(errc::not_supported, fmt::format("no {}: {}{}", name, why, cure));
+    return *calls;
+  }
 };
 
-// The text of dlerror(), which may be null.
-inline std::string reason_of_loader() {
-  const char* const said = ::dlerror();
-  return said == nullptr ? "no reason given" : said;
-}
+class library {
+ public:
+  // Opens the file `told`, or else the first of `names` that can be opened. A copy of names[0] that is already
+  // loaded is preferred: two copies in one process know nothing of each other.
+  // Errors: throws errc::not_supported with the cure.
+  library(const std::string& told, std::initializer_list<const char*> names, const char* cure)
+      : name(told.empty() ? *names.begin() : told) {
+    if (told.empty()) {
+      handle_ = ::dlopen(*names.begin(), RTLD_NOW | RTLD_NOLOAD);
+      for (const char* n : names)
+        if (handle_ == nullptr) handle_ = ::dlopen(n, RTLD_NOW | RTLD_LOCAL);
+    } else {
+      handle_ = ::dlopen(told.c_str(), RTLD_NOW | RTLD_LOCAL);
+    }
+    if (handle_ != nullptr) return;
+    const char* const said = ::dlerror();
+    throw error(errc::not_supported, fmt::format("{} cannot be opened ({}): {}", name,
+                                                 said == nullptr ? "no reason given" : said, cure));
+  }
 
-// Opens the file `told`, or else the first of `names` that can be opened. A copy of names[0] that is already
-// loaded is preferred: two copies in one process know nothing of each other. Returns null if there is none.
-inline void* open_library(const std::string& told, std::initializer_list<const char*> names) {
-  if (!told.empty()) return ::dlopen(told.c_str(), RTLD_NOW | RTLD_LOCAL);
-  void* library = ::dlopen(*names.begin(), RTLD_NOW | RTLD_NOLOAD);
-  for (const char* name : names)
-    if (library == nullptr) library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
-  return library;
-}
+  template <class F>
+  bool find(const char* symbol, F*& to) const {
+    to = reinterpret_cast<F*>(::dlsym(handle_, symbol));
+    return to != nullptr;
+  }
+  template <class F>
+  void require(const char* symbol, F*& to) {
+    if (!find(symbol, to)) missing += std::string(missing.empty() ? "" : ", ") + symbol;
+  }
 
-template <class F>
-bool find_call(void* library, const char* symbol, F*& to) {
-  to = reinterpret_cast<F*>(::dlsym(library, symbol));
-  return to != nullptr;
-}
+  const std::string name;
+  std::string missing;  // names of required calls
 
-// Appends the symbol to `missing`, a list of names, if the library lacks it.
-template <class F>
-void find_required_call(void* library, const char* symbol, F*& to, std::string& missing) {
-  if (!find_call(library, symbol, to)) missing += std::string(missing.empty() ? "" : ", ") + symbol;
-}
+ private:
+  void* handle_ = nullptr;
+};
 
-// Returns the calls of the file that the environment variable `variable` names, or of `usual`. `open` opens
-// each file once, and it stays open. Returns null with the reason in `why`. Thread-safe.
+// Returns the calls of the file that the environment variable names. `open` opens each file once, and it stays
+// open; it gets an empty path if the variable is not set, and throws why there are no calls. Thread-safe.
 template <class Table>
-const Table* load_library(const char* variable, const char* usual, std::string& why,
-                          opened_library<Table> (*open)(const std::string& path)) {
+const opened_library<Table>& load_library(const char* variable,
+                                          std::unique_ptr<const Table> (*open)(const std::string& path)) {
   static std::mutex mutex;
   // Never destroyed: a thread that was left behind may call the library at the end of the process.
   static auto& all = *new std::map<std::string, opened_library<Table>>;
   const char* const told = std::getenv(variable);
-  const std::string path = told != nullptr && *told != '\0' ? told : usual;
   const std::lock_guard lock(mutex);
-  auto found = all.find(path);
-  if (found == all.end()) found = all.emplace(path, open(path)).first;
-  why = found->second.why;
-  return found->second.calls.get();
+  const auto [found, is_new] = all.try_emplace(told == nullptr ? "" : told);
+  try {
+    if (is_new) found->second.calls = open(found->first);
+  } catch (const std::exception& e) {
+    found->second.why = e.what();
+  }
+  return found->second;
 }
 
 }  // namespace tutti::gpu::detail

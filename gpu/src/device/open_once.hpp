@@ -21,6 +21,10 @@
 
 namespace tutti::gpu::detail {
 
+// Follows the reason why a vendor's library cannot be used.
+inline constexpr const char* without_a_gpu =
+    ". Without a GPU, an emulated device does the same: tutti::emulated::open";
+
 // Returns `wanted`, or if that is negative one of `count` devices by LOCAL_RANK.
 inline int ordinal_for(int wanted, int count, const char* kind) {
   if (wanted < 0) {

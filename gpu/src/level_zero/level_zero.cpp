@@ -14,18 +14,11 @@ namespace {
 
 template <class Loop>
 gpu::device open_on(Loop& of, int wanted) {
-  std::string why;
-  const abi::table* const calls = abi::load(why);
-  if (calls == nullptr)
-    throw error(
-        errc::not_supported,
-        fmt::format(
-            "no Level Zero: {}. Without a GPU, an emulated device does the same: tutti::emulated::open",
-            why));
-  const int ordinal = gpu::detail::ordinal_for(wanted, static_cast<int>(calls->gpus.size()), "level_zero");
-  return gpu::detail::open_once(of, calls, ordinal, [&] {
+  const abi::table& calls = abi::load().required("Level Zero", gpu::detail::without_a_gpu);
+  const int ordinal = gpu::detail::ordinal_for(wanted, static_cast<int>(calls.gpus.size()), "level_zero");
+  return gpu::detail::open_once(of, &calls, ordinal, [&] {
     return std::make_shared<level_zero_driver>(
-        gpu::detail::shared_context_of<shared_context>(*calls, ordinal));
+        gpu::detail::shared_context_of<shared_context>(calls, ordinal));
   });
 }
 
@@ -40,15 +33,10 @@ level_zero_driver& driver_of(gpu::detail::attachment* on, const char* what) {
 }  // namespace
 
 int device_count() noexcept {
-  std::string why;
-  const abi::table* const calls = abi::load(why);
+  const auto& calls = abi::load().calls;
   return calls == nullptr ? 0 : static_cast<int>(calls->gpus.size());
 }
-std::string why_not() {
-  std::string why;
-  abi::load(why);
-  return why;
-}
+std::string why_not() { return abi::load().why; }
 
 gpu::device open(const communicator& of, int ordinal) {
   if (!of) throw error(errc::invalid_argument, "level_zero::open: an empty communicator has no loop");

@@ -3,6 +3,8 @@
 // header is needed. A test compares the declarations with ze_api.h if that is installed.
 #pragma once
 
+#include "device/library.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -32,16 +34,34 @@ using module = ::_ze_module_handle_t;
 using build_log = ::_ze_module_build_log_handle_t;
 using kernel = ::_ze_kernel_handle_t;
 
-inline constexpr result success = 0, not_ready = 1, device_lost = 0x70000001, out_of_host_memory = 0x70000002,
-                        out_of_device_memory = 0x70000003, module_build_failure = 0x70000004,
-                        device_requires_reset = 0x70000006, dependency_unavailable = 0x70020000,
-                        uninitialized = 0x78000001, unsupported_version = 0x78000002,
-                        unsupported_feature = 0x78000003, invalid_argument = 0x78000004,
-                        invalid_null_handle = 0x78000005, handle_object_in_use = 0x78000006,
-                        invalid_null_pointer = 0x78000007, invalid_size = 0x78000008,
-                        unsupported_size = 0x78000009, invalid_enumeration = 0x7800000c,
-                        unsupported_enumeration = 0x7800000d, invalid_native_binary = 0x7800000f,
-                        invalid_kernel_name = 0x78000011, unknown = 0x7ffffffe;
+// X(name, number, the name there)
+#define TUTTI_LEVEL_ZERO_RESULTS(X)                                               \
+  X(success, 0, ZE_RESULT_SUCCESS)                                                \
+  X(not_ready, 1, ZE_RESULT_NOT_READY)                                            \
+  X(device_lost, 0x70000001, ZE_RESULT_ERROR_DEVICE_LOST)                         \
+  X(out_of_host_memory, 0x70000002, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY)           \
+  X(out_of_device_memory, 0x70000003, ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)       \
+  X(module_build_failure, 0x70000004, ZE_RESULT_ERROR_MODULE_BUILD_FAILURE)       \
+  X(device_requires_reset, 0x70000006, ZE_RESULT_ERROR_DEVICE_REQUIRES_RESET)     \
+  X(dependency_unavailable, 0x70020000, ZE_RESULT_ERROR_DEPENDENCY_UNAVAILABLE)   \
+  X(uninitialized, 0x78000001, ZE_RESULT_ERROR_UNINITIALIZED)                     \
+  X(unsupported_version, 0x78000002, ZE_RESULT_ERROR_UNSUPPORTED_VERSION)         \
+  X(unsupported_feature, 0x78000003, ZE_RESULT_ERROR_UNSUPPORTED_FEATURE)         \
+  X(invalid_argument, 0x78000004, ZE_RESULT_ERROR_INVALID_ARGUMENT)               \
+  X(invalid_null_handle, 0x78000005, ZE_RESULT_ERROR_INVALID_NULL_HANDLE)         \
+  X(handle_object_in_use, 0x78000006, ZE_RESULT_ERROR_HANDLE_OBJECT_IN_USE)       \
+  X(invalid_null_pointer, 0x78000007, ZE_RESULT_ERROR_INVALID_NULL_POINTER)       \
+  X(invalid_size, 0x78000008, ZE_RESULT_ERROR_INVALID_SIZE)                       \
+  X(unsupported_size, 0x78000009, ZE_RESULT_ERROR_UNSUPPORTED_SIZE)               \
+  X(invalid_enumeration, 0x7800000c, ZE_RESULT_ERROR_INVALID_ENUMERATION)         \
+  X(unsupported_enumeration, 0x7800000d, ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION) \
+  X(invalid_native_binary, 0x7800000f, ZE_RESULT_ERROR_INVALID_NATIVE_BINARY)     \
+  X(invalid_kernel_name, 0x78000011, ZE_RESULT_ERROR_INVALID_KERNEL_NAME)         \
+  X(unknown, 0x7ffffffe, ZE_RESULT_ERROR_UNKNOWN)
+
+#define TUTTI_LEVEL_ZERO_RESULT(name, number, symbol) inline constexpr result name = number;
+TUTTI_LEVEL_ZERO_RESULTS(TUTTI_LEVEL_ZERO_RESULT)
+#undef TUTTI_LEVEL_ZERO_RESULT
 
 // Type of a structure, in its first member.
 enum class structure : std::uint32_t {
@@ -232,10 +252,8 @@ struct group_count {
   X(last_error, zeDriverGetLastErrorDescription, (driver*, const char**))   /* 1.6 */
 
 struct table {
-#define TUTTI_LEVEL_ZERO_MEMBER(member, symbol, parameters) result(*member) parameters = nullptr;
-  TUTTI_LEVEL_ZERO_CALLS(TUTTI_LEVEL_ZERO_MEMBER)
-  TUTTI_LEVEL_ZERO_OPTIONAL_CALLS(TUTTI_LEVEL_ZERO_MEMBER)
-#undef TUTTI_LEVEL_ZERO_MEMBER
+  TUTTI_LEVEL_ZERO_CALLS(TUTTI_CALL_MEMBER)
+  TUTTI_LEVEL_ZERO_OPTIONAL_CALLS(TUTTI_CALL_MEMBER)
 
   // The GPUs of all drivers, in the loader's order. Sub-devices are not listed.
   struct gpu {
@@ -258,7 +276,6 @@ struct table {
 };
 
 // Opens and initialises the library of TUTTI_LEVEL_ZERO_LIBRARY, or libze_loader.so.1, once for the process.
-// Returns null if that fails; `why` then has the cause and the cure.
-const table* load(std::string& why);
+const gpu::detail::opened_library<table>& load();
 
 }  // namespace tutti::level_zero::abi

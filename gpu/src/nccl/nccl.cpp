@@ -17,13 +17,6 @@ namespace {
 using gpu::detail::call_on;
 using gpu::detail::submit_thread;
 
-const abi::table& loaded() {
-  std::string why;
-  const abi::table* const calls = abi::load(why);
-  if (calls == nullptr) throw error(errc::not_supported, "no NCCL: " + why);
-  return *calls;
-}
-
 void check(const abi::table& calls, abi::result code, const char* what) {
   if (code != abi::success)
     throw error(errc::device_failed, fmt::format("{}: {}", what, calls.explain(code, nullptr)));
@@ -58,14 +51,9 @@ task<std::shared_ptr<connection>> connection_of(communicator c) {
 
 }  // namespace
 
-std::string why_not() {
-  std::string why;
-  abi::load(why);
-  return why;
-}
+std::string why_not() { return abi::load().why; }
 int version() noexcept {
-  std::string why;
-  const abi::table* const calls = abi::load(why);
+  const auto& calls = abi::load().calls;
   return calls == nullptr ? 0 : calls->version;
 }
 
@@ -121,7 +109,7 @@ task<std::pair<registration, void*>> detail::allocate_bytes(communicator on, std
 }
 
 task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::device on) {
-  const abi::table& calls = loaded();
+  const abi::table& calls = abi::load().required("NCCL");
   const std::shared_ptr<submit_thread> thread = submit_thread::of(on.shared_state());
   const int rank = control.rank(), size = control.size();
   const std::function<abi::result(abi::unique_id*)> make_id = [&calls](abi::unique_id* id) {

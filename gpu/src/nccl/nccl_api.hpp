@@ -4,6 +4,7 @@
 #pragma once
 
 #include "comm/vendor_library.hpp"
+#include "device/library.hpp"
 
 #include <cstddef>
 #include <string>
@@ -23,37 +24,35 @@ inline constexpr result unhandled_cuda_error = 1, system_error = 2, internal_err
 inline constexpr int oldest_version = 21800;
 
 // X(member, symbol, parameters)
-#define TUTTI_NCCL_CALLS(X)                                                                                 \
-  X(get_version, "ncclGetVersion", (int*))                                                                  \
-  X(get_unique_id, "ncclGetUniqueId", (unique_id*))                                                         \
-  X(init, "ncclCommInitRank", (communicator**, int, unique_id, int))                                        \
-  X(finalize, "ncclCommFinalize", (communicator*))                                                          \
-  X(destroy, "ncclCommDestroy", (communicator*))                                                            \
-  X(abort, "ncclCommAbort", (communicator*))                                                                \
-  X(all_reduce, "ncclAllReduce", (const void*, void*, std::size_t, int, int, communicator*, void*))         \
-  X(broadcast, "ncclBroadcast", (const void*, void*, std::size_t, int, int, communicator*, void*))          \
-  X(reduce, "ncclReduce", (const void*, void*, std::size_t, int, int, int, communicator*, void*))           \
-  X(all_gather, "ncclAllGather", (const void*, void*, std::size_t, int, communicator*, void*))              \
-  X(reduce_scatter, "ncclReduceScatter", (const void*, void*, std::size_t, int, int, communicator*, void*)) \
-  X(send, "ncclSend", (const void*, std::size_t, int, int, communicator*, void*))                           \
-  X(receive, "ncclRecv", (void*, std::size_t, int, int, communicator*, void*))                              \
-  X(group_start, "ncclGroupStart", ())                                                                      \
-  X(group_end, "ncclGroupEnd", ())                                                                          \
-  X(make_premul_sum, "ncclRedOpCreatePreMulSum", (int*, void*, int, int, communicator*))                    \
-  X(destroy_operation, "ncclRedOpDestroy", (int, communicator*))
+#define TUTTI_NCCL_CALLS(X)                                                                               \
+  X(get_version, ncclGetVersion, (int*))                                                                  \
+  X(get_unique_id, ncclGetUniqueId, (unique_id*))                                                         \
+  X(init, ncclCommInitRank, (communicator**, int, unique_id, int))                                        \
+  X(finalize, ncclCommFinalize, (communicator*))                                                          \
+  X(destroy, ncclCommDestroy, (communicator*))                                                            \
+  X(abort, ncclCommAbort, (communicator*))                                                                \
+  X(all_reduce, ncclAllReduce, (const void*, void*, std::size_t, int, int, communicator*, void*))         \
+  X(broadcast, ncclBroadcast, (const void*, void*, std::size_t, int, int, communicator*, void*))          \
+  X(reduce, ncclReduce, (const void*, void*, std::size_t, int, int, int, communicator*, void*))           \
+  X(all_gather, ncclAllGather, (const void*, void*, std::size_t, int, communicator*, void*))              \
+  X(reduce_scatter, ncclReduceScatter, (const void*, void*, std::size_t, int, int, communicator*, void*)) \
+  X(send, ncclSend, (const void*, std::size_t, int, int, communicator*, void*))                           \
+  X(receive, ncclRecv, (void*, std::size_t, int, int, communicator*, void*))                              \
+  X(group_start, ncclGroupStart, ())                                                                      \
+  X(group_end, ncclGroupEnd, ())                                                                          \
+  X(make_premul_sum, ncclRedOpCreatePreMulSum, (int*, void*, int, int, communicator*))                    \
+  X(destroy_operation, ncclRedOpDestroy, (int, communicator*))
 
-#define TUTTI_NCCL_OPTIONAL_CALLS(X)                                                  \
-  X(memory_allocate, "ncclMemAlloc", (void**, std::size_t)) /* 2.19 */                \
-  X(memory_free, "ncclMemFree", (void*))                                              \
-  X(register_memory, "ncclCommRegister", (communicator*, void*, std::size_t, void**)) \
-  X(deregister_memory, "ncclCommDeregister", (communicator*, void*))                  \
-  X(revoke, "ncclCommRevoke", (communicator*, int)) /* 2.28.7 */
+#define TUTTI_NCCL_OPTIONAL_CALLS(X)                                                \
+  X(memory_allocate, ncclMemAlloc, (void**, std::size_t)) /* 2.19 */                \
+  X(memory_free, ncclMemFree, (void*))                                              \
+  X(register_memory, ncclCommRegister, (communicator*, void*, std::size_t, void**)) \
+  X(deregister_memory, ncclCommDeregister, (communicator*, void*))                  \
+  X(revoke, ncclCommRevoke, (communicator*, int)) /* 2.28.7 */
 
 struct table {
-#define TUTTI_NCCL_MEMBER(member, symbol, parameters) result(*member) parameters = nullptr;
-  TUTTI_NCCL_CALLS(TUTTI_NCCL_MEMBER)
-  TUTTI_NCCL_OPTIONAL_CALLS(TUTTI_NCCL_MEMBER)
-#undef TUTTI_NCCL_MEMBER
+  TUTTI_NCCL_CALLS(TUTTI_CALL_MEMBER)
+  TUTTI_NCCL_OPTIONAL_CALLS(TUTTI_CALL_MEMBER)
   const char* (*error_string)(result) = nullptr;
   const char* (*last_error)(communicator*) = nullptr;
   int version = 0;  // 22809: 2.28.9
@@ -61,8 +60,7 @@ struct table {
   std::string explain(result code, communicator* c) const;
 };
 
-// Opens the library of TUTTI_NCCL_LIBRARY, one that is already loaded (PyTorch's), or libnccl.so.2. Returns
-// null if that fails; `why` then has the cause and the cure.
-const table* load(std::string& why);
+// Opens the library of TUTTI_NCCL_LIBRARY, one that is already loaded (PyTorch's), or libnccl.so.2.
+const gpu::detail::opened_library<table>& load();
 
 }  // namespace tutti::nccl::abi

@@ -17,13 +17,6 @@ namespace {
 
 using gpu::detail::submit_thread;
 
-const abi::table& loaded() {
-  std::string why;
-  const abi::table* const calls = abi::load(why);
-  if (calls == nullptr) throw error(errc::not_supported, "no oneCCL: " + why);
-  return *calls;
-}
-
 void check(const abi::table& calls, abi::result code, const char* what) {
   if (code != abi::success)
     throw error(errc::device_failed,
@@ -45,19 +38,14 @@ void see_to_environment(bool has_queue) {
 
 }  // namespace
 
-std::string why_not() {
-  std::string why;
-  abi::load(why);
-  return why;
-}
+std::string why_not() { return abi::load().why; }
 int version() noexcept {
-  std::string why;
-  const abi::table* const calls = abi::load(why);
+  const auto& calls = abi::load().calls;
   return calls == nullptr ? 0 : calls->version;
 }
 
 task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::device on, sycl_queue queue) {
-  const abi::table& calls = loaded();
+  const abi::table& calls = abi::load().required("oneCCL");
   see_to_environment(queue.handle != nullptr);
   const auto thread = std::make_shared<submit_thread>(on.shared_state());
   const int rank = control.rank(), size = control.size(),

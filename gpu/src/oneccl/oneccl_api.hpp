@@ -4,6 +4,7 @@
 #pragma once
 
 #include "comm/vendor_library.hpp"
+#include "device/library.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -41,9 +42,7 @@ inline constexpr result plugin_exception = 11, not_implemented = 12;
   X(destroy_operation, onecclRedOpDestroy, (int, communicator*))
 
 struct table {
-#define TUTTI_ONECCL_MEMBER(member, symbol, parameters) result(*member) parameters = nullptr;
-  TUTTI_ONECCL_CALLS(TUTTI_ONECCL_MEMBER)
-#undef TUTTI_ONECCL_MEMBER
+  TUTTI_ONECCL_CALLS(TUTTI_CALL_MEMBER)
   const char* (*error_string)(result) = nullptr;
   const char* (*last_error)(communicator*) = nullptr;
   int version = 0;  // 20220200: 2022.2.0
@@ -51,7 +50,7 @@ struct table {
   std::string explain(result code, communicator* c) const;
 };
 
-// The library of TUTTI_ONECCL_LIBRARY, one already loaded, or libccl.so.2. Null, with the reason in `why`.
-const table* load(std::string& why);
+// Opens the library of TUTTI_ONECCL_LIBRARY, one already loaded, or libccl.so.2.
+const gpu::detail::opened_library<table>& load();
 
 }  // namespace tutti::oneccl::abi
