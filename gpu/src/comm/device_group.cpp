@@ -18,10 +18,7 @@ class device_group::streams {
  public:
   explicit streams(device_group& g) : group_(g) {
     if (g.spare_streams_.empty()) {
-      const auto make = [&g] {
-        return std::make_shared<stream_state>(g.on_, g.on_->driver().make_stream(true), true);
-      };
-      pair = {make(), make()};
+      pair = {stream_state::make(g.on_), stream_state::make(g.on_)};
     } else {
       pair = std::move(g.spare_streams_.back());
       g.spare_streams_.pop_back();
@@ -117,8 +114,6 @@ task<> device_group::staged_collective(work_state* w, stream_pair use, turn* min
       previous.unloaded.set(*on_, p);
     }
   }
-  w->set_enqueued(*use.in);
-  w->finish_with(*use.in);
 }
 
 // Carries out in one piece what cannot be split into chunks.
@@ -173,8 +168,6 @@ task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, vo
       if (v.bytes() > 0) d.copy(v.data, at, v.bytes(), use.in->native());
     });
   w->keep_until_done(out);
-  w->set_enqueued(*use.in);
-  w->finish_with(*use.in);
 }
 
 // ---- messages ----
@@ -330,8 +323,6 @@ task<> device_group::staged_send(work_state* w, stream_pair use, void* ready, st
     if (k.moving) co_await k.moving;
   guard.chunks_follow = false;
   co_await sending_rts;
-  w->set_enqueued(*use.out);
-  w->finish_with(*use.out);
 }
 
 task<> device_group::staged_receive(work_state* w, stream_pair use, void* ready) {
@@ -354,8 +345,6 @@ task<> device_group::staged_receive(work_state* w, stream_pair use, void* ready)
     }
     co_await receive_chunks(w, use, &head, &came);
   }
-  w->set_enqueued(*use.in);
-  w->finish_with(*use.in);
 }
 
 // Sets `came` unless the sender has given the message up.
@@ -491,8 +480,6 @@ task<> device_group::on_one_device(work_state* w, stream_pair use,
   if (here->failure != errc::success) throw error(here->failure, here->text);
   on_->driver().wait(use.in->native(), here->event);
   w->keep_until_done(here);
-  w->set_enqueued(*use.in);
-  w->finish_with(*use.in);
 }
 
 // ---- operations ----
@@ -620,7 +607,6 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
       one_device.what = here;
       single_device_->come(sequence, rank(), here, on_->shared_driver(), use.pair.out->native());
       co_await on_one_device(w, use.pair, one_device.what);
-      one_device.what.reset();
     } else if (by == backend::one_device) {
       co_await through_window(w, use.pair, mine, ready, &others.told);
     } else if (kind == operation_kind::send) {
@@ -630,13 +616,13 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
       co_await staged_receive(w, use.pair, ready);
     } else if (kind == operation_kind::probe) {
       co_await probe(w);
-      w->set_enqueued(*use.pair.in);
-      w->finish_with(*use.pair.in);
     } else if (has_chunks(w->what)) {
       co_await staged_collective(w, use.pair, mine, ready, &chunks);
     } else {
       co_await staged_whole(w, use.pair, mine, ready, &chunks);
     }
+    w->finish_in(kind == operation_kind::send ? *use.pair.out : *use.pair.in);
+    one_device.what.reset();
     others.averted = true;
   } catch (const error& e) {
     others.why = static_cast<errc>(e.code().value());

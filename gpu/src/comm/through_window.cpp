@@ -172,8 +172,6 @@ task<> device_group::through_window(work_state* w, stream_pair use, turn* mine, 
     slot_changed_.notify_all();
     under_way.pop_front();
   }
-  w->set_enqueued(*use.in);
-  w->finish_with(*use.in);
 }
 
 }  // namespace tutti::gpu::detail

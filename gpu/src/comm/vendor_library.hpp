@@ -3,6 +3,7 @@
 #pragma once
 
 #include "comm/submit_thread.hpp"
+#include "device/work_state.hpp"
 
 #include <fmt/format.h>
 
@@ -20,7 +21,7 @@
 namespace tutti::gpu::vendor_abi {
 
 using result = int;
-inline constexpr result success = 0;
+inline constexpr result success = 0, invalid_argument = 4;
 inline constexpr int int8 = 0, uint8 = 1, int32 = 2, uint32 = 3, int64 = 4, uint64 = 5, float16 = 6,
                      float32 = 7, float64 = 8, bfloat16 = 9;
 inline constexpr int sum = 0, product = 1, max = 2, min = 3, average = 4;
@@ -31,6 +32,27 @@ int type_of(element_type type) noexcept;      // -1: no such type
 int operation_of(reduce_kind kind) noexcept;  // -1: none; premul_sum is made for each call
 // "NCCL 2.28.9: invalid usage (5): ..."; `message` and `more` may be null.
 std::string explain(const char* library, int version, result code, const char* message, const char* more);
+
+// Makes a collective that both libraries have. Operations that only move elements move bytes: the library need
+// not know the type.
+template <class Table, class Communicator>
+result call_library(const Table& calls, const detail::call& c, int op, Communicator* on, void* stream) {
+  const int type = type_of(c.in.type);
+  switch (c.kind) {
+    case detail::operation_kind::all_reduce:
+      return calls.all_reduce(c.in.data, c.out.data, c.in.count, type, op, on, stream);
+    case detail::operation_kind::reduce:
+      return calls.reduce(c.in.data, c.out.data, c.in.count, type, op, c.peer, on, stream);
+    case detail::operation_kind::reduce_scatter:
+      return calls.reduce_scatter(c.in.data, c.out.data, c.out.count, type, op, on, stream);
+    case detail::operation_kind::broadcast:
+      return calls.broadcast(c.in.data, c.out.data, c.in.bytes(), uint8, c.peer, on, stream);
+    case detail::operation_kind::all_gather:
+      return calls.all_gather(c.in.data, c.out.data, c.in.bytes(), uint8, on, stream);
+    default:
+      return invalid_argument;
+  }
+}
 
 // The library's names for error texts, and the cure if it does not connect.
 struct library_texts {

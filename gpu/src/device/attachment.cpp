@@ -50,6 +50,10 @@ stream_state::stream_state(std::shared_ptr<attachment> on, void* native, bool ow
   if (on_->driver().can().timeline) timeline_ = on_->driver().make_word();
 }
 
+std::shared_ptr<stream_state> stream_state::make(const std::shared_ptr<attachment>& on, bool urgent) {
+  return std::make_shared<stream_state>(on, on->driver().make_stream(urgent), true);
+}
+
 stream_state::~stream_state() {
   driver& d = on_->driver();
   if (!points_.empty()) {

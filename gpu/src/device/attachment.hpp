@@ -54,6 +54,8 @@ struct point {
 class stream_state final : public std::enable_shared_from_this<stream_state> {
  public:
   stream_state(std::shared_ptr<attachment> on, void* native, bool owned);
+  // Makes a stream of the library.
+  static std::shared_ptr<stream_state> make(const std::shared_ptr<attachment>& on, bool urgent = true);
   stream_state(const stream_state&) = delete;
   stream_state& operator=(const stream_state&) = delete;
   ~stream_state();

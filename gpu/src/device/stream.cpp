@@ -81,8 +81,7 @@ class stream_call final : public tutti::detail::stream_part, public stream_await
       const auto* const how =
           std::find_if(std::begin(ways), std::end(ways), [kind](const way& w) { return w.kind == kind; });
       how->enqueue(*work_, on.driver(), stream_->native());
-      work_->set_enqueued(*stream_);
-      work_->finish_with(*stream_);
+      work_->finish_in(*stream_);
     } catch (const error& e) {
       if (e.code() == errc::device_failed) on.fail(errc::device_failed, e.what());
       work_->fail(static_cast<errc>(e.code().value()), e.what());
@@ -158,8 +157,7 @@ bool gate::is_open() const noexcept { return word_ == nullptr || word_->is_open(
 stream::stream(const device& on, bool urgent) {
   if (!on) throw error(errc::invalid_argument, "a stream was made on no device (the handle is empty)");
   on.state().check();
-  state_ = std::make_shared<detail::stream_state>(on.shared_state(), on.state().driver().make_stream(urgent),
-                                                  true);
+  state_ = detail::stream_state::make(on.shared_state(), urgent);
 }
 
 stream stream::borrow(const device& on, void* native) {

@@ -19,7 +19,7 @@ void work_state::open_gates() noexcept {
   gates_.clear();
 }
 
-void work_state::set_enqueued(stream_state& s) {
+void work_state::finish_in(stream_state& s) {
   void* const event = on->take_event();
   try {
     on->driver().record(event, s.native());
@@ -28,6 +28,7 @@ void work_state::set_enqueued(stream_state& s) {
     throw;
   }
   set_enqueued(event, s);
+  finish_at(s.signal());
 }
 
 void work_state::set_enqueued(void* passed, stream_state& s) {
@@ -42,9 +43,7 @@ void work_state::set_enqueued(void* passed, stream_state& s) {
   while (waiter* w = wait_enqueued.pop_front()) on->resume_soon(*w);
 }
 
-void work_state::finish_with(stream_state& s) { finish_with(s, s.signal()); }
-
-void work_state::finish_with(stream_state&, point& p) {
+void work_state::finish_at(point& p) {
   p.alive = std::move(alive);
   for (const view* v : {&what.in, &what.out})
     if (v->keep) p.alive.push_back(v->keep);

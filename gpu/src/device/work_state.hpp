@@ -36,17 +36,15 @@ struct work_state : std::enable_shared_from_this<work_state> {
   }
   ~work_state();
 
-  // All work is in streams. It is done when `s` passes the work now in it.
-  void set_enqueued(stream_state& s);
-  // The same for the event `passed`, which was recorded elsewhere; the operation takes it over. `s` waits for
-  // it, or comes after it, and opens the gates.
+  // All work is in streams. It ends when `s` passes the work now in it: done, or with the device's failure.
+  void finish_in(stream_state& s);
+  // The two parts of it, for work that another thread enqueues. The operation takes over the event `passed`; `s`
+  // waits for it, or comes after it, and opens the gates.
   void set_enqueued(void* passed, stream_state& s);
+  void finish_at(point& p);
   void set_done() noexcept;
   // Ends the operation. The first reason is kept.
   void fail(errc code, const std::string& text) noexcept;
-  // Ends the operation when `s` passes the work now in it: done, or with the device's failure.
-  void finish_with(stream_state& s);
-  void finish_with(stream_state& s, point& p);  // ... or passes `p`
   // Makes `s` wait for the operation.
   void make_wait(stream_state& s);
   void keep_until_done(std::shared_ptr<const void> k) { alive.push_back(std::move(k)); }

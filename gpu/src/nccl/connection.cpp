@@ -21,13 +21,6 @@ using gpu::detail::operation_kind;
 using gpu::detail::shape;
 using gpu::detail::work_state;
 
-const std::byte* block(const void* base, std::size_t i, std::size_t bytes) noexcept {
-  return static_cast<const std::byte*>(base) + i * bytes;
-}
-std::byte* block(void* base, std::size_t i, std::size_t bytes) noexcept {
-  return static_cast<std::byte*>(base) + i * bytes;
-}
-
 // Makes NCCL's reduction for premul_sum with the factor of the call.
 abi::result make_scaled_sum(const abi::table& n, abi::communicator* c, const call& what, int& op) {
   alignas(16) std::byte factor[16];
@@ -43,14 +36,9 @@ abi::result make_scaled_sum(const abi::table& n, abi::communicator* c, const cal
   return n.make_premul_sum(&op, factor, abi::type_of(what.in.type), abi::host_immediate, c);
 }
 
-// Operations that only move elements move bytes: NCCL need not know the type.
 abi::result enqueue(const abi::table& n, owned_communicator::use& use, const call& what, int rank, int size,
                     void* stream) {
   abi::communicator* const c = use.get();
-  const void* const in = what.in.data;
-  void* const out = what.out.data;
-  const std::size_t count = what.in.count, e = what.in.element_bytes;
-  const int type = abi::type_of(what.in.type);
   int op = abi::operation_of(what.op.kind);
   const bool scaled = what.op.kind == reduce_kind::premul_sum;
   if (scaled) {
@@ -68,32 +56,19 @@ abi::result enqueue(const abi::table& n, owned_communicator::use& use, const cal
     const tutti::detail::operation_row& row = row_of(what.kind);
     const int other = static_cast<int>(peer);
     const bool is_root = rank == what.peer, is_other = other == what.peer;
-    const std::size_t bytes = gpu::detail::block_of(what, size) * e;
+    const std::size_t bytes = gpu::detail::block_of(what, size) * what.in.element_bytes;
+    const auto block = [=](const gpu::detail::view& of, bool blocks) {
+      return static_cast<std::byte*>(of.data) + (blocks ? peer * bytes : 0);
+    };
     abi::result r = abi::success;
     if (includes(row.reads, is_root) && includes(row.writes, is_other))
-      r = n.send(block(in, row.in == shape::blocks ? peer : 0, bytes), bytes, abi::uint8, other, c, stream);
+      r = n.send(block(what.in, row.in == shape::blocks), bytes, abi::uint8, other, c, stream);
     if (r == abi::success && includes(row.writes, is_root) && includes(row.reads, is_other))
-      r = n.receive(block(out, row.out == shape::blocks ? peer : 0, bytes), bytes, abi::uint8, other, c,
-                    stream);
+      r = n.receive(block(what.out, row.out == shape::blocks), bytes, abi::uint8, other, c, stream);
     return r;
   };
   abi::result r = abi::success;
   switch (what.kind) {
-    case operation_kind::all_reduce:
-      r = use.waiting([&] { return n.all_reduce(in, out, count, type, op, c, stream); });
-      break;
-    case operation_kind::reduce:
-      r = use.waiting([&] { return n.reduce(in, out, count, type, op, what.peer, c, stream); });
-      break;
-    case operation_kind::reduce_scatter:
-      r = use.waiting([&] { return n.reduce_scatter(in, out, what.out.count, type, op, c, stream); });
-      break;
-    case operation_kind::broadcast:
-      r = use.waiting([&] { return n.broadcast(in, out, count * e, abi::uint8, what.peer, c, stream); });
-      break;
-    case operation_kind::all_gather:
-      r = use.waiting([&] { return n.all_gather(in, out, count * e, abi::uint8, c, stream); });
-      break;
     case operation_kind::gather:
     case operation_kind::scatter:
     case operation_kind::all_to_all:
@@ -109,7 +84,7 @@ abi::result enqueue(const abi::table& n, owned_communicator::use& use, const cal
       break;
     }
     default:
-      r = abi::invalid_argument;
+      r = use.waiting([&] { return abi::call_library(n, what, op, c, stream); });
   }
   if (scaled && use.get() != nullptr) n.destroy_operation(op, c);
   return r;
@@ -218,13 +193,9 @@ connection::connection(std::shared_ptr<gpu::detail::attachment> on,
       thread_(std::move(thread)),
       handle_(std::make_shared<owned_communicator>(calls, handle)),
       rank_(rank),
-      size_(size) {
-  const auto make = [this] {
-    return std::make_shared<gpu::detail::stream_state>(on_, on_->driver().make_stream(true), true);
-  };
-  stream_ = make();
-  side_ = make();
-}
+      size_(size),
+      stream_(gpu::detail::stream_state::make(on_)),
+      side_(gpu::detail::stream_state::make(on_)) {}
 
 connection::~connection() {
   forget_done();
@@ -259,7 +230,7 @@ task<> connection::perform(work_state* w, gpu::detail::device_group::turn* mine)
   work->stop = [](work_state& state, errc why, const std::string& text) {
     static_cast<connection*>(state.owner)->end(why, text);
   };
-  work->finish_with(*stream_, place);
+  work->finish_at(place);
   thread_->submit(std::move(j));
   mine->end();
   gpu::detail::work_awaiter enqueued(work, gpu::detail::work_awaiter::until::enqueued);

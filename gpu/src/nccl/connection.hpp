@@ -34,8 +34,8 @@ class connection final : public gpu::detail::vendor, public std::enable_shared_f
   const std::shared_ptr<gpu::detail::submit_thread> thread_;
   const std::shared_ptr<owned_communicator> handle_;
   const int rank_, size_;
-  std::shared_ptr<gpu::detail::stream_state> stream_;  // NCCL's work, enqueued by the submit thread
-  std::shared_ptr<gpu::detail::stream_state> side_;    // opens gates, enqueued by the loop
+  const std::shared_ptr<gpu::detail::stream_state> stream_;  // NCCL's work, enqueued by the submit thread
+  const std::shared_ptr<gpu::detail::stream_state> side_;    // opens gates, enqueued by the loop
   gpu::detail::recycled_deque<std::shared_ptr<gpu::detail::work_state>> pending_;
   std::string ended_;  // the reason; empty while connected
 };

@@ -19,8 +19,8 @@ struct unique_id {
   char bytes[128];
 };
 
-inline constexpr result unhandled_cuda_error = 1, system_error = 2, internal_error = 3, invalid_argument = 4,
-                        invalid_usage = 5, remote_error = 6, in_progress = 7;
+inline constexpr result unhandled_cuda_error = 1, system_error = 2, internal_error = 3, invalid_usage = 5,
+                        remote_error = 6, in_progress = 7;
 inline constexpr int oldest_version = 21800;
 
 // X(member, symbol, parameters)

@@ -21,19 +21,12 @@ using gpu::detail::operation_kind;
 using gpu::detail::view;
 using gpu::detail::work_state;
 
-// One call of oneCCL, and the memory that it uses.
+// One call of oneCCL, with the memory that it uses.
 struct job_data {
-  operation_kind kind{};
-  void* in = nullptr;
-  void* out = nullptr;
-  std::size_t in_count = 0, out_count = 0;
-  std::uint32_t element_bytes = 0;
-  element_type type = element_type::opaque;
-  tutti::detail::reduction op;
-  int peer = -1;
+  call what;
   int rank = 0;
   int size = 1;
-  std::vector<std::shared_ptr<const void>> keep;
+  std::shared_ptr<gpu::detail::allocation> in_host, out_host;  // in place of the call's own
 };
 
 bool overlap(const view& a, const view& b) noexcept {
@@ -41,62 +34,48 @@ bool overlap(const view& a, const view& b) noexcept {
   return a.bytes() > 0 && b.bytes() > 0 && x < y + b.bytes() && y < x + a.bytes();
 }
 
-// Operations that only move elements move bytes: oneCCL need not know the type.
 abi::result call_oneccl(const core& on, job_data& j) {
   const abi::table& n = on.calls;
-  abi::communicator* const c = on.handle;
+  abi::communicator* const handle = on.handle;
   void* const stream = on.queue.handle;
   const bool by_queue = stream != nullptr;
-  const std::size_t e = j.element_bytes;
+  const call& c = j.what;
+  void* const in = c.in.data;
+  void* const out = c.out.data;
   const auto ranks = static_cast<std::size_t>(j.size);
-  const int type = abi::type_of(j.type);
-  int op = abi::operation_of(j.op.kind);
-  const bool average = j.op.kind == reduce_kind::avg, scaled = j.op.kind == reduce_kind::premul_sum;
+  int op = abi::operation_of(c.op.kind);
+  const bool average = c.op.kind == reduce_kind::avg, scaled = c.op.kind == reduce_kind::premul_sum;
   if (average) op = by_queue ? abi::average : abi::sum;
   if (scaled && by_queue) {
     alignas(16) std::byte factor[16];
-    std::memcpy(factor, j.op.state.data(), sizeof factor);
-    if (const abi::result r = n.make_premul_sum(&op, factor, type, abi::host_immediate, c); r != abi::success)
-      return r;
+    std::memcpy(factor, c.op.state.data(), sizeof factor);
+    const int type = abi::type_of(c.in.type);
+    const abi::result r = n.make_premul_sum(&op, factor, type, abi::host_immediate, handle);
+    if (r != abi::success) return r;
   } else if (scaled) {
     op = abi::sum;
-    const double factor = gpu::detail::factor_in(j.op, j.type);
-    const void* const from = j.in;
-    gpu::kernels::reduce_on_host(reduce_kind::premul_sum, j.type, std::span(&from, 1), std::span(&j.in, 1),
-                                 std::span(&factor, 1), j.in_count, 1);
+    const double factor = gpu::detail::factor_in(c.op, c.in.type);
+    const void* const from = in;
+    gpu::kernels::reduce_on_host(reduce_kind::premul_sum, c.in.type, std::span(&from, 1), std::span(&in, 1),
+                                 std::span(&factor, 1), c.in.count, 1);
   }
   abi::result r = abi::success;
-  switch (j.kind) {
-    case operation_kind::all_reduce:
-      r = n.all_reduce(j.in, j.out, j.in_count, type, op, c, stream);
-      break;
-    case operation_kind::reduce:
-      r = n.reduce(j.in, j.out, j.in_count, type, op, j.peer, c, stream);
-      break;
-    case operation_kind::reduce_scatter:
-      r = n.reduce_scatter(j.in, j.out, j.out_count, type, op, c, stream);
-      break;
-    case operation_kind::broadcast:
-      r = n.broadcast(j.in, j.out, j.in_count * e, abi::uint8, j.peer, c, stream);
-      break;
+  switch (c.kind) {
     case operation_kind::scatter:
-      r = n.scatter(j.in, j.out, j.out_count * e, abi::uint8, j.peer, c, stream);
-      break;
-    case operation_kind::all_gather:
-      r = n.all_gather(j.in, j.out, j.in_count * e, abi::uint8, c, stream);
+      r = n.scatter(in, out, c.out.bytes(), abi::uint8, c.peer, handle, stream);
       break;
     case operation_kind::all_to_all:
-      r = n.all_to_all(j.in, j.out, j.in_count / ranks * e, abi::uint8, c, stream);
+      r = n.all_to_all(in, out, c.in.bytes() / ranks, abi::uint8, handle, stream);
       break;
     case operation_kind::gather: {
       // oneCCL has no gather: all ranks send to the root.
-      std::vector<std::size_t> to(ranks, 0), from(ranks, j.rank == j.peer ? j.in_count * e : 0);
-      to[static_cast<std::size_t>(j.peer)] = j.in_count * e;
-      r = n.all_to_all_v(j.in, to.data(), j.out, from.data(), abi::uint8, c, stream);
+      std::vector<std::size_t> to(ranks, 0), from(ranks, j.rank == c.peer ? c.in.bytes() : 0);
+      to[static_cast<std::size_t>(c.peer)] = c.in.bytes();
+      r = n.all_to_all_v(in, to.data(), out, from.data(), abi::uint8, handle, stream);
       break;
     }
     default:
-      r = abi::not_implemented;
+      r = abi::call_library(n, c, op, handle, stream);
   }
   std::exception_ptr failure;
   try {
@@ -105,22 +84,14 @@ abi::result call_oneccl(const core& on, job_data& j) {
     failure =
         std::make_exception_ptr(error(errc::device_failed, fmt::format("the SYCL queue: {}", thrown.what())));
   }
-  if (scaled && by_queue) n.destroy_operation(op, c);
+  if (scaled && by_queue) n.destroy_operation(op, handle);
   if (failure) std::rethrow_exception(failure);
-  if (r == abi::success && average && !by_queue && (j.kind != operation_kind::reduce || j.rank == j.peer)) {
-    const void* const from = j.out;
-    gpu::kernels::reduce_on_host(reduce_kind::avg, j.type, std::span(&from, 1), std::span(&j.out, 1), {},
-                                 j.out_count, j.size);
+  if (r == abi::success && average && !by_queue && includes(row_of(c.kind).writes, j.rank == c.peer)) {
+    const void* const from = out;
+    gpu::kernels::reduce_on_host(reduce_kind::avg, c.in.type, std::span(&from, 1), std::span(&out, 1), {},
+                                 c.out.count, j.size);
   }
   return r;
-}
-
-bool has_input(const call& c, int rank) noexcept {
-  return (c.kind != operation_kind::broadcast && c.kind != operation_kind::scatter) || c.peer == rank;
-}
-bool has_output(const call& c, int rank) noexcept {
-  if (c.kind == operation_kind::reduce || c.kind == operation_kind::gather) return c.peer == rank;
-  return !(c.kind == operation_kind::broadcast && c.peer == rank && c.in.data == c.out.data);
 }
 
 }  // namespace
@@ -133,13 +104,9 @@ connection::connection(std::shared_ptr<gpu::detail::attachment> on,
       core_(std::move(c)),
       rank_(rank),
       size_(size),
-      staging_(std::make_shared<gpu::detail::staging>(on_->shared_driver())) {
-  const auto make = [this] {
-    return std::make_shared<gpu::detail::stream_state>(on_, on_->driver().make_stream(true), true);
-  };
-  out_ = make();
-  in_ = make();
-}
+      staging_(std::make_shared<gpu::detail::staging>(on_->shared_driver())),
+      out_(gpu::detail::stream_state::make(on_)),
+      in_(gpu::detail::stream_state::make(on_)) {}
 
 connection::~connection() {
   if (!ended_) thread_->submit([of = core_] { of->calls.destroy(of->handle); });
@@ -191,49 +158,42 @@ task<> connection::perform(work_state* w, gpu::detail::device_group::turn* mine)
   const call& c = w->what;
   gpu::detail::driver& d = on_->driver();
   auto j = std::make_shared<job_data>();
-  j->kind = c.kind;
-  j->in_count = c.in.count;
-  j->out_count = c.out.count;
-  j->element_bytes = c.in.element_bytes;
-  j->type = c.in.type;
-  j->op = c.op;
-  j->peer = c.peer;
+  j->what = c;
+  j->what.whole = nullptr;
+  j->what.ready.reset();
   j->rank = rank_;
   j->size = size_;
-  j->keep = {c.in.keep, c.out.keep};
-  const bool takes = has_input(c, rank_), gives = has_output(c, rank_);
+  void*& in = j->what.in.data;
+  void*& out = j->what.out.data;
+  const tutti::detail::operation_row& row = row_of(c.kind);
+  const bool takes = includes(row.reads, rank_ == c.peer), gives = includes(row.writes, rank_ == c.peer);
   const bool in_place = c.kind == operation_kind::all_reduce || c.kind == operation_kind::reduce ||
                         c.kind == operation_kind::broadcast;
   const bool changes_input = c.op.kind == reduce_kind::premul_sum && core_->queue.handle == nullptr;
 
-  j->in = c.in.data;
-  j->out = c.out.data;
-  std::shared_ptr<gpu::detail::allocation> in_host, out_host;
   if (!is_direct(c.in) || changes_input ||
       (!in_place && core_->queue.handle == nullptr && overlap(c.in, c.out))) {
-    in_host = staging_->take(std::max<std::size_t>(c.in.bytes(), 1));
-    j->in = in_host->data;
-    j->keep.push_back(in_host);
+    j->in_host = staging_->take(std::max<std::size_t>(c.in.bytes(), 1));
+    in = j->in_host->data;
   }
   if (!is_direct(c.out)) {
-    out_host = staging_->take(std::max<std::size_t>(c.out.bytes(), 1));
-    j->out = out_host->data;
-    j->keep.push_back(out_host);
+    j->out_host = staging_->take(std::max<std::size_t>(c.out.bytes(), 1));
+    out = j->out_host->data;
   }
   // A broadcast has one buffer for input and output.
-  if (c.kind == operation_kind::broadcast && out_host && !takes) j->in = j->out;
-  if (c.kind == operation_kind::broadcast && in_host && takes) j->out = j->in;
+  if (c.kind == operation_kind::broadcast && j->out_host && !takes) in = out;
+  if (c.kind == operation_kind::broadcast && j->in_host && takes) out = in;
 
   // oneCCL takes no null pointer, even if there is nothing to move.
   static std::byte nothing[8] = {};
-  if (j->in == nullptr) j->in = nothing;
-  if (j->out == nullptr) j->out = nothing;
+  if (in == nullptr) in = nothing;
+  if (out == nullptr) out = nothing;
 
   d.wait(out_->native(), c.ready.get());
-  if (in_host && takes) d.copy(j->in, c.in.data, c.in.bytes(), out_->native());
+  if (j->in_host && takes) d.copy(in, c.in.data, c.in.bytes(), out_->native());
   gpu::detail::mark loaded;
   gpu::detail::point& p = out_->signal();
-  p.alive = {in_host, c.in.keep};
+  p.alive = {j->in_host, c.in.keep};
   loaded.set(*on_, p);
   mine->end();
   co_await loaded;
@@ -246,10 +206,9 @@ task<> connection::perform(work_state* w, gpu::detail::device_group::turn* mine)
       throw error(errc::device_failed, "oneCCL: " + core_->calls.explain(*code, core_->handle));
   }
 
-  if (out_host && gives) d.copy(c.out.data, j->out, c.out.bytes(), in_->native());
+  if (j->out_host && gives) d.copy(c.out.data, out, c.out.bytes(), in_->native());
   w->keep_until_done(j);
-  w->set_enqueued(*in_);
-  w->finish_with(*in_);
+  w->finish_in(*in_);
   here.finished();
 }
 

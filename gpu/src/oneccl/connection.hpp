@@ -40,9 +40,9 @@ class connection final : public gpu::detail::vendor {
   const std::shared_ptr<gpu::detail::submit_thread> thread_;
   const std::shared_ptr<core> core_;
   const int rank_, size_;
-  std::shared_ptr<gpu::detail::staging> staging_;
-  std::shared_ptr<gpu::detail::stream_state> out_;  // device to host; `in_` is the way back
-  std::shared_ptr<gpu::detail::stream_state> in_;
+  const std::shared_ptr<gpu::detail::staging> staging_;
+  const std::shared_ptr<gpu::detail::stream_state> out_;  // device to host; `in_` is the way back
+  const std::shared_ptr<gpu::detail::stream_state> in_;
   bool ended_ = false;
 };
 
