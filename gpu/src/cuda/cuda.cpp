@@ -42,37 +42,22 @@ const gpu::device& stream::checked(const gpu::device& on) {
 
 // ---- kernels of the program ----
 
-namespace {
-
-cuda_driver& driver_of(gpu::detail::attachment* on, const char* what) {
-  auto* const d = on == nullptr ? nullptr : dynamic_cast<cuda_driver*>(&on->driver());
-  if (d == nullptr)
-    throw error(errc::invalid_argument, fmt::format("{} on what is none of CUDA's devices", what));
-  on->check();
-  return *d;
-}
-
-}  // namespace
-
 struct module::loaded {
   std::shared_ptr<shared_context> of;
   abi::module* handle = nullptr;
   ~loaded() {
-    abi::context* was = nullptr;
-    of->calls.push(of->context);
+    const in_context here(*of);
     of->calls.module_unload(handle);
-    of->calls.pop(&was);
   }
 };
 
 module::module(const gpu::device& on, const void* image) {
-  const std::shared_ptr<shared_context> of = driver_of(on.shared_state().get(), "cuda::module").shared();
+  const std::shared_ptr<shared_context> of =
+      gpu::detail::driver_of<cuda_driver>(on, "cuda::module", "CUDA")->shared();
+  const in_context here(*of);
   abi::module* handle = nullptr;
-  abi::context* was = nullptr;
-  of->calls.push(of->context);
   const abi::result code =
       image == nullptr ? abi::error_invalid_value : of->calls.module_load(&handle, image);
-  of->calls.pop(&was);
   if (code != abi::success)
     throw error(errc::invalid_argument,
                 fmt::format("cuda::module on {}: {}", on.name(), of->calls.explain(code)));
@@ -83,11 +68,9 @@ module::module(const gpu::device& on, const void* image) {
 
 void* module::kernel(const char* name) const {
   const shared_context& of = *state_->of;
+  const in_context here(of);
   abi::function* found = nullptr;
-  abi::context* was = nullptr;
-  of.calls.push(of.context);
   const abi::result code = of.calls.module_function(&found, state_->handle, name);
-  of.calls.pop(&was);
   if (code != abi::success)
     throw error(errc::invalid_argument,
                 fmt::format("cuda::module: the kernel {}: {}", name, of.calls.explain(code)));
@@ -95,8 +78,8 @@ void* module::kernel(const char* name) const {
 }
 
 void launch_by_address(const gpu::stream& in, void* kernel, launch_size size, void** arguments) {
-  driver_of(in ? &in.state()->on() : nullptr, "cuda::launch")
-      .launch(kernel, size.blocks, size.threads, arguments, in.native());
+  gpu::detail::driver_of<cuda_driver>(in.on(), "cuda::launch", "CUDA")
+      ->launch(kernel, size.blocks, size.threads, arguments, in.native());
 }
 
 }  // namespace tutti::cuda

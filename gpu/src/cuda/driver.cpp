@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/driver.hpp"
 
-#include "cuda/kernel_image.hpp"
 #include "kernels/elements.hpp"
 #include "kernels/host_kernels.hpp"
 
@@ -95,12 +94,10 @@ shared_context::shared_context(const abi::table& c, int n) : calls(c), ordinal(n
   calls.device_attribute(&multiprocessors, abi::attribute_multiprocessors, device);
   words = memory_ops != 0 && calls.write_value != nullptr && calls.wait_value != nullptr;
   check(calls.retain(&context, device), "cuDevicePrimaryCtxRetain");
-  if (const kernel_image image = find_kernel_image(); image.data != nullptr) {
-    calls.push(context);
+  if (const void* const image = find_kernel_image(); image != nullptr) {
+    const in_context here(*this);
     // GPUs too old for the kernels have none: their collectives are staged.
-    if (calls.module_load(&module_, image.data) != abi::success) module_ = nullptr;
-    abi::context* was = nullptr;
-    calls.pop(&was);
+    if (calls.module_load(&module_, image) != abi::success) module_ = nullptr;
   }
   reaper_ = std::thread([this] { free_loop(); });
 }
@@ -113,10 +110,8 @@ shared_context::~shared_context() {
   changed_.notify_all();
   reaper_.join();
   if (module_ != nullptr) {
-    calls.push(context);
+    const in_context here(*this);
     calls.module_unload(module_);
-    abi::context* was = nullptr;
-    calls.pop(&was);
   }
   calls.release(device);
 }
@@ -140,8 +135,8 @@ void shared_context::free_later(void* memory, memory_kind kind) noexcept {
 
 void shared_context::free_loop() noexcept {
   // In this mode, freeing does not break a capture on another thread.
+  const in_context here(*this);
   int mode = abi::capture_mode_relaxed;
-  calls.push(context);
   calls.capture_mode(&mode);
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -153,8 +148,6 @@ void shared_context::free_loop() noexcept {
       kind == memory_kind::pinned ? calls.host_free(memory) : calls.free(address(memory));
     lock.lock();
   }
-  abi::context* was = nullptr;
-  calls.pop(&was);
 }
 
 // ---- cuda_driver ----

@@ -17,6 +17,9 @@
 
 namespace tutti::cuda {
 
+// The file that TUTTI_CUDA_KERNELS names, or the kernels that are built into this library; null: none.
+const void* find_kernel_image();
+
 // The primary context of one device, its kernels, and the thread that frees its memory. Shared by all loops
 // of the process. cuMemFree waits for the device, which no loop may do.
 class shared_context {

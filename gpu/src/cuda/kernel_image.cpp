@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/kernel_image.hpp"
+#include "cuda/driver.hpp"
 
 #include <cstdlib>
 #include <fstream>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #ifdef TUTTI_CUDA_KERNELS_FILE
-// The bytes of the file, between two labels.
+// The bytes of the file, behind a label.
 asm(".section .rodata\n"
     ".balign 64\n"
     ".globl tutti_cuda_kernels_begin\n"
@@ -18,18 +18,14 @@ asm(".section .rodata\n"
     "tutti_cuda_kernels_begin:\n"
     ".incbin \"" TUTTI_CUDA_KERNELS_FILE
     "\"\n"
-    ".globl tutti_cuda_kernels_end\n"
-    ".hidden tutti_cuda_kernels_end\n"
-    "tutti_cuda_kernels_end:\n"
     ".byte 0\n"
     ".text\n");
 extern "C" const unsigned char tutti_cuda_kernels_begin[];
-extern "C" const unsigned char tutti_cuda_kernels_end[];
 #endif
 
 namespace tutti::cuda {
 
-kernel_image find_kernel_image() {
+const void* find_kernel_image() {
   if (const char* const told = std::getenv("TUTTI_CUDA_KERNELS"); told != nullptr && *told != '\0') {
     static std::mutex mutex;
     static std::map<std::string, std::vector<char>> files;
@@ -40,13 +36,12 @@ kernel_image find_kernel_image() {
       bytes.assign(std::istreambuf_iterator<char>(in), {});
       bytes.push_back('\0');  // PTX is a string
     }
-    return {bytes.data(), bytes.size()};
+    return bytes.data();
   }
 #ifdef TUTTI_CUDA_KERNELS_FILE
-  return {tutti_cuda_kernels_begin,
-          static_cast<std::size_t>(tutti_cuda_kernels_end - tutti_cuda_kernels_begin)};
+  return tutti_cuda_kernels_begin;
 #else
-  return {};
+  return nullptr;
 #endif
 }
 

@@ -52,6 +52,18 @@ std::shared_ptr<Context> shared_context_of(const Table& calls, int ordinal) {
   return found;
 }
 
+// Returns the driver of a device of that vendor, for the call `what`.
+// Errors: throws errc::invalid_argument for another device, and those of attachment::check().
+template <class Driver>
+std::shared_ptr<Driver> driver_of(const device& on, const char* what, const char* vendor) {
+  std::shared_ptr<Driver> found;
+  if (on) found = std::dynamic_pointer_cast<Driver>(on.state().shared_driver());
+  if (found == nullptr)
+    throw error(errc::invalid_argument, fmt::format("{} on what is none of {}'s devices", what, vendor));
+  on.state().check();
+  return found;
+}
+
 // Returns the device that is open on this loop, or opens it with `make_driver`. `library` distinguishes equal
 // ordinals of different libraries.
 template <class Loop, class Make>

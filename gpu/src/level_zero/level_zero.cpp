@@ -17,17 +17,12 @@ gpu::device open_on(Loop& of, int wanted) {
   const abi::table& calls = abi::load().required("Level Zero", gpu::detail::without_a_gpu);
   const int ordinal = gpu::detail::ordinal_for(wanted, static_cast<int>(calls.gpus.size()), "level_zero");
   return gpu::detail::open_once(of, &calls, ordinal, [&] {
-    return std::make_shared<level_zero_driver>(
-        gpu::detail::shared_context_of<shared_context>(calls, ordinal));
+    return gpu::detail::shared_context_of<level_zero_driver>(calls, ordinal);
   });
 }
 
-level_zero_driver& driver_of(gpu::detail::attachment* on, const char* what) {
-  auto* const d = on == nullptr ? nullptr : dynamic_cast<level_zero_driver*>(&on->driver());
-  if (d == nullptr)
-    throw error(errc::invalid_argument, fmt::format("{} on what is none of Level Zero's devices", what));
-  on->check();
-  return *d;
+std::shared_ptr<level_zero_driver> driver_of(const gpu::device& on, const char* what) {
+  return gpu::detail::driver_of<level_zero_driver>(on, what, "Level Zero");
 }
 
 }  // namespace
@@ -44,26 +39,22 @@ gpu::device open(const communicator& of, int ordinal) {
 }
 gpu::device open(runtime& rt, int ordinal) { return open_on(rt, ordinal); }
 
-handles native(const gpu::device& on) {
-  const shared_context& of = *driver_of(on.shared_state().get(), "level_zero::native").shared();
-  return {of.driver, of.device, of.context};
-}
+handles native(const gpu::device& on) { return driver_of(on, "level_zero::native")->native; }
 
 const gpu::device& stream::checked(const gpu::device& on) {
-  static_cast<void>(driver_of(on.shared_state().get(), "a stream of Level Zero's"));
+  static_cast<void>(driver_of(on, "a stream of Level Zero's"));
   return on;
 }
 
 _ze_command_list_handle_t* stream::get() const {
-  auto* const list = static_cast<abi::list*>(gpu::stream::native());
-  driver_of(state() ? &state()->on() : nullptr, "level_zero::stream::get").shared()->order(list);
-  return list;
+  driver_of(on(), "level_zero::stream::get")->order(gpu::stream::native());
+  return static_cast<abi::list*>(gpu::stream::native());
 }
 
 // ---- kernels of the program ----
 
 struct module::loaded {
-  std::shared_ptr<shared_context> of;
+  std::shared_ptr<level_zero_driver> of;
   abi::module* handle = nullptr;
   std::map<std::string, abi::kernel*> kernels;
   ~loaded() {
@@ -74,8 +65,7 @@ struct module::loaded {
 };
 
 module::module(const gpu::device& on, std::span<const std::byte> image, format is, const char* build_flags) {
-  const std::shared_ptr<shared_context> of =
-      driver_of(on.shared_state().get(), "level_zero::module").shared();
+  const std::shared_ptr<level_zero_driver> of = driver_of(on, "level_zero::module");
   const abi::table& calls = of->calls;
   abi::module_desc what;
   what.format = is == format::spirv ? abi::format_spirv : abi::format_native;
@@ -86,7 +76,7 @@ module::module(const gpu::device& on, std::span<const std::byte> image, format i
   abi::build_log* log = nullptr;
   const auto create = [&] {
     const std::lock_guard handles(calls.handles);
-    return calls.module_create(of->context, of->device, &what, &handle, calls.wrapped ? nullptr : &log);
+    return calls.module_create(of->native.context, of->native.device, &what, &handle, calls.wrapped ? nullptr : &log);
   };
   const abi::result code = image.empty() ? abi::invalid_native_binary : create();
   std::string said;
@@ -101,7 +91,7 @@ module::module(const gpu::device& on, std::span<const std::byte> image, format i
   }
   if (code != abi::success)
     throw error(errc::invalid_argument,
-                fmt::format("level_zero::module on {}: {}{}{}", on.name(), calls.explain(code, of->driver),
+                fmt::format("level_zero::module on {}: {}{}{}", on.name(), calls.explain(code, of->native.driver),
                             said.empty() ? "" : ": ", said));
   state_ = std::make_shared<loaded>();
   state_->of = of;
@@ -109,7 +99,7 @@ module::module(const gpu::device& on, std::span<const std::byte> image, format i
 }
 
 void* module::kernel(const char* name) const {
-  const shared_context& of = *state_->of;
+  const level_zero_driver& of = *state_->of;
   const auto known = state_->kernels.find(name);
   if (known != state_->kernels.end()) return known->second;
   abi::kernel_desc what;
@@ -119,7 +109,7 @@ void* module::kernel(const char* name) const {
   abi::result code = of.calls.kernel_create(state_->handle, &what, &made);
   if (code != abi::success)
     throw error(errc::invalid_argument, fmt::format("level_zero::module: the kernel {}: {}", name,
-                                                    of.calls.explain(code, of.driver)));
+                                                    of.calls.explain(code, of.native.driver)));
   state_->kernels.emplace(name, made);
   of.check(of.calls.kernel_indirect_access(made, abi::indirect_all), "zeKernelSetIndirectAccess");
   return made;
@@ -127,11 +117,10 @@ void* module::kernel(const char* name) const {
 
 void launch_by_address(const gpu::stream& in, void* kernel, launch_size size, void** arguments,
                        const std::size_t* sizes, std::size_t count) {
-  level_zero_driver& d = driver_of(in ? &in.state()->on() : nullptr, "level_zero::launch");
+  const std::shared_ptr<level_zero_driver> d = driver_of(in.on(), "level_zero::launch");
   abi::group_count groups;
   groups.x = size.groups;
-  d.shared()->launch(static_cast<abi::kernel*>(kernel), groups, size.group_size, arguments, sizes, count,
-                     static_cast<abi::list*>(in.native()));
+  d->launch(static_cast<abi::kernel*>(kernel), groups, size.group_size, arguments, sizes, count, in.native());
 }
 
 }  // namespace tutti::level_zero

@@ -65,7 +65,7 @@ bool names_its_process(const address& n) noexcept {
 
 shared_name level_zero_driver::name_memory(void* start) {
   address n;
-  on_->check(on_->calls.ipc_name(on_->context, start, &n.handle), "zeMemGetIpcHandle");
+  check(calls.ipc_name(native.context, start, &n.handle), "zeMemGetIpcHandle");
   n.process = ::getpid();
   n.numbers = process_numbers();
   shared_name named;
@@ -77,7 +77,7 @@ void* level_zero_driver::open_memory(const shared_name& of) {
   address n;
   std::memcpy(&n, of.bytes.data(), sizeof n);
   const auto open = [this](const abi::ipc_memory& handle, void** opened) {
-    return on_->calls.ipc_open(on_->context, on_->device, handle, 0, opened);
+    return calls.ipc_open(native.context, native.device, handle, 0, opened);
   };
   void* opened = nullptr;
   if (names_its_process(n) && open(n.handle, &opened) == abi::success) return opened;
@@ -91,7 +91,7 @@ void* level_zero_driver::open_memory(const shared_name& of) {
   std::memcpy(here.bytes, &ours.number, sizeof ours.number);
   if (const abi::result code = open(here, &opened); code != abi::success) {
     ::close(ours.number);
-    on_->check(code, "zeMemOpenIpcHandle");
+    check(code, "zeMemOpenIpcHandle");
   }
   const std::lock_guard lock(opened_mutex_);
   opened_[opened] = ours;
@@ -99,7 +99,7 @@ void* level_zero_driver::open_memory(const shared_name& of) {
 }
 
 void level_zero_driver::close_memory(void* opened) noexcept {
-  on_->calls.ipc_close(on_->context, opened);
+  calls.ipc_close(native.context, opened);
   const std::lock_guard lock(opened_mutex_);
   const auto found = opened_.find(opened);
   if (found == opened_.end()) return;
