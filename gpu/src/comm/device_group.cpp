@@ -438,14 +438,14 @@ class contribution_awaiter final : public suspended, attachment::listener {
  private:
   bool begin() override {
     on().listen(*this);
-    on().begin_other_wait();
+    on().begin_wait();
     listening_ = true;
     return true;
   }
   void end() noexcept override {
     if (!std::exchange(listening_, false)) return;
     on().unlisten(*this);
-    on().end_other_wait();
+    on().end_wait();
   }
   bool poll() noexcept override {
     if (!listening_ || !await_ready()) return false;
@@ -492,7 +492,7 @@ device_group::device_group(std::shared_ptr<attachment> on, communicator chunks, 
       payload_(std::move(payload)),
       chunk_bytes_(how.chunk_bytes),
       depth_(how.depth),
-      staging_(std::make_shared<staging>(on_->shared_driver())),
+      staging_(std::make_shared<pinned_pool>(on_->shared_driver(), true)),
       turn_changed_(*on_),
       slot_changed_(*on_) {}
 

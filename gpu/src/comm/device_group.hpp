@@ -8,7 +8,6 @@
 #include "comm/chunk_layout.hpp"
 #include "comm/mark.hpp"
 #include "comm/single_device_group.hpp"
-#include "comm/staging.hpp"
 #include "comm/window.hpp"
 
 #include <cstdint>
@@ -112,7 +111,7 @@ class device_group {
   communicator payload_;
   const std::size_t chunk_bytes_;
   const int depth_;
-  std::shared_ptr<staging> staging_;
+  const std::shared_ptr<pinned_pool> staging_;  // for chunks
   std::vector<stream_pair> spare_streams_;
   std::shared_ptr<single_device_group> single_device_;
   std::shared_ptr<window> window_;

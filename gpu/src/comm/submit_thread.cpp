@@ -28,7 +28,7 @@ submit_thread::submit_thread(std::shared_ptr<attachment> on)
 
 submit_thread::~submit_thread() {
   on_->unlisten(*this);
-  for (; pending_ > 0; --pending_) on_->end_other_wait();
+  for (; pending_ > 0; --pending_) on_->end_wait();
   bool ended = false;
   {
     std::unique_lock lock(shared_->mutex);
@@ -54,7 +54,7 @@ void submit_thread::submit(std::shared_ptr<job> j) {
     shared_->waiting.push_back(std::move(j));
   }
   ++pending_;
-  on_->begin_other_wait();
+  on_->begin_wait();
   shared_->changed.notify_all();
 }
 
@@ -88,7 +88,7 @@ bool submit_thread::poll() noexcept {
   }
   for (const auto& j : finishing_) {
     --pending_;
-    on_->end_other_wait();
+    on_->end_wait();
     j->finished();
   }
   finishing_.clear();

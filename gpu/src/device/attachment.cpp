@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstdio>
 #include <tutti/error.hpp>
 #include <utility>
@@ -24,6 +23,8 @@ constexpr auto longest_farewell = std::chrono::seconds(10);
 
 }  // namespace
 
+doorbell_handle::doorbell_handle(int descriptor) noexcept
+    : fd_(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0)) {}
 doorbell_handle::~doorbell_handle() { ::close(fd_); }
 void doorbell_handle::notify() const noexcept { static_cast<void>(::eventfd_write(fd_, 1)); }
 
@@ -150,6 +151,15 @@ void stream_state::keep(keeps alive) {
   signal().alive = std::move(alive);
 }
 
+std::shared_ptr<gate_word> stream_state::close(const std::shared_ptr<attachment>& by) {
+  refuse_capture();  // before the stream waits for the word, which must outlive the wait
+  auto gate = make_recycled<gate_word>(by);
+  by->driver().wait(native_, gate->get(), 1);
+  by->add_gate(gate);
+  keep(keeps{gate});
+  return gate;
+}
+
 bool stream_state::passed(const point& p, std::string& why, bool& failed) noexcept {
   if (timeline_.value != nullptr) return timeline_.value->load(std::memory_order_acquire) >= p.sequence;
   if (!p.in_stream()) return false;
@@ -175,20 +185,10 @@ void gate_word::open() noexcept {
 
 // ---- attachment ----
 
-attachment::attachment(const communicator& of, std::shared_ptr<detail::driver> d)
-    : poller(of),
-      driver_(std::move(d)),
-      doorbell_(std::make_shared<doorbell_handle>(::fcntl(doorbell(), F_DUPFD_CLOEXEC, 0))) {}
-attachment::attachment(runtime& rt, std::shared_ptr<detail::driver> d)
-    : poller(rt),
-      driver_(std::move(d)),
-      doorbell_(std::make_shared<doorbell_handle>(::fcntl(doorbell(), F_DUPFD_CLOEXEC, 0))) {}
-
 attachment::~attachment() {
   for (const auto& g : gates_)
     if (const auto held = g.lock()) held->open();
   for (void* e : events_) driver_->destroy_event(e);
-  for (const auto& [bytes, memory] : spare_) driver_->free(memory, memory_kind::pinned);
 }
 
 void attachment::check() const {
@@ -208,34 +208,6 @@ void attachment::give_event(void* event) noexcept {
   if (event != nullptr) events_.push_back(event);
 }
 
-std::shared_ptr<allocation> attachment::borrow_pinned(std::size_t bytes) {
-  const std::size_t size = std::bit_ceil(std::max<std::size_t>(bytes, 4096));
-  struct loan : allocation {
-    std::shared_ptr<detail::driver> driver;
-    std::weak_ptr<attachment> from;
-    std::size_t size = 0;
-    ~loan() {
-      if (data == nullptr) return;
-      if (const auto home = from.lock()) {
-        home->spare_.emplace(size, data);
-      } else {
-        driver->free(data, memory_kind::pinned);
-      }
-    }
-  };
-  auto made = make_recycled<loan>();
-  made->driver = driver_;
-  made->from = weak_from_this();
-  made->size = size;
-  if (const auto spare = spare_.find(size); spare != spare_.end()) {
-    made->data = spare->second;
-    spare_.erase(spare);
-  } else {
-    made->data = driver_->allocate(size, memory_kind::pinned);
-  }
-  return made;
-}
-
 void attachment::add_gate(const std::shared_ptr<gate_word>& g) {
   std::erase_if(gates_, [](const auto& w) { return w.expired(); });
   gates_.push_back(g);
@@ -253,7 +225,7 @@ void attachment::activate(stream_state& s) {
   if (active_.empty()) {
     begin_wait();
     health_at_ = clock::now() + between_health_checks;
-    set_timer(between_health_checks);
+    arm_timer(between_health_checks);
   }
   pause_ = shortest_pause;
   active_.push_back(&s);
@@ -324,10 +296,6 @@ bool attachment::poll() noexcept {
   return any;
 }
 
-bool attachment::notifies(void* event, void* stream) noexcept {
-  return driver_->can().host_call && driver_->arm(event, stream, doorbell_);
-}
-
 bool attachment::arm() noexcept {
   // Polls before and after arming: a point that passes in between notifies nobody.
   bool changed = poll();
@@ -336,7 +304,7 @@ bool attachment::arm() noexcept {
     point& head = s->points_.front();
     // The submit thread notifies the loop when it has enqueued the point.
     if (s->armed_ >= head.sequence || !head.in_stream()) continue;
-    if (notifies(head.event, s->native_)) {
+    if (driver_->can().host_call && driver_->arm(head.event, s->native_, doorbell_)) {
       s->armed_ = head.sequence;
       ++counters.arms;
     } else {
@@ -346,13 +314,11 @@ bool attachment::arm() noexcept {
   changed |= poll();
   if (changed || active_.empty()) return changed;
   if (!all_ring) {
-    set_timer(pause_);
+    arm_timer(pause_);
     pause_ = std::min<duration>(2 * pause_, longest_pause);
   }
   return false;
 }
-
-void attachment::set_timer(duration in) noexcept { arm_timer(in); }
 
 void attachment::timer_fired() noexcept {
   ++counters.polls;
@@ -383,7 +349,7 @@ void attachment::timer_fired() noexcept {
           w = next;
         }
   }
-  set_timer(between_health_checks);
+  arm_timer(between_health_checks);
 }
 
 void attachment::fail(errc why, const std::string& text) noexcept {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "device/driver.hpp"
+#include "device/pinned_pool.hpp"
 #include "device/waiter.hpp"
 
 #include <tutti/detail/flow.hpp>
@@ -20,8 +21,6 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
-#include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,6 +30,7 @@ namespace tutti::gpu::detail {
 using tutti::detail::operation_kind;
 
 class attachment;
+class gate_word;
 // Objects made for each operation use recycled memory.
 using tutti::detail::frame_allocator;
 using tutti::detail::make_recycled;
@@ -78,6 +78,8 @@ class stream_state final : public std::enable_shared_from_this<stream_state> {
   void refuse_capture() const;
   reserved reserve();
   void enqueue(const reserved& r);
+  // Closes a gate of device `by` in the stream.
+  std::shared_ptr<gate_word> close(const std::shared_ptr<attachment>& by);
   // Keeps the memory until the stream has passed the work now in it.
   void keep(keeps alive);
 
@@ -115,8 +117,13 @@ class gate_word {
 
 class attachment final : public tutti::detail::poller, public std::enable_shared_from_this<attachment> {
  public:
-  attachment(const communicator& of, std::shared_ptr<detail::driver> d);
-  attachment(runtime& rt, std::shared_ptr<detail::driver> d);
+  // `of` is a communicator or a runtime.
+  template <class Loop>
+  attachment(Loop& of, std::shared_ptr<detail::driver> d)
+      : poller(of),
+        driver_(std::move(d)),
+        doorbell_(std::make_shared<doorbell_handle>(doorbell())),
+        pinned_(std::make_shared<pinned_pool>(driver_, false)) {}
   ~attachment() override;
 
   detail::driver& driver() const noexcept { return *driver_; }
@@ -135,8 +142,8 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
   // Resumes `w` from the loop, not from this call.
   void resume_soon(waiter& w) noexcept;
   // Mark a wait for something that is not a point, such as a submit thread: the loop spins before it sleeps.
-  void begin_other_wait() noexcept { begin_wait(); }
-  void end_other_wait() noexcept { end_wait(); }
+  using poller::begin_wait;
+  using poller::end_wait;
 
   // Polled in every round of the loop, for what other threads have done.
   struct listener {
@@ -149,8 +156,7 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
 
   void* take_event();
   void give_event(void* event) noexcept;
-  // Lends pinned memory of at least `bytes`, until the last reference goes.
-  std::shared_ptr<allocation> borrow_pinned(std::size_t bytes);
+  pinned_pool& pinned() const noexcept { return *pinned_; }
   void add_gate(const std::shared_ptr<gate_word>& g);
   int closed_gates() noexcept;
   int gate_limit = 1;
@@ -171,11 +177,10 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
   void activate(stream_state& s);
   void forget(stream_state& s) noexcept;
   void pop(stream_state& s, errc why, const std::string& text);
-  bool notifies(void* event, void* stream) noexcept;  // false: cannot
-  void set_timer(duration in) noexcept;
 
   std::shared_ptr<detail::driver> driver_;
   std::shared_ptr<const doorbell_handle> doorbell_;
+  std::shared_ptr<pinned_pool> pinned_;
   std::vector<stream_state*> active_;
   std::vector<listener*> listeners_;
   waiter_list ready_;
@@ -186,8 +191,6 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
   std::string failure_text_;
   duration pause_{};
   std::chrono::steady_clock::time_point health_at_{};
-  // Spare pinned memory by size.
-  std::multimap<std::size_t, void*, std::less<>, frame_allocator<std::pair<const std::size_t, void*>>> spare_;
 };
 
 }  // namespace tutti::gpu::detail

@@ -6,19 +6,8 @@
 namespace tutti::gpu {
 
 const char* name_of(memory_kind kind) noexcept {
-  switch (kind) {
-    case memory_kind::host:
-      return "host";
-    case memory_kind::pinned:
-      return "pinned";
-    case memory_kind::device:
-      return "device";
-    case memory_kind::managed:
-      return "managed";
-    case memory_kind::unknown:
-      return "unknown";
-  }
-  return "?";
+  constexpr const char* names[] = {"host", "pinned", "device", "managed", "unknown"};
+  return names[static_cast<std::size_t>(kind)];
 }
 
 std::string device::name() const { return state_ ? state_->driver().name() : "no device"; }

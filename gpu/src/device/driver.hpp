@@ -34,7 +34,7 @@ struct word {
 // Wakes a loop from any thread. May outlive the loop.
 class doorbell_handle {
  public:
-  explicit doorbell_handle(int descriptor) noexcept : fd_(descriptor) {}  // takes ownership
+  explicit doorbell_handle(int descriptor) noexcept;  // duplicates it
   doorbell_handle(const doorbell_handle&) = delete;
   doorbell_handle& operator=(const doorbell_handle&) = delete;
   ~doorbell_handle();

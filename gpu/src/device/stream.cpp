@@ -37,14 +37,14 @@ constexpr way ways[] = {
     {operation_kind::upload,
      [](work_state& w, driver& d, void* stream) {
        const std::size_t bytes = w.what.in.bytes();
-       const auto bounce = w.on->borrow_pinned(bytes);
+       const auto bounce = w.on->pinned().take(bytes);
        if (bytes > 0) std::memcpy(bounce->data, w.what.in.data, bytes);
        d.copy(w.what.out.data, bounce->data, bytes, stream);
        w.keep_until_done(bounce);
      }},
     {operation_kind::download,
      [](work_state& w, driver& d, void* stream) {
-       const auto bounce = w.on->borrow_pinned(w.what.in.bytes());
+       const auto bounce = w.on->pinned().take(w.what.in.bytes());
        d.copy(bounce->data, w.what.in.data, w.what.in.bytes(), stream);
        w.keep_until_done(bounce);
        w.owner = bounce->data;
@@ -208,12 +208,7 @@ gate stream::close() const {
         fmt::format("{} has {} closed gates already; open them first, or allow more with "
                     "device::set_gate_limit (streams that share a hardware queue wait with each other)",
                     on.driver().name(), on.closed_gates()));
-  state_->refuse_capture();  // before the stream waits for the word, which must outlive the wait
-  auto word = detail::make_recycled<detail::gate_word>(state_->shared_on());
-  on.driver().wait(state_->native(), word->get(), 1);
-  on.add_gate(word);
-  state_->keep(detail::keeps{word});
-  return gate(std::move(word));
+  return gate(state_->close(state_->shared_on()));
 }
 
 tutti::detail::call stream::part_of_stream(tutti::detail::operation_kind kind, detail::view to,

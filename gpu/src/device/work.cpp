@@ -98,12 +98,7 @@ void work_state::make_wait(stream_state& s) {
         fmt::format("{} has no gates: a stream cannot wait for {}, which is not in the device's streams yet; "
                     "await it instead",
                     on->driver().name(), name_of(what.kind)));
-  s.refuse_capture();  // before the stream waits for the word, which must outlive the wait
-  auto g = make_recycled<gate_word>(on);
-  on->driver().wait(s.native(), g->get(), 1);
-  on->add_gate(g);
-  s.keep(keeps{g});
-  gates_.push_back(std::move(g));
+  gates_.push_back(s.close(on));
 }
 
 // ---- awaiting ----

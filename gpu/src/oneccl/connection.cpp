@@ -104,7 +104,7 @@ connection::connection(std::shared_ptr<gpu::detail::attachment> on,
       core_(std::move(c)),
       rank_(rank),
       size_(size),
-      staging_(std::make_shared<gpu::detail::staging>(on_->shared_driver())),
+      staging_(std::make_shared<gpu::detail::pinned_pool>(on_->shared_driver(), true)),
       out_(gpu::detail::stream_state::make(on_)),
       in_(gpu::detail::stream_state::make(on_)) {}
 

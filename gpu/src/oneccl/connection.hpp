@@ -4,7 +4,6 @@
 #pragma once
 
 #include "comm/mark.hpp"
-#include "comm/staging.hpp"
 #include "comm/submit_thread.hpp"
 #include "comm/vendor.hpp"
 #include "oneccl/oneccl_api.hpp"
@@ -40,7 +39,7 @@ class connection final : public gpu::detail::vendor {
   const std::shared_ptr<gpu::detail::submit_thread> thread_;
   const std::shared_ptr<core> core_;
   const int rank_, size_;
-  const std::shared_ptr<gpu::detail::staging> staging_;
+  const std::shared_ptr<gpu::detail::pinned_pool> staging_;
   const std::shared_ptr<gpu::detail::stream_state> out_;  // device to host; `in_` is the way back
   const std::shared_ptr<gpu::detail::stream_state> in_;
   bool ended_ = false;

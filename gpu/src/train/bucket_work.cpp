@@ -44,7 +44,7 @@ task<> convert(device_values to, device_values from, double factor, stream in) {
     s.keep({from.view().keep, to.view().keep});
     co_return;
   }
-  const auto source = s.on().borrow_pinned(from.bytes()), result = s.on().borrow_pinned(to.bytes());
+  const auto source = s.on().pinned().take(from.bytes()), result = s.on().pinned().take(to.bytes());
   d.copy(source->data, from.data(), from.bytes(), s.native());
   s.keep({source, from.view().keep});
   co_await in.reached();
