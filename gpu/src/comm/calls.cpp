@@ -6,30 +6,27 @@
 
 namespace tutti::gpu::detail {
 
-double factor_in(const tutti::detail::reduction& op, element_type type) noexcept {
-  const auto as = [&op]<class T>(T) {
-    T value;
-    std::memcpy(&value, op.state.data(), sizeof value);
-    return static_cast<double>(value);
+namespace {
+
+// Reads `state` as that of the types T which is `type`.
+template <class... T>
+double number_in(const std::byte* state, element_type type) noexcept {
+  double number = 0;
+  const auto read_as = [&]<class U>(U value) {
+    if (tutti::detail::element_type_of<U>() != type) return;
+    std::memcpy(&value, state, sizeof value);
+    number = static_cast<double>(value);
   };
-  switch (type) {
-    case element_type::int8:
-      return as(std::int8_t{});
-    case element_type::uint8:
-      return as(std::uint8_t{});
-    case element_type::int16:
-      return as(std::int16_t{});
-    case element_type::uint16:
-      return as(std::uint16_t{});
-    case element_type::int32:
-      return as(std::int32_t{});
-    case element_type::uint32:
-      return as(std::uint32_t{});
-    case element_type::float64:
-      return as(double{});
-    default:
-      return as(float{});
-  }
+  (read_as(T{}), ...);
+  return number;
+}
+
+}  // namespace
+
+double factor_in(const tutti::detail::reduction& op, element_type type) noexcept {
+  if (tutti::detail::is_half(type)) type = element_type::float32;  // as factor_of() has it
+  return number_in<std::int8_t, std::uint8_t, std::int16_t, std::uint16_t, std::int32_t, std::uint32_t, float,
+                   double>(op.state.data(), type);
 }
 
 std::size_t block_of(const call& c, int size) noexcept {

@@ -34,19 +34,25 @@ class chunk_layout {
   }
   // Copy elements [offset, offset + count) of each block: copy_in from this rank's input to the chunk in
   // `memory`, copy_out from the chunk to its output. Ranks without input or output copy nothing.
-  void copy_in(driver& d, std::size_t offset, std::size_t count, void* memory, void* stream) const;
-  void copy_out(driver& d, std::size_t offset, std::size_t count, void* memory, void* stream) const;
+  void copy_in(driver& d, std::size_t offset, std::size_t count, void* memory, void* stream) const {
+    copy(d, side::in, offset, count, memory, stream);
+  }
+  void copy_out(driver& d, std::size_t offset, std::size_t count, void* memory, void* stream) const {
+    copy(d, side::out, offset, count, memory, stream);
+  }
   // Input and output of this rank in the chunk in `memory`; empty if `count` is 0.
-  view in(void* memory, std::size_t count) const noexcept;
-  view out(void* memory, std::size_t count) const noexcept;
+  view in(void* memory, std::size_t count) const noexcept { return part(side::in, memory, count); }
+  view out(void* memory, std::size_t count) const noexcept { return part(side::out, memory, count); }
 
  private:
-  view part(void* memory, std::size_t first_block, std::size_t count, std::size_t blocks) const noexcept;
+  using side = tutti::detail::side;
+  void copy(driver& d, side s, std::size_t offset, std::size_t count, void* memory, void* stream) const;
+  view part(side s, void* memory, std::size_t count) const noexcept;
+  std::size_t place_on(side s) const noexcept;
+  bool has_blocks(side s) const noexcept { return (s == side::in ? row_.in : row_.out) == shape::blocks; }
   bool is_root() const noexcept { return call_.peer == static_cast<int>(rank_); }
-
-  // Index of the block that this rank receives.
-  std::size_t place_of_block() const noexcept {
-    return row_.out != shape::block ? 0 : row_.rooted ? size_ : rank_;
+  void* at(void* base, std::size_t elements) const noexcept {
+    return static_cast<std::byte*>(base) + elements * call_.in.element_bytes;
   }
 
   const call& call_;

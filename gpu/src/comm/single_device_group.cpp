@@ -95,14 +95,11 @@ std::shared_ptr<single_device_group> single_device_group::find(const std::string
   std::erase_if(all, [](const auto& e) { return e.second.expired(); });
   std::shared_ptr<single_device_group> found = all[name].lock();
   if (!found) {
-    found = std::make_shared<single_device_group>(ranks, name);
-    found->next_.resize(static_cast<std::size_t>(ranks));
+    found = std::make_shared<single_device_group>(ranks);
     all[name] = found;
   }
   return found;
 }
-
-std::uint64_t single_device_group::next(int rank) noexcept { return ++next_[static_cast<std::size_t>(rank)]; }
 
 void single_device_group::settle(std::shared_ptr<contribution> v) noexcept {
   const std::shared_ptr<const doorbell_handle> waker = v->waker;
@@ -120,10 +117,8 @@ std::string single_device_group::disagreement(const contributions& of) {
   for (std::size_t r = 1; r < of.size(); ++r) {
     const contribution &a = *of[0], &b = *of[r];
     // Counts that only the root uses may differ.
-    const bool counts =
-        a.kind == operation_kind::scatter || a.kind == operation_kind::gather
-            ? a.kind == operation_kind::scatter ? a.out.count == b.out.count : a.in.count == b.in.count
-            : a.in.count == b.in.count;
+    const bool counts = row_of(a.kind).agreed == tutti::detail::side::out ? a.out.count == b.out.count
+                                                                          : a.in.count == b.in.count;
     if (a.kind != b.kind || a.root != b.root || a.op != b.op || a.in.type != b.in.type ||
         a.in.element_bytes != b.in.element_bytes || !counts)
       return fmt::format("ranks called different collectives: rank 0 {}, rank {} {}", describe(a), r,

@@ -39,7 +39,7 @@ class single_device_group {
   // Enqueues the whole collective behind the events of all ranks.
   static void enqueue(const contributions& of, const std::shared_ptr<driver>& with, void* stream);
 
-  explicit single_device_group(int ranks, std::string name) : ranks_(ranks), name_(std::move(name)) {}
+  explicit single_device_group(int ranks) : ranks_(ranks), next_(static_cast<std::size_t>(ranks)) {}
 
   // Returns the group of that name in this process; the first call makes it.
   static std::shared_ptr<single_device_group> find(const std::string& name, int ranks);
@@ -50,7 +50,8 @@ class single_device_group {
   // Fails every contribution that is not settled, and all later ones.
   void break_up(errc why, const std::string& text) noexcept;
   std::string missing(std::uint64_t sequence) const;  // the ranks that have not called it, as text
-  std::uint64_t next(int rank) noexcept;              // sequence of this rank's next collective
+  // Sequence of this rank's next collective.
+  std::uint64_t next(int rank) noexcept { return ++next_[static_cast<std::size_t>(rank)]; }
 
  private:
   struct table {
@@ -62,10 +63,9 @@ class single_device_group {
   static void settle(std::shared_ptr<contribution> v) noexcept;
 
   const int ranks_;
-  const std::string name_;
+  std::vector<std::uint64_t> next_;
   mutable std::mutex mutex_;
   std::vector<table> tables_;
-  std::vector<std::uint64_t> next_;
   errc broken_ = errc::success;
   std::string why_;
 };
