@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/communicator_devices.hpp"
 
-#include "nccl/connect.hpp"
-#include "oneccl/connect.hpp"
+#include "nccl/connection.hpp"
+#include "oneccl/connection.hpp"
 
 #include <fmt/format.h>
 

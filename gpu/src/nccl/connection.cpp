@@ -2,7 +2,6 @@
 #include "nccl/connection.hpp"
 
 #include "comm/calls.hpp"
-#include "nccl/connect.hpp"
 
 #include <fmt/format.h>
 

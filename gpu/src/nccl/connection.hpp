@@ -9,6 +9,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace tutti::nccl {
 
@@ -39,5 +40,11 @@ class connection final : public gpu::detail::vendor, public std::enable_shared_f
   gpu::detail::recycled_deque<std::shared_ptr<gpu::detail::work_state>> pending_;
   std::string ended_;  // the reason; empty while connected
 };
+
+// Connects the ranks of `control` by NCCL. Collective.
+task<std::shared_ptr<gpu::detail::vendor>> connect(tutti::communicator control, gpu::device on);
+
+// Why NCCL cannot serve a call; empty if it can. The same on all ranks.
+std::string_view why_not_by_nccl(const gpu::detail::call& c) noexcept;
 
 }  // namespace tutti::nccl

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Public functions for NCCL, and how its communicators are made.
 #include "comm/communicator_devices.hpp"
-#include "nccl/connect.hpp"
 #include "nccl/connection.hpp"
 
 #include <fmt/format.h>

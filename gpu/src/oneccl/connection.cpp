@@ -3,7 +3,6 @@
 
 #include "comm/calls.hpp"
 #include "kernels/host_kernels.hpp"
-#include "oneccl/connect.hpp"
 
 #include <fmt/format.h>
 

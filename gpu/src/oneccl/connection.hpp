@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <tutti/gpu/sycl_queue.hpp>
 
 namespace tutti::oneccl {
@@ -44,5 +45,12 @@ class connection final : public gpu::detail::vendor {
   const std::shared_ptr<gpu::detail::stream_state> in_;
   bool ended_ = false;
 };
+
+// Connects the ranks of `control` by oneCCL. Collective.
+task<std::shared_ptr<gpu::detail::vendor>> connect(tutti::communicator control, gpu::device on,
+                                                   sycl_queue queue);
+
+// Why oneCCL cannot serve a call; empty if it can.
+std::string_view why_not_by_oneccl(const gpu::detail::call& c, bool by_queue) noexcept;
 
 }  // namespace tutti::oneccl

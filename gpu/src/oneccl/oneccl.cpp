@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connecting to oneCCL, and its public functions.
-#include "oneccl/connect.hpp"
 #include "oneccl/connection.hpp"
 
 #include <fmt/format.h>
