@@ -32,7 +32,14 @@ struct outcome {
   }
 };
 
-task<std::string> first_trouble(communicator among, outcome mine) {
+// Carries out a step on each rank. Returns the reason of the first rank where it failed; empty if none did.
+task<std::string> first_trouble(communicator among, task<> step) {
+  outcome mine;
+  try {
+    co_await std::move(step);
+  } catch (const error& e) {
+    mine.set(e.what());
+  }
   std::vector<outcome> all(static_cast<std::size_t>(among.size()));
   co_await among.all_gather(mine, all);
   for (std::size_t r = 0; r < all.size(); ++r)
@@ -118,14 +125,14 @@ window::window(std::shared_ptr<driver> d, int rank, int size, std::size_t slot_b
       ready_(static_cast<std::size_t>(size_)) {}
 
 window::~window() {
-  driver& d = device_driver();
+  driver& d = *driver_;
   if (rank_ != 0 && base_ != nullptr) leave_mark();
   if (opened_ && base_ != nullptr) d.sharing()->close_memory(base_);
   if (memory_ && known_) deferred_free_list::instance().put(d.identity(), bytes(), std::move(memory_));
 }
 
 void window::leave_mark() noexcept {
-  driver& d = device_driver();
+  driver& d = *driver_;
   try {
     void* const stream = d.make_stream(true);
     d.fill(static_cast<std::byte*>(marks()) + static_cast<std::size_t>(rank_) * mark_bytes, std::byte{1},
@@ -155,7 +162,7 @@ void window::set_free(std::uint64_t chunk) noexcept { emptied_[chunk % slots] = 
 void window::give_up() noexcept { given_up_ = true; }
 
 task<> window::find_memory(device on) {
-  const std::string of = device_driver().identity();
+  const std::string of = driver_->identity();
   if (const std::string why = deferred_free_list::instance().trouble(of); !why.empty())
     throw error(errc::not_supported, why);
   const stream s(on);
@@ -180,32 +187,34 @@ task<> window::find_memory(device on) {
   co_await s.fill(device_span<std::byte>(static_cast<std::byte*>(marks()), all), std::byte{0});
 }
 
-void window::prepare(handle& mine) {
-  process_sharing* const s = device_driver().sharing();
+task<> window::prepare(device on, handle* mine) {
+  if (rank_ == 0) co_await find_memory(on);
+  process_sharing* const s = driver_->sharing();
   if (s == nullptr)
     throw error(errc::not_supported,
-                fmt::format("{} has no memory that other processes can open", device_driver().name()));
+                fmt::format("{} has no memory that other processes can open", driver_->name()));
   const auto keep = [this](void* event) {
     events_.push_back(std::make_shared<owned_event>(driver_, event));
     return event;
   };
-  for (void*& e : freed_) e = keep(device_driver().make_event());
+  for (void*& e : freed_) e = keep(driver_->make_event());
   if (s->has_events()) {
     for (std::size_t i = 0; i < slots; ++i) {
-      mine.events[i] = keep(s->make_shared_event(mine.event_names[i]));
-      deferred_free_list::instance().add_event(mine.events[i], events_.back());
+      mine->events[i] = keep(s->make_shared_event(mine->event_names[i]));
+      deferred_free_list::instance().add_event(mine->events[i], events_.back());
     }
-    std::copy_n(mine.events, slots,
+    std::copy_n(mine->events, slots,
                 rank_ == 0 ? done_.begin() : ready_[static_cast<std::size_t>(rank_)].begin());
   }
-  if (rank_ != 0) return;
-  for (void*& e : ready_[0]) e = keep(device_driver().make_event());
-  mine.memory = base_;
-  mine.memory_name = s->name_memory(base_);
+  if (rank_ != 0) co_return;
+  for (void*& e : ready_[0]) e = keep(driver_->make_event());
+  mine->memory = base_;
+  mine->memory_name = s->name_memory(base_);
 }
 
-void window::reach(const std::vector<handle>& all) {
-  process_sharing& s = *device_driver().sharing();
+task<> window::reach(const std::vector<handle>* ranks) {
+  const std::vector<handle>& all = *ranks;
+  process_sharing& s = *driver_->sharing();
   const handle& mine = all[static_cast<std::size_t>(rank_)];
   const auto events_of = [&](const handle& of, events& to) {
     if (!s.has_events()) return;
@@ -221,25 +230,25 @@ void window::reach(const std::vector<handle>& all) {
   };
   if (rank_ == 0) {
     for (std::size_t r = 1; r < all.size(); ++r) events_of(all[r], ready_[r]);
-    return;
+    co_return;
   }
   events_of(all[0], done_);
   opened_ = all[0].process != mine.process;
   base_ = opened_ ? s.open_memory(all[0].memory_name) : all[0].memory;
 }
 
-task<> window::try_it(device on, communicator notes, std::vector<handle> all) {
+task<> window::try_it(device on, communicator notes, const std::vector<handle>* all) {
   std::exception_ptr failure;
   const stream s(on);
   const device_span<std::uint64_t> place(static_cast<std::uint64_t*>(slot(rank_, 0)), 1);
-  const std::uint64_t value = all[static_cast<std::size_t>(rank_)].value;
+  const std::uint64_t value = (*all)[static_cast<std::size_t>(rank_)].value;
   const std::vector<std::uint64_t> written{value};
   std::vector<std::uint64_t> answered{0};
   int go = 1;
   try {
     if (has_events()) {
       const request writing = tutti::start(s.upload(place, written));
-      device_driver().record(ready(rank_, 0), s.native());
+      driver_->record(ready(rank_, 0), s.native());
     } else {
       co_await with_timeout(s.upload(place, written), longest_trial);
     }
@@ -250,24 +259,24 @@ task<> window::try_it(device on, communicator notes, std::vector<handle> all) {
   co_await notes.send(go, 0);
   co_await notes.recv(go, 0);
   if (failure) std::rethrow_exception(failure);
-  if (has_events()) device_driver().wait(s.native(), done(0));
+  if (has_events()) driver_->wait(s.native(), done(0));
   co_await with_timeout(s.download(answered, place), longest_trial);
   if (answered[0] != ~value)
     throw error(errc::not_supported, "what rank 0 writes to its memory is not what is read here");
 }
 
-task<> window::answer(device on, communicator notes, std::vector<handle> all) {
+task<> window::answer(device on, communicator notes, const std::vector<handle>* all) {
   std::exception_ptr failure;
   const stream s(on);
   for (int r = 1; r < size_; ++r) {
     const device_span<std::uint64_t> place(static_cast<std::uint64_t*>(slot(r, 0)), 1);
-    const std::uint64_t value = all[static_cast<std::size_t>(r)].value;
+    const std::uint64_t value = (*all)[static_cast<std::size_t>(r)].value;
     const std::vector<std::uint64_t> answered{~value};
     std::vector<std::uint64_t> written{0};
     int go = 1;
     co_await notes.recv(go, r);
     try {
-      if (has_events()) device_driver().wait(s.native(), ready(r, 0));
+      if (has_events()) driver_->wait(s.native(), ready(r, 0));
       co_await with_timeout(s.download(written, place), longest_trial);
       if (written[0] != value)
         throw error(
@@ -275,7 +284,7 @@ task<> window::answer(device on, communicator notes, std::vector<handle> all) {
             fmt::format("what rank {} writes to memory of this process is not what is read there", r));
       if (has_events()) {
         const request writing = tutti::start(s.upload(place, answered));
-        device_driver().record(done(0), s.native());
+        driver_->record(done(0), s.native());
       } else {
         co_await with_timeout(s.upload(place, answered), longest_trial);
       }
@@ -297,41 +306,20 @@ task<std::shared_ptr<window>> window::open(std::shared_ptr<attachment> on, commu
   mine.process = process;
   std::random_device random;
   mine.value = static_cast<std::uint64_t>(random()) << 32 | random();
-  outcome found;
-  try {
-    if (rank == 0) co_await made->find_memory(device(on));
-    made->prepare(mine);
-  } catch (const error& e) {
-    found.set(e.what());
-  }
-  *why = co_await first_trouble(notes, found);
+  *why = co_await first_trouble(notes, made->prepare(device(on), &mine));
   if (!why->empty()) co_return nullptr;
 
   std::vector<handle> all(static_cast<std::size_t>(notes.size()));
   co_await notes.all_gather(mine, all);
   made->known_ = true;
-  try {
-    made->reach(all);
-  } catch (const error& e) {
-    found.set(e.what());
-  }
-  *why = co_await first_trouble(notes, found);
-
+  *why = co_await first_trouble(notes, made->reach(&all));
   if (why->empty()) {
-    try {
-      if (rank == 0) {
-        co_await made->answer(device(on), notes, all);
-      } else {
-        co_await made->try_it(device(on), notes, all);
-      }
-    } catch (const error& e) {
-      found.set(e.what());
-    }
-    *why = co_await first_trouble(notes, found);
+    task<> trial = rank == 0 ? made->answer(device(on), notes, &all) : made->try_it(device(on), notes, &all);
+    *why = co_await first_trouble(notes, std::move(trial));
   }
   if (why->empty()) co_return made;
   // The device is not tried again: each try leaves memory that other processes have opened.
-  deferred_free_list::instance().set_trouble(made->device_driver().identity(), *why);
+  deferred_free_list::instance().set_trouble(made->driver_->identity(), *why);
   co_return nullptr;
 }
 

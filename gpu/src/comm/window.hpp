@@ -64,17 +64,16 @@ class window {
   struct handle;
   using events = std::array<void*, slots>;
   task<> find_memory(device on);  // on rank 0
-  void prepare(handle& mine);
-  void reach(const std::vector<handle>& all);
+  task<> prepare(device on, handle* mine);
+  task<> reach(const std::vector<handle>* ranks);
   // Writes a value to this rank's slot, and reads the answer of rank 0 there.
-  task<> try_it(device on, communicator notes, std::vector<handle> all);
-  task<> answer(device on, communicator notes, std::vector<handle> all);
+  task<> try_it(device on, communicator notes, const std::vector<handle>* all);
+  task<> answer(device on, communicator notes, const std::vector<handle>* all);
   void leave_mark() noexcept;
   void* marks() const noexcept;  // 64 bytes for each rank, not 0 once that rank has finished
   std::size_t bytes() const noexcept {
     return static_cast<std::size_t>(size_) * (slots * slot_bytes_ + mark_bytes);
   }
-  driver& device_driver() const noexcept { return *driver_; }
 
   static constexpr std::size_t mark_bytes = 64;
 
