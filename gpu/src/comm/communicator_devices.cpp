@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/communicator_devices.hpp"
 
+#include "device/scope_exit.hpp"
 #include "nccl/connection.hpp"
 #include "oneccl/connection.hpp"
 
@@ -196,12 +197,8 @@ task<> communicator_devices::perform(work_state* w) {
     co_return co_await own_->perform(w, by, mine ? &*mine : nullptr);
   const library& with = by == backend::nccl ? nccl_ : oneccl_;
   if (!with.connected || connecting_ > 0) {
-    struct counted {
-      int& count;
-      explicit counted(int& n) : count(++n) {}
-      ~counted() { --count; }
-    };
-    const counted waiting(connecting_);
+    ++connecting_;
+    const scope_exit waited([this] { --connecting_; });
     co_await own_->its_turn(&*mine);
     if (!with.connected) co_await connect(by);
   }
@@ -255,20 +252,16 @@ task<> device_call::execute(tutti::detail::operation_state& op) {
   attachment& on = after_->on();
   on.check();
   const communicator handle(what.comm);
-  // Releases the streams that wait for the operation, however it ends.
-  struct progress_of {
-    device_call& of;
-    ~progress_of() {
-      const std::shared_ptr<work_state> w = std::exchange(of.work_, nullptr);
-      w->what.whole = nullptr;
-      w->what.ready.reset();
-      if (!w->done && w->stop != nullptr) w->stop(*w, errc::cancelled, "it has ended early");
-      if (!w->enqueued) w->fail(errc::cancelled, "it has ended early");
-      w->abandoned = true;
-    }
-  };
   work_ = make_recycled<work_state>(after_->shared_on(), made(what));
-  const progress_of here{*this};
+  // Releases the streams that wait for the operation.
+  const scope_exit release([this] {
+    const std::shared_ptr<work_state> w = std::exchange(work_, nullptr);
+    w->what.whole = nullptr;
+    w->what.ready.reset();
+    if (!w->done && w->stop != nullptr) w->stop(*w, errc::cancelled, "it has ended early");
+    if (!w->enqueued) w->fail(errc::cancelled, "it has ended early");
+    w->abandoned = true;
+  });
   work_->what.ready = std::shared_ptr<void>(
       on.take_event(), [home = after_->shared_on()](void* e) { home->give_event(e); },
       frame_allocator<std::byte>());

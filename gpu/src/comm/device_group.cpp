@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/device_group.hpp"
 
+#include "device/scope_exit.hpp"
 #include "kernels/elements.hpp"
 #include "kernels/host_kernels.hpp"
 
@@ -141,19 +142,16 @@ task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, vo
   const auto out = in_place ? in : staging_->take(c.out.bytes());
   host.in.data = in->data;
   host.out.data = out->data;
-  const auto for_each_piece = [&c](const tutti::detail::buffer_view& all, std::byte* at, auto copy) {
-    if (c.list.at == nullptr) return copy(all, at);
-    for (std::size_t i = 0; i < c.list.size; ++i) {
-      const tutti::detail::buffer_view piece = c.list.at(c.list.list, i);
-      copy(piece, at);
+  const auto copy_pieces = [&](const tutti::detail::buffer_view& all, void* staged, bool to_host, void* stream) {
+    auto* at = static_cast<std::byte*>(staged);
+    for (std::size_t i = 0; i < (in_place ? c.list.size : 1); ++i) {
+      const tutti::detail::buffer_view piece = in_place ? c.list.at(c.list.list, i) : all;
+      if (piece.bytes() > 0)
+        d.copy(to_host ? at : piece.data, to_host ? piece.data : at, piece.bytes(), stream);
       at += piece.bytes();
     }
   };
-  using bytes = std::byte*;
-  if (reads)
-    for_each_piece(c.in, static_cast<bytes>(in->data), [&](const tutti::detail::buffer_view& v, bytes at) {
-      if (v.bytes() > 0) d.copy(at, v.data, v.bytes(), use.out->native());
-    });
+  if (reads) copy_pieces(c.in, in->data, true, use.out->native());
   mark loaded;
   point& p = use.out->signal();
   p.alive = {in, w->what.in.keep};
@@ -163,10 +161,7 @@ task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, vo
   all.moving = request(std::move(host));
   mine->end();
   co_await all.moving;
-  if (writes)
-    for_each_piece(c.out, static_cast<bytes>(out->data), [&](const tutti::detail::buffer_view& v, bytes at) {
-      if (v.bytes() > 0) d.copy(v.data, at, v.bytes(), use.in->native());
-    });
+  if (writes) copy_pieces(c.out, out->data, false, use.in->native());
   w->keep_until_done(out);
 }
 
@@ -174,30 +169,6 @@ task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, vo
 
 // The header has the length and the tag of the chunks. It is sent with the user's tag, so that messages are
 // matched in the order of their sends.
-//
-// A header that has left cannot be taken back. So a send that ends early sends a chunk without bytes: the
-// receiver then waits for the next header. Destroyed after the requests of the chunks, which come before it.
-class device_group::unfinished_send {
- public:
-  unfinished_send(device_group& g, int peer, std::uint64_t tag) noexcept
-      : group_(g), peer_(peer), tag_(static_cast<int>(tag)) {}
-  unfinished_send(const unfinished_send&) = delete;
-  unfinished_send& operator=(const unfinished_send&) = delete;
-  ~unfinished_send() {
-    if (!chunks_follow) return;
-    try {
-      std::erase_if(group_.farewells_, [](const request& r) { return r.done(); });
-      group_.farewells_.push_back(group_.payload_.isend(std::span<const std::byte>(), peer_, tag_));
-    } catch (const std::exception&) {
-      // The communicator has ended, and the receiver with it.
-    }
-  }
-  bool chunks_follow = false;
-
- private:
-  device_group& group_;
-  const int peer_, tag_;
-};
 
 // A receive or probe that waits for a header. It may get one that another receive gives back.
 class device_group::awaited_header {
@@ -288,14 +259,25 @@ task<> device_group::drain(int source, int tag, std::size_t chunks) {
   }
 }
 
-task<> device_group::staged_send(work_state* w, stream_pair use, void* ready, std::uint64_t head[2]) {
+task<> device_group::staged_send(work_state* w, stream_pair use, void* ready) {
   const call& c = w->what;
-  const std::uint64_t mine[2] = {head[0], head[1]};
-  request sending_rts = heads_.isend(std::span<const std::uint64_t>(mine), c.peer, c.tag);
+  const std::uint64_t head[2] = {c.in.bytes(), next_message_++ & 0x3fffffff};
+  const int tag = static_cast<int>(head[1]);
+  request sending_rts = heads_.isend(std::span<const std::uint64_t>(head), c.peer, c.tag);
   on_->driver().wait(use.out->native(), ready);
   const std::size_t bytes = c.in.bytes(), most = chunk_bytes_, count = (bytes + most - 1) / most;
-  unfinished_send guard(*this, c.peer, mine[1]);
-  guard.chunks_follow = count > 0;
+  bool chunks_follow = count > 0;
+  // A header that has left cannot be taken back. So a send that ends early sends a chunk without bytes: the
+  // receiver then waits for the next header. It comes after the requests of the chunks.
+  const scope_exit give_up([this, &chunks_follow, peer = c.peer, tag] {
+    if (!chunks_follow) return;
+    try {
+      std::erase_if(farewells_, [](const request& r) { return r.done(); });
+      farewells_.push_back(payload_.isend(std::span<const std::byte>(), peer, tag));
+    } catch (const std::exception&) {
+      // The communicator has ended, and the receiver with it.
+    }
+  });
   const std::size_t depth = static_cast<std::size_t>(std::max(2, depth_));
   chunks_in_flight slots;
   for (std::size_t i = 0; i < std::min(depth, count); ++i) {
@@ -317,11 +299,11 @@ task<> device_group::staged_send(work_state* w, stream_pair use, void* ready, st
     chunk_state& k = slots[i % slots.size()];
     co_await k.loaded;
     k.moving = payload_.isend(std::span<const std::byte>(static_cast<std::byte*>(k.memory->data), k.count),
-                              c.peer, static_cast<int>(mine[1]));
+                              c.peer, tag);
   }
   for (chunk_state& k : slots)
     if (k.moving) co_await k.moving;
-  guard.chunks_follow = false;
+  chunks_follow = false;
   co_await sending_rts;
 }
 
@@ -517,71 +499,39 @@ std::string_view device_group::why_not_on_one_device(const call& c) const noexce
   return "there is no kernel for this reduction of this type here";
 }
 
-// Tells the other ranks about an operation that failed here, so that they do not wait for this rank.
-class device_group::breach {
- public:
-  breach(device_group& g, const work_state& w, backend by)
-      : group_(g), kind_(w.what.kind), by_(by), of_(w.what.whole->comm) {}
-  breach(const breach&) = delete;
-  breach& operator=(const breach&) = delete;
-  ~breach() {
-    if (!averted && !is_message(kind_)) tell();
+// Tells the other ranks about an operation that failed here, so that they do not wait for this rank. Uses the
+// reason of the operation's communicator if that has failed, so that both paths give the same.
+void device_group::tell(breach& b, operation_kind kind, backend by, const communicator& of) {
+  if (const auto failed = tutti::detail::failure_of(of); failed.why != errc::success) {
+    b.why = failed.why;
+    b.text = failed.text;
+  } else if (b.why == errc::success) {
+    b.why = errc::cancelled;
+    b.text = "it was ended early";
   }
-  bool averted = false;
-  bool told = false;  // rank 0 tells all ranks
-  errc why = errc::success;
-  std::string text;
-
- private:
-  // Uses the reason of the operation's communicator if that has failed, so that both paths give the same.
-  void tell() {
-    if (const auto failed = tutti::detail::failure_of(of_); failed.why != errc::success) {
-      why = failed.why;
-      text = failed.text;
-    } else if (why == errc::success) {
-      why = errc::cancelled;
-      text = "it was ended early";
-    }
-    device_group& g = group_;
-    if (by_ == backend::staged) {
-      tutti::detail::fail(g.chunks_, why, text);
-    } else if (g.single_device_) {
-      g.single_device_->break_up(why,
-                                 fmt::format("{} has failed on rank {}: {}", name_of(kind_), g.rank(), text));
-    } else {
-      g.window_->give_up();
-      g.slot_changed_.notify_all();
-      if (!told) tutti::detail::fail(g.notes_, why, text);
-    }
+  if (by == backend::staged) {
+    tutti::detail::fail(chunks_, b.why, b.text);
+  } else if (single_device_) {
+    single_device_->break_up(b.why, fmt::format("{} has failed on rank {}: {}", name_of(kind), rank(), b.text));
+  } else {
+    window_->give_up();
+    slot_changed_.notify_all();
+    if (!b.told) tutti::detail::fail(notes_, b.why, b.text);
   }
-  device_group& group_;
-  const operation_kind kind_;
-  const backend by_;
-  const communicator of_;
-};
+}
 
-// This rank's contribution to a collective on one device. The last rank may enqueue the collective until it
-// learns that this rank has given up. The memory must then stay although nothing here waits for it.
-class device_group::brought {
- public:
-  explicit brought(device_group& g) noexcept : group_(g) {}
-  brought(const brought&) = delete;
-  brought& operator=(const brought&) = delete;
-  ~brought() {
-    if (!what || !what->settled.load(std::memory_order_acquire) || what->failure != errc::success) return;
-    try {
-      const streams use(group_);
-      group_.on_->driver().wait(use.pair.in->native(), what->event);
-      use.pair.in->keep({what});
-    } catch (const std::exception&) {
-      // The device has failed.
-    }
+// Keeps this rank's contribution to a collective that has ended early here. The last rank may enqueue the
+// collective until it learns of that.
+void device_group::keep(std::shared_ptr<single_device_group::contribution> here) noexcept {
+  if (!here || !here->settled.load(std::memory_order_acquire) || here->failure != errc::success) return;
+  try {
+    const streams use(*this);
+    on_->driver().wait(use.pair.in->native(), here->event);
+    use.pair.in->keep({std::move(here)});
+  } catch (const std::exception&) {
+    // The device has failed.
   }
-  std::shared_ptr<single_device_group::contribution> what;  // null once the operation keeps it
-
- private:
-  device_group& group_;
-};
+}
 
 task<> device_group::perform(work_state* w, backend by, turn* mine) {
   void* const ready = w->what.ready.get();
@@ -589,8 +539,12 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
   const bool meets = by == backend::one_device && single_device_;
   const std::uint64_t sequence = meets ? single_device_->next(rank()) : 0;
   chunks_in_flight chunks;
-  brought one_device(*this);
-  breach others(*this, *w, by);
+  std::shared_ptr<single_device_group::contribution> brought;  // null once the operation keeps it
+  const scope_exit keep_brought([this, &brought] { keep(std::move(brought)); });
+  breach others;
+  const scope_exit unless_averted([&, of = communicator(w->what.whole->comm)] {
+    if (!others.averted && !is_message(kind)) tell(others, kind, by, of);
+  });
   if (meets) mine->end();
   try {
     const streams use(*this);
@@ -604,14 +558,13 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
       if (here->op == reduce_kind::premul_sum) here->factor = factor_in(w->what.op, w->what.in.type);
       here->event = ready;
       here->waker = on_->shared_doorbell();
-      one_device.what = here;
+      brought = here;
       single_device_->come(sequence, rank(), here, on_->shared_driver(), use.pair.out->native());
-      co_await on_one_device(w, use.pair, one_device.what);
+      co_await on_one_device(w, use.pair, here);
     } else if (by == backend::one_device) {
       co_await through_window(w, use.pair, mine, ready, &others.told);
     } else if (kind == operation_kind::send) {
-      std::uint64_t head[2] = {w->what.in.bytes(), next_message_++ & 0x3fffffff};
-      co_await staged_send(w, use.pair, ready, head);
+      co_await staged_send(w, use.pair, ready);
     } else if (kind == operation_kind::receive) {
       co_await staged_receive(w, use.pair, ready);
     } else if (kind == operation_kind::probe) {
@@ -622,7 +575,7 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
       co_await staged_whole(w, use.pair, mine, ready, &chunks);
     }
     w->finish_in(kind == operation_kind::send ? *use.pair.out : *use.pair.in);
-    one_device.what.reset();
+    brought.reset();
     others.averted = true;
   } catch (const error& e) {
     others.why = static_cast<errc>(e.code().value());

@@ -71,8 +71,13 @@ class device_group {
     std::shared_ptr<stream_state> in;
   };
   class streams;
-  class breach;
-  class brought;
+  // An operation that fails here.
+  struct breach {
+    bool averted = false;  // it has succeeded, or all ranks know
+    bool told = false;     // rank 0 tells all ranks
+    errc why = errc::success;
+    std::string text;
+  };
   struct chunk_state;
   struct passage;  // one chunk on its way through the window
   struct rts_header {
@@ -80,7 +85,6 @@ class device_group {
     std::uint64_t head[2] = {};
     std::vector<std::shared_ptr<allocation>> arrived = {};  // the first chunks, if they have come
   };
-  class unfinished_send;
   class unfinished_receive;
   class awaited_header;
 
@@ -89,7 +93,7 @@ class device_group {
   using chunks_in_flight = recycled_deque<chunk_state>;
   task<> staged_collective(work_state* w, stream_pair use, turn* mine, void* ready, chunks_in_flight* chunks);
   task<> staged_whole(work_state* w, stream_pair use, turn* mine, void* ready, chunks_in_flight* chunks);
-  task<> staged_send(work_state* w, stream_pair use, void* ready, std::uint64_t head[2]);
+  task<> staged_send(work_state* w, stream_pair use, void* ready);
   task<> staged_receive(work_state* w, stream_pair use, void* ready);
   task<> receive_chunks(work_state* w, stream_pair use, rts_header* head, bool* came);
   task<> probe(work_state* w);
@@ -104,6 +108,8 @@ class device_group {
   task<> tell_ready(recycled_deque<passage>* under_way);
   void carry_out(const call& c, const stream_pair& use, passage& p, bool first);  // on rank 0, for all ranks
   request reduce_chunk(const call& c, const chunk_layout& layout, chunk_state& k);
+  void tell(breach& b, operation_kind kind, backend by, const communicator& of);
+  void keep(std::shared_ptr<single_device_group::contribution> here) noexcept;
 
   const std::shared_ptr<attachment> on_;
   communicator chunks_;
@@ -120,7 +126,7 @@ class device_group {
   // Headers that a probe took, or that a receive gave back, and that no receive has used.
   recycled_deque<rts_header> probed_;
   recycled_deque<awaited_header*> awaited_;  // receives and probes that wait for a header
-  recycled_deque<request> farewells_;        // see unfinished_send
+  recycled_deque<request> farewells_;        // see staged_send
   scope drains_;                             // see unfinished_receive
   recycled_deque<std::uint64_t> turns_;
   std::uint64_t next_ticket_ = 1;

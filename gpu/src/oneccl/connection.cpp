@@ -2,6 +2,7 @@
 #include "oneccl/connection.hpp"
 
 #include "comm/calls.hpp"
+#include "device/scope_exit.hpp"
 #include "kernels/host_kernels.hpp"
 
 #include <fmt/format.h>
@@ -126,24 +127,6 @@ std::string_view why_not_by_oneccl(const call& c, bool by_queue) noexcept {
   return {};
 }
 
-// Ends the connection if an operation ends early: the thread may never return from its call.
-class connection::unfinished {
- public:
-  explicit unfinished(connection& of) noexcept : of_(of) {}
-  unfinished(const unfinished&) = delete;
-  unfinished& operator=(const unfinished&) = delete;
-  ~unfinished() {
-    if (finished_) return;
-    of_.ended_ = true;
-    of_.thread_->leave_behind();
-  }
-  void finished() noexcept { finished_ = true; }
-
- private:
-  connection& of_;
-  bool finished_ = false;
-};
-
 // Whether oneCCL can use the memory in place.
 bool connection::is_direct(const view& v) const noexcept {
   if (core_->queue.handle != nullptr || v.bytes() == 0) return true;
@@ -153,7 +136,13 @@ bool connection::is_direct(const view& v) const noexcept {
 task<> connection::perform(work_state* w, gpu::detail::device_group::turn* mine) {
   if (ended_)
     throw error(errc::communicator_failed, "an operation before has ended early, and oneCCL with it");
-  unfinished here(*this);
+  bool finished = false;
+  // An operation that ends early ends the connection: the thread may never return from its call.
+  const gpu::detail::scope_exit unless_finished([this, &finished] {
+    if (finished) return;
+    ended_ = true;
+    thread_->leave_behind();
+  });
   const call& c = w->what;
   gpu::detail::driver& d = on_->driver();
   auto j = std::make_shared<job_data>();
@@ -208,7 +197,7 @@ task<> connection::perform(work_state* w, gpu::detail::device_group::turn* mine)
   if (j->out_host && gives) d.copy(c.out.data, out, c.out.bytes(), in_->native());
   w->keep_until_done(j);
   w->finish_in(*in_);
-  here.finished();
+  finished = true;
 }
 
 }  // namespace tutti::oneccl

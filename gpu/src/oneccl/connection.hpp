@@ -33,7 +33,6 @@ class connection final : public gpu::detail::vendor {
   task<> perform(gpu::detail::work_state* w, gpu::detail::device_group::turn* mine) override;
 
  private:
-  class unfinished;
   bool is_direct(const gpu::detail::view& v) const noexcept;
 
   const std::shared_ptr<gpu::detail::attachment> on_;
