@@ -2,31 +2,11 @@
 // CUDA IPC: exports memory and events of this process, and opens those of others.
 #include "cuda/driver.hpp"
 
-#include <cstring>
 #include <tutti/error.hpp>
 
 namespace tutti::cuda {
-namespace {
 
 using gpu::detail::shared_name;
-
-static_assert(sizeof(abi::ipc_memory) <= sizeof(shared_name) &&
-              sizeof(abi::ipc_event) <= sizeof(shared_name));
-
-template <class Handle>
-Handle handle_of(const shared_name& name) noexcept {
-  Handle h;
-  std::memcpy(&h, name.bytes.data(), sizeof h);
-  return h;
-}
-template <class Handle>
-shared_name name_of(const Handle& h) noexcept {
-  shared_name name;
-  std::memcpy(name.bytes.data(), &h, sizeof h);
-  return name;
-}
-
-}  // namespace
 
 gpu::detail::process_sharing* cuda_driver::sharing() noexcept {
   const bool all = calls_.ipc_name_memory != nullptr && calls_.ipc_open_memory != nullptr &&
@@ -39,13 +19,13 @@ shared_name cuda_driver::name_memory(void* start) {
   const in_context here(*on_);
   abi::ipc_memory h{};
   check(calls_.ipc_name_memory(&h, reinterpret_cast<abi::device_pointer>(start)), "cuIpcGetMemHandle");
-  return name_of(h);
+  return shared_name(h);
 }
 
 void* cuda_driver::open_memory(const shared_name& of) {
   const in_context here(*on_);
   abi::device_pointer opened = 0;
-  check(calls_.ipc_open_memory(&opened, handle_of<abi::ipc_memory>(of), abi::ipc_lazy_peer_access),
+  check(calls_.ipc_open_memory(&opened, of.as<abi::ipc_memory>(), abi::ipc_lazy_peer_access),
         "cuIpcOpenMemHandle");
   return reinterpret_cast<void*>(opened);
 }
@@ -64,14 +44,14 @@ void* cuda_driver::make_shared_event(shared_name& name) {
     calls_.event_destroy(made);
     check(code, "cuIpcGetEventHandle");
   }
-  name = name_of(h);
+  name = shared_name(h);
   return made;
 }
 
 void* cuda_driver::open_event(const shared_name& of) {
   const in_context here(*on_);
   abi::event* opened = nullptr;
-  check(calls_.ipc_open_event(&opened, handle_of<abi::ipc_event>(of)), "cuIpcOpenEventHandle");
+  check(calls_.ipc_open_event(&opened, of.as<abi::ipc_event>()), "cuIpcOpenEventHandle");
   return opened;
 }
 

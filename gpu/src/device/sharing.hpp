@@ -4,11 +4,25 @@
 
 #include <array>
 #include <cstddef>
+#include <cstring>
+#include <type_traits>
 
 namespace tutti::gpu::detail {
 
-// Another process of this host opens memory or an event by it.
+// Another process of this host opens memory or an event by it: the bytes of a driver's own description.
 struct shared_name {
+  shared_name() = default;
+  template <class T>
+  explicit shared_name(const T& description) noexcept {
+    static_assert(sizeof description <= sizeof bytes && std::is_trivially_copyable_v<T>);
+    std::memcpy(bytes.data(), &description, sizeof description);
+  }
+  template <class T>
+  T as() const noexcept {
+    T description;
+    std::memcpy(&description, bytes.data(), sizeof description);
+    return description;
+  }
   std::array<std::byte, 96> bytes{};
 };
 
@@ -21,10 +35,10 @@ class process_sharing {
   virtual void close_memory(void* opened) noexcept = 0;  // once nothing uses it
   // If false, each process waits for its device before it tells others that the device has finished.
   virtual bool has_events() const noexcept = 0;
-  // An event is recorded and waited for by both processes, and destroyed by driver::destroy_event. A wait
+  // With events: an event is recorded and waited for by both processes, and destroyed by driver::destroy_event. A wait
   // refers to the last record by any process, so it must follow a message that announces the record.
-  virtual void* make_shared_event(shared_name& name) = 0;
-  virtual void* open_event(const shared_name& of) = 0;
+  virtual void* make_shared_event(shared_name&) { return nullptr; }
+  virtual void* open_event(const shared_name&) { return nullptr; }
 
  protected:
   ~process_sharing() = default;

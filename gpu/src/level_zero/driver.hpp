@@ -139,8 +139,6 @@ class level_zero_driver final : public gpu::detail::driver, gpu::detail::process
   void close_memory(void* opened) noexcept override;
   // A Level Zero event may be reset only when no process waits for it.
   bool has_events() const noexcept override { return false; }
-  void* make_shared_event(gpu::detail::shared_name& name) override;
-  void* open_event(const gpu::detail::shared_name& of) override;
 
   static mark& mark_of(void* event) noexcept { return *static_cast<mark*>(event); }
   static gate& gate_of(const gpu::detail::word& w) noexcept { return *static_cast<gate*>(w.handle); }

@@ -24,7 +24,6 @@ struct address {
   std::int32_t process = 0;
   std::uint64_t numbers = 0;  // PID namespace of `process`
 };
-static_assert(sizeof(address) <= sizeof(shared_name));
 
 std::uint64_t file_of(int descriptor) noexcept {
   struct stat s{};
@@ -68,14 +67,11 @@ shared_name level_zero_driver::name_memory(void* start) {
   check(calls.ipc_name(native.context, start, &n.handle), "zeMemGetIpcHandle");
   n.process = ::getpid();
   n.numbers = process_numbers();
-  shared_name named;
-  std::memcpy(named.bytes.data(), &n, sizeof n);
-  return named;
+  return shared_name(n);
 }
 
 void* level_zero_driver::open_memory(const shared_name& of) {
-  address n;
-  std::memcpy(&n, of.bytes.data(), sizeof n);
+  const auto n = of.as<address>();
   const auto open = [this](const abi::ipc_memory& handle, void** opened) {
     return calls.ipc_open(native.context, native.device, handle, 0, opened);
   };
@@ -106,13 +102,6 @@ void level_zero_driver::close_memory(void* opened) noexcept {
   // Some drivers close the descriptor with the memory, and its number may belong to another file by now.
   if (file_of(found->second.number) == found->second.file) ::close(found->second.number);
   opened_.erase(found);
-}
-
-void* level_zero_driver::make_shared_event(shared_name&) {
-  throw error(errc::not_supported, "events of Level Zero are of one process here");
-}
-void* level_zero_driver::open_event(const shared_name&) {
-  throw error(errc::not_supported, "events of Level Zero are of one process here");
 }
 
 }  // namespace tutti::level_zero
