@@ -36,7 +36,7 @@ class submit_thread final : attachment::listener {
   ~submit_thread();
 
   void submit(std::shared_ptr<job> j);
-  // Runs f() on the submit thread, whatever it throws. It is destroyed on the loop thread.
+  // Runs f() on the submit thread, and ignores what it throws. f is destroyed on the loop thread.
   void submit(std::function<void()> f);
   // The thread may never return from its call: the destructor does not wait for it.
   void leave_behind() noexcept { hopeless_ = true; }

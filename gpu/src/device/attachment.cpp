@@ -107,7 +107,6 @@ point& stream_state::add_point(const Fill& fill) {
     throw;
   }
   p.sequence = ++sequence_;
-  ++on_->counters.points;
   return p;
 }
 
@@ -163,7 +162,6 @@ std::shared_ptr<gate_word> stream_state::close(const std::shared_ptr<attachment>
 bool stream_state::passed(const point& p, std::string& why, bool& failed) noexcept {
   if (timeline_.value != nullptr) return timeline_.value->load(std::memory_order_acquire) >= p.sequence;
   if (!p.in_stream()) return false;
-  ++on_->counters.queries;
   const progress got = on_->driver().query(p.event, why);
   failed = got == progress::failed;
   return got == progress::done;
@@ -306,7 +304,6 @@ bool attachment::arm() noexcept {
     if (s->armed_ >= head.sequence || !head.in_stream()) continue;
     if (driver_->can().host_call && driver_->arm(head.event, s->native_, doorbell_)) {
       s->armed_ = head.sequence;
-      ++counters.arms;
     } else {
       all_ring = false;
     }
@@ -321,7 +318,6 @@ bool attachment::arm() noexcept {
 }
 
 void attachment::timer_fired() noexcept {
-  ++counters.polls;
   if (active_.empty()) return;
   const auto now = clock::now();
   if (now >= health_at_) {

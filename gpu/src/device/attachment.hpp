@@ -161,10 +161,6 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
   int closed_gates() noexcept;
   int gate_limit = 1;
 
-  struct counts {
-    std::uint64_t points = 0, arms = 0, queries = 0, polls = 0;
-  } counters;
-
  protected:
   bool poll() noexcept override;
   bool arm() noexcept override;

@@ -90,40 +90,30 @@ class emulated_driver final : public gpu::detail::driver {
   void destroy_word(word w) noexcept override { engine_.free_word(w.value); }
 
   void copy(void* to, const void* from, std::size_t bytes, void* stream) override {
-    fail_if_lost();
-    engine_.run(queue_of(stream), [e = &engine_, to, from, bytes] {
+    engine_.run(usable(stream), [e = &engine_, to, from, bytes] {
       if (bytes > 0) std::memmove(e->reach(to, bytes), e->reach(from, bytes), bytes);
     });
   }
   void fill(void* to, std::byte value, std::size_t bytes, void* stream) override {
-    fail_if_lost();
-    engine_.run(queue_of(stream), [e = &engine_, to, value, bytes] {
+    engine_.run(usable(stream), [e = &engine_, to, value, bytes] {
       if (bytes > 0) std::memset(e->reach(to, bytes), std::to_integer<int>(value), bytes);
     });
   }
-  void record(void* event, void* stream) override {
-    fail_if_lost();
-    engine_.record(queue_of(stream), event_of(event));
-  }
-  void wait(void* stream, void* event) override {
-    fail_if_lost();
-    engine_.wait(queue_of(stream), event_of(event));
-  }
+  void record(void* event, void* stream) override { engine_.record(usable(stream), event_of(event)); }
+  void wait(void* stream, void* event) override { engine_.wait(usable(stream), event_of(event)); }
   void write(void* stream, const word& w, std::uint64_t value) override {
-    fail_if_lost();
-    engine_.write(queue_of(stream), w.value, value);
+    engine_.write(usable(stream), w.value, value);
   }
   void wait(void* stream, const word& w, std::uint64_t at_least) override {
-    fail_if_lost();
-    engine_.wait(queue_of(stream), w.value, at_least);
+    engine_.wait(usable(stream), w.value, at_least);
   }
   void changed(const word&) noexcept override { engine_.changed(); }
   bool reduce(reduce_kind kind, element_type type, const gpu::kernels::reduce_arguments& what,
               void* stream) override {
-    fail_if_lost();
+    engine::queue* const queue = usable(stream);
     const gpu::kernels::reduction_kernel* const kernel = gpu::kernels::find_reduction(kind, type);
     if (!engine_.how().kernels || kernel == nullptr) return false;
-    engine_.run(queue_of(stream), [e = &engine_, kernel, a = what]() mutable {
+    engine_.run(queue, [e = &engine_, kernel, a = what]() mutable {
       const std::size_t bytes = a.count * gpu::kernels::bytes_of(kernel->type);
       for (int k = 0; k < a.input_count; ++k) a.inputs[k] = e->reach(a.inputs[k], bytes);
       for (int k = 0; k < a.output_count; ++k) a.outputs[k] = e->reach(a.outputs[k], bytes);
@@ -134,10 +124,10 @@ class emulated_driver final : public gpu::detail::driver {
 
   bool convert(element_type from, element_type to, const gpu::kernels::convert_arguments& what,
                void* stream) override {
-    fail_if_lost();
+    engine::queue* const queue = usable(stream);
     const gpu::kernels::conversion_kernel* const kernel = gpu::kernels::find_conversion(from, to);
     if (!engine_.how().kernels || kernel == nullptr) return false;
-    engine_.run(queue_of(stream), [e = &engine_, kernel, a = what]() mutable {
+    engine_.run(queue, [e = &engine_, kernel, a = what]() mutable {
       a.input = e->reach(a.input, a.count * gpu::kernels::bytes_of(kernel->from));
       a.output = e->reach(a.output, a.count * gpu::kernels::bytes_of(kernel->to));
       kernel->on_host(a);
@@ -170,6 +160,11 @@ class emulated_driver final : public gpu::detail::driver {
   }
 
   emulated_device::impl& internals() const noexcept { return engine_; }
+  // The queue of a stream, unless the device has failed.
+  engine::queue* usable(void* stream) const {
+    fail_if_lost();
+    return queue_of(stream);
+  }
 
  private:
   void fail_if_lost() const {
@@ -222,8 +217,7 @@ void launch(const gpu::stream& in, std::function<void(access)> f) {
   emulated_driver& d = driver_of(in, "emulated::launch");
   in.state()->on().check();
   emulated_device::impl& on = d.internals();
-  if (on.failed()) throw error(errc::device_failed, on.failure());
-  on.run(queue_of(in.native()), [f = std::move(f), &on] { f(access(on)); });
+  on.run(d.usable(in.native()), [f = std::move(f), &on] { f(access(on)); });
 }
 
 void set_capturing(const gpu::stream& s, bool on) {
