@@ -4,7 +4,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <tuple>
 #include <tutti/error.hpp>
+#include <utility>
 
 namespace tutti::emulated {
 namespace {
@@ -12,29 +16,46 @@ namespace {
 constexpr std::size_t alignment = 256;
 // Free bytes behind every allocation, so that an access past its end is found.
 constexpr std::size_t gap = 256;
+constexpr std::size_t page = 4096;
+
+constexpr std::size_t rounded(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+std::uintptr_t address_of(const void* p) noexcept { return reinterpret_cast<std::uintptr_t>(p); }
+
+// Maps a file without access, and for the device. Null if there is no address space.
+std::pair<std::byte*, std::byte*> map_twice(int fd, std::size_t offset, std::size_t bytes) noexcept {
+  const auto map = [=](int access) {
+    return ::mmap(nullptr, bytes, access, MAP_SHARED | MAP_NORESERVE, fd, static_cast<off_t>(offset));
+  };
+  void *const face = map(PROT_NONE), *const inside = map(PROT_READ | PROT_WRITE);
+  if (face != MAP_FAILED && inside != MAP_FAILED)
+    return {static_cast<std::byte*>(face), static_cast<std::byte*>(inside)};
+  if (face != MAP_FAILED) ::munmap(face, bytes);
+  if (inside != MAP_FAILED) ::munmap(inside, bytes);
+  return {};
+}
 
 }  // namespace
 
-arena::arena(std::size_t bytes) : bytes_((bytes + 4095) / 4096 * 4096) {
+arena::arena(std::size_t bytes) : bytes_(rounded(bytes, page)) {
   fd_ = ::memfd_create("tutti-emulated-device", MFD_CLOEXEC);
   if (fd_ < 0 || ::ftruncate(fd_, static_cast<off_t>(bytes_)) != 0) {
     if (fd_ >= 0) ::close(fd_);
     throw error(errc::resources, "no memory for an emulated device");
   }
-  void* const face = ::mmap(nullptr, bytes_, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
-  void* const inside = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
-  if (face == MAP_FAILED || inside == MAP_FAILED) {
-    if (face != MAP_FAILED) ::munmap(face, bytes_);
-    if (inside != MAP_FAILED) ::munmap(inside, bytes_);
+  std::tie(face_, inside_) = map_twice(fd_, 0, bytes_);
+  if (face_ == nullptr) {
     ::close(fd_);
     throw error(errc::resources, "no address space for an emulated device");
   }
-  face_ = static_cast<std::byte*>(face);
-  inside_ = static_cast<std::byte*>(inside);
 }
 
 arena::~arena() {
-  while (!adopted_.empty()) abandon(reinterpret_cast<void*>(adopted_.begin()->first));
+  while (!blocks_.empty()) {
+    const block left = blocks_.begin()->second;
+    if (left.is == kind::adopted) abandon(left.base);
+    if (left.is == kind::pinned) free_pinned(left.base);
+    if (left.is == kind::own) free(left.base);
+  }
   ::munmap(face_, bytes_);
   ::munmap(inside_, bytes_);
   ::close(fd_);
@@ -42,103 +63,95 @@ arena::~arena() {
 
 void* arena::allocate(std::size_t bytes) noexcept {
   const std::lock_guard lock(mutex_);
-  const std::size_t needed = (bytes + gap + alignment - 1) / alignment * alignment;
+  const std::size_t needed = rounded(bytes + gap, alignment);
   std::size_t at = 0;
-  for (const auto& [offset, b] : blocks_) {
+  for (const auto& [base, b] : blocks_) {
+    if (b.is != kind::own) continue;
+    const auto offset = static_cast<std::size_t>(base - face_);
     if (offset - at >= needed) break;
-    at = offset + (b.bytes + gap + alignment - 1) / alignment * alignment;
+    at = offset + rounded(b.bytes + gap, alignment);
   }
   if (at + needed > bytes_) return nullptr;
-  blocks_[at] = block{at, bytes, next_id_++};
+  blocks_[face_ + at] = block{kind::own, face_ + at, bytes, inside_ + at, next_id_++, false};
   return face_ + at;
 }
 
-bool arena::free(void* memory) noexcept {
+// Returns the block of that kind that began there.
+arena::block arena::remove(const void* base, kind is) noexcept {
   const std::lock_guard lock(mutex_);
-  if (!contains(memory)) return false;
-  return blocks_.erase(static_cast<std::size_t>(static_cast<std::byte*>(memory) - face_)) == 1;
+  const auto found = blocks_.find(static_cast<const std::byte*>(base));
+  if (found == blocks_.end() || found->second.is != is) return {};
+  const block gone = found->second;
+  blocks_.erase(found);
+  return gone;
 }
+
+bool arena::free(void* memory) noexcept { return remove(memory, kind::own).is == kind::own; }
 
 bool arena::contains(const void* memory) const noexcept {
-  const auto address = reinterpret_cast<std::uintptr_t>(memory),
-             begin = reinterpret_cast<std::uintptr_t>(face_);
-  return address >= begin && address < begin + bytes_;
+  return address_of(memory) - address_of(face_) < bytes_;
 }
 
-const std::map<std::size_t, arena::block>::const_iterator arena::around(std::size_t offset) const noexcept {
-  auto next = blocks_.upper_bound(offset);
+arena::blocks::const_iterator arena::around(const void* memory) const noexcept {
+  auto next = blocks_.upper_bound(static_cast<const std::byte*>(memory));
   if (next == blocks_.begin()) return blocks_.end();
   --next;
-  return offset < next->second.offset + next->second.bytes ? next : blocks_.end();
+  return address_of(memory) - address_of(next->first) < next->second.bytes ? next : blocks_.end();
 }
 
 arena::block arena::find(const void* memory) const noexcept {
-  if (!contains(memory)) return {};
   const std::lock_guard lock(mutex_);
-  const auto found = around(static_cast<std::size_t>(static_cast<const std::byte*>(memory) - face_));
+  const auto found = around(memory);
   return found == blocks_.end() ? block{} : found->second;
 }
 
 std::byte* arena::view(const void* memory, std::size_t bytes) const noexcept {
-  if (!contains(memory)) {
-    const auto [start, size] = adopted_around(memory);
-    const auto at = static_cast<std::size_t>(static_cast<const std::byte*>(memory) -
-                                             static_cast<const std::byte*>(start));
-    if (size == 0 || at + bytes > size) return nullptr;
-    const std::lock_guard lock(mutex_);
-    const auto found = adopted_.find(reinterpret_cast<std::uintptr_t>(start));
-    return found == adopted_.end() ? nullptr : found->second.inside + at;
-  }
-  const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(memory) - face_);
-  if (bytes == 0) return inside_ + offset;
-  const std::lock_guard lock(mutex_);
-  const auto found = around(offset);
-  if (found == blocks_.end() || offset + bytes > found->second.offset + found->second.bytes) return nullptr;
-  return inside_ + offset;
-}
-
-void* arena::adopt(int descriptor, std::size_t offset, std::size_t bytes) noexcept {
-  const std::size_t before = offset % 4096, length = before + bytes;
-  const auto at = static_cast<off_t>(offset - before);
-  void* const face = ::mmap(nullptr, length, PROT_NONE, MAP_SHARED | MAP_NORESERVE, descriptor, at);
-  void* const inside =
-      ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, at);
-  if (face == MAP_FAILED || inside == MAP_FAILED) {
-    if (face != MAP_FAILED) ::munmap(face, length);
-    if (inside != MAP_FAILED) ::munmap(inside, length);
-    return nullptr;
-  }
-  std::byte* const start = static_cast<std::byte*>(face) + before;
-  const std::lock_guard lock(mutex_);
-  adopted_[reinterpret_cast<std::uintptr_t>(start)] =
-      adoption{static_cast<std::byte*>(inside) + before, bytes, before};
-  return start;
-}
-
-bool arena::abandon(void* adopted) noexcept {
-  const std::lock_guard lock(mutex_);
-  const auto found = adopted_.find(reinterpret_cast<std::uintptr_t>(adopted));
-  if (found == adopted_.end()) return false;
-  const adoption gone = found->second;
-  adopted_.erase(found);
-  ::munmap(static_cast<std::byte*>(adopted) - gone.before, gone.before + gone.bytes);
-  ::munmap(gone.inside - gone.before, gone.before + gone.bytes);
-  return true;
-}
-
-std::pair<const void*, std::size_t> arena::adopted_around(const void* memory) const noexcept {
-  const auto address = reinterpret_cast<std::uintptr_t>(memory);
-  const std::lock_guard lock(mutex_);
-  auto next = adopted_.upper_bound(address);
-  if (next == adopted_.begin()) return {nullptr, 0};
-  --next;
-  if (address >= next->first + next->second.bytes) return {nullptr, 0};
-  return {reinterpret_cast<const void*>(next->first), next->second.bytes};
+  if (bytes == 0 && contains(memory)) return inside_ + (static_cast<const std::byte*>(memory) - face_);
+  const block b = find(memory);
+  const std::size_t at = address_of(memory) - address_of(b.base);
+  return b.is == kind::none || at + bytes > b.bytes ? nullptr : b.inside + at;
 }
 
 std::size_t arena::allocations() const noexcept {
   const std::lock_guard lock(mutex_);
-  return blocks_.size();
+  return static_cast<std::size_t>(std::count_if(
+      blocks_.begin(), blocks_.end(), [](const auto& b) { return b.second.is == kind::own; }));
+}
+
+void* arena::allocate_pinned(std::size_t bytes) {
+  const std::size_t size = rounded(std::max<std::size_t>(bytes, 1), 64);
+  auto* const memory = static_cast<std::byte*>(std::aligned_alloc(64, size));
+  if (memory == nullptr) throw error(errc::resources, "no host memory for an emulated device");
+  const std::lock_guard lock(mutex_);
+  blocks_[memory] = block{kind::pinned, memory, size, memory, 0, true};
+  return memory;
+}
+void arena::free_pinned(void* memory) noexcept {
+  if (remove(memory, kind::pinned).owned) std::free(memory);
+}
+bool arena::pin(void* memory, std::size_t bytes) {
+  auto* const base = static_cast<std::byte*>(memory);
+  const std::lock_guard lock(mutex_);
+  return blocks_.emplace(base, block{kind::pinned, base, bytes, base, 0, false}).second;
+}
+void arena::unpin(void* memory) noexcept { static_cast<void>(remove(memory, kind::pinned)); }
+
+void* arena::adopt(int descriptor, std::size_t offset, std::size_t bytes) noexcept {
+  const std::size_t before = offset % page;
+  const auto [face, inside] = map_twice(descriptor, offset - before, before + bytes);
+  if (face == nullptr) return nullptr;
+  const std::lock_guard lock(mutex_);
+  blocks_[face + before] = block{kind::adopted, face + before, bytes, inside + before, 0, false};
+  return face + before;
+}
+
+bool arena::abandon(void* adopted) noexcept {
+  const block gone = remove(adopted, kind::adopted);
+  if (gone.is == kind::none) return false;
+  const std::size_t before = address_of(gone.base) % page;  // it began there in its first page
+  ::munmap(gone.base - before, before + gone.bytes);
+  ::munmap(gone.inside - before, before + gone.bytes);
+  return true;
 }
 
 }  // namespace tutti::emulated

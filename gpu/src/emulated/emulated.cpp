@@ -49,24 +49,19 @@ class emulated_driver final : public gpu::detail::driver {
   }
   memory_info describe(const void* memory) const noexcept override {
     memory_info found;
-    if (const arena::block b = engine_.memory().find(memory); b.bytes > 0) {
-      found.kind = memory_kind::device;
-      found.device = engine_.number;
-      found.base = static_cast<const std::byte*>(engine_.memory().base()) + b.offset;
-      found.bytes = b.bytes;
-      found.id = b.id;
-    } else if (const auto [base, bytes] = engine_.pinned_around(memory); bytes > 0) {
-      found.kind = memory_kind::pinned;
-      found.device = engine_.number;
-      found.base = base;
-      found.bytes = bytes;
-    }
+    const arena::block b = engine_.memory().find(memory);
+    if (b.is == arena::kind::none) return found;
+    found.kind = b.is == arena::kind::pinned ? memory_kind::pinned : memory_kind::device;
+    found.device = engine_.number;
+    found.base = b.base;
+    found.bytes = b.bytes;
+    found.id = b.id;
     return found;
   }
 
   void* allocate(std::size_t bytes, memory_kind kind) override {
     fail_if_lost();
-    if (kind == memory_kind::pinned) return engine_.allocate_pinned(bytes);
+    if (kind == memory_kind::pinned) return engine_.memory().allocate_pinned(bytes);
     if (void* const memory = engine_.memory().allocate(bytes)) return memory;
     throw error(errc::resources,
                 fmt::format("{} has no room for {} bytes of its {} (emulated::options::memory_bytes)", name(),
@@ -74,13 +69,13 @@ class emulated_driver final : public gpu::detail::driver {
   }
   void free(void* memory, memory_kind kind) noexcept override {
     if (kind == memory_kind::pinned) {
-      engine_.free_pinned(memory);
+      engine_.memory().free_pinned(memory);
     } else {
       engine_.memory().free(memory);
     }
   }
-  bool pin(void* memory, std::size_t bytes) noexcept override { return engine_.add_pinned(memory, bytes); }
-  void unpin(void* memory) noexcept override { engine_.remove_pinned(memory); }
+  bool pin(void* memory, std::size_t bytes) noexcept override { return engine_.memory().pin(memory, bytes); }
+  void unpin(void* memory) noexcept override { engine_.memory().unpin(memory); }
 
   void* make_stream(bool) override { return engine_.make_queue(); }
   void destroy_stream(void* stream) noexcept override { engine_.destroy_queue(queue_of(stream)); }

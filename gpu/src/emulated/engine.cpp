@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <tutti/error.hpp>
 #include <utility>
 
@@ -27,9 +26,6 @@ engine::~engine() {
   }
   changed_.notify_all();
   for (std::thread& t : workers_) t.join();
-  // Frees pinned memory that the program has not freed.
-  for (const auto& [address, bytes] : pinned_)
-    if ((bytes & 1) == 0) std::free(reinterpret_cast<void*>(address));
 }
 
 engine::queue* engine::make_queue() {
@@ -260,48 +256,11 @@ void engine::work_loop() {
   }
 }
 
-void* engine::allocate_pinned(std::size_t bytes) {
-  const std::size_t size = (std::max<std::size_t>(bytes, 1) + 63) / 64 * 64;
-  void* const memory = std::aligned_alloc(64, size);
-  if (memory == nullptr) throw error(errc::resources, "no host memory for an emulated device");
-  const std::lock_guard lock(mutex_);
-  pinned_[reinterpret_cast<std::uintptr_t>(memory)] = size;
-  return memory;
-}
-void engine::free_pinned(void* memory) noexcept {
-  remove_pinned(memory);
-  std::free(memory);
-}
-bool engine::add_pinned(void* memory, std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  // An odd size marks memory that the engine must not free.
-  return pinned_.emplace(reinterpret_cast<std::uintptr_t>(memory), bytes | 1).second;
-}
-void engine::remove_pinned(void* memory) noexcept {
-  const std::lock_guard lock(mutex_);
-  pinned_.erase(reinterpret_cast<std::uintptr_t>(memory));
-}
-std::pair<const void*, std::size_t> engine::pinned_around(const void* memory) const noexcept {
-  const auto address = reinterpret_cast<std::uintptr_t>(memory);
-  const std::lock_guard lock(mutex_);
-  auto next = pinned_.upper_bound(address);
-  if (next == pinned_.begin()) return {nullptr, 0};
-  --next;
-  const std::size_t bytes = next->second;
-  if (address >= next->first + bytes) return {nullptr, 0};
-  return {reinterpret_cast<const void*>(next->first), bytes};
-}
-
 std::byte* engine::reach(const void* memory, std::size_t bytes) const {
   if (std::byte* const inside = memory_.view(memory, bytes)) return inside;
-  if (memory_.contains(memory))
-    throw fault{"an illegal memory access: an address, or a length, outside of every allocation"};
-  const auto [base, size] = pinned_around(memory);
-  const auto offset = static_cast<std::size_t>(reinterpret_cast<std::uintptr_t>(memory) -
-                                               reinterpret_cast<std::uintptr_t>(base));
-  if (base == nullptr || offset + bytes > size)
-    throw fault{"an illegal memory access: host memory that is not pinned"};
-  return static_cast<std::byte*>(const_cast<void*>(memory));
+  throw fault{memory_.contains(memory)
+                  ? "an illegal memory access: an address, or a length, outside of every allocation"
+                  : "an illegal memory access: host memory that is not pinned"};
 }
 
 }  // namespace tutti::emulated

@@ -12,7 +12,6 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -132,13 +131,6 @@ class engine {
   std::uint64_t executed() const noexcept { return executed_.load(std::memory_order_relaxed); }
   void pause(bool on) noexcept;
 
-  // Host memory that the device may access.
-  void* allocate_pinned(std::size_t bytes);
-  void free_pinned(void* memory) noexcept;
-  bool add_pinned(void* memory, std::size_t bytes);
-  void remove_pinned(void* memory) noexcept;
-  // Returns base and bytes of the pinned block that contains `memory`; 0 bytes if there is none.
-  std::pair<const void*, std::size_t> pinned_around(const void* memory) const noexcept;
   // Returns the device's view of the memory, or throws fault.
   std::byte* reach(const void* memory, std::size_t bytes) const;
 
@@ -183,7 +175,6 @@ class engine {
   std::string failure_;
   bool paused_ = false;
   bool ending_ = false;
-  std::map<std::uintptr_t, std::size_t> pinned_;
 };
 
 struct engine::queue {

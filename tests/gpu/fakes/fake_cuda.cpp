@@ -151,42 +151,39 @@ TUTTI_EXPORT result cuMemFree_v2(device_pointer p) {
 }
 TUTTI_EXPORT result cuMemHostAlloc(void** p, std::size_t bytes, unsigned) {
   TUTTI_CHECK(wrong("cuMemHostAlloc"));
-  *p = current.back()->engine->allocate_pinned(bytes);
+  *p = current.back()->engine->memory().allocate_pinned(bytes);
   return success;
 }
 TUTTI_EXPORT result cuMemFreeHost(void* p) {
   if (current.empty()) return lib().misused("cuMemFreeHost without a context", invalid_context);
   current.back()->engine->synchronize_all(std::chrono::seconds(5));
-  current.back()->engine->free_pinned(p);
+  current.back()->engine->memory().free_pinned(p);
   return success;
 }
 TUTTI_EXPORT result cuMemHostGetDevicePointer_v2(device_pointer* seen, void* p, unsigned) {
   TUTTI_CHECK(wrong("cuMemHostGetDevicePointer"));
   *seen = reinterpret_cast<device_pointer>(p);
-  return current.back()->engine->pinned_around(p).second > 0 ? success : error_invalid_value;
+  return current.back()->engine->memory().find(p).bytes > 0 ? success : error_invalid_value;
 }
 TUTTI_EXPORT result cuMemHostRegister_v2(void* p, std::size_t bytes, unsigned) {
   TUTTI_CHECK(wrong("cuMemHostRegister"));
-  return current.back()->engine->add_pinned(p, bytes) ? success : error_already_registered;
+  return current.back()->engine->memory().pin(p, bytes) ? success : error_already_registered;
 }
 TUTTI_EXPORT result cuMemHostUnregister(void* p) {
   if (current.empty()) return invalid_context;
-  current.back()->engine->remove_pinned(p);
+  current.back()->engine->memory().unpin(p);
   return success;
 }
 TUTTI_EXPORT result cuPointerGetAttributes(unsigned n, int* wanted, void** values, device_pointer p) {
   if (current.empty()) return invalid_context;
-  const engine& e = *current.back()->engine;
-  const auto block = e.memory().find(pointer(p));
-  const auto opened = e.memory().adopted_around(pointer(p));
-  const auto [base, bytes] = opened.second > 0 ? opened : e.pinned_around(pointer(p));
-  const bool on_device = block.bytes > 0 || opened.second > 0;
+  using tutti::emulated::arena;
+  const arena::block block = current.back()->engine->memory().find(pointer(p));
   for (unsigned i = 0; i < n; ++i) {
     switch (wanted[i]) {
       case pointer_memory_type:
-        *static_cast<unsigned*>(values[i]) = on_device   ? memory_type_device
-                                             : bytes > 0 ? memory_type_host
-                                                         : 0;
+        *static_cast<unsigned*>(values[i]) = block.is == arena::kind::none     ? 0
+                                             : block.is == arena::kind::pinned ? memory_type_host
+                                                                               : memory_type_device;
         break;
       case pointer_is_managed:
         *static_cast<unsigned*>(values[i]) = 0;
@@ -195,19 +192,16 @@ TUTTI_EXPORT result cuPointerGetAttributes(unsigned n, int* wanted, void** value
         *static_cast<int*>(values[i]) = current.back()->ordinal;
         break;
       case pointer_range_start:
-        *static_cast<const void**>(values[i]) =
-            block.bytes > 0
-                ? static_cast<const std::byte*>(static_cast<const engine&>(e).memory().base()) + block.offset
-                : base;
+        *static_cast<const void**>(values[i]) = block.base;
         break;
       case pointer_range_size:
-        *static_cast<std::size_t*>(values[i]) = block.bytes > 0 ? block.bytes : bytes;
+        *static_cast<std::size_t*>(values[i]) = block.bytes;
         break;
       case pointer_buffer_id:
         *static_cast<unsigned long long*>(values[i]) = block.id;
         break;
       case pointer_is_legacy_ipc:
-        *static_cast<unsigned char*>(values[i]) = block.bytes > 0 ? 1 : 0;
+        *static_cast<unsigned char*>(values[i]) = block.is == arena::kind::own ? 1 : 0;
         break;
       default:
         return error_invalid_value;

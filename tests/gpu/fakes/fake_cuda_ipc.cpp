@@ -154,7 +154,7 @@ TUTTI_EXPORT result cuIpcGetMemHandle(ipc_memory* handle, device_pointer p) {
   if (const result code = wrong("cuIpcGetMemHandle"); code != success) return code;
   const auto& memory = current.back()->engine->memory();
   const auto block = memory.find(pointer(p));
-  if (block.bytes == 0 || static_cast<std::byte*>(memory.base()) + block.offset != pointer(p))
+  if (block.is != tutti::emulated::arena::kind::own || block.base != pointer(p))
     return lib().misused("cuIpcGetMemHandle of what is not the start of an allocation", error_invalid_value);
   processes& all = processes::instance();
   const std::lock_guard lock(all.mutex);
@@ -163,7 +163,7 @@ TUTTI_EXPORT result cuIpcGetMemHandle(ipc_memory* handle, device_pointer p) {
   name n = all.new_name();
   n.memory = memory.descriptor();
   n.index = place->second;
-  n.offset = block.offset;
+  n.offset = static_cast<std::size_t>(block.base - static_cast<std::byte*>(memory.base()));
   n.bytes = block.bytes;
   write(*handle, n);
   return success;

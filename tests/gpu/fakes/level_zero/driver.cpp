@@ -167,9 +167,9 @@ ze_result_t alloc_host(ze_context_handle_t, const ze_host_mem_alloc_desc_t*, std
                        void** made) {
   // All devices can access it.
   auto& gpus = global().gpus;
-  *made = gpus[0].engine->allocate_pinned(bytes);
-  const auto [base, size] = gpus[0].engine->pinned_around(*made);
-  for (std::size_t i = 1; i < gpus.size(); ++i) gpus[i].engine->add_pinned(*made, size);
+  *made = gpus[0].engine->memory().allocate_pinned(bytes);
+  const std::size_t size = gpus[0].engine->memory().find(*made).bytes;
+  for (std::size_t i = 1; i < gpus.size(); ++i) gpus[i].engine->memory().pin(*made, size);
   return ZE_RESULT_SUCCESS;
 }
 ze_result_t alloc_shared(ze_context_handle_t c, const ze_device_mem_alloc_desc_t*,
@@ -189,10 +189,11 @@ ze_result_t free_memory(ze_context_handle_t, void* memory) {
       global().misused("zeMemFree of memory that another process has open");
     return of.free(memory) ? ZE_RESULT_SUCCESS : global().misused("zeMemFree of what is not allocated");
   }
-  if (gpus[0].engine->pinned_around(memory).first != memory)
+  const arena::block b = gpus[0].engine->memory().find(memory);
+  if (b.is != arena::kind::pinned || b.base != memory)
     return global().misused("zeMemFree of what is not allocated");
-  for (std::size_t i = 1; i < gpus.size(); ++i) gpus[i].engine->remove_pinned(memory);
-  gpus[0].engine->free_pinned(memory);
+  for (std::size_t i = 1; i < gpus.size(); ++i) gpus[i].engine->memory().unpin(memory);
+  gpus[0].engine->memory().free_pinned(memory);
   const std::lock_guard lock(global().mutex);
   global().shared.erase(memory);
   return ZE_RESULT_SUCCESS;
@@ -204,29 +205,29 @@ ze_result_t memory_properties(ze_context_handle_t, const void* memory, ze_memory
   p->pageSize = 4096;
   if (on != nullptr) *on = nullptr;
   for (auto& gpu : global().gpus)
-    if (const arena::block b = gpu.engine->memory().find(memory); b.bytes > 0) {
+    if (const arena::block b = gpu.engine->memory().find(memory); b.is == arena::kind::own) {
       p->type = ZE_MEMORY_TYPE_DEVICE;
       p->id = b.id;
       if (on != nullptr) *on = &gpu;
       return ZE_RESULT_SUCCESS;
     }
-  if (const auto [base, bytes] = global().gpus[0].engine->pinned_around(memory); bytes > 0) {
+  if (const arena::block b = global().gpus[0].engine->memory().find(memory); b.is == arena::kind::pinned) {
     const std::lock_guard lock(global().mutex);
-    p->type = global().shared.count(base) == 1 ? ZE_MEMORY_TYPE_SHARED : ZE_MEMORY_TYPE_HOST;
+    p->type = global().shared.count(b.base) == 1 ? ZE_MEMORY_TYPE_SHARED : ZE_MEMORY_TYPE_HOST;
   }
   return ZE_RESULT_SUCCESS;
 }
 ze_result_t address_range(ze_context_handle_t, const void* memory, void** base, std::size_t* bytes) {
   for (const auto& gpu : global().gpus)
-    if (const arena::block b = gpu.engine->memory().find(memory); b.bytes > 0) {
-      *base = static_cast<std::byte*>(gpu.engine->memory().base()) + b.offset;
+    if (const arena::block b = gpu.engine->memory().find(memory); b.is == arena::kind::own) {
+      *base = b.base;
       *bytes = b.bytes;
       return ZE_RESULT_SUCCESS;
     }
-  const auto [found, size] = global().gpus[0].engine->pinned_around(memory);
-  *base = const_cast<void*>(found);
-  *bytes = size;
-  return size > 0 ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_ARGUMENT;
+  const arena::block b = global().gpus[0].engine->memory().find(memory);
+  *base = b.base;
+  *bytes = b.bytes;
+  return b.is == arena::kind::pinned ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
 }  // namespace tutti::fakes

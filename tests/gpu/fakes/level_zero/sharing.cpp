@@ -58,6 +58,12 @@ int descriptor_for(const name& n) {
   return ours;
 }
 
+std::size_t offset_in(const emulated::arena& memory, const emulated::arena::block& block) {
+  return block.base == nullptr
+             ? 0
+             : static_cast<std::size_t>(block.base - static_cast<const std::byte*>(memory.base()));
+}
+
 struct flock range(const name& n, short kind) {
   struct flock l{};
   l.l_type = kind;
@@ -71,7 +77,7 @@ struct flock range(const name& n, short kind) {
 
 bool open_elsewhere(const emulated::arena& memory, const emulated::arena::block& block) {
   name n;
-  n.offset = block.offset;
+  n.offset = offset_in(memory, block);
   n.bytes = block.bytes;
   struct flock l = range(n, F_WRLCK);
   return ::fcntl(memory.descriptor(), F_OFD_GETLK, &l) == 0 && l.l_type != F_UNLCK;
@@ -81,12 +87,12 @@ ze_result_t ipc_name(ze_context_handle_t, const void* memory, ze_ipc_mem_handle_
   for (const auto& gpu : global().gpus) {
     const emulated::arena& of = gpu.engine->memory();
     const auto block = of.find(memory);
-    if (block.bytes == 0 || static_cast<std::byte*>(of.base()) + block.offset != memory) continue;
+    if (block.is != emulated::arena::kind::own || block.base != memory) continue;
     name n;
     n.descriptor = of.descriptor();
     n.process = told("opaque") ? ::getpid() : 0;
     n.file = file_of(n.descriptor);
-    n.offset = block.offset;
+    n.offset = offset_in(of, block);
     n.bytes = block.bytes;
     *handle = {};
     std::memcpy(handle->data, &n, sizeof n);
