@@ -12,11 +12,10 @@ namespace {
 
 template <class Loop>
 gpu::device open_on(Loop& of, int wanted) {
-  const abi::table& calls = abi::load().required("CUDA", gpu::detail::without_a_gpu);
-  const int ordinal = gpu::detail::ordinal_for(wanted, calls.devices(), "cuda");
-  return gpu::detail::open_once(of, &calls, ordinal, [&] {
-    return std::make_shared<cuda_driver>(gpu::detail::shared_context_of<shared_context>(calls, ordinal));
-  });
+  return gpu::detail::open_once(
+      of, abi::load(), "CUDA", "cuda", wanted, [](const abi::table& calls, int ordinal) {
+        return std::make_shared<cuda_driver>(gpu::detail::shared_context_of<shared_context>(calls, ordinal));
+      });
 }
 
 }  // namespace
@@ -27,10 +26,7 @@ int device_count() noexcept {
 }
 std::string why_not() { return abi::load().why; }
 
-gpu::device open(const communicator& of, int ordinal) {
-  if (!of) throw error(errc::invalid_argument, "cuda::open: an empty communicator has no loop");
-  return open_on(of, ordinal);
-}
+gpu::device open(const communicator& of, int ordinal) { return open_on(of, ordinal); }
 gpu::device open(runtime& rt, int ordinal) { return open_on(rt, ordinal); }
 
 const gpu::device& stream::checked(const gpu::device& on) {

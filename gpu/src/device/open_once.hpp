@@ -4,38 +4,23 @@
 #pragma once
 
 #include "device/attachment.hpp"
+#include "device/library.hpp"
 
 #include <fmt/format.h>
 
 #include <boost/asio/execution_context.hpp>
-#include <compare>
 #include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <string>
+#include <tuple>
 #include <tutti/communicator.hpp>
 #include <tutti/error.hpp>
 #include <tutti/runtime.hpp>
+#include <type_traits>
 #include <utility>
 
 namespace tutti::gpu::detail {
-
-// Follows the reason why a vendor's library cannot be used.
-inline constexpr const char* without_a_gpu =
-    ". Without a GPU, an emulated device does the same: tutti::emulated::open";
-
-// Returns `wanted`, or if that is negative one of `count` devices by LOCAL_RANK.
-inline int ordinal_for(int wanted, int count, const char* kind) {
-  if (wanted < 0) {
-    const char* const local = std::getenv("LOCAL_RANK");
-    return local == nullptr ? 0 : std::atoi(local) % count;
-  }
-  if (wanted >= count)
-    throw error(errc::invalid_argument,
-                fmt::format("{} device {}: there are {} (numbered from 0)", kind, wanted, count));
-  return wanted;
-}
 
 inline boost::asio::execution_context& loop_of(const communicator& c) { return c.get_executor().context(); }
 inline boost::asio::execution_context& loop_of(runtime& rt) { return rt.context(); }
@@ -64,22 +49,30 @@ std::shared_ptr<Driver> driver_of(const device& on, const char* what, const char
   return found;
 }
 
-// Returns the device that is open on this loop, or opens it with `make_driver`. `library` distinguishes equal
-// ordinals of different libraries.
-template <class Loop, class Make>
-device open_once(Loop& of, const void* library, int ordinal, Make make_driver) {
+// Returns the device that is open on this loop, or opens it with `make_driver(calls, ordinal)`. `wanted` is its
+// number; if that is negative, LOCAL_RANK selects one. `kind` is the namespace of the device's functions.
+template <class Loop, class Table, class Make>
+device open_once(Loop& of, const opened_library<Table>& library, const char* vendor, const char* kind, int wanted,
+                 Make make_driver) {
+  if constexpr (std::is_same_v<Loop, const communicator>)
+    if (!of)
+      throw error(errc::invalid_argument, fmt::format("{}::open: an empty communicator has no loop", kind));
+  const Table& calls =
+      library.required(vendor, ". Without a GPU, an emulated device does the same: tutti::emulated::open");
+  const char* const local = std::getenv("LOCAL_RANK");
+  const int count = calls.devices(),
+            ordinal = wanted >= 0 ? wanted : local == nullptr ? 0 : std::atoi(local) % count;
+  if (ordinal >= count)
+    throw error(errc::invalid_argument,
+                fmt::format("{} device {}: there are {} (numbered from 0)", kind, ordinal, count));
   // Each loop has one thread, so a thread-local table has all its devices.
-  struct place {
-    const void* library;
-    int ordinal;
-    boost::asio::execution_context* loop;
-    auto operator<=>(const place&) const = default;
-  };
-  static thread_local std::map<place, std::weak_ptr<attachment>> open_here;
+  static thread_local std::map<std::tuple<const Table*, int, boost::asio::execution_context*>,
+                               std::weak_ptr<attachment>>
+      open_here;
   std::erase_if(open_here, [](const auto& e) { return e.second.expired(); });
-  std::weak_ptr<attachment>& known = open_here[place{library, ordinal, &loop_of(of)}];
+  std::weak_ptr<attachment>& known = open_here[{&calls, ordinal, &loop_of(of)}];
   if (auto found = known.lock()) return device(std::move(found));
-  auto made = std::make_shared<attachment>(of, make_driver());
+  auto made = std::make_shared<attachment>(of, make_driver(calls, ordinal));
   known = made;
   return device(std::move(made));
 }

@@ -14,11 +14,8 @@ namespace {
 
 template <class Loop>
 gpu::device open_on(Loop& of, int wanted) {
-  const abi::table& calls = abi::load().required("Level Zero", gpu::detail::without_a_gpu);
-  const int ordinal = gpu::detail::ordinal_for(wanted, static_cast<int>(calls.gpus.size()), "level_zero");
-  return gpu::detail::open_once(of, &calls, ordinal, [&] {
-    return gpu::detail::shared_context_of<level_zero_driver>(calls, ordinal);
-  });
+  return gpu::detail::open_once(of, abi::load(), "Level Zero", "level_zero", wanted,
+                                &gpu::detail::shared_context_of<level_zero_driver, abi::table>);
 }
 
 std::shared_ptr<level_zero_driver> driver_of(const gpu::device& on, const char* what) {
@@ -29,14 +26,11 @@ std::shared_ptr<level_zero_driver> driver_of(const gpu::device& on, const char* 
 
 int device_count() noexcept {
   const auto& calls = abi::load().calls;
-  return calls == nullptr ? 0 : static_cast<int>(calls->gpus.size());
+  return calls == nullptr ? 0 : calls->devices();
 }
 std::string why_not() { return abi::load().why; }
 
-gpu::device open(const communicator& of, int ordinal) {
-  if (!of) throw error(errc::invalid_argument, "level_zero::open: an empty communicator has no loop");
-  return open_on(of, ordinal);
-}
+gpu::device open(const communicator& of, int ordinal) { return open_on(of, ordinal); }
 gpu::device open(runtime& rt, int ordinal) { return open_on(rt, ordinal); }
 
 handles native(const gpu::device& on) { return driver_of(on, "level_zero::native")->native; }

@@ -261,6 +261,7 @@ struct table {
     device* handle = nullptr;
   };
   std::vector<gpu> gpus;
+  int devices() const noexcept { return static_cast<int>(gpus.size()); }
   // Whether handles are the loader's: it has several drivers, or was told to intercept. It does not wrap the
   // log of a failed build, and would mistake the driver's handle for its own.
   bool wrapped = false;
