@@ -20,10 +20,7 @@ gpu::device open_on(Loop& of, int wanted) {
 
 }  // namespace
 
-int device_count() noexcept {
-  const auto& calls = abi::load().calls;
-  return calls == nullptr ? 0 : calls->devices();
-}
+int device_count() noexcept { return abi::load().devices(); }
 std::string why_not() { return abi::load().why; }
 
 gpu::device open(const communicator& of, int ordinal) { return open_on(of, ordinal); }

@@ -31,6 +31,9 @@ struct opened_library {
     if (calls == nullptr) throw error(errc::not_supported, fmt::format("no {}: {}{}", name, why, cure));
     return *calls;
   }
+  // 0 without the library.
+  int devices() const noexcept { return calls == nullptr ? 0 : calls->devices(); }
+  int version() const noexcept { return calls == nullptr ? 0 : calls->version; }
 };
 
 class library {

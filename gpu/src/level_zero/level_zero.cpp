@@ -24,10 +24,7 @@ std::shared_ptr<level_zero_driver> driver_of(const gpu::device& on, const char* 
 
 }  // namespace
 
-int device_count() noexcept {
-  const auto& calls = abi::load().calls;
-  return calls == nullptr ? 0 : calls->devices();
-}
+int device_count() noexcept { return abi::load().devices(); }
 std::string why_not() { return abi::load().why; }
 
 gpu::device open(const communicator& of, int ordinal) { return open_on(of, ordinal); }

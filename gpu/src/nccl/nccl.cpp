@@ -51,10 +51,7 @@ task<std::shared_ptr<connection>> connection_of(communicator c) {
 }  // namespace
 
 std::string why_not() { return abi::load().why; }
-int version() noexcept {
-  const auto& calls = abi::load().calls;
-  return calls == nullptr ? 0 : calls->version;
-}
+int version() noexcept { return abi::load().version(); }
 
 operation<> exchange(const communicator& on, batch messages, const tutti::detail::on_stream& after) {
   tutti::detail::call what(tutti::detail::operation_kind::batch, tutti::detail::reference_to(on),

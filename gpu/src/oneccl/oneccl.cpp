@@ -38,10 +38,7 @@ void see_to_environment(bool has_queue) {
 }  // namespace
 
 std::string why_not() { return abi::load().why; }
-int version() noexcept {
-  const auto& calls = abi::load().calls;
-  return calls == nullptr ? 0 : calls->version;
-}
+int version() noexcept { return abi::load().version(); }
 
 task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::device on, sycl_queue queue) {
   const abi::table& calls = abi::load().required("oneCCL");
