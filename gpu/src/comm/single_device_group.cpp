@@ -63,22 +63,16 @@ void reduce(driver& with, const contributions& of, void* stream) {
 void exchange(const std::shared_ptr<driver>& with, const contributions& of, void* stream) {
   const std::size_t n = of.size(), block = of[0]->in.count / n, bytes = block * of[0]->in.element_bytes;
   recycled_vector<const std::byte*> from(n);
-  struct temporary {
-    std::shared_ptr<driver> of;
-    std::vector<void*> pieces;
-    ~temporary() {
-      for (void* p : pieces) of->free(p, memory_kind::device);
-    }
-  };
-  std::shared_ptr<temporary> kept;
+  using copies = std::vector<std::shared_ptr<void>>;
+  std::shared_ptr<copies> kept;
   for (std::size_t i = 0; i < n; ++i) {
     from[i] = static_cast<const std::byte*>(of[i]->in.data);
     if (of[i]->in.data != of[i]->out.data || bytes == 0) continue;
-    if (!kept) kept.reset(new temporary{with, {}});
-    void* const copy_of = with->allocate(n * bytes, memory_kind::device);
-    kept->pieces.push_back(copy_of);
-    with->copy(copy_of, from[i], n * bytes, stream);
-    from[i] = static_cast<const std::byte*>(copy_of);
+    if (!kept) kept = std::make_shared<copies>();
+    const auto free = [with](void* p) { with->free(p, memory_kind::device); };
+    kept->emplace_back(with->allocate(n * bytes, memory_kind::device), free);
+    with->copy(kept->back().get(), from[i], n * bytes, stream);
+    from[i] = static_cast<const std::byte*>(kept->back().get());
   }
   for (std::size_t i = 0; i < n; ++i)
     for (std::size_t j = 0; j < n; ++j)

@@ -84,29 +84,21 @@ struct multiply {
     }
   }
 };
-// `least` and `greatest` give NaN if either operand is NaN; -0 is less than +0.
-struct least {
+// Gives NaN if either operand is NaN; -0 is less than +0.
+template <bool Greatest>
+struct extreme {
   template <class A>
   TUTTI_EVERYWHERE static A apply(A a, A b) {
     if constexpr (floating<A>) {
       if (a != a) return a;
       if (b != b) return b;
-      if (a == b) return negative(a) ? a : b;
+      if (a == b) return negative(a) != Greatest ? a : b;
     }
-    return b < a ? b : a;
+    return (Greatest ? a < b : b < a) ? b : a;
   }
 };
-struct greatest {
-  template <class A>
-  TUTTI_EVERYWHERE static A apply(A a, A b) {
-    if constexpr (floating<A>) {
-      if (a != a) return a;
-      if (b != b) return b;
-      if (a == b) return negative(a) ? b : a;
-    }
-    return a < b ? b : a;
-  }
-};
+using least = extreme<false>;
+using greatest = extreme<true>;
 struct bits_and {
   template <class A>
   TUTTI_EVERYWHERE static A apply(A a, A b) {
