@@ -91,7 +91,7 @@ template <>
 struct algorithm_form<operation_kind::exclusive_scan> : algorithm_form<operation_kind::scan> {};
 
 // The rows, grouped by kind in the order of kinds: the first row of a kind that fits is taken. An algorithm
-// has a minimal number of ranks, a maximal number of bytes, and needs (coll/choice.hpp). Bytes are those of
+// has a minimal number of ranks, a maximal number of bytes, and needs (coll/choice.cpp). Bytes are those of
 // one rank's whole vector; for blocks, of the largest buffer. Where perf/NOTES.md says so, switch points were
 // measured with perf/ on two cores over shared memory; the others are MPICH's usual ones.
 // clang-format off

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdint>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -24,9 +25,31 @@ using enum algorithm;
 constexpr std::size_t any_size = ~std::size_t{0};
 constexpr std::size_t KiB = 1024;
 
+// What an algorithm needs besides a number of ranks.
+struct requirement {
+  const char* text = nullptr;
+  bool situation::* first = nullptr;
+  bool situation::* second = nullptr;
+};
+namespace needs {
+using s = situation;
+constexpr requirement nothing;
+constexpr requirement halves{"float16 or bfloat16 elements", &s::halves};
+constexpr requirement even_blocks{"blocks of equal size", &s::even_blocks};
+constexpr requirement one_host{"one host", &s::one_host};
+constexpr requirement separate_hosts{"a host for each rank", &s::separate_hosts};
+constexpr requirement segment{
+    "2 to 16 ranks that all share memory, and elements of at most 32 KiB where it reduces", &s::shared_memory};
+constexpr requirement segment_even_blocks{"2 to 16 ranks that all share memory, and blocks of equal size",
+                                          &s::shared_memory, &s::even_blocks};
+constexpr requirement hierarchy{"several hosts with several ranks each", &s::hierarchy};
+constexpr requirement even_hierarchy{"several hosts with several ranks each, the same number on all",
+                                     &s::hierarchy, &s::even_hosts};
+}  // namespace needs
+
 struct row {
   rule when;
-  needs need{};
+  requirement need;
   const char* name = nullptr;
 };
 constexpr row table[] = {
@@ -116,52 +139,8 @@ std::vector<rule> tuned_rules() {
   return parse_rules(text.str(), *path);
 }
 
-bool meets(needs need, const situation& s) noexcept {
-  switch (need) {
-    case needs::nothing:
-      return true;
-    case needs::halves:
-      return s.halves;
-    case needs::even_blocks:
-      return s.even_blocks;
-    case needs::one_host:
-      return s.one_host;
-    case needs::separate_hosts:
-      return s.separate_hosts;
-    case needs::segment:
-      return s.shared_memory;
-    case needs::segment_even_blocks:
-      return s.shared_memory && s.even_blocks;
-    case needs::hierarchy:
-      return s.hierarchy;
-    case needs::even_hierarchy:
-      return s.hierarchy && s.even_hosts;
-  }
-  return false;
-}
-
-const char* text_of(needs need) noexcept {
-  switch (need) {
-    case needs::nothing:
-      return "nothing";
-    case needs::halves:
-      return "float16 or bfloat16 elements";
-    case needs::even_blocks:
-      return "blocks of equal size";
-    case needs::one_host:
-      return "one host";
-    case needs::separate_hosts:
-      return "a host for each rank";
-    case needs::segment:
-      return "2 to 16 ranks that all share memory, and elements of at most 32 KiB where it reduces";
-    case needs::segment_even_blocks:
-      return "2 to 16 ranks that all share memory, and blocks of equal size";
-    case needs::hierarchy:
-      return "several hosts with several ranks each";
-    case needs::even_hierarchy:
-      return "several hosts with several ranks each, the same number on all";
-  }
-  return "?";
+bool meets(const requirement& need, const situation& s) noexcept {
+  return (need.first == nullptr || s.*need.first) && (need.second == nullptr || s.*need.second);
 }
 
 static_assert(std::ranges::is_sorted(table, {}, [](const row& r) { return r.when.kind; }));
@@ -262,7 +241,7 @@ algorithm choose(const situation& s, algorithm wanted) {
                                                       tutti::name_of(wanted), algorithms_of(s.kind)));
     if (!meets(r->need, s))
       throw error(errc::invalid_argument, fmt::format("the algorithm {} cannot do this {}: it needs {}",
-                                                      r->name, name_of(s.kind), text_of(r->need)));
+                                                      r->name, name_of(s.kind), r->need.text));
     return wanted;
   }
   static const std::map<kind, algorithm> forced = forced_by_environment();

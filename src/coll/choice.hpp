@@ -6,7 +6,6 @@
 #include "comm/topology.hpp"
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,19 +30,6 @@ struct situation {
   bool even_blocks = true;
   bool shared_memory = false;  // there is a segment, or making one pays
   bool halves = false;         // whose partial results are floats
-};
-
-// What an algorithm needs besides a number of ranks.
-enum class needs : std::uint8_t {
-  nothing,
-  halves,
-  even_blocks,
-  one_host,
-  separate_hosts,
-  segment,
-  segment_even_blocks,
-  hierarchy,
-  even_hierarchy
 };
 
 struct rule {
