@@ -173,58 +173,63 @@ void fold(const fold_call& call) noexcept {
   fold_inputs<Element, Kind, 0>(reinterpret_cast<const std::byte* const*>(call.inputs.data()), call);
 }
 
+// Calls f with the element of this type.
+template <class F>
+TUTTI_INLINE void with_element(element_type type, const F& f) {
+  switch (type) {
+    case element_type::uint8:
+      return f(plain<std::uint8_t>());
+    case element_type::uint16:
+      return f(plain<std::uint16_t>());
+    case element_type::uint32:
+      return f(plain<std::uint32_t>());
+    case element_type::uint64:
+      return f(plain<std::uint64_t>());
+    case element_type::int8:
+      return f(plain<std::int8_t>());
+    case element_type::int16:
+      return f(plain<std::int16_t>());
+    case element_type::int32:
+      return f(plain<std::int32_t>());
+    case element_type::int64:
+      return f(plain<std::int64_t>());
+    case element_type::float32:
+      return f(plain<float>());
+    case element_type::float64:
+      return f(plain<double>());
+    case element_type::float16:
+      return f(float16_element());
+    case element_type::bfloat16:
+      return f(bfloat16_element());
+    case element_type::complex_float32:
+      return f(complex_pair<float>());
+    case element_type::complex_float64:
+      return f(complex_pair<double>());
+    default:
+      return;
+  }
+}
+
+template <class Element>
+constexpr bool is_real = Element::width == 1 && std::is_floating_point_v<typename Element::computed>;
+template <class Element>
+constexpr bool is_unsigned = std::is_unsigned_v<typename Element::computed>;
+
+// Whether there is a loop for it: reduce.cpp reduces the other types to these.
+template <class Element, reduce_kind Kind>
+constexpr bool has_fold() {
+  constexpr detail::reduction_row row = detail::row_of(Kind);
+  if constexpr (row.loops == detail::loops_over::bytes) return std::is_same_v<Element, plain<std::uint8_t>>;
+  if constexpr (Element::width == 2) return row.complex && row.loops == detail::loops_over::unsigned_ones;
+  if constexpr (is_real<Element>) return true;
+  return row.loops == detail::loops_over::elements || (is_unsigned<Element> && row.integers);
+}
+
 template <reduce_kind Kind>
 void fold_of_type(element_type type, const fold_call& call) noexcept {
-  constexpr detail::reduction_row row = detail::row_of(Kind);
-  constexpr bool bitwise = row.loops == detail::loops_over::bytes;
-  constexpr bool ordered = row.loops == detail::loops_over::elements;
-  if constexpr (bitwise) return fold<plain<std::uint8_t>, Kind>(call);
-  if constexpr (!bitwise) {
-    switch (type) {
-      case element_type::float32:
-        return fold<plain<float>, Kind>(call);
-      case element_type::float64:
-        return fold<plain<double>, Kind>(call);
-      case element_type::float16:
-        return fold<float16_element, Kind>(call);
-      case element_type::bfloat16:
-        return fold<bfloat16_element, Kind>(call);
-      default:
-        break;
-    }
-  }
-  if constexpr (!bitwise && row.integers) {
-    switch (type) {
-      case element_type::uint8:
-        return fold<plain<std::uint8_t>, Kind>(call);
-      case element_type::uint16:
-        return fold<plain<std::uint16_t>, Kind>(call);
-      case element_type::uint32:
-        return fold<plain<std::uint32_t>, Kind>(call);
-      case element_type::uint64:
-        return fold<plain<std::uint64_t>, Kind>(call);
-      default:
-        break;
-    }
-  }
-  if constexpr (ordered) {
-    switch (type) {
-      case element_type::int8:
-        return fold<plain<std::int8_t>, Kind>(call);
-      case element_type::int16:
-        return fold<plain<std::int16_t>, Kind>(call);
-      case element_type::int32:
-        return fold<plain<std::int32_t>, Kind>(call);
-      case element_type::int64:
-        return fold<plain<std::int64_t>, Kind>(call);
-      default:
-        break;
-    }
-  }
-  if constexpr (row.complex && row.loops == detail::loops_over::unsigned_ones) {
-    if (type == element_type::complex_float32) return fold<complex_pair<float>, Kind>(call);
-    if (type == element_type::complex_float64) return fold<complex_pair<double>, Kind>(call);
-  }
+  with_element(type, [&]<class Element>(Element) {
+    if constexpr (has_fold<Element, Kind>()) fold<Element, Kind>(call);
+  });
 }
 
 template <std::size_t... Row>
@@ -297,41 +302,15 @@ void divide(int divisor, const void* in, void* out, std::size_t count) noexcept 
 
 void multiply_type(element_type type, const void* factor, const void* in, void* out,
                    std::size_t count) noexcept {
-  switch (type) {
-    case element_type::uint8:
-      return multiply<plain<std::uint8_t>>(factor, in, out, count);
-    case element_type::uint16:
-      return multiply<plain<std::uint16_t>>(factor, in, out, count);
-    case element_type::uint32:
-      return multiply<plain<std::uint32_t>>(factor, in, out, count);
-    case element_type::uint64:
-      return multiply<plain<std::uint64_t>>(factor, in, out, count);
-    case element_type::float32:
-      return multiply<plain<float>>(factor, in, out, count);
-    case element_type::float64:
-      return multiply<plain<double>>(factor, in, out, count);
-    case element_type::float16:
-      return multiply<float16_element>(factor, in, out, count);
-    case element_type::bfloat16:
-      return multiply<bfloat16_element>(factor, in, out, count);
-    default:
-      return;
-  }
+  with_element(type, [&]<class Element>(Element) {
+    if constexpr (is_unsigned<Element> || is_real<Element>) multiply<Element>(factor, in, out, count);
+  });
 }
 
 void divide_type(element_type type, int divisor, const void* in, void* out, std::size_t count) noexcept {
-  switch (type) {
-    case element_type::float32:
-      return divide<plain<float>>(divisor, in, out, count);
-    case element_type::float64:
-      return divide<plain<double>>(divisor, in, out, count);
-    case element_type::float16:
-      return divide<float16_element>(divisor, in, out, count);
-    case element_type::bfloat16:
-      return divide<bfloat16_element>(divisor, in, out, count);
-    default:
-      return;
-  }
+  with_element(type, [&]<class Element>(Element) {
+    if constexpr (is_real<Element>) divide<Element>(divisor, in, out, count);
+  });
 }
 
 void widen_type(element_type type, const void* in, float* out, std::size_t count) noexcept {
