@@ -6,90 +6,56 @@
 #include "coll/segment_progress.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 namespace tutti::coll {
 namespace {
 
-class movement_rounds {
+enum class copy_step { read, stage };
+
+class movement_rounds : public staged_rounds<movement_rounds, copy_step, 16> {
  public:
   movement_rounds(const collective& c, const segment_movement& what) noexcept
-      : c_(c), b_(c.segment()), w_(what), others_(c, what.root) {
-    segments_ = w_.to_each ? static_cast<std::size_t>(c.size()) - 1 : 1;
-    const std::size_t fits = b_.ring_bytes() / 4 / segments_;
-    piece_ = std::clamp(w_.longest / 4, smallest_piece, std::min(largest_piece, fits)) & ~std::size_t{63};
-    rounds_ = (w_.longest + piece_ - 1) / piece_;
-    ahead_ = std::clamp<std::size_t>(b_.ring_bytes() / 2 / (piece_ * segments_), 1, most_ahead);
-    gives_ = w_.root < 0 || w_.root == c.rank();
-    receives_ = w_.root < 0 || w_.root != c.rank();
-  }
+      : staged_rounds(c, what.root, what.longest,
+                      what.to_each ? static_cast<std::size_t>(c.size()) - 1 : 1, 64),
+        w_(what),
+        gives_(what.root < 0 || what.root == c.rank()),
+        receives_(what.root < 0 || what.root != c.rank()) {}
 
-  bool done() const noexcept { return ended_ == rounds_; }
-  void check() const { others_.check(); }
-
-  bool step() noexcept {
-    if (ended_ < staged_ && (!receives_ || missing(end_of(ended_)) < 0)) {
-      if (receives_) read(ended_);
-      b_.say_consumed(end_of(ended_++));
-      return true;
-    }
-    if (may_stage() && (!gives_ || b_.room_for(next_end()) < 0)) {
-      next_end();
-      if (gives_) {
-        write(staged_);
-        b_.say_staged(end_of(staged_));
-      }
-      keep(staged_);
-      ++staged_;
-      return true;
-    }
-    return false;
-  }
-
-  static int possible(void* self) noexcept {
-    auto& r = *static_cast<movement_rounds*>(self);
-    const int lacking = r.lacking();
-    return r.others_.found_mismatch() ? -1 : lacking;  // to be refused
-  }
-
- private:
-  // Returns -1 if a step is possible, otherwise a rank that must progress first.
-  int lacking() noexcept {
+  int find(copy_step& next) noexcept {
     int first = -1;
     if (ended_ < staged_) {
+      next = copy_step::read;
       first = receives_ ? missing(end_of(ended_)) : -1;
       if (first < 0) return -1;
     }
     if (may_stage()) {
+      next = copy_step::stage;
       const int rank = gives_ ? b_.room_for(next_end()) : -1;
       if (rank < 0) return -1;
       if (first < 0) first = rank;
     }
     return first;
   }
-  std::uint64_t end_of(std::size_t round) const noexcept {
-    return starts_[round % most_ahead] + piece_ * segments_;
+  void take(copy_step next) noexcept {
+    if (next == copy_step::read) {
+      if (receives_) read(ended_);
+      b_.say_consumed(end_of(ended_++));
+      return;
+    }
+    next_end();
+    if (gives_) {
+      write(staged_);
+      b_.say_staged(end_of(staged_));
+    }
+    keep(staged_);
+    ++staged_;
   }
-  bool may_stage() const noexcept { return staged_ < rounds_ && staged_ - ended_ < ahead_; }
-  std::uint64_t next_end() noexcept {
-    if (taken_ == staged_) starts_[taken_++ % most_ahead] = b_.take(piece_ * segments_);
-    return end_of(staged_);
-  }
+
+ private:
   int missing(std::uint64_t end) noexcept {
-    // A rank's words are of this operation only when it has arrived at it.
-    if (const int rank = others_.poll(); rank >= 0) return rank;
-    if (others_.found_mismatch()) return c_.rank();
-    const int first = w_.root < 0 ? 0 : w_.root;
-    const int last = w_.root < 0 ? c_.size() : w_.root + 1;
-    for (int r = first; r < last; ++r)
-      if (r != c_.rank() && b_.progress_of(r).staged.load(std::memory_order_acquire) < end) return r;
-    return -1;
-  }
-  // The bytes of a block of `all` bytes that move in a round.
-  std::size_t in_round(std::size_t all, std::size_t round) const noexcept {
-    const std::size_t begin = round * piece_;
-    return begin < all ? std::min(piece_, all - begin) : 0;
+    return staged_rounds::missing(&comm::collective_segment::progress_words::staged, end,
+                                  w_.root < 0 ? 0 : w_.root, w_.root < 0 ? c_.size() : w_.root + 1);
   }
   void put(std::uint64_t to, const std::byte* block, std::size_t all, std::size_t round) noexcept {
     const std::size_t bytes = in_round(all, round);
@@ -102,7 +68,7 @@ class movement_rounds {
   }
 
   void write(std::size_t round) noexcept {
-    const std::uint64_t to = starts_[round % most_ahead];
+    const std::uint64_t to = start_of(round);
     if (!w_.to_each) return put(to, w_.given, w_.given_bytes, round);
     for (int i = 1; i < c_.size(); ++i) {
       const int block = (c_.rank() + i) % c_.size();
@@ -115,7 +81,7 @@ class movement_rounds {
     if (bytes > 0) std::memcpy(w_.own_to + round * piece_, w_.own_from + round * piece_, bytes);
   }
   void read(std::size_t round) noexcept {
-    const std::uint64_t from = starts_[round % most_ahead];
+    const std::uint64_t from = start_of(round);
     for (int i = 1; i < c_.size(); ++i) {
       const int giver = (c_.rank() + i) % c_.size();
       if (w_.root >= 0 && giver != w_.root) continue;
@@ -128,24 +94,9 @@ class movement_rounds {
     }
   }
 
-  static constexpr std::size_t most_ahead = 16;  // rounds that a rank may be ahead of its own reading
-  static constexpr std::size_t smallest_piece = 16 * 1024;
-  static constexpr std::size_t largest_piece = 128 * 1024;
-
-  const collective& c_;
-  comm::collective_segment& b_;
   const segment_movement& w_;
-  arrivals others_;  // the ranks that this one reads from
-  std::size_t segments_ = 1;
-  std::size_t piece_ = 0;
-  std::size_t rounds_ = 0;
-  std::size_t ahead_ = 1;
-  bool gives_ = true;
-  bool receives_ = true;
-  std::size_t taken_ = 0;
-  std::size_t staged_ = 0;
-  std::size_t ended_ = 0;
-  std::array<std::uint64_t, most_ahead> starts_{};
+  const bool gives_;
+  const bool receives_;
 };
 
 constexpr std::size_t direct_piece = 256 * 1024;

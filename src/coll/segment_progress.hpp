@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Common steps of algorithms on a collective segment: waiting for room, waiting for other ranks, and
-// publishing data that fit in one piece.
+// Common steps of algorithms on a collective segment: waiting for room, waiting for other ranks, publishing
+// data that fit in one piece, and rounds for those that do not.
 //
 //   publication mine(c, bytes);                // the same on all ranks
 //   room_to_write room(c, mine.end());         await it; then write mine.data()
@@ -10,6 +10,9 @@
 
 #include "coll/collective.hpp"
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -125,6 +128,87 @@ task<> work_off(collective c, Rounds* r) {
     turn.begin();
   }
 }
+
+// Rounds in which ranks stage pieces of blocks in the stream, for work_off(): what copies and reductions share.
+// `Rounds` derives from it. Its find(next) finds a step that is possible: it returns -1, or else a rank that
+// must progress first. Its take(next) takes that step. A rank is at most `MostAhead` rounds ahead of its own
+// slowest step.
+template <class Rounds, class Step, std::size_t MostAhead>
+class staged_rounds {
+ public:
+  bool done() const noexcept { return ended_ == rounds_; }
+  void check() const { others_.check(); }
+
+  // Takes one step that is possible now; returns false if there is none.
+  bool step() {
+    Step next{};
+    if (static_cast<Rounds*>(this)->find(next) >= 0) return false;
+    static_cast<Rounds*>(this)->take(next);
+    return true;
+  }
+  // collective_segment::wait::test.
+  static int possible(void* self) noexcept {
+    auto& r = *static_cast<Rounds*>(self);
+    Step next{};
+    const int lacking = r.find(next);
+    return r.others_.found_mismatch() ? -1 : lacking;  // to be refused
+  }
+
+ protected:
+  // A round has a piece of each of `pieces` blocks, the longest of `longest` bytes; pieces are multiples of
+  // `unit` bytes. `giver` is the only rank whose data this one reads; -1: those of all.
+  staged_rounds(const collective& c, int giver, std::size_t longest, std::size_t pieces,
+                std::size_t unit) noexcept
+      : c_(c), b_(c.segment()), others_(c, giver) {
+    const std::size_t fits = b_.ring_bytes() / 4 / pieces;
+    const std::size_t piece = std::clamp(longest / 4, smallest_piece, std::min(largest_piece, fits));
+    piece_ = std::max<std::size_t>(1, piece / unit) * unit;
+    segment_ = (piece_ + 63) & ~std::size_t{63};
+    round_bytes_ = segment_ * pieces;
+    rounds_ = (longest + piece_ - 1) / piece_;
+    ahead_ = std::clamp<std::size_t>(b_.ring_bytes() / 2 / round_bytes_, 1, MostAhead);
+  }
+
+  std::uint64_t start_of(std::size_t round) const noexcept { return starts_[round % MostAhead]; }
+  std::uint64_t end_of(std::size_t round) const noexcept { return start_of(round) + round_bytes_; }
+  bool may_stage() const noexcept { return staged_ < rounds_ && staged_ - ended_ < ahead_; }
+  // The end of the round to be staged next. Its place in the stream is taken once.
+  std::uint64_t next_end() noexcept {
+    if (taken_ == staged_) starts_[taken_++ % MostAhead] = b_.take(round_bytes_);
+    return end_of(staged_);
+  }
+  // The bytes of a block of `all` bytes that move in a round.
+  std::size_t in_round(std::size_t all, std::size_t round) const noexcept {
+    const std::size_t begin = round * piece_;
+    return begin < all ? std::min(piece_, all - begin) : 0;
+  }
+  // Returns a rank among first to last - 1 whose word `which` is before `end`, or -1.
+  int missing(std::atomic<std::uint64_t> comm::collective_segment::progress_words::* which, std::uint64_t end,
+              int first, int last) noexcept {
+    // A rank's words are of this operation only when it has arrived at it.
+    if (const int rank = others_.poll(); rank >= 0) return rank;
+    if (others_.found_mismatch()) return c_.rank();
+    for (int r = first; r < last; ++r)
+      if (r != c_.rank() && (b_.progress_of(r).*which).load(std::memory_order_acquire) < end) return r;
+    return -1;
+  }
+
+  static constexpr std::size_t smallest_piece = 16 * 1024;
+  static constexpr std::size_t largest_piece = 128 * 1024;
+
+  const collective& c_;
+  comm::collective_segment& b_;
+  arrivals others_;          // the ranks that this one reads from
+  std::size_t piece_ = 0;    // bytes of a block in a round
+  std::size_t segment_ = 0;  // the room it has
+  std::size_t round_bytes_ = 0;
+  std::size_t rounds_ = 0;
+  std::size_t ahead_ = 1;
+  std::size_t taken_ = 0;  // rounds whose place is known
+  std::size_t staged_ = 0;
+  std::size_t ended_ = 0;  // from here on this rank reads nothing any more
+  std::array<std::uint64_t, MostAhead> starts_{};
+};
 
 // An operation of at least so many bytes suspends once before copying the first block, so that starting it is
 // cheap.

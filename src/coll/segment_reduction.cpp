@@ -14,104 +14,66 @@
 namespace tutti::coll {
 namespace {
 
-class reduction_rounds {
+enum class reduction_step { collect, reduce, stage };
+
+class reduction_rounds : public staged_rounds<reduction_rounds, reduction_step, 8> {
  public:
   reduction_rounds(const collective& c, const segment_reduction& what) noexcept
-      : c_(c), b_(c.segment()), w_(what), others_(c) {
-    const std::size_t longest = w_.slices.longest(c.size());
-    const auto ranks = static_cast<std::size_t>(c.size());
-    const std::size_t fits = b_.ring_bytes() / 4 / ranks;
-    const std::size_t piece = std::clamp(longest / 4, smallest_piece, std::min(largest_piece, fits));
-    piece_ = std::max<std::size_t>(1, piece / w_.element_bytes) * w_.element_bytes;
-    segment_ = (piece_ + 63) & ~std::size_t{63};
-    rounds_ = (longest + piece_ - 1) / piece_;
-    ahead_ = std::clamp<std::size_t>(b_.ring_bytes() / 2 / (segment_ * ranks), 1, most_ahead);
-  }
+      : staged_rounds(c, -1, what.slices.longest(c.size()), static_cast<std::size_t>(c.size()),
+                      what.element_bytes),
+        w_(what) {}
 
-  bool done() const noexcept { return ended_ == rounds_; }
-  void check() const { others_.check(); }
-
-  // Takes one step that is possible now; returns false if there is none.
-  bool step() {
-    if (collects() && ended_ < reduced_ &&
-        missing(&comm::collective_segment::progress_words::reduced, end_of(ended_)) < 0) {
-      collect(ended_++);
-      b_.say_consumed(end_of(ended_ - 1));
-      return true;
-    }
-    if (reduced_ < staged_ &&
-        missing(&comm::collective_segment::progress_words::staged, end_of(reduced_)) < 0) {
-      reduce(reduced_++);
-      if (w_.shown) b_.say_reduced(end_of(reduced_ - 1));
-      if (!collects()) b_.say_consumed(end_of(ended_++));
-      return true;
-    }
-    if (may_stage() && b_.room_for(next_end()) < 0) {
-      stage(staged_++);
-      b_.say_staged(end_of(staged_ - 1));
-      return true;
-    }
-    return false;
-  }
-
-  // collective_segment::wait::test.
-  static int possible(void* self) noexcept {
-    auto& r = *static_cast<reduction_rounds*>(self);
-    const int lacking = r.lacking();
-    return r.others_.found_mismatch() ? -1 : lacking;  // to be refused
-  }
-
- private:
-  // Returns -1 if a step is possible, otherwise a rank that must progress first.
-  int lacking() noexcept {
+  int find(reduction_step& next) noexcept {
     int first = -1;
     if (collects() && ended_ < reduced_) {
-      first = missing(&comm::collective_segment::progress_words::reduced, end_of(ended_));
+      next = reduction_step::collect;
+      first = missing(&words::reduced, end_of(ended_));
       if (first < 0) return -1;
     }
     if (reduced_ < staged_) {
-      const int rank = missing(&comm::collective_segment::progress_words::staged, end_of(reduced_));
+      next = reduction_step::reduce;
+      const int rank = missing(&words::staged, end_of(reduced_));
       if (rank < 0) return -1;
       if (first < 0) first = rank;
     }
     if (may_stage()) {
+      next = reduction_step::stage;
       const int rank = b_.room_for(next_end());
       if (rank < 0) return -1;
       if (first < 0) first = rank;
     }
     return first;
   }
-  using word = std::atomic<std::uint64_t> comm::collective_segment::progress_words::*;
+  void take(reduction_step next) {
+    switch (next) {
+      case reduction_step::collect:
+        collect(ended_++);
+        b_.say_consumed(end_of(ended_ - 1));
+        return;
+      case reduction_step::reduce:
+        reduce(reduced_++);
+        if (w_.shown) b_.say_reduced(end_of(reduced_ - 1));
+        if (!collects()) b_.say_consumed(end_of(ended_++));
+        return;
+      case reduction_step::stage:
+        stage(staged_++);
+        b_.say_staged(end_of(staged_ - 1));
+        return;
+    }
+  }
 
+ private:
+  using words = comm::collective_segment::progress_words;
+
+  int missing(std::atomic<std::uint64_t> words::* which, std::uint64_t end) noexcept {
+    return staged_rounds::missing(which, end, 0, c_.size());
+  }
   bool collects() const noexcept { return w_.all != nullptr; }
-  std::size_t round_bytes() const noexcept { return segment_ * static_cast<std::size_t>(c_.size()); }
-  std::uint64_t end_of(std::size_t round) const noexcept {
-    return starts_[round % most_ahead] + round_bytes();
-  }
-  bool may_stage() const noexcept { return staged_ < rounds_ && staged_ - ended_ < ahead_; }
-
-  // The end of the round to be staged next. Its place in the stream is taken once.
-  std::uint64_t next_end() noexcept {
-    if (taken_ == staged_) starts_[taken_++ % most_ahead] = b_.take(round_bytes());
-    return end_of(staged_);
-  }
-
-  int missing(word which, std::uint64_t end) noexcept {
-    // A rank's words are of this operation only when it has arrived at it.
-    if (const int rank = others_.poll(); rank >= 0) return rank;
-    if (others_.found_mismatch()) return c_.rank();
-    for (int r = 0; r < c_.size(); ++r)
-      if (r != c_.rank() && (b_.progress_of(r).*which).load(std::memory_order_acquire) < end) return r;
-    return -1;
-  }
-
   std::size_t bytes_of(int slice, std::size_t round) const noexcept {
-    const std::size_t all = w_.slices.bytes(slice);
-    const std::size_t begin = round * piece_;
-    return begin < all ? std::min(piece_, all - begin) : 0;
+    return in_round(w_.slices.bytes(slice), round);
   }
   std::uint64_t at(std::size_t round, int slice) const noexcept {
-    return starts_[round % most_ahead] + static_cast<std::size_t>(slice) * segment_;
+    return start_of(round) + static_cast<std::size_t>(slice) * segment_;
   }
 
   void stage(std::size_t round) noexcept {
@@ -149,23 +111,8 @@ class reduction_rounds {
     }
   }
 
-  static constexpr std::size_t most_ahead = 8;  // rounds that a rank may be ahead of its own slowest step
-  static constexpr std::size_t smallest_piece = 16 * 1024;
-  static constexpr std::size_t largest_piece = 128 * 1024;
-
-  const collective& c_;
-  comm::collective_segment& b_;
   const segment_reduction& w_;
-  arrivals others_;
-  std::size_t piece_ = 0;    // bytes of a slice in a round
-  std::size_t segment_ = 0;  // the room it has
-  std::size_t rounds_ = 0;
-  std::size_t ahead_ = 1;
-  std::size_t taken_ = 0;  // rounds whose place is known
-  std::size_t staged_ = 0;
   std::size_t reduced_ = 0;
-  std::size_t ended_ = 0;  // from here on this rank reads nothing any more
-  std::array<std::uint64_t, most_ahead> starts_{};
 };
 
 // The same in the ranks' own memory: slices are reduced in place, and results are collected from where they
