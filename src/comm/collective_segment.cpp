@@ -70,13 +70,7 @@ collective_segment::handle collective_segment::make_part() noexcept {
   return handle{place->region, place->offset, own_progress().mark.load(std::memory_order_relaxed)};
 }
 
-bool collective_segment::show_part() noexcept {
-  const auto place = base::find_shared(own_, ring_offset + ring_bytes_);
-  if (!place) return false;
-  for (int r = 0; r < size_; ++r)
-    if (r != rank_ && !near_.show(members_[static_cast<std::size_t>(r)], *place)) return false;
-  return true;
-}
+bool collective_segment::show_part() noexcept { return show(own_, ring_offset + ring_bytes_).region != 0; }
 
 bool collective_segment::find_part(int rank, const handle& theirs) noexcept {
   const int peer = members_[static_cast<std::size_t>(rank)];
@@ -111,11 +105,10 @@ bool collective_segment::can_go() const noexcept {
 
 // ---- turns ----
 
-void collective_segment::turn::awaiter::await_suspend(std::coroutine_handle<> h) const noexcept {
-  self->waiting_ = h;
-  self->user = self;
-  self->on_done = [](core::completion& a) noexcept {
-    detail::resume_bounded(static_cast<turn*>(a.user)->waiting_);
+void collective_segment::resumption::suspend(std::coroutine_handle<> h) noexcept {
+  waiting_ = h;
+  on_done = [](core::completion& a) noexcept {
+    detail::resume_bounded(static_cast<resumption&>(a).waiting_);
   };
 }
 
@@ -253,20 +246,6 @@ bool collective_segment::poll(wait& w) noexcept {
   if (missing_ >= 0) return false;
   --at_once_;
   return true;
-}
-
-void collective_segment::wait::awaiter::await_suspend(std::coroutine_handle<> h) const noexcept {
-  self->waiting_ = h;
-  self->user = self;
-  self->on_done = [](core::completion& a) noexcept {
-    detail::resume_bounded(static_cast<wait*>(a.user)->waiting_);
-  };
-  self->segment_.waiting_ = self;
-}
-
-collective_segment::wait::~wait() {
-  static_cast<base::list_hook<core::ready_tag>&>(*this).unlink();
-  if (segment_.waiting_ == this) segment_.waiting_ = nullptr;
 }
 
 bool collective_segment::poll() noexcept {

@@ -78,22 +78,27 @@ class collective_segment final : public core::source {
 
   // ---- an operation ----
 
+  // Resumes the coroutine that awaits it.
+  class resumption : public core::completion {
+   protected:
+    ~resumption() { static_cast<base::list_hook<core::ready_tag>&>(*this).unlink(); }
+    void suspend(std::coroutine_handle<> h) noexcept;
+    std::coroutine_handle<> waiting_;
+  };
+
   // A place in the order of operations, taken on construction. Awaited once; finish() gives the segment to
   // the next. Destroying an unfinished turn makes the segment unusable: its communicator has failed.
-  class turn : public core::completion, public base::list_hook<segment_turn_tag> {
+  class turn : public resumption, public base::list_hook<segment_turn_tag> {
    public:
     explicit turn(collective_segment& b) noexcept : segment_(b) { b.turns_.push_back(*this); }
-    ~turn() {
-      static_cast<base::list_hook<core::ready_tag>&>(*this).unlink();
-      static_cast<base::list_hook<segment_turn_tag>&>(*this).unlink();
-    }
+    ~turn() { static_cast<base::list_hook<segment_turn_tag>&>(*this).unlink(); }
     bool has_come() const noexcept { return segment_.turns_.front() == this; }
     void finish() noexcept;
 
     struct awaiter {
       turn* self;
       bool await_ready() const noexcept { return self->has_come(); }
-      void await_suspend(std::coroutine_handle<> h) const noexcept;
+      void await_suspend(std::coroutine_handle<> h) const noexcept { self->suspend(h); }
       void await_resume() const noexcept {}
     };
     awaiter operator co_await() & noexcept { return awaiter{this}; }
@@ -101,7 +106,6 @@ class collective_segment final : public core::source {
    private:
     friend class collective_segment;
     collective_segment& segment_;
-    std::coroutine_handle<> waiting_;
   };
 
   // Starts the operation of the current turn: its place in the communicator's order, and what all ranks must
@@ -178,18 +182,23 @@ class collective_segment final : public core::source {
 
   // A wait for other ranks. `ready` returns -1 when the wait is over, or else the rank that is waited for; it
   // is called repeatedly. A null `ready` waits only until the loop has had its turn.
-  class wait : public core::completion {
+  class wait : public resumption {
    public:
     using test = int (*)(void* context) noexcept;
     wait(collective_segment& b, test ready, void* context) noexcept
         : segment_(b), ready_(ready), context_(context) {}
     explicit wait(collective_segment& b) noexcept : wait(b, nullptr, nullptr) {}
-    ~wait();
+    ~wait() {
+      if (segment_.waiting_ == this) segment_.waiting_ = nullptr;
+    }
 
     struct awaiter {
       wait* self;
       bool await_ready() const noexcept { return self->ready_ != nullptr && self->segment_.poll(*self); }
-      void await_suspend(std::coroutine_handle<> h) const noexcept;
+      void await_suspend(std::coroutine_handle<> h) const noexcept {
+        self->suspend(h);
+        self->segment_.waiting_ = self;
+      }
       void await_resume() const {
         if (self->failure() != errc::success) throw error(self->failure(), self->take_text());
       }
@@ -201,7 +210,6 @@ class collective_segment final : public core::source {
     collective_segment& segment_;
     test ready_;
     void* context_;
-    std::coroutine_handle<> waiting_;
   };
   // Polls for a short while without the loop. Returns true if the wait is over. Otherwise await it: the loop
   // may be due.
