@@ -6,12 +6,11 @@
 #include "coll/segment_publish.hpp"
 #include "comm/communicator_state.hpp"
 #include "comm/explain.hpp"
-#include "core/running_task.hpp"
 #include "ops/arguments.hpp"
 #include "ops/backend.hpp"
 #include "ops/on_record.hpp"
 #include "ops/prepared.hpp"
-#include "ops/task_failure.hpp"
+#include "ops/task_operation.hpp"
 
 #include <fmt/format.h>
 
@@ -37,112 +36,64 @@ void succeed(operation_state& state, const communicator_state& c) noexcept {
   state.set_result(moved);
 }
 
-class collective_operation_state final : public core::completion, public comm::running_collective {
+class collective_operation_state final
+    : public ops::task_operation<collective_operation_state, comm::running_collective> {
  public:
-  collective_operation_state(operation_state& s, communicator_state& c, std::uint32_t sequence,
+  collective_operation_state(operation_state& s, communicator_state& c, std::uint32_t number,
                              flight::handle on_record) noexcept
-      : operation_(s), comm_(c), sequence_(sequence) {
+      : task_operation(s, c, number) {
     record = on_record;
-    user = this;
-    on_done = [](core::completion& a) noexcept {
-      auto& self = *static_cast<collective_operation_state*>(a.user);
-      operation_state& state = self.operation_;
-      self.finish();
-      state.complete();
-    };
     on_expire = [](core::completion& a) noexcept {
-      auto& self = *static_cast<collective_operation_state*>(a.user);
+      auto& self = static_cast<collective_operation_state&>(a);
       comm::report_hang(self.comm_.of_world());
       self.comm_.explain_and_fail(
-          self.sequence_, errc::timed_out,
+          self.sequence, errc::timed_out,
           fmt::format("{} on {}: {} on {}", self.describe(), self.comm_.name(), timeout_text(self.comm_),
                       self.comm_.describe(self.comm_.rank())));
     };
   }
 
-  // Returns true if already complete. `make` makes the coroutine that carries it out.
+  // Returns true if already complete. `make` makes the coroutine that carries it out. If it throws, the others
+  // still count on this rank, which has taken its place in the order.
   template <class Make>
   bool start(const Make& make) noexcept {
     comm_.add(*this);
-    try {
-      body_.start(make(), &ended, this);
-    } catch (...) {
-      // The others count on this rank, which has taken its place in the order.
-      ended(this, std::current_exception());
-    }
-    if (ended_) return true;
-    waits_ = true;
-    const std::uint64_t cycles = comm_.recorder().stays(record);
-    comm_.engine().begin_wait();
-    comm_.watch(*this, operation_.has_deadline(), cycles);
-    return false;
+    return task_operation::start(record, make);
   }
 
   // comm::running_collective
-  void end(errc why, const std::string& text) noexcept override {
-    body_.stop();
-    if (why == errc::shut_down) operation_.release_device();
-    detach();
-    set_failure(why, text);
-    comm_.engine().complete(*this);
-  }
-  std::uint32_t sequence() const noexcept override { return sequence_; }
-  const core::completion& waiting() const noexcept override { return *this; }
+  void end(errc why, const std::string& text) noexcept override { stop_body(why, text); }
   std::string describe() const override {
-    return fmt::format("{} #{}", name_of(operation_.what().kind), sequence_);
+    return fmt::format("{} #{}", name_of(operation_.what().kind), sequence);
   }
 
   // Removes it from all lists; the transfers of its body are taken back.
-  void detach() noexcept {
+  void leave() noexcept {
     static_cast<base::list_hook<comm::running_tag>&>(*this).unlink();
-    static_cast<base::list_hook<core::waiting_tag>&>(*this).unlink();
-    static_cast<base::list_hook<core::ready_tag>&>(*this).unlink();
-    if (waits_) comm_.engine().end_wait();
-    waits_ = false;
+    task_operation::leave();
   }
-  bool ended() const noexcept { return ended_; }
-  communicator_state& comm() noexcept { return comm_; }
 
-  void finish() noexcept {
-    operation_state& state = operation_;
+  operation_state& finish() noexcept {
     if (!comm_.detached()) comm_.recorder().end(record, state_of(failure()));
     if (failure() != errc::success) {
-      fail(state);
+      fail();
     } else {
-      succeed(state, comm_);
+      succeed(operation_, comm_);
     }
-    detach();
-    state.set_running(nullptr);
-    this->~collective_operation_state();
-    state.release_device();
+    return destroy();
   }
 
  private:
-  [[gnu::noinline]] void fail(operation_state& state) noexcept {
+  [[gnu::noinline]] void fail() noexcept {
     const errc why = failure();
     std::string text = take_text();
     // A failure that this rank found first fails the collective on all ranks.
-    if (!comm_.ends(sequence_)) {
+    if (!comm_.ends(sequence)) {
       text = fmt::format("{} on {}: {}", describe(), comm_.name(), text);
-      comm_.fail(why, text, p2p::subject::collective, true, p2p::extent::one, comm_.first_open(sequence_));
+      comm_.fail(why, text, p2p::subject::collective, true, p2p::extent::one, comm_.first_open(sequence));
     }
-    state.fail(why, std::move(text));
+    operation_.fail(why, std::move(text));
   }
-  static void ended(void* self, std::exception_ptr failure) noexcept {
-    auto& m = *static_cast<collective_operation_state*>(self);
-    m.ended_ = true;
-    if (failure) ops::set_failure_of(m, failure);
-    if (!m.waits_) return;  // still inside start()
-    m.detach();
-    m.comm_.engine().complete(m);
-  }
-
-  operation_state& operation_;
-  communicator_state& comm_;
-  const std::uint32_t sequence_;
-  core::running_task body_;
-  bool ended_ = false;
-  bool waits_ = false;
 };
 static_assert(sizeof(collective_operation_state) <= operation_state::running_bytes);
 
@@ -241,7 +192,7 @@ void stop_collective(operation_state& state, errc why, const std::string& text) 
                   why == errc::cancelled ? "cancelled" : "ended", m.comm().describe(m.comm().rank()),
                   text == "cancelled" ? "" : ": ", text == "cancelled" ? "" : text);
   if (why == errc::timed_out) {
-    m.comm().explain_and_fail(m.sequence(), why, std::move(failure_text));
+    m.comm().explain_and_fail(m.sequence, why, std::move(failure_text));
   } else {
     m.comm().fail(why, failure_text, p2p::subject::collective, true);
   }
@@ -254,8 +205,8 @@ void abandon_collective(operation_state&, void* which) noexcept {
                                        m->comm().name(), m->comm().describe(m->comm().rank()));
   communicator_state& c = m->comm();
   if (!c.detached()) c.recorder().end(m->record, flight::state::cancelled);
-  const std::uint32_t sequence = m->sequence(), first = c.first_open(sequence);
-  m->detach();
+  const std::uint32_t sequence = m->sequence, first = c.first_open(sequence);
+  m->leave();
   // Also if it had failed and nobody had been told yet. Before the body is destroyed: its messages come after
   // this one.
   if (!complete && !c.ends(sequence))

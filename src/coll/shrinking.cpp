@@ -35,12 +35,8 @@ class shrink_operation_state final : public core::completion, public comm::agree
   shrink_operation_state(operation_state& s, communicator_state& c) noexcept
       : operation_(s), comm_(c), record_(put_on_record(c, s.what(), 0)) {
     comm_.recorder().stays(record_);
-    user = this;
     on_done = [](core::completion& a) noexcept {
-      auto& self = *static_cast<shrink_operation_state*>(a.user);
-      operation_state& state = self.operation_;
-      self.finish();
-      state.complete();
+      static_cast<shrink_operation_state&>(a).finish().complete();
     };
     comm_.engine().begin_wait();
   }
@@ -57,7 +53,7 @@ class shrink_operation_state final : public core::completion, public comm::agree
     complete();
   }
 
-  void finish() noexcept {
+  operation_state& finish() noexcept {
     operation_state& state = operation_;
     comm_.recorder().end(record_, state_of(failure()));
     if (failure() == errc::success) {
@@ -71,6 +67,7 @@ class shrink_operation_state final : public core::completion, public comm::agree
     }
     state.set_running(nullptr);
     this->~shrink_operation_state();
+    return state;
   }
   // Drops the outcome: this rank does not take it up.
   void drop() noexcept {

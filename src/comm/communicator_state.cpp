@@ -225,12 +225,12 @@ void communicator_state::give_notices(void* self) noexcept {
       return;
     }
     r->noticed = true;
-    const place& p = c.places_[r->sequence() % remembered];
-    if (p.sequence != r->sequence()) continue;
-    c.endpoint_->give_notices(c.collective_context(), r->sequence(), p.print);
-    if (const int rank = c.segment_ != nullptr ? c.segment_->waits_for(r->sequence()) : -1; rank >= 0)
+    const place& p = c.places_[r->sequence % remembered];
+    if (p.sequence != r->sequence) continue;
+    c.endpoint_->give_notices(c.collective_context(), r->sequence, p.print);
+    if (const int rank = c.segment_ != nullptr ? c.segment_->waits_for(r->sequence) : -1; rank >= 0)
       c.endpoint_->control().send(c.collective_context(), c.world_rank(rank),
-                                  p2p::notice_message{r->sequence(), p.print});
+                                  p2p::notice_message{r->sequence, p.print});
   }
   if (!c.running_.empty()) c.engine().timers().arm(c.notice_timer_, now + record_waits_every);
 }
@@ -239,14 +239,14 @@ void communicator_state::give_notices(void* self) noexcept {
 // know.
 void communicator_state::record_waits() noexcept {
   for (const running_collective* r = running_.front(); r != nullptr; r = running_.after(*r))
-    if (r->record.number != 0) recorder_->waits_for(r->record, where(r->sequence()).waits_for);
+    if (r->record.number != 0) recorder_->waits_for(r->record, where(r->sequence).waits_for);
 }
 
 // ---- which ranks have not come ----
 
 bool communicator_state::is_running(std::uint32_t sequence) const noexcept {
   for (const running_collective* r = running_.front(); r != nullptr; r = running_.after(*r))
-    if (r->sequence() == sequence) return true;
+    if (r->sequence == sequence) return true;
   return false;
 }
 
@@ -357,7 +357,7 @@ std::string communicator_state::findings(const inquiry& all) const {
 std::uint32_t communicator_state::first_open(std::uint32_t also) const noexcept {
   std::uint32_t first = also != 0 ? also : next_sequence_;
   for (const running_collective* c = running_.front(); c != nullptr; c = running_.after(*c))
-    if (precedes(c->sequence(), first)) first = c->sequence();
+    if (precedes(c->sequence, first)) first = c->sequence;
   return first;
 }
 
@@ -420,7 +420,7 @@ bool communicator_state::end_pending(errc why, const std::string& text, p2p::sub
   bool any = false;
   for (running_collective* c = running_.front(); c != nullptr;) {
     running_collective* const next = running_.after(*c);
-    if (ends(c->sequence())) {
+    if (ends(c->sequence)) {
       c->end(why, names == p2p::subject::collective
                       ? text
                       : fmt::format("{} on {}: {}", c->describe(), name_, text));
@@ -430,7 +430,7 @@ bool communicator_state::end_pending(errc why, const std::string& text, p2p::sub
   }
   const auto is_collective = [this](const core::completion& a) {
     const running_collective* c = running_.front();
-    while (c != nullptr && &c->waiting() != &a) c = running_.after(*c);
+    while (c != nullptr && c != &a) c = running_.after(*c);
     return c != nullptr;
   };
   for (auto* const list : {&waiting_, &patient_}) {
@@ -521,7 +521,7 @@ std::vector<int> communicator_state::suspected_ranks() const {
 void communicator_state::mark_waited_for(std::vector<p2p::waits>& by_peer) const noexcept {
   if (segment_ == nullptr) return;
   for (const running_collective* c = running_.front(); c != nullptr; c = running_.after(*c))
-    if (const int rank = segment_->waits_for(c->sequence()); rank >= 0)
+    if (const int rank = segment_->waits_for(c->sequence); rank >= 0)
       by_peer[static_cast<std::size_t>(world_rank(rank))] = p2p::waits::for_it;
 }
 
@@ -529,7 +529,7 @@ std::string communicator_state::pending() const {
   std::string text;
   const auto say = [&](const std::string& one) { text += (text.empty() ? "" : ", ") + one; };
   for (const running_collective* c = running_.front(); c != nullptr; c = running_.after(*c)) {
-    const int other = endpoint_->waits_for(collective_context(), c->sequence());
+    const int other = endpoint_->waits_for(collective_context(), c->sequence);
     say(other < 0 ? c->describe() : fmt::format("{} waits for {}", c->describe(), describe(rank_of(other))));
   }
   const std::size_t receives = endpoint_->posted(message_context(), [&](int source, int tag) {

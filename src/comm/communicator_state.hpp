@@ -44,17 +44,16 @@ inline constexpr int communicator_id_bits = 28;
 struct running_tag;
 
 // A collective in progress, as its communicator sees it.
-class running_collective : public base::list_hook<running_tag> {
+class running_collective : public core::completion, public base::list_hook<running_tag> {
  public:
+  explicit running_collective(std::uint32_t s) noexcept : sequence(s) {}
   // Ends it at once. On return it references no buffer, and its completion with this failure is queued.
   virtual void end(errc why, const std::string& text) noexcept = 0;
   virtual std::string describe() const = 0;  // "all_reduce #41"
-  virtual std::uint32_t sequence() const noexcept = 0;
-  // The completion that waits under the communicator's timeout.
-  virtual const core::completion& waiting() const noexcept = 0;
 
-  core::time_point since{};  // set by communicator_state::add
-  flight::handle record{};   // its place in the recording, if it has one
+  const std::uint32_t sequence;  // its place in the order of collectives
+  core::time_point since{};      // set by communicator_state::add
+  flight::handle record{};       // its place in the recording, if it has one
   bool noticed = false;
 
  protected:

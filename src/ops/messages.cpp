@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/messages.hpp"
 
-#include "comm/explain.hpp"
-#include "ops/arguments.hpp"
 #include "ops/backend.hpp"
 #include "ops/on_record.hpp"
 
@@ -62,27 +60,19 @@ struct transfer_operation_state {
     transfer.user = this;
     transfer.on_done = [](core::completion& a) noexcept {
       auto& self = *static_cast<transfer_operation_state*>(a.user);
-      operation_state& state = self.operation;
-      state.what().comm->recorder().end(self.record, state_of(a.failure()));
-      self.finish();
-      state.complete();
+      self.operation.what().comm->recorder().end(self.record, state_of(a.failure()));
+      self.finish().complete();
     };
     transfer.on_expire = [](core::completion& a) noexcept {
       auto& self = *static_cast<transfer_operation_state*>(a.user);
-      const communicator_state& c = *self.operation.what().comm;
-      if (c.failed()) {
-        self.end(c.failure(), c.failure_text());
-      } else {
-        comm::report_hang(c.of_world());
-        self.end(errc::timed_out, timeout_text(c) + why_nothing_came(c, self.operation.what()));
-      }
+      expire(self, self.operation.what());
     };
   }
   void end(errc why, const std::string& text) noexcept {
     operation.what().comm->endpoint().fail(transfer, why, text);
   }
   // Moves the outcome into the operation and destroys the operation state.
-  void finish() noexcept {
+  operation_state& finish() noexcept {
     operation_state& state = operation;
     const communicator_state& c = *state.what().comm;
     if (transfer.failure() != errc::success) [[unlikely]] {
@@ -96,6 +86,7 @@ struct transfer_operation_state {
     }
     state.set_running(nullptr);
     this->~transfer_operation_state();
+    return state;
   }
 };
 

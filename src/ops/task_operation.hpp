@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// task_operation: the operation state of an operation that a coroutine carries out.
+#pragma once
+
+#include "comm/communicator_state.hpp"
+#include "core/running_task.hpp"
+#include "flight/recorder.hpp"
+
+#include <exception>
+#include <new>
+#include <string>
+#include <tutti/detail/operation_state.hpp>
+#include <tutti/error.hpp>
+
+namespace tutti::ops {
+
+// `State` derives from it. Its finish() passes the outcome to the operation, and returns the operation with
+// destroy(). Its leave() takes it out of all lists.
+template <class State, class Completion = core::completion>
+class task_operation : public Completion {
+ public:
+  bool ended() const noexcept { return ended_; }
+  detail::communicator_state& comm() noexcept { return comm_; }
+
+ protected:
+  template <class... Arguments>
+  task_operation(detail::operation_state& s, detail::communicator_state& c, Arguments... arguments) noexcept
+      : Completion(arguments...), operation_(s), comm_(c) {
+    this->on_done = [](core::completion& a) noexcept { static_cast<State&>(a).finish().complete(); };
+  }
+  ~task_operation() = default;
+
+  // Runs the coroutine that make() returns until it waits. Returns true if the operation is already complete.
+  template <class Make>
+  bool start(flight::handle record, const Make& make) noexcept {
+    try {
+      body_.start(make(), &body_ended, this);
+    } catch (...) {
+      body_ended(this, std::current_exception());
+    }
+    if (ended_) return true;
+    waits_ = true;
+    const std::uint64_t cycles = comm_.recorder().stays(record);
+    comm_.engine().begin_wait();
+    comm_.watch(*this, operation_.has_deadline(), cycles);
+    return false;
+  }
+  // Ends the operation before its coroutine does.
+  void stop_body(errc why, const std::string& text) noexcept {
+    body_.stop();
+    if (why == errc::shut_down) operation_.release_device();
+    state().leave();
+    this->set_failure(why, text);
+    comm_.engine().complete(*this);
+  }
+  void leave() noexcept {
+    static_cast<base::list_hook<core::waiting_tag>&>(*this).unlink();
+    static_cast<base::list_hook<core::ready_tag>&>(*this).unlink();
+    if (waits_) comm_.engine().end_wait();
+    waits_ = false;
+  }
+  detail::operation_state& destroy() noexcept {
+    detail::operation_state& of = operation_;
+    state().leave();
+    of.set_running(nullptr);
+    state().~State();
+    of.release_device();
+    return of;
+  }
+
+  detail::operation_state& operation_;
+  detail::communicator_state& comm_;
+  bool ended_ = false;
+
+ private:
+  State& state() noexcept { return static_cast<State&>(*this); }
+  static void body_ended(void* self, std::exception_ptr thrown) noexcept {
+    auto& m = *static_cast<task_operation*>(self);
+    m.ended_ = true;
+    if (thrown) m.set_failure_of(thrown);
+    if (!m.waits_) return;  // still inside start()
+    m.state().leave();
+    m.comm_.engine().complete(m);
+  }
+  void set_failure_of(const std::exception_ptr& thrown) noexcept {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const error& e) {
+      this->set_failure(static_cast<errc>(e.code().value()), e.what());
+    } catch (const std::bad_alloc&) {
+      this->set_failure(errc::resources, "out of memory");
+    } catch (const std::exception& e) {
+      this->set_failure(errc::system, e.what());
+    } catch (...) {
+      this->set_failure(errc::system, "an exception that is no std::exception");
+    }
+  }
+
+  core::running_task body_;
+  bool waits_ = false;
+};
+
+}  // namespace tutti::ops
