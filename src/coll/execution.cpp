@@ -40,57 +40,51 @@ std::uint64_t hash_of(const detail::counts_view& counts) noexcept {
 
 // ---- blocks ----
 
-// The ends of uneven blocks in bytes, in lent memory.
-blocks laid_out(const detail::counts_view& counts, std::size_t element_bytes,
-                comm::scratch_pool::lease& memory) {
-  auto* const ends = reinterpret_cast<std::size_t*>(memory.data());
-  std::size_t end = 0;
-  for (std::size_t i = 0; i < counts.size; ++i) ends[i] = end += counts.data[i] * element_bytes;
-  return blocks::uneven(ends);
-}
-std::size_t layout_bytes(const detail::counts_view& counts) noexcept {
-  return counts.size * sizeof(std::size_t);
-}
+// The positions of blocks: by `counts` if they are uneven, and then in lent memory; otherwise `each` bytes long.
+struct layout {
+  layout(const collective& c, bool uneven, const detail::counts_view& counts, std::size_t element_bytes,
+         std::size_t each)
+      : memory(c.scratch().take(uneven ? counts.size * sizeof(std::size_t) : 0)), parts(blocks::even(each)) {
+    if (!uneven) return;
+    auto* const ends = reinterpret_cast<std::size_t*>(memory.data());
+    std::size_t end = 0;
+    for (std::size_t i = 0; i < counts.size; ++i) ends[i] = end += counts.data[i] * element_bytes;
+    parts = blocks::uneven(ends);
+  }
+  comm::scratch_pool::lease memory;
+  blocks parts;
+};
 
 task<> gather_body(const call* w, collective c, algorithm a) {
-  const bool is_root = c.rank() == w->peer;
-  auto memory = c.scratch().take(is_root ? layout_bytes(w->out_counts) : 0);
+  const bool uneven = w->kind == kind::gather_v && c.rank() == w->peer;
   const std::size_t own = w->in.bytes();
-  const blocks parts = w->kind == kind::gather || !is_root
-                           ? blocks::even(own)
-                           : laid_out(w->out_counts, w->out.element_bytes, memory);
-  co_await coroutine_of<kind::gather>(a)(c, w->in.data, w->out.data, parts, own, w->peer);
+  const layout out(c, uneven, w->out_counts, w->out.element_bytes, own);
+  co_await coroutine_of<kind::gather>(a)(c, w->in.data, w->out.data, out.parts, own, w->peer);
 }
 
 task<> scatter_body(const call* w, collective c, algorithm a) {
-  const bool is_root = c.rank() == w->peer;
-  auto memory = c.scratch().take(is_root ? layout_bytes(w->in_counts) : 0);
+  const bool uneven = w->kind == kind::scatter_v && c.rank() == w->peer;
   const std::size_t own = w->out.bytes();
-  const blocks parts = w->kind == kind::scatter || !is_root
-                           ? blocks::even(own)
-                           : laid_out(w->in_counts, w->in.element_bytes, memory);
-  co_await coroutine_of<kind::scatter>(a)(c, w->in.data, w->out.data, parts, own, w->peer);
+  const layout in(c, uneven, w->in_counts, w->in.element_bytes, own);
+  co_await coroutine_of<kind::scatter>(a)(c, w->in.data, w->out.data, in.parts, own, w->peer);
 }
 
 task<> all_gather_body(const call* w, collective c, algorithm a) {
-  auto memory = c.scratch().take(layout_bytes(w->out_counts));
-  const blocks parts = w->kind == kind::all_gather ? blocks::even(w->in.bytes())
-                                                   : laid_out(w->out_counts, w->out.element_bytes, memory);
-  co_await coroutine_of<kind::all_gather>(a)(c, w->in.data, w->out.data, parts);
+  const bool uneven = w->kind == kind::all_gather_v;
+  const layout out(c, uneven, w->out_counts, w->out.element_bytes, w->in.bytes());
+  co_await coroutine_of<kind::all_gather>(a)(c, w->in.data, w->out.data, out.parts);
 }
 
 task<> all_to_all_body(const call* w, collective c, algorithm a) {
-  const bool even = w->kind == kind::all_to_all;
-  auto out_memory = c.scratch().take(layout_bytes(w->in_counts));
-  auto in_memory = c.scratch().take(layout_bytes(w->out_counts));
-  const blocks block = blocks::even(w->in.bytes() / static_cast<std::size_t>(c.size()));
-  const blocks out_parts = even ? block : laid_out(w->in_counts, w->in.element_bytes, out_memory);
-  const blocks in_parts = even ? block : laid_out(w->out_counts, w->out.element_bytes, in_memory);
-  const bool in_place = even && w->in.data == w->out.data;
+  const bool uneven = w->kind == kind::all_to_all_v;
+  const std::size_t each = w->in.bytes() / static_cast<std::size_t>(c.size());
+  const layout sent(c, uneven, w->in_counts, w->in.element_bytes, each);
+  const layout received(c, uneven, w->out_counts, w->out.element_bytes, each);
+  const bool in_place = !uneven && w->in.data == w->out.data;
   auto copy = c.scratch().take(in_place ? w->in.bytes() : 0);
   if (in_place) move_bytes(copy.data(), w->in.data, w->in.bytes());
   const void* const from = in_place ? copy.data() : w->in.data;
-  co_await coroutine_of<kind::all_to_all>(a)(c, from, out_parts, w->out.data, in_parts);
+  co_await coroutine_of<kind::all_to_all>(a)(c, from, sent.parts, w->out.data, received.parts);
 }
 
 // ---- reductions ----
@@ -186,10 +180,8 @@ task<> reduce_body(const call* w, collective c, algorithm a) {
 
 task<> reduce_scatter_body(const call* w, collective c, algorithm a) {
   const accumulator elements(*w, a);
-  auto layout = c.scratch().take(layout_bytes(w->in_counts));
   const std::size_t own = w->out.count;
-  const blocks parts = w->kind == kind::reduce_scatter ? blocks::even(own * elements.bytes)
-                                                       : laid_out(w->in_counts, elements.bytes, layout);
+  const layout in(c, w->kind == kind::reduce_scatter_v, w->in_counts, elements.bytes, own * elements.bytes);
   const bool in_as_it_is = elements.same() && is_prepared(*w);
   auto memory = c.scratch().take(in_as_it_is ? 0 : w->in.count * elements.bytes);
   auto block = c.scratch().take(elements.same() ? 0 : own * elements.bytes);
@@ -197,7 +189,7 @@ task<> reduce_scatter_body(const call* w, collective c, algorithm a) {
   const void* const input = in_as_it_is ? w->in.data : memory.data();
   void* const result = elements.same() ? w->out.data : block.data();
   co_await coroutine_of<kind::reduce_scatter>(a)(
-      c, reduce_call(result, input, w->in.count, elements.bytes, elements.type, w->op, c.size()), parts);
+      c, reduce_call(result, input, w->in.count, elements.bytes, elements.type, w->op, c.size()), in.parts);
   if (!reduces_all_at_once(a)) finish(w->op, elements.type, result, own, c.size());
   if (!elements.same()) elements.store(result, w->out.data, own);
 }

@@ -5,24 +5,27 @@
 // have made possible. Data in memory that all can read are not staged.
 #pragma once
 
-#include "coll/blocks.hpp"
-#include "coll/collective.hpp"
+#include "coll/algorithms.hpp"
 
 #include <cstddef>
-#include <tutti/reduce_op.hpp>
-#include <tutti/task.hpp>
 
 namespace tutti::coll {
 
 struct segment_reduction {
-  const std::byte* input = nullptr;  // prepared
+  segment_reduction(const reduce_call& r, const blocks& s) noexcept
+      : input(static_cast<const std::byte*>(r.input)),
+        slices(s),
+        element_bytes(r.element_bytes),
+        type(r.type),
+        op(r.op) {}
+  const std::byte* input;            // prepared
   blocks slices;                     // of the input: slice r is reduced by rank r
   std::byte* result = nullptr;       // place of this rank's slice; null: only others want it
   bool shown = false;                // others want the results
   std::byte* all = nullptr;          // place of the whole result, own slice included; null: not wanted here
   bool alike = true;                 // all ranks want the same of the results
-  std::size_t element_bytes = 1;
-  element_type type{};
+  std::size_t element_bytes;
+  element_type type;
   detail::reduction op;
 };
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 
 namespace tutti::coll {
 namespace {
@@ -16,24 +15,16 @@ using comm::collective_segment;
 // Every rank tells every other one directly: afterwards any two are connected.
 template <class T>
 task<> tell_all(collective c, const T* mine, T* all) {
-  std::array<std::optional<p2p::receiving>, collective_segment::most_ranks> receives;
-  std::array<std::optional<p2p::sending>, collective_segment::most_ranks> sends;
-  const auto size = static_cast<std::size_t>(c.size());
-  const auto own = static_cast<std::size_t>(c.rank());
-  all[own] = *mine;
-  for (std::size_t r = 0; r < size; ++r)
-    if (r != own)
-      receives[r].emplace(made_in_place{[&] { return c.receive(static_cast<int>(r), all + r, sizeof(T)); }});
-  for (std::size_t r = 0; r < size; ++r)
-    if (r != own)
-      sends[r].emplace(made_in_place{[&] { return c.send(static_cast<int>(r), mine, sizeof(T)); }});
-  for (auto& receive : receives)
-    if (receive) co_await *receive;
-  for (auto& send : sends)
-    if (send) co_await *send;
+  in_flight<p2p::receiving, collective_segment::most_ranks> receives;
+  in_flight<p2p::sending, collective_segment::most_ranks> sends;
+  all[c.rank()] = *mine;
+  for (int r = 0; r < c.size(); ++r)
+    if (r != c.rank()) receives.start([&] { return c.receive(r, all + r, sizeof(T)); });
+  for (int r = 0; r < c.size(); ++r)
+    if (r != c.rank()) sends.start([&] { return c.send(r, mine, sizeof(T)); });
+  co_await receives.drain();
+  co_await sends.drain();
 }
-
-using flags = std::array<std::uint8_t, collective_segment::most_ranks>;
 
 }  // namespace
 
@@ -45,7 +36,7 @@ task<> set_up_segment(collective c) {
   co_await tell_all(c, &mine, handles.data());
   std::uint8_t good = b.show_part() ? 1 : 0;
   // When this arrives, the shown parts are there.
-  flags all{};
+  std::array<std::uint8_t, collective_segment::most_ranks> all{};
   co_await tell_all(c, &good, all.data());
   for (std::size_t r = 0; r < size; ++r)
     if (all[r] == 0 || (static_cast<int>(r) != c.rank() && !b.find_part(static_cast<int>(r), handles[r])))

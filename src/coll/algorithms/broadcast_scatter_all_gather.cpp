@@ -5,6 +5,8 @@
 #include "coll/algorithms.hpp"
 #include "coll/in_flight.hpp"
 
+#include <optional>
+
 namespace tutti::coll {
 
 task<> broadcast_scatter_all_gather(collective c, void* data, std::size_t bytes, int root) {
@@ -30,20 +32,14 @@ task<> broadcast_scatter_all_gather(collective c, void* data, std::size_t bytes,
     const int out = (relative - step + size) % size;
     const int in = (relative - step - 1 + size) % size;
     // The root has everything: blocks for it are not sent.
-    const bool receives = relative != 0;
-    const bool sends = (relative + 1) % size != 0;
-    if (receives && sends) {
-      auto receiving = c.receive(left, all + parts.begin(in), parts.bytes(in));
-      auto sending = c.send(right, all + parts.begin(out), parts.bytes(out));
-      co_await receiving;
-      co_await sending;
-    } else if (receives) {
-      auto receiving = c.receive(left, all + parts.begin(in), parts.bytes(in));
-      co_await receiving;
-    } else if (sends) {
-      auto sending = c.send(right, all + parts.begin(out), parts.bytes(out));
-      co_await sending;
-    }
+    std::optional<p2p::receiving> receiving;
+    if (relative != 0)
+      receiving.emplace(made_in_place{[&] { return c.receive(left, all + parts.begin(in), parts.bytes(in)); }});
+    std::optional<p2p::sending> sending;
+    if (relative + 1 != size)
+      sending.emplace(made_in_place{[&] { return c.send(right, all + parts.begin(out), parts.bytes(out)); }});
+    if (receiving) co_await *receiving;
+    if (sending) co_await *sending;
   }
 }
 

@@ -11,13 +11,8 @@ task<> reduce_scatter_shared_memory(collective c, reduce_call r, blocks parts) {
   const posted all =
       posted::reduce_scatter(c, r.input, r.data, r.count, r.element_bytes, r.type, r.op, parts);
   if (all.is_short()) co_return co_await publish_on_segment(c, all);
-  segment_reduction what;
-  what.input = static_cast<const std::byte*>(r.input);
-  what.slices = parts;
+  segment_reduction what(r, parts);
   what.result = static_cast<std::byte*>(r.data);
-  what.element_bytes = r.element_bytes;
-  what.type = r.type;
-  what.op = r.op;
   co_await reduce_on_segment(c, what);
 }
 

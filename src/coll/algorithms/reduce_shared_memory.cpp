@@ -12,18 +12,13 @@ task<> reduce_shared_memory(collective c, reduce_call r, int root) {
   const bool is_root = c.rank() == root;
   const posted all = posted::reduce(c, r.input, r.data, r.count, r.element_bytes, r.type, r.op, root);
   if (all.is_short()) co_return co_await publish_on_segment(c, all);
-  segment_reduction what;
-  what.input = static_cast<const std::byte*>(r.input);
-  what.slices = blocks::split(r.count, c.size(), r.element_bytes);
+  segment_reduction what(r, blocks::split(r.count, c.size(), r.element_bytes));
   if (is_root) {
     what.all = static_cast<std::byte*>(r.data);
     what.result = what.all + what.slices.begin(root);
   }
   what.shown = !is_root;
   what.alike = false;
-  what.element_bytes = r.element_bytes;
-  what.type = r.type;
-  what.op = r.op;
   co_await reduce_on_segment(c, what);
 }
 

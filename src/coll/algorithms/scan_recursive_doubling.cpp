@@ -4,9 +4,11 @@
 // reduction of ranks 0 to this one. Exclusive: the reduction of ranks 0 to the one before is written to
 // `before`; that of rank 0 keeps its contents.
 #include "coll/algorithms.hpp"
+#include "coll/in_flight.hpp"
 #include "coll/reduce.hpp"
 
 #include <cstring>
+#include <optional>
 
 namespace tutti::coll {
 
@@ -20,22 +22,17 @@ task<> scan_recursive_doubling(collective c, reduce_call r, void* before) {
   std::byte* const leaving = lease.data() + bytes;
   bool first = true;
   for (int distance = 1; distance < size; distance *= 2) {
-    const bool sends = rank + distance < size;
-    const bool receives = rank - distance >= 0;
-    if (sends && bytes > 0) std::memcpy(leaving, r.data, bytes);
-    if (sends && receives) {
-      auto receiving = c.receive(rank - distance, theirs, bytes);
-      auto sending = c.send(rank + distance, leaving, bytes);
-      co_await receiving;
-      co_await sending;
-    } else if (sends) {
-      auto sending = c.send(rank + distance, leaving, bytes);
-      co_await sending;
-    } else if (receives) {
-      auto receiving = c.receive(rank - distance, theirs, bytes);
-      co_await receiving;
+    std::optional<p2p::receiving> receiving;
+    if (rank >= distance)
+      receiving.emplace(made_in_place{[&] { return c.receive(rank - distance, theirs, bytes); }});
+    std::optional<p2p::sending> sending;
+    if (rank + distance < size) {
+      if (bytes > 0) std::memcpy(leaving, r.data, bytes);
+      sending.emplace(made_in_place{[&] { return c.send(rank + distance, leaving, bytes); }});
     }
-    if (!receives) continue;
+    if (receiving) co_await *receiving;
+    if (sending) co_await *sending;
+    if (!receiving) continue;
     combine(r.op, r.type, theirs, r.data, r.data, r.count);
     if (before == nullptr) continue;
     if (first && bytes > 0) std::memcpy(before, theirs, bytes);
