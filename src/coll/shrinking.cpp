@@ -10,8 +10,6 @@
 #include <fmt/format.h>
 
 #include <new>
-#include <utility>
-#include <vector>
 
 namespace tutti::coll {
 namespace {
@@ -30,7 +28,7 @@ std::string shrunk_name(const std::string& old, std::uint32_t id) {
   return fmt::format("{}{}{}", again ? old.substr(0, at) : old, mark, id);
 }
 
-class shrink_operation_state final : public core::completion, public comm::agreement::caller {
+class shrink_operation_state final : public comm::agreement::caller {
  public:
   shrink_operation_state(operation_state& s, communicator_state& c) noexcept
       : operation_(s), comm_(c), record_(put_on_record(c, s.what(), 0)) {
@@ -38,29 +36,16 @@ class shrink_operation_state final : public core::completion, public comm::agree
     on_done = [](core::completion& a) noexcept {
       static_cast<shrink_operation_state&>(a).finish().complete();
     };
-    comm_.engine().begin_wait();
-  }
-
-  // comm::agreement::caller
-  void settled(std::uint32_t id, std::vector<int> members, std::vector<int> failed) noexcept override {
-    id_ = id;
-    members_ = std::move(members);
-    failed_ = std::move(failed);
-    complete();
-  }
-  void refused(errc why, std::string text) noexcept override {
-    set_failure(why, std::move(text));
-    complete();
   }
 
   operation_state& finish() noexcept {
     operation_state& state = operation_;
     comm_.recorder().end(record_, state_of(failure()));
     if (failure() == errc::success) {
-      comm_.add_failed(failed_);
+      comm_.add_failed(failed);
       // Made from what the old one was made from: it takes its place.
       communicator_state& made = comm_.of_world().make_communicator(
-          id_, comm_.parent() == comm_.id() ? id_ : comm_.parent(), shrunk_name(comm_.name(), id_), members_);
+          id, comm_.parent() == comm_.id() ? id : comm_.parent(), shrunk_name(comm_.name(), id), members);
       state.set_made(detail::communicator_ref(&made));
     } else {
       state.fail(failure(), fmt::format("{}: {}", title(comm_, state.what()), take_text()));
@@ -72,31 +57,19 @@ class shrink_operation_state final : public core::completion, public comm::agree
   // Drops the outcome: this rank does not take it up.
   void drop() noexcept {
     comm_.recorder().end(record_, flight::state::cancelled);
-    if (waits_) {
-      comm_.of_world().survivors().abandon(*this, fmt::format("shrink on {} was dropped before its end on {}",
-                                                              comm_.name(), comm_.describe(comm_.rank())));
-      comm_.engine().end_wait();
-    } else if (failure() == errc::success) {
-      const std::string text =
-          fmt::format("{} did not take up what shrink gave it", comm_.describe(comm_.rank()));
-      comm_.of_world().survivors().decline(id_, members_, text);
-    }
+    comm::agreement& survivors = comm_.of_world().survivors();
+    const std::string here = comm_.describe(comm_.rank());
+    if (survivors.abandon(
+            *this, fmt::format("shrink on {} was dropped before its end on {}", comm_.name(), here)))
+      return;
+    if (failure() == errc::success)
+      survivors.decline(id, members, fmt::format("{} did not take up what shrink gave it", here));
   }
 
  private:
-  void complete() noexcept {
-    waits_ = false;
-    comm_.engine().end_wait();
-    comm_.engine().complete(*this);
-  }
-
   operation_state& operation_;
   communicator_state& comm_;
   const flight::handle record_;
-  bool waits_ = true;
-  std::uint32_t id_ = 0;
-  std::vector<int> members_;
-  std::vector<int> failed_;
 };
 static_assert(sizeof(shrink_operation_state) <= operation_state::running_bytes);
 

@@ -174,8 +174,9 @@ void agreement::join(communicator_state& c, caller& who, bool has_deadline) {
   cause.insert(cause.end(), reason.begin(), reason.end());
   r.cause = std::move(cause);
   r.who = &who;
-  if (!r.open()) return tell_caller(r);
   core::engine& engine = world_.loop().engine();
+  engine.begin_wait();
+  if (!r.open()) return tell_caller(r);
   if (!has_deadline) engine.timers().arm(r.timer, engine.platform().now() + c.timeout());
   advance(r);
 }
@@ -301,7 +302,7 @@ void agreement::tell_caller(round& r) {
   r.timer.cancel();
   if (static_cast<word>(r.outcome[0]) == word::refused) {
     if (caller* const who = std::exchange(r.who, nullptr))
-      who->refused(reason_in(r.outcome), text_in(r.outcome));
+      refuse(*who, reason_in(r.outcome), text_in(r.outcome));
     return;
   }
   const auto id = get<std::uint32_t>(r.outcome.data() + settled_id_at);
@@ -322,14 +323,29 @@ void agreement::tell_caller(round& r) {
     if (here) decline(id, members, r.text);
     return;
   }
-  if (here) return who->settled(id, std::move(members), std::move(dead));
+  if (here) {
+    who->id = id;
+    who->members = std::move(members);
+    who->failed = std::move(dead);
+    return complete(*who);
+  }
   if (communicator_state* const c = world_.find(r.name.first)) c->add_failed(dead);
-  who->refused(
-      errc::peer_failed,
+  refuse(
+      *who, errc::peer_failed,
       fmt::format(
           "the others go on without {}, which is this rank: the connection between it and one of them is "
           "broken",
           describe(r, world_.info().rank)));
+}
+
+void agreement::complete(caller& who) noexcept {
+  world_.loop().engine().end_wait();
+  world_.loop().engine().complete(who);
+}
+
+void agreement::refuse(caller& who, errc why, std::string text) noexcept {
+  who.set_failure(why, std::move(text));
+  complete(who);
 }
 
 // ---- giving up ----
@@ -338,12 +354,14 @@ void agreement::give_up(caller& who, errc why, const std::string& text) noexcept
   if (round* const r = round_of(who)) leave_round(*r, why, text);
 }
 
-void agreement::abandon(caller& who, const std::string& text) noexcept {
+bool agreement::abandon(caller& who, const std::string& text) noexcept {
   round* const r = round_of(who);
-  if (r == nullptr) return;
+  if (r == nullptr) return false;
   r->who = nullptr;
   r->abandoned = true;
+  world_.loop().engine().end_wait();
   leave_round(*r, errc::cancelled, text);
+  return true;
 }
 
 void agreement::decline(std::uint32_t id, const std::vector<int>& members, const std::string& text) noexcept {
@@ -537,7 +555,7 @@ void agreement::stay_out(std::uint32_t context) noexcept {
 void agreement::end() noexcept {
   for (const auto& [k, r] : rounds_)
     if (caller* const who = std::exchange(r->who, nullptr))
-      who->refused(errc::shut_down, "the runtime has ended");
+      refuse(*who, errc::shut_down, "the runtime has ended");
   rounds_.clear();
   settled_order_.clear();
 }

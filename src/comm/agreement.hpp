@@ -12,7 +12,7 @@
 // Rounds of one communicator are numbered: a frame of another round or another communicator is recognised.
 #pragma once
 
-#include "core/timer_queue.hpp"
+#include "core/engine.hpp"
 #include "p2p/endpoint.hpp"
 
 #include <cstddef>
@@ -33,17 +33,12 @@ class world;
 
 class agreement {
  public:
-  // A call of shrink() on this rank. Its functions are called once, from the loop, possibly from inside a
-  // transport.
-  class caller {
-   public:
-    // The round is settled: these members (ranks of the world) go on as the communicator `id`; the members
-    // `failed` have died.
-    virtual void settled(std::uint32_t id, std::vector<int> members, std::vector<int> failed) noexcept = 0;
-    virtual void refused(errc why, std::string text) noexcept = 0;
-
-   protected:
-    ~caller() = default;
+  // A call of shrink() on this rank, which completes when its round has ended. Without a failure the round is
+  // settled: `members` (ranks of the world) go on as the communicator `id`, and the members `failed` have died.
+  struct caller : core::completion {
+    std::uint32_t id = 0;
+    std::vector<int> members;
+    std::vector<int> failed;
   };
 
   explicit agreement(world& w) noexcept;
@@ -56,8 +51,8 @@ class agreement {
   void join(communicator_state& c, caller& who, bool has_deadline);
   // Ends the wait of `who`. It is told the result soon: an outcome settled meanwhile counts.
   void give_up(caller& who, errc why, const std::string& text) noexcept;
-  // As give_up, for a caller that is not told any more.
-  void abandon(caller& who, const std::string& text) noexcept;
+  // As give_up, for a caller that is not told any more. Returns whether it has still waited.
+  bool abandon(caller& who, const std::string& text) noexcept;
   // Refuses the settled communicator `id` of these members (ranks of the world) on this rank. The others are
   // told, and go on without it when they shrink that communicator.
   void decline(std::uint32_t id, const std::vector<int>& members, const std::string& text) noexcept;
@@ -85,6 +80,8 @@ class agreement {
   void gather(round& r);
   void settle(round& r, bytes outcome);
   void tell_caller(round& r);
+  void complete(caller& who) noexcept;
+  void refuse(caller& who, errc why, std::string text) noexcept;
   void leave_round(round& r, errc why, const std::string& text);
   void stay_out(std::uint32_t context) noexcept;
   bool has_gone(const round& r, int member) const noexcept;
