@@ -8,7 +8,6 @@
 
 #include <tutti/communicator.hpp>
 #include <tutti/task.hpp>
-#include <utility>
 
 namespace tutti {
 namespace {
@@ -26,8 +25,7 @@ task<communicator> meet_again(comm::communicator_state* state, communicator old)
                 fmt::format("rejoin on {}: nothing starts ranks of this job anew; start it with tutti-run "
                             "--on-failure restart or --nnodes MIN:MAX, or go on without them with shrink()",
                             old.name()));
-  communicator joined = co_await w.meet_again(w);
-  co_return std::move(joined);
+  co_return co_await w.meet_again(w);
 }
 
 }  // namespace

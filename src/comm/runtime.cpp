@@ -21,12 +21,15 @@
 #include <tutti/store.hpp>
 
 namespace tutti {
-
 namespace {
 
-// Memory for what the user decides the size of is refused with an error. Where there is none for anything else, an
-// exception meets a function that has none, and the process ends with this line. The others see it die.
-void say_that_memory_ran_out() {
+constexpr auto farewell = std::chrono::seconds(2);
+
+void prepare_process() {
+  // A world of one may not need its event loop before its end, which is too late for this error.
+  static_cast<void>(core::wanted_backend());
+  // Memory for what the user decides the size of is refused with an error. Where there is none for anything else,
+  // an exception meets a function that has none, and the process ends with this line. The others see it die.
   static const std::terminate_handler before = std::set_terminate([] {
     try {
       if (const std::exception_ptr why = std::current_exception()) std::rethrow_exception(why);
@@ -42,49 +45,30 @@ void say_that_memory_ran_out() {
   static_cast<void>(before);
 }
 
-// A world of one may not need its event loop before its end, which is too late for this error.
-void check_choice_of_loop() { static_cast<void>(core::wanted_backend()); }
-
 }  // namespace
 
 runtime::runtime()
     : own_(std::make_unique<boost::asio::io_context>(1)),
       state_(std::make_unique<comm::runtime_state>(*own_)) {
-  check_choice_of_loop();
-  say_that_memory_ran_out();
+  prepare_process();
 }
 runtime::runtime(boost::asio::io_context& context) : state_(std::make_unique<comm::runtime_state>(context)) {
-  check_choice_of_loop();
-  say_that_memory_ran_out();
+  prepare_process();
 }
 runtime::~runtime() { comm::runtime_state::end(std::move(state_)); }
 
 boost::asio::io_context& runtime::context() noexcept { return state_->loop().context(); }
 void runtime::run_to_end(task<> main) { state_->run_to_end(std::move(main)); }
 
-namespace {
-
-constexpr auto farewell = std::chrono::seconds(2);
-
-}  // namespace
-
 task<communicator> init(runtime& rt, init_options options) {
   comm::runtime_state& state = rt.state();
   if (!state.loop().claim_this_thread())
     throw error(errc::wrong_thread, fmt::format("init: {}", core::wrong_thread_text()));
   bootstrap::job job = bootstrap::resolve(options);
-  if (job.over_mpi) {
-    communicator world = co_await state.join_mpi(job);
-    co_return world;
-  }
-  if (job.elastic) {
-    communicator world = co_await state.join_elastic(job);
-    co_return world;
-  }
-  if (job.world_size == 1 || !job.rendezvous_file.empty()) {
-    communicator world = co_await state.join(job, nullptr, nullptr);
-    co_return world;
-  }
+  if (job.over_mpi) co_return co_await state.join_mpi(job);
+  if (job.elastic) co_return co_await state.join_elastic(job);
+  if (job.world_size == 1 || !job.rendezvous_file.empty())
+    co_return co_await state.join(job, nullptr, nullptr);
   const auto executor = rt.get_executor();
   const comm::runtime_state::lifetime alive(state);
   if (job.rank == 0) {
@@ -115,15 +99,11 @@ task<communicator> init(runtime& rt, init_options options) {
     }
     co_return world;
   }
-  if (job.comes_again) {
-    communicator world = co_await state.join_epoch(job, job.restarts, nullptr);
-    co_return world;
-  }
+  if (job.comes_again) co_return co_await state.join_epoch(job, job.restarts, nullptr);
   const std::unique_ptr<store> client =
       co_await bootstrap::store_of_rank_0(executor, job, core::deadline_after(job.timeout));
   alive.check();
-  communicator world = co_await state.join(job, client.get(), nullptr);
-  co_return world;
+  co_return co_await state.join(job, client.get(), nullptr);
 }
 
 task<communicator> init(runtime& rt, init_options options, store& through) {
@@ -131,8 +111,7 @@ task<communicator> init(runtime& rt, init_options options, store& through) {
   if (!state.loop().claim_this_thread())
     throw error(errc::wrong_thread, fmt::format("init: {}", core::wrong_thread_text()));
   bootstrap::job job = bootstrap::resolve_at_store(options);
-  communicator world = co_await state.join(job, job.world_size > 1 ? &through : nullptr, nullptr);
-  co_return world;
+  co_return co_await state.join(job, job.world_size > 1 ? &through : nullptr, nullptr);
 }
 
 namespace detail {

@@ -102,6 +102,11 @@ task<candidate> prepare_to_join(core::loop& loop, bootstrap::job job, runtime_st
   co_return std::move(me);
 }
 
+// A rank that still waits in the old world would wait for ever.
+void leave_epoch(world& old) {
+  old.fail(fmt::format("{} leaves this epoch to join the next (rejoin)", old.describe(old.info().rank)));
+}
+
 // Destroys the ended tasks when it is called, or destroyed with its io_context.
 struct discards_tasks {
   discards_tasks() noexcept = default;
@@ -176,15 +181,10 @@ task<communicator> runtime_state::join_epoch(bootstrap::job job, std::int64_t le
   alive.check();
   check_reach(info, me.ways);
   communicator joined = enter(std::move(info), std::move(me.ways), nullptr);
-  worlds_.back()->meet_again = [this, job](world& old) { return join_next_epoch(&old, job); };
-  co_return std::move(joined);
-}
-
-task<communicator> runtime_state::join_next_epoch(world* old, bootstrap::job job) {
-  // A rank that still waits in the old world would wait for ever.
-  old->fail(fmt::format("{} leaves this epoch to join the next (rejoin)", old->describe(old->info().rank)));
-  communicator joined =
-      co_await join_epoch(std::move(job), std::int64_t{old->info().epoch} + 1, epoch_server_);
+  worlds_.back()->meet_again = [this, job](world& old) {
+    leave_epoch(old);
+    return join_epoch(job, std::int64_t{old.info().epoch} + 1, epoch_server_);
+  };
   co_return std::move(joined);
 }
 
@@ -214,9 +214,8 @@ task<communicator> runtime_state::join_next_elastic(world* old, bootstrap::job j
   const auto all_here = co_await as_result(present.barrier());
   alive.check();
   if (all_here.error) base::log_info(all_here.message);
-  old->fail(fmt::format("{} leaves this epoch to join the next (rejoin)", old->describe(old->info().rank)));
-  communicator joined = co_await join_elastic(std::move(job));
-  co_return std::move(joined);
+  leave_epoch(*old);
+  co_return co_await join_elastic(std::move(job));
 }
 
 communicator runtime_state::enter(core::world_info info, transports ways,

@@ -84,7 +84,6 @@ class runtime_state {
   void cut() noexcept;
   void check_end() noexcept;
 
-  task<communicator> join_next_epoch(world* old, bootstrap::job job);
   task<communicator> join_next_elastic(world* old, bootstrap::job job);
 
   core::loop loop_;
