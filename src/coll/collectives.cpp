@@ -5,7 +5,6 @@
 #include "coll/execution.hpp"
 #include "coll/segment_publish.hpp"
 #include "comm/communicator_state.hpp"
-#include "comm/explain.hpp"
 #include "ops/arguments.hpp"
 #include "ops/backend.hpp"
 #include "ops/on_record.hpp"
@@ -45,7 +44,7 @@ class collective_operation_state final
     record = on_record;
     on_expire = [](core::completion& a) noexcept {
       auto& self = static_cast<collective_operation_state&>(a);
-      comm::report_hang(self.comm_.of_world());
+      self.comm_.report_hang();
       self.comm_.explain_and_fail(
           self.sequence, errc::timed_out,
           fmt::format("{} on {}: {} on {}", self.describe(), self.comm_.name(), timeout_text(self.comm_),

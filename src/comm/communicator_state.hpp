@@ -173,6 +173,9 @@ class communicator_state final : public p2p::context_owner {
   // When all have answered, or after a tenth of a second, fails the communicator with `why` and `text` plus
   // the answers. Does nothing if the collective ends meanwhile.
   void explain_and_fail(std::uint32_t sequence, errc why, std::string text) noexcept;
+  // Called when an operation of this rank has taken longer than its timeout. Writes who waits for whom to standard
+  // error, once for all ranks to which that happens within some seconds.
+  void report_hang() const noexcept;
   // Says why no collective can succeed any more (a member has died); empty otherwise.
   const std::string& dead_member() const noexcept { return dead_member_; }
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/explain.hpp"
-
 #include "base/log.hpp"
 #include "comm/communicator_state.hpp"
 #include "comm/identity.hpp"
@@ -32,8 +30,7 @@ constexpr int most_waits = 50;
 
 flight::report_turn of_process;  // for ranks without a launcher
 
-}  // namespace
-
+// `world` is world_info::id, `size` the number of its ranks.
 std::string explain_world(std::uint64_t world, int size) {
   search s{world, {}};
   flight::for_each_recording(
@@ -57,7 +54,10 @@ std::string explain_world(std::uint64_t world, int size) {
   return text;
 }
 
-void report_hang(world& w) noexcept {
+}  // namespace
+
+void communicator_state::report_hang() const noexcept {
+  world& w = *world_;
   // Under simulated time a timeout does not interest a person.
   if (&w.loop().engine().platform() != &core::platform::real()) return;
   if (!base::log_enabled(base::log_level::warning)) return;

@@ -4,7 +4,6 @@
 #pragma once
 
 #include "comm/communicator_state.hpp"
-#include "comm/explain.hpp"
 #include "ops/arguments.hpp"
 
 #include <string>
@@ -20,7 +19,7 @@ template <class State>
 void expire(State& m, const detail::call& what) noexcept {
   const comm::communicator_state& c = *what.comm;
   if (c.failed()) return m.end(c.failure(), c.failure_text());
-  comm::report_hang(c.of_world());
+  c.report_hang();
   m.end(errc::timed_out, timeout_text(c) + why_nothing_came(c, what));
 }
 

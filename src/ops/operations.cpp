@@ -212,3 +212,19 @@ void post_to_loop(const operation_state& state, void (*f)(void*) noexcept, void*
 }
 
 }  // namespace tutti::detail
+
+namespace tutti::ops {
+
+using detail::stream_part_of;
+
+// tutti::gpu carries them out.
+const backend streams{
+    [](detail::operation_state& state) { return stream_part_of(state.what()).start(state); },
+    [](detail::operation_state& state, errc why, const std::string& text) noexcept {
+      stream_part_of(state.what()).stop(state, why, text);
+    },
+    [](detail::operation_state& state, void* running) noexcept {
+      stream_part_of(state.what()).abandon(running);
+    }};
+
+}  // namespace tutti::ops
