@@ -590,20 +590,6 @@ void communicator_state::expire(void* self) noexcept {
 
 // ---- lifetime ----
 
-class communicator_state::goodbye {
- public:
-  explicit goodbye(communicator_state& c) noexcept : c_(&c) {}
-  goodbye(goodbye&& other) noexcept : c_(std::exchange(other.c_, nullptr)) {}
-  goodbye& operator=(goodbye&&) = delete;
-  ~goodbye() { (*this)(); }
-  void operator()() noexcept {
-    if (communicator_state* const c = std::exchange(c_, nullptr)) c->last_reference_gone();
-  }
-
- private:
-  communicator_state* c_;
-};
-
 void communicator_state::release_reference() noexcept {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   {
@@ -612,7 +598,11 @@ void communicator_state::release_reference() noexcept {
     // (world::fail) before it closes it, so that the others hear of the failure first.
     const bool unwinds = std::uncaught_exceptions() > 0;
     if (world_ != nullptr && (unwinds || !loop_.on_this_thread())) {
-      boost::asio::post(loop_.executor(), goodbye(*this));
+      // Closed when the handler is destroyed: after its call, or without one if the runtime has ended.
+      using closed_at_end = std::unique_ptr<communicator_state, void (*)(communicator_state*)>;
+      boost::asio::post(loop_.executor(), [c = closed_at_end(this, [](communicator_state* of) {
+                                             of->last_reference_gone();
+                                           })] {});
       return;
     }
   }

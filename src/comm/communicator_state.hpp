@@ -256,10 +256,6 @@ class communicator_state final : public p2p::context_owner {
     return told_failed_[static_cast<std::size_t>(rank)] || endpoint_->peers().failed(world_rank(rank));
   }
   void last_reference_gone() noexcept;
-  // The handler that closes the communicator from the loop, after the last handle went on another thread or
-  // by an exception. If it is destroyed without a call, the runtime has ended, and its destructor does the
-  // same.
-  class goodbye;
   void arm_timers(core::time_point now) noexcept;
   static void expire(void* self) noexcept;
   static void give_notices(void* self) noexcept;

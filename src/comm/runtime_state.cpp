@@ -107,17 +107,6 @@ void leave_epoch(world& old) {
   old.fail(fmt::format("{} leaves this epoch to join the next (rejoin)", old.describe(old.info().rank)));
 }
 
-// Destroys the ended tasks when it is called, or destroyed with its io_context.
-struct discards_tasks {
-  discards_tasks() noexcept = default;
-  discards_tasks(discards_tasks&& other) noexcept : pending(std::exchange(other.pending, false)) {}
-  ~discards_tasks() { (*this)(); }
-  void operator()() noexcept {
-    if (std::exchange(pending, false)) detail::discard_ended_tasks();
-  }
-  bool pending = true;
-};
-
 }  // namespace
 
 void runtime_state::close() noexcept {
@@ -132,7 +121,11 @@ void runtime_state::close() noexcept {
   detail::end_tasks(context);
   // A coroutine that destroys the runtime may be one of its tasks: that one ends or waits first.
   if (detail::this_flow().depth == 0) return detail::discard_ended_tasks();
-  boost::asio::post(context, discards_tasks());
+  // Discarded when the handler is destroyed: after its call, or without one with its io_context.
+  using discarded_at_end = std::unique_ptr<boost::asio::io_context, void (*)(boost::asio::io_context*)>;
+  boost::asio::post(context, [end = discarded_at_end(&context, [](boost::asio::io_context*) {
+                                detail::discard_ended_tasks();
+                              })] {});
 }
 
 void runtime_state::end(std::unique_ptr<runtime_state> ending) noexcept {
@@ -253,10 +246,6 @@ task<> runtime_state::leave(world* w) {
   } catch (const std::exception& e) {
     base::log_warning(fmt::format("leaving the world: {}", e.what()));
   }
-  gone(w);
-}
-
-void runtime_state::gone(world* w) noexcept {
   const bool failed = w->failing;
   std::erase_if(worlds_, [w](const std::unique_ptr<world>& one) { return one.get() == w; });
   if (worlds_.empty() && !failed) loop_.recorder().ended(flight::phase::left, "");
@@ -299,10 +288,6 @@ task<> runtime_state::flush_and_cut() {
     w.flushed = true;
     co_await w.flush(deadline);
   }
-  cut();
-}
-
-void runtime_state::cut() noexcept {
   for (const auto& w : worlds_)
     if (w->failing) w->cut();
   // Worlds with handles left end with the runtime.

@@ -78,10 +78,8 @@ class runtime_state {
   template <class F>
   void later(F f);
   task<> leave(world* w);
-  void gone(world* w) noexcept;
   void tell() noexcept;
   task<> flush_and_cut();
-  void cut() noexcept;
   void check_end() noexcept;
 
   task<communicator> join_next_elastic(world* old, bootstrap::job job);
