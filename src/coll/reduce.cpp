@@ -9,18 +9,8 @@ namespace tutti::coll {
 namespace {
 
 element_type unsigned_of(element_type type) noexcept {
-  switch (type) {
-    case element_type::int8:
-      return element_type::uint8;
-    case element_type::int16:
-      return element_type::uint16;
-    case element_type::int32:
-      return element_type::uint32;
-    case element_type::int64:
-      return element_type::uint64;
-    default:
-      return type;
-  }
+  static_assert(static_cast<int>(element_type::int8) % 2 == 0);  // and each is followed by its unsigned one
+  return detail::is_integer(type) ? static_cast<element_type>(static_cast<int>(type) | 1) : type;
 }
 
 // What the kernels need to know about a block of elements. No two of their loops do the same.

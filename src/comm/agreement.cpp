@@ -121,14 +121,11 @@ agreement::round& agreement::at(std::uint32_t context, std::uint32_t number) {
   const key k{context, number};
   const auto found = rounds_.find(k);
   if (found != rounds_.end()) return *found->second;
-  forget_old();
+  if (settled_order_.size() >= rounds_remembered) {
+    rounds_.erase(settled_order_.front());
+    settled_order_.erase(settled_order_.begin());
+  }
   return *rounds_.emplace(k, std::make_unique<round>(*this, k)).first->second;
-}
-
-void agreement::forget_old() {
-  if (settled_order_.size() < rounds_remembered) return;
-  rounds_.erase(settled_order_.front());
-  settled_order_.erase(settled_order_.begin());
 }
 
 agreement::round* agreement::round_of(const caller& who) noexcept {
@@ -535,10 +532,6 @@ void agreement::spread(int dead) {
       e.control().send(0, peer, p2p::agreement_message{0, word_and_rank});
 }
 
-void agreement::closed(const communicator_state& c) noexcept { stay_out(c.message_context()); }
-
-// Tells all that asked for this rank's word in a round of this communicator, which it has not called, that it
-// takes no part.
 void agreement::stay_out(std::uint32_t context) noexcept {
   for (auto at_round = rounds_.begin(); at_round != rounds_.end();) {
     round& r = *at_round->second;

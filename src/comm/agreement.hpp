@@ -62,8 +62,9 @@ class agreement {
   void peer_closed(int peer) noexcept;
   // Raises `by_peer` for the members that a shrink() of this rank waits for.
   void mark_waited_for(std::vector<p2p::waits>& by_peer) const noexcept;
-  // Called when the last handle of `c` has gone: this rank takes part in no more rounds of it.
-  void closed(const communicator_state& c) noexcept;
+  // Called when the last handle of a communicator has gone: tells all that asked for this rank's word in a round
+  // of it, which this rank has not called, that it takes no part.
+  void stay_out(std::uint32_t message_context) noexcept;
   // Called when the world ends: all callers get errc::shut_down.
   void end() noexcept;
 
@@ -83,7 +84,6 @@ class agreement {
   void complete(caller& who) noexcept;
   void refuse(caller& who, errc why, std::string text) noexcept;
   void leave_round(round& r, errc why, const std::string& text);
-  void stay_out(std::uint32_t context) noexcept;
   bool has_gone(const round& r, int member) const noexcept;
   bool gathers(const round& r) const noexcept;
   std::string missing(const round& r) const;
@@ -91,7 +91,6 @@ class agreement {
   std::string describe(const round& r, int member) const;
   void spread(int dead);
   round* round_of(const caller& who) noexcept;
-  void forget_old();
   static void expire(void* r) noexcept;
 
   world& world_;

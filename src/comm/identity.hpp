@@ -45,12 +45,8 @@ inline identity identity_of(const communicator& c) {
   who.name = state.name();
   who.rank = state.rank();
   for (int rank = 0; rank < state.size(); ++rank) {
-    const auto at = static_cast<std::size_t>(state.world_rank(rank));
-    if (at < info.peers.size()) {
-      who.places.push_back({info.peers[at].host, info.peers[at].pid});
-    } else {
-      who.places.push_back({});
-    }
+    const core::endpoint_record& record = info.record(state.world_rank(rank));
+    who.places.push_back({record.host, record.pid});
   }
   return who;
 }

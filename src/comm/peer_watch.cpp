@@ -213,17 +213,10 @@ void peer_watch::give_up(int peer, const std::string& why) {
 }
 
 std::string peer_watch::describe(const state& s, core::time_point now) const {
-  switch (s.is) {
-    case doubt::none:
-      return {};
-    case doubt::stopped:
-      return fmt::format("stopped (by SIGSTOP or a debugger) for {}", seconds(now - s.since));
-    case doubt::busy:
-      return fmt::format("its loop has not turned for {}", seconds(now - s.since));
-    case doubt::mute:
-      break;
-  }
-  return fmt::format("its loop has not answered for {}", seconds(now - s.since));
+  constexpr const char* what[] = {"", "stopped (by SIGSTOP or a debugger)", "its loop has not turned",
+                                  "its loop has not answered"};
+  if (s.is == doubt::none) return {};
+  return fmt::format("{} for {}", what[static_cast<std::size_t>(s.is)], seconds(now - s.since));
 }
 
 std::string peer_watch::describe(int peer) const {

@@ -35,6 +35,7 @@ class scratch_pool {
     block block_;
   };
 
+  scratch_pool() { free_.reserve(kept); }
   // Lends at least `bytes` bytes, uninitialised; no block for 0 bytes.
   lease take(std::size_t bytes) {
     if (bytes == 0) return lease(*this, block{});
@@ -66,11 +67,7 @@ class scratch_pool {
     if (smallest->bytes < b.bytes) *smallest = std::move(b);
   }
   static constexpr std::size_t kept = 8;
-  std::vector<block> free_ = [] {
-    std::vector<block> v;
-    v.reserve(kept);
-    return v;
-  }();
+  std::vector<block> free_;
 };
 
 }  // namespace tutti::comm

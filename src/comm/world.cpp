@@ -154,7 +154,7 @@ communicator_state* world::find(std::uint32_t message_context) const noexcept {
 
 void world::closed(communicator_state& c) noexcept {
   std::erase(communicators_, &c);
-  agreement_.closed(c);
+  agreement_.stay_out(c.message_context());
   delete &c;
   if (communicators_.empty()) devices.reset();
   if (communicators_.empty() && on_idle) on_idle(*this);

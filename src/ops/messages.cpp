@@ -127,7 +127,6 @@ void with_operation_state(operation_kind kind, void* which, F f) noexcept {
 }  // namespace
 
 bool start_message(operation_state& state) noexcept {
-  static constexpr p2p::fingerprint none{};
   const call& what = state.what();
   communicator_state& c = *what.comm;
   const int source = what.peer == any_source ? any_source : c.world_rank(what.peer);
@@ -135,7 +134,7 @@ bool start_message(operation_state& state) noexcept {
     return start_on<receive_operation_state>(state, [&](p2p::receive& r) {
       r.recorder = &c.recorder();
       return c.endpoint().start(r, c.message_context(), source, what.tag, what.out.data, what.out.bytes(),
-                                none);
+                                p2p::point_to_point);
     });
   if (what.kind == operation_kind::probe)
     return start_on<probe_operation_state>(
@@ -146,7 +145,8 @@ bool start_message(operation_state& state) noexcept {
     return true;
   }
   return start_on<send_operation_state>(state, [&](p2p::send& s) {
-    return c.endpoint().start(s, c.message_context(), source, what.tag, what.in.data, what.in.bytes(), none);
+    return c.endpoint().start(s, c.message_context(), source, what.tag, what.in.data, what.in.bytes(),
+                              p2p::point_to_point);
   });
 }
 
