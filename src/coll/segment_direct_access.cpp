@@ -23,30 +23,22 @@ collective_segment::location show(collective_segment& b, const void* data, std::
   return bytes == 0 ? collective_segment::location{nothing_to_read, 0} : b.show(data, bytes);
 }
 
-struct votes {
-  const collective& c;
-  int next = 0;
-  static int test(void* self) noexcept {
-    auto& v = *static_cast<votes*>(self);
-    for (; v.next < v.c.size(); ++v.next)
-      if (v.next != v.c.rank() && v.c.segment().vote_of(v.next) == collective_segment::opinion::none)
-        return v.next;
-    return -1;
-  }
-};
+// Waits until has(rank) is true of every other rank.
+template <class Has>
+class every_other : public collective_segment::wait {
+ public:
+  every_other(const collective& c, Has has) noexcept : wait(c.segment(), &test, this), c_(c), has_(has) {}
 
-struct consumption {
-  const collective& c;
-  std::uint64_t end;
-  int next = 0;
+ private:
   static int test(void* self) noexcept {
-    auto& s = *static_cast<consumption*>(self);
-    for (; s.next < s.c.size(); ++s.next)
-      if (s.next != s.c.rank() &&
-          s.c.segment().progress_of(s.next).consumed.load(std::memory_order_acquire) < s.end)
-        return s.next;
+    auto& e = *static_cast<every_other*>(self);
+    for (; e.next_ < e.c_.size(); ++e.next_)
+      if (e.next_ != e.c_.rank() && !e.has_(e.next_)) return e.next_;
     return -1;
   }
+  const collective& c_;
+  Has has_;
+  int next_ = 0;
 };
 
 // Maps what `rank` has shown. Returns false if something cannot be read.
@@ -94,9 +86,8 @@ task<> arrive_and_agree(collective c, own_memory mine, int root, std::size_t who
   arrivals all(c);
   co_await all;
   all.check();
-  votes v{c};
-  collective_segment::wait cast(b, &votes::test, &v);
-  co_await cast;
+  every_other votes(c, [&b](int r) { return b.vote_of(r) != collective_segment::opinion::none; });
+  co_await votes;
   bool agreed = readable;
   for (int r = 0; r < c.size(); ++r)
     agreed = agreed && (r == c.rank() || b.vote_of(r) == collective_segment::opinion::yes);
@@ -110,9 +101,10 @@ task<> say_read(collective c, std::uint64_t end) {
 }
 
 task<> until_all_consumed(collective c, std::uint64_t end) {
-  consumption left{c, end};
-  collective_segment::wait others(c.segment(), &consumption::test, &left);
-  co_await others;
+  every_other readers(c, [&b = c.segment(), end](int r) {
+    return b.progress_of(r).consumed.load(std::memory_order_acquire) >= end;
+  });
+  co_await readers;
 }
 
 }  // namespace tutti::coll

@@ -67,7 +67,7 @@ collective_segment::handle collective_segment::make_part() noexcept {
   for (std::size_t i = 0; i < slots; ++i) new (own_ + slot_offset(i)) slot();
   own_ring_ = own_ + ring_offset;
   views_[static_cast<std::size_t>(rank_)] = own_;
-  return handle{place->region, place->offset, own_progress().mark.load(std::memory_order_relaxed)};
+  return handle{{place->region, place->offset}, own_progress().mark.load(std::memory_order_relaxed)};
 }
 
 bool collective_segment::show_part() noexcept { return show(own_, ring_offset + ring_bytes_).region != 0; }
@@ -75,7 +75,7 @@ bool collective_segment::show_part() noexcept { return show(own_, ring_offset + 
 bool collective_segment::find_part(int rank, const handle& theirs) noexcept {
   const int peer = members_[static_cast<std::size_t>(rank)];
   const auto i = static_cast<std::size_t>(rank);
-  views_[i] = near_.find_memory(peer, theirs.region, theirs.offset, ring_offset + ring_bytes_);
+  views_[i] = find_memory(rank, theirs, ring_offset + ring_bytes_);
   sleeps_[i] = near_.sleeps(peer);
   marks_[i] = theirs.mark;
   return views_[i] != nullptr && sleeps_[i] != nullptr;

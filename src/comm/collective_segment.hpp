@@ -43,10 +43,13 @@ class collective_segment final : public core::source {
 
   enum class condition { unmade, usable, unusable };
 
-  // Where a rank's part lies; region 0: it has none.
-  struct handle {
+  // Where some bytes of a rank lie in memory that others can map; region 0: they cannot.
+  struct location {
     std::uint64_t region = 0;
     std::uint64_t offset = 0;
+  };
+  // Where a rank's part lies; region 0: it has none.
+  struct handle : location {
     std::uint64_t mark = 0;  // random: distinguishes the part from later contents of the same memory
   };
 
@@ -132,11 +135,6 @@ class collective_segment final : public core::source {
 
   // ---- reading data in place, not in parts ----
 
-  // Where some bytes of a rank lie in memory that others can map; region 0: they cannot.
-  struct location {
-    std::uint64_t region = 0;
-    std::uint64_t offset = 0;
-  };
   // Shows the region of [data, data + bytes) to all. Returns an empty location if it is not shared memory, or
   // a rank cannot be told.
   location show(const void* data, std::size_t bytes) noexcept;
