@@ -3,8 +3,6 @@
 // coll/algorithms.hpp.
 #pragma once
 
-#include "comm/topology.hpp"
-
 #include <cstddef>
 #include <span>
 #include <string>

@@ -16,7 +16,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <tutti/error.hpp>
 #include <tutti/task.hpp>
 
 namespace tutti::coll {

@@ -9,6 +9,7 @@
 #include <new>
 #include <tutti/detail/flow.hpp>
 #include <tutti/shared_memory.hpp>
+#include <utility>
 
 namespace tutti::comm {
 namespace {

@@ -21,11 +21,9 @@
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <tutti/error.hpp>
-#include <utility>
 #include <vector>
 
 namespace tutti::comm {

@@ -9,7 +9,6 @@
 #include "transport/tcp/heartbeat.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>

@@ -7,7 +7,6 @@
 #include "comm/collective_segment.hpp"
 #include "comm/communicator_state.hpp"
 #include "comm/peer_watch.hpp"
-#include "core/background.hpp"
 #include "core/world_info.hpp"
 #include "p2p/endpoint.hpp"
 #include "transport/transport.hpp"

@@ -3,7 +3,6 @@
 // (coll/segment_copy.hpp). n/P bytes written, (P-1)/P n read, one wait.
 #include "base/shared_memory.hpp"
 #include "coll/algorithms.hpp"
-#include "coll/move_bytes.hpp"
 #include "coll/segment_copy.hpp"
 #include "coll/segment_publish.hpp"
 

@@ -2,7 +2,6 @@
 // On a collective segment: every rank writes its blocks for the others and reads theirs for it, long ones in
 // rounds (coll/segment_copy.hpp). (P-1)/P n bytes written, as many read, one wait.
 #include "coll/algorithms.hpp"
-#include "coll/move_bytes.hpp"
 #include "coll/segment_copy.hpp"
 #include "coll/segment_publish.hpp"
 
