@@ -25,7 +25,6 @@ using detail::operation_state;
 using ops::facts_of;
 using ops::put_on_record;
 using ops::state_of;
-using ops::timeout_text;
 using ops::title;
 
 void succeed(operation_state& state, const communicator_state& c) noexcept {
@@ -47,7 +46,7 @@ class collective_operation_state final
       self.comm_.report_hang();
       self.comm_.explain_and_fail(
           self.sequence, errc::timed_out,
-          fmt::format("{} on {}: {} on {}", self.describe(), self.comm_.name(), timeout_text(self.comm_),
+          fmt::format("{} on {}: {} on {}", self.describe(), self.comm_.name(), self.comm_.timeout_text(),
                       self.comm_.describe(self.comm_.rank())));
     };
   }

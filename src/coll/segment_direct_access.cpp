@@ -42,10 +42,8 @@ class every_other : public collective_segment::wait {
 };
 
 // Maps what `rank` has shown. Returns false if something cannot be read.
-bool find_buffers(const collective& c, int rank, std::size_t data_bytes, std::size_t whole,
-                  memory_of_others& others) noexcept {
-  shown theirs;
-  std::memcpy(&theirs, c.segment().payload_of(rank), sizeof theirs);
+bool find_buffers(const collective& c, int rank, const shown& theirs, std::size_t data_bytes,
+                  std::size_t whole, memory_of_others& others) noexcept {
   const auto i = static_cast<std::size_t>(rank);
   const auto find = [&](const collective_segment::location& p, std::size_t bytes, const std::byte*& at) {
     at = p.region == nothing_to_read ? nullptr : c.segment().find_memory(rank, p, bytes);
@@ -79,7 +77,8 @@ task<> arrive_and_agree(collective c, own_memory mine, int root, std::size_t who
     shown theirs;
     std::memcpy(&theirs, b.payload_of(r), sizeof theirs);
     if (theirs.data.region == 0 || theirs.results.region == 0) co_return;  // as every rank sees
-    readable = readable && find_buffers(c, r, parts == nullptr ? whole : parts->bytes(r), whole, *others);
+    readable =
+        readable && find_buffers(c, r, theirs, parts == nullptr ? whole : parts->bytes(r), whole, *others);
   }
   b.vote(readable);
   // Votes are of this operation once their ranks have arrived.

@@ -208,7 +208,9 @@ posted posted_for(const detail::call& w, const collective& c) noexcept {
     default:
       break;
   }
-  return posted::not_short();
+  posted not_short;
+  not_short.bytes = not_short.limit + 1;
+  return not_short;
 }
 
 }  // namespace tutti::coll

@@ -33,11 +33,6 @@ struct posted {
   // `data` and `result` do not overlap.
   static posted all_to_all(const collective& c, const void* data, void* result, const blocks& parts) noexcept;
 
-  static posted not_short() noexcept {
-    posted p;
-    p.bytes = p.limit + 1;
-    return p;
-  }
   bool is_short() const noexcept { return bytes <= limit; }
 
   std::size_t bytes = 0;          // room for each rank, in bytes: the same on all

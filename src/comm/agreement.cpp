@@ -163,7 +163,7 @@ void agreement::join(communicator_state& c, caller& who, bool has_deadline) {
   round& r = at(c.message_context(), c.next_round());
   r.members = c.members();
   r.title = fmt::format("shrink on {}", c.name());
-  r.timeout_text = fmt::format("timed out after {} s", std::chrono::duration<double>(c.timeout()).count());
+  r.timeout_text = c.timeout_text();
   bytes cause(bits_bytes(r.members.size()));
   for (const int failed : c.failed_ranks()) set_bit(cause.data(), static_cast<std::size_t>(failed));
   put(cause, c.first_failed());

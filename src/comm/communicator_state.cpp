@@ -138,6 +138,10 @@ void communicator_state::require_loop_thread(const char* call) const {
     throw error(errc::wrong_thread, fmt::format("{} on {}: {}", call, name_, core::wrong_thread_text()));
 }
 
+std::string communicator_state::timeout_text() const {
+  return fmt::format("timed out after {} s", std::chrono::duration<double>(timeout_).count());
+}
+
 std::string communicator_state::describe(int rank) const {
   if (world_ == nullptr) return fmt::format("rank {}", rank);
   const int there = world_rank(rank);

@@ -101,6 +101,7 @@ class communicator_state final : public p2p::context_owner {
   }
   std::uint32_t rts_context() const noexcept { return 2 * id_beside(detail::beside_rts); }
   std::chrono::milliseconds timeout() const noexcept { return timeout_; }
+  std::string timeout_text() const;  // "timed out after 30 s"
   // Call it only while no operation waits under it.
   void set_timeout(std::chrono::milliseconds timeout) noexcept {
     timer_.cancel();  // it may be armed for a later time

@@ -2,6 +2,7 @@
 #include "base/unique_fd.hpp"
 #include "bootstrap/environment.hpp"
 #include "comm/communicator_state.hpp"
+#include "comm/identity.hpp"
 #include "comm/runtime_state.hpp"
 
 #include <sys/eventfd.h>
@@ -19,8 +20,7 @@ comm::communicator_state& state_of(const communicator& of) {
   if (!of)
     throw error(errc::invalid_argument,
                 "this communicator has no members here (it is empty): it has no loop to use");
-  const operation<> any = of.barrier();  // the public way from a handle to its state
-  comm::communicator_state& state = *any.what().comm;
+  comm::communicator_state& state = *communicator_access::state_of(of);
   if (state.detached()) throw error(errc::shut_down, "the runtime of this communicator has ended");
   state.require_loop_thread("a device was opened");
   return state;

@@ -21,17 +21,15 @@ class scratch_pool {
   // A block on loan; its destructor returns it to the pool.
   class lease {
    public:
-    lease(scratch_pool& pool, block b) noexcept : pool_(&pool), block_(std::move(b)) {}
-    lease(lease&& other) noexcept
-        : pool_(std::exchange(other.pool_, nullptr)), block_(std::move(other.block_)) {}
-    lease(const lease&) = delete;
+    lease(scratch_pool& pool, block b) noexcept : pool_(pool), block_(std::move(b)) {}
+    lease(lease&&) noexcept = default;
     ~lease() {
-      if (pool_ != nullptr && block_.memory) pool_->give_back(std::move(block_));
+      if (block_.memory) pool_.give_back(std::move(block_));
     }
     std::byte* data() const noexcept { return block_.memory.get(); }
 
    private:
-    scratch_pool* pool_;
+    scratch_pool& pool_;
     block block_;
   };
 

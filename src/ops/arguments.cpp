@@ -216,8 +216,4 @@ std::string title(const communicator_state& c, const call& what) {
   return fmt::format("{} on {}, rank {}", operation, c.name(), c.rank());
 }
 
-std::string timeout_text(const communicator_state& c) {
-  return fmt::format("timed out after {} s", std::chrono::duration<double>(c.timeout()).count());
-}
-
 }  // namespace tutti::ops

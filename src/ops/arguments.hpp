@@ -26,7 +26,4 @@ inline bool plainly_good(const comm::communicator_state& c, const detail::call& 
 // "send of 8 bytes to rank 1 (host a, pid 7), tag 0 on world, rank 0".
 std::string title(const comm::communicator_state& c, const detail::call& what);
 
-// "timed out after 30 s".
-std::string timeout_text(const comm::communicator_state& c);
-
 }  // namespace tutti::ops

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/messages.hpp"
 
+#include "ops/arguments.hpp"
 #include "ops/backend.hpp"
 #include "ops/on_record.hpp"
 
@@ -90,18 +91,12 @@ struct transfer_operation_state {
   }
 };
 
-using send_operation_state = transfer_operation_state<p2p::send>;
-using receive_operation_state = transfer_operation_state<p2p::receive>;
-using probe_operation_state = transfer_operation_state<p2p::probe>;
-static_assert(sizeof(send_operation_state) <= operation_state::running_bytes);
-static_assert(sizeof(receive_operation_state) <= operation_state::running_bytes);
-static_assert(sizeof(probe_operation_state) <= operation_state::running_bytes);
-
 // Recorded after the start, so that the message leaves first.
-template <class OperationState, class Start>
+template <class Transfer, class Start>
 bool start_on(operation_state& state, Start start) noexcept {
+  static_assert(sizeof(transfer_operation_state<Transfer>) <= operation_state::running_bytes);
   communicator_state& c = *state.what().comm;
-  auto* made = new (state.running_storage()) OperationState(state);
+  auto* made = new (state.running_storage()) transfer_operation_state<Transfer>(state);
   state.set_running(made);
   if (start(made->transfer)) {
     c.recorder().note(facts_of(c, state.what(), 0), state_of(made->transfer.failure()));
@@ -110,7 +105,7 @@ bool start_on(operation_state& state, Start start) noexcept {
   }
   const flight::recorder::waiting noted = c.recorder().begin_waiting(facts_of(c, state.what(), 0));
   made->record = noted.at;
-  if constexpr (std::is_same_v<OperationState, receive_operation_state>) made->transfer.record = made->record;
+  if constexpr (std::is_same_v<Transfer, p2p::receive>) made->transfer.record = made->record;
   if (state.what().peer == any_source) c.expect_anyone();
   c.watch(made->transfer, state.has_deadline(), noted.cycles);
   return false;
@@ -119,9 +114,9 @@ bool start_on(operation_state& state, Start start) noexcept {
 // Calls f with the operation state of its kind.
 template <class F>
 void with_operation_state(operation_kind kind, void* which, F f) noexcept {
-  if (kind == operation_kind::send) return f(*static_cast<send_operation_state*>(which));
-  if (kind == operation_kind::probe) return f(*static_cast<probe_operation_state*>(which));
-  f(*static_cast<receive_operation_state*>(which));
+  if (kind == operation_kind::send) return f(*static_cast<transfer_operation_state<p2p::send>*>(which));
+  if (kind == operation_kind::probe) return f(*static_cast<transfer_operation_state<p2p::probe>*>(which));
+  f(*static_cast<transfer_operation_state<p2p::receive>*>(which));
 }
 
 }  // namespace
@@ -131,20 +126,20 @@ bool start_message(operation_state& state) noexcept {
   communicator_state& c = *what.comm;
   const int source = what.peer == any_source ? any_source : c.world_rank(what.peer);
   if (what.kind == operation_kind::receive)
-    return start_on<receive_operation_state>(state, [&](p2p::receive& r) {
+    return start_on<p2p::receive>(state, [&](p2p::receive& r) {
       r.recorder = &c.recorder();
       return c.endpoint().start(r, c.message_context(), source, what.tag, what.out.data, what.out.bytes(),
                                 p2p::point_to_point);
     });
   if (what.kind == operation_kind::probe)
-    return start_on<probe_operation_state>(
+    return start_on<p2p::probe>(
         state, [&](p2p::probe& p) { return c.endpoint().start(p, c.message_context(), source, what.tag); });
   if (c.endpoint().send_now(c.message_context(), source, what.tag, what.in.data, what.in.bytes())) {
     c.recorder().note(facts_of(c, what, 0), flight::state::done);
     say_sent(state);
     return true;
   }
-  return start_on<send_operation_state>(state, [&](p2p::send& s) {
+  return start_on<p2p::send>(state, [&](p2p::send& s) {
     return c.endpoint().start(s, c.message_context(), source, what.tag, what.in.data, what.in.bytes(),
                               p2p::point_to_point);
   });

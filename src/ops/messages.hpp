@@ -4,7 +4,6 @@
 #pragma once
 
 #include "comm/communicator_state.hpp"
-#include "ops/arguments.hpp"
 
 #include <string>
 #include <tutti/detail/operation_state.hpp>
@@ -20,7 +19,7 @@ void expire(State& m, const detail::call& what) noexcept {
   const comm::communicator_state& c = *what.comm;
   if (c.failed()) return m.end(c.failure(), c.failure_text());
   c.report_hang();
-  m.end(errc::timed_out, timeout_text(c) + why_nothing_came(c, what));
+  m.end(errc::timed_out, c.timeout_text() + why_nothing_came(c, what));
 }
 
 // backend::start without the indirection. Returns true if already complete.
