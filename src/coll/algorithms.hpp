@@ -12,6 +12,7 @@
 #include "coll/move_bytes.hpp"
 
 #include <cstddef>
+#include <cstdlib>
 #include <tutti/reduce_op.hpp>
 #include <tutti/task.hpp>
 
@@ -40,55 +41,26 @@ struct reduce_call {
 
 // The parameters of each collective's algorithms. Every buffer is where the call has it. `own_bytes` is the
 // size of this rank's block, for ranks that do not know all blocks.
-template <operation_kind Kind>
-struct algorithm_form;
-template <>
-struct algorithm_form<operation_kind::barrier> {
-  using type = task<>(collective c);
-};
-template <>
-struct algorithm_form<operation_kind::broadcast> {
-  using type = task<>(collective c, void* data, std::size_t bytes, int root);
-};
-template <>
-struct algorithm_form<operation_kind::reduce> {
-  using type = task<>(collective c, reduce_call r, int root);
-};
-template <>
-struct algorithm_form<operation_kind::all_reduce> {
-  using type = task<>(collective c, reduce_call r);
-};
-template <>
-struct algorithm_form<operation_kind::scatter> {
-  using type = task<>(collective c, const void* data, void* block, blocks parts, std::size_t own_bytes,
+namespace algorithm_form {
+
+using barrier = task<>(collective c);
+using broadcast = task<>(collective c, void* data, std::size_t bytes, int root);
+using reduce = task<>(collective c, reduce_call r, int root);
+using all_reduce = task<>(collective c, reduce_call r);
+using scatter = task<>(collective c, const void* data, void* block, blocks parts, std::size_t own_bytes,
+                       int root);
+using gather = task<>(collective c, const void* block, void* data, blocks parts, std::size_t own_bytes,
                       int root);
-};
-template <>
-struct algorithm_form<operation_kind::gather> {
-  using type = task<>(collective c, const void* block, void* data, blocks parts, std::size_t own_bytes,
-                      int root);
-};
-template <>
-struct algorithm_form<operation_kind::all_gather> {
-  using type = task<>(collective c, const void* block, void* data, blocks parts);
-};
+using all_gather = task<>(collective c, const void* block, void* data, blocks parts);
 // `r.data` is this rank's block, which may be its place in the input.
-template <>
-struct algorithm_form<operation_kind::reduce_scatter> {
-  using type = task<>(collective c, reduce_call r, blocks parts);
-};
+using reduce_scatter = task<>(collective c, reduce_call r, blocks parts);
 // `data` and `result` do not overlap.
-template <>
-struct algorithm_form<operation_kind::all_to_all> {
-  using type = task<>(collective c, const void* data, blocks out_parts, void* result, blocks in_parts);
-};
+using all_to_all = task<>(collective c, const void* data, blocks out_parts, void* result, blocks in_parts);
 // `before` null: inclusive.
-template <>
-struct algorithm_form<operation_kind::scan> {
-  using type = task<>(collective c, reduce_call r, void* before);
-};
-template <>
-struct algorithm_form<operation_kind::exclusive_scan> : algorithm_form<operation_kind::scan> {};
+using scan = task<>(collective c, reduce_call r, void* before);
+using exclusive_scan = scan;
+
+}  // namespace algorithm_form
 
 // The rows, grouped by kind in the order of kinds: the first row of a kind that fits is taken. An algorithm
 // has a minimal number of ranks, a maximal number of bytes, and needs (coll/choice.cpp). Bytes are those of
@@ -169,21 +141,19 @@ struct algorithm_form<operation_kind::exclusive_scan> : algorithm_form<operation
   ROW(exclusive_scan, recursive_doubling, scan_recursive_doubling,       nothing,              0,     any_size)
 // clang-format on
 
-#define TUTTI_DECLARE(kind, name, coroutine, ...) algorithm_form<operation_kind::kind>::type coroutine;
+#define TUTTI_DECLARE(kind, name, coroutine, ...) algorithm_form::kind coroutine;
 TUTTI_ALGORITHM_ROWS(TUTTI_DECLARE)
 #undef TUTTI_DECLARE
 
-// The coroutine of an algorithm of the collective.
+// The coroutine of an algorithm that the collective has.
 template <operation_kind Kind>
 auto* coroutine_of(algorithm a) noexcept {
-  using form = typename algorithm_form<Kind>::type;
-  form* found = nullptr;
 #define TUTTI_FIND(kind, name, coroutine, ...) \
   if constexpr (Kind == operation_kind::kind)  \
-    if (a == algorithm::name) found = coroutine;
+    if (a == algorithm::name) return &coroutine;
   TUTTI_ALGORITHM_ROWS(TUTTI_FIND)
 #undef TUTTI_FIND
-  return found;
+  std::abort();
 }
 
 // Passes all blocks round a ring; shared by several algorithms. The block that this rank has in place is
