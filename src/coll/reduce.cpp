@@ -32,9 +32,11 @@ struct elements {
         type = element_type::uint8;
         return;
       case detail::loops_over::unsigned_reals:
-        type = unsigned_of(type);
-        split_complex();
-        return;
+        if (detail::is_complex(type)) {
+          type = type == element_type::complex_float32 ? element_type::float32 : element_type::float64;
+          count *= 2;
+        }
+        [[fallthrough]];
       case detail::loops_over::unsigned_ones:
         type = unsigned_of(type);
         return;
@@ -42,13 +44,6 @@ struct elements {
       case detail::loops_over::nothing:
         return;
     }
-  }
-
- private:
-  void split_complex() noexcept {
-    if (!detail::is_complex(type)) return;
-    type = type == element_type::complex_float32 ? element_type::float32 : element_type::float64;
-    count *= 2;
   }
 };
 

@@ -126,26 +126,23 @@ class direct_rounds {
     piece_ = std::max<std::size_t>(1, piece / w_.element_bytes) * w_.element_bytes;
     pieces_ = (longest + piece_ - 1) / piece_;
     start_ = b_.take(pieces_ * mark);
+    collected_.fill(pieces_);
+    for (int r = 0; r < c.size(); ++r)
+      if (w_.all != nullptr && r != c.rank()) collected_[static_cast<std::size_t>(r)] = 0;
   }
 
   bool done() const noexcept {
-    if (reduced_ < pieces_) return false;
-    if (w_.all == nullptr) return true;
-    for (int r = 0; r < c_.size(); ++r)
-      if (r != c_.rank() && collected_[static_cast<std::size_t>(r)] < pieces_) return false;
-    return true;
+    return reduced_ == pieces_ && std::ranges::count(collected_, pieces_) == std::ssize(collected_);
   }
   std::uint64_t end() const noexcept { return start_ + pieces_ * mark; }
   void check() const noexcept {}
 
   bool step() {
-    if (w_.all != nullptr) {
-      for (int i = 1; i < c_.size(); ++i) {
-        const int slice = (c_.rank() + i) % c_.size();
-        if (!may_collect(slice)) continue;
-        collect(slice, collected_[static_cast<std::size_t>(slice)]++);
-        return true;
-      }
+    for (int i = 1; i < c_.size(); ++i) {
+      const int slice = (c_.rank() + i) % c_.size();
+      if (!may_collect(slice)) continue;
+      collect(slice, collected_[static_cast<std::size_t>(slice)]++);
+      return true;
     }
     if (reduced_ == pieces_) return false;
     reduce(reduced_++);
@@ -158,7 +155,7 @@ class direct_rounds {
     auto& r = *static_cast<direct_rounds*>(self);
     int lacking = -1;
     for (int rank = 0; rank < r.c_.size(); ++rank) {
-      if (rank == r.c_.rank() || r.collected_[static_cast<std::size_t>(rank)] == r.pieces_) continue;
+      if (r.collected_[static_cast<std::size_t>(rank)] == r.pieces_) continue;
       if (r.may_collect(rank)) return -1;
       if (lacking < 0) lacking = rank;
     }
@@ -205,7 +202,7 @@ class direct_rounds {
   std::size_t pieces_ = 0;
   std::uint64_t start_ = 0;
   std::size_t reduced_ = 0;
-  std::array<std::size_t, comm::collective_segment::most_ranks> collected_{};
+  std::array<std::size_t, comm::collective_segment::most_ranks> collected_;  // of each slice that is wanted
 };
 
 }  // namespace

@@ -221,7 +221,9 @@ void communicator_state::add(running_collective& c) noexcept {
 void communicator_state::give_notices(void* self) noexcept {
   auto& c = *static_cast<communicator_state*>(self);
   const core::time_point now = c.engine().now();
-  c.record_waits();
+  // For explanations: in a collective that all have called, only its ranks know for whom they wait.
+  for (const running_collective* r = c.running_.front(); r != nullptr; r = c.running_.after(*r))
+    if (r->record.number != 0) c.recorder_->waits_for(r->record, c.where(r->sequence).waits_for);
   for (running_collective* r = c.running_.front(); r != nullptr; r = c.running_.after(*r)) {
     if (r->noticed) continue;
     if (r->since + notice_after > now) {
@@ -237,13 +239,6 @@ void communicator_state::give_notices(void* self) noexcept {
                                   p2p::notice_message{r->sequence, p.print});
   }
   if (!c.running_.empty()) c.engine().timers().arm(c.notice_timer_, now + record_waits_every);
-}
-
-// Records for explanations for whom this rank waits: in a collective that all have called, only its ranks
-// know.
-void communicator_state::record_waits() noexcept {
-  for (const running_collective* r = running_.front(); r != nullptr; r = running_.after(*r))
-    if (r->record.number != 0) recorder_->waits_for(r->record, where(r->sequence).waits_for);
 }
 
 // ---- which ranks have not come ----

@@ -264,7 +264,6 @@ class communicator_state final : public p2p::context_owner {
   void ask_whether_closed(int member) noexcept;
   // Whether this rank is one that tells that rank of a failure.
   bool tells(int rank) const noexcept;
-  void record_waits() noexcept;
 
   world* world_;
   core::loop& loop_;
