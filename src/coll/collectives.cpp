@@ -51,14 +51,6 @@ class collective_operation_state final
     };
   }
 
-  // Returns true if already complete. `make` makes the coroutine that carries it out. If it throws, the others
-  // still count on this rank, which has taken its place in the order.
-  template <class Make>
-  bool start(const Make& make) noexcept {
-    comm_.add(*this);
-    return task_operation::start(record, make);
-  }
-
   // comm::running_collective
   void end(errc why, const std::string& text) noexcept override { stop_body(why, text); }
   std::string describe() const override {
@@ -94,6 +86,19 @@ class collective_operation_state final
   }
 };
 static_assert(sizeof(collective_operation_state) <= operation_state::running_bytes);
+
+// Returns true if already complete. `make` makes the coroutine that carries it out. If it throws, the others
+// still count on this rank, which has taken its place in the order.
+template <class Make>
+bool start_running(operation_state& state, communicator_state& c, std::uint32_t sequence, const Make& make) {
+  auto* const running = new (state.running_storage())
+      collective_operation_state(state, c, sequence, put_on_record(c, state.what(), sequence));
+  state.set_running(running);
+  c.add(*running);
+  if (!running->start(running->record, make)) return false;
+  running->finish();
+  return true;
+}
 
 // Whether there is nothing to move: the same on all ranks, as the fingerprint ensures.
 bool is_empty(const communicator_state& c, const call& what) noexcept {
@@ -143,16 +148,10 @@ bool start_posting(operation_state& state, communicator_state& c, const collecti
   } catch (...) {
     thrown = std::current_exception();
   }
-  auto* running = new (state.running_storage()) collective_operation_state(
-      state, c, place.sequence(), put_on_record(c, state.what(), place.sequence()));
-  state.set_running(running);
-  const auto rest = [&] {
+  return start_running(state, c, place.sequence(), [&] {
     if (thrown) std::rethrow_exception(thrown);
     return publication.rest();
-  };
-  if (!running->start(rest)) return false;
-  running->finish();
-  return true;
+  });
 }
 
 bool start_collective(operation_state& state) {
@@ -173,13 +172,9 @@ bool start_collective(operation_state& state) {
   if (todo.with == algorithm::shared_memory && c.shared_segment().free() && !is_empty(c, what))
     if (const posted all = posted_for(what, place); all.is_short())
       return start_posting(state, c, place, all);
-  auto* running = new (state.running_storage())
-      collective_operation_state(state, c, sequence, put_on_record(c, what, sequence));
-  state.set_running(running);
-  const auto body = [&] { return is_empty(c, what) ? nothing() : execute(state, place, todo.with); };
-  if (!running->start(body)) return false;
-  running->finish();
-  return true;
+  return start_running(state, c, sequence, [&] {
+    return is_empty(c, what) ? nothing() : execute(state, place, todo.with);
+  });
 }
 
 void stop_collective(operation_state& state, errc why, const std::string& text) noexcept {

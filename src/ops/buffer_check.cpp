@@ -3,7 +3,7 @@
 
 #include "base/env.hpp"
 #include "base/log.hpp"
-#include "comm/communicator_state.hpp"
+#include "ops/arguments.hpp"
 
 #include <fmt/format.h>
 
@@ -49,6 +49,25 @@ std::string place_of(const call& w) {
   return fmt::format("{} at {}:{}", name_of(w.kind), w.where.file_name(), w.where.line());
 }
 
+// Describes an overlap, naming both calls and their places in the program; empty if there is none.
+std::string overlap_of(const operation_state& state) {
+  std::string found;
+  for_each_buffer(state.what(), [&](const detail::buffer_view& view, bool written) {
+    const auto* const begin = static_cast<const std::byte*>(view.data);
+    const std::byte* const end = begin + view.bytes();
+    for (const buffer_in_flight& r : buffers_in_flight()) {
+      if (!found.empty() || begin >= r.end || r.begin >= end || !(written || r.written)) continue;
+      found = fmt::format(
+          "its buffer overlaps that of an operation that is still in flight, by {} bytes: {} is not "
+          "complete, "
+          "and {} would {} what it {}; await the first before, or give them buffers of their own",
+          std::min(end, r.end) - std::max(begin, r.begin), place_of(r.of->what()), place_of(state.what()),
+          written ? "write" : "read", r.written ? "writes" : "reads");
+    }
+  });
+  return found;
+}
+
 }  // namespace
 
 buffer_checks checks_of_buffers() {
@@ -69,36 +88,20 @@ buffer_checks checks_of_buffers() {
   return chosen;
 }
 
-std::string overlap_of(const operation_state& state) {
-  std::string found;
-  for_each_buffer(state.what(), [&](const detail::buffer_view& view, bool written) {
-    const auto* const begin = static_cast<const std::byte*>(view.data);
-    const std::byte* const end = begin + view.bytes();
-    for (const buffer_in_flight& r : buffers_in_flight()) {
-      if (!found.empty() || begin >= r.end || r.begin >= end || !(written || r.written)) continue;
-      found = fmt::format(
-          "its buffer overlaps that of an operation that is still in flight, by {} bytes: {} is not "
-          "complete, "
-          "and {} would {} what it {}; await the first before, or give them buffers of their own",
-          std::min(end, r.end) - std::max(begin, r.begin), place_of(r.of->what()), place_of(state.what()),
-          written ? "write" : "read", r.written ? "writes" : "reads");
-    }
-  });
-  return found;
-}
-
-void warn_of_overlap(const std::string& text) {
-  constexpr int most = 5;
-  static std::atomic<int> said{0};
-  if (said.fetch_add(1, std::memory_order_relaxed) < most) base::log_warning(text);
-}
-
-void record_buffers(const operation_state& state) {
+std::string record_buffers(const operation_state& state) {
+  if (const std::string found = overlap_of(state); !found.empty()) {
+    std::string wrong = fmt::format("{}: {}", title(*state.what().comm, state.what()), found);
+    if (checks_of_buffers() == buffer_checks::error) return wrong;
+    constexpr int most_warnings = 5;  // of a process
+    static std::atomic<int> said{0};
+    if (said.fetch_add(1, std::memory_order_relaxed) < most_warnings) base::log_warning(wrong);
+  }
   for_each_buffer(state.what(), [&](const detail::buffer_view& view, bool written) {
     if (view.bytes() == 0) return;
     const auto* const begin = static_cast<const std::byte*>(view.data);
     buffers_in_flight().push_back({begin, begin + view.bytes(), written, &state});
   });
+  return {};
 }
 
 void forget_buffers(const operation_state& state) noexcept {

@@ -15,12 +15,8 @@ namespace tutti::ops {
 
 enum class buffer_checks { off, warn, error };
 buffer_checks checks_of_buffers();
-// Describes an overlap, naming both calls and their places in the program; empty if there is none.
-std::string overlap_of(const detail::operation_state& state);
-// Prints to stderr, the first few times in a process.
-void warn_of_overlap(const std::string& text);
-// Records that the operation is in flight.
-void record_buffers(const detail::operation_state& state);
+// Records that the operation is in flight. Returns why it must not start; empty if it may.
+std::string record_buffers(const detail::operation_state& state);
 void forget_buffers(const detail::operation_state& state) noexcept;
 
 }  // namespace tutti::ops

@@ -73,45 +73,35 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
 
 bool operation_state::begin() {
   if (is_of_stream(what_)) return ops::streams.start(*this);
-  if (!what_.comm) {
-    fail(errc::invalid_argument, fmt::format("{}: {}", name_of(what_.kind), ops::empty_text));
+  const auto refuse = [this](errc why, std::string text) noexcept {
+    fail(why, std::move(text));
     return true;
-  }
+  };
+  if (!what_.comm)
+    return refuse(errc::invalid_argument, fmt::format("{}: {}", name_of(what_.kind), ops::empty_text));
   communicator_state& c = *what_.comm;
   // The loop of a detached communicator is gone.
-  if (!c.detached() && !c.loop().on_this_thread()) {
-    fail(errc::wrong_thread,
-         fmt::format("{} on {}: {}", name_of(what_.kind), c.name(), core::wrong_thread_text()));
-    return true;
-  }
+  if (!c.detached() && !c.loop().on_this_thread())
+    return refuse(errc::wrong_thread,
+                  fmt::format("{} on {}: {}", name_of(what_.kind), c.name(), core::wrong_thread_text()));
   const bool mends = what_.kind == operation_kind::shrink;
   const bool goes_on = !is_message(what_.kind) && !c.ends_next();
-  if (c.detached() || (c.failed() && !mends && !goes_on)) {
-    fail(c.report_failure(),
-         fmt::format("{}: the communicator failed earlier: {}", ops::title(c, what_), c.failure_text()));
-    return true;
-  }
+  if (c.detached() || (c.failed() && !mends && !goes_on))
+    return refuse(c.report_failure(), fmt::format("{}: the communicator failed earlier: {}",
+                                                  ops::title(c, what_), c.failure_text()));
   prepared_call* const prepared = what_.prepared;
   if (prepared != nullptr || !ops::plainly_good(c, what_)) {
-    std::string wrong = prepared != nullptr ? why_not_now(*prepared, what_) : ops::bad_argument(c, what_);
-    if (!wrong.empty()) {
-      fail(errc::invalid_argument,
-           fmt::format("{} on {}, rank {}: {}", name_of(what_.kind), c.name(), c.rank(), wrong));
-      return true;
-    }
+    const std::string wrong =
+        prepared != nullptr ? why_not_now(*prepared, what_) : ops::bad_argument(c, what_);
+    if (!wrong.empty())
+      return refuse(errc::invalid_argument, fmt::format("{} on {}, rank {}: {}", name_of(what_.kind),
+                                                        c.name(), c.rank(), wrong));
   }
-  if (const ops::buffer_checks checks = ops::checks_of_buffers(); checks != ops::buffer_checks::off) {
-    if (std::string wrong = ops::overlap_of(*this); !wrong.empty()) {
-      wrong = fmt::format("{}: {}", ops::title(c, what_), wrong);
-      if (checks == ops::buffer_checks::error) {
-        fail(errc::invalid_argument, std::move(wrong));
-        return true;
-      }
-      ops::warn_of_overlap(wrong);
-    }
+  if (ops::checks_of_buffers() != ops::buffer_checks::off) {
     // Before the start: the operation may be complete and destroyed when start returns.
     noted_ = true;
-    ops::record_buffers(*this);
+    if (std::string wrong = ops::record_buffers(*this); !wrong.empty())
+      return refuse(errc::invalid_argument, std::move(wrong));
   }
   if (prepared != nullptr) noted_ = prepared->in_use = true;
   return ops::backend_of(what_).start(*this);

@@ -22,14 +22,6 @@ class task_operation : public Completion {
   bool ended() const noexcept { return ended_; }
   detail::communicator_state& comm() noexcept { return comm_; }
 
- protected:
-  template <class... Arguments>
-  task_operation(detail::operation_state& s, detail::communicator_state& c, Arguments... arguments) noexcept
-      : Completion(arguments...), operation_(s), comm_(c) {
-    this->on_done = [](core::completion& a) noexcept { static_cast<State&>(a).finish().complete(); };
-  }
-  ~task_operation() = default;
-
   // Runs the coroutine that make() returns until it waits. Returns true if the operation is already complete.
   template <class Make>
   bool start(flight::handle record, const Make& make) noexcept {
@@ -45,6 +37,15 @@ class task_operation : public Completion {
     comm_.watch(*this, operation_.has_deadline(), cycles);
     return false;
   }
+
+ protected:
+  template <class... Arguments>
+  task_operation(detail::operation_state& s, detail::communicator_state& c, Arguments... arguments) noexcept
+      : Completion(arguments...), operation_(s), comm_(c) {
+    this->on_done = [](core::completion& a) noexcept { static_cast<State&>(a).finish().complete(); };
+  }
+  ~task_operation() = default;
+
   // Ends the operation before its coroutine does.
   void stop_body(errc why, const std::string& text) noexcept {
     body_.stop();
