@@ -60,26 +60,22 @@ world::~world() {
   loop_.release();
 }
 
+transport::transport& world::way_to(int peer) noexcept {
+  const core::endpoint_record& mine = info_.record(info_.rank);
+  // Start-up made sure that some transport reaches every peer.
+  return **std::find_if(transports_.begin(), transports_.end(),
+                        [&](const auto& t) { return t->reaches(mine, info_.record(peer)); });
+}
+
 transport::link& world::link_to(int peer) {
-  transport::link*& slot = links_[static_cast<std::size_t>(peer)];
-  if (slot == nullptr) {
-    const core::endpoint_record& mine = info_.record(info_.rank);
-    // Start-up made sure that some transport reaches every peer.
-    for (auto& t : transports_) {
-      if (!t->reaches(mine, info_.record(peer))) continue;
-      slot = &t->link_to(peer);
-      break;
-    }
-  }
-  return *slot;
+  transport::link*& known = links_[static_cast<std::size_t>(peer)];
+  if (known == nullptr) known = &way_to(peer).link_to(peer);
+  return *known;
 }
 
 transport::link* world::made_link(int peer) noexcept {
-  if (transport::link* const known = links_[static_cast<std::size_t>(peer)]) return known;
-  const core::endpoint_record& mine = info_.record(info_.rank);
-  for (auto& t : transports_)
-    if (t->reaches(mine, info_.record(peer))) return t->made_link(peer);
-  return nullptr;
+  transport::link* const known = links_[static_cast<std::size_t>(peer)];
+  return known != nullptr ? known : way_to(peer).made_link(peer);
 }
 
 void world::mark_waited_for(std::vector<p2p::waits>& by_peer) noexcept {
@@ -182,14 +178,12 @@ task<> world::leave(core::time_point deadline) {
 }
 
 void world::fail(const std::string& text) noexcept {
-  for_each([this](communicator_state& c) { c.add_failed({&info_.rank, 1}); });
   // If this rank did not survive the failure of others, the text names them, too.
-  std::vector<bool> known(info_.peers.size());
-  for (const communicator_state* c : communicators_)
-    for (const int member : c->failed_members()) known[static_cast<std::size_t>(member)] = true;
-  std::vector<int> failed;
-  for (int r = 0; r < info_.size; ++r)
-    if (known[static_cast<std::size_t>(r)]) failed.push_back(r);
+  std::vector<int> failed{info_.rank};
+  for (const communicator_state* c : communicators_) {
+    const std::vector<int> known = c->failed_members();
+    failed.insert(failed.end(), known.begin(), known.end());
+  }
   for_each([&failed](communicator_state& c) { c.add_failed(failed); });
   for_each([&](communicator_state& c) {
     c.fail(errc::peer_failed, text + c.number_here(info_.rank), p2p::subject::other, true);

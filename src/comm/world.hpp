@@ -118,6 +118,8 @@ class world final : public p2p::router {
   bool flushed = false;
 
  private:
+  // The transport that connects this rank and `peer`.
+  transport::transport& way_to(int peer) noexcept;
   // Whether `peer` has left in order or is about to. Empty: this rank cannot read the recording of `peer`.
   std::optional<bool> recorded_leaving(int peer) const noexcept;
   // Connects to the ranks that would otherwise not hear that this rank leaves in order. If such a rank needed
