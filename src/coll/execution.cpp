@@ -102,9 +102,7 @@ struct accumulator {
       : given(w.out.type),
         type(reduces_all_at_once(a) && w.op.kind != reduce_kind::premul_sum ? given
                                                                             : accumulator_of(w.op, given)),
-        given_bytes(w.out.element_bytes) {
-    bytes = type == given ? given_bytes : sizeof(float);
-  }
+        bytes(type == given ? w.out.element_bytes : sizeof(float)) {}
   bool same() const noexcept { return type == given; }
   // Loads this rank's prepared contribution.
   void load(const call& w, const void* from, void* to, std::size_t count) const noexcept {
@@ -123,8 +121,7 @@ struct accumulator {
   }
   element_type given;
   element_type type;
-  std::size_t given_bytes;
-  std::size_t bytes = 0;
+  std::size_t bytes;
 };
 
 bool is_prepared(const call& w) noexcept { return w.op.kind != reduce_kind::premul_sum; }

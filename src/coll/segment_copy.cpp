@@ -72,7 +72,7 @@ class movement_rounds : public staged_rounds<movement_rounds, copy_step, 16> {
     if (!w_.to_each) return put(to, w_.given, w_.given_bytes, round);
     for (int i = 1; i < c_.size(); ++i) {
       const int block = (c_.rank() + i) % c_.size();
-      put(to + segment(c_.rank(), block), w_.given + w_.given_parts.begin(block), w_.given_parts.bytes(block),
+      put(to + segment(c_.rank(), block), w_.given + w_.parts.begin(block), w_.parts.bytes(block),
           round);
     }
   }
@@ -85,8 +85,8 @@ class movement_rounds : public staged_rounds<movement_rounds, copy_step, 16> {
     for (int i = 1; i < c_.size(); ++i) {
       const int giver = (c_.rank() + i) % c_.size();
       if (w_.root >= 0 && giver != w_.root) continue;
-      const std::size_t at = w_.root >= 0 ? 0 : w_.received_parts.begin(giver);
-      const std::size_t all = w_.root >= 0 ? w_.longest : w_.received_parts.bytes(giver);
+      const std::size_t at = w_.root >= 0 ? 0 : w_.parts.begin(giver);
+      const std::size_t all = w_.root >= 0 ? w_.longest : w_.parts.bytes(giver);
       const std::size_t bytes = in_round(all, round);
       if (bytes > 0)
         base::copy_out(w_.received + at + round * piece_, b_.at(giver, from + segment(giver, c_.rank())),
@@ -110,11 +110,11 @@ task<> move_directly(collective c, const segment_movement* w, const memory_of_ot
     const int giver = (c.rank() + i) % c.size();
     const bool own = i == 0;
     if (own ? w->own_bytes == 0 : w->root >= 0 && giver != w->root) continue;
-    const std::size_t bytes = own ? w->own_bytes : w->root >= 0 ? w->longest : w->received_parts.bytes(giver);
-    std::byte* const to = own ? w->own_to : w->received + (w->root >= 0 ? 0 : w->received_parts.begin(giver));
+    const std::size_t bytes = own ? w->own_bytes : w->root >= 0 ? w->longest : w->parts.bytes(giver);
+    std::byte* const to = own ? w->own_to : w->received + (w->root >= 0 ? 0 : w->parts.begin(giver));
     const std::byte* const from = own ? w->own_from
                                       : others->data[static_cast<std::size_t>(giver)] +
-                                            (w->to_each ? w->given_parts.begin(c.rank()) : 0);
+                                            (w->to_each ? w->parts.begin(c.rank()) : 0);
     for (std::size_t at = 0; at < bytes; at += direct_piece) {
       std::memcpy(to + at, from + at, std::min(direct_piece, bytes - at));
       if (!turn.is_over()) continue;
@@ -133,10 +133,10 @@ task<> copy_on_segment(collective c, segment_movement what) {
   memory_of_others others;
   own_memory mine;
   mine.data = what.given;
-  mine.data_bytes = what.to_each ? what.given_parts.bytes(0, c.size()) : what.given_bytes;
+  mine.data_bytes = what.to_each ? what.parts.bytes(0, c.size()) : what.given_bytes;
   const std::size_t whole = what.longest * static_cast<std::size_t>(what.root < 0 ? c.size() : 1);
   const bool differ = what.root < 0 && !what.to_each;
-  co_await arrive_and_agree(c, mine, what.root, whole, differ ? &what.received_parts : nullptr, &others);
+  co_await arrive_and_agree(c, mine, what.root, whole, differ ? &what.parts : nullptr, &others);
   if (whole >= least_to_begin_later) {
     comm::collective_segment::wait pause(c.segment());
     co_await pause;

@@ -16,9 +16,8 @@ struct segment_movement {
   bool to_each = false;              // a separate block for every rank; otherwise one for all
   const std::byte* given = nullptr;  // the block, or all of them
   std::size_t given_bytes = 0;       // size of the one for all
-  blocks given_parts;                // block r is for rank r
-  std::byte* received = nullptr;     // with a root its block; otherwise block r comes from rank r
-  blocks received_parts;
+  std::byte* received = nullptr;     // with a root its block; otherwise those of all
+  blocks parts;                      // of all blocks: block r comes from rank r, and is for it if `to_each`
   std::size_t longest = 0;  // bytes of the longest block that moves, the same on all ranks
   // This rank's block for itself. It is copied piece by piece with the given data, which often are the same
   // and then in cache.

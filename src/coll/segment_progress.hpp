@@ -46,9 +46,8 @@ class room_to_write : public comm::collective_segment::wait {
 // at another operation.
 class arrivals : public comm::collective_segment::wait {
  public:
-  explicit arrivals(const collective& c) noexcept : wait(c.segment(), &test, this), c_(c), last_(c.size()) {}
   // `only` -1: all.
-  arrivals(const collective& c, int only) noexcept
+  explicit arrivals(const collective& c, int only = -1) noexcept
       : wait(c.segment(), &test, this),
         c_(c),
         next_(only < 0 ? 0 : only),
@@ -71,7 +70,7 @@ class arrivals : public comm::collective_segment::wait {
  private:
   static int test(void* self) noexcept { return static_cast<arrivals*>(self)->poll(); }
   const collective& c_;
-  int next_ = 0;
+  int next_;
   int last_;
   int mismatched_ = -1;
 };

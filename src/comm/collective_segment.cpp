@@ -143,7 +143,7 @@ void collective_segment::finish() noexcept {
 // ---- slots and stream ----
 
 void collective_segment::arrive() noexcept {
-  slot& mine = slot_of(own_);
+  slot& mine = own_slot();
   mine.sequence = sequence_;
   mine.print = print_;
   mine.history = history();
@@ -161,13 +161,12 @@ collective_segment::location collective_segment::show(const void* data, std::siz
 }
 
 void collective_segment::vote(bool yes) noexcept {
-  slot_of(own_).vote.store(static_cast<std::uint8_t>(yes ? opinion::yes : opinion::no),
-                           std::memory_order_release);
+  own_slot().vote.store(static_cast<std::uint8_t>(yes ? opinion::yes : opinion::no), std::memory_order_release);
   notify();
 }
 
 collective_segment::arrival collective_segment::check_arrival(int rank) noexcept {
-  const slot& theirs = slot_of(views_[static_cast<std::size_t>(rank)]);
+  const slot& theirs = slot_of(rank);
   if (theirs.stamp.load(std::memory_order_acquire) != operation_) return arrival::not_yet;
   // Not every rank waits for others in each operation. Differences in operations that no rank compared show
   // here.

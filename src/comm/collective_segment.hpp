@@ -117,19 +117,13 @@ class collective_segment final : public core::source {
   void finish() noexcept;
 
   // This rank's slot. It may be written when room_for() allows it; arrive() publishes it to all.
-  std::byte* payload() noexcept { return slot_of(own_).payload; }
+  std::byte* payload() noexcept { return own_slot().payload; }
   void arrive() noexcept;
   enum class arrival { not_yet, here, other };  // other: at another operation, or after a different history
   arrival check_arrival(int rank) noexcept;
-  const std::byte* payload_of(int rank) const noexcept {
-    return slot_of(views_[static_cast<std::size_t>(rank)]).payload;
-  }
-  std::uint32_t sequence_of(int rank) const noexcept {
-    return slot_of(views_[static_cast<std::size_t>(rank)]).sequence;
-  }
-  const p2p::fingerprint& fingerprint_of(int rank) const noexcept {
-    return slot_of(views_[static_cast<std::size_t>(rank)]).print;
-  }
+  const std::byte* payload_of(int rank) const noexcept { return slot_of(rank).payload; }
+  std::uint32_t sequence_of(int rank) const noexcept { return slot_of(rank).sequence; }
+  const p2p::fingerprint& fingerprint_of(int rank) const noexcept { return slot_of(rank).print; }
 
   // ---- reading data in place, not in parts ----
 
@@ -144,8 +138,7 @@ class collective_segment final : public core::source {
   enum class opinion : std::uint8_t { none, yes, no };
   void vote(bool yes) noexcept;
   opinion vote_of(int rank) const noexcept {
-    return static_cast<opinion>(
-        slot_of(views_[static_cast<std::size_t>(rank)]).vote.load(std::memory_order_acquire));
+    return static_cast<opinion>(slot_of(rank).vote.load(std::memory_order_acquire));
   }
 
   // Takes the next `bytes` bytes of the stream as one piece: at most half of the ring. Ranks that take the
@@ -248,11 +241,9 @@ class collective_segment final : public core::source {
   std::uint16_t history() const noexcept { return static_cast<std::uint16_t>(history_ >> 48); }
   // Where the slot of an operation begins in a part.
   static std::size_t slot_offset(std::uint64_t operation) noexcept { return (1 + operation % slots) * apart; }
-  slot& slot_of(std::byte* part) const noexcept {
-    return *reinterpret_cast<slot*>(part + slot_offset(operation_));
-  }
-  const slot& slot_of(const std::byte* part) const noexcept {
-    return *reinterpret_cast<const slot*>(part + slot_offset(operation_));
+  slot& own_slot() noexcept { return *reinterpret_cast<slot*>(own_ + slot_offset(operation_)); }
+  const slot& slot_of(int rank) const noexcept {
+    return *reinterpret_cast<const slot*>(views_[static_cast<std::size_t>(rank)] + slot_offset(operation_));
   }
   progress_words& own_progress() noexcept { return *reinterpret_cast<progress_words*>(own_); }
   void say(std::atomic<std::uint64_t>& word, std::uint64_t value) noexcept {

@@ -27,10 +27,8 @@ class metric {
       : text_(text), name_(name) {
     text_ += fmt::format("# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
   }
-  void add(const std::string& labels, double value) {
-    text_ += fmt::format("{}{{{}}} {}\n", name_, labels, value);
-  }
-  void add(const std::string& labels, std::uint64_t value) {
+  template <class Value>
+  void add(const std::string& labels, Value value) {
     text_ += fmt::format("{}{{{}}} {}\n", name_, labels, value);
   }
 

@@ -28,7 +28,7 @@ task<> all_gather_shared_memory(collective c, const void* block, void* data, blo
     what.own_bytes = own_bytes;
   }
   what.received = all;
-  what.received_parts = parts;
+  what.parts = parts;
   what.longest = whole.bytes;
   co_await copy_on_segment(c, what);
 }

@@ -16,9 +16,8 @@ task<> all_to_all_shared_memory(collective c, const void* data, blocks parts, vo
   segment_movement what;
   what.to_each = true;
   what.given = from;
-  what.given_parts = parts;
   what.received = to;
-  what.received_parts = parts;
+  what.parts = parts;
   what.longest = block_bytes;
   what.own_from = from + parts.begin(c.rank());
   what.own_to = to + parts.begin(c.rank());
