@@ -29,8 +29,8 @@ class in_flight {
   // Waits for the oldest transfer if all places are taken.
   task<> make_room() {
     if (places_[next_]) {
-      co_await *places_[next_];
-      places_[next_].reset();
+      co_await oldest();
+      drop_oldest();
     }
   }
   template <class Make>
@@ -39,17 +39,22 @@ class in_flight {
     next_ = (next_ + 1) % Most;
   }
   task<> drain() {
-    for (std::size_t i = 0; i < Most; ++i) {
-      std::optional<Transfer>& place = places_[(next_ + i) % Most];
-      if (!place) continue;
-      co_await *place;
-      place.reset();
+    while (places_[oldest_]) {
+      co_await oldest();
+      drop_oldest();
     }
+  }
+  // The first transfer of those that are left: to be awaited, and then dropped.
+  Transfer& oldest() noexcept { return *places_[oldest_]; }
+  void drop_oldest() noexcept {
+    places_[oldest_].reset();
+    oldest_ = (oldest_ + 1) % Most;
   }
 
  private:
   std::array<std::optional<Transfer>, Most> places_;
   std::size_t next_ = 0;
+  std::size_t oldest_ = 0;
 };
 
 using sends_in_flight = in_flight<p2p::sending>;

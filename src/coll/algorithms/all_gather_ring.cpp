@@ -6,8 +6,6 @@
 #include "coll/in_flight.hpp"
 
 #include <algorithm>
-#include <array>
-#include <optional>
 
 namespace tutti::coll {
 namespace {
@@ -24,12 +22,10 @@ task<> pass_blocks_round(collective c, void* data, blocks parts, int own) {
   char* const all = static_cast<char*>(data);
   const auto leaving = [=](int step) { return (own - step + size) % size; };
 
-  std::array<std::optional<p2p::receiving>, blocks_ahead> receives;
-  const auto place_of = [](int step) { return static_cast<std::size_t>(step % blocks_ahead); };
+  in_flight<p2p::receiving, blocks_ahead> receives;
   const auto post = [&](int step) {
     const int in = leaving(step + 1);
-    receives[place_of(step)].emplace(
-        made_in_place{[&] { return c.receive(left, all + parts.begin(in), parts.bytes(in)); }});
+    receives.start([&] { return c.receive(left, all + parts.begin(in), parts.bytes(in)); });
   };
   for (int step = 0; step < std::min(blocks_ahead, steps); ++step) post(step);
   sends_in_flight sends;
@@ -37,9 +33,8 @@ task<> pass_blocks_round(collective c, void* data, blocks parts, int own) {
     const int out = leaving(step);
     co_await sends.make_room();
     sends.start([&] { return c.send(right, all + parts.begin(out), parts.bytes(out)); });
-    std::optional<p2p::receiving>& arriving = receives[place_of(step)];
-    co_await *arriving;
-    arriving.reset();
+    co_await receives.oldest();
+    receives.drop_oldest();
     if (step + blocks_ahead < steps) post(step + blocks_ahead);
   }
   co_await sends.drain();

@@ -12,8 +12,6 @@
 #include "coll/reduce.hpp"
 
 #include <algorithm>
-#include <array>
-#include <optional>
 
 namespace tutti::coll {
 namespace {
@@ -48,12 +46,10 @@ task<> all_reduce_ring(collective c, reduce_call r) {
   const auto coming = [=](std::size_t i) { return wrap(c.rank() - static_cast<int>(i / pieces) - 1); };
 
   auto lease = c.scratch().take(std::min(ahead, all) * piece);
-  std::array<std::optional<p2p::receiving>, ahead> receives;
+  in_flight<p2p::receiving, ahead> receives;
   const auto post = [&](std::size_t i) {
     const std::size_t bytes = length(coming(i), i);
-    if (bytes > 0)
-      receives[i % ahead].emplace(
-          made_in_place{[&] { return c.receive(left, lease.data() + i % ahead * piece, bytes); }});
+    if (bytes > 0) receives.start([&] { return c.receive(left, lease.data() + i % ahead * piece, bytes); });
   };
   in_flight<p2p::sending, ahead> sends;
   for (std::size_t i = 0; i < std::min(ahead, all); ++i) post(i);
@@ -69,12 +65,11 @@ task<> all_reduce_ring(collective c, reduce_call r) {
       sends.start([&] { return c.send(right, from, bytes); });
     }
     const int in = coming(i);
-    std::optional<p2p::receiving>& arriving = receives[i % ahead];
-    if (arriving) {
-      co_await *arriving;
-      arriving.reset();
+    const std::size_t count = length(in, i) / r.element_bytes;
+    if (count > 0) {
+      co_await receives.oldest();
+      receives.drop_oldest();
       const std::size_t at = chunks.begin(in) + offset(i);
-      const std::size_t count = length(in, i) / r.element_bytes;
       combine(r.op, r.type, lease.data() + i % ahead * piece, input + at, data + at, count);
       if (i + pieces >= all) finish(r.op, r.type, data + at, count, r.ranks);  // complete here
     }

@@ -8,8 +8,6 @@
 #include "coll/in_flight.hpp"
 
 #include <algorithm>
-#include <array>
-#include <optional>
 
 namespace tutti::coll {
 namespace {
@@ -29,18 +27,17 @@ task<> broadcast_ring(collective c, void* data, std::size_t bytes, int root) {
   const std::size_t slices = (bytes + slice_bytes - 1) / slice_bytes;
   const auto length = [=](std::size_t i) { return std::min(slice_bytes, bytes - i * slice_bytes); };
 
-  std::array<std::optional<p2p::receiving>, slices_ahead> coming;
+  in_flight<p2p::receiving, slices_ahead> coming;
   const auto post = [&](std::size_t i) {
-    coming[i % slices_ahead].emplace(
-        made_in_place{[&] { return c.receive(left, all + i * slice_bytes, length(i)); }});
+    coming.start([&] { return c.receive(left, all + i * slice_bytes, length(i)); });
   };
   if (receives)
     for (std::size_t i = 0; i < std::min(slices_ahead, slices); ++i) post(i);
   sends_in_flight leaving;
   for (std::size_t i = 0; i < slices; ++i) {
     if (receives) {
-      co_await *coming[i % slices_ahead];
-      coming[i % slices_ahead].reset();
+      co_await coming.oldest();
+      coming.drop_oldest();
       if (i + slices_ahead < slices) post(i + slices_ahead);
     }
     if (!sends) continue;
