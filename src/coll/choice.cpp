@@ -13,6 +13,7 @@
 #include <fstream>
 #include <map>
 #include <optional>
+#include <span>
 #include <sstream>
 #include <tutti/error.hpp>
 
@@ -182,12 +183,6 @@ bool fits(algorithm a, const situation& s) noexcept {
   return r != nullptr && meets(r->need, s);
 }
 
-std::vector<rule> built_in_rules() {
-  std::vector<rule> rules;
-  for (const row& r : table) rules.push_back(r.when);
-  return rules;
-}
-
 std::vector<rule> parse_rules(std::string_view text, const std::string& source) {
   std::vector<rule> rules;
   std::istringstream lines{std::string(text)};
@@ -221,16 +216,6 @@ std::vector<rule> parse_rules(std::string_view text, const std::string& source) 
     rules.push_back(r);
   }
   return rules;
-}
-
-std::string text_of(std::span<const rule> rules) {
-  std::string text;
-  for (const rule& r : rules) {
-    const std::string most = r.bytes == any_size ? "any" : std::to_string(r.bytes);
-    text += fmt::format("{} ranks>={} bytes<={} {}{}\n", name_of(r.kind), r.ranks, most,
-                        tutti::name_of(r.use), r.hierarchy ? " hierarchical" : "");
-  }
-  return text;
 }
 
 algorithm choose(const situation& s, algorithm wanted) {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
 #include <string>
 #include <string_view>
 #include <tutti/algorithm.hpp>
@@ -47,8 +46,6 @@ bool fits(algorithm a, const situation& s) noexcept;
 //   all_reduce ranks>=4 bytes<=any ring hierarchical
 // Throws errc::invalid_argument naming `source` and the line.
 std::vector<rule> parse_rules(std::string_view text, const std::string& source);
-std::string text_of(std::span<const rule> rules);
-std::vector<rule> built_in_rules();
 
 // Chooses in this order: `wanted` by the call; TUTTI_ALGORITHMS (all_reduce=ring,broadcast=binomial); the
 // rules of the file TUTTI_TUNING; the built-in rows. Throws errc::invalid_argument if `wanted` does not fit,
