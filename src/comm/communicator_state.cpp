@@ -268,47 +268,42 @@ p2p::progress_message communicator_state::where(std::uint32_t sequence) const no
 
 void communicator_state::explain_and_fail(std::uint32_t sequence, errc why, std::string text) noexcept {
   if (world_ == nullptr || !is_running(sequence)) return;
+  inquiries_.push_back(inquiry{sequence, why, std::move(text), {}, 0});
+  if (inquiries_.size() == 1) begin_inquiry();
+}
+
+void communicator_state::begin_inquiry() noexcept {
+  inquiry& first = inquiries_.front();
   const auto is_asked = [this](int member) {
     return member != world_rank(rank_) && !endpoint_->peers().gone(member);
   };
-  if (inquiry_) {
-    later_.push_back(inquiry{sequence, why, std::move(text), {}, 0});
-    return;
-  }
-  inquiry_ = std::make_unique<inquiry>();
-  inquiry_->answers.resize(members_.size());
-  inquiry_->sequence = sequence;
-  inquiry_->why = why;
-  inquiry_->text = std::move(text);
-  inquiry_->missing = static_cast<std::size_t>(std::count_if(members_.begin(), members_.end(), is_asked));
-  if (inquiry_->missing == 0) return end_inquiry();
+  first.answers.resize(members_.size());
+  first.missing = static_cast<std::size_t>(std::count_if(members_.begin(), members_.end(), is_asked));
+  if (first.missing == 0) return end_inquiry();
   engine().timers().arm(inquiry_timer_, engine().platform().now() + patience_with_answers);
   for (const int member : members_)
     if (is_asked(member))
-      endpoint_->control().send(collective_context(), member, p2p::inquiry_message{sequence});
+      endpoint_->control().send(collective_context(), member, p2p::inquiry_message{first.sequence});
 }
 
 void communicator_state::told(int peer, const p2p::progress_message& there) noexcept {
   const int rank = rank_of(peer);
-  if (!inquiry_ || inquiry_->sequence != there.sequence || rank < 0) return;
-  std::optional<p2p::progress_message>& answer = inquiry_->answers[static_cast<std::size_t>(rank)];
+  if (inquiries_.empty() || inquiries_.front().sequence != there.sequence || rank < 0) return;
+  std::optional<p2p::progress_message>& answer = inquiries_.front().answers[static_cast<std::size_t>(rank)];
   if (answer) return;
   answer = there;
   // Called by the timer, from the loop: failing now might end the caller of this function.
-  if (--inquiry_->missing == 0) engine().timers().arm(inquiry_timer_, engine().now());
+  if (--inquiries_.front().missing == 0) engine().timers().arm(inquiry_timer_, engine().now());
 }
 
 void communicator_state::end_inquiry() noexcept {
   inquiry_timer_.cancel();
-  const std::unique_ptr<inquiry> all = std::move(inquiry_);
-  if (is_running(all->sequence))
-    fail(all->why, all->text + "; " + findings(*all), p2p::subject::collective, true);
-  // The collective ended meanwhile. Another one that took too long may still wait for its end.
-  while (!inquiry_ && !later_.empty()) {
-    inquiry next = std::move(later_.front());
-    later_.erase(later_.begin());
-    explain_and_fail(next.sequence, next.why, std::move(next.text));
-  }
+  const inquiry all = std::move(inquiries_.front());
+  inquiries_.erase(inquiries_.begin());
+  if (is_running(all.sequence)) fail(all.why, all.text + "; " + findings(all), p2p::subject::collective, true);
+  // Another collective that took too long may still wait for its end.
+  std::erase_if(inquiries_, [this](const inquiry& later) { return !is_running(later.sequence); });
+  if (!inquiries_.empty()) begin_inquiry();
 }
 
 std::string communicator_state::findings(const inquiry& all) const {
@@ -324,7 +319,6 @@ std::string communicator_state::findings(const inquiry& all) const {
       return n > most ? fmt::format("{} and {} more", description, n - most) : description;
     }
   } absent, unresponsive, gone;
-  std::string waiting;
   for (int r = 0; r < size(); ++r) {
     if (r == rank_) continue;
     const std::optional<p2p::progress_message>& there = all.answers[static_cast<std::size_t>(r)];

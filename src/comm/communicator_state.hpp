@@ -239,6 +239,7 @@ class communicator_state final : public p2p::context_owner {
     std::size_t missing = 0;
   };
   bool is_running(std::uint32_t sequence) const noexcept;
+  void begin_inquiry() noexcept;
   void end_inquiry() noexcept;
   std::string findings(const inquiry& all) const;
   void mismatch(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
@@ -305,8 +306,7 @@ class communicator_state final : public p2p::context_owner {
   // By rank: this rank has waited for it and asked it, so that it tells when it closes this communicator.
   std::vector<bool> asked_;
   core::timer inquiry_timer_;
-  std::unique_ptr<inquiry> inquiry_;
-  std::vector<inquiry> later_;  // to start when that one is over without failing the communicator
+  std::vector<inquiry> inquiries_;  // of the first the others have been asked
   scratch_pool scratch_;
   std::unique_ptr<comm::collective_segment> segment_;  // null: not all members share memory
   bool segment_wanted_ = false;
