@@ -136,10 +136,11 @@ bool start_posting(operation_state& state, communicator_state& c, const collecti
                    const posted& what) {
   comm::collective_segment& b = c.shared_segment();
   b.begin(place.sequence(), place.print());
-  publication_at_once publication(place, what);
+  const publication mine(place, what.bytes);
+  bool written = false;
   std::exception_ptr thrown;  // by a user's reduction
   try {
-    if (publication.run()) {
+    if (publish_at_once(place, what, mine, written)) {
       b.finish();
       c.recorder().note(facts_of(c, state.what(), place.sequence()), flight::state::done);
       succeed(state, c);
@@ -150,7 +151,7 @@ bool start_posting(operation_state& state, communicator_state& c, const collecti
   }
   return start_running(state, c, place.sequence(), [&] {
     if (thrown) std::rethrow_exception(thrown);
-    return publication.rest();
+    return publish_rest(place, what, mine, written);
   });
 }
 

@@ -87,25 +87,25 @@ task<> publish_on_segment(collective c, posted what) {
   return post(c, what, publication(c, what.bytes), false);
 }
 
-bool publication_at_once::run() {
-  comm::collective_segment& segment = c_.segment();
-  if (what_.awaited == posted::nobody) {
+bool publish_at_once(const collective& c, const posted& what, const publication& mine, bool& written) {
+  comm::collective_segment& segment = c.segment();
+  if (what.awaited == posted::nobody) {
     // Also counts towards the loop's next turn: nothing else would give it one.
-    room_to_write room(c_, mine_.end());
+    room_to_write room(c, mine.end());
     if (!segment.poll(room)) return false;
-    write(c_, what_, mine_);
+    write(c, what, mine);
     return true;
   }
-  if (segment.room_for(mine_.end()) >= 0) return false;
-  write(c_, what_, mine_);
-  written_ = true;
-  arrivals others(c_, what_.awaited);
+  if (segment.room_for(mine.end()) >= 0) return false;
+  write(c, what, mine);
+  written = true;
+  arrivals others(c, what.awaited);
   if (!segment.poll(others) || others.found_mismatch()) return false;
-  read(c_, what_, mine_);
+  read(c, what, mine);
   return true;
 }
 
-task<> publication_at_once::rest_of(collective c, posted what, publication mine, bool written) {
+task<> publish_rest(collective c, posted what, publication mine, bool written) {
   comm::collective_segment& b = c.segment();
   comm::collective_segment::turn turn(b);  // the turn has come
   co_await post(c, what, mine, written);

@@ -57,22 +57,10 @@ posted posted_for(const detail::call& what, const collective& c) noexcept;
 // Carries out the operation, in its turn.
 task<> publish_on_segment(collective c, posted what);
 
-// An operation that has the segment to itself from its start.
-class publication_at_once {
- public:
-  publication_at_once(const collective& c, const posted& what) noexcept
-      : c_(c), what_(what), mine_(c, what.bytes) {}
-  // Runs as far as possible. Returns true if the operation is complete; otherwise rest() does what is left.
-  // Throws what a user's reduction throws.
-  bool run();
-  task<> rest() { return rest_of(c_, what_, mine_, written_); }
-
- private:
-  static task<> rest_of(collective c, posted what, publication mine, bool written);
-  const collective& c_;
-  const posted& what_;
-  publication mine_;
-  bool written_ = false;
-};
+// Carries out as much of an operation as it can at once, if that has the segment to itself from its start, and
+// records whether this rank's part has been `written`. Returns true if the operation is complete; otherwise
+// publish_rest() does what is left. Throws what a user's reduction throws.
+bool publish_at_once(const collective& c, const posted& what, const publication& mine, bool& written);
+task<> publish_rest(collective c, posted what, publication mine, bool written);
 
 }  // namespace tutti::coll
