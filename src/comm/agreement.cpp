@@ -89,7 +89,6 @@ struct agreement::round {
   caller* who = nullptr;  // null: not called here yet, over, or abandoned
   bool abandoned = false;
   std::vector<int> members;  // ranks of the world; for a round that was called here
-  std::string title;         // "shrink on world"
   std::string timeout_text;
   // Why the communicator has failed, for members that have not heard of it. It holds the failed members as
   // bits, the first collective that fails (4 bytes), and the reason.
@@ -162,7 +161,6 @@ bool agreement::gathers(const round& r) const noexcept {
 void agreement::join(communicator_state& c, caller& who, bool has_deadline) {
   round& r = at(c.message_context(), c.next_round());
   r.members = c.members();
-  r.title = fmt::format("shrink on {}", c.name());
   r.timeout_text = c.timeout_text();
   bytes cause(bits_bytes(r.members.size()));
   for (const int failed : c.failed_ranks()) set_bit(cause.data(), static_cast<std::size_t>(failed));
