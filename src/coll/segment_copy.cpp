@@ -118,8 +118,7 @@ task<> move_directly(collective c, const segment_movement* w, const memory_of_ot
     for (std::size_t at = 0; at < bytes; at += direct_piece) {
       std::memcpy(to + at, from + at, std::min(direct_piece, bytes - at));
       if (!turn.is_over()) continue;
-      comm::collective_segment::wait pause(b);
-      co_await pause;
+      co_await comm::collective_segment::wait(b);
       turn.begin();
     }
   }
@@ -137,10 +136,7 @@ task<> copy_on_segment(collective c, segment_movement what) {
   const std::size_t whole = what.longest * static_cast<std::size_t>(what.root < 0 ? c.size() : 1);
   const bool differ = what.root < 0 && !what.to_each;
   co_await arrive_and_agree(c, mine, what.root, whole, differ ? &what.parts : nullptr, &others);
-  if (whole >= least_to_begin_later) {
-    comm::collective_segment::wait pause(c.segment());
-    co_await pause;
-  }
+  if (whole >= least_to_begin_later) co_await comm::collective_segment::wait(c.segment());
   if (others.agreed) {
     co_await move_directly(c, &what, &others);
   } else {

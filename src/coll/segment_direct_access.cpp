@@ -57,8 +57,7 @@ bool find_buffers(const collective& c, int rank, const shown& theirs, std::size_
 task<> arrive_and_agree(collective c, own_memory mine, int root, std::size_t whole, const blocks* parts,
                         memory_of_others* others) {
   collective_segment& b = c.segment();
-  room_to_write room(c, 0);
-  co_await room;
+  co_await room_to_write(c, 0);
   const bool gives = root < 0 || root == c.rank();
   shown own;
   if (whole >= least_direct && gives) {
@@ -94,8 +93,7 @@ task<> arrive_and_agree(collective c, own_memory mine, int root, std::size_t who
 }
 
 task<> say_read(collective c, std::uint64_t end) {
-  collective_segment::wait turn(c.segment());
-  co_await turn;
+  co_await collective_segment::wait(c.segment());
   c.segment().say_consumed(end);
 }
 

@@ -3,7 +3,7 @@
 // data that fit in one piece, and rounds for those that do not.
 //
 //   publication mine(c, bytes);                // the same on all ranks
-//   room_to_write room(c, mine.end());         await it; then write mine.data()
+//   co_await room_to_write(c, mine.end());     then write mine.data()
 //   c.segment().arrive();
 //   arrivals others(c);                        await it; then read mine.of(rank)
 #pragma once
@@ -117,11 +117,9 @@ task<> work_off(collective c, Rounds* r) {
     r->check();
     if (r->step()) {
       if (!turn.is_over()) continue;
-      comm::collective_segment::wait pause(c.segment());
-      co_await pause;
+      co_await comm::collective_segment::wait(c.segment());
     } else {
-      comm::collective_segment::wait others(c.segment(), &Rounds::possible, r);
-      co_await others;
+      co_await comm::collective_segment::wait(c.segment(), &Rounds::possible, r);
     }
     turn.begin();
   }

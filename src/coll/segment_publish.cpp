@@ -69,8 +69,7 @@ void read(const collective& c, const posted& p, const publication& mine) {
 // Does what is left when this rank's part has been `written`, or everything.
 task<> post(collective c, posted what, publication mine, bool written) {
   if (!written) {
-    room_to_write room(c, mine.end());
-    co_await room;
+    co_await room_to_write(c, mine.end());
     write(c, what, mine);
   }
   if (what.awaited != posted::nobody) {

@@ -216,10 +216,8 @@ task<> reduce_on_segment(collective c, segment_reduction what) {
   mine.results = what.all;
   mine.results_bytes = what.all == nullptr ? 0 : whole;
   co_await arrive_and_agree(c, mine, -1, whole, nullptr, &others);
-  if (what.slices.bytes(0, c.size()) >= least_to_begin_later) {
-    comm::collective_segment::wait pause(c.segment());
-    co_await pause;
-  }
+  if (what.slices.bytes(0, c.size()) >= least_to_begin_later)
+    co_await comm::collective_segment::wait(c.segment());
   if (others.agreed) {
     direct_rounds in_place(c, what, others);
     co_await work_off(c, &in_place);

@@ -106,7 +106,7 @@ bool collective_segment::can_go() const noexcept {
 
 // ---- turns ----
 
-void collective_segment::resumption::suspend(std::coroutine_handle<> h) noexcept {
+void collective_segment::resumption::await_suspend(std::coroutine_handle<> h) noexcept {
   waiting_ = h;
   on_done = [](core::completion& a) noexcept {
     detail::resume_bounded(static_cast<resumption&>(a).waiting_);

@@ -81,9 +81,11 @@ class collective_segment final : public core::source {
 
   // Resumes the coroutine that awaits it.
   class resumption : public core::completion {
+   public:
+    void await_suspend(std::coroutine_handle<> h) noexcept;
+
    protected:
     ~resumption() { static_cast<base::list_hook<core::ready_tag>&>(*this).unlink(); }
-    void suspend(std::coroutine_handle<> h) noexcept;
     std::coroutine_handle<> waiting_;
   };
 
@@ -93,16 +95,9 @@ class collective_segment final : public core::source {
    public:
     explicit turn(collective_segment& b) noexcept : segment_(b) { b.turns_.push_back(*this); }
     ~turn() { static_cast<base::list_hook<segment_turn_tag>&>(*this).unlink(); }
-    bool has_come() const noexcept { return segment_.turns_.front() == this; }
+    bool await_ready() const noexcept { return segment_.turns_.front() == this; }
+    void await_resume() const noexcept {}
     void finish() noexcept;
-
-    struct awaiter {
-      turn* self;
-      bool await_ready() const noexcept { return self->has_come(); }
-      void await_suspend(std::coroutine_handle<> h) const noexcept { self->suspend(h); }
-      void await_resume() const noexcept {}
-    };
-    awaiter operator co_await() & noexcept { return awaiter{this}; }
 
    private:
     friend class collective_segment;
@@ -181,18 +176,14 @@ class collective_segment final : public core::source {
       if (segment_.waiting_ == this) segment_.waiting_ = nullptr;
     }
 
-    struct awaiter {
-      wait* self;
-      bool await_ready() const noexcept { return self->ready_ != nullptr && self->segment_.poll(*self); }
-      void await_suspend(std::coroutine_handle<> h) const noexcept {
-        self->suspend(h);
-        self->segment_.waiting_ = self;
-      }
-      void await_resume() const {
-        if (self->failure() != errc::success) throw error(self->failure(), self->take_text());
-      }
-    };
-    awaiter operator co_await() & noexcept { return awaiter{this}; }
+    bool await_ready() noexcept { return ready_ != nullptr && segment_.poll(*this); }
+    void await_suspend(std::coroutine_handle<> h) noexcept {
+      resumption::await_suspend(h);
+      segment_.waiting_ = this;
+    }
+    void await_resume() {
+      if (failure() != errc::success) throw error(failure(), take_text());
+    }
 
    private:
     friend class collective_segment;
