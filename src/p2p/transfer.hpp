@@ -28,18 +28,12 @@ class transfer {
   transfer& operator=(const transfer&) = delete;
   ~transfer() { through_.release(transfer_); }
 
-  // By value: g++ 12 copies an awaiter that await_transform returns by reference.
-  struct awaiter {
-    transfer* self;
-    bool await_ready() const noexcept { return self->finished_; }
-    void await_suspend(std::coroutine_handle<> h) const noexcept { self->waiting_ = h; }
-    status await_resume() const {
-      if (self->transfer_.failure() != errc::success)
-        throw error(self->transfer_.failure(), self->transfer_.take_text());
-      return self->transfer_.result;
-    }
-  };
-  awaiter operator co_await() & noexcept { return awaiter{this}; }
+  bool await_ready() const noexcept { return finished_; }
+  void await_suspend(std::coroutine_handle<> h) noexcept { waiting_ = h; }
+  status await_resume() {
+    if (transfer_.failure() != errc::success) throw error(transfer_.failure(), transfer_.take_text());
+    return transfer_.result;
+  }
 
  private:
   endpoint& through_;

@@ -22,15 +22,12 @@ task<> all_reduce_rabenseifner(collective c, reduce_call r) {
   std::byte* const theirs = lease.data();
 
   if (rank < 2 * extra && rank % 2 == 1) {
-    auto giving = c.send(rank - 1, data, bytes);
-    co_await giving;
-    auto getting = c.receive(rank - 1, data, bytes);
-    co_await getting;
+    co_await c.send(rank - 1, data, bytes);
+    co_await c.receive(rank - 1, data, bytes);
     co_return;
   }
   if (rank < 2 * extra) {
-    auto getting = c.receive(rank + 1, theirs, bytes);
-    co_await getting;
+    co_await c.receive(rank + 1, theirs, bytes);
     combine(r.op, r.type, data, theirs, data, r.count);
   }
   const int number = rank < 2 * extra ? rank / 2 : rank - extra;
@@ -75,8 +72,7 @@ task<> all_reduce_rabenseifner(collective c, reduce_call r) {
     last = first + 2 * width;
   }
   if (rank < 2 * extra) {
-    auto giving = c.send(rank + 1, data, bytes);
-    co_await giving;
+    co_await c.send(rank + 1, data, bytes);
   }
 }
 

@@ -21,15 +21,12 @@ task<> all_reduce_recursive_doubling(collective c, reduce_call r) {
   char* const mine = static_cast<char*>(r.data);
 
   if (rank < 2 * extra && rank % 2 == 1) {
-    auto giving = c.send(rank - 1, mine, bytes);
-    co_await giving;
-    auto getting = c.receive(rank - 1, mine, bytes);
-    co_await getting;
+    co_await c.send(rank - 1, mine, bytes);
+    co_await c.receive(rank - 1, mine, bytes);
     co_return;
   }
   if (rank < 2 * extra) {
-    auto getting = c.receive(rank + 1, theirs, bytes);
-    co_await getting;
+    co_await c.receive(rank + 1, theirs, bytes);
     combine(r.op, r.type, mine, theirs, mine, r.count);
   }
   // Numbers of the remaining ranks keep the order of the ranks.
@@ -49,8 +46,7 @@ task<> all_reduce_recursive_doubling(collective c, reduce_call r) {
   }
   finish(r.op, r.type, mine, r.count, r.ranks);
   if (rank < 2 * extra) {
-    auto giving = c.send(rank + 1, mine, bytes);
-    co_await giving;
+    co_await c.send(rank + 1, mine, bytes);
   }
 }
 

@@ -9,8 +9,7 @@ task<> barrier_dissemination(collective c) {
   const int size = c.size();
   for (int distance = 1; distance < size; distance *= 2) {
     auto telling = c.send((c.rank() + distance) % size, nullptr, 0);
-    auto hearing = c.receive((c.rank() - distance + size) % size, nullptr, 0);
-    co_await hearing;
+    co_await c.receive((c.rank() - distance + size) % size, nullptr, 0);
     co_await telling;
   }
 }

@@ -11,13 +11,11 @@ task<> broadcast_binomial(collective c, void* data, std::size_t bytes, int root)
   int mask = 1;
   while (mask < size && (relative & mask) == 0) mask *= 2;
   if (relative != 0) {
-    auto receiving = c.receive((relative - mask + root) % size, data, bytes);
-    co_await receiving;
+    co_await c.receive((relative - mask + root) % size, data, bytes);
   }
   for (mask /= 2; mask > 0; mask /= 2) {
     if (relative + mask >= size) continue;
-    auto sending = c.send((relative + mask + root) % size, data, bytes);
-    co_await sending;
+    co_await c.send((relative + mask + root) % size, data, bytes);
   }
 }
 

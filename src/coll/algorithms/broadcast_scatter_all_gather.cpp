@@ -25,8 +25,7 @@ task<> broadcast_scatter_all_gather(collective c, void* data, std::size_t bytes,
     }
     co_await sends.drain();
   } else {
-    auto getting = c.receive(root, all + parts.begin(relative), parts.bytes(relative));
-    co_await getting;
+    co_await c.receive(root, all + parts.begin(relative), parts.bytes(relative));
   }
   for (int step = 0; step + 1 < size; ++step) {
     const int out = (relative - step + size) % size;

@@ -21,15 +21,12 @@ task<> gather_binomial(collective c, const void* block, void* data, blocks, std:
   if (block_bytes > 0) std::memcpy(lease.data(), block, block_bytes);
   for (int mask = 1; mask < size; mask *= 2) {
     if ((relative & mask) != 0) {
-      auto giving =
-          c.send((relative - mask + root) % size, lease.data(), at(std::min(mask, size - relative)));
-      co_await giving;
+      co_await c.send((relative - mask + root) % size, lease.data(), at(std::min(mask, size - relative)));
       co_return;
     }
     if (relative + mask >= size) continue;
-    auto getting = c.receive((relative + mask + root) % size, lease.data() + at(mask),
-                             at(std::min(mask, size - relative - mask)));
-    co_await getting;
+    co_await c.receive((relative + mask + root) % size, lease.data() + at(mask),
+                       at(std::min(mask, size - relative - mask)));
   }
   if (block_bytes == 0) co_return;
   char* const all = static_cast<char*>(data);

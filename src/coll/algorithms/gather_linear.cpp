@@ -10,8 +10,7 @@ task<> gather_linear(collective c, const void* block, void* data, blocks parts, 
                      int root) {
   const int size = c.size();
   if (c.rank() != root) {
-    auto giving = c.send(root, block, own_bytes);
-    co_await giving;
+    co_await c.send(root, block, own_bytes);
     co_return;
   }
   char* const all = static_cast<char*>(data);

@@ -16,13 +16,11 @@ task<> reduce_binomial(collective c, reduce_call r, int root) {
   auto lease = c.scratch().take(bytes);
   for (int mask = 1; mask < size; mask *= 2) {
     if ((relative & mask) != 0) {
-      auto giving = c.send((relative - mask + root) % size, r.data, bytes);
-      co_await giving;
+      co_await c.send((relative - mask + root) % size, r.data, bytes);
       co_return;
     }
     if (relative + mask >= size) continue;
-    auto getting = c.receive((relative + mask + root) % size, lease.data(), bytes);
-    co_await getting;
+    co_await c.receive((relative + mask + root) % size, lease.data(), bytes);
     combine(r.op, r.type, r.data, lease.data(), r.data, r.count);
   }
 }

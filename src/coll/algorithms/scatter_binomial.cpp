@@ -25,14 +25,12 @@ task<> scatter_binomial(collective c, const void* data, void* block, blocks, std
       if (root > 0) std::memcpy(lease.data() + at(size - root), all, at(root));
     }
   } else {
-    auto getting = c.receive((relative - mask + root) % size, lease.data(), at(held));
-    co_await getting;
+    co_await c.receive((relative - mask + root) % size, lease.data(), at(held));
   }
   for (mask /= 2; mask > 0; mask /= 2) {
     if (relative + mask >= size) continue;
-    auto giving = c.send((relative + mask + root) % size, lease.data() + at(mask),
-                         at(std::min(mask, size - relative - mask)));
-    co_await giving;
+    co_await c.send((relative + mask + root) % size, lease.data() + at(mask),
+                    at(std::min(mask, size - relative - mask)));
   }
   // Only now: the root's result may be part of its input.
   if (block_bytes > 0) std::memmove(block, lease.data(), block_bytes);

@@ -10,8 +10,7 @@ task<> scatter_linear(collective c, const void* data, void* block, blocks parts,
                       int root) {
   const int size = c.size();
   if (c.rank() != root) {
-    auto getting = c.receive(root, block, own_bytes);
-    co_await getting;
+    co_await c.receive(root, block, own_bytes);
     co_return;
   }
   const char* const all = static_cast<const char*>(data);
