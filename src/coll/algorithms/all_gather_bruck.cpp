@@ -20,9 +20,8 @@ task<> all_gather_bruck(collective c, const void* block, void* data, blocks part
   if (block_bytes > 0) std::memcpy(turned, block, block_bytes);
   for (int have = 1; have < size; have *= 2) {
     const int wanted = std::min(have, size - have);
-    auto receiving = c.receive((rank + have) % size, turned + at(have), at(wanted));
     auto sending = c.send((rank - have + size) % size, turned, at(wanted));
-    co_await receiving;
+    co_await c.receive((rank + have) % size, turned + at(have), at(wanted));
     co_await sending;
   }
   if (block_bytes == 0) co_return;

@@ -44,9 +44,8 @@ task<> all_reduce_rabenseifner(collective c, reduce_call r) {
     const int keep = upper ? middle : first;
     const int give = upper ? first : middle;
     const int half = (last - first) / 2;
-    auto receiving = c.receive(rank_of(other), theirs, parts.bytes(keep, keep + half));
     auto sending = c.send(rank_of(other), data + parts.begin(give), parts.bytes(give, give + half));
-    co_await receiving;
+    co_await c.receive(rank_of(other), theirs, parts.bytes(keep, keep + half));
     co_await sending;
     char* const mine = data + parts.begin(keep);
     const std::size_t count = parts.bytes(keep, keep + half) / r.element_bytes;
@@ -63,10 +62,9 @@ task<> all_reduce_rabenseifner(collective c, reduce_call r) {
     const int other = number ^ mask;
     const int width = last - first;
     const int theirs_first = (number & mask) != 0 ? first - width : first + width;
-    auto receiving = c.receive(rank_of(other), data + parts.begin(theirs_first),
-                               parts.bytes(theirs_first, theirs_first + width));
     auto sending = c.send(rank_of(other), data + parts.begin(first), parts.bytes(first, last));
-    co_await receiving;
+    co_await c.receive(rank_of(other), data + parts.begin(theirs_first),
+                       parts.bytes(theirs_first, theirs_first + width));
     co_await sending;
     first = first < theirs_first ? first : theirs_first;
     last = first + 2 * width;

@@ -34,9 +34,8 @@ task<> all_reduce_recursive_doubling(collective c, reduce_call r) {
   for (int mask = 1; mask < power; mask *= 2) {
     const int other_number = number ^ mask;
     const int other = other_number < extra ? other_number * 2 : other_number + extra;
-    auto receiving = c.receive(other, theirs, bytes);
     auto sending = c.send(other, mine, bytes);
-    co_await receiving;
+    co_await c.receive(other, theirs, bytes);
     co_await sending;
     if (other_number < number) {
       combine(r.op, r.type, theirs, mine, mine, r.count);

@@ -25,9 +25,8 @@ task<> all_to_all_bruck(collective c, const void* data, blocks parts, void* resu
     int n = 0;
     for (int d = 1; d < size; ++d)
       if ((d & mask) != 0) std::memcpy(out + at(n++), sorted + at(d), block_bytes);
-    auto receiving = c.receive((rank - mask + size) % size, in, at(n));
     auto sending = c.send((rank + mask) % size, out, at(n));
-    co_await receiving;
+    co_await c.receive((rank - mask + size) % size, in, at(n));
     co_await sending;
     n = 0;
     for (int d = 1; d < size; ++d)

@@ -30,9 +30,8 @@ task<> reduce_scatter_bruck(collective c, reduce_call r, blocks parts) {
   auto received = c.scratch().take(at(std::max(size - distance, distance / 2)));
   for (; distance > 0; distance /= 2) {
     const int sent = have - distance;
-    auto receiving = c.receive((rank - distance + size) % size, received.data(), at(sent));
     auto sending = c.send((rank + distance) % size, turned + at(distance), at(have) - at(distance));
-    co_await receiving;
+    co_await c.receive((rank - distance + size) % size, received.data(), at(sent));
     co_await sending;
     combine(r.op, r.type, received.data(), turned, turned, at(sent) / r.element_bytes);
     have = distance;

@@ -29,9 +29,8 @@ task<> reduce_scatter_ring(collective c, reduce_call r, blocks parts) {
   for (int step = 0; step + 1 < size; ++step) {
     const int out_block = (rank - step - 1 + size) % size;
     const int in_block = (rank - step - 2 + 2 * size) % size;
-    auto receiving = c.receive(left, arriving, parts.bytes(in_block));
     auto sending = c.send(right, next, parts.bytes(out_block));
-    co_await receiving;
+    co_await c.receive(left, arriving, parts.bytes(in_block));
     const bool last = step + 2 == size;
     combine(r.op, r.type, arriving, in + parts.begin(in_block), arriving,
             parts.bytes(in_block) / r.element_bytes);
