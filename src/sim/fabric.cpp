@@ -29,6 +29,17 @@ nanoseconds later(nanoseconds t, nanoseconds by) noexcept {
   return by > end_of_time - t ? end_of_time : t + by;
 }
 
+bool separates(const partition& p, int a, int b) noexcept {
+  const auto inside = [&p](int r) { return std::find(p.ranks.begin(), p.ranks.end(), r) != p.ranks.end(); };
+  return inside(a) != inside(b);
+}
+
+std::string death_of(const std::string& who) {
+  return who +
+         " closed the connection without taking leave: it died or was killed; its own output and exit code "
+         "say why";
+}
+
 }  // namespace
 
 fabric::fabric(const options& o)
@@ -47,10 +58,7 @@ void fabric::want_step(int rank, nanoseconds when) {
   when = std::max({when, now_, p.cpu_free});
   if (p.step_at <= when) return;
   p.step_at = when;
-  event e;
-  e.at = when;
-  e.rank = rank;
-  events_.add(e);
+  events_.add({.at = when, .rank = rank});
 }
 
 fabric::path fabric::between(int a, int b) const noexcept {
@@ -78,12 +86,12 @@ packet* fabric::new_packet(int from, int to) {
   p->to = to;
   p->payload.clear();
   p->is_end = false;
+  p->number = 0;
+  p->occupies = 0;
   p->come = 0;
   p->in_parts = false;
   return p;
 }
-
-void fabric::free(packet* p) noexcept { free_packets_.push_back(p); }
 
 // ---- sending ----
 
@@ -115,7 +123,7 @@ bool fabric::submit(sim_link& link, outgoing& o) {
     transmit(link, o.head, o.payload, static_cast<std::size_t>(bytes));
     return true;
   }
-  if (!link.base::list_hook<sending_tag>::linked()) link.owner_.sending_.push_back(link);
+  await_port(link);
   want_step(rank, p.out_free[local ? 1 : 0]);
   return queue();
 }
@@ -128,31 +136,27 @@ cancel_result fabric::cancel(sim_link& link, outgoing& o) noexcept {
   static_cast<base::list_hook<tutti::transport::outgoing_tag>&>(o).unlink();
   if (!goes) return cancel_result::gone;
   // As on a stream after the frame had begun to leave: what its header has promised is finished.
-  if (o.head.kind != frame_kind::data) {
-    transmit(link, o.head, o.payload, static_cast<std::size_t>(payload_bytes(o.head)));
-    return cancel_result::leaves;
-  }
+  return send_slice(link, o) ? cancel_result::leaves : cancel_result::gone;
+}
+
+bool fabric::send_slice(sim_link& link, outgoing& o) {
+  const std::uint64_t all = payload_bytes(o.head);
   frame head = o.head;
-  head.length = std::min<std::uint64_t>(o.head.length - o.progress, options_.network.slice);
-  head.other_transfer_id += o.progress;
-  transmit(link, head, o.payload + o.progress, static_cast<std::size_t>(head.length));
-  return o.progress + head.length >= o.head.length ? cancel_result::leaves : cancel_result::gone;
+  std::uint64_t bytes = all;
+  if (head.kind == frame_kind::data) {
+    head.length = bytes = std::min<std::uint64_t>(all - o.progress, options_.network.slice);
+    head.other_transfer_id += o.progress;
+  }
+  transmit(link, head, bytes > 0 ? o.payload + o.progress : nullptr, static_cast<std::size_t>(bytes));
+  o.progress += bytes;
+  return o.progress >= all;
 }
 
 // Sends one frame, or one slice; the frame's owner is told of its end.
 bool fabric::send_front(sim_link& link) {
   outgoing* const o = link.messages_.front() != nullptr ? link.messages_.front() : link.long_data_.front();
   if (o == nullptr) return false;
-  const std::uint64_t all = payload_bytes(o->head);
-  frame head = o->head;
-  std::uint64_t bytes = all;
-  if (head.kind == frame_kind::data) {
-    head.length = bytes = std::min<std::uint64_t>(all - o->progress, options_.network.slice);
-    head.other_transfer_id += o->progress;
-  }
-  transmit(link, head, bytes > 0 ? o->payload + o->progress : nullptr, static_cast<std::size_t>(bytes));
-  o->progress += bytes;
-  if (o->progress < all) return true;
+  if (!send_slice(link, *o)) return true;
   static_cast<base::list_hook<tutti::transport::outgoing_tag>&>(*o).unlink();
   o->done(*o, true);
   return true;
@@ -172,24 +176,22 @@ bool fabric::send_waiting(sim_transport& of) {
       continue;
     }
     any |= send_front(*link);
-    if (link->at_ != sim_link::phase::open) continue;
-    if (link->waiting()) {
-      if (!link->base::list_hook<sending_tag>::linked()) of.sending_.push_back(*link);
-    } else if (link->muted_) {
-      send_farewell(*link);
-    }
+    proceed(*link);
   }
-  while (sim_link* const link = later_ones.pop_front())
-    if (!link->base::list_hook<sending_tag>::linked()) of.sending_.push_back(*link);
+  while (sim_link* const link = later_ones.pop_front()) await_port(*link);
   return any;
 }
 
-void fabric::send_farewell(sim_link& link) {
-  if (std::exchange(link.said_farewell_, true)) return;
-  frame head;
-  head.kind = frame_kind::leave;
+void fabric::await_port(sim_link& link) noexcept {
+  if (!link.base::list_hook<sending_tag>::linked()) link.owner_.sending_.push_back(link);
+}
+
+void fabric::proceed(sim_link& link) {
+  if (link.at_ != sim_link::phase::open) return;
+  if (link.waiting()) return await_port(link);
+  if (!link.muted_ || std::exchange(link.said_farewell_, true)) return;
   ++at(link.owner_.rank()).frames;
-  transmit(link, head, nullptr, 0);
+  transmit(link, {.kind = frame_kind::leave}, nullptr, 0);
 }
 
 void fabric::transmit(sim_link& link, frame head, const std::byte* payload, std::size_t bytes) {
@@ -241,26 +243,13 @@ void fabric::transmit(sim_link& link, frame head, const std::byte* payload, std:
     c.at = connection::phase::ended;
     way.told = true;
     way.cut_from = number + 1;
-    tell_end(c, from, errc::peer_failed,
-             fmt::format(
-                 "{} closed the connection without taking leave: it died or was killed; its own output and "
-                 "exit code say why",
-                 link.owner_.describe(to)));
+    tell_end(c, from, errc::peer_failed, death_of(link.owner_.describe(to)));
   } else if (bytes > 1 && numbers_.happens(n.split)) {
     made->in_parts = true;
-    event rest;
-    rest.kind = event::what::at_port;
-    rest.at = way.last_arrival = arrives + 1 + numbers_.up_to(std::max<nanoseconds>(n.jitter.count(), 1000));
-    rest.rank = to;
-    rest.carries = made;
-    events_.add(rest);
+    way.last_arrival = arrives + 1 + numbers_.up_to(std::max<nanoseconds>(n.jitter.count(), 1000));
+    events_.add({.at = way.last_arrival, .kind = event::what::at_port, .rank = to, .carries = made});
   }
-  event e;
-  e.kind = event::what::at_port;
-  e.at = arrives;
-  e.rank = to;
-  e.carries = made;
-  events_.add(e);
+  events_.add({.at = arrives, .kind = event::what::at_port, .rank = to, .carries = made});
 }
 
 // ---- connections ----
@@ -275,15 +264,12 @@ void fabric::connect(sim_link& link) {
   connection& c = place->second;
   if (!is_new && c.at == connection::phase::connecting) return;  // the peer's attempt suffices
   c = made;
-  event e;
-  e.kind = event::what::established;
-  e.rank = rank;
-  e.other = link.peer_;
-  e.at = now_ + options_.network.connecting.count() + numbers_.up_to(options_.noise.jitter.count());
+  nanoseconds when =
+      now_ + options_.network.connecting.count() + numbers_.up_to(options_.noise.jitter.count());
   nanoseconds heals = 0;
   if (separated(rank, link.peer_, now_, heals))
-    e.at = heals == end_of_time ? now_ + options_.network.silence.count() : later(e.at, heals - now_);
-  events_.add(e);
+    when = heals == end_of_time ? now_ + options_.network.silence.count() : later(when, heals - now_);
+  events_.add({.at = when, .kind = event::what::established, .rank = rank, .other = link.peer_});
 }
 
 void fabric::establish(int rank, int other) {
@@ -297,39 +283,33 @@ void fabric::establish(int rank, int other) {
   sim_transport& mine = *at(alive).transport;
   if (cut_off || at(peer).gone) {
     c->at = connection::phase::ended;
-    const std::string text =
-        cut_off ? fmt::format("could not connect to {}: no answer within {} ms", mine.describe(peer),
-                              options_.network.silence.count() / 1'000'000)
-                : fmt::format("could not connect to {}: it has ended", mine.describe(peer));
-    if (!cut_off && at(peer).left) {
-      // Real ranks have this recorded, or have been told: see world::has_left and world::meet_unmet.
+    const auto no_answer = [&](int side) {
+      return fmt::format("could not connect to {}: no answer within {} ms", mine.describe(side),
+                         options_.network.silence.count() / 1'000'000);
+    };
+    if (cut_off)
+      tell_end(*c, alive, errc::timed_out, no_answer(peer));
+    else if (at(peer).left)  // real ranks have this recorded, or were told: world::has_left and meet_unmet
       tell_end(*c, alive, errc::peer_left, mine.describe(peer) + " has finished and left");
-    } else {
-      tell_end(*c, alive, cut_off ? errc::timed_out : errc::peer_failed, text);
-    }
+    else
+      tell_end(*c, alive, errc::peer_failed,
+               fmt::format("could not connect to {}: it has ended", mine.describe(peer)));
     if (!at(peer).gone && at(peer).transport->at(alive).at_ == sim_link::phase::connecting)
-      tell_end(*c, peer, errc::timed_out,
-               fmt::format("could not connect to {}: no answer within {} ms", mine.describe(alive),
-                           options_.network.silence.count() / 1'000'000));
+      tell_end(*c, peer, errc::timed_out, no_answer(alive));
     return;
   }
   c->at = connection::phase::open;
-  for (const int side : {rank, other}) {
-    sim_transport& t = *at(side).transport;
-    sim_link& link = t.at(side == rank ? other : rank);
+  for (const auto& [side, far] : {std::pair(rank, other), std::pair(other, rank)}) {
+    sim_link& link = at(side).transport->at(far);
     ++at(side).connections;
     if (link.at_ == sim_link::phase::closed) {
       // It has been told to leave before.
-      tell_end(*c, side == rank ? other : rank, errc::peer_left,
+      tell_end(*c, far, errc::peer_left,
                fmt::format("{} has finished and left", mine.describe(side)));
       continue;
     }
     link.at_ = sim_link::phase::open;
-    if (link.waiting()) {
-      if (!link.base::list_hook<sending_tag>::linked()) t.sending_.push_back(link);
-    } else if (link.muted_) {
-      send_farewell(link);
-    }
+    proceed(link);
     want_step(side, now_);
   }
 }
@@ -342,15 +322,8 @@ void fabric::tell_end(connection& c, int told, errc why, std::string text) {
   p->is_end = true;
   p->why = why;
   p->text = std::move(text);
-  p->number = 0;
-  p->occupies = 0;
-  event e;
-  e.kind = event::what::at_port;
-  e.at = std::max(now_ + between(c.low, c.high).latency, way.last_arrival) + 1;
-  e.rank = told;
-  e.carries = p;
-  way.last_arrival = e.at;
-  events_.add(e);
+  way.last_arrival = std::max(now_ + between(c.low, c.high).latency, way.last_arrival) + 1;
+  events_.add({.at = way.last_arrival, .kind = event::what::at_port, .rank = told, .carries = p});
 }
 
 void fabric::hang_up(sim_link& link, errc why, std::string text) {
@@ -360,15 +333,14 @@ void fabric::hang_up(sim_link& link, errc why, std::string text) {
   tell_end(*c, link.peer_, why, std::move(text));
 }
 
-void fabric::bury(int rank, const std::string& text) {
+void fabric::bury(int rank) {
   port& p = at(rank);
-  if (std::exchange(p.gone, true)) return;
-  if (p.transport == nullptr) return;
+  if (std::exchange(p.gone, true) || p.transport == nullptr) return;
   for (const auto& link : p.transport->links_) {
     connection* const c = find(rank, link->peer_);
     if (c == nullptr || c->at != connection::phase::open) continue;  // attempts find no listener
     c->at = connection::phase::ended;
-    tell_end(*c, link->peer_, errc::peer_failed, text);
+    tell_end(*c, link->peer_, errc::peer_failed, death_of(p.transport->describe(rank)));
   }
 }
 
@@ -396,10 +368,9 @@ void fabric::give_up(const partition& p) {
   std::vector<std::uint64_t> keys;  // in an order that does not depend on the table's
   for (const auto& [key, c] : connections_) keys.push_back(key);
   std::sort(keys.begin(), keys.end());
-  const auto inside = [&p](int r) { return std::find(p.ranks.begin(), p.ranks.end(), r) != p.ranks.end(); };
   for (const std::uint64_t key : keys) {
     connection& c = connections_.at(key);
-    if (inside(c.low) != inside(c.high) && c.at == connection::phase::open)
+    if (separates(p, c.low, c.high) && c.at == connection::phase::open)
       break_off(c, fmt::format("nothing came for {} ms", options_.network.silence.count() / 1'000'000), true);
   }
 }
@@ -407,9 +378,7 @@ void fabric::give_up(const partition& p) {
 bool fabric::separated(int a, int b, nanoseconds when, nanoseconds& until) const noexcept {
   bool any = false;
   for (const partition& p : options_.faults.partitions) {
-    if (when < p.from.count() || when >= p.until.count()) continue;
-    const auto inside = [&p](int r) { return std::find(p.ranks.begin(), p.ranks.end(), r) != p.ranks.end(); };
-    if (inside(a) == inside(b)) continue;
+    if (when < p.from.count() || when >= p.until.count() || !separates(p, a, b)) continue;
     any = true;
     const bool given_up = p.until == never || p.until - p.from > options_.network.silence;
     until = std::max(until, given_up ? end_of_time : static_cast<nanoseconds>(p.until.count()));
@@ -434,12 +403,7 @@ void fabric::at_port(packet* p) {
   in_free = through;
   p->occupies = 0;  // the rest of a frame in parts takes no more time
   if (through == now_) return arrived(p);
-  event e;
-  e.kind = event::what::arrived;
-  e.at = through;
-  e.rank = p->to;
-  e.carries = p;
-  events_.add(e);
+  events_.add({.at = through, .kind = event::what::arrived, .rank = p->to, .carries = p});
 }
 
 void fabric::arrived(packet* p) {
@@ -459,22 +423,14 @@ void fabric::take_next(int rank) {
   if (p.inbox.empty() || p.gone) return;
   p.delivering = true;
   p.cpu_free = std::max(now_, p.cpu_free) + options_.network.overhead.count();
-  event e;
-  e.kind = event::what::deliver;
-  e.at = p.cpu_free;
-  e.rank = rank;
-  events_.add(e);
+  events_.add({.at = p.cpu_free, .kind = event::what::deliver, .rank = rank});
 }
 
 bool fabric::deliver(int rank) {
   port& p = at(rank);
   if (p.gone) return false;
   if (p.cpu_free > now_) {  // it was stalled
-    event e;
-    e.kind = event::what::deliver;
-    e.at = p.cpu_free;
-    e.rank = rank;
-    events_.add(e);
+    events_.add({.at = p.cpu_free, .kind = event::what::deliver, .rank = rank});
     return false;
   }
   p.may_deliver = true;
@@ -487,7 +443,7 @@ void fabric::go_on(int rank) {
 }
 
 void fabric::delivered(packet* p) noexcept {
-  if (!at(p->to).gone) free(p);
+  if (!at(p->to).gone) free_packets_.push_back(p);
 }
 
 // ---- time of a rank ----

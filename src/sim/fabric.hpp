@@ -97,7 +97,8 @@ class fabric {
   transport::cancel_result cancel(sim_link& link, transport::outgoing& o) noexcept;
   // Sends queued frames that may leave by now; returns whether there were any.
   bool send_waiting(sim_transport& of);
-  void send_farewell(sim_link& link);
+  // Queues an open link that has frames for the port; one that has none and is to leave takes leave.
+  void proceed(sim_link& link);
   // Closes this side of the connection; the other is told.
   void hang_up(sim_link& link, errc why, std::string text);
 
@@ -110,12 +111,9 @@ class fabric {
   void go_on(int rank);                // with what else has arrived
   void delivered(packet* p) noexcept;  // handed over
   // The rank has gone without notice: dead, or cut.
-  void bury(int rank, const std::string& text);
+  void bury(int rank);
   void disconnect(const disconnection& d);
   void give_up(const partition& p);
-
-  packet* new_packet(int from, int to);
-  void free(packet* p) noexcept;
 
  private:
   struct path {
@@ -125,9 +123,13 @@ class fabric {
   };
   path between(int a, int b) const noexcept;
   connection* find(int a, int b) noexcept;
+  packet* new_packet(int from, int to);
   void connect(sim_link& link);
   void transmit(sim_link& link, transport::frame head, const std::byte* payload, std::size_t bytes);
+  // Sends the frame, or its next slice; returns whether nothing of it is left.
+  bool send_slice(sim_link& link, transport::outgoing& o);
   bool send_front(sim_link& link);
+  static void await_port(sim_link& link) noexcept;
   // Tells the receiver of this direction the end, behind everything still in flight.
   void tell_end(connection& c, int told, errc why, std::string text);
   void break_off(connection& c, const std::string& text, bool loses);

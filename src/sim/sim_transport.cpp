@@ -54,10 +54,8 @@ void sim_link::receive(packet* p) noexcept {
   }
   if (p->head.kind == frame_kind::leave) {
     f.delivered(p);
-    const std::string text = owner_.describe(peer_) + " has finished and left";
-    f.hang_up(*this, errc::peer_left,
-              fmt::format("{} has finished and left", owner_.describe(owner_.rank())));
-    close(errc::peer_left, text);
+    f.hang_up(*this, errc::peer_left, owner_.describe(owner_.rank()) + " has finished and left");
+    close(errc::peer_left, owner_.describe(peer_) + " has finished and left");
     return;
   }
   tutti::transport::inbound& up = *owner_.up_;
@@ -95,18 +93,11 @@ void sim_link::hand_back() noexcept {
   while (outgoing* o = rest.pop_front()) o->done(*o, false);
 }
 
-void sim_link::forget() noexcept {
-  while (messages_.pop_front() != nullptr) {
-  }
-  while (long_data_.pop_front() != nullptr) {
-  }
-}
-
 void sim_link::leave() noexcept {
   muted_ = true;
   where_ = destination_buffer{};
   if (at_ == phase::idle) at_ = phase::closed;
-  if (at_ == phase::open && !waiting()) owner_.fabric_.send_farewell(*this);
+  owner_.fabric_.proceed(*this);
 }
 
 sim_transport::sim_transport(fabric& f, core::loop& loop, int rank) noexcept
@@ -196,14 +187,12 @@ task<> sim_transport::leave(core::time_point deadline) {
 
 void sim_transport::cut() noexcept {
   leaving_ = true;
-  if (attached_)
-    fabric_.bury(rank_,
-                 fmt::format("{} closed the connection without taking leave: it died or was killed; its own "
-                             "output and exit code say why",
-                             describe(rank_)));
+  if (attached_) fabric_.bury(rank_);
+  sim_link::frames dropped;
   for (const auto& l : links_) {
     l->muted_ = true;
-    l->forget();
+    dropped.splice_back(l->messages_);
+    dropped.splice_back(l->long_data_);
     l->half_way_ = nullptr;
     l->base::list_hook<sending_tag>::unlink();
     l->at_ = sim_link::phase::closed;

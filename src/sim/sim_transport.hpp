@@ -40,7 +40,6 @@ class sim_link final : public transport::link, public base::list_hook<sending_ta
   // The end of the link has come from the network.
   void close(errc why, std::string text) noexcept;
   void hand_back() noexcept;
-  void forget() noexcept;
   void leave() noexcept;
 
   sim_transport& owner_;

@@ -92,13 +92,8 @@ simulation::simulation(const options& o, tutti::detail::any_main& main)
   }
   running_ = members_.size();
   const auto plan = [this](event::what kind, int rank, duration when, std::size_t index) {
-    if (when == never) return;
-    event e;
-    e.kind = kind;
-    e.at = when.count();
-    e.rank = rank;
-    e.index = index;
-    fabric_.events().add(e);
+    if (when != never)
+      fabric_.events().add({.at = when.count(), .kind = kind, .rank = rank, .index = index});
   };
   const faults& f = o.faults;
   for (std::size_t i = 0; i < f.deaths.size(); ++i)
@@ -147,11 +142,7 @@ void simulation::step(member& m) {
   if (p.dying) {
     m.dead = true;
     --running_;
-    fabric_.bury(
-        m.rank,
-        fmt::format("rank {} (host sim{}, pid {}) closed the connection without taking leave: it died "
-                    "or was killed; its own output and exit code say why",
-                    m.rank, m.rank / options_.ranks_per_host, 1000 + m.rank));
+    fabric_.bury(m.rank);
     return;
   }
   if (m.runtime.at_end()) {
