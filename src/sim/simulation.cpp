@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/simulation.hpp"
-
+// All ranks of a simulation, and the loop that gives each its turns.
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "comm/runtime_state.hpp"
+#include "sim/fabric.hpp"
+#include "sim/sim_transport.hpp"
 #include "transport/self/self_transport.hpp"
 
 #include <fmt/format.h>
 #include <malloc.h>
 
 #include <algorithm>
+#include <boost/asio/io_context.hpp>
 #include <chrono>
+#include <memory>
 #include <thread>
 #include <tutti/detail/deadline.hpp>
 #include <utility>
+#include <vector>
 
 namespace tutti::sim {
 namespace {
@@ -48,9 +53,7 @@ core::world_info world_for(const options& o, int rank, std::uint64_t id) {
   return info;
 }
 
-}  // namespace
-
-struct simulation::member {
+struct member {
   member(fabric& f, int r) : rank(r), platform(f, r), runtime(context, platform) {
     runtime.loop().set_stepped();
   }
@@ -59,21 +62,44 @@ struct simulation::member {
   rank_platform platform;
   comm::runtime_state runtime;
   int code = 0;
-  bool begun = false;
   bool ended = false;
   bool dead = false;
   nanoseconds ended_at = 0;
 };
 
-namespace {
+class simulation {
+ public:
+  simulation(const options& o, tutti::detail::any_main& main);
+  ~simulation();
+  report run();
+
+ private:
+  void step(member& m);
+  void handle(const event& e);
+  // For Asio's own timers and sockets; returns whether anything happened.
+  bool wait_for_real_time();
+  void measure_memory() noexcept {
+    const std::size_t now = heap_in_use();
+    if (memory_ == 0 && now > memory_before_) memory_ = now - memory_before_;
+  }
+  report conclude();
+
+  const options& options_;
+  tutti::detail::any_main& main_;
+  fabric fabric_;
+  std::vector<std::unique_ptr<member>> members_;
+  std::uint64_t events_ = 0;
+  std::size_t running_ = 0;  // neither ended nor dead
+  std::size_t memory_before_ = 0;
+  std::size_t memory_ = 0;
+  bool repeatable_ = true;
+};
 
 // `world` is destroyed with the frame, after main's exception has been seen. Were main's handles the only
 // ones, a rank whose main throws would leave like one that has finished.
 task<> main_of(tutti::detail::any_main* main, communicator world, int* code) {
   *code = co_await (*main)(world);
 }
-
-}  // namespace
 
 simulation::simulation(const options& o, tutti::detail::any_main& main)
     : options_(o), main_(main), fabric_(o), memory_before_(heap_in_use()) {
@@ -120,11 +146,6 @@ simulation::~simulation() {
   }
   members_.clear();
   base::set_log_rank(-1);
-}
-
-void simulation::measure_memory() noexcept {
-  const std::size_t now = heap_in_use();
-  if (memory_ == 0 && now > memory_before_) memory_ = now - memory_before_;
 }
 
 void simulation::step(member& m) {
@@ -238,15 +259,15 @@ report simulation::run() {
   return conclude();
 }
 
-report simulation::conclude() const {
+report simulation::conclude() {
   report r;
   r.seed = options_.seed;
   r.events = events_;
-  r.hash = const_cast<fabric&>(fabric_).hash().value();
+  r.hash = fabric_.hash().value();
   r.repeatable = repeatable_;
   r.bytes_per_rank = memory_ / members_.size();
   for (const auto& m : members_) {
-    const port& p = const_cast<fabric&>(fabric_).at(m->rank);
+    const port& p = fabric_.at(m->rank);
     rank_report one;
     one.code = m->code;
     one.frames = p.frames;
@@ -282,8 +303,6 @@ report simulation::conclude() const {
   }
   return r;
 }
-
-namespace {
 
 // Throws errc::invalid_argument, naming the option.
 void check(const options& o) {
