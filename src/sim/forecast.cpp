@@ -15,23 +15,10 @@ namespace tutti::sim {
 namespace {
 
 coll::operation_kind kind_of(pattern p) noexcept {
-  switch (p) {
-    case pattern::barrier:
-      return coll::operation_kind::barrier;
-    case pattern::broadcast:
-      return coll::operation_kind::broadcast;
-    case pattern::reduce:
-      return coll::operation_kind::reduce;
-    case pattern::all_reduce:
-      return coll::operation_kind::all_reduce;
-    case pattern::all_gather:
-      return coll::operation_kind::all_gather;
-    case pattern::reduce_scatter:
-      return coll::operation_kind::reduce_scatter;
-    case pattern::all_to_all:
-      return coll::operation_kind::all_to_all;
-  }
-  return {};
+  using enum tutti::detail::operation_kind;
+  constexpr coll::operation_kind kinds[] = {barrier,    broadcast,      reduce,    all_reduce,
+                                            all_gather, reduce_scatter, all_to_all};
+  return kinds[static_cast<std::size_t>(p)];
 }
 
 bool in_blocks(pattern p) noexcept { return p >= pattern::all_gather; }

@@ -14,8 +14,6 @@
 
 namespace tutti::sim {
 
-class sim_transport;
-
 struct sending_tag;
 
 class sim_link final : public transport::link, public base::list_hook<sending_tag> {
