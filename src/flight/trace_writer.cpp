@@ -2,11 +2,11 @@
 #include "flight/trace_writer.hpp"
 
 #include "base/cycles.hpp"
+#include "base/write_all.hpp"
 #include "flight/explanation.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -82,16 +82,7 @@ void trace_writer::put(std::string_view event) {
 }
 
 void trace_writer::flush() {
-  std::size_t done = 0;
-  while (counts_.error == 0 && done < buffer_.size()) {
-    const ssize_t bytes = ::write(file_.get(), buffer_.data() + done, buffer_.size() - done);
-    if (bytes < 0 && errno == EINTR) continue;
-    if (bytes < 0) {
-      counts_.error = errno;
-      break;
-    }
-    done += static_cast<std::size_t>(bytes);
-  }
+  if (counts_.error == 0 && base::write_all(file_.get(), buffer_) < buffer_.size()) counts_.error = errno;
   bytes_ += buffer_.size();
   buffer_.clear();
 }

@@ -2,6 +2,7 @@
 #include "report/page_file.hpp"
 
 #include "base/unique_fd.hpp"
+#include "base/write_all.hpp"
 #include "track/run_directory.hpp"
 
 #include <fcntl.h>
@@ -12,19 +13,6 @@
 #include <system_error>
 
 namespace tutti::report {
-namespace {
-
-bool write_all(int fd, const std::string& content) noexcept {
-  for (std::size_t at = 0; at < content.size();) {
-    const ssize_t n = ::write(fd, content.data() + at, content.size() - at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return false;
-    at += static_cast<std::size_t>(n);
-  }
-  return true;
-}
-
-}  // namespace
 
 bool is_standard_output(const std::filesystem::path& path) noexcept {
   struct stat named{}, output{};
@@ -33,12 +21,12 @@ bool is_standard_output(const std::filesystem::path& path) noexcept {
 }
 
 bool write_page(const std::filesystem::path& path, const std::string& content) noexcept {
-  if (is_standard_output(path)) return write_all(STDOUT_FILENO, content);
+  if (is_standard_output(path)) return base::write_all(STDOUT_FILENO, content) == content.size();
   struct stat there{}, itself{};
   const bool is_link = ::lstat(path.c_str(), &itself) == 0 && S_ISLNK(itself.st_mode);
   if (::stat(path.c_str(), &there) == 0 ? !S_ISREG(there.st_mode) : is_link) {
     const base::unique_fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_NOCTTY | O_CLOEXEC, 0666));
-    return fd && write_all(fd.get(), content);
+    return fd && base::write_all(fd.get(), content) == content.size();
   }
   if (!is_link) return track::replace_file(path, content);
   std::error_code failed;

@@ -2,6 +2,7 @@
 #include "track/append_file.hpp"
 
 #include "base/text.hpp"
+#include "base/write_all.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -49,18 +50,14 @@ int append_file::cut_to_whole_lines() noexcept {
 }
 
 int append_file::append(std::string_view bytes) noexcept {
-  for (std::size_t at = 0; at < bytes.size();) {
-    const ssize_t n = ::write(file_.get(), bytes.data() + at, bytes.size() - at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      const int code = errno;
-      // If that fails, too, a reader finds a line that is cut short.
-      if (at > 0) {
-        [[maybe_unused]] const int undone = ::ftruncate(file_.get(), static_cast<off_t>(size_));
-      }
-      return code;
+  const std::size_t written = base::write_all(file_.get(), bytes);
+  if (written < bytes.size()) {
+    const int code = errno;
+    // If that fails, too, a reader finds a line that is cut short.
+    if (written > 0) {
+      [[maybe_unused]] const int undone = ::ftruncate(file_.get(), static_cast<off_t>(size_));
     }
-    at += static_cast<std::size_t>(n);
+    return code;
   }
   size_ += bytes.size();
   return 0;

@@ -3,6 +3,7 @@
 
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
+#include "base/write_all.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -45,14 +46,24 @@ bool is_there(const std::filesystem::path& path) {
 
 bool write_file(const std::filesystem::path& path, const std::string& content) noexcept {
   const base::unique_fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file) return false;
-  for (std::size_t at = 0; at < content.size();) {
-    const ssize_t n = ::write(file.get(), content.data() + at, content.size() - at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return false;
-    at += static_cast<std::size_t>(n);
+  return file && base::write_all(file.get(), content) == content.size();
+}
+
+// Writes a file beside `path`, which `put` (::rename or ::link) then gives its name. Returns false with errno.
+bool write_beside(const std::filesystem::path& path, const std::string& content, const std::string& ending,
+                  int (*put)(const char*, const char*)) noexcept {
+  try {
+    const std::filesystem::path beside =
+        path.parent_path() / fmt::format(".{}.{}", path.filename().string(), ending);
+    const bool done = write_file(beside, content) && put(beside.c_str(), path.c_str()) == 0;
+    const int code = errno;
+    if (!done || put != &::rename) ::unlink(beside.c_str());
+    errno = code;
+    return done;
+  } catch (...) {
+    errno = ENOMEM;
+    return false;
   }
-  return true;
 }
 
 }  // namespace
@@ -158,34 +169,12 @@ void check_word(const char* what, const std::string& word) {
 }
 
 bool replace_file(const std::filesystem::path& path, const std::string& content) noexcept {
-  try {
-    const std::filesystem::path beside = path.parent_path() / ("." + path.filename().string() + ".new");
-    if (write_file(beside, content) && ::rename(beside.c_str(), path.c_str()) == 0) return true;
-    const int code = errno;
-    ::unlink(beside.c_str());
-    errno = code;
-    return false;
-  } catch (...) {
-    errno = ENOMEM;
-    return false;
-  }
+  return write_beside(path, content, "new", &::rename);
 }
 
 bool create_file_once(const std::filesystem::path& path, const std::string& content,
                       const std::string& writer) noexcept {
-  try {
-    const std::filesystem::path beside =
-        path.parent_path() / fmt::format(".{}.{}", path.filename().string(), writer);
-    const bool there =
-        write_file(beside, content) && (::link(beside.c_str(), path.c_str()) == 0 || errno == EEXIST);
-    const int code = errno;
-    ::unlink(beside.c_str());
-    errno = code;
-    return there;
-  } catch (...) {
-    errno = ENOMEM;
-    return false;
-  }
+  return write_beside(path, content, writer, &::link) || errno == EEXIST;
 }
 
 }  // namespace tutti::track

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// write_all: bytes to a file, in as many calls as it takes.
+#pragma once
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <string_view>
+
+namespace tutti::base {
+
+// Returns how many bytes were written; if that is not all of them, errno says why.
+inline std::size_t write_all(int fd, std::string_view bytes) noexcept {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = ::write(fd, bytes.data() + done, bytes.size() - done);
+    if (n >= 0)
+      done += static_cast<std::size_t>(n);
+    else if (errno != EINTR)
+      break;
+  }
+  return done;
+}
+
+}  // namespace tutti::base
