@@ -5,11 +5,12 @@
 
 #include "base/crc32c.hpp"
 #include "base/little_endian.hpp"
-#include "track/wire_format.hpp"
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <limits>
+#include <span>
 
 namespace tutti::track {
 namespace {
@@ -27,6 +28,49 @@ void put_integer(std::string& to, T value) {
   to.append(reinterpret_cast<const char*>(bytes), sizeof bytes);
 }
 
+// The wire format of Protocol Buffers, as far as TensorBoard's messages need it. Written by hand: a second
+// libprotobuf in a process that has one (as with TensorFlow or ONNX) ends that process at its start.
+class wire_message {
+ public:
+  wire_message& integer(int field, std::int64_t value) {
+    key(field, 0);
+    varint(static_cast<std::uint64_t>(value));
+    return *this;
+  }
+  wire_message& real(int field, double value) {
+    key(field, 1);
+    put_integer(bytes_, std::bit_cast<std::uint64_t>(value));
+    return *this;
+  }
+  wire_message& real32(int field, float value) {
+    key(field, 5);
+    put_integer(bytes_, std::bit_cast<std::uint32_t>(value));
+    return *this;
+  }
+  wire_message& text(int field, std::string_view bytes) {
+    key(field, 2);
+    varint(bytes.size());
+    bytes_.append(bytes);
+    return *this;
+  }
+  wire_message& message(int field, const wire_message& inner) { return text(field, inner.bytes_); }
+  wire_message& reals(int field, std::span<const double> values) {
+    key(field, 2);
+    varint(values.size() * sizeof(double));
+    for (const double v : values) put_integer(bytes_, std::bit_cast<std::uint64_t>(v));
+    return *this;
+  }
+  const std::string& bytes() const noexcept { return bytes_; }
+
+ private:
+  void key(int field, unsigned type) { varint(static_cast<std::uint64_t>(field) << 3 | type); }
+  void varint(std::uint64_t value) {
+    for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>((value & 0x7F) | 0x80);
+    bytes_ += static_cast<char>(value);
+  }
+  std::string bytes_;
+};
+
 void put_record(std::string& to, const wire_message& event) {
   std::string length;
   put_integer(length, static_cast<std::uint64_t>(event.bytes().size()));
@@ -36,14 +80,13 @@ void put_record(std::string& to, const wire_message& event) {
   put_integer(to, masked_crc(event.bytes()));
 }
 
-enum class data_class { tensor = 2, blob_sequence = 3 };
-
 // SummaryMetadata: which of TensorBoard's pages shows it.
-wire_message metadata(std::string_view plugin, std::string_view content, data_class kind) {
+wire_message metadata(std::string_view plugin, std::string_view content) {
+  constexpr int data_class_tensor = 2;
   wire_message data;
   data.text(1, plugin);
   if (!content.empty()) data.text(2, content);
-  return wire_message().message(1, data).integer(4, static_cast<int>(kind));
+  return wire_message().message(1, data).integer(4, data_class_tensor);
 }
 
 // An Event with a Summary of one Value, which already has its tag.
@@ -81,7 +124,7 @@ void put_text(std::string& to, const event_place& at, std::string_view words) {
   const wire_message one = wire_message().integer(1, 1);  // a dimension of one
   const wire_message tensor =
       wire_message().integer(1, string_type).message(2, wire_message().message(2, one)).text(8, words);
-  put_value(to, at, tagged(at).message(8, tensor).message(9, metadata("text", {}, data_class::tensor)));
+  put_value(to, at, tagged(at).message(8, tensor).message(9, metadata("text", {})));
 }
 
 void put_histogram(std::string& to, const event_place& at, const histogram& h) {
@@ -120,9 +163,7 @@ void put_hyperparameters(std::string& to, double wall_time, const hyperparameter
   // An empty tensor: readers look for one in every value of this kind.
   const wire_message nothing =
       wire_message().integer(1, 1).message(2, wire_message().message(2, wire_message().integer(1, 0)));
-  put_value(
-      to, at,
-      tagged(at).message(8, nothing).message(9, metadata("hparams", content.bytes(), data_class::tensor)));
+  put_value(to, at, tagged(at).message(8, nothing).message(9, metadata("hparams", content.bytes())));
 }
 
 std::string event_file_name(double wall_time, std::string_view host, std::int64_t pid,

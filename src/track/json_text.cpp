@@ -65,10 +65,8 @@ json_object& json_object::add_json(std::string_view key, std::string_view json) 
   return *this;
 }
 
-json_array& json_array::add_json(std::string_view json) {
-  body_ += body_.empty() ? '[' : ',';
-  body_ += json;
-  return *this;
+std::string json_array(const std::vector<std::string>& items) {
+  return fmt::format("[{}]", fmt::join(items, ","));
 }
 
 }  // namespace tutti::track

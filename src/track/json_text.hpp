@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tutti::track {
 
@@ -18,7 +19,6 @@ std::string json_number(double value);
 class json_object {
  public:
   json_object& add(std::string_view key, std::string_view text) { return add_json(key, json_string(text)); }
-  json_object& add(std::string_view key, const char* text) { return add_json(key, json_string(text)); }
   json_object& add(std::string_view key, double number) { return add_json(key, json_number(number)); }
   template <std::integral T>
   json_object& add(std::string_view key, T number) {
@@ -35,13 +35,7 @@ class json_object {
   std::string body_;
 };
 
-class json_array {
- public:
-  json_array& add_json(std::string_view json);
-  std::string text() const { return body_.empty() ? "[]" : body_ + "]"; }
-
- private:
-  std::string body_;
-};
+// An array of values that are JSON already.
+std::string json_array(const std::vector<std::string>& items);
 
 }  // namespace tutti::track

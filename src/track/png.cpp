@@ -54,11 +54,14 @@ std::string stored(std::string_view bytes) {
 
 }  // namespace
 
-std::string png_of(int width, int height, int channels, std::span<const std::uint8_t> samples) {
-  if (width < 1 || height < 1 || (channels != 1 && channels != 3 && channels != 4)) return {};
+bool is_image(int width, int height, int channels, std::size_t samples) {
+  if (width < 1 || height < 1 || (channels != 1 && channels != 3 && channels != 4)) return false;
   const std::size_t row = static_cast<std::size_t>(width) * static_cast<std::size_t>(channels);
-  if (samples.size() % row != 0 || samples.size() / row != static_cast<std::size_t>(height)) return {};
+  return samples % row == 0 && samples / row == static_cast<std::size_t>(height);
+}
 
+std::string png_of(int width, int height, int channels, std::span<const std::uint8_t> samples) {
+  if (!is_image(width, height, channels, samples.size())) return {};
   std::string header;
   put_big_endian(header, static_cast<std::uint32_t>(width));
   put_big_endian(header, static_cast<std::uint32_t>(height));
@@ -67,6 +70,7 @@ std::string png_of(int width, int height, int channels, std::span<const std::uin
   header.append(3, '\0');
   std::string filtered;  // each row behind the number of its filter: 0, none
   filtered.reserve(samples.size() + static_cast<std::size_t>(height));
+  const std::size_t row = samples.size() / static_cast<std::size_t>(height);
   for (std::size_t at = 0; at < samples.size(); at += row) {
     filtered += '\0';
     filtered.append(reinterpret_cast<const char*>(samples.data() + at), row);

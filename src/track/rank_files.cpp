@@ -24,15 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 
 const char* name_of(layout l) {
-  switch (l) {
-    case layout::single_run:
-      return "single_run";
-    case layout::run_per_rank:
-      return "run_per_rank";
-    case layout::rank_0_only:
-      return "rank_0_only";
-  }
-  return "";
+  constexpr const char* names[] = {"single_run", "run_per_rank", "rank_0_only"};
+  return names[static_cast<std::size_t>(l)];
 }
 
 std::string as_json(const hyperparameter_map& values) {
@@ -42,9 +35,9 @@ std::string as_json(const hyperparameter_map& values) {
 }
 
 std::string as_json(const std::vector<double>& numbers) {
-  json_array all;
-  for (const double n : numbers) all.add_json(json_number(n));
-  return all.text();
+  std::vector<std::string> all;
+  for (const double n : numbers) all.push_back(json_number(n));
+  return json_array(all);
 }
 
 // Converts the name of a series to one of a file.
@@ -182,15 +175,14 @@ std::string& rank_files::events_at(const event_place& place) {
 }
 
 std::string rank_files::run_facts_json(const std::string& name) const {
-  json_array places;
+  std::vector<std::string> places, command;
   for (std::size_t rank = 0; rank < who_.places.size(); ++rank)
-    places.add_json(json_object()
-                        .add("rank", rank)
-                        .add("host", who_.places[rank].host)
-                        .add("pid", who_.places[rank].pid)
-                        .text());
-  json_array command;
-  for (const std::string& word : command_line()) command.add_json(json_string(word));
+    places.push_back(json_object()
+                         .add("rank", rank)
+                         .add("host", who_.places[rank].host)
+                         .add("pid", who_.places[rank].pid)
+                         .text());
+  for (const std::string& word : command_line()) command.push_back(json_string(word));
   json_object variables, version;
   for (const auto& [variable, text] : environment()) variables.add(variable, text);
   for (const auto& [what, text] : versions()) version.add(what, text);
@@ -206,8 +198,8 @@ std::string rank_files::run_facts_json(const std::string& name) const {
       .add("written_by_rank", who_.rank)
       .add("communicator", who_.name)
       .add("ranks", who_.places.size())
-      .add_json("places", places.text())
-      .add_json("command", command.text())
+      .add_json("places", json_array(places))
+      .add_json("command", json_array(command))
       .add("working_directory", here.string())
       .add_json("git", json_object().add("revision", git.revision).add("branch", git.branch).text())
       .add_json("versions", version.text())
@@ -297,14 +289,11 @@ struct rank_files::putter {
                    .add("time", r.wall_time)
                    .add_json("values", as_json(h.values)));
   }
-  bool operator()(const artifact_record& a) const {
+  bool operator()(const artifact_record& a) const { return put_artifact(a.bytes, nullptr); }
+  bool operator()(const artifact_file_record& a) const { return put_artifact({}, &a.file); }
+  bool put_artifact(std::string_view bytes, const fs::path* from) const {
     std::string path;
-    if (!files.put_file("artifacts", r.name, a.bytes, nullptr, path)) return false;
-    return end(begin("artifact").add("file", path).add("bytes", a.bytes.size()));
-  }
-  bool operator()(const artifact_file_record& a) const {
-    std::string path;
-    if (!files.put_file("artifacts", r.name, {}, &a.file, path)) return false;
+    if (!files.put_file("artifacts", r.name, bytes, from, path)) return false;
     std::error_code ignored;
     const auto size = fs::file_size(files.directory_ / path, ignored);
     return end(begin("artifact").add("file", path).add("bytes", size));

@@ -79,13 +79,9 @@ void record_queue::close() noexcept {
   something_.notify_all();
 }
 
-bool record_queue::closed() const {
+bool record_queue::ended() const {
   const std::lock_guard lock(mutex_);
-  return closed_;
-}
-bool record_queue::empty() const {
-  const std::lock_guard lock(mutex_);
-  return records_.empty();
+  return closed_ && records_.empty();
 }
 std::size_t record_queue::bytes() const {
   const std::lock_guard lock(mutex_);

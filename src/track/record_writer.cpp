@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
+#include <cstdlib>
 #include <optional>
 #include <thread>
 #include <tutti/detail/deadline.hpp>
@@ -168,9 +169,8 @@ void record_writer::record_all() {
       next_sample = tutti::detail::after(now, options_.system_metrics);
     }
     queue.wait(std::min(next_sample, next_heartbeat), linger);
-    const std::vector<record> some = queue.take(most_at_once_bytes);
-    write(some);
-    if (some.empty() && queue.closed() && queue.empty()) break;
+    write(queue.take(most_at_once_bytes));
+    if (queue.ended()) break;
   }
 
   if (samples) sample_now();
@@ -226,8 +226,8 @@ void record_writer::sample(process_sampler& process, gpu_sampler& gpu) {
     files_->put({"system/gpu_percent", step, time, now->busy_percent});
     files_->put({"system/gpu_memory_mib", step, time, now->memory_mib});
   }
-  if (const std::optional<double> load = machine_load())
-    files_->put({"system/machine_load", step, time, *load});
+  double load = 0;  // runnable processes of the machine, over the last minute
+  if (::getloadavg(&load, 1) == 1) files_->put({"system/machine_load", step, time, load});
   files_->flush();
 }
 

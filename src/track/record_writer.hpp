@@ -11,17 +11,14 @@
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
 
 namespace tutti::track {
 
-class console_tee;
 class gpu_sampler;
 class process_sampler;
 

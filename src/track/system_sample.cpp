@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 
 namespace tutti::track {
 namespace {
@@ -42,12 +41,6 @@ std::optional<process_sample> process_sampler::take() {
   cpu_seconds_ = used;
   at_ = now;
   return s;
-}
-
-std::optional<double> machine_load() {
-  double load = 0;
-  if (::getloadavg(&load, 1) != 1) return std::nullopt;
-  return load;
 }
 
 }  // namespace tutti::track

@@ -26,7 +26,4 @@ class process_sampler {
   std::chrono::steady_clock::time_point at_;
 };
 
-// Runnable processes of the machine, over the last minute.
-std::optional<double> machine_load();
-
 }  // namespace tutti::track

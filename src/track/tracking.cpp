@@ -4,6 +4,7 @@
 
 #include "comm/identity.hpp"
 #include "core/loop.hpp"
+#include "track/png.hpp"
 #include "track/record_queue.hpp"
 #include "track/record_writer.hpp"
 #include "track/run_facts.hpp"
@@ -63,12 +64,7 @@ class owner {
   }
 
   void push(std::string_view name, std::int64_t step, decltype(record::said) said) {
-    record r;
-    r.name = name;
-    r.step = step;
-    r.wall_time = seconds_since_1970();
-    r.said = std::move(said);
-    writer->queue.push(std::move(r));
+    writer->queue.push({std::string(name), step, seconds_since_1970(), std::move(said)});
     sample_messages();
   }
 
@@ -94,18 +90,12 @@ class owner {
     next_sample_ = now + interval;
     const counters n = counters_of(world);
     const double time = seconds_since_1970();
-    const auto put = [&](const char* name, double value) {
-      record r;
-      r.name = name;
-      r.step = static_cast<std::int64_t>(time - writer->origin());
-      r.wall_time = time;
-      r.said = value;
-      writer->queue.push(std::move(r));
-    };
-    put("communication/sends", static_cast<double>(n.sends));
-    put("communication/receives", static_cast<double>(n.receives));
-    put("communication/sleeps", static_cast<double>(n.parks));
-    put("communication/stalls", static_cast<double>(n.stalls));
+    const auto step = static_cast<std::int64_t>(time - writer->origin());
+    for (const auto& [name, count] : {std::pair("communication/sends", n.sends),
+                                      std::pair("communication/receives", n.receives),
+                                      std::pair("communication/sleeps", n.parks),
+                                      std::pair("communication/stalls", n.stalls)})
+      writer->queue.push({name, step, time, static_cast<double>(count)});
   }
 
  private:
@@ -195,12 +185,7 @@ void log::histogram(std::string_view name, std::int64_t step, std::span<const do
 
 void log::image(std::string_view name, std::int64_t step, image_view p) const noexcept {
   say(owner_, [&](detail::owner& o) {
-    const bool has_shape =
-        p.width > 0 && p.height > 0 && (p.channels == 1 || p.channels == 3 || p.channels == 4);
-    const auto row = static_cast<std::size_t>(p.width) * static_cast<std::size_t>(p.channels);
-    if (!has_shape || p.samples.size() % row != 0 ||
-        p.samples.size() / row != static_cast<std::size_t>(p.height))
-      return o.writer->queue.count_dropped();
+    if (!is_image(p.width, p.height, p.channels, p.samples.size())) return o.writer->queue.count_dropped();
     o.push(name, step,
            image_record{p.width, p.height, p.channels, std::string(p.samples.begin(), p.samples.end())});
   });

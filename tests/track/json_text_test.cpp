@@ -9,10 +9,10 @@ using namespace tutti::track;
 
 TEST_CASE("json: objects and arrays") {
   CHECK(json_object().text() == "{}");
-  CHECK(json_array().text() == "[]");
+  CHECK(json_array({}) == "[]");
   CHECK(json_object().add("a", 1).add("b", true).add("c", "x").add("d", 0.5).text() ==
         R"({"a":1,"b":true,"c":"x","d":0.5})");
-  CHECK(json_array().add_json("1").add_json("2").text() == "[1,2]");
+  CHECK(json_array({"1", "2"}) == "[1,2]");
 }
 
 TEST_CASE("json: strings with special characters") {

@@ -86,7 +86,7 @@ TEST_CASE("record queue: with many producers and one writer, every record is wri
       queue.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60), std::chrono::milliseconds(0));
       const std::size_t n = queue.take(10 * one).size();
       had += n;
-      if (n == 0 && queue.closed()) return;
+      if (queue.ended()) return;
     }
   });
   for (std::thread& t : threads) t.join();
