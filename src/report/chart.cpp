@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 namespace tutti::report {
@@ -92,34 +93,25 @@ std::string axes(const range& x, const range& y) {
   return out;
 }
 
+// The colour of line n, far from those of its neighbours.
+std::string colour_of(int number) {
+  return fmt::format("hsl({:.0f} 65% 45%)", std::fmod(210 + number * 137.5, 360));
+}
+
 }  // namespace
 
 std::string escaped(const std::string& text) {
+  using replacement = std::pair<char, const char*>;
+  // '\r': a line drawn over another, as progress bars do.
+  constexpr replacement special[] = {{'&', "&amp;"},  {'<', "&lt;"},   {'>', "&gt;"},
+                                     {'"', "&quot;"}, {'\'', "&#39;"}, {'\r', "\n"}};
   std::string out;
   for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      case '\r':
-        out += '\n';
-        break;  // a line drawn over another, as progress bars do
-      default:
-        // Control characters are not valid HTML.
-        if (static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t') out += c;
-    }
+    const auto* const found = std::ranges::find(special, c, &replacement::first);
+    if (found != std::end(special))
+      out += found->second;
+    else if (static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t')
+      out += c;  // other control characters are not valid HTML
   }
   return out;
 }
@@ -128,10 +120,6 @@ std::string short_number(double value) {
   const std::string text = fmt::format("{:.4g}", value);
   return text.size() > 8 ? fmt::format("{:.2g}", value)
                          : text;  // as much as there is room for beside a picture
-}
-
-std::string colour_of(int number) {
-  return fmt::format("hsl({:.0f} 65% 45%)", std::fmod(210 + number * 137.5, 360));
 }
 
 std::string legend_entry(int number, const std::string& label) {

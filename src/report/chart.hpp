@@ -14,8 +14,6 @@ namespace tutti::report {
 std::string escaped(const std::string& text);
 // "0.25", "1.2e-05".
 std::string short_number(double value);
-// The colour of line n, far from those of its neighbours.
-std::string colour_of(int number);
 // A legend's entry for line n.
 std::string legend_entry(int number, const std::string& label);
 

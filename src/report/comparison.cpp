@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "report/comparison.hpp"
-
 #include "report/chart.hpp"
+#include "report/page.hpp"
 #include "report/page_parts.hpp"
 
 #include <fmt/format.h>
@@ -94,20 +93,10 @@ std::string runs_section(const std::vector<compared_run>& runs) {
 }
 
 std::string curves_section_of_runs(const std::vector<compared_run>& runs) {
-  std::set<std::string> names;
-  std::string legend;
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    legend += key_of(runs, i);
-    for (const auto& [name, points] : runs[i].means) names.insert(name);
-  }
-  if (names.empty()) return {};
-  return curves(legend, names, [&](const std::string& name) {
-    std::vector<line_data> lines;
-    for (std::size_t i = 0; i < runs.size(); ++i)
-      if (const auto found = runs[i].means.find(name); found != runs[i].means.end())
-        lines.push_back({static_cast<int>(i), runs[i].label, &found->second});
-    return line_chart(name, lines);
-  });
+  std::vector<curve_source> sources;
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    sources.push_back({static_cast<int>(i), runs[i].label, &runs[i].means});
+  return curves(sources);
 }
 
 // A row for each run; a cell for each of `columns` that it has.
@@ -131,23 +120,14 @@ std::string table_of(const char* heading, const std::vector<compared_run>& runs,
 
 std::string differing_hyperparameters_section(const std::vector<compared_run>& runs) {
   std::vector<std::map<std::string, std::string>> cells;
-  std::set<std::string> names, different;
+  std::map<std::string, std::multiset<std::string>> values;
   for (const compared_run& c : runs) {
     cells.push_back(c.hyperparameters);
-    for (const auto& [name, value] : c.hyperparameters) names.insert(name);
+    for (const auto& [name, value] : c.hyperparameters) values[name].insert(value);
   }
-  for (const std::string& name : names) {
-    const auto value_in = [&](const compared_run& c) {
-      const auto found = c.hyperparameters.find(name);
-      return found != c.hyperparameters.end() ? &found->second : nullptr;
-    };
-    const std::string* const first = value_in(runs.front());
-    const bool same = std::ranges::all_of(runs, [&](const compared_run& c) {
-      const std::string* const value = value_in(c);
-      return first != nullptr && value != nullptr && *value == *first;
-    });
-    if (!same) different.insert(name);
-  }
+  std::set<std::string> different;
+  for (const auto& [name, all] : values)
+    if (all.count(*all.begin()) < runs.size()) different.insert(name);
   return table_of("Hyperparameters that differ", runs, cells, different);
 }
 

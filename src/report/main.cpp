@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // tutti-report RUN...: the records of a run, or several runs side by side, as one page and in a few lines.
-#include "report/comparison.hpp"
+#include "base/unique_fd.hpp"
+#include "base/write_all.hpp"
 #include "report/page.hpp"
-#include "report/page_file.hpp"
+#include "track/run_directory.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -14,6 +18,7 @@
 #include <exception>
 #include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace {
@@ -50,6 +55,31 @@ fs::path usual_page(const std::vector<run_data>& runs) {
   return same ? first / "report.html" : fs::path("report.html");
 }
 
+// Whether `path` is the target of standard output, such as /dev/stdout.
+bool is_standard_output(const fs::path& path) {
+  struct stat named{}, output{};
+  return ::stat(path.c_str(), &named) == 0 && ::fstat(STDOUT_FILENO, &output) == 0 &&
+         named.st_dev == output.st_dev && named.st_ino == output.st_ino;
+}
+
+// A regular file appears as a whole or not at all, at the end of symbolic links to it. Devices, pipes and
+// standard output are written as they are. Returns false with errno; nothing is then left behind.
+bool write_page(const fs::path& path, const std::string& content) {
+  if (is_standard_output(path)) return tutti::base::write_all(STDOUT_FILENO, content) == content.size();
+  struct stat there{}, itself{};
+  const bool is_link = ::lstat(path.c_str(), &itself) == 0 && S_ISLNK(itself.st_mode);
+  if (::stat(path.c_str(), &there) == 0 ? !S_ISREG(there.st_mode) : is_link) {
+    const tutti::base::unique_fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_NOCTTY | O_CLOEXEC, 0666));
+    return fd && tutti::base::write_all(fd.get(), content) == content.size();
+  }
+  if (!is_link) return tutti::track::replace_file(path, content);
+  std::error_code failed;
+  const fs::path target = fs::canonical(path, failed);
+  if (!failed) return tutti::track::replace_file(target, content);
+  errno = failed.value();
+  return false;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -58,8 +88,7 @@ int main(int argc, char** argv) {
   bool quiet = false;
   CLI::App app(
       "Reads runs of tutti's tracking, finished or not, and writes one HTML page that needs no network: of "
-      "one "
-      "run, or of several side by side.",
+      "one run, or of several side by side.",
       "tutti-report");
   app.add_option("RUN", directories, "directories of runs, such as runs/2026-01-31_23-59-59 or runs/*")
       ->required();
@@ -80,13 +109,13 @@ int main(int argc, char** argv) {
   try {
     const std::vector<run_data> runs = read_runs(directories);
     const fs::path page = output.empty() ? usual_page(runs) : fs::path(output);
-    quiet = quiet || tutti::report::is_standard_output(page);
+    quiet = quiet || is_standard_output(page);
     if (!quiet)
       for (const run_data& run : runs)
         std::printf("%s%s", &run == &runs.front() ? "" : "\n", tutti::report::summary_of(run).c_str());
     std::fflush(stdout);
-    if (!tutti::report::write_page(page, runs.size() == 1 ? tutti::report::page_of(runs.front())
-                                                          : tutti::report::comparison_of(runs))) {
+    if (!write_page(page, runs.size() == 1 ? tutti::report::page_of(runs.front())
+                                           : tutti::report::comparison_of(runs))) {
       std::fprintf(stderr, "tutti-report: %s cannot be written: %s; --output names another file\n",
                    page.c_str(), std::strerror(errno));
       return 1;

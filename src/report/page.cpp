@@ -79,20 +79,9 @@ std::string ranks_section(const run_data& run) {
 }
 
 std::string curves_section(const run_data& run) {
-  std::set<std::string> names;
-  for (const rank_data& r : run.ranks)
-    for (const auto& [name, points] : r.series) names.insert(name);
-  if (names.empty()) return {};
-  const auto chart = [&](const std::string& name) {
-    std::vector<line_data> lines;
-    for (const rank_data& r : run.ranks)
-      if (const auto found = r.series.find(name); found != r.series.end())
-        lines.push_back({r.rank, r.name(), &found->second});
-    return line_chart(name, lines);
-  };
-  std::string legend;
-  for (const rank_data& r : run.ranks) legend += rank_key(r);
-  return curves(legend, names, chart);
+  std::vector<curve_source> sources;
+  for (const rank_data& r : run.ranks) sources.push_back({r.rank, r.name(), &r.series});
+  return curves(sources);
 }
 
 std::string times_section(const run_data& run) {

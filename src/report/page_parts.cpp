@@ -2,12 +2,12 @@
 #include "report/page_parts.hpp"
 
 #include "report/chart.hpp"
-#include "report/run_data.hpp"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <ctime>
+#include <set>
 
 namespace tutti::report {
 namespace {
@@ -48,10 +48,21 @@ std::string time_text(double seconds) {
   return fmt::format("{:%Y-%m-%d %H:%M:%S}", parts);
 }
 
-std::string curves(const std::string& legend, const std::set<std::string>& names,
-                   const std::function<std::string(const std::string& name)>& chart) {
-  std::string own, machine;
-  for (const std::string& name : names) (is_machine_series(name) ? machine : own) += chart(name);
+std::string curves(const std::vector<curve_source>& sources) {
+  std::set<std::string> names;
+  std::string legend, own, machine;
+  for (const curve_source& s : sources) {
+    legend += legend_entry(s.number, s.label);
+    for (const auto& [name, points] : *s.series) names.insert(name);
+  }
+  if (names.empty()) return {};
+  for (const std::string& name : names) {
+    std::vector<line_data> lines;
+    for (const curve_source& s : sources)
+      if (const auto found = s.series->find(name); found != s.series->end())
+        lines.push_back({s.number, s.label, &found->second});
+    (is_machine_series(name) ? machine : own) += line_chart(name, lines);
+  }
   std::string out = "<h2>Curves</h2><p class=soft>" + legend + "</p><div class=\"grid-of\">" + own + "</div>";
   if (!machine.empty())
     out +=

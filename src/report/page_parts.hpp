@@ -2,9 +2,11 @@
 // Common parts of the page of a run and the page that compares several.
 #pragma once
 
-#include <functional>
-#include <set>
+#include "report/run_data.hpp"
+
+#include <map>
 #include <string>
+#include <vector>
 
 namespace tutti::report {
 
@@ -15,8 +17,13 @@ constexpr const char* page_end = "</body></html>\n";
 // Local time: "2026-01-31 23:59:59"; empty for none.
 std::string time_text(double seconds_since_1970);
 
-// The section of charts, one for each series; those of time and machine are collapsed.
-std::string curves(const std::string& legend, const std::set<std::string>& names,
-                   const std::function<std::string(const std::string& name)>& chart);
+// What is one line in each chart: a rank, or a run.
+struct curve_source {
+  int number;  // as of line_data
+  std::string label;
+  const std::map<std::string, std::vector<point>>* series;
+};
+// The section of charts, one for each series of any source; those of time and machine are collapsed.
+std::string curves(const std::vector<curve_source>& sources);
 
 }  // namespace tutti::report

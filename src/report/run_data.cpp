@@ -109,18 +109,17 @@ void add_line(const json& line, rank_data& to) {
   }
 }
 
-// The number in "rank-7.json"; -1: another name.
-int rank_in(const std::string& file, const std::string& extension) {
+// The number in "rank-7"; -1: another name.
+int rank_in(const std::string& stem) {
   const std::string begin = "rank-";
-  if (!file.starts_with(begin) || !file.ends_with(extension) || file.size() < begin.size() + extension.size())
-    return -1;
-  const std::string digits = file.substr(begin.size(), file.size() - begin.size() - extension.size());
+  if (!stem.starts_with(begin)) return -1;
+  const std::string digits = stem.substr(begin.size());
   if (digits.empty() || digits.size() > 9 || digits.find_first_not_of("0123456789") != digits.npos) return -1;
   return std::stoi(digits);
 }
 
 // Whether files of this stem are of a rank or of another label.
-bool is_writer(const std::string& stem) { return rank_in(stem, "") >= 0 || stem.starts_with(label_prefix); }
+bool is_writer(const std::string& stem) { return rank_in(stem) >= 0 || stem.starts_with(label_prefix); }
 
 // Of equal keys the last stays; ascending.
 template <class T, class Key>
@@ -142,7 +141,7 @@ std::string left_out(const std::string& file, const rank_data& r) {
 rank_data read_rank(const fs::path& directory, const fs::path& inside, const std::string& name,
                     std::vector<std::string>& damage) {
   rank_data r;
-  r.rank = rank_in(name, "");
+  r.rank = rank_in(name);
   const json status = json::parse(contents(directory / (name + ".json")), nullptr, false);
   if (r.rank < 0) r.label = get<std::string>(status, "label", name.substr(label_prefix.size()));
   r.in_world = get<int>(status, "rank", r.rank);
@@ -191,21 +190,8 @@ std::vector<std::pair<std::string, std::string>> pairs_of(const json& object) {
 }  // namespace
 
 const char* name_of(rank_state s) noexcept {
-  switch (s) {
-    case rank_state::finished:
-      return "finished";
-    case rank_state::closed:
-      return "closed";
-    case rank_state::running:
-      return "running";
-    case rank_state::stopped:
-      return "stopped";
-    case rank_state::died:
-      return "died";
-    case rank_state::unresponsive:
-      return "unresponsive";
-  }
-  return "";
+  constexpr const char* names[] = {"finished", "closed", "running", "stopped", "died", "unresponsive"};
+  return names[static_cast<std::size_t>(s)];
 }
 
 int run_data::absent() const {

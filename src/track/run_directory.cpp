@@ -49,7 +49,7 @@ bool write_file(const std::filesystem::path& path, const std::string& content) n
   return file && base::write_all(file.get(), content) == content.size();
 }
 
-// Writes a file beside `path`, which `put` (::rename or ::link) then gives its name. Returns false with errno.
+// Writes a file beside `path`, which `put` (::rename or ::link) then names so. Returns false with errno.
 bool write_beside(const std::filesystem::path& path, const std::string& content, const std::string& ending,
                   int (*put)(const char*, const char*)) noexcept {
   try {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page and the summary: their contents, and that no text of ranks becomes markup.
 #include "report/page.hpp"
-#include "report/comparison.hpp"
 
 #include "report/written_run.hpp"
 #include "support/local_world.hpp"
