@@ -8,7 +8,7 @@
 #include "comm/scratch.hpp"
 #include "comm/topology.hpp"
 #include "core/loop.hpp"
-#include "flight/handle.hpp"
+#include "flight/layout.hpp"
 #include "p2p/endpoint.hpp"
 
 #include <array>

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <span>
 #include <tutti/detail/operation_kind.hpp>
 #include <tutti/status.hpp>
 
@@ -22,14 +24,13 @@ constexpr std::size_t most_circles = 4;
 constexpr std::size_t most_culprits = 4;
 constexpr std::size_t most_missing = 8;
 
-const communicator_snapshot* communicator_of(std::uint32_t id, const rank_snapshot& of) {
-  const auto found = std::find_if(of.communicators.begin(), of.communicators.end(),
-                                  [id](const communicator_snapshot& c) { return c.id == id; });
-  return found == of.communicators.end() ? nullptr : &*found;
+template <class T>
+std::span<const T> first(std::size_t most, const std::vector<T>& all) {
+  return std::span(all).first(std::min(most, all.size()));
 }
 
 std::string name_of_communicator(std::uint32_t id, const rank_snapshot& of) {
-  if (const communicator_snapshot* const c = communicator_of(id, of)) return c->name;
+  if (const communicator_snapshot* const c = of.communicator(id)) return c->name;
   return id == 0 ? "world" : fmt::format("communicator {}", id);
 }
 
@@ -41,6 +42,7 @@ std::string peer_text(const operation_snapshot& o, const rank_snapshot& of, cons
   return fmt::format("rank {} of {}", o.peer, name_of_communicator(o.communicator, of));
 }
 
+// "all_reduce #41 on world, 1.0 MiB, at train.cpp:81".
 std::string describe(const operation_snapshot& o, const rank_snapshot& of, const wait_graph& graph) {
   const auto kind = static_cast<operation_kind>(o.kind);
   const std::string comm = name_of_communicator(o.communicator, of);
@@ -65,39 +67,36 @@ std::string describe(const operation_snapshot& o, const rank_snapshot& of, const
 
 // What a rank does, with equal texts for ranks in equal situations: times are separate.
 struct row {
-  row() = default;
-  explicit row(std::string text) : before(std::move(text)) {}
-  row(std::string first, std::int64_t time, std::string last)
-      : before(std::move(first)), timed(true), ns(time), after(std::move(last)) {}
   std::string before;
-  bool timed = false;  // otherwise there is no more
-  std::int64_t ns = 0;
-  std::string after;
+  std::optional<std::int64_t> ns = {};  // without it there is no more
+  std::string after = {};
+
+  std::string text() const { return ns ? before + seconds_text(*ns) + after : before; }
 };
 using rows = std::vector<row>;
 
 row condition_row(const rank_snapshot& r) {
   switch (condition_of(r)) {
     case rank_condition::not_there:
-      return row("has not joined: it has called neither tutti::run nor tutti::init yet");
+      return {"has not joined: it has called neither tutti::run nor tutti::init yet"};
     case rank_condition::joining:
-      return {"has been joining the world for ", r.now_ns - r.since_ns, ""};
+      return {"has been joining the world for ", r.now_ns - r.since_ns};
     case rank_condition::left:
-      return row("has left: its part is over");
+      return {"has left: its part is over"};
     case rank_condition::failed:
-      return row(fmt::format("has failed: {}", r.failure_text));
+      return {"has failed: " + r.failure_text};
     case rank_condition::gone:
-      return row(r.end.empty() ? "has gone: its process has ended" : fmt::format("has gone: it {}", r.end));
+      return {"has gone: " + (r.end.empty() ? "its process has ended" : "it " + r.end)};
     case rank_condition::stopped:
       return {"is stopped (SIGSTOP, Ctrl-Z or a debugger; kill -CONT lets it go on): its loop last turned ",
               r.now_ns - std::max(r.turned_ns, r.asleep_ns), " ago"};
     case rank_condition::computing:
-      return {"computes on its loop thread: the loop has not turned for ", r.now_ns - r.turned_ns, ""};
+      return {"computes on its loop thread: the loop has not turned for ", r.now_ns - r.turned_ns};
     case rank_condition::blocked:
       return {
           "blocks its loop thread (in a system call or a lock that is not tutti's): the loop has not "
           "turned for ",
-          r.now_ns - r.turned_ns, ""};
+          r.now_ns - r.turned_ns};
     case rank_condition::in_handler:
       return {"computes in a handler of its own on the loop thread; the loop last turned ",
               r.now_ns - r.asleep_ns, " ago"};
@@ -107,24 +106,18 @@ row condition_row(const rank_snapshot& r) {
   return {};
 }
 
-bool hides_operations(rank_condition k) {
-  return k == rank_condition::not_there || k == rank_condition::left;
-}
-
 rows rows_of(const rank_snapshot& r, const wait_graph& graph) {
   rows all;
   const rank_condition is = condition_of(r);
   if (is != rank_condition::working) all.push_back(condition_row(r));
-  if (hides_operations(is)) return all;
+  if (is == rank_condition::not_there || is == rank_condition::left) return all;
   const bool held_up = is == rank_condition::working;
   for (const operation_snapshot& a : r.doing) {
     const std::string where =
         a.kind == kind_span ? fmt::format("is in \"{}\" for ", a.text) : "computes on the pool for ";
-    all.push_back({where, r.now_ns - a.start_ns, ""});
+    all.push_back({where, r.now_ns - a.start_ns});
   }
-  std::size_t shown = 0;
-  for (const operation_snapshot& o : r.pending) {
-    if (++shown > most_shown) break;
+  for (const operation_snapshot& o : first(most_shown, r.pending)) {
     std::string what = fmt::format(" {} {}", held_up ? "in" : "", describe(o, r, graph));
     if (o.sequence != 0) {
       const std::vector<int> missing = graph.waited_for(r, o);
@@ -136,18 +129,13 @@ rows rows_of(const rank_snapshot& r, const wait_graph& graph) {
                    held_up ? what : what.substr(1)});
   }
   if (r.pending.size() > most_shown)
-    all.push_back(row(fmt::format("and {} more", r.pending.size() - most_shown)));
-  if (r.pending.empty() && held_up && r.doing.empty())
-    all.push_back(row("waits for no operation of tutti's"));
+    all.push_back({fmt::format("and {} more", r.pending.size() - most_shown)});
+  if (r.pending.empty() && held_up && r.doing.empty()) all.push_back({"waits for no operation of tutti's"});
   if ((r.pending.empty() || !held_up) && !r.recent.empty())
     all.push_back({fmt::format("last: {}, which {} ", describe(r.recent.front(), r, graph),
                                r.recent.front().how == state::done ? "ended" : "failed"),
                    r.now_ns - r.recent.front().end_ns, " ago"});
   return all;
-}
-
-std::string text_of(const row& one, std::int64_t ns) {
-  return one.timed ? one.before + seconds_text(ns) + one.after : one.before;
 }
 
 // Ranks in equal situations are one line, with the longest of their times.
@@ -180,34 +168,30 @@ std::string table(const std::vector<rank_snapshot>& ranks, const wait_graph& gra
     if (g.ranks.size() == 1 && g.pid > 0)
       who += fmt::format(" (pid {}{})", g.pid, g.host.empty() ? "" : " on " + g.host);
     for (std::size_t i = 0; i < g.lines.size(); ++i)
-      text += fmt::format("  {} {}\n", i == 0 ? who : std::string(who.size(), ' '),
-                          text_of(g.lines[i], g.lines[i].ns));
+      text += fmt::format("  {} {}\n", i == 0 ? who : std::string(who.size(), ' '), g.lines[i].text());
   }
   return text;
 }
 
 std::string missing_lines(const wait_graph& graph) {
   std::string text;
-  std::size_t shown = 0;
-  for (const missing_ranks& m : graph.missing()) {
-    if (++shown > most_missing) break;
-    text += fmt::format("{} #{} on {} has not been called by {}", name_of_kind(m.operation->kind), m.sequence,
-                        name_of_communicator(m.communicator, *m.of), ranks_text(m.ranks));
-    std::string last;
+  for (const missing_ranks& m : first(most_missing, graph.missing())) {
+    const std::uint32_t comm = m.operation->communicator;
+    text += fmt::format("{} #{} on {} has not been called by {}", name_of_kind(m.operation->kind),
+                        m.operation->sequence, name_of_communicator(comm, *m.of), ranks_text(m.ranks));
     if (const rank_snapshot* const r = graph.find(m.ranks.front()))
-      if (const communicator_snapshot* const c = communicator_of(m.communicator, *r))
-        last = c->last == 0 ? fmt::format(" (rank {} has called none there yet)", r->rank)
-                            : fmt::format(" (the last that rank {} called there was #{})", r->rank, c->last);
-    text += last + "\n";
+      if (const communicator_snapshot* const c = r->communicator(comm))
+        text += c->last == 0 ? fmt::format(" (rank {} has called none there yet)", r->rank)
+                             : fmt::format(" (the last that rank {} called there was #{})", r->rank, c->last);
+    text += "\n";
   }
   return text;
 }
 
 std::string circle_lines(const wait_graph& graph) {
   std::string text;
-  std::size_t shown = 0;
-  for (const std::vector<int>& circle : graph.circles()) {
-    if (++shown > most_circles) break;
+  const std::vector<std::vector<int>> circles = graph.circles();
+  for (const std::vector<int>& circle : first(most_circles, circles)) {
     text += "a circle: ";
     for (std::size_t i = 0; i < circle.size(); ++i) {
       const int next = circle[(i + 1) % circle.size()];
@@ -228,19 +212,15 @@ std::string circle_lines(const wait_graph& graph) {
 
 std::string culprit_lines(const wait_graph& graph) {
   std::string text;
-  std::size_t shown = 0;
-  for (const auto& [rank, who] : graph.culprits()) {
-    if (++shown > most_culprits) break;
-    const rank_snapshot* const r = graph.find(rank);
-    if (r == nullptr) {
-      text += fmt::format("{} wait{} for rank {}, of which nothing is known here (another host?)\n",
-                          ranks_text(who), who.size() == 1 ? "s" : "", rank);
-      continue;
+  const auto culprits = graph.culprits();
+  for (const auto& [rank, who] : first(most_culprits, culprits)) {
+    std::string what = "of which nothing is known here (another host?)";
+    if (const rank_snapshot* const r = graph.find(rank)) {
+      const rows lines = rows_of(*r, graph);
+      what = "which " + (lines.empty() ? "does nothing that is known" : lines.front().text());
     }
-    const rows lines = rows_of(*r, graph);
-    text +=
-        fmt::format("{} wait{} for rank {}, which {}\n", ranks_text(who), who.size() == 1 ? "s" : "", rank,
-                    lines.empty() ? "does nothing that is known" : text_of(lines.front(), lines.front().ns));
+    text += fmt::format("{} wait{} for rank {}, {}\n", ranks_text(who), who.size() == 1 ? "s" : "", rank,
+                        what);
   }
   return text;
 }
@@ -280,11 +260,6 @@ std::string bytes_text(std::uint64_t bytes) {
   return fmt::format("{:.3g} {}", amount, units[unit]);
 }
 
-std::string describe(const operation_snapshot& operation, const rank_snapshot& of,
-                     const std::vector<rank_snapshot>& all) {
-  return describe(operation, of, wait_graph(all));
-}
-
 std::string explain(const std::vector<rank_snapshot>& ranks) {
   const wait_graph graph(ranks);
   return table(ranks, graph) + missing_lines(graph) + circle_lines(graph) + culprit_lines(graph);
@@ -294,14 +269,11 @@ std::string last_operations(const rank_snapshot& rank, std::size_t most, const s
   const std::vector<rank_snapshot> alone{rank};
   const wait_graph graph(alone);
   std::string text;
-  std::size_t shown = 0;
-  for (const operation_snapshot& o : rank.pending) {
-    if (shown++ == most) return text;
+  const auto pending = first(most, rank.pending);
+  for (const operation_snapshot& o : pending)
     text += fmt::format("{}{}: begun {} before, never ended\n", indent, describe(o, rank, graph),
                         seconds_text(rank.now_ns - o.start_ns));
-  }
-  for (const operation_snapshot& o : rank.recent) {
-    if (shown++ == most) return text;
+  for (const operation_snapshot& o : first(most - pending.size(), rank.recent)) {
     const char* const how = o.how == state::done        ? "ended"
                             : o.how == state::cancelled ? "was cancelled"
                                                         : "failed";

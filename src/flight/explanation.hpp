@@ -14,9 +14,6 @@ namespace tutti::flight {
 // `ranks` may be part of a world.
 std::string explain(const std::vector<rank_snapshot>& ranks);
 
-// "all_reduce #41 on world, 1.0 MiB, at train.cpp:81".
-std::string describe(const operation_snapshot& operation, const rank_snapshot& of,
-                     const std::vector<rank_snapshot>& all);
 const char* name_of_kind(std::uint8_t kind) noexcept;
 
 // The last operations of a failed rank, the newest first, as lines with `indent` before each; empty if it had

@@ -51,6 +51,12 @@ struct alignas(64) entry {
 };
 static_assert(sizeof(entry) == 64);
 
+// The place of an operation in the recording. Safe to use after other operations have taken the place.
+struct handle {
+  std::uint64_t number = 0;  // 0: none
+  std::uint32_t place = 0;
+};
+
 struct alignas(64) communicator_entry {
   word key;    // 1 + id, and 1 << 63 once its last handle has gone; 0: free
   word place;  // this rank there, its size
@@ -82,6 +88,13 @@ struct alignas(64) head {
   char failure_text[512];     // why it failed
   word failed_ns;             // when an exception left main, on the clock of base::steady_ns
   word failed_code;           // its errc; 0: another exception
+
+  // For readers.
+  bool is_written() const noexcept { return ready.load(std::memory_order_acquire) == magic; }
+  phase at() const noexcept { return static_cast<phase>(phase_.load(std::memory_order_acquire)); }
+  int world_rank() const noexcept { return static_cast<int>(high_of(rank.load(std::memory_order_relaxed))); }
+  int world_size() const noexcept { return static_cast<int>(low_of(rank.load(std::memory_order_relaxed))); }
+  int pid() const noexcept { return static_cast<int>(high_of(owner.load(std::memory_order_relaxed))); }
 };
 
 inline constexpr std::size_t communicators = 64;

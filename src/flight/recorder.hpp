@@ -7,7 +7,6 @@
 #pragma once
 
 #include "base/cycles.hpp"
-#include "flight/handle.hpp"
 #include "flight/layout.hpp"
 
 #include <algorithm>

@@ -3,14 +3,12 @@
 
 #include "base/cycles.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <thread>
 
 namespace tutti::flight {
@@ -21,14 +19,9 @@ constexpr std::size_t most_doing = 16;
 
 // A thread's time on a core as the kernel has counted it; 0 if it does not.
 std::uint64_t processor_ns(const std::string& thread) {
-  char text[128];
-  const int fd = ::open((thread + "/schedstat").c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return 0;
-  const ssize_t bytes = ::read(fd, text, sizeof text - 1);
-  ::close(fd);
-  if (bytes <= 0) return 0;
-  text[bytes] = '\0';
-  return std::strtoull(text, nullptr, 10);
+  std::uint64_t ns = 0;
+  std::ifstream(thread + "/schedstat") >> ns;
+  return ns;
 }
 
 constexpr std::int64_t surely_asleep_ns = 300'000'000;
@@ -74,10 +67,14 @@ std::string operation_snapshot::where() const {
   return fmt::format("{}:{}", text.substr(text.find_last_of('/') + 1), line);
 }
 
-bool read(const entry& from, std::uint64_t& mark, operation_snapshot& into, const recording_view& of,
-          const time_map& times) {
+const communicator_snapshot* rank_snapshot::communicator(std::uint32_t id) const {
+  const auto found = std::ranges::find(communicators, id, &communicator_snapshot::id);
+  return found == communicators.end() ? nullptr : &*found;
+}
+
+bool read(const entry& from, operation_snapshot& into, const recording_view& of, const time_map& times) {
   constexpr auto relaxed = std::memory_order_relaxed;
-  mark = from.mark.load(std::memory_order_acquire);
+  const std::uint64_t mark = from.mark.load(std::memory_order_acquire);
   const auto how = static_cast<state>(mark & 0xff);
   if (how == state::none || how > state::cancelled) return false;
   const std::uint64_t start = from.start.load(relaxed), end = from.end.load(relaxed),
@@ -108,18 +105,29 @@ bool read(const entry& from, std::uint64_t& mark, operation_snapshot& into, cons
   return true;
 }
 
+communicator_snapshot read(const communicator_entry& from) {
+  constexpr auto relaxed = std::memory_order_relaxed;
+  communicator_snapshot s;
+  s.id = static_cast<std::uint32_t>(from.key.load(relaxed) - 1);
+  s.rank = static_cast<int>(high_of(from.place.load(relaxed)));
+  s.size = static_cast<int>(low_of(from.place.load(relaxed)));
+  s.last = static_cast<std::uint32_t>(from.last.load(relaxed));
+  s.failed = from.failed.load(relaxed) != 0;
+  s.name = text_at(from.name, sizeof from.name);
+  return s;
+}
+
 rank_snapshot read(const recording_view& from, std::size_t recent) {
   rank_snapshot r;
   const head& h = from.head();
-  if (h.ready.load(std::memory_order_acquire) != magic) return r;
+  if (!h.is_written()) return r;
   constexpr auto relaxed = std::memory_order_relaxed;
   const time_map times(h);
-  r.at = static_cast<phase>(std::min<std::uint64_t>(h.phase_.load(std::memory_order_acquire),
-                                                    static_cast<std::uint64_t>(phase::failed)));
-  r.rank = static_cast<int>(high_of(h.rank.load(relaxed)));
-  r.world_size = static_cast<int>(low_of(h.rank.load(relaxed)));
+  r.at = std::min(h.at(), phase::failed);
+  r.rank = h.world_rank();
+  r.world_size = h.world_size();
   r.world = h.world.load(relaxed);
-  r.pid = static_cast<int>(high_of(h.owner.load(relaxed)));
+  r.pid = h.pid();
   r.thread = base::state_of_thread(r.pid, static_cast<int>(low_of(h.owner.load(relaxed))));
   r.now_ns = times.now_ns();
   r.since_ns = times.ns(h.joined.load(relaxed));
@@ -134,13 +142,12 @@ rank_snapshot read(const recording_view& from, std::size_t recent) {
   r.compute_running = h.compute_running.load(relaxed);
   if (r.at == phase::failed) r.failure_text = text_at(h.failure_text, sizeof h.failure_text);
 
-  std::uint64_t mark = 0;
   operation_snapshot one;
   for (std::size_t i = 0; i < from.sizes().operations; ++i)
-    if (read(from.operations()[i], mark, one, from, times))
+    if (read(from.operations()[i], one, from, times))
       (one.how == state::pending ? r.pending : r.recent).push_back(one);
   for (std::size_t i = 0; i < from.sizes().spans(); ++i)
-    if (read(from.spans()[i], mark, one, from, times) && one.how == state::pending) r.doing.push_back(one);
+    if (read(from.spans()[i], one, from, times) && one.how == state::pending) r.doing.push_back(one);
   const auto older = [](const operation_snapshot& a, const operation_snapshot& b) {
     return a.number < b.number;
   };
@@ -155,15 +162,7 @@ rank_snapshot read(const recording_view& from, std::size_t recent) {
   for (std::size_t i = 0; i < communicators; ++i) {
     const communicator_entry& c = from.communicator_entries()[i];
     const std::uint64_t key = c.key.load(std::memory_order_acquire);
-    if (key == 0 || key >> 63 != 0) continue;
-    communicator_snapshot s;
-    s.id = static_cast<std::uint32_t>(key - 1);
-    s.rank = static_cast<int>(high_of(c.place.load(relaxed)));
-    s.size = static_cast<int>(low_of(c.place.load(relaxed)));
-    s.last = static_cast<std::uint32_t>(c.last.load(relaxed));
-    s.failed = c.failed.load(relaxed) != 0;
-    s.name = text_at(c.name, sizeof c.name);
-    r.communicators.push_back(std::move(s));
+    if (key != 0 && key >> 63 == 0) r.communicators.push_back(read(c));
   }
   // Of entries with one number the live one counts: ranks that have met again restart their numbers.
   std::partition(r.communicators.begin(), r.communicators.end(),

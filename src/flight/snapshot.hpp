@@ -79,11 +79,14 @@ struct rank_snapshot {
   std::vector<operation_snapshot> recent;   // ended, the last first
   std::vector<operation_snapshot> doing;    // spans that have not ended
   std::vector<communicator_snapshot> communicators;
+
+  const communicator_snapshot* communicator(std::uint32_t id) const;  // null: the rank has none of this number
 };
 
 // Reads one entry; returns false if it is free or was being written.
-bool read(const entry& from, std::uint64_t& mark, operation_snapshot& into, const recording_view& of,
-          const time_map& times);
+bool read(const entry& from, operation_snapshot& into, const recording_view& of, const time_map& times);
+// Whatever state it is in.
+communicator_snapshot read(const communicator_entry& from);
 // Reads a recording; phase::none and nothing else if no rank has written in it. At most `recent` ended
 // operations.
 rank_snapshot read(const recording_view& from, std::size_t recent);

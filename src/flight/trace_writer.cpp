@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <iterator>
 #include <system_error>
 
 namespace tutti::flight {
@@ -89,7 +88,7 @@ void trace_writer::flush() {
 
 void trace_writer::poll(int rank, const recording_view& of, std::string_view host) {
   const head& h = of.head();
-  if (finished_ || h.ready.load(std::memory_order_acquire) != magic) return;
+  if (finished_ || !h.is_written()) return;
   const std::uint64_t recorder = h.base_cycles.load(std::memory_order_relaxed);
   rank_state& state = ranks_[rank];
   if (state.recorder != recorder) {
@@ -97,9 +96,8 @@ void trace_writer::poll(int rank, const recording_view& of, std::string_view hos
     state = rank_state{};
     state.recorder = recorder;
     state.memory = of;
-    std::string name = fmt::format("rank {}", rank);
-    const std::uint64_t pid = high_of(h.owner.load(std::memory_order_relaxed));
-    name += host.empty() ? fmt::format(" (pid {})", pid) : fmt::format(" (pid {} on {})", pid, host);
+    const std::string name =
+        fmt::format("rank {} (pid {}{}{})", rank, h.pid(), host.empty() ? "" : " on ", host);
     put(fmt::format(R"({{"name":"process_name","ph":"M","pid":{},"tid":0,"args":{{"name":{}}}}})", rank,
                     json_string(name)));
     put(fmt::format(
@@ -114,9 +112,8 @@ void trace_writer::poll(int rank, const recording_view& of, std::string_view hos
 void trace_writer::drain(int rank, rank_state& state, ring& r, const entry* entries, std::size_t count,
                          const time_map& times) {
   operation_snapshot o;
-  std::uint64_t mark = 0;
   for (auto i = r.open.begin(); i != r.open.end();) {
-    const bool there = read(entries[i->first], mark, o, state.memory, times);
+    const bool there = read(entries[i->first], o, state.memory, times);
     if (there && o.number == i->second && o.how == state::pending) {
       ++i;
       continue;
@@ -134,7 +131,7 @@ void trace_writer::drain(int rank, rank_state& state, ring& r, const entry* entr
   std::size_t passed = 0;
   for (std::size_t place = r.place; passed < longest_gap; place = (place + 1) % count) {
     // Free, or being written: later ones may already be there, but this one comes first.
-    if (!read(entries[place], mark, o, state.memory, times)) break;
+    if (!read(entries[place], o, state.memory, times)) break;
     if (o.number <= r.seen) {
       ++passed;
       continue;
@@ -156,13 +153,7 @@ const communicator_snapshot* trace_writer::communicator(rank_state& state, std::
   for (std::size_t i = 0; i < communicators; ++i) {
     const communicator_entry& c = state.memory.communicator_entries()[i];
     const std::uint64_t key = c.key.load(std::memory_order_acquire) & ~(std::uint64_t{1} << 63);
-    if (key != std::uint64_t{1} + id) continue;
-    communicator_snapshot s;
-    s.id = id;
-    s.rank = static_cast<int>(high_of(c.place.load(std::memory_order_relaxed)));
-    s.size = static_cast<int>(low_of(c.place.load(std::memory_order_relaxed)));
-    s.name.assign(c.name, std::find(std::begin(c.name), std::end(c.name), '\0'));
-    return &(state.communicators[id] = std::move(s));
+    if (key == std::uint64_t{1} + id) return &(state.communicators[id] = read(c));
   }
   return nullptr;
 }
@@ -257,10 +248,9 @@ void trace_writer::note_arrival(int rank, const communicator_snapshot& c, const 
 void trace_writer::close_open(int rank, rank_state& state) {
   const time_map times(state.memory.head());
   operation_snapshot o;
-  std::uint64_t mark = 0;
   const auto close = [&](ring& r, const entry* entries) {
     for (const auto& [place, number] : r.open)
-      if (read(entries[place], mark, o, state.memory, times) && o.number == number)
+      if (read(entries[place], o, state.memory, times) && o.number == number)
         write_event(rank, state, o, o.how != state::pending, times.now_ns());
     r.open.clear();
   };

@@ -13,11 +13,8 @@ using detail::operation_kind;
 
 operation_kind kind_of(const operation_snapshot& o) { return static_cast<operation_kind>(o.kind); }
 bool is_message(const operation_snapshot& o) { return kind_of(o) <= operation_kind::probe; }
-
-const communicator_snapshot* find_communicator(const rank_snapshot& r, std::uint32_t id) {
-  const auto found = std::find_if(r.communicators.begin(), r.communicators.end(),
-                                  [id](const communicator_snapshot& c) { return c.id == id; });
-  return found == r.communicators.end() ? nullptr : &*found;
+bool same_collective(const operation_snapshot& a, const operation_snapshot& b) {
+  return a.communicator == b.communicator && a.sequence == b.sequence;
 }
 
 // Numbers start again after 2^31.
@@ -58,9 +55,9 @@ wait_graph::wait_graph(const std::vector<rank_snapshot>& ranks) {
   for (const rank_snapshot& r : ranks)
     for (const operation_snapshot& o : r.pending) {
       if (is_message(o) || !seen.emplace(o.communicator, o.sequence).second) continue;
-      missing_ranks m{o.communicator, o.sequence, &o, &r, {}};
+      missing_ranks m{&o, &r, {}};
       for (const rank_snapshot& other : ranks) {
-        const communicator_snapshot* const c = find_communicator(other, o.communicator);
+        const communicator_snapshot* const c = other.communicator(o.communicator);
         // Every rank is a member of the world, also one that has not come yet, or has gone.
         if (c == nullptr ? o.communicator == 0 : !has_called(c->last, o.sequence))
           m.ranks.push_back(other.rank);
@@ -120,9 +117,7 @@ bool wait_graph::is_working(int rank) const {
 bool wait_graph::in_collective(int rank, const operation_snapshot& o) const {
   const rank_snapshot* const r = find(rank);
   return !is_message(o) && r != nullptr &&
-         std::any_of(r->pending.begin(), r->pending.end(), [&](const operation_snapshot& p) {
-           return p.communicator == o.communicator && p.sequence == o.sequence;
-         });
+         std::ranges::any_of(r->pending, [&](const operation_snapshot& p) { return same_collective(p, o); });
 }
 
 std::vector<int> wait_graph::waited_for(const rank_snapshot& of, const operation_snapshot& o) const {
@@ -132,7 +127,7 @@ std::vector<int> wait_graph::waited_for(const rank_snapshot& of, const operation
     return {peer};
   }
   for (const missing_ranks& m : missing_)
-    if (m.communicator == o.communicator && m.sequence == o.sequence) return m.ranks;
+    if (same_collective(*m.operation, o)) return m.ranks;
   if (o.waits_for >= 0) return {o.waits_for};
   return {};
 }

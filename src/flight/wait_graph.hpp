@@ -13,8 +13,6 @@ namespace tutti::flight {
 
 // A collective that some ranks are in and others have not called.
 struct missing_ranks {
-  std::uint32_t communicator;
-  std::uint32_t sequence;
   const operation_snapshot* operation;  // of one rank that waits in it
   const rank_snapshot* of;
   std::vector<int> ranks;  // of the world

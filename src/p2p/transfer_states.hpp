@@ -5,7 +5,7 @@
 
 #include "base/id_table.hpp"
 #include "core/engine.hpp"
-#include "flight/handle.hpp"
+#include "flight/layout.hpp"
 #include "match/matcher.hpp"
 #include "transport/link.hpp"
 

@@ -154,9 +154,8 @@ TEST_CASE("recorder: spans come from any thread") {
   int pending = 0, done = 0;
   const time_map times(m.view.head());
   for (std::size_t i = 0; i < m.s.spans(); ++i) {
-    std::uint64_t mark = 0;
     operation_snapshot o;
-    if (!read(m.view.spans()[i], mark, o, m.view, times)) continue;
+    if (!read(m.view.spans()[i], o, m.view, times)) continue;
     (o.how == state::pending ? pending : done)++;
     CHECK(o.line < 4);
   }
@@ -181,9 +180,8 @@ TEST_CASE("recorder: a reader sees an operation before or after a change, never 
   bool whole = true;
   for (int round = 0; round < 2000 || seen < 1000; ++round)
     for (std::size_t i = 0; i < m.s.operations; ++i) {
-      std::uint64_t mark = 0;
       operation_snapshot o;
-      if (!read(m.view.operations()[i], mark, o, m.view, times)) continue;
+      if (!read(m.view.operations()[i], o, m.view, times)) continue;
       ++seen;
       const auto n = static_cast<std::uint64_t>(o.peer);
       whole &= o.tag == o.peer && o.bytes == n && o.line == n && o.sequence == n;
