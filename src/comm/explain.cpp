@@ -20,11 +20,6 @@ namespace {
 constexpr std::int64_t quiet_ns = 5'000'000'000;
 constexpr std::size_t recent = 1;
 
-struct search {
-  std::uint64_t world;
-  std::vector<flight::rank_snapshot> found;
-};
-
 // A rank waits this many milliseconds at most until another has read what it is about to change.
 constexpr int most_waits = 50;
 
@@ -32,19 +27,16 @@ flight::report_turn of_process;  // for ranks without a launcher
 
 // `world` is world_info::id, `size` the number of its ranks.
 std::string explain_world(std::uint64_t world, int size) {
-  search s{world, {}};
-  flight::for_each_recording(
-      [](void* owner, flight::recording_view memory) {
-        auto& of = *static_cast<search*>(owner);
-        flight::rank_snapshot r = flight::read(memory, recent);
-        // A rank that is still joining has no world yet.
-        if (r.at != flight::phase::none && (r.world == of.world || r.at == flight::phase::joining))
-          of.found.push_back(std::move(r));
-      },
-      &s);
-  std::sort(s.found.begin(), s.found.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
-  std::string text = flight::explain(s.found);
-  const auto known = static_cast<int>(s.found.size());
+  std::vector<flight::rank_snapshot> found;
+  flight::for_each_recording([&](flight::recording_view memory) {
+    flight::rank_snapshot r = flight::read(memory, recent);
+    // A rank that is still joining has no world yet.
+    if (r.at != flight::phase::none && (r.world == world || r.at == flight::phase::joining))
+      found.push_back(std::move(r));
+  });
+  std::ranges::sort(found, {}, &flight::rank_snapshot::rank);
+  std::string text = flight::explain(found);
+  const auto known = static_cast<int>(found.size());
   if (known < size)
     text += fmt::format(
         "({} of {} ranks can be seen from here{})\n", known, size,

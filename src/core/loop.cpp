@@ -308,7 +308,7 @@ flight::recorder_slot& loop::recorder_slot() {
       return static_cast<std::uint64_t>(
           const_cast<platform*>(static_cast<const platform*>(e))->now().time_since_epoch().count());
     };
-    recorder_slot_ = flight::recorder_slot::take(real, real ? nullptr : +simulated, &from);
+    recorder_slot_ = flight::recorder_slot::take(real ? nullptr : +simulated, &from);
     recorder_ = &recorder_slot_->recorder();
     flight::recorder_slot::set_current(recorder_slot_.get());
   }

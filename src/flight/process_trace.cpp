@@ -8,7 +8,6 @@
 
 #include <unistd.h>
 
-#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -20,9 +19,6 @@
 namespace tutti::flight {
 namespace {
 
-constexpr std::chrono::milliseconds between_polls{10};
-constexpr std::int64_t usual_mib = 1024;
-
 class process_trace;
 process_trace* instance = nullptr;
 
@@ -31,9 +27,6 @@ class process_trace {
  public:
   explicit process_trace(std::string path)
       : path_(std::move(path)),
-        most_bytes_(
-            static_cast<std::uint64_t>(base::env_integer("TUTTI_TRACE_MIB", 1, 1 << 20).value_or(usual_mib))
-            << 20),
         thread_([this] { work(); }) {}
   ~process_trace() {
     instance = nullptr;
@@ -53,38 +46,29 @@ class process_trace {
 
   void poll(const recording_view& of) {
     const head& h = of.head();
-    if (h.ready.load(std::memory_order_acquire) != magic) return;
-    const auto at = static_cast<phase>(h.phase_.load(std::memory_order_acquire));
-    if (at == phase::none) return;
-    const auto rank = static_cast<int>(high_of(h.rank.load(std::memory_order_relaxed)));
+    if (!has_rank(h)) return;
     if (writer_ == nullptr) {
       // When one rank is a member, all of this process have started to join: they are the world, or a part of
       // it.
-      if (at == phase::joining || failed_) return;
-      const auto size = static_cast<std::size_t>(low_of(h.rank.load(std::memory_order_relaxed)));
+      if (h.at() == phase::joining || failed_) return;
       std::set<int> ranks;
-      for_each_recording_locked(
-          [](void* found, recording_view other) {
-            const head& there = other.head();
-            if (there.ready.load(std::memory_order_acquire) == magic &&
-                there.phase_.load(std::memory_order_acquire) != 0)
-              static_cast<std::set<int>*>(found)->insert(
-                  static_cast<int>(high_of(there.rank.load(std::memory_order_relaxed))));
-          },
-          &ranks);
-      open(ranks.size() >= size ? path_ : path_ + ".rank-" + std::to_string(rank));
+      for_each_recording([&ranks](recording_view other) {
+        if (has_rank(other.head())) ranks.insert(other.head().world_rank());
+      });
+      const bool whole = static_cast<int>(ranks.size()) >= h.world_size();
+      open(whole ? path_ : path_ + ".rank-" + std::to_string(h.world_rank()));
       if (writer_ == nullptr) return;
     }
-    writer_->poll(rank, of, "");
+    writer_->poll(h.world_rank(), of, "");
     writer_->flush();
   }
   void over(const recording_view& of) {
     poll(of);
-    if (writer_ != nullptr)
-      writer_->over(static_cast<int>(high_of(of.head().rank.load(std::memory_order_relaxed))));
+    if (writer_ != nullptr) writer_->over(of.head().world_rank());
   }
 
  private:
+  static bool has_rank(const head& h) noexcept { return h.is_written() && h.at() != phase::none; }
   void open(const std::string& path) {
     try {
       writer_ = std::make_unique<trace_writer>(path, trace_clock{}, most_bytes_);
@@ -94,8 +78,7 @@ class process_trace {
     }
   }
   void check_all() {
-    for_each_recording([](void* self, recording_view of) { static_cast<process_trace*>(self)->poll(of); },
-                       this);
+    for_each_recording([this](recording_view of) { poll(of); });
   }
   void work() {
     std::unique_lock lock(mutex_);
@@ -103,12 +86,12 @@ class process_trace {
       lock.unlock();
       check_all();
       lock.lock();
-      wake_.wait_for(lock, between_polls, [this] { return stopping_; });
+      wake_.wait_for(lock, between_trace_polls, [this] { return stopping_; });
     }
   }
 
   const std::string path_;
-  const std::uint64_t most_bytes_;
+  const std::uint64_t most_bytes_ = most_trace_bytes();
   const pid_t process_ = ::getpid();
   bool failed_ = false;
   std::unique_ptr<trace_writer> writer_;

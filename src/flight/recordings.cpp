@@ -3,6 +3,7 @@
 
 #include "base/env.hpp"
 #include "flight/process_trace.hpp"
+#include "flight/snapshot.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -25,7 +26,6 @@ namespace tutti::flight {
 namespace {
 
 constexpr const char* variable = "TUTTI_FLIGHT";
-constexpr const char* size_variable = "TUTTI_FLIGHT_OPERATIONS";
 constexpr int most_ranks = 65536;
 constexpr std::size_t most_stopped = 64;
 
@@ -40,12 +40,6 @@ void* map_memory(std::size_t bytes, int flags, int fd) {
   return at;
 }
 
-std::size_t wanted_operations() {
-  const auto given = base::env_integer(size_variable, static_cast<std::int64_t>(least_operations),
-                                       static_cast<std::int64_t>(most_operations));
-  return given ? std::bit_ceil(static_cast<std::size_t>(*given)) : usual_operations;
-}
-
 // ---- the recorder slots of this process ----
 
 constexpr std::size_t most_slots = 256;
@@ -53,7 +47,7 @@ constexpr std::size_t most_slots = 256;
 // A signal handler reads them without a lock.
 std::array<std::atomic<recorder*>, most_slots> slots{};
 std::atomic<int> launcher_pid{0};
-std::mutex slots_mutex;
+std::recursive_mutex slots_mutex;
 std::weak_ptr<recordings> node_memory;
 bool node_slot_taken = false;
 thread_local recorder_slot* current_slot = nullptr;
@@ -67,10 +61,8 @@ std::array<failed_rank, most_slots> failed_ranks{};
 std::size_t failures = 0;
 
 void remember_failure(const head& h) noexcept {
-  if (static_cast<phase>(h.phase_.load(std::memory_order_acquire)) != phase::failed) return;
-  constexpr auto relaxed = std::memory_order_relaxed;
-  failed_ranks[failures++ % failed_ranks.size()] = {h.world.load(relaxed),
-                                                    static_cast<int>(high_of(h.rank.load(relaxed)))};
+  if (h.at() == phase::failed)
+    failed_ranks[failures++ % most_slots] = {h.world.load(std::memory_order_relaxed), h.world_rank()};
 }
 
 }  // namespace
@@ -167,6 +159,12 @@ std::string variable_for(const recordings& all, int local_rank) {
   return std::string(variable) + "=" + std::to_string(all.descriptor()) + ":" + std::to_string(local_rank);
 }
 
+std::size_t wanted_operations(bool traced) {
+  const auto given = base::env_integer("TUTTI_FLIGHT_OPERATIONS", least_operations, most_operations);
+  const std::size_t wanted = given ? std::bit_ceil(static_cast<std::size_t>(*given)) : usual_operations;
+  return traced ? std::max(wanted, traced_operations) : wanted;
+}
+
 // ---- recorder slots ----
 
 namespace {
@@ -195,9 +193,9 @@ std::shared_ptr<recordings> node_of_environment(int& place) {
 
 }  // namespace
 
-std::shared_ptr<recorder_slot> recorder_slot::take(bool real_clock,
-                                                   std::uint64_t (*clock)(const void*) noexcept,
+std::shared_ptr<recorder_slot> recorder_slot::take(std::uint64_t (*clock)(const void*) noexcept,
                                                    const void* clock_owner) {
+  const bool real_clock = clock == nullptr;
   const bool alone_traced = real_clock && base::env_string(variable) == std::nullopt && trace_this_process();
   std::shared_ptr<recorder_slot> made(new recorder_slot);  // before the lock, which its destructor needs, too
   const std::lock_guard lock(slots_mutex);
@@ -213,8 +211,7 @@ std::shared_ptr<recorder_slot> recorder_slot::take(bool real_clock,
     }
   }
   if (!memory) {
-    shape s{real_clock ? wanted_operations() : least_operations};
-    if (alone_traced) s.operations = std::max(s.operations, traced_operations);
+    const shape s{real_clock ? wanted_operations(alone_traced) : least_operations};
     made->own_bytes_ = s.bytes();
     made->own_ =
         map_memory(made->own_bytes_, MAP_PRIVATE | MAP_ANONYMOUS | (real_clock ? MAP_POPULATE : 0), -1);
@@ -248,39 +245,24 @@ recorder_slot::~recorder_slot() {
   if (node_ != nullptr) node_slot_taken = false;
 }
 
-void for_each_recording(void (*f)(void* owner, recording_view), void* owner) {
-  const std::lock_guard lock(slots_mutex);
-  for_each_recording_locked(f, owner);
-}
-
 std::optional<bool> has_left(int rank, std::uint64_t world, std::int64_t pid) noexcept {
-  struct search {
-    int rank;
-    std::uint64_t world;
-    std::int64_t pid;
-    std::optional<bool> left;
-  } wanted{rank, world, pid, {}};
-  const auto read = [](void* owner, recording_view memory) {
-    auto& s = *static_cast<search*>(owner);
-    const head& h = memory.head();
-    constexpr auto relaxed = std::memory_order_relaxed;
-    if (h.ready.load(std::memory_order_acquire) != magic || h.world.load(relaxed) != s.world ||
-        static_cast<int>(high_of(h.rank.load(relaxed))) != s.rank ||
-        static_cast<std::int64_t>(high_of(h.owner.load(relaxed))) != s.pid)
-      return;
-    const auto at = static_cast<phase>(h.phase_.load(std::memory_order_acquire));
-    s.left = at == phase::leaving || at == phase::left;
-  };
+  std::optional<bool> left;
   const std::lock_guard lock(slots_mutex);
-  for_each_recording_locked(read, &wanted);
-  if (!wanted.left && pid == ::getpid() && std::ranges::any_of(failed_ranks, [=](const failed_rank& f) {
+  for_each_recording([&](recording_view memory) {
+    const head& h = memory.head();
+    if (h.is_written() && h.world.load(std::memory_order_relaxed) == world && h.world_rank() == rank &&
+        h.pid() == pid)
+      left = h.at() == phase::leaving || h.at() == phase::left;
+  });
+  if (!left && pid == ::getpid() && std::ranges::any_of(failed_ranks, [=](const failed_rank& f) {
         return f.world == world && f.rank == rank;
       }))
     return false;
-  return wanted.left;
+  return left;
 }
 
-void for_each_recording_locked(void (*f)(void* owner, recording_view), void* owner) {
+void for_each_recording(void (*f)(void* owner, recording_view), void* owner) {
+  const std::lock_guard lock(slots_mutex);
   const std::shared_ptr<recordings> node = node_memory.lock();
   for (int i = 0; node != nullptr && i < node->ranks(); ++i) f(owner, node->of(i));
   for (const auto& s : slots) {
@@ -327,15 +309,9 @@ class line {
 
 void write_pending(const recorder& of) noexcept {
   const recording_view memory = of.memory();
-  const flight::head& h = memory.head();
   constexpr auto relaxed = std::memory_order_relaxed;
-  const std::uint64_t now_cycles = of.now();
-  const auto base_cycles = h.base_cycles.load(relaxed);
-  const auto passed =
-      static_cast<double>(base::steady_ns() - static_cast<std::int64_t>(h.base_ns.load(relaxed)));
-  const double ns_per_cycle =
-      now_cycles > base_cycles ? passed / static_cast<double>(now_cycles - base_cycles) : 0;
-  const auto rank = static_cast<std::int64_t>(high_of(h.rank.load(relaxed)));
+  const time_map times(memory.head());
+  const int rank = memory.head().world_rank();
   line out;
   bool any = false;
   for (std::size_t i = 0; i < memory.sizes().operations; ++i) {
@@ -343,8 +319,8 @@ void write_pending(const recorder& of) noexcept {
     if (static_cast<state>(e.mark.load(std::memory_order_acquire) & 0xff) != state::pending) continue;
     const std::uint64_t what = e.what.load(relaxed);
     const std::uint64_t text = what >> 40 & 0xffff;
-    const double ms = static_cast<double>(now_cycles - e.start.load(relaxed)) * ns_per_cycle / 1e6;
-    out << "tutti[" << rank << "] waits for " << static_cast<std::int64_t>(ms) << " ms in "
+    const std::int64_t ms = (times.now_ns() - times.ns(e.start.load(relaxed))) / 1'000'000;
+    out << "tutti[" << rank << "] waits for " << ms << " ms in "
         << detail::name_of(static_cast<detail::operation_kind>(what >> 56));
     if (const auto sequence = low_of(e.place.load(relaxed)); sequence != 0)
       out << " #" << static_cast<std::int64_t>(sequence);

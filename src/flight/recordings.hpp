@@ -59,14 +59,15 @@ class recordings {
 
 // The variable that names `all` to the rank `local_rank`.
 std::string variable_for(const recordings& all, int local_rank);
+// How many operations of a rank are kept: TUTTI_FLIGHT_OPERATIONS, and not too few for a trace.
+std::size_t wanted_operations(bool traced);
 
 // One rank's place in this process: its memory and its recorder.
 class recorder_slot : public std::enable_shared_from_this<recorder_slot> {
  public:
   // Takes a place in the launcher's memory, if there is one and no other rank of this process has it; else in
-  // memory of its own. `clock` as for the recorder.
-  static std::shared_ptr<recorder_slot> take(bool real_clock,
-                                             std::uint64_t (*clock)(const void*) noexcept = nullptr,
+  // memory of its own, as a rank with a clock of its own does. `clock` as for the recorder.
+  static std::shared_ptr<recorder_slot> take(std::uint64_t (*clock)(const void*) noexcept = nullptr,
                                              const void* clock_owner = nullptr);
   ~recorder_slot();
   flight::recorder& recorder() noexcept { return *recorder_; }
@@ -84,16 +85,18 @@ class recorder_slot : public std::enable_shared_from_this<recorder_slot> {
   std::unique_ptr<flight::recorder> recorder_;
 };
 
-// Calls f with the recording of every rank that this process can read. They stay valid while f runs.
+// Calls f with the recording of every rank that this process can read. They stay valid while f runs; it may
+// call this, too.
 void for_each_recording(void (*f)(void* owner, recording_view), void* owner);
+template <class F>
+void for_each_recording(F f) {
+  for_each_recording([](void* owner, recording_view of) { (*static_cast<F*>(owner))(of); }, &f);
+}
 
 // Whether the rank that is, or was, this process has left this world in order, or is about to. Empty if there
 // is no recording of it: it is of another node, there is no launcher, or it was a rank of this process that
 // has not failed.
 std::optional<bool> has_left(int rank, std::uint64_t world, std::int64_t pid) noexcept;
-
-// The same, for a caller that holds that lock.
-void for_each_recording_locked(void (*f)(void* owner, recording_view), void* owner);
 
 // Makes SIGUSR1, unless the program handles it, have the launcher explain. Without a launcher this process
 // writes what its operations wait for to standard error.

@@ -80,7 +80,7 @@ struct rank_snapshot {
   std::vector<operation_snapshot> doing;    // spans that have not ended
   std::vector<communicator_snapshot> communicators;
 
-  const communicator_snapshot* communicator(std::uint32_t id) const;  // null: the rank has none of this number
+  const communicator_snapshot* communicator(std::uint32_t id) const;  // null: it has none
 };
 
 // Reads one entry; returns false if it is free or was being written.

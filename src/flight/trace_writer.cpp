@@ -2,6 +2,7 @@
 #include "flight/trace_writer.hpp"
 
 #include "base/cycles.hpp"
+#include "base/env.hpp"
 #include "base/write_all.hpp"
 #include "flight/explanation.hpp"
 
@@ -51,6 +52,10 @@ std::string json_string(std::string_view text) {
       quoted += c;
   }
   return quoted + '"';
+}
+
+std::uint64_t most_trace_bytes() {
+  return static_cast<std::uint64_t>(base::env_integer("TUTTI_TRACE_MIB", 1, 1 << 20).value_or(1024)) << 20;
 }
 
 trace_writer::trace_writer(const std::string& path, trace_clock clock, std::uint64_t most_bytes)

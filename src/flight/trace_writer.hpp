@@ -8,6 +8,7 @@
 #include "base/unique_fd.hpp"
 #include "flight/snapshot.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -24,6 +25,11 @@ struct trace_clock {
   std::int64_t origin_ns = 0;
   std::int64_t clock_offset_ns = 0;
 };
+
+// In this time a rank does not start as many operations as its ring holds.
+inline constexpr std::chrono::milliseconds between_trace_polls{10};
+// Set by TUTTI_TRACE_MIB.
+std::uint64_t most_trace_bytes();
 
 class trace_writer {
  public:

@@ -9,27 +9,17 @@
 #include <system_error>
 
 #include "base/cycles.hpp"
-#include "base/env.hpp"
 #include "base/text.hpp"
 #include "flight/explanation.hpp"
 
 namespace tutti::launch {
-namespace {
-
-// In this time a rank does not start as many operations as its ring holds.
-constexpr std::chrono::milliseconds between_polls{10};
-constexpr std::int64_t usual_mib = 1024;
-
-}  // namespace
 
 job_trace::job_trace(const options& o, flight::recordings& ranks, const std::string& host)
     : ranks_(ranks),
       path_(o.node_rank == 0 ? o.trace : fmt::format("{}.node-{}", o.trace, o.node_rank)),
       host_(host),
       several_nodes_(o.nodes > 1),
-      most_bytes_(
-          static_cast<std::uint64_t>(base::env_integer("TUTTI_TRACE_MIB", 1, 1 << 20).value_or(usual_mib))
-          << 20) {
+      most_bytes_(flight::most_trace_bytes()) {
   try {
     // Made now, so that a wrong name is reported before the job has run.
     flight::trace_writer(path_, {}, most_bytes_);
@@ -75,7 +65,7 @@ void job_trace::work() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     poll();
-    wake_.wait_for(lock, between_polls, [this] { return stopping_; });
+    wake_.wait_for(lock, flight::between_trace_polls, [this] { return stopping_; });
   }
 }
 

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <csignal>
@@ -14,7 +13,6 @@
 #include <system_error>
 #include <utility>
 
-#include "base/env.hpp"
 #include "base/text.hpp"
 #include "launch/terminal.hpp"
 
@@ -34,14 +32,6 @@ std::optional<rlimit> raise_descriptor_limit() {
   const rlimit raised{limit.rlim_max, limit.rlim_max};
   if (::setrlimit(RLIMIT_NOFILE, &raised) != 0) return std::nullopt;
   return limit;
-}
-
-std::size_t flight_operations(const options& o) {
-  const auto given =
-      base::env_integer("TUTTI_FLIGHT_OPERATIONS", flight::least_operations, flight::most_operations);
-  const std::size_t wanted =
-      given ? std::bit_ceil(static_cast<std::size_t>(*given)) : flight::usual_operations;
-  return o.trace.empty() ? wanted : std::max(wanted, flight::traced_operations);
 }
 
 std::string_view cure_of_start(int error) {
@@ -71,7 +61,7 @@ local_ranks::local_ranks(boost::asio::io_context& loop, const options& o, std::s
       descriptor_limit_(raise_descriptor_limit()),
       children_(loop,
                 {[this](outcome end) { on_rank_end(std::move(end)); }, [this] { on_children_changed(); }}),
-      records_(o.ranks, flight_operations(o), o.elastic),
+      records_(o.ranks, flight::wanted_operations(!o.trace.empty()), o.elastic),
       deadline_(loop),
       spared_(loop),
       // With several nodes, node 0 gets the last lines of each rank, and Ctrl-C is for all of them.

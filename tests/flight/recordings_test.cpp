@@ -24,7 +24,7 @@ TEST_CASE("recordings: the records of a killed process can be read") {
   if (child == 0) {
     const std::string variable = variable_for(all, 1);
     ::setenv("TUTTI_FLIGHT", variable.substr(variable.find('=') + 1).c_str(), 1);
-    const std::shared_ptr<recorder_slot> mine = recorder_slot::take(true);
+    const std::shared_ptr<recorder_slot> mine = recorder_slot::take();
     if (mine->node() == nullptr || mine->node()->launcher() != ::getppid()) ::_exit(1);
     mine->recorder().joining(1, 3);
     operation_facts facts;
@@ -70,19 +70,15 @@ TEST_CASE("recordings: a second rank of a process has memory of its own") {
   const recordings all(1, shape{});
   const std::string variable = variable_for(all, 0);
   ::setenv("TUTTI_FLIGHT", variable.substr(variable.find('=') + 1).c_str(), 1);
-  const std::shared_ptr<recorder_slot> first = recorder_slot::take(true);
-  const std::shared_ptr<recorder_slot> second = recorder_slot::take(true);
+  const std::shared_ptr<recorder_slot> first = recorder_slot::take();
+  const std::shared_ptr<recorder_slot> second = recorder_slot::take();
   ::unsetenv("TUTTI_FLIGHT");
   CHECK(first->node() != nullptr);
   CHECK(second->node() == nullptr);
   first->recorder().joining(0, 2);
   second->recorder().joining(1, 2);
   std::vector<int> seen;
-  for_each_recording(
-      [](void* owner, recording_view memory) {
-        static_cast<std::vector<int>*>(owner)->push_back(read(memory, 0).rank);
-      },
-      &seen);
+  for_each_recording([&seen](recording_view memory) { seen.push_back(read(memory, 0).rank); });
   CHECK(std::count(seen.begin(), seen.end(), 0) == 1);
   CHECK(std::count(seen.begin(), seen.end(), 1) == 1);
 }
@@ -95,7 +91,7 @@ TEST_CASE("recordings: other memory is refused") {
   CHECK_THROWS_AS(recordings(small.get()), std::runtime_error);
   for (const char* text : {"", "x", "5", "5:", "99999:0", "0:0", "5:x"}) {
     ::setenv("TUTTI_FLIGHT", text, 1);
-    const std::shared_ptr<recorder_slot> one = recorder_slot::take(true);
+    const std::shared_ptr<recorder_slot> one = recorder_slot::take();
     CHECK(one->node() == nullptr);
   }
   ::unsetenv("TUTTI_FLIGHT");
