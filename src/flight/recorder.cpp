@@ -102,24 +102,22 @@ void recorder::end_span(handle h, state how, std::uint64_t start, std::uint64_t 
 
 // ---- texts ----
 
-std::uint32_t recorder::add_text(std::size_t at, const char* key, std::string_view text) noexcept {
-  copy_end(texts_[at].text, text);
-  texts_[at].ready.store(1, std::memory_order_release);
-  keys_[at].store(key, std::memory_order_release);
-  return static_cast<std::uint32_t>(at);
-}
-
-std::uint32_t recorder::find_text(const char* file, std::size_t from) noexcept {
-  if (file == nullptr) return no_text;
+std::uint32_t recorder::find_text(std::size_t from, const char* key, std::string_view text) noexcept {
+  if (key == nullptr) return no_text;
   for (std::size_t i = 0; i < most_probes; ++i) {
     const std::size_t at = (from + i) % texts;
-    const char* key = keys_[at].load(std::memory_order_acquire);
-    if (key == file) return static_cast<std::uint32_t>(at);
-    if (key != nullptr) continue;
-    const std::lock_guard lock(adding_);
-    key = keys_[at].load(std::memory_order_acquire);
-    if (key == file) return static_cast<std::uint32_t>(at);
-    if (key == nullptr) return add_text(at, file, file);
+    const char* there = keys_[at].load(std::memory_order_acquire);
+    if (there == nullptr) {
+      const std::lock_guard lock(adding_);
+      there = keys_[at].load(std::memory_order_acquire);
+      if (there == nullptr) {
+        copy_end(texts_[at].text, key == by_content ? text : std::string_view(key));
+        texts_[at].ready.store(1, std::memory_order_release);
+        keys_[at].store(key, std::memory_order_release);
+        return static_cast<std::uint32_t>(at);
+      }
+    }
+    if (there == key && (key != by_content || text == texts_[at].text)) return static_cast<std::uint32_t>(at);
   }
   return no_text;
 }
@@ -128,17 +126,7 @@ std::uint32_t recorder::text_of(std::string_view text) noexcept {
   text = text.substr(0, sizeof(text_entry::text) - 1);
   std::size_t from = 14695981039346656037ULL;
   for (const char c : text) from = (from ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  for (std::size_t i = 0; i < most_probes; ++i) {
-    const std::size_t at = (from + i) % texts;
-    if (keys_[at].load(std::memory_order_acquire) == by_content && text == texts_[at].text)
-      return static_cast<std::uint32_t>(at);
-    if (keys_[at].load(std::memory_order_acquire) != nullptr) continue;
-    const std::lock_guard lock(adding_);
-    const char* const key = keys_[at].load(std::memory_order_acquire);
-    if (key == nullptr) return add_text(at, by_content, text);
-    if (key == by_content && text == texts_[at].text) return static_cast<std::uint32_t>(at);
-  }
-  return no_text;
+  return find_text(from, by_content, text);
 }
 
 // ---- communicators ----

@@ -104,7 +104,7 @@ class recorder {
   std::uint32_t text_of(const char* file) noexcept {
     const std::size_t at = hash(file);
     return keys_[at].load(std::memory_order_acquire) == file ? static_cast<std::uint32_t>(at)
-                                                             : find_text(file, at);
+                                                             : find_text(at, file);
   }
   // The same for a text that may not.
   std::uint32_t text_of(std::string_view text) noexcept;
@@ -161,8 +161,8 @@ class recorder {
     const auto bits = reinterpret_cast<std::uintptr_t>(file);
     return (bits ^ bits >> 8) % texts;
   }
-  std::uint32_t find_text(const char* file, std::size_t from) noexcept;
-  std::uint32_t add_text(std::size_t at, const char* key, std::string_view text) noexcept;
+  // `text` for keys that stand for their content only; otherwise the key is the text.
+  std::uint32_t find_text(std::size_t from, const char* key, std::string_view text = {}) noexcept;
 
   static void write(entry& e, std::uint64_t number, state how, std::uint8_t kind, std::uint32_t text,
                     std::uint32_t line, std::uint64_t bytes, std::uint64_t place, std::uint64_t whom,
