@@ -68,8 +68,6 @@ trace_writer::trace_writer(const std::string& path, trace_clock clock, std::uint
 
 trace_writer::~trace_writer() { finish(); }
 
-trace_writer::totals trace_writer::counts() const noexcept { return counts_; }
-
 double trace_writer::microseconds(std::int64_t ns) const noexcept {
   return static_cast<double>(ns + clock_.clock_offset_ns - clock_.origin_ns) / 1000;
 }
@@ -99,40 +97,31 @@ void trace_writer::poll(int rank, const recording_view& of, std::string_view hos
   if (state.recorder != recorder) {
     // The rank was restarted. What its predecessor left open has been overwritten.
     state = rank_state{};
+    state.rank = rank;
     state.recorder = recorder;
     state.memory = of;
     const std::string name =
         fmt::format("rank {} (pid {}{}{})", rank, h.pid(), host.empty() ? "" : " on ", host);
-    put(fmt::format(R"({{"name":"process_name","ph":"M","pid":{},"tid":0,"args":{{"name":{}}}}})", rank,
-                    json_string(name)));
-    put(fmt::format(
-        R"({{"name":"process_sort_index","ph":"M","pid":{0},"tid":0,"args":{{"sort_index":{0}}}}})", rank));
+    put_name("process", rank, 0, name, rank);
   }
-  if (state.over) return;
+  if (!state.memory) return;
   const time_map times(h);
-  drain(rank, state, state.spans, of.spans(), of.sizes().spans(), times);
-  drain(rank, state, state.operations, of.operations(), of.sizes().operations, times);
+  drain(state, state.spans, of.spans(), of.sizes().spans(), times);
+  drain(state, state.operations, of.operations(), of.sizes().operations, times);
 }
 
-void trace_writer::drain(int rank, rank_state& state, ring& r, const entry* entries, std::size_t count,
+void trace_writer::drain(rank_state& state, ring& r, const entry* entries, std::size_t count,
                          const time_map& times) {
   operation_snapshot o;
-  for (auto i = r.open.begin(); i != r.open.end();) {
-    const bool there = read(entries[i->first], o, state.memory, times);
-    if (there && o.number == i->second && o.how == state::pending) {
-      ++i;
-      continue;
-    }
-    if (there && o.number == i->second)
-      write_event(rank, state, o, true, times.now_ns());
-    else if (there)
+  std::erase_if(r.open, [&](const auto& pending) {
+    if (!read(entries[pending.first], o, state.memory, times)) return false;  // being written at this moment
+    if (o.number == pending.second && o.how == state::pending) return false;
+    if (o.number == pending.second)
+      write_event(state, o, times.now_ns());
+    else
       ++counts_.lost;
-    else {  // being written at this moment
-      ++i;
-      continue;
-    }
-    i = r.open.erase(i);
-  }
+    return true;
+  });
   std::size_t passed = 0;
   for (std::size_t place = r.place; passed < longest_gap; place = (place + 1) % count) {
     // Free, or being written: later ones may already be there, but this one comes first.
@@ -148,7 +137,7 @@ void trace_writer::drain(int rank, rank_state& state, ring& r, const entry* entr
     if (o.how == state::pending)
       r.open.emplace(place, o.number);
     else
-      write_event(rank, state, o, true, times.now_ns());
+      write_event(state, o, times.now_ns());
   }
 }
 
@@ -163,27 +152,29 @@ const communicator_snapshot* trace_writer::communicator(rank_state& state, std::
   return nullptr;
 }
 
-int trace_writer::row_for(int rank, rank_state& state, int group, const char* name, std::int64_t start,
+void trace_writer::put_name(const char* of, int rank, int track, const std::string& name, int sort_index) {
+  put(fmt::format(R"({{"name":"{}_name","ph":"M","pid":{},"tid":{},"args":{{"name":{}}}}})", of, rank, track,
+                  json_string(name)));
+  put(fmt::format(R"({{"name":"{}_sort_index","ph":"M","pid":{},"tid":{},"args":{{"sort_index":{}}}}})", of,
+                  rank, track, sort_index));
+}
+
+int trace_writer::row_for(rank_state& state, int group, const char* name, std::int64_t start,
                           std::int64_t end) {
   std::vector<std::int64_t>& ends = state.rows[group];
   std::size_t i = 0;
   while (i < ends.size() && ends[i] > start && i + 1 < most_rows) ++i;
-  if (i == ends.size()) ends.push_back(end);
-  ends[i] = end;
   const int track = group + static_cast<int>(i);
-  if (state.named.insert(track).second) {
-    const std::string title = i == 0 ? name : fmt::format("{} {}", name, i + 1);
-    put(fmt::format(R"({{"name":"thread_name","ph":"M","pid":{},"tid":{},"args":{{"name":{}}}}})", rank,
-                    track, json_string(title)));
-    put(fmt::format(R"({{"name":"thread_sort_index","ph":"M","pid":{},"tid":{},"args":{{"sort_index":{}}}}})",
-                    rank, track, track));
+  if (i == ends.size()) {
+    ends.push_back(end);
+    put_name("thread", state.rank, track, i == 0 ? name : fmt::format("{} {}", name, i + 1), track);
   }
+  ends[i] = end;
   return track;
 }
 
-void trace_writer::write_event(int rank, rank_state& state, const operation_snapshot& o, bool ended,
-                               std::int64_t now_ns) {
-  const std::int64_t end = std::max(ended ? o.end_ns : now_ns, o.start_ns);
+void trace_writer::write_event(rank_state& state, const operation_snapshot& o, std::int64_t now_ns) {
+  const std::int64_t end = std::max(o.how == state::pending ? now_ns : o.end_ns, o.start_ns);
   int track = 0;
   const char* category = "operation";
   std::string name = name_of_kind(o.kind), arguments;
@@ -193,36 +184,35 @@ void trace_writer::write_event(int rank, rank_state& state, const operation_snap
   switch (o.kind) {
     case kind_asleep:
       category = "loop";
-      track = row_for(rank, state, group::asleep, "loop asleep", o.start_ns, end);
+      track = row_for(state, group::asleep, "loop asleep", o.start_ns, end);
       break;
     case kind_compute:
       category = "compute";
-      track = row_for(rank, state, group::computations, "compute", o.start_ns, end);
+      track = row_for(state, group::computations, "compute", o.start_ns, end);
       say(fmt::format(R"("at":{})", json_string(o.where())));
       break;
     case kind_span:
       category = "span";
       name = o.text;
-      track = row_for(rank, state, group::spans, "program", o.start_ns, end);
+      track = row_for(state, group::spans, "program", o.start_ns, end);
       say(fmt::format(R"("line":{})", o.line));
       break;
     default: {
-      track = row_for(rank, state, group::operations, "operations", o.start_ns, end);
+      track = row_for(state, group::operations, "operations", o.start_ns, end);
       const communicator_snapshot* const c = communicator(state, o.communicator);
       say(fmt::format(R"("communicator":{},"bytes":{})",
                       json_string(c != nullptr ? c->name : fmt::format("{}", o.communicator)), o.bytes));
       if (o.sequence != 0) say(fmt::format(R"("sequence":{})", o.sequence));
       if (o.sequence == 0) say(fmt::format(R"("peer":{},"tag":{})", o.peer, o.tag));
       if (!o.text.empty()) say(fmt::format(R"("at":{})", json_string(o.where())));
-      if (o.sequence != 0 && c != nullptr) note_arrival(rank, *c, o);
+      if (o.sequence != 0 && c != nullptr) note_arrival(state.rank, *c, o);
     }
   }
-  if (!ended || o.how != state::done)
-    say(fmt::format(R"("state":"{}")", state_name(ended ? o.how : state::pending)));
+  if (o.how != state::done) say(fmt::format(R"("state":"{}")", state_name(o.how)));
   put(fmt::format(
       R"({{"name":{},"cat":"{}","ph":"X","ts":{:.3f},"dur":{:.3f},"pid":{},"tid":{},"args":{{{}}}}})",
       json_string(name), category, microseconds(o.start_ns), static_cast<double>(end - o.start_ns) / 1000,
-      rank, track, arguments));
+      state.rank, track, arguments));
 }
 
 // Records the last rank to come to a collective: the one that the others have waited for.
@@ -234,8 +224,7 @@ void trace_writer::note_arrival(int rank, const communicator_snapshot& c, const 
     a.last_ns = o.start_ns;
     a.last_rank = rank;
   }
-  a.size = c.size;
-  if (++a.came == a.size) {
+  if (++a.came == c.size) {
     const std::int64_t behind = a.last_ns - a.first_ns;
     ++collectives_;
     lateness& l = last_to_come_[a.last_rank];
@@ -250,30 +239,27 @@ void trace_writer::note_arrival(int rank, const communicator_snapshot& c, const 
   if (arrivals_.size() > most_arrivals) arrivals_.erase(arrivals_.begin());
 }
 
-void trace_writer::close_open(int rank, rank_state& state) {
+void trace_writer::close_open(rank_state& state) {
+  if (!state.memory) return;
   const time_map times(state.memory.head());
   operation_snapshot o;
   const auto close = [&](ring& r, const entry* entries) {
     for (const auto& [place, number] : r.open)
       if (read(entries[place], o, state.memory, times) && o.number == number)
-        write_event(rank, state, o, o.how != state::pending, times.now_ns());
-    r.open.clear();
+        write_event(state, o, times.now_ns());
   };
   close(state.operations, state.memory.operations());
   close(state.spans, state.memory.spans());
+  state.memory = {};
 }
 
 void trace_writer::over(int rank) {
-  const auto found = ranks_.find(rank);
-  if (found == ranks_.end()) return;
-  close_open(rank, found->second);
-  found->second.over = true;
+  if (const auto found = ranks_.find(rank); found != ranks_.end()) close_open(found->second);
 }
 
 void trace_writer::finish() {
   if (std::exchange(finished_, true)) return;
-  for (auto& [rank, state] : ranks_)
-    if (!state.over) close_open(rank, state);
+  for (auto& [rank, state] : ranks_) close_open(state);
   buffer_ += "\n]\n";
   flush();
 }

@@ -11,7 +11,6 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -57,7 +56,7 @@ class trace_writer {
     std::uint64_t left_out = 0;  // beyond the size limit of the file
     int error = 0;               // errno of writing; nothing more was written then
   };
-  totals counts() const noexcept;
+  const totals& counts() const noexcept { return counts_; }
   // For collectives that all their ranks were seen to call: how often each rank came last, and its total
   // delay behind the first.
   struct lateness {
@@ -74,26 +73,25 @@ class trace_writer {
     std::map<std::size_t, std::uint64_t> open;  // index and number of pending ones
   };
   struct rank_state {
+    int rank = -1;
     std::uint64_t recorder = 0;  // identifies it: a restarted rank has another
-    bool over = false;           // its memory has gone
+    recording_view memory;       // empty once it is over
     ring operations, spans;
     std::map<int, std::vector<std::int64_t>> rows;  // by group: the end of the last event on each
-    std::set<int> named;
-    recording_view memory;
     std::map<std::uint32_t, communicator_snapshot> communicators;
   };
   struct arrivals {
-    int size = 0, came = 0;
+    int came = 0;
     int last_rank = -1;
     std::int64_t first_ns = 0, last_ns = 0;
   };
 
-  void drain(int rank, rank_state& state, ring& r, const entry* entries, std::size_t count,
-             const time_map& times);
-  void close_open(int rank, rank_state& state);
-  void write_event(int rank, rank_state& state, const operation_snapshot& o, bool ended, std::int64_t now_ns);
+  void drain(rank_state& state, ring& r, const entry* entries, std::size_t count, const time_map& times);
+  void close_open(rank_state& state);
+  void write_event(rank_state& state, const operation_snapshot& o, std::int64_t now_ns);
   void note_arrival(int rank, const communicator_snapshot& c, const operation_snapshot& o);
-  int row_for(int rank, rank_state& state, int group, const char* name, std::int64_t start, std::int64_t end);
+  int row_for(rank_state& state, int group, const char* name, std::int64_t start, std::int64_t end);
+  void put_name(const char* of, int rank, int track, const std::string& name, int sort_index);
   void put(std::string_view event);
   double microseconds(std::int64_t ns) const noexcept;
   const communicator_snapshot* communicator(rank_state& state, std::uint32_t id);
