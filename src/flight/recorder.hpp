@@ -14,7 +14,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <string_view>
 
@@ -64,8 +63,7 @@ class recorder {
     const std::uint64_t when = now();
     return {put(what, state::pending, when, 0), clock_ == nullptr ? when : 0};
   }
-  // Records that the operation is pending, with its exact start. Returns the processor's counter, or 0 if
-  // that was not read.
+  // The same for one that is on record already.
   std::uint64_t stays(handle h) noexcept {
     if (traced_) return 0;
     const std::uint64_t when = now();

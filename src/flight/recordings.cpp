@@ -16,7 +16,6 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
-#include <cstring>
 #include <mutex>
 #include <stdexcept>
 #include <system_error>
@@ -34,10 +33,10 @@ std::uint64_t name_of(int rank, std::int64_t pid) noexcept {
   return both(static_cast<std::uint64_t>(pid), static_cast<std::uint32_t>(rank) + 1);
 }
 
-void* map_memory(std::size_t bytes, int flags, int fd) {
+std::shared_ptr<std::byte> map_memory(std::size_t bytes, int flags, int fd) {
   void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
   if (at == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "mmap");
-  return at;
+  return {static_cast<std::byte*>(at), [bytes](std::byte* memory) { ::munmap(memory, bytes); }};
 }
 
 // ---- the recorder slots of this process ----
@@ -82,12 +81,12 @@ struct recordings::title {
 recordings::recordings(int ranks, shape s)
     : fd_(::memfd_create("tutti-flight", MFD_CLOEXEC | MFD_ALLOW_SEALING)), ranks_(ranks), shape_(s) {
   if (!fd_) throw std::system_error(errno, std::generic_category(), "memfd_create");
-  bytes_ = page_bytes + static_cast<std::size_t>(ranks) * s.bytes();
-  if (::ftruncate(fd_.get(), static_cast<off_t>(bytes_)) != 0)
+  const std::size_t bytes = page_bytes + static_cast<std::size_t>(ranks) * s.bytes();
+  if (::ftruncate(fd_.get(), static_cast<off_t>(bytes)) != 0)
     throw std::system_error(errno, std::generic_category(), "the flight recorder's memory");
   // Nobody can truncate it under the others.
   ::fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-  map();
+  memory_ = map_memory(bytes, MAP_SHARED, fd_.get());
   title& t = front();
   t.ranks.store(static_cast<std::uint64_t>(ranks), std::memory_order_relaxed);
   t.operations.store(s.operations, std::memory_order_relaxed);
@@ -99,31 +98,22 @@ recordings::recordings(int fd) : fd_(::fcntl(fd, F_DUPFD_CLOEXEC, 0)) {
   struct stat status{};
   if (!fd_ || ::fstat(fd_.get(), &status) != 0 || status.st_size < static_cast<off_t>(page_bytes))
     throw std::runtime_error("no memory for a flight recorder");
-  bytes_ = static_cast<std::size_t>(status.st_size);
-  map();
+  const auto bytes = static_cast<std::size_t>(status.st_size);
+  memory_ = map_memory(bytes, MAP_SHARED, fd_.get());
   const title& t = front();
   const std::uint64_t ranks = t.ranks.load(std::memory_order_relaxed);
   shape_.operations = t.operations.load(std::memory_order_relaxed);
   const bool right = t.ready.load(std::memory_order_acquire) == magic && ranks > 0 && ranks <= most_ranks &&
                      std::has_single_bit(shape_.operations) && shape_.operations >= least_operations &&
-                     shape_.operations <= most_operations && bytes_ == page_bytes + ranks * shape_.bytes();
-  if (!right) {
-    ::munmap(memory_, bytes_);
-    throw std::runtime_error("memory of another version's flight recorder");
-  }
+                     shape_.operations <= most_operations && bytes == page_bytes + ranks * shape_.bytes();
+  if (!right) throw std::runtime_error("memory of another version's flight recorder");
   ranks_ = static_cast<int>(ranks);
 }
 
-recordings::~recordings() {
-  if (memory_ != nullptr) ::munmap(memory_, bytes_);
-}
-
-void recordings::map() { memory_ = static_cast<std::byte*>(map_memory(bytes_, MAP_SHARED, fd_.get())); }
-
-recordings::title& recordings::front() const noexcept { return *reinterpret_cast<title*>(memory_); }
+recordings::title& recordings::front() const noexcept { return *reinterpret_cast<title*>(memory_.get()); }
 
 recording_view recordings::of(int local_rank) const noexcept {
-  return {memory_ + page_bytes + static_cast<std::size_t>(local_rank) * shape_.bytes(), shape_};
+  return {memory_.get() + page_bytes + static_cast<std::size_t>(local_rank) * shape_.bytes(), shape_};
 }
 
 void recordings::clear() noexcept {
@@ -212,10 +202,8 @@ std::shared_ptr<recorder_slot> recorder_slot::take(std::uint64_t (*clock)(const 
   }
   if (!memory) {
     const shape s{real_clock ? wanted_operations(alone_traced) : least_operations};
-    made->own_bytes_ = s.bytes();
-    made->own_ =
-        map_memory(made->own_bytes_, MAP_PRIVATE | MAP_ANONYMOUS | (real_clock ? MAP_POPULATE : 0), -1);
-    memory = recording_view(made->own_, s);
+    made->own_ = map_memory(s.bytes(), MAP_PRIVATE | MAP_ANONYMOUS | (real_clock ? MAP_POPULATE : 0), -1);
+    memory = recording_view(made->own_.get(), s);
   }
   made->recorder_ = std::make_unique<flight::recorder>(memory, clock, clock_owner);
   made->recorder_->trace(made->node_ != nullptr ? made->node_->traced() : alone_traced);
@@ -241,7 +229,6 @@ recorder_slot::~recorder_slot() {
     remember_failure(recorder_->memory().head());
     recorder_.reset();
   }
-  if (own_ != nullptr) ::munmap(own_, own_bytes_);
   if (node_ != nullptr) node_slot_taken = false;
 }
 

@@ -13,7 +13,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace tutti::flight {
 
@@ -26,7 +25,6 @@ class recordings {
   explicit recordings(int fd);
   recordings(const recordings&) = delete;
   recordings& operator=(const recordings&) = delete;
-  ~recordings();
 
   int descriptor() const noexcept { return fd_.get(); }
   int ranks() const noexcept { return ranks_; }
@@ -49,12 +47,10 @@ class recordings {
  private:
   struct title;
   title& front() const noexcept;
-  void map();
   base::unique_fd fd_;
   int ranks_ = 0;
   shape shape_;
-  std::byte* memory_ = nullptr;
-  std::size_t bytes_ = 0;
+  std::shared_ptr<std::byte> memory_;
 };
 
 // The variable that names `all` to the rank `local_rank`.
@@ -80,8 +76,7 @@ class recorder_slot : public std::enable_shared_from_this<recorder_slot> {
  private:
   recorder_slot() = default;
   std::shared_ptr<recordings> node_;
-  void* own_ = nullptr;
-  std::size_t own_bytes_ = 0;
+  std::shared_ptr<std::byte> own_;
   std::unique_ptr<flight::recorder> recorder_;
 };
 

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <thread>
 
 namespace tutti::flight {
@@ -148,13 +149,9 @@ rank_snapshot read(const recording_view& from, std::size_t recent) {
       (one.how == state::pending ? r.pending : r.recent).push_back(one);
   for (std::size_t i = 0; i < from.sizes().spans(); ++i)
     if (read(from.spans()[i], one, from, times) && one.how == state::pending) r.doing.push_back(one);
-  const auto older = [](const operation_snapshot& a, const operation_snapshot& b) {
-    return a.number < b.number;
-  };
-  std::sort(r.pending.begin(), r.pending.end(), older);
-  std::sort(r.doing.begin(), r.doing.end(), older);
-  std::sort(r.recent.begin(), r.recent.end(),
-            [](const operation_snapshot& a, const operation_snapshot& b) { return a.number > b.number; });
+  std::ranges::sort(r.pending, {}, &operation_snapshot::number);
+  std::ranges::sort(r.doing, {}, &operation_snapshot::number);
+  std::ranges::sort(r.recent, std::greater(), &operation_snapshot::number);
   if (r.recent.size() > recent) r.recent.resize(recent);
   if (r.pending.size() > most_pending) r.pending.resize(most_pending);
   if (r.doing.size() > most_doing) r.doing.resize(most_doing);

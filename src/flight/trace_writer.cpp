@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "flight/trace_writer.hpp"
 
-#include "base/cycles.hpp"
 #include "base/env.hpp"
 #include "base/write_all.hpp"
 #include "flight/explanation.hpp"

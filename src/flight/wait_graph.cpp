@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <set>
-#include <tutti/detail/operation_state.hpp>
+#include <tutti/detail/operation_kind.hpp>
 #include <tutti/status.hpp>
 
 namespace tutti::flight {

@@ -4,7 +4,6 @@
 
 #include "flight/snapshot.hpp"
 
-#include <cstddef>
 #include <map>
 #include <utility>
 #include <vector>

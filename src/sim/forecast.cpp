@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coll/choice.hpp"
-#include "sim/random_numbers.hpp"
 
 #include <fmt/format.h>
 

@@ -5,7 +5,6 @@
 #include "track/histogram.hpp"
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 #include <tutti/track.hpp>

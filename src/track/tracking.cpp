@@ -18,7 +18,6 @@
 #include <optional>
 #include <thread>
 #include <tuple>
-#include <tutti/as_result.hpp>
 #include <tutti/counters.hpp>
 #include <tutti/detail/deadline.hpp>
 #include <tutti/error.hpp>
