@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "track/rank_files.hpp"
 
+#include "base/env.hpp"
 #include "base/text.hpp"
 #include "track/event_encoding.hpp"
 #include "track/histogram.hpp"
@@ -86,14 +87,13 @@ double event_file_time(const fs::path& folder, double now) {
 
 // The world of the job has the same id at each start of the job; every other communicator has one of its own.
 std::string default_id(const comm::identity& who, std::uint64_t number, const std::string& name) {
-  const char* const job = std::getenv("TUTTI_JOB_ID");
   std::set<std::pair<std::string, std::int64_t>> processes;
   for (const comm::place& p : who.places) processes.emplace(p.host, p.pid);
-  const char* const size = std::getenv("WORLD_SIZE");
-  const bool is_job = job != nullptr && *job != '\0' && size != nullptr && who.name == "world" &&
-                      processes.size() == who.places.size() && std::to_string(processes.size()) == size;
+  const auto job = base::env_string("TUTTI_JOB_ID");
+  const bool is_job = job && who.name == "world" && processes.size() == who.places.size() &&
+                      base::env_string("WORLD_SIZE") == std::to_string(processes.size());
   const std::string origin =
-      is_job ? "job-" + file_name(job) : fmt::format("{:016x}-{}", who.world, who.communicator);
+      is_job ? "job-" + file_name(*job) : fmt::format("{:016x}-{}", who.world, who.communicator);
   return fmt::format("{}-{}{}{}", origin, number, name.empty() ? "" : "-", file_name(name));
 }
 

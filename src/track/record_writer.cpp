@@ -49,22 +49,6 @@ void record_writer::close(const char* state, time_point deadline) {
   queue.close();
 }
 
-bool record_writer::opened() const {
-  const std::lock_guard lock(mutex_);
-  return opened_;
-}
-bool record_writer::ended() const {
-  const std::lock_guard lock(mutex_);
-  return ended_;
-}
-std::filesystem::path record_writer::directory() const {
-  const std::lock_guard lock(mutex_);
-  return directory_;
-}
-double record_writer::origin() const {
-  const std::lock_guard lock(mutex_);
-  return origin_;
-}
 void record_writer::rethrow_failure() const {
   const std::lock_guard lock(mutex_);
   if (failure_) throw error(static_cast<errc>(failure_.value()), failure_text_);
@@ -174,17 +158,10 @@ void record_writer::record_all() {
   }
 
   if (samples) sample_now();
-  time_point deadline;
-  const char* state = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    deadline = deadline_;
-    state = final_state_;
-  }
-  if (console && !console->finish(deadline))
+  if (console && !console->finish(locked(deadline_)))
     console_state_ = "captured; something that this rank has started still writes to it";
   console.reset();
-  put_status(state);
+  put_status(locked(final_state_));
 }
 
 // How many ranks before this one are on its host.
@@ -232,11 +209,7 @@ void record_writer::sample(process_sampler& process, gpu_sampler& gpu) {
 }
 
 void record_writer::put_status(const char* state) {
-  progress_counts counts;
-  {
-    const std::lock_guard lock(mutex_);
-    counts = counts_;
-  }
+  progress_counts counts = locked(counts_);
   counts.dropped = queue.dropped();
   files_->put_status(state, counts, console_state_);
 }

@@ -39,11 +39,12 @@ class record_writer : public std::enable_shared_from_this<record_writer> {
   void close(const char* state, time_point deadline);
 
   // Any thread may call these.
-  bool opened() const;  // or failed to
-  bool ended() const;
+  bool opened() const { return locked(opened_); }  // or failed to
+  bool ended() const { return locked(ended_); }
   track::totals totals() const;
-  std::filesystem::path directory() const;
-  double origin() const;  // of the axis of samples, once opened: seconds since 1970
+  std::filesystem::path directory() const { return locked(directory_); }
+  // Of the axis of samples, once opened: seconds since 1970.
+  double origin() const { return locked(origin_); }
   void rethrow_failure() const;
   const track::options& options() const noexcept { return options_; }
 
@@ -56,6 +57,12 @@ class record_writer : public std::enable_shared_from_this<record_writer> {
   void wait_for_end(time_point deadline) const;
 
  private:
+  // A copy, made under the lock.
+  template <class T>
+  T locked(const T& member) const {
+    const std::lock_guard lock(mutex_);
+    return member;
+  }
   void run() noexcept;
   void record_all();
   void write(const std::vector<record>& some);
