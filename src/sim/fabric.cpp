@@ -219,8 +219,7 @@ void fabric::transmit(sim_link& link, frame head, const std::byte* payload, std:
   hash_.add(head.length ^ head.transfer_id << 20 ^ head.other_transfer_id << 40);
   hash_.add(std::span(payload, bytes));
 
-  nanoseconds heals = 0;
-  if (separated(from, to, departs, heals)) {
+  if (const nanoseconds heals = separated_until(from, to, departs); heals != 0) {
     if (heals == end_of_time) return;  // the connection is given up
     arrives = std::max(arrives, later(heals, over.latency));
   }
@@ -266,8 +265,7 @@ void fabric::connect(sim_link& link) {
   c = made;
   nanoseconds when =
       now_ + options_.network.connecting.count() + numbers_.up_to(options_.noise.jitter.count());
-  nanoseconds heals = 0;
-  if (separated(rank, link.peer_, now_, heals))
+  if (const nanoseconds heals = separated_until(rank, link.peer_, now_); heals != 0)
     when = heals == end_of_time ? now_ + options_.network.silence.count() : later(when, heals - now_);
   events_.add({.at = when, .kind = event::what::established, .rank = rank, .other = link.peer_});
 }
@@ -275,8 +273,7 @@ void fabric::connect(sim_link& link) {
 void fabric::establish(int rank, int other) {
   connection* const c = find(rank, other);
   if (c == nullptr || c->at != connection::phase::connecting) return;
-  nanoseconds heals = 0;
-  const bool cut_off = separated(rank, other, now_, heals);
+  const bool cut_off = separated_until(rank, other, now_) != 0;
   if (at(rank).gone && at(other).gone) return;
   const int alive = at(rank).gone ? other : rank;
   const int peer = alive == rank ? other : rank;
@@ -375,15 +372,14 @@ void fabric::give_up(const partition& p) {
   }
 }
 
-bool fabric::separated(int a, int b, nanoseconds when, nanoseconds& until) const noexcept {
-  bool any = false;
+nanoseconds fabric::separated_until(int a, int b, nanoseconds when) const noexcept {
+  nanoseconds until = 0;
   for (const partition& p : options_.faults.partitions) {
     if (when < p.from.count() || when >= p.until.count() || !separates(p, a, b)) continue;
-    any = true;
     const bool given_up = p.until == never || p.until - p.from > options_.network.silence;
     until = std::max(until, given_up ? end_of_time : static_cast<nanoseconds>(p.until.count()));
   }
-  return any;
+  return until;
 }
 
 bool fabric::is_corrupted(int from, int to, std::uint64_t number) const noexcept {

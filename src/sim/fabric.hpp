@@ -133,7 +133,8 @@ class fabric {
   // Tells the receiver of this direction the end, behind everything still in flight.
   void tell_end(connection& c, int told, errc why, std::string text);
   void break_off(connection& c, const std::string& text, bool loses);
-  bool separated(int a, int b, nanoseconds when, nanoseconds& until) const noexcept;
+  // When the last partition that is between them at that time heals; 0: none is.
+  nanoseconds separated_until(int a, int b, nanoseconds when) const noexcept;
   bool is_corrupted(int from, int to, std::uint64_t number) const noexcept;
   void take_next(int rank);
 
