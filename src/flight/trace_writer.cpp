@@ -24,19 +24,6 @@ constexpr std::size_t most_rows = 64;
 // Tracks of a rank: a hundred rows for each group, so that overlapping events are side by side.
 enum group { asleep = 1, operations = 100, spans = 200, computations = 300 };
 
-const char* state_name(state how) {
-  switch (how) {
-    case state::failed:
-      return "failed";
-    case state::cancelled:
-      return "cancelled";
-    case state::done:
-      return "done";
-    default:
-      return "never ended";
-  }
-}
-
 }  // namespace
 
 std::string json_string(std::string_view text) {
@@ -207,7 +194,12 @@ void trace_writer::write_event(rank_state& state, const operation_snapshot& o, s
       if (o.sequence != 0 && c != nullptr) note_arrival(state.rank, *c, o);
     }
   }
-  if (o.how != state::done) say(fmt::format(R"("state":"{}")", state_name(o.how)));
+  if (o.how != state::done) {
+    const char* const how = o.how == state::failed      ? "failed"
+                            : o.how == state::cancelled ? "cancelled"
+                                                        : "never ended";
+    say(fmt::format(R"("state":"{}")", how));
+  }
   put(fmt::format(
       R"({{"name":{},"cat":"{}","ph":"X","ts":{:.3f},"dur":{:.3f},"pid":{},"tid":{},"args":{{{}}}}})",
       json_string(name), category, microseconds(o.start_ns), static_cast<double>(end - o.start_ns) / 1000,

@@ -25,18 +25,9 @@ bool has_called(std::uint32_t last, std::uint32_t sequence) { return last - sequ
 rank_condition condition_of(const rank_snapshot& r) {
   if (!r.end.empty() || r.thread == base::process_state::gone)
     return r.at == phase::left && r.end.empty() ? rank_condition::left : rank_condition::gone;
-  switch (r.at) {
-    case phase::none:
-      return rank_condition::not_there;
-    case phase::left:
-      return rank_condition::left;
-    case phase::failed:
-      return rank_condition::failed;
-    case phase::joining:
-    case phase::member:
-    case phase::leaving:
-      break;
-  }
+  if (r.at == phase::none) return rank_condition::not_there;
+  if (r.at == phase::left) return rank_condition::left;
+  if (r.at == phase::failed) return rank_condition::failed;
   if (r.thread == base::process_state::stopped) return rank_condition::stopped;
   if (r.asleep_ns == 0 && r.now_ns - r.turned_ns > longest_turn_ns)
     return r.thread == base::process_state::sleeps ? rank_condition::blocked : rank_condition::computing;

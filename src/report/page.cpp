@@ -11,7 +11,6 @@
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <set>
 #include <span>
 
 namespace tutti::report {
@@ -121,19 +120,15 @@ std::string times_section(const run_data& run) {
 }
 
 std::string hyperparameters_section(const run_data& run) {
-  std::set<std::string> names;
+  // By name and value, so that what ranks agree on is shown once.
+  std::map<std::string, std::map<std::string, std::vector<std::string>>> who;
   for (const rank_data& r : run.ranks)
-    for (const auto& [name, value] : r.hyperparameters) names.insert(name);
-  if (names.empty()) return {};
+    for (const auto& [name, value] : r.hyperparameters) who[name][value].push_back(escaped(r.key()));
+  if (who.empty()) return {};
   std::string out = "<h2>Hyperparameters</h2><table>";
-  for (const std::string& name : names) {
-    // Shown once if all ranks that have it agree.
-    std::map<std::string, std::vector<std::string>> who;
-    for (const rank_data& r : run.ranks)
-      if (const auto found = r.hyperparameters.find(name); found != r.hyperparameters.end())
-        who[found->second].push_back(escaped(r.key()));
+  for (const auto& [name, values] : who) {
     out += fmt::format("<tr><td>{}</td><td>", escaped(name));
-    for (const auto& [value, ranks] : who) {
+    for (const auto& [value, ranks] : values) {
       out += escaped(value);
       if (ranks.size() < run.ranks.size())
         out += fmt::format(" <span class=soft>(rank {})</span>", fmt::join(ranks, ", "));

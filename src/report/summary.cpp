@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <set>
+#include <map>
 
 namespace tutti::report {
 namespace {
@@ -46,22 +46,20 @@ std::string summary_of(const run_data& run) {
   for (const std::string& damage : run.damage) out += plain(damage) + "\n";
   if (run.absent() > 0) out += fmt::format("{} ranks have left nothing\n", run.absent());
 
-  std::set<std::string> names;
+  std::map<std::string, std::vector<const rank_data*>> who;
   for (const rank_data& r : run.ranks)
     for (const auto& [name, points] : r.series)
-      if (!is_machine_series(name)) names.insert(name);
-  if (!names.empty())
+      if (!is_machine_series(name)) who[name].push_back(&r);
+  if (!who.empty())
     out += fmt::format("\n{:<28} {:>5} {:>8} {:>12} {:>12} {:>12}\n", "series", "rank", "points", "first",
                        "last", "least");
-  for (const std::string& name : names)
-    for (const rank_data& r : run.ranks) {
-      const auto found = r.series.find(name);
-      if (found == r.series.end() || found->second.empty()) continue;
+  for (const auto& [name, ranks] : who)
+    for (const rank_data* const r : ranks) {
+      const std::vector<point>& points = r->series.at(name);
       double least = std::numeric_limits<double>::infinity();
-      for (const point& p : found->second) least = std::fmin(least, p.value);
+      for (const point& p : points) least = std::fmin(least, p.value);
       out += fmt::format("{:<28} {:>5} {:>8} {:>12.5g} {:>12.5g} {:>12.5g}\n", shortened(plain(name)),
-                         plain(r.key()), found->second.size(), found->second.front().value,
-                         found->second.back().value, least);
+                         plain(r->key()), points.size(), points.front().value, points.back().value, least);
     }
 
   const std::vector<time_split> times = times_of(run);

@@ -22,20 +22,11 @@ std::string report::text() const {
                   repeatable ? "" : " (real time was waited for: another run may differ)");
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const rank_report& r = ranks[i];
-    switch (r.how) {
-      case ending::returned:
-        text += fmt::format("rank {} returned {}\n", i, r.code);
-        break;
-      case ending::threw:
-        text += fmt::format("rank {} threw: {}\n", i, r.text);
-        break;
-      case ending::killed:
-        text += fmt::format("rank {} was killed\n", i);
-        break;
-      case ending::stuck:
-        text += fmt::format("rank {} waits for ever: {}\n", i, r.text);
-        break;
-    }
+    const std::string end = r.how == ending::returned ? fmt::format("returned {}", r.code)
+                            : r.how == ending::threw  ? "threw: " + r.text
+                            : r.how == ending::killed ? "was killed"
+                                                      : "waits for ever: " + r.text;
+    text += fmt::format("rank {} {}\n", i, end);
   }
   return text;
 }

@@ -121,36 +121,28 @@ std::map<std::string, std::string> environment() {
 }
 
 git_state git_of(const fs::path& directory) {
-  git_state found;
   std::error_code code;
-  for (fs::path at = fs::absolute(directory, code); !code; at = at.parent_path()) {
-    fs::path git = at / ".git";
-    if (!fs::exists(git, code)) {
-      if (at == at.parent_path()) break;
-      continue;
-    }
-    // For an additional working tree, or a submodule: a file that names the directory.
-    if (fs::is_regular_file(git, code)) {
-      const std::string line = first_line(git);
-      if (!line.starts_with("gitdir: ")) break;
-      git = at / line.substr(8);
-    }
-    const std::string head = first_line(git / "HEAD");
-    if (!head.starts_with("ref: ")) {
-      found.revision = head;
-      break;
-    }
-    const std::string reference = head.substr(5);
-    found.branch = reference.starts_with("refs/heads/") ? reference.substr(11) : reference;
-    fs::path common = git;
-    if (const std::string line = first_line(git / "commondir"); !line.empty()) common = git / line;
-    found.revision = first_line(common / reference);
-    if (!found.revision.empty()) break;
-    std::istringstream packed(contents(common / "packed-refs"));
-    for (std::string line; std::getline(packed, line);)
-      if (line.ends_with(" " + reference)) found.revision = line.substr(0, line.find(' '));
-    break;
+  fs::path at = fs::absolute(directory, code);
+  while (!code && !fs::exists(at / ".git", code) && at != at.parent_path()) at = at.parent_path();
+  fs::path git = at / ".git";
+  // For an additional working tree, or a submodule: a file that names the directory.
+  if (fs::is_regular_file(git, code)) {
+    const std::string line = first_line(git);
+    if (!line.starts_with("gitdir: ")) return {};
+    git = at / line.substr(8);
   }
+  const std::string head = first_line(git / "HEAD");
+  if (!head.starts_with("ref: ")) return {head, ""};
+  const std::string reference = head.substr(5);
+  git_state found;
+  found.branch = reference.starts_with("refs/heads/") ? reference.substr(11) : reference;
+  fs::path common = git;
+  if (const std::string line = first_line(git / "commondir"); !line.empty()) common = git / line;
+  found.revision = first_line(common / reference);
+  if (!found.revision.empty()) return found;
+  std::istringstream packed(contents(common / "packed-refs"));
+  for (std::string line; std::getline(packed, line);)
+    if (line.ends_with(" " + reference)) found.revision = line.substr(0, line.find(' '));
   return found;
 }
 
