@@ -52,8 +52,6 @@ trace_writer::trace_writer(const std::string& path, trace_clock clock, std::uint
   buffer_ = "[\n{\"name\":\"tutti\",\"ph\":\"M\",\"pid\":0,\"tid\":0,\"args\":{\"format\":1}}";
 }
 
-trace_writer::~trace_writer() { finish(); }
-
 double trace_writer::microseconds(std::int64_t ns) const noexcept {
   return static_cast<double>(ns + clock_.clock_offset_ns - clock_.origin_ns) / 1000;
 }

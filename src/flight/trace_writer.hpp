@@ -36,7 +36,7 @@ class trace_writer {
   trace_writer(const std::string& path, trace_clock clock, std::uint64_t most_bytes);
   trace_writer(const trace_writer&) = delete;
   trace_writer& operator=(const trace_writer&) = delete;
-  ~trace_writer();
+  ~trace_writer() { finish(); }
 
   // Applies to what is written from now on.
   void set_clock_offset(std::int64_t ns) noexcept { clock_.clock_offset_ns = ns; }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <numeric>
 
 namespace tutti::report {
 namespace {
@@ -146,13 +147,11 @@ std::string line_chart(const std::string& title, const std::vector<line_data>& l
     std::string path;
     bool pen_down = false;
     for (const point& p : points) {
-      if (!std::isfinite(p.value)) {
-        pen_down = false;
-        continue;
-      }
-      path += fmt::format("{}{:.1f} {:.1f}", pen_down ? 'L' : 'M', left + inner_width * x.share(p.step),
-                          top + inner_height * (1 - y.share(p.value)));
-      pen_down = true;
+      const bool is_there = std::isfinite(p.value);
+      if (is_there)
+        path += fmt::format("{}{:.1f} {:.1f}", pen_down ? 'L' : 'M', left + inner_width * x.share(p.step),
+                            top + inner_height * (1 - y.share(p.value)));
+      pen_down = is_there;
     }
     // A round cap shows a single point as a dot.
     out +=
@@ -193,11 +192,8 @@ std::string stacked_bars(const std::vector<std::pair<std::string, std::vector<do
                          const std::vector<std::string>& colours) {
   constexpr double row_height = 22, label = 70, long_row = 700;
   double longest = 0;
-  for (const auto& [name, parts] : rows) {
-    double sum = 0;
-    for (const double p : parts) sum += p;
-    longest = std::max(longest, sum);
-  }
+  for (const auto& [name, parts] : rows)
+    longest = std::max(longest, std::accumulate(parts.begin(), parts.end(), 0.0));
   std::string out = fmt::format("<svg class=\"bars\" viewBox=\"0 0 {} {}\" role=\"img\">",
                                 label + long_row + 10, row_height * static_cast<double>(rows.size()) + 4);
   for (std::size_t i = 0; i < rows.size(); ++i) {

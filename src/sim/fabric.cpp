@@ -51,8 +51,6 @@ fabric::fabric(const options& o)
     if (d.frames > 0) at(d.rank).dies_at_frame = d.frames;
 }
 
-fabric::~fabric() = default;
-
 void fabric::want_step(int rank, nanoseconds when) {
   port& p = at(rank);
   when = std::max({when, now_, p.cpu_free});

@@ -79,7 +79,6 @@ struct port {
 class fabric {
  public:
   explicit fabric(const options& o);
-  ~fabric();
 
   nanoseconds now() const noexcept { return now_; }
   void set_now(nanoseconds t) noexcept { now_ = t; }
