@@ -87,10 +87,9 @@ task<> measure(communicator world, attempt* a) {
 
 // ---- formulas ----
 
-class formulas {
+class message_costs {
  public:
-  formulas(std::size_t bytes, int ranks, const network& n) noexcept
-      : bytes_(static_cast<double>(bytes)), ranks_(ranks), net_(n) {}
+  explicit message_costs(const network& n) noexcept : net_(n) {}
 
   // Time of one message, from the call to its end at the receiver.
   double message(double bytes) const noexcept {
@@ -102,12 +101,6 @@ class formulas {
     const double through = static_cast<double>(net_.gap.count()) + wire(bytes);
     return std::max(static_cast<double>(net_.overhead.count()), through);
   }
-  double rounds() const noexcept {
-    return static_cast<double>(std::bit_width(static_cast<unsigned>(ranks_ - 1)));
-  }
-  double n() const noexcept { return ranks_; }
-  double bytes() const noexcept { return bytes_; }
-  bool even() const noexcept { return std::has_single_bit(static_cast<unsigned>(ranks_)); }
   // Time of rounds with twice as many bytes each time.
   double doubling(double first, double all) const noexcept {
     double t = 0;
@@ -127,8 +120,6 @@ class formulas {
     return 2 * static_cast<double>(net_.overhead.count()) + static_cast<double>(net_.latency.count()) +
            wire(bytes);
   }
-  const double bytes_;
-  const int ranks_;
   const network& net_;
 };
 
@@ -137,12 +128,12 @@ struct estimate {
   double connections = 0;
 };
 
-// Negative: no formula.
-estimate steps_of(pattern what, algorithm with, const formulas& f) {
-  const double n = f.n();
-  const double b = f.bytes();
-  const double log = f.rounds();
-  const double extra = f.even() ? 0 : 2;  // messages of those beyond the power of two, before and after
+// Negative: no formula. `b` is the number of bytes.
+estimate steps_of(pattern what, algorithm with, double b, unsigned ranks, const message_costs& f) {
+  const double n = ranks;
+  const double log = std::bit_width(ranks - 1);
+  // Messages of those beyond the power of two, before and after.
+  const double extra = std::has_single_bit(ranks) ? 0 : 2;
   const double halves = f.doubling(b / n, b * (n - 1) / n);
   switch (with) {
     case algorithm::dissemination:
@@ -161,7 +152,8 @@ estimate steps_of(pattern what, algorithm with, const formulas& f) {
       return {(n - 1) * f.message(b), std::min(n - 1, 2.0)};
     case algorithm::direct:
       // Four messages are under way at a time; the results of an all_reduce go round.
-      if (what == pattern::reduce_scatter) return steps_of(pattern::all_to_all, algorithm::pairwise, f);
+      if (what == pattern::reduce_scatter)
+        return steps_of(pattern::all_to_all, algorithm::pairwise, b, ranks, f);
       if (what != pattern::all_reduce) return {-1, 0};
       return {f.message(b / n) + (n - 2) * std::max(f.interval(b / n), n > 5 ? f.message(b / n) / 4 : 0) +
                   (n - 1) * f.message(b / n),
@@ -210,7 +202,8 @@ forecast compute_forecast(pattern what, algorithm with, std::size_t bytes, int r
   const algorithm used = chosen(what, with, bytes, ranks);
   forecast f;
   if (ranks == 1) return f;
-  const estimate e = steps_of(what, used, formulas(bytes, ranks, n));
+  const estimate e = steps_of(what, used, static_cast<double>(bytes), static_cast<unsigned>(ranks),
+                              message_costs(n));
   if (e.time < 0)
     throw error(errc::not_supported, fmt::format("there is no formula for {} by {}; it can be simulated",
                                                  name_of(what), tutti::name_of(used)));

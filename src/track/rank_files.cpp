@@ -311,7 +311,7 @@ bool rank_files::flush() {
   return lines == 0 || fail(stem_ + ".jsonl: " + base::write_error_text(lines));
 }
 
-void rank_files::put_status(std::string_view state, const progress_counts& counts, std::string_view console) {
+void rank_files::put_status(std::string_view state, const totals& counts, std::string_view console) {
   const std::string status =
       json_object()
           .add("rank", who_.rank)

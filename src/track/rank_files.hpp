@@ -27,10 +27,6 @@
 
 namespace tutti::track {
 
-struct progress_counts {
-  std::uint64_t written = 0, dropped = 0, failed = 0;
-};
-
 class rank_files {
  public:
   // Makes the files, or continues them. `number` is how many runs this rank has opened on this communicator
@@ -52,7 +48,7 @@ class rank_files {
   const std::string& failure() const noexcept { return failure_; }
 
   // `state` is running, finished or closed. `console`: captured, or why not.
-  void put_status(std::string_view state, const progress_counts& counts, std::string_view console);
+  void put_status(std::string_view state, const totals& counts, std::string_view console);
 
  private:
   struct putter;

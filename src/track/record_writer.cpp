@@ -51,17 +51,12 @@ void record_writer::close(const char* state, time_point deadline) {
 
 void record_writer::rethrow_failure() const {
   const std::lock_guard lock(mutex_);
-  if (failure_) throw error(static_cast<errc>(failure_.value()), failure_text_);
+  if (failure_) throw error(static_cast<errc>(failure_.value()), totals_.failure);
 }
 
 track::totals record_writer::totals() const {
-  track::totals t;
+  track::totals t = locked(totals_);
   t.dropped = queue.dropped();
-  const std::lock_guard lock(mutex_);
-  t.written = counts_.written;
-  t.failed = counts_.failed;
-  t.complete = ended_ && !failure_;
-  t.failure = failure_text_;
   return t;
 }
 
@@ -96,11 +91,11 @@ void record_writer::run() noexcept {
   } catch (const error& e) {
     const std::lock_guard lock(mutex_);
     failure_ = e.code();
-    failure_text_ = e.what();
+    totals_.failure = e.what();
   } catch (const std::exception& e) {
     const std::lock_guard lock(mutex_);
     failure_ = make_error_code(errc::system);
-    failure_text_ = e.what();
+    totals_.failure = e.what();
   }
   // Once this log is seen to have ended, its label may be opened again.
   files_.reset();
@@ -108,6 +103,7 @@ void record_writer::run() noexcept {
   {
     const std::lock_guard lock(mutex_);
     opened_ = ended_ = true;
+    totals_.complete = !failure_;
     // Under the lock: a waiting thread may end the process right after.
     ended_changed_.notify_all();
   }
@@ -182,11 +178,11 @@ void record_writer::write(const std::vector<record>& some) {
   if (!files_->flush()) failed = some.size();
   {
     const std::lock_guard lock(mutex_);
-    counts_.failed += failed;
-    counts_.written += some.size() - failed;
+    totals_.failed += failed;
+    totals_.written += some.size() - failed;
     const std::string& why = files_->failure();
-    if (!why.empty() && failure_text_.empty()) base::log_warning("tracking loses records: " + why);
-    if (!why.empty()) failure_text_ = why;
+    if (!why.empty() && totals_.failure.empty()) base::log_warning("tracking loses records: " + why);
+    if (!why.empty()) totals_.failure = why;
   }
   queue.release();
   notify();
@@ -206,12 +202,6 @@ void record_writer::sample(process_sampler& process, gpu_sampler& gpu) {
   double load = 0;  // runnable processes of the machine, over the last minute
   if (::getloadavg(&load, 1) == 1) files_->put({"system/machine_load", step, time, load});
   files_->flush();
-}
-
-void record_writer::put_status(const char* state) {
-  progress_counts counts = locked(counts_);
-  counts.dropped = queue.dropped();
-  files_->put_status(state, counts, console_state_);
 }
 
 }  // namespace tutti::track

@@ -69,7 +69,7 @@ class record_writer : public std::enable_shared_from_this<record_writer> {
   void sample(process_sampler& process, gpu_sampler& gpu);
   int local_rank() const;
   void notify() noexcept;
-  void put_status(const char* state);
+  void put_status(const char* state) { files_->put_status(state, totals(), console_state_); }
 
   const comm::identity who_;
   const track::options options_;
@@ -83,8 +83,7 @@ class record_writer : public std::enable_shared_from_this<record_writer> {
   std::vector<timer_ref> watchers_;
   std::filesystem::path directory_;
   double origin_ = 0;
-  progress_counts counts_;
-  std::string failure_text_;
+  track::totals totals_;  // but for what the queue has dropped
   std::error_code failure_;
   const char* final_state_ = "closed";
   time_point deadline_{};
