@@ -14,11 +14,17 @@
 namespace tutti::report {
 namespace {
 
+using texts_by_name = std::map<std::string, std::string>;
+
 struct compared_run {
   const run_data* run;
+  int number;
   std::string label;
-  std::map<std::string, std::vector<point>> means;     // by series, over the ranks that have it
-  std::map<std::string, std::string> hyperparameters;  // several values if the ranks differ
+  texts_by_name hyperparameters;                    // several values if the ranks differ
+  std::map<std::string, std::vector<point>> means;  // by series, over the ranks that have it
+  texts_by_name last_values;                        // of these, but for time and machine
+
+  std::string key() const { return legend_entry(number, label); }
 };
 
 // At each step over the ranks that have a finite value there.
@@ -41,11 +47,11 @@ std::vector<point> mean_of(const run_data& run, const std::string& series) {
   return mean;
 }
 
-std::map<std::string, std::string> hyperparameters_of(const run_data& run) {
+texts_by_name hyperparameters_of(const run_data& run) {
   std::map<std::string, std::set<std::string>> values;
   for (const rank_data& r : run.ranks)
     for (const auto& [name, value] : r.hyperparameters) values[name].insert(value);
-  std::map<std::string, std::string> texts;
+  texts_by_name texts;
   for (const auto& [name, different] : values) texts[name] = fmt::format("{}", fmt::join(different, ", "));
   return texts;
 }
@@ -53,20 +59,19 @@ std::map<std::string, std::string> hyperparameters_of(const run_data& run) {
 std::vector<compared_run> prepared(const std::vector<run_data>& runs) {
   std::vector<compared_run> all;
   for (const run_data& run : runs) {
-    compared_run c{&run, run.name, {}, hyperparameters_of(run)};
+    compared_run c{&run, static_cast<int>(all.size()), run.name, hyperparameters_of(run), {}, {}};
     // The directory distinguishes runs of one name.
     if (std::ranges::count(runs, run.name, &run_data::name) > 1)
       c.label += " (" + run.directory.string() + ")";
     for (const rank_data& r : run.ranks)
       for (const auto& [name, points] : r.series)
         if (!c.means.contains(name)) c.means[name] = mean_of(run, name);
+    for (const auto& [name, points] : c.means)
+      if (!is_machine_series(name) && !points.empty())
+        c.last_values[name] = short_number(points.back().value);
     all.push_back(std::move(c));
   }
   return all;
-}
-
-std::string key_of(const std::vector<compared_run>& runs, std::size_t i) {
-  return legend_entry(static_cast<int>(i), runs[i].label);
 }
 
 // "2 finished, 1 died"
@@ -83,35 +88,31 @@ std::string runs_section(const std::vector<compared_run>& runs) {
   std::string out =
       "<h2>Runs</h2><table><tr><th>run</th><th>created</th><th class=n>ranks</th><th>state</th>"
       "<th>directory</th></tr>";
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    const run_data& run = *runs[i].run;
-    out += fmt::format("<tr><td>{}</td><td>{}</td><td class=n>{}</td><td>{}</td><td>{}</td></tr>",
-                       key_of(runs, i), time_text(run.created), run.size, states_of(run),
-                       escaped(run.directory.string()));
-  }
+  for (const compared_run& c : runs)
+    out += fmt::format("<tr><td>{}</td><td>{}</td><td class=n>{}</td><td>{}</td><td>{}</td></tr>", c.key(),
+                       time_text(c.run->created), c.run->size, states_of(*c.run),
+                       escaped(c.run->directory.string()));
   return out + "</table>";
 }
 
 std::string curves_section_of_runs(const std::vector<compared_run>& runs) {
   std::vector<curve_source> sources;
-  for (std::size_t i = 0; i < runs.size(); ++i)
-    sources.push_back({static_cast<int>(i), runs[i].label, &runs[i].means});
+  for (const compared_run& c : runs) sources.push_back({c.number, c.label, &c.means});
   return curves(sources);
 }
 
 // A row for each run; a cell for each of `columns` that it has.
 std::string table_of(const char* heading, const std::vector<compared_run>& runs,
-                     const std::vector<std::map<std::string, std::string>>& cells,
-                     const std::set<std::string>& columns) {
+                     texts_by_name compared_run::* cells, const std::set<std::string>& columns) {
   if (columns.empty()) return {};
   std::string out = fmt::format("<h2>{}</h2><div class=scroll><table><tr><th>run</th>", heading);
   for (const std::string& name : columns) out += "<th class=n>" + escaped(name) + "</th>";
   out += "</tr>";
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    out += "<tr><td>" + key_of(runs, i) + "</td>";
+  for (const compared_run& c : runs) {
+    out += "<tr><td>" + c.key() + "</td>";
     for (const std::string& name : columns) {
-      const auto found = cells[i].find(name);
-      out += "<td class=n>" + (found != cells[i].end() ? escaped(found->second) : "") + "</td>";
+      const auto found = (c.*cells).find(name);
+      out += "<td class=n>" + (found != (c.*cells).end() ? escaped(found->second) : "") + "</td>";
     }
     out += "</tr>";
   }
@@ -119,28 +120,20 @@ std::string table_of(const char* heading, const std::vector<compared_run>& runs,
 }
 
 std::string differing_hyperparameters_section(const std::vector<compared_run>& runs) {
-  std::vector<std::map<std::string, std::string>> cells;
   std::map<std::string, std::multiset<std::string>> values;
-  for (const compared_run& c : runs) {
-    cells.push_back(c.hyperparameters);
+  for (const compared_run& c : runs)
     for (const auto& [name, value] : c.hyperparameters) values[name].insert(value);
-  }
   std::set<std::string> different;
   for (const auto& [name, all] : values)
     if (all.count(*all.begin()) < runs.size()) different.insert(name);
-  return table_of("Hyperparameters that differ", runs, cells, different);
+  return table_of("Hyperparameters that differ", runs, &compared_run::hyperparameters, different);
 }
 
 std::string last_values_section(const std::vector<compared_run>& runs) {
-  std::vector<std::map<std::string, std::string>> cells(runs.size());
   std::set<std::string> columns;
-  for (std::size_t i = 0; i < runs.size(); ++i)
-    for (const auto& [name, points] : runs[i].means) {
-      if (is_machine_series(name) || points.empty()) continue;
-      columns.insert(name);
-      cells[i][name] = short_number(points.back().value);
-    }
-  return table_of("Last values", runs, cells, columns);
+  for (const compared_run& c : runs)
+    for (const auto& [name, value] : c.last_values) columns.insert(name);
+  return table_of("Last values", runs, &compared_run::last_values, columns);
 }
 
 }  // namespace
