@@ -72,10 +72,13 @@ class recorder {
   }
   void end(handle h, state how) noexcept {
     entry& e = operations_[h.place];
+    head_.ended.store(++ended_, std::memory_order_relaxed);
+    if (e.mark.load(std::memory_order_relaxed) >> 8 != h.number) return;
     const std::uint64_t start = e.start.load(std::memory_order_relaxed);
     const std::uint64_t when = std::max(start, coarse_now());
-    if (end_at(h, how, when))
-      by_kind_[(e.what.load(std::memory_order_relaxed) >> 56) % kinds].waited += when - start;
+    e.end.store(when, std::memory_order_relaxed);
+    e.mark.store(h.number << 8 | static_cast<std::uint64_t>(how), std::memory_order_release);
+    by_kind_[(e.what.load(std::memory_order_relaxed) >> 56) % kinds].waited += when - start;
   }
   // Records that it is seen to wait for this rank of the world (-1: for none in particular).
   void waits_for(handle h, int world_rank) noexcept;
@@ -176,14 +179,6 @@ class recorder {
     e.whom.store(whom, std::memory_order_relaxed);
     e.detail.store(0, std::memory_order_relaxed);
     e.mark.store(number << 8 | static_cast<std::uint64_t>(how), std::memory_order_release);
-  }
-  bool end_at(handle h, state how, std::uint64_t when) noexcept {
-    entry& e = operations_[h.place];
-    head_.ended.store(++ended_, std::memory_order_relaxed);
-    if (e.mark.load(std::memory_order_relaxed) >> 8 != h.number) return false;
-    e.end.store(when, std::memory_order_relaxed);
-    e.mark.store(h.number << 8 | static_cast<std::uint64_t>(how), std::memory_order_release);
-    return true;
   }
 
   const recording_view memory_;
