@@ -2,7 +2,7 @@
 #include "flight/trace_writer.hpp"
 
 #include "base/env.hpp"
-#include "base/write_all.hpp"
+#include "base/files.hpp"
 #include "flight/explanation.hpp"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tutti-report RUN...: the records of a run, or several runs side by side, as one page and in a few lines.
+#include "base/files.hpp"
 #include "base/unique_fd.hpp"
-#include "base/write_all.hpp"
 #include "report/page.hpp"
 #include "track/run_directory.hpp"
 

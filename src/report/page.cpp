@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report/page.hpp"
 
+#include "base/files.hpp"
 #include "report/chart.hpp"
 #include "report/page_parts.hpp"
 
@@ -8,8 +9,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <span>
 
@@ -164,12 +163,10 @@ std::string media_section(const run_data& run) {
         continue;
       }
       bytes_left -= bytes;
-      std::ifstream file(path, std::ios::binary);
-      const std::string png{std::istreambuf_iterator<char>(file), {}};
       images += fmt::format(
           "<figure><img alt=\"\" src=\"data:image/png;base64,{}\"><figcaption class=soft>{}, {}, step "
           "{}</figcaption></figure>",
-          base64(png), escaped(image.name), escaped(r.name()), image.step);
+          base64(base::contents_of(path)), escaped(image.name), escaped(r.name()), image.step);
     }
   }
   std::string out;

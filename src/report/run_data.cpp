@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report/run_data.hpp"
 
+#include "base/files.hpp"
 #include "base/process_state.hpp"
 #include "track/run_facts.hpp"
 
@@ -25,11 +26,6 @@ using nlohmann::json;
 
 const std::string label_prefix = "label-";
 constexpr std::size_t console_bytes = 64 << 10;
-
-std::string contents(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 std::string end_of(const fs::path& path, std::size_t bytes) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
@@ -121,13 +117,11 @@ int rank_in(const std::string& stem) {
 // Whether files of this stem are of a rank or of another label.
 bool is_writer(const std::string& stem) { return rank_in(stem) >= 0 || stem.starts_with(label_prefix); }
 
-// Of equal keys the last stays; ascending.
-template <class T, class Key>
-void keep_last(std::vector<T>& all, Key key) {
-  std::map<decltype(key(all.front())), T> last;
-  for (T& each : all) last.insert_or_assign(last.end(), key(each), std::move(each));
-  all.clear();
-  for (auto& [_, each] : last) all.push_back(std::move(each));
+// Of points of one step the last stays; ascending.
+void keep_last(std::vector<point>& all) {
+  std::ranges::stable_sort(all, {}, &point::step);
+  const auto same_step = [](const point& a, const point& b) { return a.step == b.step; };
+  all.erase(all.begin(), std::unique(all.rbegin(), all.rend(), same_step).base());
 }
 
 std::string left_out(const std::string& file, const rank_data& r) {
@@ -142,7 +136,7 @@ rank_data read_rank(const fs::path& directory, const fs::path& inside, const std
                     std::vector<std::string>& damage) {
   rank_data r;
   r.rank = rank_in(name);
-  const json status = json::parse(contents(directory / (name + ".json")), nullptr, false);
+  const json status = json::parse(base::contents_of(directory / (name + ".json")), nullptr, false);
   if (r.rank < 0) r.label = get<std::string>(status, "label", name.substr(label_prefix.size()));
   r.in_world = get<int>(status, "rank", r.rank);
   r.host = get<std::string>(status, "host", "");
@@ -171,7 +165,7 @@ rank_data read_rank(const fs::path& directory, const fs::path& inside, const std
     }
   }
   if (r.unreadable_lines > 0) damage.push_back(left_out((inside / (name + ".jsonl")).generic_string(), r));
-  for (auto& [series, points] : r.series) keep_last(points, [](const point& p) { return p.step; });
+  for (auto& [series, points] : r.series) keep_last(points);
   r.written = std::max(r.written, records);  // a full disk takes no new status
   for (auto* files : {&r.images, &r.artifacts})
     for (file_data& f : *files) f.path = (inside / f.path).generic_string();
@@ -232,7 +226,7 @@ run_data read_run(const fs::path& directory) {
   }
 
   std::sort(run.damage.begin(), run.damage.end());  // files come in any order
-  const json facts = json::parse(contents(facts_at), nullptr, false);
+  const json facts = json::parse(base::contents_of(facts_at), nullptr, false);
   if (!facts.is_object())
     run.damage.push_back(fmt::format("{} is missing or damaged: the run's command and versions are not known",
                                      facts_at.lexically_relative(directory).generic_string()));

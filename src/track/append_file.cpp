@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "track/append_file.hpp"
 
+#include "base/files.hpp"
 #include "base/text.hpp"
-#include "base/write_all.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "track/run_directory.hpp"
 
+#include "base/files.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
-#include "base/write_all.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

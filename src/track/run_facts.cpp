@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "track/run_facts.hpp"
 
+#include "base/files.hpp"
+
 #include <fmt/format.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -9,8 +11,6 @@
 #include <cctype>
 #include <chrono>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 
 namespace tutti::track {
@@ -18,13 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string contents(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 std::string first_line(const fs::path& path) {
-  const std::string all = contents(path);
+  const std::string all = base::contents_of(path);
   return all.substr(0, all.find('\n'));
 }
 
@@ -32,7 +27,7 @@ std::string first_line(const fs::path& path) {
 
 std::uint64_t started_ticks_of(std::int64_t pid) {
   // The 22nd field; the 2nd may have spaces and ends with the last parenthesis, the 3rd is the state.
-  const std::string stat = contents("/proc/" + std::to_string(pid) + "/stat");
+  const std::string stat = base::contents_of("/proc/" + std::to_string(pid) + "/stat");
   const std::size_t name_end = stat.rfind(')');
   if (name_end == stat.npos) return 0;
   std::istringstream fields(stat.substr(name_end + 1));
@@ -102,7 +97,7 @@ std::vector<std::string> without_secrets(std::vector<std::string> words) {
 
 std::vector<std::string> command_line() {
   std::vector<std::string> words;
-  std::istringstream all(contents("/proc/self/cmdline"));
+  std::istringstream all(base::contents_of("/proc/self/cmdline"));
   for (std::string word; std::getline(all, word, '\0');) words.push_back(word);
   return without_secrets(std::move(words));
 }
@@ -110,7 +105,7 @@ std::vector<std::string> command_line() {
 std::map<std::string, std::string> environment() {
   std::map<std::string, std::string> all;
   // As of the start of the process: other threads may change `environ` while it is read.
-  std::istringstream entries(contents("/proc/self/environ"));
+  std::istringstream entries(base::contents_of("/proc/self/environ"));
   for (std::string entry; std::getline(entries, entry, '\0');) {
     const std::size_t equals = entry.find('=');
     if (equals == entry.npos) continue;
@@ -140,7 +135,7 @@ git_state git_of(const fs::path& directory) {
   if (const std::string line = first_line(git / "commondir"); !line.empty()) common = git / line;
   found.revision = first_line(common / reference);
   if (!found.revision.empty()) return found;
-  std::istringstream packed(contents(common / "packed-refs"));
+  std::istringstream packed(base::contents_of(common / "packed-refs"));
   for (std::string line; std::getline(packed, line);)
     if (line.ends_with(" " + reference)) found.revision = line.substr(0, line.find(' '));
   return found;

@@ -1,14 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// write_all: bytes to a file, in as many calls as it takes.
+// Whole files: all of their bytes, in as many calls as it takes.
 #pragma once
 
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <string_view>
 
 namespace tutti::base {
+
+// None if the file cannot be read.
+inline std::string contents_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 // Returns how many bytes were written; if that is not all of them, errno says why.
 inline std::size_t write_all(int fd, std::string_view bytes) noexcept {
