@@ -38,11 +38,8 @@ std::string end_of(const fs::path& path, std::size_t bytes) {
 // Missing values, or values of another type, become `otherwise`: the file may be of a later version.
 template <class T>
 T get(const json& object, const char* key, T otherwise) {
-  if (!object.is_object()) return otherwise;
-  const auto at = object.find(key);
-  if (at == object.end()) return otherwise;
   try {
-    return at->get<T>();
+    return object.value<T>(key, otherwise);
   } catch (const json::exception&) {
     return otherwise;
   }
