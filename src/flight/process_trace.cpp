@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <thread>
 
@@ -26,19 +27,14 @@ process_trace* instance = nullptr;
 class process_trace {
  public:
   explicit process_trace(std::string path)
-      : path_(std::move(path)),
-        thread_([this] { work(); }) {}
+      : path_(std::move(path)), thread_([this](const std::stop_token& stop) { work(stop); }) {}
   ~process_trace() {
     instance = nullptr;
     if (::getpid() != process_) {  // a child that has neither the thread nor the ranks
       thread_.detach();
       return;
     }
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    wake_.notify_all();
+    thread_.request_stop();
     thread_.join();
     check_all();
     if (writer_ != nullptr) writer_->finish();
@@ -80,13 +76,13 @@ class process_trace {
   void check_all() {
     for_each_recording([this](recording_view of) { poll(of); });
   }
-  void work() {
-    std::unique_lock lock(mutex_);
-    while (!stopping_) {
-      lock.unlock();
+  void work(const std::stop_token& stop) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    std::condition_variable_any pause;
+    while (!stop.stop_requested()) {
       check_all();
-      lock.lock();
-      wake_.wait_for(lock, between_trace_polls, [this] { return stopping_; });
+      pause.wait_for(lock, stop, between_trace_polls, [] { return false; });
     }
   }
 
@@ -95,10 +91,7 @@ class process_trace {
   const pid_t process_ = ::getpid();
   bool failed_ = false;
   std::unique_ptr<trace_writer> writer_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stopping_ = false;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace
