@@ -195,13 +195,10 @@ std::string circle_lines(const wait_graph& graph) {
     text += "a circle: ";
     for (std::size_t i = 0; i < circle.size(); ++i) {
       const int next = circle[(i + 1) % circle.size()];
-      const auto& edges = graph.edges_of(circle[i]);
-      const auto why = std::find_if(edges.begin(), edges.end(),
-                                    [next](const wait_graph::edge& e) { return e.to == next; });
-      const std::string in = why == edges.end()
-                                 ? ""
-                                 : fmt::format(" ({}{}{})", name_of_kind(why->why->kind),
-                                               why->why->where().empty() ? "" : " at ", why->why->where());
+      const auto edge = std::ranges::find(graph.edges_of(circle[i]), next, &wait_graph::edge::to);
+      const std::string where = edge->why->where();
+      const std::string in =
+          fmt::format(" ({}{}{})", name_of_kind(edge->why->kind), where.empty() ? "" : " at ", where);
       text += i == 0 ? fmt::format("rank {} waits for {}{}", circle[i], next, in)
                      : fmt::format(", {} for {}{}", circle[i], next, in);
     }
