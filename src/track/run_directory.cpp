@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstdio>
 #include <ctime>
 #include <tutti/error.hpp>
@@ -33,15 +32,10 @@ void make_directories(const std::filesystem::path& path) {
 
 // Empty: there is no such link.
 std::string target_of(const std::filesystem::path& link) {
-  char name[PATH_MAX];
-  const ssize_t n = ::readlink(link.c_str(), name, sizeof name);
-  if (n < 0 && errno != ENOENT) fail("read", link, errno);
-  return n < 0 ? std::string() : std::string(name, static_cast<std::size_t>(n));
-}
-
-bool is_there(const std::filesystem::path& path) {
-  struct stat facts{};
-  return ::lstat(path.c_str(), &facts) == 0;
+  std::error_code code;
+  const std::string target = std::filesystem::read_symlink(link, code).string();
+  if (code && code != std::errc::no_such_file_or_directory) fail("read", link, code.value());
+  return target;
 }
 
 bool write_file(const std::filesystem::path& path, const std::string& content) noexcept {
@@ -81,7 +75,8 @@ std::filesystem::path claim_run_directory(const std::filesystem::path& parent, c
     const std::string name = attempt == 1 ? wanted : fmt::format("{}-{}", wanted, attempt);
     const std::filesystem::path made = parent / name, owner_link = links / ("name-" + name);
     std::string owner = target_of(owner_link);
-    if (owner.empty() && is_there(made)) {
+    std::error_code ignored;
+    if (owner.empty() && std::filesystem::exists(std::filesystem::symlink_status(made, ignored))) {
       // Its owner, if it has one, is older than itself.
       owner = target_of(owner_link);
       if (owner.empty()) owner = "nobody";
