@@ -84,7 +84,6 @@ class fabric {
   void set_now(nanoseconds t) noexcept { now_ = t; }
   event_queue& events() noexcept { return events_; }
   event_hash& hash() noexcept { return hash_; }
-  random_numbers& numbers() noexcept { return numbers_; }
   const options& settings() const noexcept { return options_; }
   port& at(int rank) noexcept { return ports_[static_cast<std::size_t>(rank)]; }
 
