@@ -237,7 +237,7 @@ void collective_segment::rank_gone(int rank, errc why, const std::string& text) 
 bool collective_segment::poll(wait& w) noexcept {
   if (at_once_ == 0) return false;  // through the loop, even if ready
   missing_ = w.ready_(w.context_);
-  if (missing_ >= 0 && !loop_.spin().yields) {
+  if (missing_ >= 0 && !loop_.yields()) {
     for (unsigned i = 0; i < polls && missing_ >= 0; ++i) {
       base::relax();
       missing_ = w.ready_(w.context_);

@@ -34,6 +34,11 @@ constexpr unsigned rounds_of_a_system_call = 4;
 // The first idle rounds have no pause instructions, each of which takes some dozens of cycles: an answer that
 // comes soon is seen sooner.
 constexpr unsigned rounds_without_pause = 64;
+// Idle rounds before a loop yields to a rank that shares its core.
+constexpr unsigned rounds_beside_a_peer = 4;
+// How long such a yield lasts. Shorter: nobody wanted the core. Longer: another program had it.
+constexpr std::chrono::nanoseconds least_yield{1'000};
+constexpr std::chrono::nanoseconds most_yield{50'000};
 // Busy rounds may be long, because large messages are copied in them. Asio's timers are late by about this
 // much at most.
 constexpr unsigned busy_rounds_between_clock = 8;
@@ -418,10 +423,12 @@ bool loop::stay_awake() {
   unsigned idle = 0;
   unsigned since_asio = 0;
   unsigned busy = 0;
+  bool gave_way = false;  // since the last round
   time_point until{};
   const time_point turn_ends = engine_.now() + longest_turn;
   while (holds_ > 0) {
     if (engine_.poll()) {
+      if (std::exchange(gave_way, false)) peer_on_this_core_ = true;
       idle = since_asio = 0;
       system_calls_ = 0;
       if (++busy >= busy_rounds_between_asio || leaving_) return true;
@@ -431,6 +438,7 @@ bool loop::stay_awake() {
       }
       continue;
     }
+    gave_way = false;
     if (leaving_) return true;
     ++idle;
     since_asio += 1 + rounds_of_a_system_call * std::exchange(system_calls_, 0);
@@ -457,15 +465,25 @@ bool loop::stay_awake() {
       if (until == time_point::min()) until = engine_.now() + spin_.budget;
       if (engine_.now() >= until) return false;
     }
+    // The kernel may have woken the very rank that is awaited on this core.
+    if (!spin_.yields && (poll_asio || (peer_on_this_core_ && idle == rounds_beside_a_peer)))
+      gave_way = give_way();
     if (poll_asio) {
       since_asio = 0;
-      // The kernel may have woken the very rank that is awaited on this core.
-      if (!spin_.yields) ::sched_yield();
       if (context_.poll_one() > 0) return true;
       if (context_.stopped()) return true;
     }
   }
   return false;
+}
+
+bool loop::give_way() noexcept {
+  const time_point before = clock::now();
+  ::sched_yield();
+  const duration away = clock::now() - before;
+  const bool gave_way = away > least_yield && away < most_yield;
+  if (!gave_way) peer_on_this_core_ = false;
+  return gave_way;
 }
 
 void loop::park() {

@@ -56,6 +56,8 @@ class loop {
 
   void set_spin(const spin_policy& policy) noexcept { spin_ = policy; }
   const spin_policy& spin() const noexcept { return spin_; }
+  // Whether what this rank waits for needs its core: a wait must not spin, even for a moment.
+  bool yields() const noexcept { return spin_.yields || peer_on_this_core_; }
 
   // Keeps the loop alive: while there is a hold, the io_context has work. Call it on the loop thread.
   void hold() noexcept;
@@ -132,6 +134,8 @@ class loop {
   void turn();
   // Spins for the budget; returns false when it is time to park.
   bool stay_awake();
+  // Yields. Returns whether another thread had the core for as long as an awaited rank takes.
+  bool give_way() noexcept;
   bool tick() noexcept;  // the engine's tick, and a check for stalls
   void park();
   void watch_and_set_alarm();
@@ -143,6 +147,7 @@ class loop {
   std::optional<boost::asio::steady_timer> timer_;  // made at the first sleep: it costs three descriptors
   time_point timer_at_ = time_point::max();
   spin_policy spin_;
+  bool peer_on_this_core_ = false;  // the last yields let an awaited rank run
   loop_counters counters_;
   stall_watch stall_watch_;
   std::shared_ptr<flight::recorder_slot> recorder_slot_;
