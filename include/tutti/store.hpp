@@ -19,7 +19,7 @@ namespace tutti {
 namespace bootstrap {
 class elastic_store;
 class store_contents;
-}
+}  // namespace bootstrap
 
 // The result of compare_exchange().
 struct store_exchange {

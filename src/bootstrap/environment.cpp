@@ -32,15 +32,16 @@ namespace {
 setting agree(const setting& environment, int option, const char* name) {
   if (option == -1) return environment;
   if (environment.value && *environment.value != option)
-    refuse("init_options::{} is {}, but the environment has {}: leave the option at -1, or start the "
-           "program without that variable", name, option, environment.from);
+    refuse(
+        "init_options::{} is {}, but the environment has {}: leave the option at -1, or start the "
+        "program without that variable",
+        name, option, environment.from);
   return {option, fmt::format("init_options::{}={}", name, option)};
 }
 
 place place_of(const init_options& options) {
   place found = find_place();
-  if (options.rank < -1)
-    refuse("init_options::rank is {}: it is 0 or more, or -1 for RANK", options.rank);
+  if (options.rank < -1) refuse("init_options::rank is {}: it is 0 or more, or -1 for RANK", options.rank);
   if (options.world_size == 0 || options.world_size < -1)
     refuse("init_options::world_size is {}: it is 1 or more, or -1 for WORLD_SIZE", options.world_size);
   found.rank = agree(found.rank, options.rank, "rank");
@@ -56,12 +57,15 @@ void take_place(const place& found, job& j) {
     return;
   }
   if (!found.size.value)
-    refuse("{} is set, but not how many ranks there are: set WORLD_SIZE to the same number on all ranks, or "
-           "start the program with tutti-run -n N", found.rank.from);
+    refuse(
+        "{} is set, but not how many ranks there are: set WORLD_SIZE to the same number on all ranks, or "
+        "start the program with tutti-run -n N",
+        found.rank.from);
   if (!found.rank.value)
-    refuse("{} is set, but not which of them this process is: set RANK to a different number from 0 to {} "
-           "in each process, or start the program with tutti-run -n {}", found.size.from,
-           *found.size.value - 1, *found.size.value);
+    refuse(
+        "{} is set, but not which of them this process is: set RANK to a different number from 0 to {} "
+        "in each process, or start the program with tutti-run -n {}",
+        found.size.from, *found.size.value - 1, *found.size.value);
   j.rank = *found.rank.value;
   j.world_size = *found.size.value;
   if (j.rank >= j.world_size)
@@ -91,8 +95,10 @@ void parse_master_url(const std::string& url, job& j) {
   while (rest.ends_with('/')) rest.remove_suffix(1);
   const std::size_t colon = rest.rfind(':');
   if (colon == std::string_view::npos || colon == 0)
-    refuse("init_method '{}' lacks a host or a port: write tcp://host:port, with the host that rank 0 runs "
-           "on (an IPv6 address in brackets)", url);
+    refuse(
+        "init_method '{}' lacks a host or a port: write tcp://host:port, with the host that rank 0 runs "
+        "on (an IPv6 address in brackets)",
+        url);
   std::string_view host = rest.substr(0, colon);
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);
@@ -121,8 +127,9 @@ void meet_beside_torchrun(const place& found, const std::string& address, std::u
   const auto chosen = base::env_string("TUTTI_MASTER_PORT");
   if (!chosen && found.one_host) return meet_in_private(found, j);
   if (!chosen && port == 65535)
-    refuse("torchrun's own store has MASTER_PORT=65535, and there is no port after it: set "
-           "TUTTI_MASTER_PORT to one that is free on rank 0's host, the same on all ranks");
+    refuse(
+        "torchrun's own store has MASTER_PORT=65535, and there is no port after it: set "
+        "TUTTI_MASTER_PORT to one that is free on rank 0's host, the same on all ranks");
   j.master_host = address;
   j.master_port = chosen ? parse_port(*chosen, "TUTTI_MASTER_PORT") : static_cast<std::uint16_t>(port + 1);
 }
@@ -133,8 +140,9 @@ void read_master(const place& found, job& j) {
   if (j.alone) {
     // Every process would form a world of its own, and nobody would notice.
     if (address || port)
-      refuse("MASTER_ADDR or MASTER_PORT is set, but neither RANK nor WORLD_SIZE: set all four on every "
-             "rank, or start the program with tutti-run; to run alone, unset MASTER_ADDR and MASTER_PORT");
+      refuse(
+          "MASTER_ADDR or MASTER_PORT is set, but neither RANK nor WORLD_SIZE: set all four on every "
+          "rank, or start the program with tutti-run; to run alone, unset MASTER_ADDR and MASTER_PORT");
     return;
   }
   if (j.world_size == 1 && !j.elastic) return;  // nobody to meet
@@ -149,18 +157,21 @@ void read_master(const place& found, job& j) {
   const char* const missing = address ? "MASTER_PORT is"
                               : port  ? "MASTER_ADDR is"
                                       : "MASTER_ADDR and MASTER_PORT are";
-  refuse("{}, {}{}, but {} not set: set MASTER_ADDR to the host that rank 0 runs on and MASTER_PORT to a "
-         "port that is free there, the same on all ranks{}, or start the program with tutti-run",
-         found.rank.from, found.size.from, found.several_hosts ? " on several hosts" : "", missing,
-         found.pass_variables.empty() ? "" : fmt::format(" ({})", found.pass_variables));
+  refuse(
+      "{}, {}{}, but {} not set: set MASTER_ADDR to the host that rank 0 runs on and MASTER_PORT to a "
+      "port that is free there, the same on all ranks{}, or start the program with tutti-run",
+      found.rank.from, found.size.from, found.several_hosts ? " on several hosts" : "", missing,
+      found.pass_variables.empty() ? "" : fmt::format(" ({})", found.pass_variables));
 }
 
 // The path of "file:///shared/path".
 std::string parse_file_url(const std::string& url) {
   std::string path = url.substr(std::string_view("file://").size());
   if (!path.starts_with('/') || path.ends_with('/'))
-    refuse("init_method '{}' names no file: write file:///directory/name, with a name that all ranks see, "
-           "and that nothing else uses", url);
+    refuse(
+        "init_method '{}' names no file: write file:///directory/name, with a name that all ranks see, "
+        "and that nothing else uses",
+        url);
   return path;
 }
 
@@ -170,8 +181,10 @@ int take_store_fd() {
   if (!fd) return -1;
   ::unsetenv("TUTTI_STORE_FD");
   if (::fcntl(static_cast<int>(*fd), F_SETFD, FD_CLOEXEC) != 0)
-    refuse("TUTTI_STORE_FD={} is no open descriptor; tutti-run sets it for rank 0 alone, and a program in "
-           "between must not close it: unset it, or start the program by tutti-run directly", *fd);
+    refuse(
+        "TUTTI_STORE_FD={} is no open descriptor; tutti-run sets it for rank 0 alone, and a program in "
+        "between must not close it: unset it, or start the program by tutti-run directly",
+        *fd);
   return static_cast<int>(*fd);
 }
 
@@ -246,14 +259,15 @@ std::vector<std::string> read_transports(const init_options& options) {
   check_transports(named, "TUTTI_TRANSPORTS");
   named = sorted(std::move(named));
   if (!options.transports.empty() && sorted(options.transports) != named)
-    refuse("TUTTI_TRANSPORTS={} contradicts init_options::transports ({}): unset the variable, or leave the "
-           "option empty", *text, fmt::format("{}", fmt::join(sorted(options.transports), ",")));
+    refuse(
+        "TUTTI_TRANSPORTS={} contradicts init_options::transports ({}): unset the variable, or leave the "
+        "option empty",
+        *text, fmt::format("{}", fmt::join(sorted(options.transports), ",")));
   return named;
 }
 
 void check_backend(const std::string& name, const char* where) {
-  if (name != "native" && name != "mpi")
-    refuse("{} is '{}'; there are \"native\" and \"mpi\"", where, name);
+  if (name != "native" && name != "mpi") refuse("{} is '{}'; there are \"native\" and \"mpi\"", where, name);
 }
 
 bool read_over_mpi(const init_options& options) {
@@ -318,8 +332,10 @@ job resolve(const init_options& options) {
   j.over_mpi = read_over_mpi(options);
   if (j.over_mpi) {
     if (!j.transports.empty())
-      refuse("the backend \"mpi\" has no choice of transports: unset TUTTI_TRANSPORTS, or leave "
-             "init_options::transports empty (here: {})", fmt::join(j.transports, ","));
+      refuse(
+          "the backend \"mpi\" has no choice of transports: unset TUTTI_TRANSPORTS, or leave "
+          "init_options::transports empty (here: {})",
+          fmt::join(j.transports, ","));
     const place found = place_of(options);
     j.rank = found.rank.value.value_or(-1);
     j.world_size = found.size.value.value_or(-1);
@@ -328,8 +344,10 @@ job resolve(const init_options& options) {
   const std::string& method = options.init_method;
   const bool at_address = method.starts_with("tcp://"), at_file = method.starts_with("file://");
   if (method != "env://" && !at_address && !at_file)
-    refuse("init_method '{}' is not known: there are env:// (MASTER_ADDR and MASTER_PORT say where rank 0 "
-           "is), tcp://host:port and file:///path", method);
+    refuse(
+        "init_method '{}' is not known: there are env:// (MASTER_ADDR and MASTER_PORT say where rank 0 "
+        "is), tcp://host:port and file:///path",
+        method);
   const place found = place_of(options);
   take_place(found, j);
   j.tls = read_tls(options, std::to_string(j.rank));
@@ -342,8 +360,10 @@ job resolve(const init_options& options) {
   if (at_address) parse_master_url(method, j);
   if (at_file) j.rendezvous_file = parse_file_url(method);
   if ((at_address || at_file) && j.alone)
-    refuse("init_method '{}' needs to know which rank this is: set init_options::rank and world_size, or "
-           "RANK and WORLD_SIZE", method);
+    refuse(
+        "init_method '{}' needs to know which rank this is: set init_options::rank and world_size, or "
+        "RANK and WORLD_SIZE",
+        method);
   if (at_address || at_file) return j;
   read_master(found, j);
   // An address other than the launcher's has another listener.
@@ -371,8 +391,9 @@ job resolve_at_store(const init_options& options) {
     take_place(found, j);
     j.job_id = found.job;
     if (j.alone)
-      refuse("init with a store needs to know which rank this is: set init_options::rank and world_size, or "
-             "RANK and WORLD_SIZE");
+      refuse(
+          "init with a store needs to know which rank this is: set init_options::rank and world_size, or "
+          "RANK and WORLD_SIZE");
   }
   j.tls = read_tls(options, std::to_string(j.rank));
   return j;

@@ -177,9 +177,10 @@ void refuse_contradiction(const place& a, const place& b, const char* cure) {
   if (!a.rank.value || !b.rank.value || !a.size.value || !b.size.value) return;
   const bool same_rank = *a.rank.value == *b.rank.value;
   if (same_rank && *a.size.value == *b.size.value) return;
-  refuse("{} and {} contradict each other: one starter was started by another, and has handed on what was "
-         "meant for itself; {}", same_rank ? a.size.from : a.rank.from, same_rank ? b.size.from : b.rank.from,
-         cure);
+  refuse(
+      "{} and {} contradict each other: one starter was started by another, and has handed on what was "
+      "meant for itself; {}",
+      same_rank ? a.size.from : a.rank.from, same_rank ? b.size.from : b.rank.from, cure);
 }
 
 bool same_place(const place& a, const place& b) {

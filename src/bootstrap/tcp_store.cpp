@@ -84,7 +84,7 @@ task<> tcp_store::impl::read_answers() {
 namespace {
 
 // In the order of store_operation.
-constexpr std::string_view operation_names[] = {"",    "set",   "get",   "wait",  "add", "compare_exchange",
+constexpr std::string_view operation_names[] = {"",      "set",   "get",   "wait", "add", "compare_exchange",
                                                 "erase", "count", "append"};
 
 }  // namespace
@@ -98,13 +98,8 @@ task<store_answer> tcp_store::impl::ask(store_operation what, std::string key, m
   const std::string_view operation = operation_names[static_cast<std::size_t>(what)];
   const std::string title = bootstrap::title_of(operation, key, name);
   if (!broken) {
-    const store_request request{++last_number,
-                                what,
-                                static_cast<std::uint64_t>(timeout.count()),
-                                amount,
-                                key,
-                                std::move(value),
-                                std::move(expected)};
+    store_request request{++last_number, what, 0, amount, key, std::move(value), std::move(expected)};
+    request.timeout_ms = static_cast<std::uint64_t>(timeout.count());
     pending mine(executor);
     waiting.emplace(request.number, &mine);
     const entry cleanup{*this, request.number};

@@ -22,9 +22,7 @@ constexpr std::chrono::milliseconds slack{10000};
 }  // namespace
 
 coordinator::coordinator(const options& o, std::string job_id, outlets to)
-    : options_(o),
-      job_id_(std::move(job_id)),
-      to_(std::move(to)) {
+    : options_(o), job_id_(std::move(job_id)), to_(std::move(to)) {
   for (int n = 0; n < o.nodes; ++n) nodes_.try_emplace(n);
 }
 
@@ -211,11 +209,10 @@ void coordinator::on_event(int node, const stop_wanted& e) {
   const bool by_signal = e.why == stop_wanted::reason::signal;
   if (may_go(node))
     return leave(node, by_signal ? 128 + e.signal : plain_failure,
-                 by_signal                                     ? "it was stopped by " + signal_name(e.signal)
+                 by_signal                                    ? "it was stopped by " + signal_name(e.signal)
                  : e.why == stop_wanted::reason::cannot_start ? e.text
-                 : e.why == stop_wanted::reason::timeout
-                     ? std::string("it has run longer than its --timeout")
-                     : std::string("nobody reads its output any more"));
+                 : e.why == stop_wanted::reason::timeout ? std::string("it has run longer than its --timeout")
+                                                         : std::string("nobody reads its output any more"));
   // Otherwise the job would start again once its ranks have ended.
   const bool prevents_restart = phase_ == phase::stopping && reason_ == reason::failure &&
                                 options_.on_failure == failure_policy::restart_all;

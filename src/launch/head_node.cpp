@@ -129,8 +129,8 @@ int head_node::open_store() {
       throw std::runtime_error(e.what());
     }
     store_.release();
-    elastic_ = std::make_unique<bootstrap::elastic_store>(server_->local(), options_.least_nodes,
-                                                          options_.quorum);
+    elastic_ =
+        std::make_unique<bootstrap::elastic_store>(server_->local(), options_.least_nodes, options_.quorum);
   }
   return port;
 }

@@ -50,8 +50,8 @@ class member_node : public coordination {
   bool ranks_run_ = false;
   bool stop_wanted_ = false;  // here
   bool stopping_ = false;
-  bool over_ = false;       // node 0 has said so, or has gone
-  int asked_signal_ = 0;    // by which the user here asked for an end; 0: none
+  bool over_ = false;                     // node 0 has said so, or has gone
+  int asked_signal_ = 0;                  // by which the user here asked for an end; 0: none
   std::optional<outcome> first_failure_;  // here, in case only this node can report it
   // How it ends here without node 0, once the ranks have ended.
   std::optional<job_over> alone_;

@@ -99,7 +99,7 @@ class writer {
   template <class T>
     requires std::is_class_v<T>
   void field(const T& m) {
-    std::apply([this](const auto&... each) { (field(each), ...); }, members(m));
+    std::apply([&](const auto&... each) { (field(each), ...); }, members(m));
   }
   std::string take() { return std::move(text_); }
 
@@ -149,7 +149,7 @@ class reader {
   template <class T>
     requires std::is_class_v<T>
   void field(T& m) {
-    std::apply([this](auto&... each) { (field(each), ...); }, members(m));
+    std::apply([&](auto&... each) { (field(each), ...); }, members(m));
   }
   void end() const {
     if (!text_.empty()) refuse();

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "flight/snapshot.hpp"
-#include "launch/outcome.hpp"
 #include "launch/options.hpp"
+#include "launch/outcome.hpp"
 
 namespace tutti::launch {
 

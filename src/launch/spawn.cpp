@@ -64,9 +64,9 @@ std::optional<int> run_as_launcher(int ranks, const init_options& options) noexc
       bootstrap::refuse("tutti::spawn with {} ranks: give a number from 1 to {}", ranks,
                         launch::most_ranks_per_node);
     if (called.test_and_set())
-      bootstrap::refuse("tutti::spawn was called before in this process: call it once, as `return "
-                        "tutti::spawn(...)` in main(); for groups of ranks there are communicator::split "
-                        "and group, for threads run_local");
+      bootstrap::refuse(
+          "tutti::spawn was called before in this process: call it once, as `return tutti::spawn(...)` in "
+          "main(); for groups of ranks there are communicator::split and group, for threads run_local");
     if (is_rank(ranks, options)) return std::nullopt;
     std::fflush(nullptr);  // earlier output comes before that of the ranks
     launch::options o;
