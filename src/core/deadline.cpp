@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/text.hpp"
 #include "core/loop.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <new>
 #include <string>
 #include <tutti/detail/deadline.hpp>
@@ -13,11 +15,8 @@ namespace {
 
 std::string duration_in_text(std::chrono::steady_clock::duration d) {
   using namespace std::chrono;
-  if (d <= d.zero()) return "0 ms";
-  if (d >= seconds(10) || (d >= seconds(1) && d % seconds(1) == d.zero()))
-    return fmt::format("{} s", duration_cast<seconds>(d).count());
-  if (d >= milliseconds(1)) return fmt::format("{} ms", duration_cast<milliseconds>(d).count());
-  return fmt::format("{} us", duration_cast<microseconds>(d).count());
+  if (d > d.zero() && d < milliseconds(1)) return fmt::format("{} us", duration_cast<microseconds>(d).count());
+  return base::duration_text(duration_cast<milliseconds>(std::max(d, d.zero())));
 }
 
 }  // namespace
