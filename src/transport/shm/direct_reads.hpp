@@ -16,8 +16,6 @@ inline constexpr std::size_t direct_slice_bytes = 256 * 1024;
 
 class direct_reads {
  public:
-  direct_reads() noexcept = default;
-
   // The message `rts`, at `from`, is to arrive as data frames for `transfer_id`. `message` has begun.
   void start(const frame& rts, const shown_message& message, const std::byte* from,
              std::uint64_t transfer_id) noexcept;
