@@ -122,8 +122,7 @@ task<> move_directly(collective c, const segment_movement* w, const memory_of_ot
       turn.begin();
     }
   }
-  co_await say_read(c, end);
-  if (w->root < 0 || w->root == c.rank()) co_await until_all_consumed(c, end);
+  co_await end_reading(c, end, w->root < 0 || w->root == c.rank());
 }
 
 }  // namespace

@@ -84,21 +84,21 @@ task<> arrive_and_agree(collective c, own_memory mine, int root, std::size_t who
   arrivals all(c);
   co_await all;
   all.check();
-  every_other votes(c, [&b](int r) { return b.vote_of(r) != collective_segment::opinion::none; });
+  every_other votes(c, [&](int r) {
+    const collective_segment::opinion vote = b.vote_of(r);
+    readable = readable && vote != collective_segment::opinion::no;
+    return vote != collective_segment::opinion::none;
+  });
   co_await votes;
-  bool agreed = readable;
-  for (int r = 0; r < c.size(); ++r)
-    agreed = agreed && (r == c.rank() || b.vote_of(r) == collective_segment::opinion::yes);
-  others->agreed = agreed;
+  others->agreed = readable;
 }
 
-task<> say_read(collective c, std::uint64_t end) {
-  co_await collective_segment::wait(c.segment());
-  c.segment().say_consumed(end);
-}
-
-task<> until_all_consumed(collective c, std::uint64_t end) {
-  every_other readers(c, [&b = c.segment(), end](int r) {
+task<> end_reading(collective c, std::uint64_t end, bool is_read) {
+  collective_segment& b = c.segment();
+  co_await collective_segment::wait(b);
+  b.say_consumed(end);
+  if (!is_read) co_return;
+  every_other readers(c, [&b, end](int r) {
     return b.progress_of(r).consumed.load(std::memory_order_acquire) >= end;
   });
   co_await readers;

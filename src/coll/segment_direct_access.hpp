@@ -40,10 +40,9 @@ struct memory_of_others {
 task<> arrive_and_agree(collective c, own_memory mine, int root, std::size_t whole, const blocks* parts,
                         memory_of_others* others);
 
-// Tells that this rank has read the others' memory, up to `end` of the stream. The loop has its turn before: a rank
-// that ended early failed the communicator before its program had the buffers back, so that is heard now.
-task<> say_read(collective c, std::uint64_t end);
-// Waits until no rank reads this rank's memory any more: all have consumed what comes before `end`.
-task<> until_all_consumed(collective c, std::uint64_t end);
+// Tells that this rank has read the others' memory, up to `end` of the stream. If its own `is_read`, waits until
+// all have consumed what comes before `end`. The loop has its turn before: a rank that ended early failed the
+// communicator before its program had the buffers back, so that is heard now.
+task<> end_reading(collective c, std::uint64_t end, bool is_read);
 
 }  // namespace tutti::coll

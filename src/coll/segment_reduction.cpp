@@ -221,8 +221,7 @@ task<> reduce_on_segment(collective c, segment_reduction what) {
   if (others.agreed) {
     direct_rounds in_place(c, what, others);
     co_await work_off(c, &in_place);
-    co_await say_read(c, in_place.end());
-    co_await until_all_consumed(c, in_place.end());
+    co_await end_reading(c, in_place.end(), true);
     co_return;
   }
   reduction_rounds staged(c, what);
