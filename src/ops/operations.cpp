@@ -58,17 +58,16 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
     fail(code,
          fmt::format("{}: {}", what_.comm ? ops::title(*what_.comm, what_) : name_of(what_.kind), e.what()));
   };
+  bool complete = true;
   try {
-    const bool complete = begin();
-    if (complete && noted_) forget_notes();
-    return complete;
+    complete = begin();
   } catch (const error& e) {
     fail_with(static_cast<errc>(e.code().value()), e);
   } catch (const std::exception& e) {
     fail_with(errc::resources, e);
   }
-  if (noted_) forget_notes();
-  return true;
+  if (complete && noted_) forget_notes();
+  return complete;
 }
 
 bool operation_state::begin() {
