@@ -160,4 +160,7 @@ auto* coroutine_of(algorithm a) noexcept {
 // `own`: its own number, or any that is one more than the left neighbour's.
 task<> pass_blocks_round(collective c, void* data, blocks parts, int own);
 
+// Sends every other rank its block, and receives its block for this rank.
+algorithm_form::all_to_all exchange_blocks;
+
 }  // namespace tutti::coll

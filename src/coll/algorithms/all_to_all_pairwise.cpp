@@ -6,11 +6,10 @@
 
 namespace tutti::coll {
 
-task<> all_to_all_pairwise(collective c, const void* data, blocks out_parts, void* result, blocks in_parts) {
+task<> exchange_blocks(collective c, const void* data, blocks out_parts, void* result, blocks in_parts) {
   const int size = c.size();
   const char* const out = static_cast<const char*>(data);
   char* const in = static_cast<char*>(result);
-  move_bytes(in + in_parts.begin(c.rank()), out + out_parts.begin(c.rank()), out_parts.bytes(c.rank()));
   sends_in_flight sends;
   receives_in_flight receives;
   for (int distance = 1; distance < size; ++distance) {
@@ -23,6 +22,12 @@ task<> all_to_all_pairwise(collective c, const void* data, blocks out_parts, voi
   }
   co_await receives.drain();
   co_await sends.drain();
+}
+
+task<> all_to_all_pairwise(collective c, const void* data, blocks out_parts, void* result, blocks in_parts) {
+  move_bytes(static_cast<char*>(result) + in_parts.begin(c.rank()),
+             static_cast<const char*>(data) + out_parts.begin(c.rank()), out_parts.bytes(c.rank()));
+  return exchange_blocks(c, data, out_parts, result, in_parts);
 }
 
 }  // namespace tutti::coll
