@@ -43,11 +43,13 @@ collective_segment::collective_segment(core::loop& loop, transport::neighbours& 
       size_(static_cast<int>(members.size())),
       ring_bytes_(ring_for(size_)) {}
 
-collective_segment::~collective_segment() {
-  if (watched_) near_.remove(*this);
+collective_segment::~collective_segment() { release(); }
+
+void collective_segment::release() noexcept {
+  if (std::exchange(watched_, false)) near_.remove(*this);
   if (own_ == nullptr) return;
   own_progress().mark.store(0, std::memory_order_release);
-  detail::free_shared_bytes(own_);
+  detail::free_shared_bytes(std::exchange(own_, nullptr));
 }
 
 // ---- making it ----
@@ -84,11 +86,7 @@ bool collective_segment::find_part(int rank, const handle& theirs) noexcept {
 
 void collective_segment::decide(bool usable) noexcept {
   state_ = usable ? condition::usable : condition::unusable;
-  if (usable) return;
-  if (std::exchange(watched_, false)) near_.remove(*this);
-  if (own_ == nullptr) return;
-  detail::free_shared_bytes(own_);
-  own_ = nullptr;
+  if (!usable) release();
 }
 
 bool collective_segment::can_go() const noexcept {

@@ -242,6 +242,7 @@ class collective_segment final : public core::source {
     notify();
   }
   void notify() noexcept;
+  void release() noexcept;
   // Maps the stream up to `end` and further, in its first lap.
   void populate(std::uint64_t end) noexcept;
 
