@@ -43,7 +43,6 @@ class blocks {
     for (int i = 0; i < n; ++i) most = bytes(i) > most ? bytes(i) : most;
     return most;
   }
-  bool even() const noexcept { return ends_ == nullptr && longer_ == 0; }
 
  private:
   std::size_t each_ = 0;

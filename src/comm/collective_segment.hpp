@@ -66,9 +66,6 @@ class collective_segment final : public core::source {
   collective_segment& operator=(const collective_segment&) = delete;
   ~collective_segment() override;
 
-  int rank() const noexcept { return rank_; }
-  int size() const noexcept { return size_; }
-
   // ---- set-up, in the turn of the first operation ----
   // The ranks exchange endpoint records, then show their parts, then map each other's.
   condition state() const noexcept { return state_; }

@@ -165,9 +165,10 @@ void peer_watch::suspect(int peer, doubt what, core::time_point since, core::tim
   s.told = true;
   if (what != doubt::stopped) s.told_of = lasts;
   const core::duration grace = world_.info().suspect_grace;
-  std::string cure;
+  std::string seen, cure;
   switch (what) {
     case doubt::stopped:
+      seen = "stopped (by SIGSTOP or a debugger)";
       cure = grace.count() > 0
                  ? fmt::format(
                        "it counts as dead after {} (init_options::suspect_grace, TUTTI_SUSPECT_GRACE; "
@@ -176,12 +177,14 @@ void peer_watch::suspect(int peer, doubt what, core::time_point since, core::tim
                  : "it is waited for (TUTTI_SUSPECT_GRACE=off)";
       break;
     case doubt::busy:
+      seen = "its loop has not turned";
       cure =
           "it computes, or is in a system call, outside of its loop; co_await tutti::compute(...) keeps the "
           "loop turning";
       break;
     default: {
       const core::duration limit = world_.info().silence_limit;
+      seen = "its loop has not answered";
       cure =
           "it computes outside of its loop (co_await tutti::compute(...) keeps the loop turning), is "
           "stopped, "
@@ -191,8 +194,8 @@ void peer_watch::suspect(int peer, doubt what, core::time_point since, core::tim
                             seconds(limit));
     }
   }
-  base::log_warning(fmt::format("waiting for {}, which does not progress: {}; {}", world_.describe(peer),
-                                describe(s, now), cure));
+  base::log_warning(fmt::format("waiting for {}, which does not progress: {} for {}; {}",
+                                world_.describe(peer), seen, seconds(lasts), cure));
 }
 
 void peer_watch::trust(int peer, core::time_point now) {
@@ -209,17 +212,6 @@ void peer_watch::give_up(int peer, const std::string& why) {
   // The link is made now if there is none: it reports the end.
   world_.link_to(peer).give_up(errc::peer_failed,
                                fmt::format("{} is given up: {}", world_.describe(peer), why));
-}
-
-std::string peer_watch::describe(const state& s, core::time_point now) const {
-  constexpr const char* what[] = {"", "stopped (by SIGSTOP or a debugger)", "its loop has not turned",
-                                  "its loop has not answered"};
-  if (s.is == doubt::none) return {};
-  return fmt::format("{} for {}", what[static_cast<std::size_t>(s.is)], seconds(now - s.since));
-}
-
-std::string peer_watch::describe(int peer) const {
-  return describe(of(peer), world_.loop().engine().platform().now());
 }
 
 }  // namespace tutti::comm

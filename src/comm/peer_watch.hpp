@@ -28,9 +28,9 @@ class peer_watch final : public core::source {
   ~peer_watch() override;
 
   // Whether `peer`, a rank of the world, was waited for without progress at the last check.
-  bool suspects(int peer) const noexcept { return of(peer).is != doubt::none; }
-  // The doubt as text, "stopped for 3 s" or "its loop has not turned for 2 s"; empty if it is no suspect.
-  std::string describe(int peer) const;
+  bool suspects(int peer) const noexcept {
+    return peers_[static_cast<std::size_t>(peer)].is != doubt::none;
+  }
 
   bool poll() noexcept override { return false; }
   bool arm() noexcept override;
@@ -47,7 +47,6 @@ class peer_watch final : public core::source {
     core::duration told_of{};  // the longest reported time of a busy peer
   };
 
-  const state& of(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)]; }
   static void fire(void* self) noexcept;
   void check_all();
   void check(int peer, const transport::health_check& how);
@@ -56,7 +55,6 @@ class peer_watch final : public core::source {
   void trust(int peer, core::time_point now);
   void give_up(int peer, const std::string& why);
   bool same_numbering(int peer) const noexcept;
-  std::string describe(const state& s, core::time_point now) const;
 
   world& world_;
   const core::duration period_;
