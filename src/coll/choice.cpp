@@ -72,9 +72,6 @@ constexpr auto every_algorithm = [] {
   return all;
 }();
 
-// The uneven forms use those algorithms of the even forms that can do them.
-kind even_form(kind k) noexcept { return detail::row_of(k).even; }
-
 std::optional<kind> kind_named(std::string_view name) noexcept {
   for (const detail::operation_row& r : detail::operation_rows)
     if (r.of == detail::family::collective && !r.uneven() && name == r.name) return r.kind;
@@ -162,10 +159,11 @@ std::span<const row> rows_of(kind k) noexcept {
   return std::span(table).subspan(first[of], first[of + 1] - first[of]);
 }
 
-// The last row has the fewest needs. Null: the collective has no such algorithm.
+// The last row has the fewest needs. Null: the collective has no such algorithm. The uneven forms use those of
+// the even forms that can do them.
 const row* find(kind k, algorithm a) noexcept {
   const row* last = nullptr;
-  for (const row& r : rows_of(even_form(k)))
+  for (const row& r : rows_of(detail::row_of(k).even))
     if (r.when.use == a) last = &r;
   return last;
 }
@@ -231,7 +229,7 @@ algorithm choose(const situation& s, algorithm wanted) {
   }
   static const std::map<kind, algorithm> forced = forced_by_environment();
   static const std::vector<rule> tuned = tuned_rules();
-  const kind even = even_form(s.kind);
+  const kind even = detail::row_of(s.kind).even;
   const auto by_force = forced.find(even);
   if (by_force != forced.end() && fits(by_force->second, s)) return by_force->second;
   // Rules are measured with floats. Most algorithms would send halves as floats.

@@ -24,10 +24,7 @@ struct buffer_in_flight {
   const operation_state* of;
 };
 
-std::vector<buffer_in_flight>& buffers_in_flight() {
-  static thread_local std::vector<buffer_in_flight> instance;
-  return instance;
-}
+thread_local std::vector<buffer_in_flight> buffers_in_flight;
 
 // Calls f(view, written) for every buffer that the call uses on this rank. Device memory is used in stream
 // order, which is not known here.
@@ -55,7 +52,7 @@ std::string overlap_of(const operation_state& state) {
   for_each_buffer(state.what(), [&](const detail::buffer_view& view, bool written) {
     const auto* const begin = static_cast<const std::byte*>(view.data);
     const std::byte* const end = begin + view.bytes();
-    for (const buffer_in_flight& r : buffers_in_flight()) {
+    for (const buffer_in_flight& r : buffers_in_flight) {
       if (!found.empty() || begin >= r.end || r.begin >= end || !(written || r.written)) continue;
       found = fmt::format(
           "its buffer overlaps that of an operation that is still in flight, by {} bytes: {} is not "
@@ -99,13 +96,13 @@ std::string record_buffers(const operation_state& state) {
   for_each_buffer(state.what(), [&](const detail::buffer_view& view, bool written) {
     if (view.bytes() == 0) return;
     const auto* const begin = static_cast<const std::byte*>(view.data);
-    buffers_in_flight().push_back({begin, begin + view.bytes(), written, &state});
+    buffers_in_flight.push_back({begin, begin + view.bytes(), written, &state});
   });
   return {};
 }
 
 void forget_buffers(const operation_state& state) noexcept {
-  std::erase_if(buffers_in_flight(), [&state](const buffer_in_flight& r) { return r.of == &state; });
+  std::erase_if(buffers_in_flight, [&state](const buffer_in_flight& r) { return r.of == &state; });
 }
 
 }  // namespace tutti::ops

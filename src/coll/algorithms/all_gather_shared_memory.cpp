@@ -22,11 +22,9 @@ task<> all_gather_shared_memory(collective c, const void* block, void* data, blo
   segment_movement what;
   what.given = later ? given : own;
   what.given_bytes = own_bytes;
-  if (later) {
-    what.own_from = given;
-    what.own_to = own;
-    what.own_bytes = own_bytes;
-  }
+  what.own_from = given;
+  what.own_to = own;
+  what.own_bytes = later ? own_bytes : 0;
   what.received = all;
   what.parts = parts;
   what.longest = whole.bytes;
