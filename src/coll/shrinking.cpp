@@ -5,7 +5,6 @@
 #include "comm/world.hpp"
 #include "ops/arguments.hpp"
 #include "ops/backend.hpp"
-#include "ops/on_record.hpp"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // backend: the functions that carry out the operations of one family. Collectives on device memory are
-// collectives whose coroutine tutti::gpu makes; tutti::gpu carries out operations of streams itself.
+// collectives whose coroutine tutti::gpu makes; tutti::gpu carries out operations of streams itself. Backends
+// enter each call in the flight recorder.
 #pragma once
+
+#include "comm/communicator_state.hpp"
+#include "flight/recorder.hpp"
 
 #include <string>
 #include <tutti/detail/operation_state.hpp>
@@ -31,6 +35,32 @@ inline const backend& backend_of(const detail::call& what) noexcept {
   const detail::family of = detail::row_of(what.kind).of;
   if (of == detail::family::message && what.on_device()) return device_messages;
   return *by_family[static_cast<std::size_t>(of)];
+}
+
+// The entry of a call. `sequence` of a collective; 0 for a message.
+inline flight::operation_facts facts_of(const comm::communicator_state& c, const detail::call& what,
+                                        std::uint32_t sequence) noexcept {
+  flight::operation_facts facts;
+  facts.kind = static_cast<std::uint8_t>(what.kind);
+  facts.communicator = c.id();
+  facts.sequence = sequence;
+  facts.peer = what.peer;
+  facts.tag = what.tag;
+  facts.bytes = what.kind == detail::operation_kind::send || what.out.data == nullptr ? what.in.bytes()
+                                                                                      : what.out.bytes();
+  facts.file = what.where.file_name();
+  facts.line = what.where.line();
+  return facts;
+}
+inline flight::handle put_on_record(comm::communicator_state& c, const detail::call& what,
+                                    std::uint32_t sequence) noexcept {
+  return c.recorder().begin(facts_of(c, what, sequence));
+}
+
+inline flight::state state_of(errc failure) noexcept {
+  return failure == errc::success     ? flight::state::done
+         : failure == errc::cancelled ? flight::state::cancelled
+                                      : flight::state::failed;
 }
 
 }  // namespace tutti::ops

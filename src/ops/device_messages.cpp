@@ -3,7 +3,6 @@
 #include "ops/arguments.hpp"
 #include "ops/backend.hpp"
 #include "ops/messages.hpp"
-#include "ops/on_record.hpp"
 #include "ops/task_operation.hpp"
 
 #include <fmt/format.h>
