@@ -11,11 +11,38 @@
 namespace tutti::coll {
 namespace {
 
+// What moves, as it was posted.
+struct movement {
+  movement(const collective& c, const posted& p) noexcept
+      : root(p.awaited == posted::nobody ? c.rank() : p.awaited),
+        to_each(!p.gives_own),
+        given(static_cast<const std::byte*>(p.given)),
+        given_bytes(p.given_bytes),
+        received(static_cast<std::byte*>(p.to)),
+        parts(p.parts),
+        longest(to_each ? parts.bytes(c.rank()) : p.bytes),
+        own_from(static_cast<const std::byte*>(p.own)),
+        own_to(received + parts.begin(c.rank())),
+        own_bytes(p.own == nullptr ? 0 : parts.bytes(c.rank())) {}
+  int root;                // the only rank that gives; -1: all do
+  bool to_each;            // a separate block for every rank; otherwise one for all
+  const std::byte* given;  // the block, or all of them
+  std::size_t given_bytes;
+  std::byte* received;  // with a root its block; otherwise those of all
+  blocks parts;         // of all blocks: block r comes from rank r, and is for it if `to_each`
+  std::size_t longest;  // bytes of the longest block that moves, the same on all ranks
+  // This rank's block for itself. It is copied piece by piece with the given data, which often are the same
+  // and then in cache.
+  const std::byte* own_from;
+  std::byte* own_to;
+  std::size_t own_bytes;  // at most `longest`
+};
+
 enum class copy_step { read, stage };
 
 class movement_rounds : public staged_rounds<movement_rounds, copy_step, 16> {
  public:
-  movement_rounds(const collective& c, const segment_movement& what) noexcept
+  movement_rounds(const collective& c, const movement& what) noexcept
       : staged_rounds(c, what.root, what.longest,
                       what.to_each ? static_cast<std::size_t>(c.size()) - 1 : 1, 64),
         w_(what),
@@ -94,7 +121,7 @@ class movement_rounds : public staged_rounds<movement_rounds, copy_step, 16> {
     }
   }
 
-  const segment_movement& w_;
+  const movement& w_;
   const bool gives_;
   const bool receives_;
 };
@@ -102,7 +129,7 @@ class movement_rounds : public staged_rounds<movement_rounds, copy_step, 16> {
 constexpr std::size_t direct_piece = 256 * 1024;
 
 // Every rank reads its data where their giver has them.
-task<> move_directly(collective c, const segment_movement* w, const memory_of_others* others) {
+task<> move_directly(collective c, const movement* w, const memory_of_others* others) {
   comm::collective_segment& b = c.segment();
   const std::uint64_t end = b.take(64) + 64;  // nothing is written there
   own_turn turn(c);
@@ -125,13 +152,11 @@ task<> move_directly(collective c, const segment_movement* w, const memory_of_ot
   co_await end_reading(c, end, w->root < 0 || w->root == c.rank());
 }
 
-}  // namespace
-
-task<> copy_on_segment(collective c, segment_movement what) {
+task<> copy_in_rounds(collective c, movement what) {
   memory_of_others others;
   own_memory mine;
   mine.data = what.given;
-  mine.data_bytes = what.to_each ? what.parts.bytes(0, c.size()) : what.given_bytes;
+  mine.data_bytes = what.given_bytes;
   const std::size_t whole = what.longest * static_cast<std::size_t>(what.root < 0 ? c.size() : 1);
   const bool differ = what.root < 0 && !what.to_each;
   co_await arrive_and_agree(c, mine, what.root, whole, differ ? &what.parts : nullptr, &others);
@@ -142,6 +167,12 @@ task<> copy_on_segment(collective c, segment_movement what) {
     movement_rounds staged(c, what);
     co_await work_off(c, &staged);
   }
+}
+
+}  // namespace
+
+task<> copy_on_segment(collective c, const posted& what) {
+  return what.is_short() ? publish_on_segment(c, what) : copy_in_rounds(c, movement(c, what));
 }
 
 }  // namespace tutti::coll

@@ -4,31 +4,20 @@
 #include "base/shared_memory.hpp"
 #include "coll/algorithms.hpp"
 #include "coll/segment_copy.hpp"
-#include "coll/segment_publish.hpp"
 
 namespace tutti::coll {
 
 task<> all_gather_shared_memory(collective c, const void* block, void* data, blocks parts) {
-  const posted whole = posted::all_gather(c, block, data, parts);
-  if (whole.is_short()) co_return co_await publish_on_segment(c, whole);
-  auto* const all = static_cast<std::byte*>(data);
-  const auto* const given = static_cast<const std::byte*>(block);
-  std::byte* const own = all + parts.begin(c.rank());
-  const std::size_t own_bytes = parts.bytes(c.rank());
+  posted what = posted::all_gather(c, block, data, parts);
+  std::byte* const own = static_cast<std::byte*>(data) + parts.begin(c.rank());
   // If all ranks can read the results, this rank's block is given from there.
-  const bool later =
-      !overlap(given, own_bytes, all, parts.begin(c.size())) && !base::find_shared(own, own_bytes);
-  if (!later) move_bytes(own, given, own_bytes);
-  segment_movement what;
-  what.given = later ? given : own;
-  what.given_bytes = own_bytes;
-  what.own_from = given;
-  what.own_to = own;
-  what.own_bytes = later ? own_bytes : 0;
-  what.received = all;
-  what.parts = parts;
-  what.longest = whole.bytes;
-  co_await copy_on_segment(c, what);
+  if (!what.is_short() && (overlap(block, what.given_bytes, data, parts.begin(c.size())) ||
+                           base::find_shared(own, what.given_bytes))) {
+    move_bytes(own, block, what.given_bytes);
+    what.given = own;
+    what.own = nullptr;
+  }
+  return copy_on_segment(c, what);
 }
 
 }  // namespace tutti::coll
