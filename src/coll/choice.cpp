@@ -40,7 +40,8 @@ constexpr requirement even_blocks{"blocks of equal size", &s::even_blocks};
 constexpr requirement one_host{"one host", &s::one_host};
 constexpr requirement separate_hosts{"a host for each rank", &s::separate_hosts};
 constexpr requirement segment{
-    "2 to 16 ranks that all share memory, and elements of at most 32 KiB where it reduces", &s::shared_memory};
+    "2 to 16 ranks that all share memory, and elements of at most 32 KiB where it reduces",
+    &s::shared_memory};
 constexpr requirement segment_even_blocks{"2 to 16 ranks that all share memory, and blocks of equal size",
                                           &s::shared_memory, &s::even_blocks};
 constexpr requirement hierarchy{"several hosts with several ranks each", &s::hierarchy};

@@ -172,9 +172,8 @@ bool start_collective(operation_state& state) {
   if (todo.with == algorithm::shared_memory && c.shared_segment().free() && !is_empty(c, what))
     if (const posted all = posted_for(what, place); all.is_short())
       return start_posting(state, c, place, all);
-  return start_running(state, c, sequence, [&] {
-    return is_empty(c, what) ? nothing() : execute(state, place, todo.with);
-  });
+  return start_running(state, c, sequence,
+                       [&] { return is_empty(c, what) ? nothing() : execute(state, place, todo.with); });
 }
 
 void stop_collective(operation_state& state, errc why, const std::string& text) noexcept {

@@ -43,8 +43,8 @@ enum class copy_step { read, stage };
 class movement_rounds : public staged_rounds<movement_rounds, copy_step, 16> {
  public:
   movement_rounds(const collective& c, const movement& what) noexcept
-      : staged_rounds(c, what.root, what.longest,
-                      what.to_each ? static_cast<std::size_t>(c.size()) - 1 : 1, 64),
+      : staged_rounds(c, what.root, what.longest, what.to_each ? static_cast<std::size_t>(c.size()) - 1 : 1,
+                      64),
         w_(what),
         gives_(what.root < 0 || what.root == c.rank()),
         receives_(what.root < 0 || what.root != c.rank()) {}
@@ -99,8 +99,7 @@ class movement_rounds : public staged_rounds<movement_rounds, copy_step, 16> {
     if (!w_.to_each) return put(to, w_.given, w_.given_bytes, round);
     for (int i = 1; i < c_.size(); ++i) {
       const int block = (c_.rank() + i) % c_.size();
-      put(to + segment(c_.rank(), block), w_.given + w_.parts.begin(block), w_.parts.bytes(block),
-          round);
+      put(to + segment(c_.rank(), block), w_.given + w_.parts.begin(block), w_.parts.bytes(block), round);
     }
   }
   void keep(std::size_t round) noexcept {
@@ -139,9 +138,9 @@ task<> move_directly(collective c, const movement* w, const memory_of_others* ot
     if (own ? w->own_bytes == 0 : w->root >= 0 && giver != w->root) continue;
     const std::size_t bytes = own ? w->own_bytes : w->root >= 0 ? w->longest : w->parts.bytes(giver);
     std::byte* const to = own ? w->own_to : w->received + (w->root >= 0 ? 0 : w->parts.begin(giver));
-    const std::byte* const from = own ? w->own_from
-                                      : others->data[static_cast<std::size_t>(giver)] +
-                                            (w->to_each ? w->parts.begin(c.rank()) : 0);
+    const std::byte* const from =
+        own ? w->own_from
+            : others->data[static_cast<std::size_t>(giver)] + (w->to_each ? w->parts.begin(c.rank()) : 0);
     for (std::size_t at = 0; at < bytes; at += direct_piece) {
       std::memcpy(to + at, from + at, std::min(direct_piece, bytes - at));
       if (!turn.is_over()) continue;

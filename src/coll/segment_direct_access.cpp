@@ -98,9 +98,8 @@ task<> end_reading(collective c, std::uint64_t end, bool is_read) {
   co_await collective_segment::wait(b);
   b.say_consumed(end);
   if (!is_read) co_return;
-  every_other readers(c, [&b, end](int r) {
-    return b.progress_of(r).consumed.load(std::memory_order_acquire) >= end;
-  });
+  every_other readers(
+      c, [&b, end](int r) { return b.progress_of(r).consumed.load(std::memory_order_acquire) >= end; });
   co_await readers;
 }
 

@@ -18,12 +18,12 @@ struct segment_reduction {
         element_bytes(r.element_bytes),
         type(r.type),
         op(r.op) {}
-  const std::byte* input;            // prepared
-  blocks slices;                     // of the input: slice r is reduced by rank r
-  std::byte* result = nullptr;       // place of this rank's slice; null: only others want it
-  bool shown = false;                // others want the results
-  std::byte* all = nullptr;          // place of the whole result, own slice included; null: not wanted here
-  bool alike = true;                 // all ranks want the same of the results
+  const std::byte* input;       // prepared
+  blocks slices;                // of the input: slice r is reduced by rank r
+  std::byte* result = nullptr;  // place of this rank's slice; null: only others want it
+  bool shown = false;           // others want the results
+  std::byte* all = nullptr;     // place of the whole result, own slice included; null: not wanted here
+  bool alike = true;            // all ranks want the same of the results
   std::size_t element_bytes;
   element_type type;
   detail::reduction op;

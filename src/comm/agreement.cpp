@@ -325,12 +325,11 @@ void agreement::tell_caller(round& r) {
     return complete(*who);
   }
   if (communicator_state* const c = world_.find(r.name.first)) c->add_failed(dead);
-  refuse(
-      *who, errc::peer_failed,
-      fmt::format(
-          "the others go on without {}, which is this rank: the connection between it and one of them is "
-          "broken",
-          describe(r, world_.info().rank)));
+  refuse(*who, errc::peer_failed,
+         fmt::format(
+             "the others go on without {}, which is this rank: the connection between it and one of them is "
+             "broken",
+             describe(r, world_.info().rank)));
 }
 
 void agreement::complete(caller& who) noexcept {

@@ -159,7 +159,8 @@ collective_segment::location collective_segment::show(const void* data, std::siz
 }
 
 void collective_segment::vote(bool yes) noexcept {
-  own_slot().vote.store(static_cast<std::uint8_t>(yes ? opinion::yes : opinion::no), std::memory_order_release);
+  own_slot().vote.store(static_cast<std::uint8_t>(yes ? opinion::yes : opinion::no),
+                        std::memory_order_release);
   notify();
 }
 

@@ -300,7 +300,8 @@ void communicator_state::end_inquiry() noexcept {
   inquiry_timer_.cancel();
   const inquiry all = std::move(inquiries_.front());
   inquiries_.erase(inquiries_.begin());
-  if (is_running(all.sequence)) fail(all.why, all.text + "; " + findings(all), p2p::subject::collective, true);
+  if (is_running(all.sequence))
+    fail(all.why, all.text + "; " + findings(all), p2p::subject::collective, true);
   // Another collective that took too long may still wait for its end.
   std::erase_if(inquiries_, [this](const inquiry& later) { return !is_running(later.sequence); });
   if (!inquiries_.empty()) begin_inquiry();
@@ -593,9 +594,9 @@ void communicator_state::release_reference() noexcept {
     if (world_ != nullptr && (unwinds || !loop_.on_this_thread())) {
       // Closed when the handler is destroyed: after its call, or without one if the runtime has ended.
       using closed_at_end = std::unique_ptr<communicator_state, void (*)(communicator_state*)>;
-      boost::asio::post(loop_.executor(), [c = closed_at_end(this, [](communicator_state* of) {
-                                             of->last_reference_gone();
-                                           })] {});
+      boost::asio::post(
+          loop_.executor(),
+          [c = closed_at_end(this, [](communicator_state* of) { of->last_reference_gone(); })] {});
       return;
     }
   }

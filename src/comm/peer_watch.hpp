@@ -28,9 +28,7 @@ class peer_watch final : public core::source {
   ~peer_watch() override;
 
   // Whether `peer`, a rank of the world, was waited for without progress at the last check.
-  bool suspects(int peer) const noexcept {
-    return peers_[static_cast<std::size_t>(peer)].is != doubt::none;
-  }
+  bool suspects(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].is != doubt::none; }
 
   bool poll() noexcept override { return false; }
   bool arm() noexcept override;

@@ -123,9 +123,9 @@ void runtime_state::close() noexcept {
   if (detail::this_flow().depth == 0) return detail::discard_ended_tasks();
   // Discarded when the handler is destroyed: after its call, or without one with its io_context.
   using discarded_at_end = std::unique_ptr<boost::asio::io_context, void (*)(boost::asio::io_context*)>;
-  boost::asio::post(context, [end = discarded_at_end(&context, [](boost::asio::io_context*) {
-                                detail::discard_ended_tasks();
-                              })] {});
+  boost::asio::post(
+      context,
+      [end = discarded_at_end(&context, [](boost::asio::io_context*) { detail::discard_ended_tasks(); })] {});
 }
 
 void runtime_state::end(std::unique_ptr<runtime_state> ending) noexcept {

@@ -93,8 +93,8 @@ bool operation_state::begin() {
     const std::string wrong =
         prepared != nullptr ? why_not_now(*prepared, what_) : ops::bad_argument(c, what_);
     if (!wrong.empty())
-      return refuse(errc::invalid_argument, fmt::format("{} on {}, rank {}: {}", name_of(what_.kind),
-                                                        c.name(), c.rank(), wrong));
+      return refuse(errc::invalid_argument,
+                    fmt::format("{} on {}, rank {}: {}", name_of(what_.kind), c.name(), c.rank(), wrong));
   }
   if (ops::checks_of_buffers() != ops::buffer_checks::off) {
     // Before the start: the operation may be complete and destroyed when start returns.

@@ -33,7 +33,8 @@ task<> broadcast_scatter_all_gather(collective c, void* data, std::size_t bytes,
     // The root has everything: blocks for it are not sent.
     std::optional<p2p::receiving> receiving;
     if (relative != 0)
-      receiving.emplace(made_in_place{[&] { return c.receive(left, all + parts.begin(in), parts.bytes(in)); }});
+      receiving.emplace(
+          made_in_place{[&] { return c.receive(left, all + parts.begin(in), parts.bytes(in)); }});
     std::optional<p2p::sending> sending;
     if (relative + 1 != size)
       sending.emplace(made_in_place{[&] { return c.send(right, all + parts.begin(out), parts.bytes(out)); }});
