@@ -15,6 +15,8 @@ using tutti::transport::destination_buffer;
 using tutti::transport::frame_kind;
 using tutti::transport::outgoing;
 
+sim_link::sim_link(sim_transport& owner, int peer) noexcept : owner_(owner), peer_(peer) {}
+
 bool sim_link::submit(outgoing& o) noexcept {
   if (said_farewell_ || (muted_ && at_ == phase::closed)) return false;
   return owner_.fabric_.submit(*this, o);

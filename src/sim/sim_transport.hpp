@@ -20,7 +20,7 @@ class sim_link final : public transport::link, public base::list_hook<sending_ta
  public:
   enum class phase { idle, connecting, open, closed };
 
-  sim_link(sim_transport& owner, int peer) noexcept : owner_(owner), peer_(peer) {}
+  sim_link(sim_transport& owner, int peer) noexcept;
 
   bool submit(transport::outgoing& o) noexcept override;
   transport::cancel_result cancel(transport::outgoing& o) noexcept override;
