@@ -216,8 +216,8 @@ std::string culprit_lines(const wait_graph& graph) {
       const rows lines = rows_of(*r, graph);
       what = "which " + (lines.empty() ? "does nothing that is known" : lines.front().text());
     }
-    text += fmt::format("{} wait{} for rank {}, {}\n", ranks_text(who), who.size() == 1 ? "s" : "", rank,
-                        what);
+    text +=
+        fmt::format("{} wait{} for rank {}, {}\n", ranks_text(who), who.size() == 1 ? "s" : "", rank, what);
   }
   return text;
 }

@@ -299,8 +299,7 @@ void fabric::establish(int rank, int other) {
     ++at(side).connections;
     if (link.at_ == sim_link::phase::closed) {
       // It has been told to leave before.
-      tell_end(*c, far, errc::peer_left,
-               fmt::format("{} has finished and left", mine.describe(side)));
+      tell_end(*c, far, errc::peer_left, fmt::format("{} has finished and left", mine.describe(side)));
       continue;
     }
     link.at_ = sim_link::phase::open;

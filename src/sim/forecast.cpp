@@ -202,8 +202,8 @@ forecast compute_forecast(pattern what, algorithm with, std::size_t bytes, int r
   const algorithm used = chosen(what, with, bytes, ranks);
   forecast f;
   if (ranks == 1) return f;
-  const estimate e = steps_of(what, used, static_cast<double>(bytes), static_cast<unsigned>(ranks),
-                              message_costs(n));
+  const estimate e =
+      steps_of(what, used, static_cast<double>(bytes), static_cast<unsigned>(ranks), message_costs(n));
   if (e.time < 0)
     throw error(errc::not_supported, fmt::format("there is no formula for {} by {}; it can be simulated",
                                                  name_of(what), tutti::name_of(used)));

@@ -118,8 +118,7 @@ simulation::simulation(const options& o, tutti::detail::any_main& main)
   }
   running_ = members_.size();
   const auto plan = [this](event::what kind, int rank, duration when, std::size_t index) {
-    if (when != never)
-      fabric_.events().add({.at = when.count(), .kind = kind, .rank = rank, .index = index});
+    if (when != never) fabric_.events().add({.at = when.count(), .kind = kind, .rank = rank, .index = index});
   };
   const faults& f = o.faults;
   for (std::size_t i = 0; i < f.deaths.size(); ++i)

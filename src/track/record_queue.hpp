@@ -35,7 +35,7 @@ class record_queue {
 
   // Takes no more records; those in the queue can still be taken.
   void close() noexcept;
-  bool ended() const;  // closed, and all records are taken
+  bool ended() const;         // closed, and all records are taken
   std::size_t bytes() const;  // including those taken last
   bool has_room() const { return 2 * bytes() <= bound_bytes_; }
   std::uint64_t dropped() const;

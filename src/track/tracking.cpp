@@ -90,10 +90,9 @@ class owner {
     const counters n = counters_of(world);
     const double time = seconds_since_1970();
     const auto step = static_cast<std::int64_t>(time - writer->origin());
-    for (const auto& [name, count] : {std::pair("communication/sends", n.sends),
-                                      std::pair("communication/receives", n.receives),
-                                      std::pair("communication/sleeps", n.parks),
-                                      std::pair("communication/stalls", n.stalls)})
+    for (const auto& [name, count] :
+         {std::pair("communication/sends", n.sends), std::pair("communication/receives", n.receives),
+          std::pair("communication/sleeps", n.parks), std::pair("communication/stalls", n.stalls)})
       writer->queue.push({name, step, time, static_cast<double>(count)});
   }
 
