@@ -116,9 +116,10 @@ bool is_writer(const std::string& stem) { return rank_in(stem) >= 0 || stem.star
 
 // Of points of one step the last stays; ascending.
 void keep_last(std::vector<point>& all) {
-  std::ranges::stable_sort(all, {}, &point::step);
-  const auto same_step = [](const point& a, const point& b) { return a.step == b.step; };
-  all.erase(all.begin(), std::unique(all.rbegin(), all.rend(), same_step).base());
+  std::map<double, double> last;
+  for (const point& p : all) last.insert_or_assign(last.end(), p.step, p.value);
+  all.clear();
+  for (const auto& [step, value] : last) all.push_back({step, value});
 }
 
 std::string left_out(const std::string& file, const rank_data& r) {
