@@ -176,7 +176,7 @@ class level_zero_driver final : public gpu::detail::driver, gpu::detail::process
   std::thread watcher_;
 
   std::mutex opened_mutex_;
-  std::map<void*, descriptor> opened_;
+  std::multimap<void*, descriptor> opened_;  // two loops may open the same memory
 };
 
 }  // namespace tutti::level_zero

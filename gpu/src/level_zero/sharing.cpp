@@ -90,7 +90,7 @@ void* level_zero_driver::open_memory(const shared_name& of) {
     check(code, "zeMemOpenIpcHandle");
   }
   const std::lock_guard lock(opened_mutex_);
-  opened_[opened] = ours;
+  opened_.emplace(opened, ours);
   return opened;
 }
 
