@@ -365,13 +365,9 @@ void attachment::deliver() noexcept {
   const auto self = weak_from_this().lock();  // a resumed coroutine may drop the last handle
   for (auto freed = std::exchange(released_, {}); !freed.empty();) freed.pop_back();
   // Waiters that become ready meanwhile run in the next round.
-  std::size_t now = 0;
-  for (waiter* w = ready_.front(); w != nullptr; w = ready_.after(*w)) ++now;
-  while (now-- > 0) {
-    waiter* const w = ready_.pop_front();
-    if (w == nullptr) break;
-    w->done();
-  }
+  waiter_list now;
+  while (waiter* w = ready_.pop_front()) now.push_back(*w);
+  while (waiter* w = now.pop_front()) w->done();
   if (self != nullptr && (!ready_.empty() || !released_.empty())) deliver_soon();
 }
 
