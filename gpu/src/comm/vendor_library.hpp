@@ -54,31 +54,38 @@ result call_library(const Table& calls, const detail::call& c, int op, Communica
   }
 }
 
-// The library's names for error texts, and the cure if it does not connect.
+// The library's names for error texts, and the cures.
 struct library_texts {
   const char* name;
-  const char* make_id;
+  const char* make_id;  // the call that makes the id, with what prepares it
+  const char* prepare;
+  const char* init;
+  const char* init_failed;     // follows a failure of these two
   const char* connect_failed;  // follows "... has not connected the ranks within N ms: "
 };
 
 // Makes a communicator of the library for the ranks of `control`. Collective; rank 0 makes the id. The submit
-// thread makes both calls. `limit` ends the wait for `init`, which returns when all ranks have called it.
+// thread makes all calls, `prepare` first. `limit` ends the wait for init(), which returns when all ranks have
+// called it.
 template <class Id, class Communicator, class Table>
 task<Communicator*> connect_ranks(communicator control, std::shared_ptr<detail::submit_thread> thread,
                                   std::chrono::milliseconds limit, const Table* calls, library_texts texts,
-                                  std::function<result(Id*)> make_id,
-                                  std::function<Communicator*(const Id&)> init) {
+                                  std::function<result()> prepare) {
   // The id, or why there is none: if rank 0 has failed, the others must not wait for the id.
   struct invitation {
     Id id{};
     result code = success;
     int version = 0;
   };
+  const int rank = control.rank(), size = control.size();
   auto mine = std::make_shared<invitation>();
   mine->version = calls->version;
-  if (control.rank() == 0) {
-    const std::function<void()> f = [mine, make_id] { mine->code = make_id(&mine->id); };
-    co_await detail::call_on(thread, f);
+  if (rank == 0) {
+    const std::function<void()> make_id = [mine, prepare, calls] {
+      mine->code = prepare();
+      if (mine->code == success) mine->code = calls->get_unique_id(&mine->id);
+    };
+    co_await detail::call_on(thread, make_id);
   }
   co_await control.broadcast(*mine, 0);
   if (mine->code != success)
@@ -86,12 +93,20 @@ task<Communicator*> connect_ranks(communicator control, std::shared_ptr<detail::
                 fmt::format("{} on rank 0: {}", texts.make_id, calls->explain(mine->code, nullptr)));
   if (mine->version != calls->version)
     throw error(errc::mismatch,
-                fmt::format("rank {} has {} {}, rank 0 has {}: all ranks need the same", control.rank(),
-                            texts.name, version_text(calls->version), version_text(mine->version)));
+                fmt::format("rank {} has {} {}, rank 0 has {}: all ranks need the same", rank, texts.name,
+                            version_text(calls->version), version_text(mine->version)));
   auto made = std::make_shared<Communicator*>(nullptr);
-  const std::function<void()> f = [mine, made, init] { *made = init(mine->id); };
+  const std::function<void()> init = [=] {
+    const auto check = [&](result code, const char* what) {
+      if (code != success)
+        throw error(errc::device_failed,
+                    fmt::format("{}: {}{}", what, calls->explain(code, nullptr), texts.init_failed));
+    };
+    if (rank != 0) check(prepare(), texts.prepare);
+    check(calls->init(made.get(), size, mine->id, rank), texts.init);
+  };
   try {
-    co_await with_timeout(detail::call_on(thread, f), limit);
+    co_await with_timeout(detail::call_on(thread, init), limit);
   } catch (const error& e) {
     if (e.code() != errc::timed_out) throw;
     throw error(errc::timed_out, fmt::format("{} has not connected the ranks within {} ms: {}", texts.name,

@@ -108,21 +108,13 @@ task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::de
   const abi::table& calls = abi::load().required("NCCL");
   const std::shared_ptr<submit_thread> thread = submit_thread::of(on.shared_state());
   const int rank = control.rank(), size = control.size();
-  const std::function<abi::result(abi::unique_id*)> make_id = [&calls](abi::unique_id* id) {
-    return calls.get_unique_id(id);
-  };
-  const std::function<abi::communicator*(const abi::unique_id&)> init = [&calls, rank,
-                                                                         size](const abi::unique_id& id) {
-    abi::communicator* c = nullptr;
-    check(calls, calls.init(&c, size, id, rank), "ncclCommInitRank");
-    return c;
-  };
+  const std::function<abi::result()> nothing = [] { return abi::success; };
   const gpu::vendor_abi::library_texts texts{
-      "NCCL", "ncclGetUniqueId",
+      "NCCL", "ncclGetUniqueId", "", "ncclCommInitRank", "",
       "one of them has not called it, or they cannot reach each other (NCCL_DEBUG=INFO says more; "
       "NCCL_SOCKET_IFNAME chooses interfaces)"};
-  abi::communicator* const handle = co_await gpu::vendor_abi::connect_ranks(
-      std::move(control), thread, on.state().timeout(), &calls, texts, make_id, init);
+  abi::communicator* const handle = co_await abi::connect_ranks<abi::unique_id, abi::communicator>(
+      std::move(control), thread, on.state().timeout(), &calls, texts, nothing);
   auto made = std::make_shared<connection>(on.shared_state(), thread, calls, handle, rank, size);
   co_return made;
 }

@@ -2,7 +2,6 @@
 // Connecting to oneCCL, and its public functions.
 #include "oneccl/connection.hpp"
 
-#include <fmt/format.h>
 #include <stdlib.h>
 
 #include <cstdlib>
@@ -15,13 +14,6 @@ namespace tutti::oneccl {
 namespace {
 
 using gpu::detail::submit_thread;
-
-void check(const abi::table& calls, abi::result code, const char* what) {
-  if (code != abi::success)
-    throw error(errc::device_failed,
-                fmt::format("{}: {} (CCL_LOG_LEVEL=info says more; it needs libfabric, libfabric1 of Debian)",
-                            what, calls.explain(code, nullptr)));
-}
 
 // Sets the variables by which oneCCL finds its peers, unless they are set. Its first call reads them.
 void see_to_environment(bool has_queue) {
@@ -46,27 +38,21 @@ task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::de
   const auto thread = std::make_shared<submit_thread>(on.shared_state());
   const int rank = control.rank(), size = control.size(),
             device = queue.handle != nullptr ? on.ordinal() : -1;
-  const std::function<abi::result(abi::unique_id*)> make_id = [&calls, device](abi::unique_id* id) {
-    const abi::result code = device < 0 ? abi::success : calls.set_device(static_cast<std::uint32_t>(device));
-    return code == abi::success ? calls.get_unique_id(id) : code;
-  };
-  const std::function<abi::communicator*(const abi::unique_id&)> init = [&calls, device, rank,
-                                                                         size](const abi::unique_id& id) {
-    abi::communicator* c = nullptr;
-    if (device >= 0 && rank != 0)
-      check(calls, calls.set_device(static_cast<std::uint32_t>(device)), "onecclSetDevice");
-    check(calls, calls.init(&c, static_cast<std::size_t>(size), id, rank), "onecclCommInitRank");
-    return c;
+  const std::function<abi::result()> set_device = [&calls, device] {
+    return device < 0 ? abi::success : calls.set_device(static_cast<std::uint32_t>(device));
   };
   const gpu::vendor_abi::library_texts texts{
-      "oneCCL", "onecclSetDevice or onecclGetUniqueId",
+      "oneCCL",
+      "onecclSetDevice or onecclGetUniqueId",
+      "onecclSetDevice",
+      "onecclCommInitRank",
+      " (CCL_LOG_LEVEL=info says more; it needs libfabric, libfabric1 of Debian)",
       "one of them has not called it, two of them are threads of one process, or they cannot reach each "
-      "other "
-      "(CCL_LOG_LEVEL=info says more; FI_PROVIDER=tcp, FI_TCP_IFACE choose the way)"};
+      "other (CCL_LOG_LEVEL=info says more; FI_PROVIDER=tcp, FI_TCP_IFACE choose the way)"};
   abi::communicator* handle = nullptr;
   try {
-    handle = co_await gpu::vendor_abi::connect_ranks(std::move(control), thread, on.state().timeout(), &calls,
-                                                     texts, make_id, init);
+    handle = co_await abi::connect_ranks<abi::unique_id, abi::communicator>(
+        std::move(control), thread, on.state().timeout(), &calls, texts, set_device);
   } catch (const error& e) {
     if (e.code() == errc::timed_out) thread->leave_behind();  // it serves this connection alone
     throw;
