@@ -222,14 +222,13 @@ memory_info cuda_driver::describe(const void* memory) const noexcept {
 }
 
 void* cuda_driver::allocate(std::size_t bytes, memory_kind kind) {
-  const in_context here(*on_);
   if (kind == memory_kind::pinned) {
     void* memory = nullptr;
-    check(calls_.host_alloc(&memory, bytes, abi::host_portable | abi::host_device_map), "cuMemHostAlloc");
+    call("cuMemHostAlloc", calls_.host_alloc, &memory, bytes, abi::host_portable | abi::host_device_map);
     return memory;
   }
   abi::device_pointer memory = 0;
-  check(calls_.alloc(&memory, bytes), "cuMemAlloc");
+  call("cuMemAlloc", calls_.alloc, &memory, bytes);
   return reinterpret_cast<void*>(memory);
 }
 void cuda_driver::free(void* memory, memory_kind kind) noexcept { on_->free_later(memory, kind); }
@@ -261,9 +260,8 @@ void cuda_driver::destroy_stream(void* stream) noexcept {
   calls_.stream_destroy(stream_of(stream));
 }
 void* cuda_driver::make_event() {
-  const in_context here(*on_);
   abi::event* made = nullptr;
-  check(calls_.event_create(&made, abi::event_disable_timing), "cuEventCreate");
+  call("cuEventCreate", calls_.event_create, &made, abi::event_disable_timing);
   return made;
 }
 void cuda_driver::destroy_event(void* event) noexcept {
@@ -276,9 +274,8 @@ word cuda_driver::make_word() {
   if (spare_words_.empty()) {
     void* const page = allocate(words_per_page * bytes_per_word, memory_kind::pinned);
     word_pages_.push_back(page);
-    const in_context here(*on_);
     abi::device_pointer seen = 0;
-    check(calls_.host_pointer(&seen, page, 0), "cuMemHostGetDevicePointer");
+    call("cuMemHostGetDevicePointer", calls_.host_pointer, &seen, page, 0U);
     for (std::size_t i = 0; i < words_per_page; ++i) {
       // A cache line for each word: the device writes one while the host polls another.
       auto* const value =
@@ -298,31 +295,25 @@ void cuda_driver::destroy_word(word w) noexcept {
 
 void cuda_driver::copy(void* to, const void* from, std::size_t bytes, void* stream) {
   if (bytes == 0) return;
-  const in_context here(*on_);
-  check(calls_.copy(address(to), address(from), bytes, stream_of(stream)), "cuMemcpyAsync");
+  call("cuMemcpyAsync", calls_.copy, address(to), address(from), bytes, stream_of(stream));
 }
 void cuda_driver::fill(void* to, std::byte value, std::size_t bytes, void* stream) {
   if (bytes == 0) return;
-  const in_context here(*on_);
-  check(calls_.fill(address(to), std::to_integer<unsigned char>(value), bytes, stream_of(stream)),
-        "cuMemsetD8Async");
+  call("cuMemsetD8Async", calls_.fill, address(to), std::to_integer<unsigned char>(value), bytes,
+       stream_of(stream));
 }
 void cuda_driver::record(void* event, void* stream) {
-  const in_context here(*on_);
-  check(calls_.event_record(event_of(event), stream_of(stream)), "cuEventRecord");
+  call("cuEventRecord", calls_.event_record, event_of(event), stream_of(stream));
 }
 void cuda_driver::wait(void* stream, void* event) {
-  const in_context here(*on_);
-  check(calls_.stream_wait(stream_of(stream), event_of(event), 0), "cuStreamWaitEvent");
+  call("cuStreamWaitEvent", calls_.stream_wait, stream_of(stream), event_of(event), 0U);
 }
 void cuda_driver::write(void* stream, const word& w, std::uint64_t value) {
-  const in_context here(*on_);
-  check(calls_.write_value(stream_of(stream), address(w.handle), value, 0), "cuStreamWriteValue64");
+  call("cuStreamWriteValue64", calls_.write_value, stream_of(stream), address(w.handle), value, 0U);
 }
 void cuda_driver::wait(void* stream, const word& w, std::uint64_t at_least) {
-  const in_context here(*on_);
-  check(calls_.wait_value(stream_of(stream), address(w.handle), at_least, abi::wait_value_geq),
-        "cuStreamWaitValue64");
+  call("cuStreamWaitValue64", calls_.wait_value, stream_of(stream), address(w.handle), at_least,
+       abi::wait_value_geq);
 }
 
 template <class Kernel, class Arguments>
@@ -350,10 +341,8 @@ bool cuda_driver::convert(element_type from, element_type to, const gpu::kernels
 }
 
 void cuda_driver::launch(void* kernel, unsigned blocks, unsigned threads, void** arguments, void* stream) {
-  const in_context here(*on_);
-  check(calls_.launch(static_cast<abi::function*>(kernel), blocks, 1, 1, threads, 1, 1, 0, stream_of(stream),
-                      arguments, nullptr),
-        "cuLaunchKernel");
+  call("cuLaunchKernel", calls_.launch, static_cast<abi::function*>(kernel), blocks, 1U, 1U, threads, 1U, 1U, 0U,
+       stream_of(stream), arguments, nullptr);
 }
 
 progress cuda_driver::query(void* event, std::string& why) noexcept {

@@ -125,6 +125,12 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   template <class Kernel, class Arguments>
   bool launch(const Kernel* kernel, Arguments what, std::size_t element_bytes, void* stream);
   void check(abi::result code, const char* what) const;
+  // Makes a call in the context, and checks it.
+  template <class... P, class... A>
+  void call(const char* what, abi::result (*f)(P...), A... arguments) const {
+    const in_context here(*on_);
+    check(f(arguments...), what);
+  }
   gpu::detail::progress judge(abi::result code, const char* what, std::string& why) const noexcept;
 
   std::shared_ptr<shared_context> on_;

@@ -16,17 +16,14 @@ gpu::detail::process_sharing* cuda_driver::sharing() noexcept {
 }
 
 shared_name cuda_driver::name_memory(void* start) {
-  const in_context here(*on_);
   abi::ipc_memory h{};
-  check(calls_.ipc_name_memory(&h, reinterpret_cast<abi::device_pointer>(start)), "cuIpcGetMemHandle");
+  call("cuIpcGetMemHandle", calls_.ipc_name_memory, &h, reinterpret_cast<abi::device_pointer>(start));
   return shared_name(h);
 }
 
 void* cuda_driver::open_memory(const shared_name& of) {
-  const in_context here(*on_);
   abi::device_pointer opened = 0;
-  check(calls_.ipc_open_memory(&opened, of.as<abi::ipc_memory>(), abi::ipc_lazy_peer_access),
-        "cuIpcOpenMemHandle");
+  call("cuIpcOpenMemHandle", calls_.ipc_open_memory, &opened, of.as<abi::ipc_memory>(), abi::ipc_lazy_peer_access);
   return reinterpret_cast<void*>(opened);
 }
 
@@ -49,9 +46,8 @@ void* cuda_driver::make_shared_event(shared_name& name) {
 }
 
 void* cuda_driver::open_event(const shared_name& of) {
-  const in_context here(*on_);
   abi::event* opened = nullptr;
-  check(calls_.ipc_open_event(&opened, of.as<abi::ipc_event>()), "cuIpcOpenEventHandle");
+  call("cuIpcOpenEventHandle", calls_.ipc_open_event, &opened, of.as<abi::ipc_event>());
   return opened;
 }
 

@@ -4,7 +4,6 @@
 
 #include "device/attachment.hpp"
 
-#include <coroutine>
 #include <memory>
 #include <string>
 #include <tutti/detail/operation_state.hpp>
