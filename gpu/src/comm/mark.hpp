@@ -6,9 +6,9 @@
 namespace tutti::gpu::detail {
 
 // Lets a coroutine wait for a point in a stream.
-class mark : waiter {
+class mark final : waiter {
  public:
-  mark() noexcept : waiter([](waiter& w) noexcept { static_cast<mark&>(w).passed(); }) { immediate = true; }
+  mark() noexcept { immediate = true; }
   void set(attachment& on, point& p) {
     on_ = &on;
     on.wait_for(p, *this, false);
@@ -35,7 +35,7 @@ class mark : waiter {
   awaiter operator co_await() noexcept { return awaiter(*this); }  // once it is set
 
  private:
-  void passed() noexcept {
+  void done() noexcept override {
     while (waiter* w = waiting_.pop_front()) on_->resume_soon(*w);
   }
   attachment* on_ = nullptr;

@@ -31,18 +31,18 @@ void doorbell_handle::notify() const noexcept { static_cast<void>(::eventfd_writ
 // ---- suspended ----
 
 suspended::suspended(attachment& on) noexcept
-    : waiter([](waiter& w) noexcept {
-        auto& self = static_cast<suspended&>(w);
-        self.leave();
-        tutti::detail::resume_bounded(self.handle_);
-      }),
-      stop_node([](stop_node& n) noexcept {
+    : stop_node([](stop_node& n) noexcept {
         auto& self = static_cast<suspended&>(n);
         self.set_failure(self.scope_->why(), self.scope_->text());
         self.end();
         self.on_.resume_soon(self);
       }),
       on_(on) {}
+
+void suspended::done() noexcept {
+  leave();
+  tutti::detail::resume_bounded(handle_);
+}
 
 // ---- stream_state ----
 

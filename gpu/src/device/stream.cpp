@@ -113,10 +113,9 @@ class stream_call final : public tutti::detail::stream_part, public stream_await
   }
 
  private:
-  struct finisher : waiter {
-    explicit finisher(operation_state& o) noexcept
-        : waiter([](waiter& w) noexcept { static_cast<finisher&>(w).finish(); }), op(o) {}
-    void finish() noexcept {
+  struct finisher final : waiter {
+    explicit finisher(operation_state& o) noexcept : op(o) {}
+    void done() noexcept override {
       operation_state& of = op;
       static_cast<stream_call&>(*of.what().part.get()).end(of, failure(), text());
       of.set_running(nullptr);

@@ -19,9 +19,7 @@ class attachment;
 
 class waiter {
  public:
-  using function = void (*)(waiter&) noexcept;
-
-  explicit waiter(function on_done) noexcept : on_done_(on_done) {}
+  waiter() noexcept = default;
   waiter(const waiter&) = delete;
   waiter& operator=(const waiter&) = delete;
   ~waiter() { unlink(); }
@@ -43,14 +41,14 @@ class waiter {
   void rethrow() const {
     if (why_ != errc::success) throw error(why_, text_);
   }
-  void done() noexcept { on_done_(*this); }
+  // What it waits for has come, or failed.
+  virtual void done() noexcept {}
 
   bool immediate = false;  // completion runs no code of the program
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
 
  private:
   friend class waiter_list;
-  function on_done_;
   waiter* next_ = nullptr;
   waiter* previous_ = nullptr;
   errc why_ = errc::success;
@@ -83,7 +81,7 @@ class waiter_list {
   }
 
  private:
-  mutable waiter head_{nullptr};
+  mutable waiter head_;
 };
 
 // Base of awaiters: a suspended coroutine, which resumes with the reason when its scope is stopped.
@@ -105,6 +103,7 @@ class suspended : public waiter, tutti::detail::stop_node {
     return true;
   }
   void await_resume() const { rethrow(); }
+  void done() noexcept final;
 
  protected:
   ~suspended() = default;

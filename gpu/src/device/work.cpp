@@ -51,7 +51,7 @@ void work_state::finish_at(point& p) {
   on->wait_for(p, passing_, true);
 }
 
-void work_state::passing::passed() noexcept {
+void work_state::passing::done() noexcept {
   const auto work = std::move(self);
   if (work->voided && work->voided->load(std::memory_order_acquire)) return;
   failure() == errc::success ? work->set_done() : work->fail(failure(), text());

@@ -66,11 +66,9 @@ struct work_state : std::enable_shared_from_this<work_state> {
   void (*on_done)(work_state&) noexcept = nullptr;  // before waiters are resumed, unless abandoned or failed
 
  private:
-  struct passing : waiter {
-    passing() noexcept : waiter([](waiter& w) noexcept { static_cast<passing&>(w).passed(); }) {
-      immediate = true;
-    }
-    void passed() noexcept;
+  struct passing final : waiter {
+    passing() noexcept { immediate = true; }
+    void done() noexcept override;
     std::shared_ptr<work_state> self;  // while the device works on it
   };
   void end() noexcept;
