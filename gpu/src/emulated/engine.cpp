@@ -52,10 +52,12 @@ void engine::retire(queue* q) noexcept {
   all_queues_.give_back(q);
 }
 
-engine::item& engine::make(kind what) {
+engine::item& engine::make() {
   const std::lock_guard lock(mutex_);
   item& i = *items_.take();
-  i.what = what;
+  i.is_work = false;
+  i.after = {};
+  i.source = nullptr;
   return i;
 }
 
@@ -70,30 +72,25 @@ void engine::enqueue(queue* q, item& i, event* recorded) {
   changed_.notify_one();
 }
 
-void engine::record(queue* q, event& e) { enqueue(q, make(kind::record), &e); }
+void engine::record(queue* q, event& e) { enqueue(q, make(), &e); }
 void engine::wait(queue* q, const event& e) {
-  item& i = make(kind::wait_event);
+  item& i = make();
   {
     const std::lock_guard lock(mutex_);
-    i.on = e;
+    i.after = e;
   }
   enqueue(q, i);
 }
+void engine::wait(queue* q, const word* w, std::uint64_t at_least) {
+  item& i = make();
+  i.source = w;
+  i.at_least = at_least;
+  enqueue(q, i);
+}
+bool engine::has_passed(const event& e) noexcept { return e.in == nullptr || e.in->done >= e.place; }
 bool engine::passed(const event& e) const {
   const std::lock_guard lock(mutex_);
-  return e.in == nullptr || e.in->done >= e.place;
-}
-void engine::write(queue* q, word* w, std::uint64_t value) {
-  item& i = make(kind::write);
-  i.target = w;
-  i.number = value;
-  enqueue(q, i);
-}
-void engine::wait(queue* q, const word* w, std::uint64_t at_least) {
-  item& i = make(kind::wait_word);
-  i.source = w;
-  i.number = at_least;
-  enqueue(q, i);
+  return has_passed(e);
 }
 
 void engine::changed() noexcept {
@@ -167,9 +164,8 @@ std::uint64_t engine::random() noexcept {
 bool engine::runnable(const queue& q) const noexcept {
   if (q.busy || q.items.empty()) return false;
   const item& head = *q.items.front();
-  if (head.what == kind::wait_event) return head.on.in == nullptr || head.on.in->done >= head.on.place;
-  if (head.what == kind::wait_word) return head.source->load(std::memory_order_acquire) >= head.number;
-  return true;
+  return has_passed(head.after) &&
+         (head.source == nullptr || head.source->load(std::memory_order_acquire) >= head.at_least);
 }
 
 engine::queue* engine::choose() noexcept {
@@ -194,7 +190,7 @@ void engine::work_loop() {
     queue* const q = paused_ || failing_ ? nullptr : choose();
     if (q == nullptr) {
       const bool words = !failing_ && std::any_of(queues_.begin(), queues_.end(), [](const queue* p) {
-        return !p->busy && !p->items.empty() && p->items.front()->what == kind::wait_word;
+        return !p->busy && !p->items.empty() && p->items.front()->source != nullptr;
       });
       if (words) {
         changed_.wait_until(lock, std::chrono::system_clock::now() + between_polls_of_words);
@@ -207,29 +203,17 @@ void engine::work_loop() {
     q->items.erase(q->items.begin());
     q->busy = true;
     ++running_;
-    std::chrono::microseconds pause = i.what == kind::work ? how_.delay : std::chrono::microseconds(0);
+    std::chrono::microseconds pause = i.is_work ? how_.delay : std::chrono::microseconds(0);
     if (how_.adversary != 0 && random() % 4 == 0) pause += std::chrono::microseconds(random() % 200);
     bool faulty = false;
-    if (i.what == kind::work) faulty = executed_.fetch_add(1, std::memory_order_relaxed) + 1 == fail_at_;
+    if (i.is_work) faulty = executed_.fetch_add(1, std::memory_order_relaxed) + 1 == fail_at_;
     std::string why = faulty ? fail_why_ : std::string();
     lock.unlock();
 
     if (pause.count() > 0) std::this_thread::sleep_for(pause);
-    if (!faulty) {
+    if (!faulty && i.run) {
       try {
-        switch (i.what) {
-          case kind::work:
-          case kind::call:
-            i.run();
-            break;
-          case kind::write:
-            i.target->store(i.number, std::memory_order_release);
-            break;
-          case kind::record:
-          case kind::wait_event:
-          case kind::wait_word:
-            break;
-        }
+        i.run();
       } catch (const fault& f) {
         faulty = true;
         why = f.why;

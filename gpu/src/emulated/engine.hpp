@@ -38,6 +38,7 @@ class placed_function {
     call_ = [](void* at) { (*static_cast<F*>(at))(); };
     end_ = [](void* at) noexcept { static_cast<F*>(at)->~F(); };
   }
+  explicit operator bool() const noexcept { return end_ != nullptr; }
   void operator()() { call_(room_); }
   void clear() noexcept {
     if (end_ != nullptr) std::exchange(end_, nullptr)(room_);
@@ -95,19 +96,22 @@ class engine {
   // Counts as a piece of work. May throw fault.
   template <class F>
   void run(queue* q, F work) {
-    item& i = make(kind::work);
+    item& i = make();
     i.run.set(std::move(work));
+    i.is_work = true;
     enqueue(q, i);
   }
   void record(queue* q, event& e);
   void wait(queue* q, const event& e);
   bool passed(const event& e) const;
-  void write(queue* q, word* w, std::uint64_t value);
+  void write(queue* q, word* w, std::uint64_t value) {
+    call(q, [w, value] { w->store(value, std::memory_order_release); });
+  }
   void wait(queue* q, const word* w, std::uint64_t at_least);
   // Not counted, and not called after the emulated device has failed.
   template <class F>
   void call(queue* q, F f) {
-    item& i = make(kind::call);
+    item& i = make();
     i.run.set(std::move(f));
     enqueue(q, i);
   }
@@ -135,21 +139,21 @@ class engine {
   std::byte* reach(const void* memory, std::size_t bytes) const;
 
  private:
-  enum class kind : std::uint8_t { work, record, wait_event, write, wait_word, call };
   struct item {
-    kind what{};
-    placed_function run;
-    event on;
-    std::uint64_t number = 0;  // value to write or to wait for
-    word* target = nullptr;
+    placed_function run;  // empty: it only waits, or is recorded
+    bool is_work = false;
+    // It can run when these have passed.
+    event after;
     const word* source = nullptr;
+    std::uint64_t at_least = 0;
     std::uint64_t order = 0;
   };
-  item& make(kind what);
+  item& make();
   void enqueue(queue* q, item& i, event* recorded = nullptr);
   void retire(queue* q) noexcept;
   void work_loop();
   queue* choose() noexcept;
+  static bool has_passed(const event& e) noexcept;
   bool runnable(const queue& q) const noexcept;
   bool is_idle(const queue& q) const noexcept;
   std::uint64_t random() noexcept;
