@@ -7,31 +7,20 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <tutti/shared_memory.hpp>
 #include <vector>
 
 namespace tutti {
 namespace {
 
-// Which elements and which bytes are whose: whole blocks, the first ranks' one longer.
-struct int8_parts {
-  int8_parts() = default;
-  int8_parts(std::size_t elements, int ranks) {
-    const auto n = static_cast<std::size_t>(ranks);
-    const std::size_t all = (elements + train::int8_block - 1) / train::int8_block;
-    for (std::size_t r = 0; r <= n; ++r)
-      begins.push_back(std::min(elements, (all / n * r + std::min(r, all % n)) * train::int8_block));
-    for (std::size_t r = 0; r < n; ++r) bytes.push_back(train::int8_bytes(begins[r + 1] - begins[r]));
-  }
-  std::size_t elements(std::size_t r) const noexcept { return begins[r + 1] - begins[r]; }
-
-  std::vector<std::size_t> begins;  // elements, of each rank; and the end
-  std::vector<std::size_t> bytes;
-};
-
 // What one bucket keeps from step to step.
 struct int8_bucket {
-  int8_parts parts;
+  std::size_t elements(std::size_t rank) const noexcept { return begins[rank + 1] - begins[rank]; }
+
+  // Which elements and which bytes are whose: whole blocks, the first ranks' one longer.
+  std::vector<std::size_t> begins;  // elements, of each rank; and the end
+  std::vector<std::size_t> bytes;
   std::vector<std::size_t> own_bytes;     // what each rank sends this one
   shared_vector<std::byte> all, arrived;  // all parts, behind each other; this rank's, of every rank
   shared_vector<std::byte> mine;
@@ -47,24 +36,27 @@ class int8_average final : public gradient_hook {
     int8_bucket& b = memory_[bucket.index];
     lay_out(b, c, bucket.data.size());
     quantise_gradients(b, bucket.data);
-    co_await c.all_to_all_v(b.all, b.parts.bytes, b.arrived, b.own_bytes);
+    co_await c.all_to_all_v(b.all, b.bytes, b.arrived, b.own_bytes);
     average_own(b, c.size());
-    co_await c.all_gather_v(b.mine, b.all, b.parts.bytes);
+    co_await c.all_gather_v(b.mine, b.all, b.bytes);
     for_each_part(b, bucket.data, train::dequantise);
   }
 
  private:
   void lay_out(int8_bucket& b, const communicator& c, std::size_t elements) const {
-    if (b.own_bytes.size() == static_cast<std::size_t>(c.size()) && b.parts.begins.back() == elements) return;
-    b.parts = int8_parts(elements, c.size());
-    const auto rank = static_cast<std::size_t>(c.rank());
-    b.own_bytes.assign(static_cast<std::size_t>(c.size()), b.parts.bytes[rank]);
-    std::size_t all = 0;
-    for (const std::size_t bytes : b.parts.bytes) all += bytes;
-    b.all.resize(all);
-    b.arrived.resize(b.parts.bytes[rank] * b.own_bytes.size());
-    b.mine.resize(b.parts.bytes[rank]);
-    b.average.resize(b.parts.elements(rank));
+    const auto ranks = static_cast<std::size_t>(c.size()), rank = static_cast<std::size_t>(c.rank());
+    if (b.own_bytes.size() == ranks && b.begins.back() == elements) return;
+    b = {};
+    const std::size_t blocks = (elements + train::int8_block - 1) / train::int8_block;
+    for (std::size_t r = 0; r <= ranks; ++r)
+      b.begins.push_back(
+          std::min(elements, (blocks / ranks * r + std::min(r, blocks % ranks)) * train::int8_block));
+    for (std::size_t r = 0; r < ranks; ++r) b.bytes.push_back(train::int8_bytes(b.elements(r)));
+    b.own_bytes.assign(ranks, b.bytes[rank]);
+    b.all.resize(std::accumulate(b.bytes.begin(), b.bytes.end(), std::size_t{0}));
+    b.arrived.resize(b.bytes[rank] * ranks);
+    b.mine.resize(b.bytes[rank]);
+    b.average.resize(b.elements(rank));
     if (!options_.error_feedback) return;
     b.lost.resize(elements);
     b.average_lost.resize(b.average.size());
@@ -74,9 +66,9 @@ class int8_average final : public gradient_hook {
   template <class Each>
   static void for_each_part(int8_bucket& b, std::span<float> values, Each each) {
     std::span<std::byte> bytes(b.all);
-    for (std::size_t r = 0; r < b.parts.bytes.size(); ++r) {
-      each(bytes.first(b.parts.bytes[r]), values.subspan(b.parts.begins[r], b.parts.elements(r)));
-      bytes = bytes.subspan(b.parts.bytes[r]);
+    for (std::size_t r = 0; r < b.bytes.size(); ++r) {
+      each(bytes.first(b.bytes[r]), values.subspan(b.begins[r], b.elements(r)));
+      bytes = bytes.subspan(b.bytes[r]);
     }
   }
 
