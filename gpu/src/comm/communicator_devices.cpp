@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <tutti/gpu/stream.hpp>
 #include <utility>
 
@@ -76,15 +77,13 @@ communicator_devices::communicator_devices(const communicator& c, const world_de
   looks_for_window_ = one_device && !one_process && may_use(backend::one_device, operation_kind::all_reduce);
   if (looks_for_window_) notes_ = tutti::detail::beside(c, for_notes);
 
-  std::sort(all.begin(), all.end(), [](const auto* a, const auto* b) { return a->place < b->place; });
-  const bool shared = std::adjacent_find(all.begin(), all.end(), [](const auto* a, const auto* b) {
-                        return a->place == b->place;
-                      }) != all.end();
+  std::set<std::uint64_t> places;
+  for (const introduction* i : all) places.insert(i->place);
   if (!every([&](const introduction* i) { return i->nccl != 0; }))
     why_not_nccl_ = "NCCL cannot be used on all ranks (tutti::nccl::why_not())";
   else if (!every([&](const introduction* i) { return i->nccl == first.nccl; }))
     why_not_nccl_ = "the ranks have different versions of NCCL";
-  else if (shared)
+  else if (places.size() < all.size())
     why_not_nccl_ = "two ranks have one device, which NCCL refuses";
   if (how_.queue.handle == nullptr && how_.backend != backend::oneccl)
     why_not_oneccl_ = "there is no queue of SYCL's (open_options::queue)";

@@ -88,10 +88,7 @@ std::shared_ptr<single_device_group> single_device_group::find(const std::string
   const std::lock_guard lock(mutex);
   std::erase_if(all, [](const auto& e) { return e.second.expired(); });
   std::shared_ptr<single_device_group> found = all[name].lock();
-  if (!found) {
-    found = std::make_shared<single_device_group>(ranks);
-    all[name] = found;
-  }
+  if (!found) all[name] = found = std::make_shared<single_device_group>(ranks);
   return found;
 }
 
