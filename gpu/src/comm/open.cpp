@@ -68,11 +68,6 @@ std::uint64_t place_for_nccl(std::string device, int version, int rank) {
   return std::hash<std::string>()(device);
 }
 
-void put(detail::introduction& mine, const error& why) {
-  mine.why = why.code().value();
-  std::strncpy(mine.text, why.what(), sizeof mine.text - 1);
-}
-
 // Throws what a rank lacks, or how the ranks differ.
 void check(const std::vector<detail::introduction>& all) {
   for (std::size_t r = 0; r < all.size(); ++r)
@@ -116,7 +111,8 @@ task<device> open_for(communicator world, device given, open_options how) {
     if (dynamic_cast<cuda::cuda_driver*>(&given.state().driver()) != nullptr) mine.nccl = nccl::version();
     mine.place = place_for_nccl(given.state().driver().identity(), mine.nccl, world.rank());
   } catch (const error& e) {
-    put(mine, e);
+    mine.why = e.code().value();
+    std::strncpy(mine.text, e.what(), sizeof mine.text - 1);
   }
   std::vector<detail::introduction> all(static_cast<std::size_t>(world.size()));
   co_await world.all_gather(mine, all);
