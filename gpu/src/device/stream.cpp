@@ -5,9 +5,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstring>
-#include <iterator>
 #include <memory>
 #include <tutti/gpu/stream.hpp>
 #include <utility>
@@ -19,47 +17,38 @@ namespace {
 
 using tutti::detail::operation_state;
 
-// How operations of each kind are enqueued.
-struct way {
-  operation_kind kind;
-  void (*enqueue)(work_state& w, driver& d, void* stream);
-};
-
-constexpr way ways[] = {
-    {operation_kind::copy,
-     [](work_state& w, driver& d, void* stream) {
-       d.copy(w.what.out.data, w.what.in.data, w.what.in.bytes(), stream);
-     }},
-    {operation_kind::fill,
-     [](work_state& w, driver& d, void* stream) {
-       d.fill(w.what.out.data, w.what.value, w.what.in.bytes(), stream);
-     }},
-    {operation_kind::upload,
-     [](work_state& w, driver& d, void* stream) {
-       const std::size_t bytes = w.what.in.bytes();
-       const auto bounce = w.on->pinned().take(bytes);
-       if (bytes > 0) std::memcpy(bounce->data, w.what.in.data, bytes);
-       d.copy(w.what.out.data, bounce->data, bytes, stream);
-       w.keep_until_done(bounce);
-     }},
-    {operation_kind::download,
-     [](work_state& w, driver& d, void* stream) {
-       const auto bounce = w.on->pinned().take(w.what.in.bytes());
-       d.copy(bounce->data, w.what.in.data, w.what.in.bytes(), stream);
-       w.keep_until_done(bounce);
-       w.owner = bounce->data;
-       w.on_done = [](work_state& done) noexcept {
-         const call& c = done.what;
-         if (c.in.bytes() > 0) std::memcpy(c.out.data, done.owner, c.in.bytes());
-       };
-     }},
-    {operation_kind::convert, [](work_state& w, driver& d, void* stream) {
-       const call& c = w.what;
-       if (c.in.count > 0 &&
-           !d.convert(c.in.type, c.out.type, {c.in.data, c.out.data, c.factor, c.in.count}, stream))
-         throw error(errc::not_supported, fmt::format("{} has no kernel that converts {} to {}", d.name(),
-                                                      tutti::name_of(c.in.type), tutti::name_of(c.out.type)));
-     }}};
+void enqueue_work(work_state& w, driver& d, void* stream) {
+  const call& c = w.what;
+  const std::size_t bytes = c.in.bytes();
+  switch (c.kind) {
+    case operation_kind::copy:
+      return d.copy(c.out.data, c.in.data, bytes, stream);
+    case operation_kind::fill:
+      return d.fill(c.out.data, c.value, bytes, stream);
+    case operation_kind::upload: {
+      const auto bounce = w.on->pinned().take(bytes);
+      if (bytes > 0) std::memcpy(bounce->data, c.in.data, bytes);
+      d.copy(c.out.data, bounce->data, bytes, stream);
+      return w.keep_until_done(bounce);
+    }
+    case operation_kind::download: {
+      const auto bounce = w.on->pinned().take(bytes);
+      d.copy(bounce->data, c.in.data, bytes, stream);
+      w.keep_until_done(bounce);
+      w.owner = bounce->data;
+      w.on_done = [](work_state& done) noexcept {
+        const view &from = done.what.in, &to = done.what.out;
+        if (from.bytes() > 0) std::memcpy(to.data, done.owner, from.bytes());
+      };
+      return;
+    }
+    default:  // convert
+      if (c.in.count > 0 &&
+          !d.convert(c.in.type, c.out.type, {c.in.data, c.out.data, c.factor, c.in.count}, stream))
+        throw error(errc::not_supported, fmt::format("{} has no kernel that converts {} to {}", d.name(),
+                                                     tutti::name_of(c.in.type), tutti::name_of(c.out.type)));
+  }
+}
 
 // The device part of a stream's operation.
 class stream_call final : public tutti::detail::stream_part, public stream_awaitable {
@@ -67,10 +56,9 @@ class stream_call final : public tutti::detail::stream_part, public stream_await
   stream_call(std::shared_ptr<stream_state> in, call what) : stream_(std::move(in)), what_(std::move(what)) {}
 
   bool start(operation_state& op) override {
-    const operation_kind kind = what_.kind;
     attachment& on = stream_->on();
     on.check();
-    if (kind == operation_kind::reached) {
+    if (what_.kind == operation_kind::reached) {
       point& here = stream_->signal();
       on.wait_for(here, begin(op), op.has_deadline());
       return false;
@@ -78,9 +66,7 @@ class stream_call final : public tutti::detail::stream_part, public stream_await
     work_ = make_recycled<work_state>(stream_->shared_on(), what_);
     try {
       stream_->refuse_capture();
-      const auto* const how =
-          std::find_if(std::begin(ways), std::end(ways), [kind](const way& w) { return w.kind == kind; });
-      how->enqueue(*work_, on.driver(), stream_->native());
+      enqueue_work(*work_, on.driver(), stream_->native());
       work_->finish_in(*stream_);
     } catch (const error& e) {
       if (e.code() == errc::device_failed) on.fail(errc::device_failed, e.what());
