@@ -7,9 +7,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
 #include <deque>
 #include <memory>
 #include <new>
+#include <thread>
 #include <tutti/error.hpp>
 #include <utility>
 #include <vector>
@@ -99,15 +101,9 @@ shared_context::shared_context(const abi::table& c, int n) : calls(c), ordinal(n
     // GPUs too old for the kernels have none: their collectives are staged.
     if (calls.module_load(&module_, image) != abi::success) module_ = nullptr;
   }
-  reaper_ = std::thread([this] { free_loop(); });
 }
 
 shared_context::~shared_context() {
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-  }
-  changed_.notify_all();
   reaper_.join();
   if (module_ != nullptr) {
     const in_context here(*this);
@@ -126,28 +122,13 @@ abi::function* shared_context::kernel(const char* wanted) {
 }
 
 void shared_context::free_later(void* memory, memory_kind kind) noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    dying_.emplace_back(memory, kind);
-  }
-  changed_.notify_one();
-}
-
-void shared_context::free_loop() noexcept {
-  // In this mode, freeing does not break a capture on another thread.
-  const in_context here(*this);
-  int mode = abi::capture_mode_relaxed;
-  calls.capture_mode(&mode);
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    changed_.wait(lock, [this] { return ending_ || !dying_.empty(); });
-    if (dying_.empty()) break;
-    const auto now = std::exchange(dying_, {});
-    lock.unlock();
-    for (const auto& [memory, kind] : now)
-      kind == memory_kind::pinned ? calls.host_free(memory) : calls.free(address(memory));
-    lock.lock();
-  }
+  boost::asio::post(reaper_, [this, memory, kind] {
+    const in_context here(*this);
+    // In this mode, freeing does not break a capture on another thread.
+    int mode = abi::capture_mode_relaxed;
+    calls.capture_mode(&mode);
+    kind == memory_kind::pinned ? calls.host_free(memory) : calls.free(address(memory));
+  });
 }
 
 // ---- cuda_driver ----

@@ -6,13 +6,11 @@
 #include "device/driver.hpp"
 #include "device/sharing.hpp"
 
-#include <array>
-#include <condition_variable>
+#include <boost/asio/thread_pool.hpp>
 #include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 namespace tutti::cuda {
@@ -44,14 +42,10 @@ class shared_context {
   bool words = false;
 
  private:
-  void free_loop() noexcept;
   abi::module* module_ = nullptr;
   std::mutex mutex_;
-  std::condition_variable changed_;
   std::map<std::string_view, abi::function*> functions_;  // keys are static strings
-  std::vector<std::pair<void*, gpu::memory_kind>> dying_;
-  bool ending_ = false;
-  std::thread reaper_;
+  boost::asio::thread_pool reaper_{1};
 };
 
 // Makes the context current for its lifetime, whatever the thread had.
