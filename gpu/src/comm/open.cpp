@@ -3,12 +3,16 @@
 #include "cuda/driver.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <random>
+#include <string_view>
 #include <tutti/cuda.hpp>
 #include <tutti/emulated.hpp>
 #include <tutti/gpu/open.hpp>
@@ -27,15 +31,11 @@ template <class E, std::size_t N>
 void from_environment(const char* variable, const char* const (&names)[N], E& value) {
   const char* const told = std::getenv(variable);
   if (told == nullptr || *told == '\0') return;
-  std::string all;
-  for (std::size_t i = 0; i < N; ++i) {
-    if (std::strcmp(told, names[i]) == 0) {
-      value = static_cast<E>(i);
-      return;
-    }
-    all += fmt::format("{}{}", i == 0 ? "" : ", ", names[i]);
-  }
-  throw error(errc::invalid_argument, fmt::format("{}='{}' is none of {}", variable, told, all));
+  const auto* const found = std::find(std::begin(names), std::end(names), std::string_view(told));
+  if (found == std::end(names))
+    throw error(errc::invalid_argument,
+                fmt::format("{}='{}' is none of {}", variable, told, fmt::join(names, ", ")));
+  value = static_cast<E>(found - names);
 }
 
 device open_kind(const communicator& world, device_kind kind, int ordinal) {
