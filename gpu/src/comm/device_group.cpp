@@ -142,7 +142,8 @@ task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, vo
   const auto out = in_place ? in : staging_->take(c.out.bytes());
   host.in.data = in->data;
   host.out.data = out->data;
-  const auto copy_pieces = [&](const tutti::detail::buffer_view& all, void* staged, bool to_host, void* stream) {
+  const auto copy_pieces = [&](const tutti::detail::buffer_view& all, void* staged, bool to_host,
+                               void* stream) {
     auto* at = static_cast<std::byte*>(staged);
     for (std::size_t i = 0; i < (in_place ? c.list.size : 1); ++i) {
       const tutti::detail::buffer_view piece = in_place ? c.list.at(c.list.list, i) : all;
@@ -512,7 +513,8 @@ void device_group::tell(breach& b, operation_kind kind, backend by, const commun
   if (by == backend::staged) {
     tutti::detail::fail(chunks_, b.why, b.text);
   } else if (single_device_) {
-    single_device_->break_up(b.why, fmt::format("{} has failed on rank {}: {}", name_of(kind), rank(), b.text));
+    single_device_->break_up(b.why,
+                             fmt::format("{} has failed on rank {}: {}", name_of(kind), rank(), b.text));
   } else {
     window_->give_up();
     slot_changed_.notify_all();

@@ -26,8 +26,8 @@ void copy(driver& with, void* to, const void* from, std::size_t bytes, void* str
   if (to != from && bytes > 0) with.copy(to, from, bytes, stream);
 }
 
-void launch(driver& with, const single_device_group::contribution& first, const kernels::reduce_arguments& what,
-            void* stream) {
+void launch(driver& with, const single_device_group::contribution& first,
+            const kernels::reduce_arguments& what, void* stream) {
   if (what.count > 0 && !with.reduce(first.op, first.in.type, what, stream))
     throw error(errc::not_supported, fmt::format("no kernel for {} of {}", tutti::name_of(first.op),
                                                  tutti::name_of(first.in.type)));

@@ -24,9 +24,8 @@ std::unique_ptr<const table> open(const std::string& told) {
                                 ? ": no GPU is visible here (CUDA_VISIBLE_DEVICES, the container's devices)"
                                 : ""));
   if (calls->devices() == 0)
-    throw error(
-        errc::not_supported,
-        fmt::format("{} sees no GPU (CUDA_VISIBLE_DEVICES, the container's devices)", in.name));
+    throw error(errc::not_supported,
+                fmt::format("{} sees no GPU (CUDA_VISIBLE_DEVICES, the container's devices)", in.name));
   return calls;
 }
 

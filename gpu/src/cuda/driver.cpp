@@ -322,8 +322,8 @@ bool cuda_driver::convert(element_type from, element_type to, const gpu::kernels
 }
 
 void cuda_driver::launch(void* kernel, unsigned blocks, unsigned threads, void** arguments, void* stream) {
-  call("cuLaunchKernel", calls_.launch, static_cast<abi::function*>(kernel), blocks, 1U, 1U, threads, 1U, 1U, 0U,
-       stream_of(stream), arguments, nullptr);
+  call("cuLaunchKernel", calls_.launch, static_cast<abi::function*>(kernel), blocks, 1U, 1U, threads, 1U, 1U,
+       0U, stream_of(stream), arguments, nullptr);
 }
 
 progress cuda_driver::query(void* event, std::string& why) noexcept {

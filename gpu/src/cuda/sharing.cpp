@@ -23,7 +23,8 @@ shared_name cuda_driver::name_memory(void* start) {
 
 void* cuda_driver::open_memory(const shared_name& of) {
   abi::device_pointer opened = 0;
-  call("cuIpcOpenMemHandle", calls_.ipc_open_memory, &opened, of.as<abi::ipc_memory>(), abi::ipc_lazy_peer_access);
+  call("cuIpcOpenMemHandle", calls_.ipc_open_memory, &opened, of.as<abi::ipc_memory>(),
+       abi::ipc_lazy_peer_access);
   return reinterpret_cast<void*>(opened);
 }
 

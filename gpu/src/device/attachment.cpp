@@ -23,8 +23,7 @@ constexpr auto longest_farewell = std::chrono::seconds(10);
 
 }  // namespace
 
-doorbell_handle::doorbell_handle(int descriptor) noexcept
-    : fd_(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0)) {}
+doorbell_handle::doorbell_handle(int descriptor) noexcept : fd_(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0)) {}
 doorbell_handle::~doorbell_handle() { ::close(fd_); }
 void doorbell_handle::notify() const noexcept { static_cast<void>(::eventfd_write(fd_, 1)); }
 

@@ -52,16 +52,17 @@ std::shared_ptr<Driver> driver_of(const device& on, const char* what, const char
 // Returns the device that is open on this loop, or opens it with `make_driver(calls, ordinal)`. `wanted` is its
 // number; if that is negative, LOCAL_RANK selects one. `kind` is the namespace of the device's functions.
 template <class Loop, class Table, class Make>
-device open_once(Loop& of, const opened_library<Table>& library, const char* vendor, const char* kind, int wanted,
-                 Make make_driver) {
+device open_once(Loop& of, const opened_library<Table>& library, const char* vendor, const char* kind,
+                 int wanted, Make make_driver) {
   if constexpr (std::is_same_v<Loop, const communicator>)
     if (!of)
       throw error(errc::invalid_argument, fmt::format("{}::open: an empty communicator has no loop", kind));
   const Table& calls =
       library.required(vendor, ". Without a GPU, an emulated device does the same: tutti::emulated::open");
   const char* const local = std::getenv("LOCAL_RANK");
-  const int count = calls.devices(),
-            ordinal = wanted >= 0 ? wanted : local == nullptr ? 0 : std::atoi(local) % count;
+  const int count = calls.devices(), ordinal = wanted >= 0        ? wanted
+                                               : local == nullptr ? 0
+                                                                  : std::atoi(local) % count;
   if (ordinal >= count)
     throw error(errc::invalid_argument,
                 fmt::format("{} device {}: there are {} (numbered from 0)", kind, ordinal, count));

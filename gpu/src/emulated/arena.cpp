@@ -114,8 +114,8 @@ std::byte* arena::view(const void* memory, std::size_t bytes) const noexcept {
 
 std::size_t arena::allocations() const noexcept {
   const std::lock_guard lock(mutex_);
-  return static_cast<std::size_t>(std::count_if(
-      blocks_.begin(), blocks_.end(), [](const auto& b) { return b.second.is == kind::own; }));
+  return static_cast<std::size_t>(
+      std::count_if(blocks_.begin(), blocks_.end(), [](const auto& b) { return b.second.is == kind::own; }));
 }
 
 void* arena::allocate_pinned(std::size_t bytes) {

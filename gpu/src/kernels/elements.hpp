@@ -41,8 +41,7 @@ struct convert_arguments {
 };
 
 template <class T>
-using accumulator_t =
-    std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, float, T>;
+using accumulator_t = std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, float, T>;
 
 template <class A>
 inline constexpr bool floating = !std::numeric_limits<A>::is_integer;

@@ -111,7 +111,8 @@ level_zero_driver::level_zero_driver(const abi::table& c, int n) : calls(c), ord
   std::uint32_t groups = 0;
   check(calls.device_queue_groups(native.device, &groups, nullptr), "zeDeviceGetCommandQueueGroupProperties");
   std::vector<abi::queue_group_properties> kinds(groups);
-  check(calls.device_queue_groups(native.device, &groups, kinds.data()), "zeDeviceGetCommandQueueGroupProperties");
+  check(calls.device_queue_groups(native.device, &groups, kinds.data()),
+        "zeDeviceGetCommandQueueGroupProperties");
   const auto computes = std::find_if(kinds.begin(), kinds.end(),
                                      [](const auto& k) { return (k.flags & abi::group_compute) != 0; });
   if (computes == kinds.end())
@@ -121,7 +122,8 @@ level_zero_driver::level_zero_driver(const abi::table& c, int n) : calls(c), ord
   group_queues_ = std::max(1U, computes->queues);
 
   std::uint32_t version = 0;
-  in_order_ = calls.driver_api_version(native.driver, &version) == abi::success && version >= abi::version_1_7;
+  in_order_ =
+      calls.driver_api_version(native.driver, &version) == abi::success && version >= abi::version_1_7;
   const abi::context_desc how;
   {
     const std::lock_guard handles(calls.handles);
@@ -189,7 +191,8 @@ void level_zero_driver::check(abi::result code, const char* what) const {
       code == abi::invalid_enumeration || code == abi::invalid_native_binary ||
       code == abi::invalid_kernel_name)
     as = errc::invalid_argument;
-  throw error(as, fmt::format("level_zero device {}: {}: {}", ordinal_, what, calls.explain(code, native.driver)));
+  throw error(
+      as, fmt::format("level_zero device {}: {}: {}", ordinal_, what, calls.explain(code, native.driver)));
 }
 
 std::string level_zero_driver::name() const {
@@ -304,7 +307,8 @@ void level_zero_driver::fill(void* to, std::byte value, std::size_t bytes, void*
   if (bytes == 0) return;
   const std::lock_guard lock(mutex_);
   before_command(list_of(stream));
-  check(calls.fill(list_of(stream), to, &value, 1, bytes, nullptr, 0, nullptr), "zeCommandListAppendMemoryFill");
+  check(calls.fill(list_of(stream), to, &value, 1, bytes, nullptr, 0, nullptr),
+        "zeCommandListAppendMemoryFill");
 }
 void level_zero_driver::launch(abi::kernel* kernel, abi::group_count groups, std::uint32_t group_size,
                                void** arguments, const std::size_t* sizes, std::size_t count, void* stream) {
@@ -315,7 +319,8 @@ void level_zero_driver::launch(abi::kernel* kernel, abi::group_count groups, std
     check(calls.kernel_argument(kernel, static_cast<std::uint32_t>(i), sizes[i], arguments[i]),
           "zeKernelSetArgumentValue");
   before_command(list_of(stream));
-  check(calls.launch(list_of(stream), kernel, &groups, nullptr, 0, nullptr), "zeCommandListAppendLaunchKernel");
+  check(calls.launch(list_of(stream), kernel, &groups, nullptr, 0, nullptr),
+        "zeCommandListAppendLaunchKernel");
 }
 
 void level_zero_driver::record(void* event, void* stream) {
@@ -421,7 +426,8 @@ bool level_zero_driver::synchronize(void* stream, std::chrono::milliseconds long
   }
 }
 
-bool level_zero_driver::arm(void* event, void*, const std::shared_ptr<const gpu::detail::doorbell_handle>& b) {
+bool level_zero_driver::arm(void* event, void*,
+                            const std::shared_ptr<const gpu::detail::doorbell_handle>& b) {
   std::shared_ptr<moment> until;
   {
     const std::lock_guard lock(mutex_);
@@ -483,7 +489,8 @@ void* level_zero_driver::allocate(std::size_t bytes, memory_kind kind) {
     check(calls.alloc_host(native.context, &how, bytes, alignment, &made), "zeMemAllocHost");
   } else {
     const abi::device_memory_desc how;
-    check(calls.alloc_device(native.context, &how, bytes, alignment, native.device, &made), "zeMemAllocDevice");
+    check(calls.alloc_device(native.context, &how, bytes, alignment, native.device, &made),
+          "zeMemAllocDevice");
   }
   return made;
 }

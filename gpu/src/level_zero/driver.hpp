@@ -157,7 +157,7 @@ class level_zero_driver final : public gpu::detail::driver, gpu::detail::process
   std::string name_;
   std::string identity_;
   bool shares_memory_ = false;  // with other processes
-  std::uint32_t group_ = 0;  // of queues for kernels and copies
+  std::uint32_t group_ = 0;     // of queues for kernels and copies
   std::uint32_t group_queues_ = 1;
   std::uint32_t next_queue_ = 0;
   bool in_order_ = false;  // the driver's lists keep the order
@@ -165,7 +165,7 @@ class level_zero_driver final : public gpu::detail::driver, gpu::detail::process
   std::mutex mutex_;  // lists are not thread-safe
   std::map<abi::list*, list_state> streams_;
   std::vector<std::pair<abi::list*, list_state>> ending_;  // destroyed, still running
-  std::uint64_t* one_ = nullptr;                       // the value that opens gates
+  std::uint64_t* one_ = nullptr;                           // the value that opens gates
   std::vector<void*> gate_pages_;
   std::vector<std::atomic<std::uint64_t>*> spare_gates_;
 

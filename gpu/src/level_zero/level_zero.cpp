@@ -67,7 +67,8 @@ module::module(const gpu::device& on, std::span<const std::byte> image, format i
   abi::build_log* log = nullptr;
   const auto create = [&] {
     const std::lock_guard handles(calls.handles);
-    return calls.module_create(of->native.context, of->native.device, &what, &handle, calls.wrapped ? nullptr : &log);
+    return calls.module_create(of->native.context, of->native.device, &what, &handle,
+                               calls.wrapped ? nullptr : &log);
   };
   const abi::result code = image.empty() ? abi::invalid_native_binary : create();
   std::string said;
@@ -82,8 +83,8 @@ module::module(const gpu::device& on, std::span<const std::byte> image, format i
   }
   if (code != abi::success)
     throw error(errc::invalid_argument,
-                fmt::format("level_zero::module on {}: {}{}{}", on.name(), calls.explain(code, of->native.driver),
-                            said.empty() ? "" : ": ", said));
+                fmt::format("level_zero::module on {}: {}{}{}", on.name(),
+                            calls.explain(code, of->native.driver), said.empty() ? "" : ": ", said));
   state_ = std::make_shared<loaded>();
   state_->of = of;
   state_->handle = handle;

@@ -35,9 +35,10 @@ std::unique_ptr<const table> open(const std::string& told) {
   TUTTI_LEVEL_ZERO_CALLS(TUTTI_REQUIRE_CALL)
   TUTTI_LEVEL_ZERO_OPTIONAL_CALLS(TUTTI_FIND_CALL)
   if (!in.missing.empty())
-    throw error(errc::not_supported,
-                fmt::format("{} lacks {}: tutti needs a loader of Level Zero 1.4 (1.8 of the package) or later",
-                            in.name, in.missing));
+    throw error(
+        errc::not_supported,
+        fmt::format("{} lacks {}: tutti needs a loader of Level Zero 1.4 (1.8 of the package) or later",
+                    in.name, in.missing));
   if (const result code = calls->init(gpu_only); code != success)
     throw error(errc::not_supported,
                 fmt::format("zeInit of {}: {}: no driver for a GPU was found (install intel-opencl-icd and "

@@ -92,8 +92,8 @@ task<std::pair<registration, void*>> detail::allocate_bytes(communicator on, std
   const std::shared_ptr<connection> self = co_await connection_of(std::move(on));
   const abi::table* const calls = &self->handle()->calls;
   if (calls->memory_allocate == nullptr)
-    throw error(errc::not_supported,
-                fmt::format("NCCL {} cannot allocate: 2.19 and later can", abi::version_text(calls->version)));
+    throw error(errc::not_supported, fmt::format("NCCL {} cannot allocate: 2.19 and later can",
+                                                 abi::version_text(calls->version)));
   const auto made = std::make_shared<held>(self->thread());
   const auto memory = std::make_shared<void*>(nullptr);
   const std::function<void()> f = [made, memory, bytes, calls] {
@@ -110,7 +110,11 @@ task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::de
   const int rank = control.rank(), size = control.size();
   const std::function<abi::result()> nothing = [] { return abi::success; };
   const gpu::vendor_abi::library_texts texts{
-      "NCCL", "ncclGetUniqueId", "", "ncclCommInitRank", "",
+      "NCCL",
+      "ncclGetUniqueId",
+      "",
+      "ncclCommInitRank",
+      "",
       "one of them has not called it, or they cannot reach each other (NCCL_DEBUG=INFO says more; "
       "NCCL_SOCKET_IFNAME chooses interfaces)"};
   abi::communicator* const handle = co_await abi::connect_ranks<abi::unique_id, abi::communicator>(

@@ -18,9 +18,9 @@ std::unique_ptr<const table> open(const std::string& told) {
   in.find("ncclGetLastError", calls->last_error);
   if (in.missing.empty()) calls->get_version(&calls->version);
   if (!in.missing.empty() || calls->version < oldest_version)
-    throw error(errc::not_supported, fmt::format("NCCL {} is too old: tutti needs 2.18 or later{}{}",
-                                                 version_text(calls->version),
-                                                 in.missing.empty() ? "" : "; it lacks ", in.missing));
+    throw error(errc::not_supported,
+                fmt::format("NCCL {} is too old: tutti needs 2.18 or later{}{}", version_text(calls->version),
+                            in.missing.empty() ? "" : "; it lacks ", in.missing));
   return calls;
 }
 
