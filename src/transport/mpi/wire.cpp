@@ -24,10 +24,11 @@ wire::wire(calls& mpi, communicator_word on, int size)
 
 wire::parcel& wire::take(std::size_t bytes) {
   const bool small = bytes <= small_bytes;
+  const std::size_t wanted = small ? small_bytes : std::max(bytes, parcel_bytes);
   parcel& p = (small ? small_ : large_).take();
-  if (p.capacity < bytes) {
-    p.capacity = small ? small_bytes : std::max(bytes, parcel_bytes);
-    p.bytes.reset(new std::byte[p.capacity]);
+  if (p.capacity < wanted) {
+    p.bytes.reset(new std::byte[wanted]);
+    p.capacity = wanted;
   }
   p.length = bytes;
   return p;
