@@ -72,6 +72,7 @@ class polled_transport : public transport, public core::source {
   // Lets the active links work; those that are activated meanwhile wait for the next round.
   template <class Links>
   static bool work(Links& active) noexcept {
+    if (active.empty()) return false;
     Links now;
     now.splice_back(active);
     bool any = false;
