@@ -17,7 +17,7 @@ class watcher {
  public:
   virtual void on_ready(bool readable, bool writable) noexcept = 0;  // an error or hang-up counts as both
 
-  // For the backend that watches it.
+  // Of its one watch: written by the backend only, and read by unwatch().
   int watched_fd = -1;
   bool hot = false;  // carries messages
 
@@ -69,8 +69,8 @@ class backend : public source {
     return w;
   }
 
-  base::id_table<watcher> watched_;  // an event for one that was removed is dropped
-  int hot_ = 0;                      // number of them
+  base::id_table<watcher> watched_;  // an event for a handle that was removed finds nothing
+  int hot_ = 0;                      // number of watchers that are hot
 
  private:
   bool glanced_at_ = false;

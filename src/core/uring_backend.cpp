@@ -30,7 +30,7 @@ constexpr std::uint64_t ignored = ~std::uint64_t{0};  // completions of removals
 std::atomic<unsigned> rings_closed{0};
 constexpr short interest = POLLIN | POLLOUT | POLLRDHUP;
 
-// Thrown by the constructor if this machine cannot.
+// Thrown by the constructor where io_uring cannot be used.
 struct refusal {
   int code;  // the kernel's, or 0
   std::string why;
