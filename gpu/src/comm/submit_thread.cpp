@@ -109,10 +109,12 @@ struct function_job final : job {
     }
   }
   void finished() noexcept override {
+    over = true;
     if (waiting != nullptr) on->resume_soon(*std::exchange(waiting, nullptr));
   }
   const std::function<void()> f;
   std::exception_ptr failure;
+  bool over = false;
   attachment* on = nullptr;
   waiter* waiting = nullptr;
 };
@@ -125,7 +127,7 @@ class function_awaiter final : public suspended {
   }
   ~function_awaiter() { end(); }
   void await_resume() const {
-    rethrow();
+    if (!job_->over) rethrow();  // a result that is there counts, even if the scope was stopped meanwhile
     if (job_->failure) std::rethrow_exception(job_->failure);
   }
 
