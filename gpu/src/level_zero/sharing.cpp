@@ -95,8 +95,9 @@ void* level_zero_driver::open_memory(const shared_name& of) {
 }
 
 void level_zero_driver::close_memory(void* opened) noexcept {
-  calls.ipc_close(native.context, opened);
+  // Until its entry is gone: another loop may open memory at the same address.
   const std::lock_guard lock(opened_mutex_);
+  calls.ipc_close(native.context, opened);
   const auto found = opened_.find(opened);
   if (found == opened_.end()) return;
   // Some drivers close the descriptor with the memory, and its number may belong to another file by now.
