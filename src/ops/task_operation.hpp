@@ -24,7 +24,7 @@ class task_operation : public Completion {
 
   // Runs the coroutine that make() returns until it waits. Returns true if the operation is already complete.
   template <class Make>
-  bool start(flight::handle record, const Make& make) noexcept {
+  bool start(flight::handle recorded_at, const Make& make) noexcept {
     try {
       body_.start(make(), &body_ended, this);
     } catch (...) {
@@ -32,7 +32,7 @@ class task_operation : public Completion {
     }
     if (ended_) return true;
     waits_ = true;
-    const std::uint64_t cycles = comm_.recorder().stays(record);
+    const std::uint64_t cycles = comm_.recorder().stays(recorded_at);
     comm_.engine().begin_wait();
     comm_.watch(*this, operation_.has_deadline(), cycles);
     return false;
