@@ -202,7 +202,8 @@ class direct_rounds {
   std::size_t pieces_ = 0;
   std::uint64_t start_ = 0;
   std::size_t reduced_ = 0;
-  std::array<std::size_t, comm::collective_segment::most_ranks> collected_;  // of each slice that is wanted
+  // Pieces of each slice that this rank has collected; `pieces_` for slices that it does not collect.
+  std::array<std::size_t, comm::collective_segment::most_ranks> collected_;
 };
 
 }  // namespace

@@ -306,7 +306,7 @@ class communicator_state final : public p2p::context_owner {
   // By rank: this rank has waited for it and asked it, so that it tells when it closes this communicator.
   std::vector<bool> asked_;
   core::timer inquiry_timer_;
-  std::vector<inquiry> inquiries_;  // of the first the others have been asked
+  std::vector<inquiry> inquiries_;  // in order; the other ranks have been asked about the first only
   scratch_pool scratch_;
   std::unique_ptr<comm::collective_segment> segment_;  // null: not all members share memory
   bool segment_wanted_ = false;

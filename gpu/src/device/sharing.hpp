@@ -35,8 +35,8 @@ class process_sharing {
   virtual void close_memory(void* opened) noexcept = 0;  // once nothing uses it
   // If false, each process waits for its device before it tells others that the device has finished.
   virtual bool has_events() const noexcept = 0;
-  // With events: an event is recorded and waited for by both processes, and destroyed by driver::destroy_event. A wait
-  // refers to the last record by any process, so it must follow a message that announces the record.
+  // Only with events. Both processes record an event and wait for it; driver::destroy_event destroys it. A
+  // wait refers to the last record by any process, so it must follow a message that announces the record.
   virtual void* make_shared_event(shared_name&) { return nullptr; }
   virtual void* open_event(const shared_name&) { return nullptr; }
 

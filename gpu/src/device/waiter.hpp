@@ -110,9 +110,9 @@ class suspended : public waiter, tutti::detail::stop_node {
   attachment& on() const noexcept { return on_; }
 
  private:
-  // Sees to it that attachment::resume_soon() is called. Returns false if there is nothing to wait for.
+  // Starts the wait: attachment::resume_soon() ends it. Returns false if there is nothing to wait for.
   virtual bool begin() = 0;
-  // The opposite, unless unlink() is enough.
+  // Undoes begin() when the wait ends early. The waiter is unlinked afterwards in any case.
   virtual void end() noexcept {}
 
   attachment& on_;
