@@ -16,8 +16,8 @@ namespace {
 constexpr crc_table castagnoli = crc_table_of(0x82F63B78U);
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) std::uint32_t crc32c_by_instruction(
-    std::span<const std::uint8_t> bytes, std::uint32_t before) noexcept {
+__attribute__((target("sse4.2"))) std::uint32_t crc32c_by_instruction(std::span<const std::uint8_t> bytes,
+                                                                      std::uint32_t before) noexcept {
   std::uint64_t crc = ~before;
   std::size_t at = 0;
   for (; at + 8 <= bytes.size(); at += 8) {

@@ -9,8 +9,8 @@ namespace tutti {
 const char* name_of(element_type type) noexcept {
   // In the order of element_type.
   static constexpr const char* names[] = {
-      "bytes",  "bool",  "int8",   "uint8",   "int16",    "uint16",         "int32",          "uint32", "int64",
-      "uint64", "float", "double", "float16", "bfloat16", "complex<float>", "complex<double>"};
+      "bytes", "bool",   "int8",  "uint8",  "int16",   "uint16",   "int32",          "uint32",
+      "int64", "uint64", "float", "double", "float16", "bfloat16", "complex<float>", "complex<double>"};
   static_assert(std::size(names) == static_cast<std::size_t>(element_type::complex_float64) + 1);
   return static_cast<std::size_t>(type) < std::size(names) ? names[static_cast<std::size_t>(type)] : "?";
 }

@@ -39,7 +39,9 @@ void fill_random(std::span<std::uint8_t> into) {
   }
 }
 
-std::string to_hex(std::span<const std::uint8_t> bytes) { return fmt::format("{:02x}", fmt::join(bytes, "")); }
+std::string to_hex(std::span<const std::uint8_t> bytes) {
+  return fmt::format("{:02x}", fmt::join(bytes, ""));
+}
 
 std::string random_hex(std::size_t bytes) {
   std::vector<std::uint8_t> random(bytes);

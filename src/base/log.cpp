@@ -17,8 +17,8 @@ thread_local int this_rank = -1;
 void write_line(log_level level, std::string_view text) noexcept {
   const std::string rank = this_rank >= 0 ? fmt::format("[{}]", this_rank) : std::string();
   char line[2048];
-  const auto written = fmt::format_to_n(line, sizeof line, "tutti{} {}: {}\n", rank, names[static_cast<int>(level)],
-                                        text.substr(0, 1900));
+  const auto written = fmt::format_to_n(line, sizeof line, "tutti{} {}: {}\n", rank,
+                                        names[static_cast<int>(level)], text.substr(0, 1900));
   [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, line, written.size);
 }
 

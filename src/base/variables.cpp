@@ -141,9 +141,15 @@ constexpr variable table[] = {
 
 std::string_view title_of(variable_group group) noexcept {
   // In the order of variable_group.
-  static constexpr std::string_view titles[] = {
-      "Ranks and where they meet", "Network", "Security", "Time limits", "Speed", "Records and checks", "Devices",
-      "Of other starters, read only", "Between tutti-run and its ranks"};
+  static constexpr std::string_view titles[] = {"Ranks and where they meet",
+                                                "Network",
+                                                "Security",
+                                                "Time limits",
+                                                "Speed",
+                                                "Records and checks",
+                                                "Devices",
+                                                "Of other starters, read only",
+                                                "Between tutti-run and its ranks"};
   static_assert(std::size(titles) == static_cast<std::size_t>(variable_group::internal) + 1);
   return titles[static_cast<std::size_t>(group)];
 }

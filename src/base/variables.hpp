@@ -25,7 +25,8 @@ std::string_view title_of(variable_group group) noexcept;
 struct variable {
   variable_group group;
   std::string_view name;
-  std::string_view values;  // as they are written, with the default first where there is one; empty: set by starters
+  std::string_view
+      values;  // as they are written, with the default first where there is one; empty: set by starters
   std::string_view text;  // one line
 };
 

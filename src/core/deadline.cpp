@@ -15,7 +15,8 @@ namespace {
 
 std::string duration_in_text(std::chrono::steady_clock::duration d) {
   using namespace std::chrono;
-  if (d > d.zero() && d < milliseconds(1)) return fmt::format("{} us", duration_cast<microseconds>(d).count());
+  if (d > d.zero() && d < milliseconds(1))
+    return fmt::format("{} us", duration_cast<microseconds>(d).count());
   return base::duration_text(duration_cast<milliseconds>(std::max(d, d.zero())));
 }
 

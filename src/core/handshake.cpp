@@ -251,7 +251,9 @@ task<greeting> receive_greeting(stream_socket& socket, const std::string& secret
   from.peer.world = base::get_little_endian<std::uint64_t>(at + 16);
   from.peer.rank = base::get_little_endian<std::int32_t>(at + 24);
   const auto wanted = base::get_little_endian<std::int32_t>(at + 28);
-  const auto proved = [&](verdict answer) { return answer_with(answer, proof_of_answer(secret, proof, answer)); };
+  const auto proved = [&](verdict answer) {
+    return answer_with(answer, proof_of_answer(secret, proof, answer));
+  };
 
   if (!owns_certificate(socket, from.peer.what, from.peer.rank)) {
     co_await turn_away(socket, proved(verdict::wrong_certificate), deadline);

@@ -27,7 +27,8 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr const char* cure_of_tls =
-    "look at the certificates and authorities of both sides (TUTTI_TLS_CERTIFICATE, TUTTI_TLS_AUTHORITY), their "
+    "look at the certificates and authorities of both sides (TUTTI_TLS_CERTIFICATE, TUTTI_TLS_AUTHORITY), "
+    "their "
     "dates, and the clocks";
 
 [[noreturn]] void throw_timed_out(const stream_socket& socket) {

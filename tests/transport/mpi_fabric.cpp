@@ -139,8 +139,7 @@ struct fabric::place final : mpi::calls {
                  mpi::request_word* word) override {
     const std::lock_guard lock(in.mutex_);
     for (const int broken : {peer, -1})
-      if (const auto found = broken_sends.find(broken); found != broken_sends.end())
-        return found->second;
+      if (const auto found = broken_sends.find(broken); found != broken_sends.end()) return found->second;
     auto m = std::make_shared<message>();
     m->on = on;
     m->from = rank;

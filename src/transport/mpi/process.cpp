@@ -238,8 +238,8 @@ task<membership> process::join(boost::asio::any_io_executor executor, std::strin
   a->mine = std::move(record);
   a->length = static_cast<int>(a->mine.size());
   a->lengths.resize(static_cast<std::size_t>(size_));
-  check(mpi_.start_all_gather(a->on, &a->length, static_cast<int>(sizeof a->length),
-                              a->lengths.data(), &a->request),
+  check(mpi_.start_all_gather(a->on, &a->length, static_cast<int>(sizeof a->length), a->lengths.data(),
+                              &a->request),
         "gather the endpoint records");
   co_await ended(executor, a, deadline);
   const int longest = *std::max_element(a->lengths.begin(), a->lengths.end());

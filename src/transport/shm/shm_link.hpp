@@ -132,7 +132,7 @@ class shm_link final : public link, public core::watcher {
   base::unique_fd doorbell_;
   base::unique_fd declined_;
   unsigned attempts_ = 0;
-  bool stalled_ = false;  // since the last check nothing could leave
+  bool stalled_ = false;             // since the last check nothing could leave
   core::backend::handle watch_ = 0;  // 0: none
   // For examine().
   bool examined_ = false;

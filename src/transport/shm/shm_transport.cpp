@@ -106,8 +106,9 @@ task<> shm_transport::connect(int peer) {
   const char* cause = "; it has ended, or never got as far as tutti::run: look at its output";
   if (why.code == errc::resources) cause = "";
   if (why.code == errc::timed_out)
-    cause = ": it computes without returning to its loop, is stopped, or is short of descriptors (`ulimit -n`), "
-            "which its output says";
+    cause =
+        ": it computes without returning to its loop, is stopped, or is short of descriptors (`ulimit -n`), "
+        "which its output says";
   l.end(why.code, fmt::format("cannot reach {} over shared memory: {}{}", describe(peer), why.text, cause));
 }
 

@@ -299,8 +299,8 @@ task<> connector::serve(core::stream_socket accepted) {
 
 task<> connector::converse(core::stream_socket& socket, core::time_point deadline) {
   const core::world_info& info = owner_.info();
-  const core::greeting from = co_await core::receive_greeting(socket, info.secret, core::purpose::tcp_link, info.id,
-                                                              info.rank, deadline);
+  const core::greeting from = co_await core::receive_greeting(socket, info.secret, core::purpose::tcp_link,
+                                                              info.id, info.rank, deadline);
   if (from.peer.what == core::purpose::tcp_further) {
     co_await take_further(socket, from, deadline);
     co_return;

@@ -116,8 +116,7 @@ bool inbox::begin_frame(const std::uint8_t* at) noexcept {
 }
 
 void inbox::count_in(const void* payload, std::size_t bytes) noexcept {
-  if (way_.checked)
-    checksum_ = base::crc32c({static_cast<const std::uint8_t*>(payload), bytes}, checksum_);
+  if (way_.checked) checksum_ = base::crc32c({static_cast<const std::uint8_t*>(payload), bytes}, checksum_);
 }
 
 // Returns false if the payload is not what the peer has sent.

@@ -364,12 +364,13 @@ void tcp_link::queue_farewell() noexcept {
 // Later frames can no longer be told apart.
 void tcp_link::corrupt(const char* what) noexcept {
   disconnect(true);
-  close(errc::protocol,
-        fmt::format(
-            "corrupt frame from {}: {}; the connection was reset, and nothing of that frame was delivered. If "
-            "all ranks are built with the same tutti, suspect the memory or the network hardware of the two "
-            "hosts, and set TUTTI_CHECKSUMS=1 on all ranks to have payload checked as well",
-            owner_.describe(peer_), what));
+  close(
+      errc::protocol,
+      fmt::format(
+          "corrupt frame from {}: {}; the connection was reset, and nothing of that frame was delivered. If "
+          "all ranks are built with the same tutti, suspect the memory or the network hardware of the two "
+          "hosts, and set TUTTI_CHECKSUMS=1 on all ranks to have payload checked as well",
+          owner_.describe(peer_), what));
 }
 
 void tcp_link::broke(int code) noexcept {
