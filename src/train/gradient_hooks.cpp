@@ -96,7 +96,8 @@ class low_rank final : public gradient_hook {
       matrix.columns = columns;
       matrix.left = std::exchange(lefts, lefts + rows * options_.rank);
       matrix.right = std::exchange(rights, rights + columns * options_.rank);
-      if (options_.error_feedback) matrix.error.resize(g.values.size());
+      if (options_.error_feedback && matrix.error.size() != g.values.size())
+        matrix.error.assign(g.values.size(), 0.0F);  // that of another model is not this one's
     }
     b.matrices.resize(m);
     b.lefts = lefts;
