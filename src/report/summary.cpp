@@ -49,7 +49,7 @@ std::string summary_of(const run_data& run) {
   std::map<std::string, std::vector<const rank_data*>> who;
   for (const rank_data& r : run.ranks)
     for (const auto& [name, points] : r.series)
-      if (!is_machine_series(name)) who[name].push_back(&r);
+      if (!is_machine_series(name) && !points.empty()) who[name].push_back(&r);
   if (!who.empty())
     out += fmt::format("\n{:<28} {:>5} {:>8} {:>12} {:>12} {:>12}\n", "series", "rank", "points", "first",
                        "last", "least");
