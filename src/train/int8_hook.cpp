@@ -16,8 +16,9 @@ namespace {
 
 // What one bucket keeps from step to step.
 struct int8_bucket {
-  std::size_t elements(std::size_t rank) const noexcept { return begins[rank + 1] - begins[rank]; }
+  std::size_t elements(std::size_t r) const noexcept { return begins[r + 1] - begins[r]; }
 
+  std::size_t rank = 0;  // this one
   // Which elements and which bytes are whose: whole blocks, the first ranks' one longer.
   std::vector<std::size_t> begins;  // elements, of each rank; and the end
   std::vector<std::size_t> bytes;
@@ -45,8 +46,9 @@ class int8_average final : public gradient_hook {
  private:
   void lay_out(int8_bucket& b, const communicator& c, std::size_t elements) const {
     const auto ranks = static_cast<std::size_t>(c.size()), rank = static_cast<std::size_t>(c.rank());
-    if (b.own_bytes.size() == ranks && b.begins.back() == elements) return;
+    if (b.own_bytes.size() == ranks && b.begins.back() == elements && b.rank == rank) return;
     b = {};
+    b.rank = rank;
     const std::size_t blocks = (elements + train::int8_block - 1) / train::int8_block;
     for (std::size_t r = 0; r <= ranks; ++r)
       b.begins.push_back(
