@@ -9,7 +9,8 @@ namespace tutti::flight {
 
 // Whether TUTTI_TRACE requests it; if so, starts the thread.
 bool trace_this_process();
-// Writes the last operations of a recording that is going away.
+// Writes the last operations of a recording that is going away. The caller holds the lock of
+// for_each_recording.
 void write_last(const recording_view& of) noexcept;
 
 }  // namespace tutti::flight
