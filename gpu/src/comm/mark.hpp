@@ -14,9 +14,8 @@ class mark final : waiter {
     on.wait_for(p, *this, false);
   }
   bool is_set() const noexcept { return on_ != nullptr; }
-  bool has_passed() const noexcept {
-    return is_set() && !linked();
-  }  // or failed: an await then throws at once
+  // Or failed: an await then throws at once.
+  bool has_passed() const noexcept { return is_set() && !linked(); }
 
   class awaiter final : public suspended {
    public:
