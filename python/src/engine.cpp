@@ -4,6 +4,7 @@
 #include "work.hpp"
 
 #include <atomic>
+#include <exception>
 #include <utility>
 
 namespace tutti::python {
@@ -24,15 +25,24 @@ engine& engine::get() {
 
 engine* engine::made() noexcept { return the_engine; }
 
-engine::engine() : thread_([this] { finish_urgent(); }) {}
+engine::engine() {
+  threads_.emplace_back([this] { run_callbacks(); });
+}
 
-void engine::add_ended(work_ref w, bool urgent) noexcept {
-  is_urgent_ = is_urgent_ || urgent;
-  ended_.push_back(std::move(w));
-  if (!urgent && ended_.size() % 256 != 0) return;
+void engine::add_ended(work_ref w, bool has_callbacks) noexcept {
+  if (!has_callbacks) {
+    ended_.push_back(std::move(w));
+    if (ended_.size() % 256 != 0) return;
+  }
   {
     const std::scoped_lock hold(mutex_);
-    is_wanted_ = true;
+    if (!has_callbacks) {
+      many_ended_ = true;
+    } else if (!ending_) {
+      with_callbacks_.push_back(std::move(w));
+    } else {
+      ended_.push_back(std::move(w));
+    }
   }
   wanted_.notify_one();
 }
@@ -46,27 +56,52 @@ void engine::finish_ended() {
   for (const work_ref& w : now) w->finish();
 }
 
-void engine::finish_urgent() {
+void engine::start_thread() noexcept {
+  try {
+    threads_.emplace_back([this] { run_callbacks(); });
+  } catch (const std::exception&) {  // the system has no more threads: callbacks run one after the other
+  }
+}
+
+// A callback may wait for other works. So while a work's callbacks run, another thread is there for the next.
+void engine::run_callbacks() {
+  std::unique_lock hold(mutex_);
   for (;;) {
-    {
-      std::unique_lock hold(mutex_);
-      wanted_.wait(hold, [this] { return is_wanted_ || ending_; });
-      if (ending_) return;
-      is_wanted_ = false;
+    ++idle_;
+    wanted_.wait(hold, [this] { return many_ended_ || !with_callbacks_.empty() || ending_; });
+    --idle_;
+    work_ref next;
+    if (!with_callbacks_.empty()) {
+      next = std::move(with_callbacks_.front());
+      with_callbacks_.pop_front();
+      if (idle_ == 0 && !ending_) start_thread();
+    } else if (ending_) {
+      return;
+    } else {
+      many_ended_ = false;
     }
-    finish_ended();
+    hold.unlock();
+    if (next) {
+      next->finish();
+      next.reset();
+    } else {
+      finish_ended();
+    }
+    hold.lock();
   }
 }
 
 void engine::shut_down(core::time_point deadline) {
   comm::runtime_state& state = runtime_.state();
   driver_.run_until([&state] { return state.worlds().empty(); }, deadline);
+  std::vector<std::thread> ending;
   {
     const std::scoped_lock hold(mutex_);
     ending_ = true;
-    wanted_.notify_one();
+    ending.swap(threads_);
   }
-  if (thread_.joinable()) thread_.join();
+  wanted_.notify_all();
+  for (std::thread& t : ending) t.join();
   driver_.stop();
   finish_ended();
 }

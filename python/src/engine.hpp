@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by all process groups of this process: one loop, driven by any thread that waits, and a thread for
-// work that may take the interpreter's lock.
+// Shared by all process groups of this process: one loop, driven by any thread that waits, and threads for
+// callbacks, which may take the interpreter's lock.
 #pragma once
 
 #include "comm/runtime_state.hpp"
@@ -9,6 +9,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <thread>
 #include <tutti/detail/deadline.hpp>
@@ -32,8 +33,8 @@ class engine {
   core::driver& driver() noexcept { return driver_; }
   tutti::runtime& runtime() noexcept { return runtime_; }
 
-  // On the loop. finish_ended() finishes it, or the thread if another thread drives the loop.
-  void add_ended(work_ref w, bool urgent) noexcept;
+  // On the loop. finish_ended() finishes it; one of this object's threads does if it has callbacks.
+  void add_ended(work_ref w, bool has_callbacks) noexcept;
   // Not on the loop. Must run before a call into Python or PyTorch returns.
   void finish_ended();
 
@@ -44,18 +45,20 @@ class engine {
 
  private:
   engine();
-  void finish_urgent();
+  void run_callbacks();
+  void start_thread() noexcept;
 
   boost::asio::io_context context_;
   tutti::runtime runtime_{context_};
   core::driver driver_{runtime_.state().loop()};
-  std::vector<work_ref> ended_;  // on the loop
-  bool is_urgent_ = false;       // on the loop: one of them has callbacks
-  std::mutex mutex_;
+  std::vector<work_ref> ended_;  // on the loop: they have no callbacks
+  std::mutex mutex_;             // of the rest
   std::condition_variable wanted_;
-  bool is_wanted_ = false;
+  std::deque<work_ref> with_callbacks_;
+  bool many_ended_ = false;
   bool ending_ = false;
-  std::thread thread_;
+  int idle_ = 0;  // threads that wait
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace tutti::python

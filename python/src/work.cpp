@@ -123,14 +123,14 @@ void work::ended(std::exception_ptr failure) noexcept {
   ended_ = core::clock::now();
   if (attended_) e.driver().attend(-1);
   hooks_->call(*this);
-  bool urgent = false;
+  bool has_callbacks = false;
   {
     const std::scoped_lock hold(futures_);
-    urgent = future_ || result_ || !callbacks_.empty();
+    has_callbacks = future_ || result_ || !callbacks_.empty();
     phase_.store(over, std::memory_order_release);
   }
   e.driver().notify();
-  e.add_ended(std::move(self_), urgent);
+  e.add_ended(std::move(self_), has_callbacks);
 }
 
 bool work::finish() {

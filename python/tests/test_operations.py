@@ -242,6 +242,23 @@ def works(rank, size):
     assert dist.get_backend() == "tutti"
 
 
+def waiting_callbacks(rank, size):
+    """Callbacks wait for other works, several at a time."""
+    groups = [dist.new_group(list(range(size))) for _ in range(3)]
+
+    def again(future, group):
+        return dist.all_reduce(future.value()[0], group=group, async_op=True).get_future().wait()[0]
+
+    if rank != 0:
+        dist.recv(torch.empty(1), 0)
+    works = [dist.all_reduce(torch.ones(1000), group=g, async_op=True) for g in groups]
+    futures = [w.get_future().then(lambda f, g=g: again(f, g)) for w, g in zip(works, groups)]
+    for r in range(1, size) if rank == 0 else ():  # until now none has completed, so threads of the backend call back
+        dist.send(torch.ones(1), r)
+    for f in futures:
+        assert (f.wait() == size * size).all()
+
+
 def groups(rank, size):
     pairs = [dist.new_group(list(range(i, min(i + 2, size)))) for i in range(0, size, 2)]
     x = torch.ones(5)
@@ -297,7 +314,7 @@ def test_a_thousand_groups():
     run(2, thousand_groups, port, method="fork", join=False)
 
 
-bodies = [reduce_all, move_all, uneven, shapes, messages, works, groups]
+bodies = [reduce_all, move_all, uneven, shapes, messages, works, waiting_callbacks, groups]
 
 
 @pytest.mark.parametrize("size", [2, 4])

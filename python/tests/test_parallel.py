@@ -52,6 +52,19 @@ def ddp(rank, size):
         assert torch.equal(first, a)
 
 
+def power_sgd(rank, size):
+    """The callbacks of this hook wait for all_reduces that they start."""
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
+
+    m = nn.parallel.DistributedDataParallel(model())
+    m.register_comm_hook(power.PowerSGDState(None, start_powerSGD_iter=2), power.powerSGD_hook)
+    trained(m, rank)
+    for p in m.parameters():
+        first = p.detach().clone()
+        dist.broadcast(first, 0)
+        assert torch.equal(first, p)
+
+
 def fsdp(rank, size):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -108,7 +121,7 @@ def checkpoint(rank, size, folder):
 
 
 @pytest.mark.parametrize("size", [2, 4])
-@pytest.mark.parametrize("body", [ddp, fsdp, dtensor], ids=lambda b: b.__name__)
+@pytest.mark.parametrize("body", [ddp, power_sgd, fsdp, dtensor], ids=lambda b: b.__name__)
 def test_as_with_gloo(body, size):
     run(size, body, method="fork")
 
