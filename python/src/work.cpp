@@ -59,17 +59,17 @@ work::work(int rank, c10d::OpType type, const char* title, std::uint64_t sequenc
 
 work::~work() = default;
 
-task<> work::perform() {
-  for (tutti::detail::call& next : plan_.calls) {
-    if (next.kind == tutti::detail::operation_kind::receive) {
-      const status got = co_await receive(std::move(next), timeout_);
-      source_ = got.source;
-    } else if (limited_) {
-      co_await within(std::move(next), timeout_);
-    } else {
-      operation<> op(std::move(next));
-      co_await std::move(op);
-    }
+task<> work::perform(std::size_t number) {
+  if (number >= plan_.calls.size()) co_return;  // a work without calls
+  tutti::detail::call& next = plan_.calls[number];
+  if (next.kind == tutti::detail::operation_kind::receive) {
+    const status got = co_await receive(std::move(next), timeout_);
+    source_ = got.source;
+  } else if (limited_) {
+    co_await within(std::move(next), timeout_);
+  } else {
+    operation<> op(std::move(next));
+    co_await std::move(op);
   }
 }
 
@@ -77,12 +77,23 @@ void work::begin(plan p, care c) {
   plan_ = std::move(p);
   engine& e = engine::get();
   const auto self = work_ref::reclaim_copy(this);
+  const std::size_t calls = plan_.calls.size();
+  if (calls > 1) {
+    pending_calls_ = calls;
+    others_ = std::make_unique<core::running_task[]>(calls - 1);
+  }
   {
     const core::driver::entry here(e.driver());
     self_ = self;
-    body_.start(
-        perform(),
-        [](void* w, std::exception_ptr failure) noexcept { static_cast<work*>(w)->ended(failure); }, this);
+    // The ranks match collectives by the order of their starts. So all start before the program starts another.
+    for (std::size_t i = 0; i == 0 || i < calls; ++i)
+      (i == 0 ? body_ : others_[i - 1])
+          .start(
+              perform(i),
+              [](void* w, std::exception_ptr failure) noexcept {
+                static_cast<work*>(w)->call_ended(std::move(failure));
+              },
+              this);
     if (phase_.load(std::memory_order_relaxed) == running && c != care::waits) {
       attended_ = true;
       e.driver().attend(1, c == care::now);
@@ -91,12 +102,23 @@ void work::begin(plan p, care c) {
   if (c == care::waits) wait();
 }
 
+void work::call_ended(std::exception_ptr failure) noexcept {
+  if (failure && !failure_) failure_ = std::move(failure);
+  if (--pending_calls_ == 0) ended(failure_);
+}
+
+// On the loop: the library does not use the buffers any more.
+void work::stop_calls() noexcept {
+  body_.stop();
+  others_.reset();
+}
+
 void work::cancel() {
   if (phase_.load(std::memory_order_acquire) != running) return;
   engine& e = engine::get();
   const core::driver::entry here(e.driver());
   if (phase_.load(std::memory_order_relaxed) != running) return;
-  body_.stop();  // the library does not use the buffers any more
+  stop_calls();
   ended(std::make_exception_ptr(error(errc::cancelled, "the operation was cancelled")));
 }
 
@@ -138,7 +160,7 @@ bool work::finish() {
   if (!phase_.compare_exchange_strong(now, finishing, std::memory_order_acq_rel)) return now == finished;
   {
     const core::driver::entry here(engine::get().driver());
-    body_.stop();
+    stop_calls();
     plan_.calls.clear();
   }
   if (failure_) {

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -38,7 +39,7 @@ struct group_hooks {
 
 // What an operation needs besides its call. Constant from begin() to the end of the operation.
 struct plan {
-  std::vector<tutti::detail::call> calls;  // one after the other
+  std::vector<tutti::detail::call> calls;  // started in this order, at once
   std::vector<at::Tensor> keeps;           // keeps their memory alive
   std::vector<std::size_t> in_counts, out_counts;
   std::vector<tutti::detail::buffer_view> list;
@@ -59,8 +60,6 @@ class work final : public c10d::Work {
   void begin(plan p, care c);
   // Requests the end of the calls; wait() reports their result.
   void cancel();
-  // On the loop, after begin()'s calls have ended.
-  void ended(std::exception_ptr failure) noexcept;
   // Not on the loop; by any thread, any number of times. Runs the last steps; false if another thread does.
   bool finish();
   // Not on the loop. Calls f() once, after the work has finished, or at once if it has.
@@ -84,11 +83,16 @@ class work final : public c10d::Work {
  private:
   friend struct group_hooks;
   enum phase : int { running, over, finishing, finished };
-  task<> perform();
+  task<> perform(std::size_t number);
+  void call_ended(std::exception_ptr failure) noexcept;
+  void ended(std::exception_ptr failure) noexcept;
+  void stop_calls() noexcept;
   void mark(const c10::intrusive_ptr<c10::ivalue::Future>& future) noexcept;
 
   plan plan_;
-  core::running_task body_;  // on the loop
+  core::running_task body_;                       // on the loop: performs the first call
+  std::unique_ptr<core::running_task[]> others_;  // on the loop: the other calls
+  std::size_t pending_calls_ = 1;                 // on the loop
   work_ref self_;            // while it runs
   bool attended_ = false;
   bool limited_ = false;  // its timeout is not the world's

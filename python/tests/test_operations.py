@@ -198,6 +198,32 @@ def shapes(rank, size):
     assert [o["rank"] for o in objects] == list(range(size))
 
 
+def coalesced(rank, size):
+    """All parts of a coalesced operation start before the next operation does."""
+    mine = [torch.full((4,), 10.0 * i + rank) for i in range(3)]
+    outs = [torch.empty(4 * size) for _ in mine]
+
+    def first_two():
+        with dist._coalescing_manager(async_ops=True) as both:
+            for i in range(2):
+                dist.all_gather_into_tensor(outs[i], mine[i])
+        return both
+
+    if rank == 0:
+        both = first_two()
+        third = dist.all_gather_into_tensor(outs[2], mine[2], async_op=True)
+        for r in range(1, size):
+            dist.send(torch.ones(1), r)
+        both.wait()
+        third.wait()
+    else:
+        dist.recv(torch.empty(1), 0)
+        first_two().wait()
+        dist.all_gather_into_tensor(outs[2], mine[2])
+    for i, out in enumerate(outs):
+        same(out, torch.cat([torch.full((4,), 10.0 * i + r) for r in range(size)]))
+
+
 def messages(rank, size):
     if rank == 0:
         got = {}
@@ -314,7 +340,7 @@ def test_a_thousand_groups():
     run(2, thousand_groups, port, method="fork", join=False)
 
 
-bodies = [reduce_all, move_all, uneven, shapes, messages, works, waiting_callbacks, groups]
+bodies = [reduce_all, move_all, uneven, shapes, coalesced, messages, works, waiting_callbacks, groups]
 
 
 @pytest.mark.parametrize("size", [2, 4])
