@@ -65,6 +65,20 @@ def power_sgd(rank, size):
         assert torch.equal(first, p)
 
 
+def sparse(rank, size):
+    """Gradients of rows that the ranks looked up."""
+
+    def one(group):
+        torch.manual_seed(3)
+        m = nn.parallel.DistributedDataParallel(
+            nn.Sequential(nn.Embedding(10, 4, sparse=True), nn.Linear(4, 2)), process_group=group)
+        m(torch.tensor([rank, 7])).sum().backward()
+        return [p.grad.to_dense() for p in m.parameters()]
+
+    for a, b in zip(*by_backend(rank, size, one)):
+        torch.testing.assert_close(a, b)
+
+
 def fsdp(rank, size):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -121,7 +135,7 @@ def checkpoint(rank, size, folder):
 
 
 @pytest.mark.parametrize("size", [2, 4])
-@pytest.mark.parametrize("body", [ddp, power_sgd, fsdp, dtensor], ids=lambda b: b.__name__)
+@pytest.mark.parametrize("body", [ddp, power_sgd, sparse, fsdp, dtensor], ids=lambda b: b.__name__)
 def test_as_with_gloo(body, size):
     run(size, body, method="fork")
 
