@@ -24,7 +24,7 @@ using tutti::detail::buffer_view;
 using tutti::detail::call;
 using k = tutti::detail::operation_kind;
 
-constexpr int monitored_tag = 0x7fff'fff0;
+constexpr int first_monitored_tag = 0x7fff'0000;
 
 task<> join(runtime& rt, init_options options, store* through, communicator* world) {
   *world = co_await init(rt, std::move(options), *through);
@@ -590,21 +590,22 @@ process_group::result process_group::barrier(const c10d::BarrierOptions& o) {
 }
 
 // Rank 0 receives from every other rank and answers when all have arrived. The error names only the late
-// ranks.
+// ranks. Each call has a tag of its own: messages of one that failed may come late.
 void process_group::monitoredBarrier(const c10d::BarrierOptions& o, bool wait_all_ranks) {
   check("monitored_barrier");
   const std::chrono::milliseconds timeout = o.timeout == c10d::kUnsetTimeout ? options_->timeout : o.timeout;
   const core::time_point end = tutti::detail::after(core::clock::now(), timeout);
   // Time for rank 0 to send the reason before the others give up.
   const auto patience = std::chrono::milliseconds(200);
-  const auto message = [this](k kind, const at::Tensor& t, int peer, std::chrono::milliseconds within) {
+  const int tag = first_monitored_tag + static_cast<int>(monitored_barriers_++ & 0xffff);
+  const auto message = [this, tag](k kind, const at::Tensor& t, int peer, std::chrono::milliseconds within) {
     request r("monitored_barrier", "monitored_barrier", c10d::OpType::BARRIER);
     r.message = true;
     r.timeout = within;
     call c = call_of(kind);
     c.in = c.out = r.writes(t, true);
     c.peer = peer;
-    c.tag = monitored_tag;
+    c.tag = tag;
     r.calls.calls.push_back(std::move(c));
     return begin(std::move(r));
   };

@@ -96,6 +96,7 @@ class process_group final : public c10d::Backend {
   tutti::detail::communicator_ref world_;  // on the loop; empty after shutdown()
   bool is_shut_down_ = false;
   std::atomic<std::uint64_t> sequence_{0};
+  std::atomic<unsigned> monitored_barriers_{0};
   const std::shared_ptr<group_hooks> hooks_ = std::make_shared<group_hooks>();
 };
 

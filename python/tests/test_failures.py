@@ -100,6 +100,28 @@ def test_timeouts_name_who_is_late():
     run(2, late, method="fork")
 
 
+def late_to_a_monitored_barrier(rank, size):
+    """What a rank sends too late does not count for the next monitored_barrier."""
+    token, short = torch.ones(1), datetime.timedelta(milliseconds=200)
+    if rank == 0:
+        raises(RuntimeError, "Rank 1 failed to pass monitoredBarrier", dist.monitored_barrier, timeout=short)
+        dist.send(token, 1)
+        dist.recv(token, 1)  # rank 1 has been in its first one, and calls the second one later
+        raises(RuntimeError, "Rank 1 failed to pass monitoredBarrier", dist.monitored_barrier, timeout=short)
+        dist.send(token, 1)
+    else:
+        dist.recv(token, 0)
+        raises(RuntimeError, "Rank 1 successfully reached", dist.monitored_barrier, timeout=short)
+        dist.send(token, 0)
+        dist.recv(token, 0)
+        raises(RuntimeError, "Rank 1 successfully reached", dist.monitored_barrier, timeout=short)
+    dist.monitored_barrier()
+
+
+def test_a_monitored_barrier_waits_for_its_own_calls():
+    run(2, late_to_a_monitored_barrier, method="fork", timeout=30)
+
+
 def destroyed(rank, size):
     group = dist.new_group(list(range(size)))
     backend = group._get_backend(torch.device("cpu"))
