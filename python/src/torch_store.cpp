@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 namespace tutti::python {
 namespace {
@@ -33,7 +34,7 @@ errc code_of(const std::string& text) {
              : errc::peer_failed;
 }
 
-// Our own connections to the stores of groups, reused by the next group: connecting may take seconds for DNS.
+// Our own connections to the TCPStores of groups, reused by the next group: connecting may take seconds for DNS.
 // A forked child does not use its parent's.
 struct connections {
   struct connection {
@@ -135,8 +136,10 @@ torch_store::~torch_store() {
     changed_.notify_one();
   }
   thread_.join();
-  // A store with a failed call may still be inside it, so it is not reused.
-  if (!failed_ && own_ != target_) connections::here().give_back(target_, std::move(own_));
+  // A store with a failed call may still be inside it, so it is not reused. A FileStore is not kept, because the
+  // last one removes the file.
+  if (!failed_ && own_ != target_ && dynamic_cast<c10d::TCPStore*>(own_.get()) != nullptr)
+    connections::here().give_back(target_, std::move(own_));
 }
 
 void torch_store::work() {

@@ -198,6 +198,19 @@ def test_a_program_may_just_end():
         run(3, just_ends, method="fork")
 
 
+def destroys(rank, size, store):
+    dist.init_process_group("tutti", init_method="file://" + store, rank=rank, world_size=size)
+    dist.all_reduce(torch.ones(2))
+    dist.destroy_process_group()
+
+
+def test_a_file_serves_several_programs(tmp_path):
+    """PyTorch removes the file when no rank uses it."""
+    for _ in range(2):
+        run(2, destroys, str(tmp_path / "store"), method="fork", join=False, timeout=30)
+        assert not (tmp_path / "store").exists()
+
+
 def another_size(rank, size, store):
     raises(RuntimeError, "", dist.init_process_group, "tutti", init_method="file://" + store, rank=0,
            world_size=2, timeout=datetime.timedelta(milliseconds=300))
