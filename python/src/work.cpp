@@ -2,9 +2,9 @@
 #include "work.hpp"
 
 #include <ATen/core/List.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
 #include <string>
@@ -167,7 +167,7 @@ bool work::finish() {
     failure_ = translated(failure_);
   } else if (plan_.after) {
     try {
-      const at::NoGradGuard no_grad;
+      const c10::InferenceMode no_grad;  // also writes tensors that were made in inference mode
       plan_.after();
     } catch (...) {
       failure_ = std::current_exception();

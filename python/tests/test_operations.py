@@ -198,6 +198,19 @@ def shapes(rank, size):
     assert [o["rank"] for o in objects] == list(range(size))
 
 
+def inference(rank, size):
+    """Tensors of inference mode are written by any thread, and outside that mode."""
+    with torch.inference_mode():
+        outs = [torch.empty(3) for _ in range(size)]
+        work = dist.all_gather(outs, torch.full((3,), float(rank)), async_op=True)
+    work.wait()
+    for r in range(size):
+        same(outs[r].clone(), torch.full((3,), float(r)))
+    weight = torch.ones(4, 2, requires_grad=True)
+    dist.broadcast(weight.detach().t(), 0, async_op=True).wait()
+    weight.sum().backward()
+
+
 def coalesced(rank, size):
     """All parts of a coalesced operation start before the next operation does."""
     mine = [torch.full((4,), 10.0 * i + rank) for i in range(3)]
@@ -340,7 +353,7 @@ def test_a_thousand_groups():
     run(2, thousand_groups, port, method="fork", join=False)
 
 
-bodies = [reduce_all, move_all, uneven, shapes, coalesced, messages, works, waiting_callbacks, groups]
+bodies = [reduce_all, move_all, uneven, shapes, inference, coalesced, messages, works, waiting_callbacks, groups]
 
 
 @pytest.mark.parametrize("size", [2, 4])
