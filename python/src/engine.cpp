@@ -15,15 +15,16 @@ std::atomic<engine*> the_engine{nullptr};
 }  // namespace
 
 engine& engine::get() {
-  static engine* const only = [] {
-    auto* const e = new engine;
-    the_engine = e;
-    return e;
-  }();
-  return *only;
+  static std::mutex making;
+  const std::scoped_lock hold(making);
+  if (made() == nullptr) the_engine = new engine;
+  return *the_engine;
 }
 
-engine* engine::made() noexcept { return the_engine; }
+engine* engine::made() noexcept {
+  engine* const last = the_engine;
+  return last == nullptr || last->is_parents() ? nullptr : last;
+}
 
 engine::engine() {
   threads_.emplace_back([this] { run_callbacks(); });

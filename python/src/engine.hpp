@@ -25,13 +25,16 @@ using work_ref = c10::intrusive_ptr<work>;
 
 class engine {
  public:
-  // Created by the first process group. Never destroyed, because Python may end in any order.
+  // Created by the first process group; a forked child creates its own. Never destroyed, because Python may
+  // end in any order.
   static engine& get();
-  // nullptr before the first process group.
+  // nullptr before this process's first process group.
   static engine* made() noexcept;
 
   core::driver& driver() noexcept { return driver_; }
   tutti::runtime& runtime() noexcept { return runtime_; }
+  // Whether it belongs to the process that forked this one: it has no threads here, and calls throw.
+  bool is_parents() const noexcept { return driver_.is_parents(); }
 
   // On the loop. finish_ended() finishes it; one of this object's threads does if it has callbacks.
   void add_ended(work_ref w, bool has_callbacks) noexcept;

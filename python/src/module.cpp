@@ -78,7 +78,7 @@ c10::intrusive_ptr<c10d::Backend> create(const c10d::DistributedBackendOptions& 
 }
 
 void shut_down(double seconds) {
-  if (engine* const e = engine::made(); e != nullptr && !e->driver().is_parents())
+  if (engine* const e = engine::made(); e != nullptr)
     e->shut_down(tutti::detail::after(tutti::core::clock::now(), std::chrono::duration<double>(seconds)));
 }
 

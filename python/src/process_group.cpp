@@ -35,8 +35,8 @@ task<> join(runtime& rt, init_options options, store* through, communicator* wor
 process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                              c10::intrusive_ptr<options> chosen)
     : Backend(rank, size), options_(std::move(chosen)), joined_with_(options_->timeout) {
-  engine& e = engine::get();
-  torch_store through(store, e.driver());
+  core::driver& d = engine_.driver();
+  torch_store through(store, d);
   init_options how;
   how.rank = rank;
   how.world_size = size;
@@ -47,11 +47,11 @@ process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int r
     core::driver* driver;
     bool ended = false;
     std::exception_ptr failure = nullptr;
-  } o{&e.driver()};
+  } o{&d};
   {
-    const core::driver::entry here(e.driver());
+    const core::driver::entry here(d);
     joining.start(
-        join(e.runtime(), how, &through, &world),
+        join(engine_.runtime(), how, &through, &world),
         [](void* owner, std::exception_ptr failure) noexcept {
           auto& it = *static_cast<outcome*>(owner);
           it.failure = std::move(failure);
@@ -61,25 +61,28 @@ process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int r
         &o);
   }
   // Every wait of the operation has a deadline.
-  e.driver().run_until([&o] { return o.ended; }, core::time_point::max());
-  const core::driver::entry here(e.driver());
+  d.run_until([&o] { return o.ended; }, core::time_point::max());
+  const core::driver::entry here(d);
   joining.stop();
   if (o.failure) std::rethrow_exception(translated(o.failure));
   world_ = tutti::detail::reference_to(world);
   world = {};
 }
 
-process_group::~process_group() {
-  if (!engine::get().driver().is_parents()) shutdown();
-}
+process_group::~process_group() { shutdown(); }
 
 void process_group::shutdown() {
+  is_shut_down_ = true;
+  if (engine_.is_parents()) {
+    // Leaked, because its end would tell other ranks that the parent leaves.
+    static_cast<void>(new tutti::detail::communicator_ref(std::move(world_)));
+    return;
+  }
   {
-    const core::driver::entry here(engine::get().driver());
-    is_shut_down_ = true;
+    const core::driver::entry here(engine_.driver());
     world_ = {};
   }
-  engine::get().finish_ended();
+  engine_.finish_ended();
 }
 
 void process_group::abort() {
@@ -90,12 +93,12 @@ void process_group::abort() {
   }
   // PyTorch's hook writes down the pending operations, which takes seconds.
   for (const auto& [id, hook] : abort) hook();
-  const core::driver::entry here(engine::get().driver());
+  const core::driver::entry here(engine_.driver());
   if (world_) communicator(world_).abort();
 }
 
 c10d::ErrorType process_group::getError() {
-  const core::driver::entry here(engine::get().driver());
+  const core::driver::entry here(engine_.driver());
   return world_ && world_->failed() ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
 }
 
@@ -145,19 +148,19 @@ void process_group::registerOnCompletionHook(std::function<void(std::shared_ptr<
 }
 
 void process_group::waitForPendingWorks() {
-  engine& e = engine::get();
   while (hooks_->pending > 0) {
-    e.driver().run_until([this] { return hooks_->pending == 0; },
-                         core::clock::now() + std::chrono::milliseconds(1));
-    e.finish_ended();
+    engine_.driver().run_until([this] { return hooks_->pending == 0; },
+                               core::clock::now() + std::chrono::milliseconds(1));
+    engine_.finish_ended();
   }
 }
 
 void process_group::check(const char* what) const {
-  if (engine::get().driver().is_parents())
-    fail(c10::str("tutti: ", what,
-                  ": this process was forked by one that uses this process group, which is "
-                  "its parent's: call init_process_group in the child, or start it by spawn"));
+  if (engine_.is_parents())
+    fail(
+        c10::str("tutti: ", what,
+                 ": this process was forked by one that uses this process group, which is its parent's: call "
+                 "destroy_process_group and init_process_group in the child, or start it by spawn"));
   if (is_shut_down_) fail(c10::str("tutti: ", what, ": this process group was destroyed"));
 }
 
@@ -171,7 +174,7 @@ process_group::result process_group::begin(request&& r) {
       for (const auto& f : all) f();
     };
   auto made = c10::make_intrusive<work>(
-      getRank(), r.type, title_of(options_->backend, r.profiled), sequence_, timeout, hooks_,
+      engine_, getRank(), r.type, title_of(options_->backend, r.profiled), sequence_, timeout, hooks_,
       std::move(r.outputs), r.inputs.empty() ? std::nullopt : std::optional<tensors>(std::move(r.inputs)));
   if (timeout != joined_with_) made->set_limited();
   made->begin(std::move(r.calls), !r.async    ? work::care::waits

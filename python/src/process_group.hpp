@@ -91,6 +91,7 @@ class process_group final : public c10d::Backend {
   result reduce_sparse(at::Tensor& data, const c10d::AllreduceOptions& o);
   void check(const char* what) const;
 
+  engine& engine_ = engine::get();
   const c10::intrusive_ptr<options> options_;
   const std::chrono::milliseconds joined_with_;
   tutti::detail::communicator_ref world_;  // on the loop; empty after shutdown()

@@ -45,10 +45,11 @@ std::exception_ptr translated(std::exception_ptr failure) noexcept {
   }
 }
 
-work::work(int rank, c10d::OpType type, const char* title, std::uint64_t sequence,
+work::work(engine& e, int rank, c10d::OpType type, const char* title, std::uint64_t sequence,
            std::chrono::milliseconds timeout, std::shared_ptr<group_hooks> hooks,
            std::vector<at::Tensor> outputs, const std::optional<std::vector<at::Tensor>>& profiled)
     : Work(rank, type, title, profiled),
+      engine_(e),
       sequence_(sequence),
       key_(next_key.fetch_add(1, std::memory_order_relaxed)),
       timeout_(timeout),
@@ -75,7 +76,6 @@ task<> work::perform(std::size_t number) {
 
 void work::begin(plan p, care c) {
   plan_ = std::move(p);
-  engine& e = engine::get();
   const auto self = work_ref::reclaim_copy(this);
   const std::size_t calls = plan_.calls.size();
   if (calls > 1) {
@@ -83,7 +83,7 @@ void work::begin(plan p, care c) {
     others_ = std::make_unique<core::running_task[]>(calls - 1);
   }
   {
-    const core::driver::entry here(e.driver());
+    const core::driver::entry here(engine_.driver());
     self_ = self;
     // The ranks match collectives by the order of their starts. So all start before the program starts another.
     for (std::size_t i = 0; i == 0 || i < calls; ++i)
@@ -96,7 +96,7 @@ void work::begin(plan p, care c) {
               this);
     if (phase_.load(std::memory_order_relaxed) == running && c != care::waits) {
       attended_ = true;
-      e.driver().attend(1, c == care::now);
+      engine_.driver().attend(1, c == care::now);
     }
   }
   if (c == care::waits) wait();
@@ -115,8 +115,7 @@ void work::stop_calls() noexcept {
 
 void work::cancel() {
   if (phase_.load(std::memory_order_acquire) != running) return;
-  engine& e = engine::get();
-  const core::driver::entry here(e.driver());
+  const core::driver::entry here(engine_.driver());
   if (phase_.load(std::memory_order_relaxed) != running) return;
   stop_calls();
   ended(std::make_exception_ptr(error(errc::cancelled, "the operation was cancelled")));
@@ -140,10 +139,9 @@ void group_hooks::call(const work& w) noexcept {
 }
 
 void work::ended(std::exception_ptr failure) noexcept {
-  engine& e = engine::get();
   failure_ = std::move(failure);
   ended_ = core::clock::now();
-  if (attended_) e.driver().attend(-1);
+  if (attended_) engine_.driver().attend(-1);
   hooks_->call(*this);
   bool has_callbacks = false;
   {
@@ -151,15 +149,15 @@ void work::ended(std::exception_ptr failure) noexcept {
     has_callbacks = future_ || result_ || !callbacks_.empty();
     phase_.store(over, std::memory_order_release);
   }
-  e.driver().notify();
-  e.add_ended(std::move(self_), has_callbacks);
+  engine_.driver().notify();
+  engine_.add_ended(std::move(self_), has_callbacks);
 }
 
 bool work::finish() {
   int now = over;
   if (!phase_.compare_exchange_strong(now, finishing, std::memory_order_acq_rel)) return now == finished;
   {
-    const core::driver::entry here(engine::get().driver());
+    const core::driver::entry here(engine_.driver());
     stop_calls();
     plan_.calls.clear();
   }
@@ -207,11 +205,10 @@ std::exception_ptr work::exception() const {
 
 bool work::wait(std::chrono::milliseconds timeout) {
   if (phase_.load(std::memory_order_acquire) != finished) {
-    engine& e = engine::get();
     const core::time_point deadline =
         timeout == kNoTimeout ? core::time_point::max() : tutti::detail::after(core::clock::now(), timeout);
-    const bool over_in_time =
-        e.driver().run_until([this] { return phase_.load(std::memory_order_relaxed) != running; }, deadline);
+    const bool over_in_time = engine_.driver().run_until(
+        [this] { return phase_.load(std::memory_order_relaxed) != running; }, deadline);
     if (!over_in_time)
       fail(c10::str("tutti: Timed out: wait() gave up after ", timeout.count(),
                     " ms; the operation goes on until its own timeout of ", timeout_.count(), " ms"));
@@ -219,7 +216,7 @@ bool work::wait(std::chrono::milliseconds timeout) {
       std::unique_lock hold(futures_);
       finished_.wait(hold, [this] { return phase_.load(std::memory_order_relaxed) == finished; });
     }
-    e.finish_ended();
+    engine_.finish_ended();
   }
   if (failure_) std::rethrow_exception(failure_);
   return true;

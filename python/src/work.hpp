@@ -49,7 +49,7 @@ struct plan {
 class work final : public c10d::Work {
  public:
   // `title` is a literal; the profiler shows `profiled`.
-  work(int rank, c10d::OpType type, const char* title, std::uint64_t sequence,
+  work(engine& e, int rank, c10d::OpType type, const char* title, std::uint64_t sequence,
        std::chrono::milliseconds timeout, std::shared_ptr<group_hooks> hooks, std::vector<at::Tensor> outputs,
        const std::optional<std::vector<at::Tensor>>& profiled);
   ~work() override;
@@ -89,6 +89,7 @@ class work final : public c10d::Work {
   void stop_calls() noexcept;
   void mark(const c10::intrusive_ptr<c10::ivalue::Future>& future) noexcept;
 
+  engine& engine_;
   plan plan_;
   core::running_task body_;                       // on the loop: performs the first call
   std::unique_ptr<core::running_task[]> others_;  // on the loop: the other calls

@@ -9,6 +9,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as mp
 
 from ranks import raises, run
 
@@ -170,6 +171,27 @@ def forks(rank, size):
 
 def test_a_forked_child_is_told():
     run(2, forks, method="fork")
+
+
+def joins_in_a_child(rank, size, store):
+    dist.destroy_process_group()
+    dist.init_process_group("tutti", init_method="file://" + store, rank=rank, world_size=size)
+    x = torch.ones(2)
+    dist.all_reduce(x)
+    assert x[0].item() == size
+
+
+def forks_ranks(rank, size, folder):
+    dist.all_reduce(torch.ones(2))
+    child = mp.get_context("fork").Process(target=joins_in_a_child, args=(rank, size, folder + "/children"))
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0, child.exitcode
+    dist.barrier()
+
+
+def test_forked_children_have_groups_of_their_own(tmp_path):
+    run(2, forks_ranks, str(tmp_path), method="fork")
 
 
 def sends_and_ends(rank, size):

@@ -9,6 +9,7 @@ and is loaded by the first process group.
 """
 
 import atexit
+import os
 
 __all__ = []
 
@@ -41,15 +42,15 @@ def _create(options, backend_options=None, name="tutti"):
     return native.create(options, name)
 
 
-_registered_end = False
+_registered_in = None
 
 
 def _at_end():
     """At any end of Python, completes all sends and tells the other ranks that this one leaves."""
-    global _registered_end
-    if _registered_end:
+    global _registered_in
+    if _registered_in == os.getpid():
         return
-    _registered_end = True
+    _registered_in = os.getpid()  # a child that multiprocessing forks has lost what its parent registered
     from multiprocessing import util
 
     # Processes of multiprocessing run no atexit handlers. Others run both, and the second has no effect.
