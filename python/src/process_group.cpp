@@ -124,7 +124,7 @@ void set_hook(group_hooks& all, Hooks& list, std::int64_t id, Hook hook) {
   const std::scoped_lock hold(all.mutex);
   std::erase_if(list, [id](const auto& one) { return one.first == id; });
   if (hook) list.emplace_back(id, std::move(hook));
-  all.any = !all.completion.empty() || !all.abort.empty() || all.on_completion;
+  all.any = !all.completion.empty();
 }
 
 }  // namespace
@@ -142,9 +142,11 @@ void process_group::unregisterCompletionHook(std::int64_t id) {
   set_hook(*hooks_, hooks_->completion, id, c10d::CompletionHook());
 }
 void process_group::registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) {
+  auto shared = std::make_shared<const group_hooks::on_completion_hook>(std::move(hook));
+  onCompletionHook_ = [shared](std::shared_ptr<c10d::WorkInfo> info) { (*shared)(std::move(info)); };
   const std::scoped_lock hold(hooks_->mutex);
-  hooks_->on_completion = std::move(hook);
-  hooks_->any = true;
+  hooks_->on_completion = std::move(shared);
+  hooks_->any_on_completion = true;
 }
 
 void process_group::waitForPendingWorks() {

@@ -121,7 +121,7 @@ void work::cancel() {
   ended(std::make_exception_ptr(error(errc::cancelled, "the operation was cancelled")));
 }
 
-// Hooks are short and do not take the interpreter's lock.
+// These hooks are short and do not take the interpreter's lock.
 void group_hooks::call(const work& w) noexcept {
   if (w.failure_ || !any.load(std::memory_order_relaxed)) return;
   try {
@@ -130,9 +130,21 @@ void group_hooks::call(const work& w) noexcept {
     args.completionKey = w.key_;
     args.duration_ms = w.getDuration();
     for (const auto& [id, hook] : completion) hook(args);
-    if (on_completion)
-      on_completion(std::make_shared<c10d::WorkInfo>(w.opType_, w.sequence_, w.began_, w.ended_,
-                                                     std::chrono::duration<float>(w.ended_ - w.began_)));
+  } catch (const std::exception& e) {
+    TORCH_WARN("tutti: a hook of a process group failed: ", e.what());
+  }
+}
+
+void group_hooks::call_on_completion(const work& w) noexcept {
+  if (w.failure_ || !any_on_completion.load(std::memory_order_relaxed)) return;
+  try {
+    std::shared_ptr<const on_completion_hook> hook;
+    {
+      const std::scoped_lock hold(mutex);
+      hook = on_completion;
+    }
+    (*hook)(std::make_shared<c10d::WorkInfo>(w.opType_, w.sequence_, w.began_, w.ended_,
+                                             std::chrono::duration<float>(w.ended_ - w.began_)));
   } catch (const std::exception& e) {
     TORCH_WARN("tutti: a hook of a process group failed: ", e.what());
   }
@@ -146,7 +158,7 @@ void work::ended(std::exception_ptr failure) noexcept {
   bool has_callbacks = false;
   {
     const std::scoped_lock hold(futures_);
-    has_callbacks = future_ || result_ || !callbacks_.empty();
+    has_callbacks = future_ || result_ || !callbacks_.empty() || hooks_->any_on_completion;
     phase_.store(over, std::memory_order_release);
   }
   engine_.driver().notify();
@@ -188,6 +200,7 @@ bool work::finish() {
     result->markCompleted(c10::IValue(
         static_cast<std::uint8_t>(failure_ ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS)));
   for (const auto& f : callbacks) f();
+  hooks_->call_on_completion(*this);
   hooks_->pending.fetch_sub(1, std::memory_order_relaxed);
   return true;
 }

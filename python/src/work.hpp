@@ -28,12 +28,15 @@ class work;
 
 // The hooks of one process group. Works may outlive the group.
 struct group_hooks {
-  void call(const work& w) noexcept;  // on the loop, when it has ended
+  using on_completion_hook = std::function<void(std::shared_ptr<c10d::WorkInfo>)>;
+  void call(const work& w) noexcept;           // on the loop, when it has ended
+  void call_on_completion(const work& w) noexcept;  // not on the loop, when it has finished
   std::mutex mutex;
   std::vector<std::pair<std::int64_t, c10d::CompletionHook>> completion;
   std::vector<std::pair<std::int64_t, c10d::AbortHook>> abort;
-  std::function<void(std::shared_ptr<c10d::WorkInfo>)> on_completion;
-  std::atomic<bool> any{false};
+  std::shared_ptr<const on_completion_hook> on_completion;  // may take the interpreter's lock
+  std::atomic<bool> any{false};                             // completion hooks
+  std::atomic<bool> any_on_completion{false};
   std::atomic<int> pending{0};  // works that have not finished
 };
 

@@ -298,6 +298,26 @@ def waiting_callbacks(rank, size):
         assert (f.wait() == size * size).all()
 
 
+def completion_hook(rank, size):
+    """Such a hook runs Python, and may call operations, while other threads have the interpreter's lock."""
+    group = dist.new_group(list(range(size)))
+    seen = []
+
+    def hook(info):
+        dist.get_rank(group)
+        seen.append(info.op_type)
+
+    group._register_on_completion_hook(hook)
+    for _ in range(200):
+        w = dist.all_reduce(torch.ones(10), group=group, async_op=True)
+        while not w.is_completed():
+            pass
+    dist.all_reduce(torch.ones(10), group=group, async_op=True)
+    assert group._has_hooks()
+    dist.destroy_process_group(group)  # waits for the hooks
+    assert len(seen) == 201, len(seen)
+
+
 def groups(rank, size):
     pairs = [dist.new_group(list(range(i, min(i + 2, size)))) for i in range(0, size, 2)]
     x = torch.ones(5)
@@ -353,7 +373,7 @@ def test_a_thousand_groups():
     run(2, thousand_groups, port, method="fork", join=False)
 
 
-bodies = [reduce_all, move_all, uneven, shapes, inference, coalesced, messages, works, waiting_callbacks, groups]
+bodies = [reduce_all, move_all, uneven, shapes, inference, coalesced, messages, works, waiting_callbacks, completion_hook, groups]
 
 
 @pytest.mark.parametrize("size", [2, 4])
