@@ -114,11 +114,15 @@ void work::stop_calls() noexcept {
 }
 
 void work::cancel() {
-  if (phase_.load(std::memory_order_acquire) != running) return;
-  const core::driver::entry here(engine_.driver());
-  if (phase_.load(std::memory_order_relaxed) != running) return;
-  stop_calls();
-  ended(std::make_exception_ptr(error(errc::cancelled, "the operation was cancelled")));
+  {
+    const core::driver::entry here(engine_.driver());
+    if (phase_.load(std::memory_order_relaxed) == running) {
+      stop_calls();
+      ended(std::make_exception_ptr(error(errc::cancelled, "the operation was cancelled")));
+      return;
+    }
+  }
+  wait_for_finish();  // its last steps write the tensors
 }
 
 // These hooks are short and do not take the interpreter's lock.
@@ -216,6 +220,12 @@ std::exception_ptr work::exception() const {
   return phase_.load(std::memory_order_acquire) == finished ? failure_ : nullptr;
 }
 
+void work::wait_for_finish() {
+  if (finish()) return;
+  std::unique_lock hold(futures_);
+  finished_.wait(hold, [this] { return phase_.load(std::memory_order_relaxed) == finished; });
+}
+
 bool work::wait(std::chrono::milliseconds timeout) {
   if (phase_.load(std::memory_order_acquire) != finished) {
     const core::time_point deadline =
@@ -225,10 +235,7 @@ bool work::wait(std::chrono::milliseconds timeout) {
     if (!over_in_time)
       fail(c10::str("tutti: Timed out: wait() gave up after ", timeout.count(),
                     " ms; the operation goes on until its own timeout of ", timeout_.count(), " ms"));
-    if (!finish()) {
-      std::unique_lock hold(futures_);
-      finished_.wait(hold, [this] { return phase_.load(std::memory_order_relaxed) == finished; });
-    }
+    wait_for_finish();
     engine_.finish_ended();
   }
   if (failure_) std::rethrow_exception(failure_);

@@ -61,7 +61,7 @@ class work final : public c10d::Work {
   // probably waits soon; it computes meanwhile.
   enum class care { waits, later, now };
   void begin(plan p, care c);
-  // Requests the end of the calls; wait() reports their result.
+  // Ends the calls; wait() reports their result. The tensors are no longer used when it returns.
   void cancel();
   // Not on the loop; by any thread, any number of times. Runs the last steps; false if another thread does.
   bool finish();
@@ -90,6 +90,7 @@ class work final : public c10d::Work {
   void call_ended(std::exception_ptr failure) noexcept;
   void ended(std::exception_ptr failure) noexcept;
   void stop_calls() noexcept;
+  void wait_for_finish();
   void mark(const c10::intrusive_ptr<c10::ivalue::Future>& future) noexcept;
 
   engine& engine_;

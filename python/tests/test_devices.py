@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors on a device, copied through host memory. A device written in Python replaces a GPU."""
 
+import asyncio
+import threading
+
 import torch
 import torch.distributed as dist
 
+import tutti.aio
 from ranks import run
 
 
@@ -21,6 +25,7 @@ class Elsewhere(torch.Tensor):
 
 
 copies = {"there": 0, "back": 0}
+before_copy = None
 
 
 def make_device():
@@ -39,6 +44,8 @@ def make_device():
     @torch.library.impl("aten::_copy_from", "privateuseone")
     def copy_from(source, target, non_blocking=False):
         copies["there" if target.device.type == "elsewhere" else "back"] += 1
+        if before_copy:
+            before_copy()
         return getattr(target, "kept", target).copy_(getattr(source, "kept", source))
 
 
@@ -85,3 +92,40 @@ def staged(rank, size, store):
 
 def test_tensors_on_a_device_are_staged(tmp_path):
     run(2, staged, str(tmp_path / "store"), method="fork", join=False)
+
+
+def cancels_a_copy(rank, size, store):
+    """A cancelled task's tensor is free, even if the operation has ended and its result is being copied."""
+    make_device()
+    dist.init_process_group("cpu:tutti,elsewhere:tutti", init_method="file://" + store, rank=rank, world_size=size)
+    if rank == 1:
+        dist.recv(torch.empty(1), 0)
+        dist.all_reduce(there(1.0))
+        return
+    copies_now, returned = threading.Event(), threading.Event()
+
+    def wait_for_the_return():
+        copies_now.set()
+        returned.wait(0.5)
+
+    async def body():
+        global before_copy
+        x = there(1.0)
+        work = dist.all_reduce(x, async_op=True)
+        before_copy = wait_for_the_return
+        task = asyncio.ensure_future(tutti.aio.wait(work))
+        await asyncio.sleep(0)
+        dist.send(torch.ones(1), 1)
+        while not copies_now.is_set():
+            await asyncio.sleep(0.001)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        result = x.kept.item()
+        returned.set()
+        assert result == size, result
+
+    asyncio.run(body())
+
+
+def test_a_cancelled_task_frees_its_tensor(tmp_path):
+    run(2, cancels_a_copy, str(tmp_path / "store"), method="fork", join=False, timeout=30)
