@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <iterator>
 #include <map>
@@ -82,6 +83,9 @@ tutti::detail::reduction reduction_of(const c10d::ReduceOp& op, at::ScalarType t
       TORCH_CHECK_VALUE(by != nullptr, "tutti: ", operation, ": PREMUL_SUM without a factor");
       const double factor =
           by->tensor_factor.defined() ? by->tensor_factor.item<double>() : by->double_factor;
+      TORCH_CHECK_VALUE(!tutti::detail::is_integer(elements) || factor == std::trunc(factor),
+                        "tutti: ", operation, ": PREMUL_SUM of ", c10::toString(type),
+                        " takes an integer factor, not ", factor);
       with_type_of(type, [&]<class T>(std::type_identity<T>) { set_factor<T>(r, factor); });
       break;
     }

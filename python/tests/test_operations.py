@@ -92,6 +92,8 @@ def reduce_all(rank, size):
         dist.all_reduce(x, dist._make_nccl_premul_sum(0.5))
         same(x, sum(p.double() * 0.5 for p in of_all(size, 12, dtype)).to(dtype))
     raises(ValueError, "AVG of Long is not defined", dist.all_reduce, torch.ones(3, dtype=torch.int64), op.AVG)
+    raises(ValueError, "PREMUL_SUM of Long takes an integer factor, not 0.5", dist.all_reduce,
+           torch.ones(3, dtype=torch.int64), dist._make_nccl_premul_sum(0.5))
     raises(ValueError, "BAND of Float is not defined", dist.all_reduce, torch.ones(3), op.BAND)
 
 
