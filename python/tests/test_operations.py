@@ -397,6 +397,24 @@ def by_device(rank, size, store):
     raises(ValueError, "the tensor is on meta", ours.allreduce, [torch.ones(3, device="meta")])
 
 
+def checked(rank, size):
+    """Operations are started and ended by different threads."""
+    x = torch.ones(10)
+    for _ in range(300):
+        w = dist.all_reduce(x, dist.ReduceOp.MAX, async_op=True)
+        while not w.is_completed():
+            pass
+    w = dist.irecv(x, (rank + 1) % size)
+    raises(RuntimeError, "overlaps", dist.all_reduce, x)
+    dist.send(torch.zeros(10), (rank - 1) % size)
+    w.wait()
+
+
+def test_buffers_are_checked(monkeypatch):
+    monkeypatch.setenv("TUTTI_CHECK_BUFFERS", "error")
+    run(2, checked, method="fork")
+
+
 def test_by_device(tmp_path):
     run(2, by_device, str(tmp_path / "store"), method="fork", join=False)
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <vector>
 
 namespace tutti::ops {
@@ -22,9 +23,19 @@ struct buffer_in_flight {
   const std::byte* end;
   bool written;
   const operation_state* of;
+  const core::loop* loop;
 };
 
-thread_local std::vector<buffer_in_flight> buffers_in_flight;
+// Of all loops of this process. Several threads in turn may be one loop (core/driver.hpp).
+struct all_in_flight {
+  std::mutex mutex;
+  std::vector<buffer_in_flight> list;
+
+  static all_in_flight& here() {
+    static auto* const all = new all_in_flight;  // outlives static objects of the program
+    return *all;
+  }
+};
 
 // Calls f(view, written) for every buffer that the call uses on this rank. Device memory is used in stream
 // order, which is not known here.
@@ -47,13 +58,15 @@ std::string place_of(const call& w) {
 }
 
 // Describes an overlap, naming both calls and their places in the program; empty if there is none.
-std::string overlap_of(const operation_state& state) {
+std::string overlap_of(const operation_state& state, const std::vector<buffer_in_flight>& list) {
   std::string found;
+  const core::loop* const loop = &state.what().comm->loop();
   for_each_buffer(state.what(), [&](const detail::buffer_view& view, bool written) {
     const auto* const begin = static_cast<const std::byte*>(view.data);
     const std::byte* const end = begin + view.bytes();
-    for (const buffer_in_flight& r : buffers_in_flight) {
-      if (!found.empty() || begin >= r.end || r.begin >= end || !(written || r.written)) continue;
+    for (const buffer_in_flight& r : list) {
+      if (!found.empty() || r.loop != loop || begin >= r.end || r.begin >= end || !(written || r.written))
+        continue;
       found = fmt::format(
           "its buffer overlaps that of an operation that is still in flight, by {} bytes: {} is not "
           "complete, "
@@ -86,7 +99,9 @@ buffer_checks checks_of_buffers() {
 }
 
 std::string record_buffers(const operation_state& state) {
-  if (const std::string found = overlap_of(state); !found.empty()) {
+  all_in_flight& all = all_in_flight::here();
+  const std::scoped_lock hold(all.mutex);
+  if (const std::string found = overlap_of(state, all.list); !found.empty()) {
     std::string wrong = fmt::format("{}: {}", title(*state.what().comm, state.what()), found);
     if (checks_of_buffers() == buffer_checks::error) return wrong;
     constexpr int most_warnings = 5;  // of a process
@@ -96,13 +111,15 @@ std::string record_buffers(const operation_state& state) {
   for_each_buffer(state.what(), [&](const detail::buffer_view& view, bool written) {
     if (view.bytes() == 0) return;
     const auto* const begin = static_cast<const std::byte*>(view.data);
-    buffers_in_flight.push_back({begin, begin + view.bytes(), written, &state});
+    all.list.push_back({begin, begin + view.bytes(), written, &state, &state.what().comm->loop()});
   });
   return {};
 }
 
 void forget_buffers(const operation_state& state) noexcept {
-  std::erase_if(buffers_in_flight, [&state](const buffer_in_flight& r) { return r.of == &state; });
+  all_in_flight& all = all_in_flight::here();
+  const std::scoped_lock hold(all.mutex);
+  std::erase_if(all.list, [&state](const buffer_in_flight& r) { return r.of == &state; });
 }
 
 }  // namespace tutti::ops
