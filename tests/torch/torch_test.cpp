@@ -253,6 +253,21 @@ task<> same_as_one(communicator world) {
   TUTTI_EXPECT(mine->norm->running_mean[0].item<int>() == n - 1);
 }
 
+// The gradient of an embedding may be sparse. It is averaged as a dense one.
+task<> sparse_gradients(communicator world) {
+  const int me = world.rank(), n = world.size();
+  ::torch::nn::Embedding table(::torch::nn::EmbeddingOptions(4, 2).sparse(true));
+  auto ddp = co_await tutti::torch::data_parallel::create(world, table);
+  for (int step = 0; step < 2; ++step) {
+    table->zero_grad();
+    const auto backward = [&] { table(at::full({1}, me, at::kLong)).sum().backward(); };
+    co_await compute(backward);
+    co_await ddp.reduced();
+    for (int row = 0; row < 4; ++row)
+      TUTTI_EXPECT(table->weight.grad()[row][0].item<float>() == (row < n ? 1.0F / n : 0));
+  }
+}
+
 task<> refuses_other_types(communicator world) {
   ::torch::nn::Linear exact(2, 2);
   exact->to(at::kDouble);
@@ -317,4 +332,5 @@ TEST_CASE("an unsuitable tensor is refused with an alternative") { run_on(2, ref
 TEST_CASE("a module on several ranks learns the same as on one") {
   for (const int ranks : {2, 4}) run_on(ranks, same_as_one);
 }
+TEST_CASE("sparse gradients are averaged") { run_on(2, sparse_gradients); }
 TEST_CASE("a parameter of another type than float is refused by its name") { run_on(2, refuses_other_types); }

@@ -119,7 +119,7 @@ class data_parallel {
       if (gradient.defined() && gradient.is_same(gradients[i])) return;
       const at::NoGradGuard plain;
       if (gradient.defined())
-        gradients[i].copy_(gradient);
+        gradients[i].copy_(gradient.is_sparse() ? gradient.to_dense() : gradient);
       else
         gradients[i].zero_();
       gradient = gradients[i];
