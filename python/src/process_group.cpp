@@ -26,6 +26,19 @@ using k = tutti::detail::operation_kind;
 
 constexpr int first_monitored_tag = 0x7fff'0000;
 
+// Errors name ranks of the group. Says which of the world they are, if they are others.
+std::string where_is(const process_group::options& o) {
+  const std::vector<std::uint64_t>& ranks = o.global_ranks_in_group;
+  constexpr std::size_t most = 64;
+  std::string list;
+  bool same = true;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    same = same && ranks[i] == i;
+    if (i <= most) list += (i == 0 ? "" : ", ") + (i == most ? "..." : std::to_string(ranks[i]));
+  }
+  return same ? "" : c10::str("in a process group whose ranks 0, 1, ... are ", list, " of the world: ");
+}
+
 task<> join(runtime& rt, init_options options, store* through, communicator* world) {
   *world = co_await init(rt, std::move(options), *through);
 }
@@ -35,6 +48,7 @@ task<> join(runtime& rt, init_options options, store* through, communicator* wor
 process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                              c10::intrusive_ptr<options> chosen)
     : Backend(rank, size), options_(std::move(chosen)), joined_with_(options_->timeout) {
+  hooks_->where = where_is(*options_);
   core::driver& d = engine_.driver();
   torch_store through(store, d);
   init_options how;
@@ -64,7 +78,7 @@ process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int r
   d.run_until([&o] { return o.ended; }, core::time_point::max());
   const core::driver::entry here(d);
   joining.stop();
-  if (o.failure) std::rethrow_exception(translated(o.failure));
+  if (o.failure) std::rethrow_exception(translated(o.failure, *hooks_));
   world_ = tutti::detail::reference_to(world);
   world = {};
 }

@@ -33,13 +33,13 @@ task<status> receive(tutti::detail::call what, std::chrono::milliseconds timeout
 
 void fail(std::string text) { throw c10::DistBackendError(std::move(text), nullptr); }
 
-std::exception_ptr translated(std::exception_ptr failure) noexcept {
+std::exception_ptr translated(std::exception_ptr failure, const group_hooks& group) noexcept {
   try {
     std::rethrow_exception(failure);
   } catch (const error& e) {
     // Programs search the text for PyTorch's words.
     const std::string text = (e.code() == errc::timed_out ? "Timed out in " : "") + std::string(e.what());
-    return std::make_exception_ptr(c10::DistBackendError("tutti: " + text, nullptr));
+    return std::make_exception_ptr(c10::DistBackendError("tutti: " + group.where + text, nullptr));
   } catch (...) {
     return std::current_exception();
   }
@@ -178,7 +178,7 @@ bool work::finish() {
     plan_.calls.clear();
   }
   if (failure_) {
-    failure_ = translated(failure_);
+    failure_ = translated(failure_, *hooks_);
   } else if (plan_.after) {
     try {
       const c10::InferenceMode no_grad;  // also writes tensors that were made in inference mode

@@ -31,6 +31,7 @@ struct group_hooks {
   using on_completion_hook = std::function<void(std::shared_ptr<c10d::WorkInfo>)>;
   void call(const work& w) noexcept;           // on the loop, when it has ended
   void call_on_completion(const work& w) noexcept;  // not on the loop, when it has finished
+  std::string where;  // in texts of errors: which ranks of the world those of the group are; constant
   std::mutex mutex;
   std::vector<std::pair<std::int64_t, c10d::CompletionHook>> completion;
   std::vector<std::pair<std::int64_t, c10d::AbortHook>> abort;
@@ -123,7 +124,7 @@ class work final : public c10d::Work {
 
 // Throws DistBackendError without a stack trace, because PyTorch takes seconds to make one.
 [[noreturn]] void fail(std::string text);
-// Translates an operation's failure into PyTorch's exceptions.
-std::exception_ptr translated(std::exception_ptr failure) noexcept;
+// Translates the failure of an operation of that group into PyTorch's exceptions.
+std::exception_ptr translated(std::exception_ptr failure, const group_hooks& group) noexcept;
 
 }  // namespace tutti::python

@@ -101,6 +101,19 @@ def test_timeouts_name_who_is_late():
     run(2, late, method="fork")
 
 
+def late_in_a_group(rank, size):
+    """Errors name ranks of the group."""
+    group = dist.new_group([1, 2], timeout=datetime.timedelta(milliseconds=300))
+    if rank == 1:
+        text = raises(RuntimeError, "not called by rank 1", dist.barrier, group=group)
+        assert "whose ranks 0, 1, ... are 1, 2 of the world" in text, text
+    dist.barrier()
+
+
+def test_errors_say_which_ranks_a_group_has():
+    run(3, late_in_a_group, method="fork")
+
+
 def late_to_a_monitored_barrier(rank, size):
     """What a rank sends too late does not count for the next monitored_barrier."""
     token, short = torch.ones(1), datetime.timedelta(milliseconds=200)
