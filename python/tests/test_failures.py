@@ -4,6 +4,8 @@
 import datetime
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -244,6 +246,16 @@ def test_a_file_serves_several_programs(tmp_path):
     for _ in range(2):
         run(2, destroys, str(tmp_path / "store"), method="fork", join=False, timeout=30)
         assert not (tmp_path / "store").exists()
+
+
+def test_a_program_may_destroy_its_groups_in_a_handler(tmp_path):
+    program = (
+        "import atexit, torch.distributed as dist\n"
+        "atexit.register(dist.destroy_process_group)\n"
+        f"dist.init_process_group('tutti', init_method='file://{tmp_path}/store', rank=0, world_size=1)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200)
+    assert ended.returncode == 0 and "Traceback" not in ended.stderr, ended.stderr
 
 
 def another_size(rank, size, store):

@@ -42,23 +42,24 @@ def _create(options, backend_options=None, name="tutti"):
     return native.create(options, name)
 
 
-_registered_in = None
+_used_in = None  # process that has made a group
 
 
 def _at_end():
     """At any end of Python, completes all sends and tells the other ranks that this one leaves."""
-    global _registered_in
-    if _registered_in == os.getpid():
+    global _used_in
+    if _used_in == os.getpid():
         return
-    _registered_in = os.getpid()  # a child that multiprocessing forks has lost what its parent registered
+    _used_in = os.getpid()  # a child that multiprocessing forks has lost what its parent registered
     from multiprocessing import util
 
     # Processes of multiprocessing run no atexit handlers. Others run both, and the second has no effect.
     util.Finalize(None, _shut_down, exitpriority=10)
-    atexit.register(_shut_down)
 
 
 def _shut_down():
+    if _used_in != os.getpid():
+        return
     import torch.distributed as dist
 
     if dist.is_initialized():
@@ -74,6 +75,7 @@ def _register():
 
     if "TUTTI" not in dist.Backend._plugins:
         dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu", "cuda"])
+        atexit.register(_shut_down)  # at `import torch`, so that it runs after the program's handlers
 
 
 def _autoload():
