@@ -193,6 +193,7 @@ process_group::result process_group::begin(request&& r) {
       engine_, getRank(), r.type, title_of(options_->backend, r.profiled), sequence_, timeout, hooks_,
       std::move(r.outputs), r.inputs.empty() ? std::nullopt : std::optional<tensors>(std::move(r.inputs)));
   if (timeout != joined_with_) made->set_limited();
+  if (r.follows) made->set_follows();
   made->begin(std::move(r.calls), !r.async    ? work::care::waits
                                   : r.message ? work::care::later
                                               : work::care::now);
@@ -604,6 +605,7 @@ process_group::result process_group::barrier(const c10d::BarrierOptions& o) {
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
+  r.follows = true;
   r.calls.calls.push_back(call_of(k::barrier));
   return begin(std::move(r));
 }

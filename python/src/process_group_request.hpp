@@ -23,6 +23,7 @@ struct process_group::request {
   c10d::OpType type;
   bool async = true;
   bool message = false;
+  bool follows = false;  // see work::follows_
   std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
   plan calls;
   tensors inputs;   // shown by the profiler

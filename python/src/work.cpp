@@ -85,6 +85,10 @@ void work::begin(plan p, care c) {
   {
     const core::driver::entry here(engine_.driver());
     self_ = self;
+    if (follows_) {
+      for (work* const earlier : hooks_->running) earlier->followers_.push_back(self);
+      pending_calls_ += hooks_->running.size();
+    }
     // The ranks match collectives by the order of their starts. So all start before the program starts another.
     for (std::size_t i = 0; i == 0 || i < calls; ++i)
       (i == 0 ? body_ : others_[i - 1])
@@ -97,12 +101,14 @@ void work::begin(plan p, care c) {
     if (phase_.load(std::memory_order_relaxed) == running && c != care::waits) {
       attended_ = true;
       engine_.driver().attend(1, c == care::now);
+      if (c == care::now) hooks_->running.push_back(this);
     }
   }
   if (c == care::waits) wait();
 }
 
 void work::call_ended(std::exception_ptr failure) noexcept {
+  if (phase_.load(std::memory_order_relaxed) != running) return;  // it was cancelled
   if (failure && !failure_) failure_ = std::move(failure);
   if (--pending_calls_ == 0) ended(failure_);
 }
@@ -167,6 +173,8 @@ void work::ended(std::exception_ptr failure) noexcept {
   }
   engine_.driver().notify();
   engine_.add_ended(std::move(self_), has_callbacks);
+  std::erase(hooks_->running, this);
+  for (const work_ref& w : std::exchange(followers_, {})) w->call_ended(nullptr);
 }
 
 bool work::finish() {

@@ -29,7 +29,7 @@ class work;
 // The hooks of one process group. Works may outlive the group.
 struct group_hooks {
   using on_completion_hook = std::function<void(std::shared_ptr<c10d::WorkInfo>)>;
-  void call(const work& w) noexcept;           // on the loop, when it has ended
+  void call(const work& w) noexcept;                // on the loop, when it has ended
   void call_on_completion(const work& w) noexcept;  // not on the loop, when it has finished
   std::string where;  // in texts of errors: which ranks of the world those of the group are; constant
   std::mutex mutex;
@@ -39,6 +39,7 @@ struct group_hooks {
   std::atomic<bool> any{false};                             // completion hooks
   std::atomic<bool> any_on_completion{false};
   std::atomic<int> pending{0};  // works that have not finished
+  std::vector<work*> running;   // on the loop: collectives for which no thread waits
 };
 
 // What an operation needs besides its call. Constant from begin() to the end of the operation.
@@ -99,9 +100,11 @@ class work final : public c10d::Work {
   core::running_task body_;                       // on the loop: performs the first call
   std::unique_ptr<core::running_task[]> others_;  // on the loop: the other calls
   std::size_t pending_calls_ = 1;                 // on the loop
-  work_ref self_;            // while it runs
+  work_ref self_;                                 // while it runs
   bool attended_ = false;
-  bool limited_ = false;  // its timeout is not the world's
+  bool limited_ = false;             // its timeout is not the world's
+  bool follows_ = false;             // it ends after the group's collectives that were started before
+  std::vector<work_ref> followers_;  // on the loop: they end after this one
   std::atomic<int> phase_{running};
   std::exception_ptr failure_;
   int source_ = -1;
@@ -120,6 +123,7 @@ class work final : public c10d::Work {
 
  public:
   void set_limited() noexcept { limited_ = true; }
+  void set_follows() noexcept { follows_ = true; }
 };
 
 // Throws DistBackendError without a stack trace, because PyTorch takes seconds to make one.

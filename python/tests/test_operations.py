@@ -283,6 +283,17 @@ def works(rank, size):
     assert dist.get_backend() == "tutti"
 
 
+def barrier_after(rank, size):
+    """A barrier ends after the collectives that were started before it, as with Gloo and NCCL."""
+    for _ in range(5):
+        tensors = [torch.full((1 << 20,), float(i)) for i in range(8)]
+        for t in tensors:
+            dist.all_reduce(t, async_op=True)
+        dist.barrier()
+        for i, t in enumerate(tensors):
+            assert (t == i * size).all()
+
+
 def waiting_callbacks(rank, size):
     """Callbacks wait for other works, several at a time."""
     groups = [dist.new_group(list(range(size))) for _ in range(3)]
@@ -375,7 +386,7 @@ def test_a_thousand_groups():
     run(2, thousand_groups, port, method="fork", join=False)
 
 
-bodies = [reduce_all, move_all, uneven, shapes, inference, coalesced, messages, works, waiting_callbacks, completion_hook, groups]
+bodies = [reduce_all, move_all, uneven, shapes, inference, coalesced, messages, works, barrier_after, waiting_callbacks, completion_hook, groups]
 
 
 @pytest.mark.parametrize("size", [2, 4])
