@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <unordered_map>
 #include <vector>
 
 namespace tutti::ops {
@@ -23,19 +24,16 @@ struct buffer_in_flight {
   const std::byte* end;
   bool written;
   const operation_state* of;
-  const core::loop* loop;
 };
 
-// Of all loops of this process. Several threads in turn may be one loop (core/driver.hpp).
-struct all_in_flight {
-  std::mutex mutex;
-  std::vector<buffer_in_flight> list;
-
-  static all_in_flight& here() {
-    static auto* const all = new all_in_flight;  // outlives static objects of the program
-    return *all;
-  }
-};
+// Those of the operation's loop. Several threads in turn may be one loop (core/driver.hpp), so they are not of a thread.
+std::vector<buffer_in_flight>& buffers_in_flight(const operation_state& state) {
+  static std::mutex mutex;
+  // Outlives static objects of the program.
+  static auto* const all = new std::unordered_map<const core::loop*, std::vector<buffer_in_flight>>;
+  const std::scoped_lock hold(mutex);
+  return (*all)[&state.what().comm->loop()];
+}
 
 // Calls f(view, written) for every buffer that the call uses on this rank. Device memory is used in stream
 // order, which is not known here.
@@ -58,15 +56,13 @@ std::string place_of(const call& w) {
 }
 
 // Describes an overlap, naming both calls and their places in the program; empty if there is none.
-std::string overlap_of(const operation_state& state, const std::vector<buffer_in_flight>& list) {
+std::string overlap_of(const operation_state& state, const std::vector<buffer_in_flight>& others) {
   std::string found;
-  const core::loop* const loop = &state.what().comm->loop();
   for_each_buffer(state.what(), [&](const detail::buffer_view& view, bool written) {
     const auto* const begin = static_cast<const std::byte*>(view.data);
     const std::byte* const end = begin + view.bytes();
-    for (const buffer_in_flight& r : list) {
-      if (!found.empty() || r.loop != loop || begin >= r.end || r.begin >= end || !(written || r.written))
-        continue;
+    for (const buffer_in_flight& r : others) {
+      if (!found.empty() || begin >= r.end || r.begin >= end || !(written || r.written)) continue;
       found = fmt::format(
           "its buffer overlaps that of an operation that is still in flight, by {} bytes: {} is not "
           "complete, "
@@ -99,9 +95,8 @@ buffer_checks checks_of_buffers() {
 }
 
 std::string record_buffers(const operation_state& state) {
-  all_in_flight& all = all_in_flight::here();
-  const std::scoped_lock hold(all.mutex);
-  if (const std::string found = overlap_of(state, all.list); !found.empty()) {
+  std::vector<buffer_in_flight>& in_flight = buffers_in_flight(state);
+  if (const std::string found = overlap_of(state, in_flight); !found.empty()) {
     std::string wrong = fmt::format("{}: {}", title(*state.what().comm, state.what()), found);
     if (checks_of_buffers() == buffer_checks::error) return wrong;
     constexpr int most_warnings = 5;  // of a process
@@ -111,15 +106,13 @@ std::string record_buffers(const operation_state& state) {
   for_each_buffer(state.what(), [&](const detail::buffer_view& view, bool written) {
     if (view.bytes() == 0) return;
     const auto* const begin = static_cast<const std::byte*>(view.data);
-    all.list.push_back({begin, begin + view.bytes(), written, &state, &state.what().comm->loop()});
+    in_flight.push_back({begin, begin + view.bytes(), written, &state});
   });
   return {};
 }
 
 void forget_buffers(const operation_state& state) noexcept {
-  all_in_flight& all = all_in_flight::here();
-  const std::scoped_lock hold(all.mutex);
-  std::erase_if(all.list, [&state](const buffer_in_flight& r) { return r.of == &state; });
+  std::erase_if(buffers_in_flight(state), [&state](const buffer_in_flight& r) { return r.of == &state; });
 }
 
 }  // namespace tutti::ops

@@ -5,7 +5,7 @@
 //
 // TUTTI_CHECK_BUFFERS=error rejects the second, =warn reports it on stderr, =off disables the check. By
 // default, libraries built without NDEBUG warn and others do not check.
-// Cost: for every operation that starts, a comparison with all buffers in flight in this process.
+// Cost: for every operation that starts, a comparison with all buffers in flight on this loop.
 #pragma once
 
 #include <string>
