@@ -173,13 +173,12 @@ data_parallel::data_parallel(std::shared_ptr<state> s) noexcept : state_(std::mo
 task<data_parallel> data_parallel::create_in(communicator c, detail::gradient_memory memory,
                                              data_parallel_options o) {
   if (!c) throw error(errc::invalid_argument, "data_parallel: an empty communicator");
-  std::uint64_t layout = detail::refused_layout;
+  std::uint64_t layout = 0;
   std::shared_ptr<state> made;
   std::exception_ptr refused;
   try {
-    const std::uint64_t asked = train::layout_of(memory.gradients, o);
+    layout = train::layout_of(memory.gradients, o);
     made = std::make_shared<state>(c, std::move(memory), std::move(o));
-    layout = asked;
   } catch (...) {
     refused = std::current_exception();
   }

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <tutti/error.hpp>
 #include <utility>
@@ -50,16 +51,18 @@ task<replica_check> compare_hashes(communicator c, std::uint64_t hash) {
 }
 
 task<> detail::expect_one_layout(communicator c, std::uint64_t layout, std::exception_ptr refused) {
-  std::vector<std::uint64_t> layouts(static_cast<std::size_t>(c.size()));
-  co_await c.all_gather(layout, layouts);
-  if (refused) std::rethrow_exception(refused);
-  if (const auto r = std::ranges::find(layouts, refused_layout); r != layouts.end())
-    throw error(errc::mismatch,
-                fmt::format("data_parallel: create() was refused on rank {}, whose error says why",
-                            r - layouts.begin()));
+  const std::array<std::uint64_t, 2> mine{layout, refused != nullptr ? 1U : 0U};
+  std::vector<std::uint64_t> all(2 * static_cast<std::size_t>(c.size()));
+  co_await c.all_gather(mine, all);
   std::vector<std::size_t> others;
-  for (std::size_t r = 0; r < layouts.size(); ++r)
-    if (layouts[r] != layouts[0]) others.push_back(r);
+  int refuses = -1;
+  std::uint64_t first = 0;
+  for (std::size_t r = 0; r < all.size() / 2; ++r) {
+    const std::uint64_t theirs = all[2 * r];
+    if (first == 0) first = theirs;
+    if (theirs != 0 && theirs != first) others.push_back(r);
+    if (all[2 * r + 1] != 0) refuses = static_cast<int>(r);
+  }
   if (!others.empty())
     throw error(
         errc::mismatch,
@@ -67,6 +70,10 @@ task<> detail::expect_one_layout(communicator c, std::uint64_t layout, std::exce
             "data_parallel: rank {} registered other gradients, or passed other options, than rank 0: all "
             "ranks make the same model with the same options and a hook of the same kind, or none",
             fmt::join(others, ", ")));
+  if (refused) std::rethrow_exception(refused);
+  if (refuses >= 0)
+    throw error(errc::mismatch,
+                fmt::format("data_parallel: create() was refused on rank {}, whose error says why", refuses));
 }
 
 }  // namespace tutti

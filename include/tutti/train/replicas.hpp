@@ -39,10 +39,8 @@ inline task<replica_check> compare_replicas(communicator c, std::span<const floa
 task<replica_check> compare_hashes(communicator c, std::uint64_t hash);
 
 namespace detail {
-// The layout of a rank that has refused its gradients or options.
-inline constexpr std::uint64_t refused_layout = 0;
-// Throws errc::mismatch on all ranks unless all have registered gradients of one layout, and `refused` on a rank
-// that has one. Collective.
+// Throws errc::mismatch on all ranks unless all have registered gradients of one layout (0: not known). Then throws
+// `refused` on ranks that have it, and errc::mismatch on the others. Collective.
 task<> expect_one_layout(communicator c, std::uint64_t layout, std::exception_ptr refused);
 }  // namespace detail
 
