@@ -19,8 +19,9 @@ COMMANDS = [["tutti-run"], ["tutti-report"], ["tutti-perf"], ["tutti-perf", "lat
 def read_variables():
     """[(title of the group, [(name, values, text)])] of the table in src/base/variables.cpp."""
     source = (ROOT / "src/base/variables.cpp").read_text()
-    titles = dict(re.findall(r'case variable_group::(\w+):\s+return "([^"]*)";', source))
-    titles["internal"] = re.search(r'internal:\s+break;\s+\}\s+return "([^"]*)"', source)[1]
+    groups = re.search(r"enum class variable_group [^{]*\{(.*?)\};", (ROOT / "src/base/variables.hpp").read_text(), re.S)[1]
+    texts = re.search(r"titles\[\] = \{(.*?)\};", source, re.S)[1]
+    titles = dict(zip(re.findall(r"^ *(\w+)", groups, re.M), re.findall(r'"([^"]*)"', texts), strict=True))
     groups = {}
     for group, *row in re.findall(r'\{g::(\w+), "([^"]*)", "([^"]*)", "([^"]*)"\}', source):
         groups.setdefault(titles[group], []).append(tuple(row))

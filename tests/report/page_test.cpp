@@ -2,6 +2,7 @@
 // The page and the summary: their contents, and that no text of ranks becomes markup.
 #include "report/page.hpp"
 
+#include "report/page_parts.hpp"
 #include "report/written_run.hpp"
 #include "support/local_world.hpp"
 #include "track/run_reader.hpp"
@@ -232,4 +233,9 @@ TEST_CASE("page: numbers of every magnitude, infinities and NaNs") {
   const std::string page = page_of(run);
   CHECK(has(page, "no finite value"));
   for (const char* word : {"nan", "inf\"", "inf ", ">inf", ">-inf"}) CHECK_FALSE(has(page, word));
+}
+
+TEST_CASE("page: a time that no clock has shown, from a damaged file, is left out") {
+  for (const double seconds : {-1.0, 1e15, 1e300, std::nan(""), HUGE_VAL}) CHECK(time_text(seconds).empty());
+  CHECK(time_text(1e9).starts_with("2001-09-"));
 }
