@@ -285,13 +285,17 @@ def works(rank, size):
 
 def barrier_after(rank, size):
     """A barrier ends after the collectives that were started before it, as with Gloo and NCCL."""
-    for _ in range(5):
-        tensors = [torch.full((1 << 20,), float(i)) for i in range(8)]
+    for _ in range(3):
+        tensors = [torch.full((1 << 20,), i + 1.0) for i in range(8)]
         for t in tensors:
             dist.all_reduce(t, async_op=True)
+        outs = [torch.zeros(1000) for _ in range(size)]
+        dist.all_gather(outs, torch.ones(1000), async_op=True)
         dist.barrier()
         for i, t in enumerate(tensors):
-            assert (t == i * size).all()
+            assert (t == (i + 1) * size).all()
+        for out in outs:
+            assert (out == 1).all()
 
 
 def waiting_callbacks(rank, size):
@@ -393,6 +397,11 @@ bodies = [reduce_all, move_all, uneven, shapes, inference, coalesced, messages, 
 @pytest.mark.parametrize("body", bodies, ids=lambda b: b.__name__)
 def test_operations(body, size):
     run(size, body, method="fork")
+
+
+def test_a_barrier_over_tcp(monkeypatch):
+    monkeypatch.setenv("TUTTI_TRANSPORTS", "tcp")
+    run(2, barrier_after, method="fork")
 
 
 def by_device(rank, size, store):
