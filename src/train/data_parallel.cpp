@@ -179,7 +179,8 @@ task<data_parallel> data_parallel::create_in(communicator c, detail::gradient_me
   try {
     layout = train::layout_of(memory.gradients, o);
     made = std::make_shared<state>(c, std::move(memory), std::move(o));
-  } catch (...) {
+  } catch (const error& e) {
+    if (e.code() != errc::invalid_argument) throw;
     refused = std::current_exception();
   }
   co_await detail::expect_one_layout(c, layout, refused);
