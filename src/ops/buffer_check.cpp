@@ -26,13 +26,17 @@ struct buffer_in_flight {
   const operation_state* of;
 };
 
-// Those of the operation's loop. Several threads in turn may be one loop (core/driver.hpp), so they are not of a thread.
-std::vector<buffer_in_flight>& buffers_in_flight(const operation_state& state) {
+// Those of the operation's loop; null if it has no list yet and none is to be made. Several threads in turn may be one loop
+// (core/driver.hpp), so they are not of a thread.
+std::vector<buffer_in_flight>* buffers_in_flight(const operation_state& state, bool make) {
   static std::mutex mutex;
   // Outlives static objects of the program.
   static auto* const all = new std::unordered_map<const core::loop*, std::vector<buffer_in_flight>>;
+  const core::loop* const loop = &state.what().comm->loop();
   const std::scoped_lock hold(mutex);
-  return (*all)[&state.what().comm->loop()];
+  if (make) return &(*all)[loop];
+  const auto found = all->find(loop);
+  return found != all->end() ? &found->second : nullptr;
 }
 
 // Calls f(view, written) for every buffer that the call uses on this rank. Device memory is used in stream
@@ -95,7 +99,7 @@ buffer_checks checks_of_buffers() {
 }
 
 std::string record_buffers(const operation_state& state) {
-  std::vector<buffer_in_flight>& in_flight = buffers_in_flight(state);
+  std::vector<buffer_in_flight>& in_flight = *buffers_in_flight(state, true);
   if (const std::string found = overlap_of(state, in_flight); !found.empty()) {
     std::string wrong = fmt::format("{}: {}", title(*state.what().comm, state.what()), found);
     if (checks_of_buffers() == buffer_checks::error) return wrong;
@@ -112,7 +116,9 @@ std::string record_buffers(const operation_state& state) {
 }
 
 void forget_buffers(const operation_state& state) noexcept {
-  std::erase_if(buffers_in_flight(state), [&state](const buffer_in_flight& r) { return r.of == &state; });
+  if (checks_of_buffers() == buffer_checks::off) return;
+  if (std::vector<buffer_in_flight>* const in_flight = buffers_in_flight(state, false))
+    std::erase_if(*in_flight, [&state](const buffer_in_flight& r) { return r.of == &state; });
 }
 
 }  // namespace tutti::ops
