@@ -23,7 +23,7 @@ class process_group final : public c10d::Backend {
     // `name`: the registered name of the backend, shown by the profiler.
     explicit options(std::chrono::milliseconds timeout, std::string name = "tutti")
         : Backend::Options(std::move(name), timeout) {}
-    c10::intrusive_ptr<Backend::Options> clone() const override {
+    c10::intrusive_ptr<Backend::Options> clone() const TUTTI_SINCE_TORCH_2_15 {
       return c10::make_intrusive<options>(*this);
     }
   };
@@ -47,12 +47,12 @@ class process_group final : public c10d::Backend {
   void shutdown() override;
   void enableCollectivesTiming() override {}
 
-  bool supportsAbortHooks() const override { return true; }
-  void registerAbortHook(std::int64_t id, c10d::AbortHook hook) override;
-  void unregisterAbortHook(std::int64_t id) override;
-  bool supportsCompletionHooks() const override { return true; }
-  void registerCompletionHook(std::int64_t id, c10d::CompletionHook hook) override;
-  void unregisterCompletionHook(std::int64_t id) override;
+  bool supportsAbortHooks() const TUTTI_SINCE_TORCH_2_15 { return true; }
+  void registerAbortHook(std::int64_t id, c10d::AbortHook hook) TUTTI_SINCE_TORCH_2_15;
+  void unregisterAbortHook(std::int64_t id) TUTTI_SINCE_TORCH_2_15;
+  bool supportsCompletionHooks() const TUTTI_SINCE_TORCH_2_15 { return true; }
+  void registerCompletionHook(std::int64_t id, c10d::CompletionHook hook) TUTTI_SINCE_TORCH_2_15;
+  void unregisterCompletionHook(std::int64_t id) TUTTI_SINCE_TORCH_2_15;
   void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override;
   void waitForPendingWorks() override;
 
@@ -69,7 +69,7 @@ class process_group final : public c10d::Backend {
                              const c10d::AllgatherOptions& o) override;
   result all_gather_single_coalesced(tensors& out, tensors& in, const c10d::AllgatherOptions& o) override;
   result gather(std::vector<tensors>& out, tensors& in, const c10d::GatherOptions& o) override;
-  result gather_single(at::Tensor& out, at::Tensor& in, const c10d::GatherOptions& o) override;
+  result gather_single(at::Tensor& out, at::Tensor& in, const c10d::GatherOptions& o) TUTTI_SINCE_TORCH_2_15;
   result scatter(tensors& out, std::vector<tensors>& in, const c10d::ScatterOptions& o) override;
   result reduce_scatter(tensors& out, std::vector<tensors>& in, const c10d::ReduceScatterOptions& o) override;
   result reduce_scatter_single(at::Tensor& out, at::Tensor& in, const c10d::ReduceScatterOptions& o) override;

@@ -79,7 +79,7 @@ tutti::detail::reduction reduction_of(const c10d::ReduceOp& op, at::ScalarType t
       break;
     case c10d::ReduceOp::PREMUL_SUM: {
       r.kind = reduce_kind::premul_sum;
-      const auto* by = static_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
+      const auto* by = static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
       TORCH_CHECK_VALUE(by != nullptr, "tutti: ", operation, ": PREMUL_SUM without a factor");
       const double factor =
           by->tensor_factor.defined() ? by->tensor_factor.item<double>() : by->double_factor;

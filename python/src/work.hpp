@@ -4,6 +4,7 @@
 
 #include "core/running_task.hpp"
 #include "engine.hpp"
+#include "torch_versions.hpp"
 
 #include <atomic>
 #include <condition_variable>
@@ -19,7 +20,6 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <torch/csrc/distributed/c10d/Hooks.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 namespace tutti::python {
@@ -82,8 +82,8 @@ class work final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
   float getDuration() const override;
   std::uint64_t getSequencenumber() const override { return sequence_; }
-  std::chrono::milliseconds getTimeout() const override { return timeout_; }
-  std::uint64_t getCompletionKey() const override { return key_; }
+  std::chrono::milliseconds getTimeout() const TUTTI_SINCE_TORCH_2_15 { return timeout_; }
+  std::uint64_t getCompletionKey() const TUTTI_SINCE_TORCH_2_15 { return key_; }
 
  private:
   friend struct group_hooks;

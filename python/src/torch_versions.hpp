@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What PyTorch before 2.15 lacks or names otherwise. Without hooks of the backend, PyTorch calls none of
+// them, and the group registers none.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#if __has_include(<torch/csrc/distributed/c10d/Hooks.hpp>)
+#include <torch/csrc/distributed/c10d/Hooks.hpp>
+#define TUTTI_SINCE_TORCH_2_15 override
+#else
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#define TUTTI_SINCE_TORCH_2_15
+#define all_gather_single _allgather_base
+#define all_gather_single_coalesced allgather_into_tensor_coalesced
+#define reduce_scatter_single _reduce_scatter_base
+#define reduce_scatter_single_coalesced reduce_scatter_tensor_coalesced
+#define all_to_all_single alltoall_base
+
+namespace c10d {
+using AbortHook = std::function<void()>;
+struct CompletionHookArgs {
+  std::uint64_t completionKey = 0;
+  std::optional<float> duration_ms;
+};
+using CompletionHook = std::function<void(const CompletionHookArgs&)>;
+}  // namespace c10d
+#endif
