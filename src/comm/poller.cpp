@@ -90,6 +90,9 @@ void poller::end_wait() noexcept {
   --impl_->waits;
   impl_->loop.engine().end_wait();
 }
+std::chrono::nanoseconds poller::spin_budget() const noexcept {
+  return impl_->loop.yields() ? std::chrono::nanoseconds(0) : impl_->loop.spin().budget;
+}
 void poller::deliver_soon() noexcept {
   if (!static_cast<base::list_hook<core::ready_tag>&>(impl_->delivery).linked())
     impl_->loop.engine().complete(impl_->delivery);

@@ -88,7 +88,8 @@ static_assert(abi::error_no_device == CUDA_ERROR_NO_DEVICE && abi::error_not_rea
               abi::error_out_of_memory == CUDA_ERROR_OUT_OF_MEMORY);
 static_assert(abi::attribute_can_use_64_bit_stream_mem_ops ==
                   CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS &&
-              abi::attribute_multiprocessors == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+              abi::attribute_multiprocessors == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT &&
+              abi::attribute_mps_enabled == CU_DEVICE_ATTRIBUTE_MPS_ENABLED);
 static_assert(abi::pointer_memory_type == CU_POINTER_ATTRIBUTE_MEMORY_TYPE &&
               abi::pointer_buffer_id == CU_POINTER_ATTRIBUTE_BUFFER_ID &&
               abi::pointer_is_managed == CU_POINTER_ATTRIBUTE_IS_MANAGED &&

@@ -81,7 +81,7 @@ class stage {
 
  private:
   int number(const char* what) const {
-    return call<int()>((std::string("tutti_fake_nccl_") + what).c_str())();
+    return call<int()>(("tutti_fake_nccl_" + std::string(what)).c_str())();
   }
   const tutti::test::variable cuda_{"TUTTI_CUDA_LIBRARY", tutti::test::stand_in("cuda")};
   const tutti::test::variable nccl_{"TUTTI_NCCL_LIBRARY", tutti::test::stand_in("nccl")};

@@ -74,7 +74,14 @@ communicator_devices::communicator_devices(const communicator& c, const world_de
   if (one_device && one_process)
     own_->meet(single_device_group::find(fmt::format("{:x}.{}.{}", number.world, number.within, members[0]),
                                          c.size()));
+  const bool at_once = every([](const introduction* i) { return i->processes_at_once != 0; });
   looks_for_window_ = one_device && !one_process && may_use(backend::one_device, operation_kind::all_reduce);
+  if (looks_for_window_ && !at_once && how_.backend == backend::automatic) {
+    looks_for_window_ = false;
+    own_->meet_nowhere(
+        "the device runs the ranks' processes in turns, which makes staging faster; MPS runs "
+        "them at once (nvidia-cuda-mps-control -d)");
+  }
   if (looks_for_window_) notes_ = tutti::detail::beside(c, for_notes);
 
   std::set<std::uint64_t> places;
@@ -265,6 +272,7 @@ task<> device_call::execute(tutti::detail::operation_state& op) {
       on.take_event(), [home = after_->shared_on()](void* e) { home->give_event(e); },
       frame_allocator<std::byte>());
   on.driver().record(work_->what.ready.get(), after_->native());
+  after_->will_be_awaited(work_->what.ready);
   co_await communicator_devices::of(handle).perform(work_.get());
   work_awaiter passed(work_, work_awaiter::until::done);
   const status moved = co_await passed;

@@ -27,7 +27,8 @@ struct introduction {
   std::int32_t backend = 0;
   std::int32_t nccl = 0;  // version of NCCL; 0: not usable with this device
   std::int32_t why = 0;   // errc if the rank has no device
-  char text[980] = {};
+  std::int32_t processes_at_once = 0;
+  char text[976] = {};
 };
 
 // Devices of the ranks of a world.

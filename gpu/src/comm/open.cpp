@@ -108,6 +108,7 @@ task<device> open_for(communicator world, device given, open_options how) {
     mine.device = std::hash<std::string>()(given.state().driver().identity());
     mine.chunk_bytes = how.chunk_bytes;
     mine.backend = static_cast<std::int32_t>(how.backend);
+    mine.processes_at_once = given.can().processes_at_once ? 1 : 0;
     if (dynamic_cast<cuda::cuda_driver*>(&given.state().driver()) != nullptr) mine.nccl = nccl::version();
     mine.place = place_for_nccl(given.state().driver().identity(), mine.nccl, world.rank());
   } catch (const error& e) {

@@ -22,6 +22,7 @@ submit_thread::submit_thread(std::shared_ptr<attachment> on)
     : on_(std::move(on)), shared_(std::make_shared<shared>()) {
   shared_->waker = on_->shared_doorbell();
   shared_->driver = on_->shared_driver();
+  shared_->spin = on_->spin_budget();
   thread_ = std::thread([s = shared_] { work(s); });
   on_->listen(*this);
 }
@@ -33,6 +34,7 @@ submit_thread::~submit_thread() {
   {
     std::unique_lock lock(shared_->mutex);
     shared_->ending = true;
+    shared_->called.store(true, std::memory_order_release);
     shared_->changed.notify_all();
     const auto until =
         std::chrono::system_clock::now() + (hopeless_ ? std::chrono::seconds(0) : std::chrono::seconds(10));
@@ -52,10 +54,18 @@ void submit_thread::submit(std::shared_ptr<job> j) {
   {
     const std::lock_guard lock(shared_->mutex);
     shared_->waiting.push_back(std::move(j));
+    shared_->called.store(true, std::memory_order_release);
   }
   ++pending_;
   on_->begin_wait();
   shared_->changed.notify_all();
+}
+
+// Waking a thread takes longer than most calls: one that comes soon after another finds the thread awake.
+void submit_thread::spin(const shared& s) noexcept {
+  const auto until = std::chrono::steady_clock::now() + s.spin;
+  while (!s.called.load(std::memory_order_acquire) && std::chrono::steady_clock::now() < until)
+    std::this_thread::yield();
 }
 
 void submit_thread::work(std::shared_ptr<shared> s) {
@@ -63,6 +73,7 @@ void submit_thread::work(std::shared_ptr<shared> s) {
   std::unique_lock lock(s->mutex);
   for (;;) {
     s->changed.wait(lock, [&] { return s->ending || !s->waiting.empty(); });
+    s->called.store(s->ending || s->waiting.size() > 1, std::memory_order_relaxed);
     if (s->waiting.empty()) break;  // jobs submitted before the end still run
     std::shared_ptr<job> j = std::move(s->waiting.front());
     s->waiting.erase(s->waiting.begin());
@@ -73,6 +84,7 @@ void submit_thread::work(std::shared_ptr<shared> s) {
     s->done_count.store(s->done.size(), std::memory_order_release);
     lock.unlock();
     s->waker->notify();
+    spin(*s);
     lock.lock();
   }
   s->ended = true;

@@ -5,6 +5,7 @@
 #include "device/attachment.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -48,13 +49,16 @@ class submit_thread final : attachment::listener {
     std::condition_variable changed;
     std::vector<std::shared_ptr<job>> waiting;
     std::vector<std::shared_ptr<job>> done;
+    std::atomic<bool> called{false};         // something is in `waiting`, or `ending` is set
     std::atomic<std::size_t> done_count{0};  // jobs in `done`
     bool ending = false;
     bool ended = false;
+    std::chrono::nanoseconds spin{};  // how long to look for the next job before sleeping
     std::shared_ptr<const doorbell_handle> waker;
     std::shared_ptr<detail::driver> driver;
   };
   static void work(std::shared_ptr<shared> s);
+  static void spin(const shared& s) noexcept;
   bool poll() noexcept override;
 
   std::shared_ptr<attachment> on_;

@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 constexpr auto longest_trial = 5s;
 // In chunks of the staged backend. Each slot costs a message, as there, but no copy over the bus.
 constexpr std::size_t chunks_per_slot = 4;
-constexpr std::size_t smallest_slot = 8192;
+constexpr std::size_t smallest_slot = 8192, largest_slot = 2 << 20;
 
 // One rank's result, gathered by all.
 struct outcome {
@@ -300,7 +300,8 @@ task<> window::answer(device on, communicator notes, const std::vector<handle>* 
 task<std::shared_ptr<window>> window::open(std::shared_ptr<attachment> on, communicator notes,
                                            std::uint64_t process, std::size_t chunk_bytes, std::string* why) {
   const int rank = notes.rank();
-  const std::size_t bytes = std::max(smallest_slot, (chunk_bytes * chunks_per_slot + 255) / 256 * 256);
+  const std::size_t bytes =
+      std::clamp((chunk_bytes * chunks_per_slot + 255) / 256 * 256, smallest_slot, largest_slot);
   auto made = std::make_shared<window>(on->shared_driver(), rank, notes.size(), bytes);
   handle mine;
   mine.process = process;

@@ -17,6 +17,9 @@ std::unique_ptr<const table> open(const std::string& told) {
     throw error(errc::not_supported,
                 fmt::format("{} lacks {}: NVIDIA's driver is older than 515 (CUDA 11.7), which tutti needs",
                             in.name, in.missing));
+  // A copy behind a closed gate holds up the copies of the other streams of its hardware queue. With 32 queues
+  // no two of a program's few streams share one. CUDA reads the variable once.
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   if (const result code = calls->init(0); code != success)
     throw error(errc::not_supported,
                 fmt::format("cuInit of {}: {}{}", in.name, calls->explain(code),

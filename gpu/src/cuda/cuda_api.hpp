@@ -34,7 +34,8 @@ inline constexpr result success = 0, error_invalid_value = 1, error_out_of_memor
                         error_invalid_handle = 400, error_not_found = 500, error_not_ready = 600,
                         error_already_registered = 712, error_not_permitted = 800, error_not_supported = 801,
                         error_unknown = 999;
-inline constexpr int attribute_can_use_64_bit_stream_mem_ops = 122, attribute_multiprocessors = 16;
+inline constexpr int attribute_can_use_64_bit_stream_mem_ops = 122, attribute_multiprocessors = 16,
+                     attribute_mps_enabled = 133;
 inline constexpr int pointer_memory_type = 2, pointer_buffer_id = 7, pointer_is_managed = 8,
                      pointer_device_ordinal = 9, pointer_is_legacy_ipc = 10, pointer_range_start = 11,
                      pointer_range_size = 12;

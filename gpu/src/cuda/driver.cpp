@@ -12,6 +12,7 @@
 #include <memory>
 #include <new>
 #include <thread>
+#include <tutti/detail/flow.hpp>
 #include <tutti/error.hpp>
 #include <utility>
 #include <vector>
@@ -29,6 +30,10 @@ constexpr std::size_t most_sides = 4;
 constexpr std::size_t words_per_page = 64;
 constexpr std::size_t bytes_per_word = 64;
 constexpr unsigned threads_per_block = 256;
+// Of each priority, for all loops of the process.
+constexpr std::size_t streams_in_stock = 24;
+// How often the thread that frees memory looks whether all gates are open.
+constexpr auto shortest_look = std::chrono::microseconds(50), longest_look = std::chrono::microseconds(5000);
 
 // Errors after which no call in the context succeeds.
 bool lost(abi::result code) noexcept {
@@ -95,19 +100,57 @@ shared_context::shared_context(const abi::table& c, int n) : calls(c), ordinal(n
   calls.device_attribute(&memory_ops, abi::attribute_can_use_64_bit_stream_mem_ops, device);
   calls.device_attribute(&multiprocessors, abi::attribute_multiprocessors, device);
   words = memory_ops != 0 && calls.write_value != nullptr && calls.wait_value != nullptr;
+  int by_service = 0;
+  calls.device_attribute(&by_service, abi::attribute_mps_enabled, device);
+  processes_at_once = by_service != 0;
   check(calls.retain(&context, device), "cuDevicePrimaryCtxRetain");
-  if (const void* const image = find_kernel_image(); image != nullptr) {
-    const in_context here(*this);
-    // GPUs too old for the kernels have none: their collectives are staged.
+  const in_context here(*this);
+  // GPUs too old for the kernels have none: their collectives are staged.
+  if (const void* const image = find_kernel_image(); image != nullptr)
     if (calls.module_load(&module_, image) != abi::success) module_ = nullptr;
+  gates_.reserve(100);
+  // A new stream may need a hardware queue. To make one waits for the device, which a closed gate would make
+  // endless.
+  for (const bool urgent : {false, true})
+    for (std::size_t i = 0; i < streams_in_stock; ++i) {
+      abi::stream* made = nullptr;
+      if (create_stream(&made, urgent) == abi::success) spare_streams_[urgent ? 1 : 0].push_back(made);
+    }
+}
+
+abi::result shared_context::create_stream(abi::stream** made, bool urgent) {
+  int least = 0, greatest = 0;
+  calls.priorities(&least, &greatest);
+  return calls.stream_create(made, abi::stream_non_blocking, urgent ? greatest : least);
+}
+
+abi::result shared_context::take_stream(abi::stream** taken, bool urgent) {
+  const std::lock_guard lock(mutex_);
+  std::vector<abi::stream*>& spare = spare_streams_[urgent ? 1 : 0];
+  abi::result code = abi::success;
+  if (spare.empty()) {
+    code = create_stream(taken, urgent);
+  } else {
+    *taken = spare.back();
+    spare.pop_back();
   }
+  if (code == abi::success) taken_streams_[*taken] = urgent;
+  return code;
+}
+void shared_context::give_back(abi::stream* s) {
+  const std::lock_guard lock(mutex_);
+  const auto found = taken_streams_.find(s);
+  spare_streams_[found->second ? 1 : 0].push_back(s);
+  taken_streams_.erase(found);
 }
 
 shared_context::~shared_context() {
   reaper_.join();
-  if (module_ != nullptr) {
+  {
     const in_context here(*this);
-    calls.module_unload(module_);
+    for (const auto& all : spare_streams_)
+      for (abi::stream* s : all) calls.stream_destroy(s);
+    if (module_ != nullptr) calls.module_unload(module_);
   }
   calls.release(device);
 }
@@ -127,8 +170,33 @@ void shared_context::free_later(void* memory, memory_kind kind) noexcept {
     // In this mode, freeing does not break a capture on another thread.
     int mode = abi::capture_mode_relaxed;
     calls.capture_mode(&mode);
-    kind == memory_kind::pinned ? calls.host_free(memory) : calls.free(address(memory));
+    for (auto pause = shortest_look;; pause = std::min(2 * pause, longest_look)) {
+      {
+        const std::lock_guard lock(gates_mutex_);
+        std::erase_if(gates_,
+                      [](const auto& g) { return g.first->load(std::memory_order_acquire) >= g.second; });
+        if (gates_.empty() && holds_ == 0) {
+          kind == memory_kind::pinned ? calls.host_free(memory) : calls.free(address(memory));
+          return;
+        }
+      }
+      std::this_thread::sleep_for(pause);
+    }
   });
+}
+
+void shared_context::add_gate(const std::atomic<std::uint64_t>* word, std::uint64_t at_least) {
+  const std::lock_guard lock(gates_mutex_);
+  gates_.emplace_back(word, at_least);
+}
+void shared_context::forget_gate(const std::atomic<std::uint64_t>* word) noexcept {
+  const std::lock_guard lock(gates_mutex_);
+  std::erase_if(gates_, [word](const auto& g) { return g.first == word; });
+}
+
+void shared_context::hold_frees(bool on) noexcept {
+  const std::lock_guard lock(gates_mutex_);
+  holds_ += on ? 1 : -1;
 }
 
 // ---- cuda_driver ----
@@ -137,7 +205,7 @@ cuda_driver::cuda_driver(std::shared_ptr<shared_context> on) : on_(std::move(on)
 
 cuda_driver::~cuda_driver() {
   const in_context here(*on_);
-  for (const auto& [stream, side] : sides_) calls_.stream_destroy(side);
+  for (const auto& [stream, side] : sides_) on_->give_back(side);
   for (void* page : word_pages_) on_->free_later(page, memory_kind::pinned);
 }
 
@@ -171,6 +239,7 @@ gpu::capabilities cuda_driver::can() const noexcept {
   gpu::capabilities c;
   c.timeline = c.gate = on_->words;
   c.host_call = true;
+  c.processes_at_once = on_->processes_at_once;
   c.kernels = on_->has_kernels();
   return c;
 }
@@ -182,7 +251,7 @@ memory_info cuda_driver::describe(const void* memory) const noexcept {
   void* start = nullptr;
   std::size_t size = 0;
   unsigned long long id = 0;
-  unsigned char legacy = 0;
+  unsigned legacy = 0;
   int wanted[] = {abi::pointer_memory_type,  abi::pointer_is_managed, abi::pointer_device_ordinal,
                   abi::pointer_range_start,  abi::pointer_range_size, abi::pointer_buffer_id,
                   abi::pointer_is_legacy_ipc};
@@ -212,6 +281,16 @@ void* cuda_driver::allocate(std::size_t bytes, memory_kind kind) {
   call("cuMemAlloc", calls_.alloc, &memory, bytes);
   return reinterpret_cast<void*>(memory);
 }
+std::shared_ptr<const void> cuda_driver::hold_frees() {
+  struct hold {
+    explicit hold(std::shared_ptr<shared_context> c) : on(std::move(c)) { on->hold_frees(true); }
+    hold(const hold&) = delete;
+    hold& operator=(const hold&) = delete;
+    ~hold() { on->hold_frees(false); }
+    std::shared_ptr<shared_context> on;
+  };
+  return tutti::detail::make_recycled<hold>(on_);
+}
 void cuda_driver::free(void* memory, memory_kind kind) noexcept { on_->free_later(memory, kind); }
 
 bool cuda_driver::pin(void* memory, std::size_t bytes) noexcept {
@@ -225,20 +304,16 @@ void cuda_driver::unpin(void* memory) noexcept {
 
 void* cuda_driver::make_stream(bool urgent) {
   const in_context here(*on_);
-  int least = 0, greatest = 0;
-  calls_.priorities(&least, &greatest);
   abi::stream* made = nullptr;
-  check(calls_.stream_create(&made, abi::stream_non_blocking, urgent ? greatest : least),
-        "cuStreamCreateWithPriority");
+  check(on_->take_stream(&made, urgent), "cuStreamCreateWithPriority");
   return made;
 }
 void cuda_driver::destroy_stream(void* stream) noexcept {
-  const in_context here(*on_);
   if (const auto side = sides_.find(stream); side != sides_.end()) {
-    calls_.stream_destroy(side->second);
+    on_->give_back(side->second);
     sides_.erase(side);
   }
-  calls_.stream_destroy(stream_of(stream));
+  on_->give_back(stream_of(stream));
 }
 void* cuda_driver::make_event() {
   abi::event* made = nullptr;
@@ -270,6 +345,7 @@ word cuda_driver::make_word() {
   return w;
 }
 void cuda_driver::destroy_word(word w) noexcept {
+  on_->forget_gate(w.value);
   const std::lock_guard lock(words_mutex_);
   spare_words_.push_back(w);
 }
@@ -293,6 +369,7 @@ void cuda_driver::write(void* stream, const word& w, std::uint64_t value) {
   call("cuStreamWriteValue64", calls_.write_value, stream_of(stream), address(w.handle), value, 0U);
 }
 void cuda_driver::wait(void* stream, const word& w, std::uint64_t at_least) {
+  on_->add_gate(w.value, at_least);
   call("cuStreamWaitValue64", calls_.wait_value, stream_of(stream), address(w.handle), at_least,
        abi::wait_value_geq);
 }
@@ -349,7 +426,7 @@ bool cuda_driver::arm(void* event, void* stream,
   if (side == sides_.end()) {
     if (sides_.size() >= most_sides) return false;
     side = sides_.emplace(stream, nullptr).first;
-    if (calls_.stream_create(&side->second, abi::stream_non_blocking, 0) != abi::success) {
+    if (on_->take_stream(&side->second, false) != abi::success) {
       sides_.erase(side);
       return false;
     }

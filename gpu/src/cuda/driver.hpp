@@ -6,8 +6,11 @@
 #include "device/driver.hpp"
 #include "device/sharing.hpp"
 
+#include <atomic>
 #include <boost/asio/thread_pool.hpp>
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -19,7 +22,9 @@ namespace tutti::cuda {
 const void* find_kernel_image();
 
 // The primary context of one device, its kernels, and the thread that frees its memory. Shared by all loops
-// of the process. cuMemFree waits for the device, which no loop may do.
+// of the process. cuMemFree waits for the device, which no loop may do. It holds a lock of the driver
+// meanwhile, and a loop that waits for that lock opens no gate and sends nothing to other ranks. So nothing
+// is freed while a gate is closed or work waits for other ranks.
 class shared_context {
  public:
   shared_context(const abi::table& calls, int ordinal);
@@ -31,6 +36,13 @@ class shared_context {
   abi::function* kernel(const char* name);
   void free_later(void* memory, gpu::memory_kind kind) noexcept;
   bool has_kernels() const noexcept { return module_ != nullptr; }
+  // A stream is about to wait until the word has this value.
+  void add_gate(const std::atomic<std::uint64_t>* word, std::uint64_t at_least);
+  void forget_gate(const std::atomic<std::uint64_t>* word) noexcept;
+  void hold_frees(bool on) noexcept;
+  // A stream that no one else uses, in this context, which is current. Given back, it still does its work.
+  abi::result take_stream(abi::stream** taken, bool urgent);
+  void give_back(abi::stream* s);
 
   const abi::table& calls;
   const int ordinal;
@@ -40,11 +52,19 @@ class shared_context {
   std::string identity;
   int multiprocessors = 1;
   bool words = false;
+  bool processes_at_once = false;  // by MPS
 
  private:
+  abi::result create_stream(abi::stream** made, bool urgent);
+
   abi::module* module_ = nullptr;
   std::mutex mutex_;
   std::map<std::string_view, abi::function*> functions_;  // keys are static strings
+  std::vector<abi::stream*> spare_streams_[2];            // by priority: usual, urgent; guarded by mutex_
+  std::map<abi::stream*, bool> taken_streams_;            // urgent?
+  std::mutex gates_mutex_;                                // held while memory is freed
+  std::vector<std::pair<const std::atomic<std::uint64_t>*, std::uint64_t>> gates_;
+  int holds_ = 0;
   boost::asio::thread_pool reaper_{1};
 };
 
@@ -102,6 +122,7 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept override;
   void enter_thread() noexcept override;
   gpu::detail::process_sharing* sharing() noexcept override;
+  std::shared_ptr<const void> hold_frees() override;
 
   const std::shared_ptr<shared_context>& shared() const noexcept { return on_; }
   void launch(void* kernel, unsigned blocks, unsigned threads, void** arguments, void* stream);

@@ -97,6 +97,10 @@ class driver {
   // Null if other processes cannot use the device's memory.
   virtual process_sharing* sharing() noexcept { return nullptr; }
 
+  // No memory is freed while the result lives: for work that waits for other ranks, which freeing would wait
+  // for. Null if freeing waits for nothing.
+  virtual std::shared_ptr<const void> hold_frees() { return nullptr; }
+
   // Called by a thread beside the loop before it uses this driver, or a library on its device.
   virtual void enter_thread() noexcept {}
 };

@@ -113,6 +113,14 @@ void engine::free_word(word* w) noexcept {
 
 bool engine::is_idle(const queue& q) const noexcept { return !failing_ && q.items.empty() && !q.busy; }
 
+bool engine::waits_for_word() const {
+  const std::lock_guard lock(mutex_);
+  const auto unfulfilled = [](const item* i) {
+    return i->source != nullptr && i->source->load(std::memory_order_acquire) < i->at_least;
+  };
+  return std::ranges::any_of(queues_,
+                             [&](const auto& q) { return std::ranges::any_of(q->items, unfulfilled); });
+}
 bool engine::idle(queue* q) const {
   const std::lock_guard lock(mutex_);
   return is_idle(*q);

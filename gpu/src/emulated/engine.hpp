@@ -122,6 +122,8 @@ class engine {
   void free_word(word* w) noexcept;  // no queued work may refer to it
 
   bool idle(queue* q) const;
+  // Whether a wait for a word, in any queue, has not been fulfilled.
+  bool waits_for_word() const;
   // Waits for all queues, as freeing memory does on a GPU.
   bool synchronize_all(std::chrono::milliseconds longest);
   // Returns false if it took too long or the emulated device has failed.

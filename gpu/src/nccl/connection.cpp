@@ -225,6 +225,7 @@ task<> connection::perform(work_state* w, gpu::detail::device_group::turn* mine)
   gpu::detail::point& place = j->take_place();
   pending_.push_back(work);
   work->keep_until_done(work->what.extra);
+  work->keep_until_done(on_->driver().hold_frees());
   work->owner = this;
   work->stop = [](work_state& state, errc why, const std::string& text) {
     static_cast<connection*>(state.owner)->end(why, text);

@@ -57,6 +57,8 @@ class poller {
   // Mark that something is awaited. Between the two calls the loop spins for its budget before it sleeps.
   void begin_wait() noexcept;
   void end_wait() noexcept;
+  // How long the loop spins, and a thread beside it may; zero if ranks share cores.
+  std::chrono::nanoseconds spin_budget() const noexcept;
   void deliver_soon() noexcept;
   void arm_timer(duration from_now) noexcept;  // replaces an earlier time
   void cancel_timer() noexcept;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stand-in for libcuda on the engine of emulated devices: CUDA's symbols, order, visibility and sticky
 // errors, without a GPU. It is stricter than CUDA to find mistakes: pageable memory is an illegal address,
-// and freeing waits for the device.
+// freeing waits for the device, and must not while a stream waits for a word: CUDA locks its driver meanwhile.
 //
 // TUTTI_FAKE_CUDA_STRICT=1 ends the process at a call that CUDA forbids. TUTTI_FAKE_CUDA_KERNELS=FILE adds
 // kernels of the program (fake_cuda_kernels.cpp).
@@ -16,6 +16,11 @@ using namespace tutti::cuda::fake;
 namespace {
 
 std::atomic<int> events_left{-1};  // that may still be made; negative: no limit
+
+// In strict mode programs call NCCL themselves, too, of which tutti does not know.
+bool frees_too_early() {
+  return std::getenv("TUTTI_FAKE_CUDA_STRICT") == nullptr && current.back()->engine->waits_for_word();
+}
 
 }  // namespace
 
@@ -142,6 +147,7 @@ TUTTI_EXPORT result cuMemFree_v2(device_pointer p) {
   if (in_host_function || current.empty())
     return lib().misused("cuMemFree inside a host function or without a context", invalid_context);
   engine& e = *current.back()->engine;
+  if (frees_too_early()) lib().misused("cuMemFree while a stream waits for a word", success);
   if (users_of(*current.back(), e.memory().find(pointer(p)).id) > 0)
     lib().misused("cuMemFree of memory that another process has open", success);
   e.synchronize_all(std::chrono::seconds(5));
@@ -156,6 +162,7 @@ TUTTI_EXPORT result cuMemHostAlloc(void** p, std::size_t bytes, unsigned) {
 }
 TUTTI_EXPORT result cuMemFreeHost(void* p) {
   if (current.empty()) return lib().misused("cuMemFreeHost without a context", invalid_context);
+  if (frees_too_early()) lib().misused("cuMemFreeHost while a stream waits for a word", success);
   current.back()->engine->synchronize_all(std::chrono::seconds(5));
   current.back()->engine->memory().free_pinned(p);
   return success;
@@ -201,7 +208,7 @@ TUTTI_EXPORT result cuPointerGetAttributes(unsigned n, int* wanted, void** value
         *static_cast<unsigned long long*>(values[i]) = block.id;
         break;
       case pointer_is_legacy_ipc:
-        *static_cast<unsigned char*>(values[i]) = block.is == arena::kind::own ? 1 : 0;
+        *static_cast<unsigned*>(values[i]) = block.is == arena::kind::own ? 1 : 0;
         break;
       default:
         return error_invalid_value;

@@ -25,6 +25,9 @@ struct capabilities {
   bool gate = false;
   // The reduction kernels are available: ranks that share one device reduce on it.
   bool kernels = false;
+  // Work of several processes runs at the same time. On CUDA, MPS does that; without it they take turns of
+  // milliseconds.
+  bool processes_at_once = true;
 };
 
 // A device on the loop that it was opened for (emulated::open, cuda::open). A cheap handle: copies share the

@@ -45,7 +45,7 @@ struct open_options {
   // A queue for oneCCL to work on device memory.
   oneccl::sycl_queue queue;
   // Chunk size of staged data, the same on all ranks. TUTTI_GPU_CHUNK overrides it.
-  std::size_t chunk_bytes = 1 << 19;
+  std::size_t chunk_bytes = 1 << 21;
   // Chunks in flight.
   int depth = 4;
 };
