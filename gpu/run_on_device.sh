@@ -12,7 +12,7 @@
 #   perf       one process: what reaching a stream, parking, calls, gates, copies, reductions on the GPU and NCCL take
 #   processes  CUDA IPC, ranks as processes on one GPU, two of NCCL's by NCCL_HOSTID
 #   tests      every test of devices on the GPU, on both loops; collectives and conversions under compute-sanitizer
-#   examples   gpu_ring_all_reduce, gpu_overlap, gpu_train
+#   examples   gpu_ring_all_reduce, gpu_overlap, gpu_train with and without overlap
 set -euo pipefail
 groups=(machine perf processes tests examples)
 
@@ -21,7 +21,7 @@ pack() {
   root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
   build=$root/build/device
   cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE='-O2 -DNDEBUG' -DTUTTI_BUILD_TESTS=ON \
-    -DTUTTI_MPI=OFF >/dev/null
+    -DTUTTI_MPI=OFF -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=14 >/dev/null
   cmake --build "$build" -j"${TUTTI_JOBS:-$(nproc)}" --target gpu_test tutti_fake_cuda tutti_fake_nccl tutti_fake_oneccl gpu-perf gpu_overlap \
     gpu_ring_all_reduce gpu_train gpu_share_job tutti-run example_native_kernels
   rm -rf "$dir"
@@ -30,6 +30,7 @@ pack() {
   cp "$build"/tests/gpu/fakes/libtutti_fake_{cuda,nccl,oneccl}.so "$build"/tests/libexample_native_kernels.so "$dir/lib"
   cp "$build"/tests/gpu/fakes/libtutti_level_zero_driver.so "$dir/lib" 2>/dev/null || true   # where Level Zero's headers are
   cp "$root/examples/data/digits.csv.gz" "$dir/data"
+  [[ -z ${TUTTI_MNIST_DIR:-} ]] || cp -rL "$TUTTI_MNIST_DIR" "$dir/data/mnist"
   # What these are linked with, the C library aside. NCCL and the sanitizer are not packed: they are looked for there.
   ldd "$dir"/bin/* "$dir"/lib/*.so | awk '$3 ~ /^\// {print $3}' | sort -u |
     grep -vE '/(libc|libm|libdl|libpthread|librt|ld-linux[^/]*)\.so' | while read -r library; do cp -L "$library" "$dir/lib"; done
@@ -125,35 +126,64 @@ perf_group() {
   section '9. One GPU, ranks as threads: one_device and staged'
   for ranks in 2 4; do perf "threads-$ranks" 50 20 --ranks "$ranks" --only all_reduce,away; done
   section 'Chunks of the staged way'
-  for chunk in 131072 262144 524288 1048576 2097152; do
-    TUTTI_GPU_CHUNK=$chunk perf "chunk-$chunk" 20 12 --ranks 2 --only all_reduce
+  for chunk in 524288 1048576 2097152 4194304 8388608; do
+    TUTTI_GPU_CHUNK=$chunk perf "chunk-$chunk" 20 14 --ranks 2 --only all_reduce "${middle[@]}"
   done
 }
 
 processes() {
   section '5. CUDA IPC: ranks as processes reduce on the GPU that they share'
-  for ranks in 2 3; do launch "share-$ranks" 60 6 "$ranks" "$dir/bin/gpu_share_job" shared; done
+  # Without MPS, processes stage.
+  local shared=staged
+  [[ -z $rehearsal ]] && ! pgrep -x nvidia-cuda-mps >/dev/null || shared=shared
+  for ranks in 2 3; do launch "share-$ranks" 60 6 "$ranks" "$dir/bin/gpu_share_job" "$shared"; done
   section 'One GPU, ranks as processes: one_device, where that works, and staged'
-  for ranks in 2 4; do launch "processes-$ranks" 90 20 "$ranks" "$dir/bin/gpu-perf" --device cuda --only all_reduce,away "${small[@]}"; done
-  section '6. NCCL with two ranks on one GPU, which it takes for two hosts'
+  for ranks in 2 4; do launch "processes-$ranks" 90 20 "$ranks" "$dir/bin/gpu-perf" --device cuda --only all_reduce,away "${middle[@]}"; done
+  section '6. NCCL with several ranks on one GPU, which it takes for ranks of several hosts'
   if [[ -n $rehearsal ]]; then
     echo 'not rehearsed: the ranks of the stand-in for NCCL are of one process' | tee -a "$log"
-  else
-    launch nccl-hostid 120 12 2 env NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 NCCL_MAX_CTAS=1 \
-      bash -c "NCCL_HOSTID=rank\$RANK exec '$dir/bin/gpu-perf' --device cuda --only nccl --largest 1"
+    return
   fi
+  local each=(env NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 NCCL_MAX_CTAS=1 bash -c 'NCCL_HOSTID=rank$RANK exec "$@"' -)
+  for ranks in 2 4; do
+    launch "nccl-$ranks" 60 17 "$ranks" "${each[@]}" "$dir/bin/gpu-perf" --device cuda --only nccl --largest 16
+  done
+  launch nccl-collectives 60 4 2 "${each[@]}" "$dir/bin/gpu_share_job" nccl
+  section 'A rank is killed in the middle of an all_reduce by NCCL'
+  # The killed rank has no good exit code. Both others say that they go on.
+  step nccl-killed 60 20 bash -c '"$@" 2>&1 | tee /dev/stderr | grep -c "go on by NCCL" | grep -qx 2' - \
+    env TUTTI_TIMEOUT=40 "$dir/bin/tutti-run" --on-failure continue -n 3 "${each[@]}" "$dir/bin/gpu_share_job" nccl-die 1
+}
+
+# One process for each file of tests, or each test of the longest, on each loop. As many at once as there are processors.
+shard() {  # LOOP FILE [CASE]
+  local code=0 begin=$SECONDS said=$out/shard-$1-$2${3:+-$3}
+  TUTTI_LOOP=$1 "$dir/bin/gpu_test" --no-intro --source-file="*/$2_test.cpp" ${3:+--first="$3" --last="$3"} >"$said" 2>&1 || code=$?
+  [[ $code == 0 ]] || tail -n 60 "$said"
+  printf '%s: exit code %s, %s s: %s\n' "$*" "$code" "$((SECONDS - begin))" "$(grep -a 'test cases' "$said" | tail -1)"
+  cat "$said" >>"$out/shards.log"
+  rm -f "$said"
+  return "$code"
 }
 
 tests() {
   section 'Tests: every backend on the GPU'
-  step tests 150 12 env TUTTI_TEST_DEVICES=CUDA "$dir/bin/gpu_test" --no-intro
-  step tests-epoll 150 12 env TUTTI_TEST_DEVICES=CUDA TUTTI_LOOP=epoll "$dir/bin/gpu_test" --no-intro
+  local loop case file
+  for loop in io_uring epoll; do
+    for case in 1 2 3 4 5 6; do echo "$loop conformance $case"; done
+    for file in open data_parallel random_programs stream convert cuda; do echo "$loop $file"; done
+  done >"$out/shards"
+  step tests 150 90 env TUTTI_TEST_DEVICES=CUDA xargs -a "$out/shards" -P "$(nproc)" -L 1 "$dir/run_on_device.sh" shard "$dir" "$out"
   section 'The same under compute-sanitizer'
   local sanitizer
   sanitizer=$(find_sanitizer)
   if [[ -n $sanitizer && -z $rehearsal ]]; then
-    step sanitizer 240 12 env TUTTI_TEST_DEVICES=CUDA "$sanitizer" --tool memcheck --error-exitcode 9 "$dir/bin/gpu_test" --no-intro \
-      '--source-file=*open_test*,*convert_test*'
+    for file in convert open; do
+      step "memcheck-$file" 60 12 env TUTTI_TEST_DEVICES=CUDA "$sanitizer" --tool memcheck --error-exitcode 9 "$dir/bin/gpu_test" \
+        --no-intro "--source-file=*/${file}_test.cpp"
+    done
+    step racecheck 60 12 env TUTTI_TEST_DEVICES=CUDA "$sanitizer" --tool racecheck --error-exitcode 9 "$dir/bin/gpu_test" --no-intro \
+      '--source-file=*/convert_test.cpp'
   else
     echo "not run: ${rehearsal:-compute-sanitizer is not here}" | tee -a "$log"
   fi
@@ -161,10 +191,24 @@ tests() {
 
 examples() {
   section Examples
+  for ranks in 1 2; do launch "ring-$ranks" 60 4 "$ranks" "$dir/bin/gpu_ring_all_reduce" --device cuda; done
   for ranks in 1 2; do
-    launch "ring-$ranks" 60 4 "$ranks" "$dir/bin/gpu_ring_all_reduce" --device cuda
-    launch "overlap-$ranks" 60 8 "$ranks" "$dir/bin/gpu_overlap" --device cuda --trace "$out/overlap-$ranks.json" "${short[@]}"
     TUTTI_EXAMPLE_DATA=$dir/data launch "train-$ranks" 60 6 "$ranks" "$dir/bin/gpu_train" --device cuda --epochs 5
+  done
+  section 'A kernel and an all_reduce at once: ranks as threads, and as processes'
+  local backend overlap
+  for backend in staged one_device; do
+    TUTTI_GPU_BACKEND=$backend step "overlap-$backend" 30 8 "$dir/bin/gpu_overlap" --device cuda --ranks 2 \
+      --trace "$out/overlap-$backend.json" "${short[@]}"
+    TUTTI_GPU_BACKEND=$backend launch "overlap-processes-$backend" 30 8 2 "$dir/bin/gpu_overlap" --device cuda "${short[@]}"
+  done
+  [[ -d $dir/data/mnist ]] || return 0
+  section 'MNIST: gradients averaged during the backward pass, and after it'
+  for backend in staged one_device; do
+    for overlap in yes no yes no; do
+      TUTTI_GPU_BACKEND=$backend step "mnist-$backend-$overlap" 40 2 "$dir/bin/gpu_train" --device cuda --ranks 2 --mnist "$dir/data/mnist" \
+        --hidden "${hidden:-1024,1024,1024}" --batch 256 --epochs "${epochs:-3}" --overlap "$overlap"
+    done
   done
 }
 
@@ -175,11 +219,11 @@ run() {
   out=$(cd "$out" && pwd)
   libraries=$dir/lib failed=()
   export TUTTI_FAKES_DIR=$dir/lib
-  small=() short=()
+  small=() middle=(--largest 64) short=()
   if [[ -n $rehearsal ]]; then
     export TUTTI_CUDA_LIBRARY=$dir/lib/libtutti_fake_cuda.so TUTTI_NCCL_LIBRARY=$dir/lib/libtutti_fake_nccl.so \
       TUTTI_FAKE_CUDA_KERNELS=$dir/lib/libexample_native_kernels.so
-    small=(--largest 1 --rounds 50) short=(--rounds 20)
+    small=(--largest 1 --rounds 50) middle=("${small[@]}") short=(--rounds 20) epochs=1 hidden=32,32
   fi
   find_cuda
   find_nccl
@@ -202,6 +246,11 @@ run() {
 
 rehearsal=
 case ${1:-all} in
+  shard)
+    dir=$2 out=$3
+    shift 3
+    shard "$@"
+    ;;
   pack) pack "${2:?a folder}" ;;
   run | rehearse)
     [[ $1 == run ]] || rehearsal=' (rehearsal on stand-ins: the figures mean nothing)'

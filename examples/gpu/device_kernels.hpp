@@ -4,10 +4,15 @@
 
 #include "gpu/elements.hpp"
 
+#include <atomic>
+#include <cstdio>
+#include <exception>
 #include <memory>
 #include <string>
 #include <tutti/communicator.hpp>
 #include <tutti/gpu/stream.hpp>
+#include <tutti/runtime.hpp>
+#include <utility>
 
 namespace gpu_examples {
 
@@ -16,6 +21,28 @@ tutti::gpu::device open_device(const tutti::communicator& world, const std::stri
 
 // Returns the argument after `option`, or `otherwise`.
 std::string option_of(int argc, char** argv, const std::string& option, const std::string& otherwise);
+
+template <class F>
+tutti::task<> keep_code(tutti::communicator world, F* main, std::atomic<int>* code) {
+  const int ended = co_await (*main)(std::move(world));
+  if (ended != 0) *code = ended;
+}
+// Runs main(world), which returns an exit code, as a rank of its job. With --ranks N: on N threads of this
+// process, whose kernels share the device at the same time.
+template <class F>
+int run(int argc, char** argv, F main) {
+  const int ranks = std::stoi(option_of(argc, argv, "--ranks", "0"));
+  if (ranks == 0) return tutti::run(main);
+  std::atomic<int> code{0};
+  try {
+    tutti::run_local(ranks,
+                     [&](tutti::communicator world) { return keep_code(std::move(world), &main, &code); });
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 1;
+  }
+  return code;
+}
 
 class device_kernels {
  public:

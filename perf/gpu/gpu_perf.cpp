@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -18,6 +19,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
+#include <semaphore>
 #include <string>
 #include <thread>
 #include <tutti/cuda.hpp>
@@ -67,13 +69,42 @@ struct session {
   }
 };
 
+// The way without tutti: a thread waits in cuStreamSynchronize, then wakes the loop.
+class waiting_thread {
+ public:
+  waiting_thread(const tutti::perf::gpu::raw_cuda& raw, void* stream, const tutti::communicator& world)
+      : reached_(world.get_executor()), thread_([this, &raw, stream] {
+          for (begin_.acquire(); !over_; begin_.acquire()) {
+            raw.synchronize(stream);
+            boost::asio::post(reached_.get_executor(), [this] { reached_.cancel(); });
+          }
+        }) {}
+  ~waiting_thread() {
+    over_ = true;
+    begin_.release();
+    thread_.join();
+  }
+  task<> wait() {
+    reached_.expires_at(clock_type::time_point::max());
+    begin_.release();
+    co_await reached_.async_wait(boost::asio::as_tuple(boost::asio::deferred));
+  }
+
+ private:
+  boost::asio::steady_timer reached_;
+  std::binary_semaphore begin_{0};
+  std::atomic<bool> over_{false};
+  std::thread thread_;
+};
+
 // From the enqueueing call to the resumption of the coroutine.
 task<> latency(session* s) {
   const gpu::stream stream(s->dev);
   gpu::device_buffer<int> word(s->dev, 1);
-  std::vector<double> awaited, spun;
+  std::vector<double> awaited, spun, by_thread;
   std::optional<tutti::perf::gpu::raw_cuda> raw;
-  if (s->cuda) raw.emplace();
+  std::optional<waiting_thread> thread;
+  if (s->cuda) thread.emplace(raw.emplace(), stream.native(), s->world);
   for (int i = 0; i < s->rounds; ++i) {
     auto begin = clock_type::now();
     tutti::request filled = tutti::start(stream.fill(word, std::byte{1}));
@@ -85,11 +116,17 @@ task<> latency(session* s) {
     raw->spin_on_event(stream.native());
     spun.push_back(seconds(clock_type::now() - begin) * 1e6);
     co_await again;
+    begin = clock_type::now();
+    again = tutti::start(stream.fill(word, std::byte{1}));
+    co_await thread->wait();
+    by_thread.push_back(seconds(clock_type::now() - begin) * 1e6);
+    co_await again;
   }
   s->row("latency", "stream to coroutine, median", median(awaited), "us");
   s->row("latency", "stream to coroutine, 99 %", quantile(awaited, 0.99), "us");
   if (raw) {
     s->row("latency", "spinning cuEventQuery, median", median(spun), "us");
+    s->row("latency", "a thread in cuStreamSynchronize", median(by_thread), "us");
     s->row("latency", "difference of the medians", median(awaited) - median(spun), "us",
            median(awaited) - median(spun) <= 3 ? "within 3" : "above 3");
   }
@@ -167,6 +204,44 @@ task<> gates(session* s) {
     for (tutti::request& w : started) co_await w;
     s->row("gates", "one of " + std::to_string(n) + " streams: others held", static_cast<double>(held), "");
   }
+}
+
+// Whether a stream passes an event that was recorded before a gate of its stream, if it waits for it afterwards;
+// and how many of 15 streams a copy behind a closed gate holds up.
+task<> behind_gates(session* s) {
+  if (!s->cuda || !s->dev.can().gate) co_return;
+  const tutti::perf::gpu::raw_cuda raw;
+  boost::asio::steady_timer pause(s->world.get_executor());
+  const gpu::stream first(s->dev);
+  std::vector<gpu::stream> streams;
+  std::vector<gpu::device_buffer<int>> words;
+  std::vector<gpu::pinned_buffer<int>> copies;
+  for (int i = 0; i < 16; ++i) {
+    streams.emplace_back(s->dev);
+    words.emplace_back(s->dev, 1 << 18);
+    copies.emplace_back(s->dev, 1 << 18);
+  }
+  raw.time_of_record(first.native(), 1);
+  gpu::gate closed = first.close();
+  raw.wait(streams[0].native());
+  tutti::request after = tutti::start(streams[0].fill(words[0], std::byte{1}));
+  pause.expires_after(50ms);
+  co_await pause.async_wait(boost::asio::deferred);
+  s->row("gates", "event before a gate, awaited after", after.done() ? 0 : 1, "held");
+  closed.open();
+  co_await after;
+  closed = first.close();
+  tutti::request behind = tutti::start(first.download(copies[15], words[15]));
+  std::vector<tutti::request> started;
+  for (std::size_t i = 0; i < 15; ++i)
+    started.push_back(tutti::start(streams[i].download(copies[i], words[i])));
+  pause.expires_after(50ms);
+  co_await pause.async_wait(boost::asio::deferred);
+  const auto held = std::count_if(started.begin(), started.end(), [](const auto& r) { return !r.done(); });
+  closed.open();
+  for (tutti::request& r : started) co_await r;
+  co_await behind;
+  s->row("gates", "a copy behind one: copies of 15 held", static_cast<double>(held), "");
 }
 
 // The loop sleeps while another thread opens a gate.
@@ -262,15 +337,33 @@ task<double> time_of(session* s, tutti::communicator over, gpu::stream in, gpu::
   co_return slowest;
 }
 
+// What the host alone takes for it: in pinned memory, without the copies.
+task<> on_host(session* s, std::size_t mib) {
+  const std::size_t n = (mib << 20) / sizeof(float);
+  gpu::pinned_buffer<float> a(s->dev, n), b(s->dev, n);
+  std::fill(a.begin(), a.end(), 1.0f);
+  std::vector<double> times;
+  for (int i = 0; i < 8; ++i) {
+    co_await s->world.barrier();
+    const auto begin = clock_type::now();
+    co_await s->world.all_reduce(a, b, tutti::sum);
+    if (i >= 2) times.push_back(seconds(clock_type::now() - begin));
+  }
+  s->row("all_reduce", "of the host alone, " + std::to_string(mib) + " MiB", median(times) * 1e6, "us");
+}
+
 task<> collectives(session* s) {
   const gpu::stream stream(s->dev);
   const int ranks = s->world.size();
+  if (ranks > 1)
+    for (const std::size_t mib : {1, 16, 64})
+      if (mib <= s->largest_mib) co_await on_host(s, mib);
   const float expected = static_cast<float>(ranks * (ranks + 1) / 2);
   for (const gpu::backend by : {gpu::backend::staged, gpu::backend::one_device}) {
     const tutti::communicator over = co_await forced(s, by);
     if (!over) continue;
-    for (const std::size_t mib : {1, 16, 64}) {
-      if (mib > s->largest_mib) continue;
+    for (const std::size_t mib : {1, 16, 64, 256}) {
+      if (mib > s->largest_mib || (mib > 64 && by == gpu::backend::staged)) continue;
       const std::size_t n = (mib << 20) / sizeof(float), bytes = mib << 20;
       gpu::device_buffer<float> a(s->dev, n), b(s->dev, n);
       const std::vector<float> mine(n, static_cast<float>(s->world.rank() + 1));
@@ -287,6 +380,8 @@ task<> collectives(session* s) {
                                std::to_string(ranks) + " ranks";
       s->row("all_reduce", what, t * 1e6, "us", right ? "right" : "WRONG");
       s->row("all_reduce", "  of its floor", 100 * floor / t, "%");
+      if (by == gpu::backend::one_device)
+        s->row("all_reduce", "  memory read and written", 2 * all / t / 1e9, "GB/s");
     }
   }
 }
@@ -325,9 +420,9 @@ task<> against_nccl(session* s) {
   raw.init(s->world.size(), id, s->world.rank());
   const gpu::stream stream(s->dev);
   const float expected = static_cast<float>(s->world.size());
-  for (const std::size_t mib : {1, 16, 64}) {
-    const std::size_t n = (mib << 20) / sizeof(float);
-    if (mib > s->largest_mib) continue;
+  for (const std::size_t kib : {1, 64, 1 << 10, 16 << 10, 64 << 10}) {
+    const std::size_t n = (kib << 10) / sizeof(float);
+    if (kib > s->largest_mib << 10) continue;
     gpu::device_buffer<float> a(s->dev, n), b(s->dev, n);
     const std::vector<float> ones(n, 1.0f);
     co_await stream.upload(a, ones);
@@ -343,10 +438,12 @@ task<> against_nccl(session* s) {
     }
     const bool right = co_await is_right(stream, &b, expected);
     s->wrong = s->wrong || !right;
-    const std::string size = std::to_string(mib) + " MiB";
-    s->row("nccl", "co_await all_reduce, " + size, median(awaited) * 1e6, "us", right ? "right" : "WRONG");
-    s->row("nccl", "raw and cuStreamSynchronize, " + size, median(synchronized) * 1e6, "us");
-    s->row("nccl", "  awaiting costs", 100 * (median(awaited) / median(synchronized) - 1), "%");
+    const std::string size = kib < 1024 ? std::to_string(kib) + " KiB" : std::to_string(kib >> 10) + " MiB";
+    const double with = median(awaited) * 1e6, without = median(synchronized) * 1e6;
+    s->row("nccl", "co_await all_reduce, " + size, with, "us", right ? "right" : "WRONG");
+    s->row("nccl", "raw and cuStreamSynchronize, " + size, without, "us");
+    s->row("nccl", "  awaiting costs", with - without, "us");
+    s->row("nccl", "  awaiting costs", 100 * (with / without - 1), "%");
   }
 }
 
@@ -411,6 +508,7 @@ task<int> measure(tutti::communicator world, wishes w) {
   if (s.wants("park")) co_await parking(&s);
   co_await world.barrier();
   if (s.wants("gates") && world.rank() == 0) co_await gates(&s);
+  if (s.wants("gates") && world.rank() == 0) co_await behind_gates(&s);
   // The ranks share one bus, so only rank 0 measures it. all_reduce needs the figures for its lower bounds.
   if ((s.wants("copies") || s.wants("all_reduce")) && world.rank() == 0) co_await copies(&s);
   double rates[] = {s.to_device, s.to_host, s.on_device};
@@ -443,7 +541,7 @@ int main(int argc, char** argv) {
   const bool cuda = w.kind == "cuda";
   w.rounds = std::max(11, std::atoi(option_of(argc, argv, "--rounds", cuda ? "2000" : "200").c_str()));
   w.largest_mib = static_cast<std::size_t>(
-      std::max(1, std::atoi(option_of(argc, argv, "--largest", cuda ? "64" : "16").c_str())));
+      std::max(1, std::atoi(option_of(argc, argv, "--largest", cuda ? "256" : "16").c_str())));
   w.only = option_of(argc, argv, "--only", "");
   const int ranks = std::atoi(option_of(argc, argv, "--ranks", "0").c_str());
   if (ranks <= 0) return tutti::run([&](tutti::communicator world) { return measure(std::move(world), w); });

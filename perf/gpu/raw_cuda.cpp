@@ -35,6 +35,7 @@ struct raw_cuda::calls {
   int (*record)(void*, void*) = nullptr;
   int (*query)(void*) = nullptr;
   int (*synchronize)(void*) = nullptr;
+  int (*wait)(void*, void*, unsigned) = nullptr;
   int (*get)(int*, int) = nullptr;
   int (*retain)(void**, int) = nullptr;
   int (*set)(void*) = nullptr;
@@ -50,6 +51,7 @@ raw_cuda::raw_cuda() : calls_(std::make_unique<calls>()) {
   find(from, c.record, "cuEventRecord");
   find(from, c.query, "cuEventQuery");
   find(from, c.synchronize, "cuStreamSynchronize");
+  find(from, c.wait, "cuStreamWaitEvent");
   find(from, c.get, "cuDeviceGet");
   find(from, c.retain, "cuDevicePrimaryCtxRetain");
   find(from, c.set, "cuCtxSetCurrent");
@@ -70,6 +72,9 @@ void raw_cuda::spin_on_event(void* stream) const {
 void raw_cuda::synchronize(void* stream) const {
   check(calls_->set(calls_->context), "cuCtxSetCurrent");
   check(calls_->synchronize(stream), "cuStreamSynchronize");
+}
+void raw_cuda::wait(void* stream) const {
+  check(calls_->wait(stream, calls_->event, 0), "cuStreamWaitEvent");
 }
 double raw_cuda::time_of_record(void* stream, int times) const {
   const auto begin = std::chrono::steady_clock::now();

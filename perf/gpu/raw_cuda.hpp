@@ -16,6 +16,7 @@ class raw_cuda {
   // Records an event in the stream and polls it until it completes.
   void spin_on_event(void* stream) const;
   void synchronize(void* stream) const;  // from any thread
+  void wait(void* stream) const;         // makes the stream wait for the event that was recorded last
   // Durations of single calls, in seconds: the mean of `times`.
   double time_of_record(void* stream, int times) const;
   double time_of_query(int times) const;  // of the event that was recorded last

@@ -7,6 +7,8 @@
 //   leave          rank 1 leaves after the first collective
 //   mismatch       rank 1 calls a collective of another length
 //   pairs K FILE   process K of two, with two ranks each, which meet at FILE
+//   nccl           by NCCL, which takes the ranks for ranks of other hosts if NCCL_HOSTID differs
+//   nccl-die RANK  this rank is killed in the middle of NCCL's all_reduce; the others go on
 // On CUDA, or on Level Zero with `level_zero` as the first argument.
 #include <dlfcn.h>
 #include <signal.h>
@@ -186,11 +188,50 @@ task<> a_step_of_training(place at) {
   expect(same.agree(), "compare_replicas", at.world.rank());
 }
 
+// Times are those of CLOCK_MONOTONIC, which the processes of a machine share.
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+task<int> killed_in_nccl(place at) {
+  const communicator world = at.world;
+  const int me = world.rank(), ranks = world.size();
+  gpu::device_buffer<float> a(at.device, 16 << 20);
+  co_await at.stream.fill(a, std::byte{0});
+  co_await world.all_reduce(a, tutti::sum, at.stream);  // connects
+  double moment = now() + 0.3;
+  co_await world.broadcast(moment, 0);
+  if (me == mortal)
+    std::thread([moment] {
+      while (now() < moment) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      ::raise(SIGKILL);
+    }).detach();
+  tutti::result<void> told;
+  int calls = 0;
+  for (; !told.error; ++calls) told = co_await tutti::as_result(world.all_reduce(a, tutti::sum, at.stream));
+  std::printf("rank %d: told %.3f s after the kill, in call %d: %s\n", me, now() - moment, calls,
+              told.message.c_str());
+  const communicator next = co_await world.shrink();
+  const place rest = co_await open(next, at.device, gpu::backend::nccl);
+  const std::vector<float> ones(a.size(), 1);
+  co_await rest.stream.upload(a, ones);
+  co_await next.all_reduce(a, tutti::sum, rest.stream);
+  std::vector<float> got(a.size());
+  co_await rest.stream.download(got, a);
+  std::printf("rank %d: %d ranks go on by NCCL, %.3f s after the kill\n", me, next.size(), now() - moment);
+  co_return next.size() == ranks - 1 && got.back() == static_cast<float>(ranks - 1) ? 0 : 1;
+}
+
 task<int> job(communicator world, std::string mode) {
   const gpu::device dev = on_level_zero ? tutti::level_zero::open(world, 0) : tutti::cuda::open(world, 0);
   communicator beside = co_await world.duplicate();
   const place staged = co_await open(beside, dev, gpu::backend::staged);
-  const place at = co_await open(world, dev, gpu::backend::automatic);
+  const bool by_nccl = mode.starts_with("nccl");
+  const place at = co_await open(world, dev, by_nccl ? gpu::backend::nccl : gpu::backend::automatic);
+  if (mode == "nccl-die") {
+    const int code = co_await killed_in_nccl(at);
+    co_return code;
+  }
   const int me = world.rank();
   gpu::device_buffer<float> a(dev, mode == "mismatch" && me == 1 ? 30'000 : 100'000);
 
@@ -204,7 +245,7 @@ task<int> job(communicator world, std::string mode) {
   }
   co_await the_first_ones(at);
   const bool shared = gpu::backend_for(world.broadcast(a, 0, at.stream)).with == gpu::backend::one_device;
-  expect(shared == (mode == "shared"), shared ? "shared memory" : "memory of its own", me);
+  expect(by_nccl || shared == (mode == "shared"), shared ? "shared memory" : "memory of its own", me);
   for (const auto& refusal : gpu::backend_for(world.all_to_all(a, a, at.stream)).not_by)
     if (me == 0 && refusal.by == gpu::backend::one_device)
       std::printf("not by one_device: %s\n", refusal.why.c_str());
@@ -289,13 +330,13 @@ int main(int argc, char** argv) {
     const int process = std::atoi(argv[2]), code = pairs(process, argv[3]), found = findings(2 * process);
     return code != 0 ? code : found;
   }
-  if (mode == "die" && argc == 3) mortal = std::atoi(argv[2]);
+  if (mode.ends_with("die") && argc == 3) mortal = std::atoi(argv[2]);
   int rank = -1;
   const int code = tutti::run([&](communicator world) {
     rank = world.rank();
     return job(std::move(world), mode);
   });
-  if (mode == "die") return code;  // the killed rank has closed nothing
+  if (mode.ends_with("die")) return code;  // the killed rank has closed nothing
   const int found = findings(rank);
   return code != 0 ? code : found;
 }
