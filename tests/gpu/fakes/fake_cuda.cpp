@@ -258,6 +258,9 @@ TUTTI_EXPORT result cuStreamWaitEvent(stream* s, event* e, unsigned) {
   TUTTI_CHECK(wrong_handle("cuStreamWaitEvent", s));
   TUTTI_CHECK(wrong_handle("cuStreamWaitEvent", e));
   if (e->shared == nullptr) {
+    stream* const in = e->in.exchange(nullptr);
+    if (in != nullptr && lib().knows(in) && in->waits_for_words != e->waits_for_words_before)
+      in->of->engine->record(in->queue, e->point);
     s->of->engine->wait(s->queue, e->point);
   } else if (const std::uint64_t latest = e->shared->recorded.load(std::memory_order_acquire); latest > 0) {
     s->of->engine->wait(s->queue, &e->shared->passed, latest);
@@ -283,6 +286,7 @@ TUTTI_EXPORT result cuStreamWaitValue64_v2(stream* s, device_pointer p, std::uin
     return lib().misused("cuStreamWaitValue64 in a graph, which may be launched when the word has gone",
                          error_invalid_value);
   s->of->engine->wait(s->queue, static_cast<const engine::word*>(pointer(p)), value);
+  ++s->waits_for_words;
   return success;
 }
 TUTTI_EXPORT result cuEventCreate(event** e, unsigned flags) {
@@ -309,6 +313,8 @@ TUTTI_EXPORT result cuEventRecord(event* e, stream* s) {
   TUTTI_CHECK(wrong_handle("cuEventRecord", s));
   if (e->shared == nullptr) {
     s->of->engine->record(s->queue, e->point);
+    e->waits_for_words_before = s->waits_for_words.load();
+    e->in = s;
     return success;
   }
   const std::uint64_t number = e->shared->recorded.fetch_add(1, std::memory_order_acq_rel) + 1;

@@ -29,6 +29,7 @@ struct context {
 struct stream {
   context* of;
   emulated::engine::queue* queue;
+  std::atomic<int> waits_for_words{0};  // of its life
 };
 // In memory that other processes map. Each record takes the next number.
 struct shared_moment {
@@ -39,6 +40,10 @@ struct event {
   context* of;
   emulated::engine::event point;
   shared_moment* shared = nullptr;  // for events of several processes
+  // An event that no stream has awaited when its stream is to wait for a word passes behind that, as it seems
+  // to do on a GPU.
+  std::atomic<stream*> in{nullptr};  // null once it is awaited
+  std::atomic<int> waits_for_words_before{0};
 };
 struct module {
   context* of;
