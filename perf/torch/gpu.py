@@ -16,7 +16,8 @@ import sys
 import tempfile
 import time
 
-KiB, MiB = 1 << 10, 1 << 20
+from bench import KiB, MiB, readable
+
 BACKENDS = ("tutti", "gloo", "nccl")
 
 
@@ -127,10 +128,6 @@ def launch(backend, ranks):
         print(f"{backend}: exit codes {codes}", flush=True)
         return None
     return json.loads(out.get())
-
-
-def readable(n):
-    return f"{n} B" if n < KiB else f"{n / KiB:.0f} KiB" if n < MiB else f"{n / MiB:.0f} MiB"
 
 
 def main():
