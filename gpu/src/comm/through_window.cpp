@@ -125,7 +125,7 @@ void device_group::carry_out(const call& c, const stream_pair& use, passage& p, 
 task<> device_group::through_window(work_state* w, stream_pair use, turn* mine, void* ready, bool* told) {
   const call& c = w->what;
   driver& d = on_->driver();
-  w->keep_until_done(d.hold_frees());
+  w->keep_until_done(make_recycled<held_frees>(on_->shared_driver()));
   co_await take_turn(&use, mine, ready);
   const std::size_t block = block_of(c, size());
   const chunk_layout layout(c, rank(), size(), block);

@@ -12,7 +12,6 @@
 #include <memory>
 #include <new>
 #include <thread>
-#include <tutti/detail/flow.hpp>
 #include <tutti/error.hpp>
 #include <utility>
 #include <vector>
@@ -32,8 +31,6 @@ constexpr std::size_t bytes_per_word = 64;
 constexpr unsigned threads_per_block = 256;
 // Of each priority, for all loops of the process.
 constexpr std::size_t streams_in_stock = 24;
-// How often the thread that frees memory looks whether all gates are open.
-constexpr auto shortest_look = std::chrono::microseconds(50), longest_look = std::chrono::microseconds(5000);
 
 // Errors after which no call in the context succeeds.
 bool lost(abi::result code) noexcept {
@@ -108,7 +105,6 @@ shared_context::shared_context(const abi::table& c, int n) : calls(c), ordinal(n
   // GPUs too old for the kernels have none: their collectives are staged.
   if (const void* const image = find_kernel_image(); image != nullptr)
     if (calls.module_load(&module_, image) != abi::success) module_ = nullptr;
-  gates_.reserve(100);
   // A new stream may need a hardware queue. To make one waits for the device, which a closed gate would make
   // endless.
   for (const bool urgent : {false, true})
@@ -170,33 +166,17 @@ void shared_context::free_later(void* memory, memory_kind kind) noexcept {
     // In this mode, freeing does not break a capture on another thread.
     int mode = abi::capture_mode_relaxed;
     calls.capture_mode(&mode);
-    for (auto pause = shortest_look;; pause = std::min(2 * pause, longest_look)) {
-      {
-        const std::lock_guard lock(gates_mutex_);
-        std::erase_if(gates_,
-                      [](const auto& g) { return g.first->load(std::memory_order_acquire) >= g.second; });
-        if (gates_.empty() && holds_ == 0) {
-          kind == memory_kind::pinned ? calls.host_free(memory) : calls.free(address(memory));
-          return;
-        }
-      }
-      std::this_thread::sleep_for(pause);
-    }
+    std::unique_lock lock(frees_mutex_);
+    may_free_.wait(lock,
+                   [this] { return holds_ == 0; });  // gates open at the end of their loop at the latest
+    kind == memory_kind::pinned ? calls.host_free(memory) : calls.free(address(memory));
   });
 }
 
-void shared_context::add_gate(const std::atomic<std::uint64_t>* word, std::uint64_t at_least) {
-  const std::lock_guard lock(gates_mutex_);
-  gates_.emplace_back(word, at_least);
-}
-void shared_context::forget_gate(const std::atomic<std::uint64_t>* word) noexcept {
-  const std::lock_guard lock(gates_mutex_);
-  std::erase_if(gates_, [word](const auto& g) { return g.first == word; });
-}
-
 void shared_context::hold_frees(bool on) noexcept {
-  const std::lock_guard lock(gates_mutex_);
+  const std::lock_guard lock(frees_mutex_);
   holds_ += on ? 1 : -1;
+  if (holds_ == 0) may_free_.notify_one();
 }
 
 // ---- cuda_driver ----
@@ -281,16 +261,6 @@ void* cuda_driver::allocate(std::size_t bytes, memory_kind kind) {
   call("cuMemAlloc", calls_.alloc, &memory, bytes);
   return reinterpret_cast<void*>(memory);
 }
-std::shared_ptr<const void> cuda_driver::hold_frees() {
-  struct hold {
-    explicit hold(std::shared_ptr<shared_context> c) : on(std::move(c)) { on->hold_frees(true); }
-    hold(const hold&) = delete;
-    hold& operator=(const hold&) = delete;
-    ~hold() { on->hold_frees(false); }
-    std::shared_ptr<shared_context> on;
-  };
-  return tutti::detail::make_recycled<hold>(on_);
-}
 void cuda_driver::free(void* memory, memory_kind kind) noexcept { on_->free_later(memory, kind); }
 
 bool cuda_driver::pin(void* memory, std::size_t bytes) noexcept {
@@ -345,7 +315,6 @@ word cuda_driver::make_word() {
   return w;
 }
 void cuda_driver::destroy_word(word w) noexcept {
-  on_->forget_gate(w.value);
   const std::lock_guard lock(words_mutex_);
   spare_words_.push_back(w);
 }
@@ -369,7 +338,6 @@ void cuda_driver::write(void* stream, const word& w, std::uint64_t value) {
   call("cuStreamWriteValue64", calls_.write_value, stream_of(stream), address(w.handle), value, 0U);
 }
 void cuda_driver::wait(void* stream, const word& w, std::uint64_t at_least) {
-  on_->add_gate(w.value, at_least);
   call("cuStreamWaitValue64", calls_.wait_value, stream_of(stream), address(w.handle), at_least,
        abi::wait_value_geq);
 }

@@ -6,9 +6,8 @@
 #include "device/driver.hpp"
 #include "device/sharing.hpp"
 
-#include <atomic>
 #include <boost/asio/thread_pool.hpp>
-#include <cstdint>
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -36,9 +35,6 @@ class shared_context {
   abi::function* kernel(const char* name);
   void free_later(void* memory, gpu::memory_kind kind) noexcept;
   bool has_kernels() const noexcept { return module_ != nullptr; }
-  // A stream is about to wait until the word has this value.
-  void add_gate(const std::atomic<std::uint64_t>* word, std::uint64_t at_least);
-  void forget_gate(const std::atomic<std::uint64_t>* word) noexcept;
   void hold_frees(bool on) noexcept;
   // A stream that no one else uses, in this context, which is current. Given back, it still does its work.
   abi::result take_stream(abi::stream** taken, bool urgent);
@@ -62,8 +58,8 @@ class shared_context {
   std::map<std::string_view, abi::function*> functions_;  // keys are static strings
   std::vector<abi::stream*> spare_streams_[2];            // by priority: usual, urgent; guarded by mutex_
   std::map<abi::stream*, bool> taken_streams_;            // urgent?
-  std::mutex gates_mutex_;                                // held while memory is freed
-  std::vector<std::pair<const std::atomic<std::uint64_t>*, std::uint64_t>> gates_;
+  std::mutex frees_mutex_;                                // held while memory is freed
+  std::condition_variable may_free_;
   int holds_ = 0;
   boost::asio::thread_pool reaper_{1};
 };
@@ -122,7 +118,7 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept override;
   void enter_thread() noexcept override;
   gpu::detail::process_sharing* sharing() noexcept override;
-  std::shared_ptr<const void> hold_frees() override;
+  void hold_frees(bool on) noexcept override { on_->hold_frees(on); }
 
   const std::shared_ptr<shared_context>& shared() const noexcept { return on_; }
   void launch(void* kernel, unsigned blocks, unsigned threads, void** arguments, void* stream);

@@ -157,7 +157,7 @@ void stream_state::will_be_awaited(std::weak_ptr<void> event) {
 // CUDA may mark where an event is in a stream at the first wait for it, which then comes behind the gate.
 std::shared_ptr<gate_word> stream_state::close(const std::shared_ptr<attachment>& by) {
   refuse_capture();  // before the stream waits for the word, which must outlive the wait
-  auto gate = make_recycled<gate_word>(by);
+  auto gate = make_recycled<gate_word>(*by, *on_);
   for (const auto& e : awaited_)
     if (const auto event = e.lock()) on_->begin_to_await(event.get());
   by->driver().wait(native_, gate->get(), 1);
@@ -176,16 +176,20 @@ bool stream_state::passed(const point& p, std::string& why, bool& failed) noexce
 
 // ---- gate_word ----
 
-gate_word::gate_word(const std::shared_ptr<attachment>& on)
-    : driver_(on->shared_driver()), word_(driver_->make_word()) {}
+gate_word::gate_word(const attachment& on, const attachment& of)
+    : driver_(on.shared_driver()), word_(driver_->make_word()), waits_(of.shared_driver()) {
+  waits_->hold_frees(true);
+}
 gate_word::~gate_word() {
   open();
   driver_->destroy_word(word_);
 }
 void gate_word::open() noexcept {
-  if (is_open()) return;
-  word_.value->store(1, std::memory_order_release);
-  driver_->changed(word_);
+  if (!is_open()) {
+    word_.value->store(1, std::memory_order_release);
+    driver_->changed(word_);
+  }
+  if (holds_frees_.exchange(false)) waits_->hold_frees(false);
 }
 
 // ---- attachment ----

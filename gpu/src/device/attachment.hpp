@@ -105,7 +105,8 @@ class stream_state final : public std::enable_shared_from_this<stream_state> {
 // A word that a stream waits for until the host or another stream writes it.
 class gate_word {
  public:
-  explicit gate_word(const std::shared_ptr<attachment>& on);
+  // `on` has the word, and `of` the stream that waits for it.
+  gate_word(const attachment& on, const attachment& of);
   gate_word(const gate_word&) = delete;
   gate_word& operator=(const gate_word&) = delete;
   ~gate_word();
@@ -116,6 +117,8 @@ class gate_word {
  private:
   std::shared_ptr<detail::driver> driver_;
   word word_;
+  std::shared_ptr<detail::driver> waits_;
+  std::atomic<bool> holds_frees_{true};
 };
 
 class attachment final : public tutti::detail::poller, public std::enable_shared_from_this<attachment> {

@@ -97,12 +97,21 @@ class driver {
   // Null if other processes cannot use the device's memory.
   virtual process_sharing* sharing() noexcept { return nullptr; }
 
-  // No memory is freed while the result lives: for work that waits for other ranks, which freeing would wait
-  // for. Null if freeing waits for nothing.
-  virtual std::shared_ptr<const void> hold_frees() { return nullptr; }
+  // Counted, on any thread: no memory is freed while this is on. For closed gates and for work that waits for
+  // other ranks, because freeing would wait for them.
+  virtual void hold_frees(bool) noexcept {}
 
   // Called by a thread beside the loop before it uses this driver, or a library on its device.
   virtual void enter_thread() noexcept {}
+};
+
+// Holds the frees of a driver while it lives.
+struct held_frees {
+  explicit held_frees(std::shared_ptr<driver> d) noexcept : of(std::move(d)) { of->hold_frees(true); }
+  held_frees(const held_frees&) = delete;
+  held_frees& operator=(const held_frees&) = delete;
+  ~held_frees() { of->hold_frees(false); }
+  const std::shared_ptr<driver> of;
 };
 
 }  // namespace tutti::gpu::detail

@@ -220,12 +220,12 @@ task<> connection::perform(work_state* w, gpu::detail::device_group::turn* mine)
   forget_done();
   const std::shared_ptr<work_state> work = w->shared_from_this();
   work->voided = gpu::detail::make_recycled<std::atomic<bool>>(false);
+  work->keep_until_done(gpu::detail::make_recycled<gpu::detail::held_frees>(on_->shared_driver()));
   auto j = gpu::detail::make_recycled<operation_job>(shared_from_this(), work);
   // Reserving the point is the last step that may fail. After it the operation counts as called.
   gpu::detail::point& place = j->take_place();
   pending_.push_back(work);
   work->keep_until_done(work->what.extra);
-  work->keep_until_done(on_->driver().hold_frees());
   work->owner = this;
   work->stop = [](work_state& state, errc why, const std::string& text) {
     static_cast<connection*>(state.owner)->end(why, text);
