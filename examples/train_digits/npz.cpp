@@ -9,8 +9,9 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
-#include <regex>
+#include <sstream>
 #include <stdexcept>
+#include <string_view>
 
 namespace train_digits {
 namespace {
@@ -95,22 +96,24 @@ npz_array npz_file::read(const std::string& name, std::size_t dimensions) const 
   }
   bytes = unpacked(entry);
 
-  const std::string text(
-      bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(bytes.size(), 1024)));
-  static const std::regex header(
-      R"(^\x93NUMPY[^{]*\{'descr': '\|u1', 'fortran_order': False, 'shape': \(([0-9, ]+)\), \} *\n)");
-  std::smatch match;
-  if (!std::regex_search(text, match, header)) fail("'" + name + "' is no array of unsigned bytes");
+  // numpy's header: a magic number, a dictionary, blanks and a new line; the elements follow.
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  constexpr std::string_view before = "{'descr': '|u1', 'fortran_order': False, 'shape': (", after = "), }";
+  const std::size_t dictionary = std::min(text.find('{'), text.size());
+  const std::size_t sizes = dictionary + before.size(), close = text.find(')', dictionary);
+  const std::size_t line_end = text.find('\n', dictionary);
+  if (!text.starts_with("\x93NUMPY") || line_end == text.npos || close > line_end ||
+      !text.substr(dictionary).starts_with(before) || !text.substr(close).starts_with(after))
+    fail("'" + name + "' is no array of unsigned bytes");
   npz_array array;
   std::uint64_t elements = 1;
-  static const std::regex digits("[0-9]{1,9}");
-  const std::string shape = match[1];
-  for (std::sregex_iterator i(shape.begin(), shape.end(), digits), none; i != none; ++i) {
-    array.shape.push_back(std::stoul(i->str()));
-    elements *= array.shape.back();
-    if (elements > largest_bytes) break;
+  const std::string shape(text.substr(sizes, close - sizes));
+  std::istringstream in(shape);
+  for (std::size_t size = 0; in >> size && elements <= largest_bytes; in.ignore()) {
+    array.shape.push_back(size);
+    elements *= std::min(size, std::size_t{largest_bytes} + 1);
   }
-  const auto data = static_cast<std::size_t>(match.length());
+  const std::size_t data = line_end + 1;
   if (array.shape.size() != dimensions || elements != bytes.size() - data)
     fail("'" + name + "' has the wrong shape: (" + shape + ")");
   array.bytes.assign(bytes.begin() + static_cast<std::ptrdiff_t>(data), bytes.end());
