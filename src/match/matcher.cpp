@@ -11,8 +11,6 @@
 namespace tutti::match {
 namespace {
 
-constexpr unsigned first_size_log2 = 4;
-
 [[noreturn]] void broken(std::uint32_t context, std::string_view what) noexcept {
   base::log_error(fmt::format("internal error in matching: context {} {}", context, what));
   std::abort();
@@ -45,63 +43,39 @@ void insert_by(std::uint64_t T::* order, base::intrusive_list<T, Tag>& list, T& 
 
 }  // namespace
 
-matcher::matcher() : slots_(std::size_t{1} << first_size_log2), shift_(32 - first_size_log2) {}
-
 // ---- contexts ----
 
 void matcher::open_context(std::uint32_t context, int size) {
   if (size < 1) broken(context, fmt::format("is opened with {} sources", size));
   if (peek(context) != nullptr) broken(context, "is opened a second time");
-  auto made = std::make_unique<context_queues>(static_cast<std::uint32_t>(size));
-  if (2 * (open_ + 1) > slots_.size()) grow();
-
+  context_queues& c = open_.try_emplace(context, static_cast<std::uint32_t>(size)).first->second;
   unexpected_message* next = nullptr;
   for (unexpected_message* m = outside_.front(); m != nullptr; m = next) {
     next = outside_.after(*m);
-    if (m->from.context != context || !made->has(m->from.source)) continue;
+    if (m->from.context != context || !c.has(m->from.source)) continue;
     take_out(*m);
-    made->keep(*m);
+    c.keep(*m);
   }
   last_context_ = context;
-  last_ = made.get();
-  slot& s = slots_[place_of(context)];
-  s.context = context;
-  s.queues = std::move(made);
-  ++open_;
+  last_ = &c;
 }
 
 void matcher::close_context(std::uint32_t context) noexcept {
-  std::size_t hole = place_of(context);
-  const context_queues* c = slots_[hole].queues.get();
+  const context_queues* const c = peek(context);
   if (c == nullptr) broken(context, "is closed and was not open");
-  if (const std::size_t receives = count_posted(*c), messages = length(c->arrivals); receives + messages > 0)
+  if (const std::size_t receives = posted_count(context), messages = length(c->arrivals);
+      receives + messages > 0)
     broken(context, fmt::format("is closed with {} receives and {} messages in it", receives, messages));
-
-  slots_[hole].queues = nullptr;
-  --open_;
+  open_.erase(context);
   last_context_ = context;
   last_ = nullptr;
-  // No search may end early at the hole: later entries of the run move up, but not before their home.
-  const std::size_t mask = slots_.size() - 1;
-  for (std::size_t at = behind(hole); slots_[at].queues != nullptr; at = behind(at)) {
-    if (((at - home(slots_[at].context)) & mask) < ((at - hole) & mask)) continue;
-    slots_[hole] = std::move(slots_[at]);
-    hole = at;
-  }
-}
-
-void matcher::grow() {
-  std::vector<slot> old(2 * slots_.size());
-  old.swap(slots_);
-  --shift_;
-  for (slot& s : old)
-    if (s.queues != nullptr) slots_[place_of(s.context)] = std::move(s);
 }
 
 // ---- matching ----
 
 void matcher::find_others(std::uint32_t context) noexcept {
-  last_ = peek(context);
+  const auto at = open_.find(context);
+  last_ = at != open_.end() ? &at->second : nullptr;
   last_context_ = context;
 }
 
@@ -160,20 +134,6 @@ unexpected_message* matcher::post_again(posted_receive& r) noexcept {
 
 // ---- taking out in bulk: first into a list that f cannot reach, then one by one ----
 
-void matcher::gather_posted(std::uint32_t context, posted_list& all) noexcept {
-  context_queues* c = find_queues(context);
-  if (c == nullptr) return;
-  for (std::uint32_t i = 0; i < c->size; ++i) all.splice_back(c->of[i].posted);
-  all.splice_back(c->from_any);
-}
-
-void matcher::gather_posted_from(std::uint32_t context, std::int32_t source, posted_list& all) noexcept {
-  context_queues* c = find_queues(context);
-  if (c == nullptr) return;
-  if (source == any_source) all.splice_back(c->from_any);
-  if (c->has(source)) all.splice_back(c->from(source).posted);
-}
-
 void matcher::gather_unexpected(std::uint32_t context, arrival_list& all) noexcept {
   if (context_queues* c = find_queues(context)) {
     for (unexpected_message* m = c->arrivals.front(); m != nullptr; m = c->arrivals.after(*m))
@@ -191,28 +151,23 @@ void matcher::gather_unexpected(std::uint32_t context, arrival_list& all) noexce
 
 // ---- for reports ----
 
-std::size_t matcher::count_posted(const context_queues& c) noexcept {
-  std::size_t n = length(c.from_any);
-  for (std::uint32_t i = 0; i < c.size; ++i) n += length(c.of[i].posted);
+std::size_t matcher::posted_count(std::uint32_t context) const noexcept {
+  const context_queues* c = peek(context);
+  if (c == nullptr) return 0;
+  std::size_t n = length(c->from_any);
+  for (std::uint32_t i = 0; i < c->size; ++i) n += length(c->of[i].posted);
   return n;
 }
 
 std::size_t matcher::posted_count() const noexcept {
   std::size_t n = 0;
-  for (const slot& s : slots_)
-    if (s.queues != nullptr) n += count_posted(*s.queues);
+  for (const auto& [context, queues] : open_) n += posted_count(context);
   return n;
-}
-
-std::size_t matcher::posted_count(std::uint32_t context) const noexcept {
-  const context_queues* c = peek(context);
-  return c != nullptr ? count_posted(*c) : 0;
 }
 
 std::size_t matcher::unexpected_count() const noexcept {
   std::size_t n = length(outside_);
-  for (const slot& s : slots_)
-    if (s.queues != nullptr) n += length(s.queues->arrivals);
+  for (const auto& [context, queues] : open_) n += length(queues.arrivals);
   return n;
 }
 

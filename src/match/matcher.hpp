@@ -15,9 +15,9 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <tutti/status.hpp>
-#include <vector>
 
 namespace tutti::match {
 
@@ -56,7 +56,7 @@ struct unexpected_message : base::list_hook<arrival_tag>, base::list_hook<source
 
 class matcher {
  public:
-  matcher();
+  matcher() = default;
   matcher(const matcher&) = delete;
   matcher& operator=(const matcher&) = delete;
   // Unlinks the remaining elements, which must still exist.
@@ -108,13 +108,10 @@ class matcher {
   // call anything of the matcher. What it posts or keeps is not passed to it, nor what it cancels or
   // discards. Nothing happens if the context is not open, except as said.
 
-  // Takes receives by source, those from any source last, and per source in order of posting. O(size +
-  // receives).
+  // Takes the receives that name `source`, in order of posting; for any_source, those from any. O(receives
+  // taken).
   template <class F>
-  void take_posted(std::uint32_t context, F f);
-  // Takes only the receives that name `source`; for any_source, those from any. O(receives taken).
-  template <class F>
-  void take_posted_from(std::uint32_t context, std::int32_t source, F f);
+  void take_posted(std::uint32_t context, std::int32_t source, F f);
   // Takes messages in order of arrival, also those kept for a context that is not open. O(messages taken +
   // messages kept outside all contexts).
   template <class F>
@@ -161,11 +158,6 @@ class matcher {
     posted_list from_any;
     arrival_list arrivals;
   };
-  // Context numbers may be any 32-bit value: open addressing with linear probing, at most half full.
-  struct slot {
-    std::uint32_t context = 0;
-    std::unique_ptr<context_queues> queues;  // nullptr: free
-  };
 
   static bool accepts(std::int32_t wanted_tag, std::int32_t tag) noexcept {
     return wanted_tag == tag || wanted_tag == any_tag;
@@ -192,19 +184,11 @@ class matcher {
   // `named`.
   static posted_receive* earlier_from_any(const context_queues& c, std::int32_t tag,
                                           posted_receive* named) noexcept;
-  static std::size_t count_posted(const context_queues& c) noexcept;
   [[noreturn]] static void refuse(const context_queues* c, const envelope& wanted) noexcept;
 
-  std::size_t home(std::uint32_t context) const noexcept { return (context * 0x9E3779B9u) >> shift_; }
-  std::size_t behind(std::size_t place) const noexcept { return (place + 1) & (slots_.size() - 1); }
-  // The place of the context, or the free place for it.
-  std::size_t place_of(std::uint32_t context) const noexcept {
-    std::size_t at = home(context);
-    while (slots_[at].queues != nullptr && slots_[at].context != context) at = behind(at);
-    return at;
-  }
-  context_queues* peek(std::uint32_t context) const noexcept {
-    return slots_[place_of(context)].queues.get();
+  const context_queues* peek(std::uint32_t context) const noexcept {
+    const auto at = open_.find(context);
+    return at != open_.end() ? &at->second : nullptr;
   }
   context_queues* find_queues(std::uint32_t context) noexcept {
     if (context != last_context_) [[unlikely]]
@@ -212,14 +196,9 @@ class matcher {
     return last_;
   }
   void find_others(std::uint32_t context) noexcept;
-  void grow();
-  void gather_posted(std::uint32_t context, posted_list& all) noexcept;
-  void gather_posted_from(std::uint32_t context, std::int32_t source, posted_list& all) noexcept;
   void gather_unexpected(std::uint32_t context, arrival_list& all) noexcept;
 
-  std::vector<slot> slots_;  // size is a power of two
-  unsigned shift_;           // 32 - log2(slots_.size())
-  std::size_t open_ = 0;
+  std::map<std::uint32_t, context_queues> open_;
   // The result of the last find_queues(), nullptr if that context is not open.
   std::uint32_t last_context_ = 0;
   context_queues* last_ = nullptr;
@@ -280,16 +259,12 @@ inline unexpected_message* matcher::post(posted_receive& r) noexcept {
 }
 
 template <class F>
-void matcher::take_posted(std::uint32_t context, F f) {
+void matcher::take_posted(std::uint32_t context, std::int32_t source, F f) {
   posted_list all;
-  gather_posted(context, all);
-  while (posted_receive* r = all.pop_front()) f(*r);
-}
-
-template <class F>
-void matcher::take_posted_from(std::uint32_t context, std::int32_t source, F f) {
-  posted_list all;
-  gather_posted_from(context, source, all);
+  if (context_queues* c = find_queues(context)) {
+    if (source == any_source) all.splice_back(c->from_any);
+    if (c->has(source)) all.splice_back(c->from(source).posted);
+  }
   while (posted_receive* r = all.pop_front()) f(*r);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "p2p/endpoint.hpp"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -19,11 +20,10 @@ endpoint::endpoint(core::engine& engine, router& routes, int rank, int size, std
       receive_ids_(first_generation),
       unexpected_(peers_, matcher_, receive_ids_, probes_),
       probes_(engine, contexts_, matcher_),
-      receives_(engine, peers_, contexts_, control_, matcher_, receive_ids_, unexpected_),
-      cancellation_(engine, peers_, matcher_, receive_ids_, unexpected_, receives_) {}
+      receives_(engine, peers_, contexts_, control_, matcher_, receive_ids_, unexpected_) {}
 
 endpoint_counters endpoint::counters() const noexcept {
-  endpoint_counters now{sends_.counters(), receives_.counters(), cancellation_.given_back()};
+  endpoint_counters now{sends_.counters(), receives_.counters()};
   for (int p = 0; p < peers_.size(); ++p)
     if (peers_[p].gone.code == errc::protocol) ++now.corrupt_frames;
   return now;
@@ -50,7 +50,8 @@ void endpoint::open_context(std::uint32_t context, context_owner& owner) noexcep
 
 void endpoint::close_context(std::uint32_t context) noexcept {
   const departure why{errc::shut_down, "the communicator was closed"};
-  receives_.fail_posted(context, why);
+  for (int source = 0; source < peers_.size(); ++source) receives_.fail_posted(context, source, why);
+  receives_.fail_posted(context, match::any_source, why);
   probes_.fail_if([context](const probe& p) { return p.wanted.context == context; }, why);
   unexpected_.drop(context);
   matcher_.close_context(context);
@@ -65,9 +66,9 @@ void endpoint::renounce_context(std::uint32_t context) noexcept {
 void endpoint::closed_by(std::uint32_t context, int peer) noexcept {
   if (!contexts_.close_by(context, peer)) return;
   const departure why = contexts_.departure_of(context, peer);
-  receives_.fail_posted_from(context, peer, why);
+  receives_.fail_posted(context, peer, why);
   const bool nobody = contexts_.nobody_left(context);
-  if (nobody) receives_.fail_posted_from(context, match::any_source, why);
+  if (nobody) receives_.fail_posted(context, match::any_source, why);
   probes_.fail_if(
       [&](const probe& p) {
         return p.wanted.context == context && (p.wanted.source == peer || (p.wanted.source < 0 && nobody));
@@ -119,7 +120,7 @@ void endpoint::end(int peer, const frame& head, const destination_buffer& where)
       receives_.end_data(peer, head, where);
       break;
     case frame_kind::cancel:
-      cancellation_.end_cancel(peer, head);
+      receives_.end_cancel(peer, head);
       break;
     case frame_kind::fail:
     case frame_kind::agree:
@@ -132,15 +133,8 @@ void endpoint::end(int peer, const frame& head, const destination_buffer& where)
     case frame_kind::credit:
       peers_.take_credit(peer, head.length);
       break;
-    case frame_kind::notice:
-    case frame_kind::ask:
-    case frame_kind::tell:
+    default:
       control_.received(peer, head, {});
-      break;
-    case frame_kind::leave:      // the link reports it by closed()
-    case frame_kind::heartbeat:  // between the links
-    case frame_kind::alive:
-      break;
   }
 }
 
@@ -158,16 +152,16 @@ void endpoint::closed(int peer, errc code, std::string text) noexcept {
   if (!peers_.close(peer, code, std::move(text))) return;
   const departure& why = peers_[peer].gone;
   sends_.peer_closed(peer);
-  cancellation_.peer_closed(peer);
+  receives_.peer_closed(peer);
   // A receive from any source goes on while a member that may send is left; a member's death is reported to
   // it at once.
   const auto ends_any = [&](std::uint32_t context, const context_owner& owner) {
     return owner.has_member(peer) && (why.code != errc::peer_left || contexts_.nobody_left(context));
   };
   contexts_.for_each([&](std::uint32_t context, const context_owner& owner) {
-    receives_.fail_posted_from(context, peer, why);
+    receives_.fail_posted(context, peer, why);
     if (!ends_any(context, owner)) return;
-    const bool told = receives_.fail_posted_from(context, match::any_source, why);
+    const bool told = receives_.fail_posted(context, match::any_source, why);
     if (!told && why.code != errc::peer_left) contexts_.report_failed(context, peer);
   });
   probes_.fail_if(
@@ -182,6 +176,68 @@ void endpoint::closed(int peer, errc code, std::string text) noexcept {
   contexts_.for_each([&owners](std::uint32_t, context_owner& owner) { owners.push_back(&owner); });
   for (context_owner* owner : owners) owner->peer_closed(peer, why.code, why.text);
   routes_.peer_closed(peer);
+}
+
+// ---- what this rank waits for: derived from transfers in flight, so that messages pay nothing for it ----
+
+void endpoint::mark_waited_for(std::vector<waits>& by_peer) noexcept {
+  const auto mark = [&by_peer](int peer, waits how) {
+    if (peer < 0 || static_cast<std::size_t>(peer) >= by_peer.size()) return;
+    waits& w = by_peer[static_cast<std::size_t>(peer)];
+    w = std::max(w, how);
+  };
+  const auto mark_source = [&](int source, const context_owner& owner) {
+    if (source >= 0) return mark(source, waits::for_it);
+    for (int p = 0; p < peers_.size(); ++p)
+      if (owner.has_member(p)) mark(p, waits::for_any);
+  };
+  contexts_.for_each([&](std::uint32_t context, const context_owner& owner) {
+    bool any_seen = false;
+    matcher_.visit_posted(context, [&](const match::posted_receive& r) {
+      if (r.wanted.source < 0 && std::exchange(any_seen, true)) return;
+      mark_source(r.wanted.source, owner);
+    });
+  });
+  probes_.for_each([&](const probe& p) {
+    const context_owner* const owner = contexts_.owner_of(p.wanted.context);
+    if (owner != nullptr) mark_source(p.wanted.source, *owner);
+  });
+  sends_.for_each([&](const send& s) { mark(s.peer, waits::for_it); });
+  receive_ids_.for_each([&](const destination_owner& owner) {
+    if (owner.is == destination_owner::kind::receive)
+      mark(static_cast<const receive&>(owner).peer, waits::for_it);
+  });
+  for (int p = 0; p < peers_.size(); ++p)
+    if (peers_[p].arriving != nullptr) mark(p, waits::for_it);
+}
+
+void endpoint::give_notices(std::uint32_t context, std::uint32_t sequence,
+                            const fingerprint& part_of) noexcept {
+  int last = rank();  // they are visited by source
+  matcher_.visit_posted(context, [&](const match::posted_receive& r) {
+    if (r.wanted.tag != static_cast<std::int32_t>(sequence) || r.wanted.source == rank()) return;
+    if (r.wanted.source == last) return;
+    last = r.wanted.source;
+    control_.send(context, last, notice_message{sequence, part_of});
+  });
+}
+
+int endpoint::waits_for(std::uint32_t context, std::uint32_t sequence) const noexcept {
+  int found = -1;
+  matcher_.visit_posted(context, [&](const match::posted_receive& r) {
+    if (found < 0 && r.wanted.tag == static_cast<std::int32_t>(sequence) && r.wanted.source != rank())
+      found = r.wanted.source;
+  });
+  return found;
+}
+
+bool endpoint::waiting_message(std::uint32_t context, int source, status& found) noexcept {
+  const match::unexpected_message* m = matcher_.find(match::envelope{context, source, any_tag});
+  if (m == nullptr) m = matcher_.find_outside(context, source);
+  if (m == nullptr) return false;
+  const auto& u = static_cast<const unexpected&>(*m);
+  found = status{u.peer, u.head.tag, u.head.length};
+  return true;
 }
 
 }  // namespace tutti::p2p

@@ -18,7 +18,6 @@
 #include "p2p/control_plane.hpp"
 #include "p2p/peers.hpp"
 #include "p2p/probes.hpp"
-#include "p2p/receive_cancellation.hpp"
 #include "p2p/receives.hpp"
 #include "p2p/sends.hpp"
 #include "p2p/transfer_states.hpp"
@@ -40,7 +39,6 @@ enum class waits : std::uint8_t {
 };
 
 struct endpoint_counters : send_counters, receive_counters {
-  std::uint64_t given_back = 0;  // messages whose receive ended early, and which were kept for another
   std::uint64_t corrupt_frames = 0;
 };
 
@@ -89,7 +87,7 @@ class endpoint final : public transport::inbound {
   // Harmless when done. A message that a point to point receive has matched but not delivered is queued again
   // as if this receive had never matched it. That includes a complete one.
   void release(send& s) noexcept { sends_.release(s); }
-  void release(receive& r) noexcept { cancellation_.release(r); }
+  void release(receive& r) noexcept { receives_.release(r); }
   void release(probe& p) noexcept { probes_.release(p); }
   // Ends the transfer with this failure, delivered as its completion; harmless when done. With
   // errc::cancelled or timed_out it reports what really happened. A receive leaves its message to others, but
@@ -97,7 +95,7 @@ class endpoint final : public transport::inbound {
   // memory to keep the message in. A send whose message arrives all the same succeeds. With any other code
   // the message is lost.
   void fail(send& s, errc code, const std::string& text) noexcept { sends_.fail(s, code, text); }
-  void fail(receive& r, errc code, const std::string& text) noexcept { cancellation_.fail(r, code, text); }
+  void fail(receive& r, errc code, const std::string& text) noexcept { receives_.fail(r, code, text); }
   void fail(probe& p, errc code, const std::string& text) noexcept { probes_.fail(p, code, text); }
 
   // Calls f(rank of the world) for every other rank from which a receive or probe of `context` waits for a
@@ -160,7 +158,6 @@ class endpoint final : public transport::inbound {
   match::matcher matcher_;
   probes probes_;
   receives receives_;
-  receive_cancellation cancellation_;
 };
 
 }  // namespace tutti::p2p

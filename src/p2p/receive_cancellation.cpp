@@ -1,5 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "p2p/receive_cancellation.hpp"
+// Receives that end early, by their owner or by the other side. The owner may reuse the buffer at once.
+//
+// Invariant: a receive that ends does not lose its message. The part that has come is kept as if it had come
+// before its receive, in its place among the others. The next receive that accepts it goes on from there. The
+// cases of a receive:
+//
+// - An eager frame is arriving: the link moves its destination to memory of the endpoint
+//   (link::redirect_destination), with the part that has come.
+// - A message was asked for by cts: it gets memory of its size, and its transfer id stands for that
+//   memory from now on. So its data frames go on, and the next receive takes over both. Without memory the
+//   message is lost, and the receive ends with errc::resources.
+// - The link reads the message itself: it stays with its sender, its slot goes back to offered, and the next
+//   receive starts again.
+// - Complete but not yet reported: dropping the receive queues the message again. Cancelling it is too late
+//   and reports the result.
+//
+// A receive that was cutting its message off ends with errc::truncated. A receive whose message is taken back
+// before any of it came waits again in its place in the order of posting; later it ends with errc::cancelled,
+// naming the sender. Later messages that other receives have been given meanwhile stay with those: only
+// unmatched messages have an order to keep. Receives of collectives are the exception: their communicator
+// fails, and their messages are dropped.
+#include "p2p/receives.hpp"
 
 #include <fmt/format.h>
 
@@ -12,7 +33,7 @@ using transport::destination_buffer;
 using transport::frame;
 using transport::frame_kind;
 
-void receive_cancellation::release(receive& r) noexcept {
+void receives::release(receive& r) noexcept {
   auto& ready = static_cast<base::list_hook<core::ready_tag>&>(r);
   const bool undelivered = ready.linked();
   ready.unlink();
@@ -40,12 +61,12 @@ void receive_cancellation::release(receive& r) noexcept {
   if (lost) peers_.lose(peer, "a message whose receive ended early");
 }
 
-void receive_cancellation::fail(receive& r, errc code, const std::string& text) noexcept {
+void receives::fail(receive& r, errc code, const std::string& text) noexcept {
   if (r.at == receive::phase::done || r.at == receive::phase::idle) return;
   end_early(r, code, text, given_up(code) && r.expected == point_to_point);
 }
 
-void receive_cancellation::end_early(receive& r, errc code, const std::string& text, bool keep) noexcept {
+void receives::end_early(receive& r, errc code, const std::string& text, bool keep) noexcept {
   // The bytes without room are gone: such a message can only be reported as truncated.
   const bool too_long = keep && r.at == receive::phase::arriving && r.failure() != errc::success;
   unexpected* const back = detach(r, keep, r.lost);
@@ -62,7 +83,7 @@ void receive_cancellation::end_early(receive& r, errc code, const std::string& t
   if (back != nullptr) offer(*back);
 }
 
-unexpected* receive_cancellation::detach(receive& r, bool keep, bool& lost) noexcept {
+unexpected* receives::detach(receive& r, bool keep, bool& lost) noexcept {
   const bool has_link = r.at != receive::phase::posted && !peers_.gone(r.peer);
   transport::link* const link = has_link ? &peers_.link_to(r.peer) : nullptr;
   keep = keep && has_link;
@@ -85,14 +106,13 @@ unexpected* receive_cancellation::detach(receive& r, bool keep, bool& lost) noex
       back = detach_cleared(r, link, keep, lost);
       break;
   }
-  if (back != nullptr) ++given_back_;
+  if (back != nullptr) ++counters_.given_back;
   r.claimed = nullptr;
-  receives_.settle(r);
+  settle(r);
   return back;
 }
 
-unexpected* receive_cancellation::detach_arriving(receive& r, transport::link* link, bool keep,
-                                                  bool& lost) noexcept {
+unexpected* receives::detach_arriving(receive& r, transport::link* link, bool keep, bool& lost) noexcept {
   keep = keep && r.failure() == errc::success;
   unexpected* back = keep ? memory_for(r, frame_kind::eager, r.result.bytes) : nullptr;
   lost = keep && back == nullptr;
@@ -108,8 +128,7 @@ unexpected* receive_cancellation::detach_arriving(receive& r, transport::link* l
   return back;
 }
 
-unexpected* receive_cancellation::detach_cleared(receive& r, transport::link* link, bool keep,
-                                                 bool& lost) noexcept {
+unexpected* receives::detach_cleared(receive& r, transport::link* link, bool keep, bool& lost) noexcept {
   unexpected* back = nullptr;
   frame rts;
   if (keep && link->stop_fetching(r.transfer_id, rts)) {
@@ -123,7 +142,7 @@ unexpected* receive_cancellation::detach_cleared(receive& r, transport::link* li
   }
   lost = keep && back == nullptr;
   if (back != nullptr && back->head.kind == frame_kind::data) {
-    keep_arriving(r, *back);
+    hand_over(r, *back, r.peer, r.result.bytes);
   } else {
     // Its transfer id is erased with it: data in flight are dropped.
     if (link != nullptr)
@@ -132,7 +151,7 @@ unexpected* receive_cancellation::detach_cleared(receive& r, transport::link* li
   return back;
 }
 
-unexpected* receive_cancellation::memory_for(const receive& r, frame_kind kind, std::size_t bytes) noexcept {
+unexpected* receives::memory_for(const receive& r, frame_kind kind, std::size_t bytes) noexcept {
   unexpected* const u = unexpected_.memory_of(bytes);
   if (u == nullptr) return nullptr;
   u->head = {.kind = kind, .context = r.wanted.context, .tag = r.result.tag, .length = r.result.bytes};
@@ -143,36 +162,25 @@ unexpected* receive_cancellation::memory_for(const receive& r, frame_kind kind, 
 }
 
 // Keeps the complete message in the buffer of `r`.
-unexpected* receive_cancellation::keep_whole(const receive& r) noexcept {
+unexpected* receives::keep_whole(const receive& r) noexcept {
   unexpected* const u = memory_for(r, frame_kind::data, r.result.bytes);
   if (u == nullptr) return nullptr;
   if (r.result.bytes > 0) std::memcpy(u->data, r.data, r.result.bytes);
   u->complete = true;
-  ++given_back_;
+  ++counters_.given_back;
   return u;
-}
-
-// Redirects data frames from `r` to `u`.
-void receive_cancellation::keep_arriving(receive& r, unexpected& u) noexcept {
-  u.received = r.received;
-  // Its parts come in any order.
-  if (r.received > 0) std::memcpy(u.data, r.data, r.result.bytes);
-  u.transfer_id = std::exchange(r.transfer_id, 0);
-  ids_.replace(u.transfer_id, u);
-  const destination_buffer whole{u.data, r.result.bytes, static_cast<destination_owner*>(&u)};
-  peers_.link_to(r.peer).redirect_destination(static_cast<destination_owner*>(&r), whole);
 }
 
 // Offers a message whose receive gave it up: the first posted receive that accepts it gets it, or it waits in
 // its place.
-void receive_cancellation::offer(unexpected& u) noexcept {
+void receives::offer(unexpected& u) noexcept {
   match::posted_receive* const posted = unexpected_.put_back(u);
   if (posted == nullptr) return;
   auto& r = static_cast<receive&>(*posted);
-  if (receives_.take(r, u)) receives_.finish(r);
+  if (take(r, u)) finish(r);
 }
 
-void receive_cancellation::end_cancel(int peer, const frame& head) noexcept {
+void receives::end_cancel(int peer, const frame& head) noexcept {
   if (head.other_transfer_id == 0) return unexpected_.discard_rts(peer, head.transfer_id);
   destination_owner* const owner = ids_.find(head.other_transfer_id);
   if (owner == nullptr) return;
@@ -191,17 +199,17 @@ void receive_cancellation::end_cancel(int peer, const frame& head) noexcept {
 }
 
 // Its message was taken back before any of it came: the receive waits as if it had never been matched.
-void receive_cancellation::wait_again(receive& r) noexcept {
+void receives::wait_again(receive& r) noexcept {
   ids_.erase(std::exchange(r.transfer_id, 0));
   peers_.link_to(r.peer).redirect_destination(static_cast<destination_owner*>(&r), destination_buffer{});
   r.peer = -1;
   r.result = status{};
   r.at = receive::phase::posted;
   if (match::unexpected_message* m = matcher_.post_again(r))
-    if (receives_.take(r, static_cast<unexpected&>(*m))) receives_.finish(r);
+    if (take(r, static_cast<unexpected&>(*m))) finish(r);
 }
 
-void receive_cancellation::peer_closed(int peer) noexcept {
+void receives::peer_closed(int peer) noexcept {
   const departure& why = peers_[peer].gone;
   drop_arriving(peer);
   // A leaving rank has ended its sends. If nothing has come of a receive's message, that was taken back, and
@@ -224,7 +232,7 @@ void receive_cancellation::peer_closed(int peer) noexcept {
 }
 
 // The rest of the eager frame will not come.
-void receive_cancellation::drop_arriving(int peer) noexcept {
+void receives::drop_arriving(int peer) noexcept {
   const departure& why = peers_[peer].gone;
   destination_owner* const owner = std::exchange(peers_[peer].arriving, nullptr);
   if (owner == nullptr) return;

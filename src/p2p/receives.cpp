@@ -84,7 +84,9 @@ bool receives::take(receive& r, unexpected& u) noexcept {
       unexpected_.recycle(u);
       return true;
     }
-    take_over(r, u);
+    hand_over(u, r, u.peer, r.result.bytes);
+    r.at = receive::phase::cts_sent;
+    unexpected_.recycle(u);
     return false;
   }
   if (!u.complete) {
@@ -96,18 +98,6 @@ bool receives::take(receive& r, unexpected& u) noexcept {
   copy_message(r, u.data, u.head.length);
   unexpected_.retire(u);
   return true;
-}
-
-// Redirects data frames from `u` to `r`, and ends `u`.
-void receives::take_over(receive& r, unexpected& u) noexcept {
-  r.received = u.received;
-  if (u.received > 0) std::memcpy(r.data, u.data, r.result.bytes);
-  r.transfer_id = u.transfer_id;
-  r.at = receive::phase::cts_sent;
-  ids_.replace(r.transfer_id, r);
-  const destination_buffer whole{r.data, r.result.bytes, static_cast<destination_owner*>(&r)};
-  peers_.link_to(u.peer).redirect_destination(static_cast<destination_owner*>(&u), whole);
-  unexpected_.recycle(u);
 }
 
 // Has the link fetch the message of an rts frame, or asks for it. A message that would not fit is refused. A message
@@ -259,22 +249,15 @@ void receives::end_data(int peer, const frame& head, const destination_buffer& w
   if (r.received >= r.result.bytes) finish(r);
 }
 
-void receives::fail_posted(std::uint32_t context, const departure& why) noexcept {
-  matcher_.take_posted(context, [&](match::posted_receive& r) { fail(static_cast<receive&>(r), why); });
-}
-
-bool receives::fail_posted_from(std::uint32_t context, int source, const departure& why) noexcept {
+bool receives::fail_posted(std::uint32_t context, int source, const departure& why) noexcept {
   bool any = false;
-  matcher_.take_posted_from(context, source, [&](match::posted_receive& r) {
-    fail(static_cast<receive&>(r), why);
+  matcher_.take_posted(context, source, [&](match::posted_receive& posted) {
+    auto& r = static_cast<receive&>(posted);
+    r.set_failure(why.code, why.text);
+    finish(r);
     any = true;
   });
   return any;
-}
-
-void receives::fail(receive& r, const departure& why) noexcept {
-  r.set_failure(why.code, why.text);
-  finish(r);
 }
 
 }  // namespace tutti::p2p

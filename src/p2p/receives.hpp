@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // receives: the receiver's side of the protocols: matches messages to receives, and says where their payload
 // goes. An eager message goes into the buffer of its receive, or is kept. For an rts frame with a receive, the
-// link fetches the message, or a cts frame asks for it.
+// link fetches the message, or a cts frame asks for it. Receives that end early are in
+// receive_cancellation.cpp.
 //
-// Invariant: a receive that waits is posted in the matcher, is the destination of a frame that arrives, has
-// claimed a message that arrives, or is named in the ids. A receive that is done is none of these.
+// Invariants: a receive that waits is posted in the matcher, is the destination of a frame that arrives, has
+// claimed a message that arrives, or is named in the ids. A receive that is done is none of these. A receive
+// that ends early does not lose its message.
 #pragma once
 
 #include "match/matcher.hpp"
@@ -16,13 +18,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
 
 namespace tutti::p2p {
 
 struct receive_counters {
   std::uint64_t receives = 0;
   std::uint64_t unexpected = 0;
-  std::uint64_t fetched = 0;  // receives whose message the link read from the sender's memory
+  std::uint64_t fetched = 0;     // receives whose message the link read from the sender's memory
+  std::uint64_t given_back = 0;  // messages whose receive ended early, and which were kept for another
 };
 
 class receives {
@@ -37,7 +43,7 @@ class receives {
         ids_(ids),
         unexpected_(early) {}
 
-  // Contract: endpoint::start.
+  // Contracts: class endpoint.
   [[gnu::always_inline]] bool start(receive& r, std::uint32_t context, int source, int tag, void* data,
                                     std::size_t capacity, const fingerprint& part_of) noexcept {
     ++counters_.receives;
@@ -55,6 +61,9 @@ class receives {
     return false;
   }
 
+  void release(receive& r) noexcept;
+  void fail(receive& r, errc code, const std::string& text) noexcept;
+
   // The frames of messages. Contracts: transport::inbound.
   transport::destination_buffer begin_eager(int peer, const transport::frame& head) noexcept;
   transport::destination_buffer begin_data(int peer, const transport::frame& head) noexcept;
@@ -63,6 +72,19 @@ class receives {
   void end_data(int peer, const transport::frame& head, const transport::destination_buffer& where) noexcept;
   void deliver_eager(int peer, const transport::frame& head, const std::byte* payload) noexcept;
 
+  // The sender takes back a message whose rts has gone.
+  void end_cancel(int peer, const transport::frame& head) noexcept;
+  // The link to `peer` has ended. Messages that had come whole can still be received; partial ones cannot.
+  void peer_closed(int peer) noexcept;
+  // Fails the posted receives that name `source`; with any_source, those from any. Returns whether there were
+  // any.
+  bool fail_posted(std::uint32_t context, int source, const departure& why) noexcept;
+
+  const receive_counters& counters() const noexcept { return counters_; }
+
+ private:
+  bool start_with(receive& r, unexpected& u) noexcept;
+  bool start_without_sender(receive& r, int gone) noexcept;
   // Gives a message without a receive to `r`. Returns true if the receive is then complete.
   bool take(receive& r, unexpected& u) noexcept;
   // Ends a receive: it no longer waits. finish() also delivers its completion.
@@ -71,17 +93,6 @@ class receives {
     settle(r);
     engine_.complete(r);
   }
-  // Fails every receive that is posted for the context.
-  void fail_posted(std::uint32_t context, const departure& why) noexcept;
-  // Fails those that name `source`; with any_source, those from any. Returns whether there were any.
-  bool fail_posted_from(std::uint32_t context, int source, const departure& why) noexcept;
-
-  const receive_counters& counters() const noexcept { return counters_; }
-
- private:
-  bool start_with(receive& r, unexpected& u) noexcept;
-  bool start_without_sender(receive& r, int gone) noexcept;
-  void fail(receive& r, const departure& why) noexcept;
   [[gnu::always_inline]] void note_message(receive& r, int peer, const transport::frame& head) noexcept {
     r.peer = peer;
     r.result.source = peer;
@@ -94,8 +105,31 @@ class receives {
   }
   void note_misfit(receive& r, int peer, const transport::frame& head) noexcept;
   unexpected* keep_early(int peer, const transport::frame& head) noexcept;
-  void take_over(receive& r, unexpected& u) noexcept;
+  // Makes `to` the owner of a message of which data frames are coming, and of what has come of it.
+  template <class From, class To>
+  void hand_over(From& from, To& to, int peer, std::uint64_t bytes) noexcept {
+    to.received = from.received;
+    // Its parts come in any order.
+    if (from.received > 0) std::memcpy(to.data, from.data, bytes);
+    to.transfer_id = std::exchange(from.transfer_id, 0);
+    ids_.replace(to.transfer_id, to);
+    const transport::destination_buffer whole{to.data, bytes, static_cast<destination_owner*>(&to)};
+    peers_.link_to(peer).redirect_destination(static_cast<destination_owner*>(&from), whole);
+  }
   void clear_to_send(receive& r, int peer, const transport::frame& rts) noexcept;
+
+  void end_early(receive& r, errc code, const std::string& text, bool keep) noexcept;
+  // Detaches a receive: on return nothing refers to it or its buffer. Returns its message if it has one that
+  // is to be kept; `lost` is set if there is no memory for it.
+  unexpected* detach(receive& r, bool keep, bool& lost) noexcept;
+  unexpected* detach_arriving(receive& r, transport::link* link, bool keep, bool& lost) noexcept;
+  unexpected* detach_cleared(receive& r, transport::link* link, bool keep, bool& lost) noexcept;
+  // Memory for the message of `r`; nullptr: there is none.
+  unexpected* memory_for(const receive& r, transport::frame_kind kind, std::size_t bytes) noexcept;
+  unexpected* keep_whole(const receive& r) noexcept;
+  void offer(unexpected& u) noexcept;
+  void wait_again(receive& r) noexcept;
+  void drop_arriving(int peer) noexcept;
 
   core::engine& engine_;
   peers& peers_;

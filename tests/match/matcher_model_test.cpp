@@ -196,7 +196,7 @@ class side_by_side {
       const int source = random_.below(sources_ + 2) - 1;
       take_receives(
           context, [&](const envelope& e) { return e.source == source; },
-          [&](auto f) { real_.take_posted_from(context, source, f); });
+          [&](auto f) { real_.take_posted(context, source, f); });
     } else if (kind < 106) {
       take_messages(context);
     } else if (kind < 109 && open) {
@@ -301,7 +301,11 @@ class side_by_side {
 
   void close(std::uint32_t context) {
     take_receives(
-        context, [](const envelope&) { return true; }, [&](auto f) { real_.take_posted(context, f); });
+        context, [](const envelope&) { return true; },
+        [&](auto f) {
+          for (int source = 0; source <= sources_; ++source) real_.take_posted(context, source, f);
+          real_.take_posted(context, any_source, f);
+        });
     take_messages(context);
     real_.close_context(context);
     expected_.size_of.erase(context);

@@ -253,7 +253,7 @@ TEST_CASE("matcher: a closed context can be reopened; messages that came in betw
   }
 }
 
-TEST_CASE("matcher: take_posted returns all receives of one context") {
+TEST_CASE("matcher: take_posted returns the receives of one source") {
   receive a(0, 1, 5), b(0, any_source, 5), c(0, 0, any_tag), d(0, 1, 6), other(1, 1, 5);
   matcher m;
   m.open_context(0, 2);
@@ -265,22 +265,22 @@ TEST_CASE("matcher: take_posted returns all receives of one context") {
     taken.push_back(&static_cast<receive&>(r));
   };
   SUBCASE("whole context") {
-    m.take_posted(0, take);
+    for (const int source : {0, 1, any_source}) m.take_posted(0, source, take);
     CHECK(taken == std::vector<receive*>{&c, &a, &d, &b});
     CHECK(m.posted_count(0) == 0);
     m.close_context(0);
   }
   SUBCASE("one source") {
-    m.take_posted_from(0, 1, take);
+    m.take_posted(0, 1, take);
     CHECK(taken == std::vector<receive*>{&a, &d});
   }
   SUBCASE("any source") {
-    m.take_posted_from(0, any_source, take);
+    m.take_posted(0, any_source, take);
     CHECK(taken == std::vector<receive*>{&b});
   }
   SUBCASE("no such source, no such context") {
-    m.take_posted_from(0, 2, take);
-    m.take_posted(7, take);
+    m.take_posted(0, 2, take);
+    m.take_posted(7, any_source, take);
     CHECK(taken.empty());
     CHECK(m.posted_count(0) == 4);
   }
@@ -298,7 +298,7 @@ TEST_CASE("matcher: the matcher can be used while receives or messages are taken
       each.wanted = {0, 0, 5};
       post(m, each);
     }
-    m.take_posted(0, [&](tutti::match::posted_receive& taken) {
+    m.take_posted(0, 0, [&](tutti::match::posted_receive& taken) {
       ++calls;
       CHECK(m.arrive({0, 0, 5}) == nullptr);  // none of those taken matches any more
       m.cancel(r[1]);
