@@ -14,7 +14,7 @@
 #include "base/ring_copy.hpp"
 #include "core/loop.hpp"
 #include "p2p/endpoint.hpp"
-#include "transport/neighbours.hpp"
+#include "transport/transport.hpp"
 
 #include <array>
 #include <atomic>

@@ -7,7 +7,6 @@
 #include "flight/recordings.hpp"
 #include "transport/mpi/mpi_transport.hpp"
 #include "transport/mpi/process.hpp"
-#include "transport/self/self_transport.hpp"
 
 #include <fmt/format.h>
 
@@ -70,7 +69,7 @@ task<communicator> runtime_state::join_mpi(bootstrap::job job) {
 
   job.rank = here.rank();
   std::vector<std::unique_ptr<transport::transport>> ways;
-  ways.push_back(std::make_unique<transport::self::self_transport>(loop_));
+  ways.push_back(transport::make_self_transport(loop_));
   ways.push_back(std::make_unique<mpi::mpi_transport>(loop_, *joined.through));
   co_return enter(bootstrap::world_of(job, table_of(joined)), std::move(ways), nullptr);
 }

@@ -13,7 +13,7 @@
 
 #include "core/engine.hpp"
 #include "p2p/endpoint.hpp"
-#include "transport/peer_health.hpp"
+#include "transport/link.hpp"
 
 #include <string>
 #include <vector>

@@ -9,9 +9,9 @@
 #include "core/compute_pool.hpp"
 #include "core/time_slice.hpp"
 #include "flight/recordings.hpp"
-#include "transport/self/self_transport.hpp"
 #include "transport/shm/shm_transport.hpp"
 #include "transport/tcp/tcp_transport.hpp"
+#include "transport/transport.hpp"
 
 #include <fmt/format.h>
 
@@ -44,7 +44,7 @@ transport::listen_wish wish_of(const bootstrap::job& job) {
 
 transports listening_transports(core::loop& loop, const bootstrap::job& job, core::endpoint_record& mine) {
   transports made;
-  made.push_back(std::make_unique<transport::self::self_transport>(loop));
+  made.push_back(transport::make_self_transport(loop));
   if (job.world_size == 1 && !job.elastic) return made;
   const auto wanted = [&](const char* name) {
     return job.transports.empty() ||

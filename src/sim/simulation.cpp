@@ -5,7 +5,7 @@
 #include "comm/runtime_state.hpp"
 #include "sim/fabric.hpp"
 #include "sim/sim_transport.hpp"
-#include "transport/self/self_transport.hpp"
+#include "transport/transport.hpp"
 
 #include <fmt/format.h>
 #include <malloc.h>
@@ -110,7 +110,7 @@ simulation::simulation(const options& o, tutti::detail::any_main& main)
     member& m = *members_.back();
     m.runtime.loop().bind_to_this_thread();
     std::vector<std::unique_ptr<transport::transport>> ways;
-    ways.push_back(std::make_unique<transport::self::self_transport>(m.runtime.loop()));
+    ways.push_back(transport::make_self_transport(m.runtime.loop()));
     ways.push_back(std::make_unique<sim_transport>(fabric_, m.runtime.loop(), r));
     communicator world = m.runtime.enter(world_for(o, r, id), std::move(ways), nullptr);
     m.runtime.start(main_of(&main_, std::move(world), &m.code));

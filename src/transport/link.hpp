@@ -5,7 +5,7 @@
 
 #include "base/intrusive_list.hpp"
 #include "base/ring_copy.hpp"
-#include "transport/peer_health.hpp"
+#include "core/platform.hpp"
 
 #include <algorithm>
 #include <array>
@@ -57,6 +57,18 @@ enum class frame_kind : std::uint8_t {
   alive
 };
 
+// Whether a number that has come is a kind of frame.
+constexpr bool is_frame_kind(std::uint32_t number) noexcept {
+  return number >= static_cast<std::uint32_t>(frame_kind::eager) &&
+         number <= static_cast<std::uint32_t>(frame_kind::alive);
+}
+
+// Whether `length` bytes of payload follow a frame of this kind.
+constexpr bool carries_payload(frame_kind kind) noexcept {
+  return kind == frame_kind::eager || kind == frame_kind::data || kind == frame_kind::fail ||
+         kind == frame_kind::agree;
+}
+
 // Identifies the collective that a frame is part of: kind, root, element type, reduction and count.
 struct fingerprint_bytes : std::array<std::byte, 16> {
   // Compares two words; the operator of std::array compares bytes, in the path of every message.
@@ -84,7 +96,7 @@ struct outgoing_tag;
 // A frame to be sent with its payload. The caller owns both until `done` is called or submit() returns true.
 struct outgoing : base::list_hook<outgoing_tag> {
   frame head;
-  // head.length bytes for eager, data, fail and agree frames. For an rts frame it is the message itself,
+  // head.length bytes if its kind carries payload. For an rts frame it is the message itself,
   // which does not leave with the frame: a link over shared memory may let the peer read it in place (see
   // fetch).
   const std::byte* payload = nullptr;
@@ -142,6 +154,30 @@ class inbound {
 
  protected:
   ~inbound() = default;
+};
+
+// The health of a link's peer, as far as this side can tell. Checked a few times a second for peers that an
+// operation waits for.
+struct peer_health {
+  enum class condition {
+    unknown,        // there is no connection, or nothing can be said over it
+    well,           // its loop has turned, or it has answered
+    resting,        // its loop sleeps until an event for it
+    not_turning,    // its loop, whose turns this side sees, has not turned for `since`
+    not_answering,  // its loop was asked and has not answered for `since`: busy, or stopped
+    unresponsive    // its host was asked and nothing has come from it for `since`: dead, or cut off
+  };
+  condition is = condition::unknown;
+  core::duration since{};
+};
+
+// How to check.
+struct health_check {
+  core::time_point now;
+  // This rank itself has not run since the last check: what did not come meanwhile says nothing.
+  bool again = false;
+  // Whether to ask the peer's loop, which wakes it, or only its host.
+  bool loop = true;
 };
 
 struct link_counters {

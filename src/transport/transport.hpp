@@ -2,11 +2,16 @@
 // transport: one way of reaching peers.
 #pragma once
 
+#include "base/shared_memory.hpp"
+#include "core/engine.hpp"
 #include "core/loop.hpp"
 #include "core/world_info.hpp"
 #include "transport/link.hpp"
-#include "transport/neighbours.hpp"
 
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tutti/task.hpp>
@@ -19,6 +24,31 @@ struct listen_wish {
   bool authenticated;  // connections must prove that they know a secret
   // The host where the ranks meet; "": any other host; null: this host is enough.
   std::optional<std::string> towards = std::nullopt;
+};
+
+// The ranks of this host whose memory this rank reads in place, without messages.
+class neighbours {
+ public:
+  // Lets `peer` map the region of `place`; its descriptor is sent once, before any later message. Returns
+  // false without a connection, or without room for the descriptor.
+  virtual bool show(int peer, const base::shared_place& place) noexcept = 0;
+  // Returns `bytes` bytes from `offset` of a region that `peer` has shown. Returns null if the region is
+  // unknown, cannot be mapped or is shorter. It stays mapped as long as the transport lives, whatever happens
+  // to the peer.
+  virtual const std::byte* find_memory(int peer, std::uint64_t region, std::uint64_t offset,
+                                       std::uint64_t bytes) noexcept = 0;
+  // A word that is not 0 while the peer sleeps or is about to. After writing what the peer waits for, fence,
+  // read this word, and notify the peer if it is set. Null without a connection. It stays valid as long as
+  // the transport.
+  virtual const std::atomic<std::uint32_t>* sleeps(int peer) noexcept = 0;
+  virtual void notify(int peer) noexcept = 0;
+  // Adds a watcher that is polled with the links. It is armed after the word that says that this rank sleeps
+  // has been set.
+  virtual void add(core::source& watcher) = 0;
+  virtual void remove(core::source& watcher) noexcept = 0;
+
+ protected:
+  ~neighbours() = default;
 };
 
 class transport {
@@ -47,6 +77,9 @@ class transport {
   // Ends the world now: cuts every connection, so that peers see it at once.
   virtual void cut() noexcept = 0;
 };
+
+// A rank's messages to itself.
+std::unique_ptr<transport> make_self_transport(core::loop& loop);
 
 // A transport that the loop polls, and that keeps the loop alive while its world is open.
 class polled_transport : public transport, public core::source {

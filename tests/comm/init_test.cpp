@@ -7,7 +7,7 @@
 #include "support/scratch_directory.hpp"
 #include "support/skip.hpp"
 #include "support/variable.hpp"
-#include "transport/tcp/interface.hpp"
+#include "transport/tcp/listen_address.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/resource.h>

@@ -3,8 +3,7 @@
 #include "fuzz/targets.hpp"
 #include "transport/shm/channel_io.hpp"
 #include "transport/shm/descriptor_passing.hpp"
-#include "transport/shm/direct_slots.hpp"
-#include "transport/shm/peer_regions.hpp"
+#include "transport/shm/direct.hpp"
 #include "transport/shm/segment.hpp"
 
 #include <fcntl.h>

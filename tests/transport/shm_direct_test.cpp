@@ -3,8 +3,7 @@
 // reading in slices, and cancellation by the sender at any moment.
 #include "base/shared_memory.hpp"
 #include "support/local_world.hpp"
-#include "transport/shm/direct_reads.hpp"
-#include "transport/shm/peer_regions.hpp"
+#include "transport/shm/direct.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>

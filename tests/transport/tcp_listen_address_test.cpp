@@ -3,7 +3,6 @@
 
 #include "support/contains.hpp"
 #include "support/skip.hpp"
-#include "transport/tcp/interface.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/socket.h>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/mpi/module.hpp"
-
+// Finding and opening the MPI that this process runs under.
 #include "base/env.hpp"
 #include "base/module_folders.hpp"
 #include "transport/mpi/standard_abi.hpp"

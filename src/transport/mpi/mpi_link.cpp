@@ -157,12 +157,10 @@ void mpi_link::drop() noexcept {
 }
 
 void mpi_link::cut() noexcept {
-  muted_ = true;
-  closed_ = true;
-  base::list_hook<active_tag>::unlink();
   list forgotten;
   forgotten.splice_back(messages_);
   forgotten.splice_back(long_data_);
+  drop();
 }
 
 }  // namespace tutti::transport::mpi

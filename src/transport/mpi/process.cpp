@@ -4,7 +4,6 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "core/wakeup.hpp"
-#include "transport/mpi/module.hpp"
 
 #include <fmt/format.h>
 

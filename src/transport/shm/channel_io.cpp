@@ -8,7 +8,7 @@ namespace {
 
 constexpr fingerprint_bytes none{};
 
-// The body of all lines except those of eager and fail frames.
+// The body of lines of data frames and of frames without payload.
 struct transfer_ids {
   std::uint64_t length;
   std::uint64_t transfer_id;
@@ -35,7 +35,11 @@ line* channel_writer::free_line() noexcept {
   return &channel_->lines()[position_ % lines_per_channel];
 }
 
-void channel_writer::publish(line* l, std::uint32_t kind_and_flags) noexcept {
+[[gnu::always_inline]] inline void channel_writer::publish(line* l, const frame& head, std::size_t length,
+                                                           std::uint32_t kind_and_flags) noexcept {
+  l->length.store(static_cast<std::uint32_t>(length), std::memory_order_relaxed);
+  l->context = head.context;
+  l->tag = head.tag;
   // Everything of the frame is visible to a reader that sees the stamp.
   l->stamp.store(stamp_of(position_) | kind_and_flags, std::memory_order_release);
   ++position_;
@@ -61,7 +65,7 @@ bool channel_writer::write_message(const frame& head, const std::byte* payload) 
   if (l == nullptr) return false;
   auto kind = static_cast<std::uint32_t>(head.kind);
   const bool marked = head.fingerprint != none;
-  if (head.kind == frame_kind::eager || head.kind == frame_kind::fail || head.kind == frame_kind::agree) {
+  if (carries_payload(head.kind)) {
     const std::size_t bytes = head.length;
     const std::size_t skip = marked ? sizeof none : 0;
     if (bytes + skip <= sizeof l->body) {
@@ -74,7 +78,7 @@ bool channel_writer::write_message(const frame& head, const std::byte* payload) 
       std::memcpy(l->body, head.fingerprint.data(), sizeof none);
       kind |= line::has_fingerprint;
     }
-    l->length.store(static_cast<std::uint32_t>(bytes), std::memory_order_relaxed);
+    publish(l, head, bytes, kind);
   } else {
     const transfer_ids c{head.length, head.transfer_id, head.other_transfer_id};
     std::memcpy(l->body, &c, sizeof c);
@@ -82,11 +86,8 @@ bool channel_writer::write_message(const frame& head, const std::byte* payload) 
       std::memcpy(l->body + fingerprint_in_transfer_ids, head.fingerprint.data(), sizeof none);
       kind |= line::has_fingerprint;
     }
-    l->length.store(0, std::memory_order_relaxed);
+    publish(l, head, 0, kind);
   }
-  l->context = head.context;
-  l->tag = head.tag;
-  publish(l, kind);
   return true;
 }
 
@@ -110,10 +111,7 @@ std::size_t channel_writer::write_part(const frame& head, const std::byte* paylo
     kind |= line::has_fingerprint;
   }
   std::memcpy(l->body + length_in_part, &head.length, sizeof head.length);
-  l->length.store(static_cast<std::uint32_t>(bytes), std::memory_order_relaxed);
-  l->context = head.context;
-  l->tag = head.tag;
-  publish(l, kind);
+  publish(l, head, bytes, kind);
   return bytes;
 }
 
@@ -126,10 +124,7 @@ bool channel_writer::write_slice(outgoing& o) noexcept {
   if (!write_block(o.payload + o.progress, bytes)) return false;
   const transfer_ids c{bytes, o.head.transfer_id, o.head.other_transfer_id + o.progress};
   std::memcpy(l->body, &c, sizeof c);
-  l->length.store(static_cast<std::uint32_t>(bytes), std::memory_order_relaxed);
-  l->context = o.head.context;
-  l->tag = o.head.tag;
-  publish(l, static_cast<std::uint32_t>(frame_kind::data));
+  publish(l, o.head, bytes, static_cast<std::uint32_t>(frame_kind::data));
   o.progress += bytes;
   return true;
 }
@@ -167,44 +162,25 @@ bool channel_reader::peek_other(item& out, std::uint32_t stamp) noexcept {
   next_ring_ = ring_;
   const bool marked = (stamp & line::has_fingerprint) != 0;
   if ((stamp & line::part) != 0 || part_end_ > 0) return peek_part(l, stamp, out);
-  switch (out.head.kind) {
-    case frame_kind::eager:
-    case frame_kind::fail:
-    case frame_kind::agree: {
-      const std::size_t bytes = l.length.load(std::memory_order_relaxed);
-      const std::size_t skip = marked ? sizeof none : 0;
-      if (marked) std::memcpy(out.head.fingerprint.data(), l.body, sizeof none);
-      out.head.length = bytes;
-      if ((stamp & line::in_ring) == 0) {
-        if (bytes + skip > sizeof l.body) break;
-        out.payload = l.body + skip;
-        return true;
-      }
-      if (bytes > channel_->ring_bytes / 2) break;
-      out.payload = next_block(bytes);
+  if (carries_payload(out.head.kind) && out.head.kind != frame_kind::data) {
+    const std::size_t bytes = l.length.load(std::memory_order_relaxed);
+    const std::size_t skip = marked ? sizeof none : 0;
+    if (marked) std::memcpy(out.head.fingerprint.data(), l.body, sizeof none);
+    out.head.length = bytes;
+    const bool in_ring = (stamp & line::in_ring) != 0;
+    if (in_ring ? bytes <= channel_->ring_bytes / 2 : bytes + skip <= sizeof l.body) {
+      out.payload = in_ring ? next_block(bytes) : l.body + skip;
       return true;
     }
-    case frame_kind::rts:
-    case frame_kind::cts:
-    case frame_kind::refuse:
-    case frame_kind::cancel:
-    case frame_kind::leave:
-    case frame_kind::credit:
-    case frame_kind::notice:
-    case frame_kind::ask:
-    case frame_kind::tell:
-    case frame_kind::fin:
-    case frame_kind::heartbeat:
-    case frame_kind::alive:
-    case frame_kind::data: {
-      transfer_ids c;
-      std::memcpy(&c, l.body, sizeof c);
-      out.head.length = c.length;
-      out.head.transfer_id = c.transfer_id;
-      out.head.other_transfer_id = c.other_transfer_id;
-      if (marked) std::memcpy(out.head.fingerprint.data(), l.body + fingerprint_in_transfer_ids, sizeof none);
-      if (out.head.kind != frame_kind::data) return true;
-      if (c.length > slice_bytes) break;
+  } else if (is_frame_kind(stamp & line::kind_mask)) {
+    transfer_ids c;
+    std::memcpy(&c, l.body, sizeof c);
+    out.head.length = c.length;
+    out.head.transfer_id = c.transfer_id;
+    out.head.other_transfer_id = c.other_transfer_id;
+    if (marked) std::memcpy(out.head.fingerprint.data(), l.body + fingerprint_in_transfer_ids, sizeof none);
+    if (out.head.kind != frame_kind::data) return true;
+    if (c.length <= slice_bytes) {
       out.payload = next_block(c.length);
       return true;
     }

@@ -57,7 +57,7 @@ class channel_writer {
                          std::exchange(to_fetch_, 0));
   }
   line* free_line() noexcept;
-  void publish(line* l, std::uint32_t kind_and_flags) noexcept;
+  void publish(line* l, const frame& head, std::size_t length, std::uint32_t kind_and_flags) noexcept;
   // Copies a payload to the next place in the ring. Returns false if there is no room now.
   bool write_block(const std::byte* payload, std::size_t bytes) noexcept;
   bool room(std::uint64_t end, std::size_t capacity, std::uint64_t& seen,

@@ -7,10 +7,8 @@
 #include "core/platform.hpp"
 #include "transport/link.hpp"
 #include "transport/shm/channel_io.hpp"
-#include "transport/shm/direct_reads.hpp"
-#include "transport/shm/direct_slots.hpp"
+#include "transport/shm/direct.hpp"
 #include "transport/shm/peer_process.hpp"
-#include "transport/shm/peer_regions.hpp"
 #include "transport/shm/segment.hpp"
 
 #include <optional>
@@ -77,7 +75,7 @@ class shm_link final : public link, public core::watcher {
   void say_farewell() noexcept;
   void take_back_farewell() noexcept { cancel(farewell_); }
 
-  // See transport/neighbours.hpp.
+  // See class neighbours.
   bool offer(std::uint64_t region, std::uint64_t bytes, int fd) noexcept;
   const std::byte* find_memory(std::uint64_t region, std::uint64_t offset, std::uint64_t bytes) noexcept;
   const std::atomic<std::uint32_t>* sleeps() const noexcept {

@@ -43,15 +43,13 @@ const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f, p
   if (at[4] != version) return "a frame of another version of tutti";
   if (get_little_endian<std::uint32_t>(at + 60) != crc32c(from.first(checked_bytes)))
     return "a frame header with a wrong checksum";
-  if (at[5] < static_cast<std::uint8_t>(frame_kind::eager) ||
-      at[5] > static_cast<std::uint8_t>(frame_kind::alive) ||
-      at[5] == static_cast<std::uint8_t>(frame_kind::fin))  // for memory that the peer can read
+  f.kind = static_cast<frame_kind>(at[5]);
+  if (!is_frame_kind(at[5]) || f.kind == frame_kind::fin)  // for memory that the peer can read
     return "a frame of an unknown kind";
   way.checked = at[6] == checked_payload;
   way.number = at[7];
   way.checksum = get_little_endian<std::uint32_t>(at + 56);
   if (at[6] > checked_payload || (!way.checked && way.checksum != 0)) return "a frame with unknown flags";
-  f.kind = static_cast<frame_kind>(at[5]);
   f.context = get_little_endian<std::uint32_t>(at + 8);
   f.tag = get_little_endian<std::int32_t>(at + 12);
   f.length = get_little_endian<std::uint64_t>(at + 16);

@@ -27,11 +27,7 @@ inline constexpr std::size_t fail_text_limit_bytes = std::size_t{64} * 1024;
 using header = std::array<std::uint8_t, header_bytes>;
 
 // The bytes of payload that follow a frame's header.
-inline std::uint64_t payload_bytes(const frame& f) noexcept {
-  const bool carries = f.kind == frame_kind::eager || f.kind == frame_kind::data ||
-                       f.kind == frame_kind::fail || f.kind == frame_kind::agree;
-  return carries ? f.length : 0;
-}
+inline std::uint64_t payload_bytes(const frame& f) noexcept { return carries_payload(f.kind) ? f.length : 0; }
 
 // Data of a frame's transmission, not of the frame.
 struct passage {

@@ -8,7 +8,7 @@
 // connections to living hosts whose window is full.
 #pragma once
 
-#include "transport/peer_health.hpp"
+#include "transport/link.hpp"
 #include "transport/tcp/kernel_view.hpp"
 
 #include <chrono>

@@ -47,10 +47,7 @@ inbox::outcome inbox::receive(core::byte_stream& from, std::size_t budget) noexc
     const auto bytes = static_cast<std::size_t>(got);
     received_bytes_ += bytes;
     const std::size_t direct = std::min(bytes, direct_room);
-    count_in(next_, direct);
-    next_ += direct;
-    to_store_ -= direct;
-    to_come_ -= direct;
+    count_in(next_, direct, direct);
     staged_ += bytes - direct;
     if (!parse()) return stopped_ ? outcome::stopped : outcome::malformed;
     if (bytes < direct_room + behind) return outcome::nearly_empty;
@@ -66,11 +63,8 @@ bool inbox::parse() noexcept {
     if (in_frame_) {
       const std::size_t here = std::min(to_come_, static_cast<std::size_t>(end - at));
       const std::size_t stored_here = std::min(here, to_store_);
-      count_in(at, here);
       if (stored_here > 0) std::memcpy(next_, at, stored_here);
-      next_ += stored_here;
-      to_store_ -= stored_here;
-      to_come_ -= here;
+      count_in(at, here, stored_here);
       at += here;
       if (to_come_ > 0) break;
       if (!end_frame() || stopped_) return false;
@@ -115,8 +109,12 @@ bool inbox::begin_frame(const std::uint8_t* at) noexcept {
   return true;
 }
 
-void inbox::count_in(const void* payload, std::size_t bytes) noexcept {
+// So many bytes of payload have come, the first `stored` of which are in their place.
+void inbox::count_in(const void* payload, std::size_t bytes, std::size_t stored) noexcept {
   if (way_.checked) checksum_ = base::crc32c({static_cast<const std::uint8_t*>(payload), bytes}, checksum_);
+  next_ += stored;
+  to_store_ -= stored;
+  to_come_ -= bytes;
 }
 
 // Returns false if the payload is not what the peer has sent.

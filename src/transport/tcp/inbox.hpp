@@ -57,7 +57,7 @@ class inbox {
   bool parse() noexcept;
   bool begin_frame(const std::uint8_t* at) noexcept;
   bool end_frame() noexcept;
-  void count_in(const void* payload, std::size_t bytes) noexcept;
+  void count_in(const void* payload, std::size_t bytes, std::size_t stored) noexcept;
   bool is_between_links() const noexcept {
     return head_.kind == frame_kind::heartbeat || head_.kind == frame_kind::alive;
   }

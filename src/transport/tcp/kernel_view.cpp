@@ -28,6 +28,17 @@ void set(int fd, int level, int option, int value) noexcept {
   ::setsockopt(fd, level, option, &value, sizeof value);
 }
 
+// The kernel starts with a window of 64 KiB and widens it as the reader needs. That never happens if the
+// reader is quick, as on loopback. Ranks that share a core then wait for each other's turn at every 64 KiB of
+// a message (perf/NOTES.md). From Linux 5.14 on the kernel can be told to widen it from here on.
+void set_up_receive_buffer(int fd) noexcept {
+  int locked = 0;
+  socklen_t size = sizeof locked;
+  if (::getsockopt(fd, SOL_SOCKET, SO_BUF_LOCK, &locked, &size) != 0) return;
+  set(fd, SOL_SOCKET, SO_RCVBUF, 512 * 1024);
+  set(fd, SOL_SOCKET, SO_BUF_LOCK, 0);
+}
+
 }  // namespace
 
 bool view_kernel(int fd, kernel_view& view) noexcept {
@@ -52,7 +63,9 @@ void watch_closely(int fd, bool closely) noexcept {
   set(fd, IPPROTO_TCP, TCP_KEEPIDLE, closely ? idle_before_probes_watched_s : idle_before_probes_s);
 }
 
-void set_up_keepalive(int fd, milliseconds limit) noexcept {
+void set_up_connection(int fd, milliseconds limit) noexcept {
+  set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_up_receive_buffer(fd);
   const auto seconds = static_cast<int>(std::clamp<std::int64_t>(limit.count() / 1000, 0, 120));
   set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   set(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle_before_probes_s);

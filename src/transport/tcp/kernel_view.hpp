@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernel_view: what the kernel knows of a TCP connection. The peer's kernel acknowledges even while its
+// kernel_view: what the kernel knows of a TCP connection, and the options of its socket. The peer's kernel acknowledges even while its
 // process computes or is stopped, so this tells a dead host from a busy one.
 #pragma once
 
@@ -29,7 +29,11 @@ bool view_kernel(int fd, kernel_view& view) noexcept;
 // probe at least twice, for at least `limit` in total, before it breaks the connection itself.
 void watch_closely(int fd, bool closely) noexcept;
 
-// Sets up a new connection to find out by itself that the other host has gone.
-void set_up_keepalive(int fd, std::chrono::milliseconds limit) noexcept;
+// Sets the options of a connected socket. No Nagle: frames leave at once. Keepalive finds within about 8 s
+// that an idle peer's host has gone, even if no operation waits for it (heartbeat.hpp covers the other case).
+// TCP_USER_TIMEOUT stays unset, although it would bound the wait for an acknowledgement. It also ends
+// connections to live peers that do not read for that long, and a rank that computes may be slow to read.
+// (Measured: a full receive window and a limit of 2 s, ETIMEDOUT after 2.5 s.)
+void set_up_connection(int fd, std::chrono::milliseconds silence_limit) noexcept;
 
 }  // namespace tutti::transport::tcp

@@ -4,12 +4,12 @@
 #include "base/env.hpp"
 #include "base/text.hpp"
 #include "bootstrap/address.hpp"
-#include "transport/tcp/interface.hpp"
-#include "transport/tcp/kernel_view.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -17,7 +17,10 @@
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <cerrno>
-#include <charconv>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <ranges>
 #include <string_view>
 #include <vector>
 
@@ -40,6 +43,15 @@ void check_open(const ip::address& address, const std::string& set_by, bool auth
 
 // Peers connect to an address without its scope.
 bool is_link_local(const ip::address& address) { return address.is_v6() && address.to_v6().is_link_local(); }
+
+std::optional<ip::address> address_of(const sockaddr* at) {
+  if (at == nullptr || (at->sa_family != AF_INET && at->sa_family != AF_INET6)) return std::nullopt;
+  ip::tcp::endpoint there;
+  std::memcpy(there.data(), at, at->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+  const ip::address address = there.address();
+  if (is_link_local(address)) return std::nullopt;
+  return address;
+}
 
 ip::address explicit_address(const std::string& text) {
   boost::system::error_code code;
@@ -99,17 +111,74 @@ std::string address_towards(const std::string& host) {
           host));
 }
 
-// Whether `name` is in the comma-separated `list`.
-bool names(std::string_view list, std::string_view name) {
-  for (;;) {
-    const std::size_t comma = list.find(',');
-    if (list.substr(0, comma) == name) return true;
-    if (comma == std::string_view::npos) return false;
-    list.remove_prefix(comma + 1);
-  }
+// The parts of a comma-separated list.
+std::vector<std::string_view> split(std::string_view list) {
+  std::vector<std::string_view> parts;
+  for (const auto part : std::views::split(list, ',')) parts.emplace_back(part.begin(), part.end());
+  return parts;
 }
 
 }  // namespace
+
+// ---- the interfaces of this host ----
+
+std::vector<interface_address> interface_addresses() {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return {};
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(first, ::freeifaddrs);
+  std::vector<interface_address> all;
+  for (const ifaddrs* i = first; i != nullptr; i = i->ifa_next) {
+    if ((i->ifa_flags & IFF_UP) == 0) continue;
+    if (const auto address = address_of(i->ifa_addr)) all.push_back({i->ifa_name, *address});
+  }
+  return all;
+}
+
+ip::address address_of_interface(const std::string& names, bool prefer_v6) {
+  const std::vector<interface_address> all = interface_addresses();
+  for (const std::string_view name : split(names)) {
+    std::optional<ip::address> found;
+    for (const interface_address& each : all) {
+      if (each.interface != name) continue;
+      if (!found || (each.address.is_v6() == prefer_v6 && found->is_v6() != prefer_v6)) found = each.address;
+    }
+    if (found) return *found;
+  }
+  std::vector<std::string> there;
+  for (const interface_address& each : all)
+    there.push_back(fmt::format("{} ({})", each.interface, each.address.to_string()));
+  throw error(
+      errc::invalid_argument,
+      fmt::format(
+          "TUTTI_INTERFACE='{}': this host has no interface of that name that is up and has an address; it "
+          "has {}",
+          names, there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", "))));
+}
+
+ip::address source_address_towards(const ip::address& to) {
+  const ip::tcp::endpoint there(to, 9);
+  const base::unique_fd probe(::socket(there.protocol().family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ip::tcp::endpoint mine;
+  auto length = static_cast<socklen_t>(mine.capacity());
+  // Connects a UDP socket to find out.
+  if (!probe || ::connect(probe.get(), there.data(), static_cast<socklen_t>(there.size())) != 0 ||
+      ::getsockname(probe.get(), mine.data(), &length) != 0)
+    return {};
+  return mine.address();
+}
+
+ip::address outward_address() {
+  // Reserved for documentation: the route there leads to other hosts.
+  for (const char* elsewhere : {"192.0.2.1", "2001:db8::1"}) {
+    const ip::address source = source_address_towards(ip::make_address(elsewhere));
+    if (!source.is_unspecified() && !source.is_loopback()) return source;
+  }
+  for (const interface_address& each : interface_addresses())
+    if (!each.address.is_loopback()) return each.address;
+  return ip::address_v4::loopback();
+}
+
+// ---- listening ----
 
 std::string listen_address(const listen_wish& wish) {
   const auto wanted = base::env_string("TUTTI_ADDRESS");
@@ -117,7 +186,7 @@ std::string listen_address(const listen_wish& wish) {
   if (wanted) {
     const ip::address address = explicit_address(*wanted);
     if (interface && std::ranges::none_of(interface_addresses(), [&](const interface_address& each) {
-          return each.address == address && names(*interface, each.interface);
+          return each.address == address && std::ranges::count(split(*interface), each.interface) > 0;
         }))
       throw error(errc::invalid_argument,
                   fmt::format("TUTTI_ADDRESS={} is no address of TUTTI_INTERFACE={}: unset one of them",
@@ -164,42 +233,15 @@ core::stream_endpoint parse_endpoint(const std::string& text) {
   if (host.size() >= 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   boost::system::error_code code;
   const ip::address address = ip::make_address(host, code);
-  unsigned short port = 0;
-  const char* const end = text.data() + text.size();
-  const char* const digits = colon == std::string::npos ? end : text.data() + colon + 1;
-  const auto parsed = std::from_chars(digits, end, port);
-  if (code || parsed.ec != std::errc{} || parsed.ptr != end || port == 0)
+  const auto port =
+      base::to_number<unsigned short>(std::string_view(text).substr(std::min(text.size(), colon + 1)));
+  if (code || port.value_or(0) == 0)
     throw error(errc::invalid_argument, fmt::format("'{}' is not a numeric address with a port", text));
-  return core::stream_endpoint(ip::tcp::endpoint(address, port));
+  return core::stream_endpoint(ip::tcp::endpoint(address, *port));
 }
 
 bool is_loopback(const std::string& endpoint) noexcept {
   return endpoint.starts_with("127.") || endpoint.starts_with("[::1]:");
-}
-
-namespace {
-
-// The kernel starts with a window of 64 KiB and widens it as the reader needs. That never happens if the
-// reader is quick, as on loopback. Ranks that share a core then wait for each other's turn at every 64 KiB of
-// a message (perf/NOTES.md). From Linux 5.14 on the kernel can be told to widen it from here on.
-void set_up_receive_buffer(int fd) noexcept {
-  const int bytes = 512 * 1024;
-  const int widens = 0;
-  int locked = 0;
-  socklen_t size = sizeof locked;
-  if (::getsockopt(fd, SOL_SOCKET, SO_BUF_LOCK, &locked, &size) != 0) return;
-  if (::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) == 0)
-    ::setsockopt(fd, SOL_SOCKET, SO_BUF_LOCK, &widens, sizeof widens);
-}
-
-}  // namespace
-
-void set_up_connection(int fd, std::chrono::milliseconds silence_limit) noexcept {
-  // May fail without harm.
-  const int yes = 1;
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-  set_up_receive_buffer(fd);
-  set_up_keepalive(fd, silence_limit);
 }
 
 }  // namespace tutti::transport::tcp

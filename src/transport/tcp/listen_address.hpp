@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Addresses of the TCP transport: where a rank listens, how peers write that down, and how sockets are set
-// up.
+// Addresses of the TCP transport: where a rank listens, and how peers write that down.
 #pragma once
 
 #include "base/unique_fd.hpp"
 #include "core/socket_io.hpp"
 #include "transport/transport.hpp"
 
-#include <chrono>
+#include <boost/asio/ip/address.hpp>
 #include <string>
+#include <vector>
 
 namespace tutti::transport::tcp {
 
@@ -33,11 +33,22 @@ listener open_listener(const std::string& address);
 core::stream_endpoint parse_endpoint(const std::string& text);
 bool is_loopback(const std::string& endpoint) noexcept;
 
-// Sets the options of a connected socket. No Nagle: frames leave at once. Keepalive finds within about 8 s
-// that an idle peer's host has gone, even if no operation waits for it (heartbeat.hpp covers the other case).
-// TCP_USER_TIMEOUT stays unset, although it would bound the wait for an acknowledgement. It also ends
-// connections to live peers that do not read for that long, and a rank that computes may be slow to read.
-// (Measured: a full receive window and a limit of 2 s, ETIMEDOUT after 2.5 s.)
-void set_up_connection(int fd, std::chrono::milliseconds silence_limit) noexcept;
+// The network interfaces of this host, for the choice of that address.
+struct interface_address {
+  std::string interface;
+  boost::asio::ip::address address;
+};
+
+// Addresses of the interfaces that are up, in the kernel's order, without those that are valid only on their
+// link.
+std::vector<interface_address> interface_addresses();
+// Returns an address of one of the interfaces in `names` ("ib0" or "ib0,eth0": the first that has one), an
+// IPv6 one with `prefer_v6`. Throws errc::invalid_argument, which lists the interfaces.
+boost::asio::ip::address address_of_interface(const std::string& names, bool prefer_v6);
+// Returns the address from which packets to other hosts leave, by the default route; otherwise the first that
+// is not loopback; otherwise loopback.
+boost::asio::ip::address outward_address();
+// Returns the local address of packets to `to`; unspecified if nothing leads there. Sends nothing.
+boost::asio::ip::address source_address_towards(const boost::asio::ip::address& to);
 
 }  // namespace tutti::transport::tcp

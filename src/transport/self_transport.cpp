@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// self_transport: a rank's messages to itself: one copy, from the sent buffer to the receive buffer.
-#pragma once
-
+// A rank's messages to itself: one copy, from the sent buffer to the receive buffer.
 #include "transport/transport.hpp"
 
+#include <memory>
 #include <string>
 #include <utility>
 
-namespace tutti::transport::self {
+namespace tutti::transport {
+namespace {
 
 class self_transport final : public transport, public link, public core::source {
  public:
@@ -63,4 +63,42 @@ class self_transport final : public transport, public link, public core::source 
   base::intrusive_list<outgoing, outgoing_tag> queue_;
 };
 
-}  // namespace tutti::transport::self
+bool self_transport::submit(outgoing& o) noexcept {
+  // Delivered from poll(), as if from a peer: begin() must not run inside submit().
+  queue_.push_back(o);
+  loop_.wake();
+  return false;
+}
+
+bool self_transport::poll() noexcept {
+  if (queue_.empty() && why_ == errc::success) return false;
+  // Frames added by the delivery wait for the next round.
+  base::intrusive_list<outgoing, outgoing_tag> batch;
+  batch.splice_back(queue_);
+  bool any = false;
+  if (why_ != errc::success) {
+    while (outgoing* o = batch.pop_front()) o->done(*o, false);
+    up_->closed(rank_, std::exchange(why_, errc::success), std::move(text_));
+    return true;
+  }
+  while (outgoing* o = batch.pop_front()) {
+    any = true;
+    up_->deliver(rank_, o->head, o->payload);
+    o->done(*o, true);
+  }
+  return any;
+}
+
+void self_transport::cut() noexcept {
+  if (!attached_) return;
+  attached_ = false;
+  loop_.engine().remove(*this);
+}
+
+}  // namespace
+
+std::unique_ptr<transport> make_self_transport(core::loop& loop) {
+  return std::make_unique<self_transport>(loop);
+}
+
+}  // namespace tutti::transport
