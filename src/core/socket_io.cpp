@@ -48,6 +48,8 @@ std::string conversation_with(const stream_socket& socket) {
   return fmt::format("waiting for {}", peer_text(socket));
 }
 
+}  // namespace
+
 task<> wait_ready(stream_socket& socket, stream_socket::wait_type what, time_point deadline) {
   const detail::scoped_promise* const self = co_await detail::own_promise{};
   self->throw_if_stopped(conversation_with(socket));
@@ -66,6 +68,8 @@ task<> wait_ready(stream_socket& socket, stream_socket::wait_type what, time_poi
     throw error(errc::cancelled, "the connection was closed on this side");
   throw_broken(socket, code.value());
 }
+
+namespace {
 
 ssize_t receive(stream_socket& socket, std::span<std::uint8_t> into) noexcept {
   if (socket.tls() == nullptr) return ::recv(socket.native_handle(), into.data(), into.size(), MSG_DONTWAIT);

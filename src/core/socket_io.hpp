@@ -46,6 +46,8 @@ using stream_endpoint = boost::asio::generic::stream_protocol::endpoint;
 // socket. Errors: timed_out. cancelled, if another caller closed or cancelled the socket. peer_failed, if the
 // connection broke or ended too early. resources or system, if no socket can be had.
 
+// Completes when the socket is readable or writable.
+task<> wait_ready(stream_socket& socket, stream_socket::wait_type what, time_point deadline);
 // Completes when all of `into` has been filled; it stays valid meanwhile.
 task<> read_exactly(stream_socket& socket, std::span<std::uint8_t> into, time_point deadline);
 // Completes when there was data; returns 0 at the end of the stream.

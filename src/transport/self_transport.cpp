@@ -31,9 +31,18 @@ class self_transport final : public transport, public link, public core::source 
     cut();
     co_return;
   }
-  void cut() noexcept override;
+  void cut() noexcept override {
+    if (!attached_) return;
+    attached_ = false;
+    loop_.engine().remove(*this);
+  }
 
-  bool submit(outgoing& o) noexcept override;
+  bool submit(outgoing& o) noexcept override {
+    // Delivered from poll(), as if from a peer: begin() must not run inside submit().
+    queue_.push_back(o);
+    loop_.wake();
+    return false;
+  }
   cancel_result cancel(outgoing& o) noexcept override {
     static_cast<base::list_hook<outgoing_tag>&>(o).unlink();
     return cancel_result::gone;
@@ -50,7 +59,24 @@ class self_transport final : public transport, public link, public core::source 
     loop_.wake();
   }
 
-  bool poll() noexcept override;
+  bool poll() noexcept override {
+    if (queue_.empty() && why_ == errc::success) return false;
+    // Frames added by the delivery wait for the next round.
+    base::intrusive_list<outgoing, outgoing_tag> batch;
+    batch.splice_back(queue_);
+    bool any = false;
+    if (why_ != errc::success) {
+      while (outgoing* o = batch.pop_front()) o->done(*o, false);
+      up_->closed(rank_, std::exchange(why_, errc::success), std::move(text_));
+      return true;
+    }
+    while (outgoing* o = batch.pop_front()) {
+      any = true;
+      up_->deliver(rank_, o->head, o->payload);
+      o->done(*o, true);
+    }
+    return any;
+  }
   bool arm() noexcept override { return !queue_.empty() || why_ != errc::success; }
 
  private:
@@ -62,38 +88,6 @@ class self_transport final : public transport, public link, public core::source 
   std::string text_;
   base::intrusive_list<outgoing, outgoing_tag> queue_;
 };
-
-bool self_transport::submit(outgoing& o) noexcept {
-  // Delivered from poll(), as if from a peer: begin() must not run inside submit().
-  queue_.push_back(o);
-  loop_.wake();
-  return false;
-}
-
-bool self_transport::poll() noexcept {
-  if (queue_.empty() && why_ == errc::success) return false;
-  // Frames added by the delivery wait for the next round.
-  base::intrusive_list<outgoing, outgoing_tag> batch;
-  batch.splice_back(queue_);
-  bool any = false;
-  if (why_ != errc::success) {
-    while (outgoing* o = batch.pop_front()) o->done(*o, false);
-    up_->closed(rank_, std::exchange(why_, errc::success), std::move(text_));
-    return true;
-  }
-  while (outgoing* o = batch.pop_front()) {
-    any = true;
-    up_->deliver(rank_, o->head, o->payload);
-    o->done(*o, true);
-  }
-  return any;
-}
-
-void self_transport::cut() noexcept {
-  if (!attached_) return;
-  attached_ = false;
-  loop_.engine().remove(*this);
-}
 
 }  // namespace
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How connections are made: on demand, from both sides at once, against unauthenticated peers, and not at
 // all.
-#include "transport/tcp/connector.hpp"
-
 #include "core/handshake.hpp"
 #include "support/contains.hpp"
 #include "support/skip.hpp"

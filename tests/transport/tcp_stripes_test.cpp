@@ -89,8 +89,8 @@ struct pair {
       return first.finished && from().connections() == connections && to().connections() == connections;
     }));
   }
-  tcp::tcp_link& from() { return world[0].transport->at(1); }
-  tcp::tcp_link& to() { return world[1].transport->at(0); }
+  tcp::tcp_link& from() { return static_cast<tcp::tcp_link&>(world[0].to(1)); }
+  tcp::tcp_link& to() { return static_cast<tcp::tcp_link&>(world[1].to(0)); }
   ranks world;
 };
 
@@ -375,6 +375,6 @@ TEST_CASE("tcp: if no further connection can be made, one is enough") {
   data.submit(world[0].to(1));
   REQUIRE(world.drive([&] { return data.finished && world[1].up.rooms[1].received == room.size(); }));
   CHECK(room == data.bytes);
-  CHECK(world[0].transport->at(1).connections() == 1);
+  CHECK(static_cast<tcp::tcp_link&>(world[0].to(1)).connections() == 1);
   CHECK_FALSE(world[0].up.peers[1].closed);
 }

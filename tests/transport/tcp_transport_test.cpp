@@ -229,7 +229,7 @@ TEST_CASE("tcp: messages that a peer had sent before it died are delivered befor
   for (unsigned i = 0; i < 100; ++i) add(sent, frame_kind::eager, pattern(1000, i), i).submit(world[0].to(1));
   REQUIRE(all_sent(sent));
   // Like the kernel for a killed process: what was sent arrives, then the end.
-  world[0].transport->at(1).drop();
+  static_cast<tcp::tcp_link&>(world[0].to(1)).drop();
   REQUIRE(world.drive({1}, [&] { return world[1].up.closings == 1; }));
   CHECK(world[1].up.frames.size() == 101);
   CHECK(world[1].up.peers[0].why == errc::peer_failed);

@@ -37,7 +37,7 @@ std::string end_text(const std::string& who, const std::string& how) {
 shm_link::~shm_link() { disconnect(); }
 
 bool shm_link::submit(outgoing& o) noexcept {
-  if (at_ == phase::open) {
+  if (at_ == phase::connected) {
     if (o.head.kind == frame_kind::data) {
       if (!has_queue() && write_slices(o)) return true;
       data_.push_back(o);
@@ -55,7 +55,7 @@ bool shm_link::submit(outgoing& o) noexcept {
   // A closed link keeps the frame until report_end() hands it back: never from inside submit().
   messages_.push_back(o);
   if (at_ == phase::idle) {
-    begin_connect();
+    owner_.connect(*this);
   } else if (at_ == phase::closed) {
     end_pending_ = true;
     owner_.wake();
@@ -64,24 +64,11 @@ bool shm_link::submit(outgoing& o) noexcept {
 }
 
 bool shm_link::send_now(const frame& head, const std::byte* payload) noexcept {
-  if (at_ != phase::open || !messages_.empty()) return false;
+  if (at_ != phase::connected || !messages_.empty()) return false;
   if (channel_writer::in_parts(head)) return write_parts(head, payload);
   if (!writer_.write_message(head, payload)) return false;
   notify();
   return true;
-}
-
-void shm_link::abandon_accept() noexcept {
-  if (at_ != phase::accepting) return;
-  at_ = phase::idle;
-  if (!has_queue()) return;
-  begin_connect();
-}
-
-void shm_link::begin_connect() noexcept {
-  at_ = phase::connecting;
-  ++attempts_;
-  owner_.begin_connect(*this);
 }
 
 cancel_result shm_link::cancel(outgoing& o) noexcept {
@@ -115,7 +102,7 @@ bool shm_link::write_parts(const frame& head, const std::byte* payload) noexcept
 
 void shm_link::take_part(const channel_reader::item& part) noexcept {
   if (part.part_begin == 0) where_ = owner_.up().begin(peer_, part.head);
-  if (at_ != phase::open) return;
+  if (at_ != phase::connected) return;
   if (part.part_begin < where_.room)
     base::copy_out(where_.at + part.part_begin, part.payload,
                    std::min(part.part_bytes, where_.room - part.part_begin));
@@ -145,7 +132,7 @@ void shm_link::show(outgoing& o) noexcept {
 // Once per region. The descriptor is in the peer's socket before the first rts frame that needs it is in the
 // peer's memory.
 bool shm_link::offer(std::uint64_t region, std::uint64_t bytes, int fd) noexcept {
-  if (at_ != phase::open) return false;
+  if (at_ != phase::connected) return false;
   if (std::find(offered_.begin(), offered_.end(), region) != offered_.end()) return true;
   if (!send_region(socket_.get(), fd, region_label{region, bytes})) return false;
   offered_.push_back(region);
@@ -172,17 +159,17 @@ void shm_link::take_offers() noexcept {
 
 const std::byte* shm_link::find_memory(std::uint64_t region, std::uint64_t offset,
                                        std::uint64_t bytes) noexcept {
-  if (at_ == phase::open && !regions_.knows(region)) take_offers();
+  if (at_ == phase::connected && !regions_.knows(region)) take_offers();
   return regions_.find(region, offset, bytes);
 }
 
 bool shm_link::fetch(const frame& rts, std::uint64_t transfer_id) noexcept {
-  if (at_ != phase::open || owner_.leaving() || rts.other_transfer_id == 0 || reads_.full()) return false;
+  if (at_ != phase::connected || owner_.leaving() || rts.other_transfer_id == 0 || reads_.full())
+    return false;
   shown_message message(inbox_.header(), rts.other_transfer_id);
   const auto place = message.begin();
   if (!place) return false;  // taken back: the sender says so when it is asked for the message
-  if (!regions_.knows(place->region)) take_offers();
-  const std::byte* from = regions_.find(place->region, place->offset, rts.length);
+  const std::byte* from = find_memory(place->region, place->offset, rts.length);
   if (from == nullptr) {
     message.give_back();
     return false;
@@ -214,7 +201,7 @@ void shm_link::attach(base::unique_fd socket, base::unique_fd doorbell, base::un
   socket_ = std::move(socket);
   doorbell_ = std::move(doorbell);
   declined_.reset();
-  at_ = phase::open;
+  at_ = phase::connected;
   flush();
 }
 
@@ -299,27 +286,27 @@ bool shm_link::read_some() noexcept {
       owner_.up().deliver(peer_, item.head, item.payload);
     }
     reader_.release();
-    if (at_ != phase::open) return true;
+    if (at_ != phase::connected) return true;
   }
   if (reader_.is_to_publish() && reader_.publish()) notify();
   if (reader_.broken())
-    end(errc::protocol,
-        owner_.describe(peer_) +
-            " wrote something into shared memory that no tutti of this version writes; do all ranks run the "
-            "same build?");
+    fail(errc::protocol,
+         owner_.describe(peer_) +
+             " wrote something into shared memory that no tutti of this version writes; do all ranks run the "
+             "same build?");
   return any;
 }
 
 bool shm_link::poll() noexcept {
-  if (at_ == phase::open) {
+  if (at_ == phase::connected) {
     writer_.turn();
     bool any = read_some();
-    if (at_ == phase::open && reads_.busy()) {
+    if (at_ == phase::connected && reads_.busy()) {
       read_direct();
       any = true;
     }
-    if (at_ == phase::open && has_queue()) any |= flush();
-    if (at_ == phase::open && hung_up_ && !reader_.has_next() && !reads_.busy()) {
+    if (at_ == phase::connected && has_queue()) any |= flush();
+    if (at_ == phase::connected && hung_up_ && !reader_.has_next() && !reads_.busy()) {
       // All that the peer wrote before its end has been read.
       any |= end_of_peer();
     }
@@ -336,7 +323,7 @@ bool shm_link::poll() noexcept {
 // has ended.
 bool shm_link::end_of_peer() noexcept {
   if (peer_leaves_) {
-    end(errc::peer_left, owner_.describe(peer_) + " has finished and left");
+    fail(errc::peer_left, owner_.describe(peer_) + " has finished and left");
     return true;
   }
   if (!std::exchange(asked_, true)) {
@@ -345,11 +332,11 @@ bool shm_link::end_of_peer() noexcept {
   }
   const std::string how = process_.end();
   if (how.empty() && process_.may_tell() && core::clock::now() < ask_until_) return false;
-  end(errc::peer_failed, end_text(owner_.describe(peer_), how));
+  fail(errc::peer_failed, end_text(owner_.describe(peer_), how));
   return true;
 }
 
-void shm_link::say_farewell() noexcept {
+void shm_link::leave() noexcept {
   farewell_.head.kind = frame_kind::leave;
   farewell_.done = [](outgoing&, bool) noexcept {};
   submit(farewell_);
@@ -357,18 +344,18 @@ void shm_link::say_farewell() noexcept {
 
 bool shm_link::prepare_sleep() noexcept {
   if (end_pending_) return true;
-  if (at_ != phase::open) return false;
+  if (at_ != phase::connected) return false;
   if (reader_.publish()) notify();
   return reader_.has_next() || reads_.busy() || hung_up_ || (has_queue() && writer_.request_room());
 }
 
 void shm_link::on_ready(bool readable, bool) noexcept {
-  if (readable && at_ == phase::open) take_offers();
+  if (readable && at_ == phase::connected) take_offers();
 }
 
 peer_health shm_link::examine(const health_check& l) noexcept {
   using condition = peer_health::condition;
-  if (at_ != phase::open) return {};
+  if (at_ != phase::connected) return {};
   const segment_header& there = outbox_->header();
   const core::duration::rep heartbeat = there.heartbeat.load(std::memory_order_relaxed);
   const bool first = !std::exchange(examined_, true);
@@ -385,7 +372,7 @@ peer_health shm_link::examine(const health_check& l) noexcept {
   return {condition::not_turning, since};
 }
 
-void shm_link::end(errc why, std::string text) noexcept {
+void shm_link::fail(errc why, std::string text) noexcept {
   if (end_pending_ || at_ == phase::closed) return;
   end_reason_ = why;
   end_text_ = std::move(text);

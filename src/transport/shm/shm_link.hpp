@@ -5,7 +5,7 @@
 #include "base/unique_fd.hpp"
 #include "core/backend.hpp"
 #include "core/platform.hpp"
-#include "transport/link.hpp"
+#include "transport/connecting_transport.hpp"
 #include "transport/shm/channel_io.hpp"
 #include "transport/shm/direct.hpp"
 #include "transport/shm/peer_process.hpp"
@@ -20,9 +20,9 @@ namespace tutti::transport::shm {
 
 class shm_transport;
 
-class shm_link final : public link, public core::watcher {
+class shm_link final : public connecting_link, public core::watcher {
  public:
-  shm_link(shm_transport& owner, int peer) noexcept : owner_(owner), peer_(peer) {}
+  shm_link(shm_transport& owner, int peer) noexcept : connecting_link(peer), owner_(owner) {}
   ~shm_link() override;
 
   bool submit(outgoing& o) noexcept override;
@@ -35,59 +35,38 @@ class shm_link final : public link, public core::watcher {
   bool redirect_destination(void* owner, const destination_buffer& instead) noexcept override;
   std::size_t eager_limit() const noexcept override { return eager_limit_bytes; }
   bool sends_eagerly(const void* data, std::size_t bytes) const noexcept override;
-  bool closed() const noexcept override { return at_ == phase::closed; }
-
-  int peer() const noexcept { return peer_; }
-  bool idle() const noexcept { return at_ == phase::idle; }
-  bool open() const noexcept { return at_ == phase::open; }
-  bool connecting() const noexcept { return at_ == phase::connecting; }
-  bool accepting() const noexcept { return at_ == phase::accepting; }
-  // Distinguishes attempts to connect.
-  unsigned attempts() const noexcept { return attempts_; }
-  // Keeps a connection of the peer open that was declined in favour of this side's attempt, so that the peer
-  // sees when this side ends.
-  void keep_declined(base::unique_fd connection) noexcept {
-    if (at_ == phase::connecting) declined_ = std::move(connection);
-  }
-  // The peer's connection was accepted: an attempt of this side does not count.
-  void begin_accept() noexcept { at_ = phase::accepting; }
-  // The accepted connection failed.
-  void abandon_accept() noexcept;
   bool has_queue() const noexcept override { return !messages_.empty() || !data_.empty(); }
   peer_health examine(const health_check& l) noexcept override;
   void rest() noexcept override { examined_ = false; }
-  void give_up(errc why, std::string text) noexcept override { end(why, std::move(text)); }
+  void give_up(errc why, std::string text) noexcept override { fail(why, std::move(text)); }
 
   // Completes the connection: both sides' memory is mapped. `socket`: AF_UNIX; its hang-up shows the peer's end at
   // once. `doorbell` and `segment` are the peer's. Throws tutti::error (errc::resources, protocol) and then leaves
   // the link unchanged.
   void attach(base::unique_fd socket, base::unique_fd doorbell, base::unique_fd segment);
-  // Ends the link; poll() reports it upward, once.
-  void end(errc why, std::string text) noexcept;
-  void disconnect() noexcept;
+  // poll() reports the end upward, once.
+  void fail(errc why, std::string text) noexcept override;
+  void leave() noexcept override;
+  void cut() noexcept override { disconnect(); }
 
   // Reads what has come and sends what waits, a bounded amount. Returns whether anything happened.
   bool poll() noexcept;
   // Called before sleeping. Returns true if there is work.
   bool prepare_sleep() noexcept;
   void notify() noexcept;
-  // Sends the last frame: this side has finished.
-  void say_farewell() noexcept;
   void take_back_farewell() noexcept { cancel(farewell_); }
 
   // See class neighbours.
   bool offer(std::uint64_t region, std::uint64_t bytes, int fd) noexcept;
   const std::byte* find_memory(std::uint64_t region, std::uint64_t offset, std::uint64_t bytes) noexcept;
   const std::atomic<std::uint32_t>* sleeps() const noexcept {
-    return at_ == phase::open ? &outbox_->header().armed : nullptr;
+    return at_ == phase::connected ? &outbox_->header().armed : nullptr;
   }
 
   void on_ready(bool readable, bool writable) noexcept override;
 
  private:
-  enum class phase { idle, connecting, accepting, open, closed };
-
-  void begin_connect() noexcept;
+  void disconnect() noexcept;
   bool read_some() noexcept;
   bool flush() noexcept;
   bool write_slices(outgoing& o) noexcept;
@@ -101,8 +80,6 @@ class shm_link final : public link, public core::watcher {
   bool end_of_peer() noexcept;
 
   shm_transport& owner_;
-  const int peer_;
-  phase at_ = phase::idle;
   bool hung_up_ = false;
   bool peer_leaves_ = false;
   bool end_pending_ = false;
@@ -128,8 +105,6 @@ class shm_link final : public link, public core::watcher {
   peer_regions regions_;
   base::unique_fd socket_;
   base::unique_fd doorbell_;
-  base::unique_fd declined_;
-  unsigned attempts_ = 0;
   bool stalled_ = false;             // since the last check nothing could leave
   core::backend::handle watch_ = 0;  // 0: none
   // For examine().

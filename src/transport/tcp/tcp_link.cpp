@@ -2,7 +2,6 @@
 #include "transport/tcp/tcp_link.hpp"
 
 #include "base/text.hpp"
-#include "transport/tcp/listen_address.hpp"
 #include "transport/tcp/tcp_transport.hpp"
 
 #include <fmt/format.h>
@@ -23,9 +22,46 @@ constexpr std::size_t bytes_per_turn = std::size_t{1024} * 1024;
 
 }  // namespace
 
+// ---- one connection ----
+
+void connection::attach(base::unique_fd fd, std::unique_ptr<core::tls_session> tls, core::backend& backend) {
+  in.open();
+  watch_ = backend.watch_hot(fd.get(), *this);
+  backend_ = &backend;
+  socket_ = core::socket_stream(fd.get());
+  stream_ = &socket_;
+  if (tls) stream_ = tls.get();
+  tls_ = std::move(tls);
+  fd_ = std::move(fd);
+  writable = true;
+}
+
+void connection::shut(bool abort) noexcept {
+  in.stop();
+  if (!fd_) return;
+  backend_->unwatch(watch_);
+  if (abort) {
+    const linger at_once{1, 0};
+    ::setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  }
+  // An io_uring that watched the socket may hold it open a moment longer than close() does.
+  ::shutdown(fd_.get(), SHUT_RDWR);
+  fd_.reset();
+}
+
+void connection::end_writing() noexcept {
+  if (fd_ && !std::exchange(ends_writing_, true)) ::shutdown(fd_.get(), SHUT_WR);
+}
+
+void connection::on_ready(bool readable, bool is_writable) noexcept {
+  of_.on_ready(*this, readable, is_writable);
+}
+
+// ---- the link ----
+
 tcp_link::tcp_link(tcp_transport& owner, int peer, inbound& up) noexcept
-    : owner_(owner),
-      peer_(peer),
+    : connecting_link(peer),
+      owner_(owner),
       main_(*this, peer, up, owner.info().checksums),
       farewell_(*this),
       heartbeat_(owner.info().silence_limit) {
@@ -109,12 +145,9 @@ bool tcp_link::redirect_destination(void* owner, const destination_buffer& inste
   return any;
 }
 
-bool tcp_link::further_have_queue() const noexcept {
-  return std::ranges::any_of(further_, [](const auto& c) { return c->stands() && c->has_queue(); });
-}
-
 bool tcp_link::has_queue() const noexcept {
-  return main_.has_queue() || !stripes_.empty() || further_have_queue();
+  return main_.has_queue() || !stripes_.empty() ||
+         std::ranges::any_of(further_, [](const auto& c) { return c->stands() && c->has_queue(); });
 }
 
 bool tcp_link::amid_long_payload() const noexcept {
@@ -438,12 +471,10 @@ void tcp_link::drop() noexcept {
 }
 
 void tcp_link::cut() noexcept {
-  muted_ = true;
   disconnect(true);
-  at_ = phase::closed;
-  base::list_hook<active_tag>::unlink();
   outbox::list forgotten;
   clear_queues(forgotten);
+  drop();
 }
 
 void tcp_link::disconnect(bool abort) noexcept {

@@ -5,33 +5,70 @@
 
 #include "base/intrusive_list.hpp"
 #include "base/unique_fd.hpp"
-#include "transport/link.hpp"
-#include "transport/tcp/connection.hpp"
+#include "core/backend.hpp"
+#include "core/tls.hpp"
+#include "transport/connecting_transport.hpp"
 #include "transport/tcp/heartbeat.hpp"
+#include "transport/tcp/inbox.hpp"
+#include "transport/tcp/outbox.hpp"
 #include "transport/tcp/stripes.hpp"
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tutti::transport::tcp {
 
 class tcp_transport;
+class tcp_link;
+
+// One TCP connection of a link: its socket, its outbox and its inbox.
+class connection final : public core::watcher {
+ public:
+  connection(tcp_link& of, int peer, inbound& up, bool checksums) noexcept
+      : out(checksums), in(peer, up, checksums), of_(of) {}
+  ~connection() { shut(false); }
+  connection(const connection&) = delete;
+  connection& operator=(const connection&) = delete;
+
+  // Attaches a connected socket. Throws errc::resources or std::bad_alloc, and then leaves this unchanged.
+  void attach(base::unique_fd fd, std::unique_ptr<core::tls_session> tls, core::backend& backend);
+  // Closes it. With `abort` the kernel drops unsent data, and the peer gets a reset.
+  void shut(bool abort) noexcept;
+  bool stands() const noexcept { return static_cast<bool>(fd_); }
+  int fd() const noexcept { return fd_.get(); }
+  core::byte_stream& stream() noexcept { return *stream_; }
+  bool has_queue() const noexcept { return !out.empty() || !stream_->flushed(); }
+  // Ends the sending direction. Once: every call of shutdown() causes an event of the descriptor.
+  void end_writing() noexcept;
+
+  void on_ready(bool readable, bool writable) noexcept override;
+
+  outbox out;
+  inbox in;
+  bool writable = false;
+  int send_error = 0;  // sending has failed; earlier data of the peer are still read
+  bool again = false;  // there is work that the descriptor will not report
+  // For a further connection: the peer has it, too, so that it may carry data.
+  bool usable = false;
+  bool ended = false;  // the peer has sent all that it will
+
+ private:
+  tcp_link& of_;
+  base::unique_fd fd_;
+  core::socket_stream socket_;  // fd_
+  std::unique_ptr<core::tls_session> tls_;
+  core::byte_stream* stream_ = &socket_;  // one of the two
+  core::backend* backend_ = nullptr;
+  core::backend::handle watch_ = 0;
+  bool ends_writing_ = false;
+};
 
 struct active_tag;
 
-class tcp_link final : public link, public base::list_hook<active_tag> {
+class tcp_link final : public connecting_link, public base::list_hook<active_tag> {
  public:
-  enum class phase {
-    idle,
-    connecting,  // an attempt of this side is in progress
-    awaiting,    // the peer prefers its attempt to this side's
-    accepting,   // the peer's attempt is being answered
-    connected,
-    failing,  // at its end; the next work() reports it
-    closed
-  };
-
   tcp_link(tcp_transport& owner, int peer, inbound& up) noexcept;
   ~tcp_link() override { cut(); }
 
@@ -39,29 +76,16 @@ class tcp_link final : public link, public base::list_hook<active_tag> {
   cancel_result cancel(outgoing& f) noexcept override;
   bool redirect_destination(void* owner, const destination_buffer& instead) noexcept override;
   std::size_t eager_limit() const noexcept override { return eager_limit_bytes; }
-  bool closed() const noexcept override { return at_ == phase::closed; }
-
-  int peer() const noexcept { return peer_; }
-  phase at() const noexcept { return at_; }
   bool has_queue() const noexcept override;
   peer_health examine(const health_check& l) noexcept override;
   void rest() noexcept override;
   void give_up(errc why, std::string text) noexcept override;
 
-  // For the connector: one of the phases before `connected`.
-  void enter(phase p) noexcept { at_ = p; }
-  // Keeps a connection of the peer open that was declined in favour of this side's attempt, so that the peer
-  // sees when this side ends.
-  void keep_declined(base::unique_fd connection) noexcept {
-    if (at_ == phase::connecting) declined_ = std::move(connection);
-  }
-  // Takes the memory that a connection needs, before the peer is told that it is accepted. Throws
-  // std::bad_alloc.
+  // See connecting_transport.
   void prepare() { main_.in.open(); }
   // Attaches the connection. Throws errc::resources and then leaves the link unchanged.
   void attach(base::unique_fd connection, std::unique_ptr<core::tls_session> tls);
-  // Ends the link; the next work() reports it.
-  void fail(errc why, std::string text) noexcept;
+  void fail(errc why, std::string text) noexcept override;
 
   // For further connections, which either side may make while the link is connected. Called before the peer
   // is told that it has one more. Returns null if it may not; throws std::bad_alloc. Then attach the
@@ -80,12 +104,10 @@ class tcp_link final : public link, public base::list_hook<active_tag> {
   // Reads what has come without an event of the descriptor. Returns whether there was anything.
   bool glance() noexcept;
   bool amid_long_payload() const noexcept;
-  // Delivers nothing upward any more. When the queues are empty, tells the peer, and then drops what comes
-  // until the peer has closed.
-  void leave() noexcept;
-  // Cuts the connection and forgets queued frames, without reporting upward.
-  void cut() noexcept;
-  // The same, but hands queued frames back, and lets the kernel send what it has.
+  // Also delivers nothing upward any more, and drops what comes until the peer has closed.
+  void leave() noexcept override;
+  void cut() noexcept override;
+  // As cut(), but hands queued frames back, and lets the kernel send what it has.
   void drop() noexcept;
 
   // For the connections.
@@ -115,7 +137,6 @@ class tcp_link final : public link, public base::list_hook<active_tag> {
   // The peer has sent all that it will through `c`.
   void has_ended(connection& c) noexcept;
   bool all_ended() const noexcept;
-  bool further_have_queue() const noexcept;
   // Queues a frame of the link's own, unless it already waits to leave.
   void push(outgoing& f) noexcept;
   bool flush(connection& c) noexcept;
@@ -128,12 +149,9 @@ class tcp_link final : public link, public base::list_hook<active_tag> {
   void disconnect(bool abort) noexcept;
 
   tcp_transport& owner_;
-  const int peer_;
-  phase at_ = phase::idle;
   bool muted_ = false;  // the layers above are told nothing any more
   bool examined_ = false;
   bool further_asked_for_ = false;
-  base::unique_fd declined_;
   connection main_;
   std::vector<std::unique_ptr<connection>> further_;
   stripes stripes_;  // of long frames, if there are further connections

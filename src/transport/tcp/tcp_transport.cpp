@@ -1,37 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/tcp/tcp_transport.hpp"
 
+#include "base/log.hpp"
+#include "base/text.hpp"
 #include "core/host_identity.hpp"
 #include "transport/tcp/listen_address.hpp"
 
-#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <utility>
 
 namespace tutti::transport::tcp {
 namespace {
-
-using phase = tcp_link::phase;
 
 // A round takes a third of a microsecond or more: this is about as long as a loop spins.
 constexpr unsigned rounds_expected = 200;
 
 }  // namespace
 
-tcp_transport::tcp_transport(core::loop& loop) : polled_transport(loop), changed_(loop.executor()) {}
-
-tcp_transport::~tcp_transport() { cut(); }
+tcp_transport::tcp_transport(core::loop& loop)
+    : connecting_transport(loop, core::purpose::tcp_link, "this rank's TCP port", core::admission::limits()),
+      changed_(loop.executor()) {}
 
 void tcp_transport::listen(core::endpoint_record& mine, const listen_wish& wish) {
   listener opened = open_listener(listen_address(wish));
-  listener_ = std::move(opened.fd);
+  acceptor_.assign(parse_endpoint(opened.endpoint).protocol(), opened.fd.get());
+  opened.fd.release();
   mine.tcp_endpoints.push_back(std::move(opened.endpoint));
 }
 
 void tcp_transport::open(const core::world_info& info, inbound& up) {
-  links_.resize(static_cast<std::size_t>(info.size));
   loop_.backend();  // before this in the engine's order: its events are handled in the same round
-  join_loop(info, up);
-  connector_.emplace(loop_, *this, std::move(listener_));
+  start(info, up, info.tls);
 }
 
 bool tcp_transport::reaches(const core::endpoint_record& mine,
@@ -41,13 +42,10 @@ bool tcp_transport::reaches(const core::endpoint_record& mine,
   return false;
 }
 
-tcp_link& tcp_transport::at(int peer) {
-  std::unique_ptr<tcp_link>& l = links_[static_cast<std::size_t>(peer)];
-  if (!l) {
-    l = std::make_unique<tcp_link>(*this, peer, *up_);
-    if (leaving_ || !attached_) l->drop();
-  }
-  return *l;
+std::unique_ptr<connecting_link> tcp_transport::make_link(int peer) {
+  auto made = std::make_unique<tcp_link>(*this, peer, *up_);
+  if (leaving_ || !attached_) made->drop();
+  return made;
 }
 
 void tcp_transport::activate(tcp_link& l) noexcept {
@@ -106,46 +104,146 @@ bool tcp_transport::poll() noexcept {
   return work(active_) || any_come;
 }
 
-bool tcp_transport::has_queue() const noexcept {
-  return std::any_of(links_.begin(), links_.end(),
-                     [](const std::unique_ptr<tcp_link>& l) { return l && !l->closed() && l->has_queue(); });
-}
-
 task<> tcp_transport::leave(core::time_point deadline) {
   if (!attached_) co_return;
   leaving_ = true;
-  for (const auto& l : links_)
-    if (l) l->leave();
+  for (connecting_link* l : live_) l->leave();
   while (attached_) {
     bool any_open = false;
     bool any_unconnected = false;
-    for (const auto& l : links_) {
-      if (!l || l->closed()) continue;
+    for (const connecting_link* l : live_) {
+      if (l->closed()) continue;
       any_open = true;
       any_unconnected |= l->at() != phase::connected;
     }
     if (!any_open) break;
     // A link whose queue still waits for its connection may need the one that its peer makes.
-    if (!any_unconnected) connector_->stop_listening();
+    if (!any_unconnected) stop_listening();
     const bool in_time = co_await changed_.wait(deadline);
     if (!in_time) break;
   }
-  for (const auto& l : links_)
-    if (l) l->drop();
-  detach();
-}
-
-void tcp_transport::cut() noexcept {
-  leaving_ = true;
-  for (const auto& l : links_)
-    if (l) l->cut();
-  detach();
-}
-
-void tcp_transport::detach() noexcept {
-  listener_.reset();
-  connector_.reset();
+  for (connecting_link* l : live_) static_cast<tcp_link*>(l)->drop();
+  stop_connections();
   leave_loop();
+}
+
+// ---- connecting ----
+
+task<core::stream_socket> tcp_transport::dial(std::string address, core::time_point deadline) {
+  return core::connect(loop_.executor(), parse_endpoint(address), deadline);
+}
+
+task<> tcp_transport::complete(connecting_link& l, core::stream_socket& socket, core::time_point) {
+  static_cast<tcp_link&>(l).attach(take_descriptor(socket), socket.take_tls());
+  co_return;
+}
+
+void tcp_transport::give_up(connecting_link& l, const setback& last) {
+  const core::endpoint_record& record = info_->record(l.peer());
+  const std::string who = describe(l.peer());
+  const std::string waited = base::duration_text(info_->timeout);
+  if (last.preferred) {
+    const core::endpoint_record& mine = info_->record(info_->rank);
+    if (last.code != errc::timed_out)
+      return l.fail(errc::peer_failed, who +
+                                           " was about to connect to this rank, but has ended, or could not "
+                                           "reach it: its own output says why");
+    return l.fail(
+        errc::timed_out,
+        fmt::format(
+            "{} was about to connect to this rank (at {}) when this rank connected to it, but its connection "
+            "has not come within {}: a firewall may be in the way, or the address may be one of an interface "
+            "that does not lead here: set TUTTI_ADDRESS on host {} to an address that host {} reaches",
+            who, fmt::join(mine.tcp_endpoints, ", "), waited, mine.host, record.host));
+  }
+  std::string text = fmt::format("no connection to {}: {}", who,
+                                 last.text.empty() ? "it has published no address for TCP" : last.text);
+  const std::string elsewhere = fmt::format(
+      "the address may be one of an interface that does not lead here: set TUTTI_ADDRESS or "
+      "TUTTI_INTERFACE on host {} to an address or interface that this host reaches",
+      record.host);
+  switch (last.code) {
+    case errc::timed_out:
+      text += fmt::format(" (after {}): {}", waited,
+                          last.answered ? "its host takes connections, but the process does not answer: it "
+                                          "computes without returning to its loop, or is stopped"
+                                        : "a firewall may be in the way, or " + elsewhere);
+      [[fallthrough]];
+    case errc::unauthorized:
+    case errc::protocol:
+    case errc::resources:
+      return l.fail(last.code, std::move(text));
+    default:
+      text += fmt::format("; {}, or {}",
+                          last.answered || last.refused
+                              ? "most likely its process has gone (its own output says why)"
+                              : "a firewall may be in the way",
+                          elsewhere);
+      l.fail(errc::peer_failed, std::move(text));
+  }
+}
+
+// ---- further connections ----
+
+void tcp_transport::connect_further(tcp_link& l) noexcept { tasks_.start(reach_further(l)); }
+
+task<> tcp_transport::reach_further(tcp_link& l) {
+  const core::time_point deadline = core::deadline_after(info_->timeout);
+  const std::vector<std::string>& endpoints = info_->record(l.peer()).tcp_endpoints;
+  for (std::size_t i = 0; i < endpoints.size();) {
+    if (l.at() != phase::connected || l.further_wanted() == 0) co_return;
+    const bool added = co_await add_further(l, endpoints[i], share(deadline, endpoints.size() - i));
+    if (!added) ++i;
+  }
+}
+
+task<bool> tcp_transport::add_further(tcp_link& l, std::string address, core::time_point deadline) {
+  const core::identity mine{core::purpose::tcp_further, info_->id, info_->epoch, info_->rank};
+  std::string trouble;
+  try {
+    core::stream_socket socket = co_await dial(address, deadline);
+    socket.secure_with(info_->tls);
+    co_await core::greet(socket, info_->secret, mine, l.peer(), deadline);
+    connection* const c = l.expect_further();
+    if (c != nullptr) attach_further(l, *c, socket, true);
+    co_return c != nullptr;
+  } catch (const error& e) {
+    trouble = e.what();
+  } catch (const boost::system::system_error& e) {
+    trouble = e.what();
+  }
+  base::log(base::log_level::debug,
+            fmt::format("no further connection to {}: {}", describe(l.peer()), trouble));
+  co_return false;
+}
+
+void tcp_transport::attach_further(tcp_link& l, connection& c, core::stream_socket& socket, bool usable) {
+  try {
+    l.attach_further(c, take_descriptor(socket), socket.take_tls(), usable);
+  } catch (...) {
+    l.drop_further(c);
+    throw;
+  }
+}
+
+task<> tcp_transport::serve_other(core::stream_socket& socket, core::greeting from,
+                                  core::time_point deadline) {
+  const int rank = from.peer.rank;
+  const bool known =
+      rank >= 0 && rank < info_->size && rank != info_->rank && from.peer.epoch == info_->epoch;
+  auto* const l = known ? static_cast<tcp_link*>(made_link(rank)) : nullptr;
+  connection* const c = l != nullptr ? l->expect_further() : nullptr;
+  if (c == nullptr) {
+    co_await core::answer_greeting(socket, info_->secret, from, core::verdict::duplicate, deadline);
+    co_return;
+  }
+  try {
+    co_await core::answer_greeting(socket, info_->secret, from, core::verdict::accepted, deadline);
+  } catch (...) {
+    l->drop_further(*c);
+    throw;
+  }
+  attach_further(*l, *c, socket, false);
 }
 
 }  // namespace tutti::transport::tcp

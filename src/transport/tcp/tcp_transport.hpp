@@ -4,44 +4,36 @@
 #pragma once
 
 #include "core/wakeup.hpp"
-#include "transport/tcp/connector.hpp"
+#include "transport/connecting_transport.hpp"
 #include "transport/tcp/tcp_link.hpp"
-#include "transport/transport.hpp"
 
 #include <array>
 #include <memory>
-#include <optional>
+#include <string>
 #include <vector>
 
 namespace tutti::transport::tcp {
 
-class tcp_transport final : public polled_transport {
+class tcp_transport final : public connecting_transport {
  public:
   explicit tcp_transport(core::loop& loop);
-  ~tcp_transport() override;
+  ~tcp_transport() override { end(); }
 
   const char* name() const noexcept override { return "tcp"; }
   // listen_address() in listen_address.hpp chooses the address.
   void listen(core::endpoint_record& mine, const listen_wish& wish) override;
   void open(const core::world_info& info, inbound& up) override;
   bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept override;
-  link& link_to(int peer) override { return at(peer); }
-  link* made_link(int peer) noexcept override { return made(peer); }
   // From the start of this nothing is delivered upward; frames that could not leave in time are handed back.
-  bool has_queue() const noexcept override;
   task<> leave(core::time_point deadline) override;
-  // Calls nothing upward any more: queued frames are forgotten, not handed back.
-  void cut() noexcept override;
 
   bool poll() noexcept override;
   bool arm() noexcept override { return !active_.empty(); }
 
-  // For the links and the connector.
-  tcp_link& at(int peer);
-  tcp_link* made(int peer) noexcept { return links_[static_cast<std::size_t>(peer)].get(); }
-  void connect(tcp_link& l) noexcept { connector_->connect(l); }
-  void connect_further(tcp_link& l) noexcept { connector_->connect_further(l); }
-  void stop_connecting(tcp_link& l) noexcept { connector_->stop_connecting(l); }
+  // For the links.
+  // Starts to make the further connections of a connected link. The link does without those that cannot be
+  // had.
+  void connect_further(tcp_link& l) noexcept;
   // `l` has work that no descriptor will report: it works in the next round.
   void activate(tcp_link& l) noexcept;
   // Data have come from `l`, and more are likely. For a while it is read in every round, without an event of
@@ -52,12 +44,22 @@ class tcp_transport final : public polled_transport {
   void changed() noexcept { changed_.notify(); }
 
  private:
-  void detach() noexcept;
+  std::unique_ptr<connecting_link> make_link(int peer) override;
+  std::vector<std::string> addresses(const core::endpoint_record& of) const override {
+    return of.tcp_endpoints;
+  }
+  task<core::stream_socket> dial(std::string address, core::time_point deadline) override;
+  void prepare(connecting_link& l) override { static_cast<tcp_link&>(l).prepare(); }
+  task<> complete(connecting_link& l, core::stream_socket& socket, core::time_point deadline) override;
+  task<> serve_other(core::stream_socket& socket, core::greeting from, core::time_point deadline) override;
+  void give_up(connecting_link& l, const setback& last) override;
+
+  task<> reach_further(tcp_link& l);
+  task<bool> add_further(tcp_link& l, std::string address, core::time_point deadline);
+  static void attach_further(tcp_link& l, connection& c, core::stream_socket& socket, bool usable);
   bool glance() noexcept;
 
-  base::unique_fd listener_;
   core::wakeup changed_;
-  std::vector<std::unique_ptr<tcp_link>> links_;  // by peer; null until needed
   base::intrusive_list<tcp_link, active_tag> active_;
   struct expected {
     tcp_link* from = nullptr;
@@ -65,7 +67,6 @@ class tcp_transport final : public polled_transport {
   };
   static constexpr std::size_t most_expected = 3;
   std::array<expected, most_expected> expected_;
-  std::optional<connector> connector_;
 };
 
 }  // namespace tutti::transport::tcp

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/connecting_transport.hpp"
+
+#include "core/pause.hpp"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+
+namespace tutti::transport {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Between attempts to connect.
+constexpr auto first_pause = 10ms;
+constexpr auto longest_pause = 500ms;
+
+// What is to be handled is handled inside: without memory the process ends.
+void ended(void*, std::exception_ptr failure) noexcept {
+  if (failure) std::rethrow_exception(failure);
+}
+
+// Whether the peer has already closed the connection, as it does when it has given up.
+bool hung_up(int fd) noexcept {
+  char byte;
+  const ssize_t got = ::recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+}  // namespace
+
+void connecting_transport::setback::add(errc why, const std::string& what, bool took_connection) {
+  code = why;
+  text += (text.empty() ? "" : "; ") + what;
+  answered |= took_connection;
+  ended_early |= took_connection && why == errc::peer_failed;
+}
+
+connecting_transport::connecting_transport(core::loop& loop, core::purpose purpose, const char* listener,
+                                           core::admission::limits pending)
+    : polled_transport(loop),
+      acceptor_(loop.context()),
+      purpose_(purpose),
+      listener_(listener),
+      admission_(loop.executor(), pending) {}
+
+void connecting_transport::start(const core::world_info& info, inbound& up, tls_identity tls) {
+  tls_ = std::move(tls);
+  links_.resize(static_cast<std::size_t>(info.size));
+  join_loop(info, up);
+  const auto take = [this](core::stream_socket s) { tasks_.start(serve(std::move(s))); };
+  accepting_.start(admission_.accept_all(acceptor_, listener_, take), ended, nullptr);
+}
+
+void connecting_transport::end() noexcept {
+  cut();
+  live_.clear();
+  links_.clear();
+}
+
+connecting_link& connecting_transport::at(int peer) {
+  std::unique_ptr<connecting_link>& l = links_[static_cast<std::size_t>(peer)];
+  if (!l) {
+    live_.reserve(live_.size() + 1);
+    l = make_link(peer);
+    live_.push_back(l.get());
+  }
+  return *l;
+}
+
+bool connecting_transport::has_queue() const noexcept {
+  return std::ranges::any_of(live_, [](const link* l) { return !l->closed() && l->has_queue(); });
+}
+
+void connecting_transport::stop_listening() noexcept {
+  accepting_.stop();
+  boost::system::error_code ignored;
+  acceptor_.close(ignored);
+}
+
+void connecting_transport::stop_connections() noexcept {
+  stop_listening();
+  tasks_.clear();
+  for (connecting_link* l : live_) stop_connecting(*l);
+}
+
+void connecting_transport::cut() noexcept {
+  leaving_ = true;
+  stop_connections();
+  for (connecting_link* l : live_) l->cut();
+  leave_loop();
+}
+
+base::unique_fd connecting_transport::take_descriptor(core::stream_socket& socket) {
+  boost::system::error_code code;
+  const int fd = socket.release(code);
+  if (code) throw error(errc::system, fmt::format("cannot take over the connection: {}", code.message()));
+  return base::unique_fd(fd);
+}
+
+core::time_point connecting_transport::share(core::time_point deadline, std::size_t addresses_left) {
+  if (deadline == core::time_point::max() || addresses_left <= 1) return deadline;
+  const core::time_point now = core::clock::now();
+  return now + (deadline - now) / static_cast<core::duration::rep>(addresses_left);
+}
+
+// ---- connecting ----
+
+void connecting_transport::connect(connecting_link& l) noexcept {
+  l.enter(phase::connecting);
+  l.attempt_.start(reach(l), ended, nullptr);
+}
+
+task<> connecting_transport::reach(connecting_link& l) {
+  const core::time_point deadline = core::deadline_after(info_->timeout);
+  std::chrono::milliseconds next_pause = first_pause;
+  while (l.at() == phase::connecting) {
+    setback last;
+    std::optional<core::stream_socket> declined;
+    co_await try_addresses(l, deadline, &last, &declined);
+    if (declined) {
+      co_await await_peer(l, std::move(*declined), deadline);
+      co_return;
+    }
+    if (l.at() != phase::connecting) co_return;
+    // A peer that takes a connection and closes it lives. It does so if this side was slow (busy computing), if
+    // it has just decided to connect itself, or if it is short of descriptors. All else is final.
+    if (!last.ended_early || core::clock::now() + next_pause >= deadline) {
+      give_up(l, last);
+      co_return;
+    }
+    co_await core::pause(loop_, next_pause);
+    l.count_retry();
+    next_pause = std::min<std::chrono::milliseconds>(2 * next_pause, longest_pause);
+  }
+}
+
+task<> connecting_transport::try_addresses(connecting_link& l, core::time_point deadline, setback* last,
+                                           std::optional<core::stream_socket>* declined) {
+  const core::identity mine{purpose_, info_->id, info_->epoch, info_->rank};
+  const std::vector<std::string> all = addresses(info_->record(l.peer()));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    bool answered = false;
+    try {
+      const core::time_point until = share(deadline, all.size() - i);
+      core::stream_socket socket = co_await dial(all[i], until);
+      answered = true;
+      socket.secure_with(tls_);
+      prepare(l);
+      const core::verdict answer = co_await core::greet(socket, info_->secret, mine, l.peer(), until);
+      if (answer == core::verdict::accepted) {
+        co_await complete(l, socket, until);
+      } else {
+        declined->emplace(std::move(socket));
+        l.enter(phase::awaiting);
+      }
+      co_return;
+    } catch (const error& e) {
+      last->add(static_cast<errc>(e.code().value()), e.what(), answered);
+      last->refused |= dynamic_cast<const core::connection_refused*>(&e) != nullptr;
+    } catch (const boost::system::system_error& e) {
+      last->add(errc::system, e.what(), answered);
+    }
+  }
+}
+
+task<> connecting_transport::await_peer(connecting_link& l, core::stream_socket declined,
+                                        core::time_point deadline) {
+  // stop_connecting() ends this when the peer's connection comes. Until then the peer keeps the declined one
+  // open: its end is the peer's.
+  core::stream_socket watched = std::move(declined);
+  setback why;
+  why.preferred = true;
+  why.text = "it was about to connect itself, and ended before";
+  try {
+    std::array<std::uint8_t, 1> nothing{};
+    co_await core::read_some(watched, nothing, deadline);
+  } catch (const error& e) {
+    if (e.code() == errc::timed_out) why.add(errc::timed_out, e.what(), true);
+  }
+  if (l.at() == phase::awaiting) give_up(l, why);
+}
+
+// ---- accepting ----
+
+task<> connecting_transport::serve(core::stream_socket accepted) {
+  // Parameters live as long as the frame, which is freed some time after its end; the connection must not.
+  core::stream_socket socket = std::move(accepted);
+  if (!may_prove(socket)) co_return;
+  socket.secure_with(tls_);
+  std::optional<pending_connection> here;
+  here.emplace(admission_, socket);
+  const std::string from = here->from();
+  try {
+    co_await converse(socket, here);
+  } catch (const error& e) {
+    // A connection that ends early is not reported as unauthenticated: peers do that when both sides connect
+    // at once.
+    if (here && here->turned_out())
+      unauthenticated_.report(from, "it had not proved who it is when there was no room for others");
+    else if (e.code() != errc::peer_failed)
+      unauthenticated_.report(from, e.what());
+  }
+}
+
+task<> connecting_transport::converse(core::stream_socket& socket, std::optional<pending_connection>& here) {
+  const core::time_point deadline = here->deadline();
+  const core::greeting from =
+      co_await core::receive_greeting(socket, info_->secret, purpose_, info_->id, info_->rank, deadline);
+  if (from.peer.what != purpose_) {
+    co_await serve_other(socket, from, deadline);
+    co_return;
+  }
+  const std::optional<core::verdict> answer = judge(from.peer);
+  if (!answer || hung_up(socket.native_handle())) co_return;
+  if (*answer != core::verdict::accepted) {
+    co_await core::answer_greeting(socket, info_->secret, from, *answer, deadline);
+    if (*answer == core::verdict::use_other) at(from.peer.rank).keep_declined(take_descriptor(socket));
+    co_return;
+  }
+  connecting_link& l = at(from.peer.rank);
+  stop_connecting(l);
+  l.enter(phase::accepting);
+  try {
+    prepare(l);
+    co_await core::answer_greeting(socket, info_->secret, from, core::verdict::accepted, deadline);
+    // It has proved who it is. On a busy machine either side may wait for its processor for seconds, and the
+    // peer may have all it needs by then: it would take the end of this connection for that of this rank.
+    here.reset();
+    // Otherwise the link was given up meanwhile, and the peer sees this connection end.
+    if (l.at() == phase::accepting) co_await complete(l, socket, core::deadline_after(info_->timeout));
+  } catch (...) {
+    abandon_accepting(l);
+    throw;
+  }
+}
+
+std::optional<core::verdict> connecting_transport::judge(const core::identity& peer) {
+  if (peer.rank < 0 || peer.rank >= info_->size || peer.rank == info_->rank) return core::verdict::wrong_rank;
+  if (peer.epoch != info_->epoch) return core::verdict::wrong_world;
+  switch (at(peer.rank).at()) {
+    case phase::idle:
+      if (leaving_) return std::nullopt;
+      [[fallthrough]];
+    case phase::awaiting:
+      return core::verdict::accepted;
+    case phase::connecting:
+      return peer.rank < info_->rank ? core::verdict::accepted : core::verdict::use_other;
+    case phase::closed:
+      if (leaving_) return std::nullopt;
+      break;
+    case phase::accepting:
+    case phase::connected:
+    case phase::failing:
+      break;
+  }
+  return core::verdict::duplicate;
+}
+
+void connecting_transport::abandon_accepting(connecting_link& l) noexcept {
+  if (l.at() != phase::accepting) return;
+  l.enter(phase::idle);
+  if (l.has_queue()) {
+    connect(l);
+  } else if (leaving_) {
+    l.leave();
+  }
+}
+
+}  // namespace tutti::transport

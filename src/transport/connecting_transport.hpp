@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// connecting_transport: a transport whose links need a connection each. It connects when a link needs it and
+// accepts when a peer does. If both do so at once, the connection started by the lower rank stays.
+#pragma once
+
+#include "base/unique_fd.hpp"
+#include "core/admission.hpp"
+#include "core/background.hpp"
+#include "core/handshake.hpp"
+#include "core/running_task.hpp"
+#include "transport/transport.hpp"
+
+#include <boost/asio/basic_socket_acceptor.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tutti::transport {
+
+class connecting_link : public link {
+ public:
+  enum class phase {
+    idle,
+    connecting,  // an attempt of this side is in progress
+    awaiting,    // the peer prefers its attempt to this side's
+    accepting,   // the peer's attempt is being answered
+    connected,
+    failing,  // at its end, which the loop is about to report
+    closed
+  };
+
+  int peer() const noexcept { return peer_; }
+  phase at() const noexcept { return at_; }
+  bool closed() const noexcept override { return at_ == phase::closed; }
+
+  // For the transport.
+  // Enters one of the phases before `connected`.
+  void enter(phase p) noexcept { at_ = p; }
+  // Keeps a connection of the peer open that was declined in favour of this side's attempt, so that the peer
+  // sees when this side ends.
+  void keep_declined(base::unique_fd connection) noexcept {
+    if (at_ == phase::connecting) declined_ = std::move(connection);
+  }
+  // Ends the link. The loop reports that.
+  virtual void fail(errc why, std::string text) noexcept = 0;
+  // Sends the last frame of this side, when the queues are empty.
+  virtual void leave() noexcept = 0;
+  // Cuts the connection without reporting that upward. Queued frames may be forgotten.
+  virtual void cut() noexcept = 0;
+
+ protected:
+  explicit connecting_link(int peer) noexcept : peer_(peer) {}
+
+  const int peer_;
+  phase at_ = phase::idle;
+  base::unique_fd declined_;
+
+ private:
+  friend class connecting_transport;
+  core::running_task attempt_;  // to connect
+};
+
+class connecting_transport : public polled_transport {
+ public:
+  link& link_to(int peer) override { return at(peer); }
+  link* made_link(int peer) noexcept override { return links_[static_cast<std::size_t>(peer)].get(); }
+  bool has_queue() const noexcept override;
+  // Calls nothing upward any more.
+  void cut() noexcept override;
+
+  // For the links.
+  // Starts to connect an idle link. It ends connected, accepting or failed.
+  void connect(connecting_link& l) noexcept;
+  void stop_connecting(connecting_link& l) noexcept { l.attempt_.stop(); }
+
+ protected:
+  using phase = connecting_link::phase;
+  // Why connecting has failed so far.
+  struct setback {
+    errc code = errc::peer_failed;
+    std::string text;
+    bool answered = false;     // the peer's host took the connection
+    bool refused = false;      // the peer's host said that no process listens there
+    bool ended_early = false;  // and then the connection ended before the peer's answer
+    bool preferred = false;    // the peer was about to connect itself
+
+    void add(errc why, const std::string& what, bool took_connection);
+  };
+
+  // `purpose`: of the connections. `listener`: a name for log lines.
+  connecting_transport(core::loop& loop, core::purpose purpose, const char* listener,
+                       core::admission::limits pending);
+
+  // Joins the loop and accepts at acceptor_. `tls`: of the connections, or null.
+  void start(const core::world_info& info, inbound& up, tls_identity tls);
+  // Cuts and destroys the links: called by the destructors of derived classes.
+  void end() noexcept;
+  connecting_link& at(int peer);
+  // Refuses new peers from now on.
+  void stop_listening() noexcept;
+  // Also ends all connecting and accepting where it waits.
+  void stop_connections() noexcept;
+  static base::unique_fd take_descriptor(core::stream_socket& socket);
+  // An address' share of the time that is left.
+  static core::time_point share(core::time_point deadline, std::size_t addresses_left);
+
+  virtual std::unique_ptr<connecting_link> make_link(int peer) = 0;
+  virtual std::vector<std::string> addresses(const core::endpoint_record& of) const = 0;
+  // Opens a connection. Throws tutti::error.
+  virtual task<core::stream_socket> dial(std::string address, core::time_point deadline) = 0;
+  // Whether a process that has connected may prove who it is.
+  virtual bool may_prove(core::stream_socket&) { return true; }
+  // Takes the memory that a connection needs, before the peer is told that it is accepted. Throws
+  // std::bad_alloc.
+  virtual void prepare(connecting_link&) {}
+  // Attaches a connection that both sides have accepted to its link, unless that has closed. Throws
+  // tutti::error.
+  virtual task<> complete(connecting_link& l, core::stream_socket& socket, core::time_point deadline) = 0;
+  // Serves a connection of another purpose.
+  virtual task<> serve_other(core::stream_socket&, core::greeting, core::time_point) { co_return; }
+  // Ends a link that cannot be connected, with a text for people.
+  virtual void give_up(connecting_link& l, const setback& last) = 0;
+
+  boost::asio::basic_socket_acceptor<boost::asio::generic::stream_protocol> acceptor_;
+  std::vector<connecting_link*> live_;  // those that were made
+  core::background_tasks tasks_;
+
+ private:
+  using pending_connection = core::admission::pending_connection;
+
+  task<> reach(connecting_link& l);
+  task<> try_addresses(connecting_link& l, core::time_point deadline, setback* last,
+                       std::optional<core::stream_socket>* declined);
+  task<> await_peer(connecting_link& l, core::stream_socket declined, core::time_point deadline);
+  task<> serve(core::stream_socket accepted);
+  task<> converse(core::stream_socket& socket, std::optional<pending_connection>& here);
+  std::optional<core::verdict> judge(const core::identity& peer);
+  void abandon_accepting(connecting_link& l) noexcept;
+
+  const core::purpose purpose_;
+  const char* const listener_;
+  tls_identity tls_;
+  core::admission admission_;  // of peers whose handshake is in progress
+  core::unauthenticated_log unauthenticated_{listener_};
+  core::running_task accepting_;
+  std::vector<std::unique_ptr<connecting_link>> links_;  // by peer; null until needed
+};
+
+}  // namespace tutti::transport
