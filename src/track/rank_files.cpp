@@ -5,7 +5,6 @@
 #include "base/text.hpp"
 #include "track/event_encoding.hpp"
 #include "track/histogram.hpp"
-#include "track/json_text.hpp"
 #include "track/png.hpp"
 #include "track/run_directory.hpp"
 
@@ -15,7 +14,10 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
+#include <iterator>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -23,23 +25,32 @@ namespace tutti::track {
 namespace {
 
 namespace fs = std::filesystem;
+using json = nlohmann::ordered_json;
 
 const char* name_of(layout l) {
   constexpr const char* names[] = {"single_run", "run_per_rank", "rank_0_only"};
   return names[static_cast<std::size_t>(l)];
 }
 
-std::string as_json(const hyperparameter_map& values) {
-  json_object all;
-  for (const auto& [name, v] : values) std::visit([&](const auto& held) { all.add(name, held); }, v.held());
-  return all.text();
+// Values that JSON lacks are strings.
+json number(double value) {
+  if (std::isfinite(value)) return value;
+  return std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
 }
 
-std::string as_json(const std::vector<double>& numbers) {
-  std::vector<std::string> all;
-  for (const double n : numbers) all.push_back(json_number(n));
-  return json_array(all);
+json object_of(const hyperparameter_map& values) {
+  json all = json::object();
+  for (const auto& [name, v] : values) {
+    const auto* const real = std::get_if<double>(&v.held());
+    all[name] =
+        real != nullptr ? number(*real) : std::visit([](const auto& held) { return json(held); }, v.held());
+  }
+  return all;
 }
+
+// Bytes that are not UTF-8 become U+FFFD, so that every reader accepts the text.
+std::string text_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+std::string line_of(const json& object) { return text_of(object) + "\n"; }
 
 // Converts the name of a series to one of a file.
 std::string file_name(std::string name) {
@@ -56,12 +67,9 @@ std::string default_label(const comm::identity& who, const process_identity& pro
 
 // "rank-3" for "rank_3", as without labels; no two labels have one stem.
 std::string stem_of(const std::string& label) {
-  const std::string prefix = "rank_";
-  const std::string digits = label.starts_with(prefix) ? label.substr(prefix.size()) : "";
-  const bool is_rank = !digits.empty() && digits.size() <= 9 &&
-                       digits.find_first_not_of("0123456789") == digits.npos &&
-                       (digits.size() == 1 || digits.front() != '0');
-  return is_rank ? "rank-" + digits : "label-" + label;
+  const auto rank = label.starts_with("rank_") ? base::to_number<unsigned>(label.substr(5)) : std::nullopt;
+  const bool is_rank = rank && *rank < 1'000'000'000 && label == fmt::format("rank_{}", *rank);
+  return is_rank ? "rank-" + label.substr(5) : "label-" + label;
 }
 
 // The folder of a label's event files, which TensorBoard shows as the name of its line. No two labels share
@@ -150,7 +158,7 @@ rank_files::rank_files(const comm::identity& who, const options& o, std::uint64_
   if (const int torn = lines_file_.cut_to_whole_lines(); torn != 0)
     throw error(errc::system, "tracking cannot go on in " + (directory_ / (stem_ + ".jsonl")).string() +
                                   ": " + base::write_error_text(torn));
-  if (!create_file_once(directory_ / "run.json", run_facts_json(name) + "\n", stem_))
+  if (!create_file_once(directory_ / "run.json", run_facts_line(name), stem_))
     throw error(errc::system, "tracking cannot write " + (directory_ / "run.json").string() + ": " +
                                   base::write_error_text(errno));
   struct stat made{};
@@ -174,37 +182,28 @@ std::string& rank_files::events_at(const event_place& place) {
   return events_;
 }
 
-std::string rank_files::run_facts_json(const std::string& name) const {
-  std::vector<std::string> places, command;
-  for (std::size_t rank = 0; rank < who_.places.size(); ++rank)
-    places.push_back(json_object()
-                         .add("rank", rank)
-                         .add("host", who_.places[rank].host)
-                         .add("pid", who_.places[rank].pid)
-                         .text());
-  for (const std::string& word : command_line()) command.push_back(json_string(word));
-  json_object variables, version;
-  for (const auto& [variable, text] : environment()) variables.add(variable, text);
-  for (const auto& [what, text] : versions()) version.add(what, text);
+std::string rank_files::run_facts_line(const std::string& name) const {
+  json places = json::array();
+  for (const comm::place& p : who_.places)
+    places.push_back({{"rank", places.size()}, {"host", p.host}, {"pid", p.pid}});
   std::error_code ignored;
   const fs::path here = fs::current_path(ignored);
   const git_state git = git_of(here);
-  return json_object()
-      .add("format", 1)
-      .add("name", name)
-      .add("layout", name_of(options_.ranks))
-      .add("id", options_.id.empty() ? fmt::format("{:016x}-{}", who_.world, who_.communicator) : options_.id)
-      .add("created", opened_)
-      .add("written_by_rank", who_.rank)
-      .add("communicator", who_.name)
-      .add("ranks", who_.places.size())
-      .add_json("places", json_array(places))
-      .add_json("command", json_array(command))
-      .add("working_directory", here.string())
-      .add_json("git", json_object().add("revision", git.revision).add("branch", git.branch).text())
-      .add_json("versions", version.text())
-      .add_json("environment", variables.text())
-      .text();
+  return line_of(
+      {{"format", 1},
+       {"name", name},
+       {"layout", name_of(options_.ranks)},
+       {"id", options_.id.empty() ? fmt::format("{:016x}-{}", who_.world, who_.communicator) : options_.id},
+       {"created", opened_},
+       {"written_by_rank", who_.rank},
+       {"communicator", who_.name},
+       {"ranks", who_.places.size()},
+       {"places", places},
+       {"command", command_line()},
+       {"working_directory", here.string()},
+       {"git", {{"revision", git.revision}, {"branch", git.branch}}},
+       {"versions", versions()},
+       {"environment", environment()}});
 }
 
 bool rank_files::fail(std::string text) {
@@ -239,33 +238,36 @@ struct rank_files::putter {
   const record& r;
   const event_place place{r.name, r.step, r.wall_time};
 
-  json_object begin(const char* kind) const {
-    return json_object().add("kind", kind).add("name", r.name).add("step", r.step).add("time", r.wall_time);
-  }
-  bool end(const json_object& line) const {
-    files.lines_ += line.text();
-    files.lines_ += '\n';
+  // `more` is what records of this kind have beside their place.
+  bool put_line(const char* kind, const json& more) const {
+    json line = {{"kind", kind}, {"name", r.name}, {"step", r.step}, {"time", r.wall_time}};
+    line.update(more);
+    files.lines_ += line_of(line);
     return true;
   }
-  bool operator()(double number) const {
-    put_scalar(files.events_at(place), place, number);
-    return end(begin("scalar").add("value", number));
+  bool operator()(double value) const {
+    put_scalar(files.events_at(place), place, value);
+    // Most records are scalars: by way of a json object one takes four times as long.
+    fmt::format_to(std::back_inserter(files.lines_),
+                   R"({{"kind":"scalar","name":{},"step":{},"time":{},"value":{}}})"
+                   "\n",
+                   text_of(r.name), r.step, r.wall_time, text_of(number(value)));
+    return true;
   }
   bool operator()(const text_record& t) const {
     put_text(files.events_at(place), place, t.content);
-    return end(begin("text").add("value", t.content));
+    return put_line("text", {{"value", t.content}});
   }
   bool operator()(const histogram_record& values) const {
     const histogram h = histogram_of(values.values);
     put_histogram(files.events_at(place), place, h);
-    return end(begin("histogram")
-                   .add("min", h.min)
-                   .add("max", h.max)
-                   .add("sum", h.sum)
-                   .add("count", h.count)
-                   .add("not_finite", h.not_finite)
-                   .add_json("limits", as_json(h.limits))
-                   .add_json("counts", as_json(h.counts)));
+    return put_line("histogram", {{"min", h.min},
+                                  {"max", h.max},
+                                  {"sum", number(h.sum)},
+                                  {"count", h.count},
+                                  {"not_finite", h.not_finite},
+                                  {"limits", h.limits},
+                                  {"counts", h.counts}});
   }
   bool operator()(const image_record& i) const {
     const std::string png =
@@ -275,7 +277,7 @@ struct rank_files::putter {
     const bool kept = files.put_file("images", file_name(r.name) + "-" + std::to_string(r.step) + ".png", png,
                                      nullptr, path);
     put_image(files.events_at(place), place, i.width, i.height, i.channels, png);
-    return end(begin("image").add("width", i.width).add("height", i.height).add("file", path)) && kept;
+    return put_line("image", {{"width", i.width}, {"height", i.height}, {"file", path}}) && kept;
   }
   bool operator()(const hyperparameter_record& h) const {
     for (const auto& [name, v] : h.values) files.hyperparameters_.insert_or_assign(name, v);
@@ -284,10 +286,9 @@ struct rank_files::putter {
     const bool is_rank_0 = files.who_.rank == 0 || (files.who_.rank < 0 && files.label_ == "rank_0");
     if (files.options_.ranks != layout::single_run || is_rank_0)
       put_hyperparameters(files.events_, r.wall_time, files.hyperparameters_);
-    return end(json_object()
-                   .add("kind", "hyperparameters")
-                   .add("time", r.wall_time)
-                   .add_json("values", as_json(h.values)));
+    files.lines_ +=
+        line_of({{"kind", "hyperparameters"}, {"time", r.wall_time}, {"values", object_of(h.values)}});
+    return true;
   }
   bool operator()(const artifact_record& a) const { return put_artifact(a.bytes, nullptr); }
   bool operator()(const artifact_file_record& a) const { return put_artifact({}, &a.file); }
@@ -296,7 +297,7 @@ struct rank_files::putter {
     if (!files.put_file("artifacts", r.name, bytes, from, path)) return false;
     std::error_code ignored;
     const auto size = fs::file_size(files.directory_ / path, ignored);
-    return end(begin("artifact").add("file", path).add("bytes", size));
+    return put_line("artifact", {{"file", path}, {"bytes", size}});
   }
 };
 
@@ -313,24 +314,22 @@ bool rank_files::flush() {
 
 void rank_files::put_status(std::string_view state, const totals& counts, std::string_view console) {
   const std::string status =
-      json_object()
-          .add("rank", who_.rank)
-          .add("label", label_)
-          .add("host", process_.host)
-          .add("pid", process_.pid)
-          .add("process_started_ticks", process_.started_ticks)
-          .add("boot", process_.boot)
-          .add("state", state)
-          .add("opened", opened_)
-          .add("heartbeat", seconds_since_1970())
-          .add("heartbeat_seconds", std::chrono::duration<double>(options_.heartbeat).count())
-          .add("written", counts.written)
-          .add("dropped", counts.dropped)
-          .add("failed", counts.failed)
-          .add("failure", failure_)
-          .add("console", console)
-          .text();
-  if (!replace_file(directory_ / (stem_ + ".json"), status + "\n"))
+      line_of({{"rank", who_.rank},
+               {"label", label_},
+               {"host", process_.host},
+               {"pid", process_.pid},
+               {"process_started_ticks", process_.started_ticks},
+               {"boot", process_.boot},
+               {"state", state},
+               {"opened", opened_},
+               {"heartbeat", seconds_since_1970()},
+               {"heartbeat_seconds", std::chrono::duration<double>(options_.heartbeat).count()},
+               {"written", counts.written},
+               {"dropped", counts.dropped},
+               {"failed", counts.failed},
+               {"failure", failure_},
+               {"console", console}});
+  if (!replace_file(directory_ / (stem_ + ".json"), status))
     fail(stem_ + ".json: " + base::write_error_text(errno));
 }
 

@@ -56,7 +56,7 @@ class rank_files {
   std::string& events_at(const event_place& place);
   bool put_file(const std::string& folder, const std::string& name, std::string_view bytes,
                 const std::filesystem::path* from, std::string& path_in_run);
-  std::string run_facts_json(const std::string& name) const;
+  std::string run_facts_line(const std::string& name) const;
   bool fail(std::string text);
 
   const comm::identity who_;

@@ -11,6 +11,7 @@
 #include <cctype>
 #include <chrono>
 #include <cstdlib>
+#include <iterator>
 #include <sstream>
 
 namespace tutti::track {
@@ -23,20 +24,23 @@ std::string first_line(const fs::path& path) {
   return all.substr(0, all.find('\n'));
 }
 
+// Of a file in which each ends with a zero.
+std::vector<std::string> words_of(const fs::path& path) {
+  std::vector<std::string> words;
+  std::istringstream all(base::contents_of(path));
+  for (std::string word; std::getline(all, word, '\0');) words.push_back(word);
+  return words;
+}
+
 }  // namespace
 
 std::uint64_t started_ticks_of(std::int64_t pid) {
-  // The 22nd field; the 2nd may have spaces and ends with the last parenthesis, the 3rd is the state.
   const std::string stat = base::contents_of("/proc/" + std::to_string(pid) + "/stat");
-  const std::size_t name_end = stat.rfind(')');
-  if (name_end == stat.npos) return 0;
-  std::istringstream fields(stat.substr(name_end + 1));
-  std::string field;
-  for (int i = 3; i <= 22 && fields >> field; ++i) {
-    if (i == 3 && (field == "Z" || field == "X")) return 0;
-    if (i == 22) return std::strtoull(field.c_str(), nullptr, 10);
-  }
-  return 0;
+  // From the third field on, the state: the second may have spaces, and ends with the last parenthesis.
+  std::istringstream text(stat.substr(stat.rfind(')') + 1));
+  const std::vector<std::string> fields{std::istream_iterator<std::string>(text), {}};
+  if (fields.size() < 20 || fields[0] == "Z" || fields[0] == "X") return 0;
+  return std::strtoull(fields[19].c_str(), nullptr, 10);
 }
 
 process_identity this_process() {
@@ -95,18 +99,12 @@ std::vector<std::string> without_secrets(std::vector<std::string> words) {
   return words;
 }
 
-std::vector<std::string> command_line() {
-  std::vector<std::string> words;
-  std::istringstream all(base::contents_of("/proc/self/cmdline"));
-  for (std::string word; std::getline(all, word, '\0');) words.push_back(word);
-  return without_secrets(std::move(words));
-}
+std::vector<std::string> command_line() { return without_secrets(words_of("/proc/self/cmdline")); }
 
 std::map<std::string, std::string> environment() {
   std::map<std::string, std::string> all;
   // As of the start of the process: other threads may change `environ` while it is read.
-  std::istringstream entries(base::contents_of("/proc/self/environ"));
-  for (std::string entry; std::getline(entries, entry, '\0');) {
+  for (const std::string& entry : words_of("/proc/self/environ")) {
     const std::size_t equals = entry.find('=');
     if (equals == entry.npos) continue;
     const std::string name = entry.substr(0, equals);
@@ -141,16 +139,16 @@ git_state git_of(const fs::path& directory) {
   return found;
 }
 
-std::vector<std::pair<std::string, std::string>> versions() {
-  std::vector<std::pair<std::string, std::string>> all{{"tutti", TUTTI_VERSION}};
+std::map<std::string, std::string> versions() {
+  std::map<std::string, std::string> all{{"tutti", TUTTI_VERSION}};
 #if defined(__clang__)
-  all.emplace_back("compiler", __VERSION__);
+  all["compiler"] = __VERSION__;
 #else
-  all.emplace_back("compiler", std::string("g++ ") + __VERSION__);
+  all["compiler"] = std::string("g++ ") + __VERSION__;
 #endif
   utsname system{};
   if (::uname(&system) == 0)
-    all.emplace_back("kernel", fmt::format("{} {} {}", system.sysname, system.release, system.machine));
+    all["kernel"] = fmt::format("{} {} {}", system.sysname, system.release, system.machine);
   return all;
 }
 

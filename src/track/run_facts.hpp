@@ -7,7 +7,6 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace tutti::track {
@@ -41,7 +40,7 @@ struct git_state {
 git_state git_of(const std::filesystem::path& directory);
 
 // "tutti", "compiler", "kernel", ... and their versions.
-std::vector<std::pair<std::string, std::string>> versions();
+std::map<std::string, std::string> versions();
 
 double seconds_since_1970();
 

@@ -73,7 +73,8 @@ const std::vector<vendor> vendors{
     {"mpi.h", {"perf/", "src/transport/mpi/mpi_module", "tests/programs/mpi_by_itself"}},
     {"mpi_abi.h", {"tests/transport/mpi_abi_test"}},
     {"nlohmann/",
-     {"perf/common/", "src/report/", "tests/perf/", "tests/track/", "tests/report/", "tests/launch/"}},
+     {"perf/common/", "src/report/", "src/track/", "tests/perf/", "tests/track/", "tests/report/",
+      "tests/launch/"}},
     {"doctest/", {"tests/"}},
 };
 

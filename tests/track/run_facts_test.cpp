@@ -59,7 +59,7 @@ TEST_CASE("run facts: this process") {
   CHECK(me.boot.size() == 36);
   CHECK_FALSE(me.host.empty());
   CHECK_FALSE(command_line().empty());
-  CHECK(versions().front().first == "tutti");
+  CHECK(versions().contains("tutti"));
   CHECK(seconds_since_1970() > 1.7e9);
 }
 

@@ -38,10 +38,11 @@ task<> say_everything(communicator world, track::options o) {
   track::hyperparameter_map parameters;
   parameters.insert_or_assign("rate", 0.1F);
   parameters.insert_or_assign("rank", world.rank());
+  parameters.insert_or_assign("worst", -std::numeric_limits<double>::infinity());
   log.hyperparameters(parameters);
   for (int step = 0; step < 10; ++step) log.scalar("loss", step, 1.0 / (step + 1) + world.rank());
   log.scalar("loss", 10, NAN);
-  log.text("remark", 3, "line 1\nline \"2\"");
+  log.text("remark", 3, "line 1\nline \"2\", caf\xc3\xa9 and no UTF-8: \xff");
   const std::vector<float> values{1, 2, 3};
   log.histogram("weights", 4, values);
   const std::vector<std::uint8_t> pixels{1, 2, 3, 4, 5, 6};
@@ -95,12 +96,14 @@ TEST_CASE("tracking: all ranks in a single run, with series named by rank") {
     REQUIRE(losses.size() == 11);
     CHECK(losses[9]["value"] == 0.1 + rank);
     CHECK(losses[10]["value"] == "NaN");
-    CHECK(read_lines(run, rank).front()["values"] == nlohmann::json({{"rank", rank}, {"rate", 0.1}}));
+    CHECK(read_lines(run, rank).front()["values"] ==
+          nlohmann::json({{"rank", rank}, {"rate", 0.1}, {"worst", "-Infinity"}}));
     CHECK(lines_of(run, rank, "step/overlap").at(0)["value"].get<double>() == doctest::Approx(0.75));
     CHECK(lines_of(run, rank, "step/bytes").at(0)["value"] == 1000);
     CHECK(lines_of(run, rank, "step/memory_mib").at(0)["value"] > 1);
     CHECK(lines_of(run, rank, "step/cpu_percent").at(0)["value"] >= 0);
-    CHECK(lines_of(run, rank, "remark").at(0)["value"] == "line 1\nline \"2\"");
+    CHECK(lines_of(run, rank, "remark").at(0)["value"] ==
+          "line 1\nline \"2\", caf\xc3\xa9 and no UTF-8: \xef\xbf\xbd");
     CHECK(fs::file_size(run / "artifacts" / ("rank-" + number) / "deep" / "model.bin") == 12);
     CHECK(fs::file_size(run / "artifacts" / ("rank-" + number) / "deep" / "model-2.bin") == 4);
     CHECK(fs::exists(run / lines_of(run, rank, "a picture").at(0)["file"].get<std::string>()));
