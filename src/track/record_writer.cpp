@@ -3,8 +3,7 @@
 
 #include "base/log.hpp"
 #include "track/console_tee.hpp"
-#include "track/gpu_sample.hpp"
-#include "track/system_sample.hpp"
+#include "track/machine_sample.hpp"
 
 #include <signal.h>
 
@@ -162,12 +161,9 @@ void record_writer::record_all() {
 
 // How many ranks before this one are on its host.
 int record_writer::local_rank() const {
-  int before = 0;
-  for (int r = 0; r < who_.rank; ++r)
-    if (who_.places[static_cast<std::size_t>(r)].host ==
-        who_.places[static_cast<std::size_t>(who_.rank)].host)
-      ++before;
-  return before;
+  const auto me = who_.places.begin() + std::max(who_.rank, 0);
+  return static_cast<int>(
+      std::count_if(who_.places.begin(), me, [me](const comm::place& p) { return p.host == me->host; }));
 }
 
 void record_writer::write(const std::vector<record>& some) {

@@ -4,14 +4,14 @@
 
 #include "comm/identity.hpp"
 #include "core/loop.hpp"
+#include "track/machine_sample.hpp"
 #include "track/png.hpp"
 #include "track/record_queue.hpp"
 #include "track/record_writer.hpp"
 #include "track/run_facts.hpp"
-#include "track/system_sample.hpp"
 
+#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/deferred.hpp>
-#include <boost/system/system_error.hpp>
 #include <charconv>
 #include <map>
 #include <mutex>
@@ -130,14 +130,8 @@ task<bool> wait_until(std::shared_ptr<record_writer> r, boost::asio::io_context:
                       bool (*done)(const record_writer&), steady_clock::time_point deadline) {
   const watched w{*r, r->watch(executor, deadline)};
   while (!done(*r) && steady_clock::now() < deadline) {
-    bool passed = false;
-    try {
-      co_await w.timer->async_wait(boost::asio::deferred);
-      passed = true;
-    } catch (const boost::system::system_error&) {
-      // Something has happened.
-    }
-    if (passed) break;
+    const auto waited = co_await w.timer->async_wait(boost::asio::as_tuple(boost::asio::deferred));
+    if (!std::get<0>(waited)) break;  // otherwise something has happened
     w.timer->expires_at(deadline);
   }
   co_return done(*r);

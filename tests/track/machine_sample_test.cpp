@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The GPU of a rank and its samples, with an emulated driver library, and with the real one if there is one.
-#include "track/gpu_sample.hpp"
+#include "track/machine_sample.hpp"
 
 #include "support/skip.hpp"
 
@@ -38,7 +38,7 @@ double busy(int local_rank) {
 
 }  // namespace
 
-TEST_CASE("gpu_sample: the devices of a host are distributed to its ranks") {
+TEST_CASE("machine sample: the devices of a host are distributed to its ranks") {
   CHECK(device_of(0, "", 4) == "0");
   CHECK(device_of(5, "", 4) == "1");
   CHECK_FALSE(device_of(0, "", 0));
@@ -49,7 +49,7 @@ TEST_CASE("gpu_sample: the devices of a host are distributed to its ranks") {
   CHECK_FALSE(device_of(0, "-1", 4));
 }
 
-TEST_CASE("gpu_sample: samples have the values of the driver's library") {
+TEST_CASE("machine sample: samples have the values of the driver's library") {
   {
     const visible_devices all(nullptr);
     gpu_sampler sampler(2, TUTTI_FAKE_NVML_PATH);
@@ -72,11 +72,11 @@ TEST_CASE("gpu_sample: samples have the values of the driver's library") {
   CHECK(busy(0) == -1);
 }
 
-TEST_CASE("gpu_sample: without a library there is no GPU") {
+TEST_CASE("machine sample: without a library there is no GPU") {
   CHECK_FALSE(gpu_sampler(0, "libno-such-thing.so.1").take());
 }
 
-TEST_CASE("gpu_sample: the GPU of this machine") {
+TEST_CASE("machine sample: the GPU of this machine") {
   gpu_sampler sampler(0);
   const auto s = sampler.take();
   if (!s) TUTTI_SKIP("no NVIDIA GPU, or no driver");

@@ -1,16 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of NVML's interface that is used here, as nvml.h declares it: its names are stable, and nothing is
-// linked.
-#include "track/gpu_sample.hpp"
+#include "track/machine_sample.hpp"
+
+#include "base/text.hpp"
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <sstream>
 #include <vector>
 
 namespace tutti::track {
+namespace {
+
+double cpu_seconds() {
+  timespec used{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
+}  // namespace
+
+process_sampler::process_sampler()
+    : statm_(::open("/proc/self/statm", O_RDONLY | O_CLOEXEC)),
+      cpu_seconds_(cpu_seconds()),
+      at_(std::chrono::steady_clock::now()) {}
+
+std::optional<process_sample> process_sampler::take() {
+  // "size resident shared ...", in pages.
+  char text[128];
+  const ssize_t n = statm_ ? ::pread(statm_.get(), text, sizeof text, 0) : -1;
+  const char* const end = text + std::max<ssize_t>(n, 0);
+  const char* const second = std::find(static_cast<const char*>(text), end, ' ');
+  long resident = 0;
+  if (second == end || std::from_chars(second + 1, end, resident).ec != std::errc()) return std::nullopt;
+  const auto now = std::chrono::steady_clock::now();
+  const double used = cpu_seconds();
+  process_sample s;
+  s.cpu_percent =
+      100 * (used - cpu_seconds_) / std::max(std::chrono::duration<double>(now - at_).count(), 1e-6);
+  s.memory_mib = static_cast<double>(resident) * static_cast<double>(::sysconf(_SC_PAGESIZE)) / (1 << 20);
+  cpu_seconds_ = used;
+  at_ = now;
+  return s;
+}
+
+// The part of NVML's interface that is used here, as nvml.h declares it: its names are stable, and nothing is
+// linked.
 namespace {
 
 using device_handle = void*;
@@ -80,13 +120,9 @@ gpu_sampler::gpu_sampler(int local_rank, const std::string& file) {
   const std::optional<std::string> mine =
       device_of(local_rank, visible != nullptr ? visible : "", static_cast<int>(devices));
   if (!mine) return;
-  unsigned index = 0;
-  const char* const end = mine->data() + mine->size();
-  const auto number = std::from_chars(mine->data(), end, index);
-  const bool found = number.ec == std::errc() && number.ptr == end
-                         ? l->by_index(index, &l->device) == success
-                         : l->by_uuid(mine->c_str(), &l->device) == success;
-  if (found) library_ = std::move(l);
+  const auto index = base::to_number<unsigned>(*mine);
+  const int found = index ? l->by_index(*index, &l->device) : l->by_uuid(mine->c_str(), &l->device);
+  if (found == success) library_ = std::move(l);
 }
 
 gpu_sampler::~gpu_sampler() = default;

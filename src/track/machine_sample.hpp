@@ -1,13 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpu_sample: the use of this rank's GPU, if there is one: by NVIDIA's management library, opened at run
-// time.
+// Samples of a rank's machine: this process's use of it, and the use of this rank's GPU, if there is one. The
+// latter is from NVIDIA's management library, opened at run time.
 #pragma once
 
+#include "base/unique_fd.hpp"
+
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 
 namespace tutti::track {
+
+struct process_sample {
+  double cpu_percent = 0;  // of one core, since the last sample
+  double memory_mib = 0;   // resident
+};
+
+class process_sampler {
+ public:
+  process_sampler();
+  // Two system calls, some microseconds. Empty if /proc cannot be read.
+  std::optional<process_sample> take();
+
+ private:
+  base::unique_fd statm_;
+  double cpu_seconds_ = 0;
+  std::chrono::steady_clock::time_point at_;
+};
 
 struct gpu_sample {
   double busy_percent = 0;  // since the driver's last sample, by any process
