@@ -27,8 +27,7 @@ void record_queue::push(record r) {
     }
     records_.push_back(std::move(r));
     queued_bytes_ += size;
-    wake = sleeps_ || (lingers_ && much_is_queued());
-    if (wake) sleeps_ = lingers_ = false;
+    wake = records_.size() == 1 || much_is_queued();  // what wait() waits for
   }
   if (wake) something_.notify_one();
 }
@@ -40,14 +39,9 @@ void record_queue::count_dropped() noexcept {
 
 void record_queue::wait(time_point until, std::chrono::milliseconds linger) {
   std::unique_lock lock(mutex_);
-  sleeps_ = true;
-  something_.wait_until(lock, until, [this] { return closed_ || !records_.empty(); });
-  sleeps_ = false;
-  if (records_.empty()) return;
-  lingers_ = true;
+  if (!something_.wait_until(lock, until, [this] { return closed_ || !records_.empty(); })) return;
   something_.wait_until(lock, std::chrono::steady_clock::now() + linger,
                         [this] { return closed_ || much_is_queued(); });
-  lingers_ = false;
 }
 
 std::vector<record> record_queue::take(std::size_t most_bytes) {

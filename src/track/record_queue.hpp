@@ -55,8 +55,6 @@ class record_queue {
   std::size_t taken_bytes_ = 0;
   std::uint64_t dropped_ = 0;
   bool closed_ = false;
-  bool sleeps_ = false;   // until there is a record
-  bool lingers_ = false;  // until there is much
 };
 
 }  // namespace tutti::track

@@ -6,6 +6,7 @@
 #include "base/unique_fd.hpp"
 
 #include <fcntl.h>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -123,13 +124,7 @@ void check_resume(const std::filesystem::path& parent, const std::string& identi
                             id, parent.string()));
 }
 
-std::string name_of_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::localtime_r(&now, &parts);
-  char name[32];
-  return std::string(name, std::strftime(name, sizeof name, "%Y-%m-%d_%H-%M-%S", &parts));
-}
+std::string name_of_now() { return fmt::format("{:%Y-%m-%d_%H-%M-%S}", fmt::localtime(std::time(nullptr))); }
 
 namespace {
 
