@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "report/chart.hpp"
 #include "report/page.hpp"
 #include "report/page_parts.hpp"
 

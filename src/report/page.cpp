@@ -2,7 +2,6 @@
 #include "report/page.hpp"
 
 #include "base/files.hpp"
-#include "report/chart.hpp"
 #include "report/page_parts.hpp"
 
 #include <fmt/format.h>

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Common parts of the page of a run and the page that compares several.
+// Common parts of the page of a run and the page that compares several: texts, and charts as SVG.
 #pragma once
 
 #include "report/run_data.hpp"
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tutti::report {
@@ -16,6 +17,25 @@ constexpr const char* page_end = "</body></html>\n";
 
 // Local time: "2026-01-31 23:59:59"; empty for none.
 std::string time_text(double seconds_since_1970);
+
+// Escapes text for elements and quoted attributes.
+std::string escaped(const std::string& text);
+// "0.25", "1.2e-05".
+std::string short_number(double value);
+// A legend's entry for line n.
+std::string legend_entry(int number, const std::string& label);
+
+struct line_data {
+  int number = 0;     // selects the colour: a rank, or a run's place among several
+  std::string label;  // "rank 3", or a run's name
+  const std::vector<point>* points = nullptr;
+};
+// The lines over the steps. Values that are not finite make a gap.
+std::string line_chart(const std::string& title, const std::vector<line_data>& lines);
+std::string histogram_chart(const std::string& title, const histogram_data& h, int rank);
+// A row for each rank: its label and lengths. The longest row sets the scale.
+std::string stacked_bars(const std::vector<std::pair<std::string, std::vector<double>>>& rows,
+                         const std::vector<std::string>& colours);
 
 // What is one line in each chart: a rank, or a run.
 struct curve_source {

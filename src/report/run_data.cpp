@@ -3,6 +3,7 @@
 
 #include "base/files.hpp"
 #include "base/process_state.hpp"
+#include "base/text.hpp"
 #include "track/run_facts.hpp"
 
 #include <fmt/format.h>
@@ -104,11 +105,8 @@ void add_line(const json& line, rank_data& to) {
 
 // The number in "rank-7"; -1: another name.
 int rank_in(const std::string& stem) {
-  const std::string begin = "rank-";
-  if (!stem.starts_with(begin)) return -1;
-  const std::string digits = stem.substr(begin.size());
-  if (digits.empty() || digits.size() > 9 || digits.find_first_not_of("0123456789") != digits.npos) return -1;
-  return std::stoi(digits);
+  const auto rank = stem.starts_with("rank-") ? base::to_number<unsigned>(stem.substr(5)) : std::nullopt;
+  return rank && *rank < 1'000'000'000 ? static_cast<int>(*rank) : -1;
 }
 
 // Whether files of this stem are of a rank or of another label.
