@@ -19,11 +19,12 @@
 #include <bit>
 #include <cerrno>
 #include <cstdlib>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <tutti/shared_memory.hpp>
-#include <unordered_map>
 
 namespace tutti::base {
 namespace {
@@ -49,11 +50,10 @@ struct free_tag;
 
 // Free if it is linked, in the list of its size.
 struct block : list_hook<free_tag> {
-  region* home = nullptr;
-  std::byte* at = nullptr;
-  std::size_t bytes = 0;
-  block* before = nullptr;  // neighbours in the region
-  block* after = nullptr;
+  block(const region& r, std::byte* first, std::size_t n) noexcept : home(r), at(first), bytes(n) {}
+  const region& home;
+  std::byte* const at;
+  std::size_t bytes;
 };
 
 // Regions that can be shared, newest first. None is ever removed, so readers need no lock.
@@ -81,14 +81,22 @@ class arena {
     return skipped <= b.bytes && bytes <= b.bytes - skipped;
   }
   block* find_free(std::size_t bytes, std::size_t alignment) noexcept;
-  block* add_region(std::size_t bytes);
-  void put_free(block& b) noexcept { bins_[bin_of(b.bytes)].push_front(b); }
-  void put_free_between(block* before, std::unique_ptr<block> b, block* after) noexcept;
-  static void join_with_next(block& b) noexcept;
+  block& add_region(std::size_t bytes);
+  void put_free(block& b) noexcept {
+    b.unlink();
+    bins_[bin_of(b.bytes)].push_front(b);
+  }
+  block& add_free(const region& home, std::byte* at, std::size_t bytes) {
+    block& b = blocks_.try_emplace(at, home, at, bytes).first->second;
+    put_free(b);
+    return b;
+  }
+  block& cut(block& b, std::size_t bytes);
+  void join_with_next(std::map<std::byte*, block>::iterator b) noexcept;
 
   std::mutex mutex_;
+  std::map<std::byte*, block> blocks_;  // by address: neighbours in a region are neighbours here
   std::array<intrusive_list<block, free_tag>, 64> bins_;
-  std::unordered_map<const void*, block*> used_;
   std::uint64_t last_region_ = 0;
   shared_memory_usage usage_;
 };
@@ -126,13 +134,12 @@ block* arena::find_free(std::size_t bytes, std::size_t alignment) noexcept {
   return nullptr;
 }
 
-block* arena::add_region(std::size_t bytes) {
+block& arena::add_region(std::size_t bytes) {
   // Address space costs nothing, and few regions are searched quickly: each is half as large as all before
   // it.
   const std::size_t wanted =
       round_up(std::max({bytes, smallest_region_bytes, usage_.reserved_bytes / 2}), page_bytes);
   auto r = std::make_unique<region>();
-  auto whole = std::make_unique<block>();
   for (const std::size_t size : {wanted, round_up(bytes, page_bytes)}) {
     r->fd = make_file(size);
     const int why = errno;
@@ -152,18 +159,34 @@ block* arena::add_region(std::size_t bytes) {
   }
   if (r->base == nullptr) throw std::bad_alloc();
   usage_.reserved_bytes += r->bytes;
-  whole->home = r.get();
-  whole->at = r->base;
-  whole->bytes = r->bytes;
-  put_free(*whole);
   if (r->fd) {
     r->id = ++last_region_;
     r->next = newest_region.load(std::memory_order_relaxed);
     ++usage_.regions;
     newest_region.store(r.get(), std::memory_order_release);
   }
-  r.release();  // for ever: a peer may have mapped it, and its blocks point to it
-  return whole.release();
+  const region& made = *r.release();  // for ever: a peer may have mapped it, and its blocks refer to it
+  return add_free(made, made.base, made.bytes);
+}
+
+// Cuts a free block in two free ones, and returns the second.
+block& arena::cut(block& b, std::size_t bytes) {
+  block& rest = add_free(b.home, b.at + bytes, b.bytes - bytes);
+  b.bytes = bytes;
+  put_free(b);
+  return rest;
+}
+
+// Joins the block behind `b` to it, if both are free.
+void arena::join_with_next(std::map<std::byte*, block>::iterator b) noexcept {
+  const auto next = std::next(b);
+  if (next == blocks_.end() || &next->second.home != &b->second.home || !next->second.linked() ||
+      !b->second.linked())
+    return;
+  next->second.unlink();
+  b->second.bytes += next->second.bytes;
+  put_free(b->second);
+  blocks_.erase(next);
 }
 
 void* arena::allocate(std::size_t bytes, std::size_t alignment) {
@@ -175,78 +198,36 @@ void* arena::allocate(std::size_t bytes, std::size_t alignment) {
 
   const std::lock_guard guard(mutex_);
   block* b = find_free(size, alignment);
-  if (b == nullptr) b = add_region(size);
-  std::byte* at = first_in(*b, alignment);
-  const auto front_bytes = static_cast<std::size_t>(at - b->at);
-  const std::size_t rear_bytes = b->bytes - front_bytes - size;
-  // Allocations that may fail come before any change.
-  auto front = front_bytes > 0 ? std::make_unique<block>() : nullptr;
-  auto rear = rear_bytes > 0 ? std::make_unique<block>() : nullptr;
-  used_.emplace(at, b);
-
+  if (b == nullptr) b = &add_region(size);
+  if (const auto skipped = static_cast<std::size_t>(first_in(*b, alignment) - b->at); skipped > 0)
+    b = &cut(*b, skipped);
+  if (b->bytes > size) cut(*b, size);
   b->unlink();
-  if (front) {
-    front->home = b->home;
-    front->at = b->at;
-    front->bytes = front_bytes;
-    put_free_between(b->before, std::move(front), b);
-  }
-  if (rear) {
-    rear->home = b->home;
-    rear->at = at + size;
-    rear->bytes = rear_bytes;
-    put_free_between(b, std::move(rear), b->after);
-  }
-  b->at = at;
-  b->bytes = size;
   usage_.allocated_bytes += size;
   ++usage_.blocks;
-  return at;
-}
-
-void arena::put_free_between(block* before, std::unique_ptr<block> b, block* after) noexcept {
-  b->before = before;
-  b->after = after;
-  if (before != nullptr) before->after = b.get();
-  if (after != nullptr) after->before = b.get();
-  put_free(*b.release());
-}
-
-// Joins the block behind `b`, which is not in use, to it.
-void arena::join_with_next(block& b) noexcept {
-  block* next = b.after;
-  next->unlink();
-  b.bytes += next->bytes;
-  b.after = next->after;
-  if (next->after != nullptr) next->after->before = &b;
-  delete next;
+  return b->at;
 }
 
 void arena::free(void* memory) noexcept {
   std::unique_lock guard(mutex_);
-  const auto found = used_.find(memory);
-  if (found == used_.end()) {
+  const auto found = blocks_.find(static_cast<std::byte*>(memory));
+  if (found == blocks_.end() || found->second.linked()) {
     log_error(
         fmt::format("{} was freed as shared memory, but is no block of it, or was freed before", memory));
     std::abort();
   }
-  block* b = found->second;
-  if (b->bytes >= large_block_bytes) {
+  block& b = found->second;
+  if (b.bytes >= large_block_bytes) {
     // Still marked as in use, so that no other thread gets it while its pages are released.
     guard.unlock();
-    give_back_pages(*b->home, b->at, b->bytes);
+    give_back_pages(b.home, b.at, b.bytes);
     guard.lock();
   }
-  used_.erase(memory);
-  usage_.allocated_bytes -= b->bytes;
+  usage_.allocated_bytes -= b.bytes;
   --usage_.blocks;
-  if (b->after != nullptr && b->after->linked()) join_with_next(*b);
-  if (b->before != nullptr && b->before->linked()) {
-    b = b->before;
-    b->unlink();
-    join_with_next(*b);
-  }
-  put_free(*b);
+  put_free(b);
+  join_with_next(found);
+  if (found != blocks_.begin()) join_with_next(std::prev(found));
 }
 
 }  // namespace
