@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/crc32c.hpp"
 
-#include "base/crc_table.hpp"
-
+#include <array>
 #include <cstddef>
 #include <cstring>
 
@@ -13,7 +12,16 @@
 namespace tutti::base {
 namespace {
 
-constexpr crc_table castagnoli = crc_table_of(0x82F63B78U);
+constexpr auto castagnoli = [] {
+  constexpr std::uint32_t reversed_polynomial = 0x82F63B78U;
+  std::array<std::uint32_t, 256> remainders{};
+  for (std::uint32_t i = 0; i < 256; ++i) {
+    std::uint32_t r = i;
+    for (int bit = 0; bit < 8; ++bit) r = (r >> 1) ^ ((r & 1U) != 0 ? reversed_polynomial : 0U);
+    remainders[i] = r;
+  }
+  return remainders;
+}();
 
 #if defined(__x86_64__)
 __attribute__((target("sse4.2"))) std::uint32_t crc32c_by_instruction(std::span<const std::uint8_t> bytes,
@@ -34,7 +42,9 @@ __attribute__((target("sse4.2"))) std::uint32_t crc32c_by_instruction(std::span<
 }  // namespace
 
 std::uint32_t crc32c_by_table(std::span<const std::uint8_t> bytes, std::uint32_t before) noexcept {
-  return crc_of(castagnoli, bytes, before);
+  std::uint32_t crc = ~before;
+  for (const std::uint8_t b : bytes) crc = (crc >> 8) ^ castagnoli[(crc ^ b) & 0xFFU];
+  return ~crc;
 }
 
 std::uint32_t crc32c(std::span<const std::uint8_t> bytes, std::uint32_t before) noexcept {

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <iterator>
 #include <tutti/error.hpp>
+#include <utility>
 
 namespace tutti {
 namespace {
@@ -35,20 +36,15 @@ class category final : public std::error_category {
     return code >= 0 && code <= static_cast<int>(errc::system) ? texts[code] : "unknown tutti error";
   }
   std::error_condition default_error_condition(int code) const noexcept override {
-    switch (static_cast<errc>(code)) {
-      case errc::invalid_argument:
-        return std::errc::invalid_argument;
-      case errc::timed_out:
-        return std::errc::timed_out;
-      case errc::cancelled:
-        return std::errc::operation_canceled;
-      case errc::truncated:
-        return std::errc::message_size;
-      case errc::not_supported:
-        return std::errc::not_supported;
-      default:
-        return {code, *this};
-    }
+    static constexpr std::pair<errc, std::errc> generic[] = {
+        {errc::invalid_argument, std::errc::invalid_argument},
+        {errc::timed_out, std::errc::timed_out},
+        {errc::cancelled, std::errc::operation_canceled},
+        {errc::truncated, std::errc::message_size},
+        {errc::not_supported, std::errc::not_supported}};
+    for (const auto& [ours, theirs] : generic)
+      if (code == static_cast<int>(ours)) return theirs;
+    return {code, *this};
   }
 };
 

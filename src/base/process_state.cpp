@@ -18,21 +18,11 @@ namespace {
 // Parses "77 (name) S ..."; the name may contain anything.
 process_state state_in(const char* text) noexcept {
   const char* const name_ends = std::strrchr(text, ')');
-  if (name_ends == nullptr || name_ends[1] != ' ') return process_state::unknown;
-  switch (name_ends[2]) {
-    case '\0':
-      return process_state::unknown;
-    case 'R':
-      return process_state::runs;
-    case 'T':
-    case 't':
-      return process_state::stopped;
-    case 'Z':
-    case 'X':
-      return process_state::gone;
-    default:
-      return process_state::sleeps;
-  }
+  if (name_ends == nullptr || name_ends[1] != ' ' || name_ends[2] == '\0') return process_state::unknown;
+  const char letter = name_ends[2];
+  if (letter == 'R') return process_state::runs;
+  if (letter == 'T' || letter == 't') return process_state::stopped;
+  return letter == 'Z' || letter == 'X' ? process_state::gone : process_state::sleeps;
 }
 
 // The state in this file, `if_empty` if the process has ended meanwhile; empty, with errno, if there is no file.

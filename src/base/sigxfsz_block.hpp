@@ -2,7 +2,9 @@
 // Turns the limit of file sizes (ulimit -f) into errors of the calls that exceed it.
 #pragma once
 
+#include <cerrno>
 #include <csignal>
+#include <ctime>
 
 namespace tutti::base {
 
@@ -11,12 +13,28 @@ namespace tutti::base {
 // Other threads and the signal's disposition are unchanged. Preserves errno.
 class sigxfsz_block {
  public:
-  sigxfsz_block() noexcept;
+  sigxfsz_block() noexcept {
+    ::sigemptyset(&signal_);
+    ::sigaddset(&signal_, SIGXFSZ);
+    ::pthread_sigmask(SIG_BLOCK, &signal_, &mask_before_);
+    sigset_t pending;
+    pending_before_ = ::sigpending(&pending) == 0 && ::sigismember(&pending, SIGXFSZ) == 1;
+  }
   sigxfsz_block(const sigxfsz_block&) = delete;
   sigxfsz_block& operator=(const sigxfsz_block&) = delete;
-  ~sigxfsz_block();
+  ~sigxfsz_block() {
+    const int code = errno;
+    constexpr timespec at_once{};
+    // A signal that was pending before is the program's.
+    if (!pending_before_)
+      while (::sigtimedwait(&signal_, nullptr, &at_once) < 0 && errno == EINTR) {
+      }
+    ::pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+    errno = code;
+  }
 
  private:
+  sigset_t signal_;
   sigset_t mask_before_;
   bool pending_before_;
 };

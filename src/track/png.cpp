@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "track/png.hpp"
 
-#include "base/crc_table.hpp"
-
 #include <algorithm>
+#include <boost/crc.hpp>
 #include <string_view>
 
 namespace tutti::track {
 namespace {
-
-constexpr base::crc_table png_crc = base::crc_table_of(0xEDB88320U);
 
 std::uint32_t adler_of(std::string_view bytes) {
   std::uint32_t a = 1, b = 0;
@@ -29,7 +26,9 @@ void put_chunk(std::string& to, std::string_view type, std::string_view data) {
   std::string checked(type);
   checked += data;
   to += checked;
-  put_big_endian(to, base::crc_of(png_crc, checked));
+  boost::crc_32_type crc;
+  crc.process_bytes(checked.data(), checked.size());
+  put_big_endian(to, crc.checksum());
 }
 
 // A zlib stream of stored blocks.
