@@ -225,16 +225,10 @@ std::string culprit_lines(const wait_graph& graph) {
 }  // namespace
 
 const char* name_of_kind(std::uint8_t kind) noexcept {
-  switch (kind) {
-    case kind_compute:
-      return "compute";
-    case kind_span:
-      return "span";
-    case kind_asleep:
-      return "asleep";
-    default:
-      return detail::name_of(static_cast<operation_kind>(kind));
-  }
+  if (kind == kind_compute) return "compute";
+  if (kind == kind_span) return "span";
+  if (kind == kind_asleep) return "asleep";
+  return detail::name_of(static_cast<operation_kind>(kind));
 }
 
 std::string seconds_text(std::int64_t ns) {

@@ -2,10 +2,13 @@
 #include "flight/recordings.hpp"
 
 #include "base/env.hpp"
+#include "base/files.hpp"
+#include "base/text.hpp"
 #include "flight/process_trace.hpp"
 #include "flight/snapshot.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,7 +17,6 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <mutex>
 #include <stdexcept>
@@ -161,19 +163,18 @@ namespace {
 
 // The launcher's memory and this process's place in it; null if there is none.
 std::shared_ptr<recordings> node_of_environment(int& place) {
-  const auto text = base::env_string(variable);
-  if (!text) return nullptr;
-  int fd = -1;
-  const char* const end = text->data() + text->size();
-  const auto [colon, wrong] = std::from_chars(text->data(), end, fd);
-  if (wrong != std::errc() || colon == end || *colon != ':' ||
-      std::from_chars(colon + 1, end, place).ec != std::errc() || fd < 0)
-    return nullptr;
+  const std::string text = base::env_string(variable).value_or("");
+  const std::size_t colon = text.find(':');
+  if (colon == text.npos) return nullptr;
+  const auto fd = base::to_number<int>(text.substr(0, colon));
+  const auto local_rank = base::to_number<int>(text.substr(colon + 1));
+  if (!fd || *fd < 0 || !local_rank) return nullptr;
+  place = *local_rank;
   try {
-    auto all = std::make_shared<recordings>(fd);
+    auto all = std::make_shared<recordings>(*fd);
     if (place < 0 || place >= all->ranks()) return nullptr;
     // Processes started by this one are not this rank.
-    ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+    ::fcntl(*fd, F_SETFD, FD_CLOEXEC);
     return all;
   } catch (const std::exception&) {
     // the descriptor was closed on the way here, for example by a shell in between: continue without
@@ -248,10 +249,10 @@ std::optional<bool> has_left(int rank, std::uint64_t world, std::int64_t pid) no
   return left;
 }
 
-void for_each_recording(void (*f)(void* owner, recording_view), void* owner) {
+void for_each_recording(const std::function<void(recording_view)>& f) {
   const std::lock_guard lock(slots_mutex);
   const std::shared_ptr<recordings> node = node_memory.lock();
-  for (int i = 0; node != nullptr && i < node->ranks(); ++i) f(owner, node->of(i));
+  for (int i = 0; node != nullptr && i < node->ranks(); ++i) f(node->of(i));
   for (const auto& s : slots) {
     recorder* const one = s.load(std::memory_order_acquire);
     if (one == nullptr) continue;
@@ -259,7 +260,7 @@ void for_each_recording(void (*f)(void* owner, recording_view), void* owner) {
     bool of_node = false;
     for (int i = 0; node != nullptr && i < node->ranks(); ++i)
       of_node |= &node->of(i).head() == &memory.head();
-    if (!of_node) f(owner, memory);
+    if (!of_node) f(memory);
   }
 }
 
@@ -267,64 +268,40 @@ void for_each_recording(void (*f)(void* owner, recording_view), void* owner) {
 
 namespace {
 
-// Builds text without allocating, for a signal handler.
-class line {
- public:
-  line& operator<<(const char* text) noexcept {
-    while (*text != '\0' && used_ < sizeof text_) text_[used_++] = *text++;
-    return *this;
-  }
-  line& operator<<(std::int64_t number) noexcept {
-    char digits[24];
-    const auto end = std::to_chars(digits, digits + sizeof digits - 1, number).ptr;
-    *end = '\0';
-    return *this << digits;
-  }
-  void write_to(int fd) noexcept {
-    for (std::size_t done = 0; done < used_;) {
-      const ssize_t bytes = ::write(fd, text_ + done, used_ - done);
-      if (bytes <= 0) break;
-      done += static_cast<std::size_t>(bytes);
-    }
-    used_ = 0;
-  }
-
- private:
-  char text_[512];
-  std::size_t used_ = 0;
-};
+// For a signal handler: allocates nothing.
+template <class... Arguments>
+void write_line(fmt::format_string<Arguments...> format, Arguments&&... arguments) noexcept {
+  char line[512];
+  const auto whole = fmt::format_to_n(line, sizeof line - 1, format, std::forward<Arguments>(arguments)...);
+  *whole.out = '\n';
+  base::write_all(STDERR_FILENO, {line, whole.out + 1});
+}
 
 void write_pending(const recorder& of) noexcept {
   const recording_view memory = of.memory();
   constexpr auto relaxed = std::memory_order_relaxed;
   const time_map times(memory.head());
   const int rank = memory.head().world_rank();
-  line out;
   bool any = false;
   for (std::size_t i = 0; i < memory.sizes().operations; ++i) {
     const entry& e = memory.operations()[i];
     if (static_cast<state>(e.mark.load(std::memory_order_acquire) & 0xff) != state::pending) continue;
-    const std::uint64_t what = e.what.load(relaxed);
+    const std::uint64_t what = e.what.load(relaxed), whom = e.whom.load(relaxed);
     const std::uint64_t text = what >> 40 & 0xffff;
     const std::int64_t ms = (times.now_ns() - times.ns(e.start.load(relaxed))) / 1'000'000;
-    out << "tutti[" << rank << "] waits for " << ms << " ms in "
-        << detail::name_of(static_cast<detail::operation_kind>(what >> 56));
+    char which[48] = "", where[160] = "";
     if (const auto sequence = low_of(e.place.load(relaxed)); sequence != 0)
-      out << " #" << static_cast<std::int64_t>(sequence);
+      fmt::format_to_n(which, sizeof which - 1, " #{}", sequence);
     else
-      out << ", peer " << static_cast<std::int32_t>(high_of(e.whom.load(relaxed))) << ", tag "
-          << static_cast<std::int32_t>(low_of(e.whom.load(relaxed)));
+      fmt::format_to_n(which, sizeof which - 1, ", peer {}, tag {}", static_cast<std::int32_t>(high_of(whom)),
+                       static_cast<std::int32_t>(low_of(whom)));
     if (text < texts)
-      out << " at " << memory.text_entries()[text].text << ":"
-          << static_cast<std::int64_t>(what & 0xffffffff);
-    out << "\n";
-    out.write_to(STDERR_FILENO);
+      fmt::format_to_n(where, sizeof where - 1, " at {}:{}", memory.text_entries()[text].text, low_of(what));
+    write_line("tutti[{}] waits for {} ms in {}{}{}", rank, ms,
+               detail::name_of(static_cast<detail::operation_kind>(what >> 56)), which, where);
     any = true;
   }
-  if (!any) {
-    out << "tutti[" << rank << "] waits for no operation\n";
-    out.write_to(STDERR_FILENO);
-  }
+  if (!any) write_line("tutti[{}] waits for no operation", rank);
 }
 
 void on_signal(int) noexcept {

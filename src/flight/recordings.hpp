@@ -10,6 +10,7 @@
 #include "flight/report_turn.hpp"
 
 #include <sys/types.h>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -82,11 +83,7 @@ class recorder_slot : public std::enable_shared_from_this<recorder_slot> {
 
 // Calls f with the recording of every rank that this process can read. They stay valid while f runs; it may
 // call this, too.
-void for_each_recording(void (*f)(void* owner, recording_view), void* owner);
-template <class F>
-void for_each_recording(F f) {
-  for_each_recording([](void* owner, recording_view of) { (*static_cast<F*>(owner))(of); }, &f);
-}
+void for_each_recording(const std::function<void(recording_view)>& f);
 
 // Whether the rank that is, or was, this process has left this world in order, or is about to. Empty if there
 // is no recording of it: it is of another node, there is no launcher, or it was a rank of this process that

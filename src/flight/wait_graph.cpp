@@ -2,6 +2,7 @@
 #include "flight/wait_graph.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <tutti/detail/operation_kind.hpp>
 #include <tutti/status.hpp>
@@ -126,43 +127,33 @@ std::vector<int> wait_graph::waited_for(const rank_snapshot& of, const operation
 std::vector<std::vector<int>> wait_graph::circles() const {
   std::vector<std::vector<int>> found;
   std::set<int> done;
-  for (const auto& [start, unused] : edges_) {
-    // Depth first, keeping the path from `start`.
-    std::vector<std::pair<int, std::size_t>> way;
-    std::set<int> on_way;
-    if (done.contains(start)) continue;
-    way.emplace_back(start, 0);
-    on_way.insert(start);
-    while (!way.empty()) {
-      auto& [rank, next] = way.back();
-      const std::vector<edge>& edges = edges_of(rank);
-      if (next == edges.size()) {
-        done.insert(rank);
-        on_way.erase(rank);
-        way.pop_back();
-        continue;
-      }
-      const int to = edges[next++].to;
-      if (on_way.contains(to)) {
-        std::vector<int> circle;
-        const auto from = std::find_if(way.begin(), way.end(), [to](const auto& w) { return w.first == to; });
-        for (auto w = from; w != way.end(); ++w) circle.push_back(w->first);
-        std::rotate(circle.begin(), std::min_element(circle.begin(), circle.end()), circle.end());
-        for (const auto& w : way) done.insert(w.first);
+  std::vector<int> way;  // from where the search began
+  // Depth first; returns true once it has come to a rank that is on the way.
+  const auto search = [&](const auto& self, int rank) -> bool {
+    way.push_back(rank);
+    for (const edge& e : edges_of(rank)) {
+      if (const auto first = std::ranges::find(way, e.to); first != way.end()) {
+        std::vector<int> circle(first, way.end());
+        std::ranges::rotate(circle, std::ranges::min_element(circle));
         found.push_back(std::move(circle));
-        break;
+        done.insert(way.begin(), way.end());
+        return true;
       }
-      if (!done.contains(to)) {
-        way.emplace_back(to, 0);
-        on_way.insert(to);
-      }
+      if (!done.contains(e.to) && self(self, e.to)) return true;
     }
+    done.insert(rank);
+    way.pop_back();
+    return false;
+  };
+  for (const auto& [start, edges] : edges_) {
+    way.clear();
+    if (!done.contains(start)) search(search, start);
   }
   return found;
 }
 
 std::vector<std::pair<int, std::vector<int>>> wait_graph::culprits() const {
-  std::map<int, std::set<int>> waiters;  // by the rank that they ultimately wait for
+  std::map<int, std::vector<int>> waiters;  // by the rank that they ultimately wait for
   for (const auto& [start, edges] : edges_) {
     if (edges.empty()) continue;
     std::set<int> seen{start};
@@ -171,16 +162,14 @@ std::vector<std::pair<int, std::vector<int>>> wait_graph::culprits() const {
       const int rank = open.back();
       open.pop_back();
       const std::vector<edge>& next = edges_of(rank);
-      if (next.empty()) waiters[rank].insert(start);
+      if (next.empty()) waiters[rank].push_back(start);
       for (const edge& e : next)
         if (seen.insert(e.to).second) open.push_back(e.to);
     }
   }
-  std::vector<std::pair<int, std::vector<int>>> all;
-  for (const auto& [rank, who] : waiters) all.emplace_back(rank, std::vector<int>(who.begin(), who.end()));
-  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
-    return a.second.size() != b.second.size() ? a.second.size() > b.second.size() : a.first < b.first;
-  });
+  std::vector<std::pair<int, std::vector<int>>> all(waiters.begin(), waiters.end());
+  std::ranges::sort(all, std::greater(),
+                    [](const auto& one) { return std::pair(one.second.size(), -one.first); });
   return all;
 }
 
