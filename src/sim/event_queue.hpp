@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <utility>
 #include <vector>
 
 namespace tutti::sim {
@@ -15,43 +17,25 @@ namespace tutti::sim {
 using nanoseconds = std::int64_t;  // of virtual time, since its beginning
 inline constexpr nanoseconds end_of_time = std::numeric_limits<nanoseconds>::max();
 
-struct packet;
-
 struct event {
-  enum class what : std::uint8_t {
-    step,         // the rank's loop turns
-    established,  // a connection of `rank` to `other` is made, or it turns out that there is none
-    at_port,      // the packet's last byte has come to the receiver's port
-    arrived,      // ... and has passed it
-    deliver,      // the rank's processor has taken its next packet
-    death,
-    disconnection,
-    silence,  // connections across partition `index` are given up
-    stall
-  };
   nanoseconds at = 0;
   std::uint64_t order = 0;
-  what kind = what::step;
-  int rank = 0;
-  int other = 0;
-  std::size_t index = 0;
-  packet* carries = nullptr;
+  std::function<void()> happen;
 };
 
 class event_queue {
  public:
   event_queue(bool shuffled, std::uint64_t seed) noexcept : shuffled_(shuffled), random_(seed) {}
 
-  void add(event e) {
+  void add(nanoseconds at, std::function<void()> happen) {
     ++planned_;
-    e.order = shuffled_ ? random_.next() : planned_;
-    heap_.push_back(e);
+    heap_.push_back({at, shuffled_ ? random_.next() : planned_, std::move(happen)});
     std::push_heap(heap_.begin(), heap_.end(), later);
   }
   bool empty() const noexcept { return heap_.empty(); }
   event take() noexcept {
     std::pop_heap(heap_.begin(), heap_.end(), later);
-    const event first = heap_.back();
+    event first = std::move(heap_.back());
     heap_.pop_back();
     return first;
   }

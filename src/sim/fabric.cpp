@@ -42,11 +42,12 @@ std::string death_of(const std::string& who) {
 
 }  // namespace
 
-fabric::fabric(const options& o)
+fabric::fabric(const options& o, std::function<void(int)> step)
     : options_(o),
       events_(o.noise.shuffle, scrambled(o.seed + 1)),
       numbers_(scrambled(o.seed + 2)),
-      ports_(static_cast<std::size_t>(o.ranks)) {
+      ports_(static_cast<std::size_t>(o.ranks)),
+      step_(std::move(step)) {
   for (const death& d : o.faults.deaths)
     if (d.frames > 0) at(d.rank).dies_at_frame = d.frames;
 }
@@ -56,7 +57,16 @@ void fabric::want_step(int rank, nanoseconds when) {
   when = std::max({when, now_, p.cpu_free});
   if (p.step_at <= when) return;
   p.step_at = when;
-  events_.add({.at = when, .rank = rank});
+  events_.add(when, [this, rank] { turn(rank); });
+}
+
+void fabric::turn(int rank) {
+  port& p = at(rank);
+  if (p.step_at != now_) return;  // planned anew meanwhile
+  p.step_at = end_of_time;
+  if (p.cpu_free > now_) return want_step(rank, p.cpu_free);
+  hash_.add(static_cast<std::uint64_t>(now_) * 64 + static_cast<std::uint64_t>(rank));
+  step_(rank);
 }
 
 fabric::path fabric::between(int a, int b) const noexcept {
@@ -64,7 +74,7 @@ fabric::path fabric::between(int a, int b) const noexcept {
   const bool local =
       options_.ranks_per_host > 1 && a / options_.ranks_per_host == b / options_.ranks_per_host;
   const double rate = local ? n.local_bytes_per_second : n.bytes_per_second;
-  return {(local ? n.local_latency : n.latency).count(), rate > 0 ? 1e9 / rate : 0, local};
+  return {(local ? n.local_latency : n.latency).count(), rate > 0 ? 1e9 / rate : 0, local ? 1 : 0};
 }
 
 connection* fabric::find(int a, int b) noexcept {
@@ -73,22 +83,10 @@ connection* fabric::find(int a, int b) noexcept {
 }
 
 packet* fabric::new_packet(int from, int to) {
-  if (free_packets_.empty()) {
-    packets_.push_back(std::make_unique<packet>());
-    free_packets_.push_back(packets_.back().get());
-    free_packets_.reserve(packets_.size());
-  }
-  packet* const p = free_packets_.back();
-  free_packets_.pop_back();
-  p->from = from;
-  p->to = to;
-  p->payload.clear();
-  p->is_end = false;
-  p->number = 0;
-  p->occupies = 0;
-  p->come = 0;
-  p->in_parts = false;
-  return p;
+  packet& p = packets_.take();
+  p = {.from = from, .to = to, .payload = std::move(p.payload)};  // whose memory is used again
+  p.payload.clear();
+  return &p;
 }
 
 // ---- sending ----
@@ -115,14 +113,14 @@ bool fabric::submit(sim_link& link, outgoing& o) {
   p.cpu_free = std::max(p.cpu_free, now_) + options_.network.overhead.count();
   if (link.at_ == sim_link::phase::idle) connect(link);
   if (link.at_ != sim_link::phase::open) return queue();
-  const bool local = between(rank, link.peer_).local;
-  const bool is_free = p.out_free[local ? 1 : 0] <= p.cpu_free && !numbers_.happens(options_.noise.busy);
+  const nanoseconds out_free = p.out_free[between(rank, link.peer_).wire];
+  const bool is_free = out_free <= p.cpu_free && !numbers_.happens(options_.noise.busy);
   if (!link.waiting() && is_free && !is_long) {
     transmit(link, o.head, o.payload, static_cast<std::size_t>(bytes));
     return true;
   }
   await_port(link);
-  want_step(rank, p.out_free[local ? 1 : 0]);
+  want_step(rank, out_free);
   return queue();
 }
 
@@ -167,10 +165,9 @@ bool fabric::send_waiting(sim_transport& of) {
   base::intrusive_list<sim_link, sending_tag> later_ones;
   while (sim_link* const link = of.sending_.pop_front()) {
     if (p.dying) break;
-    const bool local = between(of.rank(), link->peer_).local;
-    if (p.out_free[local ? 1 : 0] > now_) {
+    if (const nanoseconds out_free = p.out_free[between(of.rank(), link->peer_).wire]; out_free > now_) {
       later_ones.push_back(*link);
-      want_step(of.rank(), p.out_free[local ? 1 : 0]);
+      want_step(of.rank(), out_free);
       continue;
     }
     any |= send_front(*link);
@@ -200,10 +197,10 @@ void fabric::transmit(sim_link& link, frame head, const std::byte* payload, std:
   connection::direction& way = c.from(from);
   const path over = between(from, to);
   port& p = at(from);
-  nanoseconds& out_free = p.out_free[over.local ? 1 : 0];
+  nanoseconds& out_free = p.out_free[over.wire];
   const auto on_wire = static_cast<nanoseconds>(
       std::llround(static_cast<double>(bytes + options_.network.header_bytes) * over.nanoseconds_per_byte));
-  const nanoseconds occupies = on_wire + (over.local ? 0 : options_.network.gap.count());
+  const nanoseconds occupies = on_wire + (over.wire == 1 ? 0 : options_.network.gap.count());
   const nanoseconds departs = std::max({p.cpu_free, out_free, now_});
   out_free = departs + occupies;
   nanoseconds arrives = departs + on_wire + over.latency + numbers_.up_to(n.jitter.count());
@@ -244,9 +241,9 @@ void fabric::transmit(sim_link& link, frame head, const std::byte* payload, std:
   } else if (bytes > 1 && numbers_.happens(n.split)) {
     made->in_parts = true;
     way.last_arrival = arrives + 1 + numbers_.up_to(std::max<nanoseconds>(n.jitter.count(), 1000));
-    events_.add({.at = way.last_arrival, .kind = event::what::at_port, .rank = to, .carries = made});
+    events_.add(way.last_arrival, [this, made] { at_port(made); });
   }
-  events_.add({.at = arrives, .kind = event::what::at_port, .rank = to, .carries = made});
+  events_.add(arrives, [this, made] { at_port(made); });
 }
 
 // ---- connections ----
@@ -265,7 +262,7 @@ void fabric::connect(sim_link& link) {
       now_ + options_.network.connecting.count() + numbers_.up_to(options_.noise.jitter.count());
   if (const nanoseconds heals = separated_until(rank, link.peer_, now_); heals != 0)
     when = heals == end_of_time ? now_ + options_.network.silence.count() : later(when, heals - now_);
-  events_.add({.at = when, .kind = event::what::established, .rank = rank, .other = link.peer_});
+  events_.add(when, [this, rank, other = link.peer_] { establish(rank, other); });
 }
 
 void fabric::establish(int rank, int other) {
@@ -317,7 +314,7 @@ void fabric::tell_end(connection& c, int told, errc why, std::string text) {
   p->why = why;
   p->text = std::move(text);
   way.last_arrival = std::max(now_ + between(c.low, c.high).latency, way.last_arrival) + 1;
-  events_.add({.at = way.last_arrival, .kind = event::what::at_port, .rank = told, .carries = p});
+  events_.add(way.last_arrival, [this, p] { at_port(p); });
 }
 
 void fabric::hang_up(sim_link& link, errc why, std::string text) {
@@ -389,14 +386,13 @@ bool fabric::is_corrupted(int from, int to, std::uint64_t number) const noexcept
 void fabric::at_port(packet* p) {
   port& to = at(p->to);
   if (to.gone) return;
-  const bool local = between(p->from, p->to).local;
-  nanoseconds& in_free = to.in_free[local ? 1 : 0];
+  nanoseconds& in_free = to.in_free[between(p->from, p->to).wire];
   // Never two at once: the first through the port stays first.
   const nanoseconds through = std::max(now_, in_free + std::max<nanoseconds>(p->occupies, 1));
   in_free = through;
   p->occupies = 0;  // the rest of a frame in parts takes no more time
   if (through == now_) return arrived(p);
-  events_.add({.at = through, .kind = event::what::arrived, .rank = p->to, .carries = p});
+  events_.add(through, [this, p] { arrived(p); });
 }
 
 void fabric::arrived(packet* p) {
@@ -416,27 +412,21 @@ void fabric::take_next(int rank) {
   if (p.inbox.empty() || p.gone) return;
   p.delivering = true;
   p.cpu_free = std::max(now_, p.cpu_free) + options_.network.overhead.count();
-  events_.add({.at = p.cpu_free, .kind = event::what::deliver, .rank = rank});
+  events_.add(p.cpu_free, [this, rank] { deliver(rank); });
 }
 
-bool fabric::deliver(int rank) {
+void fabric::deliver(int rank) {
   port& p = at(rank);
-  if (p.gone) return false;
-  if (p.cpu_free > now_) {  // it was stalled
-    events_.add({.at = p.cpu_free, .kind = event::what::deliver, .rank = rank});
-    return false;
-  }
+  if (p.gone) return;
+  if (p.cpu_free > now_) return events_.add(p.cpu_free, [this, rank] { deliver(rank); });  // it was stalled
   p.may_deliver = true;
-  return true;
-}
-
-void fabric::go_on(int rank) {
-  at(rank).delivering = false;
+  step_(rank);
+  p.may_deliver = p.delivering = false;
   take_next(rank);
 }
 
 void fabric::delivered(packet* p) noexcept {
-  if (!at(p->to).gone) free_packets_.push_back(p);
+  if (!at(p->to).gone) packets_.give_back(*p);
 }
 
 // ---- time of a rank ----

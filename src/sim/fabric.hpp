@@ -6,6 +6,7 @@
 // receiver's processor for o.
 #pragma once
 
+#include "base/object_pool.hpp"
 #include "core/platform.hpp"
 #include "sim/event_queue.hpp"
 #include "transport/link.hpp"
@@ -13,7 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <memory>
+#include <functional>
 #include <string>
 #include <tutti/sim/simulation.hpp>
 #include <unordered_map>
@@ -28,11 +29,11 @@ class sim_transport;
 struct packet {
   int from = 0;
   int to = 0;
-  transport::frame head;
+  transport::frame head{};
   std::vector<std::byte> payload;
   bool is_end = false;  // the connection's; with the reason:
   errc why = errc::success;
-  std::string text;
+  std::string text{};
   std::uint64_t number = 0;  // in its direction
   nanoseconds occupies = 0;  // time at the receiver's port
   std::size_t come = 0;      // of the payload, if it comes in parts
@@ -60,12 +61,12 @@ struct connection {
 // One rank as the network sees it.
 struct port {
   sim_transport* transport = nullptr;
-  nanoseconds out_free[2] = {};  // of the network, and within the host
+  nanoseconds out_free[2] = {};  // by path::wire
   nanoseconds in_free[2] = {};
   nanoseconds cpu_free = 0;
   nanoseconds step_at = end_of_time;  // the next planned step
   std::deque<packet*> inbox;          // through the port, waiting for the processor
-  bool delivering = false;            // a deliver event is planned
+  bool delivering = false;            // deliver() is planned
   bool may_deliver = false;           // within a step: one packet is to be handed over
   bool dying = false;                 // within its last step
   bool gone = false;                  // dead, or it has left
@@ -78,7 +79,8 @@ struct port {
 
 class fabric {
  public:
-  explicit fabric(const options& o);
+  // `step` makes a rank's loop turn.
+  fabric(const options& o, std::function<void(int rank)> step);
 
   nanoseconds now() const noexcept { return now_; }
   void set_now(nanoseconds t) noexcept { now_ = t; }
@@ -99,15 +101,9 @@ class fabric {
   void proceed(sim_link& link);
   // Closes this side of the connection; the other is told.
   void hang_up(sim_link& link, errc why, std::string text);
-
-  // ---- events ----
-  void establish(int rank, int other);
-  void at_port(packet* p);
-  void arrived(packet* p);
-  // The processor has its next packet: returns true if a step is to hand it over.
-  bool deliver(int rank);
-  void go_on(int rank);                // with what else has arrived
   void delivered(packet* p) noexcept;  // handed over
+
+  // ---- ends and faults ----
   // The rank has gone without notice: dead, or cut.
   void bury(int rank);
   void disconnect(const disconnection& d);
@@ -117,7 +113,7 @@ class fabric {
   struct path {
     nanoseconds latency;
     double nanoseconds_per_byte;
-    bool local;
+    int wire;  // an index of the port's: 0: the network, 1: within the host
   };
   path between(int a, int b) const noexcept;
   connection* find(int a, int b) noexcept;
@@ -134,7 +130,13 @@ class fabric {
   // When the last partition that is between them at that time heals; 0: none is.
   nanoseconds separated_until(int a, int b, nanoseconds when) const noexcept;
   bool is_corrupted(int from, int to, std::uint64_t number) const noexcept;
+  void turn(int rank);
+  void establish(int rank, int other);
+  void at_port(packet* p);
+  void arrived(packet* p);
   void take_next(int rank);
+  // The processor has its next packet: a step hands it over.
+  void deliver(int rank);
 
   const options& options_;
   nanoseconds now_ = 0;
@@ -143,8 +145,8 @@ class fabric {
   random_numbers numbers_;
   std::vector<port> ports_;
   std::unordered_map<std::uint64_t, connection> connections_;
-  std::vector<std::unique_ptr<packet>> packets_;
-  std::vector<packet*> free_packets_;
+  base::object_pool<packet> packets_;
+  const std::function<void(int)> step_;
 };
 
 // A rank's clock, and its randomness.

@@ -74,8 +74,8 @@ class simulation {
   report run();
 
  private:
-  void step(member& m);
-  void handle(const event& e);
+  void step(int rank);
+  void kill(int rank);
   // For Asio's own timers and sockets; returns whether anything happened.
   bool wait_for_real_time();
   void measure_memory() noexcept {
@@ -102,7 +102,7 @@ task<> main_of(tutti::detail::any_main* main, communicator world, int* code) {
 }
 
 simulation::simulation(const options& o, tutti::detail::any_main& main)
-    : options_(o), main_(main), fabric_(o), memory_before_(heap_in_use()) {
+    : options_(o), main_(main), fabric_(o, [this](int rank) { step(rank); }), memory_before_(heap_in_use()) {
   random_numbers numbers(scrambled(o.seed + 4));
   const std::uint64_t id = numbers.next();
   for (int r = 0; r < o.ranks; ++r) {
@@ -117,21 +117,20 @@ simulation::simulation(const options& o, tutti::detail::any_main& main)
     fabric_.want_step(r, numbers.up_to(o.noise.start.count()));
   }
   running_ = members_.size();
-  const auto plan = [this](event::what kind, int rank, duration when, std::size_t index) {
-    if (when != never) fabric_.events().add({.at = when.count(), .kind = kind, .rank = rank, .index = index});
+  const auto plan = [this](duration when, std::function<void()> what) {
+    if (when != never) fabric_.events().add(when.count(), std::move(what));
   };
-  const faults& f = o.faults;
-  for (std::size_t i = 0; i < f.deaths.size(); ++i)
-    if (f.deaths[i].frames == 0) plan(event::what::death, f.deaths[i].rank, f.deaths[i].at, i);
-  for (std::size_t i = 0; i < f.disconnections.size(); ++i)
-    plan(event::what::disconnection, f.disconnections[i].a, f.disconnections[i].at, i);
-  for (std::size_t i = 0; i < f.partitions.size(); ++i) {
-    const partition& p = f.partitions[i];
+  for (const death& d : o.faults.deaths)
+    if (d.frames == 0) plan(d.at, [this, &d] { kill(d.rank); });
+  for (const disconnection& d : o.faults.disconnections) plan(d.at, [this, &d] { fabric_.disconnect(d); });
+  for (const partition& p : o.faults.partitions)
     if (p.until == never || p.until - p.from > o.network.silence)
-      plan(event::what::silence, 0, p.from + std::min(o.network.silence, never - p.from), i);
-  }
-  for (std::size_t i = 0; i < f.stalls.size(); ++i)
-    plan(event::what::stall, f.stalls[i].rank, f.stalls[i].from, i);
+      plan(p.from + std::min(o.network.silence, never - p.from), [this, &p] { fabric_.give_up(p); });
+  for (const stall& s : o.faults.stalls)
+    plan(s.from, [this, &s] {
+      nanoseconds& cpu_free = fabric_.at(s.rank).cpu_free;
+      cpu_free = std::max(cpu_free, std::min(for_ever, nanoseconds{s.until.count()}));
+    });
 }
 
 simulation::~simulation() {
@@ -147,8 +146,9 @@ simulation::~simulation() {
   base::set_log_rank(-1);
 }
 
-void simulation::step(member& m) {
-  port& p = fabric_.at(m.rank);
+void simulation::step(int rank) {
+  member& m = *members_[static_cast<std::size_t>(rank)];
+  port& p = fabric_.at(rank);
   if (m.dead || m.ended) return;
   core::loop& loop = m.runtime.loop();
   loop.bind_to_this_thread();
@@ -179,46 +179,11 @@ void simulation::step(member& m) {
   if (next != end_of_time) fabric_.want_step(m.rank, std::max(next, soonest));
 }
 
-void simulation::handle(const event& e) {
-  member& m = *members_[static_cast<std::size_t>(e.rank)];
-  port& p = fabric_.at(e.rank);
-  switch (e.kind) {
-    case event::what::step:
-      if (p.step_at != e.at) return;  // planned anew meanwhile
-      p.step_at = end_of_time;
-      if (p.cpu_free > e.at) {
-        fabric_.want_step(e.rank, p.cpu_free);
-        return;
-      }
-      fabric_.hash().add(static_cast<std::uint64_t>(e.at) * 64 + static_cast<std::uint64_t>(e.rank));
-      step(m);
-      return;
-    case event::what::established:
-      return fabric_.establish(e.rank, e.other);
-    case event::what::at_port:
-      return fabric_.at_port(e.carries);
-    case event::what::arrived:
-      return fabric_.arrived(e.carries);
-    case event::what::deliver:
-      if (!fabric_.deliver(e.rank)) return;
-      step(m);
-      p.may_deliver = false;
-      fabric_.go_on(e.rank);
-      return;
-    case event::what::death:
-      if (m.ended || m.dead) return;
-      p.dying = true;
-      step(m);
-      return;
-    case event::what::disconnection:
-      return fabric_.disconnect(options_.faults.disconnections[e.index]);
-    case event::what::silence:
-      return fabric_.give_up(options_.faults.partitions[e.index]);
-    case event::what::stall:
-      p.cpu_free = std::max(p.cpu_free,
-                            std::min(for_ever, nanoseconds{options_.faults.stalls[e.index].until.count()}));
-      return;
-  }
+void simulation::kill(int rank) {
+  const member& m = *members_[static_cast<std::size_t>(rank)];
+  if (m.ended || m.dead) return;
+  fabric_.at(rank).dying = true;
+  step(rank);
 }
 
 bool simulation::wait_for_real_time() {
@@ -252,7 +217,7 @@ report simulation::run() {
     if (e.at > options_.limit.count() || e.at >= for_ever) break;
     fabric_.set_now(std::max(fabric_.now(), e.at));
     ++events_;
-    handle(e);
+    e.happen();
   }
   measure_memory();
   return conclude();
@@ -382,6 +347,31 @@ void check(const options& o) {
 }
 
 }  // namespace
+
+bool report::stuck() const noexcept {
+  return std::any_of(ranks.begin(), ranks.end(), [](const rank_report& r) { return r.how == ending::stuck; });
+}
+
+bool report::all_returned() const noexcept {
+  return std::all_of(ranks.begin(), ranks.end(),
+                     [](const rank_report& r) { return r.how == ending::returned; });
+}
+
+std::string report::text() const {
+  std::string text =
+      fmt::format("seed {}: {} ranks, {} us, {} frames with {} bytes, {} events, hash {:016x}{}\n", seed,
+                  ranks.size(), static_cast<double>(time.count()) / 1000, frames, bytes, events, hash,
+                  repeatable ? "" : " (real time was waited for: another run may differ)");
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const rank_report& r = ranks[i];
+    const std::string end = r.how == ending::returned ? fmt::format("returned {}", r.code)
+                            : r.how == ending::threw  ? "threw: " + r.text
+                            : r.how == ending::killed ? "was killed"
+                                                      : "waits for ever: " + r.text;
+    text += fmt::format("rank {} {}\n", i, end);
+  }
+  return text;
+}
 
 namespace detail {
 
