@@ -2,6 +2,7 @@
 #include "track/record_writer.hpp"
 
 #include "base/log.hpp"
+#include "core/wakeup.hpp"
 #include "track/console_tee.hpp"
 #include "track/machine_sample.hpp"
 
@@ -59,23 +60,36 @@ track::totals record_writer::totals() const {
   return t;
 }
 
-record_writer::timer_ref record_writer::watch(boost::asio::any_io_executor executor, time_point deadline) {
-  auto timer = std::make_shared<boost::asio::steady_timer>(std::move(executor), deadline);
-  const std::lock_guard lock(mutex_);
-  watchers_.push_back(timer);
-  return timer;
-}
+// Of a coroutine that waits until something has happened; it is on the list as long as the frame lives.
+struct record_writer::waiter {
+  waiter(std::shared_ptr<record_writer> r, const boost::asio::any_io_executor& e)
+      : of(std::move(r)), executor(e), change(std::make_shared<core::wakeup>(e)) {
+    const std::lock_guard lock(of->mutex_);
+    of->waiters_.push_back(this);
+  }
+  waiter(const waiter&) = delete;
+  waiter& operator=(const waiter&) = delete;
+  ~waiter() {
+    const std::lock_guard lock(of->mutex_);
+    std::erase(of->waiters_, this);
+  }
+  const std::shared_ptr<record_writer> of;
+  const boost::asio::any_io_executor executor;
+  const std::shared_ptr<core::wakeup> change;
+};
 
-void record_writer::forget(const timer_ref& timer) noexcept {
-  const std::lock_guard lock(mutex_);
-  std::erase(watchers_, timer);
+task<bool> record_writer::wait_until(bool (*done)(const record_writer&),
+                                     boost::asio::any_io_executor executor, time_point deadline) {
+  const waiter w(shared_from_this(), executor);
+  bool in_time = true;
+  while (in_time && !done(*this)) in_time = co_await w.change->wait(deadline, "tracking");
+  co_return done(*this);
 }
 
 void record_writer::notify() noexcept {
   const std::lock_guard lock(mutex_);
-  // Under the lock: while a timer is here, its executor lives.
-  for (const timer_ref& timer : watchers_)
-    boost::asio::post(timer->get_executor(), [timer] { timer->cancel(); });
+  // Under the lock: while a waiter is here, its executor lives.
+  for (const waiter* w : waiters_) boost::asio::post(w->executor, [change = w->change] { change->notify(); });
 }
 
 void record_writer::wait_for_end(time_point deadline) const {

@@ -7,7 +7,6 @@
 #include "track/record_queue.hpp"
 
 #include <boost/asio/any_io_executor.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
@@ -15,6 +14,7 @@
 #include <mutex>
 #include <string>
 #include <system_error>
+#include <tutti/task.hpp>
 #include <vector>
 
 namespace tutti::track {
@@ -48,15 +48,14 @@ class record_writer : public std::enable_shared_from_this<record_writer> {
   void rethrow_failure() const;
   const track::options& options() const noexcept { return options_; }
 
-  // A timer that is cancelled whenever something that may be awaited has happened, and by `deadline`. Used on
-  // the executor's thread; forget() it before the executor ends.
-  using timer_ref = std::shared_ptr<boost::asio::steady_timer>;
-  timer_ref watch(boost::asio::any_io_executor executor, time_point deadline);
-  void forget(const timer_ref& timer) noexcept;
+  // Completes when `done` returns true, or at the deadline; returns its value. Used on the executor's thread.
+  task<bool> wait_until(bool (*done)(const record_writer&), boost::asio::any_io_executor executor,
+                        time_point deadline);
   // Blocks; for a destructor.
   void wait_for_end(time_point deadline) const;
 
  private:
+  struct waiter;
   // A copy, made under the lock.
   template <class T>
   T locked(const T& member) const {
@@ -80,7 +79,7 @@ class record_writer : public std::enable_shared_from_this<record_writer> {
 
   mutable std::mutex mutex_;
   mutable std::condition_variable ended_changed_;
-  std::vector<timer_ref> watchers_;
+  std::vector<const waiter*> waiters_;
   std::filesystem::path directory_;
   double origin_ = 0;
   track::totals totals_;  // but for what the queue has dropped

@@ -10,8 +10,6 @@
 #include "track/record_writer.hpp"
 #include "track/run_facts.hpp"
 
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/deferred.hpp>
 #include <charconv>
 #include <map>
 #include <mutex>
@@ -118,25 +116,6 @@ std::uint64_t number_of_this_run(const comm::identity& who, const std::string& n
   return opened[{who.world, who.communicator, who.rank, name}]++;
 }
 
-// Forgets the timer before the frame that waits at it ends.
-struct watched {
-  record_writer& of;
-  const record_writer::timer_ref timer;
-  ~watched() { of.forget(timer); }
-};
-
-// Completes when `done` returns true, or at the deadline; returns its value.
-task<bool> wait_until(std::shared_ptr<record_writer> r, boost::asio::io_context::executor_type executor,
-                      bool (*done)(const record_writer&), steady_clock::time_point deadline) {
-  const watched w{*r, r->watch(executor, deadline)};
-  while (!done(*r) && steady_clock::now() < deadline) {
-    const auto waited = co_await w.timer->async_wait(boost::asio::as_tuple(boost::asio::deferred));
-    if (!std::get<0>(waited)) break;  // otherwise something has happened
-    w.timer->expires_at(deadline);
-  }
-  co_return done(*r);
-}
-
 // Tracking does not end a training: records without memory are counted.
 template <class F>
 void say(const std::shared_ptr<detail::owner>& owner, F said) noexcept {
@@ -224,7 +203,7 @@ task<bool> log::room(std::chrono::milliseconds at_most) const {
   if (!kept || kept->finishing) co_return true;
   const auto deadline = tutti::detail::after(steady_clock::now(), at_most);
   const auto has_room = [](const record_writer& r) { return r.queue.has_room(); };
-  const bool there_is = co_await wait_until(kept->writer, kept->executor, has_room, deadline);
+  const bool there_is = co_await kept->writer->wait_until(has_room, kept->executor, deadline);
   co_return there_is;
 }
 
@@ -243,7 +222,7 @@ task<totals> log::finish() const {
   const auto deadline = tutti::detail::after(steady_clock::now(), kept->writer->options().finish_timeout);
   kept->writer->close("finished", deadline);
   const auto ended = [](const record_writer& r) { return r.ended(); };
-  co_await wait_until(kept->writer, kept->executor, ended, deadline);
+  co_await kept->writer->wait_until(ended, kept->executor, deadline);
   co_return kept->writer->totals();
 }
 
@@ -261,7 +240,7 @@ task<log> open_by(comm::identity who, communicator c, boost::asio::io_context::e
   writer->start();
   const auto opened = [](const record_writer& r) { return r.opened(); };
   const bool is_open =
-      co_await wait_until(writer, executor, opened, tutti::detail::after(steady_clock::now(), timeout));
+      co_await writer->wait_until(opened, executor, tutti::detail::after(steady_clock::now(), timeout));
   if (!is_open) {
     writer->close("closed", steady_clock::now());
     throw error(errc::timed_out, "tracking could not open a run in " + directory + " within " +
