@@ -44,30 +44,25 @@ struct attempt {
   duration ended{0};
 };
 
-task<> perform_once(communicator world, const attempt* a, std::vector<float>* in, std::vector<float>* out) {
-  switch (a->what) {
+operation<> collective(const communicator& world, pattern what, std::vector<float>& in,
+                       std::vector<float>& out) {
+  switch (what) {
     case pattern::barrier:
-      co_await world.barrier().with(a->with);
-      break;
+      return world.barrier();
     case pattern::broadcast:
-      co_await world.broadcast(*in, 0).with(a->with);
-      break;
+      return world.broadcast(in, 0);
     case pattern::reduce:
-      co_await world.reduce(*in, *out, sum, 0).with(a->with);
-      break;
+      return world.reduce(in, out, sum, 0);
     case pattern::all_reduce:
-      co_await world.all_reduce(*in, sum).with(a->with);
-      break;
+      return world.all_reduce(in, sum);
     case pattern::all_gather:
-      co_await world.all_gather(*in, *out).with(a->with);
-      break;
+      return world.all_gather(in, out);
     case pattern::reduce_scatter:
-      co_await world.reduce_scatter(*in, *out, sum).with(a->with);
-      break;
+      return world.reduce_scatter(in, out, sum);
     case pattern::all_to_all:
-      co_await world.all_to_all(*in, *out).with(a->with);
       break;
   }
+  return world.all_to_all(in, out);
 }
 
 task<> measure(communicator world, attempt* a) {
@@ -77,11 +72,11 @@ task<> measure(communicator world, attempt* a) {
   const bool many_out = a->what == pattern::all_gather || a->what == pattern::all_to_all;
   std::vector<float> in(many_in ? all : block);
   std::vector<float> out(many_out ? all : block);
-  co_await perform_once(world, a, &in, &out);  // makes the connections
+  co_await collective(world, a->what, in, out).with(a->with);  // makes the connections
   const auto begin = std::chrono::ceil<std::chrono::hours>(now().time_since_epoch());
   co_await sleep_for(begin - now().time_since_epoch());
   a->begun = begin;
-  co_await perform_once(world, a, &in, &out);
+  co_await collective(world, a->what, in, out).with(a->with);
   a->ended = std::max<duration>(a->ended, now().time_since_epoch());
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All ranks of a simulation, and the loop that gives each its turns.
+// All ranks of a simulation, and the loop that gives each its turns; one scenario under many seeds.
+#include "base/env.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/runtime_state.hpp"
@@ -13,7 +14,9 @@
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <chrono>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <tutti/detail/deadline.hpp>
 #include <utility>
@@ -268,6 +271,14 @@ report simulation::conclude() {
   return r;
 }
 
+const char* const variable = "TUTTI_SIM_SEED";
+
+std::optional<std::uint64_t> wanted_seed() {
+  const auto given = base::env_integer(variable, 0, std::numeric_limits<std::int64_t>::max());
+  if (!given) return std::nullopt;
+  return static_cast<std::uint64_t>(*given);
+}
+
 // Throws errc::invalid_argument, naming the option.
 void check(const options& o) {
   const auto require = [](bool good, const char* option, const auto& value, const char* cure) {
@@ -347,6 +358,28 @@ void check(const options& o) {
 }
 
 }  // namespace
+
+options::options() : seed(wanted_seed().value_or(1)) {}
+
+void explore(std::uint64_t first, std::uint64_t count, const std::function<void(std::uint64_t)>& scenario) {
+  if (const auto only = wanted_seed()) {
+    scenario(*only);
+    return;
+  }
+  constexpr std::uint64_t last = std::numeric_limits<std::int64_t>::max();
+  if (first > last || count > last - first + 1)
+    throw error(errc::invalid_argument,
+                fmt::format("explore: seeds end at {}, the last one that {} takes", last, variable));
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    try {
+      scenario(seed);
+    } catch (const std::exception& e) {
+      base::log_error(fmt::format("simulation failed with seed {}; to run it again: {}={}\n{}", seed,
+                                  variable, seed, e.what()));
+      throw;
+    }
+  }
+}
 
 bool report::stuck() const noexcept {
   return std::any_of(ranks.begin(), ranks.end(), [](const rank_report& r) { return r.how == ending::stuck; });
