@@ -40,15 +40,19 @@ float quantise_block(const float* from, std::int8_t* to, std::size_t n) noexcept
   return largest / 127;
 }
 
-// each(factor, elements, index of the first, how many) for each block.
+// each(to[i], share * what from[i] stands for, whether that is a number); the last is the same in a block.
 template <class Each>
-void for_each_block(const std::byte* blocks, std::size_t n, Each each) noexcept {
-  const std::byte* const elements = blocks + int8_bytes(n) - n;
-  for (std::size_t begin = 0; begin < n; begin += int8_block, blocks += sizeof(float)) {
+void for_each_element(std::span<const std::byte> from, float share, std::span<float> to, Each each) noexcept {
+  const std::size_t n = to.size();
+  const std::byte* factors = from.data();
+  const auto* const q = reinterpret_cast<const std::int8_t*>(from.data() + int8_bytes(n) - n);
+  for (std::size_t begin = 0; begin < n; begin += int8_block, factors += sizeof(float)) {
     float factor;
-    std::memcpy(&factor, blocks, sizeof factor);
-    each(factor, reinterpret_cast<const std::int8_t*>(elements + begin), begin,
-         std::min(int8_block, n - begin));
+    std::memcpy(&factor, factors, sizeof factor);
+    factor *= share;
+    const std::size_t end = std::min(begin + int8_block, n);
+    for (std::size_t i = begin; i < end; ++i)
+      each(to[i], static_cast<float>(q[i]) * factor, factor == factor);
   }
 }
 
@@ -66,32 +70,16 @@ void quantise(std::span<const float> from, std::span<std::byte> to) noexcept {
 }
 
 void dequantise(std::span<const std::byte> from, std::span<float> to) noexcept {
-  const auto block = [to](float factor, const std::int8_t* q, std::size_t begin, std::size_t n) {
-    float* const out = to.data() + begin;
-    for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<float>(q[i]) * factor;
-  };
-  for_each_block(from.data(), to.size(), block);
+  for_each_element(from, 1, to, [](float& out, float value, bool) { out = value; });
 }
 
 void add_dequantised(std::span<const std::byte> from, float share, std::span<float> to) noexcept {
-  const auto block = [to, share](float factor, const std::int8_t* q, std::size_t begin, std::size_t n) {
-    float* const out = to.data() + begin;
-    factor *= share;
-    for (std::size_t i = 0; i < n; ++i) out[i] += static_cast<float>(q[i]) * factor;
-  };
-  for_each_block(from.data(), to.size(), block);
+  for_each_element(from, share, to, [](float& out, float value, bool) { out += value; });
 }
 
 void leave_what_is_lost(std::span<const std::byte> from, std::span<float> values) noexcept {
-  const auto block = [values](float factor, const std::int8_t* q, std::size_t begin, std::size_t n) {
-    float* const out = values.data() + begin;
-    if (factor != factor) {
-      std::fill_n(out, n, 0.0F);
-      return;
-    }
-    for (std::size_t i = 0; i < n; ++i) out[i] -= static_cast<float>(q[i]) * factor;
-  };
-  for_each_block(from.data(), values.size(), block);
+  for_each_element(from, 1, values,
+                   [](float& out, float value, bool is_number) { out = is_number ? out - value : 0; });
 }
 
 }  // namespace tutti::train
