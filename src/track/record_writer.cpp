@@ -101,13 +101,10 @@ void record_writer::run() noexcept {
   base::set_log_rank(who_.rank);
   try {
     record_all();
-  } catch (const error& e) {
-    const std::lock_guard lock(mutex_);
-    failure_ = e.code();
-    totals_.failure = e.what();
   } catch (const std::exception& e) {
     const std::lock_guard lock(mutex_);
-    failure_ = make_error_code(errc::system);
+    const auto* const ours = dynamic_cast<const error*>(&e);
+    failure_ = ours != nullptr ? ours->code() : make_error_code(errc::system);
     totals_.failure = e.what();
   }
   // Once this log is seen to have ended, its label may be opened again.
