@@ -97,7 +97,7 @@ std::unique_ptr<console_tee> console_tee::start(const std::filesystem::path& ste
   return made;
 }
 
-void console_tee::give_back() noexcept {
+bool console_tee::finish(std::chrono::steady_clock::time_point deadline) {
   for (stream& s : streams_) {
     if (s.number < 0) continue;
     if (s.number == STDOUT_FILENO) std::fflush(stdout);
@@ -105,10 +105,6 @@ void console_tee::give_back() noexcept {
     s.before.reset();
     s.number = -1;
   }
-}
-
-bool console_tee::finish(std::chrono::steady_clock::time_point deadline) {
-  give_back();
   bool all = true;
   for (stream& s : streams_) {
     if (s.tee < 0) continue;

@@ -38,7 +38,6 @@ class console_tee {
   console_tee() = default;
   static bool attach(stream& s, int number, const std::string& file, base::unique_fd& input,
                      std::string& why);
-  void give_back() noexcept;
 
   std::array<stream, 2> streams_;
 };

@@ -105,6 +105,10 @@ std::string default_id(const comm::identity& who, std::uint64_t number, const st
   return fmt::format("{}-{}{}{}", origin, number, name.empty() ? "" : "-", file_name(name));
 }
 
+[[noreturn]] void fail_to(const char* what, const fs::path& path, const std::string& why) {
+  throw error(errc::system, fmt::format("tracking cannot {} {}: {}", what, path.string(), why));
+}
+
 // "model.bin", "model-2.bin", ...
 fs::path free_path(const fs::path& wanted) {
   std::error_code code;
@@ -148,7 +152,7 @@ rank_files::rank_files(const comm::identity& who, const options& o, std::uint64_
   const fs::path events = o.ranks == layout::run_per_rank ? directory_ : directory_ / event_folder_of(label_);
   fs::create_directories(events, code);
   if (!code && o.console) fs::create_directories(directory_ / "console", code);
-  if (code) throw error(errc::system, "tracking cannot make " + directory_.string() + ": " + code.message());
+  if (code) fail_to("make", directory_, code.message());
 
   lines_file_ = append_file(directory_ / (stem_ + ".jsonl"));
   if (!lines_file_.lock())
@@ -156,11 +160,9 @@ rank_files::rank_files(const comm::identity& who, const options& o, std::uint64_
                                             directory_.string() +
                                             "; another options::label has a curve of its own");
   if (const int torn = lines_file_.cut_to_whole_lines(); torn != 0)
-    throw error(errc::system, "tracking cannot go on in " + (directory_ / (stem_ + ".jsonl")).string() +
-                                  ": " + base::write_error_text(torn));
+    fail_to("go on in", directory_ / (stem_ + ".jsonl"), base::write_error_text(torn));
   if (!create_file_once(directory_ / "run.json", run_facts_line(name), stem_))
-    throw error(errc::system, "tracking cannot write " + (directory_ / "run.json").string() + ": " +
-                                  base::write_error_text(errno));
+    fail_to("write", directory_ / "run.json", base::write_error_text(errno));
   struct stat made{};
   if (::stat((directory_ / "run.json").c_str(), &made) == 0)
     origin_ = std::min(opened_, static_cast<double>(made.st_mtim.tv_sec));
@@ -171,8 +173,7 @@ rank_files::rank_files(const comm::identity& who, const options& o, std::uint64_
   put_version(events_, opened_, goes_on_);
   flush();
   put_status("running", {}, "");
-  if (!failure_.empty())
-    throw error(errc::system, "tracking cannot write to " + directory_.string() + ": " + failure_);
+  if (!failure_.empty()) fail_to("write to", directory_, failure_);
 }
 
 fs::path rank_files::console_stem() const { return directory_ / "console" / stem_; }
