@@ -35,13 +35,13 @@ constexpr unsigned long long least_shared_memory = 64 * mebibyte;
 finding place_of_node(const options& o) {
   const std::string where =
       o.master ? fmt::format("; node 0 is at {} port {}", o.master->host, o.master->port) : "";
-  return {fmt::format("node: {} of {}{}", o.node_rank, o.nodes, where), ""};
+  return {fmt::format("node: {} of {}{}", o.node_rank, o.nodes, where)};
 }
 
 finding secret_of_node(const options& o) {
-  if (o.secret_fd >= 0) return {"secret: comes from --secret-fd", ""};
-  if (base::env_string("TUTTI_SECRET")) return {"secret: in TUTTI_SECRET", ""};
-  if (o.nodes == 1) return {"secret: none; tutti-run makes one for a single node", ""};
+  if (o.secret_fd >= 0) return {"secret: comes from --secret-fd"};
+  if (base::env_string("TUTTI_SECRET")) return {"secret: in TUTTI_SECRET"};
+  if (o.nodes == 1) return {"secret: none; tutti-run makes one for a single node"};
   return {"secret: none", "set TUTTI_SECRET to the same random text on every node (openssl rand -hex 32)"};
 }
 
@@ -49,8 +49,7 @@ finding tls_of_node() {
   try {
     return {fmt::format("TLS: {}", bootstrap::launcher_tls() != nullptr
                                        ? "between launchers and between ranks (TUTTI_TLS)"
-                                       : "off"),
-            ""};
+                                       : "off")};
   } catch (const std::exception& e) {
     return {e.what(), "set TUTTI_TLS and the variables that begin with TUTTI_TLS_ right, or unset them"};
   }
@@ -80,8 +79,7 @@ int connect_once(const boost::asio::ip::tcp::endpoint& to) {
 void find_listening(const options& o, std::vector<finding>& found) {
   try {
     open_rendezvous_sockets(*o.master, std::min(o.join_timeout, longest_lookup));
-    found.push_back(
-        {fmt::format("port: {} is free here for the other nodes to come to", o.master->port), ""});
+    found.push_back({fmt::format("port: {} is free here for the other nodes to come to", o.master->port)});
   } catch (const std::exception& e) {
     found.push_back({fmt::format("port: {}", e.what()),
                      "give --master an address of this node, and a port that is free here"});
@@ -104,20 +102,19 @@ void find_way(const options& o, std::vector<finding>& found) {
   std::string failures;
   for (const auto& place : places) {
     const std::string address = place.address().to_string();
-    found.push_back({fmt::format("name: {} is {}", o.master->host, address), ""});
+    found.push_back({fmt::format("name: {} is {}", o.master->host, address)});
     const std::string own = address_towards(place);
     if (!own.empty())
       found.push_back({fmt::format("address: others reach this node at {}, from which the route to {} leaves",
-                                   own, address),
-                       ""});
+                                   own, address)});
     const int error = connect_once(place);
     if (error == 0)
-      found.push_back({fmt::format("node 0: listens at {} port {}", address, o.master->port), ""});
+      found.push_back({fmt::format("node 0: listens at {} port {}", address, o.master->port)});
     else if (error == ECONNREFUSED)
-      found.push_back({fmt::format("node 0: its host answers at {}, and nothing listens at port {} yet: "
-                                   "tutti-run does not run there, or has another port",
-                                   address, o.master->port),
-                       ""});
+      found.push_back(
+          {fmt::format("node 0: its host answers at {}, and nothing listens at port {} yet: "
+                       "tutti-run does not run there, or has another port",
+                       address, o.master->port)});
     else
       failures += fmt::format("{}{}: {}", failures.empty() ? "" : ", ", address, std::strerror(error));
     reached = reached || error == 0 || error == ECONNREFUSED;
@@ -152,8 +149,7 @@ finding limits() {
   ::getrlimit(RLIMIT_NOFILE, &files);
   ::getrlimit(RLIMIT_MEMLOCK, &locked);
   return {fmt::format("limits: {} open files, {} bytes of locked memory", limit_text(files.rlim_cur),
-                      limit_text(locked.rlim_cur)),
-          ""};
+                      limit_text(locked.rlim_cur))};
 }
 
 // A misspelt variable changes nothing, and nothing says so.
@@ -163,7 +159,7 @@ void find_unknown_variables(std::vector<finding>& found) {
     const auto has_this_name = [&](const base::variable& v) { return v.name == name; };
     if (name.starts_with("TUTTI_") && std::ranges::none_of(base::variables(), has_this_name))
       found.push_back(
-          {fmt::format("variable: tutti reads no {} (tutti-run --variables lists what it reads)", name), ""});
+          {fmt::format("variable: tutti reads no {} (tutti-run --variables lists what it reads)", name)});
   }
 }
 

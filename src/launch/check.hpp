@@ -11,7 +11,7 @@ namespace tutti::launch {
 
 struct finding {
   std::string text;
-  std::string cure;  // empty: no problem
+  std::string cure = {};  // empty: no problem
 };
 
 // Checks this node and the way to node 0, for at most `--join-timeout` or half a minute. Never shows the

@@ -19,8 +19,8 @@ struct found_variable {
 int number_of(const found_variable& v, int low, const char* option) {
   const auto number = base::to_number<int>(v.value);
   if (!number || *number < low)
-    throw usage_error(fmt::format("{}={} is not a number from {} on: set it to one, or give {}", v.row->name,
-                                  v.text, low, option));
+    throw usage_error("{}={} is not a number from {} on: set it to one, or give {}", v.row->name, v.text, low,
+                      option);
   return *number;
 }
 
@@ -47,9 +47,9 @@ found_variable find_variable(node_field field, const char* option) {
       continue;
     }
     if (found.value == next.value) continue;
-    throw usage_error(fmt::format(
+    throw usage_error(
         "{}={} ({}) and {}={} ({}) contradict each other: unset the one that is not meant, or give {}",
-        found.row->name, found.text, found.row->starter, row.name, next.text, starter, option));
+        found.row->name, found.text, found.row->starter, row.name, next.text, starter, option);
   }
   return found;
 }
@@ -57,10 +57,10 @@ found_variable find_variable(node_field field, const char* option) {
 void refuse_several_launchers_on_a_node(int nodes) {
   const auto tasks = base::env_string("SLURM_STEP_NUM_TASKS");
   if (!is_slurm_step() || !tasks || *tasks == std::to_string(nodes)) return;
-  throw usage_error(fmt::format(
+  throw usage_error(
       "SLURM_STEP_NUM_TASKS={} on SLURM_STEP_NUM_NODES={}: tutti-run is to be started once on each node, by "
       "srun --ntasks-per-node=1; for a job of its own in each task give --nnodes 1",
-      *tasks, nodes));
+      *tasks, nodes);
 }
 
 }  // namespace
@@ -71,13 +71,12 @@ void parse_nodes(std::string_view given, const std::string& from, options& o) {
   const auto least = base::to_number<int>(given.substr(0, colon));
   const auto most = o.elastic ? base::to_number<int>(given.substr(colon + 1)) : least;
   if (!least || !most)
-    throw usage_error(
-        fmt::format("{}: give a number of nodes, or MIN:MAX where nodes may come and go", from));
+    throw usage_error("{}: give a number of nodes, or MIN:MAX where nodes may come and go", from);
   o.nodes = *most;
   if (!o.elastic) return;
   o.least_nodes = *least;
   if (o.least_nodes < 1 || o.least_nodes > o.nodes)
-    throw usage_error(fmt::format("{}: MIN is 1 or more, and MAX no less", from));
+    throw usage_error("{}: MIN is 1 or more, and MAX no less", from);
 }
 
 void take_node_variables(options& o, given_options& given) {
@@ -109,9 +108,9 @@ void take_node_variables(options& o, given_options& given) {
       given.node_rank = true;
       if (o.node_rank >= o.nodes)
         throw usage_error(
-            fmt::format("{}={} ({}) is not one of the {} nodes, 0 to {}: correct it or the number of "
-                        "nodes, or give --nnodes and --node-rank",
-                        v.row->name, v.text, v.row->starter, o.nodes, o.nodes - 1));
+            "{}={} ({}) is not one of the {} nodes, 0 to {}: correct it or the number of "
+            "nodes, or give --nnodes and --node-rank",
+            v.row->name, v.text, v.row->starter, o.nodes, o.nodes - 1);
     }
   if (given.master) return;
   const auto host = find_variable(node_field::master_host, "--master");
@@ -121,7 +120,7 @@ void take_node_variables(options& o, given_options& given) {
   if (const auto v = find_variable(node_field::master_port, "--master"); v.row != nullptr) {
     o.master->port = number_of(v, 1, "--master");
     if (o.master->port > 65535)
-      throw usage_error(fmt::format("{}={}: a port is a number from 1 to 65535", v.row->name, v.text));
+      throw usage_error("{}={}: a port is a number from 1 to 65535", v.row->name, v.text);
   }
 }
 

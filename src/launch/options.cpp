@@ -77,8 +77,8 @@ T parse_number(const std::string& option, const std::string& given) {
   T number{};
   const auto [end, code] = std::from_chars(given.data(), given.data() + given.size(), number);
   if (code != std::errc{} || end != given.data() + given.size())
-    throw usage_error(fmt::format("{} {}: give a number{}", option, given,
-                                  code == std::errc::result_out_of_range ? " that is not so large" : ""));
+    throw usage_error("{} {}: give a number{}", option, given,
+                      code == std::errc::result_out_of_range ? " that is not so large" : "");
   return number;
 }
 
@@ -94,7 +94,7 @@ void add_seconds(CLI::App& app, const std::string& name, std::chrono::millisecon
   const auto take = [&into, name](const std::string& given) {
     const auto seconds = parse_number<double>(name, given);
     if (!(seconds >= 0) || seconds > longest_seconds)
-      throw usage_error(fmt::format("{} {}: give a number of seconds, 0 or more", name, seconds));
+      throw usage_error("{} {}: give a number of seconds, 0 or more", name, seconds);
     into = std::chrono::milliseconds(static_cast<long long>(std::ceil(seconds * 1000)));
   };
   app.add_option_function<std::string>(name, take, text)->type_name("SECONDS");
@@ -119,16 +119,15 @@ void check_elastic(options& o, bool node_rank_given, bool master_given, bool pol
 
 void check_nodes(const options& o, bool node_rank_given, bool master_given) {
   if (o.nodes < 1 || o.nodes > most_nodes)
-    throw usage_error(fmt::format("--nnodes {}: give a number from 1 to {}", o.nodes, most_nodes));
+    throw usage_error("--nnodes {}: give a number from 1 to {}", o.nodes, most_nodes);
   if (o.nodes > 1 && !node_rank_given && !o.elastic)
-    throw usage_error(
-        fmt::format("--nnodes {0} needs --node-rank: which of the {0} nodes is this one, 0 to {1}?", o.nodes,
-                    o.nodes - 1));
+    throw usage_error("--nnodes {0} needs --node-rank: which of the {0} nodes is this one, 0 to {1}?",
+                      o.nodes, o.nodes - 1);
   if (o.nodes > 1 && !master_given)
     throw usage_error(
-        fmt::format("--nnodes {} needs --master HOST:PORT: an address of node 0 that all nodes reach, and a "
-                    "free port there",
-                    o.nodes));
+        "--nnodes {} needs --master HOST:PORT: an address of node 0 that all nodes reach, and a "
+        "free port there",
+        o.nodes);
   if ((o.node_rank < 0 && node_rank_given) || o.node_rank >= o.nodes)
     throw usage_error(
         o.nodes == 1
@@ -142,15 +141,13 @@ void check_restarts(options& o, bool policy_given, bool number_given) {
   constexpr int usual_restarts = 3;
   constexpr int most_restarts = 1000000;
   if (number_given && (o.max_restarts < 0 || o.max_restarts > most_restarts))
-    throw usage_error(
-        fmt::format("--max-restarts {}: give a number from 0 to {}", o.max_restarts, most_restarts));
+    throw usage_error("--max-restarts {}: give a number from 0 to {}", o.max_restarts, most_restarts);
   if (number_given && !policy_given && o.max_restarts > 0) o.on_failure = failure_policy::restart_all;
   const bool restarts =
       o.on_failure == failure_policy::restart_all || o.on_failure == failure_policy::restart_rank;
   if (number_given && policy_given && !restarts && o.max_restarts > 0)
-    throw usage_error(fmt::format("--max-restarts {} contradicts --on-failure {}: leave one of them out",
-                                  o.max_restarts,
-                                  o.on_failure == failure_policy::stop ? "stop" : "continue"));
+    throw usage_error("--max-restarts {} contradicts --on-failure {}: leave one of them out", o.max_restarts,
+                      o.on_failure == failure_policy::stop ? "stop" : "continue");
   if (!number_given && restarts) o.max_restarts = usual_restarts;
 }
 
@@ -246,7 +243,7 @@ void parse(CLI::App& app, int argc, const char* const* argv, options& o) {
   if (!o.program.empty() && o.program.front() == "--")
     o.program.erase(o.program.begin());
   else if (!o.program.empty() && o.program.front().starts_with('-'))
-    throw usage_error(fmt::format("there is no option {}", o.program.front()));
+    throw usage_error("there is no option {}", o.program.front());
 }
 
 }  // namespace
@@ -272,8 +269,7 @@ options parse_options(int argc, const char* const* argv) {
   }
   if (!given.ranks) throw usage_error("how many ranks? Give -n, for example: tutti-run -n 4 ./program");
   if (o.ranks < 1 || o.ranks > most_ranks_per_node)
-    throw usage_error(
-        fmt::format("-n {}: give a number of ranks from 1 to {}", o.ranks, most_ranks_per_node));
+    throw usage_error("-n {}: give a number of ranks from 1 to {}", o.ranks, most_ranks_per_node);
   if (!o.check && (o.program.empty() || o.program.front().empty()))
     throw usage_error(
         "which program? Give its name after the options, for example: tutti-run -n 4 ./program");
@@ -287,9 +283,9 @@ options parse_options(int argc, const char* const* argv) {
     o.master = parse_address(g.master);
     if (!o.master)
       throw usage_error(
-          fmt::format("--master {}: give HOST:PORT with a port from 1 to 65535, for example 10.0.0.1:29500 "
-                      "or [fd00::1]:29500",
-                      g.master));
+          "--master {}: give HOST:PORT with a port from 1 to 65535, for example 10.0.0.1:29500 "
+          "or [fd00::1]:29500",
+          g.master);
   }
   check_restarts(o, o.elastic || app.count("--on-failure") > 0, app.count("--max-restarts") > 0);
   if (o.quiet && o.log_dir.empty())
@@ -299,8 +295,8 @@ options parse_options(int argc, const char* const* argv) {
         "--secret-fd: give the number of an open descriptor, as in --secret-fd 3 3<secret-file");
   o.tag_output = tags.at(g.tag);
   if (o.node_timeout < std::chrono::seconds(1) || o.node_timeout > std::chrono::hours(1))
-    throw usage_error(fmt::format("--node-timeout {:g}: give from 1 to 3600 seconds",
-                                  static_cast<double>(o.node_timeout.count()) / 1000));
+    throw usage_error("--node-timeout {:g}: give from 1 to 3600 seconds",
+                      static_cast<double>(o.node_timeout.count()) / 1000);
   if (o.trace.empty()) o.trace = base::env_string("TUTTI_TRACE").value_or("");
   if (!o.trace.empty() && o.node_rank < 0)
     throw usage_error("--trace names the file by the node: give --node-rank as well");

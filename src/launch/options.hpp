@@ -2,10 +2,13 @@
 // The checked command line of tutti-run: every result can be carried out as it stands.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bootstrap/membership.hpp"
@@ -52,6 +55,9 @@ struct options {
 class usage_error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+  template <class First, class... Others>
+  explicit usage_error(fmt::format_string<First, Others...> text, First&& first, Others&&... others)
+      : std::runtime_error(fmt::format(text, std::forward<First>(first), std::forward<Others>(others)...)) {}
 };
 
 // Not an error: the user asked for this text.

@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <ranges>
 #include <system_error>
 
 #include "base/env.hpp"
@@ -107,14 +108,11 @@ program_search find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) return {name, why_not_executable(name)};
   const std::string path = base::env_string("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
   program_search best{name, ENOENT};
-  for (std::size_t begin = 0; begin <= path.size();) {
-    std::size_t end = path.find(':', begin);
-    if (end == std::string::npos) end = path.size();
-    const std::string folder = end == begin ? "." : path.substr(begin, end - begin);
-    const program_search found{folder + '/' + name, why_not_executable(folder + '/' + name)};
+  for (const auto part : std::views::split(path, ':')) {
+    const std::string file = (part.empty() ? "." : std::string(part.begin(), part.end())) + '/' + name;
+    const program_search found{file, why_not_executable(file)};
     if (found.error == 0) return found;
     if (found.error == EACCES) best = found;  // it exists but is not permitted: says more than "not found"
-    begin = end + 1;
   }
   return best;
 }
