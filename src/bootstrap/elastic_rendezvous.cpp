@@ -46,17 +46,10 @@ task<std::int64_t> newest_epoch(store& through, std::int64_t least, core::time_p
 }
 
 // A process whose rank has come before takes the place of one that has died.
-class restarted_rank final : public epoch_entry {
- public:
-  explicit restarted_rank(int rank) noexcept : rank_(rank) {}
-  task<bool> enter(store& epoch, core::time_point deadline) override {
-    const bool taken = co_await has_come(epoch, rank_, deadline);
-    co_return !taken;
-  }
-
- private:
-  int rank_;
-};
+task<bool> enter_once(store& epoch, int rank, core::time_point deadline) {
+  const bool taken = co_await has_come(epoch, rank, deadline);
+  co_return !taken;
+}
 
 task<bool> answers(store& through) {
   bool there = true;
@@ -71,7 +64,7 @@ task<bool> answers(store& through) {
 }  // namespace
 
 task<core::world_info> meet_at(store& through, job who, core::endpoint_record mine, std::int64_t* least,
-                               epoch_entry& entry, core::time_point deadline) {
+                               epoch_entry enter, core::time_point deadline) {
   const detail::scoped_promise* const self = co_await detail::own_promise{};
   for (;;) {
     const std::int64_t epoch = co_await newest_epoch(through, *least, deadline);
@@ -79,7 +72,7 @@ task<core::world_info> meet_at(store& through, job who, core::endpoint_record mi
     *least = epoch;
     const bool over = co_await is_over(keys, deadline);
     if (!over) {
-      const bool entered = co_await entry.enter(keys, deadline);
+      const bool entered = co_await enter(keys, deadline);
       if (entered) {
         std::optional<core::world_info> info;
         std::exception_ptr failure;
@@ -107,7 +100,9 @@ task<core::world_info> meet_at(store& through, job who, core::endpoint_record mi
 task<core::world_info> meet_in_epochs(boost::asio::any_io_executor executor, job who,
                                       core::endpoint_record mine, std::int64_t least,
                                       std::shared_ptr<tcp_store_server> server, core::time_point deadline) {
-  restarted_rank entry(who.rank);
+  const epoch_entry enter = [rank = who.rank](store& epoch, core::time_point until) {
+    return enter_once(epoch, rank, until);
+  };
   for (;;) {
     std::unique_ptr<store> through;
     if (server != nullptr) {
@@ -117,7 +112,7 @@ task<core::world_info> meet_in_epochs(boost::asio::any_io_executor executor, job
     }
     std::optional<error> trouble;
     try {
-      core::world_info info = co_await meet_at(*through, who, mine, &least, entry, deadline);
+      core::world_info info = co_await meet_at(*through, who, mine, &least, enter, deadline);
       co_return std::move(info);
     } catch (const error& e) {
       trouble = e;

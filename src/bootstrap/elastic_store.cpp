@@ -2,6 +2,7 @@
 #include "bootstrap/elastic_store.hpp"
 
 #include "base/text.hpp"
+#include "base/throw_error.hpp"
 #include "bootstrap/peer_table.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/store_contents.hpp"
@@ -209,7 +210,7 @@ task<> follow_newcomers(store& through, std::int64_t epoch, std::atomic<int>& co
 namespace {
 
 task<> withdraw(store& through, std::uint64_t place) {
-  co_await through.compare_exchange(answer_key(place), "", withdrawn, time_to_answer);
+  co_await propose(through, answer_key(place), withdrawn, time_to_answer);
 }
 
 // The answer, if it comes in time; else what it would have needed is in `why`. A newcomer has as much time again
@@ -234,14 +235,12 @@ task<std::string> await_answer(store& through, std::uint64_t place, bool newcome
     }
     if (in_time) co_return text;
     if (!newcomer) break;
-    const store_exchange runs = co_await through.compare_exchange(runs_key, "", "", time_to_answer);
-    patient = !runs.value.empty();
+    const std::string runs = co_await propose(through, runs_key, "", time_to_answer);
+    patient = !runs.empty();
   }
-  store_exchange given_up =
-      co_await through.compare_exchange(answer_key(place), "", withdrawn, time_to_answer);
-  if (!given_up.exchanged) co_return given_up.value;
-  const store_exchange said = co_await through.compare_exchange(obstacle_key, "", "", time_to_answer);
-  *why = said.value;
+  std::string given = co_await propose(through, answer_key(place), withdrawn, time_to_answer);
+  if (given != withdrawn) co_return std::move(given);
+  *why = co_await propose(through, obstacle_key, "", time_to_answer);
   co_return std::string();
 }
 
@@ -259,9 +258,9 @@ task<core::world_info> meet_through(store& through, job who, core::endpoint_reco
   std::string why;
   const std::string said = co_await await_answer(through, place, who.newcomer, limit, &why);
   if (said.empty())
-    throw error(errc::join_failed,
-                fmt::format("no world within {}: {} (allow more time by TUTTI_TIMEOUT, in seconds)",
-                            base::duration_text(who.timeout), why));
+    base::throw_error(errc::join_failed,
+                      "no world within {}: {} (allow more time by TUTTI_TIMEOUT, in seconds)",
+                      base::duration_text(who.timeout), why);
   if (said.starts_with(refusal)) throw error(errc::join_failed, said.substr(refusal.size()));
   const answer mine_in = decode_answer(said);
   const std::string lines = co_await through.get(table_key(mine_in.epoch), time_to_answer);
@@ -285,11 +284,10 @@ task<elastic_world> meet_in_elastic_store(boost::asio::any_io_executor executor,
     if (self->is_stopped() || (e.code() != errc::peer_failed && e.code() != errc::timed_out)) throw;
     trouble = e.what();
   }
-  throw error(
-      errc::join_failed,
-      fmt::format("rank {} cannot join: tutti-run of node 0, which serves the store, has gone or does "
-                  "not answer: {}",
-                  who.rank, trouble));
+  base::throw_error(errc::join_failed,
+                    "rank {} cannot join: tutti-run of node 0, which serves the store, has gone or does "
+                    "not answer: {}",
+                    who.rank, trouble);
 }
 
 }  // namespace tutti::bootstrap

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/file_rendezvous.hpp"
 
+#include "base/throw_error.hpp"
 #include "bootstrap/elastic_rendezvous.hpp"
 #include "bootstrap/peer_table.hpp"
 #include "bootstrap/private_directory.hpp"
@@ -53,33 +54,25 @@ task<std::unique_ptr<file_store>> open_file(boost::asio::any_io_executor executo
 }
 
 // Users of a file enter an epoch as long as all who did so before are alive.
-class live_users final : public epoch_entry {
- public:
-  explicit live_users(file_store& file) noexcept : file_(file) {}
-  task<bool> enter(store& epoch, core::time_point deadline) override {
-    // Reads the key's value; empty if it does not exist, without an error.
-    const store_exchange users =
-        co_await epoch.compare_exchange(users_key, "", "", core::time_left(deadline));
-    std::istringstream listed(users.value);
-    for (std::uint64_t user = 0; listed >> user;)
-      if (!file_.is_alive(user)) co_return false;
-    if (!listed.eof())
-      throw error(errc::protocol, fmt::format("{} holds no list of its users", epoch.name()));
-    co_await epoch.append(users_key, fmt::format("{} ", file_.user()), core::time_left(deadline));
-    co_return true;
-  }
-
- private:
-  file_store& file_;
-};
+task<bool> enter_beside_live_users(file_store& file, store& epoch, core::time_point deadline) {
+  const std::string users = co_await propose(epoch, users_key, "", core::time_left(deadline));
+  std::istringstream listed(users);
+  for (std::uint64_t user = 0; listed >> user;)
+    if (!file.is_alive(user)) co_return false;
+  if (!listed.eof()) base::throw_error(errc::protocol, "{} holds no list of its users", epoch.name());
+  co_await epoch.append(users_key, fmt::format("{} ", file.user()), core::time_left(deadline));
+  co_return true;
+}
 
 task<core::world_info> meet_in_store(file_store& file, job who, core::endpoint_record mine,
                                      core::time_point deadline) {
   prefix_store of_job(file, who.job_id.empty() ? "-" : encode_word(who.job_id));
   who.secret = co_await agree_on_secret(of_job, who.secret, deadline);
-  live_users entry(file);
+  const epoch_entry enter = [&file](store& of, core::time_point until) {
+    return enter_beside_live_users(file, of, until);
+  };
   std::int64_t epoch = 0;
-  core::world_info info = co_await meet_at(of_job, who, std::move(mine), &epoch, entry, deadline);
+  core::world_info info = co_await meet_at(of_job, who, std::move(mine), &epoch, enter, deadline);
   co_return std::move(info);
 }
 
@@ -97,8 +90,7 @@ task<core::world_info> meet_at_file(boost::asio::any_io_executor executor, job w
     if (e.code() != errc::join_failed) throw;
     trouble = e.what();
   }
-  throw error(errc::join_failed,
-              fmt::format("{} (the ranks meet at the file {})", trouble, who.rendezvous_file));
+  base::throw_error(errc::join_failed, "{} (the ranks meet at the file {})", trouble, who.rendezvous_file);
 }
 
 }  // namespace tutti::bootstrap

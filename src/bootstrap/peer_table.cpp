@@ -3,6 +3,7 @@
 
 #include "base/hmac.hpp"
 #include "base/little_endian.hpp"
+#include "base/throw_error.hpp"
 
 #include <fmt/format.h>
 
@@ -21,10 +22,10 @@ constexpr std::size_t longest_word = 4096;
 constexpr std::size_t most_endpoints = 64;
 
 [[noreturn]] void malformed(const char* what) {
-  throw error(errc::protocol,
-              fmt::format("the store holds {} that this version of tutti does not write: build all ranks "
-                          "with the same tutti, and let no other program use the store",
-                          what));
+  base::throw_error(errc::protocol,
+                    "the store holds {} that this version of tutti does not write: build all ranks "
+                    "with the same tutti, and let no other program use the store",
+                    what);
 }
 
 core::endpoint_record decode_endpoint_record(std::string_view line) {
@@ -61,9 +62,8 @@ int hex_digit(char c) noexcept {
 
 std::string encode_word(std::string_view word) {
   if (word.size() > longest_word)
-    throw error(errc::invalid_argument,
-                fmt::format("'{}…' is too long to be published ({} bytes; {} are allowed)",
-                            word.substr(0, 40), word.size(), longest_word));
+    base::throw_error(errc::invalid_argument, "'{}…' is too long to be published ({} bytes; {} are allowed)",
+                      word.substr(0, 40), word.size(), longest_word);
   if (word.empty()) return std::string(empty_word);
   std::string text;
   for (const char c : word) {
@@ -108,9 +108,8 @@ void word_reader::refuse() const { malformed(what_); }
 
 std::string encode_endpoint_record(const core::endpoint_record& record) {
   if (record.tcp_endpoints.size() > most_endpoints)
-    throw error(errc::invalid_argument,
-                fmt::format("rank {} has {} addresses to publish; {} are allowed", record.rank,
-                            record.tcp_endpoints.size(), most_endpoints));
+    base::throw_error(errc::invalid_argument, "rank {} has {} addresses to publish; {} are allowed",
+                      record.rank, record.tcp_endpoints.size(), most_endpoints);
   std::string line =
       fmt::format("{} {} {} {} {} {} {} {} {} {}", record_head, record.rank, record.number, record.pid,
                   record.pid_space, encode_word(record.host), encode_word(record.host_id),

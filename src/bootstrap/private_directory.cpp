@@ -3,6 +3,7 @@
 
 #include "base/env.hpp"
 #include "base/text.hpp"
+#include "base/throw_error.hpp"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -32,18 +33,17 @@ std::string private_directory() {
 void make_private_directory(const std::string& path) {
   struct stat status{};
   if (::mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST)
-    throw error(errc::system,
-                fmt::format("cannot make the directory {}, in which the ranks of this host meet: {}; make it "
-                            "possible, or set "
-                            "MASTER_ADDR=127.0.0.1 and MASTER_PORT to a free port, the same on all ranks",
-                            path, base::errno_text(errno)));
+    base::throw_error(errc::system,
+                      "cannot make the directory {}, in which the ranks of this host meet: {}; make it "
+                      "possible, or set "
+                      "MASTER_ADDR=127.0.0.1 and MASTER_PORT to a free port, the same on all ranks",
+                      path, base::errno_text(errno));
   if (is_mine_alone(path, status) || errno == ENOENT) return;  // gone again: who opens a file in it will see
-  throw error(
+  base::throw_error(
       errc::invalid_argument,
-      fmt::format(
-          "{}, in which the ranks of this host meet, is not a directory of this user alone (uid {}, mode "
-          "0700): remove it, or set XDG_RUNTIME_DIR to a directory that is",
-          path, ::geteuid()));
+      "{}, in which the ranks of this host meet, is not a directory of this user alone (uid {}, mode "
+      "0700): remove it, or set XDG_RUNTIME_DIR to a directory that is",
+      path, ::geteuid());
 }
 
 void leave_private_directory(const std::string& path) noexcept { ::rmdir(path.c_str()); }

@@ -3,6 +3,7 @@
 
 #include "base/hmac.hpp"
 #include "base/text.hpp"
+#include "base/throw_error.hpp"
 #include "bootstrap/address.hpp"
 #include "core/outside_scope.hpp"
 #include "core/wakeup.hpp"
@@ -131,16 +132,17 @@ class participant {
     } else {
       verdict = co_await await_verdict();
     }
-    if (verdict.starts_with(failed_head))
-      throw error(errc::join_failed, of_me(verdict.substr(failed_head.size())));
+    if (verdict.starts_with(failed_head)) refuse("{}", verdict.substr(failed_head.size()));
     if (verdict == superseded) co_return std::nullopt;
     co_return decode_table(verdict, who_.world_size);
   }
 
  private:
   std::chrono::milliseconds left() const noexcept { return core::time_left(deadline_); }
-  std::string of_me(std::string_view text) const {
-    return fmt::format("rank {} cannot join: {}", who_.rank, text);
+  template <class... Arguments>
+  [[noreturn]] void refuse(fmt::format_string<Arguments...> text, Arguments&&... arguments) const {
+    base::throw_error(errc::join_failed, "rank {} cannot join: {}", who_.rank,
+                      fmt::format(text, std::forward<Arguments>(arguments)...));
   }
 
   task<> claim_size() {
@@ -149,18 +151,17 @@ class participant {
     if (first.exchanged) co_return;
     const claimant other = decode_claim(first.value);
     if (!other.job.empty() && !who_.job_id.empty() && other.job != who_.job_id)
-      throw error(errc::join_failed,
-                  of_me(fmt::format(
-                      "this process (host {}, pid {}) belongs to job '{}', but the ranks that meet here "
-                      "(rank {}, host {}, pid {}) belong to job '{}': end what is left of an earlier run, or "
-                      "meet elsewhere (another MASTER_PORT, or another address in init_method); when they "
-                      "are one job, set TUTTI_JOB_ID to the same on all ranks, or unset it",
-                      mine_.host, mine_.pid, who_.job_id, other.rank, other.host, other.pid, other.job)));
+      refuse(
+          "this process (host {}, pid {}) belongs to job '{}', but the ranks that meet here "
+          "(rank {}, host {}, pid {}) belong to job '{}': end what is left of an earlier run, or "
+          "meet elsewhere (another MASTER_PORT, or another address in init_method); when they "
+          "are one job, set TUTTI_JOB_ID to the same on all ranks, or unset it",
+          mine_.host, mine_.pid, who_.job_id, other.rank, other.host, other.pid, other.job);
     const std::string why = disagreement(other);
     if (why.empty()) co_return;
     // The others would wait in vain. A world that already exists is not disturbed.
-    co_await store_.compare_exchange(verdict_key, "", std::string(failed_head) + why, left());
-    throw error(errc::join_failed, of_me(why));
+    co_await propose(store_, verdict_key, std::string(failed_head) + why, left());
+    refuse("{}", why);
   }
 
   // Empty: there is none.
@@ -183,17 +184,14 @@ class participant {
     if (first.exchanged) co_return;
     const claimant other = decode_claim(first.value);
     if (other.id.starts_with(process_id()))
-      throw error(
-          errc::join_failed,
-          of_me("this process is already in that world: leave it first, or form another one with init(rt, "
-                "options, store)"));
-    throw error(
-        errc::join_failed,
-        of_me(fmt::format(
-            "there are two processes with rank {}: pid {} on host {}, which came first, and this one, "
-            "pid {} on host {}; give each process its own RANK (tutti-run does), and end what is left "
-            "of an earlier run",
-            who_.rank, other.pid, other.host, mine_.pid, mine_.host)));
+      refuse(
+          "this process is already in that world: leave it first, or form another one with init(rt, "
+          "options, store)");
+    refuse(
+        "there are two processes with rank {}: pid {} on host {}, which came first, and this one, "
+        "pid {} on host {}; give each process its own RANK (tutti-run does), and end what is left "
+        "of an earlier run",
+        who_.rank, other.pid, other.host, mine_.pid, mine_.host);
   }
 
   // The last rank to come knows that all endpoint records are there.
@@ -202,9 +200,8 @@ class participant {
     peer_table table{random_world_id(), decode_endpoint_records(lines)};
     std::ranges::sort(table.records, {}, &core::endpoint_record::rank);
     // Unless a rank has given up meanwhile and said so.
-    const store_exchange published =
-        co_await store_.compare_exchange(verdict_key, "", encode_table(table), left());
-    co_return published.value;
+    std::string verdict = co_await propose(store_, verdict_key, encode_table(table), left());
+    co_return std::move(verdict);
   }
 
   task<std::string> await_verdict() {
@@ -230,17 +227,14 @@ class participant {
     try {
       const std::string lines = co_await store_.get(records_key, patience);
       why = explain_missing(decode_endpoint_records(lines), who_);
-      const store_exchange published =
-          co_await store_.compare_exchange(verdict_key, "", std::string(failed_head) + why, patience);
-      co_return published.value;
+      std::string verdict = co_await propose(store_, verdict_key, std::string(failed_head) + why, patience);
+      co_return std::move(verdict);
     } catch (const error& e) {
       trouble = e.what();
     }
-    if (!why.empty()) throw error(errc::join_failed, of_me(why));
-    throw error(
-        errc::join_failed,
-        of_me(fmt::format("not all {} ranks have come within {}, and which are missing cannot be told: {}",
-                          who_.world_size, base::duration_text(who_.timeout), trouble)));
+    if (!why.empty()) refuse("{}", why);
+    refuse("not all {} ranks have come within {}, and which are missing cannot be told: {}", who_.world_size,
+           base::duration_text(who_.timeout), trouble);
   }
 
   store& store_;
@@ -280,10 +274,9 @@ task<std::unique_ptr<store>> store_of_rank_0(boost::asio::any_io_executor execut
 }
 
 task<std::string> agree_on_secret(store& through, std::string own, core::time_point deadline) {
-  if (!own.empty()) co_return own;
-  store_exchange agreed = co_await through.compare_exchange(secret_key, "", base::random_hex(secret_bytes),
-                                                            core::time_left(deadline));
-  co_return std::move(agreed.value);
+  if (own.empty())
+    own = co_await propose(through, secret_key, base::random_hex(secret_bytes), core::time_left(deadline));
+  co_return std::move(own);
 }
 
 task<std::optional<core::world_info>> try_meet(store& through, job who, core::endpoint_record mine,
@@ -306,6 +299,11 @@ task<std::optional<core::world_info>> try_meet(store& through, job who, core::en
   co_return std::optional<core::world_info>(world_of(who, std::move(*table)));
 }
 
+task<std::string> propose(store& at, std::string key, std::string value, std::chrono::milliseconds timeout) {
+  store_exchange now = co_await at.compare_exchange(std::move(key), std::string(), std::move(value), timeout);
+  co_return std::move(now.value);
+}
+
 task<core::world_info> meet(store& through, job who, core::endpoint_record mine, core::time_point deadline) {
   const detail::scoped_promise* const self = co_await detail::own_promise{};
   std::optional<core::world_info> info;
@@ -321,9 +319,9 @@ task<core::world_info> meet(store& through, job who, core::endpoint_record mine,
         call_off(through, fmt::format("rank {} has given up: {}", who.rank, self->scope->text())));
   if (failure) std::rethrow_exception(failure);
   if (!info)
-    throw error(errc::join_failed,
-                fmt::format("rank {} cannot join: the store belongs to another attempt; start all ranks anew",
-                            who.rank));
+    base::throw_error(errc::join_failed,
+                      "rank {} cannot join: the store belongs to another attempt; start all ranks anew",
+                      who.rank);
   co_return std::move(*info);
 }
 
@@ -333,18 +331,16 @@ task<bool> is_over(store& through, core::time_point deadline) {
 }
 
 task<bool> has_come(store& through, int rank, core::time_point deadline) {
-  // Reads the key's value; empty if it does not exist, without an error.
-  const store_exchange claim =
-      co_await through.compare_exchange(rank_key(rank), "", "", core::time_left(deadline));
-  co_return !claim.value.empty();
+  const std::string claim = co_await propose(through, rank_key(rank), "", core::time_left(deadline));
+  co_return !claim.empty();
 }
 
 task<> call_off(store& through, std::string why) {
-  co_await through.compare_exchange(verdict_key, "", std::string(failed_head) + why, patience);
+  co_await propose(through, verdict_key, std::string(failed_head) + why, patience);
 }
 
 task<> supersede(store& through, core::time_point deadline) {
-  co_await through.compare_exchange(verdict_key, "", std::string(superseded), core::time_left(deadline));
+  co_await propose(through, verdict_key, std::string(superseded), core::time_left(deadline));
 }
 
 }  // namespace tutti::bootstrap

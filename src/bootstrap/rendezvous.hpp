@@ -9,6 +9,7 @@
 #include "core/world_info.hpp"
 
 #include <boost/asio/any_io_executor.hpp>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,6 +36,9 @@ task<std::unique_ptr<store>> store_of_rank_0(boost::asio::any_io_executor execut
 // Returns the secret of the job that meets there: `own`, or one that the ranks agree on if that is empty.
 // Whoever may read the store then knows it.
 task<std::string> agree_on_secret(store& through, std::string own, core::time_point deadline);
+
+// Gives a key its value unless it has one, and returns the value that it then has. An empty value only reads.
+task<std::string> propose(store& at, std::string key, std::string value, std::chrono::milliseconds timeout);
 
 // Completes on every rank with the same world when all job.world_size ranks have come. `through` outlives the
 // task.
