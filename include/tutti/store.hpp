@@ -19,6 +19,8 @@ namespace tutti {
 namespace bootstrap {
 class elastic_store;
 class store_contents;
+struct store_answer;
+struct store_request;
 }  // namespace bootstrap
 
 // The result of compare_exchange().
@@ -102,9 +104,28 @@ class store {
   milliseconds timeout_ = std::chrono::minutes(10);
 };
 
+namespace detail {
+
+// A store in which one function carries out all operations.
+class request_store : public store {
+ private:
+  task<> do_set(std::string key, std::string value, milliseconds timeout) final;
+  task<std::string> do_get(std::string key, milliseconds timeout) final;
+  task<> do_wait(std::string key, milliseconds timeout) final;
+  task<std::int64_t> do_add(std::string key, std::int64_t amount, milliseconds timeout) final;
+  task<store_exchange> do_compare_exchange(std::string key, std::string expected, std::string desired,
+                                           milliseconds timeout) final;
+  task<bool> do_erase(std::string key, milliseconds timeout) final;
+  task<std::size_t> do_count(std::string prefix, milliseconds timeout) final;
+  task<std::size_t> do_append(std::string key, std::string text, milliseconds timeout) final;
+  virtual task<bootstrap::store_answer> carry_out(bootstrap::store_request what) = 0;
+};
+
+}  // namespace detail
+
 // A store for the threads of one process. Each thread has an object of its own on its own executor; all share
 // the contents.
-class memory_store final : public store {
+class memory_store final : public detail::request_store {
  public:
   // Makes a store with new contents.
   explicit memory_store(boost::asio::any_io_executor executor);
@@ -120,15 +141,7 @@ class memory_store final : public store {
   friend class tcp_store_server;
   memory_store(boost::asio::any_io_executor executor, std::shared_ptr<bootstrap::store_contents> contents,
                std::string name);
-  task<> do_set(std::string key, std::string value, milliseconds timeout) override;
-  task<std::string> do_get(std::string key, milliseconds timeout) override;
-  task<> do_wait(std::string key, milliseconds timeout) override;
-  task<std::int64_t> do_add(std::string key, std::int64_t amount, milliseconds timeout) override;
-  task<store_exchange> do_compare_exchange(std::string key, std::string expected, std::string desired,
-                                           milliseconds timeout) override;
-  task<bool> do_erase(std::string key, milliseconds timeout) override;
-  task<std::size_t> do_count(std::string prefix, milliseconds timeout) override;
-  task<std::size_t> do_append(std::string key, std::string text, milliseconds timeout) override;
+  task<bootstrap::store_answer> carry_out(bootstrap::store_request what) override;
 
   boost::asio::any_io_executor executor_;
   std::shared_ptr<bootstrap::store_contents> contents_;
@@ -146,7 +159,7 @@ class memory_store final : public store {
 // without fcntl locks).
 // Cost: waiting is cheap where the kernel reports changes. On network file systems a waiting user looks for
 // changes at least every 100 ms.
-class file_store final : public store {
+class file_store final : public detail::request_store {
  public:
   // Opens the file, waiting for its lock until the timeout, which also becomes that of the store.
   // Errors: also errc::invalid_argument: the directory does not exist, or the file is not regular, has other
@@ -167,15 +180,7 @@ class file_store final : public store {
  private:
   struct impl;
   explicit file_store(std::unique_ptr<impl> i);
-  task<> do_set(std::string key, std::string value, milliseconds timeout) override;
-  task<std::string> do_get(std::string key, milliseconds timeout) override;
-  task<> do_wait(std::string key, milliseconds timeout) override;
-  task<std::int64_t> do_add(std::string key, std::int64_t amount, milliseconds timeout) override;
-  task<store_exchange> do_compare_exchange(std::string key, std::string expected, std::string desired,
-                                           milliseconds timeout) override;
-  task<bool> do_erase(std::string key, milliseconds timeout) override;
-  task<std::size_t> do_count(std::string prefix, milliseconds timeout) override;
-  task<std::size_t> do_append(std::string key, std::string text, milliseconds timeout) override;
+  task<bootstrap::store_answer> carry_out(bootstrap::store_request what) override;
 
   std::unique_ptr<impl> impl_;
 };
@@ -222,7 +227,7 @@ class tcp_store_server {
 };
 
 // The client of a tcp_store_server.
-class tcp_store final : public store {
+class tcp_store final : public detail::request_store {
  public:
   // Connects to a server that may start later: tries all addresses of `host` until one answers or the timeout
   // expires. `rank` appears in messages. The timeout also becomes that of the store.
@@ -248,21 +253,13 @@ class tcp_store final : public store {
  private:
   struct impl;
   explicit tcp_store(std::unique_ptr<impl> i);
-  task<> do_set(std::string key, std::string value, milliseconds timeout) override;
-  task<std::string> do_get(std::string key, milliseconds timeout) override;
-  task<> do_wait(std::string key, milliseconds timeout) override;
-  task<std::int64_t> do_add(std::string key, std::int64_t amount, milliseconds timeout) override;
-  task<store_exchange> do_compare_exchange(std::string key, std::string expected, std::string desired,
-                                           milliseconds timeout) override;
-  task<bool> do_erase(std::string key, milliseconds timeout) override;
-  task<std::size_t> do_count(std::string prefix, milliseconds timeout) override;
-  task<std::size_t> do_append(std::string key, std::string text, milliseconds timeout) override;
+  task<bootstrap::store_answer> carry_out(bootstrap::store_request what) override;
 
   std::unique_ptr<impl> impl_;
 };
 
 // The keys of another store that begin with `prefix` and a slash: separates the users of one store.
-class prefix_store final : public store {
+class prefix_store final : public detail::request_store {
  public:
   // `base` outlives this. The timeout is that of `base`.
   prefix_store(store& base, std::string prefix);
@@ -270,15 +267,7 @@ class prefix_store final : public store {
   std::string name() const override;
 
  private:
-  task<> do_set(std::string key, std::string value, milliseconds timeout) override;
-  task<std::string> do_get(std::string key, milliseconds timeout) override;
-  task<> do_wait(std::string key, milliseconds timeout) override;
-  task<std::int64_t> do_add(std::string key, std::int64_t amount, milliseconds timeout) override;
-  task<store_exchange> do_compare_exchange(std::string key, std::string expected, std::string desired,
-                                           milliseconds timeout) override;
-  task<bool> do_erase(std::string key, milliseconds timeout) override;
-  task<std::size_t> do_count(std::string prefix, milliseconds timeout) override;
-  task<std::size_t> do_append(std::string key, std::string text, milliseconds timeout) override;
+  task<bootstrap::store_answer> carry_out(bootstrap::store_request what) override;
 
   store& base_;
   std::string prefix_;

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/acceptor.hpp"
 
+#include "bootstrap/address.hpp"
+
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <optional>
 #include <tutti/error.hpp>
 #include <utility>
 
@@ -32,8 +36,13 @@ acceptor::acceptor(asio::any_io_executor executor, std::string name, std::string
     };
 }
 
-void acceptor::open(tcp::acceptor a) {
-  listeners_.push_back(std::make_unique<listener>(executor_, std::move(a)));
+void acceptor::open(base::unique_fd listening) {
+  const std::optional<tcp::endpoint> at = local_endpoint(listening.get());
+  if (!at) throw error(errc::invalid_argument, "not a listening socket");
+  ::fcntl(listening.get(), F_SETFL, ::fcntl(listening.get(), F_GETFL) | O_NONBLOCK);
+  listeners_.push_back(
+      std::make_unique<listener>(executor_, tcp::acceptor(executor_, at->protocol(), listening.get())));
+  listening.release();
   listener& from = *listeners_.back();
   const auto take = [this, &from](core::stream_socket s) { pending_.start(let_in(from, std::move(s))); };
   acceptors_.start(from.admission.accept_all(from.acceptor, name_, take));

@@ -4,6 +4,7 @@
 // core/admission.hpp limits what unauthenticated peers can cost.
 #pragma once
 
+#include "base/unique_fd.hpp"
 #include "core/admission.hpp"
 #include "core/background.hpp"
 #include "core/handshake.hpp"
@@ -30,8 +31,8 @@ class acceptor {
   acceptor(const acceptor&) = delete;
   acceptor& operator=(const acceptor&) = delete;
 
-  // Accepts on a listening, non-blocking socket.
-  void open(boost::asio::ip::tcp::acceptor listener);
+  // Accepts on a listening TCP socket. Throws errc::invalid_argument for any other descriptor.
+  void open(base::unique_fd listening);
   // Stops listening. Handshakes in progress are finished as before.
   void close();
 

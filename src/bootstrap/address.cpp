@@ -2,6 +2,7 @@
 #include "bootstrap/address.hpp"
 
 #include "base/log.hpp"
+#include "base/throw_error.hpp"
 #include "core/running_task.hpp"
 #include "core/wakeup.hpp"
 
@@ -33,9 +34,9 @@ endpoints listening_addresses(const std::string& host, endpoints found) {
   return {tcp::endpoint(asio::ip::address_v4::any(), port), tcp::endpoint(asio::ip::address_v6::any(), port)};
 }
 
-base::unique_fd listen_at(const tcp::endpoint& at, int flags) {
+base::unique_fd listen_at(const tcp::endpoint& at) {
   const int family = at.protocol().family();
-  base::unique_fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
+  base::unique_fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) return fd;
   const int on = 1;  // otherwise the port of a job that just ended could not be used for a minute
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -72,13 +73,12 @@ std::string host_and_port(const std::string& host, std::uint16_t port) {
 }
 
 void throw_needs_secret(const std::string& what) {
-  throw error(
+  base::throw_error(
       errc::invalid_argument,
-      fmt::format(
-          "{} is not on loopback, and without a secret tutti uses loopback only, because anybody could "
-          "join the world: set TUTTI_SECRET to the same random text on all ranks (make one with: "
-          "openssl rand -hex 32), or start the program with tutti-run, which does",
-          what));
+      "{} is not on loopback, and without a secret tutti uses loopback only, because anybody could "
+      "join the world: set TUTTI_SECRET to the same random text on all ranks (make one with: "
+      "openssl rand -hex 32), or start the program with tutti-run, which does",
+      what);
 }
 
 task<name_answer> ask_system(asio::any_io_executor executor, std::string host, std::uint16_t port,
@@ -137,10 +137,10 @@ bool may_resolve_later(const std::string& host, const boost::system::error_code&
 }
 
 [[noreturn]] void throw_no_host(const std::string& host, const boost::system::error_code& code) {
-  throw error(
+  base::throw_error(
       errc::invalid_argument,
-      fmt::format("there is no host '{}' ({}): give the name or the address of the host that rank 0 runs on",
-                  host, code.message()));
+      "there is no host '{}' ({}): give the name or the address of the host that rank 0 runs on", host,
+      code.message());
 }
 
 task<> keep_endpoints(asio::any_io_executor executor, std::string host, std::uint16_t port,
@@ -166,10 +166,10 @@ task<endpoints> resolve_host(asio::any_io_executor executor, std::string host, s
     name_answer answer = co_await ask(executor, host, port, deadline);
     if (!answer.code && !answer.found.empty()) co_return std::move(answer.found);
     if (answer.code == asio::error::timed_out)
-      throw error(errc::timed_out,
-                  fmt::format("the name service did not say in time where '{}' is: give the host's "
-                              "numeric address",
-                              host));
+      base::throw_error(errc::timed_out,
+                        "the name service did not say in time where '{}' is: give the host's "
+                        "numeric address",
+                        host);
     const core::time_point now = core::clock::now();
     if (!may_resolve_later(host, answer.code)) throw_no_host(host, answer.code);
     if (now >= announced_at && !std::exchange(announced, true))

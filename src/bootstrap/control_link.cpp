@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/control_link.hpp"
 
-#include "base/little_endian.hpp"
 #include "base/text.hpp"
 #include "bootstrap/address.hpp"
 #include "bootstrap/connect_retry.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -19,15 +17,13 @@
 namespace tutti::bootstrap {
 
 namespace asio = boost::asio;
-using asio::ip::tcp;
-
 namespace {
 
 constexpr int probes = 4;
 
 // Makes the kernel probe the other side's kernel, and give up data that were sent in vain.
-void watch(core::stream_socket& socket, silence_limit silence) {
-  const auto all = silence.at_most.count();
+void watch(core::stream_socket& socket, std::chrono::milliseconds silence) {
+  const auto all = silence.count();
   const int interval = static_cast<int>(std::max<std::int64_t>(1, all / 1000 / probes));
   const auto patience = static_cast<unsigned>(std::max<std::int64_t>(1000, all));
   const int on = 1;
@@ -41,7 +37,7 @@ void watch(core::stream_socket& socket, silence_limit silence) {
 
 }  // namespace
 
-control_link::control_link(core::stream_socket socket, silence_limit silence)
+control_link::control_link(core::stream_socket socket, std::chrono::milliseconds silence)
     : name_(core::peer_text(socket)), stream_(std::move(socket)) {
   watch(stream_.socket(), silence);
 }
@@ -67,13 +63,8 @@ task<> control_link::read() {
   to_.lost(why, closed);
 }
 
-void control_link::send(std::string_view message) {
-  if (!stream_.socket().is_open()) return;
-  std::string framed(4, '\0');
-  base::put_little_endian(reinterpret_cast<std::uint8_t*>(framed.data()),
-                          static_cast<std::uint32_t>(message.size()));
-  framed += message;
-  stream_.send(std::move(framed));
+void control_link::send(std::string message) {
+  if (stream_.socket().is_open()) stream_.send(std::move(message));
 }
 
 void control_link::finish() noexcept {
@@ -81,27 +72,19 @@ void control_link::finish() noexcept {
   stream_.socket().shutdown(core::stream_socket::shutdown_send, ignored);
 }
 
-control_listener::control_listener(asio::any_io_executor executor, std::string secret, tls_identity tls,
-                                   silence_limit silence, handlers to)
-    : executor_(executor),
-      acceptor_(
-          executor, "tutti-run", std::move(secret), std::move(tls), core::purpose::launcher,
-          [silence, arrived = std::move(to.arrived)](core::stream_socket socket, const core::identity& who) {
-            arrived(std::make_unique<control_link>(std::move(socket), silence), who.rank);
-          },
-          std::move(to.unauthenticated)) {}
-
-void control_listener::open(base::unique_fd listening) {
-  const std::optional<tcp::endpoint> at = local_endpoint(listening.get());
-  if (!at) throw error(errc::invalid_argument, "not a listening socket");
-  ::fcntl(listening.get(), F_SETFL, ::fcntl(listening.get(), F_GETFL) | O_NONBLOCK);
-  tcp::acceptor acceptor(executor_, at->protocol(), listening.get());
-  listening.release();
-  acceptor_.open(std::move(acceptor));
+std::unique_ptr<acceptor> accept_launchers(asio::any_io_executor executor, std::string secret,
+                                           tls_identity tls, std::chrono::milliseconds silence,
+                                           std::function<void(std::unique_ptr<control_link>, int)> arrived,
+                                           acceptor::reporter unauthenticated) {
+  auto take = [silence, arrived = std::move(arrived)](core::stream_socket socket, const core::identity& who) {
+    arrived(std::make_unique<control_link>(std::move(socket), silence), who.rank);
+  };
+  return std::make_unique<acceptor>(std::move(executor), "tutti-run", std::move(secret), std::move(tls),
+                                    core::purpose::launcher, std::move(take), std::move(unauthenticated));
 }
 
 control_caller::control_caller(asio::any_io_executor executor, std::string secret, tls_identity tls,
-                               silence_limit silence, int node, handlers to)
+                               std::chrono::milliseconds silence, int node, handlers to)
     : executor_(std::move(executor)),
       secret_(std::move(secret)),
       tls_(std::move(tls)),

@@ -5,7 +5,6 @@
 // Handlers are called from the loop. None of them may destroy the object that calls it.
 #pragma once
 
-#include "base/unique_fd.hpp"
 #include "bootstrap/acceptor.hpp"
 #include "bootstrap/message_stream.hpp"
 
@@ -20,16 +19,11 @@
 
 namespace tutti::bootstrap {
 
-// How long the other side's kernel may be silent before the connection counts as broken. A stopped or busy
-// process is not silent.
-struct silence_limit {
-  std::chrono::milliseconds at_most{10000};
-};
-
 class control_link {
  public:
-  // Over a connection that is proved on both sides.
-  control_link(core::stream_socket socket, silence_limit silence);
+  // Over a connection that is proved on both sides. `silence` is how long the other side's kernel may be silent
+  // before the connection counts as broken. A stopped or busy process is not silent.
+  control_link(core::stream_socket socket, std::chrono::milliseconds silence);
   control_link(const control_link&) = delete;
   control_link& operator=(const control_link&) = delete;
 
@@ -41,7 +35,7 @@ class control_link {
   };
   void start(handlers to);
   // Queues a message. If it cannot be sent, the connection breaks, which `lost` reports.
-  void send(std::string_view message);
+  void send(std::string message);
   // The other side learns that this one has gone. Without it, at the destruction.
   void close() noexcept { stream_.close(); }
   // Ends this direction; the other side can still send.
@@ -56,23 +50,11 @@ class control_link {
   core::background_tasks reader_;  // last: the task uses the others
 };
 
-class control_listener {
- public:
-  struct handlers {
-    std::function<void(std::unique_ptr<control_link>, int node)> arrived;
-    // Called when a peer could not prove that it knows the secret.
-    acceptor::reporter unauthenticated;
-  };
-  control_listener(boost::asio::any_io_executor executor, std::string secret, tls_identity tls,
-                   silence_limit silence, handlers to);
-
-  // Accepts on a listening TCP socket.
-  void open(base::unique_fd listening);
-
- private:
-  boost::asio::any_io_executor executor_;
-  acceptor acceptor_;
-};
+// Returns an acceptor for launchers: `arrived` gets their links and the numbers of their nodes.
+std::unique_ptr<acceptor> accept_launchers(
+    boost::asio::any_io_executor executor, std::string secret, tls_identity tls,
+    std::chrono::milliseconds silence, std::function<void(std::unique_ptr<control_link>, int node)> arrived,
+    acceptor::reporter unauthenticated);
 
 // Calls a listener until it answers: it may start later.
 class control_caller {
@@ -83,7 +65,7 @@ class control_caller {
     std::function<void(const std::string& why)> failed;
   };
   control_caller(boost::asio::any_io_executor executor, std::string secret, tls_identity tls,
-                 silence_limit silence, int node, handlers to);
+                 std::chrono::milliseconds silence, int node, handlers to);
 
   void call(std::string host, std::uint16_t port, std::chrono::milliseconds timeout);
 
@@ -93,7 +75,7 @@ class control_caller {
   boost::asio::any_io_executor executor_;
   std::string secret_;
   tls_identity tls_;
-  silence_limit silence_;
+  std::chrono::milliseconds silence_;
   int node_;
   handlers to_;
   core::background_tasks calls_;  // last: the task uses the others

@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // file_store: operations on a copy of the contents, under the file's lock; and one task that polls for
 // changes while a caller waits.
+#include "base/process_state.hpp"
 #include "base/text.hpp"
+#include "base/throw_error.hpp"
 #include "base/unique_fd.hpp"
-#include "bootstrap/lock_holders.hpp"
 #include "bootstrap/store_contents.hpp"
-#include "bootstrap/store_errors.hpp"
 #include "bootstrap/store_file.hpp"
 #include "core/background.hpp"
 #include "core/wakeup.hpp"
 
 #include <fmt/format.h>
 #include <sys/inotify.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <filesystem>
+#include <fstream>
 #include <optional>
-#include <set>
+#include <system_error>
 #include <tutti/error.hpp>
 #include <tutti/store.hpp>
 #include <utility>
@@ -27,8 +30,11 @@
 
 namespace tutti {
 
+using bootstrap::store_answer;
 using bootstrap::store_contents;
 using bootstrap::store_file;
+using bootstrap::store_operation;
+using bootstrap::store_request;
 using change = store_file::change;
 using std::chrono::milliseconds;
 
@@ -78,36 +84,79 @@ task<held_lock> lock_file(boost::asio::any_io_executor executor, store_file& fil
   }
 }
 
+namespace fs = std::filesystem;
+
+// The kernel lists in fdinfo the locks that were taken through the descriptor:
+// "lock:	1: OFDLCK  ADVISORY  WRITE -1 00:1b:77 0 0", with the first and the last byte at the end.
+bool locks_first_byte(const fs::path& fdinfo) {
+  std::ifstream file(fdinfo);
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("lock:") && line.ends_with(" 0 0")) return true;
+  return false;
+}
+
+bool holds_lock(const fs::path& process, const struct stat& file) {
+  std::error_code failed;
+  for (fs::directory_iterator fd(process / "fd", failed), end; !failed && fd != end; fd.increment(failed)) {
+    struct stat other{};
+    if (::stat(fd->path().c_str(), &other) == 0 && other.st_dev == file.st_dev &&
+        other.st_ino == file.st_ino && locks_first_byte(process / "fdinfo" / fd->path().filename()))
+      return true;
+  }
+  return false;
+}
+
+std::string description(pid_t pid) {
+  std::string name;
+  std::getline(std::ifstream(fmt::format("/proc/{}/comm", pid)), name);
+  return fmt::format("process {}{}{}", pid, name.empty() ? "" : fmt::format(" ({})", name),
+                     base::state_of_process(pid) == base::process_state::stopped ? ", which is stopped" : "");
+}
+
+// The processes of this host that hold a lock on byte 0 of the open file, as "process 77 (python3), which is
+// stopped, and process 78 (python3)". All that share the locked descriptor count; processes of other users,
+// hosts and pid namespaces do not appear.
+std::string lock_holders(int fd) {
+  struct stat file{};
+  if (::fstat(fd, &file) != 0) return {};
+  std::vector<pid_t> holders;
+  std::error_code failed;
+  for (fs::directory_iterator entry("/proc", failed), end; !failed && entry != end; entry.increment(failed))
+    if (const auto pid = base::to_number<pid_t>(entry->path().filename().string());
+        pid && holds_lock(entry->path(), file))
+      holders.push_back(*pid);
+  std::ranges::sort(holders);
+  std::string text;
+  for (const pid_t pid : holders) text += (text.empty() ? "" : " and ") + description(pid);
+  return text;
+}
+
 [[noreturn]] void throw_locked(const std::string& operation, const store_file& file, const std::string& path,
                                milliseconds timeout) {
-  const std::vector<pid_t> holders = bootstrap::lock_holders(file.descriptor());
-  const std::string who =
-      holders.empty()
-          ? fmt::format(
-                "by a process that is not visible from here; `fuser -v {}`, as root and on each host, names "
-                "those that have it open",
-                path)
-          : "by " + bootstrap::list_of_processes(holders);
-  throw error(errc::timed_out,
-              fmt::format("{}: the lock of the file has been held for {} {}; continue or end that process",
-                          operation, base::duration_text(timeout), who));
+  std::string who = lock_holders(file.descriptor());
+  if (who.empty())
+    who = fmt::format(
+        "a process that is not visible from here; `fuser -v {}`, as root and on each host, names those that "
+        "have it open",
+        path);
+  base::throw_error(errc::timed_out,
+                    "{}: the lock of the file has been held for {} by {}; continue or end that process",
+                    operation, base::duration_text(timeout), who);
 }
 
 }  // namespace
 
 struct file_store::impl {
-  // A wait for a key: notified whenever the contents have changed.
+  // While one lives, the contents follow the file.
   struct waiter {
-    explicit waiter(impl& i) : of(i), changed(i.executor) {
-      of.waiters.insert(&changed);
+    explicit waiter(impl& i) : of(i) {
+      ++of.waiters;
       if (!of.watching) of.watcher.start(of.watch());
     }
     ~waiter() {
-      of.waiters.erase(&changed);
-      if (of.waiters.empty()) of.poll_now.notify();
+      if (--of.waiters == 0) of.poll_now.notify();
     }
     impl& of;
-    core::wakeup changed;
   };
 
   impl(boost::asio::any_io_executor e, std::string p, std::unique_ptr<store_file> f)
@@ -118,15 +167,12 @@ struct file_store::impl {
         poll_now(e) {}
 
   // Takes the lock and updates the contents.
-  task<held_lock> enter(const char* operation, std::string key, milliseconds timeout);
-  task<std::optional<std::string>> await_key(const char* operation, std::string key, milliseconds timeout);
-  void write(change kind, const std::string& key, std::string_view value);
+  task<held_lock> enter(store_request what);
+  task<std::string> await_key(store_request what);
+  void record(const store_request& what, const store_answer& answer);
   task<> watch();
   void listen();
   void hear();
-  void tell() {
-    for (core::wakeup* w : waiters) w->notify();
-  }
   std::string name() const { return "file_store at " + path; }
 
   boost::asio::any_io_executor executor;
@@ -134,7 +180,7 @@ struct file_store::impl {
   std::unique_ptr<store_file> file;
   store_contents contents;
   const bool local;
-  std::set<core::wakeup*> waiters;
+  int waiters = 0;
   std::exception_ptr trouble;  // of the watcher: it reports no more changes
   bool watching = false;
   core::wakeup poll_now;  // wakes the watcher
@@ -143,33 +189,43 @@ struct file_store::impl {
   core::background_tasks watcher;                   // last: the task uses the others
 };
 
-task<held_lock> file_store::impl::enter(const char* operation, std::string key, milliseconds timeout) {
-  const milliseconds patience = timeout.count() == 0 ? lock_wait_without_timeout : timeout;
+task<held_lock> file_store::impl::enter(store_request what) {
+  const milliseconds patience = what.timeout_ms == 0 ? lock_wait_without_timeout : what.timeout();
   held_lock held = co_await lock_file(executor, *file, core::deadline_after(patience));
-  if (!held) throw_locked(fmt::format("{}('{}') on {}", operation, key, name()), *file, path, patience);
-  if (file->refresh(contents)) tell();
+  if (!held) throw_locked(bootstrap::title_of(what, name()), *file, path, patience);
+  file->refresh(contents);
   co_return std::move(held);
 }
 
-void file_store::impl::write(change kind, const std::string& key, std::string_view value) {
-  tell();
-  file->write(contents, kind, key, value);
+task<std::string> file_store::impl::await_key(store_request what) {
+  const core::time_point deadline = core::deadline_after(what.timeout());
+  {
+    const held_lock held = co_await enter(what);
+  }
+  std::optional<waiter> mine;
+  if (what.timeout_ms > 0 && !contents.find(what.key)) mine.emplace(*this);
+  std::string value =
+      co_await bootstrap::await_key(contents, executor, std::move(what), name(), deadline, &trouble);
+  co_return std::move(value);
 }
 
-task<std::optional<std::string>> file_store::impl::await_key(const char* operation, std::string key,
-                                                             milliseconds timeout) {
-  const core::time_point deadline = core::deadline_after(timeout);
-  {
-    const held_lock held = co_await enter(operation, key, timeout);
-  }
-  std::optional<std::string> value = contents.find(key);
-  if (value || timeout.count() == 0) co_return value;
-  waiter mine(*this);
-  for (bool in_time = true;;) {
-    value = contents.find(key);
-    if (value || !in_time) co_return value;
-    if (trouble) std::rethrow_exception(trouble);
-    in_time = co_await mine.changed.wait(deadline, bootstrap::title_of(operation, key, name()));
+// Writes the change that an operation has made.
+void file_store::impl::record(const store_request& what, const store_answer& answer) {
+  switch (what.operation) {
+    case store_operation::set:
+      return file->write(contents, change::set, what.key, what.value);
+    case store_operation::add:
+      return file->write(contents, change::set, what.key, std::to_string(answer.amount));
+    case store_operation::compare_exchange:
+      if (answer.flag) file->write(contents, change::set, what.key, what.value);
+      return;
+    case store_operation::erase:
+      if (answer.flag) file->write(contents, change::erase, what.key, {});
+      return;
+    case store_operation::append:
+      return file->write(contents, change::append, what.key, what.value);
+    default:
+      return;
   }
 }
 
@@ -179,20 +235,19 @@ task<> file_store::impl::watch() {
   try {
     listen();
     const auto longest = local && notices ? longest_poll_when_told : longest_poll;
-    for (milliseconds next = first_poll; !waiters.empty();) {
+    for (milliseconds next = first_poll; waiters > 0;) {
       bool changed = false;
       if (!local || file->may_have_changed()) {
         // A waiting caller has a deadline of its own.
         const held_lock held = co_await lock_file(executor, *file, core::deadline_after(longest));
         if (held) changed = file->refresh(contents);
       }
-      if (changed) tell();
       next = changed ? first_poll : std::min(2 * next, longest);
       co_await poll_now.wait(core::deadline_after(next));
     }
   } catch (const error&) {
     trouble = std::current_exception();
-    tell();
+    contents.tell_all();
   }
   if (notices) {
     boost::system::error_code ignored;
@@ -249,57 +304,16 @@ std::string file_store::name() const { return impl_->name(); }
 std::uint64_t file_store::user() const noexcept { return impl_->file->user(); }
 bool file_store::is_alive(std::uint64_t user) const { return impl_->file->is_alive(user); }
 
-task<> file_store::do_set(std::string key, std::string value, milliseconds timeout) {
-  const held_lock held = co_await impl_->enter("set", key, timeout);
-  impl_->contents.set(key, value);
-  impl_->write(change::set, key, value);
-}
-
-task<std::string> file_store::do_get(std::string key, milliseconds timeout) {
-  std::optional<std::string> value = co_await impl_->await_key("get", key, timeout);
-  if (!value) bootstrap::throw_missing_key("get", key, name(), timeout);
-  co_return std::move(*value);
-}
-
-task<> file_store::do_wait(std::string key, milliseconds timeout) {
-  const std::optional<std::string> value = co_await impl_->await_key("wait", key, timeout);
-  if (!value) bootstrap::throw_missing_key("wait", key, name(), timeout);
-}
-
-task<std::int64_t> file_store::do_add(std::string key, std::int64_t amount, milliseconds timeout) {
-  const held_lock held = co_await impl_->enter("add", key, timeout);
-  const std::optional<std::int64_t> total = impl_->contents.add(key, amount);
-  if (!total) bootstrap::throw_bad_add(key, name());
-  impl_->write(change::set, key, std::to_string(*total));
-  co_return *total;
-}
-
-task<store_exchange> file_store::do_compare_exchange(std::string key, std::string expected,
-                                                     std::string desired, milliseconds timeout) {
-  const held_lock held = co_await impl_->enter("compare_exchange", key, timeout);
-  store_exchange result = impl_->contents.compare_exchange(key, expected, std::move(desired));
-  if (result.exchanged) impl_->write(change::set, key, result.value);
-  co_return std::move(result);
-}
-
-task<bool> file_store::do_erase(std::string key, milliseconds timeout) {
-  const held_lock held = co_await impl_->enter("erase", key, timeout);
-  const bool existed = impl_->contents.erase(key);
-  if (existed) impl_->write(change::erase, key, {});
-  co_return existed;
-}
-
-task<std::size_t> file_store::do_count(std::string prefix, milliseconds timeout) {
-  const held_lock held = co_await impl_->enter("count", prefix, timeout);
-  co_return impl_->contents.count(prefix);
-}
-
-task<std::size_t> file_store::do_append(std::string key, std::string text, milliseconds timeout) {
-  const held_lock held = co_await impl_->enter("append", key, timeout);
-  const std::optional<std::size_t> length = impl_->contents.append(key, text, store::largest_value);
-  if (!length) bootstrap::throw_too_long(key, name());
-  impl_->write(change::append, key, text);
-  co_return *length;
+task<store_answer> file_store::carry_out(store_request what) {
+  store_answer answer;
+  if (what.waits()) {
+    answer.text = co_await impl_->await_key(std::move(what));
+  } else {
+    const held_lock held = co_await impl_->enter(what);
+    answer = bootstrap::carry_out(impl_->contents, what, name());
+    impl_->record(what, answer);
+  }
+  co_return std::move(answer);
 }
 
 }  // namespace tutti

@@ -2,6 +2,7 @@
 #include "bootstrap/message_stream.hpp"
 
 #include "base/little_endian.hpp"
+#include "base/throw_error.hpp"
 
 #include <fmt/format.h>
 
@@ -13,6 +14,7 @@
 namespace tutti::bootstrap {
 namespace {
 
+constexpr std::size_t length_bytes = 4;
 constexpr std::size_t first_piece_bytes = std::size_t{64} * 1024;
 
 std::span<const std::uint8_t> as_bytes(const std::string& text) {
@@ -22,6 +24,9 @@ std::span<const std::uint8_t> as_bytes(const std::string& text) {
 }  // namespace
 
 void message_stream::send(std::string message) {
+  message.insert(0, length_bytes, '\0');
+  base::put_little_endian(reinterpret_cast<std::uint8_t*>(message.data()),
+                          static_cast<std::uint32_t>(message.size() - length_bytes));
   if (queued_bytes_ + message.size() > limit_) {
     close();
     return;
@@ -54,14 +59,14 @@ task<> message_stream::room() {
 }
 
 task<std::optional<std::string>> message_stream::receive() {
-  std::array<std::uint8_t, 4> head{};
+  std::array<std::uint8_t, length_bytes> head{};
   const std::size_t begun = co_await core::read_some(socket_, head, core::time_point::max());
   if (begun == 0) co_return std::nullopt;
   co_await core::read_exactly(socket_, std::span(head).subspan(begun), core::time_point::max());
   const auto length = base::get_little_endian<std::uint32_t>(head.data());
   if (length > longest_message)
-    throw error(errc::protocol, fmt::format("{} announces a store message of {} bytes; {} are allowed",
-                                            core::peer_text(socket_), length, longest_message));
+    base::throw_error(errc::protocol, "{} announces a store message of {} bytes; {} are allowed",
+                      core::peer_text(socket_), length, longest_message);
   // Memory for bytes that have come, not for the announced length.
   std::string message;
   while (message.size() < length) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// message_stream: length-prefixed messages over a socket: many senders, one receiver.
+// message_stream: messages over a socket, each after its length (4 bytes): many senders, one receiver.
 #pragma once
 
-#include "bootstrap/store_wire.hpp"
 #include "core/background.hpp"
 #include "core/socket_io.hpp"
 #include "core/wakeup.hpp"
@@ -17,6 +16,7 @@ namespace tutti::bootstrap {
 
 class message_stream {
  public:
+  static constexpr std::size_t longest_message = 16u << 20;
   // Limit of messages that the other side does not read. Four of the longest, so that a client may have some
   // outstanding.
   static constexpr std::size_t most_queued_bytes = 4 * longest_message;
@@ -24,12 +24,12 @@ class message_stream {
   explicit message_stream(core::stream_socket socket, std::size_t limit = most_queued_bytes)
       : socket_(std::move(socket)), limit_(limit), sent_(socket_.get_executor()) {}
 
-  // Queues a message that starts with its length (see store_wire.hpp). If it cannot be sent, or more than the
-  // limit would wait, the stream closes, which the receiver sees.
+  // Queues a message. If it cannot be sent, or more than the limit would wait, the stream closes, which the
+  // receiver sees.
   void send(std::string message);
   // Completes when at most half of most_queued_bytes waits, or the stream has closed. One caller waits at a time.
   task<> room();
-  // Waits for the next message and returns it without its length; nullopt if the other side has closed in
+  // Waits for the next message and returns it; nullopt if the other side has closed in
   // order. Throws errc::protocol if it exceeds the limit, and what core::read_exactly() throws.
   task<std::optional<std::string>> receive();
   void close() noexcept;

@@ -2,6 +2,7 @@
 #include "bootstrap/store_contents.hpp"
 
 #include "base/text.hpp"
+#include "base/throw_error.hpp"
 
 #include <boost/asio/post.hpp>
 #include <utility>
@@ -28,13 +29,22 @@ store_contents::watch::~watch() {
   contents_.waiters_.erase(place_);
 }
 
-void store_contents::tell(const std::string& key) {
-  const auto [first, last] = waiters_.equal_range(key);
-  // Under the lock: a waiter that has left may take its executor's context with it.
+// Under the lock: a waiter that has left may take its executor's context with it.
+void store_contents::tell(waiters::iterator first, waiters::iterator last) {
   for (auto at = first; at != last; ++at)
     boost::asio::post(at->second->executor, [to = at->second] {
       if (to->changed != nullptr) to->changed->notify();
     });
+}
+
+void store_contents::tell(const std::string& key) {
+  const auto [first, last] = waiters_.equal_range(key);
+  tell(first, last);
+}
+
+void store_contents::tell_all() {
+  const std::lock_guard lock(mutex_);
+  tell(waiters_.begin(), waiters_.end());
 }
 
 void store_contents::set(const std::string& key, std::string value) {
@@ -107,6 +117,65 @@ void store_contents::clear() {
 std::map<std::string, std::string> store_contents::copy() const {
   const std::lock_guard lock(mutex_);
   return values_;
+}
+
+store_answer carry_out(store_contents& on, const store_request& what, const std::string& store) {
+  store_answer answer;
+  switch (what.operation) {
+    case store_operation::set:
+      on.set(what.key, what.value);
+      break;
+    case store_operation::add: {
+      const std::optional<std::int64_t> sum = on.add(what.key, what.amount);
+      if (!sum)
+        base::throw_error(errc::invalid_argument,
+                          "{}: the key does not hold a decimal number, or the sum has more than 64 bits; use "
+                          "a key of its own for each counter",
+                          title_of(what, store));
+      answer.amount = *sum;
+      break;
+    }
+    case store_operation::compare_exchange: {
+      store_exchange result = on.compare_exchange(what.key, what.expected, what.value);
+      answer.flag = result.exchanged;
+      answer.text = std::move(result.value);
+      break;
+    }
+    case store_operation::erase:
+      answer.flag = on.erase(what.key);
+      break;
+    case store_operation::count:
+      answer.amount = static_cast<std::int64_t>(on.count(what.key));
+      break;
+    case store_operation::append: {
+      const std::optional<std::size_t> length = on.append(what.key, what.value, tutti::store::largest_value);
+      if (!length)
+        base::throw_error(errc::resources,
+                          "{}: the value would have more than {} bytes; spread it over several keys",
+                          title_of(what, store), tutti::store::largest_value);
+      answer.amount = static_cast<std::int64_t>(*length);
+      break;
+    }
+    case store_operation::get:
+    case store_operation::wait:
+      break;  // see await_key()
+  }
+  return answer;
+}
+
+task<std::string> await_key(store_contents& in, boost::asio::any_io_executor executor, store_request what,
+                            std::string store, core::time_point deadline, const std::exception_ptr* trouble) {
+  std::optional<std::string> value = in.find(what.key);
+  if (value) co_return std::move(*value);
+  core::wakeup changed(executor);
+  const store_contents::watch watch(in, what.key, executor, changed);
+  for (bool in_time = true;;) {
+    value = in.find(what.key);
+    if (value) co_return std::move(*value);
+    if (trouble != nullptr && *trouble) std::rethrow_exception(*trouble);
+    if (!in_time || what.timeout_ms == 0) throw_missing_key(what, store);
+    in_time = co_await changed.wait(deadline, title_of(what, store));
+  }
 }
 
 }  // namespace tutti::bootstrap

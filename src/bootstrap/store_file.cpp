@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/store_file.hpp"
 
-#include "base/little_endian.hpp"
+#include "base/fields.hpp"
 #include "base/sigxfsz_block.hpp"
 #include "base/text.hpp"
+#include "base/throw_error.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -13,17 +14,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <thread>
 #include <tutti/error.hpp>
 #include <utility>
 
 namespace tutti::bootstrap {
+
+constexpr auto highest(store_file::change) { return store_file::change::append; }
+
 namespace {
 
 constexpr std::string_view magic = "tutti-s1";
-constexpr std::size_t change_head = 9;
-constexpr std::uint64_t longest_change = 64u << 20;
 constexpr off_t first_user = off_t{1} << 40;
 constexpr off_t most_users = off_t{1} << 32;
 // Below this size, compacting the log does not pay.
@@ -39,31 +40,26 @@ struct flock byte_range(short type, off_t start, off_t length) {
 }
 
 std::string encode_change(store_file::change kind, const std::string& key, std::string_view value) {
-  std::string bytes(change_head, '\0');
-  auto* const head = reinterpret_cast<std::uint8_t*>(bytes.data());
-  base::put_little_endian(head, static_cast<std::uint32_t>(change_head - 4 + key.size() + value.size()));
-  head[4] = static_cast<std::uint8_t>(kind);
-  base::put_little_endian(head + 5, static_cast<std::uint32_t>(key.size()));
-  bytes += key;
-  bytes += value;
-  return bytes;
+  base::field_writer change;
+  change.field(kind);
+  change.field(key);
+  return base::to_bytes(change.take().append(value));
 }
 
 }  // namespace
 
 void store_file::damaged() const {
-  throw error(
+  base::throw_error(
       errc::protocol,
-      fmt::format(
-          "the store's file {} is damaged, or another program writes to it: stop the ranks, remove the "
-          "file, and start them anew",
-          path_));
+      "the store's file {} is damaged, or another program writes to it: stop the ranks, remove the "
+      "file, and start them anew",
+      path_);
 }
 
 void store_file::failed(const char* what, int code) const {
   const bool no_room = code == ENOSPC || code == EDQUOT || code == EFBIG;
-  throw error(no_room ? errc::resources : errc::system,
-              fmt::format("cannot {} {}: {}", what, path_, base::write_error_text(code)));
+  base::throw_error(no_room ? errc::resources : errc::system, "cannot {} {}: {}", what, path_,
+                    base::write_error_text(code));
 }
 
 store_file::store_file(const std::string& path)
@@ -71,26 +67,24 @@ store_file::store_file(const std::string& path)
   if (!fd_) {
     const int code = errno;
     const bool limit = code == EMFILE || code == ENFILE || code == ENOSPC || code == EDQUOT;
-    throw error(
+    base::throw_error(
         limit ? errc::resources : errc::invalid_argument,
-        fmt::format(
-            "cannot open the store's file {}: {}; name a file in a directory that exists, that this user "
-            "may write to, and that all ranks see",
-            path, base::errno_text(code)));
+        "cannot open the store's file {}: {}; name a file in a directory that exists, that this user "
+        "may write to, and that all ranks see",
+        path, base::errno_text(code));
   }
   struct stat status{};
   if (::fstat(fd_.get(), &status) != 0) failed("look at", errno);
   if (!S_ISREG(status.st_mode))
-    throw error(errc::invalid_argument,
-                fmt::format("{} is not a regular file: name one for the store to make", path));
+    base::throw_error(errc::invalid_argument, "{} is not a regular file: name one for the store to make",
+                      path);
   // Its owner could make the ranks believe anything.
   if (status.st_uid != ::geteuid())
-    throw error(
+    base::throw_error(
         errc::invalid_argument,
-        fmt::format(
-            "the store's file {} belongs to another user (uid {}; this one is {}): choose another name, in "
-            "a directory of your own",
-            path, status.st_uid, ::geteuid()));
+        "the store's file {} belongs to another user (uid {}; this one is {}): choose another name, in "
+        "a directory of your own",
+        path, status.st_uid, ::geteuid());
 }
 
 store_file::~store_file() { leave(); }
@@ -116,21 +110,19 @@ void store_file::take_away_if_last() noexcept {
 bool store_file::try_lock() {
   if (locked_) return false;
   if (!fd_)
-    throw error(
-        errc::invalid_argument,
-        fmt::format("{} was opened by the process that this one was forked from: open it anew after a fork",
-                    path_));
+    base::throw_error(errc::invalid_argument,
+                      "{} was opened by the process that this one was forked from: open it anew after a fork",
+                      path_);
   struct flock all = byte_range(F_WRLCK, 0, 1);
   while (::fcntl(fd_.get(), F_OFD_SETLK, &all) != 0) {
     const int code = errno;
     if (code == EINTR) continue;
     if (code == EAGAIN || code == EACCES) return false;
-    throw error(
+    base::throw_error(
         errc::not_supported,
-        fmt::format(
-            "{} cannot be locked: {}; its file system has no fcntl locks: put the file on another one "
-            "(on NFS, one that is mounted with locking)",
-            path_, base::errno_text(code)));
+        "{} cannot be locked: {}; its file system has no fcntl locks: put the file on another one "
+        "(on NFS, one that is mounted with locking)",
+        path_, base::errno_text(code));
   }
   locked_ = true;
   return true;
@@ -183,49 +175,40 @@ bool store_file::read_header(header& into) {
   const std::string bytes = read(0, header_bytes);
   if (magic.starts_with(bytes)) return false;  // empty, or its first user died while writing it
   if (!bytes.starts_with(magic))
-    throw error(
-        errc::invalid_argument,
-        fmt::format("{} holds something else than a store; it is left as it is: name another file", path_));
+    base::throw_error(errc::invalid_argument,
+                      "{} holds something else than a store; it is left as it is: name another file", path_);
   if (bytes.size() < header_bytes) return false;
-  std::memcpy(seen_.data(), bytes.data(), header_bytes);
-  const auto number = [&](std::size_t i) {
-    return base::get_little_endian<std::uint64_t>(seen_.data() + 8 * i);
-  };
-  into = {number(1), number(2), number(3), number(4)};
+  base::field_reader numbers(std::string_view(bytes).substr(magic.size()), "");
+  for (std::uint64_t* const number : {&into.generation, &into.begin, &into.end, &into.next_user})
+    numbers.field(*number);
   if (into.begin < header_bytes || into.end < into.begin || into.generation == 0) damaged();
+  seen_ = bytes;
   return true;
 }
 
 void store_file::write_header(const header& h) {
-  raw_header raw;
-  std::memcpy(raw.data(), magic.data(), magic.size());
-  std::size_t at = magic.size();
-  for (const std::uint64_t value : {h.generation, h.begin, h.end, h.next_user}) {
-    base::put_little_endian(raw.data() + at, value);
-    at += sizeof value;
-  }
-  put(0, {reinterpret_cast<const char*>(raw.data()), raw.size()});
-  seen_ = raw;
+  base::field_writer numbers;
+  for (const std::uint64_t number : {h.generation, h.begin, h.end, h.next_user}) numbers.field(number);
+  std::string bytes = std::string(magic) + numbers.take();
+  put(0, bytes);
+  seen_ = std::move(bytes);
   header_ = h;
 }
 
-bool store_file::may_have_changed() const noexcept {
-  raw_header now{};
+bool store_file::may_have_changed() const {
   struct stat status{};
-  return ::fstat(fd_.get(), &status) != 0 || status.st_nlink == 0 ||
-         ::pread(fd_.get(), now.data(), now.size(), 0) != static_cast<ssize_t>(now.size()) || now != seen_;
+  return ::fstat(fd_.get(), &status) != 0 || status.st_nlink == 0 || read(0, header_bytes) != seen_;
 }
 
 bool store_file::refresh(store_contents& contents) {
   struct stat status{};
   if (::fstat(fd_.get(), &status) != 0) failed("look at", errno);
   if (status.st_nlink == 0)
-    throw error(
+    base::throw_error(
         errc::peer_failed,
-        fmt::format(
-            "somebody removed {} while ranks were using it: start them all anew, and leave the file to "
-            "them (the last one removes it)",
-            path_));
+        "somebody removed {} while ranks were using it: start them all anew, and leave the file to "
+        "them (the last one removes it)",
+        path_);
   if (!read_header(header_)) damaged();
   if (header_.generation == generation_ && header_.end == read_to_) return false;
   if (header_.generation != generation_ || header_.end < read_to_) {
@@ -233,49 +216,31 @@ bool store_file::refresh(store_contents& contents) {
     read_to_ = header_.begin;
     generation_ = 0;  // until all of it is read
   }
-  while (read_to_ < header_.end) {
-    const std::uint64_t left = header_.end - read_to_;
-    std::string bytes = read(read_to_, static_cast<std::size_t>(std::min<std::uint64_t>(left, 256u << 10)));
-    if (bytes.size() < change_head) damaged();
-    const auto length_at = [&](std::size_t at) {
-      const auto* const raw = reinterpret_cast<const std::uint8_t*>(bytes.data()) + at;
-      return std::uint64_t{4} + base::get_little_endian<std::uint32_t>(raw);
-    };
-    if (const std::uint64_t first = length_at(0); first > bytes.size()) {
-      if (first > longest_change || first > left) damaged();
-      bytes = read(read_to_, static_cast<std::size_t>(first));
-      if (bytes.size() < first) damaged();
-    }
-    std::size_t at = 0;
-    while (bytes.size() - at >= change_head) {
-      const std::uint64_t length = length_at(at);
-      if (length > bytes.size() - at) break;
-      const auto* const raw = reinterpret_cast<const std::uint8_t*>(bytes.data()) + at;
-      const std::uint64_t key_bytes = base::get_little_endian<std::uint32_t>(raw + 5);
-      if (length < change_head || key_bytes > length - change_head) damaged();
-      const std::string key = bytes.substr(at + change_head, static_cast<std::size_t>(key_bytes));
-      std::string value = bytes.substr(at + change_head + key.size(),
-                                       static_cast<std::size_t>(length) - change_head - key.size());
-      switch (change{raw[4]}) {
-        case change::set:
-          contents.set(key, std::move(value));
-          break;
-        case change::erase:
-          contents.erase(key);
-          break;
-        case change::append:
-          if (!contents.append(key, value, SIZE_MAX)) damaged();
-          break;
-        default:
-          damaged();
-      }
-      at += static_cast<std::size_t>(length);
-    }
-    if (at == 0) damaged();
-    read_to_ += at;
-  }
+  if (header_.end > static_cast<std::uint64_t>(status.st_size)) damaged();
+  const std::string log = read(read_to_, static_cast<std::size_t>(header_.end - read_to_));
+  base::field_reader changes(log, "");
+  while (!changes.rest().empty()) apply(changes, contents);
+  read_to_ = header_.end;
   generation_ = header_.generation;
   return true;
+}
+
+void store_file::apply(base::field_reader& changes, store_contents& contents) const try {
+  std::string next, key;
+  changes.field(next);
+  base::field_reader parts(next, "");
+  change kind{};
+  parts.field(kind);
+  parts.field(key);
+  std::string value(parts.rest());
+  if (kind == change::set)
+    contents.set(key, std::move(value));
+  else if (kind == change::erase)
+    contents.erase(key);
+  else if (kind != change::append || !contents.append(key, value, SIZE_MAX))
+    damaged();
+} catch (const error&) {
+  damaged();
 }
 
 void store_file::write(store_contents& contents, change kind, const std::string& key,

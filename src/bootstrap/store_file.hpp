@@ -20,10 +20,13 @@
 #include "base/close_on_fork_fd.hpp"
 #include "bootstrap/store_contents.hpp"
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
+
+namespace tutti::base {
+class field_reader;
+}
 
 namespace tutti::bootstrap {
 
@@ -64,13 +67,12 @@ class store_file {
 
   // Whether refresh() may find something; needs no lock. On network file systems it may return false for a
   // while.
-  bool may_have_changed() const noexcept;
+  bool may_have_changed() const;
   // For a watch on the file.
   int descriptor() const noexcept { return fd_.get(); }
 
  private:
   static constexpr std::uint64_t header_bytes = 40;
-  using raw_header = std::array<std::uint8_t, header_bytes>;
   struct header {
     std::uint64_t generation = 1;
     std::uint64_t begin = header_bytes;
@@ -80,6 +82,7 @@ class store_file {
 
   bool read_header(header& into);  // false: the file has none yet
   void write_header(const header& h);
+  void apply(base::field_reader& changes, store_contents& contents) const;  // the next of them
   bool anybody_else() const;
   void compact(store_contents& contents);
   void leave() noexcept;
@@ -94,7 +97,7 @@ class store_file {
   bool locked_ = false;
   std::uint64_t user_ = 0;  // 0: not entered
   header header_;
-  raw_header seen_{};             // as in the file
+  std::string seen_;              // the header as in the file
   std::uint64_t read_to_ = 0;     // up to here `contents` has the log
   std::uint64_t generation_ = 0;  // of what `contents` has; 0: nothing
   std::uint64_t compact_above_ = 0;

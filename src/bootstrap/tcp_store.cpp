@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The client: one connection, one task that reads answers, and requests that wait for their answer by number.
 #include "base/text.hpp"
+#include "base/throw_error.hpp"
 #include "bootstrap/address.hpp"
 #include "bootstrap/connect_retry.hpp"
 #include "bootstrap/message_stream.hpp"
-#include "bootstrap/store_errors.hpp"
-#include "bootstrap/store_wire.hpp"
+#include "bootstrap/store_request.hpp"
 #include "core/background.hpp"
 #include "core/handshake.hpp"
 #include "core/wakeup.hpp"
@@ -20,7 +20,6 @@
 namespace tutti {
 
 using bootstrap::store_answer;
-using bootstrap::store_operation;
 using bootstrap::store_request;
 
 struct tcp_store::impl {
@@ -48,8 +47,7 @@ struct tcp_store::impl {
                                                   milliseconds timeout, tls_identity tls,
                                                   bootstrap::listener server);
   task<> read_answers();
-  task<store_answer> ask(store_operation what, std::string key, milliseconds timeout, std::string value = {},
-                         std::string expected = {}, std::int64_t amount = 0);
+  task<store_answer> ask(store_request what);
 
   boost::asio::any_io_executor executor;
   std::string name;
@@ -81,44 +79,32 @@ task<> tcp_store::impl::read_answers() {
   for (const auto& [number, request] : waiting) request->answered.notify();
 }
 
-namespace {
-
-// In the order of store_operation.
-constexpr std::string_view operation_names[] = {"",      "set",   "get",   "wait", "add", "compare_exchange",
-                                                "erase", "count", "append"};
-
-}  // namespace
-
-task<store_answer> tcp_store::impl::ask(store_operation what, std::string key, milliseconds timeout,
-                                        std::string value, std::string expected, std::int64_t amount) {
+task<store_answer> tcp_store::impl::ask(store_request what) {
   // A caller without time to wait for a key must still wait for the answer that it does not exist.
-  const milliseconds for_answer = timeout.count() == 0 ? milliseconds(10'000) : timeout;
+  const milliseconds for_answer = what.timeout_ms == 0 ? milliseconds(10'000) : what.timeout();
   const core::time_point deadline = core::deadline_after(for_answer);
-  const bool waits = timeout.count() > 0 && (what == store_operation::get || what == store_operation::wait);
-  const std::string_view operation = operation_names[static_cast<std::size_t>(what)];
-  const std::string title = bootstrap::title_of(operation, key, name);
+  const std::string title = bootstrap::title_of(what, name);
   if (!broken) {
-    store_request request{++last_number, what, 0, amount, key, std::move(value), std::move(expected)};
-    request.timeout_ms = static_cast<std::uint64_t>(timeout.count());
+    what.number = ++last_number;
     pending mine(executor);
-    waiting.emplace(request.number, &mine);
-    const entry cleanup{*this, request.number};
-    stream.send(bootstrap::encode(request));
+    waiting.emplace(what.number, &mine);
+    const entry cleanup{*this, what.number};
+    stream.send(bootstrap::encode(what));
     const bool in_time = co_await mine.answered.wait(deadline, title);
-    if (!in_time && !waits)
-      throw error(errc::timed_out,
-                  fmt::format("{}: no answer within {}; the process that serves the store (rank 0) hangs or "
-                              "is stopped: look at its output",
-                              title, base::duration_text(for_answer)));
+    if (!in_time && !(what.waits() && what.timeout_ms > 0))
+      base::throw_error(errc::timed_out,
+                        "{}: no answer within {}; the process that serves the store (rank 0) hangs or is "
+                        "stopped: look at its output",
+                        title, base::duration_text(for_answer));
     if (!in_time || (mine.answer && mine.answer->code == errc::timed_out))
-      bootstrap::throw_missing_key(operation, key, name, timeout);
+      bootstrap::throw_missing_key(what, name);
     if (mine.answer && mine.answer->code != errc::success) throw error(mine.answer->code, mine.answer->text);
     if (mine.answer) co_return std::move(*mine.answer);
   }
-  throw error(errc::peer_failed,
-              fmt::format("{}: the store has gone ({}); the process that serves it (rank 0) has ended or "
-                          "failed: look at its output",
-                          title, broken.value_or("closed")));
+  base::throw_error(errc::peer_failed,
+                    "{}: the store has gone ({}); the process that serves it (rank 0) has ended or failed: "
+                    "look at its output",
+                    title, broken.value_or("closed"));
 }
 
 tcp_store::tcp_store(std::unique_ptr<impl> i) : impl_(std::move(i)) {}
@@ -126,47 +112,7 @@ tcp_store::~tcp_store() = default;
 
 std::string tcp_store::name() const { return impl_->name; }
 
-task<> tcp_store::do_set(std::string key, std::string value, milliseconds timeout) {
-  co_await impl_->ask(store_operation::set, std::move(key), timeout, std::move(value));
-}
-
-task<std::string> tcp_store::do_get(std::string key, milliseconds timeout) {
-  store_answer answer = co_await impl_->ask(store_operation::get, std::move(key), timeout);
-  co_return std::move(answer.text);
-}
-
-task<> tcp_store::do_wait(std::string key, milliseconds timeout) {
-  co_await impl_->ask(store_operation::wait, std::move(key), timeout);
-}
-
-task<std::int64_t> tcp_store::do_add(std::string key, std::int64_t amount, milliseconds timeout) {
-  const store_answer answer = co_await impl_->ask(store_operation::add, std::move(key), timeout,
-                                                  std::string(), std::string(), amount);
-  co_return answer.amount;
-}
-
-task<store_exchange> tcp_store::do_compare_exchange(std::string key, std::string expected,
-                                                    std::string desired, milliseconds timeout) {
-  store_answer answer = co_await impl_->ask(store_operation::compare_exchange, std::move(key), timeout,
-                                            std::move(desired), std::move(expected));
-  co_return store_exchange(answer.flag, std::move(answer.text));
-}
-
-task<bool> tcp_store::do_erase(std::string key, milliseconds timeout) {
-  const store_answer answer = co_await impl_->ask(store_operation::erase, std::move(key), timeout);
-  co_return answer.flag;
-}
-
-task<std::size_t> tcp_store::do_count(std::string prefix, milliseconds timeout) {
-  const store_answer answer = co_await impl_->ask(store_operation::count, std::move(prefix), timeout);
-  co_return static_cast<std::size_t>(answer.amount);
-}
-
-task<std::size_t> tcp_store::do_append(std::string key, std::string text, milliseconds timeout) {
-  const store_answer answer =
-      co_await impl_->ask(store_operation::append, std::move(key), timeout, std::move(text));
-  co_return static_cast<std::size_t>(answer.amount);
-}
+task<store_answer> tcp_store::carry_out(store_request what) { return impl_->ask(std::move(what)); }
 
 task<std::unique_ptr<tcp_store>> tcp_store::impl::connect(boost::asio::any_io_executor executor,
                                                           std::string host, std::uint16_t port,
@@ -184,26 +130,26 @@ task<std::unique_ptr<tcp_store>> tcp_store::impl::connect(boost::asio::any_io_ex
   std::optional<core::stream_socket> socket = co_await bootstrap::connect_retry(
       executor, std::move(addresses), secret, std::move(tls), mine, server, deadline, &last_failure);
   if (!socket && server == bootstrap::listener::may_come)
-    throw error(errc::join_failed, fmt::format("rank {} cannot join: rank 0 has not come, or has ended "
-                                               "already: it does not serve the store at {} "
-                                               "within {} ({}); start it there, look at its output, and see "
-                                               "that MASTER_ADDR and MASTER_PORT, or the address in "
-                                               "init_method, are the same on all ranks",
-                                               rank, place, base::duration_text(timeout), last_failure));
+    base::throw_error(errc::join_failed,
+                      "rank {} cannot join: rank 0 has not come, or has ended "
+                      "already: it does not serve the store at {} "
+                      "within {} ({}); start it there, look at its output, and see "
+                      "that MASTER_ADDR and MASTER_PORT, or the address in "
+                      "init_method, are the same on all ranks",
+                      rank, place, base::duration_text(timeout), last_failure);
   if (!socket && core::clock::now() < deadline)
-    throw error(
+    base::throw_error(
         errc::join_failed,
-        fmt::format(
-            "rank {} cannot join: rank 0, which served the store at {}, has ended or has given up joining "
-            "({}), and without it no ranks can meet: look at its output, and start the job anew; ranks that "
-            "have a world can go on without the others (communicator::shrink), and ranks that take long to "
-            "come need a longer TUTTI_TIMEOUT on all",
-            rank, place, last_failure));
+        "rank {} cannot join: rank 0, which served the store at {}, has ended or has given up joining "
+        "({}), and without it no ranks can meet: look at its output, and start the job anew; ranks that "
+        "have a world can go on without the others (communicator::shrink), and ranks that take long to "
+        "come need a longer TUTTI_TIMEOUT on all",
+        rank, place, last_failure);
   if (!socket)
-    throw error(errc::join_failed,
-                fmt::format("rank {} cannot join: rank 0 does not answer at {} within {} ({}); look at its "
-                            "output",
-                            rank, place, base::duration_text(timeout), last_failure));
+    base::throw_error(errc::join_failed,
+                      "rank {} cannot join: rank 0 does not answer at {} within {} ({}); look at its "
+                      "output",
+                      rank, place, base::duration_text(timeout), last_failure);
   std::unique_ptr<tcp_store> made(new tcp_store(
       std::make_unique<impl>(executor, fmt::format("tcp_store at {}", place), std::move(*socket))));
   made->set_timeout(timeout);

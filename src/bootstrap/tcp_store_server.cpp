@@ -2,12 +2,13 @@
 // The server: an acceptor, a task for each connection and for each request, and one memory_store.
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "base/throw_error.hpp"
 #include "base/unique_fd.hpp"
 #include "bootstrap/acceptor.hpp"
 #include "bootstrap/address.hpp"
 #include "bootstrap/message_stream.hpp"
 #include "bootstrap/store_contents.hpp"
-#include "bootstrap/store_wire.hpp"
+#include "bootstrap/store_request.hpp"
 #include "core/background.hpp"
 #include "core/handshake.hpp"
 #include "core/wakeup.hpp"
@@ -30,7 +31,6 @@ namespace tutti {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 using bootstrap::store_answer;
-using bootstrap::store_operation;
 using bootstrap::store_request;
 
 namespace {
@@ -40,11 +40,10 @@ constexpr int most_requests = 4096;  // outstanding at once, from one client
 }  // namespace
 
 struct tcp_store_server::impl {
-  impl(asio::any_io_executor e, std::string secret, tls_identity tls, std::vector<tcp::acceptor> listeners);
+  impl(asio::any_io_executor e, std::string secret, tls_identity tls, std::vector<base::unique_fd> sockets);
 
   task<> serve(core::stream_socket socket);
   task<> answer(bootstrap::message_stream& to, store_request request, int& outstanding);
-  task<> carry_out(store_request& request, store_answer& answer);
 
   asio::any_io_executor executor;
   tcp::endpoint at;  // the first that it listens at
@@ -56,9 +55,9 @@ struct tcp_store_server::impl {
 };
 
 tcp_store_server::impl::impl(asio::any_io_executor e, std::string secret, tls_identity tls,
-                             std::vector<tcp::acceptor> listeners)
+                             std::vector<base::unique_fd> sockets)
     : executor(e),
-      at(listeners.front().local_endpoint()),
+      at(bootstrap::local_endpoint(sockets.front().get()).value()),
       local(e, std::make_shared<bootstrap::store_contents>(),
             fmt::format("tcp_store at {}", bootstrap::host_and_port(at.address().to_string(), at.port()))),
       empty(e),
@@ -66,7 +65,7 @@ tcp_store_server::impl::impl(asio::any_io_executor e, std::string secret, tls_id
                [this](core::stream_socket socket, const core::identity&) {
                  connections.start(serve(std::move(socket)));
                }) {
-  for (tcp::acceptor& listener : listeners) acceptor.open(std::move(listener));
+  for (base::unique_fd& socket : sockets) acceptor.open(std::move(socket));
 }
 
 task<> tcp_store_server::impl::serve(core::stream_socket socket) {
@@ -113,52 +112,16 @@ task<> tcp_store_server::impl::answer(bootstrap::message_stream& to, store_reque
     explicit place(int& c) : count(c) { ++count; }
     ~place() { --count; }
   } const taken(outstanding);
+  const std::uint64_t number = request.number;
   store_answer answer;
-  answer.number = request.number;
   try {
-    co_await carry_out(request, answer);
+    answer = co_await bootstrap::perform(local, std::move(request));
   } catch (const error& e) {
     answer.code = static_cast<errc>(e.code().value());
     answer.text = e.what();
   }
+  answer.number = number;
   to.send(bootstrap::encode(answer));
-}
-
-task<> tcp_store_server::impl::carry_out(store_request& request, store_answer& answer) {
-  constexpr std::uint64_t longest = std::chrono::milliseconds(std::chrono::hours(24 * 3653)).count();
-  const std::chrono::milliseconds timeout(static_cast<std::int64_t>(std::min(request.timeout_ms, longest)));
-  store& on = local;  // with its checks of the arguments
-  switch (request.operation) {
-    case store_operation::set:
-      co_await on.set(std::move(request.key), std::move(request.value), timeout);
-      break;
-    case store_operation::get:
-      answer.text = co_await on.get(std::move(request.key), timeout);
-      break;
-    case store_operation::wait:
-      co_await on.wait(std::move(request.key), timeout);
-      break;
-    case store_operation::add:
-      answer.amount = co_await on.add(std::move(request.key), request.amount, timeout);
-      break;
-    case store_operation::compare_exchange: {
-      store_exchange result = co_await on.compare_exchange(
-          std::move(request.key), std::move(request.expected), std::move(request.value), timeout);
-      answer.flag = result.exchanged;
-      answer.text = std::move(result.value);
-      break;
-    }
-    case store_operation::erase:
-      answer.flag = co_await on.erase(std::move(request.key), timeout);
-      break;
-    case store_operation::count:
-      answer.amount = static_cast<std::int64_t>(co_await on.count(std::move(request.key), timeout));
-      break;
-    case store_operation::append:
-      answer.amount = static_cast<std::int64_t>(
-          co_await on.append(std::move(request.key), std::move(request.value), timeout));
-      break;
-  }
 }
 
 tcp_store_server::tcp_store_server(std::unique_ptr<impl> i) : impl_(std::move(i)) {}
@@ -183,24 +146,22 @@ namespace {
 
 // Returns a socket that listens at `at`, or none if the address is not of this host.
 base::unique_fd listening_socket(const tcp::endpoint& at, const std::string& place) {
-  base::unique_fd fd = bootstrap::listen_at(at, SOCK_NONBLOCK);
+  base::unique_fd fd = bootstrap::listen_at(at);
   const int code = errno;
   if (fd || code == EADDRNOTAVAIL || code == EAFNOSUPPORT) return fd;
   if (code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM)
-    throw error(errc::resources, fmt::format("no socket for the store: {}", base::errno_text(code)));
+    base::throw_error(errc::resources, "no socket for the store: {}", base::errno_text(code));
   if (code == EADDRINUSE)
-    throw error(
+    base::throw_error(
         errc::system,
-        fmt::format(
-            "the store cannot listen at {}: port {} is in use, by another rank 0, an earlier run or another "
-            "program; choose another port (MASTER_PORT, or init_method; the same on all ranks), or end what "
-            "listens there (ss -ltnp 'sport = :{}' shows it)",
-            place, at.port(), at.port()));
-  throw error(
-      errc::system,
-      fmt::format("the store cannot listen at {}: {}; choose another address or port (MASTER_ADDR and "
-                  "MASTER_PORT, or the address in init_method)",
-                  place, base::errno_text(code)));
+        "the store cannot listen at {}: port {} is in use, by another rank 0, an earlier run or another "
+        "program; choose another port (MASTER_PORT, or init_method; the same on all ranks), or end what "
+        "listens there (ss -ltnp 'sport = :{}' shows it)",
+        place, at.port(), at.port());
+  base::throw_error(errc::system,
+                    "the store cannot listen at {}: {}; choose another address or port (MASTER_ADDR and "
+                    "MASTER_PORT, or the address in init_method)",
+                    place, base::errno_text(code));
 }
 
 }  // namespace
@@ -220,21 +181,18 @@ task<std::unique_ptr<tcp_store_server>> tcp_store_server::listen(asio::any_io_ex
     addresses = bootstrap::listening_addresses(host, std::move(addresses));
   }
 
-  std::vector<tcp::acceptor> listeners;
+  std::vector<base::unique_fd> sockets;
   for (tcp::endpoint at : addresses) {
     // With port 0, the port that the first address was given serves for all.
-    if (port == 0 && !listeners.empty()) at.port(listeners.front().local_endpoint().port());
-    base::unique_fd fd = listening_socket(at, place);
-    if (!fd) continue;
-    listeners.emplace_back(executor, at.protocol(), fd.get());
-    fd.release();
+    if (port == 0 && !sockets.empty()) at.port(bootstrap::local_endpoint(sockets.front().get())->port());
+    if (base::unique_fd fd = listening_socket(at, place)) sockets.push_back(std::move(fd));
   }
-  if (listeners.empty())
-    throw error(errc::invalid_argument,
-                fmt::format("the store cannot listen at {}: that is not an address of this host; "
-                            "MASTER_ADDR, or the address in init_method, is the host that rank 0 runs on",
-                            place));
-  auto made = std::make_unique<impl>(executor, std::move(secret), std::move(tls), std::move(listeners));
+  if (sockets.empty())
+    base::throw_error(errc::invalid_argument,
+                      "the store cannot listen at {}: that is not an address of this host; "
+                      "MASTER_ADDR, or the address in init_method, is the host that rank 0 runs on",
+                      place);
+  auto made = std::make_unique<impl>(executor, std::move(secret), std::move(tls), std::move(sockets));
   co_return std::unique_ptr<tcp_store_server>(new tcp_store_server(std::move(made)));
 }
 
@@ -247,21 +205,18 @@ std::unique_ptr<tcp_store_server> tcp_store_server::adopt(asio::any_io_executor 
   const std::optional<tcp::endpoint> at = bootstrap::local_endpoint(fd.get());
   if (!at || ::getsockopt(fd.get(), SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || listens == 0) {
     fd.release();  // it does not belong to this object then
-    throw error(
+    base::throw_error(
         errc::invalid_argument,
-        fmt::format(
-            "descriptor {} is not a listening TCP socket; TUTTI_STORE_FD is set by tutti-run for rank 0 "
-            "and means nothing elsewhere: unset it",
-            listening_descriptor));
+        "descriptor {} is not a listening TCP socket; TUTTI_STORE_FD is set by tutti-run for rank 0 "
+        "and means nothing elsewhere: unset it",
+        listening_descriptor);
   }
   if (secret.empty() && !bootstrap::is_loopback(at->address()))
     bootstrap::throw_needs_secret(fmt::format("the store's address {}", core::endpoint_text(*at)));
   ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
-  ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
-  std::vector<tcp::acceptor> listeners;
-  listeners.emplace_back(executor, at->protocol(), fd.get());
-  fd.release();
-  auto made = std::make_unique<impl>(executor, std::move(secret), std::move(tls), std::move(listeners));
+  std::vector<base::unique_fd> sockets;
+  sockets.push_back(std::move(fd));
+  auto made = std::make_unique<impl>(executor, std::move(secret), std::move(tls), std::move(sockets));
   return std::unique_ptr<tcp_store_server>(new tcp_store_server(std::move(made)));
 }
 

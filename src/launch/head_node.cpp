@@ -64,11 +64,10 @@ head_node::head_node(boost::asio::io_context& loop, const options& o, const std:
     return;
   }
   rendezvous_ = open_rendezvous_sockets(*o.master, o.join_timeout);
-  listener_ = std::make_unique<bootstrap::control_listener>(
-      loop.get_executor(), secret, tls_, bootstrap::silence_limit{o.node_timeout},
-      bootstrap::control_listener::handlers{
-          [this](std::unique_ptr<bootstrap::control_link> link, int) { arrived(std::move(link)); },
-          [this](const std::string& from, const std::string& why) { unauthenticated(from, why); }});
+  listener_ = bootstrap::accept_launchers(
+      loop.get_executor(), secret, tls_, o.node_timeout,
+      [this](std::unique_ptr<bootstrap::control_link> link, int) { arrived(std::move(link)); },
+      [this](const std::string& from, const std::string& why) { unauthenticated(from, why); });
 }
 
 head_node::~head_node() = default;

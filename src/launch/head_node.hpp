@@ -81,7 +81,7 @@ class head_node : public coordination {
   std::vector<std::string> unauthenticated_;     // addresses that were reported
   std::vector<std::unique_ptr<pending_connection>> connections_;
   std::map<int, pending_connection*> nodes_;  // those that have joined and not gone
-  std::unique_ptr<bootstrap::control_listener> listener_;
+  std::unique_ptr<bootstrap::acceptor> listener_;
 };
 
 }  // namespace tutti::launch

@@ -29,7 +29,7 @@ member_node::member_node(boost::asio::io_context& loop, const options& o, const 
       own_(std::move(own)),
       execute_(std::move(execute)),
       patience_(loop),
-      caller_(loop.get_executor(), secret, std::move(tls), bootstrap::silence_limit{o.node_timeout},
+      caller_(loop.get_executor(), secret, std::move(tls), o.node_timeout,
               o.node_rank,
               {[this](std::unique_ptr<bootstrap::control_link> link) {
                  if (over_) return;

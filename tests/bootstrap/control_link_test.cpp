@@ -27,18 +27,18 @@ struct two_launchers {
   int node = -1;
   std::string failure;
   std::vector<std::string> unauthenticated_peers;
-  control_listener listener;
+  std::unique_ptr<acceptor> listener;
   control_caller caller;
 
   two_launchers(const std::string& secret, const std::string& other_secret, const tls_identity& tls = nullptr)
-      : listener(
-            loop.get_executor(), secret, tls, {},
-            {[this](std::unique_ptr<control_link> link, int n) {
-               here = std::move(link);
-               node = n;
-             },
-             [this](const std::string&, const std::string& why) { unauthenticated_peers.push_back(why); }}),
-        caller(loop.get_executor(), other_secret, tls, {}, 3,
+      : listener(accept_launchers(
+            loop.get_executor(), secret, tls, 10s,
+            [this](std::unique_ptr<control_link> link, int n) {
+              here = std::move(link);
+              node = n;
+            },
+            [this](const std::string&, const std::string& why) { unauthenticated_peers.push_back(why); })),
+        caller(loop.get_executor(), other_secret, tls, 10s, 3,
                {[this](std::unique_ptr<control_link> link) { there = std::move(link); },
                 [this](const std::string& why) { failure = why; }}) {}
 
@@ -54,7 +54,7 @@ struct two_launchers {
 
 void check_messages(const tls_identity& tls) {
   two_launchers two("s", "s", tls);
-  two.listener.open(std::move(two.socket));
+  two.listener->open(std::move(two.socket));
   two.caller.call("127.0.0.1", two.port, 10s);
   two.run_until([&] { return two.here && two.there; });
   CHECK(two.node == 3);
@@ -98,7 +98,7 @@ TEST_SUITE("bootstrap/control_link") {
     two.caller.call("127.0.0.1", two.port, 20s);
     two.loop.run_for(20ms);  // the socket exists, but does not accept yet
     CHECK(two.failure.empty());
-    two.listener.open(std::move(two.socket));
+    two.listener->open(std::move(two.socket));
     two.run_until([&] { return two.here && two.there; });
   }
 
@@ -112,7 +112,7 @@ TEST_SUITE("bootstrap/control_link") {
 
   TEST_CASE("different secrets: both sides get the error") {
     two_launchers two("s", "other");
-    two.listener.open(std::move(two.socket));
+    two.listener->open(std::move(two.socket));
     two.caller.call("127.0.0.1", two.port, 10s);
     two.run_until([&] { return !two.failure.empty() && !two.unauthenticated_peers.empty(); });
     CHECK(two.failure.find("TUTTI_SECRET") != std::string::npos);
@@ -122,7 +122,7 @@ TEST_SUITE("bootstrap/control_link") {
 
   TEST_CASE("an exception of the handler closes the connection") {
     two_launchers two("s", "s");
-    two.listener.open(std::move(two.socket));
+    two.listener->open(std::move(two.socket));
     two.caller.call("127.0.0.1", two.port, 10s);
     two.run_until([&] { return two.here && two.there; });
     std::string lost_here, lost_there;

@@ -33,26 +33,23 @@ struct node_0 {
   bool greeted = false;
   bool lost = false;
   std::vector<event> heard;
-  bootstrap::control_listener listener{loop.get_executor(),
-                                       "common",
-                                       nullptr,
-                                       {},
-                                       {[this](std::unique_ptr<bootstrap::control_link> arrived, int) {
-                                          link = std::move(arrived);
-                                          link->start({[this](std::string_view message) {
-                                                         if (std::exchange(greeted, true))
-                                                           heard.push_back(decode_event(message));
-                                                       },
-                                                       [this](const std::string&, bool) {
-                                                         lost = true;
-                                                         link->close();
-                                                       }});
-                                        },
-                                        [](const std::string&, const std::string& why) { FAIL(why); }}};
+  std::unique_ptr<bootstrap::acceptor> listener;
 
   node_0() {
+    const auto take = [this](std::unique_ptr<bootstrap::control_link> arrived, int) {
+      link = std::move(arrived);
+      link->start({[this](std::string_view message) {
+                     if (std::exchange(greeted, true)) heard.push_back(decode_event(message));
+                   },
+                   [this](const std::string&, bool) {
+                     lost = true;
+                     link->close();
+                   }});
+    };
+    listener = bootstrap::accept_launchers(loop.get_executor(), "common", nullptr, 10s, take,
+                                           [](const std::string&, const std::string& why) { FAIL(why); });
     std::uint16_t port = 0;
-    listener.open(test::listening_socket(port));
+    listener->open(test::listening_socket(port));
     address = "127.0.0.1:" + std::to_string(port);
   }
 

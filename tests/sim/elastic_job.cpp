@@ -2,7 +2,7 @@
 #include "sim/elastic_job.hpp"
 
 #include "bootstrap/elastic_store.hpp"
-#include "bootstrap/store_wire.hpp"
+#include "bootstrap/store_request.hpp"
 #include "core/loop.hpp"
 #include "core/running_task.hpp"
 #include "launch/coordinator.hpp"
@@ -176,7 +176,7 @@ class message_store final : public store {
       if (e.code() == errc::timed_out) why = errc::timed_out;
     }
     if (!trouble.empty()) throw error(why, trouble);
-    answer a = bootstrap::decode_answer(std::string_view(text.data(), text.size()).substr(4));
+    answer a = bootstrap::decode_answer({text.data(), text.size()});
     if (a.code != errc::success) throw error(a.code, a.text);
     co_return std::move(a);
   }
@@ -577,7 +577,7 @@ struct head {
       for (;;) {
         const auto m = co_await requests.next();
         const std::string_view text(m->data.data(), m->data.size());
-        h->self->spawn(serve(h, link, bootstrap::decode_request(text.substr(4))));
+        h->self->spawn(serve(h, link, bootstrap::decode_request(text)));
       }
     } catch (const error&) {
     }

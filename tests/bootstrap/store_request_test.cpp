@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bootstrap/store_wire.hpp"
+#include "bootstrap/store_request.hpp"
 
 #include <doctest/doctest.h>
 
@@ -9,11 +9,6 @@ using namespace tutti;
 using namespace tutti::bootstrap;
 
 namespace {
-
-std::string body(const std::string& message) {
-  REQUIRE(message.size() >= 4);
-  return message.substr(4);
-}
 
 store_request sample_request() {
   store_request r;
@@ -30,9 +25,7 @@ store_request sample_request() {
 
 TEST_CASE("requests and answers survive the round trip") {
   const store_request sent = sample_request();
-  const std::string message = encode(sent);
-  CHECK(message.substr(0, 4) == std::string({static_cast<char>(message.size() - 4), 0, 0, 0}));
-  const store_request got = decode_request(body(message));
+  const store_request got = decode_request(encode(sent));
   CHECK(got.number == sent.number);
   CHECK(got.operation == sent.operation);
   CHECK(got.timeout_ms == sent.timeout_ms);
@@ -47,7 +40,7 @@ TEST_CASE("requests and answers survive the round trip") {
   answer.flag = true;
   answer.amount = INT64_MIN;
   answer.text = "words";
-  const store_answer back = decode_answer(body(encode(answer)));
+  const store_answer back = decode_answer(encode(answer));
   CHECK(back.number == 7);
   CHECK(back.code == errc::resources);
   CHECK(back.flag);
@@ -56,18 +49,18 @@ TEST_CASE("requests and answers survive the round trip") {
 }
 
 TEST_CASE("a truncated or too long message is refused") {
-  const std::string whole = body(encode(sample_request()));
+  const std::string whole = encode(sample_request());
   for (std::size_t length = 0; length < whole.size(); ++length)
     CHECK_THROWS_AS(decode_request(whole.substr(0, length)), error);
   CHECK_THROWS_AS(decode_request(whole + "x"), error);
-  const std::string answer = body(encode(store_answer()));
+  const std::string answer = encode(store_answer());
   for (std::size_t length = 0; length < answer.size(); ++length)
     CHECK_THROWS_AS(decode_answer(answer.substr(0, length)), error);
   CHECK_THROWS_AS(decode_answer(answer + "x"), error);
 }
 
 TEST_CASE("wrong lengths and invalid numbers are refused") {
-  const std::string whole = body(encode(sample_request()));
+  const std::string whole = encode(sample_request());
   for (const char operation : {'\0', '\x09', '\xff'}) {
     std::string wrong = whole;
     wrong[8] = operation;
@@ -84,7 +77,7 @@ TEST_CASE("wrong lengths and invalid numbers are refused") {
       CHECK(e.code() == errc::protocol);
     }
   }
-  std::string answer = body(encode(store_answer()));
+  std::string answer = encode(store_answer());
   answer[8] = 100;
   CHECK_THROWS_AS(decode_answer(answer), error);
 }
