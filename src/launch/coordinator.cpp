@@ -189,12 +189,16 @@ void coordinator::on_event(int node, const rank_failed& e) {
   if (phase_ != phase::running || nodes_.at(node).leaving) return;
   const bool never_complete = options_.on_failure == failure_policy::restart_rank && !options_.elastic &&
                               options_.max_restarts > 0 && finished_rank_ && e.end.exec_error == 0;
-  if (never_complete) to_.say(no_restart_notice(e.end, *finished_rank_));
-  if (e.restart > 0 && !never_complete)
-    return to_.say(restart_notice(e.end, e.restart, options_.max_restarts));
+  if (never_complete)
+    to_.say(fmt::format(
+        "tutti-run: rank {} is not started anew: rank {} has finished, so the ranks can never be complete "
+        "again. Let all ranks end together, after a last barrier, or use --on-failure restart-all\n",
+        e.end.rank, *finished_rank_));
+  else if (e.restart > 0)
+    return to_.say(fmt::format("tutti-run: {}; it is started anew ({} of {})\n", describe_rank(e.end),
+                               e.restart, options_.max_restarts));
   if (may_go(node) && options_.on_failure == failure_policy::restart_rank && e.end.exec_error == 0)
-    return leave(node, e.end.shell_code(),
-                 fmt::format("rank {} {} (pid {})", e.end.rank, tutti::launch::describe(e.end), e.end.pid));
+    return leave(node, e.end.shell_code(), describe_rank(e.end));
   if (!first_failure_) {
     first_failure_ = since_start(node, e.end);
     first_failure_at_ = clock::now();
@@ -202,7 +206,8 @@ void coordinator::on_event(int node, const rank_failed& e) {
   if (options_.on_failure != failure_policy::go_on || e.end.exec_error != 0)
     return stop(reason::failure, SIGTERM, e.restart > 0 ? -1 : node);  // its node has restarted it
   const auto goes_on = [node](const auto& n) { return n.first != node && !n.second.finished(); };
-  if (e.others_run || std::ranges::any_of(nodes_, goes_on)) to_.say(failure_notice(e.end));
+  if (e.others_run || std::ranges::any_of(nodes_, goes_on))
+    to_.say(fmt::format("tutti-run: {}; the others go on\n", describe_rank(e.end)));
 }
 
 void coordinator::on_event(int node, const stop_wanted& e) {
@@ -255,11 +260,13 @@ void coordinator::lost(int node, const std::string& why) {
   node_state& state = nodes_.at(node);
   if (phase_ == phase::over || state.lost) return;
   const bool had_ended = state.ended;
+  const auto say_others_go_on = [&] {
+    to_.say(fmt::format("tutti-run: {} was lost: {}; the others go on\n", describe_node(node), why));
+  };
   state.lost = true;
   if (state.leaving && had_ended) return try_conclude();
   if (phase_ == phase::joining && may_go(node)) {
-    if (!state.leaving)
-      to_.say(fmt::format("tutti-run: {} was lost: {}; the others go on\n", describe_node(node), why));
+    if (!state.leaving) say_others_go_on();
     state = node_state{};
     return;
   }
@@ -276,12 +283,11 @@ void coordinator::lost(int node, const std::string& why) {
   if (explains_failure) reason_ = reason::node_lost;
   if (may_go(node)) {
     losses_.pop_back();
-    if (!had_ended)
-      to_.say(fmt::format("tutti-run: {} was lost: {}; the others go on\n", describe_node(node), why));
+    if (!had_ended) say_others_go_on();
     return try_conclude();
   }
   if (had_ended || options_.on_failure == failure_policy::go_on)
-    to_.say(fmt::format("tutti-run: {} was lost: {}; the others go on\n", describe_node(node), why));
+    say_others_go_on();
   else if (phase_ == phase::running)
     stop(reason::node_lost, SIGTERM, node);
   try_conclude();

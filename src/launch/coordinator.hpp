@@ -114,10 +114,9 @@ class coordinator {
   void on_event(int node, const kill_wanted& e);
   void on_event(int node, const ranks_ended& e);
   void on_event(int node, const rank_stopped& e);
-  void on_event(int, const explanation_wanted&) {}  // head_node answers it
-  void on_event(int, const records_told&) {}
-  void on_event(int, const clock_asked&) {}
   void on_event(int, const process_ended& e);
+  template <class Other>
+  void on_event(int, const Other&) {}  // head_node answers it
 
   bool several() const { return nodes_.size() > 1; }
   int world_size() const;

@@ -11,7 +11,9 @@
 
 #include "base/cycles.hpp"
 #include "base/text.hpp"
+#include "flight/explanation.hpp"
 #include "launch/rank_environment.hpp"
+#include "launch/run_after.hpp"
 
 namespace tutti::launch {
 namespace {
@@ -19,6 +21,10 @@ namespace {
 constexpr int join_failure_exit_code = 1;
 constexpr int refused_exit_code = 2;  // a wrong command line
 constexpr std::size_t most_unauthenticated = 8;
+// A launcher reads memory and answers.
+constexpr std::chrono::milliseconds answer_limit{600};
+// One signal to all ranks makes each of them ask.
+constexpr std::chrono::milliseconds same_question{200};
 constexpr std::chrono::seconds time_to_part{5};  // for the other launchers to take the last message
 
 }  // namespace
@@ -49,14 +55,10 @@ head_node::head_node(boost::asio::io_context& loop, const options& o, const std:
                     [this](std::string_view lines) { to_.say(lines); }, [this] { return open_store(); },
                     [this](std::chrono::milliseconds time) {
                       end_deadline_.cancel();
-                      if (time.count() == 0) return;
-                      end_deadline_.expires_after(time);
-                      end_deadline_.async_wait([this](const boost::system::error_code& cancelled) {
-                        if (!cancelled) coordinator_.overdue();
-                      });
+                      if (time.count() > 0)
+                        run_after(end_deadline_, time, [this] { coordinator_.overdue(); });
                     }}),
-      explanations_(loop, {[this] { return told_nodes(); }, [this](int node) { send(node, tell_records{}); },
-                           [this](std::string_view lines) { to_.say(lines); }}),
+      answer_deadline_(loop),
       join_deadline_(loop),
       end_deadline_(loop) {
   if (o.nodes == 1) {
@@ -75,7 +77,8 @@ head_node::~head_node() = default;
 void head_node::tell(const event& what) { hear(0, what); }
 
 void head_node::hear(int node, const event& what) {
-  if (explanations_.take(node, what)) return;
+  if (std::holds_alternative<explanation_wanted>(what)) return ask_for_records();
+  if (const auto* const told = std::get_if<records_told>(&what)) return take_records(node, *told);
   if (const auto* const ended = std::get_if<process_ended>(&what); ended != nullptr && elastic_) {
     elastic_->ended(ended->rank, ended->start, ended->well);
     if (ended->again) elastic_->started(node, ended->rank, ended->start + 1);
@@ -90,21 +93,12 @@ void head_node::look_whether_done() {
   if (elastic_ && elastic_->over()) coordinator_.work_done();
 }
 
-std::vector<int> head_node::told_nodes() const {
-  std::vector<int> all{0};
-  for (const auto& [node, unused] : nodes_) all.push_back(node);
-  return all;
-}
-
 void head_node::begin() {
   if (options_.nodes > 1) {
     // The first socket stays: stores are opened beside it.
     for (base::unique_fd& fd : rendezvous_)
       listener_->open(base::unique_fd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)));
-    join_deadline_.expires_after(options_.join_timeout);
-    join_deadline_.async_wait([this](const boost::system::error_code& cancelled) {
-      if (!cancelled) join_overdue();
-    });
+    run_after(join_deadline_, options_.join_timeout, [this] { join_overdue(); });
   }
   coordinator_.join(own_);
 }
@@ -132,6 +126,40 @@ int head_node::open_store() {
         std::make_unique<bootstrap::elastic_store>(server_->local(), options_.least_nodes, options_.quorum);
   }
   return port;
+}
+
+// ---- who waits for whom ----
+
+void head_node::ask_for_records() {
+  if (!asked_.empty() || std::chrono::steady_clock::now() - explained_at_ < same_question) return;
+  asked_ = {0};
+  for (const auto& [node, unused] : nodes_) asked_.insert(node);
+  records_.clear();
+  run_after(answer_deadline_, answer_limit, [this] { explain(); });
+  for (const int node : std::set(asked_)) send(node, tell_records{});
+}
+
+void head_node::take_records(int node, const records_told& told) {
+  if (!asked_.contains(node)) return;
+  records_.insert(records_.end(), told.ranks.begin(), told.ranks.end());
+  if (told.last) has_told(node);
+}
+
+void head_node::has_told(int node) {
+  if (asked_.erase(node) > 0 && asked_.empty()) explain();
+}
+
+void head_node::explain() {
+  answer_deadline_.cancel();
+  explained_at_ = std::chrono::steady_clock::now();
+  std::ranges::sort(records_, {}, &flight::rank_snapshot::rank);
+  std::string text = "tutti-run: who waits for whom:\n" + flight::explain(records_);
+  if (!asked_.empty())
+    text += fmt::format("tutti-run: node {} did not tell within {} ms what its ranks are at\n",
+                        base::rank_list({asked_.begin(), asked_.end()}), answer_limit.count());
+  records_.clear();
+  asked_.clear();
+  to_.say(text);
 }
 
 // ---- the other nodes ----
@@ -182,7 +210,7 @@ void head_node::on_lost(pending_connection& who, const std::string& why, bool cl
   const auto known = nodes_.find(who.node);
   if (known == nodes_.end() || known->second != &who) return;
   nodes_.erase(known);
-  explanations_.lost(who.node);
+  has_told(who.node);
   if (elastic_) take_off(who.node, closed);
   coordinator_.lost(who.node, why);
   look_whether_done();
@@ -192,9 +220,8 @@ void head_node::on_lost(pending_connection& who, const std::string& why, bool cl
 void head_node::take_off(int node, bool closed) {
   if (closed) return elastic_->node_ended(node);
   const int loss = elastic_->node_lost(node);
-  losses_.emplace_back(loop_, time_to_end_unheard(options_));
-  losses_.back().async_wait([this, loss](const boost::system::error_code& cancelled) {
-    if (!cancelled && elastic_) elastic_->overdue(loss);
+  run_after(losses_.emplace_back(loop_), time_to_end_unheard(options_), [this, loss] {
+    if (elastic_) elastic_->overdue(loss);
   });
 }
 
@@ -246,9 +273,7 @@ void head_node::send(int node, const command& what) {
     if (std::holds_alternative<job_over>(what)) {
       // Last, so that no other launcher is left without an answer.
       last_command_ = what;
-      end_deadline_.expires_after(time_to_part);
-      end_deadline_.async_wait([this](const boost::system::error_code& cancelled) {
-        if (cancelled) return;
+      run_after(end_deadline_, time_to_part, [this] {
         nodes_.clear();
         end_if_told();
       });

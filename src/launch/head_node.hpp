@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tutti/tls.hpp>
@@ -19,7 +20,6 @@
 #include "bootstrap/elastic_store.hpp"
 #include "launch/coordination.hpp"
 #include "launch/coordinator.hpp"
-#include "launch/explanations.hpp"
 #include "launch/options.hpp"
 #include "launch/store_socket.hpp"
 
@@ -55,11 +55,16 @@ class head_node : public coordination {
   void join_overdue();
   bool admits_nodes() const;
   void send(int node, const command& what);
-  std::vector<int> told_nodes() const;
   void end_if_told();
   void hear(int node, const event& what);
   void look_whether_done();
   int open_store();
+
+  // Asks all nodes for the records of their ranks, and says who waits for whom when they have answered.
+  void ask_for_records();
+  void take_records(int node, const records_told& told);
+  void has_told(int node);
+  void explain();
 
   boost::asio::io_context& loop_;
   const options& options_;
@@ -73,7 +78,10 @@ class head_node : public coordination {
   std::unique_ptr<tcp_store_server> server_;
   std::unique_ptr<bootstrap::elastic_store> elastic_;
   coordinator coordinator_;
-  explanations explanations_;
+  std::set<int> asked_;  // the nodes that have not sent all records
+  std::vector<flight::rank_snapshot> records_;
+  std::chrono::steady_clock::time_point explained_at_{};
+  boost::asio::steady_timer answer_deadline_;
   boost::asio::steady_timer join_deadline_;
   boost::asio::steady_timer end_deadline_;
   std::list<boost::asio::steady_timer> losses_;  // of nodes that are silent

@@ -14,6 +14,7 @@
 #include "launch/head_node.hpp"
 #include "launch/member_node.hpp"
 #include "launch/rank_environment.hpp"
+#include "launch/run_after.hpp"
 #include "launch/signals.hpp"
 
 namespace tutti::launch {
@@ -86,12 +87,8 @@ int job::run() {
   // Also if a shell has put tutti-run into its background: SIGQUIT does not end anything.
   signals_.add(SIGQUIT);
   listen();
-  if (options_.timeout.count() > 0) {
-    timeout_.expires_after(options_.timeout);
-    timeout_.async_wait([this](const boost::system::error_code& cancelled) {
-      if (!cancelled) stop_all(stop_wanted::reason::timeout, SIGTERM);
-    });
-  }
+  if (options_.timeout.count() > 0)
+    run_after(timeout_, options_.timeout, [this] { stop_all(stop_wanted::reason::timeout, SIGTERM); });
   if (options_.explain_after.count() > 0) watch_for_silence();
   above_->begin();
   loop_.run();
@@ -190,10 +187,10 @@ void job::watch_for_silence() {
     silence_said_ = true;
     above_->tell(explanation_wanted{});
   }
-  silence_.expires_after(std::clamp<std::chrono::milliseconds>(
-      options_.explain_after / 4, std::chrono::milliseconds(50), std::chrono::milliseconds(1000)));
-  silence_.async_wait([this](const boost::system::error_code& cancelled) {
-    if (!cancelled && !over_) watch_for_silence();
+  const auto pause = std::clamp<std::chrono::milliseconds>(
+      options_.explain_after / 4, std::chrono::milliseconds(50), std::chrono::milliseconds(1000));
+  run_after(silence_, pause, [this] {
+    if (!over_) watch_for_silence();
   });
 }
 

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "launch/run_after.hpp"
 
 namespace tutti::launch {
 namespace {
@@ -82,7 +83,7 @@ output_pump::route job_output::make_route(int rank, int restarts, base::unique_f
   const std::string log = log_name(rank, restarts, suffix);
   way.log = open_log(log);
   way.log_failed = [this, name = log](int error) { log_failed(name, error); };
-  if (quiet_) way.shown_at = &nowhere_;
+  way.shown = !quiet_;
   return way;
 }
 
@@ -123,9 +124,7 @@ void job_output::pump_closed() {
 void job_output::finish(std::function<void()> done) {
   if (open_pumps_ == 0) return boost::asio::post(loop_, std::move(done));
   finished_ = std::move(done);
-  patience_.expires_after(for_last_words);
-  patience_.async_wait([this](const boost::system::error_code& cancelled) {
-    if (cancelled) return;
+  run_after(patience_, for_last_words, [this] {
     for (const rank_pumps& pumps : pumps_) {
       pumps.output->finish();
       pumps.error->finish();

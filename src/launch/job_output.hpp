@@ -64,11 +64,6 @@ class job_output {
     std::unique_ptr<output_pump> error;
   };
 
-  // The destination of unwanted output.
-  struct silence : line_destination {
-    void write(std::string_view) override {}
-  };
-
   output_pump::route make_route(int rank, int restarts, base::unique_fd& writer, const char* suffix);
   std::string log_name(int rank, int restarts, const char* suffix) const;
   base::unique_fd open_log(const std::string& name) const;
@@ -83,7 +78,6 @@ class job_output {
   int restart_count_ = 0;
   bool log_incomplete_ = false;
   speakers speakers_;
-  silence nowhere_;
   output_sink output_;
   // Empty if both streams lead to the same place: one queue then keeps lines of the two from mixing.
   std::unique_ptr<output_sink> separate_error_;

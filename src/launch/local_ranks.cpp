@@ -14,6 +14,8 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "launch/rank_environment.hpp"
+#include "launch/run_after.hpp"
 #include "launch/terminal.hpp"
 
 namespace tutti::launch {
@@ -79,10 +81,9 @@ void local_ranks::start(const start_ranks& p, base::unique_fd store) {
   children_.clear();
   output_->begin_start(p.restart_count);
   records_.begin_start(p.first_rank, p.world_size);
-  const rank_environment environment(options_, p, secret_);
   int local_rank = 0;
   try {
-    for (; local_rank < options_.ranks; ++local_rank) start_rank(local_rank, environment);
+    for (; local_rank < options_.ranks; ++local_rank) start_rank(local_rank);
   } catch (const std::runtime_error& e) {
     kill();
     // If none was started, none will be seen to end.
@@ -94,13 +95,17 @@ void local_ranks::start(const start_ranks& p, base::unique_fd store) {
   }
 }
 
-void local_ranks::start_rank(int local_rank, const rank_environment& environment) {
+void local_ranks::start_rank(int local_rank) {
   const int rank = plan_.first_rank + local_rank;
+  const int restarts = restarts_[static_cast<std::size_t>(local_rank)];
+  start_ranks plan = plan_;
+  plan.restart_count += restarts;
   const bool serves_store = rank == 0;
   process_spec spec;
   spec.path = path_;
   spec.arguments = options_.program;
-  spec.environment = environment.of_rank(local_rank, serves_store ? store_.get() : -1);
+  spec.environment =
+      environment_of_rank(options_, plan, secret_, local_rank, serves_store ? store_.get() : -1);
   spec.records = records_.descriptor();
   if (spec.records >= 0) spec.environment.push_back(records_.variable(local_rank));
   spec.inherited = serves_store ? store_.get() : -1;
@@ -118,7 +123,7 @@ void local_ranks::start_rank(int local_rank, const rank_environment& environment
   }
   job_output::rank_pipes pipes;
   if (!direct_) {
-    pipes = output_->connect(rank, restarts_[static_cast<std::size_t>(local_rank)]);
+    pipes = output_->connect(rank, restarts);
     spec.output = pipes.output.get();
     spec.error = pipes.error.get();
   }
@@ -161,11 +166,8 @@ void local_ranks::start_again(int rank) {
     ends_.push_back(before);
     return on_children_changed();
   }
-  const int local_rank = rank - plan_.first_rank;
   try {
-    start_ranks p = plan_;
-    p.restart_count += restarts_[static_cast<std::size_t>(local_rank)];
-    start_rank(local_rank, rank_environment(options_, p, secret_));
+    start_rank(rank - plan_.first_rank);
   } catch (const std::runtime_error& e) {
     output_->say(fmt::format("tutti-run: cannot start rank {} anew: {}\n", rank, e.what()));
     ends_.push_back(before);
@@ -218,26 +220,18 @@ void local_ranks::stop(int signal) {
   const pid_t thrower = records_.ends_by_exception(patience);
   children_.signal_all(signal, thrower);
   children_.signal_all(SIGCONT);  // a stopped process could not act on it
-  if (thrower > 0) {
-    spared_.expires_after(patience);
-    spared_.async_wait([this, thrower, signal](const boost::system::error_code& cancelled) {
-      if (!cancelled && phase_ == phase::stopping) children_.signal_one(thrower, signal);
+  if (thrower > 0)
+    run_after(spared_, patience, [this, thrower, signal] {
+      if (phase_ == phase::stopping) children_.signal_one(thrower, signal);
     });
-  }
-  deadline_.expires_after(plan_.grace);
-  deadline_.async_wait([this](const boost::system::error_code& cancelled) {
-    if (!cancelled) kill();
-  });
+  run_after(deadline_, plan_.grace, [this] { kill(); });
 }
 
 void local_ranks::kill() {
   if (phase_ != phase::running && phase_ != phase::stopping) return;
   phase_ = phase::killing;
   children_.signal_all(SIGKILL);
-  deadline_.expires_after(time_to_die);
-  deadline_.async_wait([this](const boost::system::error_code& cancelled) {
-    if (!cancelled) give_up();
-  });
+  run_after(deadline_, time_to_die, [this] { give_up(); });
 }
 
 void local_ranks::give_up() {

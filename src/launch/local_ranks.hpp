@@ -22,7 +22,6 @@
 #include "launch/node_messages.hpp"
 #include "launch/options.hpp"
 #include "launch/outcome.hpp"
-#include "launch/rank_environment.hpp"
 #include "launch/rank_records.hpp"
 
 namespace tutti::launch {
@@ -74,7 +73,7 @@ class local_ranks {
  private:
   enum class phase { idle, running, stopping, killing, draining };
 
-  void start_rank(int local_rank, const rank_environment& environment);
+  void start_rank(int local_rank);
   // Whether a rank that has ended in this way is to join the others again.
   bool comes_again(const outcome& end) const;
   void start_again(int rank);

@@ -9,6 +9,7 @@
 
 #include "base/cycles.hpp"
 #include "launch/outcome.hpp"
+#include "launch/run_after.hpp"
 #include "launch/signals.hpp"
 
 namespace tutti::launch {
@@ -29,8 +30,7 @@ member_node::member_node(boost::asio::io_context& loop, const options& o, const 
       own_(std::move(own)),
       execute_(std::move(execute)),
       patience_(loop),
-      caller_(loop.get_executor(), secret, std::move(tls), o.node_timeout,
-              o.node_rank,
+      caller_(loop.get_executor(), secret, std::move(tls), o.node_timeout, o.node_rank,
               {[this](std::unique_ptr<bootstrap::control_link> link) {
                  if (over_) return;
                  link_ = std::move(link);
@@ -77,10 +77,7 @@ void member_node::tell(const event& what) {
 }
 
 void member_node::expect_end() {
-  patience_.expires_after(grace_ + time_to_tell);
-  patience_.async_wait([this](const boost::system::error_code& cancelled) {
-    if (!cancelled) on_lost("it does not tell how the job has ended");
-  });
+  run_after(patience_, grace_ + time_to_tell, [this] { on_lost("it does not tell how the job has ended"); });
 }
 
 void member_node::lose_patience() {
@@ -124,9 +121,7 @@ void member_node::on_lost(const std::string& why) {
                      fmt::format("tutti-run: the job was stopped by {}\n", signal_name(asked_signal_)));
   std::string report = fmt::format("tutti-run: node 0 at {}:{} was lost: {}; the job is stopped\n",
                                    options_.master->host, options_.master->port, why);
-  if (first_failure_)
-    report += fmt::format("tutti-run: here, rank {} {} (pid {})\n", first_failure_->rank,
-                          describe(*first_failure_), first_failure_->pid);
+  if (first_failure_) report += fmt::format("tutti-run: here, {}\n", describe_rank(*first_failure_));
   end_alone(first_failure_ ? first_failure_->shell_code() : node_lost_exit_code, report);
 }
 

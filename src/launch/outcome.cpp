@@ -97,6 +97,10 @@ std::string describe(const outcome& end) {
                      signal_name(end.signal), end.signal, end.core_dumped ? ", core dumped" : "");
 }
 
+std::string describe_rank(const outcome& end) {
+  return fmt::format("rank {} {} (pid {})", end.rank, describe(end), end.pid);
+}
+
 std::string failure_report(const outcome& cause, const std::vector<outcome>& ends,
                            const failure_context& context) {
   if (cause.exec_error != 0)
@@ -129,22 +133,6 @@ std::string failure_report(const outcome& cause, const std::vector<outcome>& end
   for (const auto& [lot, ranks] : lots)
     text += fmt::format("tutti-run: {}: {}\n", base::ranks_text(ranks), lot);
   return text;
-}
-
-std::string failure_notice(const outcome& end) {
-  return fmt::format("tutti-run: rank {} {} (pid {}); the others go on\n", end.rank, describe(end), end.pid);
-}
-
-std::string restart_notice(const outcome& end, int restart, int most) {
-  return fmt::format("tutti-run: rank {} {} (pid {}); it is started anew ({} of {})\n", end.rank,
-                     describe(end), end.pid, restart, most);
-}
-
-std::string no_restart_notice(const outcome& end, int finished_rank) {
-  return fmt::format(
-      "tutti-run: rank {} is not started anew: rank {} has finished, so the ranks can never be complete "
-      "again. Let all ranks end together, after a last barrier, or use --on-failure restart-all\n",
-      end.rank, finished_rank);
 }
 
 std::string start_error(const std::string& program, int error, const std::string& place) {

@@ -51,6 +51,8 @@ bool is_blow(const outcome& end);
 
 // "exited with code 3", "was killed by SIGKILL (signal 9)".
 std::string describe(const outcome& end);
+// "rank 5 exited with code 3 (pid 77)".
+std::string describe_rank(const outcome& end);
 
 struct failure_context {
   int world_size = 1;
@@ -64,12 +66,6 @@ struct failure_context {
 // Lines for the user: which rank failed first, how, what that often means, and how the others ended.
 std::string failure_report(const outcome& cause, const std::vector<outcome>& ends,
                            const failure_context& context);
-// One line at the moment of a failure after which the others go on, and of one after which the rank is
-// restarted.
-std::string failure_notice(const outcome& end);
-std::string restart_notice(const outcome& end, int restart, int most);
-// One line that says why a failed rank is not restarted: that rank has finished.
-std::string no_restart_notice(const outcome& end, int finished_rank);
 // Says why `program` could not be started, with the cure. `place` says where, if that is not obvious.
 std::string start_error(const std::string& program, int error, const std::string& place = {});
 int start_error_exit_code(int error);

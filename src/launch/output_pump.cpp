@@ -24,7 +24,8 @@ output_pump::output_pump(boost::asio::io_context& loop, int rank, route way, spe
       log_(std::move(way.log)),
       log_failed_(std::move(way.log_failed)),
       to_(to),
-      prefixer_(rank, all, way.shown_at != nullptr ? *way.shown_at : to),
+      prefixer_(rank, all, to),
+      shown_(way.shown),
       closed_(std::move(closed)) {
   source_.assign(way.source.get());
   way.source.release();
@@ -74,7 +75,7 @@ void output_pump::deliver(std::string_view bytes) {
   write_log(bytes);
   tail_ += bytes.substr(bytes.size() - std::min(bytes.size(), tail_bytes));
   if (tail_.size() > 2 * tail_bytes) tail_.erase(0, tail_.size() - tail_bytes);
-  prefixer_.feed(bytes);
+  if (shown_) prefixer_.feed(bytes);
 }
 
 void output_pump::write_log(std::string_view bytes) {

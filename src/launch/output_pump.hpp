@@ -23,7 +23,7 @@ class output_pump {
     base::unique_fd log;     // may be empty
     // Called with errno when a write to the log file has failed; nothing more goes there.
     std::function<void(int)> log_failed = {};
-    line_destination* shown_at = nullptr;  // instead of the launcher's output; null: there
+    bool shown = true;  // on the launcher's output
   };
   // `closed` is called once, when nothing more will come.
   output_pump(boost::asio::io_context& loop, int rank, route way, speakers& all, output_sink& to,
@@ -50,6 +50,7 @@ class output_pump {
   std::function<void(int)> log_failed_;
   output_sink& to_;
   line_prefixer prefixer_;
+  bool shown_;
   std::string tail_;
   std::function<void()> closed_;
   bool waiting_ = false;

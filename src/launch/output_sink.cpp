@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/unique_fd.hpp"
+#include "launch/run_after.hpp"
 
 namespace tutti::launch {
 namespace {
@@ -66,11 +67,7 @@ void output_sink::watch(int fd) {
 }
 
 bool output_sink::begin_wait() {
-  if (anything_waits()) return true;
-  line_patience_.expires_after(longest_wait_for_line);
-  line_patience_.async_wait([this](const boost::system::error_code& cancelled) {
-    if (!cancelled) end_wait();
-  });
+  if (!anything_waits()) run_after(line_patience_, longest_wait_for_line, [this] { end_wait(); });
   return true;
 }
 
@@ -127,13 +124,11 @@ void output_sink::give_up_after(std::chrono::milliseconds patience) {
 }
 
 void output_sink::check_reader(std::chrono::milliseconds patience) {
-  reader_patience_.expires_after(patience);
-  reader_patience_.async_wait(
-      [this, patience, before = taken_bytes_](const boost::system::error_code& cancelled) {
-        if (cancelled || error_ != 0) return;
-        if (queued_bytes() > 0 && taken_bytes_ == before) return fail(ECANCELED);
-        check_reader(patience);
-      });
+  run_after(reader_patience_, patience, [this, patience, before = taken_bytes_] {
+    if (error_ != 0) return;
+    if (queued_bytes() > 0 && taken_bytes_ == before) return fail(ECANCELED);
+    check_reader(patience);
+  });
 }
 
 void output_sink::try_later() {

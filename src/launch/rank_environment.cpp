@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <map>
 #include <string_view>
 
 #include "base/env.hpp"
@@ -32,18 +33,16 @@ std::string read_secret(int fd) {
     const ssize_t bytes = ::read(source.get(), buffer.data(), buffer.size());
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes < 0)
-      throw usage_error(
-          fmt::format("--secret-fd {}: {}; open it for reading, as in --secret-fd 3 3<secret-file", fd,
-                      std::strerror(errno)));
+      throw usage_error("--secret-fd {}: {}; open it for reading, as in --secret-fd 3 3<secret-file", fd,
+                        std::strerror(errno));
     if (bytes == 0) break;
     text.append(buffer.data(), static_cast<std::size_t>(bytes));
     if (text.size() > longest_secret)
-      throw usage_error(fmt::format("--secret-fd {}: a secret has at most {} bytes", fd, longest_secret));
+      throw usage_error("--secret-fd {}: a secret has at most {} bytes", fd, longest_secret);
   }
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
   if (text.empty() || text.find('\0') != std::string::npos)
-    throw usage_error(
-        fmt::format("--secret-fd {}: a line of text is needed, for example of `openssl rand -hex 32`", fd));
+    throw usage_error("--secret-fd {}: a line of text is needed, for example of `openssl rand -hex 32`", fd);
   return text;
 }
 
@@ -88,48 +87,46 @@ std::string job_secret(const options& o) {
 // A job inside a job is a job of its own.
 std::string new_job_id() { return base::random_hex(job_id_bytes); }
 
-rank_environment::rank_environment(const options& o, const start_ranks& p, const std::string& secret)
-    : first_rank_(p.first_rank) {
+std::vector<std::string> environment_of_rank(const options& o, const start_ranks& p,
+                                             const std::string& secret, int local_rank, int store_fd) {
+  std::map<std::string, std::string> all;
   for (char** variable = ::environ; *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
     const std::string_view name = text.substr(0, text.find('='));
     if (name.size() < text.size() && !is_place_of_launcher(name))
-      common_.try_emplace(std::string(name), text.substr(name.size() + 1));
+      all.try_emplace(std::string(name), text.substr(name.size() + 1));
   }
-  common_["WORLD_SIZE"] = std::to_string(p.world_size);
-  common_["LOCAL_WORLD_SIZE"] = std::to_string(o.ranks);
-  common_["NODE_RANK"] = std::to_string(p.node);
-  common_["NNODES"] = std::to_string(o.nodes);
+  all["WORLD_SIZE"] = std::to_string(p.world_size);
+  all["LOCAL_WORLD_SIZE"] = std::to_string(o.ranks);
+  all["NODE_RANK"] = std::to_string(p.node);
+  all["NNODES"] = std::to_string(o.nodes);
   // torchrun's names for the same.
-  common_["GROUP_RANK"] = std::to_string(p.node);
-  common_["GROUP_WORLD_SIZE"] = std::to_string(o.nodes);
+  all["GROUP_RANK"] = std::to_string(p.node);
+  all["GROUP_WORLD_SIZE"] = std::to_string(o.nodes);
   // As this node knows node 0: hosts may have another name on another network.
-  common_["MASTER_ADDR"] = o.master ? o.master->host : "127.0.0.1";
-  common_["MASTER_PORT"] = std::to_string(p.store_port);
+  all["MASTER_ADDR"] = o.master ? o.master->host : "127.0.0.1";
+  all["MASTER_PORT"] = std::to_string(p.store_port);
   // The launcher of node 0 has opened it, and keeps it as long as rank 0 may come.
-  common_["TUTTI_STORE_LISTENS"] = std::to_string(p.store_port);
-  common_["TUTTI_JOB_ID"] = p.job_id;
-  common_["TUTTI_RESTART_COUNT"] = std::to_string(p.restart_count);
-  common_["TUTTI_MAX_RESTARTS"] = std::to_string(p.max_restarts);
+  all["TUTTI_STORE_LISTENS"] = std::to_string(p.store_port);
+  all["TUTTI_JOB_ID"] = p.job_id;
+  all["TUTTI_RESTART_COUNT"] = std::to_string(p.restart_count);
+  all["TUTTI_MAX_RESTARTS"] = std::to_string(p.max_restarts);
   if (o.elastic) {
-    common_["TUTTI_ELASTIC"] = p.newcomer ? "newcomer" : "first";
+    all["TUTTI_ELASTIC"] = p.newcomer ? "newcomer" : "first";
   } else if (p.on_failure == failure_policy::restart_rank) {
-    common_["TUTTI_REJOIN"] = "1";
+    all["TUTTI_REJOIN"] = "1";
   }
-  common_["TUTTI_SECRET"] = secret;
+  all["TUTTI_SECRET"] = secret;
   // The program may draw for a terminal of this width, although it writes into a pipe.
   if (const int columns = output_terminal_columns(); columns > 0) {
-    common_["TUTTI_TTY"] = "1";
-    common_["COLUMNS"] = std::to_string(columns);
+    all["TUTTI_TTY"] = "1";
+    all["COLUMNS"] = std::to_string(columns);
   }
-}
-
-std::vector<std::string> rank_environment::of_rank(int local_rank, int store_fd) const {
+  all["RANK"] = std::to_string(p.first_rank + local_rank);
+  all["LOCAL_RANK"] = std::to_string(local_rank);
+  if (store_fd >= 0) all["TUTTI_STORE_FD"] = std::to_string(store_fd);
   std::vector<std::string> variables;
-  for (const auto& [name, value] : common_) variables.push_back(fmt::format("{}={}", name, value));
-  variables.push_back(fmt::format("RANK={}", first_rank_ + local_rank));
-  variables.push_back(fmt::format("LOCAL_RANK={}", local_rank));
-  if (store_fd >= 0) variables.push_back(fmt::format("TUTTI_STORE_FD={}", store_fd));
+  for (const auto& [name, value] : all) variables.push_back(fmt::format("{}={}", name, value));
   return variables;
 }
 

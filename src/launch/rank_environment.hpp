@@ -3,7 +3,6 @@
 // the job.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -18,17 +17,9 @@ std::string job_secret(const options& o);
 // A name that no other job has.
 std::string new_job_id();
 
-class rank_environment {
- public:
-  rank_environment(const options& o, const start_ranks& p, const std::string& secret);
-
-  // "NAME=value" for each variable. `store_fd` is the number of the store's socket, or -1 for a rank that
-  // does not get it.
-  std::vector<std::string> of_rank(int local_rank, int store_fd) const;
-
- private:
-  int first_rank_;
-  std::map<std::string, std::string> common_;
-};
+// "NAME=value" for each variable of a rank. `store_fd` is the number of the store's socket, or -1 for a rank
+// that does not get it.
+std::vector<std::string> environment_of_rank(const options& o, const start_ranks& p,
+                                             const std::string& secret, int local_rank, int store_fd);
 
 }  // namespace tutti::launch
