@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/acceptor.hpp"
 
-#include "bootstrap/address.hpp"
+#include "core/wakeup.hpp"
 
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include <optional>
+#include <algorithm>
 #include <tutti/error.hpp>
 #include <utility>
 
@@ -17,7 +17,7 @@ namespace tutti::bootstrap {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
-acceptor::listener::listener(asio::any_io_executor executor, tcp::acceptor a)
+acceptor::listening::listening(asio::any_io_executor executor, tcp::acceptor a)
     : acceptor(std::move(a)), admission(executor) {}
 
 acceptor::acceptor(asio::any_io_executor executor, std::string name, std::string secret, tls_identity tls,
@@ -36,14 +36,14 @@ acceptor::acceptor(asio::any_io_executor executor, std::string name, std::string
     };
 }
 
-void acceptor::open(base::unique_fd listening) {
-  const std::optional<tcp::endpoint> at = local_endpoint(listening.get());
+void acceptor::open(base::unique_fd socket) {
+  const std::optional<tcp::endpoint> at = local_endpoint(socket.get());
   if (!at) throw error(errc::invalid_argument, "not a listening socket");
-  ::fcntl(listening.get(), F_SETFL, ::fcntl(listening.get(), F_GETFL) | O_NONBLOCK);
+  ::fcntl(socket.get(), F_SETFL, ::fcntl(socket.get(), F_GETFL) | O_NONBLOCK);
   listeners_.push_back(
-      std::make_unique<listener>(executor_, tcp::acceptor(executor_, at->protocol(), listening.get())));
-  listening.release();
-  listener& from = *listeners_.back();
+      std::make_unique<listening>(executor_, tcp::acceptor(executor_, at->protocol(), socket.get())));
+  socket.release();
+  listening& from = *listeners_.back();
   const auto take = [this, &from](core::stream_socket s) { pending_.start(let_in(from, std::move(s))); };
   acceptors_.start(from.admission.accept_all(from.acceptor, name_, take));
 }
@@ -56,7 +56,7 @@ void acceptor::close() {
   }
 }
 
-task<bool> acceptor::prove(listener& by, core::stream_socket& socket, core::identity& who) {
+task<bool> acceptor::prove(listening& by, core::stream_socket& socket, core::identity& who) {
   const core::admission::pending_connection here(by.admission, socket);
   const core::time_point deadline = here.deadline();
   bool proved = false;
@@ -74,7 +74,7 @@ task<bool> acceptor::prove(listener& by, core::stream_socket& socket, core::iden
   co_return proved;
 }
 
-task<> acceptor::let_in(listener& by, core::stream_socket accepted) {
+task<> acceptor::let_in(listening& by, core::stream_socket accepted) {
   core::stream_socket socket = std::move(accepted);
   const int on = 1;
   ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -90,6 +90,57 @@ task<> acceptor::let_in(listener& by, core::stream_socket accepted) {
   // Now, and not when this task's frame is destroyed.
   boost::system::error_code ignored;
   socket.close(ignored);
+}
+
+namespace {
+
+// Whether the next attempt may cure the error; others end the attempts.
+bool worth_another_try(const error& e) {
+  return e.code() == errc::peer_failed || e.code() == errc::timed_out || e.code() == errc::resources;
+}
+
+// One connection to one address, proved on both sides.
+task<core::stream_socket> reach(boost::asio::any_io_executor executor, core::stream_endpoint at,
+                                const std::string& secret, tls_identity tls, core::identity mine,
+                                core::time_point deadline) {
+  // A host that swallows packets must not use up the time of the other addresses.
+  const core::time_point connected_by = std::min(deadline, core::deadline_after(std::chrono::seconds(5)));
+  core::stream_socket socket = co_await core::connect(executor, at, connected_by);
+  socket.secure_with(std::move(tls));
+  // The whole time: behind a listener held by the launcher, rank 0 may not have started yet.
+  co_await core::greet(socket, secret, mine, 0, deadline);
+  co_return std::move(socket);
+}
+
+}  // namespace
+
+task<std::optional<core::stream_socket>> connect_retry(boost::asio::any_io_executor executor,
+                                                       endpoints addresses, std::string secret,
+                                                       tls_identity tls, core::identity mine, listener whom,
+                                                       core::time_point deadline, std::string* last_failure) {
+  *last_failure = "no attempt was made";
+  core::wakeup pause(executor);
+  for (auto back_off = std::chrono::milliseconds(5);;
+       back_off = std::min(back_off * 2, std::chrono::milliseconds(250))) {
+    std::size_t refused = 0;
+    for (const auto& address : addresses) {
+      std::optional<core::stream_socket> socket;
+      try {
+        socket.emplace(co_await reach(executor, address, secret, tls, mine, deadline));
+      } catch (const core::connection_refused& e) {
+        ++refused;
+        *last_failure = e.what();
+      } catch (const error& e) {
+        if (!worth_another_try(e)) throw;
+        *last_failure = e.what();
+      }
+      if (socket) co_return std::move(socket);
+    }
+    if (whom == listener::has_come && refused == addresses.size()) co_return std::nullopt;
+    const core::time_point next = std::min(deadline, core::deadline_after(back_off));
+    co_await pause.wait(next, "connecting to rank 0");
+    if (core::clock::now() >= deadline) co_return std::nullopt;
+  }
 }
 
 }  // namespace tutti::bootstrap

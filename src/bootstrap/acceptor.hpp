@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// acceptor: accepts connections, and passes on those of peers that prove that they know the secret.
+// Connections whose both sides prove that they know the secret: acceptor accepts them, and connect_retry makes
+// them.
 //
 // core/admission.hpp limits what unauthenticated peers can cost.
 #pragma once
 
 #include "base/unique_fd.hpp"
+#include "bootstrap/address.hpp"
 #include "core/admission.hpp"
 #include "core/background.hpp"
 #include "core/handshake.hpp"
@@ -12,6 +14,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tutti/tls.hpp>
 #include <vector>
@@ -32,19 +35,19 @@ class acceptor {
   acceptor& operator=(const acceptor&) = delete;
 
   // Accepts on a listening TCP socket. Throws errc::invalid_argument for any other descriptor.
-  void open(base::unique_fd listening);
+  void open(base::unique_fd socket);
   // Stops listening. Handshakes in progress are finished as before.
   void close();
 
  private:
-  struct listener {
-    listener(boost::asio::any_io_executor executor, boost::asio::ip::tcp::acceptor a);
+  struct listening {
+    listening(boost::asio::any_io_executor executor, boost::asio::ip::tcp::acceptor a);
     boost::asio::ip::tcp::acceptor acceptor;
     core::admission admission;
   };
 
-  task<> let_in(listener& by, core::stream_socket socket);
-  task<bool> prove(listener& by, core::stream_socket& socket, core::identity& who);
+  task<> let_in(listening& by, core::stream_socket socket);
+  task<bool> prove(listening& by, core::stream_socket& socket, core::identity& who);
 
   boost::asio::any_io_executor executor_;
   std::string name_;
@@ -53,10 +56,24 @@ class acceptor {
   core::purpose what_;
   handler on_accepted_;
   reporter report_;
-  std::vector<std::unique_ptr<listener>> listeners_;
+  std::vector<std::unique_ptr<listening>> listeners_;
   core::unauthenticated_log unauthenticated_;
   core::background_tasks acceptors_;
   core::background_tasks pending_;  // last: its tasks use the others
 };
+
+enum class listener {
+  may_come,  // the listener may start later than this call
+  has_come   // it started before: if the connection is refused now, no listener will appear later
+};
+
+// Returns a connection to one of `addresses`, proved on both sides. Returns nullopt when the deadline has
+// passed, or when all of them refuse and the listener has already started. `last_failure`, which outlives the
+// task, then has the last failure. Throws errors that no further attempt would cure: unauthorized, protocol,
+// join_failed, cancelled.
+task<std::optional<core::stream_socket>> connect_retry(boost::asio::any_io_executor executor,
+                                                       endpoints addresses, std::string secret,
+                                                       tls_identity tls, core::identity mine, listener whom,
+                                                       core::time_point deadline, std::string* last_failure);
 
 }  // namespace tutti::bootstrap

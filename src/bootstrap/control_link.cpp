@@ -3,7 +3,6 @@
 
 #include "base/text.hpp"
 #include "bootstrap/address.hpp"
-#include "bootstrap/connect_retry.hpp"
 
 #include <fmt/format.h>
 #include <netinet/in.h>

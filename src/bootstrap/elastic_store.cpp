@@ -44,12 +44,6 @@ constexpr std::string_view refusal = "refused ";
 constexpr std::chrono::milliseconds while_served = std::chrono::hours(24 * 365);
 constexpr std::chrono::milliseconds time_to_answer = std::chrono::seconds(5);
 
-[[noreturn]] void refuse_text() {
-  throw error(errc::protocol,
-              "the store of an elastic job holds what this version of tutti does not write: build all ranks "
-              "and tutti-run of the same tutti");
-}
-
 struct answer {
   std::int64_t epoch = 0;
   int size = 0;
@@ -57,9 +51,13 @@ struct answer {
 };
 
 answer decode_answer(const std::string& text) {
-  std::istringstream words(text);
+  word_reader words(text, "an answer");
   answer a;
-  if (!(words >> a.epoch >> a.size >> a.rank) || a.rank < 0 || a.rank >= a.size) refuse_text();
+  a.epoch = words.number<std::int64_t>();
+  a.size = words.number<int>();
+  a.rank = words.number<int>();
+  words.expect_end();
+  if (a.rank < 0 || a.rank >= a.size) words.refuse();
   return a;
 }
 

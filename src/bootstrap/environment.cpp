@@ -200,6 +200,15 @@ std::int64_t take_listening_port() {
 constexpr double most_seconds = 1e9;
 constexpr std::chrono::milliseconds longest{static_cast<std::int64_t>(most_seconds * 1000)};
 
+// Reads a time in seconds, rounded up; nullopt unless it is `least` or more, and positive.
+std::optional<std::chrono::milliseconds> to_time(const std::string& seconds,
+                                                 std::chrono::milliseconds least) {
+  const double number = base::to_number<double>(seconds).value_or(-1);
+  if (!(number > 0) || number * 1000 < static_cast<double>(least.count()) || number > most_seconds)
+    return std::nullopt;
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(number * 1000)));
+}
+
 std::chrono::milliseconds read_timeout(const init_options& options) {
   const auto text = base::env_string("TUTTI_TIMEOUT");
   if (!text) {
@@ -207,10 +216,10 @@ std::chrono::milliseconds read_timeout(const init_options& options) {
       refuse("init_options::timeout is {}: give a positive one", base::duration_text(options.timeout));
     return std::min(options.timeout, longest);
   }
-  const double seconds = base::to_number<double>(*text).value_or(-1);
-  if (!(seconds > 0) || !(seconds <= most_seconds))
+  const auto time = to_time(*text, {});
+  if (!time)
     refuse("TUTTI_TIMEOUT='{}' is not a time in seconds; set it to a positive number such as 60", *text);
-  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1000)));
+  return *time;
 }
 
 // Reads a variable in seconds, or "off", that overrides an option; zero means off.
@@ -224,11 +233,11 @@ std::chrono::milliseconds read_limit(const char* name, std::chrono::milliseconds
     return std::min(otherwise, longest);
   }
   if (*text == "off" || *text == "0") return {};
-  const double seconds = base::to_number<double>(*text).value_or(-1);
-  if (!(seconds * 1000 >= static_cast<double>(least.count())) || !(seconds <= most_seconds))
-    refuse("{}='{}' is not a time in seconds from {} up: set it to a number such as {}, or to off", name,
-           *text, base::duration_text(least), 10);
-  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1000)));
+  const auto time = to_time(*text, least);
+  if (!time)
+    refuse("{}='{}' is not a time in seconds from {} up: set it to a number such as 10, or to off", name,
+           *text, base::duration_text(least));
+  return *time;
 }
 
 void check_transports(const std::vector<std::string>& names, const char* where) {

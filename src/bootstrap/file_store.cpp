@@ -62,7 +62,7 @@ bool is_local(int fd) noexcept {
                                          0x794C7630 /* overlay */,
                                          0xF2F52010 /* f2fs */,
                                          0x2FC12FC1 /* zfs */};
-  return std::find(local.begin(), local.end(), static_cast<long>(system.f_type)) != local.end();
+  return std::ranges::find(local, static_cast<long>(system.f_type)) != local.end();
 }
 
 struct unlocks {
@@ -167,7 +167,7 @@ struct file_store::impl {
         poll_now(e) {}
 
   // Takes the lock and updates the contents.
-  task<held_lock> enter(store_request what);
+  task<held_lock> enter(const store_request& what);
   task<std::string> await_key(store_request what);
   void record(const store_request& what, const store_answer& answer);
   task<> watch();
@@ -189,7 +189,7 @@ struct file_store::impl {
   core::background_tasks watcher;                   // last: the task uses the others
 };
 
-task<held_lock> file_store::impl::enter(store_request what) {
+task<held_lock> file_store::impl::enter(const store_request& what) {
   const milliseconds patience = what.timeout_ms == 0 ? lock_wait_without_timeout : what.timeout();
   held_lock held = co_await lock_file(executor, *file, core::deadline_after(patience));
   if (!held) throw_locked(bootstrap::title_of(what, name()), *file, path, patience);

@@ -13,6 +13,9 @@
 
 namespace tutti::bootstrap {
 
+// Describes this process, without addresses. TUTTI_HOST_ID simulates another host: ranks whose values differ
+// do not share memory.
+core::endpoint_record local_endpoint_record(int rank);
 // One line with its end. Throws errc::invalid_argument if a field is longer than any real one.
 std::string encode_endpoint_record(const core::endpoint_record& record);
 // All endpoint records that encode_endpoint_record() made, in order. Throws errc::protocol for anything else.

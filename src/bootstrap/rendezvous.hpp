@@ -18,10 +18,6 @@
 
 namespace tutti::bootstrap {
 
-// Describes this process, without addresses. TUTTI_HOST_ID simulates another host: ranks whose values differ
-// do not share memory.
-core::endpoint_record local_endpoint_record(int rank);
-
 // The world of these ranks as this process, who.rank of it, enters it: with the settings of its job.
 core::world_info world_of(const job& who, peer_table table);
 

@@ -87,9 +87,7 @@ store_file::store_file(const std::string& path)
         path, status.st_uid, ::geteuid());
 }
 
-store_file::~store_file() { leave(); }
-
-void store_file::leave() noexcept {
+store_file::~store_file() {
   if (user_ != 0) take_away_if_last();
   // close() alone would leave the locks to any process that shares the description, such as one that was just
   // cloned.
@@ -140,18 +138,18 @@ bool store_file::is_at_path() const {
          mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
 }
 
-bool store_file::anybody_else() const {
-  struct flock users = byte_range(F_WRLCK, first_user, most_users);
-  if (::fcntl(fd_.get(), F_OFD_GETLK, &users) != 0) failed("ask for the locks of", errno);
-  return users.l_type != F_UNLCK;
+bool store_file::others_lock(off_t start, off_t length) const {
+  struct flock range = byte_range(F_WRLCK, start, length);
+  if (::fcntl(fd_.get(), F_OFD_GETLK, &range) != 0) failed("ask for the locks of", errno);
+  return range.l_type != F_UNLCK;
 }
+
+bool store_file::anybody_else() const { return others_lock(first_user, most_users); }
 
 bool store_file::is_alive(std::uint64_t user) const {
   if (user == user_) return true;
   if (user >= static_cast<std::uint64_t>(most_users)) damaged();
-  struct flock one = byte_range(F_WRLCK, first_user + static_cast<off_t>(user), 1);
-  if (::fcntl(fd_.get(), F_OFD_GETLK, &one) != 0) failed("ask for the locks of", errno);
-  return one.l_type != F_UNLCK;
+  return others_lock(first_user + static_cast<off_t>(user), 1);
 }
 
 void store_file::enter() {

@@ -20,6 +20,8 @@
 #include "base/close_on_fork_fd.hpp"
 #include "bootstrap/store_contents.hpp"
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -83,9 +85,9 @@ class store_file {
   bool read_header(header& into);  // false: the file has none yet
   void write_header(const header& h);
   void apply(base::field_reader& changes, store_contents& contents) const;  // the next of them
+  bool others_lock(off_t start, off_t length) const;
   bool anybody_else() const;
   void compact(store_contents& contents);
-  void leave() noexcept;
   void take_away_if_last() noexcept;
   std::string read(std::uint64_t from, std::size_t bytes) const;
   void put(std::uint64_t at, std::string_view bytes) const;

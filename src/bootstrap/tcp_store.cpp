@@ -2,8 +2,8 @@
 // The client: one connection, one task that reads answers, and requests that wait for their answer by number.
 #include "base/text.hpp"
 #include "base/throw_error.hpp"
+#include "bootstrap/acceptor.hpp"
 #include "bootstrap/address.hpp"
-#include "bootstrap/connect_retry.hpp"
 #include "bootstrap/message_stream.hpp"
 #include "bootstrap/store_request.hpp"
 #include "core/background.hpp"
