@@ -112,11 +112,11 @@ void children::kill_rest(pid_t pid) noexcept {
 }
 
 bool children::all_ended() const {
-  return std::all_of(all_.begin(), all_.end(), [](const auto& c) { return c->announced; });
+  return std::ranges::all_of(all_, [](const auto& c) { return c->announced; });
 }
 
 bool children::all_gone() const {
-  return std::all_of(all_.begin(), all_.end(), [](const auto& c) { return c->announced && c->group_empty; });
+  return std::ranges::all_of(all_, [](const auto& c) { return c->announced && c->group_empty; });
 }
 
 std::vector<int> children::running() const {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <csignal>
 #include <stdexcept>
-#include <tuple>
 
 #include "base/text.hpp"
 #include "launch/signals.hpp"
@@ -382,24 +381,16 @@ outcome coordinator::since_start(int node, outcome end) const {
 
 // In the order in which they ended. Within a node the order is that of the reported deaths.
 std::vector<outcome> coordinator::all_ends() const {
-  struct place {
-    std::chrono::milliseconds at;
-    std::size_t arrival;  // for those at the same time
-    const outcome* end;
-  };
-  std::vector<place> order;
+  std::multimap<std::chrono::milliseconds, outcome> order;
   for (const auto& [n, node] : nodes_) {
     std::chrono::milliseconds at{0};
     for (const outcome& end : node.told.ends) {
       at = std::max(at, end.after);
-      order.push_back({at, order.size(), &end});
+      order.emplace(at, end);
     }
   }
-  std::sort(order.begin(), order.end(), [](const place& a, const place& b) {
-    return std::tie(a.at, a.arrival) < std::tie(b.at, b.arrival);
-  });
   std::vector<outcome> ends;
-  for (const place& p : order) ends.push_back(*p.end);
+  for (const auto& [at, end] : order) ends.push_back(end);
   return ends;
 }
 

@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
@@ -45,7 +44,7 @@ void close_all_but(int fd) {
       if (messages[i] > 0)
         groups.push_back(messages[i]);
       else
-        groups.erase(std::remove(groups.begin(), groups.end(), -messages[i]), groups.end());
+        std::erase(groups, -messages[i]);
     }
   }
   for (const pid_t group : groups) ::kill(-group, SIGKILL);

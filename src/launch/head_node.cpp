@@ -229,9 +229,8 @@ void head_node::unauthenticated(const std::string& from, const std::string& why)
   // By address without the port: it calls repeatedly.
   const std::string address = from.substr(0, from.rfind(':'));
   if (!admits_nodes() || unauthenticated_.size() == most_unauthenticated ||
-      std::find(unauthenticated_.begin(), unauthenticated_.end(), address) != unauthenticated_.end())
+      !unauthenticated_.insert(address).second)
     return;
-  unauthenticated_.push_back(address);
   to_.say(fmt::format("tutti-run: somebody who called at --master was not let in: {}\n", why));
 }
 

@@ -86,7 +86,7 @@ class head_node : public coordination {
   boost::asio::steady_timer end_deadline_;
   std::list<boost::asio::steady_timer> losses_;  // of nodes that are silent
   std::optional<command> last_command_;          // for this node, once the others have theirs
-  std::vector<std::string> unauthenticated_;     // addresses that were reported
+  std::set<std::string> unauthenticated_;        // addresses that were reported
   std::vector<std::unique_ptr<pending_connection>> connections_;
   std::map<int, pending_connection*> nodes_;  // those that have joined and not gone
   std::unique_ptr<bootstrap::acceptor> listener_;

@@ -3,9 +3,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstring>
@@ -21,9 +23,94 @@
 namespace tutti::launch {
 namespace {
 
+constexpr std::size_t chunk_bytes = 64 * 1024;
+constexpr int chunks_per_turn = 8;  // then the other ranks get their turn
+constexpr std::size_t tail_bytes = 4096;
 constexpr auto for_last_words = std::chrono::milliseconds(500);
 
 }  // namespace
+
+// ---- one stream ----
+
+output_pump::output_pump(boost::asio::io_context& loop, int rank, route way, speakers& all, output_sink& to,
+                         std::function<void()> closed)
+    : source_(loop),
+      log_(std::move(way.log)),
+      log_failed_(std::move(way.log_failed)),
+      to_(to),
+      prefixer_(rank, all, to),
+      shown_(way.shown),
+      closed_(std::move(closed)) {
+  source_.assign(way.source.get());
+  way.source.release();
+  source_.native_non_blocking(true);
+}
+
+void output_pump::finish() {
+  if (closed() || left_bytes_) return;
+  int bytes = 0;
+  ::ioctl(source_.native_handle(), FIONREAD, &bytes);
+  left_bytes_ = static_cast<std::size_t>(bytes);
+  if (waiting_) source_.cancel();  // its handler reads what is left
+}
+
+void output_pump::start() {
+  waiting_ = true;
+  source_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                     [this](const boost::system::error_code&) {
+                       waiting_ = false;
+                       transfer();
+                     });
+}
+
+void output_pump::transfer() {
+  static std::array<char, chunk_bytes> buffer;  // all pumps run on one thread, and none keeps bytes in it
+  for (int chunk = 0; chunk < chunks_per_turn; ++chunk) {
+    if (left_bytes_ == 0) return close();
+    if (to_.congested()) return to_.when_relieved([this] { transfer(); });
+    const ssize_t bytes = ::read(source_.native_handle(), buffer.data(), buffer.size());
+    if (bytes > 0) {
+      if (left_bytes_) *left_bytes_ -= std::min(*left_bytes_, static_cast<std::size_t>(bytes));
+      deliver({buffer.data(), static_cast<std::size_t>(bytes)});
+    } else if (bytes < 0 && errno == EINTR) {
+      continue;
+    } else if (bytes < 0 && errno == EAGAIN && !left_bytes_) {
+      break;
+    } else {
+      return close();
+    }
+  }
+  start();
+}
+
+void output_pump::deliver(std::string_view bytes) {
+  write_log(bytes);
+  tail_ += bytes.substr(bytes.size() - std::min(bytes.size(), tail_bytes));
+  if (tail_.size() > 2 * tail_bytes) tail_.erase(0, tail_.size() - tail_bytes);
+  if (shown_) prefixer_.feed(bytes);
+}
+
+void output_pump::write_log(std::string_view bytes) {
+  while (log_ && !bytes.empty()) {
+    const ssize_t written = ::write(log_.get(), bytes.data(), bytes.size());
+    if (written >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      const int error = errno;
+      log_.reset();
+      log_failed_(error);
+    }
+  }
+}
+
+void output_pump::close() {
+  source_.close();
+  log_.reset();
+  prefixer_.finish();
+  closed_();
+}
+
+// ---- all of them ----
 
 job_output::job_output(boost::asio::io_context& loop, const options& o, std::function<void()> reader_gone)
     : loop_(loop),
@@ -73,8 +160,8 @@ base::unique_fd job_output::open_log(const std::string& name) const {
   return file;
 }
 
-output_pump::route job_output::make_route(int rank, int restarts, base::unique_fd& writer,
-                                          const char* suffix) {
+std::unique_ptr<output_pump> job_output::make_pump(int rank, int restarts, const char* suffix,
+                                                   output_sink& to, base::unique_fd& writer) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
   output_pump::route way;
@@ -82,20 +169,16 @@ output_pump::route job_output::make_route(int rank, int restarts, base::unique_f
   writer.reset(ends[1]);
   const std::string log = log_name(rank, restarts, suffix);
   way.log = open_log(log);
-  way.log_failed = [this, name = log](int error) { log_failed(name, error); };
+  way.log_failed = [this, log](int error) { log_failed(log, error); };
   way.shown = !quiet_;
-  return way;
+  return std::make_unique<output_pump>(loop_, rank, std::move(way), speakers_, to, [this] { pump_closed(); });
 }
 
 job_output::rank_pipes job_output::connect(int rank, int restarts) {
   rank_pipes pipes;
-  output_pump::route out = make_route(rank, restarts, pipes.output, "out");
-  output_pump::route err = make_route(rank, restarts, pipes.error, "err");
-  const auto pump = [&](output_pump::route way, output_sink& to) {
-    return std::make_unique<output_pump>(loop_, rank, std::move(way), speakers_, to,
-                                         [this] { pump_closed(); });
-  };
-  pumps_.push_back({rank, pump(std::move(out), output_), pump(std::move(err), error_sink())});
+  auto out = make_pump(rank, restarts, "out", output_, pipes.output);
+  auto err = make_pump(rank, restarts, "err", error_sink(), pipes.error);
+  pumps_.push_back({rank, std::move(out), std::move(err)});
   // Nothing throws from here on: a pump that has started is referred to by the loop.
   pumps_.back().output->start();
   pumps_.back().error->start();

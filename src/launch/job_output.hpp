@@ -4,18 +4,64 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "launch/output_pump.hpp"
+#include "base/unique_fd.hpp"
+#include "launch/line_prefixer.hpp"
 #include "launch/output_sink.hpp"
 
 namespace tutti::launch {
+
+// Carries one output stream of one rank from its pipe to the launcher's output and a log file, and keeps its
+// last lines. It reads no faster than the reader of the launcher's output does.
+class output_pump {
+ public:
+  struct route {
+    base::unique_fd source;  // the reading end of the pipe
+    base::unique_fd log;     // may be empty
+    // Called with errno when a write to the log file has failed; nothing more goes there.
+    std::function<void(int)> log_failed = {};
+    bool shown = true;  // on the launcher's output
+  };
+  // `closed` is called once, when nothing more will come.
+  output_pump(boost::asio::io_context& loop, int rank, route way, speakers& all, output_sink& to,
+              std::function<void()> closed);
+
+  // Waits for bytes, and carries them.
+  void start();
+  // The rank and its group are gone: passes on what is in the pipe now and closes, even if a process that
+  // left the group still holds the other end.
+  void finish();
+
+  bool closed() const { return !source_.is_open(); }
+  // The end of the stream so far, a few kilobytes.
+  std::string_view tail() const { return tail_; }
+
+ private:
+  void transfer();
+  void deliver(std::string_view bytes);
+  void write_log(std::string_view bytes);
+  void close();
+
+  boost::asio::posix::stream_descriptor source_;
+  base::unique_fd log_;
+  std::function<void(int)> log_failed_;
+  output_sink& to_;
+  line_prefixer prefixer_;
+  bool shown_;
+  std::string tail_;
+  std::function<void()> closed_;
+  bool waiting_ = false;
+  std::optional<std::size_t> left_bytes_;  // to read before closing, once finish() was called
+};
 
 class job_output {
  public:
@@ -64,7 +110,8 @@ class job_output {
     std::unique_ptr<output_pump> error;
   };
 
-  output_pump::route make_route(int rank, int restarts, base::unique_fd& writer, const char* suffix);
+  std::unique_ptr<output_pump> make_pump(int rank, int restarts, const char* suffix, output_sink& to,
+                                         base::unique_fd& writer);
   std::string log_name(int rank, int restarts, const char* suffix) const;
   base::unique_fd open_log(const std::string& name) const;
   void log_failed(const std::string& name, int error);

@@ -151,9 +151,8 @@ bool local_ranks::comes_again(const outcome& end) const {
       end.exec_error != 0)
     return false;
   // If one has finished, the others can never be complete again. The coordinator knows of other nodes.
-  const bool one_has_finished =
-      !options_.elastic &&
-      std::any_of(ends_.begin(), ends_.end(), [](const outcome& other) { return !other.failed(); });
+  const auto finished = [](const outcome& other) { return !other.failed(); };
+  const bool one_has_finished = !options_.elastic && std::ranges::any_of(ends_, finished);
   return !one_has_finished &&
          restarts_[static_cast<std::size_t>(end.rank - plan_.first_rank)] < plan_.max_restarts;
 }

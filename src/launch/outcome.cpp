@@ -123,12 +123,9 @@ std::string failure_report(const outcome& cause, const std::vector<outcome>& end
   for (const outcome& end : ends) {
     if (end.rank == cause.rank) continue;
     const std::string lot = lot_of_other(end, context.grace);
-    const auto same =
-        std::find_if(lots.begin(), lots.end(), [&](const auto& known) { return known.first == lot; });
-    if (same == lots.end())
-      lots.push_back({lot, {end.rank}});
-    else
-      same->second.push_back(end.rank);
+    auto same = std::ranges::find(lots, lot, [](const auto& known) { return known.first; });
+    if (same == lots.end()) same = lots.insert(same, {lot, {}});
+    same->second.push_back(end.rank);
   }
   for (const auto& [lot, ranks] : lots)
     text += fmt::format("tutti-run: {}: {}\n", base::ranks_text(ranks), lot);

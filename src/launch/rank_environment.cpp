@@ -68,8 +68,7 @@ bool is_place_of_launcher(std::string_view name) {
                                         "PMI_SIZE",
                                         "MPI_LOCALRANKID",
                                         "MPI_LOCALNRANKS"};
-  return std::find(std::begin(names), std::end(names), name) != std::end(names) ||
-         name.starts_with("TORCHELASTIC_");
+  return std::ranges::find(names, name) != std::end(names) || name.starts_with("TORCHELASTIC_");
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include <chrono>
 
 #include "base/unique_fd.hpp"
-#include "launch/output_pump.hpp"
+#include "launch/job_output.hpp"
 #include "launch/signals.hpp"
 #include "support/skip.hpp"
 
