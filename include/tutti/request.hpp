@@ -121,8 +121,7 @@ class [[nodiscard("dropping a request cancels it")]] basic_request {
     detail::require_loop(detail::request_state(*mine).what());
     return boost::asio::async_initiate<Token, detail::signature_of<T>>(
         [](auto handler, detail::owned_request_slot slot) {
-          detail::request_handler<T, std::decay_t<decltype(handler)>>::run(std::move(slot),
-                                                                           std::move(handler));
+          detail::await_by_handler<T>(std::move(slot), std::move(handler));
         },
         token, std::move(mine));
   }

@@ -15,10 +15,8 @@ communicator_state& state_behind(const communicator& c) noexcept { return *commu
 
 }  // namespace
 
-void part_ref::add_reference(call_part& part) noexcept {
-  part.references_.fetch_add(1, std::memory_order_relaxed);
-}
-void part_ref::release_reference(call_part& part) noexcept {
+void add_reference(call_part& part) noexcept { part.references_.fetch_add(1, std::memory_order_relaxed); }
+void release_reference(call_part& part) noexcept {
   if (part.references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete &part;
 }
 

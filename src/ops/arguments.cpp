@@ -203,7 +203,7 @@ std::string bad_argument(const communicator_state& c, const call& what) {
   if (what.on_device() && what.wanted != algorithm::automatic)
     return "with(...) names an algorithm for memory of the host; for memory of devices a backend is chosen "
            "(open_options::backend, TUTTI_GPU_BACKEND)";
-  return what.part.get()->bad_argument(what);
+  return what.part->bad_argument(what);
 }
 
 std::string title(const communicator_state& c, const call& what) {

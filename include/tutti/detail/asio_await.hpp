@@ -59,19 +59,15 @@ struct asio_result<void(Values...)> {
         if (first) throw boost::system::system_error(first);
       }
     }
-    return rest(std::move(all), std::make_index_sequence<sizeof...(Values) - (has_error ? 1 : 0)>{});
-  }
-
- private:
-  template <std::size_t... I>
-  static auto rest(values&& all, std::index_sequence<I...>) {
     constexpr std::size_t skip = has_error ? 1 : 0;
-    if constexpr (sizeof...(I) == 0) {
+    if constexpr (sizeof...(Values) == skip) {
       return;
-    } else if constexpr (sizeof...(I) == 1) {
+    } else if constexpr (sizeof...(Values) == skip + 1) {
       return std::get<skip>(std::move(all));
+    } else if constexpr (!has_error) {
+      return std::move(all);
     } else {
-      return std::make_tuple(std::get<skip + I>(std::move(all))...);
+      return std::apply([](auto&, auto&... rest) { return std::make_tuple(std::move(rest)...); }, all);
     }
   }
 };

@@ -87,7 +87,7 @@ class join_branch {
   slot_of<value>& result() noexcept { return handle_.promise().result; }
 
   static join_branch make(A awaitable) {
-    auto& self = *co_await this_promise{};
+    auto& self = static_cast<promise_type&>(*co_await own_promise{});
     if constexpr (std::is_void_v<value>) {
       co_await static_cast<A&&>(awaitable);
       self.result.emplace();
@@ -97,15 +97,6 @@ class join_branch {
   }
 
  private:
-  struct this_promise {
-    bool await_ready() const noexcept { return false; }
-    bool await_suspend(std::coroutine_handle<promise_type> h) noexcept {
-      promise = &h.promise();
-      return false;
-    }
-    promise_type* await_resume() const noexcept { return promise; }
-    promise_type* promise = nullptr;
-  };
   std::coroutine_handle<promise_type> handle_;
 };
 

@@ -19,14 +19,57 @@
 #include <utility>
 #include <vector>
 
+namespace tutti::comm {
+class communicator_state;
+}
+
 namespace tutti {
 
 class communicator;
 template <class T>
 class task;
+
 namespace detail {
-class part_ref;
-}
+
+class call_part;
+void add_reference(call_part& part) noexcept;
+void release_reference(call_part& part) noexcept;
+void add_reference(comm::communicator_state& state) noexcept;
+void release_reference(comm::communicator_state& state) noexcept;
+
+// A counted reference to one of these. It has the size of a pointer.
+template <class T>
+class counted_ref {
+ public:
+  counted_ref() noexcept = default;
+  explicit counted_ref(T* object) noexcept : object_(object) {
+    if (object_ != nullptr) add_reference(*object_);
+  }
+  counted_ref(const counted_ref& other) noexcept : counted_ref(other.object_) {}
+  counted_ref(counted_ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  counted_ref& operator=(counted_ref other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~counted_ref() {
+    if (object_ != nullptr) release_reference(*object_);
+  }
+  T* get() const noexcept { return object_; }
+  T* operator->() const noexcept { return object_; }
+  T& operator*() const noexcept { return *object_; }
+  explicit operator bool() const noexcept { return object_ != nullptr; }
+
+ private:
+  T* object_ = nullptr;
+};
+
+// The state that all handles of one communicator share on this rank.
+using communicator_ref = counted_ref<comm::communicator_state>;
+// Calls on host memory pay one comparison for it.
+using part_ref = counted_ref<call_part>;
+
+}  // namespace detail
+
 namespace gpu {
 class stream;
 // Makes the device part of an operation that follows the work in `after`, on memory that `in` and `out` keep.
@@ -38,35 +81,7 @@ tutti::detail::part_ref device_part_of(const stream& after, std::shared_ptr<cons
 namespace detail {
 
 struct call;
-class communicator_ref;
-class call_part;
 class operation_state;
-
-// A counted reference to a call_part. It has the size of a pointer; calls on host memory pay one comparison
-// for it.
-class part_ref {
- public:
-  part_ref() noexcept = default;
-  explicit part_ref(call_part* owned) noexcept : part_(owned) {}
-  part_ref(const part_ref& other) noexcept : part_(other.part_) {
-    if (part_ != nullptr) add_reference(*part_);
-  }
-  part_ref(part_ref&& other) noexcept : part_(std::exchange(other.part_, nullptr)) {}
-  part_ref& operator=(part_ref other) noexcept {
-    std::swap(part_, other.part_);
-    return *this;
-  }
-  ~part_ref() {
-    if (part_ != nullptr) release_reference(*part_);
-  }
-  call_part* get() const noexcept { return part_; }
-  explicit operator bool() const noexcept { return part_ != nullptr; }
-
- private:
-  static void add_reference(call_part& part) noexcept;
-  static void release_reference(call_part& part) noexcept;
-  call_part* part_ = nullptr;
-};
 
 // The extra part of a call. For device memory: the stream that the operation follows, and the code that
 // carries it out. For tensors: the tensors, which it keeps alive.
@@ -81,8 +96,9 @@ class call_part {
   static void operator delete(void* part, std::size_t bytes) noexcept { release_frame(part, bytes); }
 
  private:
-  friend class part_ref;
-  std::atomic<int> references_{1};
+  friend void add_reference(call_part& part) noexcept;
+  friend void release_reference(call_part& part) noexcept;
+  std::atomic<int> references_{0};
   const bool on_device_;
 };
 

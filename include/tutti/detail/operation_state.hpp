@@ -21,41 +21,9 @@
 #include <type_traits>
 #include <utility>
 
-namespace tutti::comm {
-class communicator_state;
-}
-
 namespace tutti::detail {
 
 using tutti::comm::communicator_state;
-
-void add_reference(communicator_state& state) noexcept;
-void release_reference(communicator_state& state) noexcept;
-
-// A counted reference to the state that all handles of one communicator share on this rank.
-class communicator_ref {
- public:
-  communicator_ref() noexcept = default;
-  explicit communicator_ref(communicator_state* state) noexcept : state_(state) {
-    if (state_ != nullptr) add_reference(*state_);
-  }
-  communicator_ref(const communicator_ref& other) noexcept : communicator_ref(other.state_) {}
-  communicator_ref(communicator_ref&& other) noexcept : state_(std::exchange(other.state_, nullptr)) {}
-  communicator_ref& operator=(communicator_ref other) noexcept {
-    std::swap(state_, other.state_);
-    return *this;
-  }
-  ~communicator_ref() {
-    if (state_ != nullptr) release_reference(*state_);
-  }
-  communicator_state* get() const noexcept { return state_; }
-  communicator_state* operator->() const noexcept { return state_; }
-  communicator_state& operator*() const noexcept { return *state_; }
-  explicit operator bool() const noexcept { return state_ != nullptr; }
-
- private:
-  communicator_state* state_ = nullptr;
-};
 
 // Elements per rank, for the uneven forms.
 struct counts_view {
@@ -96,7 +64,7 @@ struct call {
   part_ref part;                      // empty: host memory that the program keeps
   call_site where;                    // of the call, in the user's program
 
-  bool on_device() const noexcept { return part && part.get()->on_device(); }
+  bool on_device() const noexcept { return part && part->on_device(); }
 };
 
 inline bool is_of_stream(const call& what) noexcept { return row_of(what.kind).of == family::stream; }
@@ -168,7 +136,6 @@ class operation_state {
   void* running() const noexcept { return running_; }
   void set_result(const status& result) noexcept { result_ = result; }
   void set_made(communicator_ref made) noexcept { made_ = std::move(made); }
-  communicator_ref take_made() noexcept { return std::move(made_); }
   void fail(errc code, std::string text) noexcept;
   void complete() noexcept {
     if (noted_) forget_notes();
@@ -177,15 +144,16 @@ class operation_state {
   // Whether it waits until its scope's deadline, instead of its communicator's timeout.
   bool has_deadline() const noexcept { return has_deadline_; }
   void set_deadline() noexcept { has_deadline_ = true; }
-  void set_late(bool late) noexcept {
-    late_ = late;
-  }  // complete; its completion is queued in the storage of the operation state
+  // Complete; its completion is queued in the storage of the operation state.
+  void set_late(bool late) noexcept { late_ = late; }
   // Releases the device part when the operation has ended: the device's loop may end before the owner of
   // this.
   void release_device() noexcept {
+    device_released_ = on_device();
     if (what_.part) what_.part = {};
   }
-  communicator_ref take_communicator() noexcept { return std::move(what_.comm); }
+  // Also when its device part has been released.
+  bool on_device() const noexcept { return device_released_ || what_.on_device(); }
 
  private:
   bool start_with_care() noexcept;
@@ -199,6 +167,7 @@ class operation_state {
   void* running_ = nullptr;  // null while nothing is pending
   bool late_ = false;
   bool has_deadline_ = false;
+  bool device_released_ = false;
   // its buffers are on record (ops/buffer_check.hpp), or a prepared call is marked as in use
   bool noted_ = false;
   errc failure_ = errc::success;

@@ -6,13 +6,7 @@
 #include <tutti/detail/operation_state.hpp>
 #include <tutti/detail/token_face.hpp>
 
-#include <boost/asio/associated_allocator.hpp>
-#include <boost/asio/associated_executor.hpp>
-#include <boost/asio/dispatch.hpp>
-#include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/recycling_allocator.hpp>
 #include <memory>
-#include <new>
 #include <utility>
 
 namespace tutti::detail {
@@ -41,68 +35,30 @@ struct request_dropper {
 // An owner rather than a raw pointer for completion tokens: one that never starts must free the buffer too.
 using owned_request_slot = std::unique_ptr<request_slot, request_dropper>;
 
-// Passes the result of a started operation to a completion handler. Lives in memory of the handler's
-// associated allocator.
-template <class T, class Handler>
-class request_handler : waiting_handler {
-  using base_allocator = asio::associated_allocator_t<Handler, asio::recycling_allocator<void>>;
-  using allocator = typename std::allocator_traits<base_allocator>::template rebind_alloc<request_handler>;
-  using handler_executor = asio::associated_executor_t<Handler, asio::io_context::executor_type>;
-
+class started_operation {
  public:
-  request_handler(owned_request_slot slot, Handler&& handler)
-      : waiting_handler(&request_state(*slot), &discard),
-        slot_(std::move(slot)),
-        handler_(std::move(handler)),
-        work_(asio::get_associated_executor(handler_, executor_of(request_state(*slot_).what()))) {}
-
-  static void run(owned_request_slot slot, Handler&& handler) {
-    allocator memory = allocator_for(handler);
-    request_handler* self = std::allocator_traits<allocator>::allocate(memory, 1);
-    new (self) request_handler(std::move(slot), std::move(handler));
-    operation_state& state = request_state(*self->slot_);
-    set_request_waiter(*self->slot_, &done, self);
-    if (!request_done(*self->slot_)) {
-      connect_cancellation(self->handler_, state);
-    } else if (!complete_later(state)) {
-      return post_to_loop(state, &done, self);
-    }
-    self->join();
-  }
+  explicit started_operation(owned_request_slot slot) noexcept : slot_(std::move(slot)) {}
+  operation_state& state() noexcept { return request_state(*slot_); }
+  request_slot& slot() noexcept { return *slot_; }
 
  private:
-  static allocator allocator_for(const Handler& handler) {
-    return allocator(asio::get_associated_allocator(handler, asio::recycling_allocator<void>()));
-  }
-  // Frees the memory and returns the handler.
-  static Handler release(request_handler* self) noexcept {
-    disconnect_cancellation(self->handler_);
-    Handler handler(std::move(self->handler_));
-    allocator memory = allocator_for(handler);
-    self->~request_handler();
-    std::allocator_traits<allocator>::deallocate(memory, self, 1);
-    return handler;
-  }
-  static void discard(waiting_handler& h) noexcept {
-    static_cast<void>(release(&static_cast<request_handler&>(h)));
-  }
-  // The memory is freed before the handler runs: the handler may start the next request.
-  static void done(void* address) noexcept {
-    auto* self = static_cast<request_handler*>(address);
-    operation_state& state = request_state(*self->slot_);
-    const boost::system::error_code code = state.asio_code();
-    outcome<T> result(state);
-    auto work = std::move(self->work_);
-    const auto executor = work.get_executor();
-    Handler handler = release(self);
-    asio::dispatch(executor, [h = std::move(handler), code, result = std::move(result)]() mutable {
-      call_handler<T>(std::move(h), code, std::move(result));
-    });
-  }
-
   owned_request_slot slot_;
-  Handler handler_;
-  asio::executor_work_guard<handler_executor> work_;
 };
+
+// Passes the result of a started operation to a completion handler.
+template <class T, class Handler>
+void await_by_handler(owned_request_slot slot, Handler&& handler) {
+  using kept = kept_handler<T, Handler, started_operation>;
+  kept* const self = kept::make(std::move(slot), std::move(handler));
+  operation_state& state = self->state();
+  const auto done = [](void* k) noexcept { static_cast<kept*>(k)->finish(); };
+  set_request_waiter(self->slot(), done, self);
+  if (!request_done(self->slot())) {
+    self->let_cancel();
+  } else if (!complete_later(state)) {
+    return post_to_loop(state, done, self);
+  }
+  self->join();
+}
 
 }  // namespace tutti::detail

@@ -78,66 +78,69 @@ void disconnect_cancellation(const Handler& handler) {
   if (slot.is_connected()) slot.clear();
 }
 
-// The state of an operation that ends in a completion handler, in memory of the handler's associated
-// allocator.
-template <class T, class Handler>
-class handler_state : waiting_handler {
+// A completion handler that waits for an operation, in memory of the handler's associated allocator.
+// `Operation` has that operation: state() is its state.
+template <class T, class Handler, class Operation>
+class kept_handler : public Operation, waiting_handler {
   using base_allocator = asio::associated_allocator_t<Handler, asio::recycling_allocator<void>>;
-  using allocator = typename std::allocator_traits<base_allocator>::template rebind_alloc<handler_state>;
-  using loop_executor = asio::io_context::executor_type;
-  using handler_executor = asio::associated_executor_t<Handler, loop_executor>;
+  using allocator = typename std::allocator_traits<base_allocator>::template rebind_alloc<kept_handler>;
+  using handler_executor = asio::associated_executor_t<Handler, asio::io_context::executor_type>;
 
  public:
-  handler_state(call what, Handler&& handler)
-      : waiting_handler(&state_, &discard),
-        loop_(executor_of(what)),
-        state_(std::move(what)),
-        handler_(std::move(handler)),
-        work_(asio::get_associated_executor(handler_, loop_)) {}
-
-  static void run(call what, Handler&& handler) {
+  template <class From>
+  static kept_handler* make(From&& from, Handler&& handler) {
     allocator memory = allocator_for(handler);
-    handler_state* self = std::allocator_traits<allocator>::allocate(memory, 1);
-    new (self) handler_state(std::move(what), std::move(handler));
-    connect_cancellation(self->handler_, self->state_);
-    operation_state& state = self->state_;
-    if (!state.start(&done, self) || complete_later(state)) return self->join();
-    post_to_loop(state, [](void* s) noexcept { static_cast<operation_state*>(s)->complete(); }, &state);
+    kept_handler* const self = std::allocator_traits<allocator>::allocate(memory, 1);
+    return new (self) kept_handler(std::forward<From>(from), std::move(handler));
   }
-
- private:
-  static allocator allocator_for(const Handler& handler) {
-    return allocator(asio::get_associated_allocator(handler, asio::recycling_allocator<void>()));
-  }
-  // Frees the memory and returns the handler.
-  static Handler release(handler_state* self) noexcept {
-    disconnect_cancellation(self->handler_);
-    Handler handler(std::move(self->handler_));
-    allocator memory = allocator_for(handler);
-    self->~handler_state();
-    std::allocator_traits<allocator>::deallocate(memory, self, 1);
-    return handler;
-  }
-  static void discard(waiting_handler& h) noexcept {
-    static_cast<void>(release(&static_cast<handler_state&>(h)));
-  }
-  // The memory is freed before the handler runs: the handler may start the next operation.
-  static void done(operation_state& s) noexcept {
-    auto* self = static_cast<handler_state*>(s.owner());
-    const boost::system::error_code code = s.asio_code();
-    outcome<T> result(s);
-    auto work = std::move(self->work_);
+  void let_cancel() { connect_cancellation(handler_, this->state()); }
+  using waiting_handler::join;
+  // Calls the handler. The memory is freed before: the handler may start the next operation.
+  void finish() noexcept {
+    const boost::system::error_code code = this->state().asio_code();
+    outcome<T> result(this->state());
+    auto work = std::move(work_);
     const auto executor = work.get_executor();
-    Handler handler = release(self);
+    Handler handler = release(this);
     asio::dispatch(executor, [h = std::move(handler), code, result = std::move(result)]() mutable {
       call_handler<T>(std::move(h), code, std::move(result));
     });
   }
 
-  loop_executor loop_;
-  operation_state state_;
+ private:
+  template <class From>
+  kept_handler(From&& from, Handler&& handler)
+      : Operation(std::forward<From>(from)),
+        waiting_handler(&this->state(), &discard),
+        handler_(std::move(handler)),
+        work_(asio::get_associated_executor(handler_, executor_of(this->state().what()))) {}
+  static allocator allocator_for(const Handler& handler) {
+    return allocator(asio::get_associated_allocator(handler, asio::recycling_allocator<void>()));
+  }
+  // Frees the memory and returns the handler.
+  static Handler release(kept_handler* self) noexcept {
+    disconnect_cancellation(self->handler_);
+    Handler handler(std::move(self->handler_));
+    allocator memory = allocator_for(handler);
+    self->~kept_handler();
+    std::allocator_traits<allocator>::deallocate(memory, self, 1);
+    return handler;
+  }
+  static void discard(waiting_handler& h) noexcept {
+    static_cast<void>(release(&static_cast<kept_handler&>(h)));
+  }
+
   Handler handler_;
   asio::executor_work_guard<handler_executor> work_;
+};
+
+class own_operation {
+ public:
+  explicit own_operation(const call& what) : state_(what) {}
+  operation_state& state() noexcept { return state_; }
+
+ private:
+  operation_state state_;
 };
 
 // The initiation passed to async_initiate. Values only: `deferred` and `parallel_group` store and move it.
@@ -151,7 +154,13 @@ class initiation {
   template <class Handler>
   void operator()(Handler&& handler) const {
     using H = std::decay_t<Handler>;
-    handler_state<T, H>::run(what_, H(std::forward<Handler>(handler)));
+    using kept = kept_handler<T, H, own_operation>;
+    kept* const self = kept::make(what_, H(std::forward<Handler>(handler)));
+    self->let_cancel();
+    operation_state& state = self->state();
+    const auto done = [](operation_state& s) noexcept { static_cast<kept*>(s.owner())->finish(); };
+    if (!state.start(done, self) || complete_later(state)) return self->join();
+    post_to_loop(state, [](void* s) noexcept { static_cast<operation_state*>(s)->complete(); }, &state);
   }
 
  private:
