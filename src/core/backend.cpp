@@ -6,12 +6,85 @@
 #include "base/text.hpp"
 
 #include <fmt/format.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 #include <atomic>
 #include <cerrno>
 
 namespace tutti::core {
+namespace {
+
+constexpr std::uint64_t doorbell = 0;  // no watcher has this handle
+
+// Returns false, with errno, if the descriptor cannot be watched.
+bool add_to(const base::unique_fd& epoll, int fd, std::uint32_t events, std::uint64_t handle) {
+  epoll_event event{};
+  event.events = events | EPOLLET;
+  event.data.u64 = handle;
+  return ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+[[noreturn]] void throw_cannot_watch(int fd, int code) {
+  throw error(errc::resources, fmt::format("cannot watch descriptor {}: {}", fd, base::errno_text(code)));
+}
+
+[[noreturn]] void throw_no_ring(int code, const std::string& why) {
+  if (code == ENOMEM)
+    throw error(errc::resources,
+                fmt::format("no memory for io_uring: {}; or unset TUTTI_LOOP, or set it to epoll, "
+                            "which does the same",
+                            why));
+  if (code == EMFILE || code == ENFILE)
+    throw error(
+        errc::resources,
+        fmt::format("this process may open no more descriptors for io_uring ({}); raise `ulimit -n`", why));
+  throw error(
+      errc::not_supported,
+      fmt::format("TUTTI_LOOP=io_uring, but io_uring cannot be used here: {}; unset TUTTI_LOOP or set "
+                  "it to epoll, which does the same",
+                  why));
+}
+
+}  // namespace
+
+backend::backend() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+  if (!epoll_)
+    throw error(errc::resources, fmt::format("cannot create an epoll descriptor: {}; raise `ulimit -n`",
+                                             base::errno_text(errno)));
+}
+
+backend::handle backend::add(int fd, watcher& w, bool hot) {
+  const handle h = insert(fd, w, hot);
+  if (!add_to(epoll_, fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP, h)) {
+    const int code = errno;
+    remove(h);
+    throw_cannot_watch(fd, code);
+  }
+  return h;
+}
+
+void backend::unwatch(handle h) noexcept {
+  if (const watcher* const w = remove(h)) unwatch_doorbell(w->watched_fd);
+}
+
+void backend::watch_doorbell(int fd) {
+  if (!add_to(epoll_, fd, EPOLLIN, doorbell)) throw_cannot_watch(fd, errno);
+}
+void backend::unwatch_doorbell(int fd) noexcept { ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+bool backend::collect() noexcept {
+  epoll_event events[64];
+  const int count = ::epoll_wait(epoll_.get(), events, 64, 0);
+  for (int i = 0; i < count; ++i) {
+    watcher* w = watched_.find(events[i].data.u64);
+    if (w == nullptr) continue;
+    const bool broken = (events[i].events & (EPOLLERR | EPOLLHUP)) != 0;
+    w->on_ready(broken || (events[i].events & (EPOLLIN | EPOLLRDHUP)) != 0,
+                broken || (events[i].events & EPOLLOUT) != 0);
+  }
+  return count > 0;
+}
 
 base::unique_fd make_eventfd() {
   base::unique_fd made(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
@@ -31,26 +104,11 @@ std::string wanted_backend() {
 
 std::unique_ptr<backend> make_backend() {
   const std::string wanted = wanted_backend();
-  if (wanted == "epoll") return make_epoll_backend();
+  if (wanted == "epoll") return std::make_unique<backend>();
   std::string why;
   int code = 0;
   if (auto ring = make_uring_backend(why, &code)) return ring;
-  if (wanted == "io_uring" && code == ENOMEM)
-    throw error(errc::resources,
-                fmt::format("no memory for io_uring: {}; or unset TUTTI_LOOP, or set it to epoll, "
-                            "which does the same",
-                            why));
-  if (wanted == "io_uring" && (code == EMFILE || code == ENFILE))
-    throw error(
-        errc::resources,
-        fmt::format("this process may open no more descriptors for io_uring ({}); raise `ulimit -n`", why));
-  if (wanted == "io_uring")
-    throw error(
-        errc::not_supported,
-        fmt::format(
-            "TUTTI_LOOP=io_uring, but io_uring cannot be used here: {}; unset TUTTI_LOOP or set it to "
-            "epoll, which does the same",
-            why));
+  if (wanted == "io_uring") throw_no_ring(code, why);
   // A limit can be raised, so it is logged, once; what the system lacks is not.
   static std::atomic<bool> said{false};
   if (code == ENOMEM && !said.exchange(true)) {
@@ -58,7 +116,7 @@ std::unique_ptr<backend> make_backend() {
   } else {
     base::log_info(fmt::format("using epoll: {}", why));
   }
-  return make_epoll_backend();
+  return std::make_unique<backend>();
 }
 
 }  // namespace tutti::core

@@ -25,34 +25,43 @@ class watcher {
   ~watcher() = default;
 };
 
-// Watches descriptors. It has one descriptor of its own, which becomes readable when a watched one has an
-// event: the only one that the io_context waits for.
+// Watches descriptors by an epoll descriptor of its own, edge-triggered. That one becomes readable when a
+// watched one has an event: it is the only one that the io_context waits for. io_uring adds to this
+// (uring_backend.cpp).
 class backend : public source {
  public:
   using handle = std::uint64_t;
 
-  virtual const char* name() const noexcept = 0;
+  backend();
+  virtual const char* name() const noexcept { return "epoll"; }
   // Watches `fd` for input, output (edges), hang-up and error until unwatch(). Throws tutti::error if it
   // cannot. A loop that is awake checks for events rarely; before it sleeps it checks always.
-  virtual handle watch(int fd, watcher& w) = 0;
+  handle watch(int fd, watcher& w) { return add(fd, w, false); }
   // The same for a socket that carries messages. While there are any, each idle round checks for events.
-  virtual handle watch_hot(int fd, watcher& w) = 0;
+  virtual handle watch_hot(int fd, watcher& w) { return add(fd, w, true); }
   // Stops watching. No later call reaches the watcher, not even from the batch being delivered.
-  virtual void unwatch(handle h) noexcept = 0;
+  virtual void unwatch(handle h) noexcept;
   // Adds an eventfd of which every write ends the loop's sleep, and does nothing else.
-  virtual void watch_doorbell(int fd) = 0;
-  virtual void unwatch_doorbell(int fd) noexcept = 0;
-  virtual int wait_descriptor() const noexcept = 0;
+  void watch_doorbell(int fd);
+  void unwatch_doorbell(int fd) noexcept;
+  int wait_descriptor() const noexcept { return epoll_.get(); }
 
   // Set if sockets that are likely to receive data are read without waiting for an event; events are then
   // checked less often.
   void set_glanced_at(bool yes) noexcept { glanced_at_ = yes; }
+
+  bool poll() noexcept override {
+    const bool all = is_round_of_all();
+    return (all || is_hot_round()) && collect();
+  }
+  bool arm() noexcept override { return collect(); }
 
  protected:
   // Called once in each round, then is_hot_round(). Whether to check for events of all watches, and of hot
   // ones.
   bool is_round_of_all() noexcept { return (++rounds_ & 255U) == 0; }
   bool is_hot_round() const noexcept { return hot_ > 0 && (!glanced_at_ || (rounds_ & 7U) == 0); }
+  bool collect() noexcept;  // delivers the events that epoll has; returns whether there were any
 
   handle insert(int fd, watcher& w, bool hot) {
     const handle h = watched_.insert(w);
@@ -73,6 +82,9 @@ class backend : public source {
   int hot_ = 0;                      // number of watchers that are hot
 
  private:
+  handle add(int fd, watcher& w, bool hot);
+
+  base::unique_fd epoll_;
   bool glanced_at_ = false;
   unsigned rounds_ = 0;
 };
@@ -86,7 +98,6 @@ std::string wanted_backend();
 // build have it, otherwise epoll. Throws tutti::error, with the reason and the cure, if the selected one
 // cannot be had.
 std::unique_ptr<backend> make_backend();
-std::unique_ptr<backend> make_epoll_backend();
 // Returns null if this machine cannot; `why` then says why, and `code`, if given, has the kernel's error.
 std::unique_ptr<backend> make_uring_backend(std::string& why, int* code = nullptr);
 

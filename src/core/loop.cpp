@@ -325,7 +325,7 @@ flight::recorder& loop::recorder() { return recorder_slot().recorder(); }
 
 backend& loop::backend() {
   if (!backend_) {
-    auto made = stepped_ ? make_epoll_backend() : make_backend();
+    auto made = stepped_ ? std::make_unique<core::backend>() : make_backend();
     std::unique_ptr<boost::asio::posix::stream_descriptor> descriptor;
     if (!stepped_)
       descriptor = std::make_unique<boost::asio::posix::stream_descriptor>(context_, made->wait_descriptor());

@@ -6,7 +6,7 @@
 // All else is watched by epoll. A poll of a ring holds its file: when the process is killed, the kernel closes
 // the socket only after it has wound up the ring, two ticks of its timer later (8 ms at 250 Hz), and the peer
 // would notice the death so much later.
-#include "core/epoll_backend.hpp"
+#include "core/backend.hpp"
 
 #ifdef TUTTI_HAVE_IO_URING
 
@@ -36,7 +36,7 @@ struct refusal {
   std::string why;
 };
 
-class uring_backend final : public epoll_backend {
+class uring_backend final : public backend {
  public:
   // Tries the best flags first. Kernels: DEFER_TASKRUN 6.1, SINGLE_ISSUER 6.0, COOP_TASKRUN and TASKRUN_FLAG
   // 5.19.
@@ -81,7 +81,7 @@ class uring_backend final : public epoll_backend {
   void unwatch(handle h) noexcept override {
     const watcher* const w = watched_.find(h);
     if (w == nullptr) return;
-    if (!w->hot) return epoll_backend::unwatch(h);
+    if (!w->hot) return backend::unwatch(h);
     remove(h);
     if (io_uring_sqe* entry = next_entry()) {
       io_uring_prep_poll_remove(entry, h);
