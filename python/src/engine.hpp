@@ -5,7 +5,6 @@
 
 #include "comm/runtime_state.hpp"
 #include "core/driver.hpp"
-#include "core/forked.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <condition_variable>

@@ -5,7 +5,6 @@
 #include "base/hmac.hpp"
 #include "base/little_endian.hpp"
 #include "base/throw_error.hpp"
-#include "core/host_identity.hpp"
 
 #include <fmt/format.h>
 #include <sched.h>

@@ -2,7 +2,6 @@
 #include "comm/communicator_state.hpp"
 
 #include "comm/world.hpp"
-#include "core/forked.hpp"
 #include "flight/recorder.hpp"
 
 #include <fmt/format.h>

@@ -4,7 +4,6 @@
 #include "base/log.hpp"
 #include "base/process_state.hpp"
 #include "comm/world.hpp"
-#include "core/host_identity.hpp"
 #include "flight/recordings.hpp"
 #include "transport/tcp/heartbeat.hpp"
 

@@ -19,7 +19,8 @@ class background_tasks {
  public:
   // Starts `body`. An exception that leaves it is logged; handle errors inside.
   void start(task<> body) {
-    sweep();
+    // Frees the frames of ended tasks: never from inside themselves.
+    std::erase_if(tasks_, [](const std::unique_ptr<running_task>& t) { return !t->running(); });
     tasks_.push_back(std::make_unique<running_task>());
     tasks_.back()->start(std::move(body), &ended, nullptr);
   }
@@ -38,10 +39,6 @@ class background_tasks {
     } catch (...) {
       base::log_error("a background task failed");
     }
-  }
-  // Frees the frames of ended tasks when the next one starts: never from inside themselves.
-  void sweep() noexcept {
-    std::erase_if(tasks_, [](const std::unique_ptr<running_task>& t) { return !t->running(); });
   }
 
   std::vector<std::unique_ptr<running_task>> tasks_;

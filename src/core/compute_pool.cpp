@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <boost/asio/bind_allocator.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
@@ -69,7 +70,7 @@ template <class To, class F>
 void post_by(compute_ticket& ticket, To&& to, F f) {
   // Without an owner: the ticket outlives both handlers.
   const std::shared_ptr<core::reserved_block> way(std::shared_ptr<void>(), &ticket.way);
-  boost::asio::post(to, core::reserved_handler<F>(way, std::move(f)));
+  boost::asio::post(to, boost::asio::bind_allocator(core::reserved_allocator<std::byte>(way), std::move(f)));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// What waits for a time of the loop: deadlines of scopes, and sleep_for.
 #include "base/text.hpp"
 #include "core/loop.hpp"
 
@@ -8,7 +9,10 @@
 #include <new>
 #include <string>
 #include <tutti/detail/deadline.hpp>
+#include <tutti/detail/flow.hpp>
 #include <tutti/detail/task_face.hpp>
+#include <tutti/sleep.hpp>
+#include <utility>
 
 namespace tutti::detail {
 namespace {
@@ -42,6 +46,41 @@ deadline::deadline(stop_scope& scope, std::chrono::steady_clock::time_point when
 }
 
 deadline::~deadline() { std::launder(reinterpret_cast<core::loop_timer*>(timer_))->~loop_timer(); }
+
+void sleeping::begin() {
+  static_assert(sizeof(core::loop_timer) <= sizeof(timer_));
+  core::loop& loop = core::loop::here("sleep_for was awaited", "await it in a task that runs there");
+  auto* const timer = new (timer_) core::loop_timer(
+      [](void* self) noexcept {
+        auto& s = *static_cast<sleeping*>(self);
+        s.leave();
+        s.end();
+        resume_bounded(s.waiting_);
+      },
+      this);
+  asleep_ = true;
+  timer->arm(loop, after(loop.engine().platform().now(), how_long_));
+}
+
+void sleeping::end() noexcept {
+  if (std::exchange(asleep_, false)) std::launder(reinterpret_cast<core::loop_timer*>(timer_))->~loop_timer();
+}
+
+sleeping::~sleeping() {
+  end();
+  if (stopped_ != nullptr) forget_resumption(waiting_);
+}
+
+void sleeping::ask(stop_node& node) noexcept {
+  auto& self = static_cast<sleeping&>(node);
+  self.stopped_ = self.scope_;
+  self.end();
+  resume_soon(self.waiting_);
+}
+
+void sleeping::await_resume() const {
+  if (stopped_ != nullptr) throw error(stopped_->why(), "sleep_for ended: " + stopped_->text());
+}
 
 std::chrono::steady_clock::time_point loop_time() noexcept {
   core::loop* const loop = core::loop::current();

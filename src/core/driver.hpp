@@ -7,7 +7,6 @@
 // others between two rounds, and releases the loop while it sleeps.
 #pragma once
 
-#include "core/forked.hpp"
 #include "core/loop.hpp"
 
 #include <atomic>

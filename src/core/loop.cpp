@@ -3,7 +3,6 @@
 
 #include "base/log.hpp"
 #include "base/relax.hpp"
-#include "core/forked.hpp"
 #include "flight/recordings.hpp"
 
 #include <pthread.h>

@@ -9,7 +9,6 @@
 
 #include "core/backend.hpp"
 #include "core/engine.hpp"
-#include "core/loop_timer.hpp"
 #include "core/reserved_block.hpp"
 #include "core/spin_policy.hpp"
 #include "core/stall_watch.hpp"
@@ -30,6 +29,33 @@ class recorder_slot;
 }  // namespace tutti::flight
 
 namespace tutti::core {
+
+class loop;
+struct loop_timer_tag;
+
+// A timer that a coroutine of the program waits for. It keeps its loop running. Belongs to a loop from arm()
+// on. If that loop's runtime ends first, another one on the same io_context takes it over; without one, it
+// never fires.
+class loop_timer : public base::list_hook<loop_timer_tag> {
+ public:
+  loop_timer(timer::function fire, void* owner) noexcept : timer_(fire, owner) {}
+  ~loop_timer() { disarm(); }
+  void arm(loop& on, time_point when) noexcept;
+  void disarm() noexcept;
+
+ private:
+  friend class loop;
+  timer timer_;
+  loop* loop_ = nullptr;
+};
+
+// Number of forks, by processes with a loop, between the first process and this one. An object whose number
+// differs belongs to a parent, whose loops run on no thread of this process, and end it when it returns to
+// them.
+unsigned fork_generation() noexcept;
+// The text for a call from the wrong thread: "called outside …", with the cure. In a forked child it says
+// that.
+const char* wrong_thread_text() noexcept;
 
 struct loop_counters {
   std::uint64_t turns = 0;

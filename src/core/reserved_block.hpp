@@ -50,19 +50,4 @@ class reserved_allocator {
   std::shared_ptr<reserved_block> block_;
 };
 
-// f() as a handler in that memory.
-template <class F>
-class reserved_handler {
- public:
-  using allocator_type = reserved_allocator<std::byte>;
-  reserved_handler(std::shared_ptr<reserved_block> block, F f) noexcept
-      : block_(std::move(block)), f_(std::move(f)) {}
-  allocator_type get_allocator() const noexcept { return allocator_type(block_); }
-  void operator()() { f_(); }
-
- private:
-  std::shared_ptr<reserved_block> block_;
-  F f_;
-};
-
 }  // namespace tutti::core

@@ -3,7 +3,6 @@
 
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
-#include "core/deadline.hpp"
 
 #include <fmt/format.h>
 #include <netinet/in.h>

@@ -5,10 +5,27 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <tutti/tls.hpp>
 #include <vector>
 
 namespace tutti::core {
+
+// "<kernel>:<network namespace>", with ":<name>" appended for a simulated host. Ranks with equal identities
+// share memory.
+inline std::string host_identity(const std::string& kernel, const std::string& network,
+                                 const std::string& pretended) {
+  return kernel + ":" + network + (pretended.empty() ? "" : ":" + pretended);
+}
+
+// Whether ranks of these identities reach each other over loopback, as simulated hosts of one machine do.
+inline bool share_loopback(std::string_view a, std::string_view b) noexcept {
+  const auto real = [](std::string_view id) {
+    const std::size_t network = id.find(':');
+    return network == id.npos ? id : id.substr(0, id.find(':', network + 1));
+  };
+  return real(a) == real(b);
+}
 
 // How to reach one rank; each rank publishes its own record while the world forms.
 struct endpoint_record {
@@ -17,7 +34,7 @@ struct endpoint_record {
   std::string host;             // for people
   std::int64_t pid = 0;         // for people, and for ranks with the same pid_space
   std::uint64_t pid_space = 0;  // if equal and not 0, the ranks know each other by their pids
-  std::string host_id;          // equal: the ranks share memory and a network namespace
+  std::string host_id;          // host_identity()
   std::string shm_address;      // abstract AF_UNIX name of its listener (without the leading 0); empty: none
   std::vector<std::string> tcp_endpoints;  // "address:port", numeric, "[v6]:port", best first; empty: none
   std::string cpus;                        // the cores it may use, as a hexadecimal mask

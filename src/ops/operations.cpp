@@ -2,7 +2,6 @@
 // operation_state: from a call to the operation state that carries it out, and back to a result or an error
 // text.
 #include "comm/communicator_state.hpp"
-#include "core/forked.hpp"
 #include "ops/arguments.hpp"
 #include "ops/backend.hpp"
 #include "ops/buffer_check.hpp"

@@ -2,7 +2,6 @@
 #include "bootstrap/peer_table.hpp"
 
 #include "bootstrap/rendezvous.hpp"
-#include "core/host_identity.hpp"
 
 #include <doctest/doctest.h>
 #include <sched.h>

@@ -3,7 +3,6 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "core/host_identity.hpp"
 #include "transport/tcp/listen_address.hpp"
 
 #include <fmt/format.h>
