@@ -24,17 +24,17 @@ struct backend {
   void (*abandon)(detail::operation_state& state, void* running) noexcept;
 };
 
-extern const backend messages;         // send, receive, probe
-extern const backend device_messages;  // the same on device memory
-extern const backend collectives;      // also those that make communicators
-extern const backend repairs;          // shrink
-extern const backend streams;          // copies and other operations of one device's stream
+extern const backend messages;     // send, receive, probe
+extern const backend collectives;  // also those that make communicators
+extern const backend repairs;      // shrink
+extern const backend streams;      // copies and other operations of one device's stream
+
+// messages.start, without the indirection, of a message on host memory.
+bool start_message(detail::operation_state& state) noexcept;
 
 inline const backend& backend_of(const detail::call& what) noexcept {
   static constexpr const backend* by_family[] = {&messages, &collectives, &collectives, &repairs, &streams};
-  const detail::family of = detail::row_of(what.kind).of;
-  if (of == detail::family::message && what.on_device()) return device_messages;
-  return *by_family[static_cast<std::size_t>(of)];
+  return *by_family[static_cast<std::size_t>(detail::row_of(what.kind).of)];
 }
 
 // The entry of a call. `sequence` of a collective; 0 for a message.

@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/messages.hpp"
-
+// The operation states of send, receive and probe: the endpoint's transfer state plus the way back to the
+// operation. On device memory a coroutine of tutti::gpu carries them out.
 #include "ops/arguments.hpp"
 #include "ops/backend.hpp"
+#include "ops/task_operation.hpp"
 
 #include <fmt/format.h>
 
 #include <new>
+#include <utility>
 
 namespace tutti::ops {
+namespace {
 
 using comm::communicator_state;
 using detail::call;
 using detail::operation_kind;
 using detail::operation_state;
 
+// What stands behind the text of a message that has timed out: what came in its place.
 std::string why_nothing_came(const communicator_state& c, const call& what) {
   if (what.kind == operation_kind::send) return ": no receive that matches was posted there";
-  const bool on_device = what.part && what.part.get()->on_device();
+  const bool on_device = what.on_device();
   const int source = what.peer == any_source ? any_source : c.world_rank(what.peer);
   status other;
   const auto waits = [&](bool of_device) {
@@ -38,7 +42,14 @@ std::string why_nothing_came(const communicator_state& c, const call& what) {
   return ": no message that matches has come; does the other side send with this tag, on this communicator?";
 }
 
-namespace {
+// Ends the state `m` of a message whose communicator has failed, or that has taken longer than its timeout.
+template <class State>
+void expire(State& m, const call& what) noexcept {
+  const communicator_state& c = *what.comm;
+  if (c.failed()) return m.end(c.failure(), c.failure_text());
+  c.report_hang();
+  m.end(errc::timed_out, c.timeout_text() + why_nothing_came(c, what));
+}
 
 void say_sent(operation_state& state) noexcept {
   const call& what = state.what();
@@ -70,6 +81,16 @@ struct transfer_operation_state {
   }
   void end(errc why, const std::string& text) noexcept {
     operation.what().comm->endpoint().fail(transfer, why, text);
+  }
+  void abandon() noexcept {
+    communicator_state& c = *operation.what().comm;
+    if (!c.detached()) {
+      c.recorder().end(record, flight::state::cancelled);
+      c.endpoint().release(transfer);
+    }
+    // it may have ended with its runtime
+    static_cast<base::list_hook<core::ready_tag>&>(transfer).unlink();
+    this->~transfer_operation_state();
   }
   // Moves the outcome into the operation and destroys the operation state.
   operation_state& finish() noexcept {
@@ -110,14 +131,6 @@ bool start_on(operation_state& state, Start start) noexcept {
   return false;
 }
 
-// Calls f with the operation state of its kind.
-template <class F>
-void with_operation_state(operation_kind kind, void* which, F f) noexcept {
-  if (kind == operation_kind::send) return f(*static_cast<transfer_operation_state<p2p::send>*>(which));
-  if (kind == operation_kind::probe) return f(*static_cast<transfer_operation_state<p2p::probe>*>(which));
-  f(*static_cast<transfer_operation_state<p2p::receive>*>(which));
-}
-
 }  // namespace
 
 bool start_message(operation_state& state) noexcept {
@@ -146,30 +159,72 @@ bool start_message(operation_state& state) noexcept {
 
 namespace {
 
-void stop_message(operation_state& state, errc why, const std::string& text) noexcept {
-  const call& what = state.what();
-  with_operation_state(what.kind, state.running(), [&](auto& m) {
-    if (why != errc::timed_out) return m.end(why, text);
-    m.end(why, text + why_nothing_came(*what.comm, what));
-  });
+class device_message final : public task_operation<device_message> {
+ public:
+  device_message(operation_state& s, communicator_state& c) noexcept
+      : task_operation(s, c), record_(put_on_record(c, s.what(), 0)) {
+    on_expire = [](core::completion& a) noexcept {
+      auto& self = static_cast<device_message&>(a);
+      expire(self, self.operation_.what());
+    };
+  }
+
+  // Returns true if already complete.
+  bool start() noexcept {
+    return task_operation::start(
+        record_, [this] { return detail::communicator_part_of(operation_.what()).execute(operation_); });
+  }
+  void end(errc why, const std::string& text) noexcept {
+    if (!std::exchange(ended_, true)) stop_body(why, text);
+  }
+  operation_state& finish() noexcept {
+    if (!comm_.detached()) comm_.recorder().end(record_, state_of(failure()));
+    if (failure() != errc::success)
+      operation_.fail(failure(), fmt::format("{}: {}", title(comm_, operation_.what()), take_text()));
+    return destroy();
+  }
+  void abandon() noexcept {
+    leave();
+    if (!comm_.detached()) comm_.recorder().end(record_, flight::state::cancelled);
+    this->~device_message();
+  }
+
+ private:
+  const flight::handle record_;
+};
+static_assert(sizeof(device_message) <= operation_state::running_bytes);
+
+bool start_any_message(operation_state& state) {
+  if (!state.on_device()) return start_message(state);
+  auto* const made = new (state.running_storage()) device_message(state, *state.what().comm);
+  state.set_running(made);
+  if (!made->start()) return false;
+  made->finish();
+  return true;
 }
 
-void abandon_message(operation_state& state, void* which) noexcept {
-  with_operation_state(state.what().kind, which, [&state](auto& m) {
-    using state_type = std::remove_reference_t<decltype(m)>;
-    communicator_state& c = *state.what().comm;
-    if (!c.detached()) {
-      c.recorder().end(m.record, flight::state::cancelled);
-      c.endpoint().release(m.transfer);
-    }
-    // it may have ended with its runtime
-    static_cast<base::list_hook<core::ready_tag>&>(m.transfer).unlink();
-    m.~state_type();
-  });
+// Calls f with the state at `running`.
+template <class F>
+void with_message(operation_state& state, void* running, F f) noexcept {
+  if (state.on_device()) return f(*static_cast<device_message*>(running));
+  const operation_kind kind = state.what().kind;
+  if (kind == operation_kind::send) return f(*static_cast<transfer_operation_state<p2p::send>*>(running));
+  if (kind == operation_kind::probe) return f(*static_cast<transfer_operation_state<p2p::probe>*>(running));
+  f(*static_cast<transfer_operation_state<p2p::receive>*>(running));
+}
+
+void stop_message(operation_state& state, errc why, const std::string& text) noexcept {
+  const std::string nothing =
+      why == errc::timed_out ? why_nothing_came(*state.what().comm, state.what()) : "";
+  with_message(state, state.running(), [&](auto& m) { m.end(why, text + nothing); });
+}
+
+void abandon_message(operation_state& state, void* running) noexcept {
+  with_message(state, running, [](auto& m) { m.abandon(); });
 }
 
 }  // namespace
 
-const backend messages{start_message, stop_message, abandon_message};
+const backend messages{start_any_message, stop_message, abandon_message};
 
 }  // namespace tutti::ops

@@ -5,7 +5,6 @@
 #include "ops/arguments.hpp"
 #include "ops/backend.hpp"
 #include "ops/buffer_check.hpp"
-#include "ops/messages.hpp"
 #include "ops/prepared.hpp"
 
 #include <fmt/format.h>
@@ -25,7 +24,7 @@ bool is_message(operation_kind kind) noexcept { return kind <= operation_kind::p
 // A completion in the storage of an operation state, which is free when the operation completed at once.
 // (Asio's own queue could allocate: its caches belong to one run() or poll(), and the loop polls from inside
 // a handler.)
-struct late_completion : core::completion {};
+using late_completion = core::completion;
 static_assert(sizeof(late_completion) <= operation_state::running_bytes);
 
 bool is_plain_message(const communicator_state& c, const call& what) noexcept {
