@@ -42,12 +42,19 @@ void put(bytes& to, T value) {
   base::put_little_endian(raw, value);
   for (const std::uint8_t b : raw) to.push_back(std::byte{b});
 }
+// A frame: its first byte is the word.
+template <class Word>
+bytes frame_of(Word what, const bytes& rest) {
+  bytes made{static_cast<std::byte>(what)};
+  made.insert(made.end(), rest.begin(), rest.end());
+  return made;
+}
 template <class T>
 T get(const std::byte* from) noexcept {
   return base::get_little_endian<T>(reinterpret_cast<const std::uint8_t*>(from));
 }
 
-// Offsets in a frame: its first byte is the word, then come the reason, with what its text names, and the text.
+// Offsets in a frame with a reason: behind the word come the reason, with what its text names, and the text.
 constexpr std::size_t reason_at = 1, reason_text_at = 3;
 constexpr std::uint16_t names_collective = 0x8000;
 bytes reason_bytes(errc why, const std::string& text, p2p::subject names = p2p::subject::other) {
@@ -134,10 +141,7 @@ agreement::round* agreement::round_of(const caller& who) noexcept {
 }
 
 void agreement::send(const round& r, int peer, word what, const bytes& rest) {
-  bytes payload;
-  payload.reserve(1 + rest.size());
-  payload.push_back(static_cast<std::byte>(what));
-  for (const std::byte b : rest) payload.push_back(b);
+  const bytes payload = frame_of(what, rest);
   world_.endpoint().control().send(r.name.first, peer, p2p::agreement_message{r.name.second, payload});
 }
 
@@ -277,8 +281,7 @@ void agreement::settle(round& r, bytes outcome) {
   if (outcome.empty()) {
     std::string text = r.text;
     if (const std::string who = missing(r); !who.empty()) text += "; " + who;
-    outcome.push_back(static_cast<std::byte>(word::refused));
-    for (const std::byte b : reason_bytes(r.why, text)) outcome.push_back(b);
+    outcome = frame_of(word::refused, reason_bytes(r.why, text));
   }
   r.outcome = std::move(outcome);
   r.timer.cancel();

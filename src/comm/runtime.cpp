@@ -13,9 +13,11 @@
 
 #include <cstdlib>
 #include <exception>
+#include <future>
 #include <mutex>
 #include <new>
 #include <thread>
+#include <tutti/background.hpp>
 #include <tutti/runtime.hpp>
 #include <tutti/store.hpp>
 
@@ -138,20 +140,15 @@ struct first_error {
 // rank cuts its connections, so that the errors this causes on others come later.
 task<int> join_threads(runtime& rt, bootstrap::job job, const memory_store* shared, any_main* main,
                        first_error* first, communicator world) {
-  std::exception_ptr failure;
-  int code = 0;
   try {
     memory_store mine(rt.get_executor(), *shared);
     world = co_await rt.state().join(job, job.world_size > 1 ? &mine : nullptr, nullptr);
-    code = co_await (*main)(world);
+    const int code = co_await (*main)(world);
+    co_return code;
   } catch (...) {
-    failure = std::current_exception();
+    first->offer(std::current_exception());
+    throw;
   }
-  if (failure) {
-    first->offer(failure);
-    std::rethrow_exception(failure);
-  }
-  co_return code;
 }
 
 // Tells the ranks that wait for a rank that will not come. Harmless after they have met.
@@ -223,4 +220,53 @@ void run_local_main(int ranks, init_options options, any_main main) {
 }
 
 }  // namespace detail
+
+// ---- a rank on a thread of its own ----
+
+struct background::state {
+  boost::asio::io_context context{1};  // outlives the runtime: other threads hold its executor
+  std::thread thread;
+  std::future<int> result;
+  ~state() {
+    if (thread.joinable()) thread.join();
+  }
+};
+
+background::background(std::unique_ptr<state> s) noexcept : state_(std::move(s)) {}
+background::background(background&&) noexcept = default;
+background& background::operator=(background&& other) noexcept = default;
+background::~background() = default;
+
+background::executor_type background::get_executor() const noexcept { return state_->context.get_executor(); }
+
+int background::join() {
+  if (!state_ || !state_->thread.joinable())
+    throw error(errc::invalid_argument, "background::join was called twice, or on one that was moved from");
+  state_->thread.join();
+  return state_->result.get();
+}
+
+background start_background(init_options options, detail::any_main main) {
+  auto made = std::make_unique<background::state>();
+  std::promise<int> result;
+  std::promise<void> ready;
+  std::future<void> is_ready = ready.get_future();
+  made->result = result.get_future();
+  made->thread = std::thread([context = &made->context, options = std::move(options), main = std::move(main),
+                              result = std::move(result), ready = std::move(ready)]() mutable {
+    bool is_made = false;
+    try {
+      runtime rt(*context);
+      is_made = true;
+      ready.set_value();
+      result.set_value(detail::run_rank(rt, std::move(options), main));
+    } catch (...) {
+      if (!is_made) ready.set_exception(std::current_exception());
+      result.set_exception(std::current_exception());
+    }
+  });
+  is_ready.get();
+  return background(std::move(made));
+}
+
 }  // namespace tutti
