@@ -61,17 +61,14 @@ constexpr row table[] = {
 #undef TUTTI_ROW
 };
 
-// Each algorithm once, in the order of their values.
+// In the order of their values.
 constexpr auto every_algorithm = [] {
-  struct {
-    std::array<algorithm, std::size(table)> names{};
-    std::size_t size = 0;
-  } all;
-  for (int a = 1; a <= 255; ++a)
-    if (std::ranges::any_of(table, [a](const row& r) { return static_cast<int>(r.when.use) == a; }))
-      all.names[all.size++] = static_cast<algorithm>(a);
+  std::array<algorithm, static_cast<std::size_t>(hierarchical_split)> all{};
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<algorithm>(i + 1);
   return all;
 }();
+static_assert(std::ranges::max(table, {}, [](const row& r) { return r.when.use; }).when.use ==
+              every_algorithm.back());
 
 std::optional<kind> kind_named(std::string_view name) noexcept {
   for (const detail::operation_row& r : detail::operation_rows)
@@ -245,9 +242,7 @@ algorithm choose(const situation& s, algorithm wanted) {
 
 namespace tutti {
 
-std::span<const algorithm> all_algorithms() noexcept {
-  return {coll::every_algorithm.names.data(), coll::every_algorithm.size};
-}
+std::span<const algorithm> all_algorithms() noexcept { return coll::every_algorithm; }
 
 const char* name_of(algorithm a) noexcept {
   if (a == algorithm::automatic) return "automatic";

@@ -354,7 +354,7 @@ namespace {
 
 task<> body_of(operation_state* op, const collective& c, algorithm with) {
   const call& w = op->what();
-  switch (w.kind) {
+  switch (detail::row_of(w.kind).even) {
     case kind::barrier:
       return coroutine_of<kind::barrier>(with)(c);
     case kind::broadcast:
@@ -364,19 +364,14 @@ task<> body_of(operation_state* op, const collective& c, algorithm with) {
     case kind::all_reduce:
       return all_reduce_body(&w, c, with);
     case kind::scatter:
-    case kind::scatter_v:
       return scatter_body(&w, c, with);
     case kind::gather:
-    case kind::gather_v:
       return gather_body(&w, c, with);
     case kind::all_gather:
-    case kind::all_gather_v:
       return all_gather_body(&w, c, with);
     case kind::reduce_scatter:
-    case kind::reduce_scatter_v:
       return reduce_scatter_body(&w, c, with);
     case kind::all_to_all:
-    case kind::all_to_all_v:
       return all_to_all_body(&w, c, with);
     case kind::scan:
     case kind::exclusive_scan:

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #define TUTTI_INLINE [[gnu::always_inline]] static inline
+#define TUTTI_INLINE_LAMBDA __attribute__((always_inline))
 
 namespace tutti::coll {
 namespace {

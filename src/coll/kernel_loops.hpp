@@ -264,40 +264,19 @@ TUTTI_INLINE void map(const void* in, void* out, std::size_t count, Change chang
   map_blocks<From, To, 1>(from, to, count, change, i);
 }
 
-struct unchanged {
-  template <class V>
-  [[gnu::always_inline]] V operator()(V v) const {
-    return v;
-  }
-};
-template <class T>
-struct times {
-  T factor;
-  template <class V>
-  [[gnu::always_inline]] V operator()(V v) const {
-    return without_payload(v * factor);
-  }
-};
-template <class T>
-struct divided_by {
-  T divisor;
-  template <class V>
-  [[gnu::always_inline]] V operator()(V v) const {
-    return without_payload(v / divisor);
-  }
-};
+constexpr auto unchanged = [](auto v) TUTTI_INLINE_LAMBDA { return v; };
 
 template <class Element>
 void multiply(const void* factor, const void* in, void* out, std::size_t count) noexcept {
-  times<typename Element::computed> change;
-  __builtin_memcpy(&change.factor, factor, sizeof(change.factor));
-  map<Element, Element>(in, out, count, change);
+  typename Element::computed by;
+  __builtin_memcpy(&by, factor, sizeof(by));
+  map<Element, Element>(in, out, count, [by](auto v) TUTTI_INLINE_LAMBDA { return without_payload(v * by); });
 }
 
 template <class Element>
 void divide(int divisor, const void* in, void* out, std::size_t count) noexcept {
-  using T = typename Element::computed;
-  map<Element, Element>(in, out, count, divided_by<T>{static_cast<T>(divisor)});
+  const auto by = static_cast<typename Element::computed>(divisor);
+  map<Element, Element>(in, out, count, [by](auto v) TUTTI_INLINE_LAMBDA { return without_payload(v / by); });
 }
 
 void multiply_type(element_type type, const void* factor, const void* in, void* out,
@@ -314,13 +293,13 @@ void divide_type(element_type type, int divisor, const void* in, void* out, std:
 }
 
 void widen_type(element_type type, const void* in, float* out, std::size_t count) noexcept {
-  if (type == element_type::float16) map<float16_element, plain<float>>(in, out, count, unchanged{});
-  if (type == element_type::bfloat16) map<bfloat16_element, plain<float>>(in, out, count, unchanged{});
+  if (type == element_type::float16) map<float16_element, plain<float>>(in, out, count, unchanged);
+  if (type == element_type::bfloat16) map<bfloat16_element, plain<float>>(in, out, count, unchanged);
 }
 
 void narrow_type(element_type type, const float* in, void* out, std::size_t count) noexcept {
-  if (type == element_type::float16) map<plain<float>, float16_element>(in, out, count, unchanged{});
-  if (type == element_type::bfloat16) map<plain<float>, bfloat16_element>(in, out, count, unchanged{});
+  if (type == element_type::float16) map<plain<float>, float16_element>(in, out, count, unchanged);
+  if (type == element_type::bfloat16) map<plain<float>, bfloat16_element>(in, out, count, unchanged);
 }
 
 }  // namespace
@@ -334,6 +313,7 @@ void narrow_type(element_type type, const float* in, void* out, std::size_t coun
 #endif
 #endif
 #undef TUTTI_INLINE
+#undef TUTTI_INLINE_LAMBDA
 
 namespace tutti::coll {
 namespace {

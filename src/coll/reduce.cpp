@@ -3,7 +3,11 @@
 
 #include "coll/kernels.hpp"
 
+#include <fmt/format.h>
+
 #include <cstring>
+#include <tutti/convert.hpp>
+#include <tutti/error.hpp>
 
 namespace tutti::coll {
 namespace {
@@ -99,3 +103,27 @@ void reduce_all(const detail::reduction& op, element_type type, std::span<const 
 }
 
 }  // namespace tutti::coll
+
+namespace tutti {
+namespace {
+
+template <class From, class To>
+void convert_all(std::span<const From> from, std::span<To> to) {
+  if (from.size() != to.size())
+    throw error(errc::invalid_argument,
+                fmt::format("convert: {} elements to {}; give both the same size", from.size(), to.size()));
+  if constexpr (std::is_same_v<From, float>) {
+    coll::narrow(detail::element_type_of<To>(), from.data(), to.data(), from.size());
+  } else {
+    coll::widen(detail::element_type_of<From>(), from.data(), to.data(), from.size());
+  }
+}
+
+}  // namespace
+
+void convert(std::span<const float> from, std::span<float16> to) { convert_all(from, to); }
+void convert(std::span<const float> from, std::span<bfloat16> to) { convert_all(from, to); }
+void convert(std::span<const float16> from, std::span<float> to) { convert_all(from, to); }
+void convert(std::span<const bfloat16> from, std::span<float> to) { convert_all(from, to); }
+
+}  // namespace tutti
