@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The algorithms of collectives: a file in coll/algorithms/ and a row here for each.
+// The algorithms of collectives: a file in coll/algorithms/ and a row for each collective here.
 //
 // all_reduce_* takes prepared data and returns finished data. The callers of the other reductions finish
 // them, except those on a collective segment (*_shared_memory). These also take halves as they are and round
@@ -9,7 +9,6 @@
 #include "coll/blocks.hpp"
 #include "coll/choice.hpp"
 #include "coll/collective.hpp"
-#include "coll/move_bytes.hpp"
 
 #include <cstddef>
 #include <cstdlib>
@@ -159,8 +158,5 @@ auto* coroutine_of(algorithm a) noexcept {
 // Passes all blocks round a ring; shared by several algorithms. The block that this rank has in place is
 // `own`: its own number, or any that is one more than the left neighbour's.
 task<> pass_blocks_round(collective c, void* data, blocks parts, int own);
-
-// Sends every other rank its block, and receives its block for this rank.
-algorithm_form::all_to_all exchange_blocks;
 
 }  // namespace tutti::coll

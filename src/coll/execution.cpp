@@ -3,7 +3,6 @@
 
 #include "coll/algorithms.hpp"
 #include "coll/choice.hpp"
-#include "coll/move_bytes.hpp"
 #include "coll/reduce.hpp"
 #include "coll/segment_progress.hpp"
 #include "comm/world.hpp"

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "coll/segment_copy.hpp"
-
 #include "base/ring_copy.hpp"
 #include "coll/segment_direct_access.hpp"
 #include "coll/segment_progress.hpp"
+#include "coll/segment_rounds.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -38,9 +37,7 @@ struct movement {
   std::size_t own_bytes;  // at most `longest`
 };
 
-enum class copy_step { read, stage };
-
-class movement_rounds : public staged_rounds<movement_rounds, copy_step, 16> {
+class movement_rounds : public staged_rounds<movement_rounds, 16> {
  public:
   movement_rounds(const collective& c, const movement& what) noexcept
       : staged_rounds(c, what.root, what.longest, what.to_each ? static_cast<std::size_t>(c.size()) - 1 : 1,
@@ -49,34 +46,20 @@ class movement_rounds : public staged_rounds<movement_rounds, copy_step, 16> {
         gives_(what.root < 0 || what.root == c.rank()),
         receives_(what.root < 0 || what.root != c.rank()) {}
 
-  int find(copy_step& next) noexcept {
+  int find(step_function& next) noexcept {
     int first = -1;
     if (ended_ < staged_) {
-      next = copy_step::read;
+      next = &movement_rounds::read;
       first = receives_ ? missing(end_of(ended_)) : -1;
       if (first < 0) return -1;
     }
     if (may_stage()) {
-      next = copy_step::stage;
+      next = &movement_rounds::stage;
       const int rank = gives_ ? b_.room_for(next_end()) : -1;
       if (rank < 0) return -1;
       if (first < 0) first = rank;
     }
     return first;
-  }
-  void take(copy_step next) noexcept {
-    if (next == copy_step::read) {
-      if (receives_) read(ended_);
-      b_.say_consumed(end_of(ended_++));
-      return;
-    }
-    next_end();
-    if (gives_) {
-      write(staged_);
-      b_.say_staged(end_of(staged_));
-    }
-    keep(staged_);
-    ++staged_;
   }
 
  private:
@@ -84,9 +67,9 @@ class movement_rounds : public staged_rounds<movement_rounds, copy_step, 16> {
     return staged_rounds::missing(&comm::collective_segment::progress_words::staged, end,
                                   w_.root < 0 ? 0 : w_.root, w_.root < 0 ? c_.size() : w_.root + 1);
   }
-  void put(std::uint64_t to, const std::byte* block, std::size_t all, std::size_t round) noexcept {
-    const std::size_t bytes = in_round(all, round);
-    if (bytes > 0) b_.write(b_.at(to), block + round * piece_, bytes);
+  void put(std::uint64_t to, const std::byte* block, std::size_t all) noexcept {
+    const std::size_t bytes = in_round(all, staged_);
+    if (bytes > 0) b_.write(b_.at(to), block + staged_ * piece_, bytes);
   }
 
   // The offset, in a round's place, of the data of `giver` for `reader`.
@@ -94,30 +77,37 @@ class movement_rounds : public staged_rounds<movement_rounds, copy_step, 16> {
     return w_.to_each ? static_cast<std::size_t>((reader - giver - 1 + c_.size()) % c_.size()) * piece_ : 0;
   }
 
-  void write(std::size_t round) noexcept {
-    const std::uint64_t to = start_of(round);
-    if (!w_.to_each) return put(to, w_.given, w_.given_bytes, round);
+  void write() noexcept {
+    const std::uint64_t to = start_of(staged_);
+    if (!w_.to_each) return put(to, w_.given, w_.given_bytes);
     for (int i = 1; i < c_.size(); ++i) {
       const int block = (c_.rank() + i) % c_.size();
-      put(to + segment(c_.rank(), block), w_.given + w_.parts.begin(block), w_.parts.bytes(block), round);
+      put(to + segment(c_.rank(), block), w_.given + w_.parts.begin(block), w_.parts.bytes(block));
     }
   }
-  void keep(std::size_t round) noexcept {
-    const std::size_t bytes = in_round(w_.own_bytes, round);
-    if (bytes > 0) std::memcpy(w_.own_to + round * piece_, w_.own_from + round * piece_, bytes);
+  void stage() noexcept {
+    next_end();
+    if (gives_) {
+      write();
+      b_.say_staged(end_of(staged_));
+    }
+    const std::size_t kept = in_round(w_.own_bytes, staged_);
+    if (kept > 0) std::memcpy(w_.own_to + staged_ * piece_, w_.own_from + staged_ * piece_, kept);
+    ++staged_;
   }
-  void read(std::size_t round) noexcept {
-    const std::uint64_t from = start_of(round);
-    for (int i = 1; i < c_.size(); ++i) {
+  void read() noexcept {
+    const std::uint64_t from = start_of(ended_);
+    for (int i = 1; receives_ && i < c_.size(); ++i) {
       const int giver = (c_.rank() + i) % c_.size();
       if (w_.root >= 0 && giver != w_.root) continue;
       const std::size_t at = w_.root >= 0 ? 0 : w_.parts.begin(giver);
       const std::size_t all = w_.root >= 0 ? w_.longest : w_.parts.bytes(giver);
-      const std::size_t bytes = in_round(all, round);
+      const std::size_t bytes = in_round(all, ended_);
       if (bytes > 0)
-        base::copy_out(w_.received + at + round * piece_, b_.at(giver, from + segment(giver, c_.rank())),
+        base::copy_out(w_.received + at + ended_ * piece_, b_.at(giver, from + segment(giver, c_.rank())),
                        bytes);
     }
+    b_.say_consumed(end_of(ended_++));
   }
 
   const movement& w_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Common steps of algorithms on a collective segment: waiting for room, waiting for other ranks, publishing
-// data that fit in one piece, and rounds for those that do not.
+// data that fit in one piece, rounds for those that do not, and reducing one input of each rank.
 //
 //   publication mine(c, bytes);                // the same on all ranks
 //   co_await room_to_write(c, mine.end());     then write mine.data()
@@ -9,6 +9,7 @@
 #pragma once
 
 #include "coll/collective.hpp"
+#include "coll/reduce.hpp"
 
 #include <algorithm>
 #include <array>
@@ -16,6 +17,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <tutti/task.hpp>
 
 namespace tutti::coll {
@@ -96,6 +98,16 @@ class publication {
   std::size_t bytes_;
 };
 
+// reduce_all of input(rank) of all ranks.
+template <class Input>
+void reduce_of_ranks(const collective& c, const detail::reduction& op, element_type type, const Input& input,
+                     void* to, std::size_t count) {
+  std::array<const void*, comm::collective_segment::most_ranks> inputs;
+  const auto size = static_cast<std::size_t>(c.size());
+  for (std::size_t r = 0; r < size; ++r) inputs[r] = input(static_cast<int>(r));
+  reduce_all(op, type, std::span<const void* const>(inputs.data(), size), to, count);
+}
+
 // Bounds how long an operation copies before the loop gets a turn.
 class own_turn {
  public:
@@ -127,25 +139,26 @@ task<> work_off(collective c, Rounds* r) {
 
 // Rounds in which ranks stage pieces of blocks in the stream, for work_off(): what copies and reductions share.
 // `Rounds` derives from it. Its find(next) finds a step that is possible: it returns -1, or else a rank that
-// must progress first. Its take(next) takes that step. A rank is at most `MostAhead` rounds ahead of its own
-// slowest step.
-template <class Rounds, class Step, std::size_t MostAhead>
+// must progress first. A rank is at most `MostAhead` rounds ahead of its own slowest step.
+template <class Rounds, std::size_t MostAhead>
 class staged_rounds {
  public:
+  using step_function = void (Rounds::*)();
   bool done() const noexcept { return ended_ == rounds_; }
   void check() const { others_.check(); }
 
   // Takes one step that is possible now; returns false if there is none.
   bool step() {
-    Step next{};
-    if (static_cast<Rounds*>(this)->find(next) >= 0) return false;
-    static_cast<Rounds*>(this)->take(next);
+    auto& r = *static_cast<Rounds*>(this);
+    step_function next = nullptr;
+    if (r.find(next) >= 0) return false;
+    (r.*next)();
     return true;
   }
   // collective_segment::wait::test.
   static int possible(void* self) noexcept {
     auto& r = *static_cast<Rounds*>(self);
-    Step next{};
+    step_function next = nullptr;
     const int lacking = r.find(next);
     return r.others_.found_mismatch() ? -1 : lacking;  // to be refused
   }

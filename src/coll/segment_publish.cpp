@@ -2,13 +2,9 @@
 #include "coll/segment_publish.hpp"
 
 #include "base/ring_copy.hpp"
-#include "coll/move_bytes.hpp"
-#include "coll/reduce.hpp"
 #include "coll/segment_direct_access.hpp"
 
 #include <algorithm>
-#include <array>
-#include <span>
 
 namespace tutti::coll {
 namespace {
@@ -53,14 +49,10 @@ void read(const collective& c, const posted& p, const publication& mine) {
       }
       return;
     case posted::reading::reduction: {
-      std::array<const void*, comm::collective_segment::most_ranks> inputs;
-      for (int r = 0; r < c.size(); ++r)
-        inputs[static_cast<std::size_t>(r)] =
-            r == c.rank() ? static_cast<const std::byte*>(p.given) + p.offset : mine.of(r) + p.offset;
-      if (p.count > 0)
-        reduce_all(*p.op, p.type,
-                   std::span<const void* const>(inputs.data(), static_cast<std::size_t>(c.size())), p.to,
-                   p.count);
+      const auto input = [&](int r) {
+        return (r == c.rank() ? static_cast<const std::byte*>(p.given) : mine.of(r)) + p.offset;
+      };
+      if (p.count > 0) reduce_of_ranks(c, *p.op, p.type, input, p.to, p.count);
       return;
     }
   }

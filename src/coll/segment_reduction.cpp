@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "coll/segment_reduction.hpp"
-
 #include "base/ring_copy.hpp"
-#include "coll/reduce.hpp"
 #include "coll/segment_direct_access.hpp"
 #include "coll/segment_progress.hpp"
+#include "coll/segment_rounds.hpp"
 
 #include <algorithm>
 #include <array>
@@ -14,52 +12,33 @@
 namespace tutti::coll {
 namespace {
 
-enum class reduction_step { collect, reduce, stage };
-
-class reduction_rounds : public staged_rounds<reduction_rounds, reduction_step, 8> {
+class reduction_rounds : public staged_rounds<reduction_rounds, 8> {
  public:
   reduction_rounds(const collective& c, const segment_reduction& what) noexcept
       : staged_rounds(c, -1, what.slices.longest(c.size()), static_cast<std::size_t>(c.size()),
                       what.element_bytes),
         w_(what) {}
 
-  int find(reduction_step& next) noexcept {
+  int find(step_function& next) noexcept {
     int first = -1;
     if (collects() && ended_ < reduced_) {
-      next = reduction_step::collect;
+      next = &reduction_rounds::collect;
       first = missing(&words::reduced, end_of(ended_));
       if (first < 0) return -1;
     }
     if (reduced_ < staged_) {
-      next = reduction_step::reduce;
+      next = &reduction_rounds::reduce;
       const int rank = missing(&words::staged, end_of(reduced_));
       if (rank < 0) return -1;
       if (first < 0) first = rank;
     }
     if (may_stage()) {
-      next = reduction_step::stage;
+      next = &reduction_rounds::stage;
       const int rank = b_.room_for(next_end());
       if (rank < 0) return -1;
       if (first < 0) first = rank;
     }
     return first;
-  }
-  void take(reduction_step next) {
-    switch (next) {
-      case reduction_step::collect:
-        collect(ended_++);
-        b_.say_consumed(end_of(ended_ - 1));
-        return;
-      case reduction_step::reduce:
-        reduce(reduced_++);
-        if (w_.shown) b_.say_reduced(end_of(reduced_ - 1));
-        if (!collects()) b_.say_consumed(end_of(ended_++));
-        return;
-      case reduction_step::stage:
-        stage(staged_++);
-        b_.say_staged(end_of(staged_ - 1));
-        return;
-    }
   }
 
  private:
@@ -76,39 +55,41 @@ class reduction_rounds : public staged_rounds<reduction_rounds, reduction_step, 
     return start_of(round) + static_cast<std::size_t>(slice) * segment_;
   }
 
-  void stage(std::size_t round) noexcept {
+  void stage() noexcept {
     for (int i = 1; i < c_.size(); ++i) {
       const int slice = (c_.rank() + i) % c_.size();
-      const std::size_t bytes = bytes_of(slice, round);
+      const std::size_t bytes = bytes_of(slice, staged_);
       if (bytes > 0)
-        b_.write(b_.at(at(round, slice)), w_.input + w_.slices.begin(slice) + round * piece_, bytes);
+        b_.write(b_.at(at(staged_, slice)), w_.input + w_.slices.begin(slice) + staged_ * piece_, bytes);
     }
+    b_.say_staged(end_of(staged_++));
   }
 
-  void reduce(std::size_t round) {
+  void reduce() {
     const int own = c_.rank();
-    const std::size_t bytes = bytes_of(own, round);
-    if (bytes == 0) return;
-    std::array<const void*, comm::collective_segment::most_ranks> inputs;
-    for (int r = 0; r < c_.size(); ++r)
-      inputs[static_cast<std::size_t>(r)] =
-          r == own ? w_.input + w_.slices.begin(own) + round * piece_ : b_.at(r, at(round, own));
-    std::byte* const here = b_.at(at(round, own));
-    std::byte* const to = w_.result != nullptr ? w_.result + round * piece_ : here;
-    reduce_all(w_.op, w_.type,
-               std::span<const void* const>(inputs.data(), static_cast<std::size_t>(c_.size())), to,
-               bytes / w_.element_bytes);
-    if (w_.shown && to != here) b_.write(here, to, bytes);
+    const std::size_t round = reduced_++, bytes = bytes_of(own, round);
+    if (bytes > 0) {
+      std::byte* const here = b_.at(at(round, own));
+      std::byte* const to = w_.result != nullptr ? w_.result + round * piece_ : here;
+      const auto input = [&](int r) {
+        return r == own ? w_.input + w_.slices.begin(own) + round * piece_ : b_.at(r, at(round, own));
+      };
+      reduce_of_ranks(c_, w_.op, w_.type, input, to, bytes / w_.element_bytes);
+      if (w_.shown && to != here) b_.write(here, to, bytes);
+    }
+    if (w_.shown) b_.say_reduced(end_of(round));
+    if (!collects()) b_.say_consumed(end_of(ended_++));
   }
 
-  void collect(std::size_t round) noexcept {
+  void collect() noexcept {
     for (int i = 1; i < c_.size(); ++i) {
       const int slice = (c_.rank() + i) % c_.size();
-      const std::size_t bytes = bytes_of(slice, round);
+      const std::size_t bytes = bytes_of(slice, ended_);
       if (bytes > 0)
-        base::copy_out(w_.all + w_.slices.begin(slice) + round * piece_, b_.at(slice, at(round, slice)),
+        base::copy_out(w_.all + w_.slices.begin(slice) + ended_ * piece_, b_.at(slice, at(ended_, slice)),
                        bytes);
     }
+    b_.say_consumed(end_of(ended_++));
   }
 
   const segment_reduction& w_;
@@ -181,12 +162,10 @@ class direct_rounds {
     const std::size_t bytes = bytes_of(own, piece);
     if (bytes == 0) return;
     const std::size_t at = w_.slices.begin(own) + piece * piece_;
-    std::array<const void*, comm::collective_segment::most_ranks> inputs;
-    for (std::size_t r = 0; r < static_cast<std::size_t>(c_.size()); ++r)
-      inputs[r] = (static_cast<int>(r) == own ? w_.input : others_.data[r]) + at;
-    reduce_all(w_.op, w_.type,
-               std::span<const void* const>(inputs.data(), static_cast<std::size_t>(c_.size())),
-               w_.result + piece * piece_, bytes / w_.element_bytes);
+    const auto input = [&](int r) {
+      return (r == own ? w_.input : others_.data[static_cast<std::size_t>(r)]) + at;
+    };
+    reduce_of_ranks(c_, w_.op, w_.type, input, w_.result + piece * piece_, bytes / w_.element_bytes);
   }
   void collect(int slice, std::size_t piece) noexcept {
     const std::size_t bytes = bytes_of(slice, piece);

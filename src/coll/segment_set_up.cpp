@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "coll/in_flight.hpp"
 #include "coll/segment_progress.hpp"
 
 #include <fmt/format.h>

@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reduces long vectors on a collective segment, in rounds. Each rank stages a piece of every slice for the
-// rank that reduces that slice. It reduces a piece of its own slice, and collects pieces of the others'
-// results. Others read a piece while it is in cache. Rounds overlap: a rank takes whatever step the others
-// have made possible. Data in memory that all can read are not staged.
+// Copies and reductions of long vectors on a collective segment, in rounds. Each rank stages a piece of what
+// the others need, and reads pieces of others while they are in cache. Rounds overlap: a rank takes whatever
+// step the others have made possible. Data in memory that all can read are not staged.
 #pragma once
 
 #include "coll/algorithms.hpp"
+#include "coll/segment_publish.hpp"
 
 #include <cstddef>
 
 namespace tutti::coll {
 
+// Carries out what posted::broadcast, all_gather or all_to_all says, in the turn of an operation that has
+// begun; short blocks in one piece (coll/segment_publish.hpp). Ends when this rank has received everything
+// and its own data are on the segment.
+task<> copy_on_segment(collective c, const posted& what);
+
+// Each rank stages a piece of every slice for the rank that reduces that slice. It reduces a piece of its own
+// slice, and collects pieces of the others' results.
 struct segment_reduction {
   segment_reduction(const reduce_call& r, const blocks& s) noexcept
       : input(static_cast<const std::byte*>(r.input)),

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every rank exchanges data with every other one directly.
+#include "coll/algorithms.hpp"
+#include "coll/reduce.hpp"
+
+namespace tutti::coll {
+namespace {
+
+// Sends every other rank its block, and receives its block for this rank. In step k a rank sends to the rank
+// k ahead and receives from the rank k behind, a few steps at a time.
+task<> exchange_blocks(collective c, const void* data, blocks out_parts, void* result, blocks in_parts) {
+  const char* const out = static_cast<const char*>(data);
+  char* const in = static_cast<char*>(result);
+  sends_in_flight sends;
+  receives_in_flight receives;
+  for (int distance = 1; distance < c.size(); ++distance) {
+    const int to = c.ahead(distance);
+    const int from = c.ahead(-distance);
+    co_await receives.make_room();
+    receives.start([&] { return c.receive(from, in + in_parts.begin(from), in_parts.bytes(from)); });
+    co_await sends.make_room();
+    sends.start([&] { return c.send(to, out + out_parts.begin(to), out_parts.bytes(to)); });
+  }
+  co_await receives.drain();
+  co_await sends.drain();
+}
+
+// Reduces a block of each rank, in rank order: this rank's at `own`, the others' at `all`, without gaps.
+void reduce_blocks(const collective& c, const reduce_call& r, const char* own, const std::byte* all,
+                   std::size_t bytes) {
+  const auto size = static_cast<std::size_t>(c.size());
+  auto lease = c.scratch().take(size * sizeof(const void*));
+  auto** const inputs = reinterpret_cast<const void**>(lease.data());
+  for (std::size_t i = 0; i < size; ++i) inputs[i] = all + i * bytes;
+  inputs[c.rank()] = own;
+  reduce_all(r.op, r.type, std::span<const void* const>(inputs, size), r.data, bytes / r.element_bytes);
+}
+
+}  // namespace
+
+// Pairwise: every block goes directly to its rank. P-1 messages, no copy on the way. Blocks may be uneven.
+task<> all_to_all_pairwise(collective c, const void* data, blocks out_parts, void* result, blocks in_parts) {
+  move_bytes(static_cast<char*>(result) + in_parts.begin(c.rank()),
+             static_cast<const char*>(data) + out_parts.begin(c.rank()), out_parts.bytes(c.rank()));
+  return exchange_blocks(c, data, out_parts, result, in_parts);
+}
+
+// Direct: every rank sends every other one its contribution to that rank's block, and reduces its own block
+// from all contributions in rank order. One step of P-1 messages, (P-1)/P n bytes each way, and memory for P
+// blocks: for small and medium n.
+task<> reduce_scatter_direct(collective c, reduce_call r, blocks parts) {
+  const char* const in = static_cast<const char*>(r.input);
+  const std::size_t own = parts.bytes(c.rank());
+  auto contributions = c.scratch().take(static_cast<std::size_t>(c.size()) * own);
+  co_await exchange_blocks(c, in, parts, contributions.data(), blocks::even(own));
+  reduce_blocks(c, r, in + parts.begin(c.rank()), contributions.data(), own);
+}
+
+// Every rank gets all contributions to its block, reduces them at once, and the results go round. The ring's
+// traffic, 2 (P-1)/P n bytes each way, in P steps, and memory for one more n. No partial result travels, so
+// halves are sent as they are and still rounded once, where the other algorithms send floats in their place.
+task<> all_reduce_direct(collective c, reduce_call r) {
+  const blocks parts = blocks::split(r.count, c.size(), r.element_bytes);
+  reduce_call own = r;
+  own.data = static_cast<char*>(r.data) + parts.begin(c.rank());
+  co_await reduce_scatter_direct(c, own, parts);
+  co_await pass_blocks_round(c, r.data, parts, c.rank());
+}
+
+// One shot: every rank sends its whole contribution to every other one, and reduces all in rank order. One
+// step of P-1 messages of n bytes each way: for small n between few hosts, where a step's latency is most of
+// the time.
+task<> all_reduce_one_shot(collective c, reduce_call r) {
+  const std::size_t bytes = r.count * r.element_bytes;
+  auto contributions = c.scratch().take(static_cast<std::size_t>(c.size()) * bytes);
+  {
+    constexpr std::size_t few_hosts = 7;  // others
+    in_flight<p2p::sending, few_hosts> sends;
+    in_flight<p2p::receiving, few_hosts> receives;
+    for (int distance = 1; distance < c.size(); ++distance) {
+      const int from = c.ahead(-distance);
+      std::byte* const theirs = contributions.data() + static_cast<std::size_t>(from) * bytes;
+      co_await receives.make_room();
+      receives.start([&] { return c.receive(from, theirs, bytes); });
+      co_await sends.make_room();
+      sends.start([&] { return c.send(c.ahead(distance), r.input, bytes); });
+    }
+    co_await receives.drain();
+    co_await sends.drain();
+  }
+  reduce_blocks(c, r, static_cast<const char*>(r.input), contributions.data(), bytes);
+}
+
+}  // namespace tutti::coll
