@@ -38,11 +38,12 @@ TUTTI_LEVEL_ZERO_CALLS(SAME_CALL)
   static_assert(offsetof(ours, our_member) == offsetof(theirs, their_member) && \
                     sizeof(ours::our_member) == sizeof(theirs::their_member),   \
                 #theirs "." #their_member)
-#define SAME_STRUCTURE(ours, theirs, number)                                                      \
-  static_assert(sizeof(ours) == sizeof(theirs) && alignof(ours) == alignof(theirs), #theirs);     \
-  static_assert(static_cast<unsigned>(ours{}.type_of) == static_cast<unsigned>(number), #theirs); \
-  SAME_PLACE(ours, type_of, theirs, stype);                                                       \
-  SAME_PLACE(ours, next, theirs, pNext)
+#define SAME_STRUCTURE(ours, theirs, number)                                                            \
+  static_assert(sizeof(ours) == sizeof(theirs) && alignof(ours) == alignof(theirs), #theirs);           \
+  static_assert(static_cast<unsigned>(ours{}.begin.type_of) == static_cast<unsigned>(number), #theirs); \
+  static_assert(offsetof(ours, begin) == 0);                                                            \
+  SAME_PLACE(abi::header<0>, type_of, theirs, stype);                                                   \
+  SAME_PLACE(abi::header<0>, next, theirs, pNext)
 
 SAME_STRUCTURE(abi::ipc_properties, ze_driver_ipc_properties_t, ZE_STRUCTURE_TYPE_DRIVER_IPC_PROPERTIES);
 SAME_PLACE(abi::ipc_properties, flags, ze_driver_ipc_properties_t, flags);

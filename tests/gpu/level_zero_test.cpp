@@ -217,19 +217,19 @@ TEST_CASE("a list whose last event the driver refuses is destroyed only when its
   below.reset(0, 0, 0);
   const std::uint64_t before = below.misuses();
   {
-    level_zero::level_zero_driver on(*level_zero::abi::load().calls, 0);
-    void *const ending = on.make_stream(false), *const other = on.make_stream(false);
-    const gpu::detail::word opened = on.make_word();
+    const auto on = level_zero::make_driver(*level_zero::abi::load().calls, 0);
+    void *const ending = on->make_stream(false), *const other = on->make_stream(false);
+    const gpu::detail::word opened = on->make_word();
     below.pause(0, 1);
-    on.write(ending, opened, 1);
+    on->write(ending, opened, 1);
     below.refuse_barriers(1);
-    on.destroy_stream(ending);
+    on->destroy_stream(ending);
     below.refuse_barriers(0);
     below.pause(0, 0);
-    on.wait(other, opened, 1);
-    CHECK(on.synchronize(other, std::chrono::seconds(20)));
-    on.destroy_stream(other);
-    on.destroy_word(opened);
+    on->wait(other, opened, 1);
+    CHECK(on->synchronize(other, std::chrono::seconds(20)));
+    on->destroy_stream(other);
+    on->destroy_word(opened);
   }
   CHECK_MESSAGE(below.misuses() == before, below.last_misuse());
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/communicator_devices.hpp"
-#include "cuda/driver.hpp"
+#include "cuda/context.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -109,7 +109,7 @@ task<device> open_for(communicator world, device given, open_options how) {
     mine.chunk_bytes = how.chunk_bytes;
     mine.backend = static_cast<std::int32_t>(how.backend);
     mine.processes_at_once = given.can().processes_at_once ? 1 : 0;
-    if (dynamic_cast<cuda::cuda_driver*>(&given.state().driver()) != nullptr) mine.nccl = nccl::version();
+    if (cuda::is_cuda(given)) mine.nccl = nccl::version();
     mine.place = place_for_nccl(given.state().driver().identity(), mine.nccl, world.rank());
   } catch (const error& e) {
     mine.why = e.code().value();

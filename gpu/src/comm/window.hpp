@@ -13,7 +13,6 @@
 #pragma once
 
 #include "device/attachment.hpp"
-#include "device/sharing.hpp"
 
 #include <array>
 #include <cstdint>

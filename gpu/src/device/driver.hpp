@@ -9,12 +9,16 @@
 #include <tutti/gpu/device.hpp>
 #include <tutti/reduce_op.hpp>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 namespace tutti::gpu::kernels {
 struct reduce_arguments;
@@ -44,7 +48,40 @@ class doorbell_handle {
   int fd_;
 };
 
-class process_sharing;
+// Another process of this host opens memory or an event by it: the bytes of a driver's own description.
+struct shared_name {
+  shared_name() = default;
+  template <class T>
+  explicit shared_name(const T& description) noexcept {
+    static_assert(sizeof description <= sizeof bytes && std::is_trivially_copyable_v<T>);
+    std::memcpy(bytes.data(), &description, sizeof description);
+  }
+  template <class T>
+  T as() const noexcept {
+    T description;
+    std::memcpy(&description, bytes.data(), sizeof description);
+    return description;
+  }
+  std::array<std::byte, 96> bytes{};
+};
+
+// For drivers that can share. Failures throw tutti::error.
+class process_sharing {
+ public:
+  // `start` begins an allocation of this process, which frees it only after all others have closed it.
+  virtual shared_name name_memory(void* start) = 0;
+  virtual void* open_memory(const shared_name& of) = 0;  // of another process
+  virtual void close_memory(void* opened) noexcept = 0;  // once nothing uses it
+  // If false, each process waits for its device before it tells others that the device has finished.
+  virtual bool has_events() const noexcept = 0;
+  // Only with events. Both processes record an event and wait for it; driver::destroy_event destroys it. A
+  // wait refers to the last record by any process, so it must follow a message that announces the record.
+  virtual void* make_shared_event(shared_name&) { return nullptr; }
+  virtual void* open_event(const shared_name&) { return nullptr; }
+
+ protected:
+  ~process_sharing() = default;
+};
 
 class driver {
  public:
@@ -60,8 +97,8 @@ class driver {
   virtual void* allocate(std::size_t bytes, memory_kind kind) = 0;
   virtual void free(void* memory, memory_kind kind) noexcept = 0;
   // Pins existing host memory. Returns false if that is impossible.
-  virtual bool pin(void* memory, std::size_t bytes) noexcept = 0;
-  virtual void unpin(void* memory) noexcept = 0;
+  virtual bool pin(void*, std::size_t) noexcept { return false; }
+  virtual void unpin(void*) noexcept {}
 
   virtual void* make_stream(bool urgent) = 0;
   virtual void destroy_stream(void* stream) noexcept = 0;
@@ -80,15 +117,18 @@ class driver {
   virtual void changed(const word&) noexcept {}
   // Both return false if there is no kernel for the types. One launch reduces a block of all ranks and gives
   // it to all of them.
-  virtual bool reduce(reduce_kind kind, element_type type, const kernels::reduce_arguments& what,
-                      void* stream) = 0;
-  virtual bool convert(element_type from, element_type to, const kernels::convert_arguments& what,
-                       void* stream) = 0;
+  virtual bool reduce(reduce_kind, element_type, const kernels::reduce_arguments&, void* /* stream */) {
+    return false;
+  }
+  virtual bool convert(element_type /* from */, element_type, const kernels::convert_arguments&,
+                       void* /* stream */) {
+    return false;
+  }
 
   virtual progress query(void* event, std::string& why) noexcept = 0;
   // Health of the context, queried through this stream.
   virtual progress health(void* stream, std::string& why) noexcept = 0;
-  virtual bool capturing(void* stream) noexcept = 0;
+  virtual bool capturing(void* /* stream */) noexcept { return false; }
   // Notifies `b` when the event, recorded in `stream`, has passed. Returns false if that is impossible.
   virtual bool arm(void* event, void* stream, const std::shared_ptr<const doorbell_handle>& b) = 0;
   // Blocks until the stream has passed its work (returns true), the device has failed, or the time is over.

@@ -1,15 +1,535 @@
 // SPDX-License-Identifier: Apache-2.0
-// Public functions for Level Zero: GPUs, and kernels of the program.
+// Level Zero: the driver of a GPU, and the public functions.
+#include <tutti/level_zero.hpp>
+
 #include "device/open_once.hpp"
 #include "level_zero/driver.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <fstream>
 #include <map>
-#include <mutex>
-#include <tutti/level_zero.hpp>
+#include <new>
+#include <thread>
+#include <utility>
 
 namespace tutti::level_zero {
+namespace {
+
+using gpu::memory_info;
+using gpu::memory_kind;
+using gpu::detail::progress;
+using gpu::detail::word;
+using shared_doorbell = std::shared_ptr<const gpu::detail::doorbell_handle>;
+using clock = std::chrono::steady_clock;
+
+constexpr std::size_t most_waits_without_a_moment = 64;
+constexpr std::size_t alignment = 256;
+constexpr std::size_t gates_per_page = 64;
+constexpr std::size_t bytes_per_gate = 64;
+// The watcher polls with pauses, because drivers wait for events by spinning.
+constexpr auto shortest_pause = std::chrono::microseconds(20);
+constexpr auto longest_pause = std::chrono::microseconds(500);
+constexpr auto between_health_checks = std::chrono::milliseconds(100);
+constexpr auto longest_farewell = std::chrono::seconds(10);
+
+abi::list* list_of(void* stream) noexcept { return static_cast<abi::list*>(stream); }
+
+}  // namespace
+
+// Context, events, streams, and the thread that watches events for sleeping loops. Shared by all loops of the
+// process. tutti has no kernels for it: reductions are staged, or oneCCL does them.
+//
+// A Level Zero event is signalled once, and may be reset only when nothing waits for it. So each record of a
+// stream is a moment with its own event. The event returns to the store once the device has passed all that
+// refers to it: a wait is over when the next moment of its stream has passed.
+//
+// Streams are immediate command lists. Lists of drivers before 1.7 do not keep the order of their commands;
+// barriers do.
+class level_zero_driver final : public gpu::detail::driver {
+ public:
+  level_zero_driver(const abi::table& c, int n) : calls(c), ordinal_(n) {
+    const abi::table::gpu& here = calls.gpus.at(static_cast<std::size_t>(n));
+    native.driver = here.of;
+    native.device = here.handle;
+    abi::device_properties about;
+    check(calls.device_properties_of(native.device, &about), "zeDeviceGetProperties");
+    name_ = about.name;
+    identity_ = "level-zero-";
+    for (const std::uint8_t b : about.uuid) identity_ += fmt::format("{:02x}", b);
+    // Drivers derive the UUID from the slot, so equal hosts have equal ones. The boot id tells hosts apart.
+    std::string host;
+    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), host);
+    identity_ += "-" + host;
+    find_queues();
+    std::uint32_t version = 0;
+    in_order_ =
+        calls.driver_api_version(native.driver, &version) == abi::success && version >= abi::version_1_7;
+    const abi::context_desc how;
+    {
+      const std::lock_guard handles(calls.handles);
+      check(calls.context_create(native.driver, &how, &native.context), "zeContextCreate");
+    }
+    abi::ipc_properties ipc;
+    if (calls.driver_ipc(native.driver, &ipc) == abi::success && (ipc.flags & abi::ipc_of_memory) != 0)
+      sharing_ =
+          make_sharing(calls, native, [this](abi::result code, const char* what) { check(code, what); });
+    events_ = std::make_shared<event_store>(calls, native);
+    one_ = new (allocate(sizeof(std::uint64_t), memory_kind::pinned)) std::uint64_t(1);
+    watcher_ = std::thread([this] { watch_loop(); });
+  }
+  level_zero_driver(const level_zero_driver&) = delete;
+  level_zero_driver& operator=(const level_zero_driver&) = delete;
+
+  ~level_zero_driver() override {
+    {
+      const std::lock_guard lock(watch_mutex_);
+      stopping_ = true;
+    }
+    watch_changed_.notify_all();
+    watcher_.join();
+    const auto until = clock::now() + longest_farewell;
+    for (;;) {
+      {
+        const std::lock_guard lock(mutex_);
+        sweep();
+        if (ending_.empty()) break;
+      }
+      if (lost(calls.device_status(native.device))) {
+        // A lost device accesses nothing.
+        {
+          const std::lock_guard handles(calls.handles);
+          for (const auto& [list, s] : ending_) calls.list_destroy(list);
+        }
+        ending_.clear();
+        break;
+      }
+      if (clock::now() > until) {
+        // Keeps what the device may still use, and the context around it.
+        struct left {
+          std::vector<std::pair<abi::list*, list_state>> lists;
+          std::shared_ptr<event_store> events;
+        };
+        static std::mutex mutex;
+        static auto& all = *new std::vector<left>;
+        const std::lock_guard lock(mutex);
+        all.push_back({std::move(ending_), std::move(events_)});
+        return;
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    streams_.clear();
+    for (void* page : gate_pages_) free(page, memory_kind::pinned);
+    free(one_, memory_kind::pinned);
+    events_.reset();
+    const std::lock_guard handles(calls.handles);
+    calls.context_destroy(native.context);
+  }
+
+  std::string name() const override { return fmt::format("level_zero device {} ({})", ordinal_, name_); }
+  int ordinal() const noexcept override { return ordinal_; }
+  std::string identity() const override { return identity_; }
+  gpu::capabilities can() const noexcept override {
+    gpu::capabilities c;
+    c.host_call = true;
+    c.gate = true;
+    return c;
+  }
+
+  // ---- memory ----
+
+  void* allocate(std::size_t bytes, memory_kind kind) override {
+    void* made = nullptr;
+    if (kind == memory_kind::pinned) {
+      const abi::host_memory_desc how;
+      check(calls.alloc_host(native.context, &how, bytes, alignment, &made), "zeMemAllocHost");
+    } else {
+      const abi::device_memory_desc how;
+      check(calls.alloc_device(native.context, &how, bytes, alignment, native.device, &made),
+            "zeMemAllocDevice");
+    }
+    return made;
+  }
+  void free(void* memory, memory_kind) noexcept override { calls.free(native.context, memory); }
+  memory_info describe(const void* memory) const noexcept override {
+    memory_info found;
+    abi::memory_properties about;
+    abi::device* of = nullptr;
+    if (calls.memory_properties_of(native.context, memory, &about, &of) != abi::success ||
+        about.type == abi::memory_unknown)
+      return found;
+    found.kind = about.type == abi::memory_device ? memory_kind::device
+                 : about.type == abi::memory_host ? memory_kind::pinned
+                                                  : memory_kind::managed;
+    found.device = ordinal_;
+    if (of != nullptr && of != native.device)
+      for (std::size_t i = 0; i < calls.gpus.size(); ++i)
+        if (calls.gpus[i].handle == of) found.device = static_cast<int>(i);
+    found.id = about.id;
+    void* base = nullptr;
+    std::size_t bytes = 0;
+    if (calls.address_range(native.context, memory, &base, &bytes) == abi::success) {
+      found.base = base;
+      found.bytes = bytes;
+    }
+    found.shareable = about.type == abi::memory_device;
+    return found;
+  }
+  gpu::detail::process_sharing* sharing() noexcept override { return sharing_.get(); }
+
+  // ---- streams, events and words ----
+
+  void* make_stream(bool urgent) override {
+    const std::lock_guard lock(mutex_);
+    sweep();
+    abi::queue_desc how;
+    how.ordinal = group_;
+    how.index = next_queue_++ % group_queues_;
+    how.priority = urgent ? abi::priority_high : abi::priority_normal;
+    how.flags = in_order_ ? abi::queue_in_order : 0;
+    abi::list* made = nullptr;
+    const std::lock_guard handles(calls.handles);
+    abi::result code = calls.list_create(native.context, native.device, &how, &made);
+    if (in_order_ && code != abi::success && !lost(code)) {
+      // An old validation layer in front of the driver may not know the flag.
+      in_order_ = false;
+      how.flags = 0;
+      code = calls.list_create(native.context, native.device, &how, &made);
+    }
+    check(code, "zeCommandListCreateImmediate");
+    list_state s;
+    s.in_order = in_order_;
+    streams_.insert_or_assign(made, std::move(s));
+    return made;
+  }
+  // Commands in it still run.
+  void destroy_stream(void* stream) noexcept override {
+    const std::lock_guard lock(mutex_);
+    const auto found = streams_.find(list_of(stream));
+    if (found == streams_.end()) return;
+    ending_.emplace_back(found->first, std::move(found->second));
+    streams_.erase(found);
+    sweep();
+  }
+  void* make_event() override { return new mark; }
+  void destroy_event(void* event) noexcept override { delete static_cast<mark*>(event); }
+  // Words serve only as gates: 0, then 1.
+  word make_word() override {
+    const std::lock_guard lock(mutex_);
+    if (spare_gates_.empty()) {
+      void* const page = allocate(gates_per_page * bytes_per_gate, memory_kind::pinned);
+      gate_pages_.push_back(page);
+      for (std::size_t i = 0; i < gates_per_page; ++i)
+        spare_gates_.push_back(new (static_cast<std::byte*>(page) + i * bytes_per_gate)
+                                   std::atomic<std::uint64_t>(0));
+    }
+    auto made = std::make_unique<gate>();
+    made->opened = take_moment();
+    std::atomic<std::uint64_t>* const value = made->value = spare_gates_.back();
+    spare_gates_.pop_back();
+    value->store(0, std::memory_order_release);
+    return word{value, made.release()};
+  }
+  void destroy_word(word w) noexcept override {
+    const std::unique_ptr<gate> gone(&gate_of(w));
+    const std::lock_guard lock(mutex_);
+    spare_gates_.push_back(w.value);
+  }
+
+  // ---- work ----
+
+  void copy(void* to, const void* from, std::size_t bytes, void* stream) override {
+    if (bytes == 0) return;
+    const std::lock_guard lock(mutex_);
+    before_command(list_of(stream));
+    check(calls.copy(list_of(stream), to, from, bytes, nullptr, 0, nullptr), "zeCommandListAppendMemoryCopy");
+  }
+  void fill(void* to, std::byte value, std::size_t bytes, void* stream) override {
+    if (bytes == 0) return;
+    const std::lock_guard lock(mutex_);
+    before_command(list_of(stream));
+    check(calls.fill(list_of(stream), to, &value, 1, bytes, nullptr, 0, nullptr),
+          "zeCommandListAppendMemoryFill");
+  }
+  void record(void* event, void* stream) override {
+    const std::lock_guard lock(mutex_);
+    mark_of(event).latest = append_moment(list_of(stream));
+  }
+  void wait(void* stream, void* event) override {
+    const std::shared_ptr<moment>& latest = mark_of(event).latest;
+    const std::lock_guard lock(mutex_);
+    if (latest && calls.event_query(latest->event) != abi::success) append_wait(latest, list_of(stream));
+  }
+  void wait(void* stream, const word& w, std::uint64_t) override {
+    const std::lock_guard lock(mutex_);
+    append_wait(gate_of(w).opened, list_of(stream));
+  }
+  void write(void* stream, const word& w, std::uint64_t) override {
+    const std::lock_guard lock(mutex_);
+    before_command(list_of(stream));
+    check(calls.copy(list_of(stream), w.value, one_, sizeof *one_, nullptr, 0, nullptr),
+          "zeCommandListAppendMemoryCopy");
+    check(calls.barrier(list_of(stream), gate_of(w).opened->event, 0, nullptr), "zeCommandListAppendBarrier");
+  }
+  void changed(const word& w) noexcept override { calls.event_signal(gate_of(w).opened->event); }
+  void launch(abi::kernel* kernel, abi::group_count groups, std::uint32_t group_size, void** arguments,
+              const std::size_t* sizes, std::size_t count, void* stream) {
+    // The lock protects the kernel, too: it holds its arguments until it is appended.
+    const std::lock_guard lock(mutex_);
+    check(calls.kernel_group_size(kernel, group_size, 1, 1), "zeKernelSetGroupSize");
+    for (std::size_t i = 0; i < count; ++i)
+      check(calls.kernel_argument(kernel, static_cast<std::uint32_t>(i), sizes[i], arguments[i]),
+            "zeKernelSetArgumentValue");
+    before_command(list_of(stream));
+    check(calls.launch(list_of(stream), kernel, &groups, nullptr, 0, nullptr),
+          "zeCommandListAppendLaunchKernel");
+  }
+  // Later commands run after earlier ones.
+  void order(void* stream) {
+    const std::lock_guard lock(mutex_);
+    before_command(list_of(stream));
+  }
+
+  // ---- the host ----
+
+  progress query(void* event, std::string& why) noexcept override {
+    const abi::result code = status_of(mark_of(event));
+    if (code == abi::success) return progress::done;
+    if (code == abi::not_ready) return progress::pending;
+    why = fmt::format("zeEventQueryStatus: {}", calls.explain(code, native.driver));
+    return progress::failed;
+  }
+  progress health(void* stream, std::string& why) noexcept override {
+    const abi::result code = health_of(list_of(stream));
+    if (!lost(code)) return progress::pending;
+    why = fmt::format("the device has been lost: {} (dmesg says why)", calls.explain(code, native.driver));
+    return progress::failed;
+  }
+  bool arm(void* event, void*, const shared_doorbell& b) override {
+    std::shared_ptr<moment> until;
+    {
+      const std::lock_guard lock(mutex_);
+      until = mark_of(event).latest;
+    }
+    if (!until) {
+      b->notify();
+      return true;
+    }
+    {
+      const std::lock_guard lock(watch_mutex_);
+      watched_.push_back({std::move(until), b});
+    }
+    watch_changed_.notify_one();
+    return true;
+  }
+  bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept override {
+    mark end;
+    try {
+      record(&end, stream);
+    } catch (const error&) {
+      return false;
+    }
+    const auto until = clock::now() + longest;
+    auto health_at = clock::now() + between_health_checks;
+    for (;;) {
+      const abi::result code = status_of(end);
+      if (code == abi::success) return true;
+      const auto now = clock::now();
+      if (code != abi::not_ready || now >= until) return false;
+      if (now >= health_at) {
+        if (lost(health_of(list_of(stream)))) return false;
+        health_at = now + between_health_checks;
+      }
+      std::this_thread::sleep_for(shortest_pause);
+    }
+  }
+
+  void check(abi::result code, const char* what) const {
+    if (code == abi::success) return;
+    errc as = errc::system;
+    if (lost(code)) as = errc::device_failed;
+    if (code == abi::out_of_host_memory || code == abi::out_of_device_memory) as = errc::resources;
+    if (code == abi::unsupported_feature || code == abi::unsupported_version ||
+        code == abi::unsupported_enumeration)
+      as = errc::not_supported;
+    if (code == abi::invalid_argument ||
+        (code >= abi::invalid_null_handle && code <= abi::unsupported_size) ||
+        code == abi::invalid_enumeration || code == abi::invalid_native_binary ||
+        code == abi::invalid_kernel_name)
+      as = errc::invalid_argument;
+    throw error(
+        as, fmt::format("level_zero device {}: {}: {}", ordinal_, what, calls.explain(code, native.driver)));
+  }
+
+  const abi::table& calls;
+  handles native;
+
+ private:
+  // An event of detail::driver: the moment recorded last; null if there is none.
+  struct mark {
+    std::shared_ptr<moment> latest;
+  };
+  // A word of detail::driver.
+  struct gate {
+    std::atomic<std::uint64_t>* value = nullptr;
+    std::shared_ptr<moment> opened;
+  };
+  struct list_state {
+    bool in_order = false;
+    bool has_last_moment = false;                     // behind all commands of a destroyed list
+    std::deque<std::shared_ptr<moment>> pending;      // recorded, not known to have passed
+    std::vector<std::shared_ptr<moment>> waited_for;  // since the last record
+  };
+  struct watched {
+    std::shared_ptr<moment> until;
+    shared_doorbell doorbell;
+  };
+  static mark& mark_of(void* event) noexcept { return *static_cast<mark*>(event); }
+  static gate& gate_of(const word& w) noexcept { return *static_cast<gate*>(w.handle); }
+
+  void find_queues() {
+    std::uint32_t groups = 0;
+    check(calls.device_queue_groups(native.device, &groups, nullptr),
+          "zeDeviceGetCommandQueueGroupProperties");
+    std::vector<abi::queue_group_properties> kinds(groups);
+    check(calls.device_queue_groups(native.device, &groups, kinds.data()),
+          "zeDeviceGetCommandQueueGroupProperties");
+    const auto computes = std::find_if(kinds.begin(), kinds.end(),
+                                       [](const auto& k) { return (k.flags & abi::group_compute) != 0; });
+    if (computes == kinds.end())
+      throw error(
+          errc::not_supported,
+          fmt::format("level_zero device {} ({}) has no queues for kernels and copies", ordinal_, name_));
+    group_ = static_cast<std::uint32_t>(computes - kinds.begin());
+    group_queues_ = std::max(1U, computes->queues);
+  }
+
+  // These require mutex_.
+  void before_command(abi::list* in) {
+    if (!streams_[in].in_order) check(calls.barrier(in, nullptr, 0, nullptr), "zeCommandListAppendBarrier");
+  }
+  std::shared_ptr<moment> append_moment(abi::list* in) {
+    std::shared_ptr<moment> m = take_moment();
+    append(m, in, streams_[in]);
+    return m;
+  }
+  void append(const std::shared_ptr<moment>& m, abi::list* in, list_state& s) {
+    check(calls.barrier(in, m->event, 0, nullptr), "zeCommandListAppendBarrier");
+    m->before = std::exchange(s.waited_for, {});
+    s.pending.push_back(m);
+  }
+  void append_wait(const std::shared_ptr<moment>& m, abi::list* in) {
+    abi::event* event = m->event;
+    check(calls.barrier(in, nullptr, 1, &event), "zeCommandListAppendBarrier");
+    list_state& s = streams_[in];
+    s.waited_for.push_back(m);
+    if (s.waited_for.size() >= most_waits_without_a_moment) append_moment(in);
+  }
+  std::shared_ptr<moment> take_moment() {
+    if (events_->is_low()) sweep();
+    return events_->take();
+  }
+  void sweep() noexcept {
+    for (auto& [list, s] : streams_) forget_passed(s);
+    std::erase_if(ending_, [this](auto& e) {
+      auto& [list, s] = e;
+      try {
+        if (!s.has_last_moment) append(events_->take(), list, s);
+        s.has_last_moment = true;
+      } catch (const std::exception&) {
+        // The next sweep tries again. A lost device takes no event; the destructor then destroys the list.
+        return false;
+      }
+      forget_passed(s);
+      if (!s.pending.empty()) return false;
+      const std::lock_guard handles(calls.handles);
+      calls.list_destroy(list);
+      return true;
+    });
+  }
+
+  void forget_passed(list_state& s) noexcept {
+    while (!s.pending.empty() && calls.event_query(s.pending.front()->event) == abi::success) {
+      s.pending.front()->before.clear();
+      s.pending.pop_front();
+    }
+  }
+  abi::result status_of(const mark& m) noexcept {
+    const std::lock_guard lock(mutex_);
+    return m.latest ? calls.event_query(m.latest->event) : abi::success;
+  }
+  abi::result health_of(abi::list* l) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (const abi::result code = calls.device_status(native.device); lost(code)) return code;
+    if (calls.list_synchronize != nullptr)
+      if (const abi::result code = calls.list_synchronize(l, 0); lost(code)) return code;
+    const auto found = streams_.find(l);
+    if (found == streams_.end() || found->second.pending.empty()) return abi::success;
+    // Some drivers detect a hang only while the host waits.
+    return calls.event_synchronize(found->second.pending.front()->event, 0);
+  }
+  void watch_loop() noexcept {
+    std::unique_lock lock(watch_mutex_);
+    clock::duration pause = shortest_pause;
+    std::size_t seen = 0;
+    auto health_at = clock::now();
+    while (!stopping_) {
+      if (watched_.empty()) {
+        watch_changed_.wait(lock, [this] { return stopping_ || !watched_.empty(); });
+        health_at = clock::now() + between_health_checks;
+        continue;
+      }
+      bool changed = watched_.size() > seen;
+      std::vector<watched> passed;
+      std::erase_if(watched_, [&](watched& w) {
+        if (calls.event_query(w.until->event) != abi::success) return false;
+        passed.push_back(std::move(w));
+        return true;
+      });
+      changed |= !passed.empty();
+      seen = watched_.size();
+      if (const auto now = clock::now(); now >= health_at) {
+        health_at = now + between_health_checks;
+        // Wakes all loops, which find the failure themselves.
+        if (lost(calls.device_status(native.device)))
+          passed.insert(passed.end(), watched_.begin(), watched_.end()), watched_.clear();
+      }
+      pause = changed ? shortest_pause : std::min<clock::duration>(2 * pause, longest_pause);
+      lock.unlock();
+      for (const watched& w : passed) w.doorbell->notify();
+      passed.clear();
+      std::this_thread::sleep_for(pause);
+      lock.lock();
+    }
+  }
+
+  const int ordinal_;
+  std::string name_;
+  std::string identity_;
+  std::shared_ptr<gpu::detail::process_sharing> sharing_;  // null: other processes cannot use its memory
+  std::uint32_t group_ = 0;                                // of queues for kernels and copies
+  std::uint32_t group_queues_ = 1;
+  std::uint32_t next_queue_ = 0;
+  bool in_order_ = false;  // the driver's lists keep the order
+  std::shared_ptr<event_store> events_;
+  std::mutex mutex_;  // lists are not thread-safe
+  std::map<abi::list*, list_state> streams_;
+  std::vector<std::pair<abi::list*, list_state>> ending_;  // destroyed, still running
+  std::uint64_t* one_ = nullptr;                           // the value that opens gates
+  std::vector<void*> gate_pages_;
+  std::vector<std::atomic<std::uint64_t>*> spare_gates_;
+
+  std::mutex watch_mutex_;
+  std::condition_variable watch_changed_;
+  std::vector<watched> watched_;
+  bool stopping_ = false;
+  std::thread watcher_;
+};
+
 namespace {
 
 template <class Loop>
@@ -26,6 +546,10 @@ std::shared_ptr<level_zero_driver> driver_of(const gpu::device& on, const char* 
 
 int device_count() noexcept { return abi::load().devices(); }
 std::string why_not() { return abi::load().why; }
+
+std::shared_ptr<gpu::detail::driver> make_driver(const abi::table& calls, int ordinal) {
+  return std::make_shared<level_zero_driver>(calls, ordinal);
+}
 
 gpu::device open(const communicator& of, int ordinal) { return open_on(of, ordinal); }
 gpu::device open(runtime& rt, int ordinal) { return open_on(rt, ordinal); }

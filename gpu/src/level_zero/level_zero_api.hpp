@@ -63,22 +63,6 @@ using kernel = ::_ze_kernel_handle_t;
 TUTTI_LEVEL_ZERO_RESULTS(TUTTI_LEVEL_ZERO_RESULT)
 #undef TUTTI_LEVEL_ZERO_RESULT
 
-// Type of a structure, in its first member.
-enum class structure : std::uint32_t {
-  ipc_properties = 0x2,
-  device_properties = 0x3,
-  queue_group_properties = 0x6,
-  context_desc = 0xd,
-  queue_desc = 0xe,
-  event_pool_desc = 0x10,
-  event_desc = 0x11,
-  device_memory_desc = 0x15,
-  host_memory_desc = 0x16,
-  memory_properties = 0x17,
-  module_desc = 0x1b,
-  kernel_desc = 0x1d
-};
-
 inline constexpr std::uint32_t gpu_only = 1;  // flag of zeInit
 inline constexpr std::uint32_t type_gpu = 1;
 inline constexpr std::uint32_t group_compute = 1;
@@ -94,31 +78,25 @@ inline constexpr std::uint32_t format_spirv = 0, format_native = 1;
 inline constexpr std::uint32_t version_1_7 = 0x10007;
 inline constexpr std::uint32_t ipc_of_memory = 1;
 
+// How structures begin: with their type.
+template <std::uint32_t Type>
+struct header {
+  std::uint32_t type_of = Type;
+  const void* next = nullptr;
+};
 struct ipc_properties {
-  structure type_of = structure::ipc_properties;
-  void* next = nullptr;
+  header<0x2> begin;
   std::uint32_t flags = 0;
 };
 struct ipc_memory {
   char bytes[64] = {};
 };
 struct device_properties {
-  structure type_of = structure::device_properties;
-  void* next = nullptr;
+  header<0x3> begin;
   std::uint32_t type = 0;
-  std::uint32_t vendor = 0;
-  std::uint32_t id = 0;
-  std::uint32_t flags = 0;
-  std::uint32_t subdevice = 0;
-  std::uint32_t core_clock_rate = 0;
+  std::uint32_t not_used[5] = {};
   std::uint64_t max_allocation = 0;
-  std::uint32_t max_hardware_contexts = 0;
-  std::uint32_t max_priority = 0;
-  std::uint32_t threads_per_eu = 0;
-  std::uint32_t simd_width = 0;
-  std::uint32_t eus_per_subslice = 0;
-  std::uint32_t subslices_per_slice = 0;
-  std::uint32_t slices = 0;
+  std::uint32_t not_used_either[7] = {};
   std::uint64_t timer_resolution = 0;
   std::uint32_t timestamp_bits = 0;
   std::uint32_t kernel_timestamp_bits = 0;
@@ -126,20 +104,17 @@ struct device_properties {
   char name[256] = {};
 };
 struct queue_group_properties {
-  structure type_of = structure::queue_group_properties;
-  void* next = nullptr;
+  header<0x6> begin;
   std::uint32_t flags = 0;
   std::size_t max_fill_pattern = 0;
   std::uint32_t queues = 0;
 };
 struct context_desc {
-  structure type_of = structure::context_desc;
-  const void* next = nullptr;
+  header<0xd> begin;
   std::uint32_t flags = 0;
 };
 struct queue_desc {
-  structure type_of = structure::queue_desc;
-  const void* next = nullptr;
+  header<0xe> begin;
   std::uint32_t ordinal = 0;
   std::uint32_t index = 0;
   std::uint32_t flags = 0;
@@ -147,39 +122,33 @@ struct queue_desc {
   std::uint32_t priority = priority_normal;
 };
 struct event_pool_desc {
-  structure type_of = structure::event_pool_desc;
-  const void* next = nullptr;
+  header<0x10> begin;
   std::uint32_t flags = pool_host_visible;
   std::uint32_t count = 0;
 };
 struct event_desc {
-  structure type_of = structure::event_desc;
-  const void* next = nullptr;
+  header<0x11> begin;
   std::uint32_t index = 0;
   std::uint32_t signal = scope_host;
   std::uint32_t wait = scope_host;
 };
 struct device_memory_desc {
-  structure type_of = structure::device_memory_desc;
-  const void* next = nullptr;
+  header<0x15> begin;
   std::uint32_t flags = 0;
   std::uint32_t ordinal = 0;
 };
 struct host_memory_desc {
-  structure type_of = structure::host_memory_desc;
-  const void* next = nullptr;
+  header<0x16> begin;
   std::uint32_t flags = 0;
 };
 struct memory_properties {
-  structure type_of = structure::memory_properties;
-  void* next = nullptr;
+  header<0x17> begin;
   std::uint32_t type = memory_unknown;
   std::uint64_t id = 0;
   std::uint64_t page_size = 0;
 };
 struct module_desc {
-  structure type_of = structure::module_desc;
-  const void* next = nullptr;
+  header<0x1b> begin;
   std::uint32_t format = format_spirv;
   std::size_t bytes = 0;
   const std::uint8_t* image = nullptr;
@@ -187,8 +156,7 @@ struct module_desc {
   const void* constants = nullptr;
 };
 struct kernel_desc {
-  structure type_of = structure::kernel_desc;
-  const void* next = nullptr;
+  header<0x1d> begin;
   std::uint32_t flags = 0;
   const char* name = nullptr;
 };

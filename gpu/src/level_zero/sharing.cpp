@@ -11,8 +11,9 @@
 
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <system_error>
-#include <tutti/error.hpp>
+#include <utility>
 
 namespace tutti::level_zero {
 namespace {
@@ -34,12 +35,10 @@ std::uint64_t process_numbers() noexcept {
   return ::stat("/proc/self/ns/pid", &s) == 0 ? s.st_ino : 0;
 }
 
-// Duplicates the other process's descriptor into this process. Returns -1 with the reason in `why`.
-int take_descriptor(const address& of, std::string& why) {
-  if (of.numbers != process_numbers()) {
-    why = "the ranks are in containers that do not see each other's processes";
-    return -1;
-  }
+// Duplicates the other process's descriptor into this process.
+int take_descriptor(const address& of) {
+  if (of.numbers != process_numbers())
+    throw error(errc::not_supported, "the ranks are in containers that do not see each other's processes");
   int theirs = -1;
   std::memcpy(&theirs, of.handle.bytes, sizeof theirs);
   const auto process = static_cast<int>(::syscall(SYS_pidfd_open, of.process, 0));
@@ -47,10 +46,11 @@ int take_descriptor(const address& of, std::string& why) {
   const int code = errno;
   if (process >= 0) ::close(process);
   if (taken < 0)
-    why = fmt::format(
-        "the descriptor of process {}'s memory cannot be taken: {} (it needs Linux 5.6, one user, and, where "
-        "kernel.yama.ptrace_scope is not 0, CAP_SYS_PTRACE)",
-        of.process, std::system_category().message(code));
+    throw error(
+        errc::not_supported,
+        fmt::format("the descriptor of process {}'s memory cannot be taken: {} (it needs Linux 5.6, one "
+                    "user, and, where kernel.yama.ptrace_scope is not 0, CAP_SYS_PTRACE)",
+                    of.process, std::system_category().message(code)));
   return taken;
 }
 
@@ -60,49 +60,72 @@ bool names_its_process(const address& n) noexcept {
   return false;
 }
 
+class memory_sharing final : public gpu::detail::process_sharing {
+ public:
+  memory_sharing(const abi::table& calls, const handles& of,
+                 std::function<void(abi::result, const char*)> check)
+      : calls_(calls), of_(of), check_(std::move(check)) {}
+
+ private:
+  // The descriptor of opened memory, kept while that is open.
+  struct descriptor {
+    int number = -1;
+    std::uint64_t file = 0;
+  };
+
+  // A Level Zero event may be reset only when no process waits for it.
+  bool has_events() const noexcept override { return false; }
+  shared_name name_memory(void* start) override {
+    address n;
+    check_(calls_.ipc_name(of_.context, start, &n.handle), "zeMemGetIpcHandle");
+    n.process = ::getpid();
+    n.numbers = process_numbers();
+    return shared_name(n);
+  }
+  void* open_memory(const shared_name& of) override {
+    const auto n = of.as<address>();
+    const auto open = [this](const abi::ipc_memory& handle, void** opened) {
+      return calls_.ipc_open(of_.context, of_.device, handle, 0, opened);
+    };
+    void* opened = nullptr;
+    if (names_its_process(n) && open(n.handle, &opened) == abi::success) return opened;
+
+    descriptor ours;
+    ours.number = take_descriptor(n);
+    ours.file = file_of(ours.number);
+    abi::ipc_memory here = n.handle;
+    std::memcpy(here.bytes, &ours.number, sizeof ours.number);
+    if (const abi::result code = open(here, &opened); code != abi::success) {
+      ::close(ours.number);
+      check_(code, "zeMemOpenIpcHandle");
+    }
+    const std::lock_guard lock(mutex_);
+    opened_.emplace(opened, ours);
+    return opened;
+  }
+  void close_memory(void* opened) noexcept override {
+    // Until its entry is gone: another loop may open memory at the same address.
+    const std::lock_guard lock(mutex_);
+    calls_.ipc_close(of_.context, opened);
+    const auto found = opened_.find(opened);
+    if (found == opened_.end()) return;
+    // Some drivers close the descriptor with the memory, and its number may belong to another file by now.
+    if (file_of(found->second.number) == found->second.file) ::close(found->second.number);
+    opened_.erase(found);
+  }
+
+  const abi::table& calls_;
+  const handles of_;
+  const std::function<void(abi::result, const char*)> check_;
+  std::mutex mutex_;
+  std::multimap<void*, descriptor> opened_;  // two loops may open the same memory
+};
+
 }  // namespace
 
-shared_name level_zero_driver::name_memory(void* start) {
-  address n;
-  check(calls.ipc_name(native.context, start, &n.handle), "zeMemGetIpcHandle");
-  n.process = ::getpid();
-  n.numbers = process_numbers();
-  return shared_name(n);
-}
-
-void* level_zero_driver::open_memory(const shared_name& of) {
-  const auto n = of.as<address>();
-  const auto open = [this](const abi::ipc_memory& handle, void** opened) {
-    return calls.ipc_open(native.context, native.device, handle, 0, opened);
-  };
-  void* opened = nullptr;
-  if (names_its_process(n) && open(n.handle, &opened) == abi::success) return opened;
-
-  std::string why;
-  descriptor ours;
-  ours.number = take_descriptor(n, why);
-  if (ours.number < 0) throw error(errc::not_supported, why);
-  ours.file = file_of(ours.number);
-  abi::ipc_memory here = n.handle;
-  std::memcpy(here.bytes, &ours.number, sizeof ours.number);
-  if (const abi::result code = open(here, &opened); code != abi::success) {
-    ::close(ours.number);
-    check(code, "zeMemOpenIpcHandle");
-  }
-  const std::lock_guard lock(opened_mutex_);
-  opened_.emplace(opened, ours);
-  return opened;
-}
-
-void level_zero_driver::close_memory(void* opened) noexcept {
-  // Until its entry is gone: another loop may open memory at the same address.
-  const std::lock_guard lock(opened_mutex_);
-  calls.ipc_close(native.context, opened);
-  const auto found = opened_.find(opened);
-  if (found == opened_.end()) return;
-  // Some drivers close the descriptor with the memory, and its number may belong to another file by now.
-  if (file_of(found->second.number) == found->second.file) ::close(found->second.number);
-  opened_.erase(found);
+std::shared_ptr<gpu::detail::process_sharing> make_sharing(
+    const abi::table& calls, const handles& of, std::function<void(abi::result, const char*)> check) {
+  return std::make_shared<memory_sharing>(calls, of, std::move(check));
 }
 
 }  // namespace tutti::level_zero
