@@ -2,8 +2,6 @@
 #include "comm/communicator_devices.hpp"
 
 #include "device/scope_exit.hpp"
-#include "nccl/connection.hpp"
-#include "oneccl/connection.hpp"
 
 #include <fmt/format.h>
 
@@ -274,9 +272,12 @@ task<> device_call::execute(tutti::detail::operation_state& op) {
   on.driver().record(work_->what.ready.get(), after_->native());
   after_->will_be_awaited(work_->what.ready);
   co_await communicator_devices::of(handle).perform(work_.get());
-  work_awaiter passed(work_, work_awaiter::until::done);
-  const status moved = co_await passed;
-  if (is_message(what.kind)) op.set_result(moved);
+  if (!work_->done) {
+    waits_in passed(on, work_->wait_done);
+    co_await passed;
+  }
+  work_->rethrow();
+  if (is_message(what.kind)) op.set_result(work_->result);
 }
 
 void device_call::make_wait(stream_state& s) const {

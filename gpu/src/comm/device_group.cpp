@@ -97,9 +97,7 @@ task<> device_group::staged_collective(work_state* w, stream_pair use, turn* min
       next.offset = loaded * most;
       next.count = std::min(most, block - next.offset);
       layout.copy_in(d, next.offset, next.count, next.memory->data, use.out->native());
-      point& p = use.out->signal();
-      p.alive = {next.memory, c.in.keep};
-      next.loaded.set(*on_, p);
+      next.loaded.set(*use.out, {next.memory, c.in.keep});
     }
     if (i < count) {
       co_await slot(i).loaded;
@@ -110,9 +108,7 @@ task<> device_group::staged_collective(work_state* w, stream_pair use, turn* min
       chunk_state& previous = slot(i - 1);
       co_await previous.moving;
       layout.copy_out(d, previous.offset, previous.count, previous.memory->data, use.in->native());
-      point& p = use.in->signal();
-      p.alive = {previous.memory, c.out.keep};
-      previous.unloaded.set(*on_, p);
+      previous.unloaded.set(*use.in, {previous.memory, c.out.keep});
     }
   }
 }
@@ -154,9 +150,7 @@ task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, vo
   };
   if (reads) copy_pieces(c.in, in->data, true, use.out->native());
   mark loaded;
-  point& p = use.out->signal();
-  p.alive = {in, w->what.in.keep};
-  loaded.set(*on_, p);
+  loaded.set(*use.out, {in, w->what.in.keep});
   co_await loaded;
   chunk_state& all = chunks->emplace_back();
   all.moving = request(std::move(host));
@@ -293,9 +287,7 @@ task<> device_group::staged_send(work_state* w, stream_pair use, void* ready) {
       next.count = std::min(most, bytes - next.offset);
       on_->driver().copy(next.memory->data, static_cast<std::byte*>(c.in.data) + next.offset, next.count,
                          use.out->native());
-      point& p = use.out->signal();
-      p.alive = {next.memory, c.in.keep};
-      next.loaded.set(*on_, p);
+      next.loaded.set(*use.out, {next.memory, c.in.keep});
     }
     chunk_state& k = slots[i % slots.size()];
     co_await k.loaded;
@@ -366,9 +358,7 @@ task<> device_group::receive_chunks(work_state* w, stream_pair use, rts_header* 
     if (!fits) continue;
     on_->driver().copy(static_cast<std::byte*>(c.out.data) + k.offset, k.memory->data, k.count,
                        use.in->native());
-    point& p = use.in->signal();
-    p.alive = {k.memory, c.out.keep};
-    k.unloaded.set(*on_, p);
+    k.unloaded.set(*use.in, {k.memory, c.out.keep});
   }
   guard.ended = *came = true;
   if (!fits)
@@ -552,12 +542,9 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
     const streams use(*this);
     if (meets) {
       const auto here = make_recycled<single_device_group::contribution>();
-      here->kind = kind;
+      here->what = single_device_group::arguments_of(w->what);
       here->in = w->what.in;
       here->out = w->what.out;
-      here->root = w->what.peer;
-      here->op = w->what.op.kind;
-      if (here->op == reduce_kind::premul_sum) here->factor = factor_in(w->what.op, w->what.in.type);
       here->event = ready;
       here->waker = on_->shared_doorbell();
       brought = here;

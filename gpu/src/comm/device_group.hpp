@@ -3,10 +3,8 @@
 // host memory.
 #pragma once
 
-#include "comm/async_condition.hpp"
 #include "comm/calls.hpp"
-#include "comm/chunk_layout.hpp"
-#include "comm/mark.hpp"
+#include "comm/conditions.hpp"
 #include "comm/single_device_group.hpp"
 #include "comm/window.hpp"
 

@@ -28,9 +28,9 @@ void copy(driver& with, void* to, const void* from, std::size_t bytes, void* str
 
 void launch(driver& with, const single_device_group::contribution& first,
             const kernels::reduce_arguments& what, void* stream) {
-  if (what.count > 0 && !with.reduce(first.op, first.in.type, what, stream))
-    throw error(errc::not_supported, fmt::format("no kernel for {} of {}", tutti::name_of(first.op),
-                                                 tutti::name_of(first.in.type)));
+  if (what.count > 0 && !with.reduce(first.what.op, first.what.type, what, stream))
+    throw error(errc::not_supported, fmt::format("no kernel for {} of {}", tutti::name_of(first.what.op),
+                                                 tutti::name_of(first.what.type)));
 }
 
 void reduce(driver& with, const contributions& of, void* stream) {
@@ -38,12 +38,12 @@ void reduce(driver& with, const contributions& of, void* stream) {
   kernels::reduce_arguments what{};
   what.count = first.in.count;
   what.ranks = what.input_count = static_cast<int>(of.size());
-  what.scaled = first.op == reduce_kind::premul_sum ? 1 : 0;
+  what.scaled = first.what.op == reduce_kind::premul_sum ? 1 : 0;
   for (std::size_t r = 0; r < of.size(); ++r) {
     what.inputs[r] = of[r]->in.data;
-    what.factors[r] = of[r]->factor;
+    what.factors[r] = of[r]->what.factor;
   }
-  if (first.kind == operation_kind::reduce_scatter) {
+  if (first.what.kind == operation_kind::reduce_scatter) {
     what.count = first.out.count;
     what.output_count = 1;
     for (std::size_t r = 0; r < of.size(); ++r) {
@@ -54,7 +54,7 @@ void reduce(driver& with, const contributions& of, void* stream) {
     return;
   }
   for (std::size_t r = 0; r < of.size(); ++r)
-    if (first.kind == operation_kind::all_reduce || static_cast<int>(r) == first.root)
+    if (first.what.kind == operation_kind::all_reduce || static_cast<int>(r) == first.what.root)
       what.outputs[what.output_count++] = of[r]->out.data;
   launch(with, first, what, stream);
 }
@@ -99,19 +99,24 @@ void single_device_group::settle(std::shared_ptr<contribution> v) noexcept {
   if (waker) waker->notify();
 }
 
+single_device_group::arguments single_device_group::arguments_of(const call& c) {
+  arguments a{c.kind, c.in.type, c.op.kind, c.peer, c.in.element_bytes, c.in.count, c.out.count};
+  if (a.op == reduce_kind::premul_sum) a.factor = factor_in(c.op, a.type);
+  return a;
+}
+
 std::string single_device_group::disagreement(const contributions& of) {
-  const auto describe = [](const contribution& v) {
-    return fmt::format("{} of {} {}{}{}", name_of(v.kind), v.in.count, tutti::name_of(v.in.type),
+  const auto describe = [](const arguments& v) {
+    return fmt::format("{} of {} {}{}{}", name_of(v.kind), v.in, tutti::name_of(v.type),
                        v.op == reduce_kind::none ? std::string() : fmt::format(", {}", tutti::name_of(v.op)),
                        v.root < 0 ? std::string() : fmt::format(", root {}", v.root));
   };
   for (std::size_t r = 1; r < of.size(); ++r) {
-    const contribution &a = *of[0], &b = *of[r];
+    const arguments &a = of[0]->what, &b = of[r]->what;
     // Counts that only the root uses may differ.
-    const bool counts = row_of(a.kind).agreed == tutti::detail::side::out ? a.out.count == b.out.count
-                                                                          : a.in.count == b.in.count;
-    if (a.kind != b.kind || a.root != b.root || a.op != b.op || a.in.type != b.in.type ||
-        a.in.element_bytes != b.in.element_bytes || !counts)
+    const bool counts = row_of(a.kind).agreed == tutti::detail::side::out ? a.out == b.out : a.in == b.in;
+    if (a.kind != b.kind || a.root != b.root || a.op != b.op || a.type != b.type ||
+        a.element_bytes != b.element_bytes || !counts)
       return fmt::format("ranks called different collectives: rank 0 {}, rank {} {}", describe(a), r,
                          describe(b));
   }
@@ -123,12 +128,12 @@ void single_device_group::enqueue(const contributions& of, const std::shared_ptr
   for (const auto& v : of)
     if (v->event != nullptr) with->wait(stream, v->event);
   const contribution& first = *of[0];
-  const tutti::detail::operation_row& row = row_of(first.kind);
+  const tutti::detail::operation_row& row = row_of(first.what.kind);
   if (row.reduces) return reduce(*with, of, stream);
   if (row.in == shape::blocks && row.out == shape::blocks) return exchange(with, of, stream);
   // Each rank with a result copies its part from each rank with an input.
   const auto takes_part = [&](ranks_that which, std::size_t r) {
-    return includes(which, static_cast<int>(r) == first.root);
+    return includes(which, static_cast<int>(r) == first.what.root);
   };
   const std::size_t block = row.out == shape::block ? first.out.count : first.in.count;
   for (std::size_t to = 0; to < of.size(); ++to)

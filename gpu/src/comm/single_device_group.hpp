@@ -3,7 +3,7 @@
 // enqueues the whole collective for all, and gives them the event behind it. No kernel waits for another.
 #pragma once
 
-#include "device/attachment.hpp"
+#include "comm/calls.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -15,14 +15,21 @@ namespace tutti::gpu::detail {
 
 class single_device_group {
  public:
-  // One rank's part of one collective: its arguments, then the outcome.
-  struct contribution {
+  // One rank's arguments of a collective, which the ranks compare.
+  struct arguments {
     operation_kind kind{};
+    element_type type{};
+    reduce_kind op{};
+    int root = -1;
+    std::size_t element_bytes = 0, in = 0, out = 0;  // `in` and `out` in elements
+    double factor = 1;
+  };
+  static arguments arguments_of(const call& c);
+  // One rank's part of one collective, or of a chunk of it: its arguments and memory, then the outcome.
+  struct contribution {
+    arguments what;
     view in;
     view out;
-    int root = -1;
-    reduce_kind op = reduce_kind::none;
-    double factor = 1;
     // `in` and `out` are ready behind it (null: now). After `settled`, the collective is done behind it.
     void* event = nullptr;
     std::shared_ptr<const doorbell_handle> waker;

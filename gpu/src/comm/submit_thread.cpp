@@ -122,36 +122,13 @@ struct function_job final : job {
   }
   void finished() noexcept override {
     over = true;
-    if (waiting != nullptr) on->resume_soon(*std::exchange(waiting, nullptr));
+    while (waiter* w = waiting.pop_front()) on->resume_soon(*w);
   }
   const std::function<void()> f;
   std::exception_ptr failure;
   bool over = false;
   attachment* on = nullptr;
-  waiter* waiting = nullptr;
-};
-
-class function_awaiter final : public suspended {
- public:
-  function_awaiter(submit_thread& thread, std::shared_ptr<function_job> j)
-      : suspended(thread.on()), thread_(thread), job_(std::move(j)) {
-    job_->on = &thread.on();
-  }
-  ~function_awaiter() { end(); }
-  void await_resume() const {
-    if (!job_->over) rethrow();  // a result that is there counts, even if the scope was stopped meanwhile
-    if (job_->failure) std::rethrow_exception(job_->failure);
-  }
-
- private:
-  bool begin() override {
-    job_->waiting = this;
-    thread_.submit(job_);
-    return true;
-  }
-  void end() noexcept override { job_->waiting = nullptr; }
-  submit_thread& thread_;
-  const std::shared_ptr<function_job> job_;
+  waiter_list waiting;
 };
 
 }  // namespace
@@ -159,8 +136,16 @@ class function_awaiter final : public suspended {
 void submit_thread::submit(std::function<void()> f) { submit(std::make_shared<function_job>(std::move(f))); }
 
 task<> call_on(std::shared_ptr<submit_thread> on, std::function<void()> f) {
-  function_awaiter done(*on, std::make_shared<function_job>(std::move(f)));
-  co_await done;
+  const auto j = std::make_shared<function_job>(std::move(f));
+  j->on = &on->on();
+  on->submit(j);
+  waits_in returned(on->on(), j->waiting);
+  try {
+    co_await returned;
+  } catch (const error&) {
+    if (!j->over) throw;  // a result that is there counts, even if the scope was stopped meanwhile
+  }
+  if (j->failure) std::rethrow_exception(j->failure);
 }
 
 }  // namespace tutti::gpu::detail

@@ -9,43 +9,13 @@
 namespace tutti::gpu::detail {
 namespace {
 
-// Sent to rank 0 with this rank's call once ready() is recorded or, without shared events, has passed.
-struct note {
-  std::int32_t kind = 0, type = 0, op = 0, root = 0;
-  std::uint64_t element_bytes = 0, in = 0, out = 0;  // in elements
-  double factor = 1;
-};
+// Sent to rank 0 once ready() is recorded or, without shared events, has passed.
+using note = single_device_group::arguments;
 // The answer of rank 0: the same for done(), or why the collective failed.
 struct verdict {
   std::int32_t why = 0;
   char text[236] = {};
 };
-
-std::shared_ptr<single_device_group::contribution> contribution_of(const note& n) {
-  auto v = make_recycled<single_device_group::contribution>();
-  v->kind = static_cast<operation_kind>(n.kind);
-  v->root = n.root;
-  v->op = static_cast<reduce_kind>(n.op);
-  v->factor = n.factor;
-  v->in.type = v->out.type = static_cast<element_type>(n.type);
-  v->in.element_bytes = v->out.element_bytes = static_cast<std::uint32_t>(n.element_bytes);
-  v->in.count = static_cast<std::size_t>(n.in);
-  v->out.count = static_cast<std::size_t>(n.out);
-  return v;
-}
-
-note note_of(const call& c) {
-  note n;
-  n.kind = static_cast<std::int32_t>(c.kind);
-  n.type = static_cast<std::int32_t>(c.in.type);
-  n.op = static_cast<std::int32_t>(c.op.kind);
-  n.root = c.peer;
-  n.element_bytes = c.in.element_bytes;
-  n.in = c.in.count;
-  n.out = c.out.count;
-  n.factor = c.op.kind == reduce_kind::premul_sum ? factor_in(c.op, c.in.type) : 1.0;
-  return n;
-}
 
 }  // namespace
 
@@ -67,17 +37,19 @@ void device_group::begin_passage(const call& c, const stream_pair& use, const ch
   d.wait(use.out->native(), window_->freed(p.number));
   layout.copy_in(d, p.offset, p.count, slot, use.out->native());
   const bool waits = !window_->has_events() && rank() != 0;
-  if (!waits) d.record(window_->ready(rank(), p.number), use.out->native());
-  point& here = use.out->signal();
-  here.alive = {window_, c.in.keep};
-  if (waits) p.ready.set(*on_, here);
+  if (waits) {
+    p.ready.set(*use.out, {window_, c.in.keep});
+  } else {
+    d.record(window_->ready(rank(), p.number), use.out->native());
+    use.out->keep({window_, c.in.keep});
+  }
   if (rank() == 0) {
     p.notes.resize(static_cast<std::size_t>(size()));
-    p.notes[0] = note_of(c);
+    p.notes[0] = single_device_group::arguments_of(c);
     for (int r = 1; r < size(); ++r)
       p.hearing.push_back(notes_.irecv(p.notes[static_cast<std::size_t>(r)], r, p.tag()));
   } else {
-    p.notes.push_back(note_of(c));
+    p.notes.push_back(single_device_group::arguments_of(c));
     p.hearing.push_back(notes_.irecv(p.told, 0, p.tag()));
     if (!waits) p.telling.push_back(notes_.isend(p.notes[0], 0, p.tag()));
   }
@@ -95,7 +67,10 @@ task<> device_group::tell_ready(recycled_deque<passage>* under_way) {
 
 void device_group::carry_out(const call& c, const stream_pair& use, passage& p, bool first) {
   single_device_group::contributions all;
-  for (const note& n : p.notes) all.push_back(contribution_of(n));
+  for (const note& n : p.notes) {
+    all.push_back(make_recycled<single_device_group::contribution>());
+    all.back()->what = n;
+  }
   try {
     // Later chunks belong to the same calls.
     if (std::string text = first ? single_device_group::disagreement(all) : std::string(); !text.empty())
@@ -112,9 +87,7 @@ void device_group::carry_out(const call& c, const stream_pair& use, passage& p, 
     if (window_->has_events()) {
       on_->driver().record(window_->done(p.number), use.in->native());
     } else {
-      point& here = use.in->signal();
-      here.alive = {window_};
-      p.done.set(*on_, here);
+      p.done.set(*use.in, {window_});
     }
   } catch (const error& e) {
     p.told.why = e.code().value();
@@ -168,7 +141,7 @@ task<> device_group::through_window(work_state* w, stream_pair use, turn* mine, 
     if (window_->has_events()) d.wait(use.in->native(), window_->done(p.number));
     layout.copy_out(d, p.offset, p.count, window_->slot(rank(), p.number), use.in->native());
     d.record(window_->freed(p.number), use.in->native());
-    use.in->signal().alive = {window_, c.out.keep};
+    use.in->keep({window_, c.out.keep});
     window_->set_free(p.number);
     slot_changed_.notify_all();
     under_way.pop_front();

@@ -2,7 +2,9 @@
 #include "comm/vendor_library.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
+#include <tutti/half.hpp>
 
 namespace tutti::gpu::vendor_abi {
 
@@ -31,6 +33,16 @@ int index_of(T wanted, const T (&among)[N]) noexcept {
 
 int type_of(element_type type) noexcept { return index_of(type, types); }
 int operation_of(reduce_kind kind) noexcept { return index_of(kind, operations); }
+
+void store_factor(const detail::call& c, std::byte (&factor)[16]) noexcept {
+  std::memcpy(factor, c.op.state.data(), sizeof factor);
+  if (!tutti::detail::is_half(c.in.type)) return;
+  float f = 0;  // as factors of halves are kept
+  std::memcpy(&f, factor, sizeof f);
+  const std::uint16_t bits =
+      c.in.type == element_type::float16 ? tutti::float16(f).bits() : tutti::bfloat16(f).bits();
+  std::memcpy(factor, &bits, sizeof bits);
+}
 
 std::string explain(const char* library, int version, result code, const char* message, const char* more) {
   const bool says_more = more != nullptr && *more != '\0';

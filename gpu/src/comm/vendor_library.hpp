@@ -54,6 +54,16 @@ result call_library(const Table& calls, const detail::call& c, int op, Communica
   }
 }
 
+// Writes the factor of a premul_sum as the libraries expect it: in the element type.
+void store_factor(const detail::call& c, std::byte (&factor)[16]) noexcept;
+// Makes the library's reduction for a premul_sum.
+template <class Table, class Communicator>
+result make_scaled_sum(const Table& calls, const detail::call& c, Communicator* on, int* op) {
+  alignas(16) std::byte factor[16];
+  store_factor(c, factor);
+  return calls.make_premul_sum(op, factor, type_of(c.in.type), host_immediate, on);
+}
+
 // The library's names for error texts, and the cures.
 struct library_texts {
   const char* name;

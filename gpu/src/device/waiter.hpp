@@ -120,4 +120,17 @@ class suspended : public waiter, tutti::detail::stop_node {
   tutti::detail::stop_scope* scope_ = nullptr;
 };
 
+// Waits in a list, until someone resumes it.
+class waits_in : public suspended {
+ public:
+  waits_in(attachment& on, waiter_list& list) noexcept : suspended(on), list_(list) {}
+
+ private:
+  bool begin() final {
+    list_.push_back(*this);
+    return true;
+  }
+  waiter_list& list_;
+};
+
 }  // namespace tutti::gpu::detail

@@ -47,6 +47,10 @@ struct work_state : std::enable_shared_from_this<work_state> {
   // Makes `s` wait for the operation.
   void make_wait(stream_state& s);
   void keep_until_done(std::shared_ptr<const void> k) { alive.push_back(std::move(k)); }
+  // Throws why it has failed, if it has.
+  void rethrow() const {
+    if (why != errc::success) throw error(why, text);
+  }
 
   std::shared_ptr<attachment> on;
   call what;
@@ -72,7 +76,6 @@ struct work_state : std::enable_shared_from_this<work_state> {
     std::shared_ptr<work_state> self;  // while the device works on it
   };
   void end() noexcept;
-  void resume_waiting() noexcept;
   void open_gates() noexcept;
 
   passing passing_;
@@ -88,24 +91,6 @@ class stream_awaitable {
 
  protected:
   ~stream_awaitable() = default;
-};
-
-// Waits until the work is done, or until all of it is in the device's streams.
-class work_awaiter final : public suspended {
- public:
-  enum class until : std::uint8_t { done, enqueued };
-  work_awaiter(std::shared_ptr<work_state> w, until u) noexcept
-      : suspended(*w->on), work_(std::move(w)), until_(u) {}
-
-  status await_resume() const {
-    rethrow();
-    return work_->result;
-  }
-
- private:
-  bool begin() override;
-  const std::shared_ptr<work_state> work_;
-  const until until_;
 };
 
 }  // namespace tutti::gpu::detail

@@ -52,40 +52,17 @@ void engine::retire(queue* q) noexcept {
   all_queues_.give_back(q);
 }
 
-engine::item& engine::make() {
-  const std::lock_guard lock(mutex_);
-  item& i = *items_.take();
-  i.is_work = false;
-  i.after = {};
-  i.source = nullptr;
-  return i;
+void engine::record(queue* q, event& e) {
+  enqueue(q, [&](item&) { e = {q, q->enqueued}; });
 }
-
-void engine::enqueue(queue* q, item& i, event* recorded) {
-  {
-    const std::lock_guard lock(mutex_);
-    i.order = next_order_++;
-    q->items.push_back(&i);
-    ++q->enqueued;
-    if (recorded != nullptr) *recorded = {q, q->enqueued};
-  }
-  changed_.notify_one();
-}
-
-void engine::record(queue* q, event& e) { enqueue(q, make(), &e); }
 void engine::wait(queue* q, const event& e) {
-  item& i = make();
-  {
-    const std::lock_guard lock(mutex_);
-    i.after = e;
-  }
-  enqueue(q, i);
+  enqueue(q, [&](item& i) { i.after = e; });
 }
 void engine::wait(queue* q, const word* w, std::uint64_t at_least) {
-  item& i = make();
-  i.source = w;
-  i.at_least = at_least;
-  enqueue(q, i);
+  enqueue(q, [&](item& i) {
+    i.source = w;
+    i.at_least = at_least;
+  });
 }
 bool engine::has_passed(const event& e) noexcept { return e.in == nullptr || e.in->done >= e.place; }
 bool engine::passed(const event& e) const {

@@ -96,10 +96,10 @@ class engine {
   // Counts as a piece of work. May throw fault.
   template <class F>
   void run(queue* q, F work) {
-    item& i = make();
-    i.run.set(std::move(work));
-    i.is_work = true;
-    enqueue(q, i);
+    enqueue(q, [&](item& i) {
+      i.run.set(std::move(work));
+      i.is_work = true;
+    });
   }
   void record(queue* q, event& e);
   void wait(queue* q, const event& e);
@@ -111,9 +111,7 @@ class engine {
   // Not counted, and not called after the emulated device has failed.
   template <class F>
   void call(queue* q, F f) {
-    item& i = make();
-    i.run.set(std::move(f));
-    enqueue(q, i);
+    enqueue(q, [&](item& i) { i.run.set(std::move(f)); });
   }
   void changed() noexcept;  // call it after writing a word
 
@@ -150,8 +148,9 @@ class engine {
     std::uint64_t at_least = 0;
     std::uint64_t order = 0;
   };
-  item& make();
-  void enqueue(queue* q, item& i, event* recorded = nullptr);
+  // Appends an item that `fill` completes.
+  template <class Fill>
+  void enqueue(queue* q, const Fill& fill);
   void retire(queue* q) noexcept;
   void work_loop();
   queue* choose() noexcept;
@@ -190,5 +189,21 @@ struct engine::queue {
   bool doomed = false;
   std::atomic<bool> capturing{false};
 };
+
+template <class Fill>
+void engine::enqueue(queue* q, const Fill& fill) {
+  {
+    const std::lock_guard lock(mutex_);
+    item& i = *items_.take();
+    i.is_work = false;
+    i.after = {};
+    i.source = nullptr;
+    i.order = next_order_++;
+    ++q->enqueued;
+    fill(i);
+    q->items.push_back(&i);
+  }
+  changed_.notify_one();
+}
 
 }  // namespace tutti::emulated

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Public functions for NCCL, and how its communicators are made.
+// The connection of one rank to NCCL, and the public functions.
 #include "comm/communicator_devices.hpp"
-#include "nccl/connection.hpp"
+#include "comm/submit_thread.hpp"
+#include "nccl/owned_communicator.hpp"
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <functional>
 #include <tutti/nccl.hpp>
 #include <tutti/tutti.hpp>
@@ -13,16 +15,248 @@
 namespace tutti::nccl {
 namespace {
 
+using gpu::detail::attachment;
+using gpu::detail::call;
 using gpu::detail::call_on;
+using gpu::detail::make_recycled;
+using gpu::detail::operation_kind;
+using gpu::detail::shape;
+using gpu::detail::stream_state;
 using gpu::detail::submit_thread;
+using gpu::detail::work_state;
+
+abi::result enqueue(const abi::table& n, owned_communicator::use& use, const call& what, int rank, int size,
+                    void* stream) {
+  abi::communicator* const c = use.get();
+  int op = abi::operation_of(what.op.kind);
+  const bool scaled = what.op.kind == reduce_kind::premul_sum;
+  if (scaled) {
+    if (const abi::result r = abi::make_scaled_sum(n, what, c, &op); r != abi::success) return r;
+  }
+  // Calls inside a group do not wait; the end of the group does.
+  const auto grouped = [&](std::size_t calls, auto each) {
+    abi::result r = n.group_start();
+    for (std::size_t i = 0; i < calls && r == abi::success; ++i) r = each(i);
+    const abi::result ended = use.waiting([&] { return n.group_end(); });
+    return r == abi::success ? ended : r;
+  };
+  // Sends a block to `peer`, and receives one from it, as far as the collective moves blocks between the two.
+  const auto exchange_with = [&](std::size_t peer) {
+    const tutti::detail::operation_row& row = row_of(what.kind);
+    const int other = static_cast<int>(peer);
+    const bool is_root = rank == what.peer, is_other = other == what.peer;
+    const std::size_t bytes = gpu::detail::block_of(what, size) * what.in.element_bytes;
+    const auto block = [=](const gpu::detail::view& of, bool blocks) {
+      return static_cast<std::byte*>(of.data) + (blocks ? peer * bytes : 0);
+    };
+    abi::result r = abi::success;
+    if (includes(row.reads, is_root) && includes(row.writes, is_other))
+      r = n.send(block(what.in, row.in == shape::blocks), bytes, abi::uint8, other, c, stream);
+    if (r == abi::success && includes(row.writes, is_root) && includes(row.reads, is_other))
+      r = n.receive(block(what.out, row.out == shape::blocks), bytes, abi::uint8, other, c, stream);
+    return r;
+  };
+  abi::result r = abi::success;
+  switch (what.kind) {
+    case operation_kind::gather:
+    case operation_kind::scatter:
+    case operation_kind::all_to_all:
+      r = grouped(static_cast<std::size_t>(size), exchange_with);
+      break;
+    case operation_kind::batch: {
+      const auto& parts = static_cast<const batch*>(what.extra.get())->parts();
+      r = grouped(parts.size(), [&](std::size_t i) {
+        const batch::part& p = parts[i];
+        return p.sends ? n.send(p.data.data, p.data.bytes(), abi::uint8, p.peer, c, stream)
+                       : n.receive(p.data.data, p.data.bytes(), abi::uint8, p.peer, c, stream);
+      });
+      break;
+    }
+    default:
+      r = use.waiting([&] { return abi::call_library(n, what, op, c, stream); });
+  }
+  if (scaled && use.get() != nullptr) n.destroy_operation(op, c);
+  return r;
+}
+
+// The device's submit thread calls NCCL in the order in which operations started; the loop never does.
+// Operations run on a stream of the connection.
+class connection final : public gpu::detail::vendor, public std::enable_shared_from_this<connection> {
+ public:
+  connection(std::shared_ptr<attachment> on, std::shared_ptr<submit_thread> thread, const abi::table& calls,
+             abi::communicator* handle, int rank, int size)
+      : on_(std::move(on)),
+        thread_(std::move(thread)),
+        handle_(std::make_shared<owned_communicator>(calls, handle)),
+        rank_(rank),
+        size_(size),
+        stream_(stream_state::make(on_)),
+        side_(stream_state::make(on_)) {}
+  ~connection() override {
+    forget_done();
+    if (!pending_.empty()) end(errc::cancelled, "the communicator has gone");
+    // Finalising waits for the other ranks of the node, so the submit thread does it.
+    thread_->submit([of = handle_, idle = ended_.empty()] { idle ? of->destroy() : of->abort(); });
+  }
+
+  task<> perform(work_state* w, gpu::detail::device_group::turn* mine) override {
+    if (!ended_.empty())
+      throw error(errc::communicator_failed, fmt::format("NCCL's communicator has ended: {}", ended_));
+    forget_done();
+    const std::shared_ptr<work_state> work = w->shared_from_this();
+    work->voided = make_recycled<std::atomic<bool>>(false);
+    work->keep_until_done(make_recycled<gpu::detail::held_frees>(on_->shared_driver()));
+    auto j = make_recycled<operation_job>(shared_from_this(), work);
+    // Reserving the point is the last step that may fail. After it the operation counts as called.
+    gpu::detail::point& place = j->take_place();
+    pending_.push_back(work);
+    work->keep_until_done(work->what.extra);
+    work->owner = this;
+    work->stop = [](work_state& state, errc why, const std::string& text) {
+      static_cast<connection*>(state.owner)->end(why, text);
+    };
+    work->finish_at(place);
+    thread_->submit(std::move(j));
+    mine->end();
+    if (!work->enqueued && !work->done) {
+      gpu::detail::waits_in enqueued(*on_, work->wait_enqueued);
+      co_await enqueued;
+    }
+    work->rethrow();
+  }
+
+  const std::shared_ptr<owned_communicator>& handle() const noexcept { return handle_; }
+  const std::shared_ptr<submit_thread>& thread() const noexcept { return thread_; }
+
+ private:
+  // One operation on its way through the submit thread.
+  class operation_job final : public gpu::detail::job {
+   public:
+    operation_job(std::shared_ptr<connection> by, std::shared_ptr<work_state> w)
+        : what_(w->what),
+          handle_(by->handle_),
+          stream_(by->stream_),
+          side_(by->side_),
+          passed_(by->on_->take_event()),
+          rank_(by->rank_),
+          size_(by->size_),
+          by_(by),
+          work_(w) {
+      if (what_.kind != operation_kind::all_to_all || what_.in.data != what_.out.data ||
+          what_.in.bytes() == 0)
+        return;
+      copy_of_input_ =
+          gpu::detail::allocate(gpu::device(by->on_), what_.in.bytes(), gpu::memory_kind::device);
+      w->keep_until_done(copy_of_input_);
+    }
+    ~operation_job() override {
+      if (passed_ != nullptr) work_->on->give_event(passed_);  // the submit thread ended before finished()
+    }
+
+    // Reserves the operation's point in the stream, before the job is submitted.
+    gpu::detail::point& take_place() {
+      place_ = stream_->reserve();
+      return *place_.at;
+    }
+
+    void run() noexcept override {
+      gpu::detail::driver& d = stream_->on().driver();
+      try {
+        d.wait(stream_->native(), what_.ready.get());
+        if (copy_of_input_) {
+          d.copy(copy_of_input_->data, what_.in.data, what_.in.bytes(), stream_->native());
+          what_.in.data = copy_of_input_->data;
+        }
+        call_nccl();
+        if (why_ == errc::success) d.record(passed_, stream_->native());
+      } catch (const error& e) {
+        why_ = static_cast<errc>(e.code().value());
+        text_ = e.what();
+      }
+      // Set before the point can pass.
+      if (why_ != errc::success) work_->voided->store(true, std::memory_order_release);
+      try {
+        stream_->enqueue(place_);  // even after a failure: later points must pass
+      } catch (const error&) {
+        // The device has failed, which its loop finds by itself.
+      }
+    }
+
+    void finished() noexcept override {
+      const std::shared_ptr<connection> by = by_.lock();
+      if (why_ != errc::success) {
+        work_->fail(why_, text_);
+        if (by) by->end(why_, text_);
+        return;
+      }
+      if (work_->done) return;
+      try {
+        work_->on->driver().wait(side_->native(), passed_);
+        work_->set_enqueued(std::exchange(passed_, nullptr), *side_);
+      } catch (const error& e) {
+        work_->fail(static_cast<errc>(e.code().value()), e.what());
+      }
+    }
+
+   private:
+    void call_nccl() noexcept {
+      owned_communicator::use use(*handle_);
+      if (use.get() == nullptr) {
+        why_ = errc::communicator_failed;
+        text_ = "NCCL's communicator has ended";
+        return;
+      }
+      const abi::result r = enqueue(handle_->calls, use, what_, rank_, size_, stream_->native());
+      if (r == abi::success) return;
+      why_ = r == abi::remote_error ? errc::peer_failed : errc::device_failed;
+      text_ = "NCCL: " + handle_->calls.explain(r, use.get());
+    }
+
+    call what_;
+    std::shared_ptr<gpu::detail::allocation> copy_of_input_;  // for all_to_all in place, which NCCL lacks
+    const std::shared_ptr<owned_communicator> handle_;
+    const std::shared_ptr<stream_state> stream_, side_;
+    stream_state::reserved place_;
+    void* passed_;
+    const int rank_, size_;
+    errc why_ = errc::success;
+    std::string text_;
+    const std::weak_ptr<connection> by_;
+    const std::shared_ptr<work_state> work_;
+  };
+
+  void forget_done() noexcept {
+    // Only from the front: the others follow later.
+    while (!pending_.empty() && pending_.front()->done) {
+      pending_.front()->stop = nullptr;
+      pending_.pop_front();
+    }
+  }
+  // Fails all pending operations, and ends NCCL's communicator.
+  void end(errc why, const std::string& text) noexcept {
+    for (const auto& work : std::exchange(pending_, {})) {
+      work->stop = nullptr;
+      work->fail(why, text);
+    }
+    if (!ended_.empty()) return;
+    ended_ = text.empty() ? "it was cancelled" : text;
+    handle_->end(on_->shared_driver());
+    thread_->submit([of = handle_] { of->abort(); });
+  }
+
+  const std::shared_ptr<attachment> on_;
+  const std::shared_ptr<submit_thread> thread_;
+  const std::shared_ptr<owned_communicator> handle_;
+  const int rank_, size_;
+  const std::shared_ptr<stream_state> stream_;  // NCCL's work, enqueued by the submit thread
+  const std::shared_ptr<stream_state> side_;    // opens gates, enqueued by the loop
+  gpu::detail::recycled_deque<std::shared_ptr<work_state>> pending_;
+  std::string ended_;  // the reason; empty while connected
+};
 
 void check(const abi::table& calls, abi::result code, const char* what) {
   if (code != abi::success)
     throw error(errc::device_failed, fmt::format("{}: {}", what, calls.explain(code, nullptr)));
-}
-void check(const owned_communicator::use& use, const char* what) {
-  if (use.get() == nullptr)
-    throw error(errc::communicator_failed, fmt::format("{}: NCCL's communicator has ended", what));
 }
 
 // What a registration keeps: its end, which the submit thread carries out.
@@ -53,9 +287,38 @@ task<std::shared_ptr<connection>> connection_of(communicator c) {
 std::string why_not() { return abi::load().why; }
 int version() noexcept { return abi::load().version(); }
 
+std::string_view why_not_by_nccl(const call& c) noexcept {
+  const reduce_kind kind = c.op.kind;
+  const bool reduces = kind == reduce_kind::premul_sum || abi::operation_of(kind) >= 0;
+  if (kind == reduce_kind::user) return "NCCL has no reduction by a callable";
+  if (kind != reduce_kind::none && (!reduces || abi::type_of(c.in.type) < 0))
+    return "NCCL has no such reduction of this type";
+  if (c.kind != operation_kind::batch && !gpu::detail::has_chunks(c))
+    return "NCCL has no uneven blocks, lists, scans and barriers";
+  return {};
+}
+
+task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::device on) {
+  const abi::table& calls = abi::load().required("NCCL");
+  const std::shared_ptr<submit_thread> thread = submit_thread::of(on.shared_state());
+  const int rank = control.rank(), size = control.size();
+  const std::function<abi::result()> nothing = [] { return abi::success; };
+  const gpu::vendor_abi::library_texts texts{
+      "NCCL",
+      "ncclGetUniqueId",
+      "",
+      "ncclCommInitRank",
+      "",
+      "one of them has not called it, or they cannot reach each other (NCCL_DEBUG=INFO says more; "
+      "NCCL_SOCKET_IFNAME chooses interfaces)"};
+  abi::communicator* const handle = co_await abi::connect_ranks<abi::unique_id, abi::communicator>(
+      std::move(control), thread, on.state().timeout(), &calls, texts, nothing);
+  auto made = std::make_shared<connection>(on.shared_state(), thread, calls, handle, rank, size);
+  co_return made;
+}
+
 operation<> exchange(const communicator& on, batch messages, const tutti::detail::on_stream& after) {
-  tutti::detail::call what(tutti::detail::operation_kind::batch, tutti::detail::reference_to(on),
-                           after.where);
+  tutti::detail::call what(operation_kind::batch, tutti::detail::reference_to(on), after.where);
   for (const batch::part& p : messages.parts())
     if (p.peer < 0 || p.peer >= on.size())
       throw error(errc::invalid_argument, fmt::format("nccl::exchange on {}: {} is not a rank (0 to {})",
@@ -74,7 +337,8 @@ task<registration> detail::register_view(communicator on, gpu::detail::view memo
   const auto made = std::make_shared<held>(self->thread());
   const std::function<void()> f = [made, of, memory] {
     owned_communicator::use use(*of);
-    check(use, "ncclCommRegister");
+    if (use.get() == nullptr)
+      throw error(errc::communicator_failed, "ncclCommRegister: NCCL's communicator has ended");
     void* handle = nullptr;
     check(of->calls, of->calls.register_memory(use.get(), memory.data, memory.bytes(), &handle),
           "ncclCommRegister");
@@ -102,25 +366,6 @@ task<std::pair<registration, void*>> detail::allocate_bytes(communicator on, std
   };
   co_await call_on(self->thread(), f);
   co_return std::pair<registration, void*>(registration(made), *memory);
-}
-
-task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::device on) {
-  const abi::table& calls = abi::load().required("NCCL");
-  const std::shared_ptr<submit_thread> thread = submit_thread::of(on.shared_state());
-  const int rank = control.rank(), size = control.size();
-  const std::function<abi::result()> nothing = [] { return abi::success; };
-  const gpu::vendor_abi::library_texts texts{
-      "NCCL",
-      "ncclGetUniqueId",
-      "",
-      "ncclCommInitRank",
-      "",
-      "one of them has not called it, or they cannot reach each other (NCCL_DEBUG=INFO says more; "
-      "NCCL_SOCKET_IFNAME chooses interfaces)"};
-  abi::communicator* const handle = co_await abi::connect_ranks<abi::unique_id, abi::communicator>(
-      std::move(control), thread, on.state().timeout(), &calls, texts, nothing);
-  auto made = std::make_shared<connection>(on.shared_state(), thread, calls, handle, rank, size);
-  co_return made;
 }
 
 }  // namespace tutti::nccl

@@ -1,19 +1,206 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connecting to oneCCL, and its public functions.
-#include "oneccl/connection.hpp"
+// The connection of one rank to oneCCL, and the public functions.
+#include "comm/conditions.hpp"
+#include "comm/submit_thread.hpp"
+#include "comm/vendor.hpp"
+#include "device/scope_exit.hpp"
+#include "kernels/host_kernels.hpp"
+#include "oneccl/oneccl_api.hpp"
 
+#include <fmt/format.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <thread>
+#include <tutti/oneccl.hpp>
 #include <tutti/tutti.hpp>
 #include <utility>
+#include <vector>
 
 namespace tutti::oneccl {
 namespace {
 
+using gpu::detail::call;
+using gpu::detail::operation_kind;
+using gpu::detail::stream_state;
 using gpu::detail::submit_thread;
+using gpu::detail::view;
+using gpu::detail::work_state;
+
+// What the submit thread and the loop share.
+struct core {
+  const abi::table& calls;
+  abi::communicator* const handle;
+  const sycl_queue queue;
+  const int rank, size;
+};
+
+// One call of oneCCL, with the memory that it uses.
+struct job_data {
+  call what;
+  std::shared_ptr<gpu::detail::allocation> in_host, out_host;  // in place of the call's own
+};
+
+bool overlap(const view& a, const view& b) noexcept {
+  const auto x = reinterpret_cast<std::uintptr_t>(a.data), y = reinterpret_cast<std::uintptr_t>(b.data);
+  return a.bytes() > 0 && b.bytes() > 0 && x < y + b.bytes() && y < x + a.bytes();
+}
+
+abi::result call_oneccl(const core& on, job_data& j) {
+  const abi::table& n = on.calls;
+  abi::communicator* const handle = on.handle;
+  void* const stream = on.queue.handle;
+  const bool by_queue = stream != nullptr;
+  const call& c = j.what;
+  void* const in = c.in.data;
+  void* const out = c.out.data;
+  const auto ranks = static_cast<std::size_t>(on.size);
+  int op = abi::operation_of(c.op.kind);
+  const bool average = c.op.kind == reduce_kind::avg, scaled = c.op.kind == reduce_kind::premul_sum;
+  if (average) op = by_queue ? abi::average : abi::sum;
+  if (scaled && by_queue) {
+    if (const abi::result r = abi::make_scaled_sum(n, c, handle, &op); r != abi::success) return r;
+  } else if (scaled) {
+    op = abi::sum;
+    const double factor = gpu::detail::factor_in(c.op, c.in.type);
+    const void* const from = in;
+    gpu::kernels::reduce_on_host(reduce_kind::premul_sum, c.in.type, std::span(&from, 1), std::span(&in, 1),
+                                 std::span(&factor, 1), c.in.count, 1);
+  }
+  abi::result r = abi::success;
+  switch (c.kind) {
+    case operation_kind::scatter:
+      r = n.scatter(in, out, c.out.bytes(), abi::uint8, c.peer, handle, stream);
+      break;
+    case operation_kind::all_to_all:
+      r = n.all_to_all(in, out, c.in.bytes() / ranks, abi::uint8, handle, stream);
+      break;
+    case operation_kind::gather: {
+      // oneCCL has no gather: all ranks send to the root.
+      std::vector<std::size_t> to(ranks, 0), from(ranks, on.rank == c.peer ? c.in.bytes() : 0);
+      to[static_cast<std::size_t>(c.peer)] = c.in.bytes();
+      r = n.all_to_all_v(in, to.data(), out, from.data(), abi::uint8, handle, stream);
+      break;
+    }
+    default:
+      r = abi::call_library(n, c, op, handle, stream);
+  }
+  std::exception_ptr failure;
+  try {
+    if (r == abi::success && by_queue && on.queue.finish) on.queue.finish();
+  } catch (const std::exception& thrown) {
+    failure =
+        std::make_exception_ptr(error(errc::device_failed, fmt::format("the SYCL queue: {}", thrown.what())));
+  }
+  if (scaled && by_queue) n.destroy_operation(op, handle);
+  if (failure) std::rethrow_exception(failure);
+  if (r == abi::success && average && !by_queue && includes(row_of(c.kind).writes, on.rank == c.peer)) {
+    const void* const from = out;
+    gpu::kernels::reduce_on_host(reduce_kind::avg, c.in.type, std::span(&from, 1), std::span(&out, 1), {},
+                                 c.out.count, on.size);
+  }
+  return r;
+}
+
+// An operation copies its input to the host, has the connection's thread call oneCCL, and copies the result to the
+// device. Memory that oneCCL can use in place is not copied. oneCCL's calls block, and those of one communicator must
+// come from one thread. So the connection has a thread, which makes them in the order in which operations started;
+// the loop never does.
+class connection final : public gpu::detail::vendor {
+ public:
+  connection(std::shared_ptr<gpu::detail::attachment> on, std::shared_ptr<submit_thread> thread,
+             std::shared_ptr<core> c)
+      : on_(std::move(on)),
+        thread_(std::move(thread)),
+        core_(std::move(c)),
+        staging_(std::make_shared<gpu::detail::pinned_pool>(on_->shared_driver(), true)),
+        out_(stream_state::make(on_)),
+        in_(stream_state::make(on_)) {}
+  ~connection() override {
+    if (!ended_) thread_->submit([of = core_] { of->calls.destroy(of->handle); });
+  }
+
+  task<> perform(work_state* w, gpu::detail::device_group::turn* mine) override {
+    if (ended_)
+      throw error(errc::communicator_failed, "an operation before has ended early, and oneCCL with it");
+    bool finished = false;
+    // An operation that ends early ends the connection: the thread may never return from its call.
+    const gpu::detail::scope_exit unless_finished([this, &finished] {
+      if (finished) return;
+      ended_ = true;
+      thread_->leave_behind();
+    });
+    const call& c = w->what;
+    gpu::detail::driver& d = on_->driver();
+    auto j = std::make_shared<job_data>();
+    j->what = c;
+    j->what.whole = nullptr;
+    j->what.ready.reset();
+    void*& in = j->what.in.data;
+    void*& out = j->what.out.data;
+    const tutti::detail::operation_row& row = row_of(c.kind);
+    const bool takes = includes(row.reads, core_->rank == c.peer),
+               gives = includes(row.writes, core_->rank == c.peer);
+    const bool in_place = c.kind == operation_kind::all_reduce || c.kind == operation_kind::reduce ||
+                          c.kind == operation_kind::broadcast;
+    const bool changes_input = c.op.kind == reduce_kind::premul_sum && core_->queue.handle == nullptr;
+
+    if (!is_direct(c.in) || changes_input ||
+        (!in_place && core_->queue.handle == nullptr && overlap(c.in, c.out))) {
+      j->in_host = staging_->take(std::max<std::size_t>(c.in.bytes(), 1));
+      in = j->in_host->data;
+    }
+    if (!is_direct(c.out)) {
+      j->out_host = staging_->take(std::max<std::size_t>(c.out.bytes(), 1));
+      out = j->out_host->data;
+    }
+    // A broadcast has one buffer for input and output.
+    if (c.kind == operation_kind::broadcast && j->out_host && !takes) in = out;
+    if (c.kind == operation_kind::broadcast && j->in_host && takes) out = in;
+
+    // oneCCL takes no null pointer, even if there is nothing to move.
+    static std::byte nothing[8] = {};
+    if (in == nullptr) in = nothing;
+    if (out == nullptr) out = nothing;
+
+    d.wait(out_->native(), c.ready.get());
+    if (j->in_host && takes) d.copy(in, c.in.data, c.in.bytes(), out_->native());
+    gpu::detail::mark loaded;
+    loaded.set(*out_, {j->in_host, c.in.keep});
+    mine->end();
+    co_await loaded;
+
+    if (c.in.bytes() > 0 || c.out.bytes() > 0) {
+      auto code = std::make_shared<abi::result>(abi::success);
+      const std::function<void()> f = [j, code, on = core_] { *code = call_oneccl(*on, *j); };
+      co_await gpu::detail::call_on(thread_, f);
+      if (*code != abi::success)
+        throw error(errc::device_failed, "oneCCL: " + core_->calls.explain(*code, core_->handle));
+    }
+
+    if (j->out_host && gives) d.copy(c.out.data, out, c.out.bytes(), in_->native());
+    w->keep_until_done(j);
+    w->finish_in(*in_);
+    finished = true;
+  }
+
+ private:
+  // Whether oneCCL can use the memory in place.
+  bool is_direct(const view& v) const noexcept {
+    if (core_->queue.handle != nullptr || v.bytes() == 0) return true;
+    return on_->driver().describe(v.data).kind != gpu::memory_kind::device;
+  }
+
+  const std::shared_ptr<gpu::detail::attachment> on_;
+  const std::shared_ptr<submit_thread> thread_;
+  const std::shared_ptr<core> core_;
+  const std::shared_ptr<gpu::detail::pinned_pool> staging_;
+  const std::shared_ptr<stream_state> out_;  // device to host; `in_` is the way back
+  const std::shared_ptr<stream_state> in_;
+  bool ended_ = false;
+};
 
 // Sets the variables by which oneCCL finds its peers, unless they are set. Its first call reads them.
 void see_to_environment(bool has_queue) {
@@ -31,6 +218,21 @@ void see_to_environment(bool has_queue) {
 
 std::string why_not() { return abi::load().why; }
 int version() noexcept { return abi::load().version(); }
+
+std::string_view why_not_by_oneccl(const call& c, bool by_queue) noexcept {
+  const reduce_kind kind = c.op.kind;
+  const bool made_of_sum = kind == reduce_kind::avg || kind == reduce_kind::premul_sum;
+  const bool wide = kind == reduce_kind::premul_sum &&
+                    (c.in.type == element_type::int64 || c.in.type == element_type::uint64);
+  if (kind == reduce_kind::user) return "oneCCL has no reduction by a callable";
+  if (kind != reduce_kind::none &&
+      (abi::type_of(c.in.type) < 0 || wide || (!made_of_sum && abi::operation_of(kind) < 0)))
+    return "oneCCL has no such reduction of this type";
+  if (!gpu::detail::has_chunks(c)) return "oneCCL has no uneven blocks, lists, scans and barriers";
+  if (by_queue && c.kind == operation_kind::all_to_all && overlap(c.in, c.out))
+    return "oneCCL cannot do it in place";
+  return {};
+}
 
 task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::device on, sycl_queue queue) {
   const abi::table& calls = abi::load().required("oneCCL");
@@ -57,8 +259,8 @@ task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::de
     if (e.code() == errc::timed_out) thread->leave_behind();  // it serves this connection alone
     throw;
   }
-  std::shared_ptr<core> of(new core{calls, handle, std::move(queue)});
-  auto made = std::make_shared<connection>(on.shared_state(), thread, std::move(of), rank, size);
+  std::shared_ptr<core> of(new core{calls, handle, std::move(queue), rank, size});
+  auto made = std::make_shared<connection>(on.shared_state(), thread, std::move(of));
   co_return made;
 }
 

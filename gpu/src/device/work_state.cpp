@@ -7,8 +7,6 @@
 
 namespace tutti::gpu::detail {
 
-// ---- work_state ----
-
 work_state::~work_state() {
   open_gates();
   on->give_event(event_);
@@ -73,10 +71,6 @@ void work_state::fail(errc code, const std::string& what_happened) noexcept {
 void work_state::end() noexcept {
   done = true;
   enqueued = enqueued || why == errc::success;
-  resume_waiting();
-}
-
-void work_state::resume_waiting() noexcept {
   open_gates();
   for (waiter_list* waiting : {&wait_enqueued, &wait_done})
     while (waiter* w = waiting->pop_front()) {
@@ -86,7 +80,7 @@ void work_state::resume_waiting() noexcept {
 }
 
 void work_state::make_wait(stream_state& s) {
-  if (done && why != errc::success) throw error(why, text);
+  if (done) rethrow();
   if (event_ != nullptr) {
     on->driver().wait(s.native(), event_);
     return;
@@ -99,17 +93,6 @@ void work_state::make_wait(stream_state& s) {
                     "await it instead",
                     on->driver().name(), name_of(what.kind)));
   gates_.push_back(s.close(on));
-}
-
-// ---- awaiting ----
-
-bool work_awaiter::begin() {
-  if (work_->done || (until_ == until::enqueued && work_->enqueued)) {
-    if (work_->why != errc::success) set_failure(work_->why, work_->text);
-    return false;
-  }
-  (until_ == until::done ? work_->wait_done : work_->wait_enqueued).push_back(*this);
-  return true;
 }
 
 }  // namespace tutti::gpu::detail
