@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <deque>
 #include <exception>
 #include <fstream>
@@ -24,16 +23,13 @@ using gpu::memory_info;
 using gpu::memory_kind;
 using gpu::detail::progress;
 using gpu::detail::word;
-using shared_doorbell = std::shared_ptr<const gpu::detail::doorbell_handle>;
 using clock = std::chrono::steady_clock;
 
 constexpr std::size_t most_waits_without_a_moment = 64;
 constexpr std::size_t alignment = 256;
 constexpr std::size_t gates_per_page = 64;
 constexpr std::size_t bytes_per_gate = 64;
-// The watcher polls with pauses, because drivers wait for events by spinning.
-constexpr auto shortest_pause = std::chrono::microseconds(20);
-constexpr auto longest_pause = std::chrono::microseconds(500);
+constexpr auto between_polls = std::chrono::microseconds(20);
 constexpr auto between_health_checks = std::chrono::milliseconds(100);
 constexpr auto longest_farewell = std::chrono::seconds(10);
 
@@ -41,8 +37,9 @@ abi::list* list_of(void* stream) noexcept { return static_cast<abi::list*>(strea
 
 }  // namespace
 
-// Context, events, streams, and the thread that watches events for sleeping loops. Shared by all loops of the
-// process. tutti has no kernels for it: reductions are staged, or oneCCL does them.
+// Context, events and streams. Shared by all loops of the process. tutti has no kernels for it: reductions are
+// staged, or oneCCL does them. Drivers wait for events by spinning: nothing wakes a loop that sleeps, which looks
+// again by its timer.
 //
 // A Level Zero event is signalled once, and may be reset only when nothing waits for it. So each record of a
 // stream is a moment with its own event. The event returns to the store once the device has passed all that
@@ -80,18 +77,11 @@ class level_zero_driver final : public gpu::detail::driver {
           make_sharing(calls, native, [this](abi::result code, const char* what) { check(code, what); });
     events_ = std::make_shared<event_store>(calls, native);
     one_ = new (allocate(sizeof(std::uint64_t), memory_kind::pinned)) std::uint64_t(1);
-    watcher_ = std::thread([this] { watch_loop(); });
   }
   level_zero_driver(const level_zero_driver&) = delete;
   level_zero_driver& operator=(const level_zero_driver&) = delete;
 
   ~level_zero_driver() override {
-    {
-      const std::lock_guard lock(watch_mutex_);
-      stopping_ = true;
-    }
-    watch_changed_.notify_all();
-    watcher_.join();
     const auto until = clock::now() + longest_farewell;
     for (;;) {
       {
@@ -135,7 +125,6 @@ class level_zero_driver final : public gpu::detail::driver {
   std::string identity() const override { return identity_; }
   gpu::capabilities can() const noexcept override {
     gpu::capabilities c;
-    c.host_call = true;
     c.gate = true;
     return c;
   }
@@ -309,23 +298,6 @@ class level_zero_driver final : public gpu::detail::driver {
     why = fmt::format("the device has been lost: {} (dmesg says why)", calls.explain(code, native.driver));
     return progress::failed;
   }
-  bool arm(void* event, void*, const shared_doorbell& b) override {
-    std::shared_ptr<moment> until;
-    {
-      const std::lock_guard lock(mutex_);
-      until = mark_of(event).latest;
-    }
-    if (!until) {
-      b->notify();
-      return true;
-    }
-    {
-      const std::lock_guard lock(watch_mutex_);
-      watched_.push_back({std::move(until), b});
-    }
-    watch_changed_.notify_one();
-    return true;
-  }
   bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept override {
     mark end;
     try {
@@ -344,7 +316,7 @@ class level_zero_driver final : public gpu::detail::driver {
         if (lost(health_of(list_of(stream)))) return false;
         health_at = now + between_health_checks;
       }
-      std::this_thread::sleep_for(shortest_pause);
+      std::this_thread::sleep_for(between_polls);
     }
   }
 
@@ -383,10 +355,6 @@ class level_zero_driver final : public gpu::detail::driver {
     bool has_last_moment = false;                     // behind all commands of a destroyed list
     std::deque<std::shared_ptr<moment>> pending;      // recorded, not known to have passed
     std::vector<std::shared_ptr<moment>> waited_for;  // since the last record
-  };
-  struct watched {
-    std::shared_ptr<moment> until;
-    shared_doorbell doorbell;
   };
   static mark& mark_of(void* event) noexcept { return *static_cast<mark*>(event); }
   static gate& gate_of(const word& w) noexcept { return *static_cast<gate*>(w.handle); }
@@ -472,40 +440,6 @@ class level_zero_driver final : public gpu::detail::driver {
     // Some drivers detect a hang only while the host waits.
     return calls.event_synchronize(found->second.pending.front()->event, 0);
   }
-  void watch_loop() noexcept {
-    std::unique_lock lock(watch_mutex_);
-    clock::duration pause = shortest_pause;
-    std::size_t seen = 0;
-    auto health_at = clock::now();
-    while (!stopping_) {
-      if (watched_.empty()) {
-        watch_changed_.wait(lock, [this] { return stopping_ || !watched_.empty(); });
-        health_at = clock::now() + between_health_checks;
-        continue;
-      }
-      bool changed = watched_.size() > seen;
-      std::vector<watched> passed;
-      std::erase_if(watched_, [&](watched& w) {
-        if (calls.event_query(w.until->event) != abi::success) return false;
-        passed.push_back(std::move(w));
-        return true;
-      });
-      changed |= !passed.empty();
-      seen = watched_.size();
-      if (const auto now = clock::now(); now >= health_at) {
-        health_at = now + between_health_checks;
-        // Wakes all loops, which find the failure themselves.
-        if (lost(calls.device_status(native.device)))
-          passed.insert(passed.end(), watched_.begin(), watched_.end()), watched_.clear();
-      }
-      pause = changed ? shortest_pause : std::min<clock::duration>(2 * pause, longest_pause);
-      lock.unlock();
-      for (const watched& w : passed) w.doorbell->notify();
-      passed.clear();
-      std::this_thread::sleep_for(pause);
-      lock.lock();
-    }
-  }
 
   const int ordinal_;
   std::string name_;
@@ -522,12 +456,6 @@ class level_zero_driver final : public gpu::detail::driver {
   std::uint64_t* one_ = nullptr;                           // the value that opens gates
   std::vector<void*> gate_pages_;
   std::vector<std::atomic<std::uint64_t>*> spare_gates_;
-
-  std::mutex watch_mutex_;
-  std::condition_variable watch_changed_;
-  std::vector<watched> watched_;
-  bool stopping_ = false;
-  std::thread watcher_;
 };
 
 namespace {
