@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <tutti/detail/operation_state.hpp>
+#include <tutti/error.hpp>
 
 namespace tutti::gpu::detail {
 
@@ -21,6 +24,18 @@ bool has_chunks(const call& c) noexcept;
 std::size_t block_of(const call& c, int size) noexcept;
 // The factor of a premul_sum. Requires an element type whose factors fit into a double.
 double factor_in(const tutti::detail::reduction& op, element_type type) noexcept;
+
+// Why something has failed on one rank, as other ranks hear of it.
+template <std::size_t Bytes>
+struct failure_text {
+  std::int32_t why = 0;  // errc; 0: it has not failed
+  char text[Bytes] = {};
+  void set(const error& e) noexcept {
+    why = e.code().value();
+    std::strncpy(text, e.what(), sizeof text - 1);
+  }
+};
+using reason = failure_text<252>;
 
 // Layout of a chunk of a collective in the memory that it passes through: contiguous blocks of `count` elements in
 // the order of ranks, as the collective needs them. scatter alone has one more block at the end, for the result.

@@ -26,9 +26,8 @@ struct introduction {
   std::uint64_t chunk_bytes = 0;
   std::int32_t backend = 0;
   std::int32_t nccl = 0;  // version of NCCL; 0: not usable with this device
-  std::int32_t why = 0;   // errc if the rank has no device
   std::int32_t processes_at_once = 0;
-  char text[976] = {};
+  failure_text<976> failure;  // why the rank has no device
 };
 
 // Devices of the ranks of a world.

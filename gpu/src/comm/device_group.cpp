@@ -430,30 +430,7 @@ class contribution_awaiter final : public suspended, attachment::listener {
   bool listening_ = false;
 };
 
-task<> settled(attachment& on, const single_device_group::contribution& v) {
-  contribution_awaiter here(on, v);
-  co_await here;
-}
-
 }  // namespace
-
-task<> device_group::on_one_device(work_state* w, stream_pair use,
-                                   std::shared_ptr<single_device_group::contribution> here) {
-  const std::chrono::milliseconds limit = on_->timeout();
-  bool late = false;
-  try {
-    co_await with_timeout(settled(*on_, *here), limit);
-  } catch (const error& e) {
-    if (e.code() != errc::timed_out) throw;
-    late = true;
-  }
-  if (late && !here->settled.load(std::memory_order_acquire))
-    throw error(errc::timed_out,
-                fmt::format("{} ms have passed, and not all ranks have called it", limit.count()));
-  if (here->failure != errc::success) throw error(here->failure, here->text);
-  on_->driver().wait(use.in->native(), here->event);
-  w->keep_until_done(here);
-}
 
 // ---- operations ----
 
@@ -549,7 +526,11 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
       here->waker = on_->shared_doorbell();
       brought = here;
       single_device_->come(sequence, rank(), here, on_->shared_driver(), use.pair.out->native());
-      co_await on_one_device(w, use.pair, here);
+      contribution_awaiter settled(*on_, *here);
+      co_await settled;
+      if (here->failure != errc::success) throw error(here->failure, here->text);
+      on_->driver().wait(use.pair.in->native(), here->event);
+      w->keep_until_done(here);
     } else if (by == backend::one_device) {
       co_await through_window(w, use.pair, mine, ready, &others.told);
     } else if (kind == operation_kind::send) {
@@ -571,8 +552,7 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
     others.text = e.what();
     // Every rank has found the mismatch.
     others.averted = meets && e.code() == errc::mismatch;
-    if (!meets || e.code() != errc::timed_out) throw;
-    throw error(errc::timed_out, others.text += ": " + single_device_->missing(sequence) + " did not come");
+    throw;
   }
 }
 

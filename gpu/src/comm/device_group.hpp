@@ -4,12 +4,10 @@
 #pragma once
 
 #include "comm/calls.hpp"
-#include "comm/conditions.hpp"
 #include "comm/single_device_group.hpp"
 #include "comm/window.hpp"
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -98,8 +96,6 @@ class device_group {
   recycled_deque<rts_header>::iterator find_probed(int source, int tag);
   void give_back(rts_header head);
   task<> drain(int source, int tag, std::size_t chunks);
-  task<> on_one_device(work_state* w, stream_pair use,
-                       std::shared_ptr<single_device_group::contribution> here);
   // Sets `told` on the other ranks if the operation failed on rank 0, which tells all.
   task<> through_window(work_state* w, stream_pair use, turn* mine, void* ready, bool* told);
   void begin_passage(const call& c, const stream_pair& use, const chunk_layout& layout, passage& p);

@@ -71,8 +71,9 @@ std::uint64_t place_for_nccl(std::string device, int version, int rank) {
 // Throws what a rank lacks, or how the ranks differ.
 void check(const std::vector<detail::introduction>& all) {
   for (std::size_t r = 0; r < all.size(); ++r)
-    if (all[r].why != 0)
-      throw error(static_cast<errc>(all[r].why), fmt::format("gpu::open on rank {}: {}", r, all[r].text));
+    if (all[r].failure.why != 0)
+      throw error(static_cast<errc>(all[r].failure.why),
+                  fmt::format("gpu::open on rank {}: {}", r, all[r].failure.text));
   for (std::size_t r = 1; r < all.size(); ++r) {
     if (all[r].chunk_bytes != all[0].chunk_bytes)
       throw error(
@@ -112,8 +113,7 @@ task<device> open_for(communicator world, device given, open_options how) {
     if (cuda::is_cuda(given)) mine.nccl = nccl::version();
     mine.place = place_for_nccl(given.state().driver().identity(), mine.nccl, world.rank());
   } catch (const error& e) {
-    mine.why = e.code().value();
-    std::strncpy(mine.text, e.what(), sizeof mine.text - 1);
+    mine.failure.set(e);
   }
   std::vector<detail::introduction> all(static_cast<std::size_t>(world.size()));
   co_await world.all_gather(mine, all);

@@ -202,14 +202,4 @@ void single_device_group::break_up(errc why, const std::string& text) noexcept {
   tables_.clear();
 }
 
-std::string single_device_group::missing(std::uint64_t sequence) const {
-  const std::lock_guard lock(mutex_);
-  std::string names;
-  for (const table& t : tables_)
-    if (t.present > 0 && t.sequence == sequence)
-      for (std::size_t r = 0; r < t.contributions.size(); ++r)
-        if (!t.contributions[r]) names += fmt::format("{}{}", names.empty() ? "" : ", ", r);
-  return names.empty() ? "no rank" : "rank " + names;
-}
-
 }  // namespace tutti::gpu::detail

@@ -56,7 +56,6 @@ class single_device_group {
             const std::shared_ptr<driver>& with, void* stream);
   // Fails every contribution that is not settled, and all later ones.
   void break_up(errc why, const std::string& text) noexcept;
-  std::string missing(std::uint64_t sequence) const;  // the ranks that have not called it, as text
   // Sequence of this rank's next collective.
   std::uint64_t next(int rank) noexcept { return ++next_[static_cast<std::size_t>(rank)]; }
 
@@ -71,7 +70,7 @@ class single_device_group {
 
   const int ranks_;
   std::vector<std::uint64_t> next_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::vector<table> tables_;
   errc broken_ = errc::success;
   std::string why_;

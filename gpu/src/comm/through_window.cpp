@@ -3,7 +3,6 @@
 #include "comm/device_group.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <tutti/tutti.hpp>
 
 namespace tutti::gpu::detail {
@@ -11,11 +10,6 @@ namespace {
 
 // Sent to rank 0 once ready() is recorded or, without shared events, has passed.
 using note = single_device_group::arguments;
-// The answer of rank 0: the same for done(), or why the collective failed.
-struct verdict {
-  std::int32_t why = 0;
-  char text[236] = {};
-};
 
 }  // namespace
 
@@ -25,7 +19,7 @@ struct device_group::passage {
   int tag() const noexcept { return static_cast<int>(number & 0x3fffffff); }
   std::size_t offset = 0, count = 0;
   recycled_vector<note> notes;  // rank 0: of all ranks; others: its own
-  verdict told;
+  reason told;                  // the answer of rank 0: the same for done(), or why the collective failed
   recycled_vector<request> telling, hearing;
   mark ready, done;  // set if the host waits for the device before it sends
 };
@@ -90,8 +84,7 @@ void device_group::carry_out(const call& c, const stream_pair& use, passage& p, 
       p.done.set(*use.in, {window_});
     }
   } catch (const error& e) {
-    p.told.why = e.code().value();
-    std::strncpy(p.told.text, e.what(), sizeof p.told.text - 1);
+    p.told.set(e);
   }
 }
 

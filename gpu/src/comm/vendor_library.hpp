@@ -16,7 +16,6 @@
 #include <tutti/reduce_op.hpp>
 #include <tutti/task.hpp>
 #include <tutti/with_timeout.hpp>
-#include <utility>
 
 namespace tutti::gpu::vendor_abi {
 

@@ -4,11 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <random>
-#include <tutti/gpu/stream.hpp>
 #include <tutti/tutti.hpp>
 #include <utility>
 
@@ -21,29 +19,18 @@ constexpr auto longest_trial = 5s;
 constexpr std::size_t chunks_per_slot = 4;
 constexpr std::size_t smallest_slot = 8192, largest_slot = 2 << 20;
 
-// One rank's result, gathered by all.
-struct outcome {
-  std::int32_t bad = 0;
-  char text[252] = {};
-
-  void set(const std::string& why) {
-    bad = 1;
-    std::strncpy(text, why.c_str(), sizeof text - 1);
-  }
-};
-
 // Carries out a step on each rank. Returns the reason of the first rank where it failed; empty if none did.
 task<std::string> first_trouble(communicator among, task<> step) {
-  outcome mine;
+  reason mine;
   try {
     co_await std::move(step);
   } catch (const error& e) {
-    mine.set(e.what());
+    mine.set(e);
   }
-  std::vector<outcome> all(static_cast<std::size_t>(among.size()));
+  std::vector<reason> all(static_cast<std::size_t>(among.size()));
   co_await among.all_gather(mine, all);
   for (std::size_t r = 0; r < all.size(); ++r)
-    if (all[r].bad != 0) co_return fmt::format("rank {}: {}", r, all[r].text);
+    if (all[r].why != 0) co_return fmt::format("rank {}: {}", r, all[r].text);
   co_return std::string();
 }
 
@@ -237,21 +224,32 @@ task<> window::reach(const std::vector<handle>* ranks) {
   base_ = opened_ ? s.open_memory(all[0].memory_name) : all[0].memory;
 }
 
+task<> window::write_value(stream s, int rank, std::uint64_t value, void* event) {
+  const std::vector<std::uint64_t> values{value};
+  const device_span<std::uint64_t> place(static_cast<std::uint64_t*>(slot(rank, 0)), 1);
+  if (has_events()) {
+    const request writing = tutti::start(s.upload(place, values));
+    driver_->record(event, s.native());
+  } else {
+    co_await with_timeout(s.upload(place, values), longest_trial);
+  }
+}
+
+task<std::uint64_t> window::read_value(stream s, int rank, void* event) {
+  std::vector<std::uint64_t> values{0};
+  const device_span<std::uint64_t> place(static_cast<std::uint64_t*>(slot(rank, 0)), 1);
+  if (has_events()) driver_->wait(s.native(), event);
+  co_await with_timeout(s.download(values, place), longest_trial);
+  co_return values[0];
+}
+
 task<> window::try_it(device on, communicator notes, const std::vector<handle>* all) {
   std::exception_ptr failure;
   const stream s(on);
-  const device_span<std::uint64_t> place(static_cast<std::uint64_t*>(slot(rank_, 0)), 1);
   const std::uint64_t value = (*all)[static_cast<std::size_t>(rank_)].value;
-  const std::vector<std::uint64_t> written{value};
-  std::vector<std::uint64_t> answered{0};
   int go = 1;
   try {
-    if (has_events()) {
-      const request writing = tutti::start(s.upload(place, written));
-      driver_->record(ready(rank_, 0), s.native());
-    } else {
-      co_await with_timeout(s.upload(place, written), longest_trial);
-    }
+    co_await write_value(s, rank_, value, ready(rank_, 0));
   } catch (const error&) {
     failure = std::current_exception();
   }
@@ -259,9 +257,8 @@ task<> window::try_it(device on, communicator notes, const std::vector<handle>* 
   co_await notes.send(go, 0);
   co_await notes.recv(go, 0);
   if (failure) std::rethrow_exception(failure);
-  if (has_events()) driver_->wait(s.native(), done(0));
-  co_await with_timeout(s.download(answered, place), longest_trial);
-  if (answered[0] != ~value)
+  const std::uint64_t answered = co_await read_value(s, rank_, done(0));
+  if (answered != ~value)
     throw error(errc::not_supported, "what rank 0 writes to its memory is not what is read here");
 }
 
@@ -269,25 +266,16 @@ task<> window::answer(device on, communicator notes, const std::vector<handle>* 
   std::exception_ptr failure;
   const stream s(on);
   for (int r = 1; r < size_; ++r) {
-    const device_span<std::uint64_t> place(static_cast<std::uint64_t*>(slot(r, 0)), 1);
     const std::uint64_t value = (*all)[static_cast<std::size_t>(r)].value;
-    const std::vector<std::uint64_t> answered{~value};
-    std::vector<std::uint64_t> written{0};
     int go = 1;
     co_await notes.recv(go, r);
     try {
-      if (has_events()) driver_->wait(s.native(), ready(r, 0));
-      co_await with_timeout(s.download(written, place), longest_trial);
-      if (written[0] != value)
+      const std::uint64_t written = co_await read_value(s, r, ready(r, 0));
+      if (written != value)
         throw error(
             errc::not_supported,
             fmt::format("what rank {} writes to memory of this process is not what is read there", r));
-      if (has_events()) {
-        const request writing = tutti::start(s.upload(place, answered));
-        driver_->record(done(0), s.native());
-      } else {
-        co_await with_timeout(s.upload(place, answered), longest_trial);
-      }
+      co_await write_value(s, r, ~value, done(0));
     } catch (const error&) {
       failure = std::current_exception();
     }

@@ -12,14 +12,14 @@
 // copy to and from the memory; kernels run in the process that owns it.
 #pragma once
 
-#include "device/attachment.hpp"
+#include "comm/calls.hpp"
 
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <tutti/communicator.hpp>
-#include <tutti/gpu/device.hpp>
+#include <tutti/gpu/stream.hpp>
 #include <tutti/task.hpp>
 #include <utility>
 #include <vector>
@@ -65,6 +65,10 @@ class window {
   task<> find_memory(device on);  // on rank 0
   task<> prepare(device on, handle* mine);
   task<> reach(const std::vector<handle>* ranks);
+  // Write and read the first value of the slot of `rank`. Each process records an event behind what it writes, and
+  // waits for it before it reads.
+  task<> write_value(stream s, int rank, std::uint64_t value, void* event);
+  task<std::uint64_t> read_value(stream s, int rank, void* event);
   // Writes a value to this rank's slot, and reads the answer of rank 0 there.
   task<> try_it(device on, communicator notes, const std::vector<handle>* all);
   task<> answer(device on, communicator notes, const std::vector<handle>* all);

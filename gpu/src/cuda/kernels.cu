@@ -2,14 +2,13 @@
 // CUDA kernels: reductions of N inputs to M outputs in one launch, and conversions. They move 16 bytes at a
 // time if everything is aligned.
 #include "kernels/elements.hpp"
-#include "kernels/table.hpp"
 
 namespace tutti::gpu::kernels {
 namespace {
 
-template <class T>
+template <class T, int N = 16 / sizeof(T)>
 struct alignas(16) pack {
-  T e[16 / sizeof(T)];
+  T e[N];
 };
 
 template <class T, class Op, bool Average>
@@ -47,11 +46,6 @@ __device__ void reduce_all(const reduce_arguments& a) {
   for (std::uint64_t i = packs * width + first; i < a.count; i += stride) reduce_element<T, Op, Average>(a, i);
 }
 
-template <class T, int N>
-struct alignas(16) run {
-  T e[N];
-};
-
 template <class From, class To>
 __device__ void convert_all(const convert_arguments& a) {
   using A = product_t<From, To>;
@@ -60,17 +54,17 @@ __device__ void convert_all(const convert_arguments& a) {
   const std::uint64_t stride = static_cast<std::uint64_t>(gridDim.x) * blockDim.x;
   const std::uint64_t bits =
       reinterpret_cast<std::uint64_t>(a.input) | reinterpret_cast<std::uint64_t>(a.output);
-  const std::uint64_t runs = bits % 16 == 0 ? a.count / width : 0;
+  const std::uint64_t packs = bits % 16 == 0 ? a.count / width : 0;
   const A factor = static_cast<A>(a.factor);
 
-  for (std::uint64_t i = first; i < runs; i += stride) {
-    const run<From, width> in = static_cast<const run<From, width>*>(a.input)[i];
-    run<To, width> out;
+  for (std::uint64_t i = first; i < packs; i += stride) {
+    const pack<From, width> in = static_cast<const pack<From, width>*>(a.input)[i];
+    pack<To, width> out;
 #pragma unroll
     for (int e = 0; e < width; ++e) out.e[e] = convert_value<To>(in.e[e], factor);
-    static_cast<run<To, width>*>(a.output)[i] = out;
+    static_cast<pack<To, width>*>(a.output)[i] = out;
   }
-  for (std::uint64_t i = runs * width + first; i < a.count; i += stride) convert_element<From, To>(a, i);
+  for (std::uint64_t i = packs * width + first; i < a.count; i += stride) convert_element<From, To>(a, i);
 }
 
 }  // namespace

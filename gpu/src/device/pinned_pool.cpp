@@ -5,7 +5,6 @@
 #include <bit>
 #include <tutti/detail/flow.hpp>
 #include <tutti/shared_memory.hpp>
-#include <utility>
 
 namespace tutti::gpu::detail {
 namespace {

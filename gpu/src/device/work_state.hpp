@@ -9,7 +9,6 @@
 #include <tutti/detail/operation_state.hpp>
 #include <tutti/gpu/memory.hpp>
 #include <tutti/status.hpp>
-#include <vector>
 
 namespace tutti::gpu::detail {
 

@@ -50,12 +50,7 @@ arena::arena(std::size_t bytes) : bytes_(rounded(bytes, page)) {
 }
 
 arena::~arena() {
-  while (!blocks_.empty()) {
-    const block left = blocks_.begin()->second;
-    if (left.is == kind::adopted) abandon(left.base);
-    if (left.is == kind::pinned) free_pinned(left.base);
-    if (left.is == kind::own) free(left.base);
-  }
+  while (!blocks_.empty()) release(blocks_.begin()->first, blocks_.begin()->second.is);
   ::munmap(face_, bytes_);
   ::munmap(inside_, bytes_);
   ::close(fd_);
@@ -76,17 +71,23 @@ void* arena::allocate(std::size_t bytes) noexcept {
   return face_ + at;
 }
 
-// Returns the block of that kind that began there.
-arena::block arena::remove(const void* base, kind is) noexcept {
-  const std::lock_guard lock(mutex_);
-  const auto found = blocks_.find(static_cast<const std::byte*>(base));
-  if (found == blocks_.end() || found->second.is != is) return {};
-  const block gone = found->second;
-  blocks_.erase(found);
-  return gone;
+bool arena::release(const void* base, kind is) noexcept {
+  block gone;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = blocks_.find(static_cast<const std::byte*>(base));
+    if (found == blocks_.end() || found->second.is != is) return false;
+    gone = found->second;
+    blocks_.erase(found);
+  }
+  if (gone.owned) std::free(gone.base);
+  if (is == kind::adopted) {
+    const std::size_t before = address_of(gone.base) % page;  // it began there in its first page
+    ::munmap(gone.base - before, before + gone.bytes);
+    ::munmap(gone.inside - before, before + gone.bytes);
+  }
+  return true;
 }
-
-bool arena::free(void* memory) noexcept { return remove(memory, kind::own).is == kind::own; }
 
 bool arena::contains(const void* memory) const noexcept {
   return address_of(memory) - address_of(face_) < bytes_;
@@ -126,15 +127,11 @@ void* arena::allocate_pinned(std::size_t bytes) {
   blocks_[memory] = block{kind::pinned, memory, size, memory, 0, true};
   return memory;
 }
-void arena::free_pinned(void* memory) noexcept {
-  if (remove(memory, kind::pinned).owned) std::free(memory);
-}
 bool arena::pin(void* memory, std::size_t bytes) {
   auto* const base = static_cast<std::byte*>(memory);
   const std::lock_guard lock(mutex_);
   return blocks_.emplace(base, block{kind::pinned, base, bytes, base, 0, false}).second;
 }
-void arena::unpin(void* memory) noexcept { static_cast<void>(remove(memory, kind::pinned)); }
 
 void* arena::adopt(int descriptor, std::size_t offset, std::size_t bytes) noexcept {
   const std::size_t before = offset % page;
@@ -143,15 +140,6 @@ void* arena::adopt(int descriptor, std::size_t offset, std::size_t bytes) noexce
   const std::lock_guard lock(mutex_);
   blocks_[face + before] = block{kind::adopted, face + before, bytes, inside + before, 0, false};
   return face + before;
-}
-
-bool arena::abandon(void* adopted) noexcept {
-  const block gone = remove(adopted, kind::adopted);
-  if (gone.is == kind::none) return false;
-  const std::size_t before = address_of(gone.base) % page;  // it began there in its first page
-  ::munmap(gone.base - before, before + gone.bytes);
-  ::munmap(gone.inside - before, before + gone.bytes);
-  return true;
 }
 
 }  // namespace tutti::emulated

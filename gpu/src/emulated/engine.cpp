@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <tutti/error.hpp>
 #include <utility>
 
 namespace tutti::emulated {

@@ -2,7 +2,6 @@
 #include "kernels/host_kernels.hpp"
 
 #include "kernels/elements.hpp"
-#include "kernels/table.hpp"
 
 #include <algorithm>
 #include <iterator>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The connection of one rank to oneCCL, and the public functions.
-#include "comm/conditions.hpp"
 #include "comm/submit_thread.hpp"
 #include "comm/vendor.hpp"
 #include "device/scope_exit.hpp"
