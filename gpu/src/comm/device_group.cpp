@@ -401,33 +401,30 @@ recycled_deque<device_group::rts_header>::iterator device_group::find_probed(int
 namespace {
 
 // Polls a contribution, which the last rank settles from its own thread.
-class contribution_awaiter final : public suspended, attachment::listener {
+class polled_contribution final : attachment::listener {
  public:
-  contribution_awaiter(attachment& on, const single_device_group::contribution& v) noexcept
-      : suspended(on), contribution_(v) {}
-  ~contribution_awaiter() { end(); }
-  bool await_ready() const noexcept { return contribution_.settled.load(std::memory_order_acquire); }
+  polled_contribution(attachment& on, const single_device_group::contribution& c)
+      : on_(on), contribution_(c), changed_(on) {
+    on_.listen(*this);
+    on_.begin_wait();
+  }
+  polled_contribution(const polled_contribution&) = delete;
+  polled_contribution& operator=(const polled_contribution&) = delete;
+  ~polled_contribution() {
+    on_.unlisten(*this);
+    on_.end_wait();
+  }
+  bool is_settled() const noexcept { return contribution_.settled.load(std::memory_order_acquire); }
+  waits_in changed() noexcept { return changed_.changed(); }
 
  private:
-  bool begin() override {
-    on().listen(*this);
-    on().begin_wait();
-    listening_ = true;
-    return true;
-  }
-  void end() noexcept override {
-    if (!std::exchange(listening_, false)) return;
-    on().unlisten(*this);
-    on().end_wait();
-  }
   bool poll() noexcept override {
-    if (!listening_ || !await_ready()) return false;
-    end();
-    on().resume_soon(*this);
-    return true;
+    if (is_settled()) changed_.notify_all();
+    return is_settled();
   }
+  attachment& on_;
   const single_device_group::contribution& contribution_;
-  bool listening_ = false;
+  async_condition changed_;
 };
 
 }  // namespace
@@ -485,7 +482,7 @@ void device_group::tell(breach& b, operation_kind kind, backend by, const commun
   } else {
     window_->give_up();
     slot_changed_.notify_all();
-    if (!b.told) tutti::detail::fail(notes_, b.why, b.text);
+    tutti::detail::fail(notes_, b.why, b.text);
   }
 }
 
@@ -526,13 +523,13 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
       here->waker = on_->shared_doorbell();
       brought = here;
       single_device_->come(sequence, rank(), here, on_->shared_driver(), use.pair.out->native());
-      contribution_awaiter settled(*on_, *here);
-      co_await settled;
+      polled_contribution outcome(*on_, *here);
+      while (!outcome.is_settled()) co_await outcome.changed();
       if (here->failure != errc::success) throw error(here->failure, here->text);
       on_->driver().wait(use.pair.in->native(), here->event);
       w->keep_until_done(here);
     } else if (by == backend::one_device) {
-      co_await through_window(w, use.pair, mine, ready, &others.told);
+      co_await through_window(w, use.pair, mine, ready);
     } else if (kind == operation_kind::send) {
       co_await staged_send(w, use.pair, ready);
     } else if (kind == operation_kind::receive) {

@@ -112,7 +112,7 @@ bool submit_thread::poll() noexcept {
 namespace {
 
 struct function_job final : job {
-  explicit function_job(std::function<void()> does) : f(std::move(does)) {}
+  function_job(std::function<void()> does, attachment& on) : f(std::move(does)), returned(on) {}
   void run() noexcept override {
     try {
       f();
@@ -122,26 +122,27 @@ struct function_job final : job {
   }
   void finished() noexcept override {
     over = true;
-    while (waiter* w = waiting.pop_front()) on->resume_soon(*w);
+    returned.notify_all();
   }
   const std::function<void()> f;
   std::exception_ptr failure;
   bool over = false;
-  attachment* on = nullptr;
-  waiter_list waiting;
+  async_condition returned;
 };
 
 }  // namespace
 
-void submit_thread::submit(std::function<void()> f) { submit(std::make_shared<function_job>(std::move(f))); }
+void submit_thread::submit(std::function<void()> f) {
+  submit(std::make_shared<function_job>(std::move(f), *on_));
+}
 
 task<> call_on(std::shared_ptr<submit_thread> on, std::function<void()> f) {
-  const auto j = std::make_shared<function_job>(std::move(f));
-  j->on = &on->on();
+  const tutti::detail::scoped_promise* const self = co_await tutti::detail::own_promise{};
+  self->throw_if_stopped("the operation was not started");
+  const auto j = std::make_shared<function_job>(std::move(f), on->on());
   on->submit(j);
-  waits_in returned(on->on(), j->waiting);
   try {
-    co_await returned;
+    co_await j->returned.changed();
   } catch (const error&) {
     if (!j->over) throw;  // a result that is there counts, even if the scope was stopped meanwhile
   }

@@ -27,18 +27,18 @@ doorbell_handle::doorbell_handle(int descriptor) noexcept : fd_(::fcntl(descript
 doorbell_handle::~doorbell_handle() { ::close(fd_); }
 void doorbell_handle::notify() const noexcept { static_cast<void>(::eventfd_write(fd_, 1)); }
 
-// ---- suspended ----
+// ---- waits_in ----
 
-suspended::suspended(attachment& on) noexcept
+waits_in::waits_in(attachment& on, waiter_list& list) noexcept
     : stop_node([](stop_node& n) noexcept {
-        auto& self = static_cast<suspended&>(n);
+        auto& self = static_cast<waits_in&>(n);
         self.set_failure(self.scope_->why(), self.scope_->text());
-        self.end();
         self.on_.resume_soon(self);
       }),
-      on_(on) {}
+      on_(on),
+      list_(list) {}
 
-void suspended::done() noexcept {
+void waits_in::done() noexcept {
   leave();
   tutti::detail::resume_bounded(handle_);
 }

@@ -84,10 +84,11 @@ class waiter_list {
   mutable waiter head_;
 };
 
-// Base of awaiters: a suspended coroutine, which resumes with the reason when its scope is stopped.
-class suspended : public waiter, tutti::detail::stop_node {
+// Awaiter of a coroutine that waits in a list, until attachment::resume_soon() resumes it. It resumes with the
+// reason when its scope is stopped.
+class waits_in : public waiter, tutti::detail::stop_node {
  public:
-  explicit suspended(attachment& on) noexcept;
+  waits_in(attachment& on, waiter_list& list) noexcept;
 
   bool await_ready() const noexcept { return false; }
   template <class Promise>
@@ -98,39 +99,18 @@ class suspended : public waiter, tutti::detail::stop_node {
       set_failure(scope_->why(), fmt::format("the operation was not started: {}", scope_->text()));
       return false;
     }
-    if (!begin()) return false;
+    list_.push_back(*this);
     if (scope_ != nullptr) join(*scope_);
     return true;
   }
   void await_resume() const { rethrow(); }
   void done() noexcept final;
 
- protected:
-  ~suspended() = default;
-  attachment& on() const noexcept { return on_; }
-
  private:
-  // Starts the wait: attachment::resume_soon() ends it. Returns false if there is nothing to wait for.
-  virtual bool begin() = 0;
-  // Undoes begin() when the wait ends early. The waiter is unlinked afterwards in any case.
-  virtual void end() noexcept {}
-
   attachment& on_;
+  waiter_list& list_;
   std::coroutine_handle<> handle_;
   tutti::detail::stop_scope* scope_ = nullptr;
-};
-
-// Waits in a list, until someone resumes it.
-class waits_in : public suspended {
- public:
-  waits_in(attachment& on, waiter_list& list) noexcept : suspended(on), list_(list) {}
-
- private:
-  bool begin() final {
-    list_.push_back(*this);
-    return true;
-  }
-  waiter_list& list_;
 };
 
 }  // namespace tutti::gpu::detail

@@ -172,11 +172,11 @@ class connection final : public gpu::detail::vendor {
     co_await loaded;
 
     if (c.in.bytes() > 0 || c.out.bytes() > 0) {
-      auto code = std::make_shared<abi::result>(abi::success);
-      const std::function<void()> f = [j, code, on = core_] { *code = call_oneccl(*on, *j); };
+      const std::function<void()> f = [j, on = core_] {
+        if (const abi::result r = call_oneccl(*on, *j); r != abi::success)
+          throw error(errc::device_failed, "oneCCL: " + on->calls.explain(r, on->handle));
+      };
       co_await gpu::detail::call_on(thread_, f);
-      if (*code != abi::success)
-        throw error(errc::device_failed, "oneCCL: " + core_->calls.explain(*code, core_->handle));
     }
 
     if (j->out_host && gives) d.copy(c.out.data, out, c.out.bytes(), in_->native());
