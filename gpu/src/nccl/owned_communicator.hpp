@@ -21,10 +21,12 @@
 #include "device/driver.hpp"
 #include "nccl/nccl_api.hpp"
 
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 namespace tutti::nccl {
 
@@ -37,12 +39,29 @@ class owned_communicator {
   // ---- On the loop thread ----
 
   // No use begins from now on; a call that does not return is interrupted.
-  void end(std::shared_ptr<gpu::detail::driver> on) noexcept;
+  void end(std::shared_ptr<gpu::detail::driver> on) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(ended_, true)) return;
+    if (!in_use_) return;
+    interrupter_ = std::thread([this, on = std::move(on)] {
+      on->enter_thread();
+      interrupt();
+    });
+  }
 
   // ---- On the submit thread, between uses ----
 
-  void abort() noexcept;    // frees it, unless it has been freed
-  void destroy() noexcept;  // waits for the other ranks of the node, and frees it
+  // Frees it, unless it has been freed.
+  void abort() noexcept {
+    if (abi::communicator* const c = take()) calls.abort(c);
+  }
+  // Waits for the other ranks of the node, and frees it.
+  void destroy() noexcept {
+    if (abi::communicator* const c = take()) {
+      calls.finalize(c);
+      calls.destroy(c);
+    }
+  }
 
   // ---- On the submit thread ----
 
@@ -76,13 +95,69 @@ class owned_communicator {
   const abi::table& calls;
 
  private:
-  abi::communicator* begin_use() noexcept;
-  void end_use() noexcept;
-  void begin_wait() noexcept;
-  abi::communicator* end_wait() noexcept;
-  abi::communicator* take() noexcept;
-  void interrupt() noexcept;
-  bool returns(std::unique_lock<std::mutex>& lock);
+  // A call may take 100 short waits, a tenth of a second, to return by itself. Time in which the whole process
+  // was stopped does not count.
+  static constexpr int patience = 100;
+  static constexpr auto short_wait = std::chrono::milliseconds(1);
+
+  abi::communicator* begin_use() noexcept {
+    const std::lock_guard lock(mutex_);
+    if (ended_) return nullptr;
+    in_use_ = handle_ != nullptr;
+    return handle_;
+  }
+  void end_use() noexcept {
+    std::thread interrupter;
+    {
+      const std::lock_guard lock(mutex_);
+      in_use_ = false;
+      interrupter = std::move(interrupter_);
+      changed_.notify_all();
+    }
+    if (interrupter.joinable()) interrupter.join();
+  }
+  void begin_wait() noexcept {
+    const std::lock_guard lock(mutex_);
+    waiting_ = true;
+    changed_.notify_all();
+  }
+  abi::communicator* end_wait() noexcept {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !interrupting_; });
+    waiting_ = false;
+    changed_.notify_all();
+    return handle_;
+  }
+  abi::communicator* take() noexcept {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    return std::exchange(handle_, nullptr);
+  }
+
+  void interrupt() noexcept {
+    std::unique_lock lock(mutex_);
+    for (const bool by_revoking : {true, false}) {
+      if (by_revoking && calls.revoke == nullptr) continue;
+      if (returns(lock)) return;
+      abi::communicator* const c = by_revoking ? handle_ : std::exchange(handle_, nullptr);
+      interrupting_ = true;
+      lock.unlock();
+      by_revoking ? calls.revoke(c, 0) : calls.abort(c);
+      lock.lock();
+      interrupting_ = false;
+      changed_.notify_all();
+    }
+  }
+  // Whether the use ends, or its call returns, without an interruption.
+  bool returns(std::unique_lock<std::mutex>& lock) {
+    changed_.wait(lock, [this] { return waiting_ || !in_use_; });
+    for (int i = 0; i < patience && waiting_; ++i) {
+      lock.unlock();
+      std::this_thread::sleep_for(short_wait);
+      lock.lock();
+    }
+    return !waiting_;
+  }
 
   std::mutex mutex_;
   std::condition_variable changed_;
