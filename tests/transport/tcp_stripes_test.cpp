@@ -4,6 +4,7 @@
 
 #include "transport/tcp_fixture.hpp"
 
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -361,6 +362,54 @@ TEST_CASE("tcp: the reset of one connection ends the link, whichever call is tol
   }
   REQUIRE(world.drive({0}, [&] { return world[0].up.peers[1].closed; }));
   CHECK(world[0].up.peers[1].why == errc::peer_failed);
+}
+
+TEST_CASE("tcp: what the other connections have received is delivered before a reset ends the link") {
+  constexpr std::size_t slices = 512 * KiB + 2 * tcp::header_bytes, rest = 32 * KiB;
+  constexpr std::size_t bytes = 512 * KiB + rest;
+  // Wanted: the first connection carries two slices, the second the rest. The kernel may take all of it in the
+  // first, or make that wait: then again.
+  bool wanted = false;
+  for (int attempt = 0; attempt < 20 && !wanted; ++attempt) {
+    const std::set<int> before = sockets();
+    pair both(2);
+    ranks& world = both.world;
+    std::vector<int> ends;  // in order of their connections
+    for (const int fd : sockets())
+      if (!before.contains(fd)) ends.push_back(fd);
+    REQUIRE(ends.size() == 4);
+    const int little = 64 * KiB;
+    for (const std::size_t i : {0U, 1U}) ::setsockopt(ends[i], SOL_SOCKET, SO_SNDBUF, &little, sizeof little);
+    std::vector<std::byte> room(bytes);
+    world[1].up.rooms[100] = {room.data(), bytes};
+    message data(frame_kind::data, pattern(bytes, 1), 100);
+    data.submit(both.from());
+    // What the first carries is taken away, so that rank 1 is told of the reset before it reads anything.
+    std::size_t taken = 0;
+    int sender = -1;
+    std::vector<char> sink(64 * KiB);
+    REQUIRE(world.drive({0}, [&] {
+      int waits[2] = {0, 0};
+      for (const std::size_t i : {0U, 1U}) {
+        ::ioctl(ends[2 + i], FIONREAD, &waits[i]);
+        const ssize_t got = ::recv(ends[i], sink.data(), sink.size(), MSG_DONTWAIT);
+        if (got <= 0) continue;
+        taken += static_cast<std::size_t>(got);
+        sender = ends[1 - i];
+      }
+      wanted = taken == slices && waits[0] + waits[1] == static_cast<int>(rest + tcp::header_bytes);
+      const bool other = taken == slices + rest + tcp::header_bytes || taken == rest + tcp::header_bytes;
+      return data.finished && (wanted || other);
+    }));
+    if (!wanted) continue;
+    sockaddr none{};
+    none.sa_family = AF_UNSPEC;
+    REQUIRE(::connect(sender, &none, sizeof none) == 0);  // sends a reset
+    REQUIRE(world.drive({1}, [&] { return world[1].up.peers[0].closed; }));
+    CHECK(world[1].up.peers[0].why == errc::peer_failed);
+    CHECK(world[1].up.rooms[100].received == rest);
+  }
+  CHECK(wanted);
 }
 
 TEST_CASE("tcp: if no further connection can be made, one is enough") {

@@ -176,7 +176,7 @@ std::size_t tcp_link::connections() const noexcept {
 }
 
 connection* tcp_link::expect_further() {
-  if (at_ != phase::connected || muted_ || main_.ended) return nullptr;
+  if (at_ != phase::connected || muted_ || main_.ended || main_.send_error != 0) return nullptr;
   if (1 + further_.size() >= stripes::most_connections) return nullptr;
   auto c = std::make_unique<connection>(*this, peer_, owner_.up(), owner_.info().checksums);
   c->in.open();
@@ -287,7 +287,7 @@ bool tcp_link::read(connection& c, bool told) noexcept {
     case inbox::outcome::stopped:
       return true;
     case inbox::outcome::empty:
-      if (c.send_error != 0) broke(c.send_error);
+      if (c.send_error != 0) breaks(c, c.send_error);
       break;
     // The descriptor reports changes only: it will not report what is left now again, even the end of the
     // stream.
@@ -300,13 +300,13 @@ bool tcp_link::read(connection& c, bool told) noexcept {
     case inbox::outcome::ended:
       // The kernel reports a reset once. If a send was told of it, this looks like an end in order.
       if (c.send_error != 0 && !main_.ended) {
-        broke(c.send_error);
+        breaks(c, c.send_error);
       } else {
         has_ended(c);
       }
       return true;
     case inbox::outcome::broken:
-      broke(c.in.error());
+      breaks(c, c.in.error());
       return true;
     case inbox::outcome::malformed:
       corrupt(c.in.complaint());
@@ -319,7 +319,21 @@ void tcp_link::has_ended(connection& c) noexcept {
   c.ended = true;
   if (&c == &main_) owner_.expect_nothing(*this);  // otherwise every round would find its end again
   // What is still in the others is to be read, also if the peer has died.
-  if (main_.ended && all_ended()) broke(0);
+  if (main_.ended && all_ended()) broke(main_.send_error);
+}
+
+void tcp_link::breaks(connection& c, int code) noexcept {
+  if (code == EBADMSG) return broke(code);
+  c.ended = true;
+  if (&c == &main_) owner_.expect_nothing(*this);
+  const auto read_to_the_end = [&](connection& other) {
+    if (other.send_error == 0) other.send_error = code;
+    if (!other.stands()) other.ended = true;
+    if (!other.ended) ask_again(other);
+  };
+  read_to_the_end(main_);
+  for (const auto& other : further_) read_to_the_end(*other);
+  if (all_ended()) broke(code);
 }
 
 bool tcp_link::refill(connection& c) noexcept {

@@ -136,6 +136,9 @@ class tcp_link final : public connecting_link, public base::list_hook<active_tag
   bool refill(connection& c) noexcept;
   // The peer has sent all that it will through `c`.
   void has_ended(connection& c) noexcept;
+  // `c` is lost, and with it the link. Nothing is sent any more. The link ends when what the other connections
+  // have received is read: their messages may be complete.
+  void breaks(connection& c, int code) noexcept;
   bool all_ended() const noexcept;
   // Queues a frame of the link's own, unless it already waits to leave.
   void push(outgoing& f) noexcept;
