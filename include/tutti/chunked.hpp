@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <exception>
 #include <optional>
 #include <span>
 #include <utility>
@@ -32,12 +33,18 @@ class chunked_all_reduce {
   }
 
   // Returns the next chunk, or nothing after the last. Await one next() at a time.
-  // Errors: those of the chunk's all_reduce.
+  // Errors: those of the chunk's all_reduce. After one, every call throws it again.
   task<std::optional<Span>> next() {
+    if (failure_ != nullptr) std::rethrow_exception(failure_);
     if (given_ >= size()) co_return std::nullopt;
     request& first = requests_[turn_ % in_flight];
-    co_await first;
-    start_next(first);
+    try {
+      co_await first;
+      start_next(first);
+    } catch (...) {
+      if (!first) failure_ = std::current_exception();  // otherwise another next() awaits this chunk
+      throw;
+    }
     ++turn_;
     const std::size_t from = given_, n = std::min(chunk_, size() - from);
     given_ += n;
@@ -77,6 +84,7 @@ class chunked_all_reduce {
   std::size_t started_ = 0;  // elements
   std::size_t given_ = 0;
   std::size_t turn_ = 0;
+  std::exception_ptr failure_;  // of a chunk
   std::array<request, in_flight> requests_;
 };
 

@@ -277,6 +277,19 @@ TEST_CASE("messages arrive in order from every rank, and a timeout loses none") 
   });
 }
 
+TEST_CASE("all_reduce_chunks reports the failure of a chunk at every later call") {
+  run_local(2, [](communicator world) -> task<> {
+    std::vector<double> data(1000);
+    auto chunks = world.all_reduce_chunks(data, sum, 10);
+    world.abort();
+    failure first;
+    while (first.text.empty()) first = co_await failure_in(chunks.next());
+    const failure again = co_await failure_in(chunks.next());
+    TUTTI_EXPECT(first.code != errc::invalid_argument);
+    TUTTI_EXPECT(again.code == first.code && again.text == first.text);
+  });
+}
+
 TEST_CASE("all_reduce_chunks delivers every chunk once, in order, reduced") {
   for (const std::size_t count : {0UL, 1UL, 1000UL, 300001UL}) {
     for (const std::size_t chunk : {0UL, 1000UL, std::numeric_limits<std::size_t>::max()}) {
