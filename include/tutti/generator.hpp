@@ -81,6 +81,8 @@ class [[nodiscard("a generator does nothing until next() is awaited")]] generato
     bool await_suspend(std::coroutine_handle<Parent> parent) noexcept {
       const std::coroutine_handle<promise_type> body = of_->handle_;
       promise_type& p = body.promise();
+      second_ = p.reader != nullptr;
+      if (second_) return false;
       p.value.reset();
       p.continuation = parent;
       p.scope = detail::scope_of(parent);
@@ -89,6 +91,9 @@ class [[nodiscard("a generator does nothing until next() is awaited")]] generato
       return !detail::run_child(static_cast<detail::task_promise_base*>(&p), body);
     }
     std::optional<T> await_resume() {
+      if (second_)
+        throw error(errc::invalid_argument,
+                    "a generator was awaited twice: another coroutine waits in next()");
       if (body_ == nullptr) {
         if (of_->cut_off_)
           throw error(errc::cancelled, "the generator has ended: a coroutine that awaited it was destroyed");
@@ -104,10 +109,12 @@ class [[nodiscard("a generator does nothing until next() is awaited")]] generato
     friend promise_type;
     generator* of_;
     promise_type* body_ = nullptr;  // while this waits for it
+    bool second_ = false;
   };
-  // Runs the body to its next co_yield. Await it before the generator is moved. co_await returns the yielded value, or nothing when the body has
-  // returned.
+  // Runs the body to its next co_yield. Await it before the generator is moved. co_await returns the yielded
+  // value, or nothing when the body has returned.
   // Errors: those that the body throws. errc::cancelled if a coroutine was destroyed that awaited next().
+  // errc::invalid_argument if another coroutine awaits next().
   awaiter next() noexcept { return awaiter(*this); }
 
  private:

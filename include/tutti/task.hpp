@@ -6,6 +6,7 @@
 #include <tutti/detail/flow.hpp>
 #include <tutti/detail/stop_scope.hpp>
 #include <tutti/detail/task_face.hpp>
+#include <tutti/error.hpp>
 
 #include <coroutine>
 #include <exception>
@@ -117,6 +118,7 @@ class task_promise<void> : public task_promise_base {
 // With g++ before 13, write `bool ok = co_await x; if (ok) ...`, never `if (co_await x)`, and give coroutine
 // lambdas no captures. CONTRIBUTING.md lists what that compiler gets wrong.
 // Completes: when its body returns.
+// Errors: those of its body. errc::invalid_argument if the task is empty.
 // Cancellation: destroying a task, or the coroutine that awaits it, destroys its frame. Operations pending in
 // it are cancelled first, and their buffers may be reused when the destructor returns.
 // Cost: frames are recycled, so steady state allocates nothing. Chains of awaits of any length or depth use a
@@ -142,8 +144,10 @@ class [[nodiscard("a task does nothing until it is awaited")]] task {
    public:
     explicit awaiter(std::coroutine_handle<promise_type> h) noexcept : handle_(h) {}
     awaiter(const awaiter&) = delete;
-    ~awaiter() { detail::destroy_frame(handle_); }
-    bool await_ready() const noexcept { return false; }
+    ~awaiter() {
+      if (handle_) detail::destroy_frame(handle_);
+    }
+    bool await_ready() const noexcept { return !handle_; }
     template <class Parent>
     bool await_suspend(std::coroutine_handle<Parent> parent) const noexcept {
       const std::coroutine_handle<promise_type> child = handle_;
@@ -151,7 +155,10 @@ class [[nodiscard("a task does nothing until it is awaited")]] task {
       child.promise().scope = detail::scope_of(parent);
       return !detail::run_child(static_cast<detail::task_promise_base*>(&child.promise()), child);
     }
-    T await_resume() const { return handle_.promise().take(); }
+    T await_resume() const {
+      if (!handle_) throw error(errc::invalid_argument, "a task was awaited twice, or was moved from");
+      return handle_.promise().take();
+    }
 
    private:
     std::coroutine_handle<promise_type> handle_;

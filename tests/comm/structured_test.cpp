@@ -226,6 +226,19 @@ TEST_CASE("a generator yields, awaits between, ends, and throws") {
   });
 }
 
+TEST_CASE("a generator has one reader at a time") {
+  run_local(1, [](communicator world) -> task<> {
+    auto numbers = receive_all(world);
+    scope readers;
+    readers.spawn(read_one(&numbers));
+    const failure f = co_await failure_in(numbers.next());
+    TUTTI_EXPECT(f.code == errc::invalid_argument && f.says("another coroutine waits"));
+    const int x = 7;
+    co_await world.send(x, 0);  // the first is served
+    co_await readers.join();
+  });
+}
+
 TEST_CASE("a generator ends with a coroutine that awaits it, and may end before that") {
   run_local(1, [](communicator world) -> task<> {
     auto numbers = receive_all(world);

@@ -152,6 +152,26 @@ TEST_CASE("an exception propagates to the awaiter, through tasks that do not cat
   CHECK(seen == "late");
 }
 
+namespace {
+
+task<std::string> awaits_twice() {
+  task<int> once = seven();
+  const int first = co_await std::move(once);
+  std::string seen = std::to_string(first);
+  try {
+    co_await std::move(once);  // NOLINT(bugprone-use-after-move)
+  } catch (const error& e) {
+    if (e.code() == errc::invalid_argument) seen += e.what();
+  }
+  co_return seen;
+}
+
+}  // namespace
+
+TEST_CASE("a task that is awaited twice is an error") {
+  CHECK(run(awaits_twice()) == "7a task was awaited twice, or was moved from");
+}
+
 // ---- lifetime ----
 
 namespace {
