@@ -75,12 +75,11 @@ loop* const forked = reinterpret_cast<loop*>(std::uintptr_t{1});
 unsigned fork_generation() noexcept { return generation.load(std::memory_order_relaxed); }
 
 const char* wrong_thread_text() noexcept {
-  return fork_generation() > 0 ? "called in a process that the rank has forked: a communicator is its "
-                                 "parent's; let the child exec "
-                                 "or _exit, and start processes before tutti::run, or by posix_spawn"
-                               : "called outside the communicator's loop thread; use boost::asio::post or "
-                                 "boost::asio::co_spawn on "
-                                 "communicator::get_executor()";
+  if (fork_generation() > 0)
+    return "called in a process that the rank has forked: a communicator is its parent's; let the child exec "
+           "or _exit, and start processes before tutti::run, or by posix_spawn";
+  return "called outside the communicator's loop thread; use boost::asio::post or boost::asio::co_spawn on "
+         "communicator::get_executor()";
 }
 
 namespace {
