@@ -75,6 +75,31 @@ class object_reader {
   std::span<const std::byte> rest_;
 };
 
+namespace detail {
+
+// Whether one of the first eight members of an aggregate can be made from a Probe.
+template <class T, class Probe>
+concept has_member_from =
+    std::is_aggregate_v<T> &&
+    (requires { T{Probe()}; } || requires { T{{}, Probe()}; } || requires { T{{}, {}, Probe()}; } ||
+     requires { T{{}, {}, {}, Probe()}; } || requires { T{{}, {}, {}, {}, Probe()}; } ||
+     requires { T{{}, {}, {}, {}, {}, Probe()}; } || requires { T{{}, {}, {}, {}, {}, {}, Probe()}; } ||
+     requires { T{{}, {}, {}, {}, {}, {}, {}, Probe()}; });
+
+// Converts to views and to aggregates that contain one, and thereby to an optional or variant of these.
+struct view_probe {
+  template <class U>
+    requires(std::ranges::view<U> || has_member_from<U, view_probe>)
+  operator U() const;
+};
+
+// A view, or an array, an optional, a variant or an aggregate that contains one. Members of a class with
+// constructors cannot be found.
+template <class T>
+concept holds_view = std::is_convertible_v<view_probe, T>;
+
+}  // namespace detail
+
 // Converts objects of T to bytes and back: specialise it for your own types. `read` gets the bytes that
 // `write` wrote, or bytes of a broken or hostile peer. It must not trust lengths that it reads; object_reader
 // checks its own.
@@ -84,10 +109,9 @@ struct serializer;
 template <class T>
 struct serializer<
     T, std::enable_if_t<std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_empty_v<T>>> {
-  static_assert(
-      !std::ranges::view<T>,
-      "tutti: a view (std::string_view, std::span) points to memory of this rank; pass an object that "
-      "owns its elements, such as std::string or std::vector");
+  static_assert(!detail::holds_view<T>,
+                "tutti: a view (std::string_view, std::span) points to memory of this rank, also inside "
+                "another object; pass one that owns its elements, such as std::string or std::vector");
   static void write(const T& v, object_writer& to) { to.bytes(&v, sizeof v); }
   static T read(object_reader& from) {
     alignas(T) std::byte storage[sizeof(T)];

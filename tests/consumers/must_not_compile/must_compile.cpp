@@ -6,14 +6,38 @@
 #include <tutti/gpu.hpp>
 #include <tutti/tutti.hpp>
 
+#include <array>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/detached.hpp>
 #include <complex>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+struct name {
+  name() = default;
+  name(const char* text) : first(*text) {}
+  char first = 0;
+};
+struct settings {
+  name of;
+  char text[16];
+  std::optional<int> seed;
+  std::optional<name> nickname;
+  std::array<double, 3> rates;
+  struct {
+    union {
+      int a;
+      float b;
+    };
+    const void* handle;
+  } more[2];
+};
+
 tutti::task<> program(tutti::communicator world) {
+  const settings chosen = co_await tutti::broadcast_object(world, settings{}, 0);
+  co_await tutti::all_gather_object(world, std::optional<settings>(chosen));
   std::vector<float> values(4);
   const std::vector<int> constants(4);
   co_await world.all_reduce(values, tutti::avg);
