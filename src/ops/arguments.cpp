@@ -58,6 +58,12 @@ std::string wrong_list(const communicator_state& c, const char* name, const deta
   return {};
 }
 
+// Whether a buffer is longer than any memory, as after the conversion of a negative number to its count.
+bool too_long(const detail::buffer_view& b) noexcept {
+  constexpr std::size_t longest = std::size_t{1} << 48;  // bytes
+  return b.count >> 31 != 0 && b.element_bytes > 0 && b.count > longest / b.element_bytes;
+}
+
 bool overlap(const detail::buffer_view& a, const detail::buffer_view& b) noexcept {
   const auto begin_a = reinterpret_cast<std::uintptr_t>(a.data);
   const auto begin_b = reinterpret_cast<std::uintptr_t>(b.data);
@@ -91,6 +97,8 @@ std::string wrong_overlap(const communicator_state& c, const call& what, const o
          "separate buffers";
 }
 
+constexpr const char* too_many = ", more than any memory; was its size computed from a negative number?";
+
 // Finds a null pointer in a list, or memory that would be written twice. Memory for sorting is kept for the
 // next call.
 std::string wrong_pieces(const detail::buffer_list& list) {
@@ -104,6 +112,7 @@ std::string wrong_pieces(const detail::buffer_list& list) {
   for (std::size_t i = 0; i < list.size; ++i) {
     const detail::buffer_view b = list.at(list.list, i);
     if (b.count > 0 && b.data == nullptr) return fmt::format("buffer {} of the list is a null pointer", i);
+    if (too_long(b)) return fmt::format("buffer {} of the list has {} elements{}", i, b.count, too_many);
     const auto begin = reinterpret_cast<std::uintptr_t>(b.data);
     if (b.bytes() > 0) pieces.push_back({begin, begin + b.bytes(), i});
   }
@@ -186,6 +195,8 @@ std::string wrong_shape(const communicator_state& c, const call& what, const ope
 // Checks the buffers, host or device.
 std::string bad_buffer(const communicator_state& c, const call& what) {
   const operation_row& row = detail::row_of(what.kind);
+  for (const detail::buffer_view& b : {what.in, what.out})
+    if (too_long(b)) return fmt::format("the buffer has {} elements{}", b.count, too_many);
   if (std::string wrong = wrong_shape(c, what, row); !wrong.empty()) return wrong;
   const auto is_null = [](const detail::buffer_view& b) {
     return b.count > 0 && b.data == nullptr && b.element_bytes > 0;

@@ -20,7 +20,8 @@ inline bool plainly_good(const comm::communicator_state& c, const detail::call& 
   return what.kind <= detail::operation_kind::receive && !what.part &&
          static_cast<unsigned>(what.peer) < static_cast<unsigned>(c.size()) &&
          what.tag >= (what.kind == detail::operation_kind::receive ? any_tag : 0) &&
-         (what.in.data != nullptr || what.in.count == 0) && (what.out.data != nullptr || what.out.count == 0);
+         what.in.count >> 31 == 0 && (what.in.data != nullptr || what.in.count == 0) &&
+         (what.out.data != nullptr || what.out.count == 0);
 }
 
 // "send of 8 bytes to rank 1 (host a, pid 7), tag 0 on world, rank 0".

@@ -4,7 +4,10 @@
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
+#include <cstddef>
+#include <functional>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -138,6 +141,26 @@ task<> counts_that_wrap(communicator world) {
   co_await refused(world.all_gather_v(own, all, wrapping), why);
 }
 
+// Counts that were computed from negative numbers. In bytes they may be 0, or only a little less.
+task<> counts_beyond_memory(communicator world) {
+  float one = 0;
+  std::vector<std::byte> none;
+  const std::string why = "more than any memory";
+  for (const std::size_t count : {~std::size_t{0}, std::size_t{1} << 62, std::size_t{1} << 63}) {
+    const std::span<float> many(&one, count);
+    co_await refused(world.send(many, 0), why);
+    co_await refused(world.recv(many, 0), why);
+    co_await refused(world.broadcast(many, 0), why);
+    co_await refused(world.all_reduce(many, sum), why);
+    co_await refused(world.all_to_all(many, many), why);
+    const std::vector<std::span<float>> list = {many};
+    co_await refused(world.all_reduce(list, sum), why);
+    const auto bytes = std::as_writable_bytes(std::span(&one, 1)).data();
+    co_await refused(world.all_gather(std::span(bytes, count), none), why);
+    co_await refused(world.reduce_scatter(none, std::span(bytes, count), std::bit_xor<>()), why);
+  }
+}
+
 task<> null_pointers(communicator world) {
   floats six(6), eighteen(18);
   const std::span<float> nothing(static_cast<float*>(nullptr), 6);
@@ -258,6 +281,7 @@ TEST_CASE("arguments: ranks and tags of messages") { check(ranks_and_tags); }
 TEST_CASE("arguments: counts that contradict each other") { check(even_counts); }
 TEST_CASE("arguments: counts of uneven blocks") { check(uneven_counts); }
 TEST_CASE("arguments: counts whose sum wraps around") { check(counts_that_wrap); }
+TEST_CASE("arguments: counts beyond all memory") { check(counts_beyond_memory); }
 TEST_CASE("arguments: null pointers") { check(null_pointers); }
 TEST_CASE("arguments: buffers that overlap") { check(overlaps); }
 TEST_CASE("arguments: lists that overlap") { check(lists_that_overlap); }
