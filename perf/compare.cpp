@@ -6,6 +6,7 @@
 //   perf-compare FOLDER --unpaired all_reduce.2.shm
 // prints the rivals without a launch in the placement with most measurements, one a line.
 #include "common/comparison_text.hpp"
+#include "common/parse.hpp"
 #include "common/plot.hpp"
 
 #include <CLI/CLI.hpp>
@@ -15,6 +16,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -116,7 +118,7 @@ int main(int argc, char** argv) {
   app.add_option("--output", output, "where results.md, results.json and the scripts of the pictures go");
   app.add_option("--method", method, "a sentence for the reader: when, how many launches, what was special");
   app.add_option("--unpaired", unpaired, "only print the rivals of this case that are to be launched again");
-  CLI11_PARSE(app, argc, argv);
+  if (const std::optional<int> code = perf::parse(app, argc, argv)) return *code;
   try {
     if (!unpaired.empty()) {
       for (const std::string& rival : perf::unpaired(read_benchmark(fs::path(folder) / unpaired)))

@@ -4,6 +4,7 @@
 //   forecast-perf --ranks 16 --per-host 16             16 ranks of one host, by messages
 //   forecast-perf --ranks 64 --per-host 8 --latency-us 5 --gbytes 12.5
 #include "collectives.hpp"
+#include "common/parse.hpp"
 
 #include <tutti/sim.hpp>
 #include <tutti/tutti.hpp>
@@ -13,6 +14,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -91,7 +93,7 @@ int main(int argc, char** argv) {
   app.add_option("--only", only, "one collective");
   app.add_option("--worth", worth, "marks where the choice takes so many times the best")
       ->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  if (const std::optional<int> code = perf::parse(app, argc, argv)) return *code;
   const auto ns = [](double us) { return sim::duration(static_cast<long>(us * 1000)); };
   o.network.latency = ns(latency_us);
   o.network.overhead = ns(overhead_us);

@@ -3,6 +3,8 @@
 //
 //   tutti-run -n 2 hooks-perf                                           64 MiB of gradients
 //   perf/networks --rates 1 --run 'hooks-perf --elements 4194304' build/release    over links of 1 Gbit/s
+#include "common/parse.hpp"
+
 #include <tutti/counters.hpp>
 #include <tutti/train.hpp>
 #include <tutti/tutti.hpp>
@@ -14,6 +16,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -100,6 +103,6 @@ int main(int argc, char** argv) {
   app.add_option("--steps", w.steps, "averages by each hook")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  if (const std::optional<int> code = perf::parse(app, argc, argv)) return *code;
   return tutti::run([w](tutti::communicator world) { return measure_all(std::move(world), w); });
 }

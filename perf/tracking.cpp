@@ -4,6 +4,8 @@
 //
 //   tutti-run -n 4 tracking-perf --directory runs            a million scalars a minute from each rank
 //   tutti-run -n 4 tracking-perf --directory runs --rate 0   as many as go
+#include "common/parse.hpp"
+
 #include <tutti/track.hpp>
 #include <tutti/tutti.hpp>
 
@@ -17,6 +19,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -176,6 +179,6 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--directory", chosen.directory, "where the run is kept, on a disk to be measured")
       ->required();
-  CLI11_PARSE(app, argc, argv);
+  if (const std::optional<int> code = perf::parse(app, argc, argv)) return *code;
   return tutti::run([&chosen](tutti::communicator world) { return measure(world, chosen); });
 }

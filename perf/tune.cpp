@@ -2,6 +2,7 @@
 #include "tune.hpp"
 
 #include "collectives.hpp"
+#include "common/parse.hpp"
 #include "common/sizes.hpp"
 #include "common/statistics.hpp"
 
@@ -12,6 +13,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -132,12 +134,10 @@ int tune(int argc, const char* const* argv) {
       ->type_name("S")
       ->capture_default_str();
   app.add_option("--output", wanted.output, "the file to write")->type_name("FILE")->capture_default_str();
+  if (const std::optional<int> code = parse(app, argc, argv)) return *code;
   try {
-    app.parse(argc, argv);
     wanted.sizes = parse_sizes(sizes);
     std::sort(wanted.sizes.begin(), wanted.sizes.end());
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "tutti-perf tune: %s\n", e.what());
     return 2;
