@@ -6,6 +6,7 @@
 //   tutti-run -n 2 gpu-perf --device cuda      ranks as processes
 // Options: --only latency,calls,park,gates,copies,all_reduce,away,nccl (some parts); --largest 16 (messages
 // of at most 16 MiB); --rounds 500 (repetitions of latencies).
+#include "common/statistics.hpp"
 #include "gpu/raw_cuda.hpp"
 
 #include <algorithm>
@@ -37,15 +38,11 @@ using clock_type = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 double seconds(clock_type::duration d) { return std::chrono::duration<double>(d).count(); }
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v.empty() ? 0 : v[v.size() / 2];
-}
 double quantile(std::vector<double> v, double q) {
   std::sort(v.begin(), v.end());
-  return v.empty() ? 0
-                   : v[std::min(v.size() - 1, static_cast<std::size_t>(q * static_cast<double>(v.size())))];
+  return perf::quantile(v, q);
 }
+double median(std::vector<double> v) { return quantile(std::move(v), 0.5); }
 
 struct session {
   tutti::communicator world;
