@@ -56,20 +56,20 @@ task<> detail::expect_one_layout(communicator c, std::uint64_t layout, std::exce
   co_await c.all_gather(mine, all);
   std::vector<std::size_t> others;
   int refuses = -1;
-  std::uint64_t first = 0;
+  std::size_t first = 0;  // the first rank that has a layout: a rank that refuses has none
   for (std::size_t r = 0; r < all.size() / 2; ++r) {
     const std::uint64_t theirs = all[2 * r];
-    if (first == 0) first = theirs;
-    if (theirs != 0 && theirs != first) others.push_back(r);
+    if (all[2 * first] == 0) first = r;
+    if (theirs != 0 && theirs != all[2 * first]) others.push_back(r);
     if (all[2 * r + 1] != 0) refuses = static_cast<int>(r);
   }
   if (!others.empty())
     throw error(
         errc::mismatch,
         fmt::format(
-            "data_parallel: rank {} registered other gradients, or passed other options, than rank 0: all "
+            "data_parallel: rank {} registered other gradients, or passed other options, than rank {}: all "
             "ranks make the same model with the same options and a hook of the same kind, or none",
-            fmt::join(others, ", ")));
+            fmt::join(others, ", "), first));
   if (refused) std::rethrow_exception(refused);
   if (refuses >= 0)
     throw error(errc::mismatch,

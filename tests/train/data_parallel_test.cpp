@@ -477,6 +477,18 @@ TEST_CASE("data_parallel: nobody waits for a rank whose create() is refused") {
   }
 }
 
+TEST_CASE("data_parallel: ranks that differ are compared with the first that is not refused") {
+  const auto all = failures_of(3, {}, [](communicator world) -> task<> {
+    model m(true, world.rank() == 1 ? std::vector<std::size_t>{10, 20} : std::vector<std::size_t>{30});
+    if (world.rank() == 0) m.gradients.clear();
+    co_await data_parallel::create(world, m.gradients);
+  });
+  for (const failure& f : all) {
+    CHECK(f.code == errc::mismatch);
+    CHECK(f.says("rank 2 registered other gradients, or passed other options, than rank 1"));
+  }
+}
+
 TEST_CASE("data_parallel: all ranks refuse invalid calls") {
   const auto with = [](std::vector<gradient_view> gradients) {
     return failures_of(2, {}, [gradients](communicator world) -> task<> {
