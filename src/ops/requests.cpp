@@ -2,6 +2,9 @@
 // The pool of request slots: one per thread, grown in blocks, never shrunk in steady state.
 #include "base/heap_use.hpp"
 #include "comm/communicator_state.hpp"
+#include "ops/arguments.hpp"
+
+#include <fmt/format.h>
 
 #include <memory>
 #include <optional>
@@ -110,8 +113,26 @@ request_slot* start_request(operation_kind kind, const communicator_ref& comm, c
       [&](request_slot& slot) { slot.state.emplace(std::in_place, kind, comm, data, peer, tag, where); });
 }
 
-bool request_done(const request_slot& slot) noexcept { return slot.done; }
-operation_state& request_state(request_slot& slot) noexcept { return *slot.state; }
+namespace {
+
+// A pending request whose runtime has ended will not complete: nothing calls its waiter any more.
+bool is_left_over(const request_slot& slot) noexcept {
+  return !slot.done && slot.state->what().comm && slot.state->what().comm->detached();
+}
+
+}  // namespace
+
+bool request_done(const request_slot& slot) noexcept { return slot.done || is_left_over(slot); }
+operation_state& request_state(request_slot& slot) noexcept {
+  if (is_left_over(slot)) [[unlikely]] {
+    slot.done = true;
+    const call& what = slot.state->what();
+    slot.state->abandon();
+    slot.state->fail(errc::shut_down,
+                     fmt::format("{}: {}", ops::title(*what.comm, what), what.comm->failure_text()));
+  }
+  return *slot.state;
+}
 
 bool set_request_waiter(request_slot& slot, void (*f)(void*) noexcept, void* owner) noexcept {
   if (slot.waiter != nullptr) return false;

@@ -256,6 +256,11 @@ TEST_CASE("scopes and requests may outlive their runtime") {
     rt.run(leaves(&rt, &work, &left));
   }
   CHECK(work.running() == 2);
+  CHECK(left.done());
+  runtime other;
+  const failure f = other.run(failure_awaiting(&left));
+  CHECK(f.code == errc::shut_down);
+  CHECK(f.says("the runtime has ended"));
 }
 
 TEST_CASE("a request may outlive the thread that started it") {
