@@ -81,7 +81,11 @@ int main(int argc, char** argv) {
   CLI::App app("Trains a network to read handwritten digits on all ranks of tutti-run together.",
                "train_digits");
   describe(app, arguments);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
 
   train_digits::data_split data;
   try {

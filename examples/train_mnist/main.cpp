@@ -92,7 +92,11 @@ int main(int argc, char** argv) {
   app.add_option("--track", training.track_in,
                  "keep a run of all ranks here: losses, times, consoles, the checkpoint; see tutti-report")
       ->type_name("DIR");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
 
   train_digits::data_split images;
   try {

@@ -182,6 +182,7 @@ TEST_CASE("train_mnist: continues from a checkpoint, on the same or another numb
   fs::resize_file(file, 1000);
   CHECK(train(3, data.path(), "--resume " + quoted(file), 1).run.says("is of another network, or cut"));
   CHECK(train(2, data.path(), "--epochs 1 --checkpoint /nowhere/at/all", 1).run.says("/nowhere/at/all"));
+  CHECK(train(2, data.path(), "--no-such-option", 2).run.says("--no-such-option"));
 }
 
 TEST_CASE("train_mnist: it also learns with compressed gradients, and replicas stay equal") {
