@@ -2,6 +2,9 @@
 # The target tutti::torch: tutti::train, and the libraries of the PyTorch that CMake finds: by Torch_DIR or CMAKE_PREFIX_PATH, as
 # python -c 'import torch; print(torch.utils.cmake_prefix_path)' prints it. Not by find_package(Torch): that of PyPI's wheels
 # asks for the CUDA Toolkit, which tensors of the CPU do not need.
+if(TUTTI_TORCH_CONFIG AND NOT EXISTS ${TUTTI_TORCH_CONFIG})   # of a PyTorch that has gone
+  unset(TUTTI_TORCH_CONFIG CACHE)
+endif()
 find_file(TUTTI_TORCH_CONFIG TorchConfig.cmake HINTS ${Torch_DIR} PATH_SUFFIXES Torch share/cmake/Torch)
 if(TUTTI_TORCH_CONFIG AND NOT TARGET tutti::torch)
   get_filename_component(tutti_torch_root ${TUTTI_TORCH_CONFIG}/../../../.. ABSOLUTE)
