@@ -120,6 +120,7 @@ fake_cuda::fake_cuda() {
   find(fail_after, "tutti_fake_cuda_fail_after");
   find(refuse_events_after, "tutti_fake_cuda_refuse_events_after");
   find(pause, "tutti_fake_cuda_pause");
+  find(at_retain, "tutti_fake_cuda_at_retain");
   find(set_capturing, "tutti_fake_cuda_set_capturing");
   find(allocations, "tutti_fake_cuda_allocations");
   find(misuses, "tutti_fake_cuda_misuses");

@@ -49,6 +49,7 @@ class fake_cuda {
   void (*fail_after)(int, std::uint64_t, const char*) = nullptr;
   void (*refuse_events_after)(int) = nullptr;
   void (*pause)(int, int) = nullptr;
+  void (*at_retain)(void (*)(void*), void*) = nullptr;
   void (*set_capturing)(void*, int) = nullptr;
   std::uint64_t (*allocations)(int) = nullptr;
   std::uint64_t (*misuses)() = nullptr;

@@ -7,8 +7,14 @@
 #include <dlfcn.h>
 
 #include <doctest/doctest.h>
+#include <atomic>
+#include <boost/asio/deferred.hpp>
+#include <boost/asio/post.hpp>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <tutti/cuda.hpp>
+#include <tutti/gpu.hpp>
 #include <tutti/tutti.hpp>
 #include <utility>
 
@@ -88,6 +94,40 @@ task<> calls_of_a_program(communicator world, const tutti::test::fake_cuda* fake
   TUTTI_EXPECT(set_current(nullptr) == 0);
 }
 
+// The stand-in's cuDevicePrimaryCtxRetain takes until the loop has gone on, and at most a few seconds.
+struct slow_start {
+  std::atomic<int> turns{0};
+  std::atomic<bool> loop_went_on{false};
+  bool open = false;
+
+  static void wait(void* self) {
+    auto& of = *static_cast<slow_start*>(self);
+    const int before = of.turns;
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    while (of.turns < before + 3 && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    of.loop_went_on = of.turns >= before + 3;
+  }
+};
+task<> count_turns(communicator world, slow_start* s) {
+  while (!s->open) {
+    co_await boost::asio::post(world.get_executor(), boost::asio::deferred);
+    ++s->turns;
+  }
+}
+task<> open_slowly(communicator world, slow_start* s) {
+  gpu::open_options how;
+  how.kind = gpu::device_kind::cuda;
+  const gpu::device device = co_await gpu::open(world, how);
+  s->open = true;
+  TUTTI_EXPECT(device.name() == "cuda device 0 (stand-in)");
+}
+task<> open_beside_work(communicator world, slow_start* s) {
+  tutti::scope both;
+  both.spawn(count_turns(world, s));
+  both.spawn(open_slowly(world, s));
+  co_await both.join();
+}
+
 }  // namespace
 
 TEST_CASE("without CUDA, asking for it says what is missing") {
@@ -105,6 +145,17 @@ TEST_CASE("devices are opened once for each loop") {
   CHECK(cuda::device_count() == 2);
   tutti::run_local(2, opened);
   CHECK(fake.misuses() == before);
+}
+
+TEST_CASE("the loop goes on while gpu::open starts CUDA") {
+  const tutti::test::fake_cuda fake;
+  fake.reset(1, 0, 0, 1);
+  const tutti::test::variable library("TUTTI_CUDA_LIBRARY", tutti::test::stand_in("cuda"));
+  slow_start slow;
+  fake.at_retain(&slow_start::wait, &slow);
+  tutti::run_local(1, [&slow](communicator world) { return open_beside_work(std::move(world), &slow); });
+  fake.at_retain(nullptr, nullptr);
+  CHECK(slow.loop_went_on);
 }
 
 TEST_CASE("calls of a program's own keep CUDA's rules") {

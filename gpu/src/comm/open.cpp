@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/communicator_devices.hpp"
 #include "cuda/context.hpp"
+#include "level_zero/driver.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,8 +12,10 @@
 #include <cstring>
 #include <functional>
 #include <iterator>
+#include <memory>
 #include <random>
 #include <string_view>
+#include <tutti/compute.hpp>
 #include <tutti/cuda.hpp>
 #include <tutti/emulated.hpp>
 #include <tutti/gpu/open.hpp>
@@ -36,6 +39,18 @@ void from_environment(const char* variable, const char* const (&names)[N], E& va
     throw error(errc::invalid_argument,
                 fmt::format("{}='{}' is none of {}", variable, told, fmt::join(names, ", ")));
   value = static_cast<E>(found - names);
+}
+
+// Loads the libraries of the device that open_kind() opens, and makes its context, which takes hundreds of
+// milliseconds. Any thread may call it. The result keeps the context.
+std::shared_ptr<void> prepare_kind(device_kind kind, int ordinal) {
+  if (kind == device_kind::automatic)
+    kind = cuda::why_not().empty() ? device_kind::cuda : device_kind::level_zero;
+  if (kind == device_kind::cuda) {
+    nccl::version();  // loads it
+    return cuda::make_context(ordinal);
+  }
+  return kind == device_kind::level_zero ? level_zero::make_context(ordinal) : nullptr;
 }
 
 device open_kind(const communicator& world, device_kind kind, int ordinal) {
@@ -91,7 +106,10 @@ void check(const std::vector<detail::introduction>& all) {
 
 // `how` selects the device if `given` is empty.
 task<device> open_for(communicator world, device given, open_options how) {
+  // Takes this call's place in the order of collectives: the device takes a time of its own on each rank.
+  const communicator among = co_await world.duplicate();
   detail::introduction mine;
+  std::shared_ptr<void> prepared;
   try {
     from_environment("TUTTI_DEVICE", kinds, how.kind);
     from_environment("TUTTI_GPU_BACKEND", backends, how.backend);
@@ -103,7 +121,11 @@ task<device> open_for(communicator world, device given, open_options how) {
       throw error(errc::invalid_argument, fmt::format("{}: a chunk has 64 bytes at least",
                                                       is_told ? fmt::format("TUTTI_GPU_CHUNK='{}'", told)
                                                               : "open_options::chunk_bytes"));
-    if (!given) given = open_kind(world, how.kind, how.ordinal);
+    if (!given) {
+      const auto prepare = [kind = how.kind, ordinal = how.ordinal] { return prepare_kind(kind, ordinal); };
+      prepared = co_await compute(prepare);
+      given = open_kind(world, how.kind, how.ordinal);
+    }
     given.state().check();
     mine.process = detail::this_process();
     mine.device = std::hash<std::string>()(given.state().driver().identity());
@@ -116,7 +138,7 @@ task<device> open_for(communicator world, device given, open_options how) {
     mine.failure.set(e);
   }
   std::vector<detail::introduction> all(static_cast<std::size_t>(world.size()));
-  co_await world.all_gather(mine, all);
+  co_await among.all_gather(mine, all);
   check(all);
   auto opened = std::make_shared<detail::world_devices>();
   opened->on = given.shared_state();

@@ -8,6 +8,7 @@
 #include <boost/asio/thread_pool.hpp>
 #include <condition_variable>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -58,6 +59,10 @@ class shared_context {
   int holds_ = 0;
   boost::asio::thread_pool reaper_{1};
 };
+
+// Loads libcuda and makes the context of a device, numbered as for open(): the slow part of opening it. Any
+// thread may call it. The result keeps the context; null if there is no such device.
+std::shared_ptr<void> make_context(int ordinal);
 
 // Makes the context current for its lifetime, whatever the thread had.
 class in_context {

@@ -391,6 +391,9 @@ gpu::device open_on(Loop& of, int wanted) {
 int device_count() noexcept { return abi::load().devices(); }
 std::string why_not() { return abi::load().why; }
 
+std::shared_ptr<void> make_context(int ordinal) {
+  return gpu::detail::prepare_context<shared_context>(abi::load(), ordinal);
+}
 gpu::device open(const communicator& of, int ordinal) { return open_on(of, ordinal); }
 gpu::device open(runtime& rt, int ordinal) { return open_on(rt, ordinal); }
 

@@ -37,6 +37,23 @@ std::shared_ptr<Context> shared_context_of(const Table& calls, int ordinal) {
   return found;
 }
 
+// Returns the number of the device to open: `wanted`, or the one that LOCAL_RANK selects if that is negative.
+template <class Table>
+int ordinal_for(const Table& calls, int wanted) {
+  const char* const local = std::getenv("LOCAL_RANK");
+  return wanted >= 0 ? wanted : local == nullptr ? 0 : std::atoi(local) % calls.devices();
+}
+
+// Makes the context of the device that open_once() would open, on any thread. Returns null if there is no such
+// device: open_once() says why. While the context is kept, open_once() takes little time.
+template <class Context, class Table>
+std::shared_ptr<void> prepare_context(const opened_library<Table>& library, int wanted) {
+  if (library.calls == nullptr) return nullptr;
+  const int ordinal = ordinal_for(*library.calls, wanted);
+  if (ordinal >= library.devices()) return nullptr;
+  return shared_context_of<Context>(*library.calls, ordinal);
+}
+
 // Returns the driver of a device of that vendor, for the call `what`.
 // Errors: throws errc::invalid_argument for another device, and those of attachment::check().
 template <class Driver>
@@ -50,7 +67,7 @@ std::shared_ptr<Driver> driver_of(const device& on, const char* what, const char
 }
 
 // Returns the device that is open on this loop, or opens it with `make_driver(calls, ordinal)`. `wanted` is its
-// number; if that is negative, LOCAL_RANK selects one. `kind` is the namespace of the device's functions.
+// number as in ordinal_for(). `kind` is the namespace of the device's functions.
 template <class Loop, class Table, class Make>
 device open_once(Loop& of, const opened_library<Table>& library, const char* vendor, const char* kind,
                  int wanted, Make make_driver) {
@@ -59,10 +76,7 @@ device open_once(Loop& of, const opened_library<Table>& library, const char* ven
       throw error(errc::invalid_argument, fmt::format("{}::open: an empty communicator has no loop", kind));
   const Table& calls =
       library.required(vendor, ". Without a GPU, an emulated device does the same: tutti::emulated::open");
-  const char* const local = std::getenv("LOCAL_RANK");
-  const int count = calls.devices(), ordinal = wanted >= 0        ? wanted
-                                               : local == nullptr ? 0
-                                                                  : std::atoi(local) % count;
+  const int count = calls.devices(), ordinal = ordinal_for(calls, wanted);
   if (ordinal >= count)
     throw error(errc::invalid_argument,
                 fmt::format("{} device {}: there are {} (numbered from 0)", kind, ordinal, count));

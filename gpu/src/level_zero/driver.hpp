@@ -100,6 +100,8 @@ using moment = event_store::moment;
 // Sharing of a device's memory with other processes. `check` throws if a call has failed.
 std::shared_ptr<gpu::detail::process_sharing> make_sharing(
     const abi::table& calls, const handles& of, std::function<void(abi::result, const char*)> check);
+// As cuda::make_context.
+std::shared_ptr<void> make_context(int ordinal);
 
 // The driver of GPU `ordinal`.
 std::shared_ptr<gpu::detail::driver> make_driver(const abi::table& calls, int ordinal);

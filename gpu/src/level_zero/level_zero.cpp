@@ -479,6 +479,9 @@ std::shared_ptr<gpu::detail::driver> make_driver(const abi::table& calls, int or
   return std::make_shared<level_zero_driver>(calls, ordinal);
 }
 
+std::shared_ptr<void> make_context(int ordinal) {
+  return gpu::detail::prepare_context<level_zero_driver>(abi::load(), ordinal);
+}
 gpu::device open(const communicator& of, int ordinal) { return open_on(of, ordinal); }
 gpu::device open(runtime& rt, int ordinal) { return open_on(rt, ordinal); }
 

@@ -16,6 +16,8 @@ using namespace tutti::cuda::fake;
 namespace {
 
 std::atomic<int> events_left{-1};  // that may still be made; negative: no limit
+void (*at_retain)(void*) = nullptr;
+void* at_retain_data = nullptr;
 
 // In strict mode programs call NCCL themselves, too, of which tutti does not know.
 bool frees_too_early() {
@@ -37,6 +39,10 @@ TUTTI_EXPORT void tutti_fake_cuda_fail_after(int device, std::uint64_t n, const 
 TUTTI_EXPORT void tutti_fake_cuda_refuse_events_after(int n) { events_left.store(n); }
 TUTTI_EXPORT void tutti_fake_cuda_pause(int device, int on) {
   lib().devices.at(static_cast<std::size_t>(device))->engine->pause(on != 0);
+}
+TUTTI_EXPORT void tutti_fake_cuda_at_retain(void (*f)(void*), void* data) {
+  at_retain = f;
+  at_retain_data = data;
 }
 TUTTI_EXPORT void tutti_fake_cuda_set_capturing(void* s, int on) {
   static_cast<stream*>(s)->queue->capturing.store(on != 0);
@@ -101,6 +107,7 @@ TUTTI_EXPORT result cuDeviceGetAttribute(int* value, int attribute, device d) {
   return success;
 }
 TUTTI_EXPORT result cuDevicePrimaryCtxRetain(context** c, device d) {
+  if (at_retain != nullptr) at_retain(at_retain_data);
   *c = lib().devices.at(static_cast<std::size_t>(d)).get();
   return success;
 }

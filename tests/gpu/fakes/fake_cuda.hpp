@@ -12,6 +12,8 @@ void tutti_fake_cuda_fail_after(int device, std::uint64_t n, const char* why);
 // No event can be created after n more; a negative n ends that.
 void tutti_fake_cuda_refuse_events_after(int n);
 void tutti_fake_cuda_pause(int device, int on);
+// cuDevicePrimaryCtxRetain calls f(data), which may take as long as CUDA does; null ends that.
+void tutti_fake_cuda_at_retain(void (*f)(void*), void* data);
 void tutti_fake_cuda_set_capturing(void* stream, int on);
 std::uint64_t tutti_fake_cuda_allocations(int device);
 // How often CUDA's rules were broken, such as by a call inside a host function, without a context, or with a

@@ -57,7 +57,8 @@ struct open_options {
 // gone.
 // Errors: on all ranks: errc::not_supported if a rank has no such device, saying what is missing and how to
 // get the emulated one. errc::mismatch for different options.
-// Cost: one all_gather on `world`.
+// Cost: one duplicate() of `world`, and one all_gather. The libraries start on the compute pool, which takes
+// hundreds of milliseconds; the loop goes on meanwhile.
 //
 // Operations on device memory are those of tutti::communicator, in every form. They are ordered with those on
 // host memory, compared among the ranks, cancelled, timed out, recorded and explained in the same way. The
