@@ -15,7 +15,7 @@ namespace tutti::core {
 namespace {
 
 // Rounds between checks of Asio's handlers: each is a system call.
-constexpr unsigned rounds_between_asio = 128;
+constexpr unsigned looks_between_asio = 128;
 constexpr unsigned rounds_between_yields = 32;
 // A thread that wants the loop spins for about this many pauses before it asks the kernel.
 constexpr int pauses_for_lock = 500;
@@ -88,7 +88,7 @@ driver::entry::~entry() {
 }
 
 void driver::round(unsigned number) noexcept {
-  if (number % rounds_between_asio == 0) {
+  if (number % looks_between_asio == 0) {
     loop_.context().restart();
     loop_.context().poll();
   }
