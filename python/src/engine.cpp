@@ -57,6 +57,18 @@ void engine::finish_ended() {
   for (const work_ref& w : now) w->finish();
 }
 
+void engine::add_receive(work& w) noexcept { receives_.push_back(w); }
+
+void engine::cancel_receives() {
+  std::vector<work_ref> waiting;
+  {
+    const core::driver::entry here(driver_);
+    for (work* w = receives_.front(); w != nullptr; w = receives_.after(*w))
+      waiting.push_back(work_ref::reclaim_copy(w));
+  }
+  for (const work_ref& w : waiting) w->cancel();
+}
+
 void engine::start_thread() noexcept {
   try {
     threads_.emplace_back([this] { run_callbacks(); });

@@ -3,6 +3,7 @@
 // callbacks, which may take the interpreter's lock.
 #pragma once
 
+#include "base/intrusive_list.hpp"
 #include "comm/runtime_state.hpp"
 #include "core/driver.hpp"
 
@@ -20,6 +21,7 @@
 namespace tutti::python {
 
 class work;
+struct pending_receives;  // the list of an engine
 using work_ref = c10::intrusive_ptr<work>;
 
 class engine {
@@ -40,6 +42,11 @@ class engine {
   // Not on the loop. Must run before a call into Python or PyTorch returns.
   void finish_ended();
 
+  // On the loop. The work unlinks itself at its end.
+  void add_receive(work& w) noexcept;
+  // Not on the loop. Cancels the receives that wait for a message, so that they do not delay the end.
+  void cancel_receives();
+
   // Returns when all operations have ended and all worlds have been left, or at the deadline. Then this
   // object has no threads, and operations progress only while a thread waits for them. Called when Python
   // ends.
@@ -53,8 +60,9 @@ class engine {
   boost::asio::io_context context_;
   tutti::runtime runtime_{context_};
   core::driver driver_{runtime_.state().loop()};
-  std::vector<work_ref> ended_;  // on the loop: they have no callbacks
-  std::mutex mutex_;             // of the rest
+  std::vector<work_ref> ended_;                            // on the loop: they have no callbacks
+  base::intrusive_list<work, pending_receives> receives_;  // on the loop
+  std::mutex mutex_;                                       // of the rest
   std::condition_variable wanted_;
   std::deque<work_ref> with_callbacks_;
   bool many_ended_ = false;

@@ -5,6 +5,7 @@
 #include "process_group.hpp"
 #include "track.hpp"
 
+#include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 #include <sys/eventfd.h>
 
@@ -77,6 +78,10 @@ c10::intrusive_ptr<c10d::Backend> create(const c10d::DistributedBackendOptions& 
                                             std::move(chosen));
 }
 
+void cancel_receives() {
+  if (engine* const e = engine::made(); e != nullptr) e->cancel_receives();
+}
+
 void shut_down(double seconds) {
   if (engine* const e = engine::made(); e != nullptr)
     e->shut_down(tutti::detail::after(tutti::core::clock::now(), std::chrono::duration<double>(seconds)));
@@ -87,6 +92,12 @@ void shut_down(double seconds) {
 PYBIND11_MODULE(_C, m) {
   py::module::import("torch.distributed");  // registers c10d's types
   m.attr("torch_version") = TUTTI_TORCH_VERSION;
+  // torch.distributed looks for methods that the base class lacks.
+  py::class_<process_group, c10d::Backend, c10::intrusive_ptr<process_group>>(m, "ProcessGroupTutti")
+      // Called on the ranks that are not members of a new group, which here do nothing.
+      .def(
+          "perform_nocolor_split", [](process_group&, const py::object&) {}, py::arg("device"))
+      .def("_set_default_timeout", &process_group::setTimeout, py::arg("timeout"));
   m.def("create", &create, py::arg("options"), py::arg("name"), py::call_guard<py::gil_scoped_release>());
   m.def(
       "cancel", [](const c10::intrusive_ptr<c10d::Work>& w) { finished_works::ours(w).cancel(); },
@@ -96,6 +107,7 @@ PYBIND11_MODULE(_C, m) {
       .def("fileno", &finished_works::fileno)
       .def("watch", &finished_works::watch, py::call_guard<py::gil_scoped_release>())
       .def("drain", &finished_works::drain);
+  m.def("cancel_receives", &cancel_receives, py::call_guard<py::gil_scoped_release>());
   m.def("shut_down", &shut_down, py::arg("seconds"), py::call_guard<py::gil_scoped_release>());
   bind_track(m);
 }

@@ -86,7 +86,6 @@ process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int r
 process_group::~process_group() { shutdown(); }
 
 void process_group::shutdown() {
-  is_shut_down_ = true;
   if (engine_.is_parents()) {
     // Leaked, because its end would tell other ranks that the parent leaves.
     static_cast<void>(new tutti::detail::communicator_ref(std::move(world_)));
@@ -177,26 +176,29 @@ void process_group::check(const char* what) const {
         c10::str("tutti: ", what,
                  ": this process was forked by one that uses this process group, which is its parent's: call "
                  "destroy_process_group and init_process_group in the child, or start it by spawn"));
-  if (is_shut_down_) fail(c10::str("tutti: ", what, ": this process group was destroyed"));
 }
 
-call process_group::call_of(k kind) const { return call(kind, world_); }
+// The call gets its communicator on the loop, because another thread may destroy the group.
+call process_group::call_of(k kind) { return call(kind, {}); }
 
 process_group::result process_group::begin(request&& r) {
-  const std::chrono::milliseconds timeout = r.timeout == c10d::kUnsetTimeout ? options_->timeout : r.timeout;
+  const std::chrono::milliseconds timeout =
+      r.timeout == c10d::kUnsetTimeout ? options_->timeout : bounded(r.timeout);
   if (!r.message) ++sequence_;
   if (!r.after.empty())
-    r.calls.after = [all = std::move(r.after)] {
-      for (const auto& f : all) f();
+    r.calls.after = [all = std::move(r.after)](std::size_t received) {
+      for (const auto& f : all) f(received);
     };
   auto made = c10::make_intrusive<work>(
       engine_, getRank(), r.type, title_of(options_->backend, r.profiled), sequence_, timeout, hooks_,
       std::move(r.outputs), r.inputs.empty() ? std::nullopt : std::optional<tensors>(std::move(r.inputs)));
   if (timeout != joined_with_) made->set_limited();
   if (r.follows) made->set_follows();
-  made->begin(std::move(r.calls), !r.async    ? work::care::waits
-                                  : r.message ? work::care::later
-                                              : work::care::now);
+  made->begin(std::move(r.calls),
+              !r.async    ? work::care::waits
+              : r.message ? work::care::later
+                          : work::care::now,
+              world_);
   return made;
 }
 
@@ -207,7 +209,7 @@ process_group::result process_group::broadcast(tensors& data, const c10d::Broadc
   r.timeout = o.timeout;
   const at::Tensor& t = only(data, r.name);
   call c = call_of(k::broadcast);
-  c.out = r.writes(t, o.rootRank == getRank());
+  c.out = o.rootRank == getRank() ? r.reads(t) : r.writes(t);
   c.peer = static_cast<int>(o.rootRank);
   r.calls.calls.push_back(std::move(c));
   r.inputs = r.outputs = data;
@@ -587,7 +589,7 @@ process_group::result process_group::recv(tensors& data, int from, int tag) {
   check(r.name);
   r.message = true;
   call c = call_of(k::receive);
-  c.out = r.writes(only(data, r.name));
+  c.out = r.receives(only(data, r.name));
   c.in = c.out;
   c.peer = from;
   c.tag = tag;
@@ -614,7 +616,8 @@ process_group::result process_group::barrier(const c10d::BarrierOptions& o) {
 // ranks. Each call has a tag of its own: messages of one that failed may come late.
 void process_group::monitoredBarrier(const c10d::BarrierOptions& o, bool wait_all_ranks) {
   check("monitored_barrier");
-  const std::chrono::milliseconds timeout = o.timeout == c10d::kUnsetTimeout ? options_->timeout : o.timeout;
+  const std::chrono::milliseconds timeout =
+      o.timeout == c10d::kUnsetTimeout ? options_->timeout : bounded(o.timeout);
   const core::time_point end = tutti::detail::after(core::clock::now(), timeout);
   // Time for rank 0 to send the reason before the others give up.
   const auto patience = std::chrono::milliseconds(200);

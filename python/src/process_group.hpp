@@ -22,7 +22,7 @@ class process_group final : public c10d::Backend {
   struct options : Backend::Options {
     // `name`: the registered name of the backend, shown by the profiler.
     explicit options(std::chrono::milliseconds timeout, std::string name = "tutti")
-        : Backend::Options(std::move(name), timeout) {}
+        : Backend::Options(std::move(name), bounded(timeout)) {}
     c10::intrusive_ptr<Backend::Options> clone() const TUTTI_SINCE_TORCH_2_15 {
       return c10::make_intrusive<options>(*this);
     }
@@ -35,7 +35,7 @@ class process_group final : public c10d::Backend {
 
   const std::string getBackendName() const override { return options_->backend; }
   c10::intrusive_ptr<Backend::Options> getBackendOptions() override { return options_; }
-  void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
+  void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = bounded(timeout); }
   bool supportsSplitting() const override { return true; }
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                     const std::vector<int>& ranks,
@@ -86,7 +86,7 @@ class process_group final : public c10d::Backend {
 
  private:
   struct request;
-  tutti::detail::call call_of(tutti::detail::operation_kind kind) const;
+  static tutti::detail::call call_of(tutti::detail::operation_kind kind);
   result begin(request&& r);
   result reduce_sparse(at::Tensor& data, const c10d::AllreduceOptions& o);
   void check(const char* what) const;
@@ -95,7 +95,6 @@ class process_group final : public c10d::Backend {
   const c10::intrusive_ptr<options> options_;
   const std::chrono::milliseconds joined_with_;
   tutti::detail::communicator_ref world_;  // on the loop; empty after shutdown()
-  bool is_shut_down_ = false;
   std::atomic<std::uint64_t> sequence_{0};
   std::atomic<unsigned> monitored_barriers_{0};
   const std::shared_ptr<group_hooks> hooks_ = std::make_shared<group_hooks>();

@@ -7,6 +7,7 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <string>
 #include <tutti/error.hpp>
 #include <tutti/operation.hpp>
@@ -31,6 +32,11 @@ task<status> receive(tutti::detail::call what, std::chrono::milliseconds timeout
 
 }  // namespace
 
+std::chrono::milliseconds bounded(std::chrono::milliseconds timeout) noexcept {
+  constexpr std::chrono::milliseconds for_ever = std::chrono::hours(24 * 365 * 100);
+  return timeout < -for_ever ? for_ever : std::min(timeout, for_ever);
+}
+
 void fail(std::string text) { throw c10::DistBackendError(std::move(text), nullptr); }
 
 std::exception_ptr translated(std::exception_ptr failure, const group_hooks& group) noexcept {
@@ -54,36 +60,41 @@ work::work(engine& e, int rank, c10d::OpType type, const char* title, std::uint6
       key_(next_key.fetch_add(1, std::memory_order_relaxed)),
       timeout_(timeout),
       hooks_(std::move(hooks)),
-      outputs_(std::move(outputs)) {
-  hooks_->pending.fetch_add(1, std::memory_order_relaxed);
-}
+      outputs_(std::move(outputs)) {}
 
 work::~work() = default;
 
 task<> work::perform(std::size_t number) {
   if (number >= plan_.calls.size()) co_return;  // a work without calls
-  tutti::detail::call& next = plan_.calls[number];
-  if (next.kind == tutti::detail::operation_kind::receive) {
-    const status got = co_await receive(std::move(next), timeout_);
+  tutti::detail::call& what = plan_.calls[number];
+  if (what.kind == tutti::detail::operation_kind::receive) {
+    const status got = co_await receive(std::move(what), timeout_);
     source_ = got.source;
+    received_ = got.bytes;
   } else if (limited_) {
-    co_await within(std::move(next), timeout_);
+    co_await within(std::move(what), timeout_);
   } else {
-    operation<> op(std::move(next));
+    operation<> op(std::move(what));
     co_await std::move(op);
   }
 }
 
-void work::begin(plan p, care c) {
+void work::begin(plan p, care c, const tutti::detail::communicator_ref& world) {
   plan_ = std::move(p);
   const auto self = work_ref::reclaim_copy(this);
   const std::size_t calls = plan_.calls.size();
+  const bool receives = calls > 0 && plan_.calls[0].kind == tutti::detail::operation_kind::receive;
   if (calls > 1) {
     pending_calls_ = calls;
     others_ = std::make_unique<core::running_task[]>(calls - 1);
   }
   {
     const core::driver::entry here(engine_.driver());
+    for (tutti::detail::call& one : plan_.calls) {
+      if (!world) fail(c10::str("tutti: ", name_of(one.kind), ": this process group was destroyed"));
+      one.comm = world;
+    }
+    hooks_->pending.fetch_add(1, std::memory_order_relaxed);
     self_ = self;
     if (follows_) {
       for (work* const earlier : hooks_->running) earlier->followers_.push_back(self);
@@ -98,6 +109,7 @@ void work::begin(plan p, care c) {
                 static_cast<work*>(w)->call_ended(std::move(failure));
               },
               this);
+    if (phase_.load(std::memory_order_relaxed) == running && receives) engine_.add_receive(*this);
     if (phase_.load(std::memory_order_relaxed) == running && c != care::waits) {
       attended_ = true;
       engine_.driver().attend(1, c == care::now);
@@ -163,6 +175,7 @@ void group_hooks::call_on_completion(const work& w) noexcept {
 void work::ended(std::exception_ptr failure) noexcept {
   failure_ = std::move(failure);
   ended_ = core::clock::now();
+  unlink();
   if (attended_) engine_.driver().attend(-1);
   hooks_->call(*this);
   bool has_callbacks = false;
@@ -190,7 +203,7 @@ bool work::finish() {
   } else if (plan_.after) {
     try {
       const c10::InferenceMode no_grad;  // also writes tensors that were made in inference mode
-      plan_.after();
+      plan_.after(received_);
     } catch (...) {
       failure_ = std::current_exception();
     }
@@ -237,7 +250,7 @@ void work::wait_for_finish() {
 bool work::wait(std::chrono::milliseconds timeout) {
   if (phase_.load(std::memory_order_acquire) != finished) {
     const core::time_point deadline =
-        timeout == kNoTimeout ? core::time_point::max() : tutti::detail::after(core::clock::now(), timeout);
+        timeout == kNoTimeout ? core::time_point::max() : core::clock::now() + bounded(timeout);
     const bool over_in_time = engine_.driver().run_until(
         [this] { return phase_.load(std::memory_order_relaxed) != running; }, deadline);
     if (!over_in_time)

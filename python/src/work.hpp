@@ -2,6 +2,7 @@
 // One operation of a process group: PyTorch's Work.
 #pragma once
 
+#include "base/intrusive_list.hpp"
 #include "core/running_task.hpp"
 #include "engine.hpp"
 #include "torch_versions.hpp"
@@ -48,10 +49,11 @@ struct plan {
   std::vector<at::Tensor> keeps;           // keeps their memory alive
   std::vector<std::size_t> in_counts, out_counts;
   std::vector<tutti::detail::buffer_view> list;
-  std::function<void()> after;  // copies results to their destination; not on the loop
+  // Copies results to their destination; not on the loop. Of a receive it is given the bytes of the message.
+  std::function<void(std::size_t received)> after;
 };
 
-class work final : public c10d::Work {
+class work final : public c10d::Work, public base::list_hook<pending_receives> {
  public:
   // `title` is a literal; the profiler shows `profiled`.
   work(engine& e, int rank, c10d::OpType type, const char* title, std::uint64_t sequence,
@@ -62,7 +64,8 @@ class work final : public c10d::Work {
   // How urgently the calls must progress without a waiting thread: the caller waits at once; it
   // probably waits soon; it computes meanwhile.
   enum class care { waits, later, now };
-  void begin(plan p, care c);
+  // Starts the calls on `world`, which is read on the loop. Throws if it is empty: the group was destroyed.
+  void begin(plan p, care c, const tutti::detail::communicator_ref& world);
   // Ends the calls; wait() reports their result. The tensors are no longer used when it returns.
   void cancel();
   // Not on the loop; by any thread, any number of times. Runs the last steps; false if another thread does.
@@ -108,6 +111,7 @@ class work final : public c10d::Work {
   std::atomic<int> phase_{running};
   std::exception_ptr failure_;
   int source_ = -1;
+  std::size_t received_ = 0;  // bytes of a message
   const std::uint64_t sequence_;
   const std::uint64_t key_;
   const std::chrono::milliseconds timeout_;
@@ -126,6 +130,9 @@ class work final : public c10d::Work {
   void set_follows() noexcept { follows_ = true; }
 };
 
+// At most a hundred years, which every clock can add up. PyTorch turns a longer one than its own clock can count, such
+// as timedelta.max, into a negative one.
+std::chrono::milliseconds bounded(std::chrono::milliseconds timeout) noexcept;
 // Throws DistBackendError without a stack trace, because PyTorch takes seconds to make one.
 [[noreturn]] void fail(std::string text);
 // Translates the failure of an operation of that group into PyTorch's exceptions.

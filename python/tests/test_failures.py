@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+import tutti
 from ranks import raises, run
 
 
@@ -103,6 +105,25 @@ def test_timeouts_name_who_is_late():
     run(2, late, method="fork")
 
 
+def for_ever(rank, size, store):
+    """PyTorch hands on a timeout of more than 292,000 years as a negative one."""
+    for_ever = datetime.timedelta.max
+    dist.init_process_group("tutti", init_method="file://" + store, rank=rank, world_size=size)
+    for timeout in (for_ever, datetime.timedelta(days=365_000), datetime.timedelta(days=99_000_000)):
+        group = dist.new_group(list(range(size)), timeout=timeout)
+        x = torch.ones(1)
+        dist.all_reduce(x, group=group)
+        assert x.item() == size
+    assert dist.all_reduce(x, async_op=True).wait(for_ever)
+    dist.monitored_barrier(timeout=for_ever)
+    raises(RuntimeError, "give a positive one", dist.new_group, [rank], timeout=datetime.timedelta(seconds=-5),
+           use_local_synchronization=True)
+
+
+def test_timeouts_may_be_for_ever(tmp_path):
+    run(2, for_ever, str(tmp_path / "store"), method="fork", join=False)
+
+
 def late_in_a_group(rank, size):
     """Errors name ranks of the group."""
     group = dist.new_group([1, 2], timeout=datetime.timedelta(milliseconds=300))
@@ -150,6 +171,35 @@ def destroyed(rank, size):
 
 def test_a_destroyed_group_says_so():
     run(2, destroyed, method="fork")
+
+
+def destroyed_meanwhile(rank, size):
+    """A thread may start operations of a group while another one destroys it."""
+    for _ in range(30):
+        group = dist.new_group(list(range(size)))
+        backend = group._get_backend(torch.device("cpu"))
+        first, ends = threading.Event(), []
+
+        def reduces(backend=backend, first=first, ends=ends):
+            try:
+                while True:
+                    backend.allreduce([torch.ones(2)])
+                    first.set()
+            except RuntimeError as e:
+                ends.append(str(e))
+            first.set()
+
+        thread = threading.Thread(target=reduces)
+        thread.start()
+        first.wait()
+        dist.destroy_process_group(group)
+        thread.join()
+        assert "was destroyed" in ends[0] or "left" in ends[0], ends
+    dist.barrier()
+
+
+def test_a_group_may_be_destroyed_beside_its_operations():
+    run(2, destroyed_meanwhile, method="fork")
 
 
 def aborted(rank, size):
@@ -233,6 +283,20 @@ def just_ends(rank, size):
 def test_a_program_may_just_end():
     for _ in range(3):
         run(3, just_ends, method="fork")
+
+
+def receives_in_vain(rank, size):
+    """Receives that are not matched do not delay the end: each waits for the end of the other rank."""
+    dist.barrier()
+    dist.irecv(torch.empty(2), 1 - rank)
+    dist.irecv(torch.empty(2))
+    begin = time.monotonic()
+    tutti._shut_down()  # called again when Python ends
+    assert time.monotonic() - begin < 4
+
+
+def test_a_receive_in_vain_does_not_delay_the_end():
+    run(2, receives_in_vain, method="fork")
 
 
 def destroys(rank, size, store):

@@ -170,6 +170,9 @@ def shapes(rank, size):
     x = (torch.zeros(5, 8) + rank)[:, ::2]
     dist.broadcast(x, size - 1)
     same(x, torch.full((5, 4), float(size - 1)))
+    x = torch.full((1,), 3.0).expand(4) if rank == 0 else torch.empty(4)
+    dist.broadcast(x, 0)
+    same(x.contiguous(), torch.full((4,), 3.0))
     out = torch.empty(3, size, 2).transpose(0, 1)
     dist.all_gather_into_tensor(out, torch.full((3, 2), float(rank)))
     for r in range(size):
@@ -198,6 +201,21 @@ def shapes(rank, size):
     objects = [None] * size
     dist.all_gather_object(objects, {"rank": rank, "text": "x" * rank})
     assert [o["rank"] for o in objects] == list(range(size))
+
+
+def short_messages(rank, size):
+    """A message shorter than its tensor changes nothing behind it."""
+    if rank == 0:
+        for _ in range(3):
+            dist.send(torch.ones(3), 1)
+    elif rank == 1:
+        x = torch.full((4, 4), 5.0)
+        dist.recv(x[0], 0)
+        dist.recv(x[1:, ::2], 0)
+        same(x, torch.tensor([[1.0, 1, 1, 5], [1, 5, 1, 5], [1, 5, 5, 5], [5, 5, 5, 5]]))
+        x = torch.full((3,), 7.0)
+        dist.recv(x.expand(1, 3).t(), 0)
+        same(x, torch.ones(3))
 
 
 def inference(rank, size):
@@ -390,7 +408,7 @@ def test_a_thousand_groups():
     run(2, thousand_groups, port, method="fork", join=False)
 
 
-bodies = [reduce_all, move_all, uneven, shapes, inference, coalesced, messages, works, barrier_after, waiting_callbacks, completion_hook, groups]
+bodies = [reduce_all, move_all, uneven, shapes, short_messages, inference, coalesced, messages, works, barrier_after, waiting_callbacks, completion_hook, groups]
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -437,6 +455,24 @@ def test_buffers_are_checked(monkeypatch):
 
 def test_by_device(tmp_path):
     run(2, by_device, str(tmp_path / "store"), method="fork", join=False)
+
+
+def with_device(rank, size, store):
+    """A group that is bound to a device makes groups of some of its ranks."""
+    dist.init_process_group("tutti", init_method="file://" + store, rank=rank, world_size=size,
+                            device_id=torch.device("cpu", 0))
+    group = dist.new_group([0])
+    if rank == 0:
+        dist.all_reduce(torch.ones(1), group=group)
+    both = dist.split_group(split_ranks=[[1, 0]])
+    x = torch.full((1,), float(rank))
+    dist.broadcast(x, group=both, group_src=0)
+    assert x.item() == 1
+    dist.barrier()
+
+
+def test_a_group_with_a_device(tmp_path):
+    run(2, with_device, str(tmp_path / "store"), method="fork", join=False)
 
 
 def test_alone():

@@ -62,12 +62,14 @@ def _shut_down():
         return
     import torch.distributed as dist
 
+    native = _load()
+    native.cancel_receives()
     if dist.is_initialized():
         try:
             dist.destroy_process_group()
         except Exception:  # the program ends, and no caller is left
             pass
-    _load().shut_down(5.0)
+    native.shut_down(5.0)
 
 
 def _register():
