@@ -120,14 +120,19 @@ c10::intrusive_ptr<c10d::Backend> process_group::split(const c10::intrusive_ptr<
                                                        const c10::intrusive_ptr<Backend::Options>& opts) {
   const auto mine = std::ranges::find(ranks, getRank());
   if (mine == ranks.end()) return nullptr;
+  return merge(store, opts, static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()));
+}
+
+c10::intrusive_ptr<c10d::Backend> process_group::merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                                       const c10::intrusive_ptr<Backend::Options>& opts,
+                                                       const int& rank, const int& size) {
   auto chosen = c10::make_intrusive<options>(opts ? opts->timeout : options_->timeout, options_->backend);
   if (opts) {
     chosen->group_name = opts->group_name;
     chosen->group_desc = opts->group_desc;
     chosen->global_ranks_in_group = opts->global_ranks_in_group;
   }
-  return c10::make_intrusive<process_group>(store, static_cast<int>(mine - ranks.begin()),
-                                            static_cast<int>(ranks.size()), std::move(chosen));
+  return c10::make_intrusive<process_group>(store, rank, size, std::move(chosen));
 }
 
 namespace {

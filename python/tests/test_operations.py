@@ -2,6 +2,7 @@
 """Every operation of a process group, on 2 and 4 ranks: results, forms, types and rejected arguments."""
 
 import ctypes
+import datetime
 import functools
 import gc
 import os
@@ -473,6 +474,23 @@ def with_device(rank, size, store):
 
 def test_a_group_with_a_device(tmp_path):
     run(2, with_device, str(tmp_path / "store"), method="fork", join=False)
+
+
+def merged(rank, size, folder):
+    """Two worlds become one."""
+    first, second = folder + "/first", folder + "/second"
+    dist.init_process_group("tutti", init_method="file://" + (first if rank < 2 else second), rank=rank % 2,
+                            world_size=2)
+    together = dist.group.WORLD.merge_remote_group(dist.FileStore(folder + "/both", size), size,
+                                                   datetime.timedelta(seconds=60))
+    x = torch.ones(1)
+    together.allreduce([x]).wait()
+    assert x.item() == size
+    assert dist.get_world_size() == 2
+
+
+def test_worlds_may_merge(tmp_path):
+    run(4, merged, str(tmp_path), method="fork", join=False)
 
 
 def test_alone():
