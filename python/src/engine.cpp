@@ -3,7 +3,10 @@
 
 #include "work.hpp"
 
+#include <unistd.h>
+
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <utility>
 
@@ -55,6 +58,12 @@ void engine::finish_ended() {
     now.swap(ended_);
   }
   for (const work_ref& w : now) w->finish();
+}
+
+// Python handles signals in the main thread only.
+core::time_point engine::next_signals() noexcept {
+  thread_local const bool is_main = ::gettid() == ::getpid();
+  return is_main ? core::clock::now() + std::chrono::milliseconds(100) : core::time_point::max();
 }
 
 void engine::add_receive(work& w) noexcept { receives_.push_back(w); }

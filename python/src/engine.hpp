@@ -7,6 +7,7 @@
 #include "comm/runtime_state.hpp"
 #include "core/driver.hpp"
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <condition_variable>
 #include <deque>
@@ -42,6 +43,19 @@ class engine {
   // Not on the loop. Must run before a call into Python or PyTorch returns.
   void finish_ended();
 
+  // Drives the loop until done() or the deadline; returns false at the deadline. The main thread runs Python's handlers
+  // of signals meanwhile, and throws what they raise.
+  template <class F>
+  bool wait_until(const F& done, core::time_point deadline) {
+    while (!driver_.run_until(done, std::min(deadline, next_signals()))) {
+      if (core::clock::now() >= deadline) return false;
+      handle_signals();
+    }
+    return true;
+  }
+  // Set by the Python module.
+  static inline void (*handle_signals)() = nullptr;
+
   // On the loop. The work unlinks itself at its end.
   void add_receive(work& w) noexcept;
   // Not on the loop. Cancels the receives that wait for a message, so that they do not delay the end.
@@ -55,6 +69,7 @@ class engine {
  private:
   engine();
   void run_callbacks();
+  static core::time_point next_signals() noexcept;
   void start_thread() noexcept;
 
   boost::asio::io_context context_;

@@ -78,6 +78,11 @@ c10::intrusive_ptr<c10d::Backend> create(const c10d::DistributedBackendOptions& 
                                             std::move(chosen));
 }
 
+void handle_signals() {
+  const py::gil_scoped_acquire lock;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
 void cancel_receives() {
   if (engine* const e = engine::made(); e != nullptr) e->cancel_receives();
 }
@@ -92,6 +97,7 @@ void shut_down(double seconds) {
 PYBIND11_MODULE(_C, m) {
   py::module::import("torch.distributed");  // registers c10d's types
   m.attr("torch_version") = TUTTI_TORCH_VERSION;
+  engine::handle_signals = &handle_signals;
   // torch.distributed looks for methods that the base class lacks.
   py::class_<process_group, c10d::Backend, c10::intrusive_ptr<process_group>>(m, "ProcessGroupTutti")
       // Called on the ranks that are not members of a new group, which here do nothing.

@@ -647,7 +647,7 @@ void process_group::monitoredBarrier(const c10d::BarrierOptions& o, bool wait_al
     try {
       message(k::send, word, 0, timeout)->wait();
       message(k::receive, word, 0, left() + patience)->wait();
-    } catch (const std::exception& e) {
+    } catch (const c10::Error& e) {
       fail(c10::str("Rank ", getRank(),
                     " successfully reached monitoredBarrier, but received errors while "
                     "waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank.\n",
@@ -669,7 +669,7 @@ void process_group::monitoredBarrier(const c10d::BarrierOptions& o, bool wait_al
                     " ms; ranks from ", peer, " on were not heard of"));
     try {
       w->wait();
-    } catch (const std::exception& e) {
+    } catch (const c10::Error& e) {
       late.push_back(peer);
       why = e.what();
       if (!wait_all_ranks) break;

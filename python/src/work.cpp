@@ -116,7 +116,13 @@ void work::begin(plan p, care c, const tutti::detail::communicator_ref& world) {
       if (c == care::now) hooks_->running.push_back(this);
     }
   }
-  if (c == care::waits) wait();
+  if (c != care::waits) return;
+  try {
+    wait();
+  } catch (...) {
+    cancel();  // where a signal ended the wait, which has no effect on what has ended
+    throw;
+  }
 }
 
 void work::call_ended(std::exception_ptr failure) noexcept {
@@ -251,8 +257,8 @@ bool work::wait(std::chrono::milliseconds timeout) {
   if (phase_.load(std::memory_order_acquire) != finished) {
     const core::time_point deadline =
         timeout == kNoTimeout ? core::time_point::max() : core::clock::now() + bounded(timeout);
-    const bool over_in_time = engine_.driver().run_until(
-        [this] { return phase_.load(std::memory_order_relaxed) != running; }, deadline);
+    const bool over_in_time =
+        engine_.wait_until([this] { return phase_.load(std::memory_order_relaxed) != running; }, deadline);
     if (!over_in_time)
       fail(c10::str("tutti: Timed out: wait() gave up after ", timeout.count(),
                     " ms; the operation goes on until its own timeout of ", timeout_.count(), " ms"));

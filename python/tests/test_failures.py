@@ -259,6 +259,45 @@ def test_forked_children_have_groups_of_their_own(tmp_path):
     run(2, forks_ranks, str(tmp_path), method="fork")
 
 
+class Enough(Exception):
+    pass
+
+
+def interrupted(rank, size):
+    """The main thread runs handlers of signals while it waits, and what they raise ends the wait."""
+    group = dist.new_group(list(range(size)))
+
+    def enough(number, frame):
+        raise Enough
+
+    signal.signal(signal.SIGALRM, enough)
+    if rank == 0:
+        x = torch.zeros(3)
+        work = dist.irecv(x, 1)
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        raises(Enough, "", work.wait)
+        dist.send(torch.ones(1), 1)
+        work.wait()  # the receive went on
+        assert (x == 4).all()
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        raises(Enough, "", dist.monitored_barrier, group)
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        raises(Enough, "", dist.all_reduce, x, group=group)
+        x.fill_(7)  # nobody has the operation any more
+        dist.send(torch.ones(1), 1)
+    else:
+        dist.recv(torch.empty(1), 0)
+        dist.send(torch.full((3,), 4.0), 0)
+        dist.recv(torch.empty(1), 0)
+        raises(RuntimeError, "rank 0", dist.all_reduce, torch.ones(3), group=group)
+    dist.barrier()
+    assert rank == 1 or (x == 7).all()
+
+
+def test_a_signal_ends_a_wait():
+    run(2, interrupted, method="fork")
+
+
 def sends_and_ends(rank, size):
     if rank == 0:
         dist.isend(torch.full((1 << 20,), 3.0), 1)
