@@ -39,7 +39,8 @@ std::string where_is(const process_group::options& o) {
   return same ? "" : c10::str("in a process group whose ranks 0, 1, ... are ", list, " of the world: ");
 }
 
-task<> join(runtime& rt, init_options options, store* through, communicator* world) {
+task<> join(runtime& rt, init_options options, torch_store* through, communicator* world) {
+  co_await through->begin_meeting(std::to_string(options.rank), options.timeout);
   *world = co_await init(rt, std::move(options), *through);
 }
 

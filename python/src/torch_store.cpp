@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <tutti/detail/flow.hpp>
 #include <tutti/error.hpp>
 #include <utility>
@@ -79,6 +81,16 @@ struct connections {
   }
 };
 
+// Processes of one agent that torchrun starts anew use the store of those before, which may have ended at any point.
+// (The agents of several nodes count differently.)
+std::string attempt() {
+  const char* const count = std::getenv("TORCHELASTIC_RESTART_COUNT");
+  const char* const nodes = std::getenv("GROUP_WORLD_SIZE");
+  return count != nullptr && nodes != nullptr && std::string_view(nodes) == "1"
+             ? "attempt_" + std::string(count)
+             : "";
+}
+
 // Gives access to the prefixes of nested stores.
 struct opened_prefix : c10d::PrefixStore {
   static const std::string& of(const c10d::PrefixStore& s) { return s.*(&opened_prefix::prefix_); }
@@ -125,6 +137,7 @@ torch_store::torch_store(const c10::intrusive_ptr<c10d::Store>& base, core::driv
   }
   own_ = connections::here().take(target_);
   base_ = own_;
+  if (const std::string suffix = attempt(); !suffix.empty()) prefix += (prefix.empty() ? "" : "/") + suffix;
   if (!prefix.empty()) base_ = c10::make_intrusive<c10d::PrefixStore>(prefix, own_);
   thread_ = std::thread([this] { work(); });
 }
@@ -162,6 +175,11 @@ void torch_store::work() {
     tutti::detail::resume_bounded(next->waiting);
     driver_.notify();
   }
+}
+
+task<> torch_store::begin_meeting(std::string rank, milliseconds timeout) {
+  const std::int64_t number = co_await add("meetings/" + rank, 1, timeout);
+  base_ = c10::make_intrusive<c10d::PrefixStore>("meeting_" + std::to_string(number), base_);
 }
 
 task<> torch_store::do_set(std::string key, std::string value, milliseconds) {

@@ -24,6 +24,9 @@ class torch_store final : public store {
   ~torch_store() override;
 
   std::string name() const override { return "torch's store"; }
+  // Moves to keys of their own for this meeting of the ranks. They may meet again at the same store: after
+  // destroy_process_group, or as processes that torchrun has started anew, in place of those that came before.
+  task<> begin_meeting(std::string rank, milliseconds timeout);
 
  private:
   struct on_thread;

@@ -298,6 +298,36 @@ def test_a_signal_ends_a_wait():
     run(2, interrupted, method="fork")
 
 
+starts_anew = """
+import os, signal, sys, torch, torch.distributed as dist
+rank, attempt = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+if rank == 1 and attempt == 0:
+    sys.exit(3)  # before it has joined
+for _ in range(2):
+    dist.init_process_group("tutti")
+    group = dist.new_group([0, 1])
+    x = torch.ones(1)
+    dist.all_reduce(x, group=group)
+    assert x.item() == 2
+    if rank == 1 and attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.barrier()
+    dist.destroy_process_group()
+print("attempt", attempt, "ends in order")
+"""
+
+
+def test_torchrun_starts_ranks_anew(tmp_path):
+    """They meet at the store of the ranks before them, as a program does that joins twice."""
+    program = tmp_path / "program.py"
+    program.write_text(starts_anew)
+    ended = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "2",
+         str(program)], capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("attempt 2 ends in order") == 2, ended.stdout
+
+
 def sends_and_ends(rank, size):
     if rank == 0:
         dist.isend(torch.full((1 << 20,), 3.0), 1)
