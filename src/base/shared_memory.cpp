@@ -158,6 +158,7 @@ block& arena::add_region(std::size_t bytes) {
     break;
   }
   if (r->base == nullptr) throw std::bad_alloc();
+  block& whole = add_free(*r, r->base, r->bytes);
   usage_.reserved_bytes += r->bytes;
   if (r->fd) {
     r->id = ++last_region_;
@@ -165,8 +166,8 @@ block& arena::add_region(std::size_t bytes) {
     ++usage_.regions;
     newest_region.store(r.get(), std::memory_order_release);
   }
-  const region& made = *r.release();  // for ever: a peer may have mapped it, and its blocks refer to it
-  return add_free(made, made.base, made.bytes);
+  r.release();  // for ever: a peer may have mapped it, and its blocks refer to it
+  return whole;
 }
 
 // Cuts a free block in two free ones, and returns the second.

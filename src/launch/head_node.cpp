@@ -135,7 +135,9 @@ void head_node::ask_for_records() {
   asked_ = {0};
   for (const auto& [node, unused] : nodes_) asked_.insert(node);
   records_.clear();
-  run_after(answer_deadline_, answer_limit, [this] { explain(); });
+  run_after(answer_deadline_, answer_limit, [this] {
+    if (!asked_.empty()) explain();  // the last answer may have come in the same turn
+  });
   for (const int node : std::set(asked_)) send(node, tell_records{});
 }
 

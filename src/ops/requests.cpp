@@ -124,7 +124,7 @@ bool is_left_over(const request_slot& slot) noexcept {
 
 bool request_done(const request_slot& slot) noexcept { return slot.done || is_left_over(slot); }
 operation_state& request_state(request_slot& slot) noexcept {
-  if (is_left_over(slot)) [[unlikely]] {
+  if (is_left_over(slot) && slot.waiter == nullptr) [[unlikely]] {
     slot.done = true;
     const call& what = slot.state->what();
     slot.state->abandon();

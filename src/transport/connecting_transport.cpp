@@ -153,6 +153,7 @@ task<> connecting_transport::try_addresses(connecting_link& l, core::time_point 
       socket.secure_with(tls_);
       prepare(l);
       const core::verdict answer = co_await core::greet(socket, info_->secret, mine, l.peer(), until);
+      if (l.at() != phase::connecting) co_return;  // given up meanwhile: the peer sees the connection end
       if (answer == core::verdict::accepted) {
         co_await complete(l, socket, until);
       } else {
@@ -181,7 +182,10 @@ task<> connecting_transport::await_peer(connecting_link& l, core::stream_socket 
     std::array<std::uint8_t, 1> nothing{};
     co_await core::read_some(watched, nothing, deadline);
   } catch (const error& e) {
-    if (e.code() == errc::timed_out) why.add(errc::timed_out, e.what(), true);
+    if (e.code() == errc::timed_out) {
+      why.text.clear();
+      why.add(errc::timed_out, e.what(), true);
+    }
   }
   if (l.at() == phase::awaiting) give_up(l, why);
 }

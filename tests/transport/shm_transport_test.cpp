@@ -379,6 +379,23 @@ TEST_CASE("shm: a peer given up while it connected stays given up when its descr
   CHECK(lost.finished);
 }
 
+TEST_CASE("shm: a peer given up while both connected stays given up when it would rather connect itself") {
+  shm_ranks world(2);
+  world.open();
+  message up(frame_kind::eager, pattern(10, 1), 0), down(frame_kind::eager, pattern(10, 2), 0);
+  up.submit(world[1].to(0));
+  REQUIRE(world.settle(1));  // it has asked, and the other does not answer
+  down.submit(world[0].to(1));
+  world[1].to(0).give_up(errc::peer_failed, "stopped for too long");
+  REQUIRE(world.drive({1}, [&] { return world[1].up.closings == 1; }));
+  REQUIRE(world.drive([&] { return world[0].up.closings == 1 || is_open(link_of(world, 1, 0)); }));
+  CHECK(world[1].to(0).closed());
+  CHECK(world[0].to(1).closed());
+  CHECK(world[1].up.closings == 1);
+  CHECK(world[1].up.frames.empty());
+  CHECK(up.finished);
+}
+
 TEST_CASE("shm: leaving after sending loses nothing, and is distinguished from dying") {
   shm_ranks world(2);
   world.open();
