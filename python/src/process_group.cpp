@@ -47,11 +47,11 @@ task<> join(runtime& rt, init_options options, torch_store* through, communicato
 }  // namespace
 
 process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                             c10::intrusive_ptr<options> chosen)
+                             c10::intrusive_ptr<options> chosen, bool one_job)
     : Backend(rank, size), options_(std::move(chosen)), joined_with_(options_->timeout) {
   hooks_->where = where_is(*options_);
   core::driver& d = engine_.driver();
-  torch_store through(store, d);
+  torch_store through(store, d, one_job);
   init_options how;
   how.rank = rank;
   how.world_size = size;
@@ -121,19 +121,25 @@ c10::intrusive_ptr<c10d::Backend> process_group::split(const c10::intrusive_ptr<
                                                        const c10::intrusive_ptr<Backend::Options>& opts) {
   const auto mine = std::ranges::find(ranks, getRank());
   if (mine == ranks.end()) return nullptr;
-  return merge(store, opts, static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()));
+  const int rank = static_cast<int>(mine - ranks.begin()), size = static_cast<int>(ranks.size());
+  return c10::make_intrusive<process_group>(store, rank, size, options_for(opts));
 }
 
 c10::intrusive_ptr<c10d::Backend> process_group::merge(const c10::intrusive_ptr<c10d::Store>& store,
                                                        const c10::intrusive_ptr<Backend::Options>& opts,
                                                        const int& rank, const int& size) {
+  return c10::make_intrusive<process_group>(store, rank, size, options_for(opts), false);
+}
+
+c10::intrusive_ptr<process_group::options> process_group::options_for(
+    const c10::intrusive_ptr<Backend::Options>& opts) const {
   auto chosen = c10::make_intrusive<options>(opts ? opts->timeout : options_->timeout, options_->backend);
   if (opts) {
     chosen->group_name = opts->group_name;
     chosen->group_desc = opts->group_desc;
     chosen->global_ranks_in_group = opts->global_ranks_in_group;
   }
-  return c10::make_intrusive<process_group>(store, rank, size, std::move(chosen));
+  return chosen;
 }
 
 namespace {

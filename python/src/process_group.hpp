@@ -29,8 +29,9 @@ class process_group final : public c10d::Backend {
   };
 
   // Joins the world: returns when all `size` ranks have joined. Call without the interpreter's lock.
+  // `one_job`: as for torch_store.
   process_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                c10::intrusive_ptr<options> chosen);
+                c10::intrusive_ptr<options> chosen, bool one_job = true);
   ~process_group() override;
 
   const std::string getBackendName() const override { return options_->backend; }
@@ -90,6 +91,8 @@ class process_group final : public c10d::Backend {
  private:
   struct request;
   static tutti::detail::call call_of(tutti::detail::operation_kind kind);
+  // Those of this group, save what `opts` has.
+  c10::intrusive_ptr<options> options_for(const c10::intrusive_ptr<Backend::Options>& opts) const;
   result begin(request&& r);
   result reduce_sparse(at::Tensor& data, const c10d::AllreduceOptions& o);
   void check(const char* what) const;

@@ -127,7 +127,8 @@ struct torch_store::on_thread {
   }
 };
 
-torch_store::torch_store(const c10::intrusive_ptr<c10d::Store>& base, core::driver& d) : driver_(d) {
+torch_store::torch_store(const c10::intrusive_ptr<c10d::Store>& base, core::driver& d, bool one_job)
+    : driver_(d) {
   // A blocking call on a connection delays all other users of it.
   target_ = base;
   std::string prefix;
@@ -137,7 +138,7 @@ torch_store::torch_store(const c10::intrusive_ptr<c10d::Store>& base, core::driv
   }
   own_ = connections::here().take(target_);
   base_ = own_;
-  if (const std::string suffix = attempt(); !suffix.empty()) prefix += (prefix.empty() ? "" : "/") + suffix;
+  if (const std::string suffix = one_job ? attempt() : ""; !suffix.empty()) prefix += (prefix.empty() ? "" : "/") + suffix;
   if (!prefix.empty()) base_ = c10::make_intrusive<c10d::PrefixStore>(prefix, own_);
   thread_ = std::thread([this] { work(); });
 }

@@ -19,7 +19,8 @@ namespace tutti::python {
 // The operations block, so a thread of this object runs them.
 class torch_store final : public store {
  public:
-  torch_store(const c10::intrusive_ptr<c10d::Store>& base, core::driver& d);
+  // `one_job`: all ranks were started by the same torchrun, if by any.
+  torch_store(const c10::intrusive_ptr<c10d::Store>& base, core::driver& d, bool one_job);
   // Joins the thread, whose current call may last until its timeout. Not on the loop.
   ~torch_store() override;
 

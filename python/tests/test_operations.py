@@ -477,7 +477,9 @@ def test_a_group_with_a_device(tmp_path):
 
 
 def merged(rank, size, folder):
-    """Two worlds become one."""
+    """Two worlds become one; torchrun has started one of them, and that for the second time."""
+    if rank < 2:
+        os.environ.update(TORCHELASTIC_RESTART_COUNT="1", GROUP_WORLD_SIZE="1")
     first, second = folder + "/first", folder + "/second"
     dist.init_process_group("tutti", init_method="file://" + (first if rank < 2 else second), rank=rank % 2,
                             world_size=2)

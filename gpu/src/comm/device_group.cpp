@@ -482,7 +482,7 @@ void device_group::tell(breach& b, operation_kind kind, backend by, const commun
   } else {
     window_->give_up();
     slot_changed_.notify_all();
-    tutti::detail::fail(notes_, b.why, b.text);
+    if (!b.told) tutti::detail::fail(notes_, b.why, b.text);
   }
 }
 
@@ -529,7 +529,7 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
       on_->driver().wait(use.pair.in->native(), here->event);
       w->keep_until_done(here);
     } else if (by == backend::one_device) {
-      co_await through_window(w, use.pair, mine, ready);
+      co_await through_window(w, use.pair, mine, ready, &others.told);
     } else if (kind == operation_kind::send) {
       co_await staged_send(w, use.pair, ready);
     } else if (kind == operation_kind::receive) {

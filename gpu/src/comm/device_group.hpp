@@ -70,6 +70,7 @@ class device_group {
   // An operation that fails here.
   struct breach {
     bool averted = false;  // it has succeeded, or all ranks know
+    bool told = false;     // rank 0 tells all ranks
     errc why = errc::success;
     std::string text;
   };
@@ -95,7 +96,8 @@ class device_group {
   recycled_deque<rts_header>::iterator find_probed(int source, int tag);
   void give_back(rts_header head);
   task<> drain(int source, int tag, std::size_t chunks);
-  task<> through_window(work_state* w, stream_pair use, turn* mine, void* ready);
+  // Sets `told` on the other ranks if the operation failed on rank 0, which tells all.
+  task<> through_window(work_state* w, stream_pair use, turn* mine, void* ready, bool* told);
   void begin_passage(const call& c, const stream_pair& use, const chunk_layout& layout, passage& p);
   task<> tell_ready(recycled_deque<passage>* under_way);
   void carry_out(const call& c, const stream_pair& use, passage& p, bool first);  // on rank 0, for all ranks

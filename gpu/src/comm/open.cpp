@@ -122,8 +122,11 @@ task<device> open_for(communicator world, device given, open_options how) {
                                                       is_told ? fmt::format("TUTTI_GPU_CHUNK='{}'", told)
                                                               : "open_options::chunk_bytes"));
     if (!given) {
-      const auto prepare = [kind = how.kind, ordinal = how.ordinal] { return prepare_kind(kind, ordinal); };
-      prepared = co_await compute(prepare);
+      if (how.kind != device_kind::emulated) {
+        cuda::abi::set_environment();
+        const auto prepare = [kind = how.kind, ordinal = how.ordinal] { return prepare_kind(kind, ordinal); };
+        prepared = co_await compute(prepare);
+      }
       given = open_kind(world, how.kind, how.ordinal);
     }
     given.state().check();

@@ -19,7 +19,7 @@ struct device_group::passage {
   int tag() const noexcept { return static_cast<int>(number & 0x3fffffff); }
   std::size_t offset = 0, count = 0;
   recycled_vector<note> notes;  // rank 0: of all ranks; others: its own
-  std::byte answer{};           // of rank 0: done() is recorded or, without shared events, has passed
+  reason told;                  // the answer of rank 0: the same for done(), or why the collective failed
   recycled_vector<request> telling, hearing;
   mark ready, done;  // set if the host waits for the device before it sends
 };
@@ -44,7 +44,7 @@ void device_group::begin_passage(const call& c, const stream_pair& use, const ch
       p.hearing.push_back(notes_.irecv(p.notes[static_cast<std::size_t>(r)], r, p.tag()));
   } else {
     p.notes.push_back(single_device_group::arguments_of(c));
-    p.hearing.push_back(notes_.irecv(p.answer, 0, p.tag()));
+    p.hearing.push_back(notes_.irecv(p.told, 0, p.tag()));
     if (!waits) p.telling.push_back(notes_.isend(p.notes[0], 0, p.tag()));
   }
 }
@@ -65,26 +65,30 @@ void device_group::carry_out(const call& c, const stream_pair& use, passage& p, 
     all.push_back(make_recycled<single_device_group::contribution>());
     all.back()->what = n;
   }
-  // Later chunks belong to the same calls.
-  if (std::string text = first ? single_device_group::disagreement(all) : std::string(); !text.empty())
-    throw error(errc::mismatch, text);
-  const std::size_t block = block_of(c, size());
-  for (int r = 0; r < size(); ++r) {
-    single_device_group::contribution& v = *all[static_cast<std::size_t>(r)];
-    const chunk_layout layout(c, r, size(), block);
-    v.in = layout.in(window_->slot(r, p.number), p.count);
-    v.out = layout.out(window_->slot(r, p.number), p.count);
-    v.event = window_->ready(r, p.number);
-  }
-  single_device_group::enqueue(all, on_->shared_driver(), use.in->native());
-  if (window_->has_events()) {
-    on_->driver().record(window_->done(p.number), use.in->native());
-  } else {
-    p.done.set(*use.in, {window_});
+  try {
+    // Later chunks belong to the same calls.
+    if (std::string text = first ? single_device_group::disagreement(all) : std::string(); !text.empty())
+      throw error(errc::mismatch, text);
+    const std::size_t block = block_of(c, size());
+    for (int r = 0; r < size(); ++r) {
+      single_device_group::contribution& v = *all[static_cast<std::size_t>(r)];
+      const chunk_layout layout(c, r, size(), block);
+      v.in = layout.in(window_->slot(r, p.number), p.count);
+      v.out = layout.out(window_->slot(r, p.number), p.count);
+      v.event = window_->ready(r, p.number);
+    }
+    single_device_group::enqueue(all, on_->shared_driver(), use.in->native());
+    if (window_->has_events()) {
+      on_->driver().record(window_->done(p.number), use.in->native());
+    } else {
+      p.done.set(*use.in, {window_});
+    }
+  } catch (const error& e) {
+    p.told.set(e);
   }
 }
 
-task<> device_group::through_window(work_state* w, stream_pair use, turn* mine, void* ready) {
+task<> device_group::through_window(work_state* w, stream_pair use, turn* mine, void* ready, bool* told) {
   const call& c = w->what;
   driver& d = on_->driver();
   w->keep_until_done(make_recycled<held_frees>(on_->shared_driver()));
@@ -115,9 +119,18 @@ task<> device_group::through_window(work_state* w, stream_pair use, turn* mine, 
     if (rank() == 0) {
       carry_out(c, use, p, i == 0);
       if (p.done.is_set()) co_await p.done;
-      for (int r = 1; r < size(); ++r) p.telling.push_back(notes_.isend(p.answer, r, p.tag()));
+      for (int r = 1; r < size(); ++r) p.telling.push_back(notes_.isend(p.told, r, p.tag()));
     }
     for (request& r : p.telling) co_await r;
+    if (p.told.why != 0) {
+      // No rank fails the communicator before all ranks have the verdict: members pass a failure on, and it
+      // may overtake the message.
+      std::byte heard{};
+      if (rank() != 0) co_await as_result(notes_.send(heard, 0, p.tag()));
+      for (int r = 1; rank() == 0 && r < size(); ++r) co_await as_result(notes_.recv(heard, r, p.tag()));
+      *told = rank() != 0;
+      throw error(static_cast<errc>(p.told.why), std::string(p.told.text));
+    }
     if (window_->has_events()) d.wait(use.in->native(), window_->done(p.number));
     layout.copy_out(d, p.offset, p.count, window_->slot(rank(), p.number), use.in->native());
     d.record(window_->freed(p.number), use.in->native());

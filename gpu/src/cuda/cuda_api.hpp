@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 
 namespace tutti::cuda::abi {
@@ -116,6 +117,11 @@ struct table {
   }
 };
 
+// A copy behind a closed gate holds up the copies of the other streams of its hardware queue. With 32 queues no
+// two of a program's few streams share one. CUDA reads the variable once. Call it where no other thread uses the
+// environment.
+inline void set_environment() noexcept { ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); }
+
 inline std::unique_ptr<const table> open_library(const std::string& told) {
   gpu::detail::library in(told, {"libcuda.so.1"},
                           "NVIDIA's driver is not installed, or this container has no access to it "
@@ -127,9 +133,7 @@ inline std::unique_ptr<const table> open_library(const std::string& told) {
     throw error(errc::not_supported,
                 fmt::format("{} lacks {}: NVIDIA's driver is older than 515 (CUDA 11.7), which tutti needs",
                             in.name, in.missing));
-  // A copy behind a closed gate holds up the copies of the other streams of its hardware queue. With 32 queues
-  // no two of a program's few streams share one. CUDA reads the variable once.
-  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  set_environment();
   if (const result code = calls->init(0); code != success)
     throw error(errc::not_supported,
                 fmt::format("cuInit of {}: {}{}", in.name, calls->explain(code),
