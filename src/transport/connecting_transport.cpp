@@ -153,10 +153,9 @@ task<> connecting_transport::try_addresses(connecting_link& l, core::time_point 
       socket.secure_with(tls_);
       prepare(l);
       const core::verdict answer = co_await core::greet(socket, info_->secret, mine, l.peer(), until);
-      if (l.at() != phase::connecting) co_return;  // given up meanwhile: the peer sees the connection end
       if (answer == core::verdict::accepted) {
         co_await complete(l, socket, until);
-      } else {
+      } else if (l.at() == phase::connecting) {  // not given up meanwhile
         declined->emplace(std::move(socket));
         l.enter(phase::awaiting);
       }

@@ -372,11 +372,6 @@ peer_health shm_link::examine(const health_check& l) noexcept {
   return {condition::not_turning, since};
 }
 
-void shm_link::give_up(errc why, std::string text) noexcept {
-  if (at_ == phase::connecting || at_ == phase::awaiting) owner_.stop_connecting(*this);
-  fail(why, std::move(text));
-}
-
 void shm_link::fail(errc why, std::string text) noexcept {
   if (end_pending_ || at_ == phase::closed) return;
   end_reason_ = why;
