@@ -384,8 +384,9 @@ TEST_CASE("shm: a peer given up while both connected stays given up when it woul
   world.open();
   message up(frame_kind::eager, pattern(10, 1), 0), down(frame_kind::eager, pattern(10, 2), 0);
   up.submit(world[1].to(0));
-  REQUIRE(world.settle(1));  // it has asked, and the other does not answer
+  REQUIRE(world.settle(1));  // it has asked
   down.submit(world[0].to(1));
+  REQUIRE(world.settle(0));  // it has declined, and asked itself
   world[1].to(0).give_up(errc::peer_failed, "stopped for too long");
   REQUIRE(world.drive({1}, [&] { return world[1].up.closings == 1; }));
   REQUIRE(world.drive([&] { return world[0].up.closings == 1 || is_open(link_of(world, 1, 0)); }));
