@@ -195,8 +195,9 @@ std::string wrong_shape(const communicator_state& c, const call& what, const ope
 // Checks the buffers, host or device.
 std::string bad_buffer(const communicator_state& c, const call& what) {
   const operation_row& row = detail::row_of(what.kind);
-  for (const detail::buffer_view& b : {what.in, what.out})
-    if (too_long(b)) return fmt::format("the buffer has {} elements{}", b.count, too_many);
+  if ((what.in.count | what.out.count) >> 31 != 0) [[unlikely]]
+    for (const detail::buffer_view* const b : {&what.in, &what.out})
+      if (too_long(*b)) return fmt::format("the buffer has {} elements{}", b->count, too_many);
   if (std::string wrong = wrong_shape(c, what, row); !wrong.empty()) return wrong;
   const auto is_null = [](const detail::buffer_view& b) {
     return b.count > 0 && b.data == nullptr && b.element_bytes > 0;
