@@ -20,14 +20,16 @@
 #include <vector>
 
 // For coroutines, where doctest's REQUIRE would not end the test: throws, and run_local rethrows.
-#define TUTTI_EXPECT(condition)                                                         \
-  do {                                                                                  \
-    if (!(condition))                                                                   \
-      throw std::runtime_error(std::string(__FILE__) + ":" + std::to_string(__LINE__) + \
-                               ": not so: " #condition);                                \
+#define TUTTI_EXPECT(condition)                                                    \
+  do {                                                                             \
+    if (!(condition)) ::tutti::test::throw_not_so(__FILE__, __LINE__, #condition); \
   } while (false)
 
 namespace tutti::test {
+
+[[noreturn, gnu::noinline]] inline void throw_not_so(const char* file, int line, const char* condition) {
+  throw std::runtime_error(std::string(file) + ":" + std::to_string(line) + ": not so: " + condition);
+}
 
 inline const std::array<std::string, 2> transports = {"shm", "tcp"};
 
