@@ -35,6 +35,10 @@ function(tutti_compile_as_ours target)
   if(TUTTI_WERROR AND TUTTI_SANITIZE STREQUAL "")
     target_compile_options(${target} PRIVATE -Werror)
   endif()
+  # Batches need much memory anyway; collecting garbage in between only takes time.
+  if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE --param=ggc-min-heapsize=1000000)
+  endif()
   # In a unity build g++ takes included sources for headers, where types without linkage are a fault, and names of one source
   # hide those of another. `./run check` compiles file by file, with all warnings.
   if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -46,14 +50,36 @@ function(tutti_compile_as_ours target)
   endif()
 endfunction()
 
-# Lets a target use the headers that most sources include, compiled once (src/CMakeLists.txt). Only in a unity build, which is to
-# be quick: a build file by file finds the source that forgets an include. The target links tutti::tutti.
-function(tutti_use_precompiled_headers)
+# tutti_add_precompiled_headers(name [OPTIONS options...] [HEADERS more headers...]): headers that most sources include, compiled
+# once, in a unity build.
+function(tutti_add_precompiled_headers name)
+  if(NOT CMAKE_UNITY_BUILD)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "OPTIONS;HEADERS")
+  set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp)
+  file(CONFIGURE OUTPUT ${source} CONTENT "// Its object is not linked: its header is what counts.\n")
+  add_library(${name} OBJECT ${source})
+  tutti_compile_as_ours(${name})
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/include)
+  target_compile_definitions(${name} PRIVATE BOOST_ASIO_RECYCLING_ALLOCATOR_CACHE_SIZE=8)
+  target_compile_options(${name} PRIVATE ${arg_OPTIONS})
+  target_precompile_headers(${name} PRIVATE <tutti/tutti.hpp> <boost/asio/co_spawn.hpp> <boost/asio/io_context.hpp>
+    <boost/asio/ip/tcp.hpp> <boost/asio/steady_timer.hpp> <filesystem> <map> <set> <sstream> <thread> ${arg_HEADERS})
+endfunction()
+
+# tutti_use_precompiled_headers(target [name [options...]]): lets a target use such headers, by default the library's; with the
+# options with which they were compiled. Only in a unity build, which is to be quick: a build file by file finds the source that
+# forgets an include. The target links tutti::tutti.
+function(tutti_use_precompiled_headers target)
+  set(headers tutti_precompiled)
+  if(ARGC GREATER 1)
+    list(POP_FRONT ARGN headers)
+  endif()
   if(CMAKE_UNITY_BUILD)
-    foreach(target IN LISTS ARGN)
-      target_compile_options(${target} PRIVATE -fPIC)   # as the headers were compiled
-      target_precompile_headers(${target} REUSE_FROM tutti_precompiled)
-    endforeach()
+    target_compile_options(${target} PRIVATE -fPIC ${ARGN})   # as the headers were compiled
+    target_precompile_headers(${target} REUSE_FROM ${headers})
   endif()
 endfunction()
 
