@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 namespace tutti::sim {
@@ -19,11 +20,6 @@ using tutti::transport::outgoing;
 using tutti::transport::tcp::payload_bytes;
 
 namespace {
-
-std::uint64_t key_of(int a, int b) noexcept {
-  const auto low = static_cast<std::uint64_t>(std::min(a, b));
-  return low << 32 | static_cast<std::uint64_t>(std::max(a, b));
-}
 
 nanoseconds later(nanoseconds t, nanoseconds by) noexcept {
   return by > end_of_time - t ? end_of_time : t + by;
@@ -44,7 +40,7 @@ std::string death_of(const std::string& who) {
 
 fabric::fabric(const options& o, std::function<void(int)> step)
     : options_(o),
-      events_(o.noise.shuffle, scrambled(o.seed + 1)),
+      order_(scrambled(o.seed + 1)),
       numbers_(scrambled(o.seed + 2)),
       ports_(static_cast<std::size_t>(o.ranks)),
       step_(std::move(step)) {
@@ -57,7 +53,7 @@ void fabric::want_step(int rank, nanoseconds when) {
   when = std::max({when, now_, p.cpu_free});
   if (p.step_at <= when) return;
   p.step_at = when;
-  events_.add(when, [this, rank] { turn(rank); });
+  plan(when, [this, rank] { turn(rank); });
 }
 
 void fabric::turn(int rank) {
@@ -78,7 +74,7 @@ fabric::path fabric::between(int a, int b) const noexcept {
 }
 
 connection* fabric::find(int a, int b) noexcept {
-  const auto found = connections_.find(key_of(a, b));
+  const auto found = connections_.find(std::minmax(a, b));
   return found == connections_.end() ? nullptr : &found->second;
 }
 
@@ -241,9 +237,9 @@ void fabric::transmit(sim_link& link, frame head, const std::byte* payload, std:
   } else if (bytes > 1 && numbers_.happens(n.split)) {
     made->in_parts = true;
     way.last_arrival = arrives + 1 + numbers_.up_to(std::max<nanoseconds>(n.jitter.count(), 1000));
-    events_.add(way.last_arrival, [this, made] { at_port(made); });
+    plan(way.last_arrival, [this, made] { at_port(made); });
   }
-  events_.add(arrives, [this, made] { at_port(made); });
+  plan(arrives, [this, made] { at_port(made); });
 }
 
 // ---- connections ----
@@ -251,9 +247,8 @@ void fabric::transmit(sim_link& link, frame head, const std::byte* payload, std:
 void fabric::connect(sim_link& link) {
   const int rank = link.owner_.rank();
   connection made;
-  made.low = std::min(rank, link.peer_);
-  made.high = std::max(rank, link.peer_);
-  const auto [place, is_new] = connections_.try_emplace(key_of(rank, link.peer_), made);
+  std::tie(made.low, made.high) = std::minmax(rank, link.peer_);
+  const auto [place, is_new] = connections_.try_emplace({made.low, made.high}, made);
   link.at_ = sim_link::phase::connecting;
   connection& c = place->second;
   if (!is_new && c.at == connection::phase::connecting) return;  // the peer's attempt suffices
@@ -262,7 +257,7 @@ void fabric::connect(sim_link& link) {
       now_ + options_.network.connecting.count() + numbers_.up_to(options_.noise.jitter.count());
   if (const nanoseconds heals = separated_until(rank, link.peer_, now_); heals != 0)
     when = heals == end_of_time ? now_ + options_.network.silence.count() : later(when, heals - now_);
-  events_.add(when, [this, rank, other = link.peer_] { establish(rank, other); });
+  plan(when, [this, rank, other = link.peer_] { establish(rank, other); });
 }
 
 void fabric::establish(int rank, int other) {
@@ -314,7 +309,7 @@ void fabric::tell_end(connection& c, int told, errc why, std::string text) {
   p->why = why;
   p->text = std::move(text);
   way.last_arrival = std::max(now_ + between(c.low, c.high).latency, way.last_arrival) + 1;
-  events_.add(way.last_arrival, [this, p] { at_port(p); });
+  plan(way.last_arrival, [this, p] { at_port(p); });
 }
 
 void fabric::hang_up(sim_link& link, errc why, std::string text) {
@@ -327,11 +322,11 @@ void fabric::hang_up(sim_link& link, errc why, std::string text) {
 void fabric::bury(int rank) {
   port& p = at(rank);
   if (std::exchange(p.gone, true) || p.transport == nullptr) return;
-  for (const auto& link : p.transport->links_) {
-    connection* const c = find(rank, link->peer_);
+  for (const auto& [peer, link] : p.transport->links_) {
+    connection* const c = find(rank, peer);
     if (c == nullptr || c->at != connection::phase::open) continue;  // attempts find no listener
     c->at = connection::phase::ended;
-    tell_end(*c, link->peer_, errc::peer_failed, death_of(p.transport->describe(rank)));
+    tell_end(*c, peer, errc::peer_failed, death_of(p.transport->describe(rank)));
   }
 }
 
@@ -356,14 +351,9 @@ void fabric::disconnect(const disconnection& d) {
 }
 
 void fabric::give_up(const partition& p) {
-  std::vector<std::uint64_t> keys;  // in an order that does not depend on the table's
-  for (const auto& [key, c] : connections_) keys.push_back(key);
-  std::sort(keys.begin(), keys.end());
-  for (const std::uint64_t key : keys) {
-    connection& c = connections_.at(key);
+  for (auto& [ranks, c] : connections_)
     if (separates(p, c.low, c.high) && c.at == connection::phase::open)
       break_off(c, fmt::format("nothing came for {} ms", options_.network.silence.count() / 1'000'000), true);
-  }
 }
 
 nanoseconds fabric::separated_until(int a, int b, nanoseconds when) const noexcept {
@@ -392,7 +382,7 @@ void fabric::at_port(packet* p) {
   in_free = through;
   p->occupies = 0;  // the rest of a frame in parts takes no more time
   if (through == now_) return arrived(p);
-  events_.add(through, [this, p] { arrived(p); });
+  plan(through, [this, p] { arrived(p); });
 }
 
 void fabric::arrived(packet* p) {
@@ -412,13 +402,13 @@ void fabric::take_next(int rank) {
   if (p.inbox.empty() || p.gone) return;
   p.delivering = true;
   p.cpu_free = std::max(now_, p.cpu_free) + options_.network.overhead.count();
-  events_.add(p.cpu_free, [this, rank] { deliver(rank); });
+  plan(p.cpu_free, [this, rank] { deliver(rank); });
 }
 
 void fabric::deliver(int rank) {
   port& p = at(rank);
   if (p.gone) return;
-  if (p.cpu_free > now_) return events_.add(p.cpu_free, [this, rank] { deliver(rank); });  // it was stalled
+  if (p.cpu_free > now_) return plan(p.cpu_free, [this, rank] { deliver(rank); });  // it was stalled
   p.may_deliver = true;
   step_(rank);
   p.may_deliver = p.delivering = false;

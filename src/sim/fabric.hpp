@@ -8,19 +8,27 @@
 
 #include "base/object_pool.hpp"
 #include "core/platform.hpp"
-#include "sim/event_queue.hpp"
+#include "sim/random_numbers.hpp"
 #include "transport/link.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
+#include <map>
 #include <string>
 #include <tutti/sim/simulation.hpp>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace tutti::sim {
+
+using nanoseconds = std::int64_t;  // of virtual time, since its beginning
+inline constexpr nanoseconds end_of_time = std::numeric_limits<nanoseconds>::max();
+
+// Future events by time. Those of one time happen in the order of a second number, or of planning.
+using event_queue = std::multimap<std::pair<nanoseconds, std::uint64_t>, std::function<void()>>;
 
 class sim_link;
 class sim_transport;
@@ -85,6 +93,9 @@ class fabric {
   nanoseconds now() const noexcept { return now_; }
   void set_now(nanoseconds t) noexcept { now_ = t; }
   event_queue& events() noexcept { return events_; }
+  void plan(nanoseconds when, std::function<void()> what) {
+    events_.emplace(std::pair(when, options_.noise.shuffle ? order_.next() : 0), std::move(what));
+  }
   event_hash& hash() noexcept { return hash_; }
   const options& settings() const noexcept { return options_; }
   port& at(int rank) noexcept { return ports_[static_cast<std::size_t>(rank)]; }
@@ -141,10 +152,11 @@ class fabric {
   const options& options_;
   nanoseconds now_ = 0;
   event_queue events_;
+  random_numbers order_;  // of events of one time, if they are shuffled
   event_hash hash_;
   random_numbers numbers_;
   std::vector<port> ports_;
-  std::unordered_map<std::uint64_t, connection> connections_;
+  std::map<std::pair<int, int>, connection> connections_;  // by the lower and the higher rank
   base::object_pool<packet> packets_;
   const std::function<void(int)> step_;
 };

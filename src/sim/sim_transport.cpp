@@ -116,25 +116,22 @@ void sim_transport::open(const core::world_info& info, tutti::transport::inbound
 }
 
 sim_link& sim_transport::at(int peer) {
-  sim_link*& l = by_peer_[peer];
-  if (l == nullptr) {
-    links_.push_back(std::make_unique<sim_link>(*this, peer));
-    l = links_.back().get();
-    if (leaving_ || !attached_) {
-      l->muted_ = true;
-      l->at_ = sim_link::phase::closed;
-    }
+  const auto [place, is_new] = links_.try_emplace(peer, *this, peer);
+  sim_link& l = place->second;
+  if (is_new && (leaving_ || !attached_)) {
+    l.muted_ = true;
+    l.at_ = sim_link::phase::closed;
   }
-  return *l;
+  return l;
 }
 
 bool sim_transport::has_queue() const noexcept {
   return std::any_of(links_.begin(), links_.end(),
-                     [](const auto& l) { return !l->closed() && l->waiting(); });
+                     [](const auto& l) { return !l.second.closed() && l.second.waiting(); });
 }
 
 bool sim_transport::any_open() const noexcept {
-  return std::any_of(links_.begin(), links_.end(), [](const auto& l) { return !l->closed(); });
+  return std::any_of(links_.begin(), links_.end(), [](const auto& l) { return !l.second.closed(); });
 }
 
 bool sim_transport::poll() noexcept {
@@ -161,7 +158,7 @@ void sim_transport::changed() noexcept {
 task<> sim_transport::leave(core::time_point deadline) {
   if (!attached_) co_return;
   leaving_ = true;
-  for (const auto& l : links_) l->leave();
+  for (auto& [peer, l] : links_) l.leave();
   struct link_change {
     explicit link_change(sim_transport& t, core::time_point d) noexcept : of(t), until(d) {}
     sim_transport& of;
@@ -175,11 +172,11 @@ task<> sim_transport::leave(core::time_point deadline) {
   };
   while (attached_ && any_open() && loop_.engine().platform().now() < deadline)
     co_await link_change(*this, deadline);
-  for (const auto& l : links_) {
-    if (l->closed()) continue;
-    fabric_.hang_up(*l, l->said_farewell_ ? errc::peer_left : errc::peer_failed,
+  for (auto& [peer, l] : links_) {
+    if (l.closed()) continue;
+    fabric_.hang_up(l, l.said_farewell_ ? errc::peer_left : errc::peer_failed,
                     describe(rank_) + " has given up waiting for its last messages to be read");
-    l->close(errc::peer_left, "");
+    l.close(errc::peer_left, "");
   }
   fabric_.at(rank_).left = true;
   detach();
@@ -189,13 +186,13 @@ void sim_transport::cut() noexcept {
   leaving_ = true;
   if (attached_) fabric_.bury(rank_);
   sim_link::frames dropped;
-  for (const auto& l : links_) {
-    l->muted_ = true;
-    dropped.splice_back(l->messages_);
-    dropped.splice_back(l->long_data_);
-    l->half_way_ = nullptr;
-    l->base::list_hook<sending_tag>::unlink();
-    l->at_ = sim_link::phase::closed;
+  for (auto& [peer, l] : links_) {
+    l.muted_ = true;
+    dropped.splice_back(l.messages_);
+    dropped.splice_back(l.long_data_);
+    l.half_way_ = nullptr;
+    l.base::list_hook<sending_tag>::unlink();
+    l.at_ = sim_link::phase::closed;
   }
   detach();
 }

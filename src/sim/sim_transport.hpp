@@ -7,9 +7,8 @@
 #include "transport/transport.hpp"
 
 #include <coroutine>
-#include <memory>
+#include <map>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 namespace tutti::sim {
@@ -81,8 +80,7 @@ class sim_transport final : public transport::polled_transport {
 
   fabric& fabric_;
   const int rank_;
-  std::unordered_map<int, sim_link*> by_peer_;
-  std::vector<std::unique_ptr<sim_link>> links_;         // in the order in which they were made
+  std::map<int, sim_link> links_;                        // by peer
   base::intrusive_list<sim_link, sending_tag> sending_;  // open, and with frames that wait for the port
   std::vector<sim_link*> ended_;                         // with frames to be handed back
   std::coroutine_handle<> waiting_;                      // of leave()

@@ -121,7 +121,7 @@ simulation::simulation(const options& o, tutti::detail::any_main& main)
   }
   running_ = members_.size();
   const auto plan = [this](duration when, std::function<void()> what) {
-    if (when != never) fabric_.events().add(when.count(), std::move(what));
+    if (when != never) fabric_.plan(when.count(), std::move(what));
   };
   for (const death& d : o.faults.deaths)
     if (d.frames == 0) plan(d.at, [this, &d] { kill(d.rank); });
@@ -216,11 +216,12 @@ report simulation::run() {
       if (!wait_for_real_time()) break;
       continue;
     }
-    const event e = events.take();
-    if (e.at > options_.limit.count() || e.at >= for_ever) break;
-    fabric_.set_now(std::max(fabric_.now(), e.at));
+    const auto next = events.extract(events.begin());
+    const nanoseconds when = next.key().first;
+    if (when > options_.limit.count() || when >= for_ever) break;
+    fabric_.set_now(std::max(fabric_.now(), when));
     ++events_;
-    e.happen();
+    next.mapped()();
   }
   measure_memory();
   return conclude();
