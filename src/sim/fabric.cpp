@@ -97,9 +97,8 @@ bool fabric::submit(sim_link& link, outgoing& o) {
     (is_long ? link.long_data_ : link.messages_).push_back(o);
     return false;
   };
-  ++p.frames;
-  p.bytes += bytes;
-  if (p.frames == p.dies_at_frame) p.dying = true;
+  p.so_far.bytes += bytes;
+  if (++p.so_far.frames == p.dies_at_frame) p.dying = true;
   if (p.dying || p.gone) return queue();
   if (link.at_ == sim_link::phase::closed) {
     link.owner_.ended_.push_back(&link);
@@ -181,7 +180,7 @@ void fabric::proceed(sim_link& link) {
   if (link.at_ != sim_link::phase::open) return;
   if (link.waiting()) return await_port(link);
   if (!link.muted_ || std::exchange(link.said_farewell_, true)) return;
-  ++at(link.owner_.rank()).frames;
+  ++at(link.owner_.rank()).so_far.frames;
   transmit(link, {.kind = frame_kind::leave}, nullptr, 0);
 }
 
@@ -288,7 +287,7 @@ void fabric::establish(int rank, int other) {
   c->at = connection::phase::open;
   for (const auto& [side, far] : {std::pair(rank, other), std::pair(other, rank)}) {
     sim_link& link = at(side).transport->at(far);
-    ++at(side).connections;
+    ++at(side).so_far.connections;
     if (link.at_ == sim_link::phase::closed) {
       // It has been told to leave before.
       tell_end(*c, far, errc::peer_left, fmt::format("{} has finished and left", mine.describe(side)));

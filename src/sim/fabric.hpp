@@ -80,9 +80,7 @@ struct port {
   bool gone = false;                  // dead, or it has left
   bool left = false;                  // in order
   std::uint64_t dies_at_frame = 0;
-  std::uint64_t frames = 0;
-  std::uint64_t bytes = 0;
-  int connections = 0;
+  rank_report so_far;  // stuck: it goes on
 };
 
 class fabric {

@@ -64,10 +64,6 @@ struct member {
   boost::asio::io_context context{1};
   rank_platform platform;
   comm::runtime_state runtime;
-  int code = 0;
-  bool ended = false;
-  bool dead = false;
-  nanoseconds ended_at = 0;
 };
 
 class simulation {
@@ -86,6 +82,8 @@ class simulation {
     if (memory_ == 0 && now > memory_before_) memory_ = now - memory_before_;
   }
   report conclude();
+  rank_report& so_far(const member& m) noexcept { return fabric_.at(m.rank).so_far; }
+  bool goes_on(const member& m) noexcept { return so_far(m).how == ending::stuck; }
 
   const options& options_;
   tutti::detail::any_main& main_;
@@ -116,7 +114,7 @@ simulation::simulation(const options& o, tutti::detail::any_main& main)
     ways.push_back(transport::make_self_transport(m.runtime.loop()));
     ways.push_back(std::make_unique<sim_transport>(fabric_, m.runtime.loop(), r));
     communicator world = m.runtime.enter(world_for(o, r, id), std::move(ways), nullptr);
-    m.runtime.start(main_of(&main_, std::move(world), &m.code));
+    m.runtime.start(main_of(&main_, std::move(world), &so_far(m).code));
     fabric_.want_step(r, numbers.up_to(o.noise.start.count()));
   }
   running_ = members_.size();
@@ -152,7 +150,7 @@ simulation::~simulation() {
 void simulation::step(int rank) {
   member& m = *members_[static_cast<std::size_t>(rank)];
   port& p = fabric_.at(rank);
-  if (m.dead || m.ended) return;
+  if (!goes_on(m)) return;
   core::loop& loop = m.runtime.loop();
   loop.bind_to_this_thread();
   base::set_log_rank(m.rank);
@@ -163,15 +161,15 @@ void simulation::step(int rank) {
     any |= m.context.poll() > 0;
   }
   if (p.dying) {
-    m.dead = true;
+    so_far(m).how = ending::killed;
     --running_;
     fabric_.bury(m.rank);
     return;
   }
   if (m.runtime.at_end()) {
     measure_memory();
-    m.ended = true;
-    m.ended_at = fabric_.now();
+    so_far(m).how = m.runtime.failure() ? ending::threw : ending::returned;
+    so_far(m).ended = duration(fabric_.now());
     --running_;
     return;
   }
@@ -183,8 +181,7 @@ void simulation::step(int rank) {
 }
 
 void simulation::kill(int rank) {
-  const member& m = *members_[static_cast<std::size_t>(rank)];
-  if (m.ended || m.dead) return;
+  if (!goes_on(*members_[static_cast<std::size_t>(rank)])) return;
   fabric_.at(rank).dying = true;
   step(rank);
 }
@@ -194,7 +191,7 @@ bool simulation::wait_for_real_time() {
   for (;;) {
     bool any = false;
     for (const auto& m : members_) {
-      if (m->ended || m->dead) continue;
+      if (!goes_on(*m)) continue;
       m->runtime.loop().bind_to_this_thread();
       m->context.restart();
       if (m->context.poll() > 0) {
@@ -235,21 +232,11 @@ report simulation::conclude() {
   r.repeatable = repeatable_;
   r.bytes_per_rank = memory_ / members_.size();
   for (const auto& m : members_) {
-    const port& p = fabric_.at(m->rank);
-    rank_report one;
-    one.code = m->code;
-    one.frames = p.frames;
-    one.bytes = p.bytes;
-    one.connections = p.connections;
-    one.ended = duration(m->ended_at);
-    if (m->dead) {
-      one.how = ending::killed;
-    } else if (!m->ended) {
-      one.how = ending::stuck;
+    rank_report one = so_far(*m);
+    if (one.how == ending::stuck) {
       for (const auto& w : m->runtime.worlds()) one.text += (one.text.empty() ? "" : "; ") + w->pending();
       if (one.text.empty()) one.text = "nothing of tutti's: a channel, or something of the program's own";
-    } else if (m->runtime.failure()) {
-      one.how = ending::threw;
+    } else if (one.how == ending::threw) {
       one.failure = m->runtime.failure();
       try {
         std::rethrow_exception(one.failure);
@@ -261,8 +248,6 @@ report simulation::conclude() {
       } catch (...) {
         one.text = "an exception that is no std::exception";
       }
-    } else {
-      one.how = ending::returned;
     }
     r.time = std::max(r.time, one.ended);
     r.frames += one.frames;
