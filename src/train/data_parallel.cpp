@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <tutti/train/data_parallel.hpp>
 
-#include "train/gradient_buckets.hpp"
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <span>
 #include <string>
 #include <tutti/error.hpp>
 #include <tutti/scope.hpp>
@@ -17,9 +20,123 @@
 
 namespace tutti {
 
+detail::bucket::bucket(std::vector<registered_gradient> gradients)
+    : gradients_(std::move(gradients)), all_(gradients_.front().values), missing_(gradients_.size()) {
+  for (std::size_t i = 1; i < gradients_.size(); ++i) {
+    const buffer_view& next = gradients_[i].values;
+    in_place_ = in_place_ && next.data == static_cast<std::byte*>(all_.data) + all_.bytes();
+    all_.count += next.count;
+  }
+}
+
+bool detail::bucket::count(const gpu::stream* after) {
+  follow(after);
+  // Releases what this gradient's thread has written; the last acquires what all others have.
+  if (missing_.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
+  try {
+    pack();
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  complete_.store(true, std::memory_order_release);
+  return true;
+}
+
+std::vector<gradient_view> detail::bucket::views_at(float* data) const {
+  std::vector<gradient_view> views;
+  for (const auto& [values, rows, keep] : gradients_) {
+    views.emplace_back(std::span(data, values.count), rows);
+    data += values.count;
+  }
+  return views;
+}
+
+void detail::bucket::reset() noexcept {
+  complete_.store(false, std::memory_order_relaxed);
+  missing_.store(gradients_.size(), std::memory_order_relaxed);
+}
+
 using clock = std::chrono::steady_clock;
 
 namespace {
+
+// Which gradients are averaged together, and which are complete.
+class gradient_buckets {
+ public:
+  // Makes buckets of one element type, from the last gradient to the first. Throws errc::invalid_argument.
+  gradient_buckets(const communicator& c, detail::gradient_memory memory, const data_parallel_options& o)
+      : bucket_of_(memory.gradients.size()),
+        marked_(std::make_unique<std::atomic<bool>[]>(memory.gradients.size())) {
+    const std::vector<detail::registered_gradient>& all = memory.gradients;
+    std::size_t end = all.size();
+    while (end > 0) {
+      const std::size_t limit = buckets_.empty() ? o.first_bucket_bytes : o.bucket_bytes;
+      std::size_t begin = end, size = 0;
+      while (begin > 0 &&
+             (begin == end || (size < limit && all[begin - 1].values.type == all[begin].values.type)))
+        size += all[--begin].values.bytes();
+      // In the order of registration: gradients that are adjacent in memory are reduced in place.
+      const auto from = all.begin() + static_cast<std::ptrdiff_t>(begin);
+      for (std::size_t i = begin; i < end; ++i) bucket_of_[i] = buckets_.size();
+      buckets_.push_back(memory.make(c, {from, from + static_cast<std::ptrdiff_t>(end - begin)}, o.hook));
+      bytes_ += size;
+      end = begin;
+    }
+  }
+
+  std::size_t size() const noexcept { return buckets_.size(); }
+  std::size_t bytes() const noexcept { return bytes_; }
+  detail::bucket& operator[](std::size_t i) noexcept { return *buckets_[i]; }
+  // Marks gradient i complete; returns true if its bucket now is, too. Any thread may call it. Throws
+  // errc::invalid_argument.
+  bool mark(std::size_t i, const gpu::stream* after) {
+    if (i >= bucket_of_.size())
+      throw error(
+          errc::invalid_argument,
+          fmt::format("data_parallel: gradient {} is ready, but {} are registered", i, bucket_of_.size()));
+    detail::bucket& b = *buckets_[bucket_of_[i]];
+    b.check(after);
+    if (marked_[i].exchange(true, std::memory_order_acq_rel))
+      throw error(
+          errc::invalid_argument,
+          fmt::format("data_parallel: gradient {} was ready already in this step: await reduced() before "
+                      "the next, or keep no_sync() while several add up",
+                      i));
+    return b.count(after);
+  }
+  void complete_all(const gpu::stream* after) {
+    for (std::size_t i = 0; i < bucket_of_.size(); ++i)
+      if (!marked_[i].exchange(true, std::memory_order_acq_rel)) buckets_[bucket_of_[i]]->count(after);
+  }
+  void reset() noexcept {
+    for (const auto& b : buckets_) b->reset();
+    for (std::size_t i = 0; i < bucket_of_.size(); ++i) marked_[i].store(false, std::memory_order_relaxed);
+  }
+
+ private:
+  std::vector<std::unique_ptr<detail::bucket>> buckets_;
+  std::vector<std::size_t> bucket_of_;
+  std::unique_ptr<std::atomic<bool>[]> marked_;
+  std::size_t bytes_ = 0;
+};
+
+// Equal for equal buckets and collectives of a step. Throws errc::invalid_argument.
+std::uint64_t layout_of(const std::vector<detail::registered_gradient>& gradients,
+                        const data_parallel_options& o) {
+  if (gradients.empty()) throw error(errc::invalid_argument, "data_parallel: no gradients are registered");
+  const bool on_host = std::dynamic_pointer_cast<gradient_hook>(o.hook) != nullptr;
+  std::vector<std::uint64_t> numbers{
+      o.first_bucket_bytes, o.bucket_bytes, o.hook != nullptr, on_host, o.sum, o.uneven};
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const auto& [values, rows, keep] = gradients[i];
+    if (values.count == 0 || rows == 0 || values.count % rows != 0)
+      throw error(
+          errc::invalid_argument,
+          fmt::format("data_parallel: gradient {} has {} elements and {} rows", i, values.count, rows));
+    numbers.insert(numbers.end(), {values.count, rows, static_cast<std::uint64_t>(values.type)});
+  }
+  return hash_of(std::as_bytes(std::span(numbers)));
+}
 
 double in_seconds(clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
@@ -33,6 +150,34 @@ struct step_header {
   double weight() const { return weight_and_active[0]; }
   bool anybody() const { return weight_and_active[1] > 0; }
 };
+
+// Throws errc::mismatch on all ranks unless all have registered gradients of one layout (0: not known). Then throws
+// `refused` on ranks that have it, and errc::mismatch on the others. Collective.
+task<> expect_one_layout(communicator c, std::uint64_t layout, std::exception_ptr refused) {
+  const std::array<std::uint64_t, 2> mine{layout, refused != nullptr ? 1U : 0U};
+  std::vector<std::uint64_t> all(2 * static_cast<std::size_t>(c.size()));
+  co_await c.all_gather(mine, all);
+  std::vector<std::size_t> others;
+  int refuses = -1;
+  std::size_t first = 0;  // the first rank that has a layout: a rank that refuses has none
+  for (std::size_t r = 0; r < all.size() / 2; ++r) {
+    const std::uint64_t theirs = all[2 * r];
+    if (all[2 * first] == 0) first = r;
+    if (theirs != 0 && theirs != all[2 * first]) others.push_back(r);
+    if (all[2 * r + 1] != 0) refuses = static_cast<int>(r);
+  }
+  if (!others.empty())
+    throw error(
+        errc::mismatch,
+        fmt::format(
+            "data_parallel: rank {} registered other gradients, or passed other options, than rank {}: all "
+            "ranks make the same model with the same options and a hook of the same kind, or none",
+            fmt::join(others, ", "), first));
+  if (refused) std::rethrow_exception(refused);
+  if (refuses >= 0)
+    throw error(errc::mismatch,
+                fmt::format("data_parallel: create() was refused on rank {}, whose error says why", refuses));
+}
 
 bool has_float16(const detail::gradient_memory& memory) {
   return std::ranges::any_of(memory.gradients, [](const detail::registered_gradient& g) {
@@ -146,7 +291,7 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
   std::vector<communicator> channels;  // of each bucket, for a gradient_hook
   const data_parallel_options options;
   const bool has_channels, in_turns, needs_weights;
-  train::gradient_buckets buckets;
+  gradient_buckets buckets;
   int unsynchronised = 0;  // guards that live
   bool in_step = false;    // reduced() or join_step() has not ended
   bool failed = false;
@@ -177,13 +322,13 @@ task<data_parallel> data_parallel::create_in(communicator c, detail::gradient_me
   std::shared_ptr<state> made;
   std::exception_ptr refused;
   try {
-    layout = train::layout_of(memory.gradients, o);
+    layout = layout_of(memory.gradients, o);
     made = std::make_shared<state>(c, std::move(memory), std::move(o));
   } catch (const error& e) {
     if (e.code() != errc::invalid_argument) throw;
     refused = std::current_exception();
   }
-  co_await detail::expect_one_layout(c, layout, refused);
+  co_await expect_one_layout(c, layout, refused);
   made->world = co_await c.duplicate();
   for (std::size_t i = 0; made->has_channels && i < made->buckets.size(); ++i) {
     communicator channel = co_await c.duplicate();

@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <span>
 #include <vector>
 
@@ -37,11 +36,5 @@ inline task<replica_check> compare_replicas(communicator c, std::span<const floa
 // Compares replicas that were hashed by any other function. Collective.
 // Cost: eight bytes from each rank.
 task<replica_check> compare_hashes(communicator c, std::uint64_t hash);
-
-namespace detail {
-// Throws errc::mismatch on all ranks unless all have registered gradients of one layout (0: not known). Then throws
-// `refused` on ranks that have it, and errc::mismatch on the others. Collective.
-task<> expect_one_layout(communicator c, std::uint64_t layout, std::exception_ptr refused);
-}  // namespace detail
 
 }  // namespace tutti
