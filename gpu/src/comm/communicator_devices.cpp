@@ -262,8 +262,11 @@ task<> device_call::execute(tutti::detail::operation_state& op) {
     const std::shared_ptr<work_state> w = std::exchange(work_, nullptr);
     w->what.whole = nullptr;
     w->what.ready.reset();
-    if (!w->done && w->stop != nullptr) w->stop(*w, errc::cancelled, "it has ended early");
-    if (!w->enqueued) w->fail(errc::cancelled, "it has ended early");
+    if (!w->done) {
+      const error ended(errc::cancelled, "it has ended early");
+      if (w->stop != nullptr) w->stop(*w, ended);
+      if (!w->enqueued) w->fail(ended);
+    }
     w->abandoned = true;
   });
   work_->what.ready = std::shared_ptr<void>(

@@ -445,7 +445,8 @@ device_group::device_group(std::shared_ptr<attachment> on, communicator chunks, 
 
 device_group::~device_group() {
   if (single_device_)
-    single_device_->break_up(errc::peer_left, fmt::format("rank {} has closed the communicator", rank()));
+    single_device_->break_up(
+        error(errc::peer_left, fmt::format("rank {} has closed the communicator", rank())));
 }
 
 std::string_view device_group::why_not_on_one_device(const call& c) const noexcept {
@@ -466,30 +467,26 @@ std::string_view device_group::why_not_on_one_device(const call& c) const noexce
 
 // Tells the other ranks about an operation that failed here, so that they do not wait for this rank. Uses the
 // reason of the operation's communicator if that has failed, so that both paths give the same.
-void device_group::tell(breach& b, operation_kind kind, backend by, const communicator& of) {
-  if (const auto failed = tutti::detail::failure_of(of); failed.why != errc::success) {
-    b.why = failed.why;
-    b.text = failed.text;
-  } else if (b.why == errc::success) {
-    b.why = errc::cancelled;
-    b.text = "it was ended early";
-  }
+void device_group::tell(const breach& b, operation_kind kind, backend by, const communicator& of) {
+  tutti::detail::communicator_failure failed = tutti::detail::failure_of(of);
+  if (failed.why == errc::success && b.why) failed = {code_of(*b.why), b.why->what()};
+  if (failed.why == errc::success) failed = {errc::cancelled, "it was ended early"};
   if (by == backend::staged) {
-    tutti::detail::fail(chunks_, b.why, b.text);
+    tutti::detail::fail(chunks_, failed.why, failed.text);
   } else if (single_device_) {
-    single_device_->break_up(b.why,
-                             fmt::format("{} has failed on rank {}: {}", name_of(kind), rank(), b.text));
+    single_device_->break_up(
+        error(failed.why, fmt::format("{} has failed on rank {}: {}", name_of(kind), rank(), failed.text)));
   } else {
     window_->give_up();
     slot_changed_.notify_all();
-    if (!b.told) tutti::detail::fail(notes_, b.why, b.text);
+    if (!b.told) tutti::detail::fail(notes_, failed.why, failed.text);
   }
 }
 
 // Keeps this rank's contribution to a collective that has ended early here. The last rank may enqueue the
 // collective until it learns of that.
 void device_group::keep(std::shared_ptr<single_device_group::contribution> here) noexcept {
-  if (!here || !here->settled.load(std::memory_order_acquire) || here->failure != errc::success) return;
+  if (!here || !here->settled.load(std::memory_order_acquire) || here->failure) return;
   try {
     const streams use(*this);
     on_->driver().wait(use.pair.in->native(), here->event);
@@ -503,7 +500,7 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
   void* const ready = w->what.ready.get();
   const operation_kind kind = w->what.kind;
   const bool meets = by == backend::one_device && single_device_;
-  const std::uint64_t sequence = meets ? single_device_->next(rank()) : 0;
+  const std::uint64_t sequence = meets ? next_on_device_++ : 0;
   chunks_in_flight chunks;
   std::shared_ptr<single_device_group::contribution> brought;  // null once the operation keeps it
   const scope_exit keep_brought([this, &brought] { keep(std::move(brought)); });
@@ -525,7 +522,7 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
       single_device_->come(sequence, rank(), here, on_->shared_driver(), use.pair.out->native());
       polled_contribution outcome(*on_, *here);
       while (!outcome.is_settled()) co_await outcome.changed();
-      if (here->failure != errc::success) throw error(here->failure, here->text);
+      if (here->failure) throw *here->failure;
       on_->driver().wait(use.pair.in->native(), here->event);
       w->keep_until_done(here);
     } else if (by == backend::one_device) {
@@ -545,8 +542,7 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
     brought.reset();
     others.averted = true;
   } catch (const error& e) {
-    others.why = static_cast<errc>(e.code().value());
-    others.text = e.what();
+    others.why = e;
     // Every rank has found the mismatch.
     others.averted = meets && e.code() == errc::mismatch;
     throw;

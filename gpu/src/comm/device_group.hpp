@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tutti/communicator.hpp>
@@ -71,8 +72,7 @@ class device_group {
   struct breach {
     bool averted = false;  // it has succeeded, or all ranks know
     bool told = false;     // rank 0 tells all ranks
-    errc why = errc::success;
-    std::string text;
+    std::optional<error> why;
   };
   struct chunk_state;
   struct passage;  // one chunk on its way through the window
@@ -102,7 +102,7 @@ class device_group {
   task<> tell_ready(recycled_deque<passage>* under_way);
   void carry_out(const call& c, const stream_pair& use, passage& p, bool first);  // on rank 0, for all ranks
   request reduce_chunk(const call& c, const chunk_layout& layout, chunk_state& k);
-  void tell(breach& b, operation_kind kind, backend by, const communicator& of);
+  void tell(const breach& b, operation_kind kind, backend by, const communicator& of);
   void keep(std::shared_ptr<single_device_group::contribution> here) noexcept;
 
   const std::shared_ptr<attachment> on_;
@@ -125,6 +125,7 @@ class device_group {
   recycled_deque<std::uint64_t> turns_;
   std::uint64_t next_ticket_ = 1;
   std::uint64_t next_message_ = 1;
+  std::uint64_t next_on_device_ = 1;  // collective of the single-device group
   async_condition turn_changed_;
   async_condition slot_changed_;  // of the window
 };

@@ -92,7 +92,9 @@ std::shared_ptr<single_device_group> single_device_group::find(const std::string
   return found;
 }
 
-void single_device_group::settle(std::shared_ptr<contribution> v) noexcept {
+void single_device_group::settle(std::shared_ptr<contribution> v,
+                                 const std::optional<error>& failure) noexcept {
+  if (failure) v->failure.emplace(code_of(*failure), failure->what());  // threads share no text
   const std::shared_ptr<const doorbell_handle> waker = v->waker;
   v->settled.store(true, std::memory_order_release);
   v.reset();
@@ -147,11 +149,7 @@ void single_device_group::enqueue(const contributions& of, const std::shared_ptr
 void single_device_group::come(std::uint64_t sequence, int rank, const std::shared_ptr<contribution>& mine,
                                const std::shared_ptr<driver>& with, void* stream) {
   const std::lock_guard lock(mutex_);
-  if (broken_ != errc::success) {
-    mine->failure = broken_;
-    mine->text = why_;
-    return settle(mine);
-  }
+  if (broken_) return settle(mine, broken_);
   auto t = std::find_if(tables_.begin(), tables_.end(),
                         [sequence](const table& x) { return x.present > 0 && x.sequence == sequence; });
   if (t == tables_.end()) {
@@ -166,39 +164,25 @@ void single_device_group::come(std::uint64_t sequence, int rank, const std::shar
   all[static_cast<std::size_t>(rank)] = mine;
   if (++t->present < ranks_) return;
 
-  errc why = errc::success;
-  std::string text = disagreement(all);
-  if (!text.empty()) {
-    why = errc::mismatch;
-  } else {
-    try {
-      enqueue(all, with, stream);
-      for (const auto& v : all) with->record(v->event, stream);
-    } catch (const error& e) {
-      why = static_cast<errc>(e.code().value());
-      text = e.what();
-    }
+  std::optional<error> failure;
+  try {
+    if (const std::string text = disagreement(all); !text.empty()) throw error(errc::mismatch, text);
+    enqueue(all, with, stream);
+    for (const auto& v : all) with->record(v->event, stream);
+  } catch (const error& e) {
+    failure = e;
   }
-  for (auto& v : all) {
-    v->failure = why;
-    v->text = text;
-    settle(std::move(v));
-  }
+  for (auto& v : all) settle(std::move(v), failure);
   t->present = 0;
 }
 
-void single_device_group::break_up(errc why, const std::string& text) noexcept {
+void single_device_group::break_up(const error& why) noexcept {
   const std::lock_guard lock(mutex_);
-  if (broken_ != errc::success) return;
+  if (broken_) return;
   broken_ = why;
-  why_ = text;
   for (table& t : tables_)
     for (auto& v : t.contributions)
-      if (v) {
-        v->failure = why;
-        v->text = text;
-        settle(std::move(v));
-      }
+      if (v) settle(std::move(v), broken_);
   tables_.clear();
 }
 

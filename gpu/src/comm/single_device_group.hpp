@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,8 +36,7 @@ class single_device_group {
     std::shared_ptr<const doorbell_handle> waker;
     // Set by the last rank, before it notifies `waker`.
     std::atomic<bool> settled{false};
-    errc failure = errc::success;
-    std::string text;
+    std::optional<error> failure;
     std::shared_ptr<const void> keep;
   };
 
@@ -46,7 +46,7 @@ class single_device_group {
   // Enqueues the whole collective behind the events of all ranks.
   static void enqueue(const contributions& of, const std::shared_ptr<driver>& with, void* stream);
 
-  explicit single_device_group(int ranks) : ranks_(ranks), next_(static_cast<std::size_t>(ranks)) {}
+  explicit single_device_group(int ranks) : ranks_(ranks) {}
 
   // Returns the group of that name in this process; the first call makes it.
   static std::shared_ptr<single_device_group> find(const std::string& name, int ranks);
@@ -55,9 +55,7 @@ class single_device_group {
   void come(std::uint64_t sequence, int rank, const std::shared_ptr<contribution>& mine,
             const std::shared_ptr<driver>& with, void* stream);
   // Fails every contribution that is not settled, and all later ones.
-  void break_up(errc why, const std::string& text) noexcept;
-  // Sequence of this rank's next collective.
-  std::uint64_t next(int rank) noexcept { return ++next_[static_cast<std::size_t>(rank)]; }
+  void break_up(const error& why) noexcept;
 
  private:
   struct table {
@@ -66,14 +64,12 @@ class single_device_group {
     int present = 0;  // 0: free
   };
   // Drops `v` before it wakes the rank, whose thread must free the memory.
-  static void settle(std::shared_ptr<contribution> v) noexcept;
+  static void settle(std::shared_ptr<contribution> v, const std::optional<error>& failure) noexcept;
 
   const int ranks_;
-  std::vector<std::uint64_t> next_;
   std::mutex mutex_;
   std::vector<table> tables_;
-  errc broken_ = errc::success;
-  std::string why_;
+  std::optional<error> broken_;
 };
 
 }  // namespace tutti::gpu::detail

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <deque>
 #include <new>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -20,7 +21,6 @@ namespace {
 
 using gpu::memory_info;
 using gpu::memory_kind;
-using gpu::detail::progress;
 using gpu::detail::shared_name;
 using gpu::detail::word;
 using held_doorbell = std::shared_ptr<const gpu::detail::doorbell_handle>;
@@ -226,14 +226,16 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
 
   // ---- the host ----
 
-  progress query(void* event, std::string& why) noexcept override {
+  bool query(void* event) override {
     const in_context here(*on_);
-    return judge(calls_.event_query(event_of(event)), "cuEventQuery", why);
+    const abi::result code = calls_.event_query(event_of(event));
+    if (lost(code)) throw error(errc::device_failed, "cuEventQuery: " + calls_.explain(code));
+    return code == abi::success;
   }
-  progress health(void* stream, std::string& why) noexcept override {
+  std::optional<std::string> loss(void* stream) override {
     const in_context here(*on_);
-    const progress seen = judge(calls_.stream_query(stream_of(stream)), "cuStreamQuery", why);
-    return seen == progress::failed ? seen : progress::pending;
+    const abi::result code = calls_.stream_query(stream_of(stream));
+    return lost(code) ? std::optional("cuStreamQuery: " + calls_.explain(code)) : std::nullopt;
   }
   bool capturing(void* stream) noexcept override {
     const in_context here(*on_);
@@ -358,12 +360,6 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   void call(const char* what, abi::result (*f)(P...), A... arguments) const {
     const in_context here(*on_);
     check(f(arguments...), what);
-  }
-  progress judge(abi::result code, const char* what, std::string& why) const noexcept {
-    if (code == abi::success) return progress::done;
-    if (!lost(code)) return progress::pending;
-    why = fmt::format("{}: {}", what, calls_.explain(code));
-    return progress::failed;
   }
 
   const std::shared_ptr<shared_context> on_;

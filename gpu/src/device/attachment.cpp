@@ -32,7 +32,7 @@ void doorbell_handle::notify() const noexcept { static_cast<void>(::eventfd_writ
 waits_in::waits_in(attachment& on, waiter_list& list) noexcept
     : stop_node([](stop_node& n) noexcept {
         auto& self = static_cast<waits_in&>(n);
-        self.set_failure(self.scope_->why(), self.scope_->text());
+        self.set_failure(error(self.scope_->why(), self.scope_->text()));
         self.on_.resume_soon(self);
       }),
       on_(on),
@@ -58,11 +58,10 @@ stream_state::~stream_state() {
   driver& d = on_->driver();
   if (!points_.empty()) {
     // The device uses the word, and what the points keep alive, until it has passed them.
-    std::string why;
-    const bool ended = on_->failed() || d.synchronize(native_, longest_farewell);
+    const bool ended = on_->failure() || d.synchronize(native_, longest_farewell);
     // A failed device accesses no memory.
-    if (!ended && d.health(native_, why) == progress::failed) {
-      on_->fail(errc::device_failed, why);
+    if (const auto why = ended ? std::nullopt : d.loss(native_)) {
+      on_->fail(*why);
     } else if (!ended) {
       std::fprintf(stderr,
                    "tutti: a stream of %s did not end within 10 s; memory that it uses is not freed\n",
@@ -74,8 +73,7 @@ stream_state::~stream_state() {
       owned_ = false;
     }
     on_->forget(*this);
-    while (!points_.empty())
-      on_->pop(*this, on_->failed() ? errc::device_failed : errc::success, on_->failure_text());
+    while (!points_.empty()) on_->pop(*this, on_->failure());
   }
   if (timeline_.value != nullptr) d.destroy_word(timeline_);
   if (owned_) d.destroy_stream(native_);
@@ -118,7 +116,7 @@ point& stream_state::signal() {
       if (timeline_.value != nullptr) on_->driver().write(native_, timeline_, sequence_ + 1);
     });
   } catch (const error& e) {
-    if (e.code() == errc::device_failed) on_->fail(errc::device_failed, e.what());
+    if (e.code() == errc::device_failed) on_->fail(e.what());
     throw;
   }
 }
@@ -166,12 +164,9 @@ std::shared_ptr<gate_word> stream_state::close(const std::shared_ptr<attachment>
   return gate;
 }
 
-bool stream_state::passed(const point& p, std::string& why, bool& failed) noexcept {
+bool stream_state::passed(const point& p) const {
   if (timeline_.value != nullptr) return timeline_.value->load(std::memory_order_acquire) >= p.sequence;
-  if (!p.in_stream()) return false;
-  const progress got = on_->driver().query(p.event, why);
-  failed = got == progress::failed;
-  return got == progress::done;
+  return p.in_stream() && on_->driver().query(p.event);
 }
 
 // ---- gate_word ----
@@ -205,7 +200,7 @@ void attachment::check() const {
   if (!on_loop_thread())
     throw error(errc::wrong_thread,
                 fmt::format("{} is used outside the loop thread that it was opened on", driver_->name()));
-  if (failed()) throw error(failure_, failure_text_);
+  if (failure_) throw *failure_;
 }
 
 void* attachment::take_event() {
@@ -257,10 +252,10 @@ void attachment::forget(stream_state& s) noexcept {
 }
 
 // Removes the oldest point of `s`, which has passed or never will.
-void attachment::pop(stream_state& s, errc why, const std::string& text) {
+void attachment::pop(stream_state& s, const std::optional<error>& failure) {
   point& p = s.points_.front();
   while (waiter* w = p.waiters.pop_front()) {
-    if (why != errc::success) w->set_failure(why, text);
+    if (failure) w->set_failure(*failure);
     if (w->immediate) {
       w->done();
     } else {
@@ -291,14 +286,10 @@ bool attachment::poll() noexcept {
   for (std::size_t i = 0; i < listeners_.size(); ++i) any |= listeners_[i]->poll();
   for (std::size_t i = 0; i < active_.size();) {
     stream_state& s = *active_[i];
-    std::string why;
-    bool lost = false;
-    while (!s.points_.empty() && s.passed(s.points_.front(), why, lost)) {
-      pop(s, errc::success, {});
-      any = true;
-    }
-    if (lost) {
-      fail(errc::device_failed, why);
+    try {
+      for (; !s.points_.empty() && s.passed(s.points_.front()); any = true) pop(s, {});
+    } catch (const error& e) {
+      fail(e.what());
       return true;
     }
     if (s.points_.empty()) {
@@ -341,24 +332,19 @@ void attachment::timer_fired() noexcept {
   const auto now = clock::now();
   if (now >= health_at_) {
     health_at_ = now + between_health_checks;
-    for (stream_state* s : active_) {
-      std::string why;
-      if (driver_->health(s->native_, why) == progress::failed) {
-        fail(errc::device_failed, why);
-        return;
-      }
-    }
+    for (stream_state* s : active_)
+      if (const auto why = driver_->loss(s->native_)) return fail(*why);
     for (stream_state* s : active_)
       for (point& p : s->points_)
         for (waiter* w = p.waiters.front(); w != nullptr;) {
           waiter* const next = p.waiters.after(*w);
           if (now >= w->deadline) {
-            w->set_failure(
+            w->set_failure(error(
                 errc::timed_out,
                 fmt::format(
                     "a stream of {} did not get to where it is awaited within {} ms: its work takes longer "
                     "(init_options::timeout, TUTTI_TIMEOUT), or it waits for a gate or another stream",
-                    driver_->name(), timeout().count()));
+                    driver_->name(), timeout().count())));
             resume_soon(*w);
           }
           w = next;
@@ -367,15 +353,15 @@ void attachment::timer_fired() noexcept {
   arm_timer(between_health_checks);
 }
 
-void attachment::fail(errc why, const std::string& text) noexcept {
-  if (failed()) return;
-  failure_ = why;
-  failure_text_ = text.starts_with(driver_->name()) ? text : fmt::format("{}: {}", driver_->name(), text);
+void attachment::fail(const std::string& text) noexcept {
+  if (failure_) return;
+  const std::string name = driver_->name();
+  failure_.emplace(errc::device_failed, text.starts_with(name) ? text : fmt::format("{}: {}", name, text));
   for (const auto& g : gates_)
     if (const auto held = g.lock()) held->open();
   while (!active_.empty()) {
     stream_state& s = *active_.back();
-    while (!s.points_.empty()) pop(s, why, failure_text_);
+    while (!s.points_.empty()) pop(s, failure_);
     forget(s);
   }
 }
@@ -390,4 +376,44 @@ void attachment::deliver() noexcept {
   if (self != nullptr && (!ready_.empty() || !released_.empty())) deliver_soon();
 }
 
+// ---- the public handle ----
+
+std::shared_ptr<allocation> allocate(const device& on, std::size_t bytes, memory_kind kind) {
+  if (!on)
+    throw error(errc::invalid_argument, "device memory was asked for on no device (the handle is empty)");
+  on.state().check();
+  struct owned : allocation {
+    std::shared_ptr<detail::driver> driver;
+    memory_kind kind = memory_kind::device;
+    ~owned() {
+      if (data != nullptr) driver->free(data, kind);
+    }
+  };
+  auto made = std::make_shared<owned>();
+  made->driver = on.state().shared_driver();
+  made->kind = kind;
+  if (bytes > 0) made->data = made->driver->allocate(bytes, kind);
+  return made;
+}
+
 }  // namespace tutti::gpu::detail
+
+namespace tutti::gpu {
+
+const char* name_of(memory_kind kind) noexcept {
+  constexpr const char* names[] = {"host", "pinned", "device", "managed", "unknown"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+std::string device::name() const { return state_ ? state_->driver().name() : "no device"; }
+int device::ordinal() const noexcept { return state_ ? state_->driver().ordinal() : -1; }
+capabilities device::can() const noexcept { return state_ ? state_->driver().can() : capabilities{}; }
+bool device::failed() const noexcept { return state_ && state_->failure(); }
+memory_info device::describe(const void* memory) const noexcept {
+  return state_ ? state_->driver().describe(memory) : memory_info{};
+}
+void device::set_gate_limit(int gates) noexcept {
+  if (state_) state_->gate_limit = gates;
+}
+
+}  // namespace tutti::gpu

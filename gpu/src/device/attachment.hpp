@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -89,7 +90,7 @@ class stream_state final : public std::enable_shared_from_this<stream_state> {
   friend class attachment;
   template <class Fill>
   point& add_point(const Fill& fill);
-  bool passed(const point& p, std::string& why, bool& failed) noexcept;
+  bool passed(const point& p) const;
 
   std::shared_ptr<attachment> on_;
   void* native_;
@@ -138,10 +139,10 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
   void check() const;
   // The doorbell of this loop, for other threads.
   const std::shared_ptr<const doorbell_handle>& shared_doorbell() const noexcept { return doorbell_; }
-  bool failed() const noexcept { return failure_ != errc::success; }
-  const std::string& failure_text() const noexcept { return failure_text_; }
+  // Set once the device has failed.
+  const std::optional<error>& failure() const noexcept { return failure_; }
   // Marks the device as failed, and ends all waits with the reason.
-  void fail(errc why, const std::string& text) noexcept;
+  void fail(const std::string& text) noexcept;
 
   // `w` waits for the point, at most timeout() unless `has_deadline` says that it has a limit of its own.
   void wait_for(point& p, waiter& w, bool has_deadline);
@@ -181,7 +182,7 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
   friend class stream_state;
   void activate(stream_state& s);
   void forget(stream_state& s) noexcept;
-  void pop(stream_state& s, errc why, const std::string& text);
+  void pop(stream_state& s, const std::optional<error>& failure);
 
   std::shared_ptr<detail::driver> driver_;
   std::shared_ptr<const doorbell_handle> doorbell_;
@@ -193,8 +194,7 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
   std::vector<void*> events_;
   void* waiting_stream_ = nullptr;  // of begin_to_await()
   std::vector<std::weak_ptr<gate_word>> gates_;
-  errc failure_ = errc::success;
-  std::string failure_text_;
+  std::optional<error> failure_;
   duration pause_{};
   std::chrono::steady_clock::time_point health_at_{};
 };

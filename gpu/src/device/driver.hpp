@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -26,8 +27,6 @@ struct convert_arguments;
 }  // namespace tutti::gpu::kernels
 
 namespace tutti::gpu::detail {
-
-enum class progress : std::uint8_t { pending, done, failed };
 
 // A word in host memory that streams write and wait for. Values only grow.
 struct word {
@@ -125,9 +124,10 @@ class driver {
     return false;
   }
 
-  virtual progress query(void* event, std::string& why) noexcept = 0;
-  // Health of the context, queried through this stream.
-  virtual progress health(void* stream, std::string& why) noexcept = 0;
+  // Whether the event has passed. Throws if it never will.
+  virtual bool query(void* event) = 0;
+  // Why the device is lost, asked through this stream; empty while it is not.
+  virtual std::optional<std::string> loss(void* stream) = 0;
   virtual bool capturing(void* /* stream */) noexcept { return false; }
   // Notifies `b` when the event, recorded in `stream`, has passed. Returns false if that is impossible.
   virtual bool arm(void* /* event */, void* /* stream */, const std::shared_ptr<const doorbell_handle>&) {

@@ -69,20 +69,20 @@ class stream_call final : public tutti::detail::stream_part, public stream_await
       enqueue_work(*work_, on.driver(), stream_->native());
       work_->finish_in(*stream_);
     } catch (const error& e) {
-      if (e.code() == errc::device_failed) on.fail(errc::device_failed, e.what());
-      work_->fail(static_cast<errc>(e.code().value()), e.what());
+      if (e.code() == errc::device_failed) on.fail(e.what());
+      work_->fail(e);
     }
     if (!work_->done) {
       work_->wait_done.push_back(begin(op));
       return false;
     }
-    end(op, work_->why, work_->text);
+    end(op, work_->failure);
     return true;
   }
   void stop(operation_state& op, errc why, const std::string& text) noexcept override {
     auto& w = *static_cast<finisher*>(op.running());
     if (!w.linked()) return;
-    w.set_failure(why, text);
+    w.set_failure(error(why, text));
     let_go();
     stream_->on().resume_soon(w);
   }
@@ -103,7 +103,7 @@ class stream_call final : public tutti::detail::stream_part, public stream_await
     explicit finisher(operation_state& o) noexcept : op(o) {}
     void done() noexcept override {
       operation_state& of = op;
-      static_cast<stream_call&>(*of.what().part.get()).end(of, failure(), text());
+      static_cast<stream_call&>(*of.what().part.get()).end(of, failure());
       of.set_running(nullptr);
       this->~finisher();
       of.complete();
@@ -117,8 +117,8 @@ class stream_call final : public tutti::detail::stream_part, public stream_await
     op.set_running(made);
     return *made;
   }
-  void end(operation_state& op, errc why, const std::string& text) noexcept {
-    if (why != errc::success) op.fail(why, text);
+  void end(operation_state& op, const std::optional<error>& failure) noexcept {
+    if (failure) op.fail(code_of(*failure), failure->what());
     if (work_) op.set_result(work_->result);
   }
   // Nothing waits for the result any more, so host memory is not written from now on.

@@ -6,16 +6,15 @@
 #include <tutti/detail/stop_scope.hpp>
 #include <tutti/error.hpp>
 
-#include <fmt/format.h>
-
 #include <chrono>
 #include <coroutine>
-#include <string>
-#include <utility>
+#include <optional>
 
 namespace tutti::gpu::detail {
 
 class attachment;
+
+inline errc code_of(const error& e) noexcept { return static_cast<errc>(e.code().value()); }
 
 class waiter {
  public:
@@ -31,15 +30,13 @@ class waiter {
     next_->previous_ = previous_;
     next_ = previous_ = nullptr;
   }
-  void set_failure(errc why, std::string text) {
-    if (why_ != errc::success) return;
-    why_ = why;
-    text_ = std::move(text);
+  // The first failure is kept.
+  void set_failure(const error& e) noexcept {
+    if (!failure_) failure_ = e;
   }
-  errc failure() const noexcept { return why_; }
-  const std::string& text() const noexcept { return text_; }
+  const std::optional<error>& failure() const noexcept { return failure_; }
   void rethrow() const {
-    if (why_ != errc::success) throw error(why_, text_);
+    if (failure_) throw *failure_;
   }
   // What it waits for has come, or failed.
   virtual void done() noexcept {}
@@ -51,8 +48,7 @@ class waiter {
   friend class waiter_list;
   waiter* next_ = nullptr;
   waiter* previous_ = nullptr;
-  errc why_ = errc::success;
-  std::string text_;
+  std::optional<error> failure_;
 };
 
 class waiter_list {
@@ -96,7 +92,7 @@ class waits_in : public waiter, tutti::detail::stop_node {
     handle_ = h;
     scope_ = tutti::detail::scope_of(h);
     if (scope_ != nullptr && scope_->stopped()) {
-      set_failure(scope_->why(), fmt::format("the operation was not started: {}", scope_->text()));
+      set_failure(error(scope_->why(), "the operation was not started: " + scope_->text()));
       return false;
     }
     list_.push_back(*this);

@@ -52,7 +52,7 @@ void work_state::finish_at(point& p) {
 void work_state::passing::done() noexcept {
   const auto work = std::move(self);
   if (work->voided && work->voided->load(std::memory_order_acquire)) return;
-  failure() == errc::success ? work->set_done() : work->fail(failure(), text());
+  failure() ? work->fail(*failure()) : work->set_done();
 }
 
 void work_state::set_done() noexcept {
@@ -61,20 +61,19 @@ void work_state::set_done() noexcept {
   end();
 }
 
-void work_state::fail(errc code, const std::string& what_happened) noexcept {
+void work_state::fail(const error& e) noexcept {
   if (done) return;
-  why = code;
-  text = what_happened;
+  failure = e;
   end();
 }
 
 void work_state::end() noexcept {
   done = true;
-  enqueued = enqueued || why == errc::success;
+  enqueued = enqueued || !failure;
   open_gates();
   for (waiter_list* waiting : {&wait_enqueued, &wait_done})
     while (waiter* w = waiting->pop_front()) {
-      if (why != errc::success) w->set_failure(why, text);
+      if (failure) w->set_failure(*failure);
       on->resume_soon(*w);
     }
 }

@@ -5,7 +5,7 @@
 #include "device/attachment.hpp"
 
 #include <memory>
-#include <string>
+#include <optional>
 #include <tutti/detail/operation_state.hpp>
 #include <tutti/gpu/memory.hpp>
 #include <tutti/status.hpp>
@@ -42,13 +42,13 @@ struct work_state : std::enable_shared_from_this<work_state> {
   void finish_at(point& p);
   void set_done() noexcept;
   // Ends the operation. The first reason is kept.
-  void fail(errc code, const std::string& text) noexcept;
+  void fail(const error& e) noexcept;
   // Makes `s` wait for the operation.
   void make_wait(stream_state& s);
   void keep_until_done(std::shared_ptr<const void> k) { alive.push_back(std::move(k)); }
   // Throws why it has failed, if it has.
   void rethrow() const {
-    if (why != errc::success) throw error(why, text);
+    if (failure) throw *failure;
   }
 
   std::shared_ptr<attachment> on;
@@ -56,13 +56,12 @@ struct work_state : std::enable_shared_from_this<work_state> {
   bool enqueued = false;
   bool done = false;
   bool abandoned = false;
-  errc why = errc::success;
-  std::string text;
+  std::optional<error> failure;
   status result;
   waiter_list wait_enqueued;
   waiter_list wait_done;
   // Asks the backend to end the operation. Null if it cannot be ended early.
-  void (*stop)(work_state&, errc why, const std::string& text) = nullptr;
+  void (*stop)(work_state&, const error& why) = nullptr;
   void* owner = nullptr;  // for stop or on_done
   // For work that another thread enqueues: true if that failed. Passing its point then means nothing.
   std::shared_ptr<std::atomic<bool>> voided;

@@ -9,6 +9,7 @@
 
 #include <cstring>
 #include <map>
+#include <optional>
 #include <tutti/emulated.hpp>
 #include <tutti/runtime.hpp>
 
@@ -23,7 +24,6 @@ namespace {
 
 using gpu::memory_info;
 using gpu::memory_kind;
-using gpu::detail::progress;
 using gpu::detail::word;
 
 std::atomic<int> devices_made{0};
@@ -130,14 +130,13 @@ class emulated_driver final : public gpu::detail::driver {
     return true;
   }
 
-  progress query(void* event, std::string& why) noexcept override {
-    if (engine_.passed(event_of(event))) return progress::done;
-    return health(nullptr, why);
+  bool query(void* event) override {
+    const bool passed = engine_.passed(event_of(event));
+    if (!passed) fail_if_lost();
+    return passed;
   }
-  progress health(void*, std::string& why) noexcept override {
-    if (!engine_.failed()) return progress::pending;
-    why = engine_.failure();
-    return progress::failed;
+  std::optional<std::string> loss(void*) override {
+    return engine_.failed() ? std::optional(engine_.failure()) : std::nullopt;
   }
   bool capturing(void* stream) noexcept override {
     return queue_of(stream)->capturing.load(std::memory_order_relaxed);

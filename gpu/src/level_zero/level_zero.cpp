@@ -13,6 +13,7 @@
 #include <fstream>
 #include <map>
 #include <new>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -21,7 +22,6 @@ namespace {
 
 using gpu::memory_info;
 using gpu::memory_kind;
-using gpu::detail::progress;
 using gpu::detail::word;
 using clock = std::chrono::steady_clock;
 
@@ -285,18 +285,16 @@ class level_zero_driver final : public gpu::detail::driver {
 
   // ---- the host ----
 
-  progress query(void* event, std::string& why) noexcept override {
+  bool query(void* event) override {
     const abi::result code = status_of(mark_of(event));
-    if (code == abi::success) return progress::done;
-    if (code == abi::not_ready) return progress::pending;
-    why = fmt::format("zeEventQueryStatus: {}", calls.explain(code, native.driver));
-    return progress::failed;
+    if (code != abi::success && code != abi::not_ready)
+      throw error(errc::device_failed, "zeEventQueryStatus: " + calls.explain(code, native.driver));
+    return code == abi::success;
   }
-  progress health(void* stream, std::string& why) noexcept override {
+  std::optional<std::string> loss(void* stream) override {
     const abi::result code = health_of(list_of(stream));
-    if (!lost(code)) return progress::pending;
-    why = fmt::format("the device has been lost: {} (dmesg says why)", calls.explain(code, native.driver));
-    return progress::failed;
+    if (!lost(code)) return std::nullopt;
+    return fmt::format("the device has been lost: {} (dmesg says why)", calls.explain(code, native.driver));
   }
   bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept override {
     mark end;

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <tutti/nccl.hpp>
 #include <tutti/tutti.hpp>
 #include <utility>
@@ -94,7 +95,7 @@ class connection final : public gpu::detail::vendor, public std::enable_shared_f
         side_(stream_state::make(on_)) {}
   ~connection() override {
     forget_done();
-    if (!pending_.empty()) end(errc::cancelled, "the communicator has gone");
+    if (!pending_.empty()) end(error(errc::cancelled, "the communicator has gone"));
     // Finalising waits for the other ranks of the node, so the submit thread does it.
     thread_->submit([of = handle_, idle = ended_.empty()] { idle ? of->destroy() : of->abort(); });
   }
@@ -112,9 +113,7 @@ class connection final : public gpu::detail::vendor, public std::enable_shared_f
     pending_.push_back(work);
     work->keep_until_done(work->what.extra);
     work->owner = this;
-    work->stop = [](work_state& state, errc why, const std::string& text) {
-      static_cast<connection*>(state.owner)->end(why, text);
-    };
+    work->stop = [](work_state& state, const error& why) { static_cast<connection*>(state.owner)->end(why); };
     work->finish_at(place);
     thread_->submit(std::move(j));
     mine->end();
@@ -168,13 +167,11 @@ class connection final : public gpu::detail::vendor, public std::enable_shared_f
           what_.in.data = copy_of_input_->data;
         }
         call_nccl();
-        if (why_ == errc::success) d.record(passed_, stream_->native());
+        d.record(passed_, stream_->native());
       } catch (const error& e) {
-        why_ = static_cast<errc>(e.code().value());
-        text_ = e.what();
+        failure_ = e;
+        work_->voided->store(true, std::memory_order_release);  // before the point can pass
       }
-      // Set before the point can pass.
-      if (why_ != errc::success) work_->voided->store(true, std::memory_order_release);
       try {
         stream_->enqueue(place_);  // even after a failure: later points must pass
       } catch (const error&) {
@@ -184,9 +181,9 @@ class connection final : public gpu::detail::vendor, public std::enable_shared_f
 
     void finished() noexcept override {
       const std::shared_ptr<connection> by = by_.lock();
-      if (why_ != errc::success) {
-        work_->fail(why_, text_);
-        if (by) by->end(why_, text_);
+      if (failure_) {
+        work_->fail(*failure_);
+        if (by) by->end(*failure_);
         return;
       }
       if (work_->done) return;
@@ -194,22 +191,18 @@ class connection final : public gpu::detail::vendor, public std::enable_shared_f
         work_->on->driver().wait(side_->native(), passed_);
         work_->set_enqueued(std::exchange(passed_, nullptr), *side_);
       } catch (const error& e) {
-        work_->fail(static_cast<errc>(e.code().value()), e.what());
+        work_->fail(e);
       }
     }
 
    private:
-    void call_nccl() noexcept {
+    void call_nccl() {
       owned_communicator::use use(*handle_);
-      if (use.get() == nullptr) {
-        why_ = errc::communicator_failed;
-        text_ = "NCCL's communicator has ended";
-        return;
-      }
+      if (use.get() == nullptr) throw error(errc::communicator_failed, "NCCL's communicator has ended");
       const abi::result r = enqueue(handle_->calls, use, what_, rank_, size_, stream_->native());
-      if (r == abi::success) return;
-      why_ = r == abi::remote_error ? errc::peer_failed : errc::device_failed;
-      text_ = "NCCL: " + handle_->calls.explain(r, use.get());
+      if (r != abi::success)
+        throw error(r == abi::remote_error ? errc::peer_failed : errc::device_failed,
+                    "NCCL: " + handle_->calls.explain(r, use.get()));
     }
 
     call what_;
@@ -219,8 +212,7 @@ class connection final : public gpu::detail::vendor, public std::enable_shared_f
     stream_state::reserved place_;
     void* passed_;
     const int rank_, size_;
-    errc why_ = errc::success;
-    std::string text_;
+    std::optional<error> failure_;
     const std::weak_ptr<connection> by_;
     const std::shared_ptr<work_state> work_;
   };
@@ -233,13 +225,13 @@ class connection final : public gpu::detail::vendor, public std::enable_shared_f
     }
   }
   // Fails all pending operations, and ends NCCL's communicator.
-  void end(errc why, const std::string& text) noexcept {
+  void end(const error& why) noexcept {
     for (const auto& work : std::exchange(pending_, {})) {
       work->stop = nullptr;
-      work->fail(why, text);
+      work->fail(why);
     }
     if (!ended_.empty()) return;
-    ended_ = text.empty() ? "it was cancelled" : text;
+    ended_ = *why.what() == '\0' ? "it was cancelled" : why.what();
     handle_->end(on_->shared_driver());
     thread_->submit([of = handle_] { of->abort(); });
   }
