@@ -11,7 +11,6 @@
 #include <tutti/gpu/memory.hpp>
 #include <tutti/gpu/open.hpp>
 #include <tutti/gpu/stream.hpp>
-#include <tutti/gpu/sycl_queue.hpp>
 #include <tutti/level_zero.hpp>
 #include <tutti/nccl.hpp>
 #include <tutti/oneccl.hpp>

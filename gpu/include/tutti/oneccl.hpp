@@ -13,8 +13,7 @@
 // given as a span. If one of oneCCL's own connections breaks, oneCCL may end the process (2022.2 does).
 #pragma once
 
-#include <tutti/gpu/sycl_queue.hpp>
-
+#include <functional>
 #include <string>
 
 namespace tutti::oneccl {
@@ -23,5 +22,14 @@ namespace tutti::oneccl {
 std::string why_not();
 // oneCCL's version: 20220200 for 2022.2.0; 0 without oneCCL.
 int version() noexcept;
+
+// A SYCL queue of the program, on the device that it opened, for oneCCL to work on memory of that device.
+// `handle` is a sycl::queue*, and finish() waits for the work in it (tutti/sycl.hpp makes both from a queue).
+// Used on the communicator's thread. Without a queue, oneCCL works on host memory. Device data then pass
+// through pinned memory; data in host memory (pinned_buffer) do not.
+struct sycl_queue {
+  void* handle = nullptr;
+  std::function<void()> finish;
+};
 
 }  // namespace tutti::oneccl

@@ -3,7 +3,7 @@
 // compiler is not needed; the program links the SYCL runtime (-lsycl).
 #pragma once
 
-#include <tutti/gpu/sycl_queue.hpp>
+#include <tutti/oneccl.hpp>
 
 #if __has_include(<sycl/sycl.hpp>)
 #include <sycl/sycl.hpp>

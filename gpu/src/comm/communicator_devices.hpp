@@ -3,7 +3,6 @@
 #pragma once
 
 #include "comm/device_group.hpp"
-#include "comm/vendor.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -11,9 +10,39 @@
 #include <string_view>
 #include <tutti/detail/call_part.hpp>
 #include <tutti/gpu/open.hpp>
+#include <tutti/task.hpp>
 #include <vector>
 
-namespace tutti::gpu::detail {
+namespace tutti {
+
+namespace gpu::detail {
+
+// A vendor's library, connected for the ranks of one communicator.
+class vendor {
+ public:
+  virtual ~vendor() = default;
+  // Carries out one operation that the library can serve, after w->what.ready. Takes its place in the order
+  // and ends its turn before it first waits.
+  // Completes: when all its work is in streams.
+  // Cancellation: destroying the frame, or w->stop later, ends the connection with all that is pending: the
+  // library takes nothing back. The other ranks learn of it through the operation's communicator.
+  virtual task<> perform(work_state* w, device_group::turn* mine) = 0;
+};
+
+}  // namespace gpu::detail
+
+// Each library has a function that connects the ranks of `control`, a collective, and one that says why it cannot
+// serve a call. The text is empty if it can, and the same on all ranks.
+namespace nccl {
+task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::device on);
+std::string_view why_not_by_nccl(const gpu::detail::call& c) noexcept;
+}  // namespace nccl
+namespace oneccl {
+task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::device on, sycl_queue queue);
+std::string_view why_not_by_oneccl(const gpu::detail::call& c, bool by_queue) noexcept;
+}  // namespace oneccl
+
+namespace gpu::detail {
 
 // A random number that identifies this process.
 std::uint64_t this_process();
@@ -104,4 +133,5 @@ class device_call final : public tutti::detail::communicator_part, public stream
   std::shared_ptr<work_state> work_;  // of the operation in progress
 };
 
-}  // namespace tutti::gpu::detail
+}  // namespace gpu::detail
+}  // namespace tutti

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The connection of one rank to oneCCL, and the public functions.
+#include "comm/communicator_devices.hpp"
 #include "comm/submit_thread.hpp"
-#include "comm/vendor.hpp"
 #include "device/scope_exit.hpp"
 #include "kernels/host_kernels.hpp"
 #include "oneccl/oneccl_api.hpp"

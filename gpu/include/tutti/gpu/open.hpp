@@ -4,7 +4,7 @@
 
 #include <tutti/communicator.hpp>
 #include <tutti/gpu/stream.hpp>
-#include <tutti/gpu/sycl_queue.hpp>
+#include <tutti/oneccl.hpp>
 #include <tutti/task.hpp>
 
 #include <cstddef>
