@@ -91,10 +91,8 @@ static_assert(abi::attribute_can_use_64_bit_stream_mem_ops ==
               abi::attribute_multiprocessors == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT &&
               abi::attribute_mps_enabled == CU_DEVICE_ATTRIBUTE_MPS_ENABLED);
 static_assert(abi::pointer_memory_type == CU_POINTER_ATTRIBUTE_MEMORY_TYPE &&
-              abi::pointer_buffer_id == CU_POINTER_ATTRIBUTE_BUFFER_ID &&
               abi::pointer_is_managed == CU_POINTER_ATTRIBUTE_IS_MANAGED &&
               abi::pointer_device_ordinal == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL &&
-              abi::pointer_is_legacy_ipc == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE &&
               abi::pointer_range_start == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR &&
               abi::pointer_range_size == CU_POINTER_ATTRIBUTE_RANGE_SIZE);
 static_assert(abi::memory_type_host == CU_MEMORYTYPE_HOST && abi::memory_type_device == CU_MEMORYTYPE_DEVICE);

@@ -98,23 +98,19 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
 
   memory_info describe(const void* memory) const noexcept override {
     const in_context here(*on_);
-    unsigned type = 0, managed = 0, legacy = 0;
-    unsigned long long id = 0;
+    unsigned type = 0, managed = 0;
     memory_info found;
     void* base = nullptr;
-    int wanted[] = {abi::pointer_memory_type,  abi::pointer_is_managed, abi::pointer_device_ordinal,
-                    abi::pointer_range_start,  abi::pointer_range_size, abi::pointer_buffer_id,
-                    abi::pointer_is_legacy_ipc};
-    void* values[] = {&type, &managed, &found.device, &base, &found.bytes, &id, &legacy};
-    if (calls_.pointer_attributes(7, wanted, values, address(memory)) != abi::success || type == 0)
+    int wanted[] = {abi::pointer_memory_type, abi::pointer_is_managed, abi::pointer_device_ordinal,
+                    abi::pointer_range_start, abi::pointer_range_size};
+    void* values[] = {&type, &managed, &found.device, &base, &found.bytes};
+    if (calls_.pointer_attributes(5, wanted, values, address(memory)) != abi::success || type == 0)
       return memory_info();
     found.kind = managed != 0                      ? memory_kind::managed
                  : type == abi::memory_type_device ? memory_kind::device
                  : type == abi::memory_type_host   ? memory_kind::pinned
                                                    : memory_kind::unknown;
     found.base = base;
-    found.id = id;
-    found.shareable = found.kind == memory_kind::device && legacy != 0;
     return found;
   }
   void* allocate(std::size_t bytes, memory_kind kind) override {

@@ -37,9 +37,8 @@ inline constexpr result success = 0, error_invalid_value = 1, error_out_of_memor
                         error_unknown = 999;
 inline constexpr int attribute_can_use_64_bit_stream_mem_ops = 122, attribute_multiprocessors = 16,
                      attribute_mps_enabled = 133;
-inline constexpr int pointer_memory_type = 2, pointer_buffer_id = 7, pointer_is_managed = 8,
-                     pointer_device_ordinal = 9, pointer_is_legacy_ipc = 10, pointer_range_start = 11,
-                     pointer_range_size = 12;
+inline constexpr int pointer_memory_type = 2, pointer_is_managed = 8, pointer_device_ordinal = 9,
+                     pointer_range_start = 11, pointer_range_size = 12;
 inline constexpr unsigned memory_type_host = 1, memory_type_device = 2;
 inline constexpr unsigned stream_non_blocking = 1, event_disable_timing = 2, event_interprocess = 4,
                           ipc_lazy_peer_access = 1, wait_value_geq = 0, host_portable = 1,

@@ -55,7 +55,6 @@ class emulated_driver final : public gpu::detail::driver {
     found.device = engine_.number;
     found.base = b.base;
     found.bytes = b.bytes;
-    found.id = b.id;
     return found;
   }
 

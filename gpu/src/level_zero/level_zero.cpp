@@ -158,14 +158,12 @@ class level_zero_driver final : public gpu::detail::driver {
     if (of != nullptr && of != native.device)
       for (std::size_t i = 0; i < calls.gpus.size(); ++i)
         if (calls.gpus[i].handle == of) found.device = static_cast<int>(i);
-    found.id = about.id;
     void* base = nullptr;
     std::size_t bytes = 0;
     if (calls.address_range(native.context, memory, &base, &bytes) == abi::success) {
       found.base = base;
       found.bytes = bytes;
     }
-    found.shareable = about.type == abi::memory_device;
     return found;
   }
   gpu::detail::process_sharing* sharing() noexcept override { return sharing_.get(); }

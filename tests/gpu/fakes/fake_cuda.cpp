@@ -211,12 +211,6 @@ TUTTI_EXPORT result cuPointerGetAttributes(unsigned n, int* wanted, void** value
       case pointer_range_size:
         *static_cast<std::size_t*>(values[i]) = block.bytes;
         break;
-      case pointer_buffer_id:
-        *static_cast<unsigned long long*>(values[i]) = block.id;
-        break;
-      case pointer_is_legacy_ipc:
-        *static_cast<unsigned*>(values[i]) = block.is == arena::kind::own ? 1 : 0;
-        break;
       default:
         return error_invalid_value;
     }

@@ -38,10 +38,6 @@ struct memory_info {
   const void* base = nullptr;
   // Size of the allocation.
   std::size_t bytes = 0;
-  // May be opened by another process (legacy IPC).
-  bool shareable = false;
-  // Number of the allocation, never reused; 0: not known.
-  std::uint64_t id = 0;
 };
 
 // A borrowed range of `size` elements that a device can reach. It cannot be dereferenced.
@@ -82,6 +78,30 @@ struct allocation {
 };
 std::shared_ptr<allocation> allocate(const device& on, std::size_t bytes, memory_kind kind);
 
+// What device_buffer and pinned_buffer share.
+template <class T, memory_kind Kind>
+class owned_memory {
+  static_assert(std::is_trivially_copyable_v<T>);
+
+ public:
+  using value_type = T;
+
+  owned_memory() noexcept = default;
+  // Allocates `size` elements, not initialised. Call it on the loop thread of `on`.
+  // Errors: throws errc::resources.
+  // Cost: may wait for the device: do not allocate while it works.
+  owned_memory(const device& on, std::size_t size)
+      : memory_(allocate(on, size * sizeof(T), Kind)), size_(size) {}
+
+  T* data() const noexcept { return memory_ ? static_cast<T*>(memory_->data) : nullptr; }
+  std::size_t size() const noexcept { return size_; }
+  const std::shared_ptr<allocation>& memory() const noexcept { return memory_; }
+
+ private:
+  std::shared_ptr<allocation> memory_;
+  std::size_t size_ = 0;
+};
+
 // Keeps the memory alive, if it has an owner.
 struct view : tutti::detail::buffer_view {
   std::shared_ptr<const void> keep;
@@ -92,59 +112,27 @@ struct view : tutti::detail::buffer_view {
 // Owned memory of a device. Operations on the buffer, unlike those on a span of it, keep the memory until the
 // device has finished. That holds even if the buffer is destroyed or the operation is cancelled.
 template <class T>
-class device_buffer {
-  static_assert(std::is_trivially_copyable_v<T>);
-
+class device_buffer : public detail::owned_memory<T, memory_kind::device> {
  public:
-  using value_type = T;
+  using detail::owned_memory<T, memory_kind::device>::owned_memory;
   using device_span_type = device_span<T>;
 
-  device_buffer() noexcept = default;
-  // Allocates `size` elements, not initialised. Call it on the loop thread of `on`.
-  // Errors: throws errc::resources.
-  // Cost: may wait for the device: do not allocate while it works.
-  device_buffer(const device& on, std::size_t size)
-      : memory_(detail::allocate(on, size * sizeof(T), memory_kind::device)), size_(size) {}
-
-  device_span<T> span() noexcept { return {data(), size_}; }
-  device_span<const T> span() const noexcept { return {data(), size_}; }
+  device_span<T> span() noexcept { return {this->data(), this->size()}; }
+  device_span<const T> span() const noexcept { return {this->data(), this->size()}; }
   operator device_span<T>() noexcept { return span(); }
   operator device_span<const T>() const noexcept { return span(); }
-  T* data() const noexcept { return memory_ ? static_cast<T*>(memory_->data) : nullptr; }
-  std::size_t size() const noexcept { return size_; }
-  std::size_t bytes() const noexcept { return size_ * sizeof(T); }
-  const std::shared_ptr<detail::allocation>& memory() const noexcept { return memory_; }
-
- private:
-  std::shared_ptr<detail::allocation> memory_;
-  std::size_t size_ = 0;
+  std::size_t bytes() const noexcept { return span().bytes(); }
 };
 
 // Owned host memory that the device copies to and from directly. Ordinary memory for the host.
 template <class T>
-class pinned_buffer {
-  static_assert(std::is_trivially_copyable_v<T>);
-
+class pinned_buffer : public detail::owned_memory<T, memory_kind::pinned> {
  public:
-  using value_type = T;
+  using detail::owned_memory<T, memory_kind::pinned>::owned_memory;
 
-  pinned_buffer() noexcept = default;
-  // Allocates `size` elements, not initialised. Call it on the loop thread of `on`.
-  // Errors: throws errc::resources.
-  // Cost: may wait for the device: do not allocate while it works.
-  pinned_buffer(const device& on, std::size_t size)
-      : memory_(detail::allocate(on, size * sizeof(T), memory_kind::pinned)), size_(size) {}
-
-  T* data() const noexcept { return memory_ ? static_cast<T*>(memory_->data) : nullptr; }
-  std::size_t size() const noexcept { return size_; }
-  T* begin() const noexcept { return data(); }
-  T* end() const noexcept { return data() + size_; }
-  T& operator[](std::size_t i) const noexcept { return data()[i]; }
-  const std::shared_ptr<detail::allocation>& memory() const noexcept { return memory_; }
-
- private:
-  std::shared_ptr<detail::allocation> memory_;
-  std::size_t size_ = 0;
+  T* begin() const noexcept { return this->data(); }
+  T* end() const noexcept { return begin() + this->size(); }
+  T& operator[](std::size_t i) const noexcept { return begin()[i]; }
 };
 
 namespace detail {
