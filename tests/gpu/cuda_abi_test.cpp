@@ -49,7 +49,6 @@ SAME(alloc, cuMemAlloc);
 SAME(free, cuMemFree);
 SAME(host_alloc, cuMemHostAlloc);
 SAME(host_free, cuMemFreeHost);
-SAME(host_pointer, cuMemHostGetDevicePointer);
 SAME(host_register, cuMemHostRegister);
 SAME(host_unregister, cuMemHostUnregister);
 SAME(pointer_attributes, cuPointerGetAttributes);

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <new>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -27,8 +26,6 @@ using held_doorbell = std::shared_ptr<const gpu::detail::doorbell_handle>;
 
 // Each side stream takes one of the few hardware queues.
 constexpr std::size_t most_sides = 4;
-constexpr std::size_t words_per_page = 64;
-constexpr std::size_t bytes_per_word = 64;
 constexpr unsigned threads_per_block = 256;
 
 // Errors after which no call in the context succeeds.
@@ -78,7 +75,7 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   ~cuda_driver() override {
     const in_context here(*on_);
     for (const auto& [stream, side] : sides_) on_->give_back(side);
-    for (void* page : word_pages_) on_->free_later(page, memory_kind::pinned);
+    words_.free_pages(*this);
   }
   const std::shared_ptr<shared_context>& shared() const noexcept { return on_; }
 
@@ -158,29 +155,8 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
     const in_context here(*on_);
     calls_.event_destroy(event_of(event));
   }
-  word make_word() override {
-    const std::lock_guard lock(words_mutex_);
-    if (spare_words_.empty()) {
-      void* const page = allocate(words_per_page * bytes_per_word, memory_kind::pinned);
-      word_pages_.push_back(page);
-      abi::device_pointer seen = 0;
-      call("cuMemHostGetDevicePointer", calls_.host_pointer, &seen, page, 0U);
-      for (std::size_t i = 0; i < words_per_page; ++i) {
-        // A cache line for each word: the device writes one while the host polls another.
-        auto* const value =
-            new (static_cast<std::byte*>(page) + i * bytes_per_word) std::atomic<std::uint64_t>(0);
-        spare_words_.push_back(word{value, reinterpret_cast<void*>(seen + i * bytes_per_word)});
-      }
-    }
-    const word w = spare_words_.back();
-    spare_words_.pop_back();
-    w.value->store(0, std::memory_order_release);
-    return w;
-  }
-  void destroy_word(word w) noexcept override {
-    const std::lock_guard lock(words_mutex_);
-    spare_words_.push_back(w);
-  }
+  word make_word() override { return word{words_.take(*this), nullptr}; }
+  void destroy_word(word w) noexcept override { words_.give_back(w.value); }
 
   // ---- work ----
 
@@ -200,10 +176,10 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
     call("cuStreamWaitEvent", calls_.stream_wait, stream_of(stream), event_of(event), 0U);
   }
   void write(void* stream, const word& w, std::uint64_t value) override {
-    call("cuStreamWriteValue64", calls_.write_value, stream_of(stream), address(w.handle), value, 0U);
+    call("cuStreamWriteValue64", calls_.write_value, stream_of(stream), address(w.value), value, 0U);
   }
   void wait(void* stream, const word& w, std::uint64_t at_least) override {
-    call("cuStreamWaitValue64", calls_.wait_value, stream_of(stream), address(w.handle), at_least,
+    call("cuStreamWaitValue64", calls_.wait_value, stream_of(stream), address(w.value), at_least,
          abi::wait_value_geq);
   }
   bool reduce(reduce_kind kind, element_type type, const gpu::kernels::reduce_arguments& what,
@@ -361,9 +337,7 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   const std::shared_ptr<shared_context> on_;
   const abi::table& calls_;
   std::map<void*, abi::stream*> sides_;  // by stream: the one that notifies the loop
-  std::mutex words_mutex_;               // gates may be destroyed on any thread
-  std::vector<void*> word_pages_;
-  std::vector<word> spare_words_;
+  gpu::detail::word_pool words_;
 };
 
 std::shared_ptr<cuda_driver> driver_of(const gpu::device& on, const char* what) {

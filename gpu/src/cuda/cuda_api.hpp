@@ -64,7 +64,6 @@ inline constexpr int capture_none = 0, capture_mode_relaxed = 2;
   X(free, cuMemFree_v2, (device_pointer))                                                              \
   X(host_alloc, cuMemHostAlloc, (void**, std::size_t, unsigned))                                       \
   X(host_free, cuMemFreeHost, (void*))                                                                 \
-  X(host_pointer, cuMemHostGetDevicePointer_v2, (device_pointer*, void*, unsigned))                    \
   X(host_register, cuMemHostRegister_v2, (void*, std::size_t, unsigned))                               \
   X(host_unregister, cuMemHostUnregister, (void*))                                                     \
   X(pointer_attributes, cuPointerGetAttributes, (unsigned, int*, void**, device_pointer))              \

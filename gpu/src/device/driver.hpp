@@ -16,10 +16,13 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace tutti::gpu::kernels {
 struct reduce_arguments;
@@ -145,6 +148,41 @@ class driver {
 
   // Called by a thread beside the loop before it uses this driver, or a library on its device.
   virtual void enter_thread() noexcept {}
+};
+
+// Words in pinned memory of a driver. Thread-safe: gates may be destroyed on any thread.
+class word_pool {
+ public:
+  // Lends a word, which is zero.
+  std::atomic<std::uint64_t>* take(driver& of) {
+    const std::lock_guard lock(mutex_);
+    if (spare_.empty()) {
+      auto* const page = static_cast<line*>(of.allocate(lines_per_page * sizeof(line), memory_kind::pinned));
+      pages_.push_back(page);
+      for (std::size_t i = 0; i < lines_per_page; ++i) spare_.push_back(&(new (page + i) line)->value);
+    }
+    std::atomic<std::uint64_t>* const taken = spare_.back();
+    spare_.pop_back();
+    taken->store(0, std::memory_order_release);
+    return taken;
+  }
+  void give_back(std::atomic<std::uint64_t>* w) noexcept {
+    const std::lock_guard lock(mutex_);
+    spare_.push_back(w);
+  }
+  void free_pages(driver& of) noexcept {
+    for (void* page : pages_) of.free(page, memory_kind::pinned);
+  }
+
+ private:
+  // The device writes one word while the host polls another.
+  struct alignas(64) line {
+    std::atomic<std::uint64_t> value{0};
+  };
+  static constexpr std::size_t lines_per_page = 64;
+  std::mutex mutex_;
+  std::vector<void*> pages_;
+  std::vector<std::atomic<std::uint64_t>*> spare_;
 };
 
 // Holds the frees of a driver while it lives.

@@ -27,8 +27,6 @@ using clock = std::chrono::steady_clock;
 
 constexpr std::size_t most_waits_without_a_moment = 64;
 constexpr std::size_t alignment = 256;
-constexpr std::size_t gates_per_page = 64;
-constexpr std::size_t bytes_per_gate = 64;
 constexpr auto between_polls = std::chrono::microseconds(20);
 constexpr auto between_health_checks = std::chrono::milliseconds(100);
 constexpr auto longest_farewell = std::chrono::seconds(10);
@@ -113,7 +111,7 @@ class level_zero_driver final : public gpu::detail::driver {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
     streams_.clear();
-    for (void* page : gate_pages_) free(page, memory_kind::pinned);
+    words_.free_pages(*this);
     free(one_, memory_kind::pinned);
     events_.reset();
     const std::lock_guard handles(calls.handles);
@@ -207,24 +205,12 @@ class level_zero_driver final : public gpu::detail::driver {
   // Words serve only as gates: 0, then 1.
   word make_word() override {
     const std::lock_guard lock(mutex_);
-    if (spare_gates_.empty()) {
-      void* const page = allocate(gates_per_page * bytes_per_gate, memory_kind::pinned);
-      gate_pages_.push_back(page);
-      for (std::size_t i = 0; i < gates_per_page; ++i)
-        spare_gates_.push_back(new (static_cast<std::byte*>(page) + i * bytes_per_gate)
-                                   std::atomic<std::uint64_t>(0));
-    }
-    auto made = std::make_unique<gate>();
-    made->opened = take_moment();
-    std::atomic<std::uint64_t>* const value = made->value = spare_gates_.back();
-    spare_gates_.pop_back();
-    value->store(0, std::memory_order_release);
-    return word{value, made.release()};
+    auto opened = std::make_unique<std::shared_ptr<moment>>(take_moment());
+    return word{words_.take(*this), opened.release()};
   }
   void destroy_word(word w) noexcept override {
-    const std::unique_ptr<gate> gone(&gate_of(w));
-    const std::lock_guard lock(mutex_);
-    spare_gates_.push_back(w.value);
+    delete &opened_of(w);
+    words_.give_back(w.value);
   }
 
   // ---- work ----
@@ -253,16 +239,16 @@ class level_zero_driver final : public gpu::detail::driver {
   }
   void wait(void* stream, const word& w, std::uint64_t) override {
     const std::lock_guard lock(mutex_);
-    append_wait(gate_of(w).opened, list_of(stream));
+    append_wait(opened_of(w), list_of(stream));
   }
   void write(void* stream, const word& w, std::uint64_t) override {
     const std::lock_guard lock(mutex_);
     before_command(list_of(stream));
     check(calls.copy(list_of(stream), w.value, one_, sizeof *one_, nullptr, 0, nullptr),
           "zeCommandListAppendMemoryCopy");
-    check(calls.barrier(list_of(stream), gate_of(w).opened->event, 0, nullptr), "zeCommandListAppendBarrier");
+    check(calls.barrier(list_of(stream), opened_of(w)->event, 0, nullptr), "zeCommandListAppendBarrier");
   }
-  void changed(const word& w) noexcept override { calls.event_signal(gate_of(w).opened->event); }
+  void changed(const word& w) noexcept override { calls.event_signal(opened_of(w)->event); }
   void launch(abi::kernel* kernel, abi::group_count groups, std::uint32_t group_size, void** arguments,
               const std::size_t* sizes, std::size_t count, void* stream) {
     // The lock protects the kernel, too: it holds its arguments until it is appended.
@@ -341,11 +327,6 @@ class level_zero_driver final : public gpu::detail::driver {
   struct mark {
     std::shared_ptr<moment> latest;
   };
-  // A word of detail::driver.
-  struct gate {
-    std::atomic<std::uint64_t>* value = nullptr;
-    std::shared_ptr<moment> opened;
-  };
   struct list_state {
     bool in_order = false;
     bool has_last_moment = false;                     // behind all commands of a destroyed list
@@ -353,7 +334,10 @@ class level_zero_driver final : public gpu::detail::driver {
     std::vector<std::shared_ptr<moment>> waited_for;  // since the last record
   };
   static mark& mark_of(void* event) noexcept { return *static_cast<mark*>(event); }
-  static gate& gate_of(const word& w) noexcept { return *static_cast<gate*>(w.handle); }
+  // The handle of a word of detail::driver: signalled once the gate is open.
+  static std::shared_ptr<moment>& opened_of(const word& w) noexcept {
+    return *static_cast<std::shared_ptr<moment>*>(w.handle);
+  }
 
   void find_queues() {
     std::uint32_t groups = 0;
@@ -450,8 +434,7 @@ class level_zero_driver final : public gpu::detail::driver {
   std::map<abi::list*, list_state> streams_;
   std::vector<std::pair<abi::list*, list_state>> ending_;  // destroyed, still running
   std::uint64_t* one_ = nullptr;                           // the value that opens gates
-  std::vector<void*> gate_pages_;
-  std::vector<std::atomic<std::uint64_t>*> spare_gates_;
+  gpu::detail::word_pool words_;
 };
 
 namespace {

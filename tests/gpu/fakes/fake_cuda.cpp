@@ -174,11 +174,6 @@ TUTTI_EXPORT result cuMemFreeHost(void* p) {
   current.back()->engine->memory().free_pinned(p);
   return success;
 }
-TUTTI_EXPORT result cuMemHostGetDevicePointer_v2(device_pointer* seen, void* p, unsigned) {
-  TUTTI_CHECK(wrong("cuMemHostGetDevicePointer"));
-  *seen = reinterpret_cast<device_pointer>(p);
-  return current.back()->engine->memory().find(p).bytes > 0 ? success : error_invalid_value;
-}
 TUTTI_EXPORT result cuMemHostRegister_v2(void* p, std::size_t bytes, unsigned) {
   TUTTI_CHECK(wrong("cuMemHostRegister"));
   return current.back()->engine->memory().pin(p, bytes) ? success : error_already_registered;
