@@ -51,6 +51,9 @@ enum : int {
   for_oneccl
 };
 
+// A call is served by the first that can.
+constexpr backend in_order[] = {backend::nccl, backend::oneccl, backend::one_device, backend::staged};
+
 }  // namespace
 
 communicator_devices::communicator_devices(const communicator& c, const world_devices& opened)
@@ -73,14 +76,14 @@ communicator_devices::communicator_devices(const communicator& c, const world_de
     own_->meet(single_device_group::find(fmt::format("{:x}.{}.{}", number.world, number.within, members[0]),
                                          c.size()));
   const bool at_once = every([](const introduction* i) { return i->processes_at_once != 0; });
-  looks_for_window_ = one_device && !one_process && may_use(backend::one_device, operation_kind::all_reduce);
-  if (looks_for_window_ && !at_once && how_.backend == backend::automatic) {
-    looks_for_window_ = false;
-    own_->meet_nowhere(
-        "the device runs the ranks' processes in turns, which makes staging faster; MPS runs "
-        "them at once (nvidia-cuda-mps-control -d)");
+  if (one_device && !one_process && may_use(backend::one_device, operation_kind::all_reduce)) {
+    if (at_once || how_.backend != backend::automatic)
+      notes_ = tutti::detail::beside(c, for_notes);
+    else
+      own_->meet_nowhere(
+          "the device runs the ranks' processes in turns, which makes staging faster; MPS runs "
+          "them at once (nvidia-cuda-mps-control -d)");
   }
-  if (looks_for_window_) notes_ = tutti::detail::beside(c, for_notes);
 
   std::set<std::uint64_t> places;
   for (const introduction* i : all) places.insert(i->place);
@@ -111,16 +114,12 @@ std::string_view communicator_devices::why_not(backend b, const call& c) const n
       return why_not_oneccl_.empty() ? oneccl::why_not_by_oneccl(c, how_.queue.handle != nullptr)
                                      : why_not_oneccl_;
     case backend::one_device:
-      if (looks_for_window_)
+      if (looks_for_window())
         return "the first collective is to find out whether the processes can share memory";
       return own_->why_not_on_one_device(c);
     default:
       return {};
   }
-}
-
-namespace {
-constexpr backend in_order[] = {backend::nccl, backend::oneccl, backend::one_device, backend::staged};
 }
 
 backend communicator_devices::pick(const call& c) const {
@@ -170,12 +169,11 @@ communicator_devices& communicator_devices::of(const communicator& c) {
 task<> communicator_devices::find_window() {
   std::string why;
   std::shared_ptr<window> found = co_await window::open(on_, notes_, this_process(), how_.chunk_bytes, &why);
-  if (found) {
-    own_->meet(std::move(found), std::move(notes_));
-  } else {
+  communicator notes = std::exchange(notes_, {});
+  if (found)
+    own_->meet(std::move(found), std::move(notes));
+  else
     own_->meet_nowhere(std::move(why));
-  }
-  looks_for_window_ = false;
 }
 
 task<> communicator_devices::connect(backend b) {
@@ -192,9 +190,9 @@ task<> communicator_devices::perform(work_state* w) {
   const call& c = w->what;
   std::optional<device_group::turn> mine;
   if (!is_message(c.kind)) mine.emplace(*own_);
-  if (looks_for_window_ && has_chunks(c)) {
+  if (looks_for_window() && has_chunks(c)) {
     co_await own_->its_turn(&*mine);
-    if (looks_for_window_) co_await find_window();
+    if (looks_for_window()) co_await find_window();
   }
   const backend by = pick(c);
   if (by != backend::nccl && by != backend::oneccl)

@@ -76,7 +76,7 @@ class communicator_devices final : public tutti::detail::device_side {
   static communicator_devices& of(const communicator& c);
 
   // Whether the next collective must find out if processes that share a device can share its memory.
-  bool looks_for_window() const noexcept { return looks_for_window_; }
+  bool looks_for_window() const noexcept { return static_cast<bool>(notes_); }
   // Returns the same backend on all ranks. Throws errc::not_supported if no allowed backend serves `c`.
   backend pick(const call& c) const;
   served_by explain(const call& c) const;
@@ -98,8 +98,7 @@ class communicator_devices final : public tutti::detail::device_side {
   const std::shared_ptr<attachment> on_;
   const open_options how_;
   std::shared_ptr<device_group> own_;
-  bool looks_for_window_ = false;
-  communicator notes_;  // for the window, until that is open
+  communicator notes_;  // for the window, while it is to be opened
   library nccl_, oneccl_;
   int connecting_ = 0;  // operations that wait for a connection
   std::string why_not_nccl_, why_not_oneccl_;

@@ -41,11 +41,22 @@ void from_environment(const char* variable, const char* const (&names)[N], E& va
   value = static_cast<E>(found - names);
 }
 
-// Loads the libraries of the device that open_kind() opens, and makes its context, which takes hundreds of
-// milliseconds. Any thread may call it. The result keeps the context.
+// The kind of device that `automatic` stands for on this machine. Loads the libraries.
+device_kind found_kind(device_kind wanted) {
+  if (wanted != device_kind::automatic) return wanted;
+  const std::string no_cuda = cuda::why_not();
+  if (no_cuda.empty()) return device_kind::cuda;
+  const std::string no_level_zero = level_zero::why_not();
+  if (no_level_zero.empty()) return device_kind::level_zero;
+  throw error(errc::not_supported,
+              fmt::format("no device: CUDA: {}; Level Zero: {}. TUTTI_DEVICE=emulated works without one",
+                          no_cuda, no_level_zero));
+}
+
+// Makes the context of the device that open_kind() opens, which takes hundreds of milliseconds. Any thread may
+// call it. The result keeps the context.
 std::shared_ptr<void> prepare_kind(device_kind kind, int ordinal) {
-  if (kind == device_kind::automatic)
-    kind = cuda::why_not().empty() ? device_kind::cuda : device_kind::level_zero;
+  kind = found_kind(kind);
   if (kind == device_kind::cuda) {
     nccl::version();  // loads it
     return cuda::make_context(ordinal);
@@ -54,23 +65,10 @@ std::shared_ptr<void> prepare_kind(device_kind kind, int ordinal) {
 }
 
 device open_kind(const communicator& world, device_kind kind, int ordinal) {
-  switch (kind) {
-    case device_kind::cuda:
-      return cuda::open(world, ordinal);
-    case device_kind::level_zero:
-      return level_zero::open(world, ordinal);
-    case device_kind::emulated:
-      return emulated::open(world, emulated::default_device(std::max(ordinal, 0)));
-    case device_kind::automatic:
-      break;
-  }
-  const std::string no_cuda = cuda::why_not();
-  if (no_cuda.empty()) return cuda::open(world, ordinal);
-  const std::string no_level_zero = level_zero::why_not();
-  if (no_level_zero.empty()) return level_zero::open(world, ordinal);
-  throw error(errc::not_supported,
-              fmt::format("no device: CUDA: {}; Level Zero: {}. TUTTI_DEVICE=emulated works without one",
-                          no_cuda, no_level_zero));
+  kind = found_kind(kind);
+  if (kind == device_kind::cuda) return cuda::open(world, ordinal);
+  if (kind == device_kind::level_zero) return level_zero::open(world, ordinal);
+  return emulated::open(world, emulated::default_device(std::max(ordinal, 0)));
 }
 
 // Ranks on one device have different places if NCCL_HOSTID or (from 2.30 on) another variable allows that.

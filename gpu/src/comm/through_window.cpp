@@ -6,20 +6,16 @@
 #include <tutti/tutti.hpp>
 
 namespace tutti::gpu::detail {
-namespace {
-
-// Sent to rank 0 once ready() is recorded or, without shared events, has passed.
-using note = single_device_group::arguments;
-
-}  // namespace
 
 struct device_group::passage {
   std::uint64_t number = 0;  // of the chunk in the window
   // Tag of its messages. Chunks of several operations are in flight at a time, in any order.
   int tag() const noexcept { return static_cast<int>(number & 0x3fffffff); }
   std::size_t offset = 0, count = 0;
-  recycled_vector<note> notes;  // rank 0: of all ranks; others: its own
-  reason told;                  // the answer of rank 0: the same for done(), or why the collective failed
+  // Sent to rank 0 once ready() is recorded or, without shared events, has passed. Rank 0 has all ranks', others
+  // have their own.
+  recycled_vector<single_device_group::arguments> notes;
+  reason told;  // the answer of rank 0: the same for done(), or why the collective failed
   recycled_vector<request> telling, hearing;
   mark ready, done;  // set if the host waits for the device before it sends
 };
@@ -61,7 +57,7 @@ task<> device_group::tell_ready(recycled_deque<passage>* under_way) {
 
 void device_group::carry_out(const call& c, const stream_pair& use, passage& p, bool first) {
   single_device_group::contributions all;
-  for (const note& n : p.notes) {
+  for (const single_device_group::arguments& n : p.notes) {
     all.push_back(make_recycled<single_device_group::contribution>());
     all.back()->what = n;
   }

@@ -104,29 +104,18 @@ class emulated_driver final : public gpu::detail::driver {
   void changed(const word&) noexcept override { engine_.changed(); }
   bool reduce(reduce_kind kind, element_type type, const gpu::kernels::reduce_arguments& what,
               void* stream) override {
-    engine::queue* const queue = usable(stream);
-    const gpu::kernels::reduction_kernel* const kernel = gpu::kernels::find_reduction(kind, type);
-    if (!engine_.how().kernels || kernel == nullptr) return false;
-    engine_.run(queue, [e = &engine_, kernel, a = what]() mutable {
-      const std::size_t bytes = a.count * gpu::kernels::bytes_of(kernel->type);
+    return launch(gpu::kernels::find_reduction(kind, type), what, stream, [e = &engine_, type](auto& a) {
+      const std::size_t bytes = a.count * gpu::kernels::bytes_of(type);
       for (int k = 0; k < a.input_count; ++k) a.inputs[k] = e->reach(a.inputs[k], bytes);
       for (int k = 0; k < a.output_count; ++k) a.outputs[k] = e->reach(a.outputs[k], bytes);
-      kernel->on_host(a);
     });
-    return true;
   }
-
   bool convert(element_type from, element_type to, const gpu::kernels::convert_arguments& what,
                void* stream) override {
-    engine::queue* const queue = usable(stream);
-    const gpu::kernels::conversion_kernel* const kernel = gpu::kernels::find_conversion(from, to);
-    if (!engine_.how().kernels || kernel == nullptr) return false;
-    engine_.run(queue, [e = &engine_, kernel, a = what]() mutable {
-      a.input = e->reach(a.input, a.count * gpu::kernels::bytes_of(kernel->from));
-      a.output = e->reach(a.output, a.count * gpu::kernels::bytes_of(kernel->to));
-      kernel->on_host(a);
+    return launch(gpu::kernels::find_conversion(from, to), what, stream, [e = &engine_, from, to](auto& a) {
+      a.input = e->reach(a.input, a.count * gpu::kernels::bytes_of(from));
+      a.output = e->reach(a.output, a.count * gpu::kernels::bytes_of(to));
     });
-    return true;
   }
 
   bool query(void* event) override {
@@ -160,6 +149,17 @@ class emulated_driver final : public gpu::detail::driver {
   }
 
  private:
+  // Launches one of tutti's kernels after `reach` has replaced the addresses. Returns false if there is none.
+  template <class Kernel, class Arguments, class Reach>
+  bool launch(const Kernel* kernel, const Arguments& what, void* stream, Reach reach) {
+    engine::queue* const queue = usable(stream);
+    if (!engine_.how().kernels || kernel == nullptr) return false;
+    engine_.run(queue, [kernel, a = what, reach]() mutable {
+      reach(a);
+      kernel->on_host(a);
+    });
+    return true;
+  }
   void fail_if_lost() const {
     if (engine_.failed()) throw error(errc::device_failed, engine_.failure());
   }

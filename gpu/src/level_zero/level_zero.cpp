@@ -200,8 +200,8 @@ class level_zero_driver final : public gpu::detail::driver {
     streams_.erase(found);
     sweep();
   }
-  void* make_event() override { return new mark; }
-  void destroy_event(void* event) noexcept override { delete static_cast<mark*>(event); }
+  void* make_event() override { return new std::shared_ptr<moment>; }
+  void destroy_event(void* event) noexcept override { delete &moment_of(event); }
   // Words serve only as gates: 0, then 1.
   word make_word() override {
     const std::lock_guard lock(mutex_);
@@ -209,7 +209,7 @@ class level_zero_driver final : public gpu::detail::driver {
     return word{words_.take(*this), opened.release()};
   }
   void destroy_word(word w) noexcept override {
-    delete &opened_of(w);
+    delete &moment_of(w.handle);
     words_.give_back(w.value);
   }
 
@@ -230,25 +230,26 @@ class level_zero_driver final : public gpu::detail::driver {
   }
   void record(void* event, void* stream) override {
     const std::lock_guard lock(mutex_);
-    mark_of(event).latest = append_moment(list_of(stream));
+    moment_of(event) = append_moment(list_of(stream));
   }
   void wait(void* stream, void* event) override {
-    const std::shared_ptr<moment>& latest = mark_of(event).latest;
+    const std::shared_ptr<moment>& latest = moment_of(event);
     const std::lock_guard lock(mutex_);
     if (latest && calls.event_query(latest->event) != abi::success) append_wait(latest, list_of(stream));
   }
   void wait(void* stream, const word& w, std::uint64_t) override {
     const std::lock_guard lock(mutex_);
-    append_wait(opened_of(w), list_of(stream));
+    append_wait(moment_of(w.handle), list_of(stream));
   }
   void write(void* stream, const word& w, std::uint64_t) override {
     const std::lock_guard lock(mutex_);
     before_command(list_of(stream));
     check(calls.copy(list_of(stream), w.value, one_, sizeof *one_, nullptr, 0, nullptr),
           "zeCommandListAppendMemoryCopy");
-    check(calls.barrier(list_of(stream), opened_of(w)->event, 0, nullptr), "zeCommandListAppendBarrier");
+    check(calls.barrier(list_of(stream), moment_of(w.handle)->event, 0, nullptr),
+          "zeCommandListAppendBarrier");
   }
-  void changed(const word& w) noexcept override { calls.event_signal(opened_of(w)->event); }
+  void changed(const word& w) noexcept override { calls.event_signal(moment_of(w.handle)->event); }
   void launch(abi::kernel* kernel, abi::group_count groups, std::uint32_t group_size, void** arguments,
               const std::size_t* sizes, std::size_t count, void* stream) {
     // The lock protects the kernel, too: it holds its arguments until it is appended.
@@ -270,7 +271,7 @@ class level_zero_driver final : public gpu::detail::driver {
   // ---- the host ----
 
   bool query(void* event) override {
-    const abi::result code = status_of(mark_of(event));
+    const abi::result code = status_of(moment_of(event));
     if (code != abi::success && code != abi::not_ready)
       throw error(errc::device_failed, "zeEventQueryStatus: " + calls.explain(code, native.driver));
     return code == abi::success;
@@ -281,7 +282,7 @@ class level_zero_driver final : public gpu::detail::driver {
     return fmt::format("the device has been lost: {} (dmesg says why)", calls.explain(code, native.driver));
   }
   bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept override {
-    mark end;
+    std::shared_ptr<moment> end;
     try {
       record(&end, stream);
     } catch (const error&) {
@@ -323,20 +324,16 @@ class level_zero_driver final : public gpu::detail::driver {
   handles native;
 
  private:
-  // An event of detail::driver: the moment recorded last; null if there is none.
-  struct mark {
-    std::shared_ptr<moment> latest;
-  };
   struct list_state {
     bool in_order = false;
     bool has_last_moment = false;                     // behind all commands of a destroyed list
     std::deque<std::shared_ptr<moment>> pending;      // recorded, not known to have passed
     std::vector<std::shared_ptr<moment>> waited_for;  // since the last record
   };
-  static mark& mark_of(void* event) noexcept { return *static_cast<mark*>(event); }
-  // The handle of a word of detail::driver: signalled once the gate is open.
-  static std::shared_ptr<moment>& opened_of(const word& w) noexcept {
-    return *static_cast<std::shared_ptr<moment>*>(w.handle);
+  // The handle of an event of detail::driver has the moment recorded last (null: none), that of a word the moment
+  // which is signalled once the gate is open.
+  static std::shared_ptr<moment>& moment_of(void* handle) noexcept {
+    return *static_cast<std::shared_ptr<moment>*>(handle);
   }
 
   void find_queues() {
@@ -406,9 +403,9 @@ class level_zero_driver final : public gpu::detail::driver {
       s.pending.pop_front();
     }
   }
-  abi::result status_of(const mark& m) noexcept {
+  abi::result status_of(const std::shared_ptr<moment>& m) noexcept {
     const std::lock_guard lock(mutex_);
-    return m.latest ? calls.event_query(m.latest->event) : abi::success;
+    return m ? calls.event_query(m->event) : abi::success;
   }
   abi::result health_of(abi::list* l) noexcept {
     const std::lock_guard lock(mutex_);

@@ -251,17 +251,8 @@ void check(const abi::table& calls, abi::result code, const char* what) {
     throw error(errc::device_failed, fmt::format("{}: {}", what, calls.explain(code, nullptr)));
 }
 
-// What a registration keeps: its end, which the submit thread carries out.
-struct held {
-  explicit held(std::shared_ptr<submit_thread> thread) noexcept : on(std::move(thread)) {}
-  held(const held&) = delete;
-  held& operator=(const held&) = delete;
-  ~held() {
-    if (end) on->submit(std::move(end));
-  }
-  const std::shared_ptr<submit_thread> on;
-  std::function<void()> end;
-};
+// What a registration keeps. The submit thread carries out its end.
+using held = std::shared_ptr<void>;
 
 // Returns the connection of `c`, and makes it if there is none.
 task<std::shared_ptr<connection>> connection_of(communicator c) {
@@ -326,19 +317,21 @@ task<registration> detail::register_view(communicator on, gpu::detail::view memo
   if (of->calls.register_memory == nullptr)
     throw error(errc::not_supported, fmt::format("NCCL {} cannot register memory: 2.19 and later can",
                                                  abi::version_text(of->calls.version)));
-  const auto made = std::make_shared<held>(self->thread());
-  const std::function<void()> f = [made, of, memory] {
+  const auto made = std::make_shared<held>();
+  const std::function<void()> f = [made, of, memory, thread = self->thread()] {
     owned_communicator::use use(*of);
     if (use.get() == nullptr)
       throw error(errc::communicator_failed, "ncclCommRegister: NCCL's communicator has ended");
     void* handle = nullptr;
     check(of->calls, of->calls.register_memory(use.get(), memory.data, memory.bytes(), &handle),
           "ncclCommRegister");
-    made->end = [of, memory, handle] {
-      // An abort also ends the registration.
-      owned_communicator::use ending(*of);
-      if (ending.get() != nullptr) of->calls.deregister_memory(ending.get(), handle);
-    };
+    *made = held(handle, [of, memory, thread](void* registered) {
+      thread->submit([of, memory, registered] {
+        // An abort also ends the registration.
+        owned_communicator::use ending(*of);
+        if (ending.get() != nullptr) of->calls.deregister_memory(ending.get(), registered);
+      });
+    });
   };
   co_await call_on(self->thread(), f);
   co_return registration(made);
@@ -350,14 +343,14 @@ task<std::pair<registration, void*>> detail::allocate_bytes(communicator on, std
   if (calls->memory_allocate == nullptr)
     throw error(errc::not_supported, fmt::format("NCCL {} cannot allocate: 2.19 and later can",
                                                  abi::version_text(calls->version)));
-  const auto made = std::make_shared<held>(self->thread());
-  const auto memory = std::make_shared<void*>(nullptr);
-  const std::function<void()> f = [made, memory, bytes, calls] {
-    check(*calls, calls->memory_allocate(memory.get(), bytes), "ncclMemAlloc");
-    made->end = [memory, calls] { calls->memory_free(*memory); };
+  const auto made = std::make_shared<held>();
+  const std::function<void()> f = [made, bytes, calls, thread = self->thread()] {
+    void* memory = nullptr;
+    check(*calls, calls->memory_allocate(&memory, bytes), "ncclMemAlloc");
+    *made = held(memory, [calls, thread](void* p) { thread->submit([calls, p] { calls->memory_free(p); }); });
   };
   co_await call_on(self->thread(), f);
-  co_return std::pair<registration, void*>(registration(made), *memory);
+  co_return std::pair<registration, void*>(registration(made), made->get());
 }
 
 }  // namespace tutti::nccl
