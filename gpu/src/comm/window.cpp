@@ -148,11 +148,10 @@ bool window::is_free(std::uint64_t chunk) const {
 void window::set_free(std::uint64_t chunk) noexcept { emptied_[chunk % slots] = chunk + 1; }
 void window::give_up() noexcept { given_up_ = true; }
 
-task<> window::find_memory(device on) {
+task<> window::find_memory(stream s) {
   const std::string of = driver_->identity();
   if (const std::string why = deferred_free_list::instance().trouble(of); !why.empty())
     throw error(errc::not_supported, why);
-  const stream s(on);
   const std::size_t all = static_cast<std::size_t>(size_) * mark_bytes;
   std::vector<std::byte> seen(all);
   for (auto& old : deferred_free_list::instance().take(of, bytes())) {
@@ -169,15 +168,16 @@ task<> window::find_memory(device on) {
     }
     deferred_free_list::instance().put(of, bytes(), std::move(old));
   }
-  if (!memory_) memory_ = allocate(on, bytes(), memory_kind::device);
+  if (!memory_) memory_ = allocate(s.on(), bytes(), memory_kind::device);
   base_ = memory_->data;
   co_await s.fill(device_span<std::byte>(static_cast<std::byte*>(marks()), all), std::byte{0});
 }
 
-task<> window::prepare(device on, handle* mine) {
-  if (rank_ == 0) co_await find_memory(on);
-  process_sharing* const s = driver_->sharing();
-  if (s == nullptr)
+task<> window::prepare(device on, stream* s, handle* mine) {
+  *s = stream(on);
+  if (rank_ == 0) co_await find_memory(*s);
+  process_sharing* const sharing = driver_->sharing();
+  if (sharing == nullptr)
     throw error(errc::not_supported,
                 fmt::format("{} has no memory that other processes can open", driver_->name()));
   const auto keep = [this](void* event) {
@@ -185,9 +185,9 @@ task<> window::prepare(device on, handle* mine) {
     return event;
   };
   for (void*& e : freed_) e = keep(driver_->make_event());
-  if (s->has_events()) {
+  if (sharing->has_events()) {
     for (std::size_t i = 0; i < slots; ++i) {
-      mine->events[i] = keep(s->make_shared_event(mine->event_names[i]));
+      mine->events[i] = keep(sharing->make_shared_event(mine->event_names[i]));
       deferred_free_list::instance().add_event(mine->events[i], events_.back());
     }
     std::copy_n(mine->events, slots,
@@ -196,7 +196,7 @@ task<> window::prepare(device on, handle* mine) {
   if (rank_ != 0) co_return;
   for (void*& e : ready_[0]) e = keep(driver_->make_event());
   mine->memory = base_;
-  mine->memory_name = s->name_memory(base_);
+  mine->memory_name = sharing->name_memory(base_);
 }
 
 task<> window::reach(const std::vector<handle>* ranks) {
@@ -243,46 +243,27 @@ task<std::uint64_t> window::read_value(stream s, int rank, void* event) {
   co_return values[0];
 }
 
-task<> window::try_it(device on, communicator notes, const std::vector<handle>* all) {
-  std::exception_ptr failure;
-  const stream s(on);
-  const std::uint64_t value = (*all)[static_cast<std::size_t>(rank_)].value;
-  int go = 1;
-  try {
-    co_await write_value(s, rank_, value, ready(rank_, 0));
-  } catch (const error&) {
-    failure = std::current_exception();
-  }
-  // Rank 0 waits for this message even if the write has failed.
-  co_await notes.send(go, 0);
-  co_await notes.recv(go, 0);
-  if (failure) std::rethrow_exception(failure);
-  const std::uint64_t answered = co_await read_value(s, rank_, done(0));
-  if (answered != ~value)
-    throw error(errc::not_supported, "what rank 0 writes to its memory is not what is read here");
+task<> window::write_values(stream s, const std::vector<handle>* all) {
+  if (rank_ != 0)
+    co_await write_value(s, rank_, (*all)[static_cast<std::size_t>(rank_)].value, ready(rank_, 0));
 }
 
-task<> window::answer(device on, communicator notes, const std::vector<handle>* all) {
-  std::exception_ptr failure;
-  const stream s(on);
-  for (int r = 1; r < size_; ++r) {
+task<> window::answer_values(stream s, const std::vector<handle>* all) {
+  for (int r = 1; rank_ == 0 && r < size_; ++r) {
     const std::uint64_t value = (*all)[static_cast<std::size_t>(r)].value;
-    int go = 1;
-    co_await notes.recv(go, r);
-    try {
-      const std::uint64_t written = co_await read_value(s, r, ready(r, 0));
-      if (written != value)
-        throw error(
-            errc::not_supported,
-            fmt::format("what rank {} writes to memory of this process is not what is read there", r));
-      co_await write_value(s, r, ~value, done(0));
-    } catch (const error&) {
-      failure = std::current_exception();
-    }
-    co_await notes.send(go, r);
+    const std::uint64_t written = co_await read_value(s, r, ready(r, 0));
+    if (written != value)
+      throw error(errc::not_supported,
+                  fmt::format("what rank {} writes to memory of this process is not what is read there", r));
+    co_await write_value(s, r, ~value, done(0));
   }
-  if (failure) std::rethrow_exception(failure);
-  co_await s.reached();
+}
+
+task<> window::read_answer(stream s, const std::vector<handle>* all) {
+  if (rank_ == 0) co_return co_await s.reached();
+  const std::uint64_t answered = co_await read_value(s, rank_, done(0));
+  if (answered != ~(*all)[static_cast<std::size_t>(rank_)].value)
+    throw error(errc::not_supported, "what rank 0 writes to its memory is not what is read here");
 }
 
 task<std::shared_ptr<window>> window::open(std::shared_ptr<attachment> on, communicator notes,
@@ -295,17 +276,17 @@ task<std::shared_ptr<window>> window::open(std::shared_ptr<attachment> on, commu
   mine.process = process;
   std::random_device random;
   mine.value = static_cast<std::uint64_t>(random()) << 32 | random();
-  *why = co_await first_trouble(notes, made->prepare(device(on), &mine));
+  stream s;
+  *why = co_await first_trouble(notes, made->prepare(device(on), &s, &mine));
   if (!why->empty()) co_return nullptr;
 
   std::vector<handle> all(static_cast<std::size_t>(notes.size()));
   co_await notes.all_gather(mine, all);
   made->known_ = true;
   *why = co_await first_trouble(notes, made->reach(&all));
-  if (why->empty()) {
-    task<> trial = rank == 0 ? made->answer(device(on), notes, &all) : made->try_it(device(on), notes, &all);
-    *why = co_await first_trouble(notes, std::move(trial));
-  }
+  if (why->empty()) *why = co_await first_trouble(notes, made->write_values(s, &all));
+  if (why->empty()) *why = co_await first_trouble(notes, made->answer_values(s, &all));
+  if (why->empty()) *why = co_await first_trouble(notes, made->read_answer(s, &all));
   if (why->empty()) co_return made;
   // The device is not tried again: each try leaves memory that other processes have opened.
   deferred_free_list::instance().set_trouble(made->driver_->identity(), *why);

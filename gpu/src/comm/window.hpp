@@ -62,16 +62,18 @@ class window {
  private:
   struct handle;
   using events = std::array<void*, slots>;
-  task<> find_memory(device on);  // on rank 0
-  task<> prepare(device on, handle* mine);
+  task<> find_memory(stream s);  // on rank 0
+  task<> prepare(device on, stream* s, handle* mine);
   task<> reach(const std::vector<handle>* ranks);
   // Write and read the first value of the slot of `rank`. Each process records an event behind what it writes, and
   // waits for it before it reads.
   task<> write_value(stream s, int rank, std::uint64_t value, void* event);
   task<std::uint64_t> read_value(stream s, int rank, void* event);
-  // Writes a value to this rank's slot, and reads the answer of rank 0 there.
-  task<> try_it(device on, communicator notes, const std::vector<handle>* all);
-  task<> answer(device on, communicator notes, const std::vector<handle>* all);
+  // The test: the other ranks write a value to their slots, rank 0 answers there, and they read the answer. Each
+  // step begins when all ranks have ended the one before.
+  task<> write_values(stream s, const std::vector<handle>* all);
+  task<> answer_values(stream s, const std::vector<handle>* all);
+  task<> read_answer(stream s, const std::vector<handle>* all);
   void leave_mark() noexcept;
   void* marks() const noexcept;  // 64 bytes for each rank, not 0 once that rank has finished
   std::size_t bytes() const noexcept {
