@@ -2,30 +2,26 @@
 // Structures as bytes, and back: the form of messages between processes.
 //
 // The fields follow each other: integers in the bytes of their type, bools and enumerators in one byte, texts
-// and lists after their length (4 bytes), a variant after its index (1 byte). A structure lists its fields, for both directions, in a function
-// beside it:
-//   auto fields(maybe_const<point> auto& p) { return std::tie(p.x, p.y); }
-// An enumeration has a function highest(), which returns its last enumerator.
+// and lists after their length (4 bytes), a variant after its index (1 byte). A structure is an aggregate, whose
+// members are the fields, in their order. An enumeration has a function highest(), which returns its last
+// enumerator.
 #pragma once
 
 #include "base/little_endian.hpp"
 #include "base/throw_error.hpp"
 
+#include <boost/pfr/core.hpp>
 #include <chrono>
 #include <concepts>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
 
 namespace tutti::base {
-
-template <class M, class T>
-concept maybe_const = std::same_as<std::remove_const_t<M>, T>;
 
 class field_writer {
  public:
@@ -62,7 +58,7 @@ class field_writer {
   template <class T>
     requires std::is_class_v<T>
   void field(const T& m) {
-    std::apply([&](const auto&... each) { (field(each), ...); }, fields(m));
+    boost::pfr::for_each_field(m, [&](const auto& each) { field(each); });
   }
   std::string take() { return std::move(text_); }
 
@@ -109,7 +105,7 @@ class field_reader {
   template <class T>
     requires std::is_class_v<T>
   void field(T& m) {
-    std::apply([&](auto&... each) { (field(each), ...); }, fields(m));
+    boost::pfr::for_each_field(m, [&](auto& each) { field(each); });
   }
   // The bytes that have not been read.
   std::string_view rest() const noexcept { return text_; }

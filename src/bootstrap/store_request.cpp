@@ -12,15 +12,7 @@ constexpr auto highest(errc) { return errc::system; }
 
 namespace tutti::bootstrap {
 
-using base::maybe_const;
-
 constexpr auto highest(store_operation) { return store_operation::append; }
-auto fields(maybe_const<store_request> auto& r) {
-  return std::tie(r.number, r.operation, r.timeout_ms, r.amount, r.key, r.value, r.expected);
-}
-auto fields(maybe_const<store_answer> auto& a) {
-  return std::tie(a.number, a.code, a.flag, a.amount, a.text);
-}
 
 namespace {
 
