@@ -17,14 +17,12 @@ COMMANDS = [["tutti-run"], ["tutti-report"], ["tutti-perf"], ["tutti-perf", "lat
 
 
 def read_variables():
-    """[(title of the group, [(name, values, text)])] of the table in src/base/variables.cpp."""
+    """[(title of the group, [(names, values, text)])] of the table in src/base/variables.cpp."""
     source = (ROOT / "src/base/variables.cpp").read_text()
-    groups = re.search(r"enum class variable_group [^{]*\{(.*?)\};", (ROOT / "src/base/variables.hpp").read_text(), re.S)[1]
-    texts = re.search(r"titles\[\] = \{(.*?)\};", source, re.S)[1]
-    titles = dict(zip(re.findall(r"^ *(\w+)", groups, re.M), re.findall(r'"([^"]*)"', texts), strict=True))
+    titles = dict(re.findall(r'string_view (\w+) = "([^"]*)";', source))
     groups = {}
-    for group, *row in re.findall(r'\{g::(\w+), "([^"]*)", "([^"]*)", "([^"]*)"\}', source):
-        groups.setdefault(titles[group], []).append(tuple(row))
+    for group, names, *row in re.findall(r'\{g::(\w+), "([^"]*)", "([^"]*)", "([^"]*)"\}', source):
+        groups.setdefault(titles[group], []).append((names.split(", "), *row))
     return list(groups.items())
 
 
@@ -33,7 +31,8 @@ def tables_of_variables():
     out = []
     for title, rows in read_variables():
         out.extend([f"## {title}", "", "| variable | values | meaning |", "|---|---|---|"])
-        out.extend(f"| `{name}` | {f'`{cell(values)}`' if values else ''} | {cell(text)} |" for name, values, text in rows)
+        out.extend(f"| {', '.join(f'`{name}`' for name in names)} | {f'`{cell(values)}`' if values else ''} | {cell(text)} |"
+                   for names, values, text in rows)
         out.append("")
     return "\n".join(out)
 

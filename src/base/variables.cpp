@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/variables.hpp"
 
-#include <cstddef>
-#include <iterator>
-
 namespace tutti::base {
 namespace {
 
-using g = variable_group;
+namespace g {
+constexpr std::string_view place = "Ranks and where they meet";
+constexpr std::string_view network = "Network";
+constexpr std::string_view security = "Security";
+constexpr std::string_view failure = "Time limits";
+constexpr std::string_view speed = "Speed";
+constexpr std::string_view records = "Records and checks";
+constexpr std::string_view devices = "Devices";
+constexpr std::string_view starters = "Of other starters, read only";
+constexpr std::string_view internal = "Between tutti-run and its ranks";
+}  // namespace g
 
 // clang-format off
 constexpr variable table[] = {
@@ -80,54 +87,22 @@ constexpr variable table[] = {
   {g::devices, "CCL_PROCESS_LAUNCHER", "torchrun|none", "of oneCCL; tutti sets it where it is not set"},
   {g::devices, "CCL_YIELD", "", "of oneCCL; tutti sets it where there are fewer cores than threads"},
 
-  {g::starters, "OMPI_COMM_WORLD_RANK", "", "Open MPI: the place of this rank"},
-  {g::starters, "OMPI_COMM_WORLD_SIZE", "", "Open MPI: a number of ranks"},
-  {g::starters, "OMPI_COMM_WORLD_LOCAL_RANK", "", "Open MPI: the place of this rank"},
-  {g::starters, "OMPI_COMM_WORLD_LOCAL_SIZE", "", "Open MPI: a number of ranks"},
-  {g::starters, "OMPI_COMM_WORLD_NODE_RANK", "", "Open MPI: the place of this rank"},
-  {g::starters, "PMIX_NAMESPACE", "", "Open MPI: the name of the job"},
-  {g::starters, "OMPI_MCA_orte_hnp_uri", "", "Open MPI: the name of the job"},
-  {g::starters, "OMPI_MCA_ess_base_jobid", "", "Open MPI: the name of the job"},
-  {g::starters, "PMI_RANK", "", "MPICH, Intel MPI: the place of this rank"},
-  {g::starters, "PMI_SIZE", "", "MPICH, Intel MPI: a number of ranks"},
-  {g::starters, "MPI_LOCALRANKID", "", "MPICH, Intel MPI: the place of this rank"},
-  {g::starters, "MPI_LOCALNRANKS", "", "MPICH, Intel MPI: a number of ranks"},
-  {g::starters, "PMI_JOBID", "", "MPICH, Intel MPI: the name of the job, or the socket of its proxy"},
-  {g::starters, "PMI_PORT", "", "MPICH, Intel MPI: the name of the job, or the socket of its proxy"},
-  {g::starters, "PMI_FD", "", "MPICH, Intel MPI: the name of the job, or the socket of its proxy"},
-  {g::starters, "HYDI_CONTROL_FD", "", "MPICH, Intel MPI: the name of the job, or the socket of its proxy"},
-  {g::starters, "TORCHELASTIC_RUN_ID", "", "torchrun: identifies the job; its own store may use MASTER_PORT"},
-  {g::starters, "TORCHELASTIC_RESTART_COUNT", "", "torchrun: identifies the job; its own store may use MASTER_PORT"},
-  {g::starters, "TORCHELASTIC_USE_AGENT_STORE", "", "torchrun: identifies the job; its own store may use MASTER_PORT"},
-  {g::starters, "ROLE_RANK", "", "torchrun: tutti-run does not pass it on to its ranks"},
-  {g::starters, "ROLE_WORLD_SIZE", "", "torchrun: tutti-run does not pass it on to its ranks"},
-  {g::starters, "PET_NPROC_PER_NODE", "", "torchrun, Kubeflow Trainer: options of tutti-run"},
-  {g::starters, "PET_NNODES", "", "torchrun, Kubeflow Trainer: options of tutti-run"},
-  {g::starters, "PET_NODE_RANK", "", "torchrun, Kubeflow Trainer: options of tutti-run"},
-  {g::starters, "PET_MASTER_ADDR", "", "torchrun, Kubeflow Trainer: options of tutti-run"},
-  {g::starters, "PET_MASTER_PORT", "", "torchrun, Kubeflow Trainer: options of tutti-run"},
-  {g::starters, "LWS_GROUP_SIZE", "", "LeaderWorkerSet: options of tutti-run"},
-  {g::starters, "LWS_WORKER_INDEX", "", "LeaderWorkerSet: options of tutti-run"},
-  {g::starters, "LWS_LEADER_ADDRESS", "", "LeaderWorkerSet: options of tutti-run"},
+  {g::starters, "OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_LOCAL_RANK, OMPI_COMM_WORLD_NODE_RANK", "", "Open MPI: the place of this rank"},
+  {g::starters, "OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_SIZE", "", "Open MPI: a number of ranks"},
+  {g::starters, "PMIX_NAMESPACE, OMPI_MCA_orte_hnp_uri, OMPI_MCA_ess_base_jobid", "", "Open MPI: the name of the job"},
+  {g::starters, "PMI_RANK, MPI_LOCALRANKID", "", "MPICH, Intel MPI: the place of this rank"},
+  {g::starters, "PMI_SIZE, MPI_LOCALNRANKS", "", "MPICH, Intel MPI: a number of ranks"},
+  {g::starters, "PMI_JOBID, PMI_PORT, PMI_FD, HYDI_CONTROL_FD", "", "MPICH, Intel MPI: the name of the job, or the socket of its proxy"},
+  {g::starters, "TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_USE_AGENT_STORE", "", "torchrun: identifies the job; its own store may use MASTER_PORT"},
+  {g::starters, "ROLE_RANK, ROLE_WORLD_SIZE", "", "torchrun: tutti-run does not pass it on to its ranks"},
+  {g::starters, "PET_NPROC_PER_NODE, PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR, PET_MASTER_PORT", "", "torchrun, Kubeflow Trainer: options of tutti-run"},
+  {g::starters, "LWS_GROUP_SIZE, LWS_WORKER_INDEX, LWS_LEADER_ADDRESS", "", "LeaderWorkerSet: options of tutti-run"},
   {g::starters, "JOB_COMPLETION_INDEX", "", "Indexed Job, JobSet: --node-rank of tutti-run"},
-  {g::starters, "SLURM_PROCID", "", "Slurm: the place of this rank"},
-  {g::starters, "SLURM_LOCALID", "", "Slurm: the place of this rank"},
-  {g::starters, "SLURM_NTASKS", "", "Slurm: a number of ranks"},
-  {g::starters, "SLURM_NPROCS", "", "Slurm: a number of ranks"},
-  {g::starters, "SLURM_STEP_NUM_TASKS", "", "Slurm: a number of ranks"},
-  {g::starters, "SLURM_NODEID", "", "Slurm: the nodes of the step; options of tutti-run"},
-  {g::starters, "SLURM_NNODES", "", "Slurm: the nodes of the step; options of tutti-run"},
-  {g::starters, "SLURM_JOB_NUM_NODES", "", "Slurm: the nodes of the step; options of tutti-run"},
-  {g::starters, "SLURM_STEP_NUM_NODES", "", "Slurm: the nodes of the step; options of tutti-run"},
-  {g::starters, "SLURM_STEP_NODELIST", "", "Slurm: the nodes of the step; options of tutti-run"},
-  {g::starters, "SLURM_JOB_NODELIST", "", "Slurm: the nodes of the step; options of tutti-run"},
-  {g::starters, "SLURM_NODELIST", "", "Slurm: the nodes of the step; options of tutti-run"},
-  {g::starters, "SLURM_STEP_TASKS_PER_NODE", "", "Slurm: the ranks of each host"},
-  {g::starters, "SLURM_TASKS_PER_NODE", "", "Slurm: the ranks of each host"},
-  {g::starters, "SLURM_JOB_ID", "", "Slurm: the name of the job"},
-  {g::starters, "SLURM_STEP_ID", "", "Slurm: the name of the job"},
-  {g::starters, "SLURM_STEPID", "", "Slurm: the name of the job"},
-  {g::starters, "SLURM_RESTART_COUNT", "", "Slurm: the name of the job"},
+  {g::starters, "SLURM_PROCID, SLURM_LOCALID", "", "Slurm: the place of this rank"},
+  {g::starters, "SLURM_NTASKS, SLURM_NPROCS, SLURM_STEP_NUM_TASKS", "", "Slurm: a number of ranks"},
+  {g::starters, "SLURM_NODEID, SLURM_NNODES, SLURM_JOB_NUM_NODES, SLURM_STEP_NUM_NODES, SLURM_STEP_NODELIST, SLURM_JOB_NODELIST, SLURM_NODELIST", "", "Slurm: the nodes of the step; options of tutti-run"},
+  {g::starters, "SLURM_STEP_TASKS_PER_NODE, SLURM_TASKS_PER_NODE", "", "Slurm: the ranks of each host"},
+  {g::starters, "SLURM_JOB_ID, SLURM_STEP_ID, SLURM_STEPID, SLURM_RESTART_COUNT", "", "Slurm: the name of the job"},
   {g::starters, "XDG_RUNTIME_DIR", "", "folder of this user, where ranks of one host meet without MASTER_ADDR; without it /tmp/tutti-<uid>"},
 
   {g::internal, "TUTTI_STORE_FD", "", "socket on which rank 0 listens for the others"},
@@ -139,21 +114,6 @@ constexpr variable table[] = {
 // clang-format on
 
 }  // namespace
-
-std::string_view title_of(variable_group group) noexcept {
-  // In the order of variable_group.
-  static constexpr std::string_view titles[] = {"Ranks and where they meet",
-                                                "Network",
-                                                "Security",
-                                                "Time limits",
-                                                "Speed",
-                                                "Records and checks",
-                                                "Devices",
-                                                "Of other starters, read only",
-                                                "Between tutti-run and its ranks"};
-  static_assert(std::size(titles) == static_cast<std::size_t>(variable_group::internal) + 1);
-  return titles[static_cast<std::size_t>(group)];
-}
 
 std::span<const variable> variables() noexcept { return table; }
 

@@ -45,7 +45,7 @@ std::string list_of_variables() {
       "Environment variables (a list of values begins with the default, where there is one):\n";
   std::string_view title;
   for (const base::variable& v : base::variables()) {
-    if (title != base::title_of(v.group)) list += fmt::format("\n{}:\n", title = base::title_of(v.group));
+    if (title != v.group) list += fmt::format("\n{}:\n", title = v.group);
     list += fmt::format("  {}{}{}\n      {}\n", v.name, v.values.empty() ? "" : "=", v.values, v.text);
   }
   return list;

@@ -115,7 +115,10 @@ std::set<std::string> variables_in(const std::string& text) {
 std::set<std::string> known_variables() {
   std::set<std::string> names;
   for (const auto& row : tutti::launch::node_variables) names.insert(row.name);
-  for (const auto& variable : tutti::base::variables()) names.emplace(variable.name);
+  for (const auto& variable : tutti::base::variables()) {
+    std::istringstream list{std::string(variable.name)};
+    for (std::string name; std::getline(list >> std::ws, name, ',');) names.insert(name);
+  }
   return names;
 }
 

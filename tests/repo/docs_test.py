@@ -82,7 +82,7 @@ def pictures_are_as_drawn(folders):
 
 def variables_of_the_code_are_in_the_table(folders):
     """the table of src/base/variables.cpp, and no other variable; CMake's options are in docs/configuration.md, and no others"""
-    table = {name for _, rows in generate.read_variables() for name, _, _ in rows}
+    table = {name for _, rows in generate.read_variables() for names, _, _ in rows for name in names}
     literal = re.compile(r'"(TUTTI_[A-Z0-9_]+|(?:OMPI|PMIX?|HYDI|SLURM|PET|LWS|JOB|MPI|XDG|TORCHELASTIC|ROLE|GROUP|NODE|MASTER|LOCAL|WORLD|CCL'
                          r'|CUDA|NCCL|ZE_ENABLE)_[A-Za-z0-9_]+|RANK|NNODES|COLUMNS)"')
     called = re.compile(r'(?:getenv|setenv|env_string|env_integer)\(\s*"([A-Za-z_][A-Za-z0-9_]*)"')
