@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/hmac.hpp"
 
+#include "base/text.hpp"
+
 #include <fmt/ranges.h>
 #include <nettle/hmac.h>
 #include <nettle/memops.h>
-#include <sys/random.h>
+#include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 #include <tutti/error.hpp>
 #include <vector>
 
@@ -29,14 +30,8 @@ bool equal_in_constant_time(std::span<const std::uint8_t> a, std::span<const std
 }
 
 void fill_random(std::span<std::uint8_t> into) {
-  while (!into.empty()) {
-    const ssize_t got = ::getrandom(into.data(), into.size(), 0);
-    if (got < 0) {
-      if (errno == EINTR) continue;
-      throw error(errc::system, "getrandom: " + std::generic_category().message(errno));
-    }
-    into = into.subspan(static_cast<std::size_t>(got));
-  }
+  if (::getentropy(into.data(), into.size()) != 0)
+    throw error(errc::system, "getentropy: " + errno_text(errno));
 }
 
 std::string to_hex(std::span<const std::uint8_t> bytes) {

@@ -21,7 +21,7 @@ digest hmac_sha256(std::string_view key, std::span<const std::uint8_t> message);
 // Takes the same time wherever the first difference is. The lengths are no secret.
 bool equal_in_constant_time(std::span<const std::uint8_t> a, std::span<const std::uint8_t> b) noexcept;
 
-// From the kernel's generator, fit for keys and nonces. Throws errc::system if there is none.
+// From the kernel's generator, fit for keys and nonces; at most 256 bytes. Throws errc::system if there is none.
 void fill_random(std::span<std::uint8_t> into);
 
 // Lower case, two characters per byte.
