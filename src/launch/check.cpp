@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/check.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/udp.hpp>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/env.hpp"
-#include "base/unique_fd.hpp"
 #include "base/variables.hpp"
 #include "bootstrap/address.hpp"
 #include "bootstrap/environment.hpp"
@@ -31,6 +32,13 @@ constexpr std::chrono::milliseconds longest_lookup{30000};
 constexpr std::chrono::milliseconds longest_connect{5000};
 constexpr unsigned long long mebibyte = 1 << 20;
 constexpr unsigned long long least_shared_memory = 64 * mebibyte;
+
+using boost::asio::ip::tcp;
+
+struct finding {
+  std::string text;
+  std::string cure = {};  // empty: no problem
+};
 
 finding place_of_node(const options& o) {
   const std::string where =
@@ -56,24 +64,22 @@ finding tls_of_node() {
 }
 
 // The local address that the kernel's route gives to packets to `to`.
-std::string address_towards(const boost::asio::ip::tcp::endpoint& to) {
-  const base::unique_fd fd(::socket(to.protocol().family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!fd || ::connect(fd.get(), to.data(), static_cast<socklen_t>(to.size())) != 0) return {};
-  const auto own = bootstrap::local_endpoint(fd.get());
-  return own ? own->address().to_string() : "";
+std::string address_towards(const tcp::endpoint& to) {
+  boost::asio::io_context loop;
+  boost::asio::ip::udp::socket socket(loop);
+  boost::system::error_code failed;
+  socket.connect({to.address(), to.port()}, failed);
+  return failed ? "" : socket.local_endpoint().address().to_string();
 }
 
 // Returns 0, or the error of a connection that is closed at once.
-int connect_once(const boost::asio::ip::tcp::endpoint& to) {
-  const base::unique_fd fd(::socket(to.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return errno;
-  if (::connect(fd.get(), to.data(), static_cast<socklen_t>(to.size())) == 0) return 0;
-  if (errno != EINPROGRESS) return errno;
-  pollfd writable{fd.get(), POLLOUT, 0};
-  if (::poll(&writable, 1, static_cast<int>(longest_connect.count())) != 1) return ETIMEDOUT;
-  int error = 0;
-  socklen_t length = sizeof error;
-  return ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
+int connect_once(const tcp::endpoint& to) {
+  boost::asio::io_context loop;
+  tcp::socket socket(loop);
+  boost::system::error_code result = boost::asio::error::timed_out;
+  socket.async_connect(to, [&result](const boost::system::error_code& code) { result = code; });
+  loop.run_for(longest_connect);
+  return result.value();
 }
 
 void find_listening(const options& o, std::vector<finding>& found) {
@@ -165,21 +171,13 @@ void find_unknown_variables(std::vector<finding>& found) {
 
 }  // namespace
 
-std::vector<finding> check_node(const options& o) {
+int run_check(const options& o) {
   std::vector<finding> found = {place_of_node(o), secret_of_node(o), tls_of_node(), shared_memory(),
                                 limits()};
   find_unknown_variables(found);
-  if (!o.master) return found;
-  if (o.node_rank == 0)
-    find_listening(o, found);
-  else
-    find_way(o, found);
-  return found;
-}
-
-int run_check(const options& o) {
+  if (o.master) o.node_rank == 0 ? find_listening(o, found) : find_way(o, found);
   int exit_code = 0;
-  for (const finding& each : check_node(o)) {
+  for (const finding& each : found) {
     std::printf("%s\n", each.text.c_str());
     if (each.cure.empty()) continue;
     std::printf("  problem: %s\n", each.cure.c_str());

@@ -2,23 +2,12 @@
 // tutti-run --check: what this node finds before a job, and what would stop one.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "launch/options.hpp"
 
 namespace tutti::launch {
 
-struct finding {
-  std::string text;
-  std::string cure = {};  // empty: no problem
-};
-
-// Checks this node and the way to node 0, for at most `--join-timeout` or half a minute. Never shows the
-// secret.
-std::vector<finding> check_node(const options& o);
-
-// Prints the findings. Returns 0 if nothing would stop a job, else 1.
+// Checks this node and the way to node 0, for at most `--join-timeout` or half a minute, and prints the findings.
+// Never shows the secret. Returns 0 if nothing would stop a job, else 1.
 int run_check(const options& o);
 
 }  // namespace tutti::launch
