@@ -13,6 +13,8 @@
 #include <system_error>
 #include <vector>
 
+#include "base/files.hpp"
+
 namespace tutti::launch {
 namespace {
 
@@ -24,10 +26,8 @@ void close_all_but(int fd) {
   ::close_range(static_cast<unsigned>(fd) + 1, UINT_MAX, 0);
 }
 
-[[noreturn]] void guard(int pipe, int ready) {
+[[noreturn]] void guard(int pipe) {
   ::prctl(PR_SET_NAME, "tutti-guardian");
-  ::setsid();  // signals for the launcher's process group or terminal do not reach the guardian
-  ::close(ready);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(signal, SIG_IGN);
   // If held open, the launcher's standard output would keep $(tutti-run ...) waiting, and its directory a
   // mount busy.
@@ -58,19 +58,14 @@ guardian::guardian() {
   if (::pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
   base::unique_fd reader(ends[0]);
   pipe_.reset(ends[1]);
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
-  base::unique_fd left(ends[0]), ready(ends[1]);
   pid_ = ::fork();
   if (pid_ < 0) throw std::system_error(errno, std::generic_category(), "fork");
   if (pid_ == 0) {
     pipe_.reset();
-    guard(reader.get(), ready.release());
+    guard(reader.get());
   }
-  // Until the guardian has left the launcher's process group, whatever kills that group kills both.
-  ready.reset();
-  char end;
-  while (::read(left.get(), &end, 1) < 0 && errno == EINTR) {
-  }
+  // Signals for the launcher's process group or terminal do not reach the guardian from here on.
+  ::setpgid(pid_, pid_);
 }
 
 guardian::~guardian() {
@@ -84,8 +79,7 @@ void guardian::forget(pid_t group) const noexcept { tell(-group); }
 
 void guardian::tell(pid_t message) const noexcept {
   // The death of the guardian is no reason to end the job: the ranks still have their PDEATHSIG.
-  while (::write(pipe_.get(), &message, sizeof message) < 0 && errno == EINTR) {
-  }
+  base::write_all(pipe_.get(), {reinterpret_cast<const char*>(&message), sizeof message});
 }
 
 }  // namespace tutti::launch
