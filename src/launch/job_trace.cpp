@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <stdexcept>
 #include <system_error>
 
@@ -30,8 +31,6 @@ job_trace::job_trace(const options& o, flight::recordings& ranks, const std::str
   ranks.set_traced(true);
 }
 
-job_trace::~job_trace() { stop(); }
-
 void job_trace::set_clock_offset(std::int64_t ns) {
   const std::lock_guard lock(mutex_);
   clock_offset_ns_ = ns;
@@ -51,7 +50,7 @@ void job_trace::begin(int first_rank) {
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_BLOCK, &all, &before);
-  thread_ = std::thread([this] { work(); });
+  thread_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
@@ -61,25 +60,17 @@ void job_trace::poll() {
   writer_->flush();
 }
 
-void job_trace::work() {
+void job_trace::work(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  while (!stopping_) {
+  std::condition_variable_any pause;
+  while (!stop.stop_requested()) {
     poll();
-    wake_.wait_for(lock, flight::between_trace_polls, [this] { return stopping_; });
+    pause.wait_for(lock, stop, flight::between_trace_polls, [] { return false; });
   }
-}
-
-void job_trace::stop() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  wake_.notify_all();
-  if (thread_.joinable()) thread_.join();
 }
 
 std::string job_trace::finish() {
-  stop();
+  thread_ = {};  // stopped and joined
   if (writer_ == nullptr) return {};
   poll();
   writer_->finish();

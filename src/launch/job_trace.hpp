@@ -3,7 +3,6 @@
 // ranks themselves write no file and wait for none.
 #pragma once
 
-#include <condition_variable>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -19,7 +18,6 @@ class job_trace {
   // The file of this node is the user's own on node 0, FILE.node-<k> elsewhere. Throws std::runtime_error if
   // it cannot be made. `ranks` outlives this.
   job_trace(const options& o, flight::recordings& ranks, const std::string& host);
-  ~job_trace();
 
   // Sets the first rank of this node, once it is known.
   void begin(int first_rank);
@@ -30,9 +28,8 @@ class job_trace {
   std::string finish();
 
  private:
-  void work();
+  void work(const std::stop_token& stop);
   void poll();
-  void stop();
 
   flight::recordings& ranks_;
   std::string path_;
@@ -42,10 +39,8 @@ class job_trace {
   std::unique_ptr<flight::trace_writer> writer_;
   int first_rank_ = 0;
   std::int64_t clock_offset_ns_ = 0;
-  bool stopping_ = false;
   std::mutex mutex_;
-  std::condition_variable wake_;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace tutti::launch
