@@ -123,6 +123,51 @@ std::string colour_of(int number) {
   return fmt::format("hsl({:.0f} 65% 45%)", std::fmod(210 + number * 137.5, 360));
 }
 
+// Of one series.
+std::string line_chart(const std::string& name, const std::vector<curve_source>& sources) {
+  std::vector<std::pair<const curve_source*, const std::vector<point>*>> lines;
+  range x, y;
+  for (const curve_source& s : sources) {
+    const auto found = s.series->find(name);
+    if (found == s.series->end()) continue;
+    lines.emplace_back(&s, &found->second);
+    for (const point& p : found->second)
+      if (std::isfinite(p.value)) {
+        x.take(p.step);
+        y.take(p.value);
+      }
+  }
+  std::string out = frame(name);
+  if (x.empty())
+    return out + fmt::format("<text class=\"tick\" x=\"{}\" y=\"{}\">no finite value</text></svg>", left,
+                             height / 2);
+  x.widen();
+  y.widen();
+  out += axes(x, y);
+  const auto draw = [&](const curve_source& line, const std::vector<point>& points, const char* style) {
+    std::string path;
+    bool pen_down = false;
+    for (const point& p : points) {
+      const bool is_there = std::isfinite(p.value);
+      if (is_there)
+        path += fmt::format("{}{:.1f} {:.1f}", pen_down ? 'L' : 'M', left + inner_width * x.share(p.step),
+                            top + inner_height * (1 - y.share(p.value)));
+      pen_down = is_there;
+    }
+    // A round cap shows a single point as a dot.
+    out +=
+        fmt::format("<path class=\"{}\" data-line=\"{}\" d=\"{}\" stroke=\"{}\"><title>{}</title></path>",
+                    style, line.number, path.find('L') == path.npos && !path.empty() ? path + "h0.01" : path,
+                    colour_of(line.number), escaped(line.label));
+  };
+  // Many points: a smoothed line shows their course, over a shadow of the points.
+  for (const auto& [line, points] : lines)
+    if (points->size() > few_points) draw(*line, thinned(*points), "shadow");
+  for (const auto& [line, points] : lines)
+    draw(*line, thinned(points->size() > few_points ? smooth(*points) : *points), "line");
+  return out + "</svg>";
+}
+
 }  // namespace
 
 std::string page_head(const std::string& title, const std::string& line) {
@@ -164,45 +209,6 @@ std::string short_number(double value) {
 std::string legend_entry(int number, const std::string& label) {
   return fmt::format("<span class=\"key\" style=\"background:{}\"></span>{}", colour_of(number),
                      escaped(label));
-}
-
-std::string line_chart(const std::string& title, const std::vector<line_data>& lines) {
-  range x, y;
-  for (const line_data& line : lines)
-    for (const point& p : *line.points)
-      if (std::isfinite(p.value)) {
-        x.take(p.step);
-        y.take(p.value);
-      }
-  std::string out = frame(title);
-  if (x.empty())
-    return out + fmt::format("<text class=\"tick\" x=\"{}\" y=\"{}\">no finite value</text></svg>", left,
-                             height / 2);
-  x.widen();
-  y.widen();
-  out += axes(x, y);
-  const auto draw = [&](const line_data& line, const std::vector<point>& points, const char* style) {
-    std::string path;
-    bool pen_down = false;
-    for (const point& p : points) {
-      const bool is_there = std::isfinite(p.value);
-      if (is_there)
-        path += fmt::format("{}{:.1f} {:.1f}", pen_down ? 'L' : 'M', left + inner_width * x.share(p.step),
-                            top + inner_height * (1 - y.share(p.value)));
-      pen_down = is_there;
-    }
-    // A round cap shows a single point as a dot.
-    out +=
-        fmt::format("<path class=\"{}\" data-line=\"{}\" d=\"{}\" stroke=\"{}\"><title>{}</title></path>",
-                    style, line.number, path.find('L') == path.npos && !path.empty() ? path + "h0.01" : path,
-                    colour_of(line.number), escaped(line.label));
-  };
-  // Many points: a smoothed line shows their course, over a shadow of the points.
-  for (const line_data& line : lines)
-    if (line.points->size() > few_points) draw(line, thinned(*line.points), "shadow");
-  for (const line_data& line : lines)
-    draw(line, thinned(line.points->size() > few_points ? smooth(*line.points) : *line.points), "line");
-  return out + "</svg>";
 }
 
 std::string histogram_chart(const std::string& title, const histogram_data& h, int rank) {
@@ -258,13 +264,8 @@ std::string curves(const std::vector<curve_source>& sources) {
     for (const auto& [name, points] : *s.series) names.insert(name);
   }
   if (names.empty()) return {};
-  for (const std::string& name : names) {
-    std::vector<line_data> lines;
-    for (const curve_source& s : sources)
-      if (const auto found = s.series->find(name); found != s.series->end())
-        lines.push_back({s.number, s.label, &found->second});
-    (is_machine_series(name) ? machine : own) += line_chart(name, lines);
-  }
+  for (const std::string& name : names)
+    (is_machine_series(name) ? machine : own) += line_chart(name, sources);
   std::string out = "<h2>Curves</h2><p class=soft>" + legend + "</p><div class=\"grid-of\">" + own + "</div>";
   if (!machine.empty())
     out +=

@@ -25,13 +25,6 @@ std::string short_number(double value);
 // A legend's entry for line n.
 std::string legend_entry(int number, const std::string& label);
 
-struct line_data {
-  int number = 0;     // selects the colour: a rank, or a run's place among several
-  std::string label;  // "rank 3", or a run's name
-  const std::vector<point>* points = nullptr;
-};
-// The lines over the steps. Values that are not finite make a gap.
-std::string line_chart(const std::string& title, const std::vector<line_data>& lines);
 std::string histogram_chart(const std::string& title, const histogram_data& h, int rank);
 // A row for each rank: its label and lengths. The longest row sets the scale.
 std::string stacked_bars(const std::vector<std::pair<std::string, std::vector<double>>>& rows,
@@ -39,11 +32,12 @@ std::string stacked_bars(const std::vector<std::pair<std::string, std::vector<do
 
 // What is one line in each chart: a rank, or a run.
 struct curve_source {
-  int number;  // as of line_data
-  std::string label;
+  int number;         // selects the colour: a rank, or a run's place among several
+  std::string label;  // "rank 3", or a run's name
   const std::map<std::string, std::vector<point>>* series;
 };
-// The section of charts, one for each series of any source; those of time and machine are collapsed.
+// The section of charts, one for each series of any source: lines over the steps, with gaps where values are not
+// finite. Those of time and machine are collapsed.
 std::string curves(const std::vector<curve_source>& sources);
 
 }  // namespace tutti::report
