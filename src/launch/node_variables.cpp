@@ -54,6 +54,13 @@ found_variable find_variable(node_field field, const char* option) {
   return found;
 }
 
+// The same for a number, which goes to `into`.
+found_variable take_number(node_field field, int low, const char* option, int& into) {
+  const found_variable found = find_variable(field, option);
+  if (found.row != nullptr) into = number_of(found, low, option);
+  return found;
+}
+
 void refuse_several_launchers_on_a_node(int nodes) {
   const auto tasks = base::env_string("SLURM_STEP_NUM_TASKS");
   if (!is_slurm_step() || !tasks || *tasks == std::to_string(nodes)) return;
@@ -83,11 +90,7 @@ void take_node_variables(options& o, given_options& given) {
   // Ranks inherit the variables of the launcher above them.
   if (base::env_string("TUTTI_JOB_ID")) return;
 
-  if (!given.ranks)
-    if (const auto v = find_variable(node_field::ranks, "-n"); v.row != nullptr) {
-      o.ranks = number_of(v, 1, "-n");
-      given.ranks = true;
-    }
+  if (!given.ranks) given.ranks = take_number(node_field::ranks, 1, "-n", o.ranks).row != nullptr;
   if (!given.nodes) {
     const auto v = find_variable(node_field::nodes, "--nnodes");
     if (v.row == nullptr) return;
@@ -99,12 +102,10 @@ void take_node_variables(options& o, given_options& given) {
       if (std::string_view(v.row->starter) == "Slurm") refuse_several_launchers_on_a_node(nodes);
       o.nodes = nodes;
     }
-    given.nodes = true;
   }
   if (o.nodes == 1) return;
   if (!given.node_rank)
-    if (const auto v = find_variable(node_field::node_rank, "--node-rank"); v.row != nullptr) {
-      o.node_rank = number_of(v, 0, "--node-rank");
+    if (const auto v = take_number(node_field::node_rank, 0, "--node-rank", o.node_rank); v.row != nullptr) {
       given.node_rank = true;
       if (o.node_rank >= o.nodes)
         throw usage_error(
@@ -112,16 +113,13 @@ void take_node_variables(options& o, given_options& given) {
             "nodes, or give --nnodes and --node-rank",
             v.row->name, v.text, v.row->starter, o.nodes, o.nodes - 1);
     }
-  if (given.master) return;
+  if (o.master) return;
   const auto host = find_variable(node_field::master_host, "--master");
   if (host.row == nullptr) return;
   o.master = host_and_port{host.value, usual_master_port};
-  given.master = true;
-  if (const auto v = find_variable(node_field::master_port, "--master"); v.row != nullptr) {
-    o.master->port = number_of(v, 1, "--master");
-    if (o.master->port > 65535)
-      throw usage_error("{}={}: a port is a number from 1 to 65535", v.row->name, v.text);
-  }
+  const auto port = take_number(node_field::master_port, 1, "--master", o.master->port);
+  if (o.master->port > 65535)
+    throw usage_error("{}={}: a port is a number from 1 to 65535", port.row->name, port.text);
 }
 
 }  // namespace tutti::launch

@@ -45,7 +45,6 @@ struct given_options {
   bool ranks = false;
   bool nodes = false;
   bool node_rank = false;
-  bool master = false;
 };
 
 // Sets what `given` lacks from the variables, in `o` and in `given`. Variables of a single node, and inside a

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -58,18 +59,20 @@ class help_format : public CLI::Formatter {
   }
 };
 
-std::optional<host_and_port> parse_address(std::string_view text) {
-  const std::size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos) return std::nullopt;
-  const int port = base::to_number<std::uint16_t>(text.substr(colon + 1)).value_or(0);
-  if (port == 0) return std::nullopt;
-  std::string_view host = text.substr(0, colon);
+host_and_port parse_address(const std::string& text) {
+  const std::size_t colon = std::min(text.rfind(':'), text.size());
+  std::string host = text.substr(0, colon);
   if (host.size() >= 2 && host.front() == '[' && host.back() == ']')
     host = host.substr(1, host.size() - 2);
-  else if (host.find(':') != std::string_view::npos)
-    return std::nullopt;  // an IPv6 address without its brackets: which colon ends it?
-  if (host.empty()) return std::nullopt;
-  return host_and_port{std::string(host), port};
+  else if (host.find(':') != host.npos)
+    host.clear();  // an IPv6 address without its brackets: which colon ends it?
+  const int port = colon == text.size() ? 0 : base::to_number<std::uint16_t>(text.substr(colon + 1)).value_or(0);
+  if (host.empty() || port == 0)
+    throw usage_error(
+        "--master {}: give HOST:PORT with a port from 1 to 65535, for example 10.0.0.1:29500 "
+        "or [fd00::1]:29500",
+        text);
+  return {host, port};
 }
 
 template <class T>
@@ -100,13 +103,21 @@ void add_seconds(CLI::App& app, const std::string& name, std::chrono::millisecon
   app.add_option_function<std::string>(name, take, text)->type_name("SECONDS");
 }
 
-void check_elastic(options& o, bool node_rank_given, bool master_given, bool policy_given) {
+// An option that takes one of the names in `all`.
+template <class T>
+void add_choice(CLI::App& app, const std::string& name, T& into, const std::map<std::string, T>& all,
+                const char* type, const std::string& text) {
+  const auto take = [&into, &all](const std::string& given) { into = all.at(given); };
+  app.add_option_function<std::string>(name, take, text)->check(CLI::IsMember(all))->type_name(type);
+}
+
+void check_elastic(options& o, bool node_rank_given, bool policy_given) {
   if (!policy_given) o.on_failure = failure_policy::restart_rank;
   if (o.on_failure == failure_policy::restart_all)
     throw usage_error(
         "--on-failure restart-all contradicts --nnodes MIN:MAX, where ranks go on when others have gone: "
         "leave it out");
-  if (master_given) {
+  if (o.master) {
     if (!node_rank_given) o.node_rank = -1;
     return;
   }
@@ -117,13 +128,13 @@ void check_elastic(options& o, bool node_rank_given, bool master_given, bool pol
   o.nodes = 1;  // no other node could come
 }
 
-void check_nodes(const options& o, bool node_rank_given, bool master_given) {
+void check_nodes(const options& o, bool node_rank_given) {
   if (o.nodes < 1 || o.nodes > most_nodes)
     throw usage_error("--nnodes {}: give a number from 1 to {}", o.nodes, most_nodes);
   if (o.nodes > 1 && !node_rank_given && !o.elastic)
     throw usage_error("--nnodes {0} needs --node-rank: which of the {0} nodes is this one, 0 to {1}?",
                       o.nodes, o.nodes - 1);
-  if (o.nodes > 1 && !master_given)
+  if (o.nodes > 1 && !o.master)
     throw usage_error(
         "--nnodes {} needs --master HOST:PORT: an address of node 0 that all nodes reach, and a "
         "free port there",
@@ -151,14 +162,6 @@ void check_restarts(options& o, bool policy_given, bool number_given) {
   if (!number_given && restarts) o.max_restarts = usual_restarts;
 }
 
-// Options as they are written.
-struct written {
-  std::string master;
-  std::string policy = "stop";
-  std::string quorum = "none";
-  std::string tag = "auto";
-};
-
 const std::map<std::string, failure_policy> policies = {{"stop", failure_policy::stop},
                                                         {"continue", failure_policy::go_on},
                                                         {"restart", failure_policy::restart_rank},
@@ -168,7 +171,7 @@ const std::map<std::string, tag_policy> tags = {
 const std::map<std::string, bootstrap::quorum> quorums = {{"none", bootstrap::quorum::none},
                                                           {"majority", bootstrap::quorum::majority}};
 
-void add_options(CLI::App& app, options& o, written& g) {
+void add_options(CLI::App& app, options& o) {
   add_number(app, "-n,--np,--nproc-per-node", o.ranks, "ranks to start on this node")->type_name("RANKS");
   app.add_option_function<std::string>(
          "--nnodes", [&o](const std::string& given) { parse_nodes(given, "--nnodes " + given, o); },
@@ -177,19 +180,17 @@ void add_options(CLI::App& app, options& o, written& g) {
   add_number(app, "--node-rank", o.node_rank,
              "this node, 0 to NODES-1; with MIN:MAX only node 0 needs to say so")
       ->type_name("R");
-  app.add_option("--master", g.master, "where the nodes meet: an address of node 0 and a free port there")
+  app.add_option_function<std::string>(
+         "--master", [&o](const std::string& given) { o.master = parse_address(given); },
+         "where the nodes meet: an address of node 0 and a free port there")
       ->type_name("HOST:PORT");
-  app.add_option(
-         "--on-failure", g.policy,
-         "what a failing rank does to the others: stop (the default); continue; restart: it alone is started "
-         "anew, and joins the others when they rejoin; restart-all: all stop and are started again")
-      ->check(CLI::IsMember(policies))
-      ->type_name("WHAT");
-  app.add_option("--quorum", g.quorum,
-                 "with MIN:MAX, what the ranks that rejoin need when nodes are out of reach: none (the "
-                 "default); majority: more ranks of the last world than may still run on those nodes")
-      ->check(CLI::IsMember(quorums))
-      ->type_name("WHAT");
+  add_choice(
+      app, "--on-failure", o.on_failure, policies, "WHAT",
+      "what a failing rank does to the others: stop (the default); continue; restart: it alone is started "
+      "anew, and joins the others when they rejoin; restart-all: all stop and are started again");
+  add_choice(app, "--quorum", o.quorum, quorums, "WHAT",
+             "with MIN:MAX, what the ranks that rejoin need when nodes are out of reach: none (the "
+             "default); majority: more ranks of the last world than may still run on those nodes");
   add_number(app, "--max-restarts", o.max_restarts,
              "restarts before giving up (default 3), with restart of each rank; without --on-failure, "
              "restart-all is meant")
@@ -201,11 +202,8 @@ void add_options(CLI::App& app, options& o, written& g) {
   app.add_flag("--check", o.check,
                "start nothing: say where this node and node 0 are, and what would stop a job, with its cure");
   app.add_flag("--quiet", o.quiet, "print no output of the ranks: it is in --log-dir");
-  app.add_option(
-         "--tag-output", g.tag,
-         "begin output lines with [rank]: always, never, or auto (the default: once a second rank speaks)")
-      ->check(CLI::IsMember(tags))
-      ->type_name("WHEN");
+  add_choice(app, "--tag-output", o.tag_output, tags, "WHEN",
+             "begin output lines with [rank]: always, never, or auto (the default: once a second rank speaks)");
   app.add_option("--trace", o.trace,
                  "write a time line of all ranks' operations, computations and spans, for Perfetto or "
                  "chrome://tracing; node K of several writes FILE.node-K")
@@ -250,50 +248,35 @@ void parse(CLI::App& app, int argc, const char* const* argv, options& o) {
 
 options parse_options(int argc, const char* const* argv) {
   options o;
-  written g;
   CLI::App app(
       "Starts N copies of a program, the ranks of one tutti job, and looks after them until all have ended.",
       "tutti-run");
   app.formatter(std::make_shared<help_format>());
   app.footer(examples);
   app.prefix_command();  // whatever follows the program's name belongs to the program
-  add_options(app, o, g);
+  add_options(app, o);
   parse(app, argc, argv, o);
 
-  given_options given{app.count("-n") > 0, app.count("--nnodes") > 0, app.count("--node-rank") > 0,
-                      !g.master.empty()};
+  given_options given{app.count("-n") > 0, app.count("--nnodes") > 0, app.count("--node-rank") > 0};
   take_node_variables(o, given);
-  if (o.check && !given.ranks) {
-    o.ranks = 1;
-    given.ranks = true;
-  }
-  if (!given.ranks) throw usage_error("how many ranks? Give -n, for example: tutti-run -n 4 ./program");
+  if (o.check && !given.ranks) o.ranks = 1;
+  if (!o.check && !given.ranks)
+    throw usage_error("how many ranks? Give -n, for example: tutti-run -n 4 ./program");
   if (o.ranks < 1 || o.ranks > most_ranks_per_node)
     throw usage_error("-n {}: give a number of ranks from 1 to {}", o.ranks, most_ranks_per_node);
   if (!o.check && (o.program.empty() || o.program.front().empty()))
     throw usage_error(
         "which program? Give its name after the options, for example: tutti-run -n 4 ./program");
-  o.on_failure = policies.at(g.policy);
-  o.quorum = quorums.at(g.quorum);
   if (app.count("--quorum") > 0 && !o.elastic)
     throw usage_error("--quorum is for nodes that come and go: give --nnodes MIN:MAX, or leave it out");
-  if (o.elastic) check_elastic(o, given.node_rank, given.master, app.count("--on-failure") > 0);
-  check_nodes(o, given.node_rank, given.master);
-  if (!g.master.empty()) {
-    o.master = parse_address(g.master);
-    if (!o.master)
-      throw usage_error(
-          "--master {}: give HOST:PORT with a port from 1 to 65535, for example 10.0.0.1:29500 "
-          "or [fd00::1]:29500",
-          g.master);
-  }
+  if (o.elastic) check_elastic(o, given.node_rank, app.count("--on-failure") > 0);
+  check_nodes(o, given.node_rank);
   check_restarts(o, o.elastic || app.count("--on-failure") > 0, app.count("--max-restarts") > 0);
   if (o.quiet && o.log_dir.empty())
     throw usage_error("--quiet would lose the output of the ranks: add --log-dir DIR, or use >/dev/null");
   if (app.count("--secret-fd") > 0 && o.secret_fd < 0)
     throw usage_error(
         "--secret-fd: give the number of an open descriptor, as in --secret-fd 3 3<secret-file");
-  o.tag_output = tags.at(g.tag);
   if (o.node_timeout < std::chrono::seconds(1) || o.node_timeout > std::chrono::hours(1))
     throw usage_error("--node-timeout {:g}: give from 1 to 3600 seconds",
                       static_cast<double>(o.node_timeout.count()) / 1000);
