@@ -294,9 +294,9 @@ void coordinator::lost(int node, const std::string& why) {
 
 void coordinator::abandon(int exit_code, const std::string& why) {
   if (phase_ == phase::over) return;
-  phase_ = phase::over;
-  for (const auto& [n, node] : nodes_)
-    if (node.joined && !node.lost) to_.send(n, job_over{exit_code, why});
+  reason_ = reason::wanted;
+  wanted_ = {exit_code, why};
+  conclude();
 }
 
 void coordinator::overdue() {
@@ -428,16 +428,15 @@ std::string coordinator::report(const std::vector<outcome>& ends, const outcome*
     lost += fmt::format("tutti-run: {} was lost: {}\n", describe_node(gone), why);
   if (reason_ == reason::node_lost) text = std::exchange(lost, {});
   if (cause != nullptr && (reason_ == reason::failure || reason_ == reason::none)) {
-    failure_context context;
-    context.world_size = world_size();
-    context.program = options_.program.front();
-    context.grace = options_.grace;
-    context.place = place_of(cause->rank);
-    context.several_nodes = several();
     const ranks_ended& there = nodes_.at(node_of(cause->rank)).told;
-    context.last_lines = there.last_lines;
-    context.last_operations = there.last_operations;
-    text += failure_report(*cause, ends, context);
+    text += failure_report(*cause, ends,
+                           {.world_size = world_size(),
+                            .program = options_.program.front(),
+                            .grace = options_.grace,
+                            .place = place_of(cause->rank),
+                            .several_nodes = several(),
+                            .last_lines = there.last_lines,
+                            .last_operations = there.last_operations});
     if (restarts_ > 0)
       text += fmt::format("tutti-run: given up after {} restart{}\n", restarts_, restarts_ == 1 ? "" : "s");
   }

@@ -6,13 +6,12 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
-#include <tutti/error.hpp>
 #include <utility>
 
 #include "base/cycles.hpp"
+#include "base/hmac.hpp"
 #include "base/text.hpp"
 #include "flight/explanation.hpp"
-#include "launch/rank_environment.hpp"
 #include "launch/run_after.hpp"
 
 namespace tutti::launch {
@@ -21,6 +20,7 @@ namespace {
 constexpr int join_failure_exit_code = 1;
 constexpr int refused_exit_code = 2;  // a wrong command line
 constexpr std::size_t most_unauthenticated = 8;
+constexpr std::size_t job_id_bytes = 8;
 // A launcher reads memory and answers.
 constexpr std::chrono::milliseconds answer_limit{600};
 // One signal to all ranks makes each of them ask.
@@ -50,7 +50,7 @@ head_node::head_node(boost::asio::io_context& loop, const options& o, const std:
       to_(std::move(to)),
       secret_(secret),
       tls_(std::move(tls)),
-      coordinator_(o, new_job_id(),
+      coordinator_(o, base::random_hex(job_id_bytes),
                    {[this](int node, const command& what) { send(node, what); },
                     [this](std::string_view lines) { to_.say(lines); }, [this] { return open_store(); },
                     [this](std::chrono::milliseconds time) {
@@ -116,11 +116,7 @@ int head_node::open_store() {
     store_ = open_store_socket(options_.master, options_.join_timeout);
   const int port = port_of(store_);
   if (options_.elastic) {
-    try {
-      server_ = tcp_store_server::adopt(loop_.get_executor(), store_.get(), secret_, tls_);
-    } catch (const error& e) {
-      throw std::runtime_error(e.what());
-    }
+    server_ = tcp_store_server::adopt(loop_.get_executor(), store_.get(), secret_, tls_);
     store_.release();
     elastic_ =
         std::make_unique<bootstrap::elastic_store>(server_->local(), options_.least_nodes, options_.quorum);

@@ -17,6 +17,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/files.hpp"
 #include "base/text.hpp"
 #include "launch/run_after.hpp"
 
@@ -91,16 +92,10 @@ void output_pump::deliver(std::string_view bytes) {
 }
 
 void output_pump::write_log(std::string_view bytes) {
-  while (log_ && !bytes.empty()) {
-    const ssize_t written = ::write(log_.get(), bytes.data(), bytes.size());
-    if (written >= 0) {
-      bytes.remove_prefix(static_cast<std::size_t>(written));
-    } else if (errno != EINTR) {
-      const int error = errno;
-      log_.reset();
-      log_failed_(error);
-    }
-  }
+  if (!log_ || base::write_all(log_.get(), bytes) == bytes.size()) return;
+  const int error = errno;
+  log_.reset();
+  log_failed_(error);
 }
 
 void output_pump::close() {

@@ -21,8 +21,6 @@ namespace tutti::launch {
 namespace {
 
 constexpr std::size_t secret_bytes = 32;
-constexpr std::size_t job_id_bytes = 8;
-
 constexpr std::size_t longest_secret = 4096;
 
 std::string read_secret(int fd) {
@@ -82,9 +80,6 @@ std::string job_secret(const options& o) {
         "`openssl rand -hex 32`, and set TUTTI_SECRET to it on every node, or give it by --secret-fd");
   return base::random_hex(secret_bytes);
 }
-
-// A job inside a job is a job of its own.
-std::string new_job_id() { return base::random_hex(job_id_bytes); }
 
 std::vector<std::string> environment_of_rank(const options& o, const start_ranks& p,
                                              const std::string& secret, int local_rank, int store_fd) {

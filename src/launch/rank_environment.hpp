@@ -14,8 +14,6 @@ namespace tutti::launch {
 // Returns the secret of the job: from --secret-fd or TUTTI_SECRET, or a random one for one node. Throws
 // usage_error if several nodes share none.
 std::string job_secret(const options& o);
-// A name that no other job has.
-std::string new_job_id();
 
 // "NAME=value" for each variable of a rank. `store_fd` is the number of the store's socket, or -1 for a rank
 // that does not get it.

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The launcher of tutti::spawn: that of tutti-run, in the process that calls it.
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <atomic>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <tutti/spawn.hpp>
 #include <vector>
 
 #include "base/env.hpp"
+#include "base/files.hpp"
 #include "base/log.hpp"
 #include "bootstrap/starters.hpp"
 #include "launch/job.hpp"
@@ -24,8 +23,7 @@ namespace {
 
 // As this process was started, including empty arguments.
 std::vector<std::string> own_arguments() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string text = base::contents_of("/proc/self/cmdline");
   std::vector<std::string> arguments;
   for (std::size_t at = 0, end; (end = text.find('\0', at)) != std::string::npos; at = end + 1)
     arguments.push_back(text.substr(at, end - at));
@@ -37,10 +35,8 @@ std::vector<std::string> own_arguments() {
 std::string own_executable() {
   const std::string link = "/proc/self/exe";
   const std::string path = std::filesystem::read_symlink(link).string();
-  struct stat named{}, running{};
-  const bool same = ::stat(path.c_str(), &named) == 0 && ::stat(link.c_str(), &running) == 0 &&
-                    named.st_dev == running.st_dev && named.st_ino == running.st_ino;
-  return same ? path : link;
+  std::error_code failed;
+  return std::filesystem::equivalent(path, link, failed) ? path : link;
 }
 
 // Whether a starter has told this process its place, or its options do.
