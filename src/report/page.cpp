@@ -211,13 +211,7 @@ std::string facts_section(const run_data& run) {
       out += fmt::format("<tr><td>{}</td><td>{}</td></tr>", escaped(name), escaped(value));
     return out + "</table>";
   };
-  std::vector<std::pair<std::string, std::string>> facts{
-      {"command", run.command},
-      {"working directory", run.working_directory},
-      {"git", run.revision + (run.branch.empty() ? "" : " (" + run.branch + ")")},
-      {"layout", run.layout}};
-  facts.insert(facts.end(), run.versions.begin(), run.versions.end());
-  std::string out = "<h2>How it was run</h2>" + rows(facts);
+  std::string out = "<h2>How it was run</h2>" + rows(run.facts);
   if (!run.environment.empty())
     out += "<details><summary>Environment</summary>" + rows(run.environment) + "</details>";
   return out;

@@ -170,11 +170,9 @@ rank_data read_rank(const fs::path& directory, const fs::path& inside, const std
   return r;
 }
 
-std::vector<std::pair<std::string, std::string>> pairs_of(const json& object) {
-  std::vector<std::pair<std::string, std::string>> pairs;
+void add_pairs(const json& object, std::vector<std::pair<std::string, std::string>>& to) {
   if (object.is_object())
-    for (const auto& [key, value] : object.items()) pairs.emplace_back(key, text_of_value(value));
-  return pairs;
+    for (const auto& [key, value] : object.items()) to.emplace_back(key, text_of_value(value));
 }
 
 }  // namespace
@@ -227,19 +225,19 @@ run_data read_run(const fs::path& directory) {
     run.damage.push_back(fmt::format("{} is missing or damaged: the run's command and versions are not known",
                                      facts_at.lexically_relative(directory).generic_string()));
   run.name = get<std::string>(facts, "name", directory.filename().string());
-  run.layout = get<std::string>(facts, "layout", "");
   run.created = get<double>(facts, "created", 0);
   // A run that goes on may have more ranks than at its start.
   run.size = get<int>(facts, "ranks", 0);
   for (const rank_data& r : run.ranks) run.size = std::max(run.size, r.in_world + 1);
-  run.working_directory = get<std::string>(facts, "working_directory", "");
-  for (const std::string& word : get<std::vector<std::string>>(facts, "command", {}))
-    run.command += (run.command.empty() ? "" : " ") + word;
   const json git = get<json>(facts, "git", {});
-  run.revision = get<std::string>(git, "revision", "");
-  run.branch = get<std::string>(git, "branch", "");
-  run.versions = pairs_of(get<json>(facts, "versions", {}));
-  run.environment = pairs_of(get<json>(facts, "environment", {}));
+  const auto branch = get<std::string>(git, "branch", "");
+  run.facts = {
+      {"command", fmt::format("{}", fmt::join(get<std::vector<std::string>>(facts, "command", {}), " "))},
+      {"working directory", get<std::string>(facts, "working_directory", "")},
+      {"git", get<std::string>(git, "revision", "") + (branch.empty() ? "" : " (" + branch + ")")},
+      {"layout", get<std::string>(facts, "layout", "")}};
+  add_pairs(get<json>(facts, "versions", {}), run.facts);
+  add_pairs(get<json>(facts, "environment", {}), run.environment);
   return run;
 }
 

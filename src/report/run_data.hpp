@@ -69,10 +69,10 @@ struct rank_data {
 
 struct run_data {
   std::filesystem::path directory;
-  std::string name, layout, command, working_directory, revision, branch;
+  std::string name;
   double created = 0;
   int size = 0;  // ranks of the communicator; some may have left nothing
-  std::vector<std::pair<std::string, std::string>> versions, environment;
+  std::vector<std::pair<std::string, std::string>> facts, environment;  // how it was run
   std::vector<rank_data> ranks;     // ranks that have left something, ascending; then other labels
   std::vector<std::string> damage;  // sentences that name the damaged files
   // Ranks that have left nothing.
