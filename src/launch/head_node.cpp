@@ -1,18 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/head_node.hpp"
-
 #include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <list>
+#include <map>
+#include <optional>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "base/cycles.hpp"
 #include "base/hmac.hpp"
 #include "base/text.hpp"
+#include "bootstrap/control_link.hpp"
+#include "bootstrap/elastic_store.hpp"
 #include "flight/explanation.hpp"
+#include "launch/coordination.hpp"
+#include "launch/coordinator.hpp"
 #include "launch/run_after.hpp"
+#include "launch/store_socket.hpp"
 
 namespace tutti::launch {
 namespace {
@@ -27,268 +36,294 @@ constexpr std::chrono::milliseconds answer_limit{600};
 constexpr std::chrono::milliseconds same_question{200};
 constexpr std::chrono::seconds time_to_part{5};  // for the other launchers to take the last message
 
-}  // namespace
+class head_node final : public coordination {
+ public:
+  head_node(boost::asio::io_context& loop, const options& o, const std::string& secret, tls_identity tls,
+            hello own, outlets to)
+      : loop_(loop),
+        options_(o),
+        own_(std::move(own)),
+        to_(std::move(to)),
+        secret_(secret),
+        tls_(std::move(tls)),
+        coordinator_(o, base::random_hex(job_id_bytes),
+                     {[this](int node, const command& what) { send(node, what); },
+                      [this](std::string_view lines) { to_.say(lines); }, [this] { return open_store(); },
+                      [this](std::chrono::milliseconds time) {
+                        end_deadline_.cancel();
+                        if (time.count() > 0)
+                          run_after(end_deadline_, time, [this] { coordinator_.overdue(); });
+                      }}),
+        answer_deadline_(loop),
+        join_deadline_(loop),
+        end_deadline_(loop) {
+    if (o.nodes == 1) {
+      store_ = open_store_socket(o.master, o.join_timeout);
+      return;
+    }
+    rendezvous_ = open_rendezvous_sockets(*o.master, o.join_timeout);
+    listener_ = bootstrap::accept_launchers(
+        loop.get_executor(), secret, tls_, o.node_timeout,
+        [this](std::unique_ptr<bootstrap::control_link> link, int) { arrived(std::move(link)); },
+        [this](const std::string& from, const std::string& why) { unauthenticated(from, why); });
+  }
 
-std::chrono::milliseconds time_to_end_unheard(const options& o) {
-  return o.node_timeout + o.grace + std::chrono::seconds(5);
-}
+  void begin() override {
+    if (options_.nodes > 1) {
+      // The first socket stays: stores are opened beside it.
+      for (base::unique_fd& fd : rendezvous_)
+        listener_->open(base::unique_fd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)));
+      run_after(join_deadline_, options_.join_timeout, [this] { join_overdue(); });
+    }
+    coordinator_.join(own_);
+  }
+  void tell(const event& what) override { hear(0, what); }
+  void lose_patience() override {
+    if (!coordinator_.over()) return coordinator_.overdue();
+    nodes_.clear();  // they only take their last message
+    end_if_told();
+  }
+  base::unique_fd take_store() override { return std::move(store_); }
 
-// The launcher of another node, after its proof.
-struct head_node::pending_connection {
-  explicit pending_connection(std::unique_ptr<bootstrap::control_link> l) : link(std::move(l)) {}
-  std::unique_ptr<bootstrap::control_link> link;
-  int node = -1;  // once it has joined
-  bool refused = false;
-  bool gone = false;
+ private:
+  // The launcher of another node, after its proof.
+  struct pending_connection {
+    explicit pending_connection(std::unique_ptr<bootstrap::control_link> l) : link(std::move(l)) {}
+    std::unique_ptr<bootstrap::control_link> link;
+    int node = -1;  // once it has joined
+    bool refused = false;
+    bool gone = false;
+  };
+
+  void hear(int node, const event& what) {
+    if (std::holds_alternative<explanation_wanted>(what)) return ask_for_records();
+    if (const auto* const told = std::get_if<records_told>(&what)) return take_records(node, *told);
+    if (const auto* const ended = std::get_if<process_ended>(&what); ended != nullptr && elastic_) {
+      elastic_->ended(ended->rank, ended->start, ended->well);
+      if (ended->again) elastic_->started(node, ended->rank, ended->start + 1);
+      // Not before: until the first of them ends, its ranks may save what they have.
+      if (!elastic_->minority().empty()) coordinator_.no_quorum(elastic_->minority());
+      return look_whether_done();
+    }
+    coordinator_.on(node, what);
+  }
+
+  void look_whether_done() {
+    if (elastic_ && elastic_->over()) coordinator_.work_done();
+  }
+
+  int open_store() {
+    if (options_.nodes > 1)
+      store_ = open_store_socket_beside(rendezvous_.front());
+    else if (!store_)
+      store_ = open_store_socket(options_.master, options_.join_timeout);
+    const int port = port_of(store_);
+    if (options_.elastic) {
+      server_ = tcp_store_server::adopt(loop_.get_executor(), store_.get(), secret_, tls_);
+      store_.release();
+      elastic_ =
+          std::make_unique<bootstrap::elastic_store>(server_->local(), options_.least_nodes, options_.quorum);
+    }
+    return port;
+  }
+
+  // ---- who waits for whom ----
+
+  void ask_for_records() {
+    if (!asked_.empty() || std::chrono::steady_clock::now() - explained_at_ < same_question) return;
+    asked_ = {0};
+    for (const auto& [node, unused] : nodes_) asked_.insert(node);
+    records_.clear();
+    run_after(answer_deadline_, answer_limit, [this] {
+      if (!asked_.empty()) explain();  // the last answer may have come in the same turn
+    });
+    for (const int node : std::set(asked_)) send(node, tell_records{});
+  }
+
+  void take_records(int node, const records_told& told) {
+    if (!asked_.contains(node)) return;
+    records_.insert(records_.end(), told.ranks.begin(), told.ranks.end());
+    if (told.last) has_told(node);
+  }
+
+  void has_told(int node) {
+    if (asked_.erase(node) > 0 && asked_.empty()) explain();
+  }
+
+  void explain() {
+    answer_deadline_.cancel();
+    explained_at_ = std::chrono::steady_clock::now();
+    std::ranges::sort(records_, {}, &flight::rank_snapshot::rank);
+    std::string text = "tutti-run: who waits for whom:\n" + flight::explain(records_);
+    if (!asked_.empty())
+      text += fmt::format("tutti-run: node {} did not tell within {} ms what its ranks are at\n",
+                          base::rank_list({asked_.begin(), asked_.end()}), answer_limit.count());
+    records_.clear();
+    asked_.clear();
+    to_.say(text);
+  }
+
+  // ---- the other nodes ----
+
+  void arrived(std::unique_ptr<bootstrap::control_link> link) {
+    std::erase_if(connections_, [](const std::unique_ptr<pending_connection>& v) { return v->gone; });
+    connections_.push_back(std::make_unique<pending_connection>(std::move(link)));
+    pending_connection& who = *connections_.back();
+    who.link->start({[this, &who](std::string_view message) { on_message(who, message); },
+                     [this, &who](const std::string& why, bool closed) { on_lost(who, why, closed); }});
+  }
+
+  void on_message(pending_connection& from, std::string_view message) {
+    if (from.refused) return;
+    if (from.node >= 0) {
+      if (!nodes_.contains(from.node)) return;
+      const event what = decode_event(message);
+      if (const auto* const asked = std::get_if<clock_asked>(&what))
+        return send(from.node, clock_told{asked->asked_ns, base::steady_ns()});
+      return hear(from.node, what);
+    }
+    hello who = decode_hello(message);
+    if (who.node < 0 && options_.elastic) who.node = coordinator_.free_number();
+    // Node 0's answer may be a command to all nodes, so it has to be among them.
+    from.node = who.node;
+    const bool free = !nodes_.contains(who.node);
+    if (free) nodes_[who.node] = &from;
+    const std::optional<std::string> refusal = coordinator_.join(who);
+    if (!refusal) {
+      if (!coordinator_.joining()) join_deadline_.cancel();
+      return;
+    }
+    from.node = -1;
+    from.refused = true;
+    if (free) nodes_.erase(who.node);
+    to_.say(fmt::format("tutti-run: node 0 turned a launcher away: {}\n", *refusal));
+    from.link->send(encode(command(job_over{
+        refused_exit_code,
+        fmt::format("tutti-run: node 0 on {} turned this launcher away: {}\n", own_.host, *refusal)})));
+    from.link->finish();
+  }
+
+  void on_lost(pending_connection& who, const std::string& why, bool closed) {
+    who.gone = true;
+    who.link->close();
+    if (who.node < 0 && !who.refused && admits_nodes())
+      to_.say(fmt::format("tutti-run: a launcher was turned away: {}\n", why));
+    const auto known = nodes_.find(who.node);
+    if (known == nodes_.end() || known->second != &who) return;
+    nodes_.erase(known);
+    has_told(who.node);
+    if (elastic_) take_off(who.node, closed);
+    coordinator_.lost(who.node, why);
+    look_whether_done();
+    end_if_told();
+  }
+
+  void take_off(int node, bool closed) {
+    if (closed) return elastic_->node_ended(node);
+    const int loss = elastic_->node_lost(node);
+    run_after(losses_.emplace_back(loop_), time_to_end_unheard(options_), [this, loss] {
+      if (elastic_) elastic_->overdue(loss);
+    });
+  }
+
+  void unauthenticated(const std::string& from, const std::string& why) {
+    // By address without the port: it calls repeatedly.
+    const std::string address = from.substr(0, from.rfind(':'));
+    if (!admits_nodes() || unauthenticated_.size() == most_unauthenticated ||
+        !unauthenticated_.insert(address).second)
+      return;
+    to_.say(fmt::format("tutti-run: somebody who called at --master was not let in: {}\n", why));
+  }
+
+  bool admits_nodes() const { return coordinator_.joining() || (options_.elastic && !coordinator_.over()); }
+
+  void join_overdue() {
+    if (!coordinator_.joining()) return;
+    const std::vector<int> missing = coordinator_.missing();
+    if (options_.elastic)
+      return coordinator_.abandon(
+          join_failure_exit_code,
+          fmt::format("tutti-run: {} of at least {} nodes came to {}:{} within {} (--join-timeout): start "
+                      "tutti-run with the same --master, --nnodes and secret on more of them\n",
+                      options_.nodes - static_cast<int>(missing.size()), options_.least_nodes,
+                      options_.master->host, options_.master->port,
+                      base::duration_text(options_.join_timeout)));
+    coordinator_.abandon(
+        join_failure_exit_code,
+        fmt::format(
+            "tutti-run: node{} {} did not come to {}:{} within {} (--join-timeout): start tutti-run there "
+            "with --node-rank {} and the same --master, --nnodes {} and secret{}\n",
+            missing.size() == 1 ? "" : "s", base::rank_list(missing), options_.master->host,
+            options_.master->port, base::duration_text(options_.join_timeout),
+            missing.size() == 1 ? std::to_string(missing.front()) : "of its own", options_.nodes,
+            std::ranges::all_of(rendezvous_, on_loopback)
+                ? ". That address is a loopback one, which no other machine can reach"
+                : ""));
+  }
+
+  // ---- commands ----
+
+  void send(int node, const command& what) {
+    if (const auto* const start = std::get_if<start_ranks>(&what); start != nullptr && elastic_)
+      for (int i = 0; i < coordinator_.ranks_of(node); ++i)
+        elastic_->started(node, start->first_rank + i, start->restart_count);
+    if (node == 0) {
+      if (std::holds_alternative<job_over>(what)) {
+        // Last, so that no other launcher is left without an answer.
+        last_command_ = what;
+        run_after(end_deadline_, time_to_part, [this] {
+          nodes_.clear();
+          end_if_told();
+        });
+        return boost::asio::post(loop_, [this] { end_if_told(); });
+      }
+      return boost::asio::post(loop_, [this, what] { to_.execute(what); });
+    }
+    const auto known = nodes_.find(node);
+    if (known == nodes_.end()) return;
+    known->second->link->send(encode(what));
+  }
+
+  void end_if_told() {
+    if (!last_command_ || !nodes_.empty()) return;
+    end_deadline_.cancel();
+    join_deadline_.cancel();
+    const command last = *std::exchange(last_command_, std::nullopt);
+    boost::asio::post(loop_, [this, last] { to_.execute(last); });
+  }
+
+  boost::asio::io_context& loop_;
+  const options& options_;
+  hello own_;
+  outlets to_;
+  std::vector<base::unique_fd> rendezvous_;
+  base::unique_fd store_;  // listens for the next start
+  std::string secret_;
+  tls_identity tls_;
+  // Where nodes come and go.
+  std::unique_ptr<tcp_store_server> server_;
+  std::unique_ptr<bootstrap::elastic_store> elastic_;
+  coordinator coordinator_;
+  std::set<int> asked_;  // the nodes that have not sent all records
+  std::vector<flight::rank_snapshot> records_;
+  std::chrono::steady_clock::time_point explained_at_{};
+  boost::asio::steady_timer answer_deadline_;
+  boost::asio::steady_timer join_deadline_;
+  boost::asio::steady_timer end_deadline_;
+  std::list<boost::asio::steady_timer> losses_;  // of nodes that are silent
+  std::optional<command> last_command_;          // for this node, once the others have theirs
+  std::set<std::string> unauthenticated_;        // addresses that were reported
+  std::vector<std::unique_ptr<pending_connection>> connections_;
+  std::map<int, pending_connection*> nodes_;  // those that have joined and not gone
+  std::unique_ptr<bootstrap::acceptor> listener_;
 };
 
-head_node::head_node(boost::asio::io_context& loop, const options& o, const std::string& secret,
-                     tls_identity tls, hello own, outlets to)
-    : loop_(loop),
-      options_(o),
-      own_(std::move(own)),
-      to_(std::move(to)),
-      secret_(secret),
-      tls_(std::move(tls)),
-      coordinator_(o, base::random_hex(job_id_bytes),
-                   {[this](int node, const command& what) { send(node, what); },
-                    [this](std::string_view lines) { to_.say(lines); }, [this] { return open_store(); },
-                    [this](std::chrono::milliseconds time) {
-                      end_deadline_.cancel();
-                      if (time.count() > 0)
-                        run_after(end_deadline_, time, [this] { coordinator_.overdue(); });
-                    }}),
-      answer_deadline_(loop),
-      join_deadline_(loop),
-      end_deadline_(loop) {
-  if (o.nodes == 1) {
-    store_ = open_store_socket(o.master, o.join_timeout);
-    return;
-  }
-  rendezvous_ = open_rendezvous_sockets(*o.master, o.join_timeout);
-  listener_ = bootstrap::accept_launchers(
-      loop.get_executor(), secret, tls_, o.node_timeout,
-      [this](std::unique_ptr<bootstrap::control_link> link, int) { arrived(std::move(link)); },
-      [this](const std::string& from, const std::string& why) { unauthenticated(from, why); });
-}
+}  // namespace
 
-head_node::~head_node() = default;
-
-void head_node::tell(const event& what) { hear(0, what); }
-
-void head_node::hear(int node, const event& what) {
-  if (std::holds_alternative<explanation_wanted>(what)) return ask_for_records();
-  if (const auto* const told = std::get_if<records_told>(&what)) return take_records(node, *told);
-  if (const auto* const ended = std::get_if<process_ended>(&what); ended != nullptr && elastic_) {
-    elastic_->ended(ended->rank, ended->start, ended->well);
-    if (ended->again) elastic_->started(node, ended->rank, ended->start + 1);
-    // Not before: until the first of them ends, its ranks may save what they have.
-    if (!elastic_->minority().empty()) coordinator_.no_quorum(elastic_->minority());
-    return look_whether_done();
-  }
-  coordinator_.on(node, what);
-}
-
-void head_node::look_whether_done() {
-  if (elastic_ && elastic_->over()) coordinator_.work_done();
-}
-
-void head_node::begin() {
-  if (options_.nodes > 1) {
-    // The first socket stays: stores are opened beside it.
-    for (base::unique_fd& fd : rendezvous_)
-      listener_->open(base::unique_fd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)));
-    run_after(join_deadline_, options_.join_timeout, [this] { join_overdue(); });
-  }
-  coordinator_.join(own_);
-}
-
-void head_node::lose_patience() {
-  if (!coordinator_.over()) return coordinator_.overdue();
-  nodes_.clear();  // they only take their last message
-  end_if_told();
-}
-
-int head_node::open_store() {
-  if (options_.nodes > 1)
-    store_ = open_store_socket_beside(rendezvous_.front());
-  else if (!store_)
-    store_ = open_store_socket(options_.master, options_.join_timeout);
-  const int port = port_of(store_);
-  if (options_.elastic) {
-    server_ = tcp_store_server::adopt(loop_.get_executor(), store_.get(), secret_, tls_);
-    store_.release();
-    elastic_ =
-        std::make_unique<bootstrap::elastic_store>(server_->local(), options_.least_nodes, options_.quorum);
-  }
-  return port;
-}
-
-// ---- who waits for whom ----
-
-void head_node::ask_for_records() {
-  if (!asked_.empty() || std::chrono::steady_clock::now() - explained_at_ < same_question) return;
-  asked_ = {0};
-  for (const auto& [node, unused] : nodes_) asked_.insert(node);
-  records_.clear();
-  run_after(answer_deadline_, answer_limit, [this] {
-    if (!asked_.empty()) explain();  // the last answer may have come in the same turn
-  });
-  for (const int node : std::set(asked_)) send(node, tell_records{});
-}
-
-void head_node::take_records(int node, const records_told& told) {
-  if (!asked_.contains(node)) return;
-  records_.insert(records_.end(), told.ranks.begin(), told.ranks.end());
-  if (told.last) has_told(node);
-}
-
-void head_node::has_told(int node) {
-  if (asked_.erase(node) > 0 && asked_.empty()) explain();
-}
-
-void head_node::explain() {
-  answer_deadline_.cancel();
-  explained_at_ = std::chrono::steady_clock::now();
-  std::ranges::sort(records_, {}, &flight::rank_snapshot::rank);
-  std::string text = "tutti-run: who waits for whom:\n" + flight::explain(records_);
-  if (!asked_.empty())
-    text += fmt::format("tutti-run: node {} did not tell within {} ms what its ranks are at\n",
-                        base::rank_list({asked_.begin(), asked_.end()}), answer_limit.count());
-  records_.clear();
-  asked_.clear();
-  to_.say(text);
-}
-
-// ---- the other nodes ----
-
-void head_node::arrived(std::unique_ptr<bootstrap::control_link> link) {
-  std::erase_if(connections_, [](const std::unique_ptr<pending_connection>& v) { return v->gone; });
-  connections_.push_back(std::make_unique<pending_connection>(std::move(link)));
-  pending_connection& who = *connections_.back();
-  who.link->start({[this, &who](std::string_view message) { on_message(who, message); },
-                   [this, &who](const std::string& why, bool closed) { on_lost(who, why, closed); }});
-}
-
-void head_node::on_message(pending_connection& from, std::string_view message) {
-  if (from.refused) return;
-  if (from.node >= 0) {
-    if (!nodes_.contains(from.node)) return;
-    const event what = decode_event(message);
-    if (const auto* const asked = std::get_if<clock_asked>(&what))
-      return send(from.node, clock_told{asked->asked_ns, base::steady_ns()});
-    return hear(from.node, what);
-  }
-  hello who = decode_hello(message);
-  if (who.node < 0 && options_.elastic) who.node = coordinator_.free_number();
-  // Node 0's answer may be a command to all nodes, so it has to be among them.
-  from.node = who.node;
-  const bool free = !nodes_.contains(who.node);
-  if (free) nodes_[who.node] = &from;
-  const std::optional<std::string> refusal = coordinator_.join(who);
-  if (!refusal) {
-    if (!coordinator_.joining()) join_deadline_.cancel();
-    return;
-  }
-  from.node = -1;
-  from.refused = true;
-  if (free) nodes_.erase(who.node);
-  to_.say(fmt::format("tutti-run: node 0 turned a launcher away: {}\n", *refusal));
-  from.link->send(encode(command(job_over{
-      refused_exit_code,
-      fmt::format("tutti-run: node 0 on {} turned this launcher away: {}\n", own_.host, *refusal)})));
-  from.link->finish();
-}
-
-void head_node::on_lost(pending_connection& who, const std::string& why, bool closed) {
-  who.gone = true;
-  who.link->close();
-  if (who.node < 0 && !who.refused && admits_nodes())
-    to_.say(fmt::format("tutti-run: a launcher was turned away: {}\n", why));
-  const auto known = nodes_.find(who.node);
-  if (known == nodes_.end() || known->second != &who) return;
-  nodes_.erase(known);
-  has_told(who.node);
-  if (elastic_) take_off(who.node, closed);
-  coordinator_.lost(who.node, why);
-  look_whether_done();
-  end_if_told();
-}
-
-void head_node::take_off(int node, bool closed) {
-  if (closed) return elastic_->node_ended(node);
-  const int loss = elastic_->node_lost(node);
-  run_after(losses_.emplace_back(loop_), time_to_end_unheard(options_), [this, loss] {
-    if (elastic_) elastic_->overdue(loss);
-  });
-}
-
-void head_node::unauthenticated(const std::string& from, const std::string& why) {
-  // By address without the port: it calls repeatedly.
-  const std::string address = from.substr(0, from.rfind(':'));
-  if (!admits_nodes() || unauthenticated_.size() == most_unauthenticated ||
-      !unauthenticated_.insert(address).second)
-    return;
-  to_.say(fmt::format("tutti-run: somebody who called at --master was not let in: {}\n", why));
-}
-
-bool head_node::admits_nodes() const {
-  return coordinator_.joining() || (options_.elastic && !coordinator_.over());
-}
-
-void head_node::join_overdue() {
-  if (!coordinator_.joining()) return;
-  const std::vector<int> missing = coordinator_.missing();
-  if (options_.elastic)
-    return coordinator_.abandon(
-        join_failure_exit_code,
-        fmt::format("tutti-run: {} of at least {} nodes came to {}:{} within {} (--join-timeout): start "
-                    "tutti-run with the same --master, --nnodes and secret on more of them\n",
-                    options_.nodes - static_cast<int>(missing.size()), options_.least_nodes,
-                    options_.master->host, options_.master->port,
-                    base::duration_text(options_.join_timeout)));
-  coordinator_.abandon(
-      join_failure_exit_code,
-      fmt::format(
-          "tutti-run: node{} {} did not come to {}:{} within {} (--join-timeout): start tutti-run there "
-          "with --node-rank {} and the same --master, --nnodes {} and secret{}\n",
-          missing.size() == 1 ? "" : "s", base::rank_list(missing), options_.master->host,
-          options_.master->port, base::duration_text(options_.join_timeout),
-          missing.size() == 1 ? std::to_string(missing.front()) : "of its own", options_.nodes,
-          std::ranges::all_of(rendezvous_, on_loopback)
-              ? ". That address is a loopback one, which no other machine can reach"
-              : ""));
-}
-
-// ---- commands ----
-
-void head_node::send(int node, const command& what) {
-  if (const auto* const start = std::get_if<start_ranks>(&what); start != nullptr && elastic_)
-    for (int i = 0; i < coordinator_.ranks_of(node); ++i)
-      elastic_->started(node, start->first_rank + i, start->restart_count);
-  if (node == 0) {
-    if (std::holds_alternative<job_over>(what)) {
-      // Last, so that no other launcher is left without an answer.
-      last_command_ = what;
-      run_after(end_deadline_, time_to_part, [this] {
-        nodes_.clear();
-        end_if_told();
-      });
-      return boost::asio::post(loop_, [this] { end_if_told(); });
-    }
-    return boost::asio::post(loop_, [this, what] { to_.execute(what); });
-  }
-  const auto known = nodes_.find(node);
-  if (known == nodes_.end()) return;
-  known->second->link->send(encode(what));
-}
-
-void head_node::end_if_told() {
-  if (!last_command_ || !nodes_.empty()) return;
-  end_deadline_.cancel();
-  join_deadline_.cancel();
-  const command last = *std::exchange(last_command_, std::nullopt);
-  boost::asio::post(loop_, [this, last] { to_.execute(last); });
+std::unique_ptr<coordination> make_head_node(boost::asio::io_context& loop, const options& o,
+                                             const std::string& secret, tls_identity tls, hello own,
+                                             coordination::outlets to) {
+  return std::make_unique<head_node>(loop, o, secret, std::move(tls), std::move(own), std::move(to));
 }
 
 }  // namespace tutti::launch

@@ -5,14 +5,20 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/host_name.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <csignal>
+#include <memory>
 #include <stdexcept>
 #include <utility>
 
 #include "bootstrap/environment.hpp"
-#include "launch/head_node.hpp"
-#include "launch/member_node.hpp"
+#include "launch/coordination.hpp"
+#include "launch/job_output.hpp"
+#include "launch/job_trace.hpp"
+#include "launch/local_ranks.hpp"
 #include "launch/rank_environment.hpp"
 #include "launch/run_after.hpp"
 #include "launch/signals.hpp"
@@ -27,10 +33,7 @@ constexpr std::chrono::milliseconds time_to_read{5000};
 constexpr std::chrono::milliseconds time_to_read_at_kill{500};
 constexpr int killing_interrupt = 2;  // the second Ctrl-C kills, further ones wait for nothing
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "this host";
-}
+using boost::asio::ip::host_name;
 
 // A closed stream would give its number to the next descriptor opened, and output for the stream would go
 // there.
@@ -42,202 +45,223 @@ void fill_closed_streams() {
     }
 }
 
+class job {
+ public:
+  job(const options& o, std::string path)
+      : options_(o),
+        secret_(job_secret(o)),
+        ranks_(loop_, o, std::move(path), secret_,
+               {[this](const event& what) {
+                  if (!over_) above_->tell(what);
+                },
+                [this] { on_ranks_ended(); }}),
+        output_(loop_, o, [this] { stop_all(stop_wanted::reason::reader_gone, SIGTERM); }),
+        signals_(loop_),
+        timeout_(loop_),
+        silence_(loop_) {
+    ranks_.write_to(output_);
+    if (!o.trace.empty()) {
+      if (ranks_.records().memory() == nullptr)
+        throw std::runtime_error("--trace: there is no memory that ranks could share (memfd_create)");
+      trace_ = std::make_unique<job_trace>(o, *ranks_.records().memory(), host_name());
+    }
+    const tls_identity tls = o.nodes > 1 || o.elastic ? bootstrap::launcher_tls() : nullptr;
+    const hello own{o.nodes, o.node_rank, o.ranks, host_name(), ::getpid()};
+    above_ = (o.node_rank == 0 ? make_head_node : make_member_node)(
+        loop_, o, secret_, tls, own,
+        {[this](const command& what) { execute(what); },
+         [this](std::string_view lines) { output_.say(lines); }});
+  }
+
+  int run() {
+    for (const int signal : forwarded_signals()) signals_.add(signal);
+    if (!ignored(SIGTSTP)) signals_.add(SIGTSTP);
+    signals_.add(SIGCHLD);
+    // Also if a shell has put tutti-run into its background: SIGQUIT does not end anything.
+    signals_.add(SIGQUIT);
+    listen();
+    if (options_.timeout.count() > 0)
+      run_after(timeout_, options_.timeout, [this] { stop_all(stop_wanted::reason::timeout, SIGTERM); });
+    if (options_.explain_after.count() > 0) watch_for_silence();
+    above_->begin();
+    loop_.run();
+    return exit_code_;
+  }
+
+ private:
+  // ---- commands ----
+
+  void execute(const command& what) {
+    if (over_) return;
+    std::visit([this](const auto& w) { execute_one(w); }, what);
+  }
+
+  void execute_one(const start_ranks& what) {
+    // Node 0 has sent it before it heard of the stop.
+    if (stop_wanted_) return above_->tell(ranks_ended{});
+    if (!what.notice.empty()) output_.say(what.notice);
+    if (trace_ != nullptr) trace_->begin(what.first_rank);
+    try {
+      ranks_.start(what, above_->take_store());
+    } catch (const std::runtime_error& e) {
+      above_->tell(stop_wanted{stop_wanted::reason::cannot_start, 0, e.what()});
+    }
+  }
+
+  void execute_one(const stop_ranks& what) { ranks_.stop(what.signal); }
+
+  void execute_one(const kill_ranks&) {
+    ranks_.kill();
+    output_.give_up_after(time_to_read_at_kill);
+  }
+
+  void execute_one(const job_over& what) {
+    over_ = true;
+    timeout_.cancel();
+    silence_.cancel();
+    exit_code_ = what.exit_code == 0 && output_.incomplete() ? 1 : what.exit_code;
+    std::string text = needs_no_text() ? "" : what.report;
+    text += output_.losses();
+    if (trace_ != nullptr) text += trace_->finish();
+    if (!text.empty()) output_.say(text);
+    output_.drain([this] { loop_.stop(); });
+  }
+
+  void execute_one(const tell_records&) {
+    std::vector<flight::rank_snapshot> ranks = ranks_.records().read();
+    std::size_t done = 0;
+    do {
+      records_told part;
+      const std::size_t end = std::min(ranks.size(), done + told_at_once);
+      for (; done < end; ++done) {
+        if (options_.nodes > 1) ranks[done].host = host_name();
+        part.ranks.push_back(std::move(ranks[done]));
+      }
+      part.last = done == ranks.size();
+      above_->tell(part);
+    } while (done < ranks.size());
+  }
+
+  void execute_one(const rank_stopped& what) {
+    if (flight::recordings* const all = ranks_.records().memory())
+      all->set_stopped(what.rank, what.pid, what.stopped);
+  }
+
+  // Also after the ranks have started: the last node to come is told to start before it is told the time.
+  void execute_one(const clock_told&) {
+    if (trace_ != nullptr) trace_->set_clock_offset(above_->clock_offset_ns());
+  }
+
+  // Whether the single rank is a program like any that the shell starts, and the user has seen it end.
+  bool needs_no_text() const {
+    const outcome* const cause = first_cause(ranks_.ends());
+    return ranks_.direct() && cause != nullptr &&
+           (cause->signal == SIGPIPE || (ranks_.lends_terminal() && cause->signal == SIGINT));
+  }
+
+  // ---- reports ----
+
+  void on_ranks_ended() {
+    ranks_ended what;
+    what.ends = ranks_.ends();
+    const outcome* const cause = first_cause(what.ends);
+    if (cause != nullptr && (options_.nodes > 1 || output_.hard_to_find()))
+      what.last_lines = output_.last_error_lines(cause->rank, repeated_lines);
+    if (cause != nullptr) what.last_operations = ranks_.records().last_operations(cause->rank);
+    above_->tell(what);
+  }
+
+  // Says who waits for whom if for this long no rank has started or ended an operation, and some wait.
+  void watch_for_silence() {
+    const auto now = std::chrono::steady_clock::now();
+    const std::uint64_t progress = ranks_.records().progress();
+    if (progress != progress_) {
+      progress_ = progress;
+      progress_at_ = now;
+      silence_said_ = false;
+    } else if (!silence_said_ && now - progress_at_ >= options_.explain_after &&
+               ranks_.records().any_pending()) {
+      silence_said_ = true;
+      above_->tell(explanation_wanted{});
+    }
+    const auto pause = std::clamp<std::chrono::milliseconds>(
+        options_.explain_after / 4, std::chrono::milliseconds(50), std::chrono::milliseconds(1000));
+    run_after(silence_, pause, [this] {
+      if (!over_) watch_for_silence();
+    });
+  }
+
+  void stop_all(stop_wanted::reason why, int signal) {
+    if (over_) return;
+    stop_wanted_ = true;
+    output_.give_up_after(time_to_read);
+    ranks_.stop(signal);
+    above_->tell(stop_wanted{why, signal, {}});
+  }
+
+  void listen() {
+    signals_.async_wait([this](const boost::system::error_code& cancelled, int signal) {
+      if (cancelled) return;
+      on_signal(signal);
+      listen();
+    });
+  }
+
+  void on_signal(int signal) {
+    if (signal == SIGCHLD) {
+      if (!ranks_.stopped_by_terminal()) return ranks_.child_changed();
+      signal = SIGTSTP;
+    } else if (signal == SIGTSTP) {
+      ranks_.pass_on(SIGTSTP);
+    }
+    if (signal == SIGTSTP)
+      return ranks_.suspend([this] {
+        // The default action rather than SIGSTOP: the kernel omits it if no shell can continue this process.
+        signals_.remove(SIGTSTP);
+        ::raise(SIGTSTP);
+        if (!ignored(SIGTSTP)) signals_.add(SIGTSTP);
+      });
+    if (signal == SIGQUIT && ranks_.records().descriptor() >= 0) {
+      if (!over_) above_->tell(explanation_wanted{});
+      return;
+    }
+    if (!ends_job(signal)) return ranks_.pass_on(signal);
+    if (over_) return loop_.stop();  // the ranks are gone, and so is the reader of their output
+    if (signal == SIGINT) ++interrupts_;
+    if (signal == SIGINT && interrupts_ >= killing_interrupt) {
+      execute_one(kill_ranks{});
+      above_->tell(kill_wanted{});
+      if (interrupts_ > killing_interrupt) above_->lose_patience();
+      return;
+    }
+    stop_all(stop_wanted::reason::signal, signal);
+  }
+
+  const options& options_;
+  std::string secret_;
+  boost::asio::io_context loop_{1};
+  local_ranks ranks_;
+  job_output output_;
+  std::unique_ptr<job_trace> trace_;
+  boost::asio::signal_set signals_;
+  boost::asio::steady_timer timeout_;
+  boost::asio::steady_timer silence_;  // until the ranks are checked again
+  std::uint64_t progress_ = 0;         // as of the last check
+  std::chrono::steady_clock::time_point progress_at_{};
+  bool silence_said_ = false;
+  std::unique_ptr<coordination> above_;
+  int interrupts_ = 0;
+  bool stop_wanted_ = false;  // by this node: no further start begins here
+  bool over_ = false;
+  int exit_code_ = 0;
+};
+
 }  // namespace
 
 int run_job(const options& o, const std::string& path) {
   fill_closed_streams();
   const signals_of_writing_ignored during;
   return job(o, path).run();
-}
-
-job::job(const options& o, std::string path)
-    : options_(o),
-      secret_(job_secret(o)),
-      ranks_(loop_, o, std::move(path), secret_,
-             {[this](const event& what) {
-                if (!over_) above_->tell(what);
-              },
-              [this] { on_ranks_ended(); }}),
-      output_(loop_, o, [this] { stop_all(stop_wanted::reason::reader_gone, SIGTERM); }),
-      signals_(loop_),
-      timeout_(loop_),
-      silence_(loop_) {
-  ranks_.write_to(output_);
-  if (!o.trace.empty()) {
-    if (ranks_.records().memory() == nullptr)
-      throw std::runtime_error("--trace: there is no memory that ranks could share (memfd_create)");
-    trace_ = std::make_unique<job_trace>(o, *ranks_.records().memory(), host_name());
-  }
-  const tls_identity tls = o.nodes > 1 || o.elastic ? bootstrap::launcher_tls() : nullptr;
-  const hello own{o.nodes, o.node_rank, o.ranks, host_name(), ::getpid()};
-  if (o.node_rank == 0)
-    above_ = std::make_unique<head_node>(
-        loop_, o, secret_, tls, own,
-        head_node::outlets{[this](const command& what) { execute(what); },
-                           [this](std::string_view lines) { output_.say(lines); }});
-  else
-    above_ = std::make_unique<member_node>(loop_, o, secret_, tls, own,
-                                           [this](const command& what) { execute(what); });
-}
-
-int job::run() {
-  for (const int signal : forwarded_signals()) signals_.add(signal);
-  if (!ignored(SIGTSTP)) signals_.add(SIGTSTP);
-  signals_.add(SIGCHLD);
-  // Also if a shell has put tutti-run into its background: SIGQUIT does not end anything.
-  signals_.add(SIGQUIT);
-  listen();
-  if (options_.timeout.count() > 0)
-    run_after(timeout_, options_.timeout, [this] { stop_all(stop_wanted::reason::timeout, SIGTERM); });
-  if (options_.explain_after.count() > 0) watch_for_silence();
-  above_->begin();
-  loop_.run();
-  return exit_code_;
-}
-
-// ---- commands ----
-
-void job::execute(const command& what) {
-  if (over_) return;
-  std::visit([this](const auto& w) { execute_one(w); }, what);
-}
-
-void job::execute_one(const start_ranks& what) {
-  // Node 0 has sent it before it heard of the stop.
-  if (stop_wanted_) return above_->tell(ranks_ended{});
-  if (!what.notice.empty()) output_.say(what.notice);
-  if (trace_ != nullptr) trace_->begin(what.first_rank);
-  try {
-    ranks_.start(what, above_->take_store());
-  } catch (const std::runtime_error& e) {
-    above_->tell(stop_wanted{stop_wanted::reason::cannot_start, 0, e.what()});
-  }
-}
-
-void job::execute_one(const kill_ranks&) {
-  ranks_.kill();
-  output_.give_up_after(time_to_read_at_kill);
-}
-
-void job::execute_one(const job_over& what) {
-  over_ = true;
-  timeout_.cancel();
-  silence_.cancel();
-  exit_code_ = what.exit_code == 0 && output_.incomplete() ? 1 : what.exit_code;
-  std::string text = needs_no_text() ? "" : what.report;
-  text += output_.losses();
-  if (trace_ != nullptr) text += trace_->finish();
-  if (!text.empty()) output_.say(text);
-  output_.drain([this] { loop_.stop(); });
-}
-
-void job::execute_one(const tell_records&) {
-  std::vector<flight::rank_snapshot> ranks = ranks_.records().read();
-  std::size_t done = 0;
-  do {
-    records_told part;
-    const std::size_t end = std::min(ranks.size(), done + told_at_once);
-    for (; done < end; ++done) {
-      if (options_.nodes > 1) ranks[done].host = host_name();
-      part.ranks.push_back(std::move(ranks[done]));
-    }
-    part.last = done == ranks.size();
-    above_->tell(part);
-  } while (done < ranks.size());
-}
-
-void job::execute_one(const rank_stopped& what) {
-  if (flight::recordings* const all = ranks_.records().memory())
-    all->set_stopped(what.rank, what.pid, what.stopped);
-}
-
-// Also after the ranks have started: the last node to come is told to start before it is told the time.
-void job::execute_one(const clock_told&) {
-  if (trace_ != nullptr) trace_->set_clock_offset(above_->clock_offset_ns());
-}
-
-bool job::needs_no_text() const {
-  const outcome* const cause = first_cause(ranks_.ends());
-  return ranks_.direct() && cause != nullptr &&
-         (cause->signal == SIGPIPE || (ranks_.lends_terminal() && cause->signal == SIGINT));
-}
-
-// ---- reports ----
-
-void job::on_ranks_ended() {
-  ranks_ended what;
-  what.ends = ranks_.ends();
-  const outcome* const cause = first_cause(what.ends);
-  if (cause != nullptr && (options_.nodes > 1 || output_.hard_to_find()))
-    what.last_lines = output_.last_error_lines(cause->rank, repeated_lines);
-  if (cause != nullptr) what.last_operations = ranks_.records().last_operations(cause->rank);
-  above_->tell(what);
-}
-
-// Says who waits for whom if for this long no rank has started or ended an operation, and some wait.
-void job::watch_for_silence() {
-  const auto now = std::chrono::steady_clock::now();
-  const std::uint64_t progress = ranks_.records().progress();
-  if (progress != progress_) {
-    progress_ = progress;
-    progress_at_ = now;
-    silence_said_ = false;
-  } else if (!silence_said_ && now - progress_at_ >= options_.explain_after &&
-             ranks_.records().any_pending()) {
-    silence_said_ = true;
-    above_->tell(explanation_wanted{});
-  }
-  const auto pause = std::clamp<std::chrono::milliseconds>(
-      options_.explain_after / 4, std::chrono::milliseconds(50), std::chrono::milliseconds(1000));
-  run_after(silence_, pause, [this] {
-    if (!over_) watch_for_silence();
-  });
-}
-
-void job::stop_all(stop_wanted::reason why, int signal) {
-  if (over_) return;
-  stop_wanted_ = true;
-  output_.give_up_after(time_to_read);
-  ranks_.stop(signal);
-  above_->tell(stop_wanted{why, signal, {}});
-}
-
-void job::listen() {
-  signals_.async_wait([this](const boost::system::error_code& cancelled, int signal) {
-    if (cancelled) return;
-    on_signal(signal);
-    listen();
-  });
-}
-
-void job::on_signal(int signal) {
-  if (signal == SIGCHLD) {
-    if (!ranks_.stopped_by_terminal()) return ranks_.child_changed();
-    signal = SIGTSTP;
-  } else if (signal == SIGTSTP) {
-    ranks_.pass_on(SIGTSTP);
-  }
-  if (signal == SIGTSTP)
-    return ranks_.suspend([this] {
-      // The default action rather than SIGSTOP: the kernel omits it if no shell can continue this process.
-      signals_.remove(SIGTSTP);
-      ::raise(SIGTSTP);
-      if (!ignored(SIGTSTP)) signals_.add(SIGTSTP);
-    });
-  if (signal == SIGQUIT && ranks_.records().descriptor() >= 0) {
-    if (!over_) above_->tell(explanation_wanted{});
-    return;
-  }
-  if (!ends_job(signal)) return ranks_.pass_on(signal);
-  if (over_) return loop_.stop();  // the ranks are gone, and so is the reader of their output
-  if (signal == SIGINT) ++interrupts_;
-  if (signal == SIGINT && interrupts_ >= killing_interrupt) {
-    execute_one(kill_ranks{});
-    above_->tell(kill_wanted{});
-    if (interrupts_ > killing_interrupt) above_->lose_patience();
-    return;
-  }
-  stop_all(stop_wanted::reason::signal, signal);
 }
 
 }  // namespace tutti::launch

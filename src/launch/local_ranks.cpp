@@ -9,6 +9,7 @@
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <csignal>
+#include <map>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -37,19 +38,14 @@ std::optional<rlimit> raise_descriptor_limit() {
 }
 
 std::string_view cure_of_start(int error) {
-  switch (error) {
-    case EMFILE:
-      return ". Raise the limit of open files (ulimit -n), or start fewer ranks";
-    case ENFILE:
-      return ". The whole system is out of open files: start fewer ranks";
-    case EAGAIN:
-      return ". Raise the limit of processes (ulimit -u, or the container's pids limit), or start fewer "
-             "ranks";
-    case ENOMEM:
-      return ". There is not enough memory: start fewer ranks";
-    default:
-      return "";
-  }
+  static const std::map<int, std::string_view> cures = {
+      {EMFILE, ". Raise the limit of open files (ulimit -n), or start fewer ranks"},
+      {ENFILE, ". The whole system is out of open files: start fewer ranks"},
+      {EAGAIN,
+       ". Raise the limit of processes (ulimit -u, or the container's pids limit), or start fewer ranks"},
+      {ENOMEM, ". There is not enough memory: start fewer ranks"}};
+  const auto found = cures.find(error);
+  return found == cures.end() ? "" : found->second;
 }
 
 }  // namespace

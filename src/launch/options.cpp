@@ -66,7 +66,8 @@ host_and_port parse_address(const std::string& text) {
     host = host.substr(1, host.size() - 2);
   else if (host.find(':') != host.npos)
     host.clear();  // an IPv6 address without its brackets: which colon ends it?
-  const int port = colon == text.size() ? 0 : base::to_number<std::uint16_t>(text.substr(colon + 1)).value_or(0);
+  const int port =
+      colon == text.size() ? 0 : base::to_number<std::uint16_t>(text.substr(colon + 1)).value_or(0);
   if (host.empty() || port == 0)
     throw usage_error(
         "--master {}: give HOST:PORT with a port from 1 to 65535, for example 10.0.0.1:29500 "
@@ -202,8 +203,9 @@ void add_options(CLI::App& app, options& o) {
   app.add_flag("--check", o.check,
                "start nothing: say where this node and node 0 are, and what would stop a job, with its cure");
   app.add_flag("--quiet", o.quiet, "print no output of the ranks: it is in --log-dir");
-  add_choice(app, "--tag-output", o.tag_output, tags, "WHEN",
-             "begin output lines with [rank]: always, never, or auto (the default: once a second rank speaks)");
+  add_choice(
+      app, "--tag-output", o.tag_output, tags, "WHEN",
+      "begin output lines with [rank]: always, never, or auto (the default: once a second rank speaks)");
   app.add_option("--trace", o.trace,
                  "write a time line of all ranks' operations, computations and spans, for Perfetto or "
                  "chrome://tracing; node K of several writes FILE.node-K")

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <string_view>
 
 #include "base/text.hpp"
@@ -17,23 +18,17 @@ namespace {
 
 std::string_view hint(const outcome& end) {
   if (end.ended_by_launcher()) return "";
-  switch (end.signal) {
-    case SIGKILL:
-      return "often the out-of-memory killer: see dmesg";
-    case SIGSEGV:
-      return "an invalid memory access: a core file, or a build with -fsanitize=address, shows where";
-    case SIGBUS:
-      return "often a full /dev/shm, or a mapped file that was cut short";
-    case SIGILL:
-      return "often a program built for another CPU, as with -march=native";
-    case SIGABRT:
-      return "a failed assertion or an exception that nobody caught: its standard error says which";
-    default:
-      break;
-  }
-  if (end.signal == 0 && end.exit_code == 127) return "the code with which a shell says: program not found";
-  if (end.signal == 0 && end.exit_code == 126) return "the code with which a shell says: not executable";
-  return "";
+  static const std::map<std::pair<int, int>, std::string_view> by_signal_or_code = {
+      {{SIGKILL, 0}, "often the out-of-memory killer: see dmesg"},
+      {{SIGSEGV, 0},
+       "an invalid memory access: a core file, or a build with -fsanitize=address, shows where"},
+      {{SIGBUS, 0}, "often a full /dev/shm, or a mapped file that was cut short"},
+      {{SIGILL, 0}, "often a program built for another CPU, as with -march=native"},
+      {{SIGABRT, 0}, "a failed assertion or an exception that nobody caught: its standard error says which"},
+      {{0, 127}, "the code with which a shell says: program not found"},
+      {{0, 126}, "the code with which a shell says: not executable"}};
+  const auto found = by_signal_or_code.find({end.signal, end.exit_code});
+  return found == by_signal_or_code.end() ? "" : found->second;
 }
 
 std::string lot_of_other(const outcome& end, std::chrono::milliseconds grace) {
@@ -116,7 +111,7 @@ std::string failure_report(const outcome& cause, const std::vector<outcome>& end
   }
   if (!context.last_operations.empty()) {
     text += fmt::format("tutti-run: the last operations of rank {}:\n", cause.rank);
-    for (const std::string& line : context.last_operations) text += fmt::format("  > {}\n", line);
+    text += context.last_operations;
   }
 
   std::vector<std::pair<std::string, std::vector<int>>> lots;

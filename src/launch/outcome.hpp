@@ -61,7 +61,7 @@ struct failure_context {
   std::string place;  // where the cause ran: the host, and the node if there are several
   bool several_nodes = false;
   std::vector<std::string> last_lines;  // of the cause's standard error; empty if the user has just seen them
-  std::vector<std::string> last_operations;  // of the cause, the newest first; empty if none is known
+  std::string last_operations;          // of the cause, as lines, the newest first; empty if none is known
 };
 // Lines for the user: which rank failed first, how, what that often means, and how the others ended.
 std::string failure_report(const outcome& cause, const std::vector<outcome>& ends,

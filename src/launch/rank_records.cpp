@@ -2,7 +2,6 @@
 #include "launch/rank_records.hpp"
 
 #include <algorithm>
-#include <sstream>
 #include <system_error>
 #include <tutti/error.hpp>
 
@@ -49,15 +48,13 @@ void rank_records::started(int local_rank, pid_t pid) {
 }
 
 void rank_records::ended(outcome& end) {
-  const int local = end.rank - first_rank_;
-  if (local < 0 || local >= static_cast<int>(places_.size())) return;
-  const exception e = thrown(static_cast<std::size_t>(local));
+  const auto local = static_cast<std::size_t>(end.rank - first_rank_);
+  const exception e = thrown(local);
   end.thrown = e.kind;
   end.thrown_after = std::chrono::microseconds(std::max<std::int64_t>(e.at_ns - started_ns_, 0) / 1000);
-  place& p = places_[static_cast<std::size_t>(local)];
-  p.end = read(static_cast<std::size_t>(local));
-  if (end.failed() || p.end.at != flight::phase::left) p.end.end = describe(end);
-  p.over = true;
+  flight::rank_snapshot last = read(local);
+  if (end.failed() || last.at != flight::phase::left) last.end = describe(end);
+  places_[local].end = std::move(last);
 }
 
 rank_records::exception rank_records::thrown(std::size_t local_rank) const {
@@ -89,12 +86,12 @@ pid_t rank_records::ends_by_exception(std::chrono::nanoseconds age) const {
     first = &places_[i];
     first_ns = e.at_ns;
   }
-  return first == nullptr || first->over || base::steady_ns() - first_ns > age.count() ? -1 : first->pid;
+  return first == nullptr || first->end || base::steady_ns() - first_ns > age.count() ? -1 : first->pid;
 }
 
 flight::rank_snapshot rank_records::read(std::size_t local_rank) const {
   const place& p = places_[local_rank];
-  if (p.over) return p.end;
+  if (p.end) return *p.end;
   flight::rank_snapshot r;
   if (all_ != nullptr) r = flight::read(all_->of(static_cast<int>(local_rank)), recent);
   // Where nodes come and go, only the rank knows its number.
@@ -112,15 +109,10 @@ std::vector<flight::rank_snapshot> rank_records::read() const {
   return ranks;
 }
 
-std::vector<std::string> rank_records::last_operations(int rank) const {
-  std::vector<std::string> lines;
-  const int local = rank - first_rank_;
-  if (local < 0 || local >= static_cast<int>(places_.size())) return lines;
-  const place& p = places_[static_cast<std::size_t>(local)];
-  if (!p.over || p.end.at == flight::phase::none) return lines;
-  std::istringstream text(flight::last_operations(p.end, most_last, ""));
-  for (std::string line; std::getline(text, line);) lines.push_back(line);
-  return lines;
+std::string rank_records::last_operations(int rank) const {
+  const place& p = places_[static_cast<std::size_t>(rank - first_rank_)];
+  if (!p.end || p.end->at == flight::phase::none) return {};
+  return flight::last_operations(*p.end, most_last, "  > ");
 }
 
 std::uint64_t rank_records::progress() const {

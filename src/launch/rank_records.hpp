@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,8 +39,8 @@ class rank_records {
 
   // The records of every rank of this node, as of now.
   std::vector<flight::rank_snapshot> read() const;
-  // The last operations of a rank that has ended, as lines without their ends.
-  std::vector<std::string> last_operations(int rank) const;
+  // The last operations of a rank that has ended, as lines for its report.
+  std::string last_operations(int rank) const;
 
   // Increases whenever an operation of any rank starts or ends.
   std::uint64_t progress() const;
@@ -48,8 +49,7 @@ class rank_records {
  private:
   struct place {
     pid_t pid = -1;
-    flight::rank_snapshot end;  // of a rank that has ended
-    bool over = false;
+    std::optional<flight::rank_snapshot> end;  // once the rank has ended
   };
   flight::rank_snapshot read(std::size_t local_rank) const;
   struct exception {

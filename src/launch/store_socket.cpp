@@ -6,6 +6,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <stdexcept>
 #include <tutti/error.hpp>
 #include <utility>
@@ -18,17 +19,14 @@ namespace {
 using boost::asio::ip::tcp;
 
 std::string_view cure_of_listening(int error) {
-  switch (error) {
-    case EADDRINUSE:
-      return ". Another program, perhaps an earlier job, has that port: choose another for --master on all "
-             "nodes";
-    case EADDRNOTAVAIL:
-      return ". That address is not this machine's: start --node-rank 0 on the machine that --master names";
-    case EACCES:
-      return ". Ports below 1024 are for root: choose a higher one";
-    default:
-      return "";
-  }
+  static const std::map<int, std::string_view> cures = {
+      {EADDRINUSE,
+       ". Another program, perhaps an earlier job, has that port: choose another for --master on all nodes"},
+      {EADDRNOTAVAIL,
+       ". That address is not this machine's: start --node-rank 0 on the machine that --master names"},
+      {EACCES, ". Ports below 1024 are for root: choose a higher one"}};
+  const auto found = cures.find(error);
+  return found == cures.end() ? "" : found->second;
 }
 
 // Waits for a name that does not resolve yet.
@@ -51,17 +49,13 @@ bootstrap::endpoints resolve(const host_and_port& master, std::chrono::milliseco
 
 base::unique_fd open_store_socket(const std::optional<host_and_port>& master,
                                   std::chrono::milliseconds timeout) {
-  if (!master) {
-    base::unique_fd fd = bootstrap::listen_at(tcp::endpoint(boost::asio::ip::address_v4::loopback(), 0));
-    if (fd) return fd;
-    throw std::runtime_error(fmt::format("cannot listen on 127.0.0.1: {}", std::strerror(errno)));
-  }
+  const host_and_port at = master.value_or(host_and_port{"127.0.0.1", 0});
   int error = 0;
-  for (const auto& candidate : resolve(*master, timeout)) {
+  for (const auto& candidate : resolve(at, timeout)) {
     if (base::unique_fd fd = bootstrap::listen_at(candidate)) return fd;
     error = errno;
   }
-  throw_cannot_listen(*master, error);
+  throw_cannot_listen(at, error);
 }
 
 std::vector<base::unique_fd> open_rendezvous_sockets(const host_and_port& master,

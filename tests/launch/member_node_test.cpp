@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The launcher of a node other than 0. The test plays node 0.
-#include "launch/member_node.hpp"
-
 #include <doctest/doctest.h>
 #include <sys/socket.h>
 
@@ -11,6 +9,7 @@
 #include <csignal>
 #include <memory>
 
+#include "bootstrap/control_link.hpp"
 #include "launch/node_messages.hpp"
 #include "launched.hpp"
 #include "support/contains.hpp"

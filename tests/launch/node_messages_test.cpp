@@ -77,7 +77,7 @@ std::vector<std::string> messages() {
   ranks_ended ended;
   ended.ends = {an_end(), outcome{}};
   ended.last_lines = {"oh", "", "no"};
-  ended.last_operations = {"recv from rank 0"};
+  ended.last_operations = "recv from rank 0\n";
   return {encode(hello{2, 1, 8, "box", 77}),
           encode(command(a_plan())),
           encode(command(stop_ranks{SIGTERM})),
@@ -160,7 +160,7 @@ TEST_SUITE("launch/node_messages") {
     ranks_ended ended;
     ended.ends = {an_end(), outcome{}};
     ended.last_lines = {"oh", "", "no"};
-    ended.last_operations = {"recv from rank 0"};
+    ended.last_operations = "recv from rank 0\n";
     const ranks_ended back = std::get<ranks_ended>(decode_event(encode(event(ended))));
     REQUIRE(back.ends.size() == 2);
     CHECK(back.ends[0].pid == 1234);

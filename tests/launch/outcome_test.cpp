@@ -118,7 +118,7 @@ TEST_SUITE("launch/outcome") {
     context.grace = 5000ms;
     context.place = "box";
     context.last_lines = {"oh", "no"};
-    context.last_operations = {"recv from rank 1: never ended", "barrier #4 on world"};
+    context.last_operations = "  > recv from rank 1: never ended\n  > barrier #4 on world\n";
     outcome stopped = signalled(1, SIGTERM, 12ms);
     stopped.asked_with = SIGTERM;
     outcome killed = signalled(2, SIGKILL, 5013ms);

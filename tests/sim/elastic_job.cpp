@@ -5,8 +5,8 @@
 #include "bootstrap/store_request.hpp"
 #include "core/loop.hpp"
 #include "core/running_task.hpp"
+#include "launch/coordination.hpp"
 #include "launch/coordinator.hpp"
-#include "launch/head_node.hpp"
 #include "sim/elastic_ledger.hpp"
 #include "sim/random_numbers.hpp"
 
