@@ -118,15 +118,8 @@ void check_elastic(options& o, bool node_rank_given, bool policy_given) {
     throw usage_error(
         "--on-failure restart-all contradicts --nnodes MIN:MAX, where ranks go on when others have gone: "
         "leave it out");
-  if (o.master) {
-    if (!node_rank_given) o.node_rank = -1;
-    return;
-  }
-  if (o.least_nodes > 1 || o.node_rank != 0)
-    throw usage_error(
-        "--nnodes MIN:MAX needs --master HOST:PORT: an address of node 0 that all nodes reach, and a free "
-        "port there");
-  o.nodes = 1;  // no other node could come
+  if (o.master && !node_rank_given) o.node_rank = -1;
+  if (!o.master && o.least_nodes == 1 && o.node_rank == 0) o.nodes = 1;  // no other node could come
 }
 
 void check_nodes(const options& o, bool node_rank_given) {
@@ -139,7 +132,7 @@ void check_nodes(const options& o, bool node_rank_given) {
     throw usage_error(
         "--nnodes {} needs --master HOST:PORT: an address of node 0 that all nodes reach, and a "
         "free port there",
-        o.nodes);
+        o.elastic ? "MIN:MAX" : std::to_string(o.nodes));
   if ((o.node_rank < 0 && node_rank_given) || o.node_rank >= o.nodes)
     throw usage_error(
         o.nodes == 1

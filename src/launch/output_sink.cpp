@@ -73,9 +73,9 @@ bool output_sink::begin_wait() {
 
 void output_sink::write(std::string_view bytes) {
   if (error_ != 0) return;
-  if (queued_bytes() == 0) bytes.remove_prefix(write_some(bytes));
+  if (queue_.size() == 0) bytes.remove_prefix(write_some(bytes));
   if (error_ != 0 || bytes.empty()) return;
-  queue_ += bytes;
+  queue_.commit(boost::asio::buffer_copy(queue_.prepare(bytes.size()), boost::asio::buffer(bytes)));
   try_later();
 }
 
@@ -110,8 +110,7 @@ std::size_t output_sink::write_some(std::string_view bytes) {
 
 void output_sink::fail(int error) {
   error_ = error;
-  queue_.clear();
-  sent_ = 0;
+  queue_.consume(queue_.size());
   boost::asio::post(loop_, [this] {
     if (on_broken_) on_broken_();
     flush();  // resumes the writers that wait for room
@@ -126,7 +125,7 @@ void output_sink::give_up_after(std::chrono::milliseconds patience) {
 void output_sink::check_reader(std::chrono::milliseconds patience) {
   run_after(reader_patience_, patience, [this, patience, before = taken_bytes_] {
     if (error_ != 0) return;
-    if (queued_bytes() > 0 && taken_bytes_ == before) return fail(ECANCELED);
+    if (queue_.size() > 0 && taken_bytes_ == before) return fail(ECANCELED);
     check_reader(patience);
   });
 }
@@ -144,30 +143,18 @@ void output_sink::try_later() {
 }
 
 void output_sink::flush() {
-  if (queued_bytes() > 0) {
-    const std::size_t sent = write_some(std::string_view(queue_).substr(sent_));
-    if (error_ == 0) sent_ += sent;
-    // A reader that is always behind never lets the queue become empty.
-    if (sent_ > congestion_bytes) {
-      queue_.erase(0, sent_);
-      sent_ = 0;
-    }
-  }
-  if (queued_bytes() > 0) {
-    try_later();
-  } else {
-    queue_.clear();
-    sent_ = 0;
-  }
-  if (queued_bytes() <= congestion_bytes / 2)
+  if (queue_.size() > 0)
+    queue_.consume(write_some({static_cast<const char*>(queue_.data().data()), queue_.size()}));
+  if (queue_.size() > 0) try_later();
+  if (queue_.size() <= congestion_bytes / 2)
     for (const auto& resume : std::exchange(waiting_, {})) resume();
-  if (queued_bytes() == 0)
+  if (queue_.size() == 0)
     for (const auto& done : std::exchange(draining_, {})) done();
 }
 
 void output_sink::when_drained(std::function<void()> done) {
   draining_.push_back(std::move(done));
-  if (queued_bytes() == 0) boost::asio::post(loop_, [this] { flush(); });
+  if (queue_.size() == 0) boost::asio::post(loop_, [this] { flush(); });
 }
 
 bool same_file(int a, int b) {

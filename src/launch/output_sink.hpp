@@ -6,6 +6,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/streambuf.hpp>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -25,7 +26,7 @@ class output_sink : public line_destination {
   void write(std::string_view bytes) override;
 
   // Whether more is queued than writers should add to; they wait by `when_relieved`, which is called once.
-  bool congested() const { return queued_bytes() > congestion_bytes; }
+  bool congested() const { return queue_.size() > congestion_bytes; }
   void when_relieved(std::function<void()> resume) { waiting_.push_back(std::move(resume)); }
   // Called once, from the loop, when everything written so far has left (or never will).
   void when_drained(std::function<void()> done);
@@ -46,7 +47,6 @@ class output_sink : public line_destination {
   // How a write avoids to block. once_writable: after poll(), few bytes at once.
   enum class mode { nonblocking, by_send, once_writable, never_blocks };
 
-  std::size_t queued_bytes() const { return queue_.size() - sent_; }
   void watch(int fd);
   ssize_t write_now(std::string_view bytes) const;
   std::size_t write_some(std::string_view bytes);
@@ -65,8 +65,7 @@ class output_sink : public line_destination {
   mode mode_ = mode::never_blocks;
   std::size_t most_at_once_ = 0;  // for once_writable
   std::size_t taken_bytes_ = 0;   // that have left, in total
-  std::string queue_;
-  std::size_t sent_ = 0;  // bytes at the front of queue_ that have left
+  boost::asio::streambuf queue_;
   bool retrying_ = false;
   bool gives_up_ = false;
   int error_ = 0;

@@ -178,10 +178,7 @@ std::string page_head(const std::string& title, const std::string& line) {
 std::string time_text(double seconds) {
   constexpr double year_10000 = 253'402'300'800.0;  // later: of a damaged file
   if (!(seconds > 0) || seconds >= year_10000) return "";
-  const auto when = static_cast<std::time_t>(seconds);
-  std::tm parts{};
-  ::localtime_r(&when, &parts);
-  return fmt::format("{:%Y-%m-%d %H:%M:%S}", parts);
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(static_cast<std::time_t>(seconds)));
 }
 
 std::string escaped(const std::string& text) {
