@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // coordination: what coordinates all nodes, as one node's launcher sees it: here, or at the other end of a
-// connection. It commands by a function passed at construction, from the loop, never from inside these calls.
+// connection. From its construction on it commands by a function, from the loop, never from inside these calls.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -30,8 +30,6 @@ class coordination {
   coordination& operator=(const coordination&) = delete;
   virtual ~coordination() = default;
 
-  // The node is ready for commands.
-  virtual void begin() = 0;
   virtual void tell(const event& what) = 0;
   // The user has asked repeatedly: stops waiting for other nodes.
   virtual void lose_patience() = 0;

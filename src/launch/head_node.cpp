@@ -59,24 +59,20 @@ class head_node final : public coordination {
         end_deadline_(loop) {
     if (o.nodes == 1) {
       store_ = open_store_socket(o.master, o.join_timeout);
-      return;
-    }
-    rendezvous_ = open_rendezvous_sockets(*o.master, o.join_timeout);
-    listener_ = bootstrap::accept_launchers(
-        loop.get_executor(), secret, tls_, o.node_timeout,
-        [this](std::unique_ptr<bootstrap::control_link> link, int) { arrived(std::move(link)); },
-        [this](const std::string& from, const std::string& why) { unauthenticated(from, why); });
-  }
-
-  void begin() override {
-    if (options_.nodes > 1) {
+    } else {
+      rendezvous_ = open_rendezvous_sockets(*o.master, o.join_timeout);
+      listener_ = bootstrap::accept_launchers(
+          loop.get_executor(), secret, tls_, o.node_timeout,
+          [this](std::unique_ptr<bootstrap::control_link> link, int) { arrived(std::move(link)); },
+          [this](const std::string& from, const std::string& why) { unauthenticated(from, why); });
       // The first socket stays: stores are opened beside it.
-      for (base::unique_fd& fd : rendezvous_)
+      for (const base::unique_fd& fd : rendezvous_)
         listener_->open(base::unique_fd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)));
-      run_after(join_deadline_, options_.join_timeout, [this] { join_overdue(); });
+      run_after(join_deadline_, o.join_timeout, [this] { join_overdue(); });
     }
     coordinator_.join(own_);
   }
+
   void tell(const event& what) override { hear(0, what); }
   void lose_patience() override {
     if (!coordinator_.over()) return coordinator_.overdue();

@@ -50,7 +50,7 @@ class job {
   job(const options& o, std::string path)
       : options_(o),
         secret_(job_secret(o)),
-        ranks_(loop_, o, std::move(path), secret_,
+        ranks_(loop_, o, std::move(path), secret_, output_,
                {[this](const event& what) {
                   if (!over_) above_->tell(what);
                 },
@@ -59,7 +59,6 @@ class job {
         signals_(loop_),
         timeout_(loop_),
         silence_(loop_) {
-    ranks_.write_to(output_);
     if (!o.trace.empty()) {
       if (ranks_.records().memory() == nullptr)
         throw std::runtime_error("--trace: there is no memory that ranks could share (memfd_create)");
@@ -83,7 +82,6 @@ class job {
     if (options_.timeout.count() > 0)
       run_after(timeout_, options_.timeout, [this] { stop_all(stop_wanted::reason::timeout, SIGTERM); });
     if (options_.explain_after.count() > 0) watch_for_silence();
-    above_->begin();
     loop_.run();
     return exit_code_;
   }

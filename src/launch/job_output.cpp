@@ -85,17 +85,14 @@ void output_pump::transfer() {
 }
 
 void output_pump::deliver(std::string_view bytes) {
-  write_log(bytes);
+  if (log_ && base::write_all(log_.get(), bytes) != bytes.size()) {
+    const int error = errno;
+    log_.reset();
+    log_failed_(error);
+  }
   tail_ += bytes.substr(bytes.size() - std::min(bytes.size(), tail_bytes));
   if (tail_.size() > 2 * tail_bytes) tail_.erase(0, tail_.size() - tail_bytes);
   if (shown_) prefixer_.feed(bytes);
-}
-
-void output_pump::write_log(std::string_view bytes) {
-  if (!log_ || base::write_all(log_.get(), bytes) == bytes.size()) return;
-  const int error = errno;
-  log_.reset();
-  log_failed_(error);
 }
 
 void output_pump::close() {

@@ -48,7 +48,6 @@ class output_pump {
  private:
   void transfer();
   void deliver(std::string_view bytes);
-  void write_log(std::string_view bytes);
   void close();
 
   boost::asio::posix::stream_descriptor source_;

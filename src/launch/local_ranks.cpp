@@ -51,7 +51,7 @@ std::string_view cure_of_start(int error) {
 }  // namespace
 
 local_ranks::local_ranks(boost::asio::io_context& loop, const options& o, std::string path,
-                         std::string secret, handlers to)
+                         std::string secret, job_output& output, handlers to)
     : options_(o),
       path_(std::move(path)),
       secret_(std::move(secret)),
@@ -60,6 +60,7 @@ local_ranks::local_ranks(boost::asio::io_context& loop, const options& o, std::s
       children_(loop,
                 {[this](outcome end) { on_rank_end(std::move(end)); }, [this] { on_children_changed(); }}),
       records_(o.ranks, flight::wanted_operations(!o.trace.empty()), o.elastic),
+      output_(output),
       deadline_(loop),
       spared_(loop),
       // With several nodes, node 0 gets the last lines of each rank, and Ctrl-C is for all of them.
@@ -75,7 +76,7 @@ void local_ranks::start(const start_ranks& p, base::unique_fd store) {
   to_come_again_.clear();
   store_ = std::move(store);
   children_.clear();
-  output_->begin_start(p.restart_count);
+  output_.begin_start(p.restart_count);
   records_.begin_start(p.first_rank, p.world_size);
   int local_rank = 0;
   try {
@@ -119,7 +120,7 @@ void local_ranks::start_rank(int local_rank) {
   }
   job_output::rank_pipes pipes;
   if (!direct_) {
-    pipes = output_->connect(rank, restarts);
+    pipes = output_.connect(rank, restarts);
     spec.output = pipes.output.get();
     spec.error = pipes.error.get();
   }
@@ -164,7 +165,7 @@ void local_ranks::start_again(int rank) {
   try {
     start_rank(rank - plan_.first_rank);
   } catch (const std::runtime_error& e) {
-    output_->say(fmt::format("tutti-run: cannot start rank {} anew: {}\n", rank, e.what()));
+    output_.say(fmt::format("tutti-run: cannot start rank {} anew: {}\n", rank, e.what()));
     ends_.push_back(before);
     stop(SIGTERM);
     to_.tell(rank_failed{before, !children_.running().empty(), 0});
@@ -232,7 +233,7 @@ void local_ranks::kill() {
 void local_ranks::give_up() {
   if (phase_ != phase::killing) return;
   if (const std::vector<int> ranks = children_.running(); !ranks.empty())
-    output_->say(fmt::format(
+    output_.say(fmt::format(
         "tutti-run: SIGKILL does not end rank {}: it hangs in the kernel (a dead file server or a "
         "driver; `ps -o pid,stat,wchan` shows where)\n",
         base::rank_list(ranks)));
@@ -244,7 +245,7 @@ void local_ranks::finish() {
   deadline_.cancel();
   spared_.cancel();
   if (lends_terminal_) take_terminal_back_from(children_.only_group());
-  output_->finish([this] {
+  output_.finish([this] {
     phase_ = phase::idle;
     to_.ended();
   });

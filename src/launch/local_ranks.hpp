@@ -34,12 +34,10 @@ class local_ranks {
     // Idle again.
     std::function<void()> ended;
   };
-  // Forks a guardian: construct it early, while there is little to copy.
+  // Forks a guardian: construct it early, while there is little to copy. `output` may be constructed later, but
+  // before the first start.
   local_ranks(boost::asio::io_context& loop, const options& o, std::string path, std::string secret,
-              handlers to);
-
-  // Call it once, before the first start.
-  void write_to(job_output& output) { output_ = &output; }
+              job_output& output, handlers to);
 
   // Starts the ranks; requires that it is idle. `store` is the socket for rank 0, or empty. Throws
   // std::runtime_error if a rank cannot be started. Those already started are then killed, and `ended` is
@@ -89,7 +87,7 @@ class local_ranks {
   std::optional<rlimit> descriptor_limit_;  // the ranks' limit, if the launcher has raised its own
   children children_;
   rank_records records_;
-  job_output* output_ = nullptr;
+  job_output& output_;
   boost::asio::steady_timer deadline_;  // of the grace period, then of the kernel to carry out SIGKILL
   boost::asio::steady_timer spared_;    // to ask that rank, too
   bool direct_;

@@ -46,11 +46,8 @@ class member_node final : public coordination {
                                  "tutti-run: cannot join node 0 at {}:{}: {}. Start tutti-run --node-rank 0 "
                                  "there, with the same --master and secret\n",
                                  options_.master->host, options_.master->port, why));
-                 }}) {}
-
-  void begin() override {
-    caller_.call(options_.master->host, static_cast<std::uint16_t>(options_.master->port),
-                 options_.join_timeout);
+                 }}) {
+    caller_.call(o.master->host, static_cast<std::uint16_t>(o.master->port), o.join_timeout);
   }
 
   void tell(const event& what) override {
