@@ -140,11 +140,4 @@ std::vector<rank_stopped> children::halts() {
   return found;
 }
 
-bool children::only_one_stopped() const noexcept {
-  siginfo_t info{};
-  return all_.size() == 1 &&
-         ::waitid(P_PID, static_cast<id_t>(all_.front()->pid), &info, WSTOPPED | WNOHANG) == 0 &&
-         info.si_pid != 0;
-}
-
 }  // namespace tutti::launch

@@ -45,9 +45,6 @@ class children {
   bool all_ended() const;
   bool all_gone() const;  // and no process of their groups is left
   std::vector<int> running() const;
-  // Whether the only rank has stopped (Ctrl-Z, or a read from a terminal that is not its own) since the last
-  // call.
-  bool only_one_stopped() const noexcept;
   // Ranks that have been stopped, or continued, since the last call, in order.
   std::vector<rank_stopped> halts();
   pid_t only_group() const { return all_.empty() ? -1 : all_.front()->pid; }

@@ -5,7 +5,6 @@
 
 #include <boost/asio/io_context.hpp>
 #include <chrono>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -33,8 +32,6 @@ class coordination {
   virtual void tell(const event& what) = 0;
   // The user has asked repeatedly: stops waiting for other nodes.
   virtual void lose_patience() = 0;
-  // How far node 0's clock is ahead of this one's.
-  virtual std::int64_t clock_offset_ns() const { return 0; }
   // The store's socket, with the command to start, on the node that has rank 0.
   virtual base::unique_fd take_store() { return {}; }
 };

@@ -146,8 +146,8 @@ class job {
   }
 
   // Also after the ranks have started: the last node to come is told to start before it is told the time.
-  void execute_one(const clock_told&) {
-    if (trace_ != nullptr) trace_->set_clock_offset(above_->clock_offset_ns());
+  void execute_one(const clock_told& what) {
+    if (trace_ != nullptr) trace_->set_clock_offset(what.clock_ns - what.asked_ns);
   }
 
   // Whether the single rank is a program like any that the shell starts, and the user has seen it end.
@@ -207,7 +207,7 @@ class job {
 
   void on_signal(int signal) {
     if (signal == SIGCHLD) {
-      if (!ranks_.stopped_by_terminal()) return ranks_.child_changed();
+      if (!ranks_.child_changed()) return;
       signal = SIGTSTP;
     } else if (signal == SIGTSTP) {
       ranks_.pass_on(SIGTSTP);

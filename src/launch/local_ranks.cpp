@@ -130,10 +130,15 @@ void local_ranks::start_rank(int local_rank) {
   if (serves_store && plan_.on_failure != failure_policy::restart_rank) store_.reset();
 }
 
-void local_ranks::child_changed() {
+bool local_ranks::child_changed() {
   children_.reap();
-  if (options_.nodes == 1) return;
-  for (const rank_stopped& each : children_.halts()) to_.tell(each);
+  if (options_.nodes == 1 && !lends_terminal_) return false;
+  bool stopped = false;
+  for (const rank_stopped& each : children_.halts()) {
+    stopped = lends_terminal_ && each.stopped;
+    if (options_.nodes > 1) to_.tell(each);
+  }
+  return stopped;
 }
 
 void local_ranks::suspend(const std::function<void()>& stop_self) {

@@ -49,10 +49,9 @@ class local_ranks {
   void kill();
   // Passes on a signal that does not ask for an end.
   void pass_on(int signal) { children_.signal_all(signal); }
-  // Call it at SIGCHLD.
-  void child_changed();
-  // Whether the single rank, which has the terminal, has stopped since the last call.
-  bool stopped_by_terminal() const noexcept { return lends_terminal_ && children_.only_one_stopped(); }
+  // Call it at SIGCHLD. Returns whether the single rank, which has the terminal, has stopped (Ctrl-Z, or a read from
+  // a terminal that is not its own).
+  bool child_changed();
   // Stops as the job does, so that a shell sees it, and continues with it; `stop_self` returns when
   // continued.
   void suspend(const std::function<void()>& stop_self);

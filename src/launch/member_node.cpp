@@ -79,8 +79,6 @@ class member_node final : public coordination {
     if (!over_) on_lost("not waited for any longer");
   }
 
-  std::int64_t clock_offset_ns() const override { return clock_offset_ns_; }
-
  private:
   void expect_end() {
     run_after(patience_, grace_ + time_to_tell,
@@ -100,7 +98,7 @@ class member_node final : public coordination {
         clock_offset_ns_ = told->clock_ns - (told->asked_ns + round_trip / 2);
       }
       if (clock_answers_ < enough_clock_answers) ask_clock();
-      return execute(what);
+      return execute(clock_told{told->asked_ns, told->asked_ns + clock_offset_ns_});
     }
     if (const auto* const start = std::get_if<start_ranks>(&what)) {
       grace_ = start->grace;

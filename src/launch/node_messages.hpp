@@ -61,7 +61,8 @@ struct rank_stopped {
   int pid = 0;
   bool stopped = false;
 };
-// The answer to clock_asked: node 0's clock at that time, in nanoseconds.
+// The answer to clock_asked: node 0's clock at that time, in nanoseconds. The node itself is told by this what its
+// quickest answer says.
 struct clock_told {
   std::int64_t asked_ns = 0;
   std::int64_t clock_ns = 0;
