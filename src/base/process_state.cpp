@@ -6,6 +6,13 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include <cerrno>
+#include <cstdlib>
+#include <iterator>
+#include <sstream>
+#include <string>
+#include <vector>
+
 namespace tutti::base {
 namespace {
 
@@ -32,6 +39,15 @@ process_state state_of_thread(std::int64_t pid, std::int64_t tid) noexcept {
   const bool process_is_gone =
       state == process_state::unknown && ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
   return process_is_gone ? process_state::gone : state;
+}
+
+std::uint64_t start_of_process(std::int64_t pid) {
+  const std::string stat = contents_of("/proc/" + std::to_string(pid) + "/stat");
+  // From the third field on, the state: the second may have spaces, and ends with the last parenthesis.
+  std::istringstream text(stat.substr(stat.rfind(')') + 1));
+  const std::vector<std::string> fields{std::istream_iterator<std::string>(text), {}};
+  if (fields.size() < 20 || fields[0] == "Z" || fields[0] == "X") return 0;
+  return std::strtoull(fields[19].c_str(), nullptr, 10);
 }
 
 }  // namespace tutti::base

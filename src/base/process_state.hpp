@@ -19,4 +19,8 @@ enum class process_state : std::uint8_t {
 process_state state_of_process(std::int64_t pid) noexcept;
 process_state state_of_thread(std::int64_t pid, std::int64_t tid) noexcept;
 
+// When it started, in ticks since the boot: two processes that follow each other under one number differ. 0:
+// there is no such process, or it has ended and was not reaped.
+std::uint64_t start_of_process(std::int64_t pid);
+
 }  // namespace tutti::base

@@ -2,14 +2,13 @@
 #include "bootstrap/starters.hpp"
 
 #include "base/env.hpp"
+#include "base/process_state.hpp"
 
 #include <fmt/format.h>
 #include <sys/socket.h>
 
 #include <charconv>
 #include <climits>
-#include <fstream>
-#include <iterator>
 
 namespace tutti::bootstrap {
 namespace {
@@ -93,13 +92,8 @@ std::string other_end(const char* variable) {
   if (!fd || ::getsockopt(static_cast<int>(*fd), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 ||
       peer.pid <= 0)
     return {};
-  std::ifstream file(fmt::format("/proc/{}/stat", peer.pid));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  // Fields are separated by spaces; the second, in parentheses, may hold any.
-  std::size_t at = text.rfind(')');
-  for (int field = 2; at != std::string::npos && field < 22; ++field) at = text.find(' ', at + 1);
-  if (at == std::string::npos) return {};
-  return fmt::format("{}/{}", peer.pid, text.substr(at + 1, text.find(' ', at + 1) - at - 1));
+  const std::uint64_t start = base::start_of_process(peer.pid);
+  return start == 0 ? "" : fmt::format("{}/{}", peer.pid, start);
 }
 
 place pmi() {

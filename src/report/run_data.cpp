@@ -68,7 +68,7 @@ rank_state state_of(const json& status, double heartbeat) {
   const track::process_identity here = track::this_process();
   if (get<std::string>(status, "boot", "") == here.boot) {
     const auto pid = get<std::int64_t>(status, "pid", 0);
-    const std::uint64_t now = track::started_ticks_of(pid);
+    const std::uint64_t now = base::start_of_process(pid);
     if (now == 0 || now != get<std::uint64_t>(status, "process_started_ticks", 1)) return rank_state::died;
     // Its program may have been replaced, and its writer may have ended.
     return base::state_of_process(pid) == base::process_state::stopped ? rank_state::stopped : otherwise;

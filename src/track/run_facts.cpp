@@ -2,6 +2,7 @@
 #include "track/run_facts.hpp"
 
 #include "base/files.hpp"
+#include "base/process_state.hpp"
 
 #include <fmt/format.h>
 #include <sys/utsname.h>
@@ -10,8 +11,6 @@
 #include <algorithm>
 #include <cctype>
 #include <chrono>
-#include <cstdlib>
-#include <iterator>
 #include <sstream>
 
 namespace tutti::track {
@@ -34,22 +33,13 @@ std::vector<std::string> words_of(const fs::path& path) {
 
 }  // namespace
 
-std::uint64_t started_ticks_of(std::int64_t pid) {
-  const std::string stat = base::contents_of("/proc/" + std::to_string(pid) + "/stat");
-  // From the third field on, the state: the second may have spaces, and ends with the last parenthesis.
-  std::istringstream text(stat.substr(stat.rfind(')') + 1));
-  const std::vector<std::string> fields{std::istream_iterator<std::string>(text), {}};
-  if (fields.size() < 20 || fields[0] == "Z" || fields[0] == "X") return 0;
-  return std::strtoull(fields[19].c_str(), nullptr, 10);
-}
-
 process_identity this_process() {
   process_identity me;
   utsname system{};
   if (::uname(&system) == 0) me.host = system.nodename;
   me.boot = first_line("/proc/sys/kernel/random/boot_id");
   me.pid = ::getpid();
-  me.started_ticks = started_ticks_of(me.pid);
+  me.started_ticks = base::start_of_process(me.pid);
   return me;
 }
 

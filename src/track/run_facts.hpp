@@ -18,11 +18,9 @@ struct process_identity {
   std::string host;
   std::string boot;  // differs for each start of each kernel
   std::int64_t pid = 0;
-  std::uint64_t started_ticks = 0;  // since the boot
+  std::uint64_t started_ticks = 0;  // base::start_of_process()
 };
 process_identity this_process();
-// 0: there is no such process, or it has ended and was not reaped.
-std::uint64_t started_ticks_of(std::int64_t pid);
 
 // Without possible secrets: variables and arguments whose names suggest them, and passwords in URLs.
 std::vector<std::string> command_line();

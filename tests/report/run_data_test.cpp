@@ -121,7 +121,7 @@ TEST_CASE("run_data: a rank whose process is stopped is said to be so") {
   run.facts(1);
   nlohmann::json status = written_run::status(0, "running");
   status["pid"] = child;
-  status["process_started_ticks"] = track::started_ticks_of(child);
+  status["process_started_ticks"] = base::start_of_process(child);
   run.file("rank-0.json", status.dump());
   const rank_state state = read_run(run.path()).ranks[0].state;
   ::kill(child, SIGKILL);
