@@ -35,7 +35,6 @@ using bootstrap::store_contents;
 using bootstrap::store_file;
 using bootstrap::store_operation;
 using bootstrap::store_request;
-using change = store_file::change;
 using std::chrono::milliseconds;
 
 namespace {
@@ -169,7 +168,6 @@ struct file_store::impl {
   // Takes the lock and updates the contents.
   task<held_lock> enter(const store_request& what);
   task<std::string> await_key(store_request what);
-  void record(const store_request& what, const store_answer& answer);
   task<> watch();
   void listen();
   void hear();
@@ -208,26 +206,6 @@ task<std::string> file_store::impl::await_key(store_request what) {
   std::string value =
       co_await bootstrap::await_key(contents, executor, std::move(what), name(), deadline, told);
   co_return std::move(value);
-}
-
-// Writes the change that an operation has made.
-void file_store::impl::record(const store_request& what, const store_answer& answer) {
-  switch (what.operation) {
-    case store_operation::set:
-      return file->write(contents, change::set, what.key, what.value);
-    case store_operation::add:
-      return file->write(contents, change::set, what.key, std::to_string(answer.amount));
-    case store_operation::compare_exchange:
-      if (answer.flag) file->write(contents, change::set, what.key, what.value);
-      return;
-    case store_operation::erase:
-      if (answer.flag) file->write(contents, change::erase, what.key, {});
-      return;
-    case store_operation::append:
-      return file->write(contents, change::append, what.key, what.value);
-    default:
-      return;
-  }
 }
 
 task<> file_store::impl::watch() {
@@ -312,7 +290,9 @@ task<store_answer> file_store::carry_out(store_request what) {
   } else {
     const held_lock held = co_await impl_->enter(what);
     answer = bootstrap::carry_out(impl_->contents, what, name());
-    impl_->record(what, answer);
+    const bool changes = what.operation == store_operation::set || what.operation == store_operation::add ||
+                         what.operation == store_operation::append || answer.flag;
+    if (changes) impl_->file->write(impl_->contents, what);
   }
   co_return std::move(answer);
 }

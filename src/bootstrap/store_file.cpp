@@ -20,11 +20,9 @@
 
 namespace tutti::bootstrap {
 
-constexpr auto highest(store_file::change) { return store_file::change::append; }
-
 namespace {
 
-constexpr std::string_view magic = "tutti-s1";
+constexpr std::string_view magic = "tutti-s2";
 constexpr off_t first_user = off_t{1} << 40;
 constexpr off_t most_users = off_t{1} << 32;
 // Below this size, compacting the log does not pay.
@@ -39,12 +37,7 @@ struct flock byte_range(short type, off_t start, off_t length) {
   return range;
 }
 
-std::string encode_change(store_file::change kind, const std::string& key, std::string_view value) {
-  base::field_writer change;
-  change.field(kind);
-  change.field(key);
-  return base::to_bytes(change.take().append(value));
-}
+std::string in_log(const store_request& change) { return base::to_bytes(encode(change)); }
 
 }  // namespace
 
@@ -224,26 +217,15 @@ bool store_file::refresh(store_contents& contents) {
 }
 
 void store_file::apply(base::field_reader& changes, store_contents& contents) const try {
-  std::string next, key;
+  std::string next;
   changes.field(next);
-  base::field_reader parts(next, "");
-  change kind{};
-  parts.field(kind);
-  parts.field(key);
-  std::string value(parts.rest());
-  if (kind == change::set)
-    contents.set(key, std::move(value));
-  else if (kind == change::erase)
-    contents.erase(key);
-  else if (kind != change::append || !contents.append(key, value, SIZE_MAX))
-    damaged();
+  carry_out(contents, decode_request(next), path_);
 } catch (const error&) {
   damaged();
 }
 
-void store_file::write(store_contents& contents, change kind, const std::string& key,
-                       std::string_view value) {
-  const std::string bytes = encode_change(kind, key, value);
+void store_file::write(store_contents& contents, const store_request& change) {
+  const std::string bytes = in_log(change);
   header h = header_;
   h.end += bytes.size();
   try {
@@ -265,7 +247,8 @@ void store_file::write(store_contents& contents, change kind, const std::string&
 
 void store_file::compact(store_contents& contents) {
   std::string image;
-  for (const auto& [key, value] : contents.copy()) image += encode_change(change::set, key, value);
+  for (const auto& [key, value] : contents.copy())
+    image += in_log({.key = key, .value = value, .expected = {}});
   compact_above_ = 4 * static_cast<std::uint64_t>(image.size());
   if (header_.end - header_.begin <= compact_above_) return;
   header h = header_;

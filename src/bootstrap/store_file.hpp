@@ -4,7 +4,7 @@
 // The file has a header and, behind it, a growing log of changes: a user reads only what is new to it.
 //
 //   header  magic (8 bytes), generation, begin and end of the log, number of the next user (8 bytes each)
-//   change  length of what follows (4), kind (1), length of the key (4), key, value
+//   change  length of what follows (4), a store_request that made it
 // The end in the header moves after a change has been written, so an unfinished change of a dead writer does
 // not count. A log that is mostly history is rewritten elsewhere in the file, with another generation.
 //
@@ -34,8 +34,6 @@ namespace tutti::bootstrap {
 
 class store_file {
  public:
-  enum class change : std::uint8_t { set = 1, erase, append };
-
   // Opens the file, or creates it. Throws invalid_argument (no such directory, not a regular file, another
   // user's file), resources, system.
   explicit store_file(const std::string& path);
@@ -61,7 +59,7 @@ class store_file {
   bool refresh(store_contents& contents);
   // Records a change that `contents` already has. Throws resources (the disk is full) or system. The file is
   // then unchanged, and the next refresh() corrects `contents`.
-  void write(store_contents& contents, change kind, const std::string& key, std::string_view value);
+  void write(store_contents& contents, const store_request& change);
 
   // The number of this user, different from all others of the file.
   std::uint64_t user() const noexcept { return user_; }

@@ -199,7 +199,7 @@ TEST_CASE("a change that its writer did not complete has no effect") {
 TEST_CASE("a file whose first user died while it wrote the header counts as new") {
   const test::scratch_directory scratch;
   boost::asio::io_context context;
-  for (const char* begun : {"", "tut", "tutti-s1", "tutti-s1\1\0\0"}) {
+  for (const char* begun : {"", "tut", "tutti-s2", "tutti-s2\1\0\0"}) {
     const std::string path = scratch.write("store", begun);
     const auto s = open_at(context, path);
     run_task(context, s->set("k", "v"));

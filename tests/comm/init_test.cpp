@@ -132,7 +132,7 @@ TEST_CASE("init by file:// works in any order and repeatedly, and leaves no file
 TEST_CASE("init by file:// ignores a file that a crashed run has left") {
   const variables none({});
   const scratch_directory scratch;
-  const std::string file = scratch.write("rendezvous", "tutti-s1");
+  const std::string file = scratch.write("rendezvous", "tutti-s2");
   check_all(join_in_order("file://" + file, {1, 0}));
   CHECK_FALSE(std::filesystem::exists(file));
 }
