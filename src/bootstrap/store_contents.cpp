@@ -9,22 +9,15 @@
 
 namespace tutti::bootstrap {
 
-// Shared by the list and posted notifications; `changed` belongs to the executor's thread alone.
-struct store_contents::waiter {
-  boost::asio::any_io_executor executor;
-  core::wakeup* changed;
-};
-
 store_contents::watch::watch(store_contents& contents, const std::string& key,
-                             boost::asio::any_io_executor executor, core::wakeup& changed)
+                             const boost::asio::any_io_executor& executor)
     : contents_(contents) {
-  auto entry = std::make_shared<waiter>(waiter{std::move(executor), &changed});
+  waiter entry{executor, std::make_shared<core::wakeup>(executor)};
   const std::lock_guard lock(contents_.mutex_);
   place_ = contents_.waiters_.emplace(key, std::move(entry));
 }
 
 store_contents::watch::~watch() {
-  place_->second->changed = nullptr;  // a notification may be on its way through the executor
   const std::lock_guard lock(contents_.mutex_);
   contents_.waiters_.erase(place_);
 }
@@ -32,9 +25,7 @@ store_contents::watch::~watch() {
 // Under the lock: a waiter that has left may take its executor's context with it.
 void store_contents::tell(waiters::iterator first, waiters::iterator last) {
   for (auto at = first; at != last; ++at)
-    boost::asio::post(at->second->executor, [to = at->second] {
-      if (to->changed != nullptr) to->changed->notify();
-    });
+    boost::asio::post(at->second.executor, [changed = at->second.changed] { changed->notify(); });
 }
 
 void store_contents::tell(const std::string& key) {
@@ -167,14 +158,13 @@ task<std::string> await_key(store_contents& in, boost::asio::any_io_executor exe
                             std::string store, core::time_point deadline, const std::exception_ptr* trouble) {
   std::optional<std::string> value = in.find(what.key);
   if (value) co_return std::move(*value);
-  core::wakeup changed(executor);
-  const store_contents::watch watch(in, what.key, executor, changed);
+  const store_contents::watch watch(in, what.key, executor);
   for (bool in_time = true;;) {
     value = in.find(what.key);
     if (value) co_return std::move(*value);
     if (trouble != nullptr && *trouble) std::rethrow_exception(*trouble);
     if (!in_time || what.timeout_ms == 0) throw_missing_key(what, store);
-    in_time = co_await changed.wait(deadline, title_of(what, store));
+    in_time = co_await watch.changed().wait(deadline, title_of(what, store));
   }
 }
 

@@ -20,8 +20,11 @@
 namespace tutti::bootstrap {
 
 class store_contents {
-  struct waiter;
-  using waiters = std::multimap<std::string, std::shared_ptr<waiter>>;
+  struct waiter {
+    boost::asio::any_io_executor executor;
+    std::shared_ptr<core::wakeup> changed;  // on the executor's thread only
+  };
+  using waiters = std::multimap<std::string, waiter>;
 
  public:
   void set(const std::string& key, std::string value);
@@ -38,15 +41,15 @@ class store_contents {
   // Notifies all waiters, as if each key had been set.
   void tell_all();
 
-  // While it lives, `changed` is notified on `executor` whenever the key is set. Made and destroyed on that
-  // executor's thread, whichever thread sets the key; afterwards neither is touched.
+  // While it lives, changed() is notified on `executor` whenever the key is set. Made and destroyed on that
+  // executor's thread, whichever thread sets the key; afterwards the executor is not touched.
   class watch {
    public:
-    watch(store_contents& contents, const std::string& key, boost::asio::any_io_executor executor,
-          core::wakeup& changed);
+    watch(store_contents& contents, const std::string& key, const boost::asio::any_io_executor& executor);
     watch(const watch&) = delete;
     watch& operator=(const watch&) = delete;
     ~watch();
+    core::wakeup& changed() const noexcept { return *place_->second.changed; }
 
    private:
     store_contents& contents_;
