@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <span>
+#include <ranges>
 #include <tutti/detail/operation_kind.hpp>
 #include <tutti/status.hpp>
 
@@ -23,11 +23,6 @@ constexpr std::size_t most_shown = 4;  // pending operations of a rank
 constexpr std::size_t most_circles = 4;
 constexpr std::size_t most_culprits = 4;
 constexpr std::size_t most_missing = 8;
-
-template <class T>
-std::span<const T> first(std::size_t most, const std::vector<T>& all) {
-  return std::span(all).first(std::min(most, all.size()));
-}
 
 std::string name_of_communicator(std::uint32_t id, const rank_snapshot& of) {
   if (const communicator_snapshot* const c = of.communicator(id)) return c->name;
@@ -117,7 +112,7 @@ rows rows_of(const rank_snapshot& r, const wait_graph& graph) {
         a.kind == kind_span ? fmt::format("is in \"{}\" for ", a.text) : "computes on the pool for ";
     all.push_back({where, r.now_ns - a.start_ns});
   }
-  for (const operation_snapshot& o : first(most_shown, r.pending)) {
+  for (const operation_snapshot& o : std::views::take(r.pending, most_shown)) {
     std::string what = fmt::format(" {} {}", held_up ? "in" : "", describe(o, r, graph));
     if (o.sequence != 0) {
       const std::vector<int> missing = graph.waited_for(r, o);
@@ -175,7 +170,7 @@ std::string table(const std::vector<rank_snapshot>& ranks, const wait_graph& gra
 
 std::string missing_lines(const wait_graph& graph) {
   std::string text;
-  for (const missing_ranks& m : first(most_missing, graph.missing())) {
+  for (const missing_ranks& m : std::views::take(graph.missing(), most_missing)) {
     const std::uint32_t comm = m.operation->communicator;
     text += fmt::format("{} #{} on {} has not been called by {}", name_of_kind(m.operation->kind),
                         m.operation->sequence, name_of_communicator(comm, *m.of), ranks_text(m.ranks));
@@ -191,7 +186,7 @@ std::string missing_lines(const wait_graph& graph) {
 std::string circle_lines(const wait_graph& graph) {
   std::string text;
   const std::vector<std::vector<int>> circles = graph.circles();
-  for (const std::vector<int>& circle : first(most_circles, circles)) {
+  for (const std::vector<int>& circle : std::views::take(circles, most_circles)) {
     text += "a circle: ";
     for (std::size_t i = 0; i < circle.size(); ++i) {
       const int next = circle[(i + 1) % circle.size()];
@@ -210,7 +205,7 @@ std::string circle_lines(const wait_graph& graph) {
 std::string culprit_lines(const wait_graph& graph) {
   std::string text;
   const auto culprits = graph.culprits();
-  for (const auto& [rank, who] : first(most_culprits, culprits)) {
+  for (const auto& [rank, who] : std::views::take(culprits, most_culprits)) {
     std::string what = "of which nothing is known here (another host?)";
     if (const rank_snapshot* const r = graph.find(rank)) {
       const rows lines = rows_of(*r, graph);
@@ -260,11 +255,11 @@ std::string last_operations(const rank_snapshot& rank, std::size_t most, const s
   const std::vector<rank_snapshot> alone{rank};
   const wait_graph graph(alone);
   std::string text;
-  const auto pending = first(most, rank.pending);
+  const auto pending = std::views::take(rank.pending, most);
   for (const operation_snapshot& o : pending)
     text += fmt::format("{}{}: begun {} before, never ended\n", indent, describe(o, rank, graph),
                         seconds_text(rank.now_ns - o.start_ns));
-  for (const operation_snapshot& o : first(most - pending.size(), rank.recent)) {
+  for (const operation_snapshot& o : std::views::take(rank.recent, most - pending.size())) {
     const char* const how = o.how == state::done        ? "ended"
                             : o.how == state::cancelled ? "was cancelled"
                                                         : "failed";
