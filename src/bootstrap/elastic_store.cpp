@@ -130,25 +130,25 @@ void elastic_store::take(const std::string& text) {
 void elastic_store::settle() {
   if (minority_.empty()) minority_ = members_.minority();
   if (!minority_.empty()) {
-    for (const std::uint64_t place : members_.dismiss())
+    members_.withdraw_if([this](std::uint64_t place) {
       contents().set(answer_key(place), std::string(refusal) + minority_);
+      return true;
+    });
   } else if (members_.obstacle().empty()) {
-    for (const std::uint64_t place : members_.waiting())
-      if (contents().find(answer_key(place)) == withdrawn) members_.withdrew(place);
+    members_.withdraw_if(
+        [this](std::uint64_t place) { return contents().find(answer_key(place)) == withdrawn; });
     if (std::optional<membership::world> next = members_.decide()) publish(std::move(*next));
   }
   if (const int now = members_.newcomers(); now != newcomers_ && members_.epoch() >= 0) {
     newcomers_ = now;
     contents().set(newcomers_key(members_.epoch(), told_++), std::to_string(now));
   }
-  if (members_.runs() != runs_) {
-    runs_ = !runs_;
-    contents().set(runs_key, runs_ ? "yes" : "");
-  }
-  if (std::string now = members_.obstacle(); now != obstacle_) {
-    obstacle_ = now;
-    contents().set(obstacle_key, std::move(now));
-  }
+  show(runs_key, members_.runs() ? "yes" : "");
+  show(obstacle_key, members_.obstacle());
+}
+
+void elastic_store::show(const char* key, const std::string& value) {
+  if (contents().find(key).value_or("") != value) contents().set(key, value);
 }
 
 void elastic_store::publish(membership::world next) {

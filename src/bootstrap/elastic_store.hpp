@@ -47,6 +47,7 @@ class elastic_store {
   void take(const std::string& text);
   void settle();
   void publish(membership::world next);
+  void show(const char* key, const std::string& value);
   // Those of the store, which keep nobody waiting.
   store_contents& contents() { return *store_->contents_; }
 
@@ -55,8 +56,6 @@ class elastic_store {
   std::vector<std::uint64_t> answered_;  // places, of the present world
   std::uint64_t told_ = 0;               // changes of the number of newcomers, in this epoch
   int newcomers_ = 0;
-  bool runs_ = false;
-  std::string obstacle_;
   std::string minority_;  // as it was first
   core::running_task serving_;
 };

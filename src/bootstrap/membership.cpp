@@ -84,23 +84,9 @@ void membership::came(arrival who) {
   change(number, [&who](process& p) { p.waits = std::move(who); });
 }
 
-void membership::withdrew(std::uint64_t place) {
+void membership::withdraw_if(const std::function<bool(std::uint64_t place)>& has_withdrawn) {
   for (const auto& [number, p] : processes_)
-    if (p.waits && p.waits->place == place) change(number, [](process& q) { q.waits.reset(); });
-}
-
-std::vector<std::uint64_t> membership::waiting() const {
-  std::vector<std::uint64_t> places;
-  for (const auto& [number, p] : processes_)
-    if (p.waits) places.push_back(p.waits->place);
-  return places;
-}
-
-std::vector<std::uint64_t> membership::dismiss() {
-  std::vector<std::uint64_t> places = waiting();
-  for (const auto& [number, p] : processes_)
-    if (p.waits) change(number, [](process& q) { q.waits.reset(); });
-  return places;
+    if (p.waits && has_withdrawn(p.waits->place)) change(number, [](process& q) { q.waits.reset(); });
 }
 
 std::vector<int> membership::next_members() const {

@@ -6,6 +6,7 @@
 #include "core/world_info.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -51,9 +52,8 @@ class membership {
   // Records an arrival. An earlier arrival of the same process no longer counts. One of a process that is
   // known to have ended is ignored.
   void came(arrival who);
-  void withdrew(std::uint64_t place);
-  std::vector<std::uint64_t> waiting() const;  // places
-  std::vector<std::uint64_t> dismiss();        // all that wait; they do no longer
+  // The processes whose place this returns true for do not wait any longer.
+  void withdraw_if(const std::function<bool(std::uint64_t place)>& has_withdrawn);
 
   // Returns the next world as soon as there is one: when all living members of the present one have come.
   // (The first one: when all processes have.) Members keep their order and come first. Then come the
