@@ -5,16 +5,15 @@
 #include "base/hmac.hpp"
 #include "base/little_endian.hpp"
 #include "base/throw_error.hpp"
+#include "core/spin_policy.hpp"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cerrno>
 #include <fstream>
 #include <tutti/error.hpp>
 
@@ -168,28 +167,6 @@ std::uint64_t pid_space() {
   return ::stat("/proc/self/ns/pid", &space) == 0 ? space.st_ino : 0;
 }
 
-// A hexadecimal number with core 0 in its lowest bit; empty if the kernel does not say.
-std::string usable_cpus() {
-  for (std::size_t cpus = 1024; cpus <= (1u << 20); cpus *= 2) {
-    std::vector<unsigned long> mask(cpus / (8 * sizeof(unsigned long)));
-    const auto set = reinterpret_cast<cpu_set_t*>(mask.data());
-    const std::size_t bytes = mask.size() * sizeof(unsigned long);
-    if (::sched_getaffinity(0, bytes, set) != 0) {
-      if (errno == EINVAL) continue;  // more cores than that
-      return {};
-    }
-    std::string digits;
-    for (std::size_t nibble = cpus / 4; nibble-- > 0;) {
-      unsigned value = 0;
-      for (std::size_t bit = 0; bit < 4; ++bit)
-        if (CPU_ISSET_S(nibble * 4 + bit, bytes, set)) value |= 1u << bit;
-      if (value != 0 || !digits.empty()) digits.push_back("0123456789abcdef"[value]);
-    }
-    return digits;
-  }
-  return {};
-}
-
 }  // namespace
 
 core::endpoint_record local_endpoint_record(int rank) {
@@ -200,7 +177,7 @@ core::endpoint_record local_endpoint_record(int rank) {
   record.pid = ::getpid();
   record.pid_space = pid_space();
   record.host_id = own_host_identity(record.host, rank);
-  record.cpus = usable_cpus();
+  record.cpus = core::cpu_mask();
   return record;
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstdio>
 #include <string_view>
 #include <thread>
@@ -39,19 +40,24 @@ int quota_cores() noexcept {
 }  // namespace
 
 std::string cpu_mask() {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  if (::sched_getaffinity(0, sizeof mask, &mask) != 0) return {};
-  std::string digits;
-  for (int core = 0; core < CPU_SETSIZE; core += 4) {
-    int digit = 0;
-    for (int bit = 0; bit < 4; ++bit)
-      if (CPU_ISSET(static_cast<std::size_t>(core + bit), &mask)) digit |= 1 << bit;
-    digits.push_back("0123456789abcdef"[digit]);
+  for (std::size_t cpus = 1024; cpus <= (1u << 20); cpus *= 2) {
+    std::vector<unsigned long> mask(cpus / (8 * sizeof(unsigned long)));
+    const auto set = reinterpret_cast<cpu_set_t*>(mask.data());
+    const std::size_t bytes = mask.size() * sizeof(unsigned long);
+    if (::sched_getaffinity(0, bytes, set) != 0) {
+      if (errno == EINVAL) continue;  // more cores than that
+      return {};
+    }
+    std::string digits;
+    for (std::size_t nibble = cpus / 4; nibble-- > 0;) {
+      unsigned value = 0;
+      for (std::size_t bit = 0; bit < 4; ++bit)
+        if (CPU_ISSET_S(nibble * 4 + bit, bytes, set)) value |= 1u << bit;
+      if (value != 0 || !digits.empty()) digits.push_back("0123456789abcdef"[value]);
+    }
+    return digits;
   }
-  digits.erase(digits.find_last_not_of('0') + 1);
-  std::reverse(digits.begin(), digits.end());
-  return digits;
+  return {};
 }
 
 int usable_cores(const std::vector<std::string>& masks) noexcept {
