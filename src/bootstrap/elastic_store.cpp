@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/elastic_store.hpp"
 
+#include "base/fields.hpp"
 #include "base/text.hpp"
 #include "base/throw_error.hpp"
 #include "bootstrap/peer_table.hpp"
@@ -17,8 +18,7 @@
 #include <chrono>
 #include <csignal>
 #include <exception>
-#include <sstream>
-#include <string_view>
+#include <tuple>
 #include <tutti/error.hpp>
 #include <utility>
 
@@ -28,7 +28,7 @@ namespace {
 // Keys. A rank that comes appends its arrival, under a place that it draws, and waits for the answer of that
 // place: the epoch, the size of its world and its rank there. The launcher takes away what it has read.
 constexpr const char* arrivals_key = "arrivals";
-constexpr std::string_view arrival_head = "arrival ";
+constexpr std::string_view arrival_head = "arrival2 ";  // then a membership::arrival
 std::string answer_key(std::uint64_t place) { return fmt::format("answer/{:016x}", place); }
 std::string table_key(std::int64_t epoch) { return fmt::format("table/{}", epoch); }
 // Numbers of newcomers while this epoch's world runs, one after the other.
@@ -38,7 +38,6 @@ std::string newcomers_key(std::int64_t epoch, std::uint64_t change) {
 constexpr const char* obstacle_key = "obstacle";
 constexpr const char* runs_key = "runs";  // "yes" while members of a world live
 constexpr const char* withdrawn = "withdrawn";
-constexpr std::string_view refusal = "refused ";
 
 // Ends when the server does: nothing else limits a wait that is no fault.
 constexpr std::chrono::milliseconds while_served = std::chrono::hours(24 * 365);
@@ -48,20 +47,15 @@ struct answer {
   std::int64_t epoch = 0;
   int size = 0;
   int rank = 0;
+  std::string refusal = {};  // why there is no such world, if it is not empty
 };
-
-answer decode_answer(const std::string& text) {
-  word_reader words(text, "an answer");
-  answer a;
-  a.epoch = words.number<std::int64_t>();
-  a.size = words.number<int>();
-  a.rank = words.number<int>();
-  words.expect_end();
-  if (a.rank < 0 || a.rank >= a.size) words.refuse();
-  return a;
-}
+auto fields(base::maybe_const<answer> auto& a) { return std::tie(a.epoch, a.size, a.rank, a.refusal); }
 
 }  // namespace
+
+auto fields(base::maybe_const<membership::arrival> auto& a) {
+  return std::tie(a.number, a.start, a.place, a.record);
+}
 
 // ---- the launcher ----
 
@@ -106,23 +100,18 @@ task<> elastic_store::serve() {
   }
 }
 
-void elastic_store::take(const std::string& text) {
-  std::istringstream lines(text);
-  std::string line, record;
-  while (std::getline(lines, line)) {
-    if (!line.starts_with(arrival_head)) continue;
-    std::istringstream words(line.substr(arrival_head.size()));
-    membership::arrival who;
-    if (!(words >> std::hex >> who.place >> std::dec >> who.number >> who.start)) continue;
-    if (!std::getline(lines, record)) break;
+void elastic_store::take(std::string_view text) {
+  for (std::size_t at; (at = text.find(arrival_head)) != text.npos;) {
+    text.remove_prefix(at + arrival_head.size());
     try {
-      const auto records = decode_endpoint_records(record + '\n');
-      if (records.size() != 1) continue;
-      who.record = records.front();
+      base::field_reader reader(text, "");
+      membership::arrival who;
+      reader.field(who);
+      text = reader.rest();
+      members_.came(std::move(who));
     } catch (const error&) {
-      continue;  // it learns from its own deadline; those that write properly are not disturbed
+      // it learns from its own deadline; those that write properly are not disturbed
     }
-    members_.came(std::move(who));
   }
   settle();
 }
@@ -131,7 +120,7 @@ void elastic_store::settle() {
   if (minority_.empty()) minority_ = members_.minority();
   if (!minority_.empty()) {
     members_.withdraw_if([this](std::uint64_t place) {
-      contents().set(answer_key(place), std::string(refusal) + minority_);
+      contents().set(answer_key(place), base::to_bytes(answer{.refusal = minority_}));
       return true;
     });
   } else if (members_.obstacle().empty()) {
@@ -153,7 +142,7 @@ void elastic_store::show(const char* key, const std::string& value) {
 
 void elastic_store::publish(membership::world next) {
   peer_table table;
-  table.id = random_world_id();
+  table.id = core::platform::real().random();
   for (membership::arrival& a : next.members) {
     table.records.push_back(std::move(a.record));
     table.records.back().rank = static_cast<int>(table.records.size()) - 1;
@@ -165,8 +154,9 @@ void elastic_store::publish(membership::world next) {
   answered_.clear();
   for (std::size_t rank = 0; rank < next.members.size(); ++rank) {
     answered_.push_back(next.members[rank].place);
-    contents().set(answer_key(answered_.back()),
-                   fmt::format("{} {} {}", next.epoch, next.members.size(), rank));
+    const answer its{
+        .epoch = next.epoch, .size = static_cast<int>(next.members.size()), .rank = static_cast<int>(rank)};
+    contents().set(answer_key(answered_.back()), base::to_bytes(its));
   }
   told_ = 0;
   newcomers_ = 0;
@@ -211,35 +201,33 @@ task<> withdraw(store& through, std::uint64_t place) {
   co_await propose(through, answer_key(place), withdrawn, time_to_answer);
 }
 
-// The answer, if it comes in time; else what it would have needed is in `why`. A newcomer has as much time again
-// as long as a world runs, for it comes in when that one's members like.
-task<std::string> await_answer(store& through, std::uint64_t place, bool newcomer,
-                               std::chrono::milliseconds limit, std::string* why) {
+// A newcomer has as much time again as long as a world runs, for it comes in when that one's members like.
+task<std::string> await_answer(store& through, std::uint64_t place, const job& who,
+                               std::chrono::milliseconds limit) {
   const detail::scoped_promise* const self = co_await detail::own_promise{};
   for (bool patient = true; patient;) {
-    bool in_time = true;
-    std::string text;
     std::exception_ptr stopped;
     try {
-      text = co_await through.get(answer_key(place), limit);
+      std::string text = co_await through.get(answer_key(place), limit);
+      co_return std::move(text);
     } catch (const error& e) {
       if (self->is_stopped()) stopped = std::current_exception();
       if (!stopped && e.code() != errc::timed_out) throw;
-      in_time = false;
     }
     if (stopped) {
       co_await core::outside_scope(withdraw(through, place));
       std::rethrow_exception(stopped);
     }
-    if (in_time) co_return text;
-    if (!newcomer) break;
+    if (!who.newcomer) break;
     const std::string runs = co_await propose(through, runs_key, "", time_to_answer);
     patient = !runs.empty();
   }
   std::string given = co_await propose(through, answer_key(place), withdrawn, time_to_answer);
   if (given != withdrawn) co_return std::move(given);
-  *why = co_await propose(through, obstacle_key, "", time_to_answer);
-  co_return std::string();
+  const std::string why = co_await propose(through, obstacle_key, "", time_to_answer);
+  base::throw_error(errc::join_failed,
+                    "no world within {}: {} (allow more time by TUTTI_TIMEOUT, in seconds)",
+                    base::duration_text(who.timeout), why);
 }
 
 }  // namespace
@@ -248,19 +236,14 @@ task<core::world_info> meet_through(store& through, job who, core::endpoint_reco
                                     core::time_point deadline) {
   const std::uint64_t place = time.random();
   const auto left = [&time, deadline] { return core::time_left(deadline, time.now()); };
-  co_await through.append(arrivals_key,
-                          fmt::format("\n{}{:x} {} {}\n{}", arrival_head, place, who.rank, who.restarts,
-                                      encode_endpoint_record(mine)),
-                          left());
+  const membership::arrival me{who.rank, who.restarts, place, std::move(mine)};
+  std::string arrival = std::string(arrival_head) + base::to_bytes(me);
+  co_await through.append(arrivals_key, std::move(arrival), left());
   const std::chrono::milliseconds limit = who.newcomer ? std::chrono::milliseconds(who.timeout) : left();
-  std::string why;
-  const std::string said = co_await await_answer(through, place, who.newcomer, limit, &why);
-  if (said.empty())
-    base::throw_error(errc::join_failed,
-                      "no world within {}: {} (allow more time by TUTTI_TIMEOUT, in seconds)",
-                      base::duration_text(who.timeout), why);
-  if (said.starts_with(refusal)) throw error(errc::join_failed, said.substr(refusal.size()));
-  const answer mine_in = decode_answer(said);
+  const std::string said = co_await await_answer(through, place, who, limit);
+  const auto mine_in = from_store<answer>(said, "an answer");
+  if (!mine_in.refusal.empty()) throw error(errc::join_failed, mine_in.refusal);
+  if (mine_in.rank < 0 || mine_in.rank >= mine_in.size) throw_malformed("an answer");
   const std::string lines = co_await through.get(table_key(mine_in.epoch), time_to_answer);
   who.rank = mine_in.rank;
   core::world_info info = world_of(who, decode_table(lines, mine_in.size));

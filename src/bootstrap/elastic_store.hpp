@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <tutti/store.hpp>
 #include <tutti/task.hpp>
@@ -44,7 +45,7 @@ class elastic_store {
 
  private:
   task<> serve();
-  void take(const std::string& text);
+  void take(std::string_view arrivals);
   void settle();
   void publish(membership::world next);
   void show(const char* key, const std::string& value);

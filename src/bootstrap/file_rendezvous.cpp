@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/file_rendezvous.hpp"
 
+#include "base/env.hpp"
+#include "base/text.hpp"
 #include "base/throw_error.hpp"
-#include "bootstrap/elastic_rendezvous.hpp"
-#include "bootstrap/peer_table.hpp"
-#include "bootstrap/private_directory.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "core/wakeup.hpp"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <optional>
 #include <sstream>
@@ -19,6 +21,12 @@
 
 namespace tutti::bootstrap {
 namespace {
+
+// Does not follow a last symbolic link, which another user may have made.
+bool is_mine_alone(const std::string& path, struct stat& status) {
+  return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() &&
+         (status.st_mode & (S_IRWXG | S_IRWXO)) == 0;
+}
 
 // Key of an epoch: the users of the file that have entered it, as "3 4 17 ".
 constexpr const char* users_key = "users";
@@ -66,7 +74,7 @@ task<bool> enter_beside_live_users(file_store& file, store& epoch, core::time_po
 
 task<core::world_info> meet_in_store(file_store& file, job who, core::endpoint_record mine,
                                      core::time_point deadline) {
-  prefix_store of_job(file, who.job_id.empty() ? "-" : encode_word(who.job_id));
+  prefix_store of_job(file, who.job_id.empty() ? "-" : who.job_id);
   who.secret = co_await agree_on_secret(of_job, who.secret, deadline);
   const epoch_entry enter = [&file](store& of, core::time_point until) {
     return enter_beside_live_users(file, of, until);
@@ -77,6 +85,31 @@ task<core::world_info> meet_in_store(file_store& file, job who, core::endpoint_r
 }
 
 }  // namespace
+
+std::string private_directory() {
+  struct stat status{};
+  if (const auto runtime = base::env_string("XDG_RUNTIME_DIR"); runtime && is_mine_alone(*runtime, status))
+    return *runtime + "/tutti";
+  return fmt::format("/tmp/tutti-{}", ::geteuid());
+}
+
+void make_private_directory(const std::string& path) {
+  struct stat status{};
+  if (::mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST)
+    base::throw_error(errc::system,
+                      "cannot make the directory {}, in which the ranks of this host meet: {}; make it "
+                      "possible, or set "
+                      "MASTER_ADDR=127.0.0.1 and MASTER_PORT to a free port, the same on all ranks",
+                      path, base::errno_text(errno));
+  if (is_mine_alone(path, status) || errno == ENOENT) return;  // gone again: who opens a file in it will see
+  base::throw_error(
+      errc::invalid_argument,
+      "{}, in which the ranks of this host meet, is not a directory of this user alone (uid {}, mode "
+      "0700): remove it, or set XDG_RUNTIME_DIR to a directory that is",
+      path, ::geteuid());
+}
+
+void leave_private_directory(const std::string& path) noexcept { ::rmdir(path.c_str()); }
 
 task<core::world_info> meet_at_file(boost::asio::any_io_executor executor, job who,
                                     core::endpoint_record mine, core::time_point deadline) {

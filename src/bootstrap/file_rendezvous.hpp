@@ -7,6 +7,7 @@
 #include "core/world_info.hpp"
 
 #include <boost/asio/any_io_executor.hpp>
+#include <string>
 #include <tutti/task.hpp>
 
 namespace tutti::bootstrap {
@@ -22,5 +23,13 @@ namespace tutti::bootstrap {
 // which only this user can read. Errors are those of meet() and file_store::open().
 task<core::world_info> meet_at_file(boost::asio::any_io_executor executor, job who,
                                     core::endpoint_record mine, core::time_point deadline);
+
+// "tutti" in XDG_RUNTIME_DIR if there is one, else /tmp/tutti-<uid>: the same for all processes of a user.
+std::string private_directory();
+// Makes it if missing. Throws invalid_argument unless it belongs to this user alone: others could pose as
+// ranks.
+void make_private_directory(const std::string& path);
+// Removes it unless it has contents.
+void leave_private_directory(const std::string& path) noexcept;
 
 }  // namespace tutti::bootstrap

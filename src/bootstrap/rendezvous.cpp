@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/rendezvous.hpp"
 
+#include "base/fields.hpp"
 #include "base/hmac.hpp"
 #include "base/text.hpp"
 #include "base/throw_error.hpp"
@@ -13,7 +14,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <exception>
+#include <set>
+#include <tuple>
 #include <tutti/error.hpp>
 #include <utility>
 #include <vector>
@@ -35,15 +37,19 @@ constexpr std::size_t secret_bytes = 32;
 // For the questions that follow a timeout.
 constexpr auto patience = std::chrono::seconds(5);
 
-struct claimant {
-  int number = 0;  // the claim: a world size or a rank
+// What a rank says of the world's size, or of its rank, and who says so.
+struct claim {
+  int number = 0;
   int rank = 0;
   std::string host;
-  std::string pid;
+  std::int64_t pid = 0;
   std::string job;   // empty: unknown
   std::string ways;  // checksums and TLS, as one word
-  std::string id;    // of the claim
+  std::string id;
 };
+auto fields(base::maybe_const<claim> auto& c) {
+  return std::tie(c.number, c.rank, c.host, c.pid, c.job, c.ways, c.id);
+}
 
 // Settings that all ranks must share, as a word of a claim.
 std::string ways_of(const job& who) {
@@ -61,25 +67,6 @@ std::string claim_id() {
   return process_id() + std::to_string(++claims);
 }
 
-std::string encode_claim(int number, const core::endpoint_record& mine, const job& who) {
-  return fmt::format("{} {} {} {} {} {} {}", number, mine.rank, encode_word(mine.host), mine.pid,
-                     encode_word(who.job_id), encode_word(ways_of(who)), claim_id());
-}
-
-claimant decode_claim(const std::string& text) {
-  word_reader words(text, "a claim");
-  claimant c;
-  c.number = words.number<int>();
-  c.rank = words.number<int>();
-  c.host = words.word();
-  c.pid = words.next();
-  c.job = words.word();
-  c.ways = words.word();
-  c.id = words.next();
-  words.expect_end();
-  return c;
-}
-
 // "ranks 2 and 5", "rank 3", "ranks 1, 2, 3 and 60 others".
 std::string list_ranks(const std::vector<int>& ranks) {
   constexpr std::size_t most_named = 16;
@@ -94,12 +81,11 @@ std::string list_ranks(const std::vector<int>& ranks) {
 }
 
 std::string explain_missing(const std::vector<core::endpoint_record>& came, const job& who) {
-  std::vector<bool> here(static_cast<std::size_t>(who.world_size));
-  for (const core::endpoint_record& record : came)
-    if (record.rank < who.world_size) here[static_cast<std::size_t>(record.rank)] = true;
+  std::set<int> here;
+  for (const core::endpoint_record& record : came) here.insert(record.rank);
   std::vector<int> missing;
   for (int rank = 0; rank < who.world_size; ++rank)
-    if (!here[static_cast<std::size_t>(rank)]) missing.push_back(rank);
+    if (!here.contains(rank)) missing.push_back(rank);
   const std::string time = base::duration_text(who.timeout);
   if (missing.empty())
     return fmt::format(
@@ -145,11 +131,16 @@ class participant {
                       fmt::format(text, std::forward<Arguments>(arguments)...));
   }
 
+  std::string claim_of(int number) const {
+    return base::to_bytes(
+        claim{number, mine_.rank, mine_.host, mine_.pid, who_.job_id, ways_of(who_), claim_id()});
+  }
+
   task<> claim_size() {
     const store_exchange first =
-        co_await store_.compare_exchange(size_key, "", encode_claim(who_.world_size, mine_, who_), left());
+        co_await store_.compare_exchange(size_key, "", claim_of(who_.world_size), left());
     if (first.exchanged) co_return;
-    const claimant other = decode_claim(first.value);
+    const auto other = from_store<claim>(first.value, "a claim");
     if (!other.job.empty() && !who_.job_id.empty() && other.job != who_.job_id)
       refuse(
           "this process (host {}, pid {}) belongs to job '{}', but the ranks that meet here "
@@ -165,7 +156,7 @@ class participant {
   }
 
   // Empty: there is none.
-  std::string disagreement(const claimant& other) const {
+  std::string disagreement(const claim& other) const {
     if (other.ways != ways_of(who_))
       return fmt::format(
           "rank {} (host {}, pid {}) has {}, rank {} (host {}, pid {}) has {}: set TUTTI_CHECKSUMS and "
@@ -179,10 +170,10 @@ class participant {
   }
 
   task<> claim_rank() {
-    const store_exchange first = co_await store_.compare_exchange(
-        rank_key(who_.rank), "", encode_claim(who_.rank, mine_, who_), left());
+    const store_exchange first =
+        co_await store_.compare_exchange(rank_key(who_.rank), "", claim_of(who_.rank), left());
     if (first.exchanged) co_return;
-    const claimant other = decode_claim(first.value);
+    const auto other = from_store<claim>(first.value, "a claim");
     if (other.id.starts_with(process_id()))
       refuse(
           "this process is already in that world: leave it first, or form another one with init(rt, "
@@ -197,7 +188,7 @@ class participant {
   // The last rank to come knows that all endpoint records are there.
   task<std::string> publish_table() {
     const std::string lines = co_await store_.get(records_key, left());
-    peer_table table{random_world_id(), decode_endpoint_records(lines)};
+    peer_table table{core::platform::real().random(), decode_endpoint_records(lines)};
     std::ranges::sort(table.records, {}, &core::endpoint_record::rank);
     // Unless a rank has given up meanwhile and said so.
     std::string verdict = co_await propose(store_, verdict_key, encode_table(table), left());
@@ -206,17 +197,14 @@ class participant {
 
   task<std::string> await_verdict() {
     const detail::scoped_promise* const self = co_await detail::own_promise{};
-    std::string verdict;
-    bool in_time = true;
     try {
-      verdict = co_await store_.get(verdict_key, left());
+      std::string verdict = co_await store_.get(verdict_key, left());
+      co_return std::move(verdict);
     } catch (const error& e) {
       if (e.code() != errc::timed_out || self->is_stopped()) throw;
-      in_time = false;
     }
-    if (in_time) co_return verdict;
-    verdict = co_await give_up();
-    co_return verdict;
+    std::string verdict = co_await give_up();
+    co_return std::move(verdict);
   }
 
   // The first rank whose time is over names the missing ranks, and ends the attempt for all; the others read
@@ -243,6 +231,85 @@ class participant {
   const core::time_point deadline_;
 };
 
+// Ends an attempt that has not ended.
+task<> end_attempt(store& through, std::string verdict, std::chrono::milliseconds limit) {
+  co_await propose(through, verdict_key, std::move(verdict), limit);
+}
+
+// One attempt to meet. Returns nullopt if another attempt has superseded it. A rank whose scope is stopped
+// leaves its claim in the store: it ends the attempt for the others, which fail, or go on to the next attempt
+// if there is one.
+task<std::optional<core::world_info>> try_meet(store& through, job who, core::endpoint_record mine,
+                                               bool next_follows, core::time_point deadline) {
+  const detail::scoped_promise* const self = co_await detail::own_promise{};
+  participant me(through, who, mine, deadline);
+  std::optional<error> trouble;
+  try {
+    std::optional<peer_table> table = co_await me.meet();
+    if (!table) co_return std::nullopt;
+    co_return std::optional<core::world_info>(world_of(who, std::move(*table)));
+  } catch (const error& e) {
+    // Explains a failure of the store, or the end of this rank's scope, to a user who wants to join a world.
+    const bool of_store = e.code() == errc::peer_failed || e.code() == errc::timed_out;
+    if (!of_store && !self->is_stopped()) throw;
+    trouble.emplace(self->is_stopped() ? self->scope->why() : errc::join_failed,
+                    fmt::format("rank {} cannot join: {}", who.rank, e.what()));
+  }
+  if (self->is_stopped()) {
+    std::string verdict(superseded);
+    if (!next_follows)
+      verdict = fmt::format("{}rank {} has given up: {}", failed_head, who.rank, self->scope->text());
+    co_await core::outside_scope(end_attempt(through, std::move(verdict), patience));
+  }
+  throw *trouble;
+}
+
+// ---- epochs ----
+
+// The number of the newest epoch. The keys of each are under "epoch/<number>".
+constexpr const char* newest_key = "epoch";
+std::string prefix_of(std::int64_t epoch) { return fmt::format("epoch/{}", epoch); }
+
+std::int64_t epoch_in(const std::string& text) {
+  const auto number = base::to_number<std::int64_t>(text);
+  if (!number) throw_malformed("an epoch");
+  return *number;
+}
+
+// Returns the newest epoch, which becomes `least` if it was an earlier one.
+task<std::int64_t> newest_epoch(store& through, std::int64_t least, core::time_point deadline) {
+  std::string held;
+  for (;;) {
+    const store_exchange raised =
+        co_await through.compare_exchange(newest_key, held, std::to_string(least), core::time_left(deadline));
+    if (raised.exchanged) break;
+    held = raised.value;
+    const std::int64_t newest = epoch_in(held);
+    if (newest >= least) co_return newest;
+  }
+  if (!held.empty()) {
+    prefix_store earlier(through, prefix_of(epoch_in(held)));
+    co_await end_attempt(earlier, std::string(superseded), core::time_left(deadline));
+  }
+  co_return least;
+}
+
+// A process whose rank has come before takes the place of one that has died.
+task<bool> enter_once(store& epoch, int rank, core::time_point deadline) {
+  const std::string before = co_await propose(epoch, rank_key(rank), "", core::time_left(deadline));
+  co_return before.empty();
+}
+
+task<bool> answers(store& through) {
+  bool there = true;
+  try {
+    co_await through.count(newest_key, patience);
+  } catch (const error&) {
+    there = false;
+  }
+  co_return there;
+}
+
 }  // namespace
 
 core::world_info world_of(const job& who, peer_table table) {
@@ -261,10 +328,6 @@ core::world_info world_of(const job& who, peer_table table) {
   return info;
 }
 
-task<> await_master_name(boost::asio::any_io_executor executor, job who, core::time_point deadline) {
-  if (!who.master_host.empty()) co_await resolve_host(executor, who.master_host, who.master_port, deadline);
-}
-
 task<std::unique_ptr<store>> store_of_rank_0(boost::asio::any_io_executor executor, job who,
                                              core::time_point deadline) {
   const auto connect = who.store_listens ? &tcp_store::connect_to_listening : &tcp_store::connect;
@@ -279,45 +342,13 @@ task<std::string> agree_on_secret(store& through, std::string own, core::time_po
   co_return std::move(own);
 }
 
-task<std::optional<core::world_info>> try_meet(store& through, job who, core::endpoint_record mine,
-                                               core::time_point deadline) {
-  const detail::scoped_promise* const self = co_await detail::own_promise{};
-  participant me(through, who, mine, deadline);
-  std::optional<peer_table> table;
-  std::optional<error> trouble;
-  try {
-    table = co_await me.meet();
-  } catch (const error& e) {
-    // Explains a failure of the store, or the end of this rank's scope, to a user who wants to join a world.
-    const bool of_store = e.code() == errc::peer_failed || e.code() == errc::timed_out;
-    if (!of_store && !self->is_stopped()) throw;
-    trouble.emplace(self->is_stopped() ? self->scope->why() : errc::join_failed,
-                    fmt::format("rank {} cannot join: {}", who.rank, e.what()));
-  }
-  if (trouble) throw *trouble;
-  if (!table) co_return std::nullopt;
-  co_return std::optional<core::world_info>(world_of(who, std::move(*table)));
-}
-
 task<std::string> propose(store& at, std::string key, std::string value, std::chrono::milliseconds timeout) {
   store_exchange now = co_await at.compare_exchange(std::move(key), std::string(), std::move(value), timeout);
   co_return std::move(now.value);
 }
 
 task<core::world_info> meet(store& through, job who, core::endpoint_record mine, core::time_point deadline) {
-  const detail::scoped_promise* const self = co_await detail::own_promise{};
-  std::optional<core::world_info> info;
-  std::exception_ptr failure;
-  try {
-    info = co_await try_meet(through, who, std::move(mine), deadline);
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  // The others cannot do without this rank, whose claim stays in the store.
-  if (failure && self->is_stopped())
-    co_await core::outside_scope(
-        call_off(through, fmt::format("rank {} has given up: {}", who.rank, self->scope->text())));
-  if (failure) std::rethrow_exception(failure);
+  std::optional<core::world_info> info = co_await try_meet(through, who, std::move(mine), false, deadline);
   if (!info)
     base::throw_error(errc::join_failed,
                       "rank {} cannot join: the store belongs to another attempt; start all ranks anew",
@@ -325,22 +356,55 @@ task<core::world_info> meet(store& through, job who, core::endpoint_record mine,
   co_return std::move(*info);
 }
 
-task<bool> is_over(store& through, core::time_point deadline) {
-  const std::size_t verdicts = co_await through.count(verdict_key, core::time_left(deadline));
-  co_return verdicts > 0;
-}
-
-task<bool> has_come(store& through, int rank, core::time_point deadline) {
-  const std::string claim = co_await propose(through, rank_key(rank), "", core::time_left(deadline));
-  co_return !claim.empty();
-}
-
 task<> call_off(store& through, std::string why) {
-  co_await propose(through, verdict_key, std::string(failed_head) + why, patience);
+  return end_attempt(through, std::string(failed_head) + why, patience);
 }
 
-task<> supersede(store& through, core::time_point deadline) {
-  co_await propose(through, verdict_key, std::string(superseded), core::time_left(deadline));
+task<core::world_info> meet_at(store& through, job who, core::endpoint_record mine, std::int64_t* least,
+                               epoch_entry enter, core::time_point deadline) {
+  for (;; ++*least) {
+    const std::int64_t epoch = co_await newest_epoch(through, *least, deadline);
+    *least = epoch;
+    prefix_store keys(through, prefix_of(epoch));
+    const std::size_t verdicts = co_await keys.count(verdict_key, core::time_left(deadline));
+    if (verdicts > 0) continue;
+    const bool entered = co_await enter(keys, deadline);
+    if (!entered) {
+      co_await end_attempt(keys, std::string(superseded), core::time_left(deadline));
+      continue;
+    }
+    std::optional<core::world_info> info = co_await try_meet(keys, who, mine, true, deadline);
+    if (!info) continue;
+    info->epoch = static_cast<std::uint32_t>(epoch);
+    co_return std::move(*info);
+  }
+}
+
+task<core::world_info> meet_in_epochs(boost::asio::any_io_executor executor, job who,
+                                      core::endpoint_record mine, std::int64_t least,
+                                      std::shared_ptr<tcp_store_server> server, core::time_point deadline) {
+  const epoch_entry enter = [rank = who.rank](store& epoch, core::time_point until) {
+    return enter_once(epoch, rank, until);
+  };
+  for (;;) {
+    std::unique_ptr<store> through;
+    if (server != nullptr) {
+      through = server->local();
+    } else {
+      through = co_await store_of_rank_0(executor, who, deadline);
+    }
+    std::optional<error> trouble;
+    try {
+      core::world_info info = co_await meet_at(*through, who, mine, &least, enter, deadline);
+      co_return std::move(info);
+    } catch (const error& e) {
+      trouble = e;
+    }
+    const bool may_come_back = server == nullptr && core::clock::now() < deadline;
+    if (!may_come_back) throw *trouble;
+    const bool there = co_await answers(*through);
+    if (there) throw *trouble;
+  }
 }
 
 }  // namespace tutti::bootstrap

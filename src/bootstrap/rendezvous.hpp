@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // rendezvous: how ranks become a world. Each publishes its endpoint record in a store, and the last one
-// publishes the table of all.
+// publishes the table of all. Ranks that meet repeatedly in one store do so in numbered epochs: those of rank
+// 0's store as some die and are restarted, those of a file as one run follows another.
 #pragma once
 
 #include "bootstrap/environment.hpp"
@@ -10,6 +11,8 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,10 +23,6 @@ namespace tutti::bootstrap {
 
 // The world of these ranks as this process, who.rank of it, enters it: with the settings of its job.
 core::world_info world_of(const job& who, peer_table table);
-
-// Completes when the name of rank 0's host resolves, or at once without a name. Transports look it up when
-// they listen. Errors are those of resolve_host.
-task<> await_master_name(boost::asio::any_io_executor executor, job who, core::time_point deadline);
 
 // Connects another rank to the store of rank 0. Errors as those of tcp_store::connect.
 task<std::unique_ptr<store>> store_of_rank_0(boost::asio::any_io_executor executor, job who,
@@ -51,17 +50,25 @@ task<std::string> propose(store& at, std::string key, std::string value, std::ch
 // also after a failure. Others may still be reading the table, or why there is none.
 task<core::world_info> meet(store& through, job who, core::endpoint_record mine, core::time_point deadline);
 
-// The same for a store that sees one attempt after another, each with keys of its own (prefix_store). Returns
-// nullopt if this attempt has been superseded.
-task<std::optional<core::world_info>> try_meet(store& through, job who, core::endpoint_record mine,
-                                               core::time_point deadline);
-// Whether an attempt has ended: in a world, a failure or as superseded.
-task<bool> is_over(store& through, core::time_point deadline);
-// Whether a process has come to an attempt with this rank.
-task<bool> has_come(store& through, int rank, core::time_point deadline);
 // Ends an attempt that has not ended: its waiting ranks fail for this reason.
 task<> call_off(store& through, std::string why);
-// Ends an attempt that has not ended: its waiting ranks learn that the next one has begun.
-task<> supersede(store& through, core::time_point deadline);
+
+// How a rank enters an epoch: records this process in it. Returns false if a process that entered it earlier
+// has died: the epoch cannot become a world any more.
+using epoch_entry = std::function<task<bool>(store& epoch, core::time_point deadline)>;
+
+// Completes on every rank with the same world when all job.world_size ranks have entered one epoch of
+// `through`. That is *least or a later one, and is in the world's info; *least is the last one tried. An
+// epoch ends without a world when a rank of a later epoch comes, or `enter` returns false. The next epoch then
+// begins, and all waiting ranks go along. Errors are those of meet().
+task<core::world_info> meet_at(store& through, job who, core::endpoint_record mine, std::int64_t* least,
+                               epoch_entry enter, core::time_point deadline);
+
+// meet_at() in the store of rank 0, from epoch `least` on. A rank that died in an epoch and comes again ends
+// it. `server` is this process's on rank 0 and null on the others. They return to it when rank 0 has died
+// and serves anew.
+task<core::world_info> meet_in_epochs(boost::asio::any_io_executor executor, job who,
+                                      core::endpoint_record mine, std::int64_t least,
+                                      std::shared_ptr<tcp_store_server> server, core::time_point deadline);
 
 }  // namespace tutti::bootstrap

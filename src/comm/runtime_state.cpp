@@ -2,7 +2,7 @@
 #include "comm/runtime_state.hpp"
 
 #include "base/log.hpp"
-#include "bootstrap/elastic_rendezvous.hpp"
+#include "bootstrap/address.hpp"
 #include "bootstrap/elastic_store.hpp"
 #include "bootstrap/file_rendezvous.hpp"
 #include "bootstrap/rendezvous.hpp"
@@ -96,7 +96,9 @@ task<candidate> prepare_to_join(core::loop& loop, bootstrap::job job, runtime_st
   flight::explain_at_signal();
   loop.recorder().joining(job.rank, job.world_size);
   me.record = bootstrap::local_endpoint_record(job.rank);
-  co_await bootstrap::await_master_name(loop.executor(), job, me.deadline);
+  // Transports look it up when they listen.
+  if (!job.master_host.empty())
+    co_await bootstrap::resolve_host(loop.executor(), job.master_host, job.master_port, me.deadline);
   alive.check();
   me.ways = listening_transports(loop, job, me.record);
   co_return std::move(me);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that meet repeatedly, on one thread: any rank may die or come first, and rank 0's store may end in
 // between.
-#include "bootstrap/elastic_rendezvous.hpp"
 
 #include "base/unique_fd.hpp"
 #include "bootstrap/rendezvous.hpp"
