@@ -14,6 +14,7 @@
 #include <climits>
 #include <cmath>
 #include <cstdlib>
+#include <ranges>
 #include <span>
 #include <string_view>
 #include <tutti/error.hpp>
@@ -240,38 +241,26 @@ std::chrono::milliseconds read_limit(const char* name, std::chrono::milliseconds
   return *time;
 }
 
-void check_transports(const std::vector<std::string>& names, const char* where) {
+void check_transports(const std::set<std::string>& names, const char* where) {
   for (const std::string& name : names)
     if (name != "shm" && name != "tcp")
       refuse("{} asks for the transport '{}'; there are shm and tcp, and without a choice both are used",
              where, name);
 }
 
-std::vector<std::string> sorted(std::vector<std::string> names) {
-  std::ranges::sort(names);
-  const auto repeated = std::ranges::unique(names);
-  names.erase(repeated.begin(), repeated.end());
-  return names;
-}
-
-std::vector<std::string> read_transports(const init_options& options) {
-  check_transports(options.transports, "init_options::transports");
+std::set<std::string> read_transports(const init_options& options) {
+  const std::set<std::string> chosen(options.transports.begin(), options.transports.end());
+  check_transports(chosen, "init_options::transports");
   const auto text = base::env_string("TUTTI_TRANSPORTS");
-  if (!text) return sorted(options.transports);
-  std::vector<std::string> named;
-  for (std::string_view rest = *text;;) {
-    const std::size_t comma = rest.find(',');
-    named.emplace_back(rest.substr(0, comma));
-    if (comma == std::string_view::npos) break;
-    rest.remove_prefix(comma + 1);
-  }
+  if (!text) return chosen;
+  std::set<std::string> named;
+  for (const auto part : std::views::split(*text, ',')) named.emplace(part.begin(), part.end());
   check_transports(named, "TUTTI_TRANSPORTS");
-  named = sorted(std::move(named));
-  if (!options.transports.empty() && sorted(options.transports) != named)
+  if (!chosen.empty() && chosen != named)
     refuse(
         "TUTTI_TRANSPORTS={} contradicts init_options::transports ({}): unset the variable, or leave the "
         "option empty",
-        *text, fmt::format("{}", fmt::join(sorted(options.transports), ",")));
+        *text, fmt::join(chosen, ","));
   return named;
 }
 

@@ -6,10 +6,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <tutti/init_options.hpp>
 #include <tutti/tls.hpp>
-#include <vector>
 
 namespace tutti::bootstrap {
 
@@ -34,7 +34,7 @@ struct job {
   std::chrono::milliseconds timeout{0};
   std::chrono::milliseconds silence_limit{0};  // zero: none
   std::chrono::milliseconds suspect_grace{0};  // likewise
-  std::vector<std::string> transports;         // "shm", "tcp"; empty: all that work
+  std::set<std::string> transports;            // "shm", "tcp"; empty: all that work
   // Identifies this start of the program, different for every other start, so that leftovers of another are
   // recognised. Empty: unknown.
   std::string job_id;

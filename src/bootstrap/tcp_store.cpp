@@ -24,15 +24,14 @@ using bootstrap::store_request;
 
 struct tcp_store::impl {
   struct pending {
-    explicit pending(const boost::asio::any_io_executor& executor) : answered(executor) {}
+    explicit pending(impl& i) : of(i), number(++i.last_number), answered(i.executor) {
+      of.waiting.emplace(number, this);
+    }
+    ~pending() { of.waiting.erase(number); }
+    impl& of;
+    const std::uint64_t number;
     core::wakeup answered;
     std::optional<store_answer> answer;  // still empty after the notification: the connection broke
-  };
-  // Removes a request's number from the table when its coroutine ends, by any path.
-  struct entry {
-    impl& of;
-    std::uint64_t number;
-    ~entry() { of.waiting.erase(number); }
   };
 
   impl(boost::asio::any_io_executor e, std::string n, core::stream_socket s)
@@ -85,10 +84,8 @@ task<store_answer> tcp_store::impl::ask(store_request what) {
   const core::time_point deadline = core::deadline_after(for_answer);
   const std::string title = bootstrap::title_of(what, name);
   if (!broken) {
-    what.number = ++last_number;
-    pending mine(executor);
-    waiting.emplace(what.number, &mine);
-    const entry cleanup{*this, what.number};
+    pending mine(*this);
+    what.number = mine.number;
     stream.send(bootstrap::encode(what));
     const bool in_time = co_await mine.answered.wait(deadline, title);
     if (!in_time && !(what.waits() && what.timeout_ms > 0))

@@ -47,8 +47,7 @@ transports listening_transports(core::loop& loop, const bootstrap::job& job, cor
   made.push_back(transport::make_self_transport(loop));
   if (job.world_size == 1 && !job.elastic) return made;
   const auto wanted = [&](const char* name) {
-    return job.transports.empty() ||
-           std::find(job.transports.begin(), job.transports.end(), name) != job.transports.end();
+    return job.transports.empty() || job.transports.contains(name);
   };
   const auto add = [&](std::unique_ptr<transport::transport> t) {
     try {

@@ -79,7 +79,7 @@ TEST_CASE("the variables of tutti-run and torchrun") {
   CHECK(j.master_port == 29500);
   CHECK(j.secret == "s");
   CHECK(j.job_id == "job/job");
-  CHECK(j.transports == std::vector<std::string>{"shm", "tcp"});
+  CHECK(j.transports == std::set<std::string>{"shm", "tcp"});
   CHECK(j.timeout == 1500ms);
 }
 
@@ -228,7 +228,7 @@ TEST_CASE("options complete variables, and must not contradict them") {
   CHECK(j.world_size == 2);
   CHECK(j.secret == "of the program");
   CHECK(j.timeout == 5s);
-  CHECK(j.transports == std::vector<std::string>{"tcp"});
+  CHECK(j.transports == std::set<std::string>{"tcp"});
   CHECK(resolved({{"RANK", "1"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "5"}, {"TUTTI_TIMEOUT", "7"}}, o)
             .timeout == 7s);
 
@@ -407,7 +407,7 @@ TEST_CASE("ranks that are threads get their places from the caller") {
   CHECK(j.local_rank == 1);
   CHECK(j.local_world_size == 4);
   CHECK(j.timeout == 3s);
-  CHECK(j.transports == std::vector<std::string>{"tcp"});
+  CHECK(j.transports == std::set<std::string>{"tcp"});
   CHECK_FALSE(j.alone);
   CHECK(bootstrap::local_job(0, 1, o).alone);
 }
