@@ -56,24 +56,6 @@ void acceptor::close() {
   }
 }
 
-task<bool> acceptor::prove(listening& by, core::stream_socket& socket, core::identity& who) {
-  const core::admission::pending_connection here(by.admission, socket);
-  const core::time_point deadline = here.deadline();
-  bool proved = false;
-  try {
-    const core::greeting from = co_await core::receive_greeting(socket, secret_, what_, 0, -1, deadline);
-    co_await core::answer_greeting(socket, secret_, from, core::verdict::accepted, deadline);
-    who = from.peer;
-    proved = true;
-  } catch (const error& e) {
-    if (here.turned_out())
-      report_(here.from(), "it had not proved who it is when there was no room for others");
-    else if (e.code() != errc::peer_failed)  // one that has ended says why itself
-      report_(here.from(), e.what());
-  }
-  co_return proved;
-}
-
 task<> acceptor::let_in(listening& by, core::stream_socket accepted) {
   core::stream_socket socket = std::move(accepted);
   const int on = 1;
@@ -81,10 +63,23 @@ task<> acceptor::let_in(listening& by, core::stream_socket accepted) {
   // A client whose host has died must not stay for ever.
   ::setsockopt(socket.native_handle(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   socket.secure_with(tls_);
-  core::identity who;
-  const bool proved = co_await prove(by, socket, who);
-  if (proved) {
-    on_accepted_(std::move(socket), who);
+  std::optional<core::identity> who;
+  {
+    const core::admission::pending_connection here(by.admission, socket);
+    try {
+      const core::greeting from =
+          co_await core::receive_greeting(socket, secret_, what_, 0, -1, here.deadline());
+      co_await core::answer_greeting(socket, secret_, from, core::verdict::accepted, here.deadline());
+      who = from.peer;
+    } catch (const error& e) {
+      if (here.turned_out())
+        report_(here.from(), "it had not proved who it is when there was no room for others");
+      else if (e.code() != errc::peer_failed)  // one that has ended says why itself
+        report_(here.from(), e.what());
+    }
+  }
+  if (who) {
+    on_accepted_(std::move(socket), *who);
     co_return;
   }
   // Now, and not when this task's frame is destroyed.

@@ -47,7 +47,6 @@ class acceptor {
   };
 
   task<> let_in(listening& by, core::stream_socket socket);
-  task<bool> prove(listening& by, core::stream_socket& socket, core::identity& who);
 
   boost::asio::any_io_executor executor_;
   std::string name_;
