@@ -83,17 +83,12 @@ void throw_needs_secret(const std::string& what) {
 
 task<name_answer> ask_system(asio::any_io_executor executor, std::string host, std::uint16_t port,
                              core::time_point deadline) {
-  // The resolver's answer may come after this coroutine has given up: it then finds `waiting` null.
+  // Kept by the resolver's handler, which may come after this coroutine has given up.
   struct outcome {
-    core::wakeup* waiting;
-    name_answer answer;
+    core::wakeup done;
+    name_answer answer = {};
   };
-  core::wakeup done(executor);
-  const auto shared = std::make_shared<outcome>(outcome{&done, {}});
-  struct leave {
-    outcome& from;
-    ~leave() { from.waiting = nullptr; }
-  } leave_at_end{*shared};
+  const auto shared = std::make_shared<outcome>(outcome{core::wakeup(executor)});
   tcp::resolver resolver(executor);
   resolver.async_resolve(host, std::to_string(port),
                          [shared](boost::system::error_code ec, const tcp::resolver::results_type& results) {
@@ -102,9 +97,9 @@ task<name_answer> ask_system(asio::any_io_executor executor, std::string host, s
                            for (const auto& entry : results)
                              if (std::ranges::find(found, entry.endpoint()) == found.end())
                                found.push_back(entry.endpoint());
-                           if (shared->waiting != nullptr) shared->waiting->notify();
+                           shared->done.notify();
                          });
-  const bool in_time = co_await done.wait(deadline, "looking up " + host);
+  const bool in_time = co_await shared->done.wait(deadline, "looking up " + host);
   if (!in_time) shared->answer.code = asio::error::timed_out;
   co_return std::move(shared->answer);
 }
