@@ -22,11 +22,10 @@ class append_file {
   int cut_to_whole_lines() noexcept;
   // Appends all or nothing: what a full disk has taken is removed again. Returns 0 or errno.
   int append(std::string_view bytes) noexcept;
-  std::uint64_t size() const noexcept { return size_; }
+  std::uint64_t size() const noexcept;
 
  private:
   base::unique_fd file_;
-  std::uint64_t size_ = 0;
 };
 
 }  // namespace tutti::track
