@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <stdexcept>
 
 extern char** environ;
 
@@ -39,16 +40,12 @@ bool wait_for(pid_t child, std::chrono::steady_clock::time_point deadline) {
 
 }  // namespace
 
-bool console_tee::attach(stream& s, int number, const std::string& file, base::unique_fd& input,
-                         std::string& why) {
+base::unique_fd console_tee::attach(stream& s, int number, const std::string& file) {
   int ends[2];
   s.before.reset(::fcntl(number, F_DUPFD_CLOEXEC, 3));
-  if (!s.before || ::pipe2(ends, O_CLOEXEC) != 0) {
-    why = base::errno_text(errno);
-    return false;
-  }
+  if (!s.before || ::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error(base::errno_text(errno));
   const base::unique_fd output(ends[0]);
-  input.reset(ends[1]);
+  base::unique_fd input(ends[1]);
 
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
@@ -72,29 +69,24 @@ bool console_tee::attach(stream& s, int number, const std::string& file, base::u
   ::posix_spawn_file_actions_destroy(&actions);
   if (code != 0) {
     s.tee = -1;
-    why = "tee: " + base::errno_text(code);
-    return false;
+    throw std::runtime_error("tee: " + base::errno_text(code));
   }
   s.number = number;
-  return true;
+  return input;
 }
 
-std::unique_ptr<console_tee> console_tee::start(const std::filesystem::path& stem, std::string& why) {
-  if (taken.exchange(true)) {
-    why = "another rank of this process has its console";
-    return nullptr;
-  }
-  std::unique_ptr<console_tee> made(new console_tee);
+console_tee::console_tee() {
+  if (taken.exchange(true)) throw std::runtime_error("another rank of this process has its console");
+}
+
+console_tee::console_tee(const std::filesystem::path& stem) : console_tee() {
   // Both before either stream changes: the second tee also writes to the original stream.
-  std::array<base::unique_fd, 2> inputs;
-  if (!attach(made->streams_[0], STDOUT_FILENO, stem.string() + ".out", inputs[0], why) ||
-      !attach(made->streams_[1], STDERR_FILENO, stem.string() + ".err", inputs[1], why))
-    return nullptr;
+  const std::array inputs{attach(streams_[0], STDOUT_FILENO, stem.string() + ".out"),
+                          attach(streams_[1], STDERR_FILENO, stem.string() + ".err")};
   // A terminal's lines come one by one; a pipe's would wait for a full buffer.
   if (::isatty(STDOUT_FILENO) == 1) std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   std::fflush(stdout);
-  for (std::size_t i = 0; i < 2; ++i) ::dup2(inputs[i].get(), made->streams_[i].number);
-  return made;
+  for (std::size_t i = 0; i < 2; ++i) ::dup2(inputs[i].get(), streams_[i].number);
 }
 
 bool console_tee::finish(std::chrono::steady_clock::time_point deadline) {

@@ -10,7 +10,6 @@
 #include <array>
 #include <chrono>
 #include <filesystem>
-#include <memory>
 #include <string>
 
 namespace tutti::track {
@@ -19,9 +18,9 @@ namespace tutti::track {
 // SIGKILL, and nothing in this process has to pass it on. It ends when no writer is left.
 class console_tee {
  public:
-  // Appends to <stem>.out and <stem>.err. Returns null with a reason in `why`: another object has the console
-  // of this process, or there is no tee.
-  static std::unique_ptr<console_tee> start(const std::filesystem::path& stem, std::string& why);
+  // Appends to <stem>.out and <stem>.err. Throws std::runtime_error with the reason: another object has the
+  // console of this process, or there is no tee.
+  explicit console_tee(const std::filesystem::path& stem);
   console_tee(const console_tee&) = delete;
   console_tee& operator=(const console_tee&) = delete;
   ~console_tee();  // as finish, with no time
@@ -35,9 +34,8 @@ class console_tee {
     base::unique_fd before;  // the original target of the stream
     pid_t tee = -1;
   };
-  console_tee() = default;
-  static bool attach(stream& s, int number, const std::string& file, base::unique_fd& input,
-                     std::string& why);
+  console_tee();
+  static base::unique_fd attach(stream& s, int number, const std::string& file);  // what writes to the tee
 
   std::array<stream, 2> streams_;
 };

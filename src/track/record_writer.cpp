@@ -12,6 +12,7 @@
 #include <boost/asio/post.hpp>
 #include <cstdlib>
 #include <optional>
+#include <stdexcept>
 #include <thread>
 #include <tutti/detail/deadline.hpp>
 #include <tutti/error.hpp>
@@ -122,13 +123,14 @@ void record_writer::run() noexcept {
 
 void record_writer::record_all() {
   files_ = std::make_unique<rank_files>(who_, options_, number_);
-  std::unique_ptr<console_tee> console;
+  std::optional<console_tee> console;
   console_state_ = "off";
-  if (options_.console) {
-    std::string why;
-    console = console_tee::start(files_->console_stem(), why);
-    console_state_ = console ? "captured" : why;
-  }
+  if (options_.console) try {
+      console.emplace(files_->console_stem());
+      console_state_ = "captured";
+    } catch (const std::runtime_error& e) {
+      console_state_ = e.what();
+    }
   {
     const std::lock_guard lock(mutex_);
     directory_ = files_->directory();
