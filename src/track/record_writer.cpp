@@ -79,12 +79,12 @@ struct record_writer::waiter {
   const std::shared_ptr<core::wakeup> change;
 };
 
-task<bool> record_writer::wait_until(bool (*done)(const record_writer&),
+task<bool> record_writer::wait_until(bool (record_writer::*done)() const,
                                      boost::asio::any_io_executor executor, time_point deadline) {
   const waiter w(shared_from_this(), executor);
   bool in_time = true;
-  while (in_time && !done(*this)) in_time = co_await w.change->wait(deadline, "tracking");
-  co_return done(*this);
+  while (in_time && !(this->*done)()) in_time = co_await w.change->wait(deadline, "tracking");
+  co_return (this->*done)();
 }
 
 void record_writer::notify() noexcept {

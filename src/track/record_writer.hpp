@@ -41,6 +41,7 @@ class record_writer : public std::enable_shared_from_this<record_writer> {
   // Any thread may call these.
   bool opened() const { return locked(opened_); }  // or failed to
   bool ended() const { return locked(ended_); }
+  bool has_room() const { return queue.has_room(); }
   track::totals totals() const;
   std::filesystem::path directory() const { return locked(directory_); }
   // Of the axis of samples, once opened: seconds since 1970.
@@ -49,7 +50,7 @@ class record_writer : public std::enable_shared_from_this<record_writer> {
   const track::options& options() const noexcept { return options_; }
 
   // Completes when `done` returns true, or at the deadline; returns its value. Used on the executor's thread.
-  task<bool> wait_until(bool (*done)(const record_writer&), boost::asio::any_io_executor executor,
+  task<bool> wait_until(bool (record_writer::*done)() const, boost::asio::any_io_executor executor,
                         time_point deadline);
   // Blocks; for a destructor.
   void wait_for_end(time_point deadline) const;

@@ -202,8 +202,7 @@ task<bool> log::room(std::chrono::milliseconds at_most) const {
   const std::shared_ptr<detail::owner> kept = owner_;
   if (!kept || kept->finishing) co_return true;
   const auto deadline = tutti::detail::after(steady_clock::now(), at_most);
-  const auto has_room = [](const record_writer& r) { return r.queue.has_room(); };
-  const bool there_is = co_await kept->writer->wait_until(has_room, kept->executor, deadline);
+  const bool there_is = co_await kept->writer->wait_until(&record_writer::has_room, kept->executor, deadline);
   co_return there_is;
 }
 
@@ -221,8 +220,7 @@ task<totals> log::finish() const {
   const communicator world = std::exchange(kept->world, {});  // until the end
   const auto deadline = tutti::detail::after(steady_clock::now(), kept->writer->options().finish_timeout);
   kept->writer->close("finished", deadline);
-  const auto ended = [](const record_writer& r) { return r.ended(); };
-  co_await kept->writer->wait_until(ended, kept->executor, deadline);
+  co_await kept->writer->wait_until(&record_writer::ended, kept->executor, deadline);
   co_return kept->writer->totals();
 }
 
@@ -238,9 +236,8 @@ task<log> open_by(comm::identity who, communicator c, boost::asio::io_context::e
   const std::string directory = o.directory;
   auto writer = std::make_shared<record_writer>(std::move(who), std::move(o), number);
   writer->start();
-  const auto opened = [](const record_writer& r) { return r.opened(); };
-  const bool is_open =
-      co_await writer->wait_until(opened, executor, tutti::detail::after(steady_clock::now(), timeout));
+  const auto deadline = tutti::detail::after(steady_clock::now(), timeout);
+  const bool is_open = co_await writer->wait_until(&record_writer::opened, executor, deadline);
   if (!is_open) {
     writer->close("closed", steady_clock::now());
     throw error(errc::timed_out, "tracking could not open a run in " + directory + " within " +
