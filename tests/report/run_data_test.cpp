@@ -2,6 +2,7 @@
 // Runs in every condition: whole, partial, damaged; with ranks that live, have ended, or never came.
 #include "report/run_data.hpp"
 
+#include "base/process_state.hpp"
 #include "report/page.hpp"
 #include "report/written_run.hpp"
 #include "support/local_world.hpp"
