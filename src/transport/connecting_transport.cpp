@@ -151,7 +151,6 @@ task<> connecting_transport::try_addresses(connecting_link& l, core::time_point 
       core::stream_socket socket = co_await dial(all[i], until);
       answered = true;
       socket.secure_with(tls_);
-      prepare(l);
       const core::verdict answer = co_await core::greet(socket, info_->secret, mine, l.peer(), until);
       if (answer == core::verdict::accepted) {
         co_await complete(l, socket, until);
@@ -230,7 +229,6 @@ task<> connecting_transport::converse(core::stream_socket& socket, std::optional
   stop_connecting(l);
   l.enter(phase::accepting);
   try {
-    prepare(l);
     co_await core::answer_greeting(socket, info_->secret, from, core::verdict::accepted, deadline);
     // It has proved who it is. On a busy machine either side may wait for its processor for seconds, and the
     // peer may have all it needs by then: it would take the end of this connection for that of this rank.

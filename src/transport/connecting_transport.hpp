@@ -112,9 +112,6 @@ class connecting_transport : public polled_transport {
   virtual task<core::stream_socket> dial(std::string address, core::time_point deadline) = 0;
   // Whether a process that has connected may prove who it is.
   virtual bool may_prove(core::stream_socket&) { return true; }
-  // Takes the memory that a connection needs, before the peer is told that it is accepted. Throws
-  // std::bad_alloc.
-  virtual void prepare(connecting_link&) {}
   // Attaches a connection that both sides have accepted to its link, unless that has closed. Throws
   // tutti::error.
   virtual task<> complete(connecting_link& l, core::stream_socket& socket, core::time_point deadline) = 0;

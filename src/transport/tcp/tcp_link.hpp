@@ -32,7 +32,7 @@ class connection final : public core::watcher {
   connection(const connection&) = delete;
   connection& operator=(const connection&) = delete;
 
-  // Attaches a connected socket. Throws errc::resources or std::bad_alloc, and then leaves this unchanged.
+  // Attaches a connected socket. Throws errc::resources, and then leaves this unchanged.
   void attach(base::unique_fd fd, std::unique_ptr<core::tls_session> tls, core::backend& backend);
   // Closes it. With `abort` the kernel drops unsent data, and the peer gets a reset.
   void shut(bool abort) noexcept;
@@ -81,8 +81,6 @@ class tcp_link final : public connecting_link, public base::list_hook<active_tag
   void rest() noexcept override;
   void give_up(errc why, std::string text) noexcept override;
 
-  // See connecting_transport.
-  void prepare() { main_.in.open(); }
   // Attaches the connection. Throws errc::resources and then leaves the link unchanged.
   void attach(base::unique_fd connection, std::unique_ptr<core::tls_session> tls);
   void fail(errc why, std::string text) noexcept override;

@@ -49,7 +49,6 @@ class tcp_transport final : public connecting_transport {
     return of.tcp_endpoints;
   }
   task<core::stream_socket> dial(std::string address, core::time_point deadline) override;
-  void prepare(connecting_link& l) override { static_cast<tcp_link&>(l).prepare(); }
   task<> complete(connecting_link& l, core::stream_socket& socket, core::time_point deadline) override;
   task<> serve_other(core::stream_socket& socket, core::greeting from, core::time_point deadline) override;
   void give_up(connecting_link& l, const setback& last) override;
