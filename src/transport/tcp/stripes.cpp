@@ -52,6 +52,7 @@ bool stripes::next(std::size_t by, std::size_t among, outbox& out) noexcept {
   p.head.length = std::min(bytes, f->head.length - f->progress);
   p.payload = f->payload + f->progress;
   f->progress += p.head.length;
+  p.through = &out;
   out.push(p);
   return true;
 }
@@ -67,14 +68,13 @@ void stripes::left(stripe& p) noexcept {
   f.done(f, true);
 }
 
-std::optional<cancel_result> stripes::cancel(outgoing& f, std::span<outbox* const> boxes) noexcept {
+std::optional<cancel_result> stripes::cancel(outgoing& f) noexcept {
   f.unlink();
   bool leaves = f.progress == f.head.length;
   bool lost = false;
-  for (std::size_t i = 0; i < boxes.size(); ++i) {
-    stripe& p = by_connection_[i];
+  for (stripe& p : by_connection_) {
     if (p.of != &f) continue;
-    const std::optional<cancel_result> outcome = boxes[i]->cancel(p);
+    const std::optional<cancel_result> outcome = p.through->cancel(p);
     p.of = nullptr;
     lost |= !outcome;
     leaves &= outcome == cancel_result::leaves;

@@ -11,7 +11,6 @@
 #include <array>
 #include <cstddef>
 #include <optional>
-#include <span>
 
 namespace tutti::transport::tcp {
 
@@ -28,8 +27,8 @@ class stripes {
   // Moves the next stripe to the outbox of connection `by`, if there is one and the connection carries none.
   // `among` is the number of connections that share a frame.
   bool next(std::size_t by, std::size_t among, outbox& out) noexcept;
-  // As outbox::cancel(); connection i has `boxes[i]`.
-  std::optional<cancel_result> cancel(outgoing& f, std::span<outbox* const> boxes) noexcept;
+  // As outbox::cancel().
+  std::optional<cancel_result> cancel(outgoing& f) noexcept;
   // Called before the connections' outboxes are cleared: pushed frames go to `rest`.
   void clear(outbox::list& rest) noexcept;
 
@@ -37,6 +36,7 @@ class stripes {
   struct stripe : outgoing {
     stripes* owner = nullptr;
     outgoing* of = nullptr;  // null: none in flight
+    outbox* through = nullptr;
   };
 
   bool under_way(const outgoing& f) const noexcept;

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/tcp/tcp_link.hpp"
-
 #include "base/text.hpp"
 #include "transport/tcp/tcp_transport.hpp"
 
@@ -8,10 +6,8 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <optional>
-#include <span>
 #include <utility>
 
 namespace tutti::transport::tcp {
@@ -59,10 +55,10 @@ void connection::on_ready(bool readable, bool is_writable) noexcept {
 
 // ---- the link ----
 
-tcp_link::tcp_link(tcp_transport& owner, int peer, inbound& up) noexcept
+tcp_link::tcp_link(tcp_transport& owner, int peer)
     : connecting_link(peer),
       owner_(owner),
-      main_(*this, peer, up, owner.info().checksums),
+      main_(add_connection()),
       farewell_(*this),
       heartbeat_(owner.info().silence_limit) {
   question_.head.kind = frame_kind::heartbeat;
@@ -80,7 +76,7 @@ bool tcp_link::submit(outgoing& f) noexcept {
   if (farewell_.queued || (muted_ && at_ == phase::closed)) return false;
   if (is_long(f) && at_ == phase::connected) {
     if (!std::exchange(further_asked_for_, true) && further_wanted() > 0) owner_.connect_further(*this);
-    if (!further_.empty()) {
+    if (connections_.size() > 1) {
       stripes_.push(f);
       ask_all_again();
       return false;
@@ -123,15 +119,9 @@ bool tcp_link::send(connection& c, outbox::list& left) noexcept {
 }
 
 cancel_result tcp_link::cancel(outgoing& f) noexcept {
-  std::optional<cancel_result> outcome;
-  if (stripes_.has(f)) {
-    std::array<outbox*, stripes::most_connections> boxes{&main_.out};
-    for (std::size_t i = 0; i < further_.size(); ++i) boxes[i + 1] = &further_[i]->out;
-    outcome = stripes_.cancel(f, std::span(boxes).first(1 + further_.size()));
-    ask_all_again();  // another frame's stripes may be next
-  } else {
-    outcome = main_.out.cancel(f);
-  }
+  const bool striped = stripes_.has(f);
+  const std::optional<cancel_result> outcome = striped ? stripes_.cancel(f) : main_.out.cancel(f);
+  if (striped) ask_all_again();  // another frame's stripes may be next
   if (!outcome)
     fail(errc::resources,
          fmt::format("out of memory while a message to {} was taken back: the connection was broken off",
@@ -140,24 +130,23 @@ cancel_result tcp_link::cancel(outgoing& f) noexcept {
 }
 
 bool tcp_link::redirect_destination(void* owner, const destination_buffer& instead) noexcept {
-  bool any = main_.in.redirect(owner, instead);
-  for (const auto& c : further_) any |= c->in.redirect(owner, instead);
+  bool any = false;
+  for (const auto& c : connections_) any |= c->in.redirect(owner, instead);
   return any;
 }
 
 bool tcp_link::has_queue() const noexcept {
-  return main_.has_queue() || !stripes_.empty() ||
-         std::ranges::any_of(further_, [](const auto& c) { return c->stands() && c->has_queue(); });
+  return !stripes_.empty() || std::ranges::any_of(connections_, [](const auto& c) { return c->has_queue(); });
 }
 
 bool tcp_link::amid_long_payload() const noexcept {
-  return main_.in.amid_long_payload() ||
-         std::ranges::any_of(further_, [](const auto& c) { return c->in.amid_long_payload(); });
+  return std::ranges::any_of(connections_, [](const auto& c) { return c->in.amid_long_payload(); });
 }
 
 void tcp_link::attach(base::unique_fd fd, std::unique_ptr<core::tls_session> tls) {
   set_up_connection(fd.get(), owner_.info().silence_limit);
   main_.attach(std::move(fd), std::move(tls), owner_.backend());
+  main_.usable = true;
   declined_.reset();
   at_ = phase::connected;
   ask_again(main_);
@@ -165,23 +154,24 @@ void tcp_link::attach(base::unique_fd fd, std::unique_ptr<core::tls_session> tls
 
 // ---- further connections ----
 
+connection& tcp_link::add_connection() {
+  return *connections_.emplace_back(
+      std::make_unique<connection>(*this, peer_, owner_.up(), owner_.info().checksums));
+}
+
 std::size_t tcp_link::further_wanted() const noexcept {
-  const std::size_t most = owner_.info().tcp_connections - 1;
-  return most > further_.size() ? most - further_.size() : 0;
+  return owner_.info().tcp_connections - std::min(owner_.info().tcp_connections, connections_.size());
 }
 
 std::size_t tcp_link::connections() const noexcept {
-  const auto further = std::ranges::count_if(further_, [](const auto& c) { return c->stands(); });
-  return (main_.stands() ? 1U : 0U) + static_cast<std::size_t>(further);
+  return static_cast<std::size_t>(
+      std::ranges::count_if(connections_, [](const auto& c) { return c->stands(); }));
 }
 
 connection* tcp_link::expect_further() {
   if (at_ != phase::connected || muted_ || main_.ended || main_.send_error != 0) return nullptr;
-  if (1 + further_.size() >= stripes::most_connections) return nullptr;
-  auto c = std::make_unique<connection>(*this, peer_, owner_.up(), owner_.info().checksums);
-  c->in.open();
-  further_.push_back(std::move(c));
-  return further_.back().get();
+  if (connections_.size() >= stripes::most_connections) return nullptr;
+  return &add_connection();
 }
 
 void tcp_link::attach_further(connection& c, base::unique_fd fd, std::unique_ptr<core::tls_session> tls,
@@ -196,24 +186,19 @@ void tcp_link::attach_further(connection& c, base::unique_fd fd, std::unique_ptr
 
 void tcp_link::drop_further(connection& c) noexcept {
   c.shut(false);
-  if (at_ == phase::connected) has_ended(c);
+  if (at_ == phase::connected) has_ended(c, 0);
 }
 
-bool tcp_link::share_out(connection& c) noexcept {
-  if (stripes_.empty()) return false;
-  std::size_t sharing = 1;
-  std::size_t number = 0;
-  for (std::size_t i = 0; i < further_.size() && sharing < owner_.info().tcp_connections; ++i) {
-    if (!further_[i]->usable) continue;
+void tcp_link::share_out(connection& c) noexcept {
+  if (stripes_.empty()) return;
+  std::size_t sharing = 0;
+  std::optional<std::size_t> number;
+  for (std::size_t i = 0; i < connections_.size() && sharing < owner_.info().tcp_connections; ++i) {
+    if (!connections_[i]->usable) continue;
     ++sharing;
-    if (further_[i].get() == &c) number = i + 1;
+    if (connections_[i].get() == &c) number = i;
   }
-  if (number == 0 && &c != &main_) return false;
-  return stripes_.next(number, sharing, c.out);
-}
-
-bool tcp_link::all_ended() const noexcept {
-  return main_.ended && std::ranges::all_of(further_, [](const auto& c) { return c->ended; });
+  if (number) stripes_.next(*number, sharing, c.out);
 }
 
 void tcp_link::fail(errc why, std::string text) noexcept {
@@ -230,8 +215,7 @@ void tcp_link::ask_again(connection& c) noexcept {
 }
 
 void tcp_link::ask_all_again() noexcept {
-  ask_again(main_);
-  for (const auto& c : further_) ask_again(*c);
+  for (const auto& c : connections_) ask_again(*c);
 }
 
 void tcp_link::on_ready(connection& c, bool readable, bool writable) noexcept {
@@ -244,9 +228,9 @@ void tcp_link::on_ready(connection& c, bool readable, bool writable) noexcept {
 bool tcp_link::work() noexcept {
   switch (at_) {
     case phase::connected: {
-      bool any = work(main_);
+      bool any = false;
       // By index: one more may be expected meanwhile.
-      for (std::size_t i = 0; i < further_.size(); ++i) any |= work(*further_[i]);
+      for (std::size_t i = 0; i < connections_.size(); ++i) any |= work(*connections_[i]);
       return any;
     }
     case phase::failing:
@@ -287,7 +271,7 @@ bool tcp_link::read(connection& c, bool told) noexcept {
     case inbox::outcome::stopped:
       return true;
     case inbox::outcome::empty:
-      if (c.send_error != 0) breaks(c, c.send_error);
+      if (c.send_error != 0) has_ended(c, c.send_error);
       break;
     // The descriptor reports changes only: it will not report what is left now again, even the end of the
     // stream.
@@ -299,14 +283,10 @@ bool tcp_link::read(connection& c, bool told) noexcept {
       break;
     case inbox::outcome::ended:
       // The kernel reports a reset once. If a send was told of it, this looks like an end in order.
-      if (c.send_error != 0 && !main_.ended) {
-        breaks(c, c.send_error);
-      } else {
-        has_ended(c);
-      }
+      has_ended(c, main_.ended ? 0 : c.send_error);
       return true;
     case inbox::outcome::broken:
-      breaks(c, c.in.error());
+      has_ended(c, c.in.error());
       return true;
     case inbox::outcome::malformed:
       corrupt(c.in.complaint());
@@ -315,25 +295,20 @@ bool tcp_link::read(connection& c, bool told) noexcept {
   return c.in.received_bytes() != before;
 }
 
-void tcp_link::has_ended(connection& c) noexcept {
-  c.ended = true;
-  if (&c == &main_) owner_.expect_nothing(*this);  // otherwise every round would find its end again
-  // What is still in the others is to be read, also if the peer has died.
-  if (main_.ended && all_ended()) broke(main_.send_error);
-}
-
-void tcp_link::breaks(connection& c, int code) noexcept {
+void tcp_link::has_ended(connection& c, int code) noexcept {
   if (code == EBADMSG) return broke(code);
   c.ended = true;
-  if (&c == &main_) owner_.expect_nothing(*this);
-  const auto read_to_the_end = [&](connection& other) {
-    if (other.send_error == 0) other.send_error = code;
-    if (!other.stands()) other.ended = true;
-    if (!other.ended) ask_again(other);
-  };
-  read_to_the_end(main_);
-  for (const auto& other : further_) read_to_the_end(*other);
-  if (all_ended()) broke(code);
+  if (&c == &main_) owner_.expect_nothing(*this);  // otherwise every round would find its end again
+  bool all = true;
+  for (const auto& each : connections_) {
+    if (code != 0) {
+      if (each->send_error == 0) each->send_error = code;
+      if (!each->stands()) each->ended = true;
+      if (!each->ended) ask_again(*each);
+    }
+    all &= each->ended;
+  }
+  if (all) broke(code != 0 ? code : main_.send_error);
 }
 
 bool tcp_link::refill(connection& c) noexcept {
@@ -403,7 +378,8 @@ bool tcp_link::flush(connection& c) noexcept {
 
 void tcp_link::queue_farewell() noexcept {
   // So that a peer that has read the farewell knows that the others are empty.
-  for (const auto& c : further_) c->end_writing();
+  for (const auto& c : connections_)
+    if (c.get() != &main_) c->end_writing();
   farewell_.queued = true;
   main_.out.push(farewell_);
 }
@@ -451,14 +427,12 @@ void tcp_link::hand_back() noexcept {
 
 void tcp_link::clear_queues(outbox::list& rest) noexcept {
   stripes_.clear(rest);
-  main_.out.clear(rest);
-  for (const auto& c : further_) c->out.clear(rest);
+  for (const auto& c : connections_) c->out.clear(rest);
 }
 
 void tcp_link::leave() noexcept {
   muted_ = true;
-  main_.in.mute();
-  for (const auto& c : further_) c->in.mute();
+  for (const auto& c : connections_) c->in.mute();
   switch (at_) {
     case phase::connecting:
     case phase::awaiting:
@@ -494,9 +468,8 @@ void tcp_link::cut() noexcept {
 void tcp_link::disconnect(bool abort) noexcept {
   declined_.reset();
   owner_.expect_nothing(*this);
-  main_.shut(abort);
   // Not destroyed: one of them may be the caller.
-  for (const auto& c : further_) c->shut(abort);
+  for (const auto& c : connections_) c->shut(abort);
 }
 
 }  // namespace tutti::transport::tcp

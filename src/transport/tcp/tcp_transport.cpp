@@ -42,7 +42,7 @@ bool tcp_transport::reaches(const core::endpoint_record& mine,
 }
 
 std::unique_ptr<connecting_link> tcp_transport::make_link(int peer) {
-  auto made = std::make_unique<tcp_link>(*this, peer, *up_);
+  auto made = std::make_unique<tcp_link>(*this, peer);
   if (leaving_ || !attached_) made->drop();
   return made;
 }
@@ -199,30 +199,23 @@ task<> tcp_transport::reach_further(tcp_link& l) {
 task<bool> tcp_transport::add_further(tcp_link& l, std::string address, core::time_point deadline) {
   const core::identity mine{core::purpose::tcp_further, info_->id, info_->epoch, info_->rank};
   std::string trouble;
+  connection* c = nullptr;
   try {
     core::stream_socket socket = co_await dial(address, deadline);
     socket.secure_with(info_->tls);
     co_await core::greet(socket, info_->secret, mine, l.peer(), deadline);
-    connection* const c = l.expect_further();
-    if (c != nullptr) attach_further(l, *c, socket, true);
+    c = l.expect_further();
+    if (c != nullptr) l.attach_further(*c, take_descriptor(socket), socket.take_tls(), true);
     co_return c != nullptr;
   } catch (const error& e) {
     trouble = e.what();
   } catch (const boost::system::system_error& e) {
     trouble = e.what();
   }
+  if (c != nullptr) l.drop_further(*c);
   base::log(base::log_level::debug,
             fmt::format("no further connection to {}: {}", describe(l.peer()), trouble));
   co_return false;
-}
-
-void tcp_transport::attach_further(tcp_link& l, connection& c, core::stream_socket& socket, bool usable) {
-  try {
-    l.attach_further(c, take_descriptor(socket), socket.take_tls(), usable);
-  } catch (...) {
-    l.drop_further(c);
-    throw;
-  }
 }
 
 task<> tcp_transport::serve_other(core::stream_socket& socket, core::greeting from,
@@ -238,11 +231,11 @@ task<> tcp_transport::serve_other(core::stream_socket& socket, core::greeting fr
   }
   try {
     co_await core::answer_greeting(socket, info_->secret, from, core::verdict::accepted, deadline);
+    l->attach_further(*c, take_descriptor(socket), socket.take_tls(), false);
   } catch (...) {
     l->drop_further(*c);
     throw;
   }
-  attach_further(*l, *c, socket, false);
 }
 
 }  // namespace tutti::transport::tcp

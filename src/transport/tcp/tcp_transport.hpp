@@ -3,16 +3,166 @@
 // ones when the first long message is sent.
 #pragma once
 
+#include "base/intrusive_list.hpp"
+#include "base/unique_fd.hpp"
+#include "core/backend.hpp"
+#include "core/tls.hpp"
 #include "core/wakeup.hpp"
 #include "transport/connecting_transport.hpp"
-#include "transport/tcp/tcp_link.hpp"
+#include "transport/tcp/heartbeat.hpp"
+#include "transport/tcp/inbox.hpp"
+#include "transport/tcp/outbox.hpp"
+#include "transport/tcp/stripes.hpp"
 
 #include <array>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tutti::transport::tcp {
+
+class tcp_transport;
+class tcp_link;
+
+// One TCP connection of a link: its socket, its outbox and its inbox.
+class connection final : public core::watcher {
+ public:
+  connection(tcp_link& of, int peer, inbound& up, bool checksums) noexcept
+      : out(checksums), in(peer, up, checksums), of_(of) {}
+  ~connection() { shut(false); }
+  connection(const connection&) = delete;
+  connection& operator=(const connection&) = delete;
+
+  // Attaches a connected socket. Throws errc::resources, and then leaves this unchanged.
+  void attach(base::unique_fd fd, std::unique_ptr<core::tls_session> tls, core::backend& backend);
+  // Closes it. With `abort` the kernel drops unsent data, and the peer gets a reset.
+  void shut(bool abort) noexcept;
+  bool stands() const noexcept { return static_cast<bool>(fd_); }
+  int fd() const noexcept { return fd_.get(); }
+  core::byte_stream& stream() noexcept { return *stream_; }
+  bool has_queue() const noexcept { return !out.empty() || !stream_->flushed(); }
+  // Ends the sending direction. Once: every call of shutdown() causes an event of the descriptor.
+  void end_writing() noexcept;
+
+  void on_ready(bool readable, bool writable) noexcept override;
+
+  outbox out;
+  inbox in;
+  bool writable = false;
+  int send_error = 0;   // sending has failed; earlier data of the peer are still read
+  bool again = false;   // there is work that the descriptor will not report
+  bool usable = false;  // the peer has it, too, so that it may carry data
+  bool ended = false;   // the peer has sent all that it will
+
+ private:
+  tcp_link& of_;
+  base::unique_fd fd_;
+  core::socket_stream socket_;  // fd_
+  std::unique_ptr<core::tls_session> tls_;
+  core::byte_stream* stream_ = &socket_;  // one of the two
+  core::backend* backend_ = nullptr;
+  core::backend::handle watch_ = 0;
+  bool ends_writing_ = false;
+};
+
+struct active_tag;
+
+class tcp_link final : public connecting_link, public base::list_hook<active_tag> {
+ public:
+  tcp_link(tcp_transport& owner, int peer);
+  ~tcp_link() override { cut(); }
+
+  bool submit(outgoing& f) noexcept override;
+  cancel_result cancel(outgoing& f) noexcept override;
+  bool redirect_destination(void* owner, const destination_buffer& instead) noexcept override;
+  std::size_t eager_limit() const noexcept override { return eager_limit_bytes; }
+  bool has_queue() const noexcept override;
+  peer_health examine(const health_check& l) noexcept override;
+  void rest() noexcept override;
+  void give_up(errc why, std::string text) noexcept override;
+
+  // Attaches the connection. Throws errc::resources and then leaves the link unchanged.
+  void attach(base::unique_fd connection, std::unique_ptr<core::tls_session> tls);
+  void fail(errc why, std::string text) noexcept override;
+
+  // For further connections, which either side may make while the link is connected. Called before the peer
+  // is told that it has one more. Returns null if it may not. Then attach the connection, or drop it.
+  connection* expect_further();
+  // `usable`: the peer already has it. Throws errc::resources.
+  void attach_further(connection& c, base::unique_fd fd, std::unique_ptr<core::tls_session> tls, bool usable);
+  void drop_further(connection& c) noexcept;
+  // How many more connections this side wants for its long frames.
+  std::size_t further_wanted() const noexcept;
+  // The number of complete ones.
+  std::size_t connections() const noexcept;
+
+  // Reads and writes, a bounded amount, and reports the end. Returns whether anything happened.
+  bool work() noexcept;
+  // Reads what has come without an event of the descriptor. Returns whether there was anything.
+  bool glance() noexcept;
+  bool amid_long_payload() const noexcept;
+  // Also delivers nothing upward any more, and drops what comes until the peer has closed.
+  void leave() noexcept override;
+  void cut() noexcept override;
+  // As cut(), but hands queued frames back, and lets the kernel send what it has.
+  void drop() noexcept;
+
+  // For the connections.
+  void on_ready(connection& c, bool readable, bool writable) noexcept;
+
+ private:
+  // The last frame of this side.
+  struct farewell : outgoing {
+    explicit farewell(tcp_link& l) noexcept : of(l) {}
+    tcp_link& of;
+    bool queued = false;
+    bool leaves = false;  // the stream has taken it; when that has been sent, nothing follows
+  };
+
+  bool work(connection& c) noexcept;
+  bool read(connection& c, bool told) noexcept;
+  // Sends from its outbox; frames that have left go to `left`. Returns true if it is then empty.
+  bool send(connection& c, outbox::list& left) noexcept;
+  bool write(connection& c) noexcept;
+  // Makes `c` read and write in the next round.
+  void ask_again(connection& c) noexcept;
+  void ask_all_again() noexcept;
+  // Gives `c` its next stripe of a long frame, if there is one.
+  void share_out(connection& c) noexcept;
+  // Queues the next thing to write to `c`, whose outbox is empty. Returns false if there is none.
+  bool refill(connection& c) noexcept;
+  connection& add_connection();
+  // The peer has sent all that it will through `c`; the link ends with its last connection. With a `code` (errno)
+  // `c` is lost, and with it the link: nothing is sent any more. What the other connections have received is still
+  // read: their messages may be complete.
+  void has_ended(connection& c, int code) noexcept;
+  // Queues a frame of the link's own, unless it already waits to leave.
+  void push(outgoing& f) noexcept;
+  bool flush(connection& c) noexcept;
+  void queue_farewell() noexcept;
+  void corrupt(const char* what) noexcept;
+  void broke(int code) noexcept;
+  void close(errc why, std::string text) noexcept;
+  void hand_back() noexcept;
+  void clear_queues(outbox::list& rest) noexcept;
+  void disconnect(bool abort) noexcept;
+
+  tcp_transport& owner_;
+  bool muted_ = false;  // the layers above are told nothing any more
+  bool examined_ = false;
+  bool further_asked_for_ = false;
+  // All but the first carry stripes of long frames only.
+  std::vector<std::unique_ptr<connection>> connections_;
+  connection& main_;  // the first
+  stripes stripes_;   // of long frames, if there are further connections
+  farewell farewell_;
+  heartbeat heartbeat_;
+  outgoing question_;  // asks whether the peer's loop turns
+  outgoing answer_;
+  errc failure_ = errc::success;
+  std::string failure_text_;
+};
 
 class tcp_transport final : public connecting_transport {
  public:
@@ -55,7 +205,6 @@ class tcp_transport final : public connecting_transport {
 
   task<> reach_further(tcp_link& l);
   task<bool> add_further(tcp_link& l, std::string address, core::time_point deadline);
-  static void attach_further(tcp_link& l, connection& c, core::stream_socket& socket, bool usable);
   bool glance() noexcept;
 
   core::wakeup changed_;
