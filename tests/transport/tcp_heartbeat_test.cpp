@@ -45,14 +45,13 @@ struct scene {
     health_check l{now};
     l.again = after_a_pause;
     l.loop = asks_loop;
-    const peer_health found = judge.examine(l, k, waiting_to_leave);
-    if (judge.to_ask()) {
+    const heartbeat::finding found = judge.examine(l, k, waiting_to_leave);
+    if (found.ask) {
       ++questions;
       held += 64;
       last_sent = now;
-      judge.asked(now);
     }
-    return found;
+    return found.health;
   }
   void host_acknowledges() {
     acknowledged += held;
@@ -137,7 +136,6 @@ TEST_SUITE("transport/tcp_heartbeat") {
     s.waiting_to_leave = true;
     s.room = false;
     s.held = 1 << 20;
-    s.judge.asked(s.now);
     for (int i = 0; i < 400; ++i, s.now += s.period) {
       // Probes are seconds apart, and one is in flight at the time of the check.
       s.probes = i % 20 < 18 ? 0 : 1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// heartbeat: judges whether the peer of a connection answers, and whether its host does. It touches no
-// socket.
+// heartbeat: judges whether the peer of a TCP connection answers, and whether its host does, by what the kernel
+// knows of the connection. The peer's kernel acknowledges even while its process computes or is stopped, so this
+// tells a dead host from a busy one.
 //
 // If nothing has come from the peer lately, a frame asks its loop, which answers by a frame. Everything that
 // makes the peer's kernel acknowledge asks its host: that frame, data, or the kernel's own probes. So a peer
@@ -9,12 +10,38 @@
 #pragma once
 
 #include "transport/link.hpp"
-#include "transport/tcp/kernel_view.hpp"
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 
 namespace tutti::transport::tcp {
+
+struct kernel_view {
+  core::duration quiet{};          // since anything has come from the peer's host
+  core::duration data_quiet{};     // since data have
+  core::duration sent_quiet{};     // since data last left, the first time or again
+  std::uint64_t acknowledged = 0;  // bytes, from the beginning of the connection
+  std::uint64_t held = 0;          // bytes that the kernel has been given and that are not acknowledged
+  bool in_flight = false;          // some of those have left
+  bool room = false;               // the peer has room for more, as far as is known
+  // Unanswered keepalive probes, or questions for room, in a row.
+  unsigned probes = 0;
+};
+
+// Returns false if the kernel does not say.
+bool view_kernel(int fd, kernel_view& view) noexcept;
+
+// Makes the kernel probe an idle peer's kernel every second instead of every five, or back. It repeats the
+// probe at least twice, for at least `limit` in total, before it breaks the connection itself.
+void watch_closely(int fd, bool closely) noexcept;
+
+// Sets the options of a connected socket. No Nagle: frames leave at once. Keepalive finds within about 8 s
+// that an idle peer's host has gone, even if no operation waits for it (heartbeat.hpp covers the other case).
+// TCP_USER_TIMEOUT stays unset, although it would bound the wait for an acknowledgement. It also ends
+// connections to live peers that do not read for that long, and a rank that computes may be slow to read.
+// (Measured: a full receive window and a limit of 2 s, ETIMEDOUT after 2.5 s.)
+void set_up_connection(int fd, std::chrono::milliseconds silence_limit) noexcept;
 
 class heartbeat {
  public:
@@ -24,11 +51,12 @@ class heartbeat {
   // How often to check, so that silence is found within the limit.
   static core::duration period(std::chrono::milliseconds limit) noexcept;
 
-  // `waiting_to_leave`: the frame that asks is still in the outbox.
-  peer_health examine(const health_check& l, const kernel_view& kernel, bool waiting_to_leave) noexcept;
-  // Whether, as of the last check, the loop is to be asked now; call asked() when that has been done.
-  bool to_ask() const noexcept { return to_ask_; }
-  void asked(core::time_point now) noexcept;
+  struct finding {
+    peer_health health;
+    bool ask = false;  // the frame that asks is to be sent now
+  };
+  // `waiting_to_leave`: that frame is still in the outbox.
+  finding examine(const health_check& l, const kernel_view& kernel, bool waiting_to_leave) noexcept;
   // It is not examined for a while.
   void rest() noexcept { watched_ = false; }
 
@@ -39,18 +67,15 @@ class heartbeat {
   bool watched_ = false;
   core::time_point began_{};  // start of the watch
   // Of the host: since when it owes an answer.
-  bool owes_ = false;
-  core::time_point owes_since_{};
-  // Of the loop: a question is in flight.
-  bool to_ask_ = false;
-  bool asked_ = false;
+  std::optional<core::time_point> owes_since_;
+  // Of the loop: questions in a row without an answer, and when the first was asked.
+  unsigned unanswered_ = 0;
   core::time_point asked_at_{};
   // start of its silence: later than asked_at_ while the question was on its way
   core::time_point counted_from_{};
-  bool has_left_ = false;
-  std::uint64_t arrives_with_ = 0;  // the question has arrived when this many bytes are acknowledged
+  // The question has arrived when this many bytes are acknowledged; empty: it has not left yet.
+  std::optional<std::uint64_t> arrives_with_;
   std::uint64_t acknowledged_ = 0;  // as of the last check
-  unsigned unanswered_ = 0;         // questions in a row
 };
 
 }  // namespace tutti::transport::tcp

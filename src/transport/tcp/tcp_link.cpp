@@ -344,12 +344,9 @@ peer_health tcp_link::examine(const health_check& l) noexcept {
   kernel_view kernel;
   if (at_ != phase::connected || muted_ || !view_kernel(main_.fd(), kernel)) return {};
   if (!std::exchange(examined_, true)) watch_closely(main_.fd(), true);
-  const peer_health found = heartbeat_.examine(l, kernel, question_.linked());
-  if (heartbeat_.to_ask()) {
-    push(question_);
-    heartbeat_.asked(l.now);
-  }
-  return found;
+  const heartbeat::finding found = heartbeat_.examine(l, kernel, question_.linked());
+  if (found.ask) push(question_);
+  return found.health;
 }
 
 void tcp_link::rest() noexcept {
