@@ -158,13 +158,9 @@ ip::address address_of_interface(const std::string& names, bool prefer_v6) {
 ip::address source_address_towards(const ip::address& to) {
   const ip::tcp::endpoint there(to, 9);
   const base::unique_fd probe(::socket(there.protocol().family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ip::tcp::endpoint mine;
-  auto length = static_cast<socklen_t>(mine.capacity());
   // Connects a UDP socket to find out.
-  if (!probe || ::connect(probe.get(), there.data(), static_cast<socklen_t>(there.size())) != 0 ||
-      ::getsockname(probe.get(), mine.data(), &length) != 0)
-    return {};
-  return mine.address();
+  if (!probe || ::connect(probe.get(), there.data(), static_cast<socklen_t>(there.size())) != 0) return {};
+  return bootstrap::local_endpoint(probe.get()).value().address();
 }
 
 ip::address outward_address() {
@@ -211,10 +207,8 @@ listener open_listener(const std::string& address) {
   listener result;
   result.fd =
       base::unique_fd(::socket(wanted.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  ip::tcp::endpoint bound;
-  auto length = static_cast<socklen_t>(bound.capacity());
   if (!result.fd || ::bind(result.fd.get(), wanted.data(), static_cast<socklen_t>(wanted.size())) != 0 ||
-      ::listen(result.fd.get(), backlog) != 0 || ::getsockname(result.fd.get(), bound.data(), &length) != 0) {
+      ::listen(result.fd.get(), backlog) != 0) {
     const int failure = errno;
     const errc otherwise = core::out_of_resources(failure) ? errc::resources : errc::system;
     throw error(
@@ -223,7 +217,8 @@ listener open_listener(const std::string& address) {
             "cannot listen at {}: {}; set TUTTI_ADDRESS to an address of this host that its peers reach",
             address, base::errno_text(failure)));
   }
-  result.endpoint = core::endpoint_text(core::stream_endpoint(bound));
+  result.endpoint =
+      core::endpoint_text(core::stream_endpoint(bootstrap::local_endpoint(result.fd.get()).value()));
   return result;
 }
 
