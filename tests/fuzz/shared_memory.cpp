@@ -2,8 +2,8 @@
 // Shared memory written by a peer: lines of a channel, the segment it sends, the regions it offers.
 #include "fuzz/targets.hpp"
 #include "transport/shm/channel_io.hpp"
-#include "transport/shm/descriptor_passing.hpp"
 #include "transport/shm/direct.hpp"
+#include "transport/shm/peer_socket.hpp"
 #include "transport/shm/segment.hpp"
 
 #include <fcntl.h>
@@ -111,12 +111,11 @@ void regions(reader& in) {
       const base::unique_fd memory(::memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING));
       (void)!::ftruncate(memory.get(), 8192);
       if (what % 5 != 0) ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK);
-      shm::send_region(far.get(), memory.get(), label);
+      const int fd = memory.get();
+      shm::send_descriptors(far.get(), {&fd, 1}, label);
     }
-    base::unique_fd got;
-    shm::region_label from;
-    if (shm::receive_region(near.get(), from, got) == shm::region_event::region)
-      known.add(from, std::move(got));
+    shm::passed got = shm::receive_descriptors(near.get());
+    if (got.is == shm::passed::outcome::all) known.add(got.label, std::move(got.descriptors[0]));
     const auto offset = in.value<std::uint64_t>();
     const auto bytes_there = in.value<std::uint16_t>();
     const std::byte* const at = known.find(label.region, what % 2 == 0 ? offset : offset % 9000, bytes_there);
@@ -127,7 +126,7 @@ void regions(reader& in) {
   }
   try {
     for (int i = 0; i < 4; ++i)
-      if (!shm::receive_descriptors(near.get())) break;
+      if (!shm::receive_pair(near.get())) break;
   } catch (const error& e) {
     TUTTI_INVARIANT(e.code() == errc::protocol || e.code() == errc::peer_failed);
   }

@@ -94,15 +94,14 @@ TEST_CASE("shm direct: a region is sent once and read in place, as long as the r
   fill(*data, 5);
   const auto place = base::find_shared(data->data(), data->size());
   REQUIRE(place);
-  REQUIRE(send_region(sockets.one.get(), place->fd, {place->region, place->region_bytes}));
-  region_label label;
-  base::unique_fd fd;
-  REQUIRE(receive_region(sockets.other.get(), label, fd) == region_event::region);
-  CHECK(label.region == place->region);
-  CHECK(receive_region(sockets.other.get(), label, fd) == region_event::nothing);
+  REQUIRE(send_descriptors(sockets.one.get(), {&place->fd, 1}, {place->region, place->region_bytes}));
+  passed offer = receive_descriptors(sockets.other.get());
+  REQUIRE(offer.is == passed::outcome::all);
+  CHECK(offer.label.region == place->region);
+  CHECK(receive_descriptors(sockets.other.get()).is == passed::outcome::nothing);
   peer_regions regions;
   CHECK(regions.find(place->region, 0, 1) == nullptr);
-  regions.add(label, std::move(fd));
+  regions.add(offer.label, std::move(offer.descriptors[0]));
   const std::byte* seen = regions.find(place->region, place->offset, data->size());
   REQUIRE(seen != nullptr);
   CHECK(std::equal(data->begin(), data->end(), seen));
@@ -112,7 +111,7 @@ TEST_CASE("shm direct: a region is sent once and read in place, as long as the r
   CHECK(seen[17] == std::byte{0});  // no fault: the pages are freed, the file still exists
 
   sockets.one.reset();
-  CHECK(receive_region(sockets.other.get(), label, fd) == region_event::hung_up);
+  CHECK(receive_descriptors(sockets.other.get()).is == passed::outcome::hung_up);
 }
 
 TEST_CASE("shm direct: malformed names and descriptors never make the reader leave a region") {
@@ -149,9 +148,7 @@ TEST_CASE("shm direct: malformed names and descriptors never make the reader lea
 
   socket_pair sockets;
   REQUIRE(::send(sockets.one.get(), "nonsense", 8, 0) == 8);
-  region_label label;
-  base::unique_fd fd;
-  CHECK(receive_region(sockets.other.get(), label, fd) == region_event::nonsense);
+  CHECK(receive_descriptors(sockets.other.get()).is == passed::outcome::nonsense);
 }
 
 TEST_CASE("shm direct: a slot goes to the reader or back to the sender, never to both") {
@@ -412,7 +409,7 @@ TEST_CASE("shm direct: the sender is killed while its message is read") {
     shared_vector<std::byte> data(bytes);
     fill(data, 21);
     const auto place = base::find_shared(data.data(), bytes);
-    if (!place || !send_region(sockets.one.get(), place->fd, {place->region, place->region_bytes}))
+    if (!place || !send_descriptors(sockets.one.get(), {&place->fd, 1}, {place->region, place->region_bytes}))
       ::_exit(1);
     ends.sender.show(place->region, place->offset);
     char byte = 's';
@@ -420,19 +417,17 @@ TEST_CASE("shm direct: the sender is killed while its message is read") {
     for (;;) ::pause();
   }
   sockets.one.reset();
-  region_label label;
-  base::unique_fd fd;
   REQUIRE(::fcntl(sockets.other.get(), F_SETFL, 0) == 0);  // blocks until the child writes
   const timeval bound{30, 0};
   REQUIRE(::setsockopt(sockets.other.get(), SOL_SOCKET, SO_RCVTIMEO, &bound, sizeof bound) == 0);
-  region_event event = region_event::nothing;
+  passed offer;
   const auto end = std::chrono::steady_clock::now() + patience;
-  while (event == region_event::nothing && std::chrono::steady_clock::now() < end)
-    event = receive_region(sockets.other.get(), label, fd);
+  while (offer.is == passed::outcome::nothing && std::chrono::steady_clock::now() < end)
+    offer = receive_descriptors(sockets.other.get());
   char byte = 0;
   const ssize_t got = ::recv(sockets.other.get(), &byte, 1, 0);
   peer_regions regions;
-  regions.add(label, std::move(fd));
+  regions.add(offer.label, std::move(offer.descriptors[0]));
   a_receiver receiver(bytes);
   direct_reads reads;
   const std::uint64_t name = std::uint64_t{1} << 8;  // the first
@@ -447,7 +442,7 @@ TEST_CASE("shm direct: the sender is killed while its message is read") {
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
   REQUIRE(WIFSIGNALED(status));
-  REQUIRE(event == region_event::region);
+  REQUIRE(offer.is == passed::outcome::all);
   REQUIRE(got == 1);
   REQUIRE(from != nullptr);
   reads.step(receiver, 0);

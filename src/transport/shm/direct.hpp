@@ -7,7 +7,7 @@
 #include "base/object_pool.hpp"
 #include "base/unique_fd.hpp"
 #include "transport/link.hpp"
-#include "transport/shm/descriptor_passing.hpp"
+#include "transport/shm/peer_socket.hpp"
 #include "transport/shm/segment.hpp"
 
 #include <array>

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/shm/shm_link.hpp"
-
 #include "base/shared_memory.hpp"
 #include "transport/shm/shm_transport.hpp"
 
-#include <fmt/format.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -19,18 +16,6 @@ constexpr int frames_per_poll = 32;
 constexpr std::size_t copied_per_poll = 4 * slice_bytes;
 // For the parent of a dead process to reap it.
 constexpr auto patience_with_parent = std::chrono::milliseconds(5);
-
-std::string end_text(const std::string& who, const std::string& how) {
-  if (how.empty())
-    return who +
-           " died or was killed: its shared-memory connection hung up; look at its output and at `dmesg`";
-  if (how.starts_with("exited"))
-    return fmt::format("{} {} without taking leave: its own output says why", who, how);
-  return fmt::format("{} died: it {}; look at its output{}", who, how,
-                     how.find("signal 9") != std::string::npos
-                         ? ", and, if nobody killed it, at `dmesg` for the out-of-memory killer"
-                         : "");
-}
 
 }  // namespace
 
@@ -56,8 +41,7 @@ bool shm_link::submit(outgoing& o) noexcept {
   messages_.push_back(o);
   if (at_ == phase::idle) {
     owner_.connect(*this);
-  } else if (at_ == phase::closed) {
-    end_pending_ = true;
+  } else if (has_end()) {
     owner_.wake();
   }
   return false;
@@ -134,26 +118,20 @@ void shm_link::show(outgoing& o) noexcept {
 bool shm_link::offer(std::uint64_t region, std::uint64_t bytes, int fd) noexcept {
   if (at_ != phase::connected) return false;
   if (std::find(offered_.begin(), offered_.end(), region) != offered_.end()) return true;
-  if (!send_region(socket_.get(), fd, region_label{region, bytes})) return false;
+  if (!send_descriptors(socket_.get(), {&fd, 1}, {region, bytes})) return false;
   offered_.push_back(region);
   return true;
 }
 
 void shm_link::take_offers() noexcept {
   for (;;) {
-    region_label label;
-    base::unique_fd fd;
-    switch (receive_region(socket_.get(), label, fd)) {
-      case region_event::nothing:
-        return;
-      case region_event::region:
-        regions_.add(label, std::move(fd));
-        break;
-      case region_event::hung_up:
-      case region_event::nonsense:
-        hung_up_ = true;
-        return;
+    passed offer = receive_descriptors(socket_.get());
+    if (offer.is == passed::outcome::nothing) return;
+    if (offer.is != passed::outcome::all) {
+      hung_up_ = true;
+      return;
     }
+    regions_.add(offer.label, std::move(offer.descriptors[0]));
   }
 }
 
@@ -312,11 +290,9 @@ bool shm_link::poll() noexcept {
     }
     if (any) return true;
   }
-  if (end_pending_) {
-    report_end();
-    return true;
-  }
-  return false;
+  if (!has_end()) return false;
+  report_end();
+  return true;
 }
 
 // Returns false if it is not yet known how the peer ended: a connection closes a moment before its process
@@ -326,13 +302,13 @@ bool shm_link::end_of_peer() noexcept {
     fail(errc::peer_left, owner_.describe(peer_) + " has finished and left");
     return true;
   }
-  if (!std::exchange(asked_, true)) {
-    process_.read_pid(socket_.get());
+  if (!process_) {
+    process_.emplace(socket_.get());
     ask_until_ = core::clock::now() + patience_with_parent;
   }
-  const std::string how = process_.end();
-  if (how.empty() && process_.may_tell() && core::clock::now() < ask_until_) return false;
-  fail(errc::peer_failed, end_text(owner_.describe(peer_), how));
+  const std::optional<int> status = process_->status();
+  if (!status && process_->may_tell() && core::clock::now() < ask_until_) return false;
+  fail(errc::peer_failed, end_text(owner_.describe(peer_), status));
   return true;
 }
 
@@ -343,8 +319,7 @@ void shm_link::leave() noexcept {
 }
 
 bool shm_link::prepare_sleep() noexcept {
-  if (end_pending_) return true;
-  if (at_ != phase::connected) return false;
+  if (at_ != phase::connected) return has_end();
   if (reader_.publish()) notify();
   return reader_.has_next() || reads_.busy() || hung_up_ || (has_queue() && writer_.request_room());
 }
@@ -372,23 +347,17 @@ peer_health shm_link::examine(const health_check& l) noexcept {
   return {condition::not_turning, since};
 }
 
-void shm_link::fail(errc why, std::string text) noexcept {
-  if (end_pending_ || at_ == phase::closed) return;
-  end_reason_ = why;
-  end_text_ = std::move(text);
-  end_pending_ = true;
+void shm_link::fails() noexcept {
   disconnect();
-  at_ = phase::closed;
   owner_.wake();
 }
 
 void shm_link::report_end() noexcept {
-  end_pending_ = false;
+  const bool first = std::exchange(at_, phase::closed) == phase::failing;
   while (outgoing* o = messages_.pop_front()) o->done(*o, false);
   while (outgoing* o = data_.pop_front()) o->done(*o, false);
   // Once: a late frame comes here only to be handed back.
-  if (!std::exchange(reported_, true) && !owner_.leaving())
-    owner_.up().closed(peer_, end_reason_, std::move(end_text_));
+  if (first && !owner_.leaving()) owner_.up().closed(peer_, end_reason_, std::move(end_text_));
 }
 
 void shm_link::disconnect() noexcept {

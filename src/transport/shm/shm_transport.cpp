@@ -4,11 +4,11 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "core/pause.hpp"
-#include "transport/shm/descriptor_passing.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <cerrno>
@@ -96,7 +96,8 @@ void shm_transport::give_up(connecting_link& l, const setback& last) {
 // Both sides send the descriptors of their segment and doorbell. However it ends, the caller closes the socket:
 // the peer must not wait for a side that has given up.
 task<> shm_transport::complete(connecting_link& l, core::stream_socket& socket, core::time_point deadline) {
-  while (!send_descriptors(socket.native_handle(), own_->fd(), doorbell_.get())) {
+  const std::array<int, 2> mine{own_->fd(), doorbell_.get()};
+  while (!send_descriptors(socket.native_handle(), mine)) {
     const int code = errno;
     if (code == EPIPE || code == ECONNRESET)
       throw error(errc::peer_failed, "the peer hung up while shared memory was being set up");
@@ -105,10 +106,10 @@ task<> shm_transport::complete(connecting_link& l, core::stream_socket& socket, 
     co_await core::wait_ready(socket, core::stream_socket::wait_write, deadline);
   }
   for (;;) {
-    auto received = receive_descriptors(socket.native_handle());
+    auto received = receive_pair(socket.native_handle());
     if (received) {
       // Otherwise the peer was given up meanwhile, and sees this connection end.
-      if (!l.closed())
+      if (l.at() == phase::connecting || l.at() == phase::accepting)
         static_cast<shm_link&>(l).attach(take_descriptor(socket), std::move((*received)[1]),
                                          std::move((*received)[0]));
       co_return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a process that is not our child has ended, from its connection.
-#include "transport/shm/peer_process.hpp"
 #include "support/skip.hpp"
+#include "transport/shm/peer_socket.hpp"
 
 #include <doctest/doctest.h>
 #include <signal.h>
@@ -12,8 +12,10 @@
 
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <string>
 
+using tutti::transport::shm::end_text;
 using tutti::transport::shm::peer_process;
 
 namespace {
@@ -22,7 +24,7 @@ namespace {
 // process has been waited for.
 struct known {
   bool can_tell = false;
-  std::string before, after;
+  std::optional<int> before, after;
 };
 
 known end_of(const std::function<void()>& body) {
@@ -46,14 +48,13 @@ known end_of(const std::function<void()>& body) {
   const tutti::base::unique_fd connection(::accept(listener.get(), nullptr, nullptr));
   char byte;
   CHECK(::read(connection.get(), &byte, 1) == 0);  // its end
-  peer_process peer;
-  peer.read_pid(connection.get());
+  peer_process peer(connection.get());
   k.can_tell = peer.may_tell();
-  k.before = peer.end();
-  k.can_tell = k.can_tell && (peer.may_tell() || !k.before.empty());
+  k.before = peer.status();
+  k.can_tell = k.can_tell && (peer.may_tell() || k.before);
   int status = 0;
   CHECK(::waitpid(child, &status, 0) == child);
-  k.after = k.before.empty() ? peer.end() : k.before;
+  k.after = k.before ? k.before : peer.status();
   return k;
 }
 
@@ -62,20 +63,20 @@ known end_of(const std::function<void()>& body) {
 TEST_CASE("peer process: its exit code or signal is known") {
   const known killed = end_of([] { ::kill(::getpid(), SIGKILL); });
   if (!killed.can_tell) TUTTI_SKIP("this kernel does not tell how others' children end (Linux 6.16 does)");
-  CHECK(killed.before == "");
-  CHECK(killed.after == "was killed by signal 9 (Killed)");
-  CHECK(end_of([] { ::_exit(3); }).after == "exited with code 3");
+  CHECK_FALSE(killed.before);
+  CHECK(end_text("rank 1", killed.after).starts_with("rank 1 died: it was killed by signal 9 (Killed);"));
+  CHECK(
+      end_text("rank 1", end_of([] { ::_exit(3); }).after).starts_with("rank 1 exited with code 3 without"));
 }
 
 TEST_CASE("peer process: nothing is reported for no process, and for this one") {
-  peer_process none;
-  CHECK(none.end() == "");
+  peer_process none(-1);
+  CHECK_FALSE(none.status());
   CHECK(!none.may_tell());
   int ends[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
   const tutti::base::unique_fd one(ends[0]), other(ends[1]);
-  peer_process own;
-  own.read_pid(one.get());
-  CHECK(own.end() == "");
+  peer_process own(one.get());
+  CHECK_FALSE(own.status());
   CHECK(!own.may_tell());
 }
