@@ -24,6 +24,13 @@ constexpr std::size_t length_in_part = sizeof line::body - sizeof(std::uint64_t)
 // Of eager messages.
 constexpr std::size_t least_part_bytes = 4 * 1024, part_limit_bytes = 16 * 1024;
 
+// Writes the fingerprint of a frame of a collective at that place in the body. Returns the flag that says so.
+std::uint32_t write_fingerprint(line& l, std::size_t at, const frame& head) noexcept {
+  if (head.fingerprint == none) return 0;
+  std::memcpy(l.body + at, head.fingerprint.data(), sizeof none);
+  return line::has_fingerprint;
+}
+
 constexpr std::size_t part_bytes_of(std::uint64_t length) noexcept {
   return std::clamp<std::size_t>(length / 4, least_part_bytes, part_limit_bytes) & ~std::size_t{63};
 }
@@ -64,29 +71,21 @@ bool channel_writer::write_message(const frame& head, const std::byte* payload) 
   line* l = free_line();
   if (l == nullptr) return false;
   auto kind = static_cast<std::uint32_t>(head.kind);
-  const bool marked = head.fingerprint != none;
   if (carries_payload(head.kind)) {
     const std::size_t bytes = head.length;
-    const std::size_t skip = marked ? sizeof none : 0;
+    kind |= write_fingerprint(*l, 0, head);
+    const std::size_t skip = (kind & line::has_fingerprint) != 0 ? sizeof none : 0;
     if (bytes + skip <= sizeof l->body) {
       if (bytes > 0) std::memcpy(l->body + skip, payload, bytes);
     } else {
       if (!write_block(payload, bytes)) return false;
       kind |= line::in_ring;
     }
-    if (marked) {
-      std::memcpy(l->body, head.fingerprint.data(), sizeof none);
-      kind |= line::has_fingerprint;
-    }
     publish(l, head, bytes, kind);
   } else {
     const transfer_ids c{head.length, head.transfer_id, head.other_transfer_id};
     std::memcpy(l->body, &c, sizeof c);
-    if (marked) {
-      std::memcpy(l->body + fingerprint_in_transfer_ids, head.fingerprint.data(), sizeof none);
-      kind |= line::has_fingerprint;
-    }
-    publish(l, head, 0, kind);
+    publish(l, head, 0, kind | write_fingerprint(*l, fingerprint_in_transfer_ids, head));
   }
   return true;
 }
@@ -105,13 +104,10 @@ std::size_t channel_writer::write_part(const frame& head, const std::byte* paylo
   line* const l = free_line();
   const std::size_t bytes = std::min<std::size_t>(part_bytes_of(head.length), head.length - from);
   write_block(payload + from, bytes);
-  auto kind = static_cast<std::uint32_t>(head.kind) | line::in_ring | line::part;
-  if (head.fingerprint != none) {
-    std::memcpy(l->body, head.fingerprint.data(), sizeof none);
-    kind |= line::has_fingerprint;
-  }
   std::memcpy(l->body + length_in_part, &head.length, sizeof head.length);
-  publish(l, head, bytes, kind);
+  publish(
+      l, head, bytes,
+      static_cast<std::uint32_t>(head.kind) | line::in_ring | line::part | write_fingerprint(*l, 0, head));
   return bytes;
 }
 
