@@ -2,8 +2,8 @@
 #include "transport/mpi_fabric.hpp"
 
 #include <condition_variable>
-#include <cstdio>
 #include <cstring>
+#include <string>
 
 namespace mpi_test {
 
@@ -47,10 +47,8 @@ struct fabric::place final : mpi::calls {
   int broken_finding = 0;
   std::size_t collectives = 0;  // number of collectives started by this rank
 
-  void describe(char* into, std::size_t room) override { std::snprintf(into, room, "Fabric MPI 1.0"); }
-  void explain(int code, char* into, std::size_t room) override {
-    std::snprintf(into, room, "fabric error %d", code);
-  }
+  std::string describe() override { return "Fabric MPI 1.0"; }
+  std::string explain(int code) override { return "fabric error " + std::to_string(code); }
   int state(int* initialized, int* finalized) override {
     const std::lock_guard lock(in.mutex_);
     *initialized = lived.initialized;

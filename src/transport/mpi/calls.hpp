@@ -10,7 +10,7 @@
 namespace tutti::transport::mpi {
 
 // Changes with every change of `calls`: a module of another version is rejected.
-inline constexpr std::uint32_t calls_version = 2;
+inline constexpr std::uint32_t calls_version = 3;
 inline constexpr const char* calls_symbol = "tutti_mpi_calls";
 
 // MPI handles are integers in one implementation and pointers in another; here they are words.
@@ -24,13 +24,8 @@ class calls {
   const std::uint32_t version = calls_version;
 
   // Name and version of the implementation, for people.
-  virtual void describe(char* into, std::size_t room) = 0;
-  virtual void explain(int code, char* into, std::size_t room) = 0;
-  std::string explained(int code) {
-    char text[512] = {};
-    explain(code, text, sizeof text);
-    return text;
-  }
+  virtual std::string describe() = 0;
+  virtual std::string explain(int code) = 0;
 
   // Whether MPI has been initialised, by anybody, and whether it has been finalised.
   virtual int state(int* initialized, int* finalized) = 0;

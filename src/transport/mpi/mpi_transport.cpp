@@ -130,12 +130,12 @@ void mpi_transport::deliver(mpi_link& from, std::span<const std::byte> message) 
 void mpi_transport::send_failed(mpi_link& l, int code) noexcept {
   l.fail(errc::peer_failed,
          fmt::format("MPI could not send to {}: {}; the process or the network between has failed",
-                     describe(l.peer()), wire_.mpi().explained(code)));
+                     describe(l.peer()), wire_.mpi().explain(code)));
 }
 
 void mpi_transport::broke(int peer, int code) noexcept {
   if (!attached_) return;
-  const std::string why = wire_.mpi().explained(code);
+  const std::string why = wire_.mpi().explain(code);
   for (const auto& l : links_)
     if (l && (peer < 0 || l->peer() == peer))
       l->fail(errc::peer_failed, fmt::format("MPI lost {}: {}; the process or the network between has failed",

@@ -5,8 +5,9 @@
 
 #include "transport/mpi/calls.hpp"
 
-#include <cstdio>
+#include <algorithm>
 #include <cstring>
+#include <string>
 
 namespace {
 
@@ -40,25 +41,22 @@ int started(request_word* into, Start start) noexcept {
 
 class native_calls final : public tutti::transport::mpi::calls {
  public:
-  void describe(char* into, std::size_t room) override {
+  std::string describe() override {
     char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
     int length = 0;
     MPI_Get_library_version(text, &length);
     // "Open MPI v4.1.4, package: ..." or "MPICH Version:\t4.0.2\nMPICH Release date: ...": the first line, up
     // to a comma.
-    text[std::strcspn(text, ",\n")] = '\0';
-    for (char* c = text; *c != '\0'; ++c)
-      if (*c == '\t') *c = ' ';
-    std::snprintf(into, room, "%s", text);
+    std::string first(text, std::strcspn(text, ",\n"));
+    std::ranges::replace(first, '\t', ' ');
+    return first;
   }
 
-  void explain(int code, char* into, std::size_t room) override {
+  std::string explain(int code) override {
     char text[MPI_MAX_ERROR_STRING] = {};
     int length = 0;
-    if (MPI_Error_string(code, text, &length) != MPI_SUCCESS)
-      std::snprintf(text, sizeof text, "error %d", code);
-    text[std::strcspn(text, "\n")] = '\0';
-    std::snprintf(into, room, "%s", text);
+    if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) return "error " + std::to_string(code);
+    return {text, std::strcspn(text, "\n")};
   }
 
   int state(int* initialized, int* finalized) override {

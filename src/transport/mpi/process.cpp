@@ -45,7 +45,7 @@ struct process::keeper {
     int usable = 0;
     const int code = mpi.init(&usable);
     std::unique_lock lock(mutex);
-    if (code != 0) why = fmt::format("MPI_Init failed: {}", mpi.explained(code));
+    if (code != 0) why = fmt::format("MPI_Init failed: {}", mpi.explain(code));
     if (code == 0 && usable == 0)
       why = "this MPI does not support MPI_THREAD_SERIALIZED: use one that is built with threads";
     at = why.empty() ? phase::ready : phase::failed;
@@ -86,7 +86,7 @@ struct process::keeper {
         base::log_error(
             code != 0
                 ? fmt::format("MPI fails at the end of the program: {}; the job is aborted",
-                              mpi.explained(code))
+                              mpi.explain(code))
                 : fmt::format("this rank has finished, but not all others came to the end of the program "
                               "within {}: the job is aborted (TUTTI_TIMEOUT, in seconds, allows more time)",
                               base::duration_text(patience)));
@@ -136,15 +136,12 @@ process::process(calls& mpi) : mpi_(mpi) {}
 
 process::~process() = default;
 
-std::string process::implementation() const {
-  char text[256] = {};
-  mpi_.describe(text, sizeof text);
-  return text;
+bool process::in_use() const noexcept {
+  return std::ranges::any_of(wires_, [](const auto& w) { return w->open(); });
 }
 
 void process::check(int code, const char* doing) const {
-  if (code != 0)
-    throw error(errc::join_failed, fmt::format("MPI cannot {}: {}", doing, mpi_.explained(code)));
+  if (code != 0) throw error(errc::join_failed, fmt::format("MPI cannot {}: {}", doing, mpi_.explain(code)));
 }
 
 task<> process::start(boost::asio::any_io_executor executor, std::chrono::milliseconds timeout) {
@@ -220,8 +217,7 @@ task<> process::ended(boost::asio::any_io_executor executor, attempt* of, clock:
 task<membership> process::join(boost::asio::any_io_executor executor, std::string record,
                                std::chrono::milliseconds timeout) {
   const auto deadline = core::deadline_after(timeout);
-  const bool in_use = std::any_of(wires_.begin(), wires_.end(), [](const auto& w) { return w->open(); });
-  if (in_use && thread_ != std::this_thread::get_id())
+  if (in_use() && thread_ != std::this_thread::get_id())
     throw error(errc::not_supported,
                 "another thread of this process is in a world with backend \"mpi\": join all of them from "
                 "one runtime");
@@ -241,8 +237,7 @@ task<membership> process::join(boost::asio::any_io_executor executor, std::strin
                               &a->request),
         "gather the endpoint records");
   co_await ended(executor, a, deadline);
-  const int longest = *std::max_element(a->lengths.begin(), a->lengths.end());
-  const int shortest = *std::min_element(a->lengths.begin(), a->lengths.end());
+  const auto [shortest, longest] = std::ranges::minmax(a->lengths);
   if (shortest < 0 || longest > longest_record_bytes)
     throw error(errc::protocol,
                 "the processes of the MPI job gave endpoint records of impossible lengths: build all with "
@@ -267,8 +262,7 @@ void process::finish() noexcept {
   if (!keeper_) return;
   std::unique_lock lock(keeper_->mutex);
   if (keeper_->at != keeper::phase::ready) return;
-  const bool in_use = std::any_of(wires_.begin(), wires_.end(), [](const auto& w) { return w->open(); });
-  if (in_use) {
+  if (in_use()) {
     base::log_error("the program ends while it is in a world with backend \"mpi\": the job is aborted");
     mpi_.abort(1);
     return;

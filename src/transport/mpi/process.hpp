@@ -47,7 +47,7 @@ class process {
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
   // Name and version of the MPI.
-  std::string implementation() const;
+  std::string implementation() const { return mpi_.describe(); }
 
   // Joins a world, after start(); all processes call it in the same order. Throws errc::join_failed.
   task<membership> join(boost::asio::any_io_executor executor, std::string record,
@@ -63,6 +63,7 @@ class process {
   task<> ended(boost::asio::any_io_executor executor, attempt* of,
                std::chrono::steady_clock::time_point deadline);
   void check(int code, const char* doing) const;
+  bool in_use() const noexcept;  // by a world
 
   calls& mpi_;
   std::shared_ptr<keeper> keeper_;  // null unless start() has initialised MPI
