@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finding and opening the MPI that this process runs under.
 #include "base/env.hpp"
+#include "base/files.hpp"
 #include "base/module_folders.hpp"
 #include "transport/mpi/standard_abi.hpp"
 
@@ -10,13 +11,16 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <tutti/error.hpp>
 #include <utility>
 #include <vector>
+
+// The functions are those of the standard ABI.
+using namespace tutti::transport::mpi::standard_abi;
+
+#include "transport/mpi/native_calls.hpp"
 
 namespace tutti::transport::mpi {
 namespace {
@@ -35,8 +39,7 @@ bool is_loaded(const char* library) {
 
 // 0: none, or it cannot be read.
 pid_t parent_of(pid_t process) {
-  std::ifstream file(fmt::format("/proc/{}/stat", process));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string text = base::contents_of(fmt::format("/proc/{}/stat", process));
   // "42 (any name) S 41 ..."
   const std::size_t name_ends = text.rfind(')');
   int parent = 0;
@@ -68,17 +71,41 @@ fs::path beside_launcher(const fs::path& launcher, const char* library) {
 
 // Names of modules, and paths or names of libraries, in the order in which to try them.
 std::vector<std::string> candidates(const fs::path& launcher) {
-  if (is_loaded(standard_abi::library_name)) return {standard_abi::library_name};
+  if (is_loaded(library_name)) return {library_name};
   if (is_loaded("libmpi.so.40")) return {of_open_mpi, of_another};
   if (is_loaded("libmpi.so.12") || is_loaded("libmpich.so.12")) return {of_mpich, of_another};
 
   std::vector<std::string> all{of_open_mpi, of_mpich, of_another};
   // Hydra, MPICH's mpirun, speaks PMI; Open MPI's sets variables of its own.
   if (base::env_string("PMI_RANK") && !base::env_string("OMPI_COMM_WORLD_RANK")) std::swap(all[0], all[1]);
-  all.insert(launcher.empty() ? all.begin() : all.end(), standard_abi::library_name);
-  const fs::path beside = beside_launcher(launcher, standard_abi::library_name);
+  all.insert(launcher.empty() ? all.begin() : all.end(), library_name);
+  const fs::path beside = beside_launcher(launcher, library_name);
   if (!beside.empty()) all.insert(all.begin(), beside);
   return all;
+}
+
+// The calls of a library that stays open; once in a process. Null: it is no MPI with the standard ABI, and `why`
+// says what it lacks.
+calls* standard_calls_of(void* library, std::string& why) {
+  const char* missing = nullptr;
+  const auto find = [&](const char* name) {
+    void* const found = ::dlsym(library, name);
+    if (found == nullptr) missing = name;
+    return found;
+  };
+#define TUTTI_MPI_FUNCTION(name, parameters) name = reinterpret_cast<int(*) parameters>(find(#name));
+  TUTTI_MPI_FUNCTIONS(TUTTI_MPI_FUNCTION)
+#undef TUTTI_MPI_FUNCTION
+  if (missing != nullptr) {
+    why = fmt::format("it has no function {}, so it is no MPI with the standard ABI", missing);
+    return nullptr;
+  }
+  // An MPI's other library, as MPICH's libmpi.so.12, has the same functions with another ABI, and says -1.
+  int major = 0;
+  int minor = 0;
+  if (MPI_Abi_get_version(&major, &minor) == MPI_SUCCESS && major == 1) return &native;
+  why = fmt::format("it has version {}.{} of MPI's standard ABI, not 1", major, minor);
+  return nullptr;
 }
 
 // Null when it cannot be opened, and `why` says why.
@@ -94,7 +121,7 @@ calls* open_file(const std::string& file, const fs::path& launcher, std::string&
     return nullptr;
   }
   const auto function = reinterpret_cast<calls_function>(::dlsym(library, calls_symbol));
-  calls* const found = function != nullptr ? function() : standard_abi::calls_of(library, why);
+  calls* const found = function != nullptr ? function() : standard_calls_of(library, why);
   if (found != nullptr && found->version == calls_version) return found;
   why = fmt::format("{}: {}", file, found != nullptr ? "it was built with another version of tutti" : why);
   ::dlclose(library);

@@ -6,10 +6,7 @@
 // them with mpi_abi.h where that is installed.
 #pragma once
 
-#include "transport/mpi/calls.hpp"
-
 #include <cstdint>
-#include <string>
 
 namespace tutti::transport::mpi::standard_abi {
 
@@ -67,15 +64,11 @@ inline constexpr int MPI_MAX_LIBRARY_VERSION_STRING = 8192;
   X(MPI_Imrecv, (void*, int, MPI_Datatype, MPI_Message*, MPI_Request*))                                 \
   X(MPI_Test, (MPI_Request*, int*, MPI_Status*))
 
-// Those of the library that calls_of() was called with.
-#define TUTTI_MPI_FUNCTION(name, parameters) extern int(*name) parameters;
+// Those of the library that open_module() has opened.
+#define TUTTI_MPI_FUNCTION(name, parameters) inline int(*name) parameters = nullptr;
 TUTTI_MPI_FUNCTIONS(TUTTI_MPI_FUNCTION)
 #undef TUTTI_MPI_FUNCTION
 
 inline constexpr const char* library_name = "libmpi_abi.so.1";
-
-// The calls of this library, which dlopen() has opened and which stays open. Once in a process. Null: it is no MPI
-// with the standard ABI, and `why` says what it lacks.
-calls* calls_of(void* library, std::string& why);
 
 }  // namespace tutti::transport::mpi::standard_abi
