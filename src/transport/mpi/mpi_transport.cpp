@@ -22,6 +22,8 @@ bool is_long(const outgoing& f) noexcept {
   return f.head.kind == frame_kind::data && f.head.length > slice_bytes;
 }
 
+bool is_whole(const outgoing& f) noexcept { return f.progress == tcp::payload_bytes(f.head); }
+
 }  // namespace
 
 // ---- the transport ----
@@ -37,13 +39,10 @@ mpi_transport::mpi_transport(core::loop& loop, wire& through)
 mpi_transport::~mpi_transport() { cut(); }
 
 void mpi_transport::open(const core::world_info& info, inbound& up) {
-  links_.resize(static_cast<std::size_t>(info.size));
-  for (int peer = 0; peer < info.size; ++peer)
-    if (peer != info.rank) links_[static_cast<std::size_t>(peer)] = std::make_unique<mpi_link>(*this, peer);
+  for (int peer = 0; peer < info.size; ++peer) links_.emplace_back(*this, peer);
+  at(info.rank).drop();  // its messages go another way
   join_loop(info, up);
 }
-
-mpi_link& mpi_transport::at(int peer) { return *links_[static_cast<std::size_t>(peer)]; }
 
 void mpi_transport::activate(mpi_link& l) noexcept {
   if (!l.linked()) active_.push_back(l);
@@ -73,8 +72,8 @@ bool mpi_transport::arm() noexcept {
 }
 
 bool mpi_transport::has_queue() const noexcept {
-  return wire_.sending() || std::any_of(links_.begin(), links_.end(),
-                                        [](const auto& l) { return l && !l->closed() && l->has_queue(); });
+  return wire_.sending() ||
+         std::ranges::any_of(links_, [](const mpi_link& l) { return !l.closed() && l.has_queue(); });
 }
 
 void mpi_transport::arrived(int peer, int tag, std::span<const std::byte> message) noexcept {
@@ -88,10 +87,9 @@ void mpi_transport::arrived(int peer, int tag, std::span<const std::byte> messag
       from.acknowledged();
       break;
     case cut_tag:
-      from.peer_ended(
-          errc::peer_failed,
-          fmt::format("{} ended its world without taking leave: it failed; its own output says why",
-                      describe(peer)));
+      from.close(errc::peer_failed,
+                 fmt::format("{} ended its world without taking leave: it failed; its own output says why",
+                             describe(peer)));
       break;
     default:
       break;
@@ -119,7 +117,7 @@ void mpi_transport::deliver(mpi_link& from, std::span<const std::byte> message) 
   if (head.kind == frame_kind::leave) {
     const int code = wire_.send(peer, acknowledge_tag, {}, {});
     if (code != 0) send_failed(from, code);
-    from.peer_ended(errc::peer_left, fmt::format("{} has finished and left", describe(peer)));
+    from.close(errc::peer_left, fmt::format("{} has finished and left", describe(peer)));
     return;
   }
   if (leaving_) return;
@@ -136,39 +134,35 @@ void mpi_transport::send_failed(mpi_link& l, int code) noexcept {
 void mpi_transport::broke(int peer, int code) noexcept {
   if (!attached_) return;
   const std::string why = wire_.mpi().explain(code);
-  for (const auto& l : links_)
-    if (l && (peer < 0 || l->peer() == peer))
-      l->fail(errc::peer_failed, fmt::format("MPI lost {}: {}; the process or the network between has failed",
-                                             describe(l->peer()), why));
+  for (mpi_link& l : links_)
+    if (peer < 0 || l.peer() == peer)
+      l.fail(errc::peer_failed, fmt::format("MPI lost {}: {}; the process or the network between has failed",
+                                            describe(l.peer()), why));
 }
 
 bool mpi_transport::has_left() const noexcept {
-  return !wire_.sending() &&
-         std::all_of(links_.begin(), links_.end(), [](const auto& l) { return !l || l->finished(); });
+  return !wire_.sending() && std::ranges::all_of(links_, &mpi_link::finished);
 }
 
 task<> mpi_transport::leave(core::time_point deadline) {
   if (!attached_) co_return;
   leaving_ = true;
-  for (const auto& l : links_)
-    if (l) l->leave();
+  for (mpi_link& l : links_) l.leave();
   while (attached_ && !has_left()) {
     const bool in_time = co_await changed_.wait(deadline);
     if (!in_time) break;
   }
   if (!attached_) co_return;
-  for (const auto& l : links_)
-    if (l) l->drop();
+  for (mpi_link& l : links_) l.drop();
   detach();
   wire_.close(true);
 }
 
 void mpi_transport::cut() noexcept {
   leaving_ = true;
-  for (const auto& l : links_) {
-    if (!l) continue;
-    if (!l->closed()) wire_.send(l->peer(), cut_tag, {}, {});
-    l->cut();
+  for (mpi_link& l : links_) {
+    if (!l.closed()) wire_.send(l.peer(), cut_tag, {}, {});
+    l.cut();
   }
   detach();
   if (wire_.open()) wire_.close(false);
@@ -186,10 +180,13 @@ mpi_link::mpi_link(mpi_transport& owner, int peer) noexcept : owner_(owner), pee
   farewell_.done = [](outgoing&, bool) noexcept {};
 }
 
-// Sends `bytes` of the payload from `progress` on, as one frame. Returns false if MPI did not take it; the
-// link then fails.
-bool mpi_link::send_piece(outgoing& f, std::size_t bytes) noexcept {
+// Sends the payload from `progress` on, as much of it as one frame may have. Returns false if there is no room, or
+// MPI did not take it; the link then fails.
+bool mpi_link::send_slice(outgoing& f) noexcept {
+  if (failure_ != errc::success || !owner_.through().has_room(peer_)) return false;
   frame head = f.head;
+  const auto bytes =
+      static_cast<std::size_t>(std::min<std::uint64_t>(tcp::payload_bytes(head) - f.progress, slice_bytes));
   if (head.kind == frame_kind::data) {
     head.length = bytes;
     head.other_transfer_id += f.progress;
@@ -207,26 +204,10 @@ bool mpi_link::send_piece(outgoing& f, std::size_t bytes) noexcept {
   return true;
 }
 
-// Sends slice by slice while there is room. Returns true when the whole frame has left.
-bool mpi_link::send_rest(outgoing& f) noexcept {
-  const std::uint64_t length = tcp::payload_bytes(f.head);
-  std::size_t budget = bytes_per_turn;
-  while (budget > 0 && failure_ == errc::success && owner_.through().has_room(peer_)) {
-    const auto bytes = static_cast<std::size_t>(std::min<std::uint64_t>(length - f.progress, slice_bytes));
-    if (!send_piece(f, bytes)) return false;
-    if (f.progress == length) return true;
-    budget -= std::min(budget, bytes);
-    // Frames submitted meanwhile wait for one slice, not for all of them.
-    if (!messages_.empty()) return false;
-  }
-  return false;
-}
-
 bool mpi_link::submit(outgoing& f) noexcept {
   f.progress = 0;
   if (muted_) return false;
-  const bool direct = !closed_ && failure_ == errc::success && !has_queue();
-  if (direct && send_rest(f)) {
+  if (!closed_ && !has_queue() && send_slice(f) && is_whole(f)) {
     owner_.stirred();
     return true;
   }
@@ -235,47 +216,35 @@ bool mpi_link::submit(outgoing& f) noexcept {
   return false;
 }
 
-cancel_result mpi_link::cancel(outgoing& f) noexcept {
-  static_cast<base::list_hook<outgoing_tag>&>(f).unlink();
-  return cancel_result::gone;
-}
-
+// Messages pass between the slices of long ones.
 bool mpi_link::pump() noexcept {
-  bool any = false;
-  std::size_t budget = bytes_per_turn;
-  while (budget > 0 && failure_ == errc::success) {
+  std::size_t sent = 0;
+  while (sent < bytes_per_turn) {
     outgoing* const f = !messages_.empty() ? messages_.front() : long_data_.front();
     if (f == nullptr) break;
     const std::uint64_t before = f->progress;
-    const bool left = send_rest(*f);
-    const auto moved = static_cast<std::size_t>(f->progress - before);
-    any |= left || moved > 0;
-    if (left) {
-      cancel(*f);
-      f->done(*f, true);
-    } else if (moved == 0) {
-      break;
-    }
-    budget -= std::min(budget, moved + tcp::header_bytes);
+    if (!send_slice(*f)) break;
+    sent += static_cast<std::size_t>(f->progress - before) + tcp::header_bytes;
+    if (!is_whole(*f)) continue;
+    f->unlink();
+    f->done(*f, true);
   }
-  return any;
+  return sent > 0;
 }
 
 bool mpi_link::work() noexcept {
+  bool any = !closed_ && pump();
+  if (!closed_ && failure_ != errc::success) {
+    close(failure_, std::move(failure_text_));
+    return true;
+  }
   if (closed_) {
-    const bool any = has_queue();
+    any |= has_queue();
     hand_back();
-    return any;
+  } else if (has_queue()) {
+    owner_.activate(*this);
   }
-  if (failure_ == errc::success) {
-    const bool any = pump();
-    if (failure_ == errc::success) {
-      if (has_queue()) owner_.activate(*this);
-      return any;
-    }
-  }
-  close(failure_, std::move(failure_text_));
-  return true;
+  return any;
 }
 
 void mpi_link::fail(errc why, std::string text) noexcept {
@@ -285,11 +254,8 @@ void mpi_link::fail(errc why, std::string text) noexcept {
   owner_.activate(*this);
 }
 
-void mpi_link::peer_ended(errc why, std::string text) noexcept {
-  if (!closed_) close(why, std::move(text));
-}
-
 void mpi_link::close(errc why, std::string text) noexcept {
+  if (closed_) return;
   closed_ = true;
   hand_back();
   if (!muted_) owner_.up().closed(peer_, why, std::move(text));
@@ -299,8 +265,7 @@ void mpi_link::hand_back() noexcept {
   list rest;
   rest.splice_back(messages_);
   rest.splice_back(long_data_);
-  while (outgoing* f = rest.pop_front())
-    if (f != &farewell_) f->done(*f, false);
+  while (outgoing* f = rest.pop_front()) f->done(*f, false);
 }
 
 void mpi_link::leave() noexcept {

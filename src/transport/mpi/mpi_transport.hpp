@@ -20,11 +20,10 @@
 #include "transport/transport.hpp"
 
 #include <cstddef>
-#include <memory>
+#include <deque>
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace tutti::transport::mpi {
 
@@ -44,7 +43,10 @@ class mpi_link final : public link, public base::list_hook<active_tag> {
 
   bool submit(outgoing& f) noexcept override;
   // Frames that have left were copied: only the queue refers to a frame.
-  cancel_result cancel(outgoing& f) noexcept override;
+  cancel_result cancel(outgoing& f) noexcept override {
+    f.unlink();
+    return cancel_result::gone;
+  }
   // Payload is copied by the call that names its destination: none is ever open.
   bool redirect_destination(void*, const destination_buffer&) noexcept override { return false; }
   // Longer messages wait for their receive, which saves the memory of an unexpected copy.
@@ -60,8 +62,8 @@ class mpi_link final : public link, public base::list_hook<active_tag> {
   // Ends the link; the next work() reports it.
   void fail(errc why, std::string text) noexcept;
   void give_up(errc why, std::string text) noexcept override { fail(why, std::move(text)); }
-  // The peer reports that nothing more comes from it.
-  void peer_ended(errc why, std::string text) noexcept;
+  // Ends it now, from the loop, unless it has ended: nothing more comes from the peer.
+  void close(errc why, std::string text) noexcept;
   // The peer has everything that was sent to it.
   void acknowledged() noexcept { acknowledged_ = true; }
   // Reports nothing upward any more; queues the last frame.
@@ -74,10 +76,8 @@ class mpi_link final : public link, public base::list_hook<active_tag> {
 
  private:
   using list = base::intrusive_list<outgoing, outgoing_tag>;
-  bool send_piece(outgoing& f, std::size_t bytes) noexcept;
-  bool send_rest(outgoing& f) noexcept;
+  bool send_slice(outgoing& f) noexcept;
   bool pump() noexcept;
-  void close(errc why, std::string text) noexcept;
   void hand_back() noexcept;
 
   mpi_transport& owner_;
@@ -124,14 +124,14 @@ class mpi_transport final : public polled_transport, private wire::listener {
   void arrived(int peer, int tag, std::span<const std::byte> message) noexcept override;
   void broke(int peer, int code) noexcept override;
 
-  mpi_link& at(int peer);
+  mpi_link& at(int peer) { return links_[static_cast<std::size_t>(peer)]; }
   void deliver(mpi_link& from, std::span<const std::byte> message) noexcept;
   bool has_left() const noexcept;
   void detach() noexcept;
 
   wire& wire_;
   core::wakeup changed_;
-  std::vector<std::unique_ptr<mpi_link>> links_;  // by peer; null for this rank
+  std::deque<mpi_link> links_;  // by peer; that to this rank is closed
   base::intrusive_list<mpi_link, active_tag> active_;
   core::timer pause_timer_;
   core::duration pause_;
