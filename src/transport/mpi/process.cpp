@@ -8,9 +8,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstdlib>
-#include <mutex>
+#include <future>
 #include <tutti/error.hpp>
 #include <utility>
 
@@ -37,31 +36,34 @@ struct deaf_listener final : wire::listener {
 // The thread that initialises and finalises MPI, and the data that it shares. Both sides own it: the thread
 // may be stuck in MPI longer than any caller waits.
 struct process::keeper {
-  enum class phase { initialising, ready, failed, finishing, finished };
+  // What finishing needs to know.
+  struct plan {
+    int rank = 0;
+    std::vector<wire*> wires;
+    std::chrono::milliseconds patience{0};
+  };
 
   explicit keeper(calls& mpi_) noexcept : mpi(mpi_) {}
 
-  void run() noexcept {
+  void run() {
     int usable = 0;
     const int code = mpi.init(&usable);
-    std::unique_lock lock(mutex);
-    if (code != 0) why = fmt::format("MPI_Init failed: {}", mpi.explain(code));
-    if (code == 0 && usable == 0)
+    std::string why;
+    if (code != 0) {
+      why = fmt::format("MPI_Init failed: {}", mpi.explain(code));
+    } else if (usable == 0) {
       why = "this MPI does not support MPI_THREAD_SERIALIZED: use one that is built with threads";
-    at = why.empty() ? phase::ready : phase::failed;
-    changed.notify_all();
+    }
+    initialised.set_value(why);
     if (code != 0) return;
-    changed.wait(lock, [this] { return at == phase::finishing; });
-    lock.unlock();
-    finish();
-    lock.lock();
-    at = phase::finished;
-    changed.notify_all();
+    finish(to_finish.get_future().get());
+    finished.set_value();
   }
 
   // No other thread calls MPI now.
-  void finish() noexcept {
-    base::set_log_rank(rank);
+  void finish(const plan& how) noexcept {
+    base::set_log_rank(how.rank);
+    const auto deadline = core::deadline_after(how.patience);
     deaf_listener nobody;
     bool in_barrier = false;
     request_word barrier = 0;
@@ -69,7 +71,7 @@ struct process::keeper {
     for (;;) {
       bool any = false;
       bool sending = false;
-      for (wire* w : wires) {
+      for (wire* w : how.wires) {
         any |= w->progress(nobody);
         sending |= w->sending();
       }
@@ -89,7 +91,7 @@ struct process::keeper {
                               mpi.explain(code))
                 : fmt::format("this rank has finished, but not all others came to the end of the program "
                               "within {}: the job is aborted (TUTTI_TIMEOUT, in seconds, allows more time)",
-                              base::duration_text(patience)));
+                              base::duration_text(how.patience)));
         mpi.abort(1);
         return;
       }
@@ -101,15 +103,9 @@ struct process::keeper {
   }
 
   calls& mpi;
-  std::mutex mutex;
-  std::condition_variable changed;
-  phase at = phase::initialising;
-  std::string why;
-  // For finish():
-  int rank = 0;
-  std::vector<wire*> wires;
-  std::chrono::milliseconds patience{0};
-  clock::time_point deadline;
+  std::promise<std::string> initialised;  // why MPI cannot be used; empty: it can
+  std::promise<plan> to_finish;
+  std::promise<void> finished;
 };
 
 // Memory that MPI writes to while a world is joined.
@@ -176,19 +172,19 @@ task<> process::initialise(boost::asio::any_io_executor executor, std::chrono::m
   const auto deadline = core::deadline_after(timeout);
   keeper_ = std::make_shared<keeper>(mpi_);
   std::thread([shared = keeper_] { shared->run(); }).detach();
+  std::future<std::string> initialised = keeper_->initialised.get_future();
   core::wakeup pause(executor);
-  bool known = false;
-  while (!known) {
+  while (initialised.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
     if (clock::now() > deadline)
       throw error(errc::join_failed,
                   fmt::format("MPI_Init has not returned within {}: did all processes that mpirun started "
                               "call tutti::init with backend \"mpi\"?",
                               base::duration_text(timeout)));
     co_await pause.wait(clock::now() + longest_between_polls);
-    const std::lock_guard lock(keeper_->mutex);
-    known = keeper_->at != keeper::phase::initialising;
   }
-  if (!keeper_->why.empty()) throw error(errc::not_supported, keeper_->why);
+  const std::string why = initialised.get();
+  if (!why.empty()) throw error(errc::not_supported, why);
+  to_finish_ = true;
   // Registered after the handlers of MPI and its libraries, so that it runs before them at the end of the
   // program.
   if (finishes_at_exit_) std::atexit([] { of_this_one().finish(); });
@@ -259,30 +255,24 @@ task<membership> process::join(boost::asio::any_io_executor executor, std::strin
 }
 
 void process::finish() noexcept {
-  if (!keeper_) return;
-  std::unique_lock lock(keeper_->mutex);
-  if (keeper_->at != keeper::phase::ready) return;
+  if (!to_finish_) return;
   if (in_use()) {
     base::log_error("the program ends while it is in a world with backend \"mpi\": the job is aborted");
     mpi_.abort(1);
     return;
   }
-  failed_ |= std::any_of(wires_.begin(), wires_.end(), [](const auto& w) { return !w->ended_in_order(); });
-  keeper_->patience = failed_ ? std::chrono::milliseconds(farewell) : timeout_;
-  keeper_->deadline = core::deadline_after(keeper_->patience);
-  keeper_->rank = rank_;
-  for (const auto& w : wires_) keeper_->wires.push_back(w.get());
-  keeper_->at = keeper::phase::finishing;
-  keeper_->changed.notify_all();
-  const auto limit = core::deadline_after(keeper_->patience + finalize_limit);
-  const auto finished = [this] { return keeper_->at == keeper::phase::finished; };
-  bool in_time = true;
+  to_finish_ = false;
+  failed_ |= std::ranges::any_of(wires_, [](const auto& w) { return !w->ended_in_order(); });
+  keeper::plan how{rank_, {}, failed_ ? std::chrono::milliseconds(farewell) : timeout_};
+  for (const auto& w : wires_) how.wires.push_back(w.get());
+  const auto limit = core::deadline_after(how.patience + finalize_limit);
+  const std::future<void> finished = keeper_->finished.get_future();
+  keeper_->to_finish.set_value(std::move(how));
   if (limit == clock::time_point::max()) {
-    keeper_->changed.wait(lock, finished);
-  } else {
-    in_time = keeper_->changed.wait_until(lock, limit, finished);
+    finished.wait();
+  } else if (finished.wait_until(limit) != std::future_status::ready) {
+    base::log_error("MPI_Finalize does not return: going on without");
   }
-  if (!in_time) base::log_error("MPI_Finalize does not return: going on without");
 }
 
 }  // namespace tutti::transport::mpi

@@ -66,11 +66,12 @@ class process {
   bool in_use() const noexcept;  // by a world
 
   calls& mpi_;
-  std::shared_ptr<keeper> keeper_;  // null unless start() has initialised MPI
+  std::shared_ptr<keeper> keeper_;  // null unless start() was to initialise MPI
   int rank_ = 0;
   int size_ = 1;
   bool started_ = false;
   bool finishes_at_exit_ = false;
+  bool to_finish_ = false;  // start() has initialised MPI
   bool failed_ = false;     // a world could not be joined: the others cannot be expected
   std::thread::id thread_;  // the last to join
   std::chrono::milliseconds timeout_{0};
