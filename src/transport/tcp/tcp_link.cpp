@@ -56,24 +56,15 @@ void connection::on_ready(bool readable, bool is_writable) noexcept {
 // ---- the link ----
 
 tcp_link::tcp_link(tcp_transport& owner, int peer)
-    : connecting_link(peer),
-      owner_(owner),
-      main_(add_connection()),
-      farewell_(*this),
-      heartbeat_(owner.info().silence_limit) {
+    : connecting_link(peer), owner_(owner), main_(add_connection()), heartbeat_(owner.info().silence_limit) {
   question_.head.kind = frame_kind::heartbeat;
   answer_.head.kind = frame_kind::alive;
-  question_.done = answer_.done = [](outgoing&, bool) noexcept {};
   farewell_.head.kind = frame_kind::leave;
-  farewell_.done = [](outgoing& self, bool sent) noexcept {
-    auto& last = static_cast<farewell&>(self);
-    last.leaves = sent;
-    if (sent) last.of.flush(last.of.main_);
-  };
+  question_.done = answer_.done = farewell_.done = [](outgoing&, bool) noexcept {};
 }
 
 bool tcp_link::submit(outgoing& f) noexcept {
-  if (farewell_.queued || (muted_ && at_ == phase::closed)) return false;
+  if (farewell_queued_ || (muted_ && at_ == phase::closed)) return false;
   if (is_long(f) && at_ == phase::connected) {
     if (!std::exchange(further_asked_for_, true) && further_wanted() > 0) owner_.connect_further(*this);
     if (connections_.size() > 1) {
@@ -144,12 +135,18 @@ bool tcp_link::amid_long_payload() const noexcept {
 }
 
 void tcp_link::attach(base::unique_fd fd, std::unique_ptr<core::tls_session> tls) {
-  set_up_connection(fd.get(), owner_.info().silence_limit);
-  main_.attach(std::move(fd), std::move(tls), owner_.backend());
-  main_.usable = true;
+  attach(main_, std::move(fd), std::move(tls), true);
   declined_.reset();
   at_ = phase::connected;
-  ask_again(main_);
+}
+
+void tcp_link::attach(connection& c, base::unique_fd fd, std::unique_ptr<core::tls_session> tls,
+                      bool usable) {
+  set_up_connection(fd.get(), owner_.info().silence_limit);
+  c.attach(std::move(fd), std::move(tls), owner_.backend());
+  c.usable = usable;
+  if (muted_) c.in.mute();
+  ask_again(c);
 }
 
 // ---- further connections ----
@@ -176,12 +173,7 @@ connection* tcp_link::expect_further() {
 
 void tcp_link::attach_further(connection& c, base::unique_fd fd, std::unique_ptr<core::tls_session> tls,
                               bool usable) {
-  if (at_ != phase::connected) return;
-  set_up_connection(fd.get(), owner_.info().silence_limit);
-  c.attach(std::move(fd), std::move(tls), owner_.backend());
-  c.usable = usable;
-  if (muted_) c.in.mute();
-  ask_again(c);
+  if (at_ == phase::connected) attach(c, std::move(fd), std::move(tls), usable);
 }
 
 void tcp_link::drop_further(connection& c) noexcept {
@@ -314,7 +306,7 @@ void tcp_link::has_ended(connection& c, int code) noexcept {
 bool tcp_link::refill(connection& c) noexcept {
   share_out(c);
   if (&c == &main_) {
-    if (muted_ && c.out.empty() && !has_queue() && !farewell_.queued) queue_farewell();
+    if (muted_ && c.out.empty() && !has_queue() && !farewell_queued_) queue_farewell();
   } else if (muted_ && c.out.empty() && stripes_.empty()) {
     ask_again(main_);
   }
@@ -331,11 +323,12 @@ bool tcp_link::write(connection& c) noexcept {
     while (outgoing* f = left.pop_front()) f->done(*f, true);
     if (!drained || at_ != phase::connected) break;
   }
+  if (farewell_queued_ && at_ == phase::connected) flush(c);
   return c.out.sent_bytes() != before;
 }
 
 void tcp_link::push(outgoing& f) noexcept {
-  if (f.linked() || muted_ || farewell_.queued) return;
+  if (f.linked() || muted_ || farewell_queued_) return;
   main_.out.push(f);
   ask_again(main_);
 }
@@ -369,7 +362,8 @@ bool tcp_link::flush(connection& c) noexcept {
     }
     return false;
   }
-  if (&c == &main_ && farewell_.leaves) c.end_writing();
+  // Nothing follows the farewell.
+  if (&c == &main_ && farewell_queued_ && c.out.empty()) c.end_writing();
   return true;
 }
 
@@ -377,7 +371,7 @@ void tcp_link::queue_farewell() noexcept {
   // So that a peer that has read the farewell knows that the others are empty.
   for (const auto& c : connections_)
     if (c.get() != &main_) c->end_writing();
-  farewell_.queued = true;
+  farewell_queued_ = true;
   main_.out.push(farewell_);
 }
 

@@ -112,14 +112,6 @@ class tcp_link final : public connecting_link, public base::list_hook<active_tag
   void on_ready(connection& c, bool readable, bool writable) noexcept;
 
  private:
-  // The last frame of this side.
-  struct farewell : outgoing {
-    explicit farewell(tcp_link& l) noexcept : of(l) {}
-    tcp_link& of;
-    bool queued = false;
-    bool leaves = false;  // the stream has taken it; when that has been sent, nothing follows
-  };
-
   bool work(connection& c) noexcept;
   bool read(connection& c, bool told) noexcept;
   // Sends from its outbox; frames that have left go to `left`. Returns true if it is then empty.
@@ -133,6 +125,7 @@ class tcp_link final : public connecting_link, public base::list_hook<active_tag
   // Queues the next thing to write to `c`, whose outbox is empty. Returns false if there is none.
   bool refill(connection& c) noexcept;
   connection& add_connection();
+  void attach(connection& c, base::unique_fd fd, std::unique_ptr<core::tls_session> tls, bool usable);
   // The peer has sent all that it will through `c`; the link ends with its last connection. With a `code` (errno)
   // `c` is lost, and with it the link: nothing is sent any more. What the other connections have received is still
   // read: their messages may be complete.
@@ -154,9 +147,10 @@ class tcp_link final : public connecting_link, public base::list_hook<active_tag
   bool further_asked_for_ = false;
   // All but the first carry stripes of long frames only.
   std::vector<std::unique_ptr<connection>> connections_;
-  connection& main_;  // the first
-  stripes stripes_;   // of long frames, if there are further connections
-  farewell farewell_;
+  connection& main_;   // the first
+  stripes stripes_;    // of long frames, if there are further connections
+  outgoing farewell_;  // the last frame of this side
+  bool farewell_queued_ = false;
   heartbeat heartbeat_;
   outgoing question_;  // asks whether the peer's loop turns
   outgoing answer_;
