@@ -3,7 +3,7 @@
 // checksums and numbers. Without the latter, no code after the first check would be reached.
 #include "base/crc32c.hpp"
 #include "fuzz/targets.hpp"
-#include "transport/tcp/inbox.hpp"
+#include "transport/tcp/frame_io.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/tcp/inbox.hpp"
+#include "transport/tcp/frame_io.hpp"
 
 #include "transport/tcp_fixture.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/tcp/outbox.hpp"
+#include "transport/tcp/frame_io.hpp"
 
 #include "base/crc32c.hpp"
 #include "transport/tcp_fixture.hpp"

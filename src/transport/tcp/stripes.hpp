@@ -6,7 +6,7 @@
 
 #include "core/world_info.hpp"
 #include "transport/link.hpp"
-#include "transport/tcp/outbox.hpp"
+#include "transport/tcp/frame_io.hpp"
 
 #include <array>
 #include <cstddef>

@@ -9,9 +9,8 @@
 #include "core/tls.hpp"
 #include "core/wakeup.hpp"
 #include "transport/connecting_transport.hpp"
+#include "transport/tcp/frame_io.hpp"
 #include "transport/tcp/heartbeat.hpp"
-#include "transport/tcp/inbox.hpp"
-#include "transport/tcp/outbox.hpp"
 #include "transport/tcp/stripes.hpp"
 
 #include <array>
