@@ -19,22 +19,8 @@
 
 namespace tutti::transport {
 
-class connecting_link : public link {
+class connecting_link : public peer_link {
  public:
-  enum class phase {
-    idle,
-    connecting,  // an attempt of this side is in progress
-    awaiting,    // the peer prefers its attempt to this side's
-    accepting,   // the peer's attempt is being answered
-    connected,
-    failing,  // at its end, which the loop is about to report
-    closed
-  };
-
-  int peer() const noexcept { return peer_; }
-  phase at() const noexcept { return at_; }
-  bool closed() const noexcept override { return at_ == phase::closed; }
-
   // For the transport.
   // Enters one of the phases before `connected`.
   void enter(phase p) noexcept { at_ = p; }
@@ -43,18 +29,14 @@ class connecting_link : public link {
   void keep_declined(base::unique_fd connection) noexcept {
     if (at_ == phase::connecting) declined_ = std::move(connection);
   }
-  // Ends the link. The loop reports that.
-  virtual void fail(errc why, std::string text) noexcept = 0;
   // Sends the last frame of this side, when the queues are empty.
   virtual void leave() noexcept = 0;
   // Cuts the connection without reporting that upward. Queued frames may be forgotten.
   virtual void cut() noexcept = 0;
 
  protected:
-  explicit connecting_link(int peer) noexcept : peer_(peer) {}
+  explicit connecting_link(int peer) noexcept : peer_link(peer, phase::idle) {}
 
-  const int peer_;
-  phase at_ = phase::idle;
   base::unique_fd declined_;
 
  private:

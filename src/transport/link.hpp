@@ -102,7 +102,7 @@ struct outgoing : base::list_hook<outgoing_tag> {
   const std::byte* payload = nullptr;
   // Called when the payload has left (it is in the peer's memory, in a ring or in the kernel) and is no
   // longer referenced. `sent` is false if the link has closed instead.
-  void (*done)(outgoing& self, bool sent) noexcept = nullptr;
+  void (*done)(outgoing& self, bool sent) noexcept = [](outgoing&, bool) noexcept {};
   std::uint64_t progress = 0;  // for the link: payload bytes that have left
   // for the link: the name by which the peer may read the payload of an rts frame; 0: it may not
   std::uint64_t shown = 0;

@@ -2,6 +2,7 @@
 // transport: one way of reaching peers.
 #pragma once
 
+#include "base/intrusive_list.hpp"
 #include "base/shared_memory.hpp"
 #include "core/engine.hpp"
 #include "core/loop.hpp"
@@ -81,6 +82,48 @@ class transport {
 // A rank's messages to itself.
 std::unique_ptr<transport> make_self_transport(core::loop& loop);
 
+struct active_tag;
+
+// A link of a polled_transport, from its first frame to its end.
+class peer_link : public link, public base::list_hook<active_tag> {
+ public:
+  enum class phase {
+    idle,
+    connecting,  // an attempt of this side is in progress
+    awaiting,    // the peer prefers its attempt to this side's
+    accepting,   // the peer's attempt is being answered
+    connected,
+    failing,  // at its end, which the loop is about to report
+    closed
+  };
+
+  int peer() const noexcept { return peer_; }
+  phase at() const noexcept { return at_; }
+  bool closed() const noexcept override { return at_ == phase::closed; }
+  // Ends the link. The loop reports that, once.
+  void fail(errc why, std::string text) noexcept {
+    if (at_ == phase::failing || at_ == phase::closed) return;
+    at_ = phase::failing;
+    end_reason_ = why;
+    end_text_ = std::move(text);
+    fails();
+  }
+  void give_up(errc why, std::string text) noexcept override { fail(why, std::move(text)); }
+  // Reads what has come and sends what waits, a bounded amount, and reports the end. Returns whether anything
+  // happened. Called from the loop.
+  virtual bool work() noexcept = 0;
+
+ protected:
+  peer_link(int peer, phase first) noexcept : peer_(peer), at_(first) {}
+  // The link is failing: makes the loop call work().
+  virtual void fails() noexcept = 0;
+
+  const int peer_;
+  phase at_;
+  errc end_reason_ = errc::success;
+  std::string end_text_;
+};
+
 // A transport that the loop polls, and that keeps the loop alive while its world is open.
 class polled_transport : public transport, public core::source {
  public:
@@ -91,6 +134,11 @@ class polled_transport : public transport, public core::source {
   core::backend& backend() { return loop_.backend(); }
   void wake() noexcept { loop_.wake(); }
   bool leaving() const noexcept { return leaving_; }
+  // `l` has work that no event will report: it works in the next round.
+  void activate(peer_link& l) noexcept {
+    if (!l.linked()) active_.push_back(l);
+    loop_.wake();
+  }
 
  protected:
   explicit polled_transport(core::loop& loop) noexcept : loop_(loop) {}
@@ -103,13 +151,12 @@ class polled_transport : public transport, public core::source {
     attached_ = true;
   }
   // Lets the active links work; those that are activated meanwhile wait for the next round.
-  template <class Links>
-  static bool work(Links& active) noexcept {
-    if (active.empty()) return false;
-    Links now;
-    now.splice_back(active);
+  bool work_active() noexcept {
+    if (active_.empty()) return false;
+    base::intrusive_list<peer_link, active_tag> now;
+    now.splice_back(active_);
     bool any = false;
-    while (auto* const l = now.pop_front()) any |= l->work();
+    while (peer_link* const l = now.pop_front()) any |= l->work();
     return any;
   }
   // Returns false if it is not in the loop.
@@ -123,6 +170,7 @@ class polled_transport : public transport, public core::source {
   core::loop& loop_;
   const core::world_info* info_ = nullptr;
   inbound* up_ = nullptr;
+  base::intrusive_list<peer_link, active_tag> active_;
   bool attached_ = false;  // in the loop
   bool leaving_ = false;
 };

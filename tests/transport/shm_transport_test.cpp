@@ -195,7 +195,7 @@ TEST_CASE("shm: while the parts of a message come, its destination can change") 
   constexpr std::size_t bytes = 60 * 1024;
   for (unsigned i = 0; i < 5; ++i)
     REQUIRE(world[0].to(1).submit(add(sent, frame_kind::eager, pattern(bytes, i), 0)));
-  link_of(world, 1, 0).poll();
+  link_of(world, 1, 0).work();
   REQUIRE(up.peers[0].in_frame);
   recorder::state& from = up.peers[0];
   std::vector<std::byte> elsewhere(bytes);

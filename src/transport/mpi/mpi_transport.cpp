@@ -44,11 +44,6 @@ void mpi_transport::open(const core::world_info& info, inbound& up) {
   join_loop(info, up);
 }
 
-void mpi_transport::activate(mpi_link& l) noexcept {
-  if (!l.linked()) active_.push_back(l);
-  stirred();
-}
-
 void mpi_transport::stirred() noexcept {
   pause_ = shortest_pause;
   loop_.wake();
@@ -56,7 +51,7 @@ void mpi_transport::stirred() noexcept {
 
 bool mpi_transport::poll() noexcept {
   bool any = wire_.progress(*this);
-  any |= work(active_);
+  any |= work_active();
   if (any) pause_ = shortest_pause;
   if (leaving_ && has_left()) changed_.notify();
   return any;
@@ -65,6 +60,7 @@ bool mpi_transport::poll() noexcept {
 bool mpi_transport::arm() noexcept {
   const bool waits =
       leaving_ || loop_.engine().waiting() || wire_.sending() || wire_.receiving() || !active_.empty();
+  if (!active_.empty()) pause_ = shortest_pause;
   const core::duration longest = waits ? longest_pause : longest_idle_pause;
   loop_.engine().timers().arm(pause_timer_, loop_.engine().platform().now() + std::min(pause_, longest));
   pause_ = std::min(2 * pause_, longest);
@@ -175,15 +171,15 @@ void mpi_transport::detach() noexcept {
 
 // ---- its links ----
 
-mpi_link::mpi_link(mpi_transport& owner, int peer) noexcept : owner_(owner), peer_(peer) {
+mpi_link::mpi_link(mpi_transport& owner, int peer) noexcept
+    : peer_link(peer, phase::connected), owner_(owner) {
   farewell_.head.kind = frame_kind::leave;
-  farewell_.done = [](outgoing&, bool) noexcept {};
 }
 
 // Sends the payload from `progress` on, as much of it as one frame may have. Returns false if there is no room, or
 // MPI did not take it; the link then fails.
 bool mpi_link::send_slice(outgoing& f) noexcept {
-  if (failure_ != errc::success || !owner_.through().has_room(peer_)) return false;
+  if (at_ != phase::connected || !owner_.through().has_room(peer_)) return false;
   frame head = f.head;
   const auto bytes =
       static_cast<std::size_t>(std::min<std::uint64_t>(tcp::payload_bytes(head) - f.progress, slice_bytes));
@@ -207,7 +203,7 @@ bool mpi_link::send_slice(outgoing& f) noexcept {
 bool mpi_link::submit(outgoing& f) noexcept {
   f.progress = 0;
   if (muted_) return false;
-  if (!closed_ && !has_queue() && send_slice(f) && is_whole(f)) {
+  if (!has_queue() && send_slice(f) && is_whole(f)) {
     owner_.stirred();
     return true;
   }
@@ -233,12 +229,12 @@ bool mpi_link::pump() noexcept {
 }
 
 bool mpi_link::work() noexcept {
-  bool any = !closed_ && pump();
-  if (!closed_ && failure_ != errc::success) {
-    close(failure_, std::move(failure_text_));
+  bool any = pump();
+  if (at_ == phase::failing) {
+    close(end_reason_, std::move(end_text_));
     return true;
   }
-  if (closed_) {
+  if (at_ == phase::closed) {
     any |= has_queue();
     hand_back();
   } else if (has_queue()) {
@@ -247,16 +243,11 @@ bool mpi_link::work() noexcept {
   return any;
 }
 
-void mpi_link::fail(errc why, std::string text) noexcept {
-  if (closed_ || failure_ != errc::success) return;
-  failure_ = why;
-  failure_text_ = std::move(text);
-  owner_.activate(*this);
-}
+void mpi_link::fails() noexcept { owner_.activate(*this); }
 
 void mpi_link::close(errc why, std::string text) noexcept {
-  if (closed_) return;
-  closed_ = true;
+  if (closed()) return;
+  at_ = phase::closed;
   hand_back();
   if (!muted_) owner_.up().closed(peer_, why, std::move(text));
 }
@@ -270,7 +261,7 @@ void mpi_link::hand_back() noexcept {
 
 void mpi_link::leave() noexcept {
   muted_ = true;
-  if (closed_) return;
+  if (closed()) return;
   // Behind everything else: the last slice of the last long message must not follow it.
   (long_data_.empty() ? messages_ : long_data_).push_back(farewell_);
   owner_.activate(*this);
@@ -278,8 +269,8 @@ void mpi_link::leave() noexcept {
 
 void mpi_link::drop() noexcept {
   muted_ = true;
-  closed_ = true;
-  base::list_hook<active_tag>::unlink();
+  at_ = phase::closed;
+  unlink();
   hand_back();
 }
 

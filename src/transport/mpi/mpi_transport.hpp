@@ -34,10 +34,8 @@ inline constexpr int acknowledge_tag = 2;  // empty; the sender has got the `lea
 
 class mpi_transport;
 
-struct active_tag;
-
 // One peer: which of its frames leaves next, and how its end is known.
-class mpi_link final : public link, public base::list_hook<active_tag> {
+class mpi_link final : public peer_link {
  public:
   mpi_link(mpi_transport& owner, int peer) noexcept;
 
@@ -51,17 +49,10 @@ class mpi_link final : public link, public base::list_hook<active_tag> {
   bool redirect_destination(void*, const destination_buffer&) noexcept override { return false; }
   // Longer messages wait for their receive, which saves the memory of an unexpected copy.
   std::size_t eager_limit() const noexcept override { return std::size_t{16} * 1024; }
-  bool closed() const noexcept override { return closed_; }
 
-  int peer() const noexcept { return peer_; }
   bool has_queue() const noexcept override { return !messages_.empty() || !long_data_.empty(); }
 
-  // Sends what there is room for, and reports the end. Returns whether anything happened. Called from the
-  // loop.
-  bool work() noexcept;
-  // Ends the link; the next work() reports it.
-  void fail(errc why, std::string text) noexcept;
-  void give_up(errc why, std::string text) noexcept override { fail(why, std::move(text)); }
+  bool work() noexcept override;
   // Ends it now, from the loop, unless it has ended: nothing more comes from the peer.
   void close(errc why, std::string text) noexcept;
   // The peer has everything that was sent to it.
@@ -69,27 +60,24 @@ class mpi_link final : public link, public base::list_hook<active_tag> {
   // Reports nothing upward any more; queues the last frame.
   void leave() noexcept;
   // Whether leaving needs nothing more of this link.
-  bool finished() const noexcept { return closed_ || (acknowledged_ && !has_queue()); }
+  bool finished() const noexcept { return closed() || (acknowledged_ && !has_queue()); }
   // Closes it; queued frames are handed back or forgotten.
   void drop() noexcept;
   void cut() noexcept;
 
  private:
   using list = base::intrusive_list<outgoing, outgoing_tag>;
+  void fails() noexcept override;
   bool send_slice(outgoing& f) noexcept;
   bool pump() noexcept;
   void hand_back() noexcept;
 
   mpi_transport& owner_;
-  const int peer_;
-  bool closed_ = false;
   bool muted_ = false;
   bool acknowledged_ = false;
   list messages_;
   list long_data_;  // messages may pass between their slices
   outgoing farewell_;
-  errc failure_ = errc::success;
-  std::string failure_text_;
 };
 
 class mpi_transport final : public polled_transport, private wire::listener {
@@ -115,7 +103,6 @@ class mpi_transport final : public polled_transport, private wire::listener {
 
   // For the links.
   wire& through() noexcept { return wire_; }
-  void activate(mpi_link& l) noexcept;
   // Data have left: an answer may come soon.
   void stirred() noexcept;
   void send_failed(mpi_link& l, int code) noexcept;
@@ -132,7 +119,6 @@ class mpi_transport final : public polled_transport, private wire::listener {
   wire& wire_;
   core::wakeup changed_;
   std::deque<mpi_link> links_;  // by peer; that to this rank is closed
-  base::intrusive_list<mpi_link, active_tag> active_;
   core::timer pause_timer_;
   core::duration pause_;
 };

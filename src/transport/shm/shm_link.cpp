@@ -275,7 +275,7 @@ bool shm_link::read_some() noexcept {
   return any;
 }
 
-bool shm_link::poll() noexcept {
+bool shm_link::work() noexcept {
   if (at_ == phase::connected) {
     writer_.turn();
     bool any = read_some();
@@ -314,7 +314,6 @@ bool shm_link::end_of_peer() noexcept {
 
 void shm_link::leave() noexcept {
   farewell_.head.kind = frame_kind::leave;
-  farewell_.done = [](outgoing&, bool) noexcept {};
   submit(farewell_);
 }
 

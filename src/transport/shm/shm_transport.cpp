@@ -123,7 +123,7 @@ task<> shm_transport::complete(connecting_link& l, core::stream_socket& socket, 
 bool shm_transport::poll() noexcept {
   own_->header().heartbeat.store(loop_.engine().now().time_since_epoch().count(), std::memory_order_relaxed);
   bool any = false;
-  for (std::size_t i = 0; i < live_.size(); ++i) any |= static_cast<shm_link*>(live_[i])->poll();
+  for (std::size_t i = 0; i < live_.size(); ++i) any |= static_cast<shm_link*>(live_[i])->work();
   for (std::size_t i = 0; i < watchers_.size(); ++i) any |= watchers_[i]->poll();
   return any;
 }

@@ -42,7 +42,6 @@ class shm_link final : public connecting_link, public core::watcher {
   bool has_queue() const noexcept override { return !messages_.empty() || !data_.empty(); }
   peer_health examine(const health_check& l) noexcept override;
   void rest() noexcept override { examined_ = false; }
-  void give_up(errc why, std::string text) noexcept override { fail(why, std::move(text)); }
 
   // Completes the connection: both sides' memory is mapped. `socket`: AF_UNIX; its hang-up shows the peer's end at
   // once. `doorbell` and `segment` are the peer's. Throws tutti::error (errc::resources, protocol) and then leaves
@@ -51,8 +50,7 @@ class shm_link final : public connecting_link, public core::watcher {
   void leave() noexcept override;
   void cut() noexcept override { disconnect(); }
 
-  // Reads what has come and sends what waits, a bounded amount. Returns whether anything happened.
-  bool poll() noexcept;
+  bool work() noexcept override;
   // Called before sleeping. Returns true if there is work.
   bool prepare_sleep() noexcept;
   void notify() noexcept;

@@ -60,7 +60,6 @@ tcp_link::tcp_link(tcp_transport& owner, int peer)
   question_.head.kind = frame_kind::heartbeat;
   answer_.head.kind = frame_kind::alive;
   farewell_.head.kind = frame_kind::leave;
-  question_.done = answer_.done = farewell_.done = [](outgoing&, bool) noexcept {};
 }
 
 bool tcp_link::submit(outgoing& f) noexcept {
@@ -193,13 +192,7 @@ void tcp_link::share_out(connection& c) noexcept {
   if (number) stripes_.next(*number, sharing, c.out);
 }
 
-void tcp_link::fail(errc why, std::string text) noexcept {
-  if (at_ == phase::failing || at_ == phase::closed) return;
-  at_ = phase::failing;
-  failure_ = why;
-  failure_text_ = std::move(text);
-  owner_.activate(*this);
-}
+void tcp_link::fails() noexcept { owner_.activate(*this); }
 
 void tcp_link::ask_again(connection& c) noexcept {
   c.again = true;
@@ -226,7 +219,7 @@ bool tcp_link::work() noexcept {
       return any;
     }
     case phase::failing:
-      close(failure_, std::move(failure_text_));
+      close(end_reason_, std::move(end_text_));
       return true;
     case phase::closed:
       if (main_.out.empty()) return false;
@@ -445,7 +438,7 @@ void tcp_link::drop() noexcept {
   muted_ = true;
   disconnect(false);
   at_ = phase::closed;
-  base::list_hook<active_tag>::unlink();
+  unlink();
   hand_back();
 }
 

@@ -47,11 +47,6 @@ std::unique_ptr<connecting_link> tcp_transport::make_link(int peer) {
   return made;
 }
 
-void tcp_transport::activate(tcp_link& l) noexcept {
-  if (!l.linked()) active_.push_back(l);
-  loop_.wake();
-}
-
 void tcp_transport::expect_more(tcp_link& l) noexcept {
   expected* place = nullptr;
   for (expected& e : expected_) {
@@ -100,7 +95,7 @@ bool tcp_transport::glance() noexcept {
 
 bool tcp_transport::poll() noexcept {
   const bool any_come = glance();
-  return work(active_) || any_come;
+  return work_active() || any_come;
 }
 
 task<> tcp_transport::leave(core::time_point deadline) {

@@ -3,7 +3,6 @@
 // ones when the first long message is sent.
 #pragma once
 
-#include "base/intrusive_list.hpp"
 #include "base/unique_fd.hpp"
 #include "core/backend.hpp"
 #include "core/tls.hpp"
@@ -65,9 +64,9 @@ class connection final : public core::watcher {
   bool ends_writing_ = false;
 };
 
-struct active_tag;
-
-class tcp_link final : public connecting_link, public base::list_hook<active_tag> {
+// The link to one peer over TCP, from the first frame that waits for it to its end. It has one connection, and
+// further ones that share the long data frames.
+class tcp_link final : public connecting_link {
  public:
   tcp_link(tcp_transport& owner, int peer);
   ~tcp_link() override { cut(); }
@@ -83,7 +82,6 @@ class tcp_link final : public connecting_link, public base::list_hook<active_tag
 
   // Attaches the connection. Throws errc::resources and then leaves the link unchanged.
   void attach(base::unique_fd connection, std::unique_ptr<core::tls_session> tls);
-  void fail(errc why, std::string text) noexcept override;
 
   // For further connections, which either side may make while the link is connected. Called before the peer
   // is told that it has one more. Returns null if it may not. Then attach the connection, or drop it.
@@ -96,8 +94,7 @@ class tcp_link final : public connecting_link, public base::list_hook<active_tag
   // The number of complete ones.
   std::size_t connections() const noexcept;
 
-  // Reads and writes, a bounded amount, and reports the end. Returns whether anything happened.
-  bool work() noexcept;
+  bool work() noexcept override;
   // Reads what has come without an event of the descriptor. Returns whether there was anything.
   bool glance() noexcept;
   bool amid_long_payload() const noexcept;
@@ -111,6 +108,7 @@ class tcp_link final : public connecting_link, public base::list_hook<active_tag
   void on_ready(connection& c, bool readable, bool writable) noexcept;
 
  private:
+  void fails() noexcept override;
   bool work(connection& c) noexcept;
   bool read(connection& c, bool told) noexcept;
   // Sends from its outbox; frames that have left go to `left`. Returns true if it is then empty.
@@ -153,8 +151,6 @@ class tcp_link final : public connecting_link, public base::list_hook<active_tag
   heartbeat heartbeat_;
   outgoing question_;  // asks whether the peer's loop turns
   outgoing answer_;
-  errc failure_ = errc::success;
-  std::string failure_text_;
 };
 
 class tcp_transport final : public connecting_transport {
@@ -177,8 +173,6 @@ class tcp_transport final : public connecting_transport {
   // Starts to make the further connections of a connected link. The link does without those that cannot be
   // had.
   void connect_further(tcp_link& l) noexcept;
-  // `l` has work that no descriptor will report: it works in the next round.
-  void activate(tcp_link& l) noexcept;
   // Data have come from `l`, and more are likely. For a while it is read in every round, without an event of
   // the descriptor: one recv costs less than an event and the recv.
   void expect_more(tcp_link& l) noexcept;
@@ -201,7 +195,6 @@ class tcp_transport final : public connecting_transport {
   bool glance() noexcept;
 
   core::wakeup changed_;
-  base::intrusive_list<tcp_link, active_tag> active_;
   struct expected {
     tcp_link* from = nullptr;
     unsigned rounds = 0;  // without anything
