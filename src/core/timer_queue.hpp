@@ -1,58 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's timers: a pairing heap linked through the timers themselves, so that arming one needs no
-// memory and cannot fail.
+// The engine's timers, ordered by a tree through the timers themselves: arming one needs no memory and cannot
+// fail.
 #pragma once
 
 #include "core/platform.hpp"
 
+#include <boost/intrusive/set.hpp>
+
 namespace tutti::core {
 
-class timer_queue;
+using timer_hook = boost::intrusive::set_base_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>,
+                                                   boost::intrusive::optimize_size<true>>;
 
 // Calls `fire(owner)` once, from the loop, when its time has come. Destroying or cancelling it removes it.
-class timer {
+class timer : public timer_hook {
  public:
   using function = void (*)(void* owner) noexcept;
 
   timer(function fire, void* owner) noexcept : fire_(fire), owner_(owner) {}
   timer(const timer&) = delete;
   timer& operator=(const timer&) = delete;
-  ~timer() { cancel(); }
 
-  bool armed() const noexcept { return place_ != nullptr; }
+  bool armed() const noexcept { return is_linked(); }
   time_point when() const noexcept { return when_; }
-  void cancel() noexcept;
+  void cancel() noexcept { unlink(); }
+  bool operator<(const timer& other) const noexcept { return when_ < other.when_; }
 
  private:
   friend class timer_queue;
   function fire_;
   void* owner_;
-  timer** place_ = nullptr;  // the pointer that points here: the queue's, its parent's or its sibling's
-  timer* child_ = nullptr;   // the first of the timers that it precedes
-  timer* next_ = nullptr;    // the next child of its parent
   time_point when_{};
 };
 
-// Arming takes O(1); cancelling and firing take O(log n), amortised.
+// Arming, cancelling and firing take O(log n), amortised.
 class timer_queue {
  public:
-  timer_queue() noexcept = default;
-  timer_queue(const timer_queue&) = delete;
-  timer_queue& operator=(const timer_queue&) = delete;
-  ~timer_queue();
   // Arms `t`, or moves it if it is already armed.
-  void arm(timer& t, time_point when) noexcept;
+  void arm(timer& t, time_point when) noexcept {
+    t.cancel();
+    t.when_ = when;
+    timers_.insert(t);
+  }
   // Fires all timers due at `now`, except those that they arm meanwhile. Returns whether any was due.
-  bool fire_due(time_point now) noexcept;
-  bool empty() const noexcept { return first_ == nullptr; }
-  time_point next() const noexcept { return first_ == nullptr ? time_point::max() : first_->when_; }
+  bool fire_due(time_point now) noexcept {
+    if (empty() || next() > now) return false;
+    ordered due;
+    while (!empty() && next() <= now) due.insert(due.end(), first_of(timers_));
+    while (!due.empty()) {
+      timer& t = first_of(due);
+      t.fire_(t.owner_);
+    }
+    return true;
+  }
+  bool empty() const noexcept { return timers_.empty(); }
+  time_point next() const noexcept { return empty() ? time_point::max() : timers_.begin()->when_; }
 
  private:
-  friend class timer;
-  static void put(timer** place, timer* t) noexcept;
-  static timer* meld(timer* a, timer* b) noexcept;
-  static timer* meld_all(timer* first) noexcept;
-  timer* first_ = nullptr;
+  using ordered = boost::intrusive::multiset<timer, boost::intrusive::constant_time_size<false>>;
+  // Takes the first one out.
+  static timer& first_of(ordered& from) noexcept {
+    timer& t = *from.begin();
+    t.cancel();
+    return t;
+  }
+  ordered timers_;
 };
 
 }  // namespace tutti::core
