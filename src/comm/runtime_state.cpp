@@ -6,7 +6,6 @@
 #include "bootstrap/elastic_store.hpp"
 #include "bootstrap/file_rendezvous.hpp"
 #include "bootstrap/rendezvous.hpp"
-#include "core/compute_pool.hpp"
 #include "core/time_slice.hpp"
 #include "flight/recordings.hpp"
 #include "transport/shm/shm_transport.hpp"

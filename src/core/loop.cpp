@@ -70,6 +70,15 @@ loop* const forked = reinterpret_cast<loop*>(std::uintptr_t{1});
   ::_exit(70);
 }
 
+[[noreturn]] void throw_second_thread(std::string_view what) {
+  throw error(
+      errc::wrong_thread,
+      fmt::format("{} on a second thread of an io_context: one thread runs the io_context of a "
+                  "tutti::runtime, for as long as the runtime lives; give other threads an io_context "
+                  "of their own, and reach this one by boost::asio::post",
+                  what));
+}
+
 }  // namespace
 
 unsigned fork_generation() noexcept { return generation.load(std::memory_order_relaxed); }
@@ -82,113 +91,52 @@ const char* wrong_thread_text() noexcept {
          "communicator::get_executor()";
 }
 
-namespace {
-
-[[noreturn]] void throw_second_thread(std::string_view what) {
-  throw error(
-      errc::wrong_thread,
-      fmt::format("{} on a second thread of an io_context: one thread runs the io_context of a "
-                  "tutti::runtime, for as long as the runtime lives; give other threads an io_context "
-                  "of their own, and reach this one by boost::asio::post",
-                  what));
-}
-
-}  // namespace
-
-// Handlers hold a weak link to the loop: Asio may run or destroy them after it has gone.
-struct loop::turn_handler {
-  struct on_time;
-  using allocator_type = reserved_allocator<std::byte>;
-  allocator_type get_allocator() const noexcept {
-    return allocator_type(std::shared_ptr<reserved_block>(owner, &owner->turn));
-  }
-
-  std::shared_ptr<anchor> owner;
-  void operator()() const {
-    if (loop* const l = alive(*this)) l->turn();
-  }
-  // Returns the handler's loop, or null if it has gone. On a second thread of the io_context, leaves the
-  // handler to the loop's own thread, and throws.
-  template <class Handler>
-  static loop* alive(const Handler& handler) {
-    loop* const l = handler.owner->owner;
-    if (l == forked) end_forked_child();
-    if (l == nullptr || l->claim_this_thread()) return l;
-    boost::asio::post(l->context_, handler);
-    throw_second_thread("a turn of the loop");
-  }
-
-  static void watch_forks() {
-    static const int registered = ::pthread_atfork(
-        [] { loops().lock.lock(); }, [] { loops().lock.unlock(); },
-        [] {
-          if (!loops().list.empty()) ++generation;
-          for (loop* const l : loops().list) {
-            l->alive_->owner = forked;
-            l->thread_.store(nullptr, std::memory_order_relaxed);  // the child has no loop thread
-            l->engine_.abandon();
-            l->leaving_ = true;  // a running turn ends now
-          }
-          current_loop = nullptr;
-          loops().list.clear();
-          loops().lock.unlock();
-        });
-    static_cast<void>(registered);
-  }
-  static void enlist(loop& l) {
-    watch_forks();
-    const std::scoped_lock hold(loops().lock);
-    loops().list.push_back(&l);
-  }
-  static void strike_off(loop& l) noexcept {
-    const std::scoped_lock hold(loops().lock);
-    std::erase(loops().list, &l);
-  }
-};
-
-struct loop::wait_handler {
-  using allocator_type = reserved_allocator<std::byte>;
-  allocator_type get_allocator() const noexcept {
-    return allocator_type(std::shared_ptr<reserved_block>(owner, &owner->wait));
-  }
-
-  std::shared_ptr<anchor> owner;
-  void operator()(boost::system::error_code = {}) const {
-    loop* const living = turn_handler::alive(*this);
-    if (living == nullptr) return;
-    loop& l = *living;
-    l.wait_pending_ = false;
-    if (l.scheduled_) return;
-    l.get_up();
-    l.scheduled_ = true;
-    l.turn();
-  }
-};
-
-// Recycles memory itself: Asio does so only within one run() or poll(), and the loop polls from inside a handler.
-struct loop::turn_handler::on_time {
+// What Asio calls. It holds a weak link to the loop: Asio may run or destroy it after the loop has gone. It recycles
+// memory itself: Asio does so only within one run() or poll(), and the loop polls from inside a handler.
+struct loop::handler {
   using allocator_type = detail::frame_allocator<std::byte>;
   allocator_type get_allocator() const noexcept { return {}; }
 
-  std::shared_ptr<anchor> owner;
+  std::shared_ptr<loop*> link;
+  void (loop::*act)(bool cancelled);
+  // On a second thread of the io_context, leaves the work to the loop's own thread, and throws.
   void operator()(boost::system::error_code code = {}) const {
-    if (code) return;
-    loop* const l = alive(*this);
+    loop* const l = *link;
+    if (l == forked) end_forked_child();
     if (l == nullptr) return;
-    l->timer_at_ = time_point::max();
-    l->wake();
+    if (l->claim_this_thread()) return (l->*act)(code.failed());
+    boost::asio::post(l->context_, *this);
+    throw_second_thread("a turn of the loop");
   }
 };
 
 loop::loop(boost::asio::io_context& context, platform& from)
-    : context_(context), engine_(from), alive_(std::make_shared<anchor>(this)) {
+    : context_(context), engine_(from), alive_(std::make_shared<loop*>(this)) {
   engine_.set_on_wait([](void* self) noexcept { static_cast<loop*>(self)->wake(); }, this);
-  turn_handler::enlist(*this);
+  static const int registered =
+      ::pthread_atfork([] { loops().lock.lock(); }, [] { loops().lock.unlock(); }, &forget_after_fork);
+  static_cast<void>(registered);
+  const std::scoped_lock hold(loops().lock);
+  loops().list.push_back(this);
+}
+
+// Called in the child, with the lock.
+void loop::forget_after_fork() noexcept {
+  if (!loops().list.empty()) ++generation;
+  for (loop* const l : loops().list) {
+    *l->alive_ = forked;
+    l->thread_.store(nullptr, std::memory_order_relaxed);  // the child has no loop thread
+    l->engine_.abandon();
+    l->leaving_ = true;  // a running turn ends now
+  }
+  current_loop = nullptr;
+  loops().list.clear();
+  loops().lock.unlock();
 }
 
 loop::~loop() {
   retire();
-  if (descriptor_) descriptor_->release();  // the descriptor belongs to the backend
+  if (descriptor_) descriptor_->release();
   if (backend_) engine_.remove(*backend_);
 }
 
@@ -201,8 +149,11 @@ loop* loop::sibling() const noexcept {
 
 // Handlers, coroutines and this thread no longer find the loop.
 void loop::retire() noexcept {
-  turn_handler::strike_off(*this);
-  alive_->owner = nullptr;
+  {
+    const std::scoped_lock hold(loops().lock);
+    std::erase(loops().list, this);
+  }
+  *alive_ = nullptr;
   if (current_loop == this) current_loop = nullptr;
   loop* const heir = timers_.empty() || stepped_ ? nullptr : sibling();
   while (loop_timer* const t = timers_.front()) {
@@ -324,18 +275,10 @@ flight::recorder& loop::recorder() { return recorder_slot().recorder(); }
 backend& loop::backend() {
   if (!backend_) {
     auto made = stepped_ ? std::make_unique<core::backend>() : make_backend();
-    std::unique_ptr<boost::asio::posix::stream_descriptor> descriptor;
-    if (!stepped_)
-      descriptor = std::make_unique<boost::asio::posix::stream_descriptor>(context_, made->wait_descriptor());
-    try {
-      engine_.add(*made);
-    } catch (...) {
-      if (descriptor) descriptor->release();  // the descriptor belongs to the backend
-      throw;
-    }
+    engine_.add(*made);
     backend_ = std::move(made);
-    descriptor_ = std::move(descriptor);
   }
+  if (!descriptor_ && !stepped_) descriptor_.emplace(context_, backend_->wait_descriptor());
   return *backend_;
 }
 
@@ -378,10 +321,24 @@ bool loop::lie_down() {
 
 void loop::schedule() noexcept {
   scheduled_ = true;
-  boost::asio::post(context_, turn_handler{alive_});
+  boost::asio::post(context_, handler{alive_, &loop::turn});
 }
 
-void loop::turn() {
+void loop::end_sleep(bool) {
+  wait_pending_ = false;
+  if (scheduled_) return;
+  get_up();
+  scheduled_ = true;
+  turn();
+}
+
+void loop::end_alarm(bool cancelled) {
+  if (cancelled) return;
+  timer_at_ = time_point::max();
+  wake();
+}
+
+void loop::turn(bool) {
   ++counters_.turns;
   leaving_ = false;
   std::shared_ptr<void> ended;
@@ -396,7 +353,7 @@ void loop::turn() {
   }
   ended_ = nullptr;
   if (ended != nullptr) return;  // which destroys this
-  if (leaving_ && alive_->owner == forked) end_forked_child();
+  if (leaving_ && *alive_ == forked) end_forked_child();
   if (awake) {
     schedule();
     return;
@@ -490,16 +447,10 @@ void loop::park() {
     scheduled_ = false;
     return;
   }
-  backend();
-  if (engine_.arm()) {
-    schedule();
-    return;
-  }
+  if (!lie_down()) return schedule();
   watch_and_set_alarm();
   ++counters_.parks;
   stall_watch_.pause();
-  if (recorder_ != nullptr) recorder_->fell_asleep();
-  parked_ = true;
   scheduled_ = false;
 }
 
@@ -510,11 +461,12 @@ void loop::watch_and_set_alarm() {
     if (!timer_) timer_.emplace(context_);
     timer_at_ = time_point::max();
     timer_->expires_at(next);
-    timer_->async_wait(turn_handler::on_time{alive_});
+    timer_->async_wait(handler{alive_, &loop::end_alarm});
     timer_at_ = next;
   }
   if (wait_pending_) return;
-  descriptor_->async_wait(boost::asio::posix::stream_descriptor::wait_read, wait_handler{alive_});
+  descriptor_->async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                          handler{alive_, &loop::end_sleep});
   wait_pending_ = true;
 }
 

@@ -9,7 +9,6 @@
 
 #include "core/backend.hpp"
 #include "core/engine.hpp"
-#include "core/reserved_block.hpp"
 #include "core/spin_policy.hpp"
 #include "core/stall_watch.hpp"
 
@@ -143,21 +142,17 @@ class loop {
   const stall_counters& stalls() const noexcept { return stall_watch_.counters(); }
 
  private:
-  struct turn_handler;
-  struct wait_handler;
-  // What handlers hold: the loop, or null when it has gone, and their memory.
-  struct anchor {
-    explicit anchor(loop* l) noexcept : owner(l) {}
-    loop* owner;
-    reserved_block turn;
-    reserved_block wait;
-  };
+  struct handler;
   void schedule() noexcept;
   friend class loop_timer;
   void retire() noexcept;
   struct at_work;
   static at_work find_at_work() noexcept;
-  void turn();
+  // What handlers do. `cancelled`: the wait that they end.
+  void turn(bool cancelled = false);
+  void end_sleep(bool cancelled);
+  void end_alarm(bool cancelled);
+  static void forget_after_fork() noexcept;
   // Spins for the budget; returns false when it is time to park.
   bool stay_awake();
   // Yields. Returns whether another thread had the core for as long as an awaited rank takes.
@@ -169,7 +164,7 @@ class loop {
   boost::asio::io_context& context_;
   core::engine engine_;
   std::unique_ptr<core::backend> backend_;
-  std::unique_ptr<boost::asio::posix::stream_descriptor> descriptor_;
+  std::optional<boost::asio::posix::stream_descriptor> descriptor_;  // the backend's, which owns it
   std::optional<boost::asio::steady_timer> timer_;  // made at the first sleep: it costs three descriptors
   time_point timer_at_ = time_point::max();
   spin_policy spin_;
@@ -177,8 +172,8 @@ class loop {
   loop_counters counters_;
   stall_watch stall_watch_;
   std::shared_ptr<flight::recorder_slot> recorder_slot_;
-  flight::recorder* recorder_ = nullptr;  // that of the recorder slot
-  std::shared_ptr<anchor> alive_;
+  flight::recorder* recorder_ = nullptr;    // that of the recorder slot
+  std::shared_ptr<loop*> alive_;            // what handlers hold: this, or null when it has gone
   std::shared_ptr<void>* ended_ = nullptr;  // in a turn: what owns the loop, if it ends with that turn
   base::intrusive_list<loop_timer, loop_timer_tag> timers_;
   static const void* this_thread() noexcept {

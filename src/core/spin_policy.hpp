@@ -26,6 +26,8 @@ struct spin_policy {
 int usable_cores() noexcept;
 // Cores that processes with these affinity masks (endpoint_record::cpus) may use together.
 int usable_cores(const std::vector<std::string>& masks) noexcept;
+// Sets how many ranks share this process's compute pool and cores. Has an effect until tutti::compute is first used.
+void set_compute_ranks(int ranks) noexcept;
 // This process's affinity mask as hexadecimal digits, least significant core last; empty if the kernel does
 // not say.
 std::string cpu_mask();
