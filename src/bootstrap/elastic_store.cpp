@@ -7,7 +7,6 @@
 #include "bootstrap/peer_table.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/store_contents.hpp"
-#include "core/outside_scope.hpp"
 #include "core/wakeup.hpp"
 
 #include <fmt/format.h>

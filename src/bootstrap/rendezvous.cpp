@@ -6,7 +6,6 @@
 #include "base/text.hpp"
 #include "base/throw_error.hpp"
 #include "bootstrap/address.hpp"
-#include "core/outside_scope.hpp"
 #include "core/wakeup.hpp"
 
 #include <fmt/format.h>

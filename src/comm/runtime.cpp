@@ -5,7 +5,6 @@
 #include "bootstrap/rendezvous.hpp"
 #include "comm/runtime_state.hpp"
 #include "core/backend.hpp"
-#include "core/outside_scope.hpp"
 #include "core/running_task.hpp"
 #include "core/wakeup.hpp"
 

@@ -2,6 +2,8 @@
 // topology: which ranks of a communicator share a host. Hosts are numbered by their lowest rank.
 #pragma once
 
+#include <algorithm>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,7 +13,26 @@ namespace tutti::comm {
 struct topology {
   topology() = default;
   // `host_ids` by rank; ranks with equal ids share a host.
-  topology(std::span<const std::string> host_ids, int rank);
+  topology(std::span<const std::string> host_ids, int rank) {
+    std::map<std::string, int> numbers;
+    std::vector<std::vector<int>> ranks;  // by host
+    for (std::size_t r = 0; r < host_ids.size(); ++r) {
+      const auto [at, is_new] = numbers.try_emplace(host_ids[r], static_cast<int>(leaders.size()));
+      if (is_new) {
+        leaders.push_back(static_cast<int>(r));
+        ranks.emplace_back();
+      }
+      host_of.push_back(at->second);
+      ranks[static_cast<std::size_t>(at->second)].push_back(static_cast<int>(r));
+    }
+    host = host_of[static_cast<std::size_t>(rank)];
+    local = ranks[static_cast<std::size_t>(host)];
+    local_rank = static_cast<int>(std::find(local.begin(), local.end(), rank) - local.begin());
+    even = std::all_of(ranks.begin(), ranks.end(),
+                       [&](const auto& of_host) { return of_host.size() == local.size(); });
+    if (!even) return;
+    for (const auto& of_host : ranks) column.push_back(of_host[static_cast<std::size_t>(local_rank)]);
+  }
 
   int hosts() const noexcept { return static_cast<int>(leaders.size()); }
   // Whether there are several hosts, and a host with several ranks.

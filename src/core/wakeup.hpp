@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // wakeup: lets one coroutine wait until it is notified or a deadline passes. For start-up and other rare
-// waits: costs an Asio timer.
+// waits: costs an Asio timer. outside_scope: lets a coroutine whose scope was stopped await one thing more, such as
+// telling others.
 #pragma once
 
 #include "core/platform.hpp"
 
 #include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/deferred.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <string>
 #include <tutti/detail/deadline.hpp>
+#include <tutti/detail/stop_scope.hpp>
 #include <tutti/task.hpp>
 #include <utility>
 
@@ -37,11 +41,31 @@ class wakeup {
   }
   // Returns true if notified, false if the deadline passed. One waiter at a time.
   // Errors: why the waiting coroutine's scope was stopped; the text begins with `what`.
-  task<bool> wait(time_point deadline, std::string what = "waiting");
+  task<bool> wait(time_point deadline, std::string what = "waiting") {
+    if (!notified_) {
+      const detail::scoped_promise* const self = co_await detail::own_promise{};
+      self->throw_if_stopped(what);
+      timer_.expires_at(deadline);
+      co_await timer_.async_wait(boost::asio::as_tuple(boost::asio::deferred));
+      if (!notified_) self->throw_if_stopped(what);
+    }
+    co_return std::exchange(notified_, false);
+  }
 
  private:
   boost::asio::steady_timer timer_;
   bool notified_ = false;
 };
+
+// Awaits `body`, which the stop of the awaiting coroutine's scope does not reach. Limit its time.
+// Errors: none. Why the scope was stopped is what the caller reports.
+inline task<> outside_scope(task<> body) {
+  detail::scoped_promise* const self = co_await detail::own_promise{};
+  self->scope = nullptr;
+  try {
+    co_await std::move(body);
+  } catch (...) {
+  }
+}
 
 }  // namespace tutti::core
