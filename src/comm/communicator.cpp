@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <tutti/communicator.hpp>
+#include <tutti/detail/call_part.hpp>
 #include <tutti/task.hpp>
 
 namespace tutti {
@@ -42,14 +43,21 @@ std::vector<int> communicator::suspected_ranks() const {
 
 namespace {
 
-// By value: the handles keep the old world alive while the new one is made.
-task<communicator> meet_again(comm::communicator_state* state, communicator old) {
+// Of a communicator whose loop runs on this thread. `call` is what the program called.
+comm::communicator_state& state_for(const communicator& c, const char* call) {
+  comm::communicator_state* const state = detail::communicator_access::state_of(c);
   if (state == nullptr)
-    throw error(errc::invalid_argument, "rejoin: this communicator has no members here (it is empty)");
+    throw error(errc::invalid_argument,
+                fmt::format("{}: this communicator has no members here (it is empty)", call));
   if (state->detached())
-    throw error(errc::shut_down, fmt::format("rejoin on {}: the runtime has ended", old.name()));
-  state->require_loop_thread("rejoin");
-  comm::world& w = state->of_world();
+    throw error(errc::shut_down, fmt::format("{} on {}: the runtime has ended", call, c.name()));
+  state->require_loop_thread(call);
+  return *state;
+}
+
+// By value: the handles keep the old world alive while the new one is made.
+task<communicator> meet_again(communicator old) {
+  comm::world& w = state_for(old, "rejoin").of_world();
   if (!w.meet_again)
     throw error(errc::not_supported,
                 fmt::format("rejoin on {}: nothing starts ranks of this job anew; start it with tutti-run "
@@ -60,17 +68,61 @@ task<communicator> meet_again(comm::communicator_state* state, communicator old)
 
 }  // namespace
 
-task<communicator> communicator::rejoin() const { return meet_again(state_.get(), *this); }
+task<communicator> communicator::rejoin() const { return meet_again(*this); }
 
 int newcomers(const communicator& world) {
-  const comm::communicator_state* const state = detail::communicator_access::state_of(world);
-  if (state == nullptr)
-    throw error(errc::invalid_argument, "newcomers: this communicator has no members here (it is empty)");
-  if (state->detached())
-    throw error(errc::shut_down, fmt::format("newcomers of {}: the runtime has ended", world.name()));
-  state->require_loop_thread("newcomers");
-  const auto& watch = state->of_world().newcomers;
+  const auto& watch = state_for(world, "newcomers").of_world().newcomers;
   return watch ? watch->count() : 0;
 }
 
 }  // namespace tutti
+
+// ---- what tutti::gpu needs of a communicator ----
+
+namespace tutti::detail {
+namespace {
+
+communicator_state& state_behind(const communicator& c) noexcept { return *communicator_access::state_of(c); }
+
+}  // namespace
+
+void add_reference(call_part& part) noexcept { part.references_.fetch_add(1, std::memory_order_relaxed); }
+void release_reference(call_part& part) noexcept {
+  if (part.references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete &part;
+}
+
+communicator_ref reference_to(const communicator& c) noexcept {
+  return communicator_ref(communicator_access::state_of(c));
+}
+
+std::shared_ptr<device_side>& device_side_of(const communicator& c) noexcept {
+  return state_behind(c).devices();
+}
+std::shared_ptr<device_side>& device_side_of_world(const communicator& c) noexcept {
+  return state_behind(c).of_world().devices;
+}
+const std::vector<int>& world_ranks_of(const communicator& c) noexcept { return state_behind(c).members(); }
+
+communicator_number number_of(const communicator& c) noexcept {
+  return {state_behind(c).of_world().info().id, state_behind(c).id()};
+}
+
+void fail(const communicator& c, errc why, const std::string& text) noexcept {
+  if (!state_behind(c).detached()) state_behind(c).fail(why, text, p2p::subject::other, true);
+}
+
+communicator_failure failure_of(const communicator& c) {
+  const communicator_state& of = state_behind(c);
+  return {of.failure(), of.failure_text()};
+}
+
+communicator beside(const communicator& c, int which) {
+  communicator_state& of = state_behind(c);
+  communicator_state& made = of.of_world().make_communicator(
+      of.id_beside(which), of.id(), fmt::format("{} (devices)", of.name()), of.members());
+  // An operation that uses it ends by its own communicator's timeout.
+  made.set_timeout(2 * of.timeout());
+  return communicator(communicator_ref(&made));
+}
+
+}  // namespace tutti::detail
