@@ -5,67 +5,50 @@
 #include "base/heap_use.hpp"
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <utility>
-#include <vector>
 
 namespace tutti::comm {
 
 class scratch_pool {
-  struct block {
-    std::unique_ptr<std::byte[]> memory;
-    std::size_t bytes = 0;
-  };
+  using blocks = std::multimap<std::size_t, std::unique_ptr<std::byte[]>>;  // by size
 
  public:
   // A block on loan; its destructor returns it to the pool.
   class lease {
    public:
-    lease(scratch_pool& pool, block b) noexcept : pool_(pool), block_(std::move(b)) {}
+    lease(scratch_pool& pool, blocks::node_type b) noexcept : pool_(pool), block_(std::move(b)) {}
     lease(lease&&) noexcept = default;
     ~lease() {
-      if (block_.memory) pool_.give_back(std::move(block_));
+      if (block_) pool_.give_back(std::move(block_));
     }
-    std::byte* data() const noexcept { return block_.memory.get(); }
+    std::byte* data() const noexcept { return block_ ? block_.mapped().get() : nullptr; }
 
    private:
     scratch_pool& pool_;
-    block block_;
+    blocks::node_type block_;
   };
 
-  scratch_pool() { free_.reserve(kept); }
   // Lends at least `bytes` bytes, uninitialised; no block for 0 bytes.
   lease take(std::size_t bytes) {
-    if (bytes == 0) return lease(*this, block{});
-    std::size_t best = free_.size();
-    for (std::size_t i = 0; i < free_.size(); ++i)
-      if (free_[i].bytes >= bytes && (best == free_.size() || free_[i].bytes < free_[best].bytes)) best = i;
-    if (best < free_.size()) {
-      block found = std::move(free_[best]);
-      free_[best] = std::move(free_.back());
-      free_.pop_back();
-      return lease(*this, std::move(found));
-    }
+    if (bytes == 0) return lease(*this, {});
+    if (const auto best = free_.lower_bound(bytes); best != free_.end())
+      return lease(*this, free_.extract(best));
     // Sizes repeat, so allocations soon stop.
-    block made{std::unique_ptr<std::byte[]>(new std::byte[bytes]), bytes};
+    const auto made = free_.emplace(bytes, std::unique_ptr<std::byte[]>(new std::byte[bytes]));
     base::count_heap_use(bytes);
-    return lease(*this, std::move(made));
+    return lease(*this, free_.extract(made));
   }
 
  private:
   // Returns a block; if the pool is full, frees the smallest.
-  void give_back(block b) noexcept {
-    if (free_.size() < kept) {
-      free_.push_back(std::move(b));
-      return;
-    }
-    block* smallest = &free_.front();
-    for (block& f : free_)
-      if (f.bytes < smallest->bytes) smallest = &f;
-    if (smallest->bytes < b.bytes) *smallest = std::move(b);
+  void give_back(blocks::node_type b) noexcept {
+    free_.insert(std::move(b));
+    if (free_.size() > kept) free_.erase(free_.begin());
   }
   static constexpr std::size_t kept = 8;
-  std::vector<block> free_;
+  blocks free_;
 };
 
 }  // namespace tutti::comm
