@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
+#include <iterator>
 
 namespace tutti::comm {
 namespace {
@@ -29,11 +29,17 @@ constexpr std::size_t most_text = 4000;
 
 using bytes = std::vector<std::byte>;
 
-// Ranks of a communicator as bits.
+// Members of a communicator, by their ranks in it, as bits.
 std::size_t bits_bytes(std::size_t ranks) noexcept { return (ranks + 7) / 8; }
-void set_bit(std::byte* bits, std::size_t i) noexcept { bits[i / 8] |= std::byte{1} << (i % 8); }
 bool has_bit(const std::byte* bits, std::size_t i) noexcept {
   return (bits[i / 8] & (std::byte{1} << (i % 8))) != std::byte{0};
+}
+template <class F>
+bytes bits_of(std::size_t ranks, const F& is_in) {
+  bytes bits(bits_bytes(ranks));
+  for (std::size_t i = 0; i < ranks; ++i)
+    if (is_in(i)) bits[i / 8] |= std::byte{1} << (i % 8);
+  return bits;
 }
 
 template <class T>
@@ -42,36 +48,29 @@ void put(bytes& to, T value) {
   base::put_little_endian(raw, value);
   for (const std::uint8_t b : raw) to.push_back(std::byte{b});
 }
-// A frame: its first byte is the word.
-template <class Word>
-bytes frame_of(Word what, const bytes& rest) {
-  bytes made{static_cast<std::byte>(what)};
-  made.insert(made.end(), rest.begin(), rest.end());
-  return made;
-}
+void append(bytes& to, std::span<const std::byte> more) { to.insert(to.end(), more.begin(), more.end()); }
 template <class T>
 T get(const std::byte* from) noexcept {
   return base::get_little_endian<T>(reinterpret_cast<const std::uint8_t*>(from));
 }
+// A frame: its first byte is the word.
+template <class Word>
+bytes frame_of(Word what, std::span<const std::byte> rest) {
+  bytes made{static_cast<std::byte>(what)};
+  append(made, rest);
+  return made;
+}
 
-// Offsets in a frame with a reason: behind the word come the reason, with what its text names, and the text.
+// Offsets in a frame with a reason: behind the word come the reason and its text.
 constexpr std::size_t reason_at = 1, reason_text_at = 3;
-constexpr std::uint16_t names_collective = 0x8000;
-bytes reason_bytes(errc why, const std::string& text, p2p::subject names = p2p::subject::other) {
+bytes reason_bytes(errc why, const std::string& text) {
   bytes made;
-  const std::uint16_t mark = names == p2p::subject::collective ? names_collective : 0;
-  put(made, static_cast<std::uint16_t>(static_cast<std::uint16_t>(why) | mark));
-  const std::string_view shown = std::string_view(text).substr(0, most_text);
-  const auto* const first = reinterpret_cast<const std::byte*>(shown.data());
-  made.insert(made.end(), first, first + shown.size());
+  put(made, static_cast<std::uint16_t>(why));
+  append(made, std::as_bytes(std::span(text).first(std::min(text.size(), most_text))));
   return made;
 }
 errc reason_in(std::span<const std::byte> payload) noexcept {
-  return p2p::reason_of(get<std::uint16_t>(payload.data() + reason_at) & ~unsigned{names_collective});
-}
-p2p::subject subject_in(std::span<const std::byte> payload) noexcept {
-  const bool named = (get<std::uint16_t>(payload.data() + reason_at) & names_collective) != 0;
-  return named ? p2p::subject::collective : p2p::subject::other;
+  return p2p::reason_of(get<std::uint16_t>(payload.data() + reason_at));
 }
 std::string text_in(std::span<const std::byte> payload) {
   const auto text = payload.subspan(reason_text_at);
@@ -97,12 +96,10 @@ struct agreement::round {
   bool abandoned = false;
   std::vector<int> members;  // ranks of the world; for a round that was called here
   std::string timeout_text;
-  // Why the communicator has failed, for members that have not heard of it. It holds the failed members as
-  // bits, the first collective that fails (4 bytes), and the reason.
-  bytes cause;
+  p2p::failure_message cause;  // why the communicator has failed, for members that have not heard of it
   // The members that wait for this rank's word, with the members that each cannot reach any more, as bits;
   // and the members that gather themselves.
-  std::map<int, bytes> joined;  // their cause follows the bits
+  std::map<int, bytes> joined;
   std::set<int> asked;
   std::set<int> absent;     // alive, but take no part
   int gatherer = -1;        // the one that this rank has joined
@@ -140,8 +137,11 @@ agreement::round* agreement::round_of(const caller& who) noexcept {
   return nullptr;
 }
 
+// A member that is to take part first hears why the communicator has failed.
 void agreement::send(const round& r, int peer, word what, const bytes& rest) {
   const bytes payload = frame_of(what, rest);
+  if (what == word::join || what == word::invite)
+    world_.endpoint().control().send(r.name.first, peer, r.cause);
   world_.endpoint().control().send(r.name.first, peer, p2p::agreement_message{r.name.second, payload});
 }
 
@@ -149,11 +149,15 @@ bool agreement::has_gone(const round& r, int member) const noexcept {
   return world_.endpoint().peers().gone(member) || r.absent.contains(member);
 }
 
+// Ranks of the world; none while the communicator is not known here.
+std::span<const int> agreement::members_of(const round& r) const noexcept {
+  const communicator_state* const c = r.members.empty() ? world_.find(r.name.first) : nullptr;
+  return c != nullptr ? c->members() : r.members;
+}
+
 // Whether this rank is the first of those that have not gone.
 bool agreement::gathers(const round& r) const noexcept {
-  const communicator_state* const c = r.called() ? nullptr : world_.find(r.name.first);
-  const std::vector<int>& members = c != nullptr ? c->members() : r.members;
-  for (const int m : members) {
+  for (const int m : members_of(r)) {
     if (m == world_.info().rank) return true;
     if (!has_gone(r, m)) return false;
   }
@@ -166,12 +170,8 @@ void agreement::join(communicator_state& c, caller& who, bool has_deadline) {
   round& r = at(c.message_context(), c.next_round());
   r.members = c.members();
   r.timeout_text = c.timeout_text();
-  bytes cause(bits_bytes(r.members.size()));
-  for (const int failed : c.failed_ranks()) set_bit(cause.data(), static_cast<std::size_t>(failed));
-  put(cause, c.first_failed());
-  const bytes reason = reason_bytes(c.failure(), c.failure_text(), c.failure_names());
-  cause.insert(cause.end(), reason.begin(), reason.end());
-  r.cause = std::move(cause);
+  r.cause = {c.failure(),        c.failure_text(), p2p::extent::children,
+             c.failed_members(), c.first_failed(), c.failure_names()};
   r.who = &who;
   core::engine& engine = world_.loop().engine();
   engine.begin_wait();
@@ -193,11 +193,8 @@ void agreement::advance(round& r) {
     if (r.gatherer == m) return;
     r.gatherer = m;
     if (r.leaving) return send(r, m, word::give_up, reason_bytes(r.why, r.text));
-    bytes gone(bits_bytes(r.members.size()));
-    for (std::size_t i = 0; i < r.members.size(); ++i)
-      if (has_gone(r, r.members[i])) set_bit(gone.data(), i);
-    gone.insert(gone.end(), r.cause.begin(), r.cause.end());
-    return send(r, m, word::join, gone);
+    return send(r, m, word::join,
+                bits_of(r.members.size(), [&](std::size_t i) { return has_gone(r, r.members[i]); }));
   }
 }
 
@@ -205,7 +202,7 @@ void agreement::gather(round& r) {
   const int self = world_.info().rank;
   if (!std::exchange(r.invited, true)) {
     for (const int m : r.members)
-      if (m != self && !has_gone(r, m)) send(r, m, word::invite, r.cause);
+      if (m != self && !has_gone(r, m)) send(r, m, word::invite);
   }
   const std::size_t n = r.members.size();
   for (; r.awaited < n; ++r.awaited) {
@@ -215,44 +212,32 @@ void agreement::gather(round& r) {
         m == self || has_gone(r, m) || r.joined.contains(m) || (r.leaving && r.asked.contains(m));
     if (!known) return;
   }
-  std::vector<std::size_t> in;  // positions among the members
-  bytes in_bits(bits_bytes(n));
-  for (std::size_t i = 0; i < n; ++i) {
-    if (r.members[i] != self && has_gone(r, r.members[i])) continue;
-    in.push_back(i);
-    set_bit(in_bits.data(), i);
-  }
   if (r.leaving) return settle(r, bytes());
+  std::vector<std::size_t> in;  // positions among the members
+  for (std::size_t i = 0; i < n; ++i)
+    if (r.members[i] == self || !has_gone(r, r.members[i])) in.push_back(i);
+  const bytes here = bits_of(n, [&](std::size_t i) { return std::ranges::binary_search(in, i); });
   // If two members have lost each other, one is left out: the one that has lost more.
-  const auto lost = [&](std::size_t a, std::size_t b) {
+  std::set<std::pair<std::size_t, std::size_t>> broken;
+  for (const std::size_t a : in) {
     const auto told = r.joined.find(r.members[a]);
-    return told != r.joined.end() && told->second.size() >= bits_bytes(n) && has_bit(told->second.data(), b);
-  };
-  const bool any_lost = std::any_of(in.begin(), in.end(), [&](std::size_t a) {
-    const auto told = r.joined.find(r.members[a]);
-    if (told == r.joined.end() || told->second.size() < in_bits.size()) return false;
-    return !std::equal(in_bits.begin(), in_bits.end(), told->second.begin(),
-                       [](std::byte mine, std::byte theirs) { return (mine & theirs) == std::byte{0}; });
-  });
-  while (any_lost) {
-    std::size_t worst = n, most = 0;
-    for (const std::size_t a : in) {
-      const auto broken = static_cast<std::size_t>(
-          std::count_if(in.begin(), in.end(), [&](std::size_t b) { return lost(a, b) || lost(b, a); }));
-      if (broken > 0 && broken >= most) {
-        most = broken;
-        worst = a;
-      }
-    }
-    if (worst == n) break;
+    if (told == r.joined.end() || told->second.size() < here.size()) continue;
+    for (const std::size_t b : in)
+      if (has_bit(told->second.data(), b)) broken.insert(std::minmax(a, b));
+  }
+  while (!broken.empty()) {
     if (!r.doubts_over) {
       core::engine& engine = world_.loop().engine();
       if (!r.doubts.armed()) engine.timers().arm(r.doubts, engine.platform().now() + patience_with_doubts);
       return;
     }
+    std::vector<int> lost(n);
+    for (const auto& [a, b] : broken) ++lost[a], ++lost[b];
+    const auto most = std::max_element(lost.rbegin(), lost.rend());  // of equals the last
+    const auto worst = static_cast<std::size_t>(std::distance(most, lost.rend()) - 1);
     std::erase(in, worst);
+    std::erase_if(broken, [worst](const auto& pair) { return pair.first == worst || pair.second == worst; });
   }
-  bytes outcome{static_cast<std::byte>(word::settled)};
   std::uint32_t id = 0;
   try {
     id = world_.next_communicator_id();
@@ -261,17 +246,14 @@ void agreement::gather(round& r) {
     r.text = e.what();
     return settle(r, bytes());
   }
+  bytes outcome{static_cast<std::byte>(word::settled)};
   put(outcome, id);
-  bytes stay(bits_bytes(n)), failed(bits_bytes(n));
-  for (const std::size_t i : in) set_bit(stay.data(), i);
-  for (std::size_t i = 0; i < n; ++i) {
-    const int m = r.members[i];
-    const bool left_out = m != self && !has_gone(r, m);
-    if (!has_bit(stay.data(), i) && (left_out || world_.endpoint().peers().failed(m)))
-      set_bit(failed.data(), i);
-  }
-  outcome.insert(outcome.end(), stay.begin(), stay.end());
-  outcome.insert(outcome.end(), failed.begin(), failed.end());
+  const bytes stay = bits_of(n, [&](std::size_t i) { return std::ranges::binary_search(in, i); });
+  append(outcome, stay);
+  append(outcome, bits_of(n, [&](std::size_t i) {
+           const bool left_out = has_bit(here.data(), i) && r.members[i] != self;
+           return !has_bit(stay.data(), i) && (left_out || world_.endpoint().peers().failed(r.members[i]));
+         }));
   settle(r, std::move(outcome));
 }
 
@@ -404,11 +386,9 @@ std::string agreement::describe(const round& r, int member) const {
 // Names the members that kept a round open, as far as this rank can know.
 std::string agreement::missing(const round& r) const {
   if (!gathers(r)) return {};
-  const communicator_state* const c = world_.find(r.name.first);
-  const std::vector<int>& members = r.members.empty() && c != nullptr ? c->members() : r.members;
   std::string names;
   std::size_t n = 0;
-  for (const int m : members) {
+  for (const int m : members_of(r)) {
     const bool here = m == world_.info().rank;
     if (here ? r.called() : has_gone(r, m) || r.joined.contains(m) || r.asked.contains(m)) continue;
     if (n++ < most_named) names += (names.empty() ? "" : ", ") + describe(r, m);
@@ -443,9 +423,8 @@ void agreement::received(int peer, std::uint32_t context, std::uint32_t number,
       world_.endpoint().control().get_in_touch(dead);
     return;
   }
-  communicator_state* const c = world_.find(context);
-  const auto found = rounds_.find(key{context, number});
-  if (found == rounds_.end() && c == nullptr && world_.endpoint().contexts().was_closed(context)) {
+  if (!rounds_.contains(key{context, number}) && world_.find(context) == nullptr &&
+      world_.endpoint().contexts().was_closed(context)) {
     round nobody(*this, key{context, number});
     if (what == word::join || what == word::invite || what == word::give_up) send(nobody, peer, word::absent);
     return;
@@ -454,36 +433,18 @@ void agreement::received(int peer, std::uint32_t context, std::uint32_t number,
   const auto answer = [&] {
     world_.endpoint().control().send(context, peer, p2p::agreement_message{number, r.outcome});
   };
-  const std::size_t n = !r.members.empty() ? r.members.size() : c != nullptr ? c->members().size() : 0;
   switch (what) {
     case word::join:
-    case word::invite: {
+    case word::invite:
       if (!r.open()) return answer();
-      // If the communicator is not open here yet, the bits cannot be told from the reason behind them.
-      const std::size_t bits = bits_bytes(n);
-      const std::size_t first_bytes = sizeof(std::uint32_t);
-      const std::size_t cause_at = what == word::join ? bits : 0;
-      if (payload.size() < cause_at + bits + first_bytes + reason_text_at) return;
       if (what == word::join) {
         r.joined[peer] = bytes(payload.begin() + 1, payload.end());
       } else {
         r.asked.insert(peer);
       }
-      // Even if it has already failed here: this rank may be working on a communicator made from it.
-      if (c != nullptr) {
-        const auto cause = payload.subspan(cause_at);
-        std::vector<int> failed;
-        for (std::size_t i = 0; i < n; ++i)
-          if (has_bit(cause.data() + 1, i)) failed.push_back(c->world_rank(static_cast<int>(i)));
-        c->add_failed(failed);
-        const auto reason = cause.subspan(bits + first_bytes);
-        c->fail(reason_in(reason), text_in(reason), subject_in(reason), false, p2p::extent::children,
-                get<std::uint32_t>(cause.data() + 1 + bits));
-      }
       return advance(r);
-    }
     case word::settled:
-      if (r.members.empty() || payload.size() != settled_bits_at + 2 * bits_bytes(n)) return;
+      if (r.members.empty() || payload.size() != settled_bits_at + 2 * bits_bytes(r.members.size())) return;
       if (r.open()) return settle(r, bytes(payload.begin(), payload.end()));
       // This rank had stopped waiting for it.
       if (static_cast<word>(r.outcome[0]) == word::settled) return;

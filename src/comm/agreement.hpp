@@ -85,6 +85,7 @@ class agreement {
   void refuse(caller& who, errc why, std::string text) noexcept;
   void leave_round(round& r, errc why, const std::string& text);
   bool has_gone(const round& r, int member) const noexcept;
+  std::span<const int> members_of(const round& r) const noexcept;
   bool gathers(const round& r) const noexcept;
   std::string missing(const round& r) const;
   // Describes a rank of the world by its number in the communicator of `r`.
