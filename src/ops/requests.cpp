@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pool of request slots: one per thread, grown in blocks, never shrunk in steady state.
-#include "base/heap_use.hpp"
+// The pool of request slots: one per thread, never shrunk in steady state.
+#include "base/object_pool.hpp"
 #include "comm/communicator_state.hpp"
 #include "ops/arguments.hpp"
 
 #include <fmt/format.h>
 
-#include <memory>
 #include <optional>
 #include <tutti/request.hpp>
 #include <utility>
-#include <vector>
 
 namespace tutti::detail {
 
@@ -24,47 +22,26 @@ struct request_slot {
   void (*waiter)(void*) noexcept = nullptr;
   void* owner = nullptr;
   bool done = false;
-  request_slot* next_free = nullptr;
 };
 
 namespace {
 
-constexpr std::size_t slots_per_block = 32;
-
 struct slot_pool {
-  std::vector<std::unique_ptr<request_slot[]>> blocks;
-  request_slot* free = nullptr;
-  std::size_t in_use = 0;
-  bool left = false;  // its thread has ended
+  base::object_pool<request_slot> slots;  // never freed before the pool: their last readers may come late
+  bool left = false;                      // its thread has ended
 
-  request_slot* take() {
-    if (free == nullptr) grow();
-    request_slot* slot = free;
-    free = slot->next_free;
-    ++in_use;
-    return slot;
-  }
-  void give_back(request_slot* slot) noexcept {
-    put(slot);
-    if (--in_use == 0 && left) delete this;
+  void give_back(request_slot& slot) noexcept {
+    slots.give_back(slot);
+    end_if_unused();
   }
   void leave() noexcept {
     left = true;
-    if (in_use == 0) delete this;
+    end_if_unused();
   }
 
  private:
-  void put(request_slot* slot) noexcept {
-    slot->next_free = free;
-    free = slot;
-  }
-  [[gnu::noinline]] void grow() {
-    blocks.push_back(std::make_unique<request_slot[]>(slots_per_block));
-    base::count_heap_use(slots_per_block * sizeof(request_slot));
-    for (std::size_t i = 0; i < slots_per_block; ++i) {
-      blocks.back()[i].home = this;
-      put(&blocks.back()[i]);
-    }
+  void end_if_unused() noexcept {
+    if (left && slots.in_use() == 0) delete this;
   }
 };
 
@@ -85,10 +62,17 @@ void completed(operation_state& state) noexcept {
   if (slot.waiter != nullptr) slot.waiter(slot.owner);
 }
 
+// A pending request whose runtime has ended will not complete: nothing calls its waiter any more.
+bool is_left_over(const request_slot& slot) noexcept {
+  return !slot.done && slot.state->what().comm && slot.state->what().comm->detached();
+}
+
 // `make` makes the slot's state.
 template <class Make>
 request_slot* start_in_slot(Make make) {
-  request_slot* slot = pool().take();
+  slot_pool& home = pool();
+  request_slot* const slot = &home.slots.take();
+  slot->home = &home;
   slot->waiter = nullptr;
   slot->owner = nullptr;
   slot->done = false;
@@ -112,15 +96,6 @@ request_slot* start_request(operation_kind kind, const communicator_ref& comm, c
   return start_in_slot(
       [&](request_slot& slot) { slot.state.emplace(std::in_place, kind, comm, data, peer, tag, where); });
 }
-
-namespace {
-
-// A pending request whose runtime has ended will not complete: nothing calls its waiter any more.
-bool is_left_over(const request_slot& slot) noexcept {
-  return !slot.done && slot.state->what().comm && slot.state->what().comm->detached();
-}
-
-}  // namespace
 
 bool request_done(const request_slot& slot) noexcept { return slot.done || is_left_over(slot); }
 operation_state& request_state(request_slot& slot) noexcept {
@@ -149,7 +124,7 @@ void clear_request_waiter(request_slot& slot, const void* owner) noexcept {
 
 void drop_request(request_slot* slot) noexcept {
   slot->state.reset();  // abandons a pending operation
-  slot->home->give_back(slot);
+  slot->home->give_back(*slot);
 }
 
 void cancel_request(request_slot& slot) noexcept {
@@ -158,11 +133,7 @@ void cancel_request(request_slot& slot) noexcept {
 
 // ---- handlers ----
 
-namespace {
-
-constinit thread_local waiting_handler* first_handler = nullptr;
-
-}  // namespace
+static constinit thread_local waiting_handler* first_handler = nullptr;
 
 void waiting_handler::join(const asio::io_context* loop) noexcept {
   joined_ = true;
