@@ -5,7 +5,6 @@
 #include "ops/arguments.hpp"
 #include "ops/backend.hpp"
 #include "ops/buffer_check.hpp"
-#include "ops/prepared.hpp"
 
 #include <fmt/format.h>
 

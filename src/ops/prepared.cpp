@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/prepared.hpp"
-
 #include "ops/arguments.hpp"
+#include "ops/backend.hpp"
 
 #include <fmt/format.h>
 
