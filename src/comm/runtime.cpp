@@ -15,6 +15,7 @@
 #include <future>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <thread>
 #include <tutti/background.hpp>
 #include <tutti/runtime.hpp>
@@ -45,6 +46,13 @@ void prepare_process() {
   static_cast<void>(before);
 }
 
+// Makes this thread the loop thread of `rt`.
+comm::runtime_state& claimed(runtime& rt) {
+  if (!rt.state().loop().claim_this_thread())
+    throw error(errc::wrong_thread, fmt::format("init: {}", core::wrong_thread_text()));
+  return rt.state();
+}
+
 }  // namespace
 
 runtime::runtime()
@@ -61,9 +69,7 @@ boost::asio::io_context& runtime::context() noexcept { return state_->loop().con
 void runtime::run_to_end(task<> main) { state_->run_to_end(std::move(main)); }
 
 task<communicator> init(runtime& rt, init_options options) {
-  comm::runtime_state& state = rt.state();
-  if (!state.loop().claim_this_thread())
-    throw error(errc::wrong_thread, fmt::format("init: {}", core::wrong_thread_text()));
+  comm::runtime_state& state = claimed(rt);
   bootstrap::job job = bootstrap::resolve(options);
   if (job.over_mpi) co_return co_await state.join_mpi(job);
   if (job.elastic) co_return co_await state.join_elastic(job);
@@ -107,9 +113,7 @@ task<communicator> init(runtime& rt, init_options options) {
 }
 
 task<communicator> init(runtime& rt, init_options options, store& through) {
-  comm::runtime_state& state = rt.state();
-  if (!state.loop().claim_this_thread())
-    throw error(errc::wrong_thread, fmt::format("init: {}", core::wrong_thread_text()));
+  comm::runtime_state& state = claimed(rt);
   bootstrap::job job = bootstrap::resolve_at_store(options);
   co_return co_await state.join(job, job.world_size > 1 ? &through : nullptr, nullptr);
 }
@@ -189,20 +193,17 @@ void run_local_main(int ranks, init_options options, any_main main) {
   boost::asio::io_context unused;
   const memory_store shared(unused.get_executor());
   first_error first;
+  const auto failed = [&](int rank) {
+    first.offer(std::current_exception());
+    call_off(unused, shared, rank, std::current_exception());
+  };
   const auto run_rank = [&](int rank) {
-    const auto failed = [&] {
-      first.offer(std::current_exception());
-      call_off(unused, shared, rank, std::current_exception());
-    };
+    std::optional<runtime> rt;  // its connections are cut last: the errors this causes on others come later
     try {
-      runtime rt;
-      try {
-        rt.run(join_threads(rt, bootstrap::local_job(rank, ranks, options), &shared, &main, &first, {}));
-      } catch (...) {
-        failed();  // before its connections are cut: the errors this causes on others come later
-      }
+      rt.emplace();
+      rt->run(join_threads(*rt, bootstrap::local_job(rank, ranks, options), &shared, &main, &first, {}));
     } catch (...) {
-      failed();
+      failed(rank);
     }
   };
   std::vector<std::thread> threads;
@@ -210,9 +211,7 @@ void run_local_main(int ranks, init_options options, any_main main) {
   try {
     for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run_rank, rank);
   } catch (...) {
-    // No thread, or no memory for one.
-    first.offer(std::current_exception());
-    call_off(unused, shared, static_cast<int>(threads.size()), std::current_exception());
+    failed(static_cast<int>(threads.size()));  // no thread, or no memory for one
   }
   for (std::thread& t : threads) t.join();
   if (first.error) std::rethrow_exception(first.error);
@@ -224,11 +223,7 @@ void run_local_main(int ranks, init_options options, any_main main) {
 
 struct background::state {
   boost::asio::io_context context{1};  // outlives the runtime: other threads hold its executor
-  std::thread thread;
-  std::future<int> result;
-  ~state() {
-    if (thread.joinable()) thread.join();
-  }
+  std::future<int> result;             // its destructor joins the thread
 };
 
 background::background(std::unique_ptr<state> s) noexcept : state_(std::move(s)) {}
@@ -239,30 +234,26 @@ background::~background() = default;
 background::executor_type background::get_executor() const noexcept { return state_->context.get_executor(); }
 
 int background::join() {
-  if (!state_ || !state_->thread.joinable())
+  if (!state_ || !state_->result.valid())
     throw error(errc::invalid_argument, "background::join was called twice, or on one that was moved from");
-  state_->thread.join();
   return state_->result.get();
 }
 
 background start_background(init_options options, detail::any_main main) {
   auto made = std::make_unique<background::state>();
-  std::promise<int> result;
   std::promise<void> ready;
   std::future<void> is_ready = ready.get_future();
-  made->result = result.get_future();
-  made->thread = std::thread([context = &made->context, options = std::move(options), main = std::move(main),
-                              result = std::move(result), ready = std::move(ready)]() mutable {
-    bool is_made = false;
+  made->result = std::async(std::launch::async, [context = &made->context, options = std::move(options),
+                                                 main = std::move(main), ready = std::move(ready)]() mutable {
+    std::optional<runtime> rt;
     try {
-      runtime rt(*context);
-      is_made = true;
-      ready.set_value();
-      result.set_value(detail::run_rank(rt, std::move(options), main));
+      rt.emplace(*context);
     } catch (...) {
-      if (!is_made) ready.set_exception(std::current_exception());
-      result.set_exception(std::current_exception());
+      ready.set_exception(std::current_exception());
+      throw;
     }
+    ready.set_value();
+    return detail::run_rank(*rt, std::move(options), main);
   });
   is_ready.get();
   return background(std::move(made));
