@@ -113,37 +113,33 @@ task<> read_preamble(stream_socket& socket, std::uint8_t* into, const char* comp
   }
 }
 
+// Why a peer did not accept this side. In the text: {0} the peer, {1} the rank that was wanted, {2} this rank, {3} the
+// misuse of this side's certificate.
+struct rejection {
+  verdict answer;
+  errc why;
+  const char* text;
+};
+constexpr rejection rejections[] = {
+    {verdict::unauthorized, errc::unauthorized,
+     "{0} does not accept this process's proof: the secrets differ; set TUTTI_SECRET to the same text on all "
+     "ranks"},
+    {verdict::wrong_world, errc::join_failed,
+     "{0} belongs to another world: a process of another or an earlier job listens at that address"},
+    {verdict::wrong_rank, errc::join_failed,
+     "{0} is not rank {1}: the address belongs to another process by now"},
+    {verdict::duplicate, errc::join_failed,
+     "{0} knows another rank {2} already: give each process its own RANK, or start the program with "
+     "tutti-run"},
+    {verdict::wrong_certificate, errc::unauthorized, "{0} says that this process is {3}"}};
+
 [[noreturn]] void throw_verdict(const stream_socket& socket, verdict answer, const identity& mine,
                                 std::int32_t wanted) {
   const std::string peer = peer_text(socket);
-  switch (answer) {
-    case verdict::unauthorized:
-      throw error(errc::unauthorized,
-                  fmt::format("{} does not accept this process's proof: the secrets differ; set "
-                              "TUTTI_SECRET to the same text on all ranks",
-                              peer));
-    case verdict::wrong_world:
-      throw error(errc::join_failed,
-                  fmt::format("{} belongs to another world: a process of another or an earlier job "
-                              "listens at that address",
-                              peer));
-    case verdict::wrong_rank:
-      throw error(
-          errc::join_failed,
-          fmt::format("{} is not rank {}: the address belongs to another process by now", peer, wanted));
-    case verdict::duplicate:
-      throw error(errc::join_failed,
-                  fmt::format("{} knows another rank {} already: give each process its own RANK, or "
-                              "start the program with tutti-run",
-                              peer, mine.rank));
-    case verdict::wrong_certificate:
-      throw error(errc::unauthorized, fmt::format("{} says that this process is {}", peer,
-                                                  misuse_of_certificate(mine.what, mine.rank)));
-    case verdict::wrong_version:
-    case verdict::accepted:
-    case verdict::use_other:
-      break;
-  }
+  for (const rejection& r : rejections)
+    if (r.answer == answer)
+      throw error(r.why, fmt::format(fmt::runtime(r.text), peer, wanted, mine.rank,
+                                     misuse_of_certificate(mine.what, mine.rank)));
   throw error(errc::protocol,
               fmt::format("{} answered with the unknown verdict {}", peer, static_cast<unsigned>(answer)));
 }
@@ -251,28 +247,28 @@ task<greeting> receive_greeting(stream_socket& socket, const std::string& secret
   from.peer.world = base::get_little_endian<std::uint64_t>(at + 16);
   from.peer.rank = base::get_little_endian<std::int32_t>(at + 24);
   const auto wanted = base::get_little_endian<std::int32_t>(at + 28);
-  const auto proved = [&](verdict answer) {
-    return answer_with(answer, proof_of_answer(secret, proof, answer));
-  };
-
-  if (!owns_certificate(socket, from.peer.what, from.peer.rank)) {
-    co_await turn_away(socket, proved(verdict::wrong_certificate), deadline);
-    throw error(errc::unauthorized, fmt::format("{} is {}", peer_text(socket),
-                                                misuse_of_certificate(from.peer.what, from.peer.rank)));
-  }
+  const std::string who = peer_text(socket);
   // A wrong purpose means that the peer reached another kind of listener, and so one of another world.
   const bool is_further = expected == purpose::tcp_link && from.peer.what == purpose::tcp_further;
-  if ((from.peer.what != expected && !is_further) || from.peer.world != world) {
-    co_await turn_away(socket, proved(verdict::wrong_world), deadline);
-    throw error(errc::join_failed,
-                fmt::format("{} (rank {}) wants to talk to another world: a process of another or an "
-                            "earlier job",
-                            peer_text(socket), from.peer.rank));
+  verdict answer = verdict::accepted;
+  errc why = errc::join_failed;
+  std::string text;
+  if (!owns_certificate(socket, from.peer.what, from.peer.rank)) {
+    answer = verdict::wrong_certificate;
+    why = errc::unauthorized;
+    text = fmt::format("{} is {}", who, misuse_of_certificate(from.peer.what, from.peer.rank));
+  } else if ((from.peer.what != expected && !is_further) || from.peer.world != world) {
+    answer = verdict::wrong_world;
+    text = fmt::format("{} (rank {}) wants to talk to another world: a process of another or an earlier job",
+                       who, from.peer.rank);
+  } else if (my_rank >= 0 && wanted != my_rank) {
+    answer = verdict::wrong_rank;
+    text = fmt::format("rank {} at {} wants to talk to rank {}, and this is rank {}", from.peer.rank, who,
+                       wanted, my_rank);
   }
-  if (my_rank >= 0 && wanted != my_rank) {
-    co_await turn_away(socket, proved(verdict::wrong_rank), deadline);
-    throw error(errc::join_failed, fmt::format("rank {} at {} wants to talk to rank {}, and this is rank {}",
-                                               from.peer.rank, peer_text(socket), wanted, my_rank));
+  if (answer != verdict::accepted) {
+    co_await turn_away(socket, answer_with(answer, proof_of_answer(secret, proof, answer)), deadline);
+    throw error(why, text);
   }
   co_return from;
 }

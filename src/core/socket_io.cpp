@@ -47,6 +47,36 @@ std::string conversation_with(const stream_socket& socket) {
   return fmt::format("waiting for {}", peer_text(socket));
 }
 
+ssize_t receive(stream_socket& socket, std::span<std::uint8_t> into) noexcept {
+  if (socket.tls() == nullptr) return ::recv(socket.native_handle(), into.data(), into.size(), MSG_DONTWAIT);
+  iovec part{into.data(), into.size()};
+  return socket.tls()->read(&part, 1);
+}
+
+ssize_t send(stream_socket& socket, std::span<const std::uint8_t> from) noexcept {
+  if (socket.tls() == nullptr)
+    return ::send(socket.native_handle(), from.data(), from.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  const iovec part{const_cast<std::uint8_t*>(from.data()), from.size()};
+  return socket.tls()->write(&part, 1);
+}
+
+// The other side may still be sending. Closing now would reset the connection, and destroy the answer on its
+// way.
+task<> let_complaint_arrive(stream_socket& socket, time_point deadline) {
+  constexpr auto patience = std::chrono::milliseconds(500);
+  constexpr std::size_t most_bytes = std::size_t{64} * 1024;
+  ::shutdown(socket.native_handle(), SHUT_WR);
+  std::uint8_t sink[4096];
+  const time_point until = std::min(deadline, clock::now() + patience);
+  std::size_t read = 0;
+  try {
+    for (std::size_t got = 1; got > 0 && read < most_bytes; read += got) {
+      got = co_await read_some(socket, sink, until);
+    }
+  } catch (const error&) {
+  }
+}
+
 }  // namespace
 
 task<> wait_ready(stream_socket& socket, stream_socket::wait_type what, time_point deadline) {
@@ -67,23 +97,6 @@ task<> wait_ready(stream_socket& socket, stream_socket::wait_type what, time_poi
     throw error(errc::cancelled, "the connection was closed on this side");
   throw_broken(socket, code.value());
 }
-
-namespace {
-
-ssize_t receive(stream_socket& socket, std::span<std::uint8_t> into) noexcept {
-  if (socket.tls() == nullptr) return ::recv(socket.native_handle(), into.data(), into.size(), MSG_DONTWAIT);
-  iovec part{into.data(), into.size()};
-  return socket.tls()->read(&part, 1);
-}
-
-ssize_t send(stream_socket& socket, std::span<const std::uint8_t> from) noexcept {
-  if (socket.tls() == nullptr)
-    return ::send(socket.native_handle(), from.data(), from.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  const iovec part{const_cast<std::uint8_t*>(from.data()), from.size()};
-  return socket.tls()->write(&part, 1);
-}
-
-}  // namespace
 
 task<std::size_t> read_some(stream_socket& socket, std::span<std::uint8_t> into, time_point deadline) {
   for (;;) {
@@ -122,27 +135,6 @@ task<> write_all(stream_socket& socket, std::span<const std::uint8_t> from, time
     co_await wait_ready(socket, stream_socket::wait_write, deadline);
   }
 }
-
-namespace {
-
-// The other side may still be sending. Closing now would reset the connection, and destroy the answer on its
-// way.
-task<> let_complaint_arrive(stream_socket& socket, time_point deadline) {
-  constexpr auto patience = std::chrono::milliseconds(500);
-  constexpr std::size_t most_bytes = std::size_t{64} * 1024;
-  ::shutdown(socket.native_handle(), SHUT_WR);
-  std::uint8_t sink[4096];
-  const time_point until = std::min(deadline, clock::now() + patience);
-  std::size_t read = 0;
-  try {
-    for (std::size_t got = 1; got > 0 && read < most_bytes; read += got) {
-      got = co_await read_some(socket, sink, until);
-    }
-  } catch (const error&) {
-  }
-}
-
-}  // namespace
 
 task<> start_tls(stream_socket& socket, tls_session::side side, time_point deadline) {
   const std::string who = peer_text(socket);

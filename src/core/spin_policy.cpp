@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <cstdio>
+#include <fstream>
 #include <string_view>
 #include <thread>
 
@@ -26,15 +26,10 @@ namespace {
 
 // Whole cores of the cgroup's quota, or a large number without one.
 int quota_cores() noexcept {
-  int cores = 1 << 20;
-  if (std::FILE* file = std::fopen("/sys/fs/cgroup/cpu.max", "re")) {
-    long long quota = 0;
-    long long period = 0;
-    if (std::fscanf(file, "%lld %lld", &quota, &period) == 2 && quota > 0 && period > 0)
-      cores = static_cast<int>(std::max(1LL, quota / period));
-    std::fclose(file);
-  }
-  return cores;
+  long long quota = 0, period = 0;
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
+  if (!(file >> quota >> period) || quota <= 0 || period <= 0) return 1 << 20;
+  return static_cast<int>(std::max(1LL, quota / period));
 }
 
 }  // namespace

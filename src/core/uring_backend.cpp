@@ -54,7 +54,9 @@ class uring_backend final : public backend {
     (void)rings_closed.load(std::memory_order_acquire);
     if (code != 0) refuse("io_uring_setup failed", code);
     try {
-      probe();
+      // The kernel does not say whether it has multishot polls: they came with this feature.
+      if ((ring_.features & IORING_FEAT_RSRC_TAGS) == 0)
+        throw refusal{0, "this kernel has no multishot poll (Linux 5.13)"};
       make_event();
       watch_doorbell(event_.get());
     } catch (...) {
@@ -134,27 +136,6 @@ class uring_backend final : public backend {
     if (code == -ENOMEM)
       return " (raise the limit of locked memory, `ulimit -l`, or the container's of memory)";
     return "";
-  }
-
-  // Multishot poll came with 5.13 and cannot be probed as an opcode: try one on an eventfd.
-  void probe() {
-    base::unique_fd trial(::eventfd(1, EFD_CLOEXEC));
-    if (!trial) refuse("cannot open an eventfd", -errno);
-    io_uring_sqe* entry = io_uring_get_sqe(&ring_);
-    io_uring_prep_poll_multishot(entry, trial.get(), POLLIN);
-    entry->user_data = ignored;
-    io_uring_submit(&ring_);
-    io_uring_cqe* completion = nullptr;
-    __kernel_timespec limit{1, 0};
-    const int code = io_uring_wait_cqe_timeout(&ring_, &completion, &limit);
-    if (code != 0 || completion->res < 0 || (completion->flags & IORING_CQE_F_MORE) == 0)
-      throw refusal{0, "this kernel has no multishot poll (Linux 5.13)"};
-    io_uring_cqe_seen(&ring_, completion);
-    entry = io_uring_get_sqe(&ring_);
-    if (entry == nullptr) throw refusal{0, "its queue is full"};
-    io_uring_prep_poll_remove(entry, ignored);
-    entry->user_data = ignored;
-    io_uring_submit(&ring_);
   }
 
   void set_notify(bool on) noexcept { io_uring_cq_eventfd_toggle(&ring_, on); }
