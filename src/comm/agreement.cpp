@@ -170,8 +170,7 @@ void agreement::join(communicator_state& c, caller& who, bool has_deadline) {
   round& r = at(c.message_context(), c.next_round());
   r.members = c.members();
   r.timeout_text = c.timeout_text();
-  r.cause = {c.failure(),        c.failure_text(), p2p::extent::children,
-             c.failed_members(), c.first_failed(), c.failure_names()};
+  r.cause = c.failure_to_tell(p2p::extent::children);
   r.who = &who;
   core::engine& engine = world_.loop().engine();
   engine.begin_wait();

@@ -364,12 +364,10 @@ void communicator_state::fail(errc why, const std::string& text, p2p::subject na
     return;
   }
   if (!failed()) {
-    failure_ = why;
-    failure_text_ = text;
-    failure_names_ = names;
+    failure_ = {.why = why, .text = text, .names = names};
     recorder_->communicator_failed(record_place_);
   }
-  first_failed_ = first;
+  failure_.first = first;
   const p2p::failure_message told{why, text, reach, failed_members(), first, names};
   // The dead rank is also a member of the communicator that this one was made from, which may hear of it
   // later.
@@ -444,15 +442,15 @@ bool communicator_state::end_pending(errc why, const std::string& text, p2p::sub
 void communicator_state::failed_remotely(int peer, const p2p::failure_message& told) noexcept {
   if (world_ == nullptr) return;
   add_failed(told.failed);
-  if (!fails_earlier(told.first)) return fail(told.why, told.text, told.names, false, told.reach, told.first);
   // Passed on before anything is taken back. A rank that is communicating with this one then hears the reason
   // first, not that a message was cancelled or that this rank has left.
-  for (int r = 0; r < size(); ++r) {
-    const int member = world_rank(r);
-    const bool near = r != rank_ && endpoint_->peers().in_touch(member);
-    if (member != peer && (near || (size() > most_told_directly && tells(r))))
-      endpoint_->control().send(message_context(), member, told);
-  }
+  if (fails_earlier(told.first))
+    for (int r = 0; r < size(); ++r) {
+      const int member = world_rank(r);
+      const bool near = r != rank_ && endpoint_->peers().in_touch(member);
+      if (member != peer && (near || (size() > most_told_directly && tells(r))))
+        endpoint_->control().send(message_context(), member, told);
+    }
   fail(told.why, told.text, told.names, false, told.reach, told.first);
 }
 
@@ -613,10 +611,7 @@ void communicator_state::last_reference_gone() noexcept {
   }
   devices_.reset();  // closes the communicators beside this one
   recorder_->close_communicator(record_place_);
-  if (failed()) {
-    endpoint_->control().keep_failure(
-        message_context(), {failure_, failure_text_, p2p::extent::one, failed_members(), first_failed_});
-  }
+  if (failed()) endpoint_->control().keep_failure(message_context(), failure_to_tell(p2p::extent::one));
   // A rank that closes its last communicator leaves the world, and says that instead.
   for (const int member : members_)
     if (!w->is_last(*this) && member != world_rank(rank_) && endpoint_->peers().in_touch(member))

@@ -143,25 +143,27 @@ class communicator_state final : public p2p::context_owner {
 
   // Whether it has failed. Then only collectives that the failure does not reach begin: those that the rank
   // that failed the communicator had completed.
-  bool failed() const noexcept { return failure_ != errc::success; }
+  bool failed() const noexcept { return failure_.why != errc::success; }
   // Whether the failure reaches collective `sequence`, or all collectives from there on.
   bool ends(std::uint32_t sequence) const noexcept {
-    return failed() && (first_failed_ == 0 || !precedes(sequence, first_failed_));
+    return failed() && (failure_.first == 0 || !precedes(sequence, failure_.first));
   }
   bool ends_next() const noexcept { return ends(next_sequence_); }
-  std::uint32_t first_failed() const noexcept { return first_failed_; }
   // The first collective that is not complete on this rank. `also` counts as not complete although it does
   // not run.
   std::uint32_t first_open(std::uint32_t also = 0) const noexcept;
-  errc failure() const noexcept { return failure_; }
-  const std::string& failure_text() const noexcept { return failure_text_; }
-  p2p::subject failure_names() const noexcept { return failure_names_; }
+  errc failure() const noexcept { return failure_.why; }
+  const std::string& failure_text() const noexcept { return failure_.text; }
+  // As other members are told of it, with this reach.
+  p2p::failure_message failure_to_tell(p2p::extent reach) const {
+    return {failure_.why, failure_.text, reach, failed_members(), failure_.first, failure_.names};
+  }
   // The error for a call on a failed communicator. It is the failure itself as long as no operation of this
   // rank has ended with it: a peer may report it while nothing is pending. Later it is
   // errc::communicator_failed.
   errc report_failure() noexcept {
-    if (failure_ == errc::shut_down) return failure_;
-    return std::exchange(reported_, true) ? errc::communicator_failed : failure_;
+    if (failure() == errc::shut_down) return failure();
+    return std::exchange(reported_, true) ? errc::communicator_failed : failure();
   }
   // Fails the communicator: ends messages, and collectives except those before `first`, with this reason.
   // `names` is what the text names: a pending collective that the text does not name puts its own name before
@@ -249,7 +251,7 @@ class communicator_state final : public p2p::context_owner {
     return a != b && ((b - a) & 0x7fffffffU) < 0x40000000U;
   }
   bool fails_earlier(std::uint32_t first) const noexcept {
-    return !failed() || (first_failed_ != 0 && (first == 0 || precedes(first, first_failed_)));
+    return !failed() || (failure_.first != 0 && (first == 0 || precedes(first, failure_.first)));
   }
   bool end_pending(errc why, const std::string& text,
                    p2p::subject names) noexcept;  // returns whether anything was pending
@@ -287,11 +289,8 @@ class communicator_state final : public p2p::context_owner {
   const std::uint64_t serial_;
   std::uint32_t next_sequence_ = 1;
   std::array<place, remembered> places_{};
-  errc failure_ = errc::success;
-  std::string failure_text_;
-  p2p::subject failure_names_ = p2p::subject::other;
-  std::uint32_t first_failed_ = 0;
-  bool reported_ = false;  // an operation of this rank has ended with the failure
+  p2p::failure_message failure_;  // errc::success: it has not failed
+  bool reported_ = false;         // an operation of this rank has ended with the failure
   std::string dead_member_;
   std::vector<bool> told_failed_;  // by rank: other members have reported its failure, or agreed on it
   std::uint32_t rounds_ = 0;
