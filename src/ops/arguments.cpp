@@ -28,15 +28,6 @@ std::string peer_text(const communicator_state& c, const call& what) {
   return from + (what.tag == any_tag ? ", any tag" : fmt::format(", tag {}", what.tag));
 }
 
-// Checks the element counts of a collective with one block in one buffer and one per rank in the other.
-std::string wrong_counts(const communicator_state& c, const char* whole_name, std::size_t whole,
-                         const char* block_name, std::size_t block) {
-  const auto ranks = static_cast<std::size_t>(c.size());
-  if (whole == block * ranks) return {};
-  return fmt::format("the {} has {} elements, but the {} has {}: {} ranks need {}", whole_name, whole,
-                     block_name, block, ranks, block * ranks);
-}
-
 std::string wrong_list(const communicator_state& c, const char* name, const detail::counts_view& counts,
                        std::size_t buffer, const char* buffer_name, std::size_t own, const char* own_name) {
   const auto ranks = static_cast<std::size_t>(c.size());
@@ -187,9 +178,13 @@ std::string wrong_shape(const communicator_state& c, const call& what, const ope
   const detail::buffer_view& block = from_blocks ? what.out : what.in;
   const char* const whole_name = from_blocks ? "input" : "result";
   const char* const block_name = from_blocks ? "result" : "input";
-  if (!row.uneven()) return wrong_counts(c, whole_name, whole.count, block_name, block.count);
-  return wrong_list(c, "counts", from_blocks ? what.in_counts : what.out_counts, whole.count, whole_name,
-                    block.count, block_name);
+  if (row.uneven())
+    return wrong_list(c, "counts", from_blocks ? what.in_counts : what.out_counts, whole.count, whole_name,
+                      block.count, block_name);
+  const std::size_t needed = block.count * static_cast<std::size_t>(c.size());
+  if (whole.count == needed) return {};
+  return fmt::format("the {} has {} elements, but the {} has {}: {} ranks need {}", whole_name, whole.count,
+                     block_name, block.count, c.size(), needed);
 }
 
 // Checks the buffers, host or device.

@@ -131,34 +131,6 @@ bool start_on(operation_state& state, Start start) noexcept {
   return false;
 }
 
-}  // namespace
-
-bool start_message(operation_state& state) noexcept {
-  const call& what = state.what();
-  communicator_state& c = *what.comm;
-  const int source = what.peer == any_source ? any_source : c.world_rank(what.peer);
-  if (what.kind == operation_kind::receive)
-    return start_on<p2p::receive>(state, [&](p2p::receive& r) {
-      r.recorder = &c.recorder();
-      return c.endpoint().start(r, c.message_context(), source, what.tag, what.out.data, what.out.bytes(),
-                                p2p::point_to_point);
-    });
-  if (what.kind == operation_kind::probe)
-    return start_on<p2p::probe>(
-        state, [&](p2p::probe& p) { return c.endpoint().start(p, c.message_context(), source, what.tag); });
-  if (c.endpoint().send_now(c.message_context(), source, what.tag, what.in.data, what.in.bytes())) {
-    c.recorder().note(facts_of(c, what, 0), flight::state::done);
-    say_sent(state);
-    return true;
-  }
-  return start_on<p2p::send>(state, [&](p2p::send& s) {
-    return c.endpoint().start(s, c.message_context(), source, what.tag, what.in.data, what.in.bytes(),
-                              p2p::point_to_point);
-  });
-}
-
-namespace {
-
 class device_message final : public task_operation<device_message> {
  public:
   device_message(operation_state& s, communicator_state& c) noexcept
@@ -224,6 +196,30 @@ void abandon_message(operation_state& state, void* running) noexcept {
 }
 
 }  // namespace
+
+bool start_message(operation_state& state) noexcept {
+  const call& what = state.what();
+  communicator_state& c = *what.comm;
+  const int source = what.peer == any_source ? any_source : c.world_rank(what.peer);
+  if (what.kind == operation_kind::receive)
+    return start_on<p2p::receive>(state, [&](p2p::receive& r) {
+      r.recorder = &c.recorder();
+      return c.endpoint().start(r, c.message_context(), source, what.tag, what.out.data, what.out.bytes(),
+                                p2p::point_to_point);
+    });
+  if (what.kind == operation_kind::probe)
+    return start_on<p2p::probe>(
+        state, [&](p2p::probe& p) { return c.endpoint().start(p, c.message_context(), source, what.tag); });
+  if (c.endpoint().send_now(c.message_context(), source, what.tag, what.in.data, what.in.bytes())) {
+    c.recorder().note(facts_of(c, what, 0), flight::state::done);
+    say_sent(state);
+    return true;
+  }
+  return start_on<p2p::send>(state, [&](p2p::send& s) {
+    return c.endpoint().start(s, c.message_context(), source, what.tag, what.in.data, what.in.bytes(),
+                              p2p::point_to_point);
+  });
+}
 
 const backend messages{start_any_message, stop_message, abandon_message};
 

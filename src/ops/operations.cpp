@@ -10,6 +10,7 @@
 
 #include <boost/asio/error.hpp>
 #include <boost/asio/post.hpp>
+#include <memory>
 #include <new>
 #include <tutti/detail/operation_state.hpp>
 #include <tutti/prepared.hpp>
@@ -23,12 +24,17 @@ bool is_message(operation_kind kind) noexcept { return kind <= operation_kind::p
 // A completion in the storage of an operation state, which is free when the operation completed at once.
 // (Asio's own queue could allocate: its caches belong to one run() or poll(), and the loop polls from inside
 // a handler.)
-using late_completion = core::completion;
-static_assert(sizeof(late_completion) <= operation_state::running_bytes);
+static_assert(sizeof(core::completion) <= operation_state::running_bytes);
 
 bool is_plain_message(const communicator_state& c, const call& what) noexcept {
   return ops::plainly_good(c, what) && !c.detached() && c.loop().on_this_thread() && !c.failed() &&
          ops::checks_of_buffers() == ops::buffer_checks::off;
+}
+
+// ---- prepared calls ----
+
+[[noreturn]] void refuse_to_prepare(const call& what, const std::string& why) {
+  throw error(errc::invalid_argument, fmt::format("prepare of {}: {}", name_of(what.kind), why));
 }
 
 // Says why no operation of a prepared call may start; empty if one may.
@@ -138,9 +144,9 @@ void operation_stop::ask(stop_node& node) noexcept {
 void operation_state::abandon() noexcept {
   if (noted_) forget_notes();
   if (std::exchange(late_, false)) {
-    auto* const late = std::launder(reinterpret_cast<late_completion*>(storage_));
+    auto* const late = std::launder(reinterpret_cast<core::completion*>(storage_));
     static_cast<base::list_hook<core::ready_tag>&>(*late).unlink();
-    late->~late_completion();
+    std::destroy_at(late);
     return;
   }
   void* const running = std::exchange(running_, nullptr);
@@ -176,17 +182,47 @@ void require_algorithms(const call& what) {
 bool complete_later(operation_state& state) noexcept {
   communicator_state* const c = state.what().comm.get();
   if (c == nullptr || c->detached() || !c->loop().on_this_thread()) return false;
-  auto* late = new (state.running_storage()) late_completion;
+  auto* late = new (state.running_storage()) core::completion;
   state.set_late(true);
   late->user = &state;
   late->on_done = [](core::completion& a) noexcept {
     auto& s = *static_cast<operation_state*>(a.user);
     s.set_late(false);
-    static_cast<late_completion&>(a).~late_completion();
+    std::destroy_at(&a);
     s.complete();
   };
   c->engine().complete(*late);
   return true;
+}
+
+prepared_call* make_prepared(const call& what) {
+  if (!what.comm) refuse_to_prepare(what, ops::empty_text);
+  const family of = row_of(what.kind).of;
+  if (of == family::set_up || of == family::repair)
+    refuse_to_prepare(what, "each call makes a communicator; call it each time");
+  if (const std::string wrong = ops::bad_argument(*what.comm, what); !wrong.empty())
+    refuse_to_prepare(what, fmt::format("{} on {}, rank {}: {}", name_of(what.kind), what.comm->name(),
+                                        what.comm->rank(), wrong));
+  auto made = std::make_unique<prepared_call>(what);
+  if (of == family::collective) made->what.prepared = made.get();
+  return made.release();
+}
+
+const call& call_of(const prepared_call& prepared) noexcept { return prepared.what; }
+
+call agreement_on(prepared_call& prepared) noexcept {
+  call what(operation_kind::prepare, prepared.what.comm, prepared.what.where);
+  what.wanted = prepared.what.wanted;
+  what.prepared = &prepared;
+  return what;
+}
+
+void drop_prepared(prepared_call* prepared) noexcept {
+  if (prepared->in_use) {
+    prepared->dropped = true;
+  } else {
+    delete prepared;
+  }
 }
 
 boost::asio::io_context::executor_type executor_of(const call& what) noexcept {
