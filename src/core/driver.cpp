@@ -29,7 +29,7 @@ constexpr auto after_calls = std::chrono::milliseconds(2);
 
 }  // namespace
 
-driver::driver(core::loop& l) : loop_(l), caller_kick_(make_eventfd()), progress_kick_(make_eventfd()) {
+driver::driver(core::loop& l) : loop_(l) {
   loop_.set_stepped();
   loop_.backend();  // nothing that can fail is left for later
   thread_ = std::thread([this] { progress(); });
@@ -46,7 +46,7 @@ void driver::stop() {
     const std::scoped_lock hold(mutex_);
     ending_ = true;
   }
-  ::eventfd_write(progress_kick_.get(), 1);
+  ::eventfd_write(progress_.kick.get(), 1);
   thread_.join();
 }
 
@@ -76,15 +76,15 @@ driver::entry::entry(driver& d) : driver_(d) {
 driver::entry::~entry() {
   driver& d = driver_;
   d.loop_.step();
-  if (d.resident_ != role::caller) {
+  if (d.resident_ != &d.caller_) {
     d.leave_to_next();
     return;
   }
   // A caller goes on driving: it arms the doorbells anew.
   if (d.notified_ && d.waiting_ > 0) d.left_.notify_all();
-  const bool kick = std::exchange(d.disarmed_, false) && d.caller_sleeps_;
+  const bool kick = std::exchange(d.disarmed_, false) && d.caller_.sleeps;
   d.unlock();
-  if (kick) ::eventfd_write(d.caller_kick_.get(), 1);
+  if (kick) ::eventfd_write(d.caller_.kick.get(), 1);
 }
 
 void driver::round(unsigned number) noexcept {
@@ -103,25 +103,25 @@ void driver::give_way() {
 }
 
 // Sleeps without the loop. Ends by a kick, at the time, or, with `watch_loop`, when the loop has work.
-void driver::sleep(int kick, bool watch_loop, time_point until) {
+void driver::sleep(resident& as, bool watch_loop, time_point until) {
+  const int kick = as.kick.get();
   pollfd watched[2] = {{kick, POLLIN, 0}, {watch_loop ? loop_.backend().wait_descriptor() : -1, POLLIN, 0}};
   const auto left = std::max<duration>(until - clock::now(), duration::zero());
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
   const timespec time{static_cast<time_t>(seconds.count()), static_cast<long>((left - seconds).count())};
+  as.sleeps = true;
   unlock();
   ::ppoll(watched, 2, &time, nullptr);
   eventfd_t count = 0;
   if ((watched[0].revents & POLLIN) != 0) ::eventfd_read(kick, &count);
   mutex_.lock();
   loop_.bind_to_this_thread();
+  as.sleeps = false;
 }
 
 // Drives as the resident: until done, the deadline, or replacement by another thread. Returns true if done.
-bool driver::drive(role as, predicate done, const void* what, time_point deadline) {
-  const bool caller = as == role::caller;
-  bool& sleeps = caller ? caller_sleeps_ : progress_sleeps_;
-  const int kick = (caller ? caller_kick_ : progress_kick_).get();
-  resident_ = as;
+bool driver::drive(resident& as, predicate done, const void* what, time_point deadline) {
+  resident_ = &as;
   unsigned number = 0;
   duration nap = shortest_sleep;
   time_point until{};  // end of the spin
@@ -134,7 +134,7 @@ bool driver::drive(role as, predicate done, const void* what, time_point deadlin
     if (loop_.engine().now() >= deadline) return false;
     if (wanted_.load(std::memory_order_relaxed) > 0) {
       give_way();
-      if (resident_ != as) return false;
+      if (resident_ != &as) return false;
       continue;
     }
     round(number++);
@@ -144,7 +144,8 @@ bool driver::drive(role as, predicate done, const void* what, time_point deadlin
       continue;
     }
     const spin_policy& spin = loop_.spin();
-    if (idle++ == 0) until = loop_.engine().now() + (caller ? spin.budget : std::chrono::nanoseconds(0));
+    if (idle++ == 0)
+      until = loop_.engine().now() + (&as == &caller_ ? spin.budget : std::chrono::nanoseconds(0));
     if (loop_.engine().now() < until) {
       // The kernel may have woken the very rank that is awaited on this core.
       if (spin.yields || idle % rounds_between_yields == 0) {
@@ -157,11 +158,9 @@ bool driver::drive(role as, predicate done, const void* what, time_point deadlin
     round(0);
     if (!loop_.lie_down()) continue;
     disarmed_ = false;
-    sleeps = true;
-    sleep(kick, true, std::min({deadline, loop_.engine().timers().next(), clock::now() + nap}));
-    sleeps = false;
+    sleep(as, true, std::min({deadline, loop_.engine().timers().next(), clock::now() + nap}));
     nap = std::min<duration>(2 * nap, longest_sleep);
-    if (resident_ != as) return false;
+    if (resident_ != &as) return false;
     loop_.get_up();
     idle = 0;
     number = 0;
@@ -174,9 +173,9 @@ bool driver::run_until(predicate done, const void* what, time_point deadline) {
   for (;;) {
     is_done = done(what);
     if (is_done || clock::now() >= deadline) break;
-    if (resident_ != role::caller) {
-      is_done = drive(role::caller, done, what, deadline);
-      resident_ = role::nobody;
+    if (resident_ != &caller_) {
+      is_done = drive(caller_, done, what, deadline);
+      resident_ = nullptr;
       break;
     }
     ++waiting_;
@@ -201,10 +200,10 @@ bool driver::run_until(predicate done, const void* what, time_point deadline) {
 void driver::leave_to_next() noexcept {
   ++calls_;
   if (waiting_ > 0) left_.notify_all();
-  const bool kick = waiting_ == 0 && progress_sleeps_ && (hurry_ || std::exchange(disarmed_, false));
-  if (kick) progress_sleeps_ = false;
+  const bool kick = waiting_ == 0 && progress_.sleeps && (hurry_ || std::exchange(disarmed_, false));
+  if (kick) progress_.sleeps = false;
   unlock();
-  if (kick) ::eventfd_write(progress_kick_.get(), 1);
+  if (kick) ::eventfd_write(progress_.kick.get(), 1);
 }
 
 void driver::progress() {
@@ -215,16 +214,14 @@ void driver::progress() {
   std::uint64_t seen = 0;
   while (!ending_) {
     const bool others_drive =
-        resident_ == role::caller || (calls_ != seen && !(std::exchange(hurry_, false) && attended_ > 0));
+        resident_ == &caller_ || (calls_ != seen && !(std::exchange(hurry_, false) && attended_ > 0));
     seen = calls_;
     if (!others_drive) {
-      drive(role::progress, never, this, time_point::max());
+      drive(progress_, never, this, time_point::max());
       continue;
     }
-    progress_sleeps_ = true;
     const duration nap = attended_ > 0 ? duration(between_calls) : duration(after_calls);
-    sleep(progress_kick_.get(), false, clock::now() + nap);
-    progress_sleeps_ = false;
+    sleep(progress_, false, clock::now() + nap);
   }
   unlock();
 }

@@ -63,7 +63,10 @@ class driver {
   void notify() noexcept { notified_ = true; }
 
  private:
-  enum class role : unsigned char { nobody, caller, progress };
+  struct resident {
+    base::unique_fd kick = make_eventfd();  // ends its sleep
+    bool sleeps = false;
+  };
   using predicate = bool (*)(const void*);
 
   bool run_until(predicate done, const void* what, time_point deadline);
@@ -71,8 +74,8 @@ class driver {
   void unlock() noexcept;
   void round(unsigned number) noexcept;
   void give_way();
-  void sleep(int kick, bool watch_loop, time_point until);
-  bool drive(role as, predicate done, const void* what, time_point deadline);
+  void sleep(resident& as, bool watch_loop, time_point until);
+  bool drive(resident& as, predicate done, const void* what, time_point deadline);
   void leave_to_next() noexcept;
   void progress();
 
@@ -82,17 +85,14 @@ class driver {
   std::atomic<int> wanted_{0};
   std::condition_variable left_;  // callers that wait while another thread drives
   int waiting_ = 0;               // their number
-  role resident_ = role::nobody;  // who drives after the others' calls
-  bool caller_sleeps_ = false;
-  bool progress_sleeps_ = false;
+  resident caller_, progress_;
+  resident* resident_ = nullptr;  // who drives after the others' calls: caller_, progress_ or nobody
   bool notified_ = false;
   bool disarmed_ = false;  // since the sleeping thread armed the doorbells
   bool hurry_ = false;     // attended operations do not wait until callers are quiet
   bool ending_ = false;
   int attended_ = 0;
   std::uint64_t calls_ = 0;
-  base::unique_fd caller_kick_;
-  base::unique_fd progress_kick_;
   std::thread thread_;
 };
 
