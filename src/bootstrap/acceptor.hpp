@@ -8,8 +8,8 @@
 #include "base/unique_fd.hpp"
 #include "bootstrap/address.hpp"
 #include "core/admission.hpp"
-#include "core/background.hpp"
 #include "core/handshake.hpp"
+#include "core/running_task.hpp"
 
 #include <boost/asio/ip/tcp.hpp>
 #include <functional>

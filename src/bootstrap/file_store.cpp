@@ -7,7 +7,7 @@
 #include "base/unique_fd.hpp"
 #include "bootstrap/store_contents.hpp"
 #include "bootstrap/store_file.hpp"
-#include "core/background.hpp"
+#include "core/running_task.hpp"
 #include "core/wakeup.hpp"
 
 #include <fmt/format.h>

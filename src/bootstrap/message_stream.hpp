@@ -2,7 +2,7 @@
 // message_stream: messages over a socket, each after its length (4 bytes): many senders, one receiver.
 #pragma once
 
-#include "core/background.hpp"
+#include "core/running_task.hpp"
 #include "core/socket_io.hpp"
 #include "core/wakeup.hpp"
 

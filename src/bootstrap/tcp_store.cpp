@@ -6,8 +6,8 @@
 #include "bootstrap/address.hpp"
 #include "bootstrap/message_stream.hpp"
 #include "bootstrap/store_request.hpp"
-#include "core/background.hpp"
 #include "core/handshake.hpp"
+#include "core/running_task.hpp"
 #include "core/wakeup.hpp"
 
 #include <fmt/format.h>

@@ -9,8 +9,8 @@
 #include "bootstrap/message_stream.hpp"
 #include "bootstrap/store_contents.hpp"
 #include "bootstrap/store_request.hpp"
-#include "core/background.hpp"
 #include "core/handshake.hpp"
+#include "core/running_task.hpp"
 #include "core/wakeup.hpp"
 
 #include <fcntl.h>

@@ -157,13 +157,7 @@ task<int> join_threads(runtime& rt, bootstrap::job job, const memory_store* shar
 // Tells the ranks that wait for a rank that will not come. Harmless after they have met.
 void call_off(boost::asio::io_context& context, const memory_store& shared, int rank,
               const std::exception_ptr& failure) noexcept {
-  std::string why = fmt::format("rank {} has failed", rank);
-  try {
-    std::rethrow_exception(failure);
-  } catch (const std::exception& e) {
-    why += fmt::format(": {}", e.what());
-  } catch (...) {
-  }
+  const std::string why = fmt::format("rank {} has failed: {}", rank, core::what_of(failure).text);
   memory_store through(context.get_executor(), shared);
   core::running_task telling;  // a store in memory keeps nobody waiting
   telling.start(bootstrap::call_off(through, why), [](void*, std::exception_ptr) noexcept {}, nullptr);

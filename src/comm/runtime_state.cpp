@@ -318,24 +318,13 @@ task<> runtime_state::leave(world* w) {
 // Called when main has ended with an exception: tells the peers why before the connections are cut.
 // Communicators whose last handle the exception destroyed are still open.
 void runtime_state::tell() noexcept {
-  std::string failure_text;
-  int code = 0;
-  try {
-    std::rethrow_exception(main_failure_);
-  } catch (const error& e) {
-    failure_text = e.what();
-    code = e.code().value();
-  } catch (const std::exception& e) {
-    failure_text = e.what();
-  } catch (...) {
-    failure_text = "an exception that is no std::exception";
-  }
-  loop_.recorder().failed(failure_text, code);
+  const core::thrown why = core::what_of(main_failure_);
+  loop_.recorder().failed(why.text, static_cast<int>(why.code));
   for (const auto& w : worlds_) {
     w->failing = w->has_communicators();  // the others are already being left
     if (!w->failing) continue;
     w->fail(fmt::format("{} failed: {} (an exception left its program; its own output says more)",
-                        w->describe(w->info().rank), failure_text));
+                        w->describe(w->info().rank), why.text));
   }
 }
 

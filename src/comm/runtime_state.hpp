@@ -5,7 +5,6 @@
 
 #include "bootstrap/environment.hpp"
 #include "comm/world.hpp"
-#include "core/background.hpp"
 #include "core/loop.hpp"
 #include "core/running_task.hpp"
 

@@ -7,10 +7,10 @@
 #include "flight/recorder.hpp"
 
 #include <exception>
-#include <new>
 #include <string>
 #include <tutti/detail/operation_state.hpp>
 #include <tutti/error.hpp>
+#include <utility>
 
 namespace tutti::ops {
 
@@ -75,26 +75,16 @@ class task_operation : public Completion {
 
  private:
   State& state() noexcept { return static_cast<State&>(*this); }
-  static void body_ended(void* self, std::exception_ptr thrown) noexcept {
+  static void body_ended(void* self, std::exception_ptr failure) noexcept {
     auto& m = *static_cast<task_operation*>(self);
     m.ended_ = true;
-    if (thrown) m.set_failure_of(thrown);
+    if (failure) {
+      core::thrown what = core::what_of(failure, errc::system);
+      m.set_failure(what.code, std::move(what.text));
+    }
     if (!m.waits_) return;  // still inside start()
     m.state().leave();
     m.comm_.engine().complete(m);
-  }
-  void set_failure_of(const std::exception_ptr& thrown) noexcept {
-    try {
-      std::rethrow_exception(thrown);
-    } catch (const error& e) {
-      this->set_failure(static_cast<errc>(e.code().value()), e.what());
-    } catch (const std::bad_alloc&) {
-      this->set_failure(errc::resources, "out of memory");
-    } catch (const std::exception& e) {
-      this->set_failure(errc::system, e.what());
-    } catch (...) {
-      this->set_failure(errc::system, "an exception that is no std::exception");
-    }
   }
 
   core::running_task body_;

@@ -238,16 +238,9 @@ report simulation::conclude() {
       if (one.text.empty()) one.text = "nothing of tutti's: a channel, or something of the program's own";
     } else if (one.how == ending::threw) {
       one.failure = m->runtime.failure();
-      try {
-        std::rethrow_exception(one.failure);
-      } catch (const error& e) {
-        one.reason = static_cast<errc>(e.code().value());
-        one.text = e.what();
-      } catch (const std::exception& e) {
-        one.text = e.what();
-      } catch (...) {
-        one.text = "an exception that is no std::exception";
-      }
+      core::thrown why = core::what_of(one.failure);
+      one.reason = why.code;
+      one.text = std::move(why.text);
     }
     r.time = std::max(r.time, one.ended);
     r.frames += one.frames;

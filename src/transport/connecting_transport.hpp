@@ -5,7 +5,6 @@
 
 #include "base/unique_fd.hpp"
 #include "core/admission.hpp"
-#include "core/background.hpp"
 #include "core/handshake.hpp"
 #include "core/running_task.hpp"
 #include "transport/transport.hpp"

@@ -2,7 +2,7 @@
 // Ranks are threads here, each with its own loop.
 #include "bootstrap/rendezvous.hpp"
 
-#include "core/background.hpp"
+#include "core/running_task.hpp"
 #include "core/wakeup.hpp"
 #include "support/run_task.hpp"
 

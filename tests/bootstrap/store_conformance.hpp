@@ -2,7 +2,7 @@
 // The conformance test of all stores: one function, called with two handles to one store.
 #pragma once
 
-#include "core/background.hpp"
+#include "core/running_task.hpp"
 #include "support/run_task.hpp"
 
 #include <doctest/doctest.h>

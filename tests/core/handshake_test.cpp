@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/handshake.hpp"
 
-#include "core/background.hpp"
+#include "core/running_task.hpp"
 #include "core/wakeup.hpp"
 #include "support/run_task.hpp"
 

@@ -2,7 +2,7 @@
 #include "core/socket_io.hpp"
 
 #include "base/unique_fd.hpp"
-#include "core/background.hpp"
+#include "core/running_task.hpp"
 #include "core/wakeup.hpp"
 #include "support/run_task.hpp"
 

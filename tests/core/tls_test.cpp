@@ -8,8 +8,8 @@
 
 #include "core/tls.hpp"
 
-#include "core/background.hpp"
 #include "core/handshake.hpp"
+#include "core/running_task.hpp"
 #include "core/wakeup.hpp"
 #include "support/certificates.hpp"
 #include "support/run_task.hpp"
