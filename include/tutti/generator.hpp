@@ -57,16 +57,12 @@ class [[nodiscard("a generator does nothing until next() is awaited")]] generato
     awaiter* reader = nullptr;  // while next() is awaited
   };
 
-  generator(generator&& other) noexcept { take(other); }
+  generator(generator&& other) noexcept { *this = std::move(other); }
   generator& operator=(generator&& other) noexcept {
-    if (this != &other) {
-      if (handle_) detail::destroy_frame(handle_);
-      take(other);
-    }
+    frame_ = std::move(other.frame_);
+    cut_off_ = std::exchange(other.cut_off_, false);
+    if (frame_) frame_.get().promise().owner = this;
     return *this;
-  }
-  ~generator() {
-    if (handle_) detail::destroy_frame(handle_);
   }
 
   class awaiter {
@@ -76,10 +72,10 @@ class [[nodiscard("a generator does nothing until next() is awaited")]] generato
     ~awaiter() {
       if (body_ != nullptr) body_->owner->cut_off();
     }
-    bool await_ready() const noexcept { return !of_->handle_ || of_->handle_.done(); }
+    bool await_ready() const noexcept { return !of_->frame_ || of_->frame_.get().done(); }
     template <class Parent>
     bool await_suspend(std::coroutine_handle<Parent> parent) noexcept {
-      const std::coroutine_handle<promise_type> body = of_->handle_;
+      const std::coroutine_handle<promise_type> body = of_->frame_.get();
       promise_type& p = body.promise();
       second_ = p.reader != nullptr;
       if (second_) return false;
@@ -118,21 +114,14 @@ class [[nodiscard("a generator does nothing until next() is awaited")]] generato
   awaiter next() noexcept { return awaiter(*this); }
 
  private:
-  explicit generator(std::coroutine_handle<promise_type> h) noexcept : handle_(h) {
-    h.promise().owner = this;
-  }
-  void take(generator& other) noexcept {
-    handle_ = std::exchange(other.handle_, {});
-    cut_off_ = std::exchange(other.cut_off_, false);
-    if (handle_) handle_.promise().owner = this;
-  }
+  explicit generator(std::coroutine_handle<promise_type> h) noexcept : frame_(h) { h.promise().owner = this; }
   void cut_off() noexcept {
     cut_off_ = true;
-    handle_.promise().reader = nullptr;
-    detail::destroy_frame(std::exchange(handle_, {}));
+    frame_.get().promise().reader = nullptr;
+    frame_.reset();
   }
 
-  std::coroutine_handle<promise_type> handle_;
+  detail::owned_frame<promise_type> frame_;
   bool cut_off_ = false;
 };
 

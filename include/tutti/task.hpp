@@ -128,42 +128,27 @@ class [[nodiscard("a task does nothing until it is awaited")]] task {
  public:
   using promise_type = detail::task_promise<T>;
 
-  task(task&& other) noexcept : handle_(std::exchange(other.handle_, {})) {}
-  task& operator=(task&& other) noexcept {
-    if (this != &other) {
-      if (handle_) detail::destroy_frame(handle_);
-      handle_ = std::exchange(other.handle_, {});
-    }
-    return *this;
-  }
-  ~task() {
-    if (handle_) detail::destroy_frame(handle_);
-  }
-
   class awaiter {
    public:
-    explicit awaiter(std::coroutine_handle<promise_type> h) noexcept : handle_(h) {}
+    explicit awaiter(detail::owned_frame<promise_type> frame) noexcept : frame_(std::move(frame)) {}
     awaiter(const awaiter&) = delete;
-    ~awaiter() {
-      if (handle_) detail::destroy_frame(handle_);
-    }
-    bool await_ready() const noexcept { return !handle_; }
+    bool await_ready() const noexcept { return !frame_; }
     template <class Parent>
     bool await_suspend(std::coroutine_handle<Parent> parent) const noexcept {
-      const std::coroutine_handle<promise_type> child = handle_;
+      const std::coroutine_handle<promise_type> child = frame_.get();
       child.promise().continuation = parent;
       child.promise().scope = detail::scope_of(parent);
       return !detail::run_child(static_cast<detail::task_promise_base*>(&child.promise()), child);
     }
     T await_resume() const {
-      if (!handle_) throw error(errc::invalid_argument, "a task was awaited twice, or was moved from");
-      return handle_.promise().take();
+      if (!frame_) throw error(errc::invalid_argument, "a task was awaited twice, or was moved from");
+      return frame_.get().promise().take();
     }
 
    private:
-    std::coroutine_handle<promise_type> handle_;
+    detail::owned_frame<promise_type> frame_;
   };
-  awaiter operator co_await() && noexcept { return awaiter(std::exchange(handle_, {})); }
+  awaiter operator co_await() && noexcept { return awaiter(std::move(frame_)); }
 
   // Starts the task now by an Asio completion token, such as `std::move(t)(boost::asio::use_future)`. The
   // signature is void(std::exception_ptr) or void(std::exception_ptr, T); T needs a default constructor. Call
@@ -198,8 +183,8 @@ class [[nodiscard("a task does nothing until it is awaited")]] task {
 
  private:
   friend promise_type;
-  explicit task(std::coroutine_handle<promise_type> h) noexcept : handle_(h) {}
-  std::coroutine_handle<promise_type> handle_;
+  explicit task(std::coroutine_handle<promise_type> h) noexcept : frame_(h) {}
+  detail::owned_frame<promise_type> frame_;
 };
 
 namespace detail {

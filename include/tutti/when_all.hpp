@@ -38,7 +38,8 @@ class join {
     std::exception_ptr first;
     std::apply([&](auto&... branch) { ((first = first ? first : branch.failure()), ...); }, branches_);
     if (first) std::rethrow_exception(first);
-    return std::apply([](auto&... branch) { return std::make_tuple(branch.take()...); }, branches_);
+    return std::apply([](auto&... branch) { return std::make_tuple(std::move(*branch.result())...); },
+                      branches_);
   }
 
  private:

@@ -94,7 +94,7 @@ class race : join_counter {
   void take_first(std::optional<result>& taken) {
     auto& branch = std::get<I>(branches_);
     if (branch.failure()) std::rethrow_exception(branch.failure());
-    kept<std::tuple_element_t<I, std::tuple<A...>>> value = branch.take();
+    kept<std::tuple_element_t<I, std::tuple<A...>>> value = std::move(*branch.result());
     branch.result().reset();
     taken.emplace(std::in_place_index<I>, std::move(value), late(std::index_sequence_for<A...>{}));
   }

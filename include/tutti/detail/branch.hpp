@@ -70,21 +70,17 @@ class join_branch {
     slot_of<value> result;
   };
 
-  explicit join_branch(std::coroutine_handle<promise_type> h) noexcept : handle_(h) {}
-  join_branch(join_branch&& other) noexcept : handle_(std::exchange(other.handle_, {})) {}
-  ~join_branch() {
-    if (handle_) destroy_frame(handle_);
-  }
+  explicit join_branch(std::coroutine_handle<promise_type> h) noexcept : frame_(h) {}
 
   void start(join_counter& counter, std::size_t index, stop_scope* scope) {
-    handle_.promise().counter = &counter;
-    handle_.promise().index = index;
-    handle_.promise().scope = scope;
-    resume_bounded(handle_);
+    promise_type& p = frame_.get().promise();
+    p.counter = &counter;
+    p.index = index;
+    p.scope = scope;
+    resume_bounded(frame_.get());
   }
-  std::exception_ptr failure() const noexcept { return handle_.promise().failure; }
-  auto take() { return std::move(*handle_.promise().result); }
-  slot_of<value>& result() noexcept { return handle_.promise().result; }
+  std::exception_ptr failure() const noexcept { return frame_.get().promise().failure; }
+  slot_of<value>& result() noexcept { return frame_.get().promise().result; }
 
   static join_branch make(A awaitable) {
     auto& self = static_cast<promise_type&>(*co_await own_promise{});
@@ -97,7 +93,7 @@ class join_branch {
   }
 
  private:
-  std::coroutine_handle<promise_type> handle_;
+  owned_frame<promise_type> frame_;
 };
 
 }  // namespace tutti::detail

@@ -123,6 +123,15 @@ inline void destroy_frame(std::coroutine_handle<> h) noexcept {
   h.destroy();
 }
 
+// Owns the frame of a coroutine.
+template <class Promise>
+struct frame_destroyer {
+  using pointer = std::coroutine_handle<Promise>;
+  void operator()(pointer h) const noexcept { destroy_frame(h); }
+};
+template <class Promise>
+using owned_frame = std::unique_ptr<Promise, frame_destroyer<Promise>>;
+
 // Runs the child coroutine `h` with the promise at `promise` for its awaiting parent. Returns true if the
 // child has finished, so that the parent continues without being suspended.
 inline bool run_child(const void* promise, std::coroutine_handle<> h) {
