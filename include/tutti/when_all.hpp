@@ -98,7 +98,7 @@ class join_requests : stop_node {
       }
       if (at < results_.size() && state.failure() == errc::success)
         results_[at] = r.state()->template value<T>();
-      r.reset();
+      r.slot_.reset();
     }
     if (first) std::rethrow_exception(first);
   }
