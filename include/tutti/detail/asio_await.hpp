@@ -15,6 +15,7 @@
 #include <boost/system/system_error.hpp>
 #include <coroutine>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <type_traits>
@@ -75,29 +76,6 @@ struct asio_result<void(Values...)> {
 // resume_bounded from a handler of Asio. Also measures how long the coroutine keeps the loop thread.
 void resume_from_asio(std::coroutine_handle<> h);
 
-// Cancels a pending Asio operation. Lives as long as the operation's handler, which may outlive the awaiting
-// coroutine: composed operations keep their state in it.
-class asio_stop {
- public:
-  static void* operator new(std::size_t bytes) { return allocate_frame(bytes); }
-  static void operator delete(void* memory, std::size_t bytes) noexcept { release_frame(memory, bytes); }
-
-  asio::cancellation_slot slot() noexcept { return signal_.slot(); }
-  // The handler may be called meanwhile and release this object.
-  void emit() {
-    ++users_;
-    signal_.emit(asio::cancellation_type::all);
-    release();
-  }
-  void release() noexcept {
-    if (--users_ == 0) delete this;
-  }
-
- private:
-  asio::cancellation_signal signal_;
-  int users_ = 1;
-};
-
 // Holds the operation, the result and the waiting coroutine in the awaiting frame. The frame may be destroyed
 // while the Asio operation is pending: the handler finds no awaiter and does nothing. The Asio operation
 // itself ends with its I/O object, as Asio's rules say.
@@ -112,16 +90,19 @@ class asio_awaiter : stop_node {
     using cancellation_slot_type = asio::cancellation_slot;
 
     asio_awaiter* owner;
-    asio_stop* cancel;  // null outside a scope
-    handler(asio_awaiter* o, asio_stop* c) noexcept : owner(o), cancel(c) { o->handler_ = this; }
+    // Null outside a scope. It lives as long as the handler, which may outlive the awaiting coroutine: composed
+    // operations keep their state in it.
+    std::shared_ptr<asio::cancellation_signal> cancel;
+    handler(asio_awaiter* o, std::shared_ptr<asio::cancellation_signal> c) noexcept
+        : owner(o), cancel(std::move(c)) {
+      o->handler_ = this;
+    }
     handler(handler&& other) noexcept
-        : owner(std::exchange(other.owner, nullptr)), cancel(std::exchange(other.cancel, nullptr)) {
+        : owner(std::exchange(other.owner, nullptr)), cancel(std::move(other.cancel)) {
       if (owner != nullptr) owner->handler_ = this;
     }
-    handler(const handler&) = delete;
     ~handler() {
       if (owner != nullptr) owner->handler_ = nullptr;
-      if (cancel != nullptr) cancel->release();
     }
     cancellation_slot_type get_cancellation_slot() const noexcept {
       return cancel != nullptr ? cancel->slot() : cancellation_slot_type();
@@ -151,7 +132,8 @@ class asio_awaiter : stop_node {
     if (refused_) return false;
     waiting_ = h;
     initiating_ = true;
-    std::move(operation_)(handler(this, scope != nullptr ? new asio_stop : nullptr));
+    std::move(operation_)(
+        handler(this, scope != nullptr ? make_recycled<asio::cancellation_signal>() : nullptr));
     initiating_ = false;
     if (values_.has_value()) return false;
     if (scope != nullptr) join(*scope);
@@ -166,8 +148,10 @@ class asio_awaiter : stop_node {
 
  private:
   static void ask(stop_node& node) noexcept {
-    auto& self = static_cast<asio_awaiter&>(node);
-    if (self.handler_ != nullptr && self.handler_->cancel != nullptr) self.handler_->cancel->emit();
+    const handler* const of = static_cast<asio_awaiter&>(node).handler_;
+    if (of == nullptr || of->cancel == nullptr) return;
+    const auto kept = of->cancel;  // the handler may be called meanwhile
+    kept->emit(asio::cancellation_type::all);
   }
 
   Operation operation_;
