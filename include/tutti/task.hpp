@@ -160,9 +160,9 @@ class [[nodiscard("a task does nothing until it is awaited")]] task {
   // called.
   // Cost: two allocations.
   template <class Token>
-    requires(boost::asio::completion_token_for<Token, typename detail::task_signature<T>::type>)
+    requires(boost::asio::completion_token_for<Token, detail::task_signature<T>>)
   auto operator()(Token&& token) && {
-    return boost::asio::async_initiate<Token, typename detail::task_signature<T>::type>(
+    return boost::asio::async_initiate<Token, detail::task_signature<T>>(
         [](auto&& handler, task body) {
           using handler_type = std::decay_t<decltype(handler)>;
           const auto executor = detail::executor_for_task<T>(handler);

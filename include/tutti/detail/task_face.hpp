@@ -27,13 +27,7 @@ namespace tutti::detail {
 namespace asio = boost::asio;
 
 template <class T>
-struct task_signature {
-  using type = void(std::exception_ptr, T);
-};
-template <>
-struct task_signature<void> {
-  using type = void(std::exception_ptr);
-};
+using task_signature = typename handler_signature<std::exception_ptr, T>::type;
 
 // Returns the executor of this thread's runtime.
 // Errors: throws errc::wrong_thread on a thread without a runtime.

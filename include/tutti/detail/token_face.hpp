@@ -20,6 +20,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <memory>
 #include <new>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -28,38 +29,20 @@ namespace tutti::detail {
 namespace asio = boost::asio;
 
 template <class T>
-struct signature_for {
-  using type = void(boost::system::error_code, T);
-};
-template <>
-struct signature_for<void> {
-  using type = void(boost::system::error_code);
-};
-template <class T>
-using signature_of = typename signature_for<T>::type;
+using signature_of = typename handler_signature<boost::system::error_code, T>::type;
 
 template <class T>
 inline constexpr bool is_direct_await = false;
 template <class Signature, class Executor>
 inline constexpr bool is_direct_await<asio::detail::awaitable_async_op_handler<Signature, Executor>> = true;
 
-// The result of an operation of T, as its handler receives it.
+// What the handler of an operation of T receives.
 template <class T>
-struct outcome {
-  explicit outcome(operation_state& s) : value(s.value<T>()) {}
-  T value;
-};
-template <>
-struct outcome<void> {
-  explicit outcome(operation_state&) noexcept {}
-};
-
-template <class T, class Handler>
-void call_handler(Handler&& handler, boost::system::error_code code, outcome<T> result) {
+auto outcome_of(operation_state& s) {
   if constexpr (std::is_void_v<T>) {
-    std::forward<Handler>(handler)(code);
+    return std::tuple(s.asio_code());
   } else {
-    std::forward<Handler>(handler)(code, std::move(result.value));
+    return std::tuple(s.asio_code(), s.value<T>());
   }
 }
 
@@ -97,13 +80,12 @@ class kept_handler : public Operation, waiting_handler {
   using waiting_handler::join;
   // Calls the handler. The memory is freed before: the handler may start the next operation.
   void finish() noexcept {
-    const boost::system::error_code code = this->state().asio_code();
-    outcome<T> result(this->state());
+    auto outcome = outcome_of<T>(this->state());
     auto work = std::move(work_);
     const auto executor = work.get_executor();
     Handler handler = release(this);
-    asio::dispatch(executor, [h = std::move(handler), code, result = std::move(result)]() mutable {
-      call_handler<T>(std::move(h), code, std::move(result));
+    asio::dispatch(executor, [h = std::move(handler), all = std::move(outcome)]() mutable {
+      std::apply(std::move(h), std::move(all));
     });
   }
 
@@ -215,19 +197,16 @@ class direct_handler {
         [](operation_state& s) noexcept {
           auto* self = static_cast<direct_handler*>(s.owner());
           H moved = self->template take<H>();
-          const boost::system::error_code code = s.asio_code();
-          outcome<T> result(s);
-          call_handler<T>(std::move(moved), code, std::move(result));
+          std::apply(std::move(moved), outcome_of<T>(s));
         },
         this);
     if (!complete || complete_later(state)) return held<H>().join();
     // There is no loop, or another one than this coroutine's, which resumes on its own executor.
     const auto executor = asio::get_associated_executor(*h);
     H moved = take<H>();
-    asio::post(executor,
-               [m = std::move(moved), code = state.asio_code(), result = outcome<T>(state)]() mutable {
-                 call_handler<T>(std::move(m), code, std::move(result));
-               });
+    asio::post(executor, [m = std::move(moved), all = outcome_of<T>(state)]() mutable {
+      std::apply(std::move(m), std::move(all));
+    });
   }
 
  private:

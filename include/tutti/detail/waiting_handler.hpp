@@ -12,6 +12,16 @@ namespace asio = boost::asio;
 
 class operation_state;
 
+// The signature of a handler that gets the First of an outcome, and then a T unless that is void.
+template <class First, class T>
+struct handler_signature {
+  using type = void(First, T);
+};
+template <class First>
+struct handler_signature<First, void> {
+  using type = void(First);
+};
+
 // A handler that waits for an operation, or a task that was started by a token. If the runtime ends first, it
 // is destroyed and the handler not called, as Asio does when an io_context is destroyed.
 class waiting_handler {
