@@ -224,6 +224,34 @@ inline void check_object_size(std::uint64_t bytes, std::size_t limit) {
                                             " bytes is longer than the limit of " + std::to_string(limit) +
                                             "; give a larger one to the call, on all ranks");
 }
+// Without a root, every rank gets the objects.
+template <class T>
+task<std::vector<T>> gather_objects(communicator c, T value, std::optional<int> root, std::size_t limit) {
+  const std::vector<std::byte> mine = to_bytes(value);
+  std::vector<std::size_t> lengths(static_cast<std::size_t>(c.size()));
+  const std::size_t length = mine.size();
+  co_await c.all_gather(length, lengths);
+  std::size_t total = 0;
+  for (const std::size_t n : lengths) {
+    check_object_size(n, limit);
+    total += n;
+  }
+  const bool wanted = !root || c.rank() == *root;
+  std::vector<std::byte> all(wanted ? total : 0);
+  if (root) {
+    co_await c.gather_v(mine, all, lengths, *root);
+  } else {
+    co_await c.all_gather_v(mine, all, lengths);
+  }
+  std::vector<T> values;
+  if (!wanted) co_return values;
+  std::span<const std::byte> rest(all);
+  for (const std::size_t n : lengths) {
+    values.push_back(from_bytes<T>(rest.first(n)));
+    rest = rest.subspan(n);
+  }
+  co_return values;
+}
 
 }  // namespace detail
 
@@ -253,49 +281,13 @@ task<T> broadcast_object(communicator c, T value, int root, std::size_t limit = 
 // Returns the `value` of every rank, in rank order, on every rank.
 template <class T>
 task<std::vector<T>> all_gather_object(communicator c, T value, std::size_t limit = object_limit) {
-  const std::vector<std::byte> mine = detail::to_bytes(value);
-  std::vector<std::size_t> lengths(static_cast<std::size_t>(c.size()));
-  const std::size_t length = mine.size();
-  co_await c.all_gather(length, lengths);
-  std::size_t total = 0;
-  for (const std::size_t n : lengths) {
-    detail::check_object_size(n, limit);
-    total += n;
-  }
-  std::vector<std::byte> all(total);
-  co_await c.all_gather_v(mine, all, lengths);
-  std::vector<T> values;
-  std::span<const std::byte> rest(all);
-  for (const std::size_t n : lengths) {
-    values.push_back(detail::from_bytes<T>(rest.first(n)));
-    rest = rest.subspan(n);
-  }
-  co_return values;
+  return detail::gather_objects<T>(std::move(c), std::move(value), std::nullopt, limit);
 }
 
 // Returns the `value` of every rank, in rank order, on `root`; an empty vector on other ranks.
 template <class T>
 task<std::vector<T>> gather_object(communicator c, T value, int root, std::size_t limit = object_limit) {
-  const std::vector<std::byte> mine = detail::to_bytes(value);
-  std::vector<std::size_t> lengths(static_cast<std::size_t>(c.size()));
-  const std::size_t length = mine.size();
-  co_await c.all_gather(length, lengths);
-  std::size_t total = 0;
-  for (const std::size_t n : lengths) {
-    detail::check_object_size(n, limit);
-    total += n;
-  }
-  const bool is_root = c.rank() == root;
-  std::vector<std::byte> all(is_root ? total : 0);
-  co_await c.gather_v(mine, all, lengths, root);
-  std::vector<T> values;
-  if (!is_root) co_return values;
-  std::span<const std::byte> rest(all);
-  for (const std::size_t n : lengths) {
-    values.push_back(detail::from_bytes<T>(rest.first(n)));
-    rest = rest.subspan(n);
-  }
-  co_return values;
+  return detail::gather_objects<T>(std::move(c), std::move(value), root, limit);
 }
 
 }  // namespace tutti
