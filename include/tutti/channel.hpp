@@ -84,14 +84,7 @@ class channel {
     sending(sending&& other) : of_(other.of_), wait_(of_, true) {
       wait_.value = std::move(other.wait_.value);
     }
-    bool await_ready() {
-      if (of_.closed_) return true;
-      if (of_.hand_over(wait_.value)) return true;
-      if (of_.values_.size() >= of_.capacity_) return false;
-      of_.values_.push_back(std::move(*wait_.value));
-      wait_.value.reset();
-      return true;
-    }
+    bool await_ready() { return of_.closed_ || of_.take(wait_.value); }
     template <class Promise>
     bool await_suspend(std::coroutine_handle<Promise> h) {
       return wait_.wait(h);
@@ -139,11 +132,7 @@ class channel {
   // Sends a value if that needs no waiting; returns whether it did.
   bool try_send(T value) {
     std::optional<T> v(std::move(value));
-    if (closed_) return false;
-    if (hand_over(v)) return true;
-    if (values_.size() >= capacity_) return false;
-    values_.push_back(std::move(*v));
-    return true;
+    return !closed_ && take(v);
   }
   // Closes the channel: it takes no more values. Values in the queue can still be received. Resumes all
   // waiting coroutines.
@@ -167,22 +156,24 @@ class channel {
     wake(receivers_);
     return true;
   }
+  // Takes the value if it need not wait.
+  bool take(std::optional<T>& value) {
+    if (hand_over(value)) return true;
+    if (values_.size() >= capacity_) return false;
+    values_.push_back(std::move(*value));
+    value.reset();
+    return true;
+  }
   std::optional<T> next() {
     std::optional<T> v;
-    if (!values_.empty()) {
-      // Steps that may throw come first, so that no value is lost.
-      if (!senders_.empty()) values_.push_back(std::move(*senders_.front()->value));
-      v.emplace(std::move(values_.front()));
-      values_.pop_front();
-      if (!senders_.empty()) {
-        senders_.front()->value.reset();
-        wake(senders_);
-      }
-    } else if (!senders_.empty()) {
-      v.emplace(std::move(*senders_.front()->value));
-      senders_.front()->value.reset();
-      wake(senders_);
-    }
+    // Steps that may throw come first, so that no value is lost.
+    if (!senders_.empty()) values_.push_back(std::move(*senders_.front()->value));
+    if (values_.empty()) return v;
+    v.emplace(std::move(values_.front()));
+    values_.pop_front();
+    if (senders_.empty()) return v;
+    senders_.front()->value.reset();
+    wake(senders_);
     return v;
   }
   static void wake(std::deque<waiter*>& queue) {
