@@ -52,9 +52,6 @@ enum class reduce_kind : std::uint8_t {
   premul_sum
 };
 
-const char* name_of(element_type type) noexcept;
-const char* name_of(reduce_kind kind) noexcept;
-
 namespace detail {
 
 #if defined(__FLT16_MANT_DIG__) && (defined(__clang__) || defined(__SSE2__) || __GNUC__ >= 13)
@@ -101,33 +98,21 @@ constexpr bool is_floating(element_type type) noexcept {
 constexpr bool is_complex(element_type type) noexcept {
   return type == element_type::complex_float32 || type == element_type::complex_float64;
 }
-// The size of an element in bytes; 0 for opaque, whose size only the caller knows.
+
+// Names as error texts show them, and sizes in bytes, by element_type. Only the caller knows the size of opaque
+// elements.
+struct element_row {
+  const char* name;
+  std::size_t bytes;
+};
+inline constexpr element_row element_rows[] = {
+    {"bytes", 0},   {"bool", 1},     {"int8", 1},           {"uint8", 1},
+    {"int16", 2},   {"uint16", 2},   {"int32", 4},          {"uint32", 4},
+    {"int64", 8},   {"uint64", 8},   {"float", 4},          {"double", 8},
+    {"float16", 2}, {"bfloat16", 2}, {"complex<float>", 8}, {"complex<double>", 16}};
+static_assert(std::size(element_rows) == static_cast<std::size_t>(element_type::complex_float64) + 1);
 constexpr std::size_t bytes_of(element_type type) noexcept {
-  switch (type) {
-    case element_type::opaque:
-      return 0;
-    case element_type::boolean:
-    case element_type::int8:
-    case element_type::uint8:
-      return 1;
-    case element_type::int16:
-    case element_type::uint16:
-    case element_type::float16:
-    case element_type::bfloat16:
-      return 2;
-    case element_type::int32:
-    case element_type::uint32:
-    case element_type::float32:
-      return 4;
-    case element_type::int64:
-    case element_type::uint64:
-    case element_type::float64:
-    case element_type::complex_float32:
-      return 8;
-    case element_type::complex_float64:
-      return 16;
-  }
-  return 0;
+  return element_rows[static_cast<std::size_t>(type)].bytes;
 }
 
 // How the library's loops over elements (coll/kernels.hpp) treat them.
@@ -318,6 +303,16 @@ reduction make_reduction(const Op& op) noexcept {
 }
 
 }  // namespace detail
+
+// "?" for the type or kind in a damaged record.
+constexpr const char* name_of(element_type type) noexcept {
+  const auto row = static_cast<std::size_t>(type);
+  return row < std::size(detail::element_rows) ? detail::element_rows[row].name : "?";
+}
+constexpr const char* name_of(reduce_kind kind) noexcept {
+  const auto row = static_cast<std::size_t>(kind);
+  return row < std::size(detail::reduction_rows) ? detail::reduction_rows[row].name : "?";
+}
 
 // The reductions. Each element is reduced in one order, the same for all ranks, so results are bit for bit
 // the same everywhere.
