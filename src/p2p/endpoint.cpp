@@ -204,8 +204,7 @@ void endpoint::mark_waited_for(std::vector<waits>& by_peer) noexcept {
   });
   sends_.for_each([&](const send& s) { mark(s.peer, waits::for_it); });
   receive_ids_.for_each([&](const destination_owner& owner) {
-    if (owner.is == destination_owner::kind::receive)
-      mark(static_cast<const receive&>(owner).peer, waits::for_it);
+    if (owner.is == destination_owner::kind::receive) mark(owner.peer, waits::for_it);
   });
   for (int p = 0; p < peers_.size(); ++p)
     if (peers_[p].arriving != nullptr) mark(p, waits::for_it);

@@ -142,7 +142,7 @@ unexpected* receives::detach_cleared(receive& r, transport::link* link, bool kee
   }
   lost = keep && back == nullptr;
   if (back != nullptr && back->head.kind == frame_kind::data) {
-    hand_over(r, *back, r.peer, r.result.bytes);
+    hand_over(r, *back, r.result.bytes);
   } else {
     // Its transfer id is erased with it: data in flight are dropped.
     if (link != nullptr)
@@ -183,15 +183,12 @@ void receives::offer(unexpected& u) noexcept {
 void receives::end_cancel(int peer, const frame& head) noexcept {
   if (head.other_transfer_id == 0) return unexpected_.discard_rts(peer, head.transfer_id);
   destination_owner* const owner = ids_.find(head.other_transfer_id);
-  if (owner == nullptr) return;
-  if (owner->is == destination_owner::kind::unexpected) {
-    auto& u = static_cast<unexpected&>(*owner);
-    if (u.peer == peer) unexpected_.discard(u);
-    return;
-  }
+  if (owner == nullptr || owner->peer != peer) return;
+  if (owner->is == destination_owner::kind::unexpected)
+    return unexpected_.discard(static_cast<unexpected&>(*owner));
   auto& r = static_cast<receive&>(*owner);
   // For a receive of a collective, the sender's communicator has failed, and its next frame says why.
-  if (r.peer != peer || r.expected != point_to_point) return;
+  if (r.expected != point_to_point) return;
   if (r.received == 0) return wait_again(r);
   end_early(r, errc::cancelled,
             fmt::format("{} took back the message while it was being received", peers_.describe(peer)),
@@ -218,16 +215,16 @@ void receives::peer_closed(int peer) noexcept {
     return why.code == errc::peer_left && r.received == 0 && r.expected == point_to_point;
   };
   ids_.for_each([&](destination_owner& owner) {
+    if (owner.peer != peer) return;
     if (owner.is == destination_owner::kind::unexpected) {
-      if (auto& u = static_cast<unexpected&>(owner); u.peer == peer) unexpected_.discard(u);
-    } else if (auto& r = static_cast<receive&>(owner); r.peer == peer && !waits_again(r)) {
+      unexpected_.discard(static_cast<unexpected&>(owner));
+    } else if (auto& r = static_cast<receive&>(owner); !waits_again(r)) {
       fail(r, why.code, why.text);
     }
   });
   unexpected_.discard_rts_of(peer);
   ids_.for_each([&](destination_owner& owner) {
-    if (owner.is == destination_owner::kind::unexpected) return;
-    if (auto& r = static_cast<receive&>(owner); r.peer == peer) wait_again(r);
+    if (owner.peer == peer) wait_again(static_cast<receive&>(owner));
   });
 }
 

@@ -84,7 +84,7 @@ bool receives::take(receive& r, unexpected& u) noexcept {
       unexpected_.recycle(u);
       return true;
     }
-    hand_over(u, r, u.peer, r.result.bytes);
+    hand_over(u, r, r.result.bytes);
     r.at = receive::phase::cts_sent;
     unexpected_.recycle(u);
     return false;
@@ -98,6 +98,15 @@ bool receives::take(receive& r, unexpected& u) noexcept {
   copy_message(r, u.data, u.head.length);
   unexpected_.retire(u);
   return true;
+}
+
+void receives::hand_over(destination_owner& from, destination_owner& to, std::uint64_t bytes) noexcept {
+  to.received = from.received;
+  // Its parts come in any order.
+  if (from.received > 0) std::memcpy(to.data, from.data, bytes);
+  to.transfer_id = std::exchange(from.transfer_id, 0);
+  ids_.replace(to.transfer_id, to);
+  peers_.link_to(from.peer).redirect_destination(&from, {to.data, bytes, &to});
 }
 
 // Has the link fetch the message of an rts frame, or asks for it. A message that would not fit is refused. A message
@@ -151,19 +160,10 @@ destination_buffer receives::begin_eager(int peer, const frame& head) noexcept {
 }
 
 destination_buffer receives::begin_data(int peer, const frame& head) noexcept {
-  destination_owner* const owner = ids_.find(head.transfer_id);
-  if (owner == nullptr) return {};
+  destination_owner* const to = ids_.find(head.transfer_id);
   const std::uint64_t at = head.other_transfer_id;
-  const auto part = [&](int from, std::byte* data, std::uint64_t room) -> destination_buffer {
-    if (from != peer || at > room) return {};
-    return {data + at, std::min<std::size_t>(head.length, room - at), owner};
-  };
-  if (owner->is == destination_owner::kind::unexpected) {
-    const auto& u = static_cast<const unexpected&>(*owner);
-    return part(u.peer, u.data, u.head.length);
-  }
-  const auto& r = static_cast<const receive&>(*owner);
-  return part(r.peer, r.data, r.capacity);
+  if (to == nullptr || to->peer != peer || at > to->capacity) return {};
+  return {to->data + at, std::min<std::size_t>(head.length, to->capacity - at), to};
 }
 
 void receives::deliver_eager(int peer, const frame& head, const std::byte* payload) noexcept {
@@ -235,16 +235,15 @@ void receives::end_data(int peer, const frame& head, const destination_buffer& w
   peers_[peer].counters.bytes_received += head.length;
   if (where.owner == nullptr) return;
   auto* owner = static_cast<destination_owner*>(where.owner);
+  owner->received += head.length;
   if (owner->is == destination_owner::kind::unexpected) {
     auto& u = *static_cast<unexpected*>(owner);
-    u.received += head.length;
     if (u.received < u.head.length) return;
     ids_.erase(std::exchange(u.transfer_id, 0));
     u.complete = true;
     return;
   }
   auto& r = *static_cast<receive*>(owner);
-  r.received += head.length;
   if (r.recorder != nullptr) r.recorder->moved(r.record, head.length);
   if (r.received >= r.result.bytes) finish(r);
 }

@@ -18,9 +18,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string>
-#include <utility>
 
 namespace tutti::p2p {
 
@@ -105,17 +103,8 @@ class receives {
   }
   void note_misfit(receive& r, int peer, const transport::frame& head) noexcept;
   unexpected* keep_early(int peer, const transport::frame& head) noexcept;
-  // Makes `to` the owner of a message of which data frames are coming, and of what has come of it.
-  template <class From, class To>
-  void hand_over(From& from, To& to, int peer, std::uint64_t bytes) noexcept {
-    to.received = from.received;
-    // Its parts come in any order.
-    if (from.received > 0) std::memcpy(to.data, from.data, bytes);
-    to.transfer_id = std::exchange(from.transfer_id, 0);
-    ids_.replace(to.transfer_id, to);
-    const transport::destination_buffer whole{to.data, bytes, static_cast<destination_owner*>(&to)};
-    peers_.link_to(peer).redirect_destination(static_cast<destination_owner*>(&from), whole);
-  }
+  // Makes `to` the owner of a message of `bytes` bytes of which data frames are coming, and of what has come of it.
+  void hand_over(destination_owner& from, destination_owner& to, std::uint64_t bytes) noexcept;
   void clear_to_send(receive& r, int peer, const transport::frame& rts) noexcept;
 
   void end_early(receive& r, errc code, const std::string& text, bool keep) noexcept;

@@ -23,11 +23,16 @@ class sends;
 using fingerprint = transport::fingerprint_bytes;
 inline constexpr fingerprint point_to_point{};  // of messages that are part of no collective
 
-// The target of a destination buffer's owner pointer.
+// The target of a destination buffer's owner pointer: what a message arrives into.
 struct destination_owner {
   enum class kind : std::uint8_t { receive, unexpected };
   explicit destination_owner(kind k) noexcept : is(k) {}
   const kind is;
+  int peer = -1;                  // the sender; of a receive, once matched
+  std::uint64_t transfer_id = 0;  // while data frames are to come
+  std::byte* data = nullptr;
+  std::size_t capacity = 0;
+  std::size_t received = 0;  // of data frames
 };
 
 struct send : core::completion, transport::outgoing {
@@ -62,11 +67,6 @@ struct receive : core::completion, match::posted_receive, destination_owner {
 
   phase at = phase::idle;
   bool lost = false;  // its message is lost for lack of memory: the owner is told so, or the link ends
-  int peer = -1;      // the sender, once matched
-  std::uint64_t transfer_id = 0;  // from phase::cts_sent on
-  std::byte* data = nullptr;
-  std::size_t capacity = 0;
-  std::size_t received = 0;
   unexpected* claimed = nullptr;
   fingerprint expected{};
   // Records how much of a long message has come; null: not recorded.
@@ -85,19 +85,15 @@ struct rts_tag;
 
 // A message, or the rts frame of one, without a receive: it came before its receive, or its receive gave it
 // up. `head.kind` is eager, rts, or data. data: a message that its sender was told to send to a
-// receive that has since ended. An incomplete message arrives into `data`.
+// receive that has since ended. An incomplete message arrives into `data`, whose memory is kept when the node is
+// reused.
 struct unexpected : match::unexpected_message, destination_owner, base::list_hook<rts_tag> {
   unexpected() noexcept : destination_owner(kind::unexpected) {}
   ~unexpected() { delete[] data; }
 
   transport::frame head;
-  int peer = -1;
   bool complete = false;          // all payload is here, or (rts) none will come unasked
-  std::uint64_t transfer_id = 0;  // data, until complete
-  std::size_t received = 0;       // likewise
   receive* claimed_by = nullptr;  // eager: taken while still arriving
-  std::byte* data = nullptr;
-  std::size_t capacity = 0;  // of `data`, kept when the node is reused
 };
 
 // What a transfer id on the receiving side names: a receive, or a message that its receive gave up.
