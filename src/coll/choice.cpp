@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstdint>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -143,18 +142,14 @@ static_assert(std::ranges::is_sorted(table, {}, [](const row& r) { return r.when
 
 // The rows of one kind, which are adjacent.
 std::span<const row> rows_of(kind k) noexcept {
-  static constexpr auto first = [] {
-    std::array<std::uint8_t, std::size(detail::operation_rows) + 1> at{};
-    for (std::size_t of = 0; of < std::size(detail::operation_rows); ++of) {
-      std::size_t n = 0;
-      for (const row& r : table) n += static_cast<std::size_t>(r.when.kind) < of ? 1 : 0;
-      at[of] = static_cast<std::uint8_t>(n);
-    }
-    at.back() = static_cast<std::uint8_t>(std::size(table));
-    return at;
+  static constexpr auto by_kind = [] {
+    std::array<std::span<const row>, std::size(detail::operation_rows)> of;
+    for (std::size_t i = 0; i < of.size(); ++i)
+      of[i] =
+          std::ranges::equal_range(table, static_cast<kind>(i), {}, [](const row& r) { return r.when.kind; });
+    return of;
   }();
-  const auto of = static_cast<std::size_t>(k);
-  return std::span(table).subspan(first[of], first[of + 1] - first[of]);
+  return by_kind[static_cast<std::size_t>(k)];
 }
 
 // The last row has the fewest needs. Null: the collective has no such algorithm. The uneven forms use those of
