@@ -3,8 +3,10 @@
 // includes it where the instruction set is chosen.
 #pragma once
 
+#include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <tutti/reduce_op.hpp>
 #include <type_traits>
 
 #define TUTTI_INLINE [[gnu::always_inline]] static inline
@@ -76,6 +78,7 @@ TUTTI_INLINE V without_payload(V v) {
 template <class T>
 struct plain {
   using computed = T;
+  static constexpr element_type type = detail::element_type_of<T>();
   static constexpr std::size_t bytes = sizeof(T);
   static constexpr std::size_t width = 1;  // computed values in an element
 
@@ -95,12 +98,14 @@ struct plain {
 
 template <class T>
 struct complex_pair : plain<T> {
+  static constexpr element_type type = detail::element_type_of<std::complex<T>>();
   static constexpr std::size_t width = 2;  // real, imaginary
 };
 
 // float16 and bfloat16 are computed as float; the conversions are those of <tutti/half.hpp>.
 struct bfloat16_element {
   using computed = float;
+  static constexpr element_type type = element_type::bfloat16;
   static constexpr std::size_t bytes = 2;
   static constexpr std::size_t width = 1;
 
@@ -143,6 +148,7 @@ struct bfloat16_element {
 
 struct float16_element {
   using computed = float;
+  static constexpr element_type type = element_type::float16;
   static constexpr std::size_t bytes = 2;
   static constexpr std::size_t width = 1;
 

@@ -173,41 +173,18 @@ void fold(const fold_call& call) noexcept {
   fold_inputs<Element, Kind, 0>(reinterpret_cast<const std::byte* const*>(call.inputs.data()), call);
 }
 
+template <class... Element>
+struct element_list {};
+using all_elements =
+    element_list<plain<std::uint8_t>, plain<std::uint16_t>, plain<std::uint32_t>, plain<std::uint64_t>,
+                 plain<std::int8_t>, plain<std::int16_t>, plain<std::int32_t>, plain<std::int64_t>,
+                 plain<float>, plain<double>, float16_element, bfloat16_element, complex_pair<float>,
+                 complex_pair<double>>;
+
 // Calls f with the element of this type.
-template <class F>
-TUTTI_INLINE void with_element(element_type type, const F& f) {
-  switch (type) {
-    case element_type::uint8:
-      return f(plain<std::uint8_t>());
-    case element_type::uint16:
-      return f(plain<std::uint16_t>());
-    case element_type::uint32:
-      return f(plain<std::uint32_t>());
-    case element_type::uint64:
-      return f(plain<std::uint64_t>());
-    case element_type::int8:
-      return f(plain<std::int8_t>());
-    case element_type::int16:
-      return f(plain<std::int16_t>());
-    case element_type::int32:
-      return f(plain<std::int32_t>());
-    case element_type::int64:
-      return f(plain<std::int64_t>());
-    case element_type::float32:
-      return f(plain<float>());
-    case element_type::float64:
-      return f(plain<double>());
-    case element_type::float16:
-      return f(float16_element());
-    case element_type::bfloat16:
-      return f(bfloat16_element());
-    case element_type::complex_float32:
-      return f(complex_pair<float>());
-    case element_type::complex_float64:
-      return f(complex_pair<double>());
-    default:
-      return;
-  }
+template <class F, class... Element>
+TUTTI_INLINE void with_element(element_type type, const F& f, element_list<Element...>) {
+  (void)((type == Element::type && (f(Element()), true)) || ...);
 }
 
 template <class Element>
@@ -227,9 +204,12 @@ constexpr bool has_fold() {
 
 template <reduce_kind Kind>
 void fold_of_type(element_type type, const fold_call& call) noexcept {
-  with_element(type, [&]<class Element>(Element) {
-    if constexpr (has_fold<Element, Kind>()) fold<Element, Kind>(call);
-  });
+  with_element(
+      type,
+      [&]<class Element>(Element) {
+        if constexpr (has_fold<Element, Kind>()) fold<Element, Kind>(call);
+      },
+      all_elements());
 }
 
 template <std::size_t... Row>
@@ -281,15 +261,21 @@ void divide(int divisor, const void* in, void* out, std::size_t count) noexcept 
 
 void multiply_type(element_type type, const void* factor, const void* in, void* out,
                    std::size_t count) noexcept {
-  with_element(type, [&]<class Element>(Element) {
-    if constexpr (is_unsigned<Element> || is_real<Element>) multiply<Element>(factor, in, out, count);
-  });
+  with_element(
+      type,
+      [&]<class Element>(Element) {
+        if constexpr (is_unsigned<Element> || is_real<Element>) multiply<Element>(factor, in, out, count);
+      },
+      all_elements());
 }
 
 void divide_type(element_type type, int divisor, const void* in, void* out, std::size_t count) noexcept {
-  with_element(type, [&]<class Element>(Element) {
-    if constexpr (is_real<Element>) divide<Element>(divisor, in, out, count);
-  });
+  with_element(
+      type,
+      [&]<class Element>(Element) {
+        if constexpr (is_real<Element>) divide<Element>(divisor, in, out, count);
+      },
+      all_elements());
 }
 
 void widen_type(element_type type, const void* in, float* out, std::size_t count) noexcept {

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cstring>
 #include <tutti/convert.hpp>
 #include <tutti/error.hpp>
@@ -16,6 +17,8 @@ element_type unsigned_of(element_type type) noexcept {
   static_assert(static_cast<int>(element_type::int8) % 2 == 0);  // and each is followed by its unsigned one
   return detail::is_integer(type) ? static_cast<element_type>(static_cast<int>(type) | 1) : type;
 }
+
+constinit std::atomic<const kernels*> current{nullptr};
 
 // What the kernels need to know about a block of elements. No two of their loops do the same.
 struct elements {
@@ -52,6 +55,30 @@ struct elements {
 };
 
 }  // namespace
+
+std::span<const kernels* const> all_kernels() noexcept {
+  static constexpr const kernels* all[] = {
+      &baseline_kernels,
+#if defined(__x86_64__)
+      &avx2_kernels,
+      &avx512_kernels,
+#endif
+  };
+  return all;
+}
+
+const kernels& current_kernels() noexcept {
+  // relaxed: the tables are constants, so nothing else is published
+  const kernels* chosen = current.load(std::memory_order_relaxed);
+  if (chosen == nullptr) {
+    for (const kernels* each : all_kernels())
+      if (each->usable()) chosen = each;
+    current.store(chosen, std::memory_order_relaxed);
+  }
+  return *chosen;
+}
+
+void choose_kernels(const kernels& chosen) noexcept { current.store(&chosen, std::memory_order_relaxed); }
 
 element_type accumulator_of(const detail::reduction& op, element_type type) noexcept {
   return detail::row_of(op.kind).rounds && detail::is_half(type) ? element_type::float32 : type;
