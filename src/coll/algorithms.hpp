@@ -21,20 +21,17 @@ namespace tutti::coll {
 // may be the same; otherwise they do not overlap. `data` may be null only for a reduce, on ranks other than
 // the root. If it is not null there, the algorithm may overwrite it.
 struct reduce_call {
-  reduce_call(void* d, const void* in, std::size_t n, std::size_t bytes, element_type t,
-              const detail::reduction& o, int all) noexcept
-      : data(d), input(in), count(n), element_bytes(bytes), type(t), op(o), ranks(all) {}
   // For algorithms that work in place.
   void copy_input() noexcept {
     move_bytes(data, input, count * element_bytes);
     input = data;
   }
-  void* data;
-  const void* input;
+  std::byte* data;
+  const std::byte* input;
   std::size_t count;  // elements
   std::size_t element_bytes;
   element_type type;
-  detail::reduction op;
+  const detail::reduction& op;
   int ranks;  // the number of contributions, by which avg divides
 };
 
@@ -43,20 +40,21 @@ struct reduce_call {
 namespace algorithm_form {
 
 using barrier = task<>(collective c);
-using broadcast = task<>(collective c, void* data, std::size_t bytes, int root);
+using broadcast = task<>(collective c, std::byte* data, std::size_t bytes, int root);
 using reduce = task<>(collective c, reduce_call r, int root);
 using all_reduce = task<>(collective c, reduce_call r);
-using scatter = task<>(collective c, const void* data, void* block, blocks parts, std::size_t own_bytes,
-                       int root);
-using gather = task<>(collective c, const void* block, void* data, blocks parts, std::size_t own_bytes,
-                      int root);
-using all_gather = task<>(collective c, const void* block, void* data, blocks parts);
+using scatter = task<>(collective c, const std::byte* data, std::byte* block, blocks parts,
+                       std::size_t own_bytes, int root);
+using gather = task<>(collective c, const std::byte* block, std::byte* data, blocks parts,
+                      std::size_t own_bytes, int root);
+using all_gather = task<>(collective c, const std::byte* block, std::byte* data, blocks parts);
 // `r.data` is this rank's block, which may be its place in the input.
 using reduce_scatter = task<>(collective c, reduce_call r, blocks parts);
 // `data` and `result` do not overlap.
-using all_to_all = task<>(collective c, const void* data, blocks out_parts, void* result, blocks in_parts);
+using all_to_all = task<>(collective c, const std::byte* data, blocks out_parts, std::byte* result,
+                          blocks in_parts);
 // `before` null: inclusive.
-using scan = task<>(collective c, reduce_call r, void* before);
+using scan = task<>(collective c, reduce_call r, std::byte* before);
 using exclusive_scan = scan;
 
 }  // namespace algorithm_form
@@ -156,7 +154,12 @@ auto* coroutine_of(algorithm a) noexcept {
 }
 
 // Passes all blocks round a ring; shared by several algorithms. The block that this rank has in place is
-// `own`: its own number, or any that is one more than the left neighbour's.
-task<> pass_blocks_round(collective c, void* data, blocks parts, int own);
+// `own`: its own number, or any that is one more than the left neighbour's. A `root` has all blocks, so that
+// nothing is sent to it; -1: there is none.
+task<> pass_blocks_round(collective c, std::byte* data, blocks parts, int own, int root = -1);
+
+// Every rank sends its `bytes` bytes to every other one directly. Those of rank r arrive at `all` + r * bytes;
+// the own ones are not copied there.
+task<> tell_all(collective c, const void* mine, std::size_t bytes, void* all);
 
 }  // namespace tutti::coll

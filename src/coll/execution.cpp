@@ -37,6 +37,8 @@ std::uint64_t hash_of(const detail::counts_view& counts) noexcept {
   return hash;
 }
 
+std::byte* start_of(const buffer_view& b) noexcept { return static_cast<std::byte*>(b.data); }
+
 // ---- blocks ----
 
 // The positions of blocks: by `counts` if they are uneven, and then in lent memory; otherwise `each` bytes long.
@@ -58,20 +60,20 @@ task<> gather_body(const call* w, collective c, algorithm a) {
   const bool uneven = w->kind == kind::gather_v && c.rank() == w->peer;
   const std::size_t own = w->in.bytes();
   const layout out(c, uneven, w->out_counts, w->out.element_bytes, own);
-  co_await coroutine_of<kind::gather>(a)(c, w->in.data, w->out.data, out.parts, own, w->peer);
+  co_await coroutine_of<kind::gather>(a)(c, start_of(w->in), start_of(w->out), out.parts, own, w->peer);
 }
 
 task<> scatter_body(const call* w, collective c, algorithm a) {
   const bool uneven = w->kind == kind::scatter_v && c.rank() == w->peer;
   const std::size_t own = w->out.bytes();
   const layout in(c, uneven, w->in_counts, w->in.element_bytes, own);
-  co_await coroutine_of<kind::scatter>(a)(c, w->in.data, w->out.data, in.parts, own, w->peer);
+  co_await coroutine_of<kind::scatter>(a)(c, start_of(w->in), start_of(w->out), in.parts, own, w->peer);
 }
 
 task<> all_gather_body(const call* w, collective c, algorithm a) {
   const bool uneven = w->kind == kind::all_gather_v;
   const layout out(c, uneven, w->out_counts, w->out.element_bytes, w->in.bytes());
-  co_await coroutine_of<kind::all_gather>(a)(c, w->in.data, w->out.data, out.parts);
+  co_await coroutine_of<kind::all_gather>(a)(c, start_of(w->in), start_of(w->out), out.parts);
 }
 
 task<> all_to_all_body(const call* w, collective c, algorithm a) {
@@ -82,8 +84,8 @@ task<> all_to_all_body(const call* w, collective c, algorithm a) {
   const bool in_place = !uneven && w->in.data == w->out.data;
   auto copy = c.scratch().take(in_place ? w->in.bytes() : 0);
   if (in_place) move_bytes(copy.data(), w->in.data, w->in.bytes());
-  const void* const from = in_place ? copy.data() : w->in.data;
-  co_await coroutine_of<kind::all_to_all>(a)(c, from, sent.parts, w->out.data, received.parts);
+  const std::byte* const from = in_place ? copy.data() : start_of(w->in);
+  co_await coroutine_of<kind::all_to_all>(a)(c, from, sent.parts, start_of(w->out), received.parts);
 }
 
 // ---- reductions ----
@@ -131,9 +133,9 @@ task<> all_reduce_body(const call* w, collective c, algorithm a) {
   const bool is_list = w->list.at != nullptr;
   const bool direct = elements.same() && !is_list;
   auto memory = c.scratch().take(direct ? 0 : count * elements.bytes);
-  char* const data = direct ? static_cast<char*>(w->out.data) : reinterpret_cast<char*>(memory.data());
+  std::byte* const data = direct ? start_of(w->out) : memory.data();
   if (is_list) {
-    char* at = data;
+    std::byte* at = data;
     for (std::size_t i = 0; i < w->list.size; ++i) {
       const buffer_view piece = w->list.at(w->list.list, i);
       elements.load(*w, piece.data, at, piece.count);
@@ -142,11 +144,11 @@ task<> all_reduce_body(const call* w, collective c, algorithm a) {
   }
   const bool in_as_it_is = direct && is_prepared(*w) && c.size() > 1;
   if (!is_list && !in_as_it_is) elements.load(*w, w->in.data, data, count);
-  const void* const input = in_as_it_is ? w->in.data : data;
+  const std::byte* const input = in_as_it_is ? start_of(w->in) : data;
   co_await coroutine_of<kind::all_reduce>(a)(
-      c, reduce_call(data, input, count, elements.bytes, elements.type, w->op, c.size()));
+      c, reduce_call{data, input, count, elements.bytes, elements.type, w->op, c.size()});
   if (is_list) {
-    const char* at = data;
+    const std::byte* at = data;
     for (std::size_t i = 0; i < w->list.size; ++i) {
       const buffer_view piece = w->list.at(w->list.list, i);
       elements.store(at, piece.data, piece.count);
@@ -165,10 +167,12 @@ task<> reduce_body(const call* w, collective c, algorithm a) {
   const bool in_as_it_is = elements.same() && is_prepared(*w);
   auto memory = c.scratch().take(in_as_it_is ? 0 : count * elements.bytes);
   if (!in_as_it_is) elements.load(*w, w->in.data, memory.data(), count);
-  const void* const input = in_as_it_is ? w->in.data : memory.data();
-  void* const result = is_root && elements.same() ? w->out.data : in_as_it_is ? nullptr : memory.data();
+  const std::byte* const input = in_as_it_is ? start_of(w->in) : memory.data();
+  std::byte* const result = is_root && elements.same() ? start_of(w->out)
+                            : in_as_it_is              ? nullptr
+                                                       : memory.data();
   co_await coroutine_of<kind::reduce>(a)(
-      c, reduce_call(result, input, count, elements.bytes, elements.type, w->op, c.size()), w->peer);
+      c, reduce_call{result, input, count, elements.bytes, elements.type, w->op, c.size()}, w->peer);
   if (!is_root) co_return;
   if (!reduces_all_at_once(a)) finish(w->op, elements.type, result, count, c.size());
   if (!elements.same()) elements.store(result, w->out.data, count);
@@ -182,10 +186,10 @@ task<> reduce_scatter_body(const call* w, collective c, algorithm a) {
   auto memory = c.scratch().take(in_as_it_is ? 0 : w->in.count * elements.bytes);
   auto block = c.scratch().take(elements.same() ? 0 : own * elements.bytes);
   if (!in_as_it_is) elements.load(*w, w->in.data, memory.data(), w->in.count);
-  const void* const input = in_as_it_is ? w->in.data : memory.data();
-  void* const result = elements.same() ? w->out.data : block.data();
+  const std::byte* const input = in_as_it_is ? start_of(w->in) : memory.data();
+  std::byte* const result = elements.same() ? start_of(w->out) : block.data();
   co_await coroutine_of<kind::reduce_scatter>(a)(
-      c, reduce_call(result, input, w->in.count, elements.bytes, elements.type, w->op, c.size()), in.parts);
+      c, reduce_call{result, input, w->in.count, elements.bytes, elements.type, w->op, c.size()}, in.parts);
   if (!reduces_all_at_once(a)) finish(w->op, elements.type, result, own, c.size());
   if (!elements.same()) elements.store(result, w->out.data, own);
 }
@@ -198,11 +202,11 @@ task<> scan_body(const call* w, collective c, algorithm a) {
   const bool direct = elements.same() && !exclusive;
   auto memory = c.scratch().take(direct ? 0 : bytes);
   auto before_memory = c.scratch().take(exclusive && !elements.same() ? bytes : 0);
-  void* const data = direct ? w->out.data : memory.data();
-  void* const before = !exclusive ? nullptr : elements.same() ? w->out.data : before_memory.data();
+  std::byte* const data = direct ? start_of(w->out) : memory.data();
+  std::byte* const before = !exclusive ? nullptr : elements.same() ? start_of(w->out) : before_memory.data();
   elements.load(*w, w->in.data, data, count);
   co_await coroutine_of<kind::scan>(a)(
-      c, reduce_call(data, data, count, elements.bytes, elements.type, w->op, c.size()), before);
+      c, reduce_call{data, data, count, elements.bytes, elements.type, w->op, c.size()}, before);
   if (elements.same()) co_return;
   if (!exclusive) {
     elements.store(data, w->out.data, count);
@@ -216,59 +220,37 @@ task<> scan_body(const call* w, collective c, algorithm a) {
 // Context numbers of communicators must differ where any two share a rank. The parent's rank 0 gives them
 // out, from a sequence of its own (counter * size + rank): no two ranks ever give the same.
 struct proposal {
-  std::int32_t color = 0;
-  std::int32_t key = 0;
-  std::uint32_t id = 0;
-  std::uint32_t unused = 0;
+  std::int32_t color;
+  std::int32_t key;
+  std::uint32_t id;
 };
 
-detail::communicator_ref made(const collective& c, std::uint32_t id, const std::string& name,
-                              std::vector<int> ranks) {
-  comm::world& w = c.comm().of_world();
-  for (int& rank : ranks) rank = c.comm().world_rank(rank);
-  return detail::communicator_ref(&w.make_communicator(id, c.comm().id(), name, std::move(ranks)));
-}
-
-task<> group_body(operation_state* op, collective c) {
+// Of group only rank 0's number is needed. But a rank that has heard from all others knows that all made the same
+// call. In duplicate all ranks have one color and one key.
+task<> communicator_body(operation_state* op, collective c) {
   const call& w = op->what();
-  auto memory = c.scratch().take(static_cast<std::size_t>(c.size()) * sizeof(std::uint32_t));
-  auto* const ids = reinterpret_cast<std::uint32_t*>(memory.data());
-  ids[c.rank()] = c.rank() == 0 ? c.comm().of_world().next_communicator_id() : 0;
-  // Only rank 0's number is needed. But a rank that has heard from all others knows that all made the same
-  // call.
-  co_await all_gather_bruck(c, ids + c.rank(), ids, blocks::even(sizeof(std::uint32_t)));
-  const std::uint32_t id = ids[0];
-  std::vector<int> ranks;
-  if (w.kind == kind::duplicate) {
-    for (int r = 0; r < c.size(); ++r) ranks.push_back(r);
-  } else {
-    const auto* const members = static_cast<const int*>(w.in.data);
-    ranks.assign(members, members + w.in.count);
-  }
-  if (std::find(ranks.begin(), ranks.end(), c.rank()) == ranks.end()) co_return;
-  const std::string name =
-      fmt::format("{}/{}{}", c.comm().name(), w.kind == kind::duplicate ? "duplicate" : "group", id);
-  op->set_made(made(c, id, name, std::move(ranks)));
-}
-
-task<> split_body(operation_state* op, collective c) {
-  const call& w = op->what();
+  comm::world& world = c.comm().of_world();
+  const proposal mine{w.peer, w.tag, c.rank() == 0 ? world.next_communicator_id() : 0};
   auto memory = c.scratch().take(static_cast<std::size_t>(c.size()) * sizeof(proposal));
-  auto* const all = reinterpret_cast<proposal*>(memory.data());
-  proposal mine;
-  mine.color = w.peer;
-  mine.key = w.tag;
-  mine.id = c.rank() == 0 ? c.comm().of_world().next_communicator_id() : 0;
-  all[c.rank()] = mine;
-  co_await all_gather_bruck(c, all + c.rank(), all, blocks::even(sizeof(proposal)));
-  if (w.peer < 0) co_return;
+  const auto* const all = reinterpret_cast<const proposal*>(memory.data());
+  co_await all_gather_bruck(c, reinterpret_cast<const std::byte*>(&mine), memory.data(),
+                            blocks::even(sizeof(proposal)));
+  if (w.kind == kind::split && w.peer < 0) co_return;
   std::vector<int> ranks;
-  for (int r = 0; r < c.size(); ++r)
-    if (all[r].color == w.peer) ranks.push_back(r);
-  std::sort(ranks.begin(), ranks.end(),
-            [all](int a, int b) { return all[a].key != all[b].key ? all[a].key < all[b].key : a < b; });
-  op->set_made(
-      made(c, all[0].id, fmt::format("{}/split{}.{}", c.comm().name(), all[0].id, w.peer), std::move(ranks)));
+  if (w.kind == kind::group) {
+    const std::span members(static_cast<const int*>(w.in.data), w.in.count);
+    ranks.assign(members.begin(), members.end());
+    if (std::ranges::find(ranks, c.rank()) == ranks.end()) co_return;
+  } else {
+    for (int r = 0; r < c.size(); ++r)
+      if (all[r].color == w.peer) ranks.push_back(r);
+    std::ranges::stable_sort(ranks, {}, [all](int r) { return all[r].key; });
+  }
+  for (int& rank : ranks) rank = c.comm().world_rank(rank);
+  const std::uint32_t id = all[0].id;
+  const std::string color = w.kind == kind::split ? fmt::format(".{}", w.peer) : "";
+  const std::string name = fmt::format("{}/{}{}{}", c.comm().name(), name_of(w.kind), id, color);
+  op->set_made(detail::communicator_ref(&world.make_communicator(id, c.comm().id(), name, std::move(ranks))));
 }
 
 // Bytes of a whole vector. 0 if ranks know only their own block: all must make the same choice.
@@ -357,7 +339,7 @@ task<> body_of(operation_state* op, const collective& c, algorithm with) {
     case kind::barrier:
       return coroutine_of<kind::barrier>(with)(c);
     case kind::broadcast:
-      return coroutine_of<kind::broadcast>(with)(c, w.out.data, w.out.bytes(), w.peer);
+      return coroutine_of<kind::broadcast>(with)(c, start_of(w.out), w.out.bytes(), w.peer);
     case kind::reduce:
       return reduce_body(&w, c, with);
     case kind::all_reduce:
@@ -375,12 +357,10 @@ task<> body_of(operation_state* op, const collective& c, algorithm with) {
     case kind::scan:
     case kind::exclusive_scan:
       return scan_body(&w, c, with);
-    case kind::split:
-      return split_body(op, c);
     case kind::prepare:
       return barrier_dissemination(c);
     default:
-      return group_body(op, c);
+      return communicator_body(op, c);
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Common steps of algorithms on a collective segment: waiting for room, waiting for other ranks, publishing
-// data that fit in one piece, rounds for those that do not, and reducing one input of each rank.
+// Common steps of algorithms on a collective segment: set-up, waiting for room, waiting for other ranks,
+// publishing data that fit in one piece, rounds for those that do not, reading the others' memory in place, and
+// reducing one input of each rank.
 //
 //   publication mine(c, bytes);                // the same on all ranks
 //   co_await room_to_write(c, mine.end());     then write mine.data()
@@ -8,6 +9,7 @@
 //   arrivals others(c);                        await it; then read mine.of(rank)
 #pragma once
 
+#include "coll/blocks.hpp"
 #include "coll/collective.hpp"
 #include "coll/reduce.hpp"
 
@@ -29,20 +31,22 @@ task<> set_up_segment(collective c);
 // Throws errc::mismatch, naming both calls: `rank` has another operation on the segment.
 [[noreturn]] void refuse_operation(const collective& c, int rank);
 
-// Awaited like its base class. Not movable: a test is bound to the object's address.
-class room_to_write : public comm::collective_segment::wait {
+// Waits until over() returns -1, and not the rank that is waited for. Awaited like its base class. Not movable:
+// a test is bound to the object's address.
+template <class Test>
+class until : public comm::collective_segment::wait {
  public:
-  room_to_write(const collective& c, std::uint64_t end) noexcept
-      : wait(c.segment(), &test, this), segment_(c.segment()), end_(end) {}
+  until(const collective& c, Test over) noexcept : wait(c.segment(), &call, this), over_(over) {}
 
  private:
-  static int test(void* self) noexcept {
-    auto& r = *static_cast<room_to_write*>(self);
-    return r.segment_.room_for(r.end_);
-  }
-  comm::collective_segment& segment_;
-  std::uint64_t end_;
+  static int call(void* self) noexcept { return static_cast<until*>(self)->over_(); }
+  Test over_;
 };
+
+// Waits until this rank may write its slot, and the stream up to `end`.
+inline auto room_to_write(const collective& c, std::uint64_t end) noexcept {
+  return until(c, [&segment = c.segment(), end] { return segment.room_for(end); });
+}
 
 // Waits until every other rank, or `only` one, has arrived at this operation. check() then throws if one was
 // at another operation.
@@ -218,6 +222,35 @@ class staged_rounds {
   std::size_t ended_ = 0;  // from here on this rank reads nothing any more
   std::array<std::uint64_t, MostAhead> starts_{};
 };
+
+// ---- data in memory of tutti::shared_allocator ----
+//
+// If all buffers that others need lie there, every rank reads them in place and nothing is staged. Reading is
+// safe: others' memory is mapped read-only and never shrinks. A rank returns only when all have read what they
+// need of it. A rank that ends early fails the communicator, and no rank that was still reading succeeds.
+
+// Shorter data are staged, because agreeing costs a second wait.
+inline constexpr std::size_t least_direct = 128 * 1024;
+
+// The others' memory by rank; null where there are no bytes.
+struct memory_of_others {
+  std::array<const std::byte*, comm::collective_segment::most_ranks> data{};
+  std::array<const std::byte*, comm::collective_segment::most_ranks> results{};
+  bool agreed = false;  // the same on all ranks; false: data must be staged
+};
+
+// Waits for room, arrives, and finds out whether all ranks can read what they need. The others may read `data`,
+// and `results` when they are there. With a `root` only its data are read; -1: those of all. `whole` is the size
+// in bytes of the largest buffer, the same on all ranks. `parts` gives the ranks' data lengths if they differ,
+// otherwise null.
+task<memory_of_others> arrive_and_agree(collective c, std::span<const std::byte> data,
+                                        std::span<const std::byte> results, int root, std::size_t whole,
+                                        const blocks* parts);
+
+// Tells that this rank has read the others' memory, up to `end` of the stream. If its own `is_read`, waits until
+// all have consumed what comes before `end`. The loop has its turn before: a rank that ended early failed the
+// communicator before its program had the buffers back, so that is heard now.
+task<> end_reading(collective c, std::uint64_t end, bool is_read);
 
 // An operation of at least so many bytes suspends once before copying the first block, so that starting it is
 // cheap.

@@ -2,7 +2,6 @@
 #include "coll/segment_publish.hpp"
 
 #include "base/ring_copy.hpp"
-#include "coll/segment_direct_access.hpp"
 
 #include <algorithm>
 
@@ -24,14 +23,12 @@ void write(const collective& c, const posted& p, const publication& mine) noexce
   if (p.gives_own) {
     if (p.given_bytes > 0) segment.write(mine.data(), p.given, p.given_bytes);
   } else {
-    const auto* const given = static_cast<const std::byte*>(p.given);
     const std::size_t begin = p.parts.begin(c.rank()), end = p.parts.begin(c.rank() + 1);
-    if (begin > 0) segment.write(mine.data(), given, begin);
-    if (end < p.given_bytes) segment.write(mine.data() + end, given + end, p.given_bytes - end);
+    if (begin > 0) segment.write(mine.data(), p.given, begin);
+    if (end < p.given_bytes) segment.write(mine.data() + end, p.given + end, p.given_bytes - end);
   }
   segment.arrive();
-  if (p.own != nullptr)
-    move_bytes(static_cast<std::byte*>(p.to) + p.parts.begin(c.rank()), p.own, p.parts.bytes(c.rank()));
+  if (p.own != nullptr) move_bytes(p.to + p.parts.begin(c.rank()), p.own, p.parts.bytes(c.rank()));
 }
 
 void read(const collective& c, const posted& p, const publication& mine) {
@@ -44,14 +41,11 @@ void read(const collective& c, const posted& p, const publication& mine) {
     case posted::reading::blocks_of_all:
       for (int r = 0; r < c.size(); ++r) {
         const std::size_t bytes = p.parts.bytes(r);
-        if (r != c.rank() && bytes > 0)
-          base::copy_out(static_cast<std::byte*>(p.to) + p.parts.begin(r), mine.of(r) + p.offset, bytes);
+        if (r != c.rank() && bytes > 0) base::copy_out(p.to + p.parts.begin(r), mine.of(r) + p.offset, bytes);
       }
       return;
     case posted::reading::reduction: {
-      const auto input = [&](int r) {
-        return (r == c.rank() ? static_cast<const std::byte*>(p.given) : mine.of(r)) + p.offset;
-      };
+      const auto input = [&](int r) { return (r == c.rank() ? p.given : mine.of(r)) + p.offset; };
       if (p.count > 0) reduce_of_ranks(c, *p.op, p.type, input, p.to, p.count);
       return;
     }
@@ -82,7 +76,7 @@ bool publish_at_once(const collective& c, const posted& what, const publication&
   comm::collective_segment& segment = c.segment();
   if (what.awaited == posted::nobody) {
     // Also counts towards the loop's next turn: nothing else would give it one.
-    room_to_write room(c, mine.end());
+    auto room = room_to_write(c, mine.end());
     if (!segment.poll(room)) return false;
     write(c, what, mine);
     return true;
@@ -104,104 +98,99 @@ task<> publish_rest(collective c, posted what, publication mine, bool written) {
   turn.finish();
 }
 
-posted posted::broadcast(const collective& c, void* data, std::size_t bytes, int root) noexcept {
-  posted p;
+posted posted::broadcast(const collective& c, std::byte* data, std::size_t bytes, int root) noexcept {
   const bool is_root = c.rank() == root;
-  p.bytes = p.count = bytes;
-  p.given = p.to = data;
-  p.given_bytes = is_root ? bytes : 0;
-  p.awaited = is_root ? nobody : root;
-  p.what = is_root ? reading::nothing : reading::one_block;
-  return p;
+  return {.bytes = bytes,
+          .given = data,
+          .given_bytes = is_root ? bytes : 0,
+          .awaited = is_root ? nobody : root,
+          .what = is_root ? reading::nothing : reading::one_block,
+          .to = data,
+          .count = bytes};
 }
 
-posted posted::reduce(const collective& c, const void* input, void* result, std::size_t count,
-                      std::size_t element_bytes, element_type type, const detail::reduction& op,
-                      int root) noexcept {
-  posted p;
+posted posted::reduce(const collective& c, const reduce_call& r, int root) noexcept {
   const bool is_root = c.rank() == root;
-  p.bytes = count * element_bytes;
-  p.given = input;
-  p.given_bytes = is_root ? 0 : p.bytes;
-  p.awaited = root < 0 || is_root ? all : nobody;
-  p.what = p.awaited == all ? reading::reduction : reading::nothing;
-  p.to = result;
-  p.count = count;
-  p.type = type;
-  p.op = &op;
-  // Of more ranks, rounds read less.
-  if (root < 0) p.limit = c.size() == 2 ? exchange_limit : 16 * 1024;
-  return p;
+  const bool reads = root < 0 || is_root;
+  const std::size_t bytes = r.count * r.element_bytes;
+  return {.bytes = bytes,
+          // Of more ranks, rounds read less.
+          .limit = root >= 0       ? usual_limit
+                   : c.size() == 2 ? exchange_limit
+                                   : 16 * 1024,
+          .given = r.input,
+          .given_bytes = is_root ? 0 : bytes,
+          .awaited = reads ? all : nobody,
+          .what = reads ? reading::reduction : reading::nothing,
+          .to = r.data,
+          .count = r.count,
+          .type = r.type,
+          .op = &r.op};
 }
 
-posted posted::reduce_scatter(const collective& c, const void* input, void* result, std::size_t count,
-                              std::size_t element_bytes, element_type type, const detail::reduction& op,
-                              const blocks& parts) noexcept {
-  posted p = reduce(c, input, result, count, element_bytes, type, op, -1);
+posted posted::reduce_scatter(const collective& c, const reduce_call& r, const blocks& parts) noexcept {
+  posted p = reduce(c, r, -1);
   p.limit = own_blocks_limit;
   p.gives_own = false;
   p.parts = parts;
-  p.count = parts.bytes(c.rank()) / element_bytes;
+  p.count = parts.bytes(c.rank()) / r.element_bytes;
   p.offset = parts.begin(c.rank());
   return p;
 }
 
-posted posted::all_gather(const collective& c, const void* block, void* result,
+posted posted::all_gather(const collective& c, const std::byte* block, std::byte* result,
                           const blocks& parts) noexcept {
-  posted p;
-  p.bytes = parts.longest(c.size());
-  p.limit = std::min(exchange_limit, most_read / static_cast<std::size_t>(c.size() - 1));
-  p.given = p.own = block;
-  p.given_bytes = parts.bytes(c.rank());
-  p.what = reading::blocks_of_all;
-  p.to = result;
-  p.parts = parts;
-  return p;
+  return {.bytes = parts.longest(c.size()),
+          .limit = std::min(exchange_limit, most_read / static_cast<std::size_t>(c.size() - 1)),
+          .given = block,
+          .given_bytes = parts.bytes(c.rank()),
+          .own = block,
+          .what = reading::blocks_of_all,
+          .to = result,
+          .parts = parts};
 }
 
-posted posted::all_to_all(const collective& c, const void* data, void* result, const blocks& parts) noexcept {
-  posted p;
-  p.bytes = p.given_bytes = parts.begin(c.size());
-  p.limit = own_blocks_limit;
-  p.given = data;
-  p.offset = parts.begin(c.rank());
-  p.own = static_cast<const std::byte*>(data) + p.offset;
-  p.gives_own = false;
-  p.what = reading::blocks_of_all;
-  p.to = result;
-  p.parts = parts;
-  return p;
+posted posted::all_to_all(const collective& c, const std::byte* data, std::byte* result,
+                          const blocks& parts) noexcept {
+  const std::size_t bytes = parts.begin(c.size()), offset = parts.begin(c.rank());
+  return {.bytes = bytes,
+          .limit = own_blocks_limit,
+          .given = data,
+          .given_bytes = bytes,
+          .own = data + offset,
+          .gives_own = false,
+          .what = reading::blocks_of_all,
+          .to = result,
+          .offset = offset,
+          .parts = parts};
 }
 
 posted posted_for(const detail::call& w, const collective& c) noexcept {
-  const detail::buffer_view &in = w.in, &out = w.out;
+  auto* const in = static_cast<std::byte*>(w.in.data);
+  auto* const out = static_cast<std::byte*>(w.out.data);
   const bool plain = w.list.at == nullptr && w.op.kind != reduce_kind::premul_sum;
+  const reduce_call reduced{out, in, w.in.count, w.in.element_bytes, w.in.type, w.op, c.size()};
   switch (w.kind) {
     case kind::barrier:
       return {};
     case kind::broadcast:
-      return posted::broadcast(c, out.data, out.bytes(), w.peer);
+      return posted::broadcast(c, out, w.out.bytes(), w.peer);
     case kind::all_gather:
-      return posted::all_gather(c, in.data, out.data, blocks::even(in.bytes()));
+      return posted::all_gather(c, in, out, blocks::even(w.in.bytes()));
     case kind::all_to_all:
-      if (in.data == out.data) break;
-      return posted::all_to_all(c, in.data, out.data,
-                                blocks::even(in.bytes() / static_cast<std::size_t>(c.size())));
+      if (in == out) break;
+      return posted::all_to_all(c, in, out, blocks::even(w.in.bytes() / static_cast<std::size_t>(c.size())));
     case kind::all_reduce:
     case kind::reduce:
       if (!plain) break;
-      return posted::reduce(c, in.data, out.data, in.count, in.element_bytes, in.type, w.op,
-                            w.kind == kind::reduce ? w.peer : -1);
+      return posted::reduce(c, reduced, w.kind == kind::reduce ? w.peer : -1);
     case kind::reduce_scatter:
       if (!plain) break;
-      return posted::reduce_scatter(c, in.data, out.data, in.count, in.element_bytes, in.type, w.op,
-                                    blocks::even(out.bytes()));
+      return posted::reduce_scatter(c, reduced, blocks::even(w.out.bytes()));
     default:
       break;
   }
-  posted not_short;
-  not_short.bytes = not_short.limit + 1;
-  return not_short;
+  return {.bytes = posted::usual_limit + 1};
 }
 
 }  // namespace tutti::coll

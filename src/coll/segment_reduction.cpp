@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/ring_copy.hpp"
-#include "coll/segment_direct_access.hpp"
-#include "coll/segment_progress.hpp"
-#include "coll/segment_rounds.hpp"
+#include "coll/segment_publish.hpp"
 
 #include <algorithm>
 #include <array>
@@ -16,7 +14,7 @@ class reduction_rounds : public staged_rounds<reduction_rounds, 8> {
  public:
   reduction_rounds(const collective& c, const segment_reduction& what) noexcept
       : staged_rounds(c, -1, what.slices.longest(c.size()), static_cast<std::size_t>(c.size()),
-                      what.element_bytes),
+                      what.r.element_bytes),
         w_(what) {}
 
   int find(step_function& next) noexcept {
@@ -60,7 +58,7 @@ class reduction_rounds : public staged_rounds<reduction_rounds, 8> {
       const int slice = (c_.rank() + i) % c_.size();
       const std::size_t bytes = bytes_of(slice, staged_);
       if (bytes > 0)
-        b_.write(b_.at(at(staged_, slice)), w_.input + w_.slices.begin(slice) + staged_ * piece_, bytes);
+        b_.write(b_.at(at(staged_, slice)), w_.r.input + w_.slices.begin(slice) + staged_ * piece_, bytes);
     }
     b_.say_staged(end_of(staged_++));
   }
@@ -72,9 +70,9 @@ class reduction_rounds : public staged_rounds<reduction_rounds, 8> {
       std::byte* const here = b_.at(at(round, own));
       std::byte* const to = w_.result != nullptr ? w_.result + round * piece_ : here;
       const auto input = [&](int r) {
-        return r == own ? w_.input + w_.slices.begin(own) + round * piece_ : b_.at(r, at(round, own));
+        return r == own ? w_.r.input + w_.slices.begin(own) + round * piece_ : b_.at(r, at(round, own));
       };
-      reduce_of_ranks(c_, w_.op, w_.type, input, to, bytes / w_.element_bytes);
+      reduce_of_ranks(c_, w_.r.op, w_.r.type, input, to, bytes / w_.r.element_bytes);
       if (w_.shown && to != here) b_.write(here, to, bytes);
     }
     if (w_.shown) b_.say_reduced(end_of(round));
@@ -104,7 +102,7 @@ class direct_rounds {
       : c_(c), b_(c.segment()), w_(what), others_(others) {
     const std::size_t longest = w_.slices.longest(c.size());
     const std::size_t piece = std::max(direct_piece, longest / most_pieces + 1);
-    piece_ = std::max<std::size_t>(1, piece / w_.element_bytes) * w_.element_bytes;
+    piece_ = std::max<std::size_t>(1, piece / w_.r.element_bytes) * w_.r.element_bytes;
     pieces_ = (longest + piece_ - 1) / piece_;
     start_ = b_.take(pieces_ * mark);
     collected_.fill(pieces_);
@@ -163,9 +161,9 @@ class direct_rounds {
     if (bytes == 0) return;
     const std::size_t at = w_.slices.begin(own) + piece * piece_;
     const auto input = [&](int r) {
-      return (r == own ? w_.input : others_.data[static_cast<std::size_t>(r)]) + at;
+      return (r == own ? w_.r.input : others_.data[static_cast<std::size_t>(r)]) + at;
     };
-    reduce_of_ranks(c_, w_.op, w_.type, input, w_.result + piece * piece_, bytes / w_.element_bytes);
+    reduce_of_ranks(c_, w_.r.op, w_.r.type, input, w_.result + piece * piece_, bytes / w_.r.element_bytes);
   }
   void collect(int slice, std::size_t piece) noexcept {
     const std::size_t bytes = bytes_of(slice, piece);
@@ -188,14 +186,10 @@ class direct_rounds {
 }  // namespace
 
 task<> reduce_on_segment(collective c, segment_reduction what) {
-  memory_of_others others;
   const std::size_t whole = what.alike ? what.slices.bytes(0, c.size()) : 0;
-  own_memory mine;
-  mine.data = what.input;
-  mine.data_bytes = whole;
-  mine.results = what.all;
-  mine.results_bytes = what.all == nullptr ? 0 : whole;
-  co_await arrive_and_agree(c, mine, -1, whole, nullptr, &others);
+  const std::span input(what.r.input, whole);
+  const std::span results(what.all, what.all == nullptr ? 0 : whole);
+  const memory_of_others others = co_await arrive_and_agree(c, input, results, -1, whole, nullptr);
   if (what.slices.bytes(0, c.size()) >= least_to_begin_later)
     co_await comm::collective_segment::wait(c.segment());
   if (others.agreed) {

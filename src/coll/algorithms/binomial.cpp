@@ -10,7 +10,7 @@ namespace tutti::coll {
 
 // The number of ranks that have the data doubles in every round. Every rank receives once, and the root sends
 // at most ceil(log2 P) times the whole buffer.
-task<> broadcast_binomial(collective c, void* data, std::size_t bytes, int root) {
+task<> broadcast_binomial(collective c, std::byte* data, std::size_t bytes, int root) {
   const int size = c.size();
   const int relative = (c.rank() - root + size) % size;
   int mask = 1;
@@ -47,7 +47,7 @@ task<> reduce_binomial(collective c, reduce_call r, int root) {
 
 // A rank sends all blocks it has collected. ceil(log2 P) messages at the root instead of P-1, but every block
 // is copied on the way: for small even blocks of many ranks.
-task<> gather_binomial(collective c, const void* block, void* data, blocks, std::size_t block_bytes,
+task<> gather_binomial(collective c, const std::byte* block, std::byte* data, blocks, std::size_t block_bytes,
                        int root) {
   const int size = c.size();
   const int relative = (c.rank() - root + size) % size;
@@ -67,13 +67,13 @@ task<> gather_binomial(collective c, const void* block, void* data, blocks, std:
                        at(std::min(mask, size - relative - mask)));
   }
   std::byte* const held = lease.data();
-  std::rotate_copy(held, held + at(size - root), held + at(size), static_cast<std::byte*>(data));
+  std::rotate_copy(held, held + at(size - root), held + at(size), data);
 }
 
 // The gather run backwards: a rank forwards the blocks of the ranks behind it, half of what it has in every
 // round.
-task<> scatter_binomial(collective c, const void* data, void* block, blocks, std::size_t block_bytes,
-                        int root) {
+task<> scatter_binomial(collective c, const std::byte* data, std::byte* block, blocks,
+                        std::size_t block_bytes, int root) {
   const int size = c.size();
   const int relative = (c.rank() - root + size) % size;
   const auto at = [&](int n) { return static_cast<std::size_t>(n) * block_bytes; };
@@ -82,8 +82,7 @@ task<> scatter_binomial(collective c, const void* data, void* block, blocks, std
   const int held = std::min(mask, size - relative);
   auto lease = c.scratch().take(at(held));  // in the order of the distance from the root, the own one first
   if (relative == 0) {
-    const auto* const all = static_cast<const std::byte*>(data);
-    std::rotate_copy(all, all + at(root), all + at(size), lease.data());
+    std::rotate_copy(data, data + at(root), data + at(size), lease.data());
   } else {
     co_await c.receive((relative - mask + root) % size, lease.data(), at(held));
   }

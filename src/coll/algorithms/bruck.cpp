@@ -11,7 +11,7 @@ namespace tutti::coll {
 
 // In round k every rank sends all blocks it has to the rank 2^k behind it. One copy at the end puts the
 // blocks in place. For small even blocks.
-task<> all_gather_bruck(collective c, const void* block, void* data, blocks parts) {
+task<> all_gather_bruck(collective c, const std::byte* block, std::byte* data, blocks parts) {
   const int size = c.size();
   const int rank = c.rank();
   const std::size_t block_bytes = parts.bytes(rank);
@@ -25,12 +25,12 @@ task<> all_gather_bruck(collective c, const void* block, void* data, blocks part
     co_await c.receive(c.ahead(have), turned + at(have), at(wanted));
     co_await sending;
   }
-  std::rotate_copy(turned, turned + at(size - rank), turned + at(size), static_cast<std::byte*>(data));
+  std::rotate_copy(turned, turned + at(size - rank), turned + at(size), data);
 }
 
 // Blocks are sorted by their distance to go. In round k all blocks whose distance has bit k set travel 2^k
 // ranks together. Rounds of n/2 bytes instead of P-1 messages: for small even blocks.
-task<> all_to_all_bruck(collective c, const void* data, blocks parts, void* result, blocks) {
+task<> all_to_all_bruck(collective c, const std::byte* data, blocks parts, std::byte* result, blocks) {
   const std::size_t block_bytes = parts.bytes(c.rank());
   if (block_bytes == 0) co_return;
   const int size = c.size();
@@ -41,8 +41,7 @@ task<> all_to_all_bruck(collective c, const void* data, blocks parts, void* resu
   std::byte* const sorted = lease.data();  // by distance to go
   std::byte* const out = travelling.data();
   std::byte* const in = travelling.data() + at((size + 1) / 2);
-  const auto* const given = static_cast<const std::byte*>(data);
-  std::rotate_copy(given, given + at(rank), given + at(size), sorted);
+  std::rotate_copy(data, data + at(rank), data + at(size), sorted);
   for (int mask = 1; mask < size; mask *= 2) {
     int n = 0;
     for (int d = 1; d < size; ++d)
@@ -55,8 +54,7 @@ task<> all_to_all_bruck(collective c, const void* data, blocks parts, void* resu
       if ((d & mask) != 0) std::memcpy(sorted + at(d), in + at(n++), block_bytes);
   }
   // A block that has travelled d ranks comes from the rank d behind.
-  char* const all = static_cast<char*>(result);
-  for (int d = 0; d < size; ++d) std::memcpy(all + at(c.ahead(-d)), sorted + at(d), block_bytes);
+  for (int d = 0; d < size; ++d) std::memcpy(result + at(c.ahead(-d)), sorted + at(d), block_bytes);
 }
 
 // The all_gather run backwards: in each round every rank sends the partial sums of the blocks furthest ahead
@@ -73,8 +71,7 @@ task<> reduce_scatter_bruck(collective c, reduce_call r, blocks parts) {
   };
   auto lease = c.scratch().take(all);
   std::byte* const turned = lease.data();  // the own block first, then those of the following ranks
-  const auto* const in = static_cast<const std::byte*>(r.input);
-  std::rotate_copy(in, in + before, in + all, turned);
+  std::rotate_copy(r.input, r.input + before, r.input + all, turned);
 
   int have = size;
   int distance = static_cast<int>(std::bit_floor(static_cast<unsigned>(size - 1)));

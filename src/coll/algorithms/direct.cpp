@@ -3,30 +3,38 @@
 #include "coll/algorithms.hpp"
 #include "coll/reduce.hpp"
 
+#include <span>
+
 namespace tutti::coll {
 namespace {
 
-// Sends every other rank its block, and receives its block for this rank. In step k a rank sends to the rank
-// k ahead and receives from the rank k behind, a few steps at a time.
-task<> exchange_blocks(collective c, const void* data, blocks out_parts, void* result, blocks in_parts) {
-  const char* const out = static_cast<const char*>(data);
-  char* const in = static_cast<char*>(result);
-  sends_in_flight sends;
-  receives_in_flight receives;
+// Sends out(rank) to every other rank, and receives its block for this rank. In step k a rank sends to the rank
+// k ahead and receives from the rank k behind, `Most` steps at a time.
+template <std::size_t Most, class Out>
+task<> exchange(collective c, Out out, std::byte* in, blocks in_parts) {
+  in_flight<p2p::sending, Most> sends;
+  in_flight<p2p::receiving, Most> receives;
   for (int distance = 1; distance < c.size(); ++distance) {
     const int to = c.ahead(distance);
     const int from = c.ahead(-distance);
+    const std::span<const std::byte> leaving = out(to);
     co_await receives.make_room();
     receives.start([&] { return c.receive(from, in + in_parts.begin(from), in_parts.bytes(from)); });
     co_await sends.make_room();
-    sends.start([&] { return c.send(to, out + out_parts.begin(to), out_parts.bytes(to)); });
+    sends.start([&] { return c.send(to, leaving.data(), leaving.size()); });
   }
   co_await receives.drain();
   co_await sends.drain();
 }
 
+task<> exchange_blocks(collective c, const std::byte* data, blocks out_parts, std::byte* result,
+                       blocks in_parts) {
+  const auto out = [=](int to) { return std::span(data + out_parts.begin(to), out_parts.bytes(to)); };
+  return exchange<4>(c, out, result, in_parts);
+}
+
 // Reduces a block of each rank, in rank order: this rank's at `own`, the others' at `all`, without gaps.
-void reduce_blocks(const collective& c, const reduce_call& r, const char* own, const std::byte* all,
+void reduce_blocks(const collective& c, const reduce_call& r, const std::byte* own, const std::byte* all,
                    std::size_t bytes) {
   const auto size = static_cast<std::size_t>(c.size());
   auto lease = c.scratch().take(size * sizeof(const void*));
@@ -38,10 +46,15 @@ void reduce_blocks(const collective& c, const reduce_call& r, const char* own, c
 
 }  // namespace
 
+task<> tell_all(collective c, const void* mine, std::size_t bytes, void* all) {
+  const auto out = [=](int) { return std::span(static_cast<const std::byte*>(mine), bytes); };
+  return exchange<7>(c, out, static_cast<std::byte*>(all), blocks::even(bytes));
+}
+
 // Pairwise: every block goes directly to its rank. P-1 messages, no copy on the way. Blocks may be uneven.
-task<> all_to_all_pairwise(collective c, const void* data, blocks out_parts, void* result, blocks in_parts) {
-  move_bytes(static_cast<char*>(result) + in_parts.begin(c.rank()),
-             static_cast<const char*>(data) + out_parts.begin(c.rank()), out_parts.bytes(c.rank()));
+task<> all_to_all_pairwise(collective c, const std::byte* data, blocks out_parts, std::byte* result,
+                           blocks in_parts) {
+  move_bytes(result + in_parts.begin(c.rank()), data + out_parts.begin(c.rank()), out_parts.bytes(c.rank()));
   return exchange_blocks(c, data, out_parts, result, in_parts);
 }
 
@@ -49,11 +62,10 @@ task<> all_to_all_pairwise(collective c, const void* data, blocks out_parts, voi
 // from all contributions in rank order. One step of P-1 messages, (P-1)/P n bytes each way, and memory for P
 // blocks: for small and medium n.
 task<> reduce_scatter_direct(collective c, reduce_call r, blocks parts) {
-  const char* const in = static_cast<const char*>(r.input);
   const std::size_t own = parts.bytes(c.rank());
   auto contributions = c.scratch().take(static_cast<std::size_t>(c.size()) * own);
-  co_await exchange_blocks(c, in, parts, contributions.data(), blocks::even(own));
-  reduce_blocks(c, r, in + parts.begin(c.rank()), contributions.data(), own);
+  co_await exchange_blocks(c, r.input, parts, contributions.data(), blocks::even(own));
+  reduce_blocks(c, r, r.input + parts.begin(c.rank()), contributions.data(), own);
 }
 
 // Every rank gets all contributions to its block, reduces them at once, and the results go round. The ring's
@@ -62,7 +74,7 @@ task<> reduce_scatter_direct(collective c, reduce_call r, blocks parts) {
 task<> all_reduce_direct(collective c, reduce_call r) {
   const blocks parts = blocks::split(r.count, c.size(), r.element_bytes);
   reduce_call own = r;
-  own.data = static_cast<char*>(r.data) + parts.begin(c.rank());
+  own.data = r.data + parts.begin(c.rank());
   co_await reduce_scatter_direct(c, own, parts);
   co_await pass_blocks_round(c, r.data, parts, c.rank());
 }
@@ -73,22 +85,8 @@ task<> all_reduce_direct(collective c, reduce_call r) {
 task<> all_reduce_one_shot(collective c, reduce_call r) {
   const std::size_t bytes = r.count * r.element_bytes;
   auto contributions = c.scratch().take(static_cast<std::size_t>(c.size()) * bytes);
-  {
-    constexpr std::size_t few_hosts = 7;  // others
-    in_flight<p2p::sending, few_hosts> sends;
-    in_flight<p2p::receiving, few_hosts> receives;
-    for (int distance = 1; distance < c.size(); ++distance) {
-      const int from = c.ahead(-distance);
-      std::byte* const theirs = contributions.data() + static_cast<std::size_t>(from) * bytes;
-      co_await receives.make_room();
-      receives.start([&] { return c.receive(from, theirs, bytes); });
-      co_await sends.make_room();
-      sends.start([&] { return c.send(c.ahead(distance), r.input, bytes); });
-    }
-    co_await receives.drain();
-    co_await sends.drain();
-  }
-  reduce_blocks(c, r, static_cast<const char*>(r.input), contributions.data(), bytes);
+  co_await tell_all(c, r.input, bytes, contributions.data());
+  reduce_blocks(c, r, r.input, contributions.data(), bytes);
 }
 
 }  // namespace tutti::coll

@@ -52,7 +52,7 @@ task<> barrier_hierarchical(collective c) {
 
 // The root sends to one rank of every host, which broadcasts there. Every host gets the data
 // once over the network.
-task<> broadcast_hierarchical(collective c, void* data, std::size_t bytes, int root) {
+task<> broadcast_hierarchical(collective c, std::byte* data, std::size_t bytes, int root) {
   const speakers between(c, root);
   if (c.rank() == between.here()) {
     co_await broadcast_binomial(between.among_all, data, bytes, between.root_host);
@@ -94,7 +94,7 @@ task<> all_reduce_hierarchical_split(collective c, reduce_call r) {
   const collective here = on_this_host(c);
   const collective across = c.among(places.column, places.host);
   const blocks slices = blocks::split(r.count, here.size(), r.element_bytes);
-  char* const mine = static_cast<char*>(r.data) + slices.begin(places.local_rank);
+  std::byte* const mine = r.data + slices.begin(places.local_rank);
   reduce_call slice = r;
   slice.data = mine;
   co_await reduce_scatter_ring(here, slice, slices);

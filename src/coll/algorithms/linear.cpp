@@ -5,38 +5,36 @@
 
 namespace tutti::coll {
 
-task<> gather_linear(collective c, const void* block, void* data, blocks parts, std::size_t own_bytes,
-                     int root) {
+task<> gather_linear(collective c, const std::byte* block, std::byte* data, blocks parts,
+                     std::size_t own_bytes, int root) {
   const int size = c.size();
   if (c.rank() != root) {
     co_await c.send(root, block, own_bytes);
     co_return;
   }
-  char* const all = static_cast<char*>(data);
-  move_bytes(all + parts.begin(root), block, own_bytes);
+  move_bytes(data + parts.begin(root), block, own_bytes);
   receives_in_flight receives;
   for (int distance = 1; distance < size; ++distance) {
     const int from = (root + distance) % size;
     co_await receives.make_room();
-    receives.start([&] { return c.receive(from, all + parts.begin(from), parts.bytes(from)); });
+    receives.start([&] { return c.receive(from, data + parts.begin(from), parts.bytes(from)); });
   }
   co_await receives.drain();
 }
 
-task<> scatter_linear(collective c, const void* data, void* block, blocks parts, std::size_t own_bytes,
-                      int root) {
+task<> scatter_linear(collective c, const std::byte* data, std::byte* block, blocks parts,
+                      std::size_t own_bytes, int root) {
   const int size = c.size();
   if (c.rank() != root) {
     co_await c.receive(root, block, own_bytes);
     co_return;
   }
-  const char* const all = static_cast<const char*>(data);
-  move_bytes(block, all + parts.begin(root), own_bytes);
+  move_bytes(block, data + parts.begin(root), own_bytes);
   sends_in_flight sends;
   for (int distance = 1; distance < size; ++distance) {
     const int to = (root + distance) % size;
     co_await sends.make_room();
-    sends.start([&] { return c.send(to, all + parts.begin(to), parts.bytes(to)); });
+    sends.start([&] { return c.send(to, data + parts.begin(to), parts.bytes(to)); });
   }
   co_await sends.drain();
 }

@@ -30,32 +30,37 @@ struct folding {
   int number;   // otherwise its number
 };
 
-task<> fold_into_neighbour(collective c, void* data, std::size_t bytes) {
-  co_await c.send(c.rank() - 1, data, bytes);
-  co_await c.receive(c.rank() - 1, data, bytes);
-}
-
 // The block of the lower ranks is the left operand, so both sides of an exchange compute the same bits.
 void combine_in_order(const reduce_call& r, void* mine, const void* theirs, std::size_t count,
                       bool mine_first) {
   combine(r.op, r.type, mine_first ? mine : theirs, mine_first ? theirs : mine, mine, count);
 }
 
-}  // namespace
+// Reduces `r` in place on the ranks that take part; `theirs` has memory for as much.
+using exchanging = task<>(collective c, reduce_call r, folding f, std::byte* theirs);
 
-// Recursive doubling: in round k, ranks that differ in bit k exchange everything they have, and both reduce
-// it. ceil(log2 P) rounds of n bytes each way: few steps, for small n.
-task<> all_reduce_recursive_doubling(collective c, reduce_call r) {
+task<> all_reduce_by(exchanging* exchange, collective c, reduce_call r) {
   r.copy_input();
   const std::size_t bytes = r.count * r.element_bytes;
   const folding f(c);
-  if (f.folded) co_return co_await fold_into_neighbour(c, r.data, bytes);
-  auto lease = c.scratch().take(bytes);
-  std::byte* const theirs = lease.data();
-  if (f.paired) {
-    co_await c.receive(c.rank() + 1, theirs, bytes);
-    combine(r.op, r.type, r.data, theirs, r.data, r.count);
+  if (f.folded) {
+    co_await c.send(c.rank() - 1, r.data, bytes);
+    co_await c.receive(c.rank() - 1, r.data, bytes);
+    co_return;
   }
+  auto lease = c.scratch().take(bytes);
+  if (f.paired) {
+    co_await c.receive(c.rank() + 1, lease.data(), bytes);
+    combine(r.op, r.type, r.data, lease.data(), r.data, r.count);
+  }
+  co_await exchange(c, r, f, lease.data());
+  if (f.paired) {
+    co_await c.send(c.rank() + 1, r.data, bytes);
+  }
+}
+
+task<> double_distance(collective c, reduce_call r, folding f, std::byte* theirs) {
+  const std::size_t bytes = r.count * r.element_bytes;
   for (int mask = 1; mask < f.power; mask *= 2) {
     const int other = f.rank_of(f.number ^ mask);
     auto sending = c.send(other, r.data, bytes);
@@ -64,26 +69,9 @@ task<> all_reduce_recursive_doubling(collective c, reduce_call r) {
     combine_in_order(r, r.data, theirs, r.count, (f.number & mask) == 0);
   }
   finish(r.op, r.type, r.data, r.count, r.ranks);
-  if (f.paired) {
-    co_await c.send(c.rank() + 1, r.data, bytes);
-  }
 }
 
-// Rabenseifner's algorithm: recursive halving leaves every rank one reduced block, recursive doubling gathers
-// the blocks. 2 log2 P rounds, 2 (P-1)/P n bytes each way: the ring's traffic in a tree's number of rounds,
-// for medium n. Every block is reduced in one place. (Rabenseifner 2004.)
-task<> all_reduce_rabenseifner(collective c, reduce_call r) {
-  r.copy_input();
-  const std::size_t bytes = r.count * r.element_bytes;
-  const folding f(c);
-  if (f.folded) co_return co_await fold_into_neighbour(c, r.data, bytes);
-  char* const data = static_cast<char*>(r.data);
-  auto lease = c.scratch().take(bytes);
-  std::byte* const theirs = lease.data();
-  if (f.paired) {
-    co_await c.receive(c.rank() + 1, theirs, bytes);
-    combine(r.op, r.type, data, theirs, data, r.count);
-  }
+task<> halve_and_double_distance(collective c, reduce_call r, folding f, std::byte* theirs) {
   const blocks parts = blocks::split(r.count, f.power, r.element_bytes);
   // This rank still works on blocks first to last - 1.
   int first = 0;
@@ -94,36 +82,48 @@ task<> all_reduce_rabenseifner(collective c, reduce_call r) {
     const bool upper = (f.number & mask) != 0;
     const int keep = upper ? first + half : first;
     const int give = upper ? first : first + half;
-    auto sending = c.send(other, data + parts.begin(give), parts.bytes(give, give + half));
+    auto sending = c.send(other, r.data + parts.begin(give), parts.bytes(give, give + half));
     co_await c.receive(other, theirs, parts.bytes(keep, keep + half));
     co_await sending;
-    combine_in_order(r, data + parts.begin(keep), theirs, parts.bytes(keep, keep + half) / r.element_bytes,
+    combine_in_order(r, r.data + parts.begin(keep), theirs, parts.bytes(keep, keep + half) / r.element_bytes,
                      !upper);
     first = keep;
     last = keep + half;
   }
-  finish(r.op, r.type, data + parts.begin(first), parts.bytes(first, last) / r.element_bytes, r.ranks);
+  finish(r.op, r.type, r.data + parts.begin(first), parts.bytes(first, last) / r.element_bytes, r.ranks);
   for (int mask = 1; mask < f.power; mask *= 2) {
     const int other = f.rank_of(f.number ^ mask);
     const int width = last - first;
     const int theirs_first = (f.number & mask) != 0 ? first - width : first + width;
-    auto sending = c.send(other, data + parts.begin(first), parts.bytes(first, last));
-    co_await c.receive(other, data + parts.begin(theirs_first),
+    auto sending = c.send(other, r.data + parts.begin(first), parts.bytes(first, last));
+    co_await c.receive(other, r.data + parts.begin(theirs_first),
                        parts.bytes(theirs_first, theirs_first + width));
     co_await sending;
     first = std::min(first, theirs_first);
     last = first + 2 * width;
   }
-  if (f.paired) {
-    co_await c.send(c.rank() + 1, data, bytes);
-  }
+}
+
+}  // namespace
+
+// Recursive doubling: in round k, ranks that differ in bit k exchange everything they have, and both reduce
+// it. ceil(log2 P) rounds of n bytes each way: few steps, for small n.
+task<> all_reduce_recursive_doubling(collective c, reduce_call r) {
+  return all_reduce_by(double_distance, c, r);
+}
+
+// Rabenseifner's algorithm: recursive halving leaves every rank one reduced block, recursive doubling gathers
+// the blocks. 2 log2 P rounds, 2 (P-1)/P n bytes each way: the ring's traffic in a tree's number of rounds,
+// for medium n. Every block is reduced in one place. (Rabenseifner 2004.)
+task<> all_reduce_rabenseifner(collective c, reduce_call r) {
+  return all_reduce_by(halve_and_double_distance, c, r);
 }
 
 // Recursive doubling: after round k a rank has the reduction of itself and the 2^k - 1 ranks before it, and
 // sends it 2^k ranks on. ceil(log2 P) rounds of n bytes. (Hillis, Steele 1986.) Inclusive: `data` becomes the
 // reduction of ranks 0 to this one. Exclusive: the reduction of ranks 0 to the one before is written to
 // `before`; that of rank 0 keeps its contents.
-task<> scan_recursive_doubling(collective c, reduce_call r, void* before) {
+task<> scan_recursive_doubling(collective c, reduce_call r, std::byte* before) {
   const int size = c.size();
   const int rank = c.rank();
   const std::size_t bytes = r.count * r.element_bytes;

@@ -23,32 +23,36 @@ constexpr std::size_t slices_ahead = 4;  // slices for which receives are posted
 // Every block goes round. P-1 steps; every rank sends and receives (P-1)/P of the result, which is the
 // minimum. Blocks may be uneven. Receives for the next blocks are posted ahead, so that early data go to
 // their place at once.
-task<> pass_blocks_round(collective c, void* data, blocks parts, int own) {
+task<> pass_blocks_round(collective c, std::byte* data, blocks parts, int own, int root) {
   const int size = c.size();
   const int steps = size - 1;
-  char* const all = static_cast<char*>(data);
+  const int to_receive = c.rank() != root ? steps : 0;
+  const int to_send = c.ahead(1) != root ? steps : 0;
   const auto leaving = [=](int step) { return (own - step + size) % size; };
 
   in_flight<p2p::receiving, blocks_ahead> receives;
   const auto post = [&](int step) {
     const int in = leaving(step + 1);
-    receives.start([&] { return c.receive(c.ahead(-1), all + parts.begin(in), parts.bytes(in)); });
+    receives.start([&] { return c.receive(c.ahead(-1), data + parts.begin(in), parts.bytes(in)); });
   };
-  for (int step = 0; step < std::min(blocks_ahead, steps); ++step) post(step);
+  for (int step = 0; step < std::min(blocks_ahead, to_receive); ++step) post(step);
   sends_in_flight sends;
   for (int step = 0; step < steps; ++step) {
     const int out = leaving(step);
-    co_await sends.make_room();
-    sends.start([&] { return c.send(c.ahead(1), all + parts.begin(out), parts.bytes(out)); });
+    if (step < to_send) {
+      co_await sends.make_room();
+      sends.start([&] { return c.send(c.ahead(1), data + parts.begin(out), parts.bytes(out)); });
+    }
+    if (step >= to_receive) continue;
     co_await receives.oldest();
     receives.drop_oldest();
-    if (step + blocks_ahead < steps) post(step + blocks_ahead);
+    if (step + blocks_ahead < to_receive) post(step + blocks_ahead);
   }
   co_await sends.drain();
 }
 
-task<> all_gather_ring(collective c, const void* block, void* data, blocks parts) {
-  move_bytes(static_cast<char*>(data) + parts.begin(c.rank()), block, parts.bytes(c.rank()));
+task<> all_gather_ring(collective c, const std::byte* block, std::byte* data, blocks parts) {
+  move_bytes(data + parts.begin(c.rank()), block, parts.bytes(c.rank()));
   co_await pass_blocks_round(c, data, parts, c.rank());
 }
 
@@ -57,9 +61,8 @@ task<> all_gather_ring(collective c, const void* block, void* data, blocks parts
 // large n.
 task<> reduce_scatter_ring(collective c, reduce_call r, blocks parts) {
   const int size = c.size();
-  const char* const in = static_cast<const char*>(r.input);
   if (size == 1) {
-    move_bytes(r.data, in, parts.bytes(0));
+    move_bytes(r.data, r.input, parts.bytes(0));
     co_return;
   }
   const std::size_t longest = parts.longest(size);
@@ -67,14 +70,14 @@ task<> reduce_scatter_ring(collective c, reduce_call r, blocks parts) {
   std::byte* arriving = lease.data();
   std::byte* leaving = lease.data() + longest;
   // The block that starts here is that of the left neighbour, which has the longest way.
-  const void* next = in + parts.begin(c.ahead(-1));
+  const std::byte* next = r.input + parts.begin(c.ahead(-1));
   for (int step = 0; step + 1 < size; ++step) {
     const int out_block = c.ahead(-step - 1);
     const int in_block = c.ahead(-step - 2);
     auto sending = c.send(c.ahead(1), next, parts.bytes(out_block));
     co_await c.receive(c.ahead(-1), arriving, parts.bytes(in_block));
     const bool last = step + 2 == size;
-    combine(r.op, r.type, arriving, in + parts.begin(in_block), arriving,
+    combine(r.op, r.type, arriving, r.input + parts.begin(in_block), arriving,
             parts.bytes(in_block) / r.element_bytes);
     co_await sending;
     next = arriving;
@@ -93,7 +96,7 @@ task<> reduce_ring(collective c, reduce_call r, int root) {
   const bool is_root = c.rank() == root;
   auto lease = c.scratch().take(is_root ? 0 : own);
   reduce_call slice = r;
-  slice.data = is_root ? static_cast<char*>(r.data) + slices.begin(root) : static_cast<void*>(lease.data());
+  slice.data = is_root ? r.data + slices.begin(root) : lease.data();
   co_await reduce_scatter_ring(c, slice, slices);
   co_await gather_linear(c, slice.data, r.data, slices, own, root);
 }
@@ -108,8 +111,6 @@ task<> reduce_ring(collective c, reduce_call r, int root) {
 // from the result.
 task<> all_reduce_ring(collective c, reduce_call r) {
   const int size = c.size();
-  char* const data = static_cast<char*>(r.data);
-  const char* const input = static_cast<const char*>(r.input);
   const blocks chunks = blocks::split(r.count, size, r.element_bytes);
 
   const std::size_t piece = std::max<std::size_t>(1, piece_bytes / r.element_bytes) * r.element_bytes;
@@ -141,7 +142,7 @@ task<> all_reduce_ring(collective c, reduce_call r) {
       const int out = leaving(sent);
       const std::size_t bytes = length(out, sent);
       if (bytes == 0) continue;
-      const char* const from = (sent < pieces ? input : data) + chunks.begin(out) + offset(sent);
+      const std::byte* const from = (sent < pieces ? r.input : r.data) + chunks.begin(out) + offset(sent);
       co_await sends.make_room();
       sends.start([&] { return c.send(c.ahead(1), from, bytes); });
     }
@@ -151,13 +152,13 @@ task<> all_reduce_ring(collective c, reduce_call r) {
       co_await receives.oldest();
       receives.drop_oldest();
       const std::size_t at = chunks.begin(in) + offset(i);
-      combine(r.op, r.type, lease.data() + i % ahead * piece, input + at, data + at, count);
-      if (i + pieces >= all) finish(r.op, r.type, data + at, count, r.ranks);  // complete here
+      combine(r.op, r.type, lease.data() + i % ahead * piece, r.input + at, r.data + at, count);
+      if (i + pieces >= all) finish(r.op, r.type, r.data + at, count, r.ranks);  // complete here
     }
     if (i + ahead < all) post(i + ahead);
   }
   co_await sends.drain();
-  co_await pass_blocks_round(c, data, chunks, c.ahead(1));
+  co_await pass_blocks_round(c, r.data, chunks, c.ahead(1));
 }
 
 // Pipelined ring: the data go from rank to rank in slices, and a rank forwards one slice while the next ones
@@ -165,16 +166,15 @@ task<> all_reduce_ring(collective c, reduce_call r) {
 // For large n between hosts, where a tree's root sends the data log P times. Over loopback it gains nothing,
 // so its row comes after those that are chosen by default: select it by name, or let `tutti-perf tune`
 // measure it.
-task<> broadcast_ring(collective c, void* data, std::size_t bytes, int root) {
+task<> broadcast_ring(collective c, std::byte* data, std::size_t bytes, int root) {
   const bool receives = c.rank() != root;
   const bool sends = c.ahead(1) != root;
-  char* const all = static_cast<char*>(data);
   const std::size_t slices = (bytes + slice_bytes - 1) / slice_bytes;
   const auto length = [=](std::size_t i) { return std::min(slice_bytes, bytes - i * slice_bytes); };
 
   in_flight<p2p::receiving, slices_ahead> coming;
   const auto post = [&](std::size_t i) {
-    coming.start([&] { return c.receive(c.ahead(-1), all + i * slice_bytes, length(i)); });
+    coming.start([&] { return c.receive(c.ahead(-1), data + i * slice_bytes, length(i)); });
   };
   if (receives)
     for (std::size_t i = 0; i < std::min(slices_ahead, slices); ++i) post(i);
@@ -187,7 +187,7 @@ task<> broadcast_ring(collective c, void* data, std::size_t bytes, int root) {
     }
     if (!sends) continue;
     co_await leaving.make_room();
-    leaving.start([&] { return c.send(c.ahead(1), all + i * slice_bytes, length(i)); });
+    leaving.start([&] { return c.send(c.ahead(1), data + i * slice_bytes, length(i)); });
   }
   co_await leaving.drain();
 }

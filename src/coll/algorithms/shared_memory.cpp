@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Algorithms on a collective segment. Long vectors move and are reduced in rounds (coll/segment_rounds.hpp).
+// Algorithms on a collective segment. Long vectors move and are reduced in rounds (coll/segment_publish.hpp).
 #include "base/shared_memory.hpp"
 #include "coll/algorithms.hpp"
 #include "coll/segment_publish.hpp"
-#include "coll/segment_rounds.hpp"
 
 namespace tutti::coll {
 
@@ -11,14 +10,14 @@ namespace tutti::coll {
 task<> barrier_shared_memory(collective c) { return publish_on_segment(c, posted{}); }
 
 // The root writes, the others read: n bytes written, n read by each, one wait.
-task<> broadcast_shared_memory(collective c, void* data, std::size_t bytes, int root) {
+task<> broadcast_shared_memory(collective c, std::byte* data, std::size_t bytes, int root) {
   return copy_on_segment(c, posted::broadcast(c, data, bytes, root));
 }
 
 // Every rank writes its block and reads those of the others: n/P bytes written, (P-1)/P n read, one wait.
-task<> all_gather_shared_memory(collective c, const void* block, void* data, blocks parts) {
+task<> all_gather_shared_memory(collective c, const std::byte* block, std::byte* data, blocks parts) {
   posted what = posted::all_gather(c, block, data, parts);
-  std::byte* const own = static_cast<std::byte*>(data) + parts.begin(c.rank());
+  std::byte* const own = data + parts.begin(c.rank());
   // If all ranks can read the results, this rank's block is given from there.
   if (!what.is_short() && (overlap(block, what.given_bytes, data, parts.begin(c.size())) ||
                            base::find_shared(own, what.given_bytes))) {
@@ -31,7 +30,8 @@ task<> all_gather_shared_memory(collective c, const void* block, void* data, blo
 
 // Every rank writes its blocks for the others and reads theirs for it: (P-1)/P n bytes written, as many read,
 // one wait.
-task<> all_to_all_shared_memory(collective c, const void* data, blocks parts, void* result, blocks) {
+task<> all_to_all_shared_memory(collective c, const std::byte* data, blocks parts, std::byte* result,
+                                blocks) {
   return copy_on_segment(c, posted::all_to_all(c, data, result, parts));
 }
 
@@ -39,11 +39,11 @@ task<> all_to_all_shared_memory(collective c, const void* data, blocks parts, vo
 // by the root. Long vectors in rounds: each rank reduces a slice, and the root collects the slices. Root -1:
 // all ranks reduce the vectors, or collect the slices.
 task<> reduce_shared_memory(collective c, reduce_call r, int root) {
-  const posted all = posted::reduce(c, r.input, r.data, r.count, r.element_bytes, r.type, r.op, root);
+  const posted all = posted::reduce(c, r, root);
   if (all.is_short()) co_return co_await publish_on_segment(c, all);
-  segment_reduction what(r, blocks::split(r.count, c.size(), r.element_bytes));
+  segment_reduction what{r, blocks::split(r.count, c.size(), r.element_bytes)};
   if (root < 0 || root == c.rank()) {
-    what.all = static_cast<std::byte*>(r.data);
+    what.all = r.data;
     what.result = what.all + what.slices.begin(c.rank());
   }
   what.shown = root != c.rank();
@@ -58,11 +58,10 @@ task<> all_reduce_shared_memory(collective c, reduce_call r) { return reduce_sha
 // Every rank writes its vector, and reduces its block of all: n bytes written, (P-1)/P n read. Long vectors
 // in rounds, with the same bytes.
 task<> reduce_scatter_shared_memory(collective c, reduce_call r, blocks parts) {
-  const posted all =
-      posted::reduce_scatter(c, r.input, r.data, r.count, r.element_bytes, r.type, r.op, parts);
+  const posted all = posted::reduce_scatter(c, r, parts);
   if (all.is_short()) co_return co_await publish_on_segment(c, all);
-  segment_reduction what(r, parts);
-  what.result = static_cast<std::byte*>(r.data);
+  segment_reduction what{r, parts};
+  what.result = r.data;
   co_await reduce_on_segment(c, what);
 }
 
