@@ -17,7 +17,6 @@
 #include <chrono>
 #include <csignal>
 #include <exception>
-#include <tuple>
 #include <tutti/error.hpp>
 #include <utility>
 
@@ -48,13 +47,8 @@ struct answer {
   int rank = 0;
   std::string refusal = {};  // why there is no such world, if it is not empty
 };
-auto fields(base::maybe_const<answer> auto& a) { return std::tie(a.epoch, a.size, a.rank, a.refusal); }
 
 }  // namespace
-
-auto fields(base::maybe_const<membership::arrival> auto& a) {
-  return std::tie(a.number, a.start, a.place, a.record);
-}
 
 // ---- the launcher ----
 

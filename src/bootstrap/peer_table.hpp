@@ -8,16 +8,8 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <tutti/error.hpp>
 #include <vector>
-
-namespace tutti::core {
-auto fields(base::maybe_const<endpoint_record> auto& r) {
-  return std::tie(r.rank, r.number, r.host, r.pid, r.pid_space, r.host_id, r.shm_address, r.tcp_endpoints,
-                  r.cpus);
-}
-}  // namespace tutti::core
 
 namespace tutti::bootstrap {
 
@@ -33,7 +25,6 @@ struct peer_table {
   std::uint64_t id = 0;  // 0: no world
   std::vector<core::endpoint_record> records;
 };
-auto fields(base::maybe_const<peer_table> auto& t) { return std::tie(t.id, t.records); }
 std::string encode_table(const peer_table& table);
 // Throws errc::protocol unless it is a table of `size` ranks, each once.
 peer_table decode_table(std::string_view bytes, int size);

@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <atomic>
 #include <set>
-#include <tuple>
 #include <tutti/error.hpp>
 #include <utility>
 #include <vector>
@@ -46,9 +45,6 @@ struct claim {
   std::string ways;  // checksums and TLS, as one word
   std::string id;
 };
-auto fields(base::maybe_const<claim> auto& c) {
-  return std::tie(c.number, c.rank, c.host, c.pid, c.job, c.ways, c.id);
-}
 
 // Settings that all ranks must share, as a word of a claim.
 std::string ways_of(const job& who) {
