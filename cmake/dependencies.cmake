@@ -11,7 +11,7 @@ macro(tutti_require package version debian_package purpose)
 endmacro()
 
 tutti_require(Threads "" libc6-dev "threads")
-tutti_require(Boost 1.81 libboost1.81-dev "Asio and Intrusive, headers only")
+tutti_require(Boost 1.81 libboost1.81-dev "Asio, Intrusive and PFR, headers only")
 tutti_require(fmt 9 libfmt-dev "its texts")
 tutti_require(Nettle 3.4 nettle-dev "the handshake of listeners, HMAC-SHA256")
 tutti_require(nlohmann_json 3 nlohmann-json3-dev "the files of tracking, headers only")

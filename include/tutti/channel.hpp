@@ -166,6 +166,12 @@ class channel {
   }
   std::optional<T> next() {
     std::optional<T> v;
+    if (values_.empty() && !senders_.empty()) {
+      v.emplace(std::move(*senders_.front()->value));
+      senders_.front()->value.reset();
+      wake(senders_);
+      return v;
+    }
     // Steps that may throw come first, so that no value is lost.
     if (!senders_.empty()) values_.push_back(std::move(*senders_.front()->value));
     if (values_.empty()) return v;

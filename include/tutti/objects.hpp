@@ -227,7 +227,7 @@ inline void check_object_size(std::uint64_t bytes, std::size_t limit) {
 // Without a root, every rank gets the objects.
 template <class T>
 task<std::vector<T>> gather_objects(communicator c, T value, std::optional<int> root, std::size_t limit) {
-  const std::vector<std::byte> mine = to_bytes(value);
+  const std::vector<std::byte> mine = detail::to_bytes(value);
   std::vector<std::size_t> lengths(static_cast<std::size_t>(c.size()));
   const std::size_t length = mine.size();
   co_await c.all_gather(length, lengths);
@@ -247,7 +247,7 @@ task<std::vector<T>> gather_objects(communicator c, T value, std::optional<int> 
   if (!wanted) co_return values;
   std::span<const std::byte> rest(all);
   for (const std::size_t n : lengths) {
-    values.push_back(from_bytes<T>(rest.first(n)));
+    values.push_back(detail::from_bytes<T>(rest.first(n)));
     rest = rest.subspan(n);
   }
   co_return values;

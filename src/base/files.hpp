@@ -17,7 +17,11 @@ namespace tutti::base {
 // None if the file cannot be read.
 inline std::string contents_of(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  try {
+    return {std::istreambuf_iterator<char>(file), {}};
+  } catch (const std::ios_base::failure&) {  // as of a process that ends between open() and read()
+    return {};
+  }
 }
 
 // Returns how many bytes were written; if that is not all of them, errno says why.

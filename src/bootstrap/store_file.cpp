@@ -22,7 +22,7 @@ namespace tutti::bootstrap {
 
 namespace {
 
-constexpr std::string_view magic = "tutti-s2";
+constexpr std::string_view magic = "tutti-s2";  // changes with the form of store_request, too
 constexpr off_t first_user = off_t{1} << 40;
 constexpr off_t most_users = off_t{1} << 32;
 // Below this size, compacting the log does not pay.
@@ -165,6 +165,11 @@ void store_file::enter() {
 bool store_file::read_header(header& into) {
   const std::string bytes = read(0, header_bytes);
   if (magic.starts_with(bytes)) return false;  // empty, or its first user died while writing it
+  if (bytes.starts_with("tutti-s") && !bytes.starts_with(magic)) {
+    if (!anybody_else()) return false;  // a crashed run of another version has left it
+    base::throw_error(errc::invalid_argument,
+                      "{} is in use by ranks of another version of tutti: build all with the same", path_);
+  }
   if (!bytes.starts_with(magic))
     base::throw_error(errc::invalid_argument,
                       "{} holds something else than a store; it is left as it is: name another file", path_);

@@ -239,6 +239,7 @@ background start_background(init_options options, detail::any_main main) {
   std::future<void> is_ready = ready.get_future();
   made->result = std::async(std::launch::async, [context = &made->context, options = std::move(options),
                                                  main = std::move(main), ready = std::move(ready)]() mutable {
+    detail::any_main own = std::move(main);  // what it holds goes with the rank, not with join()
     std::optional<runtime> rt;
     try {
       rt.emplace(*context);
@@ -247,7 +248,7 @@ background start_background(init_options options, detail::any_main main) {
       throw;
     }
     ready.set_value();
-    return detail::run_rank(*rt, std::move(options), main);
+    return detail::run_rank(*rt, std::move(options), own);
   });
   is_ready.get();
   return background(std::move(made));

@@ -19,7 +19,7 @@ namespace tutti::detail {
 namespace {
 
 constexpr std::size_t class_bytes = 64;
-constexpr std::size_t classes = 64;          // frames up to 4 KiB are recycled
+constexpr std::size_t classes = 66;          // frames below 4224 bytes are recycled
 constexpr std::size_t kept_per_class = 256;  // beyond that, memory is returned after a burst
 
 struct free_frame {

@@ -98,13 +98,13 @@ struct loop::handler {
   allocator_type get_allocator() const noexcept { return {}; }
 
   std::shared_ptr<loop*> link;
-  void (loop::*act)(bool cancelled);
+  void (loop::*act)();
   // On a second thread of the io_context, leaves the work to the loop's own thread, and throws.
   void operator()(boost::system::error_code code = {}) const {
     loop* const l = *link;
+    if (l == nullptr || (code && act == &loop::end_alarm)) return;
     if (l == forked) end_forked_child();
-    if (l == nullptr) return;
-    if (l->claim_this_thread()) return (l->*act)(code.failed());
+    if (l->claim_this_thread()) return (l->*act)();
     boost::asio::post(l->context_, *this);
     throw_second_thread("a turn of the loop");
   }
@@ -324,7 +324,7 @@ void loop::schedule() noexcept {
   boost::asio::post(context_, handler{alive_, &loop::turn});
 }
 
-void loop::end_sleep(bool) {
+void loop::end_sleep() {
   wait_pending_ = false;
   if (scheduled_) return;
   get_up();
@@ -332,13 +332,12 @@ void loop::end_sleep(bool) {
   turn();
 }
 
-void loop::end_alarm(bool cancelled) {
-  if (cancelled) return;
+void loop::end_alarm() {
   timer_at_ = time_point::max();
   wake();
 }
 
-void loop::turn(bool) {
+void loop::turn() {
   ++counters_.turns;
   leaving_ = false;
   std::shared_ptr<void> ended;
@@ -454,6 +453,7 @@ void loop::park() {
   scheduled_ = false;
 }
 
+// Without memory for a wait the process ends, as for other small allocations.
 void loop::watch_and_set_alarm() {
   const time_point next = engine_.timers().next();
   if (next < timer_at_) {
@@ -461,12 +461,14 @@ void loop::watch_and_set_alarm() {
     if (!timer_) timer_.emplace(context_);
     timer_at_ = time_point::max();
     timer_->expires_at(next);
-    timer_->async_wait(handler{alive_, &loop::end_alarm});
+    [this]() noexcept { timer_->async_wait(handler{alive_, &loop::end_alarm}); }();
     timer_at_ = next;
   }
   if (wait_pending_) return;
-  descriptor_->async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                          handler{alive_, &loop::end_sleep});
+  [this]() noexcept {
+    descriptor_->async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                            handler{alive_, &loop::end_sleep});
+  }();
   wait_pending_ = true;
 }
 

@@ -148,10 +148,10 @@ class loop {
   void retire() noexcept;
   struct at_work;
   static at_work find_at_work() noexcept;
-  // What handlers do. `cancelled`: the wait that they end.
-  void turn(bool cancelled = false);
-  void end_sleep(bool cancelled);
-  void end_alarm(bool cancelled);
+  // What handlers do.
+  void turn();
+  void end_sleep();
+  void end_alarm();
   static void forget_after_fork() noexcept;
   // Spins for the budget; returns false when it is time to park.
   bool stay_awake();

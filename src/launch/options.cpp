@@ -175,7 +175,10 @@ void add_options(CLI::App& app, options& o) {
              "this node, 0 to NODES-1; with MIN:MAX only node 0 needs to say so")
       ->type_name("R");
   app.add_option_function<std::string>(
-         "--master", [&o](const std::string& given) { o.master = parse_address(given); },
+         "--master",
+         [&o](const std::string& given) {
+           if (!given.empty()) o.master = parse_address(given);
+         },
          "where the nodes meet: an address of node 0 and a free port there")
       ->type_name("HOST:PORT");
   add_choice(

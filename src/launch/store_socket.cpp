@@ -40,7 +40,9 @@ bootstrap::endpoints resolve(const host_and_port& master, std::chrono::milliseco
   }
 }
 
-[[noreturn]] void throw_cannot_listen(const host_and_port& master, int error) {
+[[noreturn]] void throw_cannot_listen(const std::optional<host_and_port>& at, int error) {
+  if (!at) throw std::runtime_error(fmt::format("cannot listen on 127.0.0.1: {}", std::strerror(error)));
+  const host_and_port& master = *at;
   throw std::runtime_error(fmt::format("cannot listen on {} port {}: {}{}", master.host, master.port,
                                        std::strerror(error), cure_of_listening(error)));
 }
@@ -55,7 +57,7 @@ base::unique_fd open_store_socket(const std::optional<host_and_port>& master,
     if (base::unique_fd fd = bootstrap::listen_at(candidate)) return fd;
     error = errno;
   }
-  throw_cannot_listen(at, error);
+  throw_cannot_listen(master, error);
 }
 
 std::vector<base::unique_fd> open_rendezvous_sockets(const host_and_port& master,

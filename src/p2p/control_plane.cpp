@@ -34,7 +34,10 @@ void control_plane::received(int peer, const transport::frame& head,
 
 void control_plane::failed(int peer, std::uint32_t context, failure_message told) noexcept {
   if (context_owner* const owner = contexts_.owner_of(context)) return owner->failed_remotely(peer, told);
-  if (!contexts_.was_closed(context)) keep(context, peer, std::move(told));
+  // Of several only the first counts.
+  const auto is_of = [context](const kept_failure& f) { return f.context == context; };
+  if (contexts_.was_closed(context) || std::ranges::any_of(kept_failures_, is_of)) return;
+  keep(context, peer, std::move(told));
 }
 
 void control_plane::asked(int peer, std::uint32_t context, const inquiry_message& asks) noexcept {

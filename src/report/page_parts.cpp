@@ -178,7 +178,10 @@ std::string page_head(const std::string& title, const std::string& line) {
 std::string time_text(double seconds) {
   constexpr double year_10000 = 253'402'300'800.0;  // later: of a damaged file
   if (!(seconds > 0) || seconds >= year_10000) return "";
-  return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(static_cast<std::time_t>(seconds)));
+  const auto whole = static_cast<std::time_t>(seconds);
+  std::tm local{};
+  if (::localtime_r(&whole, &local) == nullptr) return "";
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}", local);
 }
 
 std::string escaped(const std::string& text) {

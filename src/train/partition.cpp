@@ -20,10 +20,13 @@ std::vector<sample_index> indices(std::size_t samples) {
   return all;
 }
 
+void shuffle_by(std::span<sample_index> all, std::uint64_t seed) {
+  random_bits bits(seed);
+  shuffle(all, bits);
+}
 std::vector<sample_index> shuffled(std::size_t samples, std::uint64_t seed) {
   std::vector<sample_index> all = indices(samples);
-  random_bits bits(seed);
-  shuffle(std::span(all), bits);
+  shuffle_by(all, seed);
   return all;
 }
 
@@ -73,7 +76,8 @@ shared_batches::shared_batches(std::size_t samples, std::size_t batch, int rank,
 }
 
 void shared_batches::begin_epoch(std::uint64_t epoch) {
-  order_ = shuffled(order_.size(), seed_ * 1'000'003 + epoch);
+  std::iota(order_.begin(), order_.end(), sample_index{0});  // in place: spans of it stay valid
+  shuffle_by(order_, seed_ * 1'000'003 + epoch);
 }
 
 }  // namespace tutti

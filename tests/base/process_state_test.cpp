@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/process_state.hpp"
 
+#include "base/files.hpp"
+
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -71,5 +73,7 @@ TEST_SUITE("base/process_state") {
     CHECK(state_of_process(0) == process_state::unknown);
     CHECK(state_of_process(-1) == process_state::unknown);
     CHECK(state_of_process(std::int64_t{1} << 40) == process_state::unknown);
+    CHECK(tutti::base::contents_of("/")
+              .empty());  // opens, and cannot be read, as the file of a process that ends meanwhile
   }
 }

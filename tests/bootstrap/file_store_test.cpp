@@ -196,10 +196,10 @@ TEST_CASE("a change that its writer did not complete has no effect") {
   CHECK(run_task(context, a->count()) == 1);
 }
 
-TEST_CASE("a file whose first user died while it wrote the header counts as new") {
+TEST_CASE("a file whose first user died while it wrote the header, or of an earlier version, counts as new") {
   const test::scratch_directory scratch;
   boost::asio::io_context context;
-  for (const char* begun : {"", "tut", "tutti-s2", "tutti-s2\1\0\0"}) {
+  for (const char* begun : {"", "tut", "tutti-s2", "tutti-s2\1\0\0", "tutti-s1, of a crashed run"}) {
     const std::string path = scratch.write("store", begun);
     const auto s = open_at(context, path);
     run_task(context, s->set("k", "v"));

@@ -6,6 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <future>
+#include <memory>
 #include <stdexcept>
 #include <tutti/background.hpp>
 
@@ -19,6 +20,7 @@ task<int> adds_up(communicator world) {
   co_await world.all_reduce(x, sum);
   co_return x + 1;
 }
+task<> nothing(communicator) { co_return; }
 task<> throws(communicator) {
   throw std::runtime_error("not today");
   co_return;
@@ -32,6 +34,15 @@ TEST_CASE("run_in_background returns main's value or rethrows its exception") {
   CHECK_THROWS_AS(b.join(), error);
   background bad = run_in_background(throws);
   CHECK_THROWS_WITH(bad.join(), "not today");
+}
+
+TEST_CASE("what main holds goes when the rank ends, not when somebody joins it") {
+  std::promise<void> held;
+  std::future<void> gone = held.get_future();
+  background b = run_in_background([held = std::make_shared<std::promise<void>>(std::move(held))](
+                                       communicator world) -> task<> { return nothing(std::move(world)); });
+  REQUIRE(gone.wait_for(patience) == std::future_status::ready);
+  CHECK_THROWS_AS(gone.get(), std::future_error);  // the promise was destroyed
 }
 
 TEST_CASE("other threads reach its loop through its executor, and its destructor joins") {

@@ -20,6 +20,8 @@ struct experiment {  // a user's type
   int epoch = 0;
   bool operator==(const experiment&) const = default;
 };
+// The program's own: its serializer counts.
+[[maybe_unused]] std::vector<std::byte> to_bytes(const experiment&) { return {}; }
 
 experiment experiment_of(int rank) {
   experiment e;

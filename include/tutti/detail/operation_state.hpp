@@ -60,7 +60,7 @@ struct call {
   counts_view in_counts;
   counts_view out_counts;
   buffer_list list;  // of all_reduce, in place; `out` then has the element type and the total count
-  prepared_call* prepared = nullptr;  // of a collective that is prepared or being prepared (ops/prepared.hpp)
+  prepared_call* prepared = nullptr;  // of a collective that is prepared or being prepared (ops/backend.hpp)
   part_ref part;                      // empty: host memory that the program keeps
   call_site where;                    // of the call, in the user's program
 

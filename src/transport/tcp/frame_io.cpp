@@ -102,9 +102,9 @@ void outbox::finish(const piece& p, list& left) noexcept {
 }
 
 void outbox::settle(batch& b, std::size_t sent, list& left) noexcept {
-  cut_short_ = piece{};
+  cut_short_.forget();
   for (std::size_t i = 0; i < b.count; ++i) {
-    piece p = b.pieces[i];
+    piece& p = b.pieces[i];
     const bool begun_before = p.left() < header_bytes + p.promised;
     const bool begun = sent > 0 || begun_before;
     if (begun && !begun_before) ++next_number_;
@@ -154,7 +154,7 @@ std::optional<cancel_result> outbox::cancel(outgoing& f) noexcept {
   if (cut_short_.payload_left == 0) return becomes;
   copy_.reset(new (std::nothrow) std::byte[cut_short_.payload_left]);
   if (!copy_) {
-    cut_short_ = piece{};
+    cut_short_.forget();
     return std::nullopt;
   }
   std::memcpy(copy_.get(), cut_short_.payload, cut_short_.payload_left);
@@ -163,7 +163,7 @@ std::optional<cancel_result> outbox::cancel(outgoing& f) noexcept {
 }
 
 void outbox::clear(list& rest) noexcept {
-  cut_short_ = piece{};
+  cut_short_.forget();
   copy_.reset();
   rest.splice_back(messages_);
   rest.splice_back(long_data_);

@@ -68,6 +68,10 @@ class outbox {
     std::size_t header_left = 0;
     header head;
     std::size_t left() const noexcept { return header_left + payload_left; }
+    void forget() noexcept {
+      of = nullptr;
+      payload_left = promised = header_left = 0;
+    }
   };
   struct batch;
 

@@ -160,7 +160,8 @@ ip::address source_address_towards(const ip::address& to) {
   const base::unique_fd probe(::socket(there.protocol().family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
   // Connects a UDP socket to find out.
   if (!probe || ::connect(probe.get(), there.data(), static_cast<socklen_t>(there.size())) != 0) return {};
-  return bootstrap::local_endpoint(probe.get()).value().address();
+  const auto mine = bootstrap::local_endpoint(probe.get());
+  return mine ? mine->address() : ip::address{};
 }
 
 ip::address outward_address() {
@@ -207,8 +208,9 @@ listener open_listener(const std::string& address) {
   listener result;
   result.fd =
       base::unique_fd(::socket(wanted.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  std::optional<ip::tcp::endpoint> bound;
   if (!result.fd || ::bind(result.fd.get(), wanted.data(), static_cast<socklen_t>(wanted.size())) != 0 ||
-      ::listen(result.fd.get(), backlog) != 0) {
+      ::listen(result.fd.get(), backlog) != 0 || !(bound = bootstrap::local_endpoint(result.fd.get()))) {
     const int failure = errno;
     const errc otherwise = core::out_of_resources(failure) ? errc::resources : errc::system;
     throw error(
@@ -217,8 +219,7 @@ listener open_listener(const std::string& address) {
             "cannot listen at {}: {}; set TUTTI_ADDRESS to an address of this host that its peers reach",
             address, base::errno_text(failure)));
   }
-  result.endpoint =
-      core::endpoint_text(core::stream_endpoint(bootstrap::local_endpoint(result.fd.get()).value()));
+  result.endpoint = core::endpoint_text(core::stream_endpoint(*bound));
   return result;
 }
 

@@ -114,6 +114,9 @@ struct view : tutti::detail::buffer_view {
 template <class T>
 class device_buffer : public detail::owned_memory<T, memory_kind::device> {
  public:
+  // device_buffer(on, size): `size` elements, not initialised. Call it on the loop thread of `on`.
+  // Errors: throws errc::resources.
+  // Cost: may wait for the device: do not allocate while it works.
   using detail::owned_memory<T, memory_kind::device>::owned_memory;
   using device_span_type = device_span<T>;
 
