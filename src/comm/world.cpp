@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/world.hpp"
 
+#include "core/pause.hpp"
 #include "flight/recordings.hpp"
 
 #include <algorithm>
 #include <numeric>
-#include <tutti/sleep.hpp>
 #include <utility>
 
 namespace tutti::comm {
@@ -171,7 +171,7 @@ task<> world::leave(core::time_point deadline) {
     bool waits = !retired_.empty();
     for (const communicator_state* c : communicators_) waits = waits || c->segment_is_read();
     if (!waits || loop_.engine().platform().now() >= patience) break;
-    co_await sleep_for(std::chrono::milliseconds(1));
+    co_await core::pause(loop_, std::chrono::milliseconds(1));
   }
   meet_unmet();
   for (auto& t : transports_) co_await t->leave(deadline);
@@ -209,7 +209,7 @@ task<> world::flush(core::time_point deadline) {
     return std::any_of(transports_.begin(), transports_.end(), [](const auto& t) { return t->has_queue(); });
   };
   while (waits() && loop_.engine().platform().now() < deadline) {
-    co_await sleep_for(std::chrono::milliseconds(1));
+    co_await core::pause(loop_, std::chrono::milliseconds(1));
   }
 }
 

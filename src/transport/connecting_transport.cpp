@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/connecting_transport.hpp"
 
+#include "core/pause.hpp"
+
 #include <fmt/format.h>
 #include <sys/socket.h>
 
@@ -8,7 +10,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <tutti/sleep.hpp>
 
 namespace tutti::transport {
 namespace {
@@ -133,7 +134,7 @@ task<> connecting_transport::reach(connecting_link& l) {
       give_up(l, last);
       co_return;
     }
-    co_await sleep_for(next_pause);
+    co_await core::pause(loop_, next_pause);
     l.count_retry();
     next_pause = std::min<std::chrono::milliseconds>(2 * next_pause, longest_pause);
   }

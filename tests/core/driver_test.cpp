@@ -3,6 +3,7 @@
 #include "core/driver.hpp"
 
 #include "core/mailbox.hpp"
+#include "core/pause.hpp"
 #include "core/running_task.hpp"
 #include "support/child.hpp"
 #include "support/run_task.hpp"
@@ -12,7 +13,6 @@
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <thread>
-#include <tutti/sleep.hpp>
 #include <tutti/task.hpp>
 #include <vector>
 
@@ -53,7 +53,7 @@ struct listener {
 };
 
 task<> pause_and_set(core::driver& d, std::chrono::milliseconds how_long, std::atomic<bool>& done) {
-  co_await sleep_for(how_long);
+  co_await core::pause(d.loop(), how_long);
   done = true;
   d.notify();
 }

@@ -3,6 +3,7 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "core/pause.hpp"
 
 #include <fmt/format.h>
 
@@ -11,7 +12,6 @@
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <cerrno>
-#include <tutti/sleep.hpp>
 #include <utility>
 
 namespace tutti::transport::shm {
@@ -151,7 +151,7 @@ task<> shm_transport::leave(core::time_point deadline) {
     if (!l->closed() && l->at() != phase::idle) l->leave();
   // Data in a peer's memory are safe there; only frames without room must be waited for.
   while (has_queue() && loop_.engine().platform().now() < deadline) {
-    co_await sleep_for(std::chrono::milliseconds(1));
+    co_await core::pause(loop_, std::chrono::milliseconds(1));
   }
   for (connecting_link* l : live_) static_cast<shm_link*>(l)->take_back_farewell();
   cut();
