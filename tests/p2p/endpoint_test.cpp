@@ -257,8 +257,8 @@ TEST_CASE("endpoint: a failure that arrives before its context is opened is repo
   pair_of_ranks ranks;
   constexpr std::uint32_t later = 40;
   ranks.sides[0].endpoint.control().send(later, 1, p2p::failure_message{errc::mismatch, "before you came"});
-  for (int i = 0; i < 100; ++i)
-    ranks.sides[0].endpoint.control().send(1000 + static_cast<std::uint32_t>(i) / 2, 1,
+  for (std::uint32_t i = 0; i < 200; ++i)
+    ranks.sides[0].endpoint.control().send(1000 + i / 2, 1,
                                            p2p::failure_message{errc::cancelled, "of others"});
   ranks.settle();
   CHECK(ranks.sides[1].listener.failed_by == -1);
