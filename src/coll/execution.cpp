@@ -244,7 +244,7 @@ task<> communicator_body(operation_state* op, collective c) {
   } else {
     for (int r = 0; r < c.size(); ++r)
       if (all[r].color == w.peer) ranks.push_back(r);
-    std::ranges::stable_sort(ranks, {}, [all](int r) { return all[r].key; });
+    std::ranges::sort(ranks, {}, [all](int r) { return std::pair(all[r].key, r); });
   }
   for (int& rank : ranks) rank = c.comm().world_rank(rank);
   const std::uint32_t id = all[0].id;
