@@ -174,18 +174,18 @@ void fold(const fold_call& call) noexcept {
 }
 
 template <class... Element>
-struct element_list {};
+struct element_list {
+  // Calls f with the element of this type.
+  template <class F>
+  TUTTI_INLINE void with(element_type type, const F& f) {
+    (void)((type == Element::type && (f(Element()), true)) || ...);
+  }
+};
 using all_elements =
     element_list<plain<std::uint8_t>, plain<std::uint16_t>, plain<std::uint32_t>, plain<std::uint64_t>,
                  plain<std::int8_t>, plain<std::int16_t>, plain<std::int32_t>, plain<std::int64_t>,
                  plain<float>, plain<double>, float16_element, bfloat16_element, complex_pair<float>,
                  complex_pair<double>>;
-
-// Calls f with the element of this type.
-template <class F, class... Element>
-TUTTI_INLINE void with_element(element_type type, const F& f, element_list<Element...>) {
-  (void)((type == Element::type && (f(Element()), true)) || ...);
-}
 
 template <class Element>
 constexpr bool is_real = Element::width == 1 && std::is_floating_point_v<typename Element::computed>;
@@ -204,12 +204,9 @@ constexpr bool has_fold() {
 
 template <reduce_kind Kind>
 void fold_of_type(element_type type, const fold_call& call) noexcept {
-  with_element(
-      type,
-      [&]<class Element>(Element) {
-        if constexpr (has_fold<Element, Kind>()) fold<Element, Kind>(call);
-      },
-      all_elements());
+  all_elements::with(type, [&]<class Element>(Element) {
+    if constexpr (has_fold<Element, Kind>()) fold<Element, Kind>(call);
+  });
 }
 
 template <std::size_t... Row>
@@ -261,21 +258,15 @@ void divide(int divisor, const void* in, void* out, std::size_t count) noexcept 
 
 void multiply_type(element_type type, const void* factor, const void* in, void* out,
                    std::size_t count) noexcept {
-  with_element(
-      type,
-      [&]<class Element>(Element) {
-        if constexpr (is_unsigned<Element> || is_real<Element>) multiply<Element>(factor, in, out, count);
-      },
-      all_elements());
+  all_elements::with(type, [&]<class Element>(Element) {
+    if constexpr (is_unsigned<Element> || is_real<Element>) multiply<Element>(factor, in, out, count);
+  });
 }
 
 void divide_type(element_type type, int divisor, const void* in, void* out, std::size_t count) noexcept {
-  with_element(
-      type,
-      [&]<class Element>(Element) {
-        if constexpr (is_real<Element>) divide<Element>(divisor, in, out, count);
-      },
-      all_elements());
+  all_elements::with(type, [&]<class Element>(Element) {
+    if constexpr (is_real<Element>) divide<Element>(divisor, in, out, count);
+  });
 }
 
 void widen_type(element_type type, const void* in, float* out, std::size_t count) noexcept {

@@ -125,7 +125,7 @@ class own_turn {
   core::time_point ends_;
 };
 
-// Takes steps as they become possible, until r->done(). `possible` is a collective_segment::wait::test on *r.
+// Takes steps as they become possible, until r->done(). r->possible() returns -1, or the rank that is waited for.
 template <class Rounds>
 task<> work_off(collective c, Rounds* r) {
   own_turn turn(c);
@@ -135,7 +135,7 @@ task<> work_off(collective c, Rounds* r) {
       if (!turn.is_over()) continue;
       co_await comm::collective_segment::wait(c.segment());
     } else {
-      co_await comm::collective_segment::wait(c.segment(), &Rounds::possible, r);
+      co_await until(c, [r] { return r->possible(); });
     }
     turn.begin();
   }
@@ -159,9 +159,9 @@ class staged_rounds {
     (r.*next)();
     return true;
   }
-  // collective_segment::wait::test.
-  static int possible(void* self) noexcept {
-    auto& r = *static_cast<Rounds*>(self);
+  // Returns -1, or a rank that must progress first.
+  int possible() noexcept {
+    auto& r = *static_cast<Rounds*>(this);
     step_function next = nullptr;
     const int lacking = r.find(next);
     return r.others_.found_mismatch() ? -1 : lacking;  // to be refused

@@ -36,7 +36,7 @@ void read(const collective& c, const posted& p, const publication& mine) {
     case posted::reading::nothing:
       return;
     case posted::reading::one_block:
-      base::copy_out(p.to, mine.of(p.awaited) + p.offset, p.count);
+      base::copy_out(p.to, mine.of(p.awaited), p.bytes);
       return;
     case posted::reading::blocks_of_all:
       for (int r = 0; r < c.size(); ++r) {
@@ -105,8 +105,7 @@ posted posted::broadcast(const collective& c, std::byte* data, std::size_t bytes
           .given_bytes = is_root ? bytes : 0,
           .awaited = is_root ? nobody : root,
           .what = is_root ? reading::nothing : reading::one_block,
-          .to = data,
-          .count = bytes};
+          .to = data};
 }
 
 posted posted::reduce(const collective& c, const reduce_call& r, int root) noexcept {

@@ -47,7 +47,7 @@ struct posted {
   reading what = reading::nothing;
   std::byte* to = nullptr;
   std::size_t offset = 0;  // in the data of the others
-  std::size_t count = 0;   // elements of a reduction; bytes of one block
+  std::size_t count = 0;   // elements of a reduction
   blocks parts{};          // of the data, by rank
   element_type type{};
   const detail::reduction* op = nullptr;  // outlives it

@@ -130,12 +130,11 @@ class direct_rounds {
   }
 
   // All own pieces are reduced.
-  static int possible(void* self) noexcept {
-    auto& r = *static_cast<direct_rounds*>(self);
+  int possible() const noexcept {
     int lacking = -1;
-    for (int rank = 0; rank < r.c_.size(); ++rank) {
-      if (r.collected_[static_cast<std::size_t>(rank)] == r.pieces_) continue;
-      if (r.may_collect(rank)) return -1;
+    for (int rank = 0; rank < c_.size(); ++rank) {
+      if (collected_[static_cast<std::size_t>(rank)] == pieces_) continue;
+      if (may_collect(rank)) return -1;
       if (lacking < 0) lacking = rank;
     }
     return lacking;
