@@ -16,12 +16,17 @@
 namespace tutti::base {
 namespace {
 
-// Parses "77 (name) S ...", where the name may contain anything.
-process_state state_in(const std::string& file) {
+// What follows the name in "77 (name) S ...": the state and other fields. The name may contain anything.
+std::string fields_after_name(const std::string& file) {
   const std::string text = contents_of(file);
   const std::size_t name_ends = text.rfind(") ");
-  if (name_ends == text.npos || name_ends + 2 == text.size()) return process_state::unknown;
-  const char letter = text[name_ends + 2];
+  return name_ends == text.npos ? "" : text.substr(name_ends + 2);
+}
+
+process_state state_in(const std::string& file) {
+  const std::string fields = fields_after_name(file);
+  if (fields.empty()) return process_state::unknown;
+  const char letter = fields.front();
   if (letter == 'R') return process_state::runs;
   if (letter == 'T' || letter == 't') return process_state::stopped;
   return letter == 'Z' || letter == 'X' ? process_state::gone : process_state::sleeps;
@@ -42,9 +47,7 @@ process_state state_of_thread(std::int64_t pid, std::int64_t tid) noexcept {
 }
 
 std::uint64_t start_of_process(std::int64_t pid) {
-  const std::string stat = contents_of("/proc/" + std::to_string(pid) + "/stat");
-  // From the third field on, the state: the second may have spaces, and ends with the last parenthesis.
-  std::istringstream text(stat.substr(stat.rfind(')') + 1));
+  std::istringstream text(fields_after_name(fmt::format("/proc/{}/stat", pid)));
   const std::vector<std::string> fields{std::istream_iterator<std::string>(text), {}};
   if (fields.size() < 20 || fields[0] == "Z" || fields[0] == "X") return 0;
   return std::strtoull(fields[19].c_str(), nullptr, 10);

@@ -47,9 +47,9 @@ struct given_options {
   bool node_rank = false;
 };
 
-// Sets what `given` lacks from the variables, in `o` and in `given`. Variables of a single node, and inside a
-// rank of another job, change nothing. Throws usage_error for a malformed variable and for two that
-// contradict each other, by their names.
+// Sets in `o` what `given` lacks, and the master if `o` has none, from the variables; in `given`, the ranks and
+// the node's rank that were found. Variables of a single node, and inside a rank of another job, change
+// nothing. Throws usage_error for a malformed variable and for two that contradict each other, by their names.
 void take_node_variables(options& o, given_options& given);
 
 }  // namespace tutti::launch

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -60,14 +59,14 @@ class help_format : public CLI::Formatter {
 };
 
 host_and_port parse_address(const std::string& text) {
-  const std::size_t colon = std::min(text.rfind(':'), text.size());
+  const std::size_t colon = text.rfind(':');
   std::string host = text.substr(0, colon);
   if (host.size() >= 2 && host.front() == '[' && host.back() == ']')
     host = host.substr(1, host.size() - 2);
   else if (host.find(':') != host.npos)
     host.clear();  // an IPv6 address without its brackets: which colon ends it?
   const int port =
-      colon == text.size() ? 0 : base::to_number<std::uint16_t>(text.substr(colon + 1)).value_or(0);
+      colon == text.npos ? 0 : base::to_number<std::uint16_t>(text.substr(colon + 1)).value_or(0);
   if (host.empty() || port == 0)
     throw usage_error(
         "--master {}: give HOST:PORT with a port from 1 to 65535, for example 10.0.0.1:29500 "

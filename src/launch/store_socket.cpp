@@ -40,9 +40,7 @@ bootstrap::endpoints resolve(const host_and_port& master, std::chrono::milliseco
   }
 }
 
-[[noreturn]] void throw_cannot_listen(const std::optional<host_and_port>& at, int error) {
-  if (!at) throw std::runtime_error(fmt::format("cannot listen on 127.0.0.1: {}", std::strerror(error)));
-  const host_and_port& master = *at;
+[[noreturn]] void throw_cannot_listen(const host_and_port& master, int error) {
   throw std::runtime_error(fmt::format("cannot listen on {} port {}: {}{}", master.host, master.port,
                                        std::strerror(error), cure_of_listening(error)));
 }
@@ -51,13 +49,16 @@ bootstrap::endpoints resolve(const host_and_port& master, std::chrono::milliseco
 
 base::unique_fd open_store_socket(const std::optional<host_and_port>& master,
                                   std::chrono::milliseconds timeout) {
-  const host_and_port at = master.value_or(host_and_port{"127.0.0.1", 0});
+  if (!master) {
+    if (base::unique_fd fd = bootstrap::listen_at({boost::asio::ip::address_v4::loopback(), 0})) return fd;
+    throw std::runtime_error(fmt::format("cannot listen on 127.0.0.1: {}", std::strerror(errno)));
+  }
   int error = 0;
-  for (const auto& candidate : resolve(at, timeout)) {
+  for (const auto& candidate : resolve(*master, timeout)) {
     if (base::unique_fd fd = bootstrap::listen_at(candidate)) return fd;
     error = errno;
   }
-  throw_cannot_listen(master, error);
+  throw_cannot_listen(*master, error);
 }
 
 std::vector<base::unique_fd> open_rendezvous_sockets(const host_and_port& master,
