@@ -237,9 +237,9 @@ task<core::world_info> meet_through(store& through, job who, core::endpoint_reco
   const auto mine_in = from_store<answer>(said, "an answer");
   if (!mine_in.refusal.empty()) throw error(errc::join_failed, mine_in.refusal);
   if (mine_in.rank < 0 || mine_in.rank >= mine_in.size) throw_malformed("an answer");
-  const std::string lines = co_await through.get(table_key(mine_in.epoch), time_to_answer);
+  const std::string table = co_await through.get(table_key(mine_in.epoch), time_to_answer);
   who.rank = mine_in.rank;
-  core::world_info info = world_of(who, decode_table(lines, mine_in.size));
+  core::world_info info = world_of(who, decode_table(table, mine_in.size));
   info.epoch = static_cast<std::uint32_t>(mine_in.epoch);
   co_return std::move(info);
 }

@@ -84,9 +84,9 @@ void membership::came(arrival who) {
   change(number, [&who](process& p) { p.waits = std::move(who); });
 }
 
-void membership::withdraw_if(const std::function<bool(std::uint64_t place)>& has_withdrawn) {
+void membership::withdraw_if(const std::function<bool(std::uint64_t place)>& is_to) {
   for (const auto& [number, p] : processes_)
-    if (p.waits && has_withdrawn(p.waits->place)) change(number, [](process& q) { q.waits.reset(); });
+    if (p.waits && is_to(p.waits->place)) change(number, [](process& q) { q.waits.reset(); });
 }
 
 std::vector<int> membership::next_members() const {

@@ -53,7 +53,7 @@ class membership {
   // known to have ended is ignored.
   void came(arrival who);
   // The processes whose place this returns true for do not wait any longer.
-  void withdraw_if(const std::function<bool(std::uint64_t place)>& has_withdrawn);
+  void withdraw_if(const std::function<bool(std::uint64_t place)>& is_to);
 
   // Returns the next world as soon as there is one: when all living members of the present one have come.
   // (The first one: when all processes have.) Members keep their order and come first. Then come the

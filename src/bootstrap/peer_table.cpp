@@ -5,7 +5,6 @@
 #include "base/throw_error.hpp"
 #include "core/spin_policy.hpp"
 
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@ namespace {
 // They change with the form of what follows; if that is an endpoint_record, so does elastic_store's.
 constexpr std::string_view record_head = "peer4";
 constexpr std::string_view table_head = "world2";
+constexpr const char* a_record = "a rank's endpoint record";
 constexpr const char* a_table = "a world's peer table";
 
 }  // namespace
@@ -39,18 +39,16 @@ std::string encode_endpoint_record(const core::endpoint_record& record) {
 
 std::vector<core::endpoint_record> decode_endpoint_records(std::string_view bytes) {
   std::vector<core::endpoint_record> records;
-  bool right = true;
   try {
-    for (base::field_reader reader(bytes, ""); right && !reader.rest().empty();) {
+    for (base::field_reader reader(bytes, ""); !reader.rest().empty();) {
       std::string head;
       reader.field(head);
       reader.field(records.emplace_back());
-      right = head == record_head && records.back().rank >= 0;
+      if (head != record_head || records.back().rank < 0) throw_malformed(a_record);
     }
   } catch (const error&) {
-    right = false;
+    throw_malformed(a_record);
   }
-  if (!right) throw_malformed("a rank's endpoint record");
   return records;
 }
 

@@ -5,7 +5,6 @@
 #include "base/hmac.hpp"
 #include "base/text.hpp"
 #include "base/throw_error.hpp"
-#include "bootstrap/address.hpp"
 #include "core/wakeup.hpp"
 
 #include <fmt/format.h>
@@ -13,6 +12,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <set>
 #include <tutti/error.hpp>
 #include <utility>
@@ -182,8 +182,8 @@ class participant {
 
   // The last rank to come knows that all endpoint records are there.
   task<std::string> publish_table() {
-    const std::string lines = co_await store_.get(records_key, left());
-    peer_table table{core::platform::real().random(), decode_endpoint_records(lines)};
+    const std::string records = co_await store_.get(records_key, left());
+    peer_table table{core::platform::real().random(), decode_endpoint_records(records)};
     std::ranges::sort(table.records, {}, &core::endpoint_record::rank);
     // Unless a rank has given up meanwhile and said so.
     std::string verdict = co_await propose(store_, verdict_key, encode_table(table), left());
@@ -208,8 +208,8 @@ class participant {
     std::string why;
     std::string trouble;
     try {
-      const std::string lines = co_await store_.get(records_key, patience);
-      why = explain_missing(decode_endpoint_records(lines), who_);
+      const std::string records = co_await store_.get(records_key, patience);
+      why = explain_missing(decode_endpoint_records(records), who_);
       std::string verdict = co_await propose(store_, verdict_key, std::string(failed_head) + why, patience);
       co_return std::move(verdict);
     } catch (const error& e) {

@@ -165,14 +165,15 @@ void store_file::enter() {
 bool store_file::read_header(header& into) {
   const std::string bytes = read(0, header_bytes);
   if (magic.starts_with(bytes)) return false;  // empty, or its first user died while writing it
-  if (bytes.starts_with("tutti-s") && !bytes.starts_with(magic)) {
+  if (!bytes.starts_with(magic)) {
+    if (!bytes.starts_with("tutti-s"))
+      base::throw_error(errc::invalid_argument,
+                        "{} holds something else than a store; it is left as it is: name another file",
+                        path_);
     if (!anybody_else()) return false;  // a crashed run of another version has left it
     base::throw_error(errc::invalid_argument,
                       "{} is in use by ranks of another version of tutti: build all with the same", path_);
   }
-  if (!bytes.starts_with(magic))
-    base::throw_error(errc::invalid_argument,
-                      "{} holds something else than a store; it is left as it is: name another file", path_);
   if (bytes.size() < header_bytes) return false;
   base::field_reader numbers(std::string_view(bytes).substr(magic.size()), "");
   for (std::uint64_t* const number : {&into.generation, &into.begin, &into.end, &into.next_user})

@@ -4,7 +4,7 @@
 // The file has a header and, behind it, a growing log of changes: a user reads only what is new to it.
 //
 //   header  magic (8 bytes), generation, begin and end of the log, number of the next user (8 bytes each)
-//   change  length of what follows (4), a store_request that made it
+//   change  length of what follows (4), a store_request that makes it
 // The end in the header moves after a change has been written, so an unfinished change of a dead writer does
 // not count. A log that is mostly history is rewritten elsewhere in the file, with another generation.
 //
