@@ -47,14 +47,12 @@ int append_file::cut_to_whole_lines() noexcept {
 }
 
 int append_file::append(std::string_view bytes) noexcept {
-  const off_t before = ::lseek(file_.get(), 0, SEEK_END);
-  if (before < 0) return errno;
   const std::size_t written = base::write_all(file_.get(), bytes);
   if (written == bytes.size()) return 0;
   const int code = errno;
   // If that fails, too, a reader finds a line that is cut short.
   if (written > 0) {
-    [[maybe_unused]] const int undone = ::ftruncate(file_.get(), before);
+    [[maybe_unused]] const int undone = ::ftruncate(file_.get(), static_cast<off_t>(size() - written));
   }
   return code;
 }
