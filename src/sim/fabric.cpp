@@ -124,7 +124,7 @@ cancel_result fabric::cancel(sim_link& link, outgoing& o) noexcept {
   const bool first = link.messages_.front() == &o || link.long_data_.front() == &o;
   const bool goes = first && !p.dying && !p.gone && link.at_ == sim_link::phase::open &&
                     numbers_.happens(options_.noise.unstoppable);
-  static_cast<base::list_hook<tutti::transport::outgoing_tag>&>(o).unlink();
+  o.unlink();
   if (!goes) return cancel_result::gone;
   // As on a stream after the frame had begun to leave: what its header has promised is finished.
   return send_slice(link, o) ? cancel_result::leaves : cancel_result::gone;
@@ -148,7 +148,7 @@ bool fabric::send_front(sim_link& link) {
   outgoing* const o = link.messages_.front() != nullptr ? link.messages_.front() : link.long_data_.front();
   if (o == nullptr) return false;
   if (!send_slice(link, *o)) return true;
-  static_cast<base::list_hook<tutti::transport::outgoing_tag>&>(*o).unlink();
+  o->unlink();
   o->done(*o, true);
   return true;
 }

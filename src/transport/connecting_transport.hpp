@@ -93,7 +93,7 @@ class connecting_transport : public polled_transport {
   virtual task<core::stream_socket> dial(std::string address, core::time_point deadline) = 0;
   // Whether a process that has connected may prove who it is.
   virtual bool may_prove(core::stream_socket&) { return true; }
-  // Attaches a connection that both sides have accepted to its link, unless that has closed. Throws
+  // Attaches a connection that both sides have accepted to its link, unless that has ended. Throws
   // tutti::error.
   virtual task<> complete(connecting_link& l, core::stream_socket& socket, core::time_point deadline) = 0;
   // Serves a connection of another purpose.

@@ -44,7 +44,7 @@ class self_transport final : public transport, public link, public core::source 
     return false;
   }
   cancel_result cancel(outgoing& o) noexcept override {
-    static_cast<base::list_hook<outgoing_tag>&>(o).unlink();
+    o.unlink();
     return cancel_result::gone;
   }
   // Payload is never partly received here: poll() copies a frame whole.

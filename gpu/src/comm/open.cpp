@@ -41,7 +41,7 @@ void from_environment(const char* variable, const char* const (&names)[N], E& va
   value = static_cast<E>(found - names);
 }
 
-// The kind of device that `automatic` stands for on this machine. Loads the libraries.
+// `wanted`, or the kind of device that `automatic` stands for on this machine: loads the libraries to find out.
 device_kind found_kind(device_kind wanted) {
   if (wanted != device_kind::automatic) return wanted;
   const std::string no_cuda = cuda::why_not();

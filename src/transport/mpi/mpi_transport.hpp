@@ -23,7 +23,6 @@
 #include <deque>
 #include <span>
 #include <string>
-#include <utility>
 
 namespace tutti::transport::mpi {
 

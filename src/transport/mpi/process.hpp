@@ -71,7 +71,7 @@ class process {
   int size_ = 1;
   bool started_ = false;
   bool finishes_at_exit_ = false;
-  bool to_finish_ = false;  // start() has initialised MPI
+  bool to_finish_ = false;  // start() has initialised MPI, and finish() has not begun to end it
   bool failed_ = false;     // a world could not be joined: the others cannot be expected
   std::thread::id thread_;  // the last to join
   std::chrono::milliseconds timeout_{0};

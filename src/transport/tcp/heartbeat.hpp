@@ -5,8 +5,7 @@
 //
 // If nothing has come from the peer lately, a frame asks its loop, which answers by a frame. Everything that
 // makes the peer's kernel acknowledge asks its host: that frame, data, or the kernel's own probes. So a peer
-// that computes, is stopped or does not read never counts as dead. TCP_USER_TIMEOUT would not do: it ends
-// connections to living hosts whose window is full.
+// that computes, is stopped or does not read never counts as dead.
 #pragma once
 
 #include "transport/link.hpp"
@@ -37,7 +36,8 @@ bool view_kernel(int fd, kernel_view& view) noexcept;
 void watch_closely(int fd, bool closely) noexcept;
 
 // Sets the options of a connected socket. No Nagle: frames leave at once. Keepalive finds within about 8 s
-// that an idle peer's host has gone, even if no operation waits for it (heartbeat.hpp covers the other case).
+// that an idle peer's host has gone, even if no operation waits for it (the class heartbeat covers the other
+// case).
 // TCP_USER_TIMEOUT stays unset, although it would bound the wait for an acknowledgement. It also ends
 // connections to live peers that do not read for that long, and a rank that computes may be slow to read.
 // (Measured: a full receive window and a limit of 2 s, ETIMEDOUT after 2.5 s.)

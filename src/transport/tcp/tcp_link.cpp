@@ -299,7 +299,7 @@ void tcp_link::has_ended(connection& c, int code) noexcept {
 bool tcp_link::refill(connection& c) noexcept {
   share_out(c);
   if (&c == &main_) {
-    if (muted_ && c.out.empty() && !has_queue() && !farewell_queued_) queue_farewell();
+    if (muted_ && !farewell_queued_ && !has_queue()) queue_farewell();
   } else if (muted_ && c.out.empty() && stripes_.empty()) {
     ask_again(main_);
   }

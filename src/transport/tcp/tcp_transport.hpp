@@ -15,7 +15,6 @@
 #include <array>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace tutti::transport::tcp {
