@@ -75,8 +75,19 @@ process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int r
         },
         &o);
   }
-  // Every wait of the operation has a deadline.
-  d.run_until([&o] { return o.ended; }, core::time_point::max());
+  try {
+    // Every wait of the operation has a deadline.
+    engine_.wait_until([&o] { return o.ended; }, core::time_point::max());
+  } catch (...) {  // a handler of a signal, such as Ctrl-C's, raises
+    through.give_up();
+    for (bool stopped = false; !stopped;) {
+      d.run_until([&] { return o.ended || through.is_idle(); }, core::time_point::max());
+      const core::driver::entry here(d);
+      stopped = o.ended || through.is_idle();
+      if (stopped) joining.stop();
+    }
+    throw;
+  }
   const core::driver::entry here(d);
   joining.stop();
   if (o.failure) std::rethrow_exception(translated(o.failure, *hooks_));

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <tutti/detail/deadline.hpp>
 #include <tutti/detail/flow.hpp>
 #include <tutti/error.hpp>
 #include <utility>
@@ -164,17 +166,38 @@ void torch_store::work() {
       changed_.wait(hold, [this] { return ending_ || !calls_.empty(); });
       if (calls_.empty()) return;
       next = calls_.front();
-      calls_.pop();
     }
     try {
+      if (given_up_) throw error(errc::cancelled, next->what + " in " + name());
       next->call();
     } catch (...) {
       next->failure = std::current_exception();
       failed_ = true;
     }
     const core::driver::entry here(driver_);
+    {
+      const std::scoped_lock hold(mutex_);
+      calls_.pop();
+    }
     tutti::detail::resume_bounded(next->waiting);
     driver_.notify();
+  }
+}
+
+bool torch_store::is_idle() {
+  const std::scoped_lock hold(mutex_);
+  return calls_.empty();
+}
+
+// In pieces, because a wait of PyTorch's store cannot be ended before its timeout.
+void torch_store::wait_for(const std::string& key, milliseconds timeout) {
+  for (const core::time_point deadline = tutti::detail::after(core::clock::now(), timeout);;) {
+    const core::time_point now = core::clock::now(), until = std::min(deadline, now + std::chrono::seconds(1));
+    try {
+      return base_->wait({key}, std::chrono::ceil<milliseconds>(until - now));
+    } catch (const std::exception&) {
+      if (given_up_ || core::clock::now() < until || until == deadline) throw;
+    }
   }
 }
 
@@ -191,7 +214,7 @@ task<> torch_store::do_set(std::string key, std::string value, milliseconds) {
 task<std::string> torch_store::do_get(std::string key, milliseconds timeout) {
   std::string value;
   on_thread call{*this, "get", [&] {
-                   base_->wait({key}, timeout);
+                   wait_for(key, timeout);
                    value = text_of(base_->get(key));
                  }};
   co_await call;
@@ -199,7 +222,7 @@ task<std::string> torch_store::do_get(std::string key, milliseconds timeout) {
 }
 
 task<> torch_store::do_wait(std::string key, milliseconds timeout) {
-  on_thread call{*this, "wait", [&] { base_->wait({key}, timeout); }};
+  on_thread call{*this, "wait", [&] { wait_for(key, timeout); }};
   co_await call;
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/driver.hpp"
 
+#include <atomic>
 #include <condition_variable>
 #include <coroutine>
 #include <functional>
@@ -21,13 +22,18 @@ class torch_store final : public store {
  public:
   // `one_job`: all ranks were started by the same torchrun, if by any.
   torch_store(const c10::intrusive_ptr<c10d::Store>& base, core::driver& d, bool one_job);
-  // Joins the thread, whose current call may last until its timeout. Not on the loop.
+  // Joins the thread. Not on the loop.
   ~torch_store() override;
 
   std::string name() const override { return "torch's store"; }
   // Moves to keys of their own for this meeting of the ranks. They may meet again at the same store: after
   // destroy_process_group, or as processes that torchrun has started anew, in place of those that came before.
   task<> begin_meeting(std::string rank, milliseconds timeout);
+
+  // From now on operations fail; one that waits for a key does so within a second.
+  void give_up() noexcept { given_up_ = true; }
+  // On the loop. Whether no operation is under way, so that the coroutine that called it may be destroyed.
+  bool is_idle();
 
  private:
   struct on_thread;
@@ -40,6 +46,7 @@ class torch_store final : public store {
   task<bool> do_erase(std::string key, milliseconds timeout) override;
   task<std::size_t> do_count(std::string prefix, milliseconds timeout) override;
   task<std::size_t> do_append(std::string key, std::string text, milliseconds timeout) override;
+  void wait_for(const std::string& key, milliseconds timeout);
   void work();
 
   c10::intrusive_ptr<c10d::Store> target_;  // without its prefixes
@@ -48,8 +55,9 @@ class torch_store final : public store {
   core::driver& driver_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::queue<on_thread*> calls_;
+  std::queue<on_thread*> calls_;  // the first is under way
   bool ending_ = false;
+  std::atomic<bool> given_up_ = false;
   bool failed_ = false;  // a call failed; of the thread
   std::thread thread_;
 };

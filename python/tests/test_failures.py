@@ -398,3 +398,28 @@ def another_size(rank, size, store):
 
 def test_ranks_that_do_not_come_are_named(tmp_path):
     run(1, another_size, str(tmp_path / "store"), method="fork", join=False)
+
+
+waits_for_others = """
+import signal, sys, torch.distributed as dist
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
+try:
+    dist.init_process_group("tutti", init_method="file://" + sys.argv[1], rank=0, world_size=2)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_a_signal_ends_the_wait_for_other_ranks(tmp_path):
+    store = tmp_path / "store"
+    waiting = subprocess.Popen([sys.executable, "-c", waits_for_others, store], stdout=subprocess.PIPE, text=True)
+    try:
+        while b"meetings/0" not in (store.read_bytes() if store.exists() else b""):
+            assert waiting.poll() is None, waiting.returncode
+            time.sleep(0.05)
+        time.sleep(0.5)  # more likely in its wait; earlier, the signal has the same effect
+        waiting.send_signal(signal.SIGINT)
+        output, _ = waiting.communicate(timeout=60)
+        assert "interrupted" in output and waiting.returncode == 0, (output, waiting.returncode)
+    finally:
+        waiting.kill()
