@@ -2,8 +2,8 @@
 #include "coll/conformance/worlds.hpp"
 
 #include "comm/topology.hpp"
-#include "core/backend.hpp"
 #include "support/instrumented.hpp"
+#include "support/second_loop.hpp"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -36,13 +36,6 @@ std::vector<std::string> words(const std::string& list) {
 // Thousands of vectors of megabytes come and go: freed memory stays, instead of being mapped and cleared again.
 [[maybe_unused]] const bool keeps_memory =
     ::mallopt(M_MMAP_THRESHOLD, 32 << 20) != 0 && ::mallopt(M_TRIM_THRESHOLD, 512 << 20) != 0;
-
-// Whether this is a run on epoll beside one on io_uring.
-bool is_second_loop() {
-  const char* const loop = std::getenv("TUTTI_LOOP");
-  std::string why;
-  return loop != nullptr && std::string_view(loop) == "epoll" && core::make_uring_backend(why) != nullptr;
-}
 
 std::string description_of(const attempt& what) {
   return std::string(coll::name_of(what.kind)) + " of " + std::to_string(what.count) + " " +
@@ -85,7 +78,6 @@ const std::vector<setting>& settings() {
       made.push_back({"mpi", std::atoi(ranks), hosts != nullptr ? hosts : ""});
       return made;
     }
-    // What is sent does not depend on the loop: one loop has all numbers of ranks, the other some.
     const bool few = instrumented || is_second_loop();
     for (const std::string& transport : transports)
       for (const int ranks : {1, 2, 3, 4, 5, 8})
