@@ -84,9 +84,6 @@ void receives::end_early(receive& r, errc code, const std::string& text, bool ke
 }
 
 unexpected* receives::detach(receive& r, bool keep, bool& lost) noexcept {
-  const bool has_link = r.at != receive::phase::posted && !peers_.gone(r.peer);
-  transport::link* const link = has_link ? &peers_.link_to(r.peer) : nullptr;
-  keep = keep && has_link;
   unexpected* back = nullptr;
   switch (r.at) {
     case receive::phase::idle:
@@ -96,57 +93,30 @@ unexpected* receives::detach(receive& r, bool keep, bool& lost) noexcept {
       matcher_.cancel(r);
       break;
     case receive::phase::arriving:
-      back = detach_arriving(r, link, keep, lost);
-      break;
-    case receive::phase::claiming:
-      r.claimed->claimed_by = nullptr;
-      if (keep) back = r.claimed;
-      break;
     case receive::phase::cts_sent:
-      back = detach_cleared(r, link, keep, lost);
-      break;
+      if (!peers_.gone(r.peer)) back = detach_arriving(r, keep && r.failure() == errc::success, lost);
   }
   if (back != nullptr) ++counters_.given_back;
-  r.claimed = nullptr;
   settle(r);
   return back;
 }
 
-unexpected* receives::detach_arriving(receive& r, transport::link* link, bool keep, bool& lost) noexcept {
-  keep = keep && r.failure() == errc::success;
-  unexpected* back = keep ? memory_for(r, frame_kind::eager, r.result.bytes) : nullptr;
-  lost = keep && back == nullptr;
-  destination_buffer instead;
-  if (back != nullptr) instead = {back->data, r.result.bytes, static_cast<destination_owner*>(back)};
-  const bool moved =
-      link != nullptr && link->redirect_destination(static_cast<destination_owner*>(&r), instead);
-  if (back != nullptr && !moved) {  // the link was cut
-    unexpected_.recycle(*back);
-    back = nullptr;
-  }
-  peers_[r.peer].arriving = back;
-  return back;
-}
-
-unexpected* receives::detach_cleared(receive& r, transport::link* link, bool keep, bool& lost) noexcept {
-  unexpected* back = nullptr;
+unexpected* receives::detach_arriving(receive& r, bool keep, bool& lost) noexcept {
+  transport::link& link = peers_.link_to(r.peer);
+  const bool eager = r.at == receive::phase::arriving;
   frame rts;
-  if (keep && link->stop_fetching(r.transfer_id, rts)) {
-    back = memory_for(r, frame_kind::rts, 0);
-    if (back != nullptr) {
-      back->head = rts;
-      back->complete = true;
-    }
-  } else if (keep) {
-    back = memory_for(r, frame_kind::data, r.result.bytes);
-  }
+  const bool fetched = keep && !eager && link.stop_fetching(r.transfer_id, rts);
+  unexpected* const back =
+      keep ? memory_for(r, eager ? frame_kind::eager : frame_kind::data, fetched ? 0 : r.result.bytes)
+           : nullptr;
   lost = keep && back == nullptr;
-  if (back != nullptr && back->head.kind == frame_kind::data) {
+  if (fetched && back != nullptr) back->head = rts;
+  if (back != nullptr && !fetched) {
     hand_over(r, *back, r.result.bytes);
   } else {
     // Its transfer id is erased with it: data in flight are dropped.
-    if (link != nullptr)
-      link->redirect_destination(static_cast<destination_owner*>(&r), destination_buffer{});
+    link.redirect_destination(static_cast<destination_owner*>(&r), destination_buffer{});
+    if (eager) peers_[r.peer].arriving = nullptr;
   }
   return back;
 }
@@ -166,7 +136,6 @@ unexpected* receives::keep_whole(const receive& r) noexcept {
   unexpected* const u = memory_for(r, frame_kind::data, r.result.bytes);
   if (u == nullptr) return nullptr;
   if (r.result.bytes > 0) std::memcpy(u->data, r.data, r.result.bytes);
-  u->complete = true;
   ++counters_.given_back;
   return u;
 }
@@ -236,9 +205,7 @@ void receives::drop_arriving(int peer) noexcept {
   if (owner == nullptr) return;
   if (owner->is == destination_owner::kind::receive)
     return fail(*static_cast<receive*>(owner), why.code, why.text);
-  auto& u = *static_cast<unexpected*>(owner);
-  if (u.claimed_by != nullptr) fail(*u.claimed_by, why.code, why.text);
-  unexpected_.discard(u);
+  unexpected_.discard(*static_cast<unexpected*>(owner));
 }
 
 }  // namespace tutti::p2p

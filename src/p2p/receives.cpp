@@ -89,10 +89,10 @@ bool receives::take(receive& r, unexpected& u) noexcept {
     unexpected_.recycle(u);
     return false;
   }
-  if (!u.complete) {
-    u.claimed_by = &r;
-    r.claimed = &u;
-    r.at = receive::phase::claiming;
+  if (peers_[u.peer].arriving == &u) {
+    hand_over(u, r, r.result.bytes);
+    r.at = receive::phase::arriving;
+    unexpected_.recycle(u);
     return false;
   }
   copy_message(r, u.data, u.head.length);
@@ -106,7 +106,10 @@ void receives::hand_over(destination_owner& from, destination_owner& to, std::ui
   if (from.received > 0) std::memcpy(to.data, from.data, bytes);
   to.transfer_id = std::exchange(from.transfer_id, 0);
   ids_.replace(to.transfer_id, to);
-  peers_.link_to(from.peer).redirect_destination(&from, {to.data, bytes, &to});
+  destination_owner*& arriving = peers_[from.peer].arriving;
+  if (arriving == &from) arriving = &to;
+  peers_.link_to(from.peer)
+      .redirect_destination(&from, {to.data, std::min<std::size_t>(bytes, to.capacity), &to});
 }
 
 // Has the link fetch the message of an rts frame, or asks for it. A message that would not fit is refused. A message
@@ -138,7 +141,6 @@ unexpected* receives::keep_early(int peer, const frame& head) noexcept {
   ++counters_.unexpected;
   u->head = head;
   u->peer = peer;
-  u->complete = rts;
   unexpected_.keep(*u);
   return u;
 }
@@ -187,7 +189,6 @@ void receives::deliver_eager(int peer, const frame& head, const std::byte* paylo
   unexpected* const u = keep_early(peer, head);
   if (u == nullptr) return;
   if (head.length > 0) std::memcpy(u->data, payload, head.length);
-  u->complete = true;
 }
 
 void receives::end_eager(int peer, const frame& head, const destination_buffer& where) noexcept {
@@ -202,16 +203,7 @@ void receives::end_eager(int peer, const frame& head, const destination_buffer& 
     return finish(*static_cast<receive*>(owner));
   }
   auto& u = *static_cast<unexpected*>(owner);
-  u.complete = true;
-  receive* r = u.claimed_by;
-  if (r == nullptr) {
-    if (!u.queued()) unexpected_.retire(u);  // its receive was cancelled while it arrived
-    return;
-  }
-  copy_message(*r, u.data, u.head.length);
-  r->claimed = nullptr;
-  unexpected_.retire(u);
-  finish(*r);
+  if (!u.queued()) unexpected_.retire(u);  // its context was closed while it arrived
 }
 
 void receives::end_rts(int peer, const frame& head) noexcept {
@@ -240,7 +232,6 @@ void receives::end_data(int peer, const frame& head, const destination_buffer& w
     auto& u = *static_cast<unexpected*>(owner);
     if (u.received < u.head.length) return;
     ids_.erase(std::exchange(u.transfer_id, 0));
-    u.complete = true;
     return;
   }
   auto& r = *static_cast<receive*>(owner);

@@ -4,9 +4,8 @@
 // link fetches the message, or a cts frame asks for it. Receives that end early are in
 // receive_cancellation.cpp.
 //
-// Invariants: a receive that waits is posted in the matcher, is the destination of a frame that arrives, has
-// claimed a message that arrives, or is named in the ids. A receive that is done is none of these. A receive
-// that ends early does not lose its message.
+// Invariants: a receive that waits is posted in the matcher, is the destination of a frame that arrives, or is
+// named in the ids. A receive that is done is none of these. A receive that ends early does not lose its message.
 #pragma once
 
 #include "match/matcher.hpp"
@@ -103,7 +102,7 @@ class receives {
   }
   void note_misfit(receive& r, int peer, const transport::frame& head) noexcept;
   unexpected* keep_early(int peer, const transport::frame& head) noexcept;
-  // Makes `to` the owner of a message of `bytes` bytes of which data frames are coming, and of what has come of it.
+  // Makes `to` the owner of a message of `bytes` bytes that is arriving, and of what has come of it.
   void hand_over(destination_owner& from, destination_owner& to, std::uint64_t bytes) noexcept;
   void clear_to_send(receive& r, int peer, const transport::frame& rts) noexcept;
 
@@ -111,8 +110,7 @@ class receives {
   // Detaches a receive: on return nothing refers to it or its buffer. Returns its message if it has one that
   // is to be kept; `lost` is set if there is no memory for it.
   unexpected* detach(receive& r, bool keep, bool& lost) noexcept;
-  unexpected* detach_arriving(receive& r, transport::link* link, bool keep, bool& lost) noexcept;
-  unexpected* detach_cleared(receive& r, transport::link* link, bool keep, bool& lost) noexcept;
+  unexpected* detach_arriving(receive& r, bool keep, bool& lost) noexcept;
   // Memory for the message of `r`; nullptr: there is none.
   unexpected* memory_for(const receive& r, transport::frame_kind kind, std::size_t bytes) noexcept;
   unexpected* keep_whole(const receive& r) noexcept;

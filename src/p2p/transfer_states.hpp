@@ -52,14 +52,11 @@ struct send : core::completion, transport::outgoing {
   std::size_t bytes = 0;
 };
 
-struct unexpected;
-
 struct receive : core::completion, match::posted_receive, destination_owner {
   enum class phase : std::uint8_t {
     idle,
     posted,    // no message yet
     arriving,  // an eager frame is arriving into the buffer
-    claiming,  // this receive has taken an unexpected message into which an eager frame is still arriving
     cts_sent,  // the sender was told to send, or the link fetches; data frames go into the buffer
     done
   };
@@ -67,7 +64,6 @@ struct receive : core::completion, match::posted_receive, destination_owner {
 
   phase at = phase::idle;
   bool lost = false;  // its message is lost for lack of memory: the owner is told so, or the link ends
-  unexpected* claimed = nullptr;
   fingerprint expected{};
   // Records how much of a long message has come; null: not recorded.
   flight::recorder* recorder = nullptr;
@@ -86,14 +82,12 @@ struct rts_tag;
 // A message, or the rts frame of one, without a receive: it came before its receive, or its receive gave it
 // up. `head.kind` is eager, rts, or data. data: a message that its sender was told to send to a
 // receive that has since ended. An incomplete message arrives into `data`, whose memory is kept when the node is
-// reused.
+// reused. It is complete once it has no transfer id and its peer is not `arriving` in it.
 struct unexpected : match::unexpected_message, destination_owner, base::list_hook<rts_tag> {
   unexpected() noexcept : destination_owner(kind::unexpected) {}
   ~unexpected() { delete[] data; }
 
   transport::frame head;
-  bool complete = false;          // all payload is here, or (rts) none will come unasked
-  receive* claimed_by = nullptr;  // eager: taken while still arriving
 };
 
 // What a transfer id on the receiving side names: a receive, or a message that its receive gave up.

@@ -30,8 +30,6 @@ unexpected* unexpected_queue::memory_of(std::uint64_t bytes) noexcept {
     if (u != nullptr) nodes_.give_back(*u);
     return nullptr;
   }
-  u->claimed_by = nullptr;
-  u->complete = false;
   u->transfer_id = 0;
   u->received = 0;
   return u;
@@ -39,7 +37,6 @@ unexpected* unexpected_queue::memory_of(std::uint64_t bytes) noexcept {
 
 void unexpected_queue::recycle(unexpected& u) noexcept {
   static_cast<base::list_hook<rts_tag>&>(u).unlink();
-  u.claimed_by = nullptr;
   if (u.capacity > short_bytes && long_bytes_ > most_kept_bytes) free_memory_of(u);
   nodes_.give_back(u);
 }
@@ -76,7 +73,6 @@ void unexpected_queue::stop_arriving(unexpected& u) noexcept {
   ids_.erase(std::exchange(u.transfer_id, 0));
   if (!peers_.gone(u.peer))
     peers_.link_to(u.peer).redirect_destination(static_cast<destination_owner*>(&u), destination_buffer{});
-  u.complete = true;
 }
 
 void unexpected_queue::discard(unexpected& u) noexcept {
@@ -103,7 +99,7 @@ void unexpected_queue::drop(std::uint32_t context) noexcept {
     auto& u = static_cast<unexpected&>(m);
     if (u.transfer_id != 0) stop_arriving(u);
     // Otherwise the link still writes to it: end_eager(), or the link's end, retires it.
-    if (u.complete) retire(u);
+    if (peers_[u.peer].arriving != &u) retire(u);
   });
 }
 

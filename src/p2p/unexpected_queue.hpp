@@ -2,8 +2,7 @@
 // unexpected_queue: messages without a receive, and their memory. Such a message came before its receive, or
 // its receive gave it up.
 //
-// Invariant: from memory_of() to recycle() a message is queued in the matcher, claimed by a receive, or written
-// by its link.
+// Invariant: from memory_of() to recycle() a message is queued in the matcher, or written by its link.
 #pragma once
 
 #include "base/object_pool.hpp"
