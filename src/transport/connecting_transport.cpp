@@ -69,6 +69,7 @@ connecting_link& connecting_transport::at(int peer) {
     live_.reserve(live_.size() + 1);
     l = make_link(peer);
     live_.push_back(l.get());
+    if (leaving_ || !attached_) l->drop();
   }
   return *l;
 }

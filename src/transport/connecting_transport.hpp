@@ -30,11 +30,9 @@ class connecting_link : public peer_link {
   }
   // Sends the last frame of this side, when the queues are empty.
   virtual void leave() noexcept = 0;
-  // Cuts the connection without reporting that upward. Queued frames may be forgotten.
-  virtual void cut() noexcept = 0;
 
  protected:
-  explicit connecting_link(int peer) noexcept : peer_link(peer, phase::idle) {}
+  connecting_link(polled_transport& through, int peer) noexcept : peer_link(through, peer, phase::idle) {}
 
   base::unique_fd declined_;
 

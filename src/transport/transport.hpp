@@ -83,6 +83,7 @@ class transport {
 std::unique_ptr<transport> make_self_transport(core::loop& loop);
 
 struct active_tag;
+class polled_transport;
 
 // A link of a polled_transport, from its first frame to its end.
 class peer_link : public link, public base::list_hook<active_tag> {
@@ -101,25 +102,40 @@ class peer_link : public link, public base::list_hook<active_tag> {
   phase at() const noexcept { return at_; }
   bool closed() const noexcept override { return at_ == phase::closed; }
   // Ends the link. The loop reports that, once.
-  void fail(errc why, std::string text) noexcept {
-    if (at_ == phase::failing || at_ == phase::closed) return;
-    at_ = phase::failing;
-    end_reason_ = why;
-    end_text_ = std::move(text);
-    fails();
-  }
+  void fail(errc why, std::string text) noexcept;
   void give_up(errc why, std::string text) noexcept override { fail(why, std::move(text)); }
-  // Reads what has come and sends what waits, a bounded amount, and reports the end. Returns whether anything
-  // happened. Called from the loop.
-  virtual bool work() noexcept = 0;
+  // Moves frames and reports the end. Returns whether anything happened. Called from the loop.
+  bool work() noexcept;
+  // Ends the link now, unless it has ended, and reports that while the world is open. Called from the loop.
+  void close(errc why, std::string text) noexcept;
+  // Ends the link without a report, and hands queued frames back.
+  void drop() noexcept;
+  // The same at once, for the peer, too. Queued frames are forgotten.
+  void cut() noexcept;
 
  protected:
-  peer_link(int peer, phase first) noexcept : peer_(peer), at_(first) {}
-  // The link is failing: makes the loop call work().
-  virtual void fails() noexcept = 0;
+  using list = base::intrusive_list<outgoing, outgoing_tag>;
 
+  peer_link(polled_transport& through, int peer, phase first) noexcept
+      : through_(through), peer_(peer), at_(first) {
+    farewell_.head.kind = frame_kind::leave;
+  }
+  // Reads what has come and sends what waits, a bounded amount. Returns whether anything happened. Requires
+  // phase::connected.
+  virtual bool move() noexcept = 0;
+  // Closes the connection, if there is one. With `abort` the peer sees that at once.
+  virtual void disconnect(bool abort) noexcept = 0;
+  // Empties the queues into `rest`.
+  virtual void clear_queues(list& rest) noexcept = 0;
+
+  polled_transport& through_;
   const int peer_;
   phase at_;
+  outgoing farewell_;  // the last frame of this side
+
+ private:
+  bool hand_back() noexcept;
+
   errc end_reason_ = errc::success;
   std::string end_text_;
 };
@@ -134,6 +150,7 @@ class polled_transport : public transport, public core::source {
   core::backend& backend() { return loop_.backend(); }
   void wake() noexcept { loop_.wake(); }
   bool leaving() const noexcept { return leaving_; }
+  virtual void link_closed() noexcept {}
   // `l` has work that no event will report: it works in the next round.
   void activate(peer_link& l) noexcept {
     if (!l.linked()) active_.push_back(l);
@@ -174,5 +191,50 @@ class polled_transport : public transport, public core::source {
   bool attached_ = false;  // in the loop
   bool leaving_ = false;
 };
+
+inline void peer_link::fail(errc why, std::string text) noexcept {
+  if (at_ == phase::failing || at_ == phase::closed) return;
+  at_ = phase::failing;
+  end_reason_ = why;
+  end_text_ = std::move(text);
+  through_.activate(*this);
+}
+
+inline bool peer_link::work() noexcept {
+  const bool any = at_ == phase::connected && move();
+  if (at_ == phase::closed) return hand_back() || any;  // late frames
+  if (at_ != phase::failing) return any;
+  close(end_reason_, std::move(end_text_));
+  return true;
+}
+
+inline void peer_link::close(errc why, std::string text) noexcept {
+  if (closed()) return;
+  drop();
+  if (!through_.leaving()) through_.up().closed(peer_, why, std::move(text));
+  through_.link_closed();
+}
+
+inline void peer_link::drop() noexcept {
+  disconnect(false);
+  at_ = phase::closed;
+  unlink();
+  hand_back();
+}
+
+inline void peer_link::cut() noexcept {
+  disconnect(true);
+  list forgotten;
+  clear_queues(forgotten);
+  drop();
+}
+
+inline bool peer_link::hand_back() noexcept {
+  list rest;
+  clear_queues(rest);
+  const bool any = !rest.empty();
+  while (outgoing* const f = rest.pop_front()) f->done(*f, false);
+  return any;
+}
 
 }  // namespace tutti::transport

@@ -156,10 +156,7 @@ task<> mpi_transport::leave(core::time_point deadline) {
 
 void mpi_transport::cut() noexcept {
   leaving_ = true;
-  for (mpi_link& l : links_) {
-    if (!l.closed()) wire_.send(l.peer(), cut_tag, {}, {});
-    l.cut();
-  }
+  for (mpi_link& l : links_) l.cut();
   detach();
   if (wire_.open()) wire_.close(false);
 }
@@ -172,9 +169,7 @@ void mpi_transport::detach() noexcept {
 // ---- its links ----
 
 mpi_link::mpi_link(mpi_transport& owner, int peer) noexcept
-    : peer_link(peer, phase::connected), owner_(owner) {
-  farewell_.head.kind = frame_kind::leave;
-}
+    : peer_link(owner, peer, phase::connected), owner_(owner) {}
 
 // Sends the payload from `progress` on, as much of it as one frame may have. Returns false if there is no room, or
 // MPI did not take it; the link then fails.
@@ -202,7 +197,7 @@ bool mpi_link::send_slice(outgoing& f) noexcept {
 
 bool mpi_link::submit(outgoing& f) noexcept {
   f.progress = 0;
-  if (muted_) return false;
+  if (owner_.leaving()) return false;
   if (!has_queue() && send_slice(f) && is_whole(f)) {
     owner_.stirred();
     return true;
@@ -213,7 +208,7 @@ bool mpi_link::submit(outgoing& f) noexcept {
 }
 
 // Messages pass between the slices of long ones.
-bool mpi_link::pump() noexcept {
+bool mpi_link::move() noexcept {
   std::size_t sent = 0;
   while (sent < bytes_per_turn) {
     outgoing* const f = !messages_.empty() ? messages_.front() : long_data_.front();
@@ -225,60 +220,19 @@ bool mpi_link::pump() noexcept {
     f->unlink();
     f->done(*f, true);
   }
+  if (has_queue()) owner_.activate(*this);
   return sent > 0;
 }
 
-bool mpi_link::work() noexcept {
-  bool any = pump();
-  if (at_ == phase::failing) {
-    close(end_reason_, std::move(end_text_));
-    return true;
-  }
-  if (at_ == phase::closed) {
-    any |= has_queue();
-    hand_back();
-  } else if (has_queue()) {
-    owner_.activate(*this);
-  }
-  return any;
-}
-
-void mpi_link::fails() noexcept { owner_.activate(*this); }
-
-void mpi_link::close(errc why, std::string text) noexcept {
-  if (closed()) return;
-  at_ = phase::closed;
-  hand_back();
-  if (!muted_) owner_.up().closed(peer_, why, std::move(text));
-}
-
-void mpi_link::hand_back() noexcept {
-  list rest;
-  rest.splice_back(messages_);
-  rest.splice_back(long_data_);
-  while (outgoing* f = rest.pop_front()) f->done(*f, false);
-}
-
 void mpi_link::leave() noexcept {
-  muted_ = true;
   if (closed()) return;
   // Behind everything else: the last slice of the last long message must not follow it.
   (long_data_.empty() ? messages_ : long_data_).push_back(farewell_);
   owner_.activate(*this);
 }
 
-void mpi_link::drop() noexcept {
-  muted_ = true;
-  at_ = phase::closed;
-  unlink();
-  hand_back();
-}
-
-void mpi_link::cut() noexcept {
-  list forgotten;
-  forgotten.splice_back(messages_);
-  forgotten.splice_back(long_data_);
-  drop();
+void mpi_link::disconnect(bool abort) noexcept {
+  if (abort && !closed()) owner_.through().send(peer_, cut_tag, {}, {});
 }
 
 }  // namespace tutti::transport::mpi

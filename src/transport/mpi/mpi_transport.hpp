@@ -51,32 +51,26 @@ class mpi_link final : public peer_link {
 
   bool has_queue() const noexcept override { return !messages_.empty() || !long_data_.empty(); }
 
-  bool work() noexcept override;
-  // Ends it now, from the loop, unless it has ended: nothing more comes from the peer.
-  void close(errc why, std::string text) noexcept;
   // The peer has everything that was sent to it.
   void acknowledged() noexcept { acknowledged_ = true; }
   // Reports nothing upward any more; queues the last frame.
   void leave() noexcept;
   // Whether leaving needs nothing more of this link.
   bool finished() const noexcept { return closed() || (acknowledged_ && !has_queue()); }
-  // Closes it; queued frames are handed back or forgotten.
-  void drop() noexcept;
-  void cut() noexcept;
 
  private:
-  using list = base::intrusive_list<outgoing, outgoing_tag>;
-  void fails() noexcept override;
+  bool move() noexcept override;
+  void disconnect(bool abort) noexcept override;
+  void clear_queues(list& rest) noexcept override {
+    rest.splice_back(messages_);
+    rest.splice_back(long_data_);
+  }
   bool send_slice(outgoing& f) noexcept;
-  bool pump() noexcept;
-  void hand_back() noexcept;
 
   mpi_transport& owner_;
-  bool muted_ = false;
   bool acknowledged_ = false;
   list messages_;
   list long_data_;  // messages may pass between their slices
-  outgoing farewell_;
 };
 
 class mpi_transport final : public polled_transport, private wire::listener {

@@ -19,7 +19,7 @@ constexpr auto patience_with_parent = std::chrono::milliseconds(5);
 
 }  // namespace
 
-shm_link::~shm_link() { disconnect(); }
+shm_link::shm_link(shm_transport& owner, int peer) noexcept : connecting_link(owner, peer), owner_(owner) {}
 
 bool shm_link::submit(outgoing& o) noexcept {
   if (at_ == phase::connected) {
@@ -37,12 +37,13 @@ bool shm_link::submit(outgoing& o) noexcept {
     owner_.wake();
     return false;
   }
-  // A closed link keeps the frame until report_end() hands it back: never from inside submit().
+  if (at_ == phase::closed && owner_.leaving()) return false;
+  // A closed link keeps the frame until work() hands it back: never from inside submit().
   messages_.push_back(o);
   if (at_ == phase::idle) {
     owner_.connect(*this);
-  } else if (has_end()) {
-    owner_.wake();
+  } else if (at_ == phase::closed) {
+    owner_.activate(*this);
   }
   return false;
 }
@@ -275,24 +276,17 @@ bool shm_link::read_some() noexcept {
   return any;
 }
 
-bool shm_link::work() noexcept {
-  if (at_ == phase::connected) {
-    writer_.turn();
-    bool any = read_some();
-    if (at_ == phase::connected && reads_.busy()) {
-      read_direct();
-      any = true;
-    }
-    if (at_ == phase::connected && has_queue()) any |= flush();
-    if (at_ == phase::connected && hung_up_ && !reader_.has_next() && !reads_.busy()) {
-      // All that the peer wrote before its end has been read.
-      any |= end_of_peer();
-    }
-    if (any) return true;
+bool shm_link::move() noexcept {
+  writer_.turn();
+  bool any = read_some();
+  if (at_ == phase::connected && reads_.busy()) {
+    read_direct();
+    any = true;
   }
-  if (!has_end()) return false;
-  report_end();
-  return true;
+  if (at_ == phase::connected && has_queue()) any |= flush();
+  // All that the peer wrote before its end has been read.
+  if (at_ == phase::connected && hung_up_ && !reader_.has_next() && !reads_.busy()) any |= end_of_peer();
+  return any;
 }
 
 // Returns false if it is not yet known how the peer ended: a connection closes a moment before its process
@@ -312,13 +306,8 @@ bool shm_link::end_of_peer() noexcept {
   return true;
 }
 
-void shm_link::leave() noexcept {
-  farewell_.head.kind = frame_kind::leave;
-  submit(farewell_);
-}
-
 bool shm_link::prepare_sleep() noexcept {
-  if (at_ != phase::connected) return has_end();
+  if (at_ != phase::connected) return false;
   if (reader_.publish()) notify();
   return reader_.has_next() || reads_.busy() || hung_up_ || (has_queue() && writer_.request_room());
 }
@@ -346,20 +335,7 @@ peer_health shm_link::examine(const health_check& l) noexcept {
   return {condition::not_turning, since};
 }
 
-void shm_link::fails() noexcept {
-  disconnect();
-  owner_.wake();
-}
-
-void shm_link::report_end() noexcept {
-  const bool first = std::exchange(at_, phase::closed) == phase::failing;
-  while (outgoing* o = messages_.pop_front()) o->done(*o, false);
-  while (outgoing* o = data_.pop_front()) o->done(*o, false);
-  // Once: a late frame comes here only to be handed back.
-  if (first && !owner_.leaving()) owner_.up().closed(peer_, end_reason_, std::move(end_text_));
-}
-
-void shm_link::disconnect() noexcept {
+void shm_link::disconnect(bool) noexcept {
   if (watch_ != 0) owner_.backend().unwatch(std::exchange(watch_, 0));
   // A peer that is reading must not complete: the sender will soon have its buffer back.
   shown_.hide_all();

@@ -122,8 +122,9 @@ task<> shm_transport::complete(connecting_link& l, core::stream_socket& socket, 
 
 bool shm_transport::poll() noexcept {
   own_->header().heartbeat.store(loop_.engine().now().time_since_epoch().count(), std::memory_order_relaxed);
-  bool any = false;
-  for (std::size_t i = 0; i < live_.size(); ++i) any |= static_cast<shm_link*>(live_[i])->work();
+  bool any = work_active();
+  for (std::size_t i = 0; i < live_.size(); ++i)
+    any |= live_[i]->at() == phase::connected && static_cast<shm_link*>(live_[i])->move();
   for (std::size_t i = 0; i < watchers_.size(); ++i) any |= watchers_[i]->poll();
   return any;
 }
@@ -133,7 +134,7 @@ bool shm_transport::arm() noexcept {
   // Pairs with the fence in shm_link::notify(): the poll below sees everything that was written before
   // `armed` was seen.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  bool any = false;
+  bool any = !active_.empty();
   for (connecting_link* l : live_) any |= static_cast<shm_link*>(l)->prepare_sleep();
   for (core::source* watcher : watchers_) any |= watcher->arm();
   return any;
@@ -153,7 +154,6 @@ task<> shm_transport::leave(core::time_point deadline) {
   while (has_queue() && loop_.engine().platform().now() < deadline) {
     co_await core::pause(loop_, std::chrono::milliseconds(1));
   }
-  for (connecting_link* l : live_) static_cast<shm_link*>(l)->take_back_farewell();
   cut();
 }
 

@@ -25,8 +25,8 @@ class shm_transport;
 // The link to one peer of the same host through shared memory.
 class shm_link final : public connecting_link, public core::watcher {
  public:
-  shm_link(shm_transport& owner, int peer) noexcept : connecting_link(peer), owner_(owner) {}
-  ~shm_link() override;
+  shm_link(shm_transport& owner, int peer) noexcept;
+  ~shm_link() override { cut(); }
 
   bool submit(outgoing& o) noexcept override;
   bool send_now(const frame& head, const std::byte* payload) noexcept override;
@@ -46,14 +46,12 @@ class shm_link final : public connecting_link, public core::watcher {
   // once. `doorbell` and `segment` are the peer's. Throws tutti::error (errc::resources, protocol) and then leaves
   // the link unchanged.
   void attach(base::unique_fd socket, base::unique_fd doorbell, base::unique_fd segment);
-  void leave() noexcept override;
-  void cut() noexcept override { disconnect(); }
+  void leave() noexcept override { submit(farewell_); }
 
-  bool work() noexcept override;
+  bool move() noexcept override;
   // Called before sleeping. Returns true if there is work.
   bool prepare_sleep() noexcept;
   void notify() noexcept;
-  void take_back_farewell() noexcept { cancel(farewell_); }
 
   // See class neighbours.
   bool offer(std::uint64_t region, std::uint64_t bytes, int fd) noexcept;
@@ -65,8 +63,11 @@ class shm_link final : public connecting_link, public core::watcher {
   void on_ready(bool readable, bool writable) noexcept override;
 
  private:
-  void fails() noexcept override;
-  void disconnect() noexcept;
+  void disconnect(bool abort) noexcept override;
+  void clear_queues(list& rest) noexcept override {
+    rest.splice_back(messages_);
+    rest.splice_back(data_);
+  }
   bool read_some() noexcept;
   bool flush() noexcept;
   bool write_slices(outgoing& o) noexcept;
@@ -76,9 +77,6 @@ class shm_link final : public connecting_link, public core::watcher {
   void show(outgoing& o) noexcept;
   void take_offers() noexcept;
   void read_direct() noexcept;
-  // Whether the end, or a frame that came after it, is to be reported.
-  bool has_end() const noexcept { return at_ == phase::failing || (at_ == phase::closed && has_queue()); }
-  void report_end() noexcept;
   bool end_of_peer() noexcept;
 
   shm_transport& owner_;
@@ -87,10 +85,9 @@ class shm_link final : public connecting_link, public core::watcher {
   // Of a peer that has hung up, until when to ask how it has ended.
   std::optional<peer_process> process_;
   core::time_point ask_until_{};
-  outgoing farewell_;
-  direct_reads reads_;                                     // before the queues, which contain its frames
-  base::intrusive_list<outgoing, outgoing_tag> messages_;  // in order
-  base::intrusive_list<outgoing, outgoing_tag> data_;
+  direct_reads reads_;  // before the queues, which contain its frames
+  list messages_;       // in order
+  list data_;
   channel inbox_;
   std::optional<peer_segment> outbox_;
   channel_reader reader_;

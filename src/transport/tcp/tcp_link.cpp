@@ -56,14 +56,16 @@ void connection::on_ready(bool readable, bool is_writable) noexcept {
 // ---- the link ----
 
 tcp_link::tcp_link(tcp_transport& owner, int peer)
-    : connecting_link(peer), owner_(owner), main_(add_connection()), heartbeat_(owner.info().silence_limit) {
+    : connecting_link(owner, peer),
+      owner_(owner),
+      main_(add_connection()),
+      heartbeat_(owner.info().silence_limit) {
   question_.head.kind = frame_kind::heartbeat;
   answer_.head.kind = frame_kind::alive;
-  farewell_.head.kind = frame_kind::leave;
 }
 
 bool tcp_link::submit(outgoing& f) noexcept {
-  if (farewell_queued_ || (muted_ && at_ == phase::closed)) return false;
+  if (farewell_queued_ || (at_ == phase::closed && owner_.leaving())) return false;
   if (is_long(f) && at_ == phase::connected) {
     if (!std::exchange(further_asked_for_, true) && further_wanted() > 0) owner_.connect_further(*this);
     if (connections_.size() > 1) {
@@ -144,7 +146,7 @@ void tcp_link::attach(connection& c, base::unique_fd fd, std::unique_ptr<core::t
   set_up_connection(fd.get(), owner_.info().silence_limit);
   c.attach(std::move(fd), std::move(tls), owner_.backend());
   c.usable = usable;
-  if (muted_) c.in.mute();
+  if (owner_.leaving()) c.in.mute();
   ask_again(c);
 }
 
@@ -165,7 +167,7 @@ std::size_t tcp_link::connections() const noexcept {
 }
 
 connection* tcp_link::expect_further() {
-  if (at_ != phase::connected || muted_ || main_.ended || main_.send_error != 0) return nullptr;
+  if (at_ != phase::connected || owner_.leaving() || main_.ended || main_.send_error != 0) return nullptr;
   if (connections_.size() >= stripes::most_connections) return nullptr;
   return &add_connection();
 }
@@ -192,8 +194,6 @@ void tcp_link::share_out(connection& c) noexcept {
   if (number) stripes_.next(*number, sharing, c.out);
 }
 
-void tcp_link::fails() noexcept { owner_.activate(*this); }
-
 void tcp_link::ask_again(connection& c) noexcept {
   c.again = true;
   owner_.activate(*this);
@@ -210,24 +210,11 @@ void tcp_link::on_ready(connection& c, bool readable, bool writable) noexcept {
   if (at_ == phase::connected) write(c);
 }
 
-bool tcp_link::work() noexcept {
-  switch (at_) {
-    case phase::connected: {
-      bool any = false;
-      // By index: one more may be expected meanwhile.
-      for (std::size_t i = 0; i < connections_.size(); ++i) any |= work(*connections_[i]);
-      return any;
-    }
-    case phase::failing:
-      close(end_reason_, std::move(end_text_));
-      return true;
-    case phase::closed:
-      if (main_.out.empty()) return false;
-      hand_back();
-      return true;
-    default:
-      return false;
-  }
+bool tcp_link::move() noexcept {
+  bool any = false;
+  // By index: one more may be expected meanwhile.
+  for (std::size_t i = 0; i < connections_.size(); ++i) any |= work(*connections_[i]);
+  return any;
 }
 
 bool tcp_link::work(connection& c) noexcept {
@@ -299,8 +286,8 @@ void tcp_link::has_ended(connection& c, int code) noexcept {
 bool tcp_link::refill(connection& c) noexcept {
   share_out(c);
   if (&c == &main_) {
-    if (muted_ && !farewell_queued_ && !has_queue()) queue_farewell();
-  } else if (muted_ && c.out.empty() && stripes_.empty()) {
+    if (owner_.leaving() && !farewell_queued_ && !has_queue()) queue_farewell();
+  } else if (owner_.leaving() && c.out.empty() && stripes_.empty()) {
     ask_again(main_);
   }
   return !c.out.empty();
@@ -321,14 +308,14 @@ bool tcp_link::write(connection& c) noexcept {
 }
 
 void tcp_link::push(outgoing& f) noexcept {
-  if (f.linked() || muted_ || farewell_queued_) return;
+  if (f.linked() || owner_.leaving()) return;
   main_.out.push(f);
   ask_again(main_);
 }
 
 peer_health tcp_link::examine(const health_check& l) noexcept {
   kernel_view kernel;
-  if (at_ != phase::connected || muted_ || !view_kernel(main_.fd(), kernel)) return {};
+  if (at_ != phase::connected || owner_.leaving() || !view_kernel(main_.fd(), kernel)) return {};
   if (!std::exchange(examined_, true)) watch_closely(main_.fd(), true);
   const heartbeat::finding found = heartbeat_.examine(l, kernel, question_.linked());
   if (found.ask) push(question_);
@@ -395,27 +382,12 @@ void tcp_link::broke(int code) noexcept {
                     base::errno_text(code)));
 }
 
-void tcp_link::close(errc why, std::string text) noexcept {
-  disconnect(false);
-  at_ = phase::closed;
-  hand_back();
-  if (!muted_) owner_.up().closed(peer_, why, std::move(text));
-  owner_.changed();
-}
-
-void tcp_link::hand_back() noexcept {
-  outbox::list rest;
-  clear_queues(rest);
-  while (outgoing* f = rest.pop_front()) f->done(*f, false);
-}
-
-void tcp_link::clear_queues(outbox::list& rest) noexcept {
+void tcp_link::clear_queues(list& rest) noexcept {
   stripes_.clear(rest);
   for (const auto& c : connections_) c->out.clear(rest);
 }
 
 void tcp_link::leave() noexcept {
-  muted_ = true;
   for (const auto& c : connections_) c->in.mute();
   switch (at_) {
     case phase::connecting:
@@ -432,21 +404,6 @@ void tcp_link::leave() noexcept {
     default:
       break;
   }
-}
-
-void tcp_link::drop() noexcept {
-  muted_ = true;
-  disconnect(false);
-  at_ = phase::closed;
-  unlink();
-  hand_back();
-}
-
-void tcp_link::cut() noexcept {
-  disconnect(true);
-  outbox::list forgotten;
-  clear_queues(forgotten);
-  drop();
 }
 
 void tcp_link::disconnect(bool abort) noexcept {

@@ -41,12 +41,6 @@ bool tcp_transport::reaches(const core::endpoint_record& mine,
   return false;
 }
 
-std::unique_ptr<connecting_link> tcp_transport::make_link(int peer) {
-  auto made = std::make_unique<tcp_link>(*this, peer);
-  if (leaving_ || !attached_) made->drop();
-  return made;
-}
-
 void tcp_transport::expect_more(tcp_link& l) noexcept {
   expected* place = nullptr;
   for (expected& e : expected_) {
@@ -116,7 +110,7 @@ task<> tcp_transport::leave(core::time_point deadline) {
     const bool in_time = co_await changed_.wait(deadline);
     if (!in_time) break;
   }
-  for (connecting_link* l : live_) static_cast<tcp_link*>(l)->drop();
+  for (connecting_link* l : live_) l->drop();
   stop_connections();
   leave_loop();
 }

@@ -93,21 +93,19 @@ class tcp_link final : public connecting_link {
   // The number of complete ones.
   std::size_t connections() const noexcept;
 
-  bool work() noexcept override;
   // Reads what has come without an event of the descriptor. Returns whether there was anything.
   bool glance() noexcept;
   bool amid_long_payload() const noexcept;
   // Also delivers nothing upward any more, and drops what comes until the peer has closed.
   void leave() noexcept override;
-  void cut() noexcept override;
-  // As cut(), but hands queued frames back, and lets the kernel send what it has.
-  void drop() noexcept;
 
   // For the connections.
   void on_ready(connection& c, bool readable, bool writable) noexcept;
 
  private:
-  void fails() noexcept override;
+  bool move() noexcept override;
+  void disconnect(bool abort) noexcept override;
+  void clear_queues(list& rest) noexcept override;
   bool work(connection& c) noexcept;
   bool read(connection& c, bool told) noexcept;
   // Sends from its outbox; frames that have left go to `left`. Returns true if it is then empty.
@@ -132,20 +130,14 @@ class tcp_link final : public connecting_link {
   void queue_farewell() noexcept;
   void corrupt(const char* what) noexcept;
   void broke(int code) noexcept;
-  void close(errc why, std::string text) noexcept;
-  void hand_back() noexcept;
-  void clear_queues(outbox::list& rest) noexcept;
-  void disconnect(bool abort) noexcept;
 
   tcp_transport& owner_;
-  bool muted_ = false;  // the layers above are told nothing any more
   bool examined_ = false;
   bool further_asked_for_ = false;
   // All but the first carry stripes of long frames only.
   std::vector<std::unique_ptr<connection>> connections_;
   connection& main_;   // the first
   stripes stripes_;    // of long frames, if there are further connections
-  outgoing farewell_;  // the last frame of this side
   bool farewell_queued_ = false;
   heartbeat heartbeat_;
   outgoing question_;  // asks whether the peer's loop turns
@@ -176,11 +168,12 @@ class tcp_transport final : public connecting_transport {
   // the descriptor: one recv costs less than an event and the recv.
   void expect_more(tcp_link& l) noexcept;
   void expect_nothing(tcp_link& l) noexcept;
-  // A link has closed.
-  void changed() noexcept { changed_.notify(); }
+  void link_closed() noexcept override { changed_.notify(); }
 
  private:
-  std::unique_ptr<connecting_link> make_link(int peer) override;
+  std::unique_ptr<connecting_link> make_link(int peer) override {
+    return std::make_unique<tcp_link>(*this, peer);
+  }
   std::vector<std::string> addresses(const core::endpoint_record& of) const override {
     return of.tcp_endpoints;
   }
