@@ -46,7 +46,7 @@ collective_segment::collective_segment(core::loop& loop, transport::neighbours& 
 collective_segment::~collective_segment() { release(); }
 
 void collective_segment::release() noexcept {
-  if (std::exchange(watched_, false)) near_.remove(*this);
+  if (std::exchange(watched_, false)) loop_.engine().remove(*this);
   if (own_ == nullptr) return;
   own_progress().mark.store(0, std::memory_order_release);
   detail::free_shared_bytes(std::exchange(own_, nullptr));
@@ -56,7 +56,7 @@ void collective_segment::release() noexcept {
 
 collective_segment::handle collective_segment::make_part() noexcept {
   try {
-    if (!watched_) near_.add(*this);
+    if (!watched_) loop_.engine().add(*this);
     watched_ = true;
     own_ = static_cast<std::byte*>(detail::allocate_shared_bytes(ring_offset + ring_bytes_, ring_offset));
   } catch (const std::bad_alloc&) {

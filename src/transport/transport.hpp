@@ -40,13 +40,9 @@ class neighbours {
                                        std::uint64_t bytes) noexcept = 0;
   // A word that is not 0 while the peer sleeps or is about to. After writing what the peer waits for, fence,
   // read this word, and notify the peer if it is set. Null without a connection. It stays valid as long as
-  // the transport.
+  // the transport. Sources that are added to the peer's engine after the transport are armed after the word.
   virtual const std::atomic<std::uint32_t>* sleeps(int peer) noexcept = 0;
   virtual void notify(int peer) noexcept = 0;
-  // Adds a watcher that is polled with the links. It is armed after the word that says that this rank sleeps
-  // has been set.
-  virtual void add(core::source& watcher) = 0;
-  virtual void remove(core::source& watcher) noexcept = 0;
 
  protected:
   ~neighbours() = default;

@@ -52,8 +52,6 @@ class near_ranks final : public transport::neighbours {
     return &host_.asleep[static_cast<std::size_t>(peer)];
   }
   void notify(int peer) noexcept override { ++host_.notified[static_cast<std::size_t>(peer)]; }
-  void add(core::source&) override {}
-  void remove(core::source&) noexcept override {}
 
  private:
   host& host_;
@@ -114,7 +112,6 @@ TEST_CASE("collective segment: a rank that makes no further call still notifies 
 TEST_CASE("collective segment: an operation that ends while the loop is parked still notifies") {
   two_segments segments;
   core::loop& loop = segments.loop;
-  loop.engine().add(segments[1]);
   loop.hold();
   const auto run_until = [&](auto reached) {
     for (int i = 0; i < 1'000 && !reached(); ++i) segments.context.poll();
@@ -128,7 +125,6 @@ TEST_CASE("collective segment: an operation that ends while the loop is parked s
   segments[1].finish();
   run_until([&] { return segments.memory.notified[0] == 1; });
   loop.release();
-  loop.engine().remove(segments[1]);
 }
 
 TEST_CASE("collective segment: the next operation detects calls that differed and that no rank compared") {

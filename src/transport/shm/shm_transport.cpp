@@ -125,7 +125,6 @@ bool shm_transport::poll() noexcept {
   bool any = work_active();
   for (std::size_t i = 0; i < live_.size(); ++i)
     any |= live_[i]->at() == phase::connected && static_cast<shm_link*>(live_[i])->move();
-  for (std::size_t i = 0; i < watchers_.size(); ++i) any |= watchers_[i]->poll();
   return any;
 }
 
@@ -136,7 +135,6 @@ bool shm_transport::arm() noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   bool any = !active_.empty();
   for (connecting_link* l : live_) any |= static_cast<shm_link*>(l)->prepare_sleep();
-  for (core::source* watcher : watchers_) any |= watcher->arm();
   return any;
 }
 

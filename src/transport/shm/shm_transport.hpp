@@ -135,8 +135,6 @@ class shm_transport final : public connecting_transport, public neighbours {
   }
   const std::atomic<std::uint32_t>* sleeps(int peer) noexcept override { return at(peer).sleeps(); }
   void notify(int peer) noexcept override { at(peer).notify(); }
-  void add(core::source& watcher) override { watchers_.push_back(&watcher); }
-  void remove(core::source& watcher) noexcept override { std::erase(watchers_, &watcher); }
 
   // For the links.
   own_segment& own() noexcept { return *own_; }
@@ -156,7 +154,6 @@ class shm_transport final : public connecting_transport, public neighbours {
 
   std::optional<own_segment> own_;
   base::unique_fd doorbell_;
-  std::vector<core::source*> watchers_;
 };
 
 }  // namespace tutti::transport::shm
