@@ -19,6 +19,8 @@ using namespace std::chrono_literals;
 // Between attempts to connect.
 constexpr auto first_pause = 10ms;
 constexpr auto longest_pause = 500ms;
+// Between checks of whether this rank has left.
+constexpr auto between_looks = 1ms;
 
 // What is to be handled is handled inside: without memory the process ends.
 void ended(void*, std::exception_ptr failure) noexcept {
@@ -88,6 +90,17 @@ void connecting_transport::stop_connections() noexcept {
   stop_listening();
   tasks_.clear();
   for (connecting_link* l : live_) stop_connecting(*l);
+}
+
+task<> connecting_transport::leave(core::time_point deadline) {
+  if (!attached_) co_return;  // already cut: queued frames have nowhere to go
+  leaving_ = true;
+  for (connecting_link* l : live_) l->leave();
+  while (attached_ && !has_left() && loop_.engine().platform().now() < deadline) {
+    co_await core::pause(loop_, between_looks);
+  }
+  for (connecting_link* l : live_) l->drop();
+  cut();
 }
 
 void connecting_transport::cut() noexcept {

@@ -28,7 +28,7 @@ class connecting_link : public peer_link {
   void keep_declined(base::unique_fd connection) noexcept {
     if (at_ == phase::connecting) declined_ = std::move(connection);
   }
-  // Sends the last frame of this side, when the queues are empty.
+  // The world ends: sends the last frame of this side, when the queues are empty.
   virtual void leave() noexcept = 0;
 
  protected:
@@ -46,6 +46,8 @@ class connecting_transport : public polled_transport {
   link& link_to(int peer) override { return at(peer); }
   link* made_link(int peer) noexcept override { return links_[static_cast<std::size_t>(peer)].get(); }
   bool has_queue() const noexcept override;
+  // From the start of this nothing is delivered upward; frames that could not leave in time are handed back.
+  task<> leave(core::time_point deadline) override;
   // Calls nothing upward any more.
   void cut() noexcept override;
 
@@ -89,6 +91,8 @@ class connecting_transport : public polled_transport {
   virtual std::vector<std::string> addresses(const core::endpoint_record& of) const = 0;
   // Opens a connection. Throws tutti::error.
   virtual task<core::stream_socket> dial(std::string address, core::time_point deadline) = 0;
+  // Whether every peer has what was sent to it. Asked while leaving.
+  virtual bool has_left() noexcept = 0;
   // Whether a process that has connected may prove who it is.
   virtual bool may_prove(core::stream_socket&) { return true; }
   // Attaches a connection that both sides have accepted to its link, unless that has ended. Throws

@@ -146,7 +146,6 @@ class polled_transport : public transport, public core::source {
   core::backend& backend() { return loop_.backend(); }
   void wake() noexcept { loop_.wake(); }
   bool leaving() const noexcept { return leaving_; }
-  virtual void link_closed() noexcept {}
   // `l` has work that no event will report: it works in the next round.
   void activate(peer_link& l) noexcept {
     if (!l.linked()) active_.push_back(l);
@@ -208,7 +207,6 @@ inline void peer_link::close(errc why, std::string text) noexcept {
   if (closed()) return;
   drop();
   if (!through_.leaving()) through_.up().closed(peer_, why, std::move(text));
-  through_.link_closed();
 }
 
 inline void peer_link::drop() noexcept {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/mpi/mpi_transport.hpp"
 
+#include "core/pause.hpp"
 #include "transport/tcp/header.hpp"
 
 #include <fmt/format.h>
@@ -31,7 +32,6 @@ bool is_whole(const outgoing& f) noexcept { return f.progress == tcp::payload_by
 mpi_transport::mpi_transport(core::loop& loop, wire& through)
     : polled_transport(loop),
       wire_(through),
-      changed_(loop.executor()),
       // The timer only wakes the loop, which then polls.
       pause_timer_([](void*) noexcept {}, nullptr),
       pause_(shortest_pause) {}
@@ -53,7 +53,6 @@ bool mpi_transport::poll() noexcept {
   bool any = wire_.progress(*this);
   any |= work_active();
   if (any) pause_ = shortest_pause;
-  if (leaving_ && has_left()) changed_.notify();
   return any;
 }
 
@@ -144,9 +143,8 @@ task<> mpi_transport::leave(core::time_point deadline) {
   if (!attached_) co_return;
   leaving_ = true;
   for (mpi_link& l : links_) l.leave();
-  while (attached_ && !has_left()) {
-    const bool in_time = co_await changed_.wait(deadline);
-    if (!in_time) break;
+  while (attached_ && !has_left() && loop_.engine().platform().now() < deadline) {
+    co_await core::pause(loop_, longest_pause);
   }
   if (!attached_) co_return;
   for (mpi_link& l : links_) l.drop();

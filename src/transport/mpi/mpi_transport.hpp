@@ -14,15 +14,12 @@
 // told.
 #pragma once
 
-#include "base/intrusive_list.hpp"
-#include "core/wakeup.hpp"
 #include "transport/mpi/wire.hpp"
 #include "transport/transport.hpp"
 
 #include <cstddef>
 #include <deque>
 #include <span>
-#include <string>
 
 namespace tutti::transport::mpi {
 
@@ -110,7 +107,6 @@ class mpi_transport final : public polled_transport, private wire::listener {
   void detach() noexcept;
 
   wire& wire_;
-  core::wakeup changed_;
   std::deque<mpi_link> links_;  // by peer; that to this rank is closed
   core::timer pause_timer_;
   core::duration pause_;

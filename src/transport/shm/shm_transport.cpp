@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/shm/shm_transport.hpp"
 
-#include "base/log.hpp"
 #include "base/text.hpp"
-#include "core/pause.hpp"
 
 #include <fmt/format.h>
 
@@ -141,19 +139,6 @@ bool shm_transport::arm() noexcept {
 void shm_transport::disarm() noexcept { own_->header().armed.store(0, std::memory_order_relaxed); }
 
 // ---- the end ----
-
-task<> shm_transport::leave(core::time_point deadline) {
-  if (!attached_) co_return;  // already cut: queued frames have nowhere to go
-  leaving_ = true;
-  // Also half-made connections: the peer's side may already be complete, and must not take leaving for dying.
-  for (connecting_link* l : live_)
-    if (!l->closed() && l->at() != phase::idle) l->leave();
-  // Data in a peer's memory are safe there; only frames without room must be waited for.
-  while (has_queue() && loop_.engine().platform().now() < deadline) {
-    co_await core::pause(loop_, std::chrono::milliseconds(1));
-  }
-  cut();
-}
 
 void shm_transport::cut() noexcept {
   const bool was_attached = attached_;

@@ -46,7 +46,10 @@ class shm_link final : public connecting_link, public core::watcher {
   // once. `doorbell` and `segment` are the peer's. Throws tutti::error (errc::resources, protocol) and then leaves
   // the link unchanged.
   void attach(base::unique_fd socket, base::unique_fd doorbell, base::unique_fd segment);
-  void leave() noexcept override { submit(farewell_); }
+  // Also on a half-made connection: the peer's side may already be complete, and must not take leaving for dying.
+  void leave() noexcept override {
+    if (at_ != phase::idle && !closed()) submit(farewell_);
+  }
 
   bool move() noexcept override;
   // Called before sleeping. Returns true if there is work.
@@ -119,7 +122,6 @@ class shm_transport final : public connecting_transport, public neighbours {
   void open(const core::world_info& info, inbound& up) override;
   bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept override;
   neighbours* memory() noexcept override { return this; }
-  task<> leave(core::time_point deadline) override;
   void cut() noexcept override;
 
   bool poll() noexcept override;
@@ -151,6 +153,8 @@ class shm_transport final : public connecting_transport, public neighbours {
   bool may_prove(core::stream_socket& socket) override;
   task<> complete(connecting_link& l, core::stream_socket& socket, core::time_point deadline) override;
   void give_up(connecting_link& l, const setback& last) override;
+  // Data in a peer's memory are safe there.
+  bool has_left() noexcept override { return !has_queue(); }
 
   std::optional<own_segment> own_;
   base::unique_fd doorbell_;

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace tutti::transport::tcp {
@@ -19,8 +20,8 @@ constexpr unsigned rounds_expected = 200;
 }  // namespace
 
 tcp_transport::tcp_transport(core::loop& loop)
-    : connecting_transport(loop, core::purpose::tcp_link, "this rank's TCP port", core::admission::limits()),
-      changed_(loop.executor()) {}
+    : connecting_transport(loop, core::purpose::tcp_link, "this rank's TCP port", core::admission::limits()) {
+}
 
 void tcp_transport::listen(core::endpoint_record& mine, const listen_wish& wish) {
   listener opened = open_listener(listen_address(wish));
@@ -92,27 +93,12 @@ bool tcp_transport::poll() noexcept {
   return work_active() || any_come;
 }
 
-task<> tcp_transport::leave(core::time_point deadline) {
-  if (!attached_) co_return;
-  leaving_ = true;
-  for (connecting_link* l : live_) l->leave();
-  while (attached_) {
-    bool any_open = false;
-    bool any_unconnected = false;
-    for (const connecting_link* l : live_) {
-      if (l->closed()) continue;
-      any_open = true;
-      any_unconnected |= l->at() != phase::connected;
-    }
-    if (!any_open) break;
-    // A link whose queue still waits for its connection may need the one that its peer makes.
-    if (!any_unconnected) stop_listening();
-    const bool in_time = co_await changed_.wait(deadline);
-    if (!in_time) break;
-  }
-  for (connecting_link* l : live_) l->drop();
-  stop_connections();
-  leave_loop();
+bool tcp_transport::has_left() noexcept {
+  const auto is_open = [](const connecting_link* l) { return !l->closed(); };
+  // A link whose queue still waits for its connection may need the one that its peer makes.
+  const auto is_settled = [](const connecting_link* l) { return l->closed() || l->at() == phase::connected; };
+  if (std::ranges::all_of(live_, is_settled)) stop_listening();
+  return std::ranges::none_of(live_, is_open);
 }
 
 // ---- connecting ----

@@ -6,7 +6,6 @@
 #include "base/unique_fd.hpp"
 #include "core/backend.hpp"
 #include "core/tls.hpp"
-#include "core/wakeup.hpp"
 #include "transport/connecting_transport.hpp"
 #include "transport/tcp/frame_io.hpp"
 #include "transport/tcp/heartbeat.hpp"
@@ -154,8 +153,6 @@ class tcp_transport final : public connecting_transport {
   void listen(core::endpoint_record& mine, const listen_wish& wish) override;
   void open(const core::world_info& info, inbound& up) override;
   bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept override;
-  // From the start of this nothing is delivered upward; frames that could not leave in time are handed back.
-  task<> leave(core::time_point deadline) override;
 
   bool poll() noexcept override;
   bool arm() noexcept override { return !active_.empty(); }
@@ -168,7 +165,6 @@ class tcp_transport final : public connecting_transport {
   // the descriptor: one recv costs less than an event and the recv.
   void expect_more(tcp_link& l) noexcept;
   void expect_nothing(tcp_link& l) noexcept;
-  void link_closed() noexcept override { changed_.notify(); }
 
  private:
   std::unique_ptr<connecting_link> make_link(int peer) override {
@@ -181,12 +177,12 @@ class tcp_transport final : public connecting_transport {
   task<> complete(connecting_link& l, core::stream_socket& socket, core::time_point deadline) override;
   task<> serve_other(core::stream_socket& socket, core::greeting from, core::time_point deadline) override;
   void give_up(connecting_link& l, const setback& last) override;
+  bool has_left() noexcept override;
 
   task<> reach_further(tcp_link& l);
   task<bool> add_further(tcp_link& l, std::string address, core::time_point deadline);
   bool glance() noexcept;
 
-  core::wakeup changed_;
   struct expected {
     tcp_link* from = nullptr;
     unsigned rounds = 0;  // without anything
