@@ -18,10 +18,6 @@ constexpr std::int32_t names_collective = 0x200;
 constexpr std::size_t most_failed_told = 4096;
 constexpr std::size_t longest_text_told = 4000;
 
-control_frame frame_of(frame_kind kind, std::uint32_t context, std::uint32_t tag) {
-  return {{.kind = kind, .context = context, .tag = static_cast<std::int32_t>(tag)}};
-}
-
 }  // namespace
 
 // The payload: the first collective that fails, the number of failed ranks, these ranks (4 bytes each), and
@@ -29,7 +25,7 @@ control_frame frame_of(frame_kind kind, std::uint32_t context, std::uint32_t tag
 control_frame failure_message::encode(std::uint32_t context) const {
   const std::size_t count = std::min(failed.size(), most_failed_told);
   const std::size_t text_bytes = std::min(text.size(), longest_text_told);
-  control_frame f = frame_of(frame_kind::fail, context, static_cast<std::uint32_t>(why));
+  control_frame f{{.kind = frame_kind::fail, .context = context, .tag = static_cast<std::int32_t>(why)}};
   if (reach == extent::children) f.head.tag |= reaches_children;
   if (names == subject::collective) f.head.tag |= names_collective;
   f.head.length = 4 * (2 + count) + text_bytes;
@@ -69,47 +65,24 @@ failure_message failure_message::decode(const frame& head, std::span<const std::
   return told;
 }
 
-control_frame agreement_message::encode(std::uint32_t context) const {
-  control_frame f = frame_of(frame_kind::agree, context, round);
-  f.head.length = payload.size();
-  f.payload.assign(payload.begin(), payload.end());
-  return f;
-}
-
-control_frame notice_message::encode(std::uint32_t context) const {
-  control_frame f = frame_of(frame_kind::notice, context, sequence);
-  f.head.fingerprint = print;
-  return f;
-}
-
-control_frame inquiry_message::encode(std::uint32_t context) const {
-  return frame_of(frame_kind::ask, context, sequence);
-}
-
 control_frame progress_message::encode(std::uint32_t context) const {
-  control_frame f = frame_of(frame_kind::tell, context, sequence);
-  f.head.transfer_id = static_cast<std::uint64_t>(at);
-  f.head.other_transfer_id = last;
-  f.head.fingerprint = print;
-  f.head.length = static_cast<std::uint64_t>(waits_for + 1);
-  return f;
+  return {{.kind = frame_kind::tell,
+           .context = context,
+           .tag = static_cast<std::int32_t>(sequence),
+           .length = static_cast<std::uint64_t>(waits_for + 1),
+           .transfer_id = static_cast<std::uint64_t>(at),
+           .other_transfer_id = last,
+           .fingerprint = print}};
 }
 
 std::optional<progress_message> progress_message::decode(const frame& head, std::size_t ranks) noexcept {
   if (head.transfer_id > static_cast<std::uint64_t>(state::no_communicator)) return std::nullopt;
-  progress_message there;
-  there.sequence = static_cast<std::uint32_t>(head.tag);
-  there.at = static_cast<state>(head.transfer_id);
-  there.last = head.other_transfer_id;
-  there.print = head.fingerprint;
-  if (head.length > 0 && head.length <= ranks) there.waits_for = static_cast<int>(head.length) - 1;
-  return there;
-}
-
-control_frame credit_message::encode() const {
-  control_frame f = frame_of(frame_kind::credit, 0, 0);
-  f.head.length = bytes;
-  return f;
+  return progress_message{
+      .sequence = static_cast<std::uint32_t>(head.tag),
+      .at = static_cast<state>(head.transfer_id),
+      .last = head.other_transfer_id,
+      .print = head.fingerprint,
+      .waits_for = head.length > 0 && head.length <= ranks ? static_cast<int>(head.length) - 1 : -1};
 }
 
 }  // namespace tutti::p2p

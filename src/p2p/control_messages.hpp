@@ -60,7 +60,13 @@ struct agreement_message {
   std::uint32_t round = 0;
   std::span<const std::byte> payload = {};  // belongs to the upper layers
 
-  control_frame encode(std::uint32_t context) const;
+  control_frame encode(std::uint32_t context) const {
+    return {{.kind = transport::frame_kind::agree,
+             .context = context,
+             .tag = static_cast<std::int32_t>(round),
+             .length = payload.size()},
+            {payload.begin(), payload.end()}};
+  }
   // `payload` must outlive the result.
   static agreement_message decode(const transport::frame& head, std::span<const std::byte> payload) noexcept {
     return {static_cast<std::uint32_t>(head.tag), payload};
@@ -72,14 +78,23 @@ struct notice_message {
   std::uint32_t sequence = 0;
   fingerprint print{};
 
-  control_frame encode(std::uint32_t context) const;
+  control_frame encode(std::uint32_t context) const {
+    return {{.kind = transport::frame_kind::notice,
+             .context = context,
+             .tag = static_cast<std::int32_t>(sequence),
+             .fingerprint = print}};
+  }
 };
 
 // Asks how far the receiver is with this collective. The answer is a progress_message.
 struct inquiry_message {
   std::uint32_t sequence = 0;
 
-  control_frame encode(std::uint32_t context) const;
+  control_frame encode(std::uint32_t context) const {
+    return {{.kind = transport::frame_kind::ask,
+             .context = context,
+             .tag = static_cast<std::int32_t>(sequence)}};
+  }
   static inquiry_message decode(const transport::frame& head) noexcept {
     return {static_cast<std::uint32_t>(head.tag)};
   }
@@ -102,7 +117,7 @@ struct progress_message {
 struct credit_message {
   std::uint64_t bytes = 0;
 
-  control_frame encode() const;
+  control_frame encode() const { return {{.kind = transport::frame_kind::credit, .length = bytes}}; }
 };
 
 }  // namespace tutti::p2p
