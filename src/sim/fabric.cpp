@@ -2,7 +2,6 @@
 #include "sim/fabric.hpp"
 
 #include "sim/sim_transport.hpp"
-#include "transport/tcp/header.hpp"
 
 #include <fmt/format.h>
 
@@ -17,7 +16,6 @@ using tutti::transport::cancel_result;
 using tutti::transport::frame;
 using tutti::transport::frame_kind;
 using tutti::transport::outgoing;
-using tutti::transport::tcp::payload_bytes;
 
 namespace {
 
@@ -131,16 +129,11 @@ cancel_result fabric::cancel(sim_link& link, outgoing& o) noexcept {
 }
 
 bool fabric::send_slice(sim_link& link, outgoing& o) {
-  const std::uint64_t all = payload_bytes(o.head);
-  frame head = o.head;
-  std::uint64_t bytes = all;
-  if (head.kind == frame_kind::data) {
-    head.length = bytes = std::min<std::uint64_t>(all - o.progress, options_.network.slice);
-    head.other_transfer_id += o.progress;
-  }
+  const frame head = next_slice(o.head, o.progress, options_.network.slice);
+  const std::uint64_t bytes = payload_bytes(head);
   transmit(link, head, bytes > 0 ? o.payload + o.progress : nullptr, static_cast<std::size_t>(bytes));
   o.progress += bytes;
-  return o.progress >= all;
+  return o.progress >= payload_bytes(o.head);
 }
 
 // Sends one frame, or one slice; the frame's owner is told of its end.

@@ -91,6 +91,18 @@ struct frame {
   fingerprint_bytes fingerprint{};
 };
 
+// The bytes of payload that follow a frame's header.
+inline std::uint64_t payload_bytes(const frame& f) noexcept { return carries_payload(f.kind) ? f.length : 0; }
+
+// The next frame of `f`, of whose payload `from` bytes have left. Data frames leave in slices of at most `slice`
+// bytes.
+inline frame next_slice(frame f, std::uint64_t from, std::uint64_t slice) noexcept {
+  if (f.kind != frame_kind::data) return f;
+  f.length = std::min(f.length - from, slice);
+  f.other_transfer_id += from;
+  return f;
+}
+
 struct outgoing_tag;
 
 // A frame to be sent with its payload. The caller owns both until `done` is called or submit() returns true.

@@ -54,12 +54,12 @@ class upper_layer final : public transport::inbound {
 
   destination_buffer begin(int, const frame& head) noexcept override {
     TUTTI_INVARIANT(!in_frame_ && !left_);
-    TUTTI_INVARIANT(tcp::payload_bytes(head) <= tcp::slice_bytes);
+    TUTTI_INVARIANT(payload_bytes(head) <= tcp::slice_bytes);
     TUTTI_INVARIANT(head.kind != frame_kind::eager || head.length <= tcp::eager_limit_bytes);
     in_frame_ = true;
     head_ = head;
     // Exactly as long as allowed, so that a sanitizer finds one byte more.
-    const std::size_t room = std::min<std::size_t>(tcp::payload_bytes(head), head.transfer_id % 5000);
+    const std::size_t room = std::min<std::size_t>(payload_bytes(head), head.transfer_id % 5000);
     memory_.reset(new std::byte[room]);
     if (head.transfer_id % 7 == 0) return {};
     return destination_buffer{memory_.get(), room, this};
@@ -118,7 +118,7 @@ void frame_header(bytes input) {
   frame f;
   tcp::passage way;
   if (tcp::decode(h, f, way) != nullptr) return;
-  TUTTI_INVARIANT(tcp::payload_bytes(f) <= tcp::slice_bytes);
+  TUTTI_INVARIANT(payload_bytes(f) <= tcp::slice_bytes);
   tcp::header again;
   tcp::encode(f, again, way);
   TUTTI_INVARIANT(std::equal(again.begin(), again.end(), h.begin()));
@@ -145,7 +145,7 @@ void frame_stream(bytes input) {
     const frame f = frame_from(in);
     tcp::passage way;
     way.number = what % 8 == 1 ? in.value<std::uint8_t>() : number;
-    std::vector<std::uint8_t> payload(std::min<std::uint64_t>(tcp::payload_bytes(f), tcp::slice_bytes));
+    std::vector<std::uint8_t> payload(std::min<std::uint64_t>(payload_bytes(f), tcp::slice_bytes));
     const bytes some = in.take(std::min<std::size_t>(payload.size(), 40));
     std::copy(some.begin(), some.end(), payload.begin());
     way.checked = (checksums && !payload.empty()) != (what % 8 == 2);
@@ -158,7 +158,7 @@ void frame_stream(bytes input) {
     const bool right = tcp::decode(h, back, back_way) == nullptr && way.number == number &&
                        way.checked == (checksums && !payload.empty()) &&
                        (!way.checked || way.checksum == base::crc32c(payload)) &&
-                       payload.size() == tcp::payload_bytes(f);
+                       payload.size() == payload_bytes(f);
     stream.insert(stream.end(), h.begin(), h.end());
     stream.insert(stream.end(), payload.begin(), payload.end());
     intact &= right;

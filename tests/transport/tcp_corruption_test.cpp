@@ -75,7 +75,7 @@ class comparer final : public tutti::transport::inbound {
   explicit comparer(const std::vector<sent>& all) : all_(all) {}
 
   destination_buffer begin(int, const frame& head) noexcept override {
-    return destination_buffer{buffer_.data(), std::min<std::size_t>(buffer_.size(), tcp::payload_bytes(head)),
+    return destination_buffer{buffer_.data(), std::min<std::size_t>(buffer_.size(), payload_bytes(head)),
                               this};
   }
   void end(int, const frame& head, const destination_buffer&) noexcept override {

@@ -67,7 +67,7 @@ class recorder : public tutti::transport::inbound {
     CHECK_FALSE(s.in_frame);
     s.in_frame = true;
     s.head = head;
-    s.buffer.assign(tcp::payload_bytes(head), std::byte{0xEE});
+    s.buffer.assign(payload_bytes(head), std::byte{0xEE});
     return destination_buffer{s.buffer.data(), s.buffer.size(), &s};
   }
   void end(int peer, const frame& head, const destination_buffer& where) noexcept override {

@@ -103,7 +103,7 @@ TEST_CASE("tcp header: lengths are bounded by kind") {
   // No bytes follow an rts frame: its length is the message's.
   f.kind = frame_kind::rts;
   CHECK(complaint(f) == nullptr);
-  CHECK(tcp::payload_bytes(f) == 0);
+  CHECK(payload_bytes(f) == 0);
 }
 
 TEST_CASE("tcp header: unknown kinds and flags are refused even with a good checksum") {

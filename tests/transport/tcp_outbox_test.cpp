@@ -34,7 +34,7 @@ struct stream {
       tcp::passage way;
       REQUIRE(tcp::decode(std::span<const std::uint8_t, 64>(raw.data() + at, 64), f, way) == nullptr);
       REQUIRE(way.number == static_cast<std::uint8_t>(frames.size()));
-      const std::size_t payload = tcp::payload_bytes(f);
+      const std::size_t payload = payload_bytes(f);
       if (raw.size() - at < 64 + payload) break;
       const auto* bytes = reinterpret_cast<const std::byte*>(raw.data() + at + 64);
       if (way.checked) {

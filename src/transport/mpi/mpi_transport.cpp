@@ -23,7 +23,7 @@ bool is_long(const outgoing& f) noexcept {
   return f.head.kind == frame_kind::data && f.head.length > slice_bytes;
 }
 
-bool is_whole(const outgoing& f) noexcept { return f.progress == tcp::payload_bytes(f.head); }
+bool is_whole(const outgoing& f) noexcept { return f.progress == payload_bytes(f.head); }
 
 }  // namespace
 
@@ -101,7 +101,7 @@ void mpi_transport::deliver(mpi_link& from, std::span<const std::byte> message) 
     tcp::passage way;  // MPI checks the data itself
     complaint =
         tcp::decode(std::span<const std::uint8_t, tcp::header_bytes>(header, tcp::header_bytes), head, way);
-    if (complaint == nullptr && tcp::payload_bytes(head) != message.size() - tcp::header_bytes)
+    if (complaint == nullptr && payload_bytes(head) != message.size() - tcp::header_bytes)
       complaint = "a frame of another length than it says";
   }
   if (complaint != nullptr) {
@@ -173,13 +173,8 @@ mpi_link::mpi_link(mpi_transport& owner, int peer) noexcept
 // MPI did not take it; the link then fails.
 bool mpi_link::send_slice(outgoing& f) noexcept {
   if (at_ != phase::connected || !owner_.through().has_room(peer_)) return false;
-  frame head = f.head;
-  const auto bytes =
-      static_cast<std::size_t>(std::min<std::uint64_t>(tcp::payload_bytes(head) - f.progress, slice_bytes));
-  if (head.kind == frame_kind::data) {
-    head.length = bytes;
-    head.other_transfer_id += f.progress;
-  }
+  const frame head = next_slice(f.head, f.progress, slice_bytes);
+  const auto bytes = static_cast<std::size_t>(payload_bytes(head));
   tcp::header encoded;
   tcp::encode(head, encoded);
   const auto payload =

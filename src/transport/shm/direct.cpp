@@ -120,10 +120,7 @@ void direct_reads::start(const frame& rts, const shown_message& message, const s
 }
 
 outgoing& direct_reads::fin_frame(read& r) noexcept {
-  r.head = frame{};
-  r.head.kind = frame_kind::fin;
-  r.head.context = r.rts.context;
-  r.head.transfer_id = r.rts.transfer_id;
+  r.head = {.kind = frame_kind::fin, .context = r.rts.context, .transfer_id = r.rts.transfer_id};
   r.progress = 0;
   r.done = [](outgoing& o, bool) noexcept { read_of(o).owner->reads_.give_back(read_of(o)); };
   return r;
@@ -131,13 +128,12 @@ outgoing& direct_reads::fin_frame(read& r) noexcept {
 
 outgoing* direct_reads::step(inbound& up, int peer) noexcept {
   read& r = read_of(*active_.front());
-  frame slice;
-  slice.kind = frame_kind::data;
-  slice.context = r.rts.context;
-  slice.tag = r.rts.tag;
-  slice.transfer_id = r.transfer_id;
-  slice.other_transfer_id = r.copied;
-  slice.length = std::min<std::uint64_t>(direct_slice_bytes, r.rts.length - r.copied);
+  const frame slice{.kind = frame_kind::data,
+                    .context = r.rts.context,
+                    .tag = r.rts.tag,
+                    .length = std::min<std::uint64_t>(direct_slice_bytes, r.rts.length - r.copied),
+                    .transfer_id = r.transfer_id,
+                    .other_transfer_id = r.copied};
 
   // Without an owner the receive has ended, and its message with it, like one that comes through the ring and
   // finds no receive.

@@ -17,9 +17,19 @@
 namespace tutti::transport::shm {
 namespace {
 
-union control_buffer {
-  cmsghdr aligned;
-  char bytes[CMSG_SPACE(2 * sizeof(int))];
+// A label, and room for two descriptors behind it.
+struct labelled_message : msghdr {
+  explicit labelled_message(region_label& label) noexcept : msghdr{}, data{&label, sizeof label} {
+    msg_iov = &data;
+    msg_iovlen = 1;
+    msg_control = control.bytes;
+    msg_controllen = sizeof control.bytes;
+  }
+  iovec data;
+  union {
+    cmsghdr aligned;
+    char bytes[CMSG_SPACE(2 * sizeof(int))];
+  } control{};
 };
 
 // As in <linux/pidfd.h> of kernels later than most headers: the first version with the exit code.
@@ -47,12 +57,7 @@ constexpr int peer_pidfd = 77;  // asm-generic/socket.h of Linux 6.5
 // All or nothing: so few bytes are sent whole.
 bool send_descriptors(int socket, std::span<const int> descriptors, const region_label& label) noexcept {
   region_label content = label;
-  iovec data{&content, sizeof content};
-  control_buffer control{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes;
+  labelled_message message(content);
   message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
   cmsghdr* const header = CMSG_FIRSTHDR(&message);
   header->cmsg_level = SOL_SOCKET;
@@ -68,13 +73,7 @@ bool send_descriptors(int socket, std::span<const int> descriptors, const region
 
 passed receive_descriptors(int socket) noexcept {
   passed p;
-  iovec data{&p.label, sizeof p.label};
-  control_buffer control{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes;
-  message.msg_controllen = sizeof control.bytes;
+  labelled_message message(p.label);
   ssize_t got;
   do {
     got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);

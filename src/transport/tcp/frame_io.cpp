@@ -56,14 +56,8 @@ struct outbox::batch {
   }
   // Adds the payload of `f` from byte `from`, as much of it as one frame may have.
   std::size_t add(outgoing& f, std::uint64_t from) noexcept {
-    frame head = f.head;
-    std::uint64_t promised = payload_bytes(head);
-    if (head.kind == frame_kind::data) {
-      promised = std::min<std::uint64_t>(head.length - from, slice_bytes);
-      head.length = promised;
-      head.other_transfer_id += from;
-    }
-    const auto length = static_cast<std::size_t>(promised);
+    const frame head = next_slice(f.head, from, slice_bytes);
+    const auto length = static_cast<std::size_t>(payload_bytes(head));
     const std::byte* const payload = length > 0 ? f.payload + from : nullptr;
     passage way;
     way.number = number++;

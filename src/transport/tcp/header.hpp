@@ -26,9 +26,6 @@ inline constexpr std::size_t fail_text_limit_bytes = std::size_t{64} * 1024;
 
 using header = std::array<std::uint8_t, header_bytes>;
 
-// The bytes of payload that follow a frame's header.
-inline std::uint64_t payload_bytes(const frame& f) noexcept { return carries_payload(f.kind) ? f.length : 0; }
-
 // Data of a frame's transmission, not of the frame.
 struct passage {
   std::uint8_t number = 0;
