@@ -86,7 +86,7 @@ void peer_regions::add(const region_label& label, base::unique_fd fd) noexcept {
       !can_be_read_safely(fd.get(), label.bytes))
     return;
   try {
-    entries_.push_back(entry{label.region, mapping(fd.get(), 0, label.bytes, access::read_only)});
+    entries_.push_back(entry{label.region, map_memory(fd.get(), 0, label.bytes, access::read_only)});
   } catch (const std::exception& e) {
     base::log_info(fmt::format("a peer's shared memory is not read in place: {}", e.what()));
   }
@@ -101,8 +101,9 @@ const peer_regions::entry* peer_regions::entry_of(std::uint64_t region) const no
 const std::byte* peer_regions::find(std::uint64_t region, std::uint64_t offset,
                                     std::uint64_t bytes) const noexcept {
   const entry* e = entry_of(region);
-  if (e == nullptr || offset > e->memory.size() || bytes > e->memory.size() - offset) return nullptr;
-  return e->memory.data() + offset;
+  if (e == nullptr) return nullptr;
+  const std::size_t size = e->memory.get_deleter().bytes;
+  return offset <= size && bytes <= size - offset ? e->memory.get() + offset : nullptr;
 }
 
 // ---- reading ----

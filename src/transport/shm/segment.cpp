@@ -30,7 +30,9 @@ bool can_be_read_safely(int fd, std::uint64_t bytes) noexcept {
          information.st_size >= 0 && static_cast<std::uint64_t>(information.st_size) >= bytes;
 }
 
-mapping::mapping(int fd, std::size_t offset, std::size_t bytes, access may) : bytes_(bytes) {
+void unmapper::operator()(std::byte* at) const noexcept { ::munmap(at, bytes); }
+
+mapping map_memory(int fd, std::size_t offset, std::size_t bytes, access may) {
   const int protection = may == access::read_only ? PROT_READ : PROT_READ | PROT_WRITE;
   void* address = ::mmap(nullptr, bytes, protection, MAP_SHARED, fd, static_cast<off_t>(offset));
   if (address == MAP_FAILED)
@@ -38,11 +40,7 @@ mapping::mapping(int fd, std::size_t offset, std::size_t bytes, access may) : by
                 fmt::format("cannot map {} bytes of shared memory: {}; raise `ulimit -v`, or set "
                             "TUTTI_TRANSPORTS=tcp",
                             bytes, std::strerror(errno)));
-  address_ = static_cast<std::byte*>(address);
-}
-
-mapping::~mapping() {
-  if (address_ != nullptr) ::munmap(address_, bytes_);
+  return {static_cast<std::byte*>(address), unmapper{bytes}};
 }
 
 own_segment::own_segment(std::uint64_t world, int rank, int size, int local_ranks)
@@ -57,7 +55,7 @@ own_segment::own_segment(std::uint64_t world, int rank, int size, int local_rank
                             total, base::write_error_text(errno)));
   // A peer that could shrink the file could kill this process with SIGBUS.
   ::fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-  header_ = mapping(fd_.get(), 0, page_bytes);
+  header_ = map_memory(fd_.get(), 0, page_bytes);
   segment_header& h = header();
   h.magic = segment_magic;
   h.version = layout_version;
@@ -68,14 +66,14 @@ own_segment::own_segment(std::uint64_t world, int rank, int size, int local_rank
 }
 
 channel own_segment::open_channel(int sender) const {
-  return channel{mapping(fd_.get(), channel_offset(sender, ring_bytes_), channel_bytes(ring_bytes_)),
+  return channel{map_memory(fd_.get(), channel_offset(sender, ring_bytes_), channel_bytes(ring_bytes_)),
                  ring_bytes_};
 }
 
 peer_segment::peer_segment(base::unique_fd fd, std::uint64_t world, int peer, int my_rank) {
   if (!can_be_read_safely(fd.get(), page_bytes))
     throw error(errc::protocol, fmt::format("rank {} sent a descriptor that is no shared segment", peer));
-  header_ = mapping(fd.get(), 0, page_bytes);
+  header_ = map_memory(fd.get(), 0, page_bytes);
   const segment_header& h = header();
   const std::size_t ring_bytes = h.ring_bytes;
   if (h.magic != segment_magic || h.version != layout_version || h.world != world ||
@@ -88,7 +86,7 @@ peer_segment::peer_segment(base::unique_fd fd, std::uint64_t world, int peer, in
                             "world; do all ranks run the same version of tutti?",
                             peer));
   channel_ =
-      channel{mapping(fd.get(), channel_offset(my_rank, ring_bytes), channel_bytes(ring_bytes)), ring_bytes};
+      channel{map_memory(fd.get(), channel_offset(my_rank, ring_bytes), channel_bytes(ring_bytes)), ring_bytes};
 }
 
 }  // namespace tutti::transport::shm

@@ -17,7 +17,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
+#include <memory>
 
 namespace tutti::transport::shm {
 
@@ -129,37 +129,22 @@ bool can_be_read_safely(int fd, std::uint64_t bytes) noexcept;
 
 enum class access { read_write, read_only };
 
-// A mapping that unmaps itself.
-class mapping {
- public:
-  mapping() noexcept = default;
-  // Throws tutti::error (errc::resources), naming what could not be mapped.
-  mapping(int fd, std::size_t offset, std::size_t bytes, access may = access::read_write);
-  mapping(mapping&& other) noexcept
-      : address_(std::exchange(other.address_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-  mapping& operator=(mapping&& other) noexcept {
-    std::swap(address_, other.address_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  ~mapping();
-  std::byte* data() const noexcept { return address_; }
-  std::size_t size() const noexcept { return bytes_; }
-  explicit operator bool() const noexcept { return address_ != nullptr; }
-
- private:
-  std::byte* address_ = nullptr;
-  std::size_t bytes_ = 0;
+struct unmapper {
+  std::size_t bytes = 0;
+  void operator()(std::byte* at) const noexcept;
 };
+using mapping = std::unique_ptr<std::byte[], unmapper>;
+// Throws tutti::error (errc::resources), naming what could not be mapped.
+mapping map_memory(int fd, std::size_t offset, std::size_t bytes, access may = access::read_write);
 
 // One mapped channel.
 struct channel {
   mapping memory;
   std::size_t ring_bytes = 0;
 
-  channel_header& header() const noexcept { return *reinterpret_cast<channel_header*>(memory.data()); }
-  line* lines() const noexcept { return reinterpret_cast<line*>(memory.data() + page_bytes); }
-  std::byte* ring() const noexcept { return memory.data() + page_bytes + lines_per_channel * line_bytes; }
+  channel_header& header() const noexcept { return *reinterpret_cast<channel_header*>(memory.get()); }
+  line* lines() const noexcept { return reinterpret_cast<line*>(memory.get() + page_bytes); }
+  std::byte* ring() const noexcept { return memory.get() + page_bytes + lines_per_channel * line_bytes; }
 };
 
 // The segment that this rank reads from.
@@ -167,7 +152,7 @@ class own_segment {
  public:
   own_segment(std::uint64_t world, int rank, int size, int local_ranks);
   int fd() const noexcept { return fd_.get(); }
-  segment_header& header() const noexcept { return *reinterpret_cast<segment_header*>(header_.data()); }
+  segment_header& header() const noexcept { return *reinterpret_cast<segment_header*>(header_.get()); }
   channel open_channel(int sender) const;
 
  private:
@@ -181,7 +166,7 @@ class peer_segment {
  public:
   // Throws errc::protocol if the descriptor is not the segment of that rank of that world.
   peer_segment(base::unique_fd fd, std::uint64_t world, int peer, int my_rank);
-  segment_header& header() const noexcept { return *reinterpret_cast<segment_header*>(header_.data()); }
+  segment_header& header() const noexcept { return *reinterpret_cast<segment_header*>(header_.get()); }
   const channel& mine() const noexcept { return channel_; }
 
  private:
