@@ -7,7 +7,7 @@
 #pragma once
 
 #include "comm/communicator_state.hpp"
-#include "p2p/transfer.hpp"
+#include "p2p/endpoint.hpp"
 
 #include <array>
 #include <cstddef>

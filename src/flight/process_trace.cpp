@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "flight/process_trace.hpp"
-
 #include "base/env.hpp"
 #include "base/log.hpp"
 #include "flight/recordings.hpp"

@@ -4,8 +4,7 @@
 #include "base/env.hpp"
 #include "base/files.hpp"
 #include "base/text.hpp"
-#include "flight/process_trace.hpp"
-#include "flight/snapshot.hpp"
+#include "flight/trace_writer.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -112,4 +112,13 @@ class trace_writer {
 // `text` as a JSON string with quotes.
 std::string json_string(std::string_view text);
 
+// TUTTI_TRACE=FILE: ranks not started by tutti-run write the time line of their process themselves, by a
+// thread that only the end of the process waits for (process_trace.cpp).
+
+// Whether TUTTI_TRACE requests it; if so, starts the thread.
+bool trace_this_process();
+// Writes the last operations of a recording that is going away. The caller holds the lock of
+// for_each_recording.
+void write_last(const recording_view& of) noexcept;
+
 }  // namespace tutti::flight

@@ -24,9 +24,11 @@
 #include "p2p/unexpected_queue.hpp"
 #include "transport/link.hpp"
 
+#include <coroutine>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <tutti/detail/flow.hpp>
 #include <vector>
 
 namespace tutti::p2p {
@@ -159,5 +161,42 @@ class endpoint final : public transport::inbound {
   probes probes_;
   receives receives_;
 };
+
+// A send or a receive as an awaitable object for coroutines inside the library (collectives). It starts when
+// made, is awaited once, and ends when destroyed. Neither copied nor moved, because the endpoint points to its
+// state.
+template <class Transfer>
+class transfer {
+ public:
+  template <class... Arguments>
+  explicit transfer(endpoint& through, Arguments... arguments) noexcept : through_(through) {
+    transfer_.on_done = [](core::completion& a) noexcept {
+      auto& self = *static_cast<transfer*>(a.user);
+      self.finished_ = true;
+      if (self.waiting_) detail::resume_bounded(self.waiting_);
+    };
+    transfer_.user = this;
+    finished_ = through_.start(transfer_, arguments...);
+  }
+  transfer(const transfer&) = delete;
+  transfer& operator=(const transfer&) = delete;
+  ~transfer() { through_.release(transfer_); }
+
+  bool await_ready() const noexcept { return finished_; }
+  void await_suspend(std::coroutine_handle<> h) noexcept { waiting_ = h; }
+  status await_resume() {
+    if (transfer_.failure() != errc::success) throw error(transfer_.failure(), transfer_.take_text());
+    return transfer_.result;
+  }
+
+ private:
+  endpoint& through_;
+  Transfer transfer_;
+  std::coroutine_handle<> waiting_;
+  bool finished_ = false;
+};
+
+using sending = transfer<send>;
+using receiving = transfer<receive>;
 
 }  // namespace tutti::p2p

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Of ranks that time out together, one reports.
-#include "flight/report_turn.hpp"
+#include "flight/recordings.hpp"
 
 #include <doctest/doctest.h>
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "p2p/closed_contexts.hpp"
+#include "p2p/contexts.hpp"
 
 #include <doctest/doctest.h>
 #include <cstdint>
