@@ -42,6 +42,15 @@ class intrusive_list {
   }
 
   bool empty() const noexcept { return head_.next == &head_; }
+  // `place` is an element of a list.
+  static void insert_before(hook& place, T& element) noexcept {
+    hook& h = element;
+    assert(!h.linked());
+    h.previous = place.previous;
+    h.next = &place;
+    place.previous->next = &h;
+    place.previous = &h;
+  }
   void push_back(T& element) noexcept { insert_before(head_, element); }
   void push_front(T& element) noexcept { insert_before(*head_.next, element); }
   T* front() const noexcept { return empty() ? nullptr : element_of(head_.next); }
@@ -70,14 +79,6 @@ class intrusive_list {
 
  private:
   static T* element_of(hook* h) noexcept { return static_cast<T*>(h); }
-  static void insert_before(hook& place, T& element) noexcept {
-    hook& h = element;
-    assert(!h.linked());
-    h.previous = place.previous;
-    h.next = &place;
-    place.previous->next = &h;
-    place.previous = &h;
-  }
   mutable hook head_;
 };
 

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <utility>
 
 namespace tutti::match {
 namespace {
@@ -29,16 +28,8 @@ template <class T, class Tag>
 void insert_by(std::uint64_t T::* order, base::intrusive_list<T, Tag>& list, T& element) noexcept {
   T* later = list.front();
   while (later != nullptr && later->*order < element.*order) later = list.after(*later);
-  if (later == nullptr) {
-    list.push_back(element);
-    return;
-  }
-  base::list_hook<Tag>& place = *later;
-  base::list_hook<Tag>& h = element;
-  h.previous = place.previous;
-  h.next = &place;
-  place.previous->next = &h;
-  place.previous = &h;
+  if (later == nullptr) return list.push_back(element);
+  list.insert_before(*later, element);
 }
 
 }  // namespace
