@@ -53,4 +53,9 @@ std::uint64_t start_of_process(std::int64_t pid) {
   return std::strtoull(fields[19].c_str(), nullptr, 10);
 }
 
+std::int64_t parent_of_process(std::int64_t pid) {
+  const std::string fields = fields_after_name(fmt::format("/proc/{}/stat", pid));
+  return fields.empty() ? 0 : std::strtoll(fields.c_str() + 1, nullptr, 10);
+}
+
 }  // namespace tutti::base

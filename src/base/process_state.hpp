@@ -22,5 +22,7 @@ process_state state_of_thread(std::int64_t pid, std::int64_t tid) noexcept;
 // When it started, in ticks since the boot: two processes that follow each other under one number differ. 0:
 // there is no such process, or it has ended and was not reaped.
 std::uint64_t start_of_process(std::int64_t pid);
+// 0: none, or it cannot be read.
+std::int64_t parent_of_process(std::int64_t pid);
 
 }  // namespace tutti::base

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finding and opening the MPI that this process runs under.
 #include "base/env.hpp"
-#include "base/files.hpp"
 #include "base/module_folders.hpp"
+#include "base/process_state.hpp"
 #include "transport/mpi/standard_abi.hpp"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -37,19 +37,9 @@ bool is_loaded(const char* library) {
   return found != nullptr;
 }
 
-// 0: none, or it cannot be read.
-pid_t parent_of(pid_t process) {
-  const std::string text = base::contents_of(fmt::format("/proc/{}/stat", process));
-  // "42 (any name) S 41 ..."
-  const std::size_t name_ends = text.rfind(')');
-  int parent = 0;
-  if (name_ends != std::string::npos) std::sscanf(text.c_str() + name_ends, ") %*c %d", &parent);
-  return parent;
-}
-
 // The program of an mpirun, or of its process on this host, that this process descends from; empty: none is known.
 fs::path find_launcher() {
-  for (pid_t process = ::getppid(); process > 1; process = parent_of(process)) {
+  for (std::int64_t process = ::getppid(); process > 1; process = base::parent_of_process(process)) {
     std::error_code failed;
     fs::path program = fs::read_symlink(fmt::format("/proc/{}/exe", process), failed);
     const std::string name = program.filename();
