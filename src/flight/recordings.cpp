@@ -49,7 +49,6 @@ std::array<std::atomic<recorder*>, most_slots> slots{};
 std::atomic<int> launcher_pid{0};
 std::recursive_mutex slots_mutex;
 std::weak_ptr<recordings> node_memory;
-bool node_slot_taken = false;
 thread_local recorder_slot* current_slot = nullptr;
 
 // Ranks of this process that have failed and whose recordings are gone; the latest. Under slots_mutex.
@@ -190,11 +189,10 @@ std::shared_ptr<recorder_slot> recorder_slot::take(std::uint64_t (*clock)(const 
   std::shared_ptr<recorder_slot> made(new recorder_slot);  // before the lock, which its destructor needs, too
   const std::lock_guard lock(slots_mutex);
   recording_view memory;
-  if (real_clock && !node_slot_taken) {
+  if (real_clock && node_memory.expired()) {
     int place = -1;
     made->node_ = node_of_environment(place);
     if (made->node_ != nullptr) {
-      node_slot_taken = true;
       node_memory = made->node_;
       memory = made->node_->of(place);
       launcher_pid.store(made->node_->launcher(), std::memory_order_relaxed);
@@ -229,7 +227,7 @@ recorder_slot::~recorder_slot() {
     remember_failure(recorder_->memory().head());
     recorder_.reset();
   }
-  if (node_ != nullptr) node_slot_taken = false;
+  node_.reset();  // under the lock: the next one may take the place
 }
 
 std::optional<bool> has_left(int rank, std::uint64_t world, std::int64_t pid) noexcept {

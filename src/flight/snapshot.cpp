@@ -108,14 +108,12 @@ bool read(const entry& from, operation_snapshot& into, const recording_view& of,
 
 communicator_snapshot read(const communicator_entry& from) {
   constexpr auto relaxed = std::memory_order_relaxed;
-  communicator_snapshot s;
-  s.id = static_cast<std::uint32_t>(from.key.load(relaxed) - 1);
-  s.rank = static_cast<int>(high_of(from.place.load(relaxed)));
-  s.size = static_cast<int>(low_of(from.place.load(relaxed)));
-  s.last = static_cast<std::uint32_t>(from.last.load(relaxed));
-  s.failed = from.failed.load(relaxed) != 0;
-  s.name = text_at(from.name, sizeof from.name);
-  return s;
+  return {.id = static_cast<std::uint32_t>(from.key.load(relaxed) - 1),
+          .rank = static_cast<int>(high_of(from.place.load(relaxed))),
+          .size = static_cast<int>(low_of(from.place.load(relaxed))),
+          .last = static_cast<std::uint32_t>(from.last.load(relaxed)),
+          .failed = from.failed.load(relaxed) != 0,
+          .name = text_at(from.name, sizeof from.name)};
 }
 
 rank_snapshot read(const recording_view& from, std::size_t recent) {
