@@ -148,20 +148,15 @@ task<> mpi_transport::leave(core::time_point deadline) {
   }
   if (!attached_) co_return;
   for (mpi_link& l : links_) l.drop();
-  detach();
+  leave_loop();
   wire_.close(true);
 }
 
 void mpi_transport::cut() noexcept {
   leaving_ = true;
   for (mpi_link& l : links_) l.cut();
-  detach();
-  if (wire_.open()) wire_.close(false);
-}
-
-void mpi_transport::detach() noexcept {
-  pause_timer_.cancel();
   leave_loop();
+  if (wire_.open()) wire_.close(false);
 }
 
 // ---- its links ----

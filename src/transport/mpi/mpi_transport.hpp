@@ -104,7 +104,6 @@ class mpi_transport final : public polled_transport, private wire::listener {
   mpi_link& at(int peer) { return links_[static_cast<std::size_t>(peer)]; }
   void deliver(mpi_link& from, std::span<const std::byte> message) noexcept;
   bool has_left() const noexcept;
-  void detach() noexcept;
 
   wire& wire_;
   std::deque<mpi_link> links_;  // by peer; that to this rank is closed

@@ -158,14 +158,6 @@ bool shm_link::fetch(const frame& rts, std::uint64_t transfer_id) noexcept {
   return true;
 }
 
-void shm_link::read_direct() noexcept {
-  if (owner_.leaving()) {
-    reads_.clear();
-  } else if (outgoing* fin = reads_.step(owner_.up(), peer_)) {
-    if (submit(*fin)) fin->done(*fin, true);
-  }
-}
-
 // ---- connecting and moving frames ----
 
 void shm_link::attach(base::unique_fd socket, base::unique_fd doorbell, base::unique_fd segment) {
@@ -280,7 +272,11 @@ bool shm_link::move() noexcept {
   writer_.turn();
   bool any = read_some();
   if (at_ == phase::connected && reads_.busy()) {
-    read_direct();
+    if (owner_.leaving()) {
+      reads_.clear();
+    } else if (outgoing* const fin = reads_.step(owner_.up(), peer_)) {
+      if (submit(*fin)) fin->done(*fin, true);
+    }
     any = true;
   }
   if (at_ == phase::connected && has_queue()) any |= flush();

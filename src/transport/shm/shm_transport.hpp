@@ -79,7 +79,6 @@ class shm_link final : public connecting_link, public core::watcher {
   void take_part(const channel_reader::item& part) noexcept;
   void show(outgoing& o) noexcept;
   void take_offers() noexcept;
-  void read_direct() noexcept;
   bool end_of_peer() noexcept;
 
   shm_transport& owner_;

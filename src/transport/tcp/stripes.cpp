@@ -57,13 +57,9 @@ bool stripes::next(std::size_t by, std::size_t among, outbox& out) noexcept {
   return true;
 }
 
-bool stripes::under_way(const outgoing& f) const noexcept {
-  return std::ranges::any_of(by_connection_, [&f](const stripe& p) { return p.of == &f; });
-}
-
 void stripes::left(stripe& p) noexcept {
   outgoing& f = *std::exchange(p.of, nullptr);
-  if (f.progress < f.head.length || under_way(f)) return;
+  if (f.progress < f.head.length || std::ranges::count(by_connection_, &f, &stripe::of) > 0) return;
   f.unlink();
   f.done(f, true);
 }

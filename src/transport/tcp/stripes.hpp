@@ -39,7 +39,6 @@ class stripes {
     outbox* through = nullptr;
   };
 
-  bool under_way(const outgoing& f) const noexcept;
   void left(stripe& p) noexcept;
 
   outbox::list whole_;  // `progress`: how much of it has been given out

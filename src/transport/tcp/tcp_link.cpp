@@ -286,7 +286,13 @@ void tcp_link::has_ended(connection& c, int code) noexcept {
 bool tcp_link::refill(connection& c) noexcept {
   share_out(c);
   if (&c == &main_) {
-    if (owner_.leaving() && !farewell_queued_ && !has_queue()) queue_farewell();
+    if (owner_.leaving() && !farewell_queued_ && !has_queue()) {
+      // So that a peer that has read the farewell knows that the others are empty.
+      for (const auto& each : connections_)
+        if (each.get() != &main_) each->end_writing();
+      farewell_queued_ = true;
+      main_.out.push(farewell_);
+    }
   } else if (owner_.leaving() && c.out.empty() && stripes_.empty()) {
     ask_again(main_);
   }
@@ -345,14 +351,6 @@ bool tcp_link::flush(connection& c) noexcept {
   // Nothing follows the farewell.
   if (&c == &main_ && farewell_queued_ && c.out.empty()) c.end_writing();
   return true;
-}
-
-void tcp_link::queue_farewell() noexcept {
-  // So that a peer that has read the farewell knows that the others are empty.
-  for (const auto& c : connections_)
-    if (c.get() != &main_) c->end_writing();
-  farewell_queued_ = true;
-  main_.out.push(farewell_);
 }
 
 // Later frames can no longer be told apart.

@@ -126,7 +126,6 @@ class tcp_link final : public connecting_link {
   // Queues a frame of the link's own, unless it already waits to leave.
   void push(outgoing& f) noexcept;
   bool flush(connection& c) noexcept;
-  void queue_farewell() noexcept;
   void corrupt(const char* what) noexcept;
   void broke(int code) noexcept;
 
