@@ -33,12 +33,7 @@ constexpr int backlog = 4096;  // of connections not yet accepted; the kernel's 
 
 // A listener that is open to other hosts needs authentication.
 void check_open(const ip::address& address, const std::string& set_by, bool authenticated) {
-  if (authenticated || address.is_loopback()) return;
-  throw error(errc::invalid_argument,
-              fmt::format("{} is open to other hosts, and this job has no secret to tell its ranks from "
-                          "unauthenticated peers: set TUTTI_SECRET "
-                          "to the same text on all ranks, or start them with tutti-run, which makes one",
-                          set_by));
+  if (!authenticated && !address.is_loopback()) bootstrap::throw_needs_secret(set_by);
 }
 
 // Peers connect to an address without its scope.
