@@ -15,7 +15,6 @@ class self_transport final : public transport, public link, public core::source 
   ~self_transport() override { cut(); }
 
   const char* name() const noexcept override { return "self"; }
-  void listen(core::endpoint_record&, const listen_wish&) override {}
   void open(const core::world_info& info, inbound& up) override {
     rank_ = info.rank;
     up_ = &up;

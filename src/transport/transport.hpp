@@ -52,9 +52,9 @@ class transport {
  public:
   virtual ~transport() = default;
   virtual const char* name() const noexcept = 0;
-  // Opens the listener and enters its address into this rank's endpoint record, before the world is known.
-  // Throws tutti::error.
-  virtual void listen(core::endpoint_record& mine, const listen_wish& wish) = 0;
+  // Opens the listener, if there is one, and enters its address into this rank's endpoint record, before the
+  // world is known. Throws tutti::error.
+  virtual void listen(core::endpoint_record& /*mine*/, const listen_wish& /*wish*/) {}
   // Accepts connections from now on: the world is known. `info` and `up` outlive the transport.
   virtual void open(const core::world_info& info, inbound& up) = 0;
   virtual bool reaches(const core::endpoint_record& mine,
@@ -77,6 +77,9 @@ class transport {
 
 // A rank's messages to itself.
 std::unique_ptr<transport> make_self_transport(core::loop& loop);
+
+// What a link moves in one go before the loop gets its turn: bounds the delay of everything else.
+inline constexpr std::size_t bytes_per_turn = std::size_t{1024} * 1024;
 
 struct active_tag;
 class polled_transport;

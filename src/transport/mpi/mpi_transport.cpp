@@ -16,8 +16,6 @@ constexpr core::duration longest_pause = std::chrono::milliseconds(1);
 constexpr core::duration longest_idle_pause = std::chrono::milliseconds(20);
 
 constexpr std::size_t slice_bytes = parcel_bytes - tcp::header_bytes;
-// Bytes moved in one go before the loop gets its turn.
-constexpr std::size_t bytes_per_turn = std::size_t{1024} * 1024;
 
 bool is_long(const outgoing& f) noexcept {
   return f.head.kind == frame_kind::data && f.head.length > slice_bytes;

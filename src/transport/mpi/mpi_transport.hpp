@@ -77,7 +77,6 @@ class mpi_transport final : public polled_transport, private wire::listener {
   ~mpi_transport() override;
 
   const char* name() const noexcept override { return "mpi"; }
-  void listen(core::endpoint_record&, const listen_wish&) override {}
   void open(const core::world_info& info, inbound& up) override;
   bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept override {
     return mine.rank != peer.rank;

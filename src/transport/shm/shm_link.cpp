@@ -12,8 +12,7 @@ namespace tutti::transport::shm {
 namespace {
 
 constexpr int frames_per_poll = 32;
-// Bytes copied in one go before the loop gets its turn: bounds the delay of everything else.
-constexpr std::size_t copied_per_poll = 4 * slice_bytes;
+constexpr std::size_t copied_per_poll = 4 * slice_bytes;  // as bytes_per_turn, for copies in this process
 // For the parent of a dead process to reap it.
 constexpr auto patience_with_parent = std::chrono::milliseconds(5);
 

@@ -11,12 +11,6 @@
 #include <utility>
 
 namespace tutti::transport::tcp {
-namespace {
-
-// Bytes moved in one go before the loop gets its turn: bounds the delay of everything else.
-constexpr std::size_t bytes_per_turn = std::size_t{1024} * 1024;
-
-}  // namespace
 
 // ---- one connection ----
 
