@@ -62,7 +62,7 @@ wait_graph::wait_graph(const std::vector<rank_snapshot>& ranks) {
     if (condition_of(r) != rank_condition::working || r.compute_running > 0) continue;
     for (const operation_snapshot& o : r.pending)
       for (const int to : waited_for(r, o))
-        if (to != r.rank && !(in_collective(to, o) && is_working(to))) edges.push_back({to, &o});
+        if (to != r.rank && !works_in(to, o)) edges.push_back({to, &o});
   }
 }
 
@@ -99,16 +99,10 @@ bool wait_graph::has_met(const rank_snapshot& of, const operation_snapshot& o) c
   });
 }
 
-// Whether it makes progress with its operations, or would.
-bool wait_graph::is_working(int rank) const {
-  const rank_snapshot* const r = find(rank);
-  return r != nullptr && condition_of(*r) == rank_condition::working;
-}
-
 // Ranks in the same collective wait for each other by its nature, unless one of them cannot progress.
-bool wait_graph::in_collective(int rank, const operation_snapshot& o) const {
+bool wait_graph::works_in(int rank, const operation_snapshot& o) const {
   const rank_snapshot* const r = find(rank);
-  return !is_message(o) && r != nullptr &&
+  return !is_message(o) && r != nullptr && condition_of(*r) == rank_condition::working &&
          std::ranges::any_of(r->pending, [&](const operation_snapshot& p) { return same_collective(p, o); });
 }
 

@@ -39,12 +39,12 @@ class wait_graph {
   // waiting ranks.
   std::vector<std::pair<int, std::vector<int>>> culprits() const;
 
-  bool is_working(int rank) const;
-  bool in_collective(int rank, const operation_snapshot& operation) const;
   const rank_snapshot* find(int rank) const;
   int world_rank(std::uint32_t communicator, int rank) const;  // -1: not known
 
  private:
+  bool works_in(int rank, const operation_snapshot& operation) const;
+
   std::map<int, const rank_snapshot*> by_rank_;
   std::map<std::pair<std::uint32_t, int>, int> world_ranks_;
   std::map<int, std::vector<edge>> edges_;
