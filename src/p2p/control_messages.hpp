@@ -91,9 +91,8 @@ struct inquiry_message {
   std::uint32_t sequence = 0;
 
   control_frame encode(std::uint32_t context) const {
-    return {{.kind = transport::frame_kind::ask,
-             .context = context,
-             .tag = static_cast<std::int32_t>(sequence)}};
+    return {
+        {.kind = transport::frame_kind::ask, .context = context, .tag = static_cast<std::int32_t>(sequence)}};
   }
   static inquiry_message decode(const transport::frame& head) noexcept {
     return {static_cast<std::uint32_t>(head.tag)};

@@ -108,8 +108,8 @@ void receives::hand_over(destination_owner& from, destination_owner& to, std::ui
   ids_.replace(to.transfer_id, to);
   destination_owner*& arriving = peers_[from.peer].arriving;
   if (arriving == &from) arriving = &to;
-  peers_.link_to(from.peer)
-      .redirect_destination(&from, {to.data, std::min<std::size_t>(bytes, to.capacity), &to});
+  peers_.link_to(from.peer).redirect_destination(&from,
+                                                 {to.data, std::min<std::size_t>(bytes, to.capacity), &to});
 }
 
 // Has the link fetch the message of an rts frame, or asks for it. A message that would not fit is refused. A message

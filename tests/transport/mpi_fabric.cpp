@@ -49,10 +49,11 @@ struct fabric::place final : mpi::calls {
 
   std::string describe() override { return "Fabric MPI 1.0"; }
   std::string explain(int code) override { return "fabric error " + std::to_string(code); }
-  int state(int* initialized, int* finalized) override {
+  int state(int* initialized, int* finalized, int* usable) override {
     const std::lock_guard lock(in.mutex_);
     *initialized = lived.initialized;
     *finalized = lived.finalized;
+    *usable = lived.usable;
     return 0;
   }
   int init(int* usable) override {
@@ -67,10 +68,6 @@ struct fabric::place final : mpi::calls {
     lived.initialized = 1;
     *usable = lived.usable;
     return lived.init_code;
-  }
-  int joined(int* usable) override {
-    *usable = lived.usable;
-    return 0;
   }
   int finalize() override {
     const std::lock_guard lock(in.mutex_);

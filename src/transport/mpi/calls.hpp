@@ -10,7 +10,7 @@
 namespace tutti::transport::mpi {
 
 // Changes with every change of `calls`: a module of another version is rejected.
-inline constexpr std::uint32_t calls_version = 3;
+inline constexpr std::uint32_t calls_version = 4;
 inline constexpr const char* calls_symbol = "tutti_mpi_calls";
 
 // MPI handles are integers in one implementation and pointers in another; here they are words.
@@ -27,13 +27,11 @@ class calls {
   virtual std::string describe() = 0;
   virtual std::string explain(int code) = 0;
 
-  // Whether MPI has been initialised, by anybody, and whether it has been finalised.
-  virtual int state(int* initialized, int* finalized) = 0;
+  // Whether MPI has been initialised, by anybody, and whether it has been finalised. `usable`, in between: the
+  // calling thread may call it although others run.
+  virtual int state(int* initialized, int* finalized, int* usable) = 0;
   // Initialises MPI. `usable`: this thread and others may call it, one at a time.
   virtual int init(int* usable) = 0;
-  // For an MPI that the program has initialised. `usable`: the calling thread may call it although others
-  // run.
-  virtual int joined(int* usable) = 0;
   virtual int finalize() = 0;
   virtual void abort(int code) = 0;
   virtual int rank_and_size(int* rank, int* size) = 0;

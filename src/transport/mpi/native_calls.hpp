@@ -59,9 +59,16 @@ class native_calls final : public tutti::transport::mpi::calls {
     return {text, std::strcspn(text, "\n")};
   }
 
-  int state(int* initialized, int* finalized) override {
-    const int code = MPI_Initialized(initialized);
-    return code != MPI_SUCCESS ? code : MPI_Finalized(finalized);
+  int state(int* initialized, int* finalized, int* usable) override {
+    int provided = MPI_THREAD_SINGLE;
+    int is_main = 0;
+    int code = MPI_Initialized(initialized);
+    if (code == MPI_SUCCESS) code = MPI_Finalized(finalized);
+    if (code != MPI_SUCCESS || *initialized == 0 || *finalized != 0) return code;
+    code = MPI_Query_thread(&provided);
+    if (code == MPI_SUCCESS) code = MPI_Is_thread_main(&is_main);
+    *usable = provided >= MPI_THREAD_SERIALIZED || (provided == MPI_THREAD_FUNNELED && is_main != 0) ? 1 : 0;
+    return code;
   }
 
   int init(int* usable) override {
@@ -70,15 +77,6 @@ class native_calls final : public tutti::transport::mpi::calls {
     if (code != MPI_SUCCESS) return code;
     *usable = provided >= MPI_THREAD_SERIALIZED ? 1 : 0;
     return MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  }
-
-  int joined(int* usable) override {
-    int provided = MPI_THREAD_SINGLE;
-    int is_main = 0;
-    int code = MPI_Query_thread(&provided);
-    if (code == MPI_SUCCESS) code = MPI_Is_thread_main(&is_main);
-    *usable = provided >= MPI_THREAD_SERIALIZED || (provided == MPI_THREAD_FUNNELED && is_main != 0) ? 1 : 0;
-    return code;
   }
 
   int finalize() override { return MPI_Finalize(); }

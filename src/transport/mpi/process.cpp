@@ -144,7 +144,8 @@ task<> process::start(boost::asio::any_io_executor executor, std::chrono::millis
   if (started_) co_return;
   int initialized = 0;
   int finalized = 0;
-  check(mpi_.state(&initialized, &finalized), "say whether it is initialised");
+  int usable = 0;
+  check(mpi_.state(&initialized, &finalized, &usable), "say whether it is initialised");
   if (finalized != 0)
     throw error(errc::not_supported,
                 "MPI has been finalised in this process, and cannot be initialised again: call MPI_Finalize "
@@ -152,17 +153,14 @@ task<> process::start(boost::asio::any_io_executor executor, std::chrono::millis
   if (keeper_)
     throw error(errc::join_failed,
                 "MPI is being initialised in this process already, or that has failed; end the program");
-  if (initialized != 0) {
-    int usable = 0;
-    check(mpi_.joined(&usable), "say how it was initialised");
-    if (usable == 0)
-      throw error(
-          errc::not_supported,
-          "the program has initialised MPI so that this thread must not call it: use MPI_Init_thread with "
-          "MPI_THREAD_SERIALIZED (or MPI_THREAD_FUNNELED, on the thread that runs tutti), or leave it to "
-          "tutti");
-  } else {
+  if (initialized == 0) {
     co_await initialise(executor, timeout);
+  } else if (usable == 0) {
+    throw error(
+        errc::not_supported,
+        "the program has initialised MPI so that this thread must not call it: use MPI_Init_thread with "
+        "MPI_THREAD_SERIALIZED (or MPI_THREAD_FUNNELED, on the thread that runs tutti), or leave it to "
+        "tutti");
   }
   check(mpi_.rank_and_size(&rank_, &size_), "say which process this is");
   started_ = true;

@@ -85,8 +85,8 @@ peer_segment::peer_segment(base::unique_fd fd, std::uint64_t world, int peer, in
                 fmt::format("the shared segment that rank {} sent is not that rank's segment of this "
                             "world; do all ranks run the same version of tutti?",
                             peer));
-  channel_ =
-      channel{map_memory(fd.get(), channel_offset(my_rank, ring_bytes), channel_bytes(ring_bytes)), ring_bytes};
+  channel_ = channel{map_memory(fd.get(), channel_offset(my_rank, ring_bytes), channel_bytes(ring_bytes)),
+                     ring_bytes};
 }
 
 }  // namespace tutti::transport::shm

@@ -134,8 +134,8 @@ class tcp_link final : public connecting_link {
   bool further_asked_for_ = false;
   // All but the first carry stripes of long frames only.
   std::vector<std::unique_ptr<connection>> connections_;
-  connection& main_;   // the first
-  stripes stripes_;    // of long frames, if there are further connections
+  connection& main_;  // the first
+  stripes stripes_;   // of long frames, if there are further connections
   bool farewell_queued_ = false;
   heartbeat heartbeat_;
   outgoing question_;  // asks whether the peer's loop turns
