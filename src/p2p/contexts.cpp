@@ -13,7 +13,7 @@ void contexts::close(std::uint32_t context) {
   closed_.add(context);
 }
 
-bool contexts::admits_to_collective(int peer, const transport::frame& head) const noexcept {
+bool contexts::admits_to_collective(int peer, const frame& head) const noexcept {
   context_owner* const owner = owner_of(head.context);
   return owner == nullptr || owner->admit(peer, static_cast<std::uint32_t>(head.tag), head.fingerprint);
 }

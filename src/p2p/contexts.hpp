@@ -128,7 +128,7 @@ class contexts {
   }
 
   // Whether a frame belongs to the collective that this rank calls, or to none.
-  bool admits(int peer, const transport::frame& head) const noexcept {
+  bool admits(int peer, const frame& head) const noexcept {
     return head.fingerprint == point_to_point || admits_to_collective(peer, head);
   }
 
@@ -167,7 +167,7 @@ class contexts {
     return std::find(s.closed_by.begin(), s.closed_by.end(), peer) != s.closed_by.end();
   }
   bool is_closed_by(std::uint32_t context, int peer) const noexcept;
-  bool admits_to_collective(int peer, const transport::frame& head) const noexcept;
+  bool admits_to_collective(int peer, const frame& head) const noexcept;
   // Returns a member that has gone if all other members have, there were some, and this rank does not send to
   // itself. Otherwise -1.
   int last_gone(const state& s) const noexcept;

@@ -9,9 +9,6 @@
 namespace tutti::p2p {
 namespace {
 
-using transport::frame;
-using transport::frame_kind;
-
 // The extent and the subject of a failure are stored in the word of its reason.
 constexpr std::int32_t reaches_children = 0x100;
 constexpr std::int32_t names_collective = 0x200;

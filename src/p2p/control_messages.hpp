@@ -19,7 +19,7 @@ namespace tutti::p2p {
 
 // A frame that belongs to no transfer, with all of its payload.
 struct control_frame {
-  transport::frame head;
+  frame head;
   std::vector<std::byte> payload = {};
 };
 
@@ -51,8 +51,7 @@ struct failure_message {
   subject names = subject::other;
 
   control_frame encode(std::uint32_t context) const;
-  static failure_message decode(const transport::frame& head, std::span<const std::byte> payload,
-                                std::size_t ranks);
+  static failure_message decode(const frame& head, std::span<const std::byte> payload, std::size_t ranks);
 };
 
 // The members of the communicator agree in this round on who is left.
@@ -61,14 +60,14 @@ struct agreement_message {
   std::span<const std::byte> payload = {};  // belongs to the upper layers
 
   control_frame encode(std::uint32_t context) const {
-    return {{.kind = transport::frame_kind::agree,
+    return {{.kind = frame_kind::agree,
              .context = context,
              .tag = static_cast<std::int32_t>(round),
              .length = payload.size()},
             {payload.begin(), payload.end()}};
   }
   // `payload` must outlive the result.
-  static agreement_message decode(const transport::frame& head, std::span<const std::byte> payload) noexcept {
+  static agreement_message decode(const frame& head, std::span<const std::byte> payload) noexcept {
     return {static_cast<std::uint32_t>(head.tag), payload};
   }
 };
@@ -79,7 +78,7 @@ struct notice_message {
   fingerprint print{};
 
   control_frame encode(std::uint32_t context) const {
-    return {{.kind = transport::frame_kind::notice,
+    return {{.kind = frame_kind::notice,
              .context = context,
              .tag = static_cast<std::int32_t>(sequence),
              .fingerprint = print}};
@@ -91,12 +90,9 @@ struct inquiry_message {
   std::uint32_t sequence = 0;
 
   control_frame encode(std::uint32_t context) const {
-    return {
-        {.kind = transport::frame_kind::ask, .context = context, .tag = static_cast<std::int32_t>(sequence)}};
+    return {{.kind = frame_kind::ask, .context = context, .tag = static_cast<std::int32_t>(sequence)}};
   }
-  static inquiry_message decode(const transport::frame& head) noexcept {
-    return {static_cast<std::uint32_t>(head.tag)};
-  }
+  static inquiry_message decode(const frame& head) noexcept { return {static_cast<std::uint32_t>(head.tag)}; }
 };
 
 // How far the sender is with a collective.
@@ -109,14 +105,14 @@ struct progress_message {
   int waits_for = -1;  // rank of the world, if it waits for one
 
   control_frame encode(std::uint32_t context) const;
-  static std::optional<progress_message> decode(const transport::frame& head, std::size_t ranks) noexcept;
+  static std::optional<progress_message> decode(const frame& head, std::size_t ranks) noexcept;
 };
 
 // `bytes` more may be sent eagerly. 0 for a frame that is only to be noticed.
 struct credit_message {
   std::uint64_t bytes = 0;
 
-  control_frame encode() const { return {{.kind = transport::frame_kind::credit, .length = bytes}}; }
+  control_frame encode() const { return {{.kind = frame_kind::credit, .length = bytes}}; }
 };
 
 }  // namespace tutti::p2p

@@ -6,10 +6,7 @@
 
 namespace tutti::p2p {
 
-using transport::frame_kind;
-
-void control_plane::received(int peer, const transport::frame& head,
-                             std::span<const std::byte> payload) noexcept {
+void control_plane::received(int peer, const frame& head, std::span<const std::byte> payload) noexcept {
   const auto ranks = static_cast<std::size_t>(peers_.size());
   switch (head.kind) {
     case frame_kind::fail:

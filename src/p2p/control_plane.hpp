@@ -25,7 +25,7 @@ class control_plane {
     peers_.post(peer, m.encode(context));
   }
   // Acts on a frame of such a message. `payload` is valid until this returns.
-  void received(int peer, const transport::frame& head, std::span<const std::byte> payload) noexcept;
+  void received(int peer, const frame& head, std::span<const std::byte> payload) noexcept;
 
   // Makes sure that the end of `peer` would be noticed: connects to it if there is no connection yet.
   void get_in_touch(int peer) noexcept {

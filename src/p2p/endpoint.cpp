@@ -7,10 +7,6 @@
 
 namespace tutti::p2p {
 
-using transport::destination_buffer;
-using transport::frame;
-using transport::frame_kind;
-
 endpoint::endpoint(core::engine& engine, router& routes, int rank, int size, std::uint32_t first_generation)
     : routes_(routes),
       peers_(routes, rank, size),

@@ -140,15 +140,13 @@ class endpoint final : public transport::inbound {
   int rank() const noexcept { return peers_.rank(); }
 
   // transport::inbound
-  transport::destination_buffer begin(int peer, const transport::frame& head) noexcept override;
-  void end(int peer, const transport::frame& head,
-           const transport::destination_buffer& where) noexcept override;
-  void deliver(int peer, const transport::frame& head, const std::byte* payload) noexcept override;
+  destination_buffer begin(int peer, const frame& head) noexcept override;
+  void end(int peer, const frame& head, const destination_buffer& where) noexcept override;
+  void deliver(int peer, const frame& head, const std::byte* payload) noexcept override;
   void closed(int peer, errc why, std::string text) noexcept override;
 
  private:
-  void end_control(int peer, const transport::frame& head,
-                   const transport::destination_buffer& where) noexcept;
+  void end_control(int peer, const frame& head, const destination_buffer& where) noexcept;
 
   router& routes_;
   p2p::peers peers_;

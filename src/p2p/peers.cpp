@@ -36,7 +36,7 @@ void peers::post(int peer, control_frame f) noexcept {
   if (link_to(peer).submit(c)) controls_.give_back(c);
 }
 
-void peers::answer(int peer, transport::frame_kind kind, std::uint32_t context, std::uint64_t transfer_id,
+void peers::answer(int peer, frame_kind kind, std::uint32_t context, std::uint64_t transfer_id,
                    std::uint64_t other_transfer_id) noexcept {
   post(peer, {{.kind = kind,
                .context = context,

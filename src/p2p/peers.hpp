@@ -96,7 +96,7 @@ class peers {
   // Sends a frame that belongs to no transfer; best effort.
   void post(int peer, control_frame f) noexcept;
   // Sends the frame of this kind about a transfer: its id at the sender of the message, and at the receiver.
-  void answer(int peer, transport::frame_kind kind, std::uint32_t context, std::uint64_t transfer_id,
+  void answer(int peer, frame_kind kind, std::uint32_t context, std::uint64_t transfer_id,
               std::uint64_t other_transfer_id = 0) noexcept;
   // Breaks the connection to `peer` for lack of memory for `what`: without it messages would be incomplete or
   // out of order.

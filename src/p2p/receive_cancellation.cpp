@@ -29,10 +29,6 @@
 
 namespace tutti::p2p {
 
-using transport::destination_buffer;
-using transport::frame;
-using transport::frame_kind;
-
 void receives::release(receive& r) noexcept {
   auto& ready = static_cast<base::list_hook<core::ready_tag>&>(r);
   const bool undelivered = ready.linked();

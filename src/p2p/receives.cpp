@@ -11,10 +11,6 @@
 
 namespace tutti::p2p {
 
-using transport::destination_buffer;
-using transport::frame;
-using transport::frame_kind;
-
 namespace {
 
 // What does not fit is dropped.

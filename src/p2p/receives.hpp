@@ -62,15 +62,15 @@ class receives {
   void fail(receive& r, errc code, const std::string& text) noexcept;
 
   // The frames of messages. Contracts: transport::inbound.
-  transport::destination_buffer begin_eager(int peer, const transport::frame& head) noexcept;
-  transport::destination_buffer begin_data(int peer, const transport::frame& head) noexcept;
-  void end_eager(int peer, const transport::frame& head, const transport::destination_buffer& where) noexcept;
-  void end_rts(int peer, const transport::frame& head) noexcept;
-  void end_data(int peer, const transport::frame& head, const transport::destination_buffer& where) noexcept;
-  void deliver_eager(int peer, const transport::frame& head, const std::byte* payload) noexcept;
+  destination_buffer begin_eager(int peer, const frame& head) noexcept;
+  destination_buffer begin_data(int peer, const frame& head) noexcept;
+  void end_eager(int peer, const frame& head, const destination_buffer& where) noexcept;
+  void end_rts(int peer, const frame& head) noexcept;
+  void end_data(int peer, const frame& head, const destination_buffer& where) noexcept;
+  void deliver_eager(int peer, const frame& head, const std::byte* payload) noexcept;
 
   // The sender takes back a message whose rts has gone.
-  void end_cancel(int peer, const transport::frame& head) noexcept;
+  void end_cancel(int peer, const frame& head) noexcept;
   // The link to `peer` has ended. Messages that had come whole can still be received; partial ones cannot.
   void peer_closed(int peer) noexcept;
   // Fails the posted receives that name `source`; with any_source, those from any. Returns whether there were
@@ -90,7 +90,7 @@ class receives {
     settle(r);
     engine_.complete(r);
   }
-  [[gnu::always_inline]] void note_message(receive& r, int peer, const transport::frame& head) noexcept {
+  [[gnu::always_inline]] void note_message(receive& r, int peer, const frame& head) noexcept {
     r.peer = peer;
     r.result.source = peer;
     r.result.tag = head.tag;
@@ -100,11 +100,11 @@ class receives {
     if (!fits || head.fingerprint != r.expected) [[unlikely]]
       note_misfit(r, peer, head);
   }
-  void note_misfit(receive& r, int peer, const transport::frame& head) noexcept;
-  unexpected* keep_early(int peer, const transport::frame& head) noexcept;
+  void note_misfit(receive& r, int peer, const frame& head) noexcept;
+  unexpected* keep_early(int peer, const frame& head) noexcept;
   // Makes `to` the owner of a message of `bytes` bytes that is arriving, and of what has come of it.
   void hand_over(destination_owner& from, destination_owner& to, std::uint64_t bytes) noexcept;
-  void clear_to_send(receive& r, int peer, const transport::frame& rts) noexcept;
+  void clear_to_send(receive& r, int peer, const frame& rts) noexcept;
 
   void end_early(receive& r, errc code, const std::string& text, bool keep) noexcept;
   // Detaches a receive: on return nothing refers to it or its buffer. Returns its message if it has one that
@@ -112,7 +112,7 @@ class receives {
   unexpected* detach(receive& r, bool keep, bool& lost) noexcept;
   unexpected* detach_arriving(receive& r, bool keep, bool& lost) noexcept;
   // Memory for the message of `r`; nullptr: there is none.
-  unexpected* memory_for(const receive& r, transport::frame_kind kind, std::size_t bytes) noexcept;
+  unexpected* memory_for(const receive& r, frame_kind kind, std::size_t bytes) noexcept;
   unexpected* keep_whole(const receive& r) noexcept;
   void offer(unexpected& u) noexcept;
   void wait_again(receive& r) noexcept;

@@ -3,10 +3,6 @@
 
 namespace tutti::p2p {
 
-using transport::cancel_result;
-using transport::frame;
-using transport::frame_kind;
-
 bool sends::start(send& s, std::uint32_t context, int peer, int tag, const void* data, std::size_t bytes,
                   const fingerprint& part_of) noexcept {
   ++counters_.sends;

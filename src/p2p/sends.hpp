@@ -36,9 +36,9 @@ class sends {
   void fail(send& s, errc code, const std::string& text) noexcept;
 
   // The receiver asks for a message, by cts.
-  void end_cts(int peer, const transport::frame& head) noexcept;
+  void end_cts(int peer, const frame& head) noexcept;
   // The receiver does not want the message of an rts frame, or has read it.
-  void end_answer(int peer, const transport::frame& head) noexcept;
+  void end_answer(int peer, const frame& head) noexcept;
   // The link to `peer` has ended: fails the messages that wait for it.
   void peer_closed(int peer) noexcept;
   // `peer` has closed the context: fails the messages there that it has not asked for.

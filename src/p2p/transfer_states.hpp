@@ -20,6 +20,10 @@ namespace tutti::p2p {
 
 class sends;
 
+using transport::cancel_result;
+using transport::destination_buffer;
+using transport::frame;
+using transport::frame_kind;
 using fingerprint = transport::fingerprint_bytes;
 inline constexpr fingerprint point_to_point{};  // of messages that are part of no collective
 
@@ -87,7 +91,7 @@ struct unexpected : match::unexpected_message, destination_owner, base::list_hoo
   unexpected() noexcept : destination_owner(kind::unexpected) {}
   ~unexpected() { delete[] data; }
 
-  transport::frame head;
+  frame head;
 };
 
 // What a transfer id on the receiving side names: a receive, or a message that its receive gave up.

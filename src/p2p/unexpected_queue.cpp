@@ -8,9 +8,6 @@
 
 namespace tutti::p2p {
 
-using transport::destination_buffer;
-using transport::frame_kind;
-
 // Nodes keep their memory for the next message. What is longer than this counts, and is kept up to a window.
 constexpr std::size_t short_bytes = 8 * 1024;
 constexpr std::size_t most_kept_bytes = eager_window;
