@@ -17,7 +17,6 @@
 #include "p2p/contexts.hpp"
 #include "p2p/control_plane.hpp"
 #include "p2p/peers.hpp"
-#include "p2p/probes.hpp"
 #include "p2p/receives.hpp"
 #include "p2p/sends.hpp"
 #include "p2p/transfer_states.hpp"
