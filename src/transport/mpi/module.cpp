@@ -3,10 +3,12 @@
 #include "base/env.hpp"
 #include "base/module_folders.hpp"
 #include "base/process_state.hpp"
+#include "base/throw_error.hpp"
 #include "transport/mpi/standard_abi.hpp"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -118,8 +120,6 @@ calls* open_file(const std::string& file, const fs::path& launcher, std::string&
   return nullptr;
 }
 
-[[noreturn]] void refuse(const std::string& text) { throw error(errc::not_supported, text); }
-
 }  // namespace
 
 calls& open_module() {
@@ -127,37 +127,36 @@ calls& open_module() {
   std::string why;
   if (const auto named = base::env_string("TUTTI_MPI_MODULE")) {
     if (calls* opened = open_file(*named, launcher, why)) return *opened;
-    refuse(fmt::format(
+    base::throw_error(
+        errc::not_supported,
         "backend \"mpi\": TUTTI_MPI_MODULE={} cannot be used: {}; set it to the libmpi_abi.so.1 of the MPI "
         "whose mpirun starts the program, or to the libtutti_mpi_*.so that was built with this tutti",
-        *named, why));
+        *named, why);
   }
   const std::vector<fs::path> folders = base::module_folders();
-  std::string tried;
-  const auto failed = [&tried](const std::string& reason) { tried += (tried.empty() ? "" : "; ") + reason; };
+  std::vector<std::string> failures;
   for (const std::string& candidate : candidates(launcher)) {
-    if (!candidate.starts_with("libtutti_")) {
-      if (calls* opened = open_file(candidate, launcher, why)) return *opened;
-      failed(why);
-      continue;
+    std::vector<fs::path> files{candidate};
+    if (candidate.starts_with("libtutti_")) {
+      files.clear();
+      for (const fs::path& folder : folders)
+        if (std::error_code unreadable; fs::exists(folder / candidate, unreadable))
+          files.push_back(folder / candidate);
+      if (files.empty()) failures.push_back("no " + candidate);
     }
-    bool found = false;
-    for (const fs::path& folder : folders) {
-      std::error_code unreadable;
-      if (!fs::exists(folder / candidate, unreadable)) continue;
-      found = true;
-      if (calls* opened = open_file(folder / candidate, launcher, why)) return *opened;
-      failed(why);
+    for (const fs::path& file : files) {
+      if (calls* opened = open_file(file, launcher, why)) return *opened;
+      failures.push_back(why);
     }
-    if (!found) failed("no " + candidate);
   }
-  refuse(fmt::format(
+  base::throw_error(
+      errc::not_supported,
       "backend \"mpi\" finds no MPI ({}; modules were looked for in {}). With MPICH 5 or Intel MPI "
       "2021.19 (pip install mpich): start the program by its mpirun, or set TUTTI_MPI_MODULE to "
       "the path of its libmpi_abi.so.1. With Open MPI or an older MPICH: apt-get install "
       "libopenmpi-dev openmpi-bin (or libmpich-dev mpich), configure and build tutti again, and "
       "put the module beside the program or set TUTTI_MPI_MODULE to its path",
-      tried, base::list_of(folders)));
+      fmt::join(failures, "; "), base::list_of(folders));
 }
 
 }  // namespace tutti::transport::mpi
