@@ -45,7 +45,7 @@ std::shared_ptr<std::byte> map_memory(std::size_t bytes, int flags, int fd) {
 constexpr std::size_t most_slots = 256;
 
 // A signal handler reads them without a lock.
-std::array<std::atomic<recorder*>, most_slots> slots{};
+std::array<std::atomic<recorder_slot*>, most_slots> slots{};
 std::atomic<int> launcher_pid{0};
 std::recursive_mutex slots_mutex;
 std::weak_ptr<recordings> node_memory;
@@ -206,8 +206,8 @@ std::shared_ptr<recorder_slot> recorder_slot::take(std::uint64_t (*clock)(const 
   made->recorder_ = std::make_unique<flight::recorder>(memory, clock, clock_owner);
   made->recorder_->trace(made->node_ != nullptr ? made->node_->traced() : alone_traced);
   for (auto& s : slots) {
-    flight::recorder* free = nullptr;
-    if (s.compare_exchange_strong(free, made->recorder_.get(), std::memory_order_release)) break;
+    recorder_slot* free = nullptr;
+    if (s.compare_exchange_strong(free, made.get(), std::memory_order_release)) break;
   }
   return made;
 }
@@ -220,7 +220,7 @@ recorder_slot::~recorder_slot() {
   const std::lock_guard lock(slots_mutex);
   if (recorder_ != nullptr) {
     for (auto& s : slots) {
-      flight::recorder* mine = recorder_.get();
+      recorder_slot* mine = this;
       if (s.compare_exchange_strong(mine, nullptr, std::memory_order_acq_rel)) break;
     }
     write_last(recorder_->memory());
@@ -251,13 +251,8 @@ void for_each_recording(const std::function<void(recording_view)>& f) {
   const std::shared_ptr<recordings> node = node_memory.lock();
   for (int i = 0; node != nullptr && i < node->ranks(); ++i) f(node->of(i));
   for (const auto& s : slots) {
-    recorder* const one = s.load(std::memory_order_acquire);
-    if (one == nullptr) continue;
-    const recording_view memory = one->memory();
-    bool of_node = false;
-    for (int i = 0; node != nullptr && i < node->ranks(); ++i)
-      of_node |= &node->of(i).head() == &memory.head();
-    if (!of_node) f(memory);
+    recorder_slot* const one = s.load(std::memory_order_acquire);
+    if (one != nullptr && one->node() == nullptr) f(one->recorder().memory());
   }
 }
 
@@ -307,7 +302,7 @@ void on_signal(int) noexcept {
     ::kill(launcher, SIGQUIT);
   } else {
     for (const auto& s : slots)
-      if (const recorder* const one = s.load(std::memory_order_acquire); one != nullptr) write_pending(*one);
+      if (recorder_slot* const one = s.load(std::memory_order_acquire)) write_pending(one->recorder());
   }
   errno = error;
 }
