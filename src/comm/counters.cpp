@@ -72,7 +72,7 @@ std::vector<peer_counters> peer_counters_of(const communicator& c) {
   for (int rank = 0; rank < size; ++rank) {
     const p2p::peer_counters& n = state->endpoint().peers()[rank].counters;
     transport::link_counters way;
-    if (const transport::link* const l = state->of_world().made_link(rank)) way = l->counters();
+    if (const transport::link* const l = state->of_world().made_link(rank)) way = l->counters;
     if (n.sends + n.receives + way.retries == 0) continue;
     peer_counters p;
     p.rank = rank;

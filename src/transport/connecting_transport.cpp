@@ -149,7 +149,7 @@ task<> connecting_transport::reach(connecting_link& l) {
       co_return;
     }
     co_await core::pause(loop_, next_pause);
-    l.count_retry();
+    ++l.counters.retries;
     next_pause = std::min<std::chrono::milliseconds>(2 * next_pause, longest_pause);
   }
 }

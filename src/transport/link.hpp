@@ -248,14 +248,7 @@ class link {
   // Ends the link for this reason, from the next round of the loop on, as if the peer had died.
   virtual void give_up(errc /*why*/, std::string /*text*/) noexcept {}
 
-  const link_counters& counters() const noexcept { return counters_; }
-  void count_retry() noexcept { ++counters_.retries; }
-
- protected:
-  void count_stall() noexcept { ++counters_.stalls; }
-
- private:
-  link_counters counters_;
+  link_counters counters;
 };
 
 }  // namespace tutti::transport

@@ -416,7 +416,7 @@ TEST_CASE("tcp connector: a handshake given up by the accepting side is repeated
   }));
   CHECK(m.sent);
   CHECK(dropped >= 2);
-  CHECK(world[0].to(1).counters().retries >= 2);
+  CHECK(world[0].to(1).counters.retries >= 2);
 }
 
 TEST_CASE("tcp connector: transports end at any moment of connecting") {

@@ -227,7 +227,7 @@ bool shm_link::flush() noexcept {
   if (any || !has_queue()) {
     stalled_ = false;
   } else if (!std::exchange(stalled_, true)) {
-    count_stall();
+    ++counters.stalls;
   }
   return any;
 }

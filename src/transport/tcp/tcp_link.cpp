@@ -91,7 +91,7 @@ bool tcp_link::send(connection& c, outbox::list& left) noexcept {
       return true;
     case outbox::outcome::blocked:
       c.writable = false;
-      count_stall();
+      ++counters.stalls;
       break;
     case outbox::outcome::more:
       ask_again(c);

@@ -182,9 +182,7 @@ task<bool> tcp_transport::add_further(tcp_link& l, std::string address, core::ti
     c = l.expect_further();
     if (c != nullptr) l.attach_further(*c, take_descriptor(socket), socket.take_tls(), true);
     co_return c != nullptr;
-  } catch (const error& e) {
-    trouble = e.what();
-  } catch (const boost::system::system_error& e) {
+  } catch (const std::exception& e) {
     trouble = e.what();
   }
   if (c != nullptr) l.drop_further(*c);
