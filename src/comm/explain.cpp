@@ -54,7 +54,7 @@ void communicator_state::report_hang() const noexcept {
   if (&w.loop().engine().platform() != &core::platform::real()) return;
   if (!base::log_enabled(base::log_level::warning)) return;
   const flight::recordings* const node = w.loop().recorder_slot().node();
-  flight::report_turn& turn = node != nullptr ? node->reports() : of_process;
+  flight::report_turn& turn = node != nullptr ? node->front().reports : of_process;
   if (!turn.take(quiet_ns)) {
     for (int i = 0; i < most_waits && turn.being_read(); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

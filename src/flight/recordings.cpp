@@ -27,7 +27,6 @@ namespace {
 
 constexpr const char* variable = "TUTTI_FLIGHT";
 constexpr int most_ranks = 65536;
-constexpr std::size_t most_stopped = 64;
 
 // Never 0, which means nobody.
 std::uint64_t name_of(int rank, std::int64_t pid) noexcept {
@@ -68,16 +67,6 @@ void remember_failure(const head& h) noexcept {
 
 // ---- the memory of a node ----
 
-struct recordings::title {
-  word ready;  // magic
-  word ranks;
-  word operations;
-  word launcher;
-  word traced;
-  report_turn reports;
-  word stopped[most_stopped];  // name_of() the stopped processes
-};
-
 recordings::recordings(int ranks, shape s)
     : fd_(::memfd_create("tutti-flight", MFD_CLOEXEC | MFD_ALLOW_SEALING)), ranks_(ranks), shape_(s) {
   if (!fd_) throw std::system_error(errno, std::generic_category(), "memfd_create");
@@ -110,8 +99,6 @@ recordings::recordings(int fd) : fd_(::fcntl(fd, F_DUPFD_CLOEXEC, 0)) {
   ranks_ = static_cast<int>(ranks);
 }
 
-recordings::title& recordings::front() const noexcept { return *reinterpret_cast<title*>(memory_.get()); }
-
 recording_view recordings::of(int local_rank) const noexcept {
   return {memory_.get() + page_bytes + static_cast<std::size_t>(local_rank) * shape_.bytes(), shape_};
 }
@@ -120,16 +107,6 @@ void recordings::clear() noexcept {
   for (word& w : front().stopped) w.store(0, std::memory_order_relaxed);
   for (int i = 0; i < ranks_; ++i) of(i).head().ready.store(0, std::memory_order_relaxed);
 }
-
-pid_t recordings::launcher() const noexcept {
-  return static_cast<pid_t>(front().launcher.load(std::memory_order_relaxed));
-}
-
-bool recordings::traced() const noexcept { return front().traced.load(std::memory_order_relaxed) != 0; }
-
-void recordings::set_traced(bool on) noexcept { front().traced.store(on ? 1 : 0, std::memory_order_relaxed); }
-
-report_turn& recordings::reports() const noexcept { return front().reports; }
 
 void recordings::set_stopped(int rank, std::int64_t pid, bool on) noexcept {
   if (is_stopped(rank, pid) == on) return;
@@ -195,7 +172,7 @@ std::shared_ptr<recorder_slot> recorder_slot::take(std::uint64_t (*clock)(const 
     if (made->node_ != nullptr) {
       node_memory = made->node_;
       memory = made->node_->of(place);
-      launcher_pid.store(made->node_->launcher(), std::memory_order_relaxed);
+      launcher_pid.store(static_cast<int>(made->node_->front().launcher), std::memory_order_relaxed);
     }
   }
   if (!memory) {
@@ -204,7 +181,7 @@ std::shared_ptr<recorder_slot> recorder_slot::take(std::uint64_t (*clock)(const 
     memory = recording_view(made->own_.get(), s);
   }
   made->recorder_ = std::make_unique<flight::recorder>(memory, clock, clock_owner);
-  made->recorder_->trace(made->node_ != nullptr ? made->node_->traced() : alone_traced);
+  made->recorder_->trace(made->node_ != nullptr ? made->node_->front().traced != 0 : alone_traced);
   for (auto& s : slots) {
     recorder_slot* free = nullptr;
     if (s.compare_exchange_strong(free, made.get(), std::memory_order_release)) break;

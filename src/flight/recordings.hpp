@@ -45,6 +45,17 @@ class report_turn {
 // The recordings of a node's ranks.
 class recordings {
  public:
+  // What concerns all of them: the first page.
+  struct title {
+    word ready;  // magic
+    word ranks;
+    word operations;
+    word launcher;        // the process that explains when it gets SIGQUIT
+    word traced;          // 1: loops also record when they sleep
+    report_turn reports;  // decides which of the node's ranks reports a timeout
+    word stopped[64];     // the processes that set_stopped() has named
+  };
+
   // Throws std::system_error.
   recordings(int ranks, shape s);
   // Opens the memory that TUTTI_FLIGHT names. Throws std::runtime_error if it is no such memory.
@@ -54,16 +65,10 @@ class recordings {
 
   int descriptor() const noexcept { return fd_.get(); }
   int ranks() const noexcept { return ranks_; }
+  title& front() const noexcept { return *reinterpret_cast<title*>(memory_.get()); }
   recording_view of(int local_rank) const noexcept;
   // Clears all recordings for another start of the ranks.
   void clear() noexcept;
-  // The process that explains when it gets SIGQUIT.
-  pid_t launcher() const noexcept;
-  // Whether loops also record when they sleep.
-  bool traced() const noexcept;
-  void set_traced(bool on) noexcept;
-  // Decides which of the node's ranks reports a timeout.
-  report_turn& reports() const noexcept;
   // Records that a process of another node has been stopped (SIGSTOP, a debugger), or continued, as its
   // launcher has seen. If many are stopped at once, some are not recorded.
   // `rank` is the number that the launcher started it with.
@@ -71,8 +76,6 @@ class recordings {
   bool is_stopped(int rank, std::int64_t pid) const noexcept;
 
  private:
-  struct title;
-  title& front() const noexcept;
   base::unique_fd fd_;
   int ranks_ = 0;
   shape shape_;

@@ -28,7 +28,7 @@ job_trace::job_trace(const options& o, flight::recordings& ranks, const std::str
     throw std::runtime_error(
         fmt::format("cannot make the file '{}' of --trace: {}", path_, e.code().message()));
   }
-  ranks.set_traced(true);
+  ranks.front().traced = 1;
 }
 
 void job_trace::set_clock_offset(std::int64_t ns) {

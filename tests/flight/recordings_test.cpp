@@ -25,7 +25,8 @@ TEST_CASE("recordings: the records of a killed process can be read") {
     const std::string variable = variable_for(all, 1);
     ::setenv("TUTTI_FLIGHT", variable.substr(variable.find('=') + 1).c_str(), 1);
     const std::shared_ptr<recorder_slot> mine = recorder_slot::take();
-    if (mine->node() == nullptr || mine->node()->launcher() != ::getppid()) ::_exit(1);
+    if (mine->node() == nullptr || mine->node()->front().launcher != static_cast<std::uint64_t>(::getppid()))
+      ::_exit(1);
     mine->recorder().joining(1, 3);
     operation_facts facts;
     facts.tag = 77;
@@ -100,13 +101,13 @@ TEST_CASE("recordings: other memory is refused") {
 TEST_CASE("recordings: of many with the same report one prints it, and the others see when it is done") {
   const recordings all(1, shape{});
   constexpr std::int64_t quiet = 1'000'000'000'000;
-  CHECK_FALSE(all.reports().being_read());
-  CHECK(all.reports().take(quiet));
-  CHECK(all.reports().being_read());
-  CHECK_FALSE(all.reports().take(quiet));
-  CHECK(all.reports().being_read());
-  all.reports().has_read();
-  CHECK_FALSE(all.reports().being_read());
-  CHECK(all.reports().take(0));
-  CHECK(all.reports().being_read());
+  CHECK_FALSE(all.front().reports.being_read());
+  CHECK(all.front().reports.take(quiet));
+  CHECK(all.front().reports.being_read());
+  CHECK_FALSE(all.front().reports.take(quiet));
+  CHECK(all.front().reports.being_read());
+  all.front().reports.has_read();
+  CHECK_FALSE(all.front().reports.being_read());
+  CHECK(all.front().reports.take(0));
+  CHECK(all.front().reports.being_read());
 }
