@@ -47,7 +47,7 @@ struct endpoint_counters : send_counters, receive_counters {
 struct endpoint_usage {
   std::size_t posted = 0;        // receives without a message
   std::size_t unexpected = 0;    // messages without a receive, or on their way to one
-  std::size_t transfer_ids = 0;  // messages in a rendezvous
+  std::size_t transfer_ids = 0;  // sends that wait, and messages that come by rendezvous
   std::size_t controls = 0;      // frames without an owner that have not left
 };
 
@@ -127,8 +127,8 @@ class endpoint final : public transport::inbound {
   // Finds the oldest message from `source` that waits for a receive, whatever its tag. Returns false if there
   // is none.
   bool waiting_message(std::uint32_t context, int source, status& found) noexcept;
-  // Raises `by_peer`, by rank of the world, to how this rank waits for it. Frames that the links have not yet
-  // sent are not considered.
+  // Raises `by_peer`, by rank of the world, to how this rank waits for it. Control frames that the links have
+  // not yet sent are not considered.
   void mark_waited_for(std::vector<waits>& by_peer) noexcept;
 
   control_plane& control() noexcept { return control_; }

@@ -39,6 +39,7 @@ bool sends::start(send& s, std::uint32_t context, int peer, int tag, const void*
       s.at = send::phase::done;
       return true;
     }
+    s.transfer_id = ids_.insert(s);  // of this side only
   } else {
     ++counters_.rendezvous;
     if (short_enough) ++other.counters.without_credit;
@@ -69,19 +70,8 @@ bool sends::send_now(std::uint32_t context, int peer, int tag, const void* data,
 // The link has released a send's frame.
 void sends::sent(transport::outgoing& o, bool ok) noexcept {
   auto& s = static_cast<send&>(o);
-  sends& self = *s.through;
-  if (!ok) {
-    if (s.at != send::phase::queued || s.transfer_id != 0) return;
-    // closed() follows with the reason, unless this rank itself broke the connection.
-    const peer_state& other = self.peers_[s.peer];
-    if (other.gone.code == errc::success) {
-      self.returned_.push_back(s);
-    } else {
-      self.fail(s, other.gone.code, other.gone.text);
-    }
-    return;
-  }
-  if (s.at == send::phase::queued || s.at == send::phase::streaming) self.finish(s);
+  // Otherwise closed() follows with the reason, unless this rank itself broke the connection.
+  if (ok && (s.at == send::phase::queued || s.at == send::phase::streaming)) s.through->finish(s);
 }
 
 void sends::end_cts(int peer, const frame& head) noexcept {
@@ -158,15 +148,6 @@ void sends::fail(send& s, errc code, const std::string& text) noexcept {
 
 void sends::peer_closed(int peer) noexcept {
   const departure& why = peers_[peer].gone;
-  for (transport::outgoing* o = returned_.front(); o != nullptr;) {
-    transport::outgoing* const next = returned_.after(*o);
-    auto& s = static_cast<send&>(*o);
-    if (s.peer == peer) {
-      o->unlink();
-      fail(s, why.code, why.text);
-    }
-    o = next;
-  }
   ids_.for_each([&](send& s) {
     if (s.peer == peer) fail(s, why.code, why.text);
   });

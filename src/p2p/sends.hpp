@@ -3,8 +3,7 @@
 // credit lasts. Of any other message an rts frame leaves first. The receiver asks for the data (cts), has read
 // them itself (fin), or does not want them (refuse).
 //
-// Invariant: until a send completes, its frame is in the link's queue or in returned_, or ids_ names it.
-// Nothing here refers to it or its buffer afterwards.
+// Invariant: ids_ names a send as long as it waits. Nothing here refers to it or its buffer afterwards.
 #pragma once
 
 #include "p2p/contexts.hpp"
@@ -44,7 +43,7 @@ class sends {
   // `peer` has closed the context: fails the messages there that it has not asked for.
   void closed_by(std::uint32_t context, int peer, const departure& why) noexcept;
 
-  // Calls f(const send&) for each message in a rendezvous.
+  // Calls f(const send&) for each message that waits.
   template <class F>
   void for_each(F f) {
     ids_.for_each(f);
@@ -68,8 +67,6 @@ class sends {
   peers& peers_;
   contexts& contexts_;
   base::id_table<send> ids_;
-  // Sends that a link has handed back, until it reports the reason.
-  base::intrusive_list<transport::outgoing, transport::outgoing_tag> returned_;
   send_counters counters_;
 };
 
