@@ -240,13 +240,9 @@ bool inbox::begin_frame(const std::uint8_t* at) noexcept {
   to_come_ = static_cast<std::size_t>(payload_bytes(head_));  // at most a slice
   to_store_ = 0;
   in_frame_ = true;
-  if (head_.kind == frame_kind::leave) {
-    heard_leave_ = true;
-    return true;
-  }
+  if (head_.kind == frame_kind::leave) heard_leave_ = true;
   if (head_.kind == frame_kind::heartbeat) asked_ = true;
-  if (is_between_links()) return true;
-  if (up_ == nullptr) return true;
+  if (is_between_links() || up_ == nullptr) return true;
   const destination_buffer where = up_->begin(peer_, head_);
   if (stopped_) return false;
   if (up_ == nullptr) return true;
@@ -271,8 +267,7 @@ bool inbox::end_frame() noexcept {
     return false;
   }
   in_frame_ = false;
-  if (up_ != nullptr && head_.kind != frame_kind::leave && !is_between_links())
-    up_->end(peer_, head_, where_);
+  if (up_ != nullptr && !is_between_links()) up_->end(peer_, head_, where_);
   return true;
 }
 

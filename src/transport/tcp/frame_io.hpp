@@ -135,7 +135,8 @@ class inbox {
   bool end_frame() noexcept;
   void count_in(const void* payload, std::size_t bytes, std::size_t stored) noexcept;
   bool is_between_links() const noexcept {
-    return head_.kind == frame_kind::heartbeat || head_.kind == frame_kind::alive;
+    return head_.kind == frame_kind::leave || head_.kind == frame_kind::heartbeat ||
+           head_.kind == frame_kind::alive;
   }
   std::size_t staging_room() const noexcept;
 
