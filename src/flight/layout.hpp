@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace tutti::flight {
 
@@ -138,6 +139,12 @@ class recording_view {
     return at<entry>(head_bytes + communicators * sizeof(communicator_entry) + texts * sizeof(text_entry));
   }
   entry* spans() const noexcept { return operations() + shape_.operations; }
+  // Nothing has been written here: first the head says so, for readers.
+  void clear() const noexcept {
+    head().ready.store(0, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+    std::memset(memory_ + sizeof(word), 0, shape_.bytes() - sizeof(word));
+  }
 
  private:
   template <class T>

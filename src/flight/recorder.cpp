@@ -41,16 +41,7 @@ recorder::recorder(recording_view memory, std::uint64_t (*clock)(const void*) no
       clock_(clock),
       clock_owner_(clock_owner) {
   constexpr auto relaxed = std::memory_order_relaxed;
-  head_.ready.store(0, relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  for (std::size_t i = 0; i <= operations_mask_; ++i) operations_[i].mark.store(0, relaxed);
-  for (std::size_t i = 0; i <= spans_mask_; ++i) spans_[i].mark.store(0, relaxed);
-  for (std::size_t i = 0; i < communicators; ++i) communicators_[i].key.store(0, relaxed);
-  for (std::size_t i = 0; i < texts; ++i) texts_[i].ready.store(0, relaxed);
-  for (word* w : {&head_.rank, &head_.world, &head_.phase_, &head_.joined, &head_.asleep, &head_.started,
-                  &head_.ended, &head_.spans, &head_.compute_running, &head_.failed_ns, &head_.failed_code})
-    w->store(0, relaxed);
-  head_.failure_text[0] = '\0';
+  memory.clear();
   head_.owner.store(both(static_cast<std::uint64_t>(::getpid()), this_thread()), relaxed);
   // A clock of its own counts nanoseconds.
   head_.base_cycles.store(now(), relaxed);
