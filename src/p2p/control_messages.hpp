@@ -108,11 +108,4 @@ struct progress_message {
   static std::optional<progress_message> decode(const frame& head, std::size_t ranks) noexcept;
 };
 
-// `bytes` more may be sent eagerly. 0 for a frame that is only to be noticed.
-struct credit_message {
-  std::uint64_t bytes = 0;
-
-  control_frame encode() const { return {{.kind = frame_kind::credit, .length = bytes}}; }
-};
-
 }  // namespace tutti::p2p

@@ -29,12 +29,12 @@ class control_plane {
 
   // Makes sure that the end of `peer` would be noticed: connects to it if there is no connection yet.
   void get_in_touch(int peer) noexcept {
-    if (!peers_.in_touch(peer)) peers_.post(peer, credit_message().encode());
+    if (!peers_.in_touch(peer)) peers_.send_credit(peer);
   }
   // Makes sure that `peer` will hear that this rank leaves: connects if nothing has come from it yet. That a
   // frame was sent is not enough: it may have been taken back before there was a connection.
   void meet(int peer) noexcept {
-    if (!peers_[peer].heard) peers_.post(peer, credit_message().encode());
+    if (!peers_[peer].heard) peers_.send_credit(peer);
   }
 
   // Keeps a failure for peers that learn later that the communicator of `context` is closed. The latest 96

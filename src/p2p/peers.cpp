@@ -52,7 +52,7 @@ void peers::lose(int peer, const char* what) noexcept {
 }
 
 void peers::send_credit(int peer) noexcept {
-  post(peer, credit_message{std::exchange((*this)[peer].owed, 0)}.encode());
+  post(peer, {{.kind = frame_kind::credit, .length = std::exchange((*this)[peer].owed, 0)}});
 }
 
 }  // namespace tutti::p2p

@@ -108,6 +108,8 @@ class peers {
     to.owed += cost_of(bytes);
     if (to.owed >= eager_window / 2) send_credit(peer);
   }
+  // Credits the peer with what is owed to it, if only to send something.
+  void send_credit(int peer) noexcept;
   // The peer needs no memory for so much any more.
   void take_credit(int peer, std::uint64_t cost) noexcept {
     std::uint64_t& out = (*this)[peer].eager_out;
@@ -122,7 +124,6 @@ class peers {
     base::object_pool<control>* from = nullptr;
     std::vector<std::byte> payload_bytes;
   };
-  void send_credit(int peer) noexcept;
 
   router& routes_;
   const int rank_;
