@@ -36,7 +36,9 @@ bool sim_link::redirect_destination(void* owner, const destination_buffer& inste
   return true;
 }
 
-std::size_t sim_link::eager_limit() const noexcept { return owner_.fabric_.settings().network.eager_limit; }
+bool sim_link::sends_eagerly(const void*, std::size_t bytes) const noexcept {
+  return bytes <= owner_.fabric_.settings().network.eager_limit;
+}
 
 void sim_link::receive(packet* p) noexcept {
   fabric& f = owner_.fabric_;

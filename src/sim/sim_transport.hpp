@@ -24,7 +24,7 @@ class sim_link final : public transport::link, public base::list_hook<sending_ta
   bool submit(transport::outgoing& o) noexcept override;
   transport::cancel_result cancel(transport::outgoing& o) noexcept override;
   bool redirect_destination(void* owner, const transport::destination_buffer& instead) noexcept override;
-  std::size_t eager_limit() const noexcept override;
+  bool sends_eagerly(const void* data, std::size_t bytes) const noexcept override;
   bool closed() const noexcept override { return at_ == phase::closed; }
 
  private:

@@ -230,12 +230,8 @@ class link {
   // come are copied there. On return the old place is not referenced, and end() will name the new one.
   // Returns false if no frame of `owner` is partly received.
   virtual bool redirect_destination(void* owner, const destination_buffer& instead) noexcept = 0;
-  // The largest message in bytes that is sent eagerly.
-  virtual std::size_t eager_limit() const noexcept = 0;
   // Whether this message is better sent eagerly than by rendezvous.
-  virtual bool sends_eagerly(const void* /*data*/, std::size_t bytes) const noexcept {
-    return bytes <= eager_limit();
-  }
+  virtual bool sends_eagerly(const void* data, std::size_t bytes) const noexcept = 0;
   virtual bool closed() const noexcept = 0;
   // Whether frames wait to leave, for room or for the connection.
   virtual bool has_queue() const noexcept { return false; }

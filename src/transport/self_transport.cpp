@@ -50,7 +50,7 @@ class self_transport final : public transport, public link, public core::source 
   bool redirect_destination(void*, const destination_buffer&) noexcept override { return false; }
   // A small message is copied aside if no receive is posted. A longer one waits for its receive, without a
   // second copy.
-  std::size_t eager_limit() const noexcept override { return 16 * 1024; }
+  bool sends_eagerly(const void*, std::size_t bytes) const noexcept override { return bytes <= 16 * 1024; }
   bool closed() const noexcept override { return !attached_; }
   void give_up(errc why, std::string text) noexcept override {
     why_ = why;

@@ -90,7 +90,9 @@ class memory_link final : public transport::link {
     }
     return any;
   }
-  std::size_t eager_limit() const noexcept override { return longest_eager; }
+  bool sends_eagerly(const void*, std::size_t bytes) const noexcept override {
+    return bytes <= longest_eager;
+  }
   void give_up(errc why, std::string) noexcept override { given_up = why; }
   bool closed() const noexcept override { return gone; }
 

@@ -178,8 +178,8 @@ TEST_CASE("shm: messages up to the eager limit arrive as one frame") {
   shm_ranks world(2);
   world.open();
   REQUIRE(world.connect(0, 1));
-  CHECK(world[0].to(1).eager_limit() == shm::eager_limit_bytes);
-  message longest(frame_kind::eager, pattern(world[0].to(1).eager_limit(), 4), 0);
+  CHECK(world[0].to(1).sends_eagerly(nullptr, shm::eager_limit_bytes));
+  message longest(frame_kind::eager, pattern(shm::eager_limit_bytes, 4), 0);
   CHECK(world[0].to(1).submit(longest));
   REQUIRE(world.drive([&] { return world[1].up.frames.size() == 2; }));
   CHECK(world[1].up.frames[1].payload == longest.bytes);

@@ -44,7 +44,7 @@ class mpi_link final : public peer_link {
   // Payload is copied by the call that names its destination: none is ever open.
   bool redirect_destination(void*, const destination_buffer&) noexcept override { return false; }
   // Longer messages wait for their receive, which saves the memory of an unexpected copy.
-  std::size_t eager_limit() const noexcept override { return std::size_t{16} * 1024; }
+  bool sends_eagerly(const void*, std::size_t bytes) const noexcept override { return bytes <= 16 * 1024; }
 
   bool has_queue() const noexcept override { return !messages_.empty() || !long_data_.empty(); }
 

@@ -36,7 +36,6 @@ class shm_link final : public connecting_link, public core::watcher {
     return reads_.stop(transfer_id, rts);
   }
   bool redirect_destination(void* owner, const destination_buffer& instead) noexcept override;
-  std::size_t eager_limit() const noexcept override { return eager_limit_bytes; }
   bool sends_eagerly(const void* data, std::size_t bytes) const noexcept override;
   bool has_queue() const noexcept override { return !messages_.empty() || !data_.empty(); }
   peer_health examine(const health_check& l) noexcept override;

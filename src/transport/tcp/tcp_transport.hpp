@@ -72,7 +72,9 @@ class tcp_link final : public connecting_link {
   bool submit(outgoing& f) noexcept override;
   cancel_result cancel(outgoing& f) noexcept override;
   bool redirect_destination(void* owner, const destination_buffer& instead) noexcept override;
-  std::size_t eager_limit() const noexcept override { return eager_limit_bytes; }
+  bool sends_eagerly(const void*, std::size_t bytes) const noexcept override {
+    return bytes <= eager_limit_bytes;
+  }
   bool has_queue() const noexcept override;
   peer_health examine(const health_check& l) noexcept override;
   void rest() noexcept override;
