@@ -187,7 +187,6 @@ void receives::peer_closed(int peer) noexcept {
       fail(r, why.code, why.text);
     }
   });
-  unexpected_.discard_rts_of(peer);
   ids_.for_each([&](destination_owner& owner) {
     if (owner.peer == peer && owner.is == destination_owner::kind::receive)
       wait_again(static_cast<receive&>(owner));

@@ -66,10 +66,6 @@ void receives::note_misfit(receive& r, int peer, const frame& head) noexcept {
 bool receives::take(receive& r, unexpected& u) noexcept {
   note_message(r, u.peer, u.head);
   if (u.head.kind == frame_kind::rts) {
-    if (peers_.gone(u.peer) && u.head.length > 0) {
-      const departure& why = peers_[u.peer].gone;
-      r.set_failure(why.code, why.text);
-    }
     clear_to_send(r, u.peer, u.head);
     unexpected_.recycle(u);
     return r.at == receive::phase::done;

@@ -81,13 +81,12 @@ struct probe : core::completion, base::list_hook<probe_tag> {
   match::envelope wanted{};
 };
 
-struct rts_tag;
-
 // A message, or the rts frame of one, without a receive: it came before its receive, or its receive gave it
 // up. `head.kind` is eager, rts, or data. data: a message that its sender was told to send to a
 // receive that has since ended. An incomplete message arrives into `data`, whose memory is kept when the node is
-// reused. It is complete once it has no transfer id and its peer is not `arriving` in it.
-struct unexpected : match::unexpected_message, destination_owner, base::list_hook<rts_tag> {
+// reused: as long as it has a transfer id, or its peer is `arriving` in it. A queued rts frame has a transfer id, too,
+// by which its end is found.
+struct unexpected : match::unexpected_message, destination_owner {
   unexpected() noexcept : destination_owner(kind::unexpected) {}
   ~unexpected() { delete[] data; }
 

@@ -33,7 +33,7 @@ unexpected* unexpected_queue::memory_of(std::uint64_t bytes) noexcept {
 }
 
 void unexpected_queue::recycle(unexpected& u) noexcept {
-  static_cast<base::list_hook<rts_tag>&>(u).unlink();
+  if (u.transfer_id != 0) ids_.erase(std::exchange(u.transfer_id, 0));
   if (u.capacity > short_bytes && long_bytes_ > most_kept_bytes) free_memory_of(u);
   nodes_.give_back(u);
 }
@@ -62,7 +62,8 @@ match::posted_receive* unexpected_queue::put_back(unexpected& u) noexcept {
 }
 
 void unexpected_queue::is_queued(unexpected& u) noexcept {
-  if (u.head.kind == frame_kind::rts) unmatched_rts_.push_back(u);
+  // One of a message without bytes stays when its sender has gone: nothing is missing.
+  if (u.head.kind == frame_kind::rts && u.head.length > 0) u.transfer_id = ids_.insert(u);
   probes_.answer(u);
 }
 
@@ -79,16 +80,11 @@ void unexpected_queue::discard(unexpected& u) noexcept {
 }
 
 void unexpected_queue::discard_rts(int peer, std::uint64_t transfer_id) noexcept {
-  for (unexpected* u = unmatched_rts_.front(); u != nullptr; u = unmatched_rts_.after(*u))
-    if (u->peer == peer && u->head.transfer_id == transfer_id) return discard(*u);
-}
-
-void unexpected_queue::discard_rts_of(int peer) noexcept {
-  for (unexpected* u = unmatched_rts_.front(); u != nullptr;) {
-    unexpected* const next = unmatched_rts_.after(*u);
-    if (u->peer == peer && u->head.length > 0) discard(*u);
-    u = next;
-  }
+  ids_.for_each([&](destination_owner& owner) {
+    if (owner.peer != peer || owner.is != destination_owner::kind::unexpected) return;
+    auto& u = static_cast<unexpected&>(owner);
+    if (u.head.kind == frame_kind::rts && u.head.transfer_id == transfer_id) discard(u);
+  });
 }
 
 void unexpected_queue::drop(std::uint32_t context) noexcept {

@@ -74,8 +74,6 @@ class unexpected_queue {
   void discard(unexpected& u) noexcept;
   // Discards the queued rts frame of this message, which its sender takes back.
   void discard_rts(int peer, std::uint64_t transfer_id) noexcept;
-  // Discards all queued rts frames of a peer whose messages have not come: all but those without bytes.
-  void discard_rts_of(int peer) noexcept;
   // Ends the messages of a context.
   void drop(std::uint32_t context) noexcept;
 
@@ -91,7 +89,6 @@ class unexpected_queue {
   probes& probes_;
   base::object_pool<unexpected> nodes_;
   std::size_t long_bytes_ = 0;  // memory of nodes that have more than a short message needs
-  base::intrusive_list<unexpected, rts_tag> unmatched_rts_;
 };
 
 }  // namespace tutti::p2p
