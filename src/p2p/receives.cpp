@@ -70,22 +70,17 @@ bool receives::take(receive& r, unexpected& u) noexcept {
     unexpected_.recycle(u);
     return r.at == receive::phase::done;
   }
-  if (u.transfer_id != 0) {
-    if (r.failure() != errc::success) {
+  const bool eager = peers_[u.peer].arriving == &u;
+  if (eager || u.transfer_id != 0) {
+    const bool ends = !eager && r.failure() != errc::success;
+    if (ends) {
       unexpected_.stop_arriving(u);
-      unexpected_.recycle(u);
-      return true;
+    } else {
+      hand_over(u, r, r.result.bytes);
+      r.at = eager ? receive::phase::arriving : receive::phase::cts_sent;
     }
-    hand_over(u, r, r.result.bytes);
-    r.at = receive::phase::cts_sent;
     unexpected_.recycle(u);
-    return false;
-  }
-  if (peers_[u.peer].arriving == &u) {
-    hand_over(u, r, r.result.bytes);
-    r.at = receive::phase::arriving;
-    unexpected_.recycle(u);
-    return false;
+    return ends;
   }
   copy_message(r, u.data, u.head.length);
   unexpected_.retire(u);
