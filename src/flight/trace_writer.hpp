@@ -113,7 +113,7 @@ class trace_writer {
 std::string json_string(std::string_view text);
 
 // TUTTI_TRACE=FILE: ranks not started by tutti-run write the time line of their process themselves, by a
-// thread that only the end of the process waits for (process_trace.cpp).
+// thread that only the end of the process waits for.
 
 // Whether TUTTI_TRACE requests it; if so, starts the thread.
 bool trace_this_process();
