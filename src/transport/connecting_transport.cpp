@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 constexpr auto first_pause = 10ms;
 constexpr auto longest_pause = 500ms;
 // Between checks of whether this rank has left.
-constexpr auto between_looks = 1ms;
+constexpr auto between_checks = 1ms;
 
 // What is to be handled is handled inside: without memory the process ends.
 void ended(void*, std::exception_ptr failure) noexcept {
@@ -97,7 +97,7 @@ task<> connecting_transport::leave(core::time_point deadline) {
   leaving_ = true;
   for (connecting_link* l : live_) l->leave();
   while (attached_ && !has_left() && loop_.engine().platform().now() < deadline) {
-    co_await core::pause(loop_, between_looks);
+    co_await core::pause(loop_, between_checks);
   }
   for (connecting_link* l : live_) l->drop();
   cut();
