@@ -120,6 +120,11 @@ struct outgoing : base::list_hook<outgoing_tag> {
   std::uint64_t shown = 0;
 };
 
+// Whether the frame leaves as several, between which others may pass.
+inline bool is_long(const outgoing& f, std::uint64_t slice) noexcept {
+  return f.head.kind == frame_kind::data && f.head.length > slice;
+}
+
 // Where the payload of an arriving frame goes: its first `room` bytes to `at`, the rest is dropped.
 struct destination_buffer {
   std::byte* at = nullptr;

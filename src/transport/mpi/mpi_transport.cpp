@@ -17,10 +17,6 @@ constexpr core::duration longest_idle_pause = std::chrono::milliseconds(20);
 
 constexpr std::size_t slice_bytes = parcel_bytes - tcp::header_bytes;
 
-bool is_long(const outgoing& f) noexcept {
-  return f.head.kind == frame_kind::data && f.head.length > slice_bytes;
-}
-
 bool is_whole(const outgoing& f) noexcept { return f.progress == payload_bytes(f.head); }
 
 }  // namespace
@@ -188,7 +184,7 @@ bool mpi_link::submit(outgoing& f) noexcept {
     owner_.stirred();
     return true;
   }
-  (is_long(f) ? long_data_ : messages_).push_back(f);
+  (is_long(f, slice_bytes) ? long_data_ : messages_).push_back(f);
   owner_.activate(*this);
   return false;
 }

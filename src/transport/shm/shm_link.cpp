@@ -108,18 +108,18 @@ bool shm_link::redirect_destination(void* owner, const destination_buffer& inste
 // an ordinary rts frame.
 void shm_link::show(outgoing& o) noexcept {
   const auto place = base::find_shared(o.payload, o.head.length);
-  if (!place || !offer(place->region, place->region_bytes, place->fd)) return;
+  if (!place || !offer(*place)) return;
   o.shown = shown_.show(place->region, place->offset);
   o.head.other_transfer_id = o.shown;
 }
 
 // Once per region. The descriptor is in the peer's socket before the first rts frame that needs it is in the
 // peer's memory.
-bool shm_link::offer(std::uint64_t region, std::uint64_t bytes, int fd) noexcept {
+bool shm_link::offer(const base::shared_place& place) noexcept {
   if (at_ != phase::connected) return false;
-  if (std::find(offered_.begin(), offered_.end(), region) != offered_.end()) return true;
-  if (!send_descriptors(socket_.get(), {&fd, 1}, {region, bytes})) return false;
-  offered_.push_back(region);
+  if (std::ranges::find(offered_, place.region) != offered_.end()) return true;
+  if (!send_descriptors(socket_.get(), {&place.fd, 1}, {place.region, place.region_bytes})) return false;
+  offered_.push_back(place.region);
   return true;
 }
 

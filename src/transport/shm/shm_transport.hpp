@@ -56,7 +56,7 @@ class shm_link final : public connecting_link, public core::watcher {
   void notify() noexcept;
 
   // See class neighbours.
-  bool offer(std::uint64_t region, std::uint64_t bytes, int fd) noexcept;
+  bool offer(const base::shared_place& place) noexcept;
   const std::byte* find_memory(std::uint64_t region, std::uint64_t offset, std::uint64_t bytes) noexcept;
   const std::atomic<std::uint32_t>* sleeps() const noexcept {
     return at_ == phase::connected ? &outbox_->header().armed : nullptr;
@@ -126,9 +126,7 @@ class shm_transport final : public connecting_transport, public neighbours {
   bool arm() noexcept override;
   void disarm() noexcept override;
 
-  bool show(int peer, const base::shared_place& place) noexcept override {
-    return at(peer).offer(place.region, place.region_bytes, place.fd);
-  }
+  bool show(int peer, const base::shared_place& place) noexcept override { return at(peer).offer(place); }
   const std::byte* find_memory(int peer, std::uint64_t region, std::uint64_t offset,
                                std::uint64_t bytes) noexcept override {
     return at(peer).find_memory(region, offset, bytes);

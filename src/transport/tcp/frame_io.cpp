@@ -72,7 +72,7 @@ struct outbox::batch {
 
 void outbox::push(outgoing& f) noexcept {
   f.progress = 0;
-  (is_long(f) ? long_data_ : messages_).push_back(f);
+  (is_long(f, slice_bytes) ? long_data_ : messages_).push_back(f);
 }
 
 void outbox::gather(batch& b) noexcept {
@@ -90,7 +90,7 @@ void outbox::finish(const piece& p, list& left) noexcept {
   outgoing* const f = p.of;
   if (f == nullptr) return;
   f->progress += p.promised;
-  if (is_long(*f) && f->progress < f->head.length) return;
+  if (is_long(*f, slice_bytes) && f->progress < f->head.length) return;
   f->unlink();
   left.push_back(*f);
 }

@@ -25,11 +25,6 @@ namespace tutti::transport::tcp {
 // loopback keep each other waiting: 165-200 us, against 131-150 (perf/NOTES.md).
 inline constexpr std::size_t bytes_per_call = 3 * slice_bytes;
 
-// Whether the frame leaves as several frames, between which others may pass.
-inline bool is_long(const outgoing& f) noexcept {
-  return f.head.kind == frame_kind::data && f.head.length > slice_bytes;
-}
-
 class outbox {
  public:
   using list = base::intrusive_list<outgoing, outgoing_tag>;

@@ -60,7 +60,7 @@ tcp_link::tcp_link(tcp_transport& owner, int peer)
 
 bool tcp_link::submit(outgoing& f) noexcept {
   if (farewell_queued_ || (at_ == phase::closed && owner_.leaving())) return false;
-  if (is_long(f) && at_ == phase::connected) {
+  if (is_long(f, slice_bytes) && at_ == phase::connected) {
     if (!std::exchange(further_asked_for_, true) && further_wanted() > 0) owner_.connect_further(*this);
     if (connections_.size() > 1) {
       stripes_.push(f);
