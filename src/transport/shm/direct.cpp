@@ -93,8 +93,7 @@ void peer_regions::add(const region_label& label, base::unique_fd fd) noexcept {
 }
 
 const peer_regions::entry* peer_regions::entry_of(std::uint64_t region) const noexcept {
-  const auto found =
-      std::find_if(entries_.begin(), entries_.end(), [region](const entry& e) { return e.region == region; });
+  const auto found = std::ranges::find(entries_, region, &entry::region);
   return found == entries_.end() ? nullptr : &*found;
 }
 

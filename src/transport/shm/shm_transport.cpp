@@ -49,9 +49,7 @@ void shm_transport::listen(core::endpoint_record& mine, const listen_wish&) {
 
 void shm_transport::open(const core::world_info& info, inbound& up) {
   const std::string& host = info.record(info.rank).host_id;
-  const auto local_ranks =
-      std::count_if(info.peers.begin(), info.peers.end(),
-                    [&](const core::endpoint_record& record) { return record.host_id == host; });
+  const auto local_ranks = std::ranges::count(info.peers, host, &core::endpoint_record::host_id);
   own_.emplace(info.id, info.rank, info.size, static_cast<int>(local_ranks));
   doorbell_ = core::make_eventfd();
   loop_.backend().watch_doorbell(doorbell_.get());
