@@ -22,14 +22,11 @@ struct labelled_message : msghdr {
   explicit labelled_message(region_label& label) noexcept : msghdr{}, data{&label, sizeof label} {
     msg_iov = &data;
     msg_iovlen = 1;
-    msg_control = control.bytes;
-    msg_controllen = sizeof control.bytes;
+    msg_control = control;
+    msg_controllen = sizeof control;
   }
   iovec data;
-  union {
-    cmsghdr aligned;
-    char bytes[CMSG_SPACE(2 * sizeof(int))];
-  } control{};
+  alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
 };
 
 // As in <linux/pidfd.h> of kernels later than most headers: the first version with the exit code.
