@@ -72,7 +72,7 @@ bool receives::take(receive& r, unexpected& u) noexcept {
   }
   const bool eager = peers_[u.peer].arriving == &u;
   if (eager || u.transfer_id != 0) {
-    const bool ends = !eager && r.failure() != errc::success;
+    const bool ends = r.failure() != errc::success;
     if (ends) {
       unexpected_.stop_arriving(u);
     } else {
@@ -184,13 +184,9 @@ void receives::end_eager(int peer, const frame& head, const destination_buffer& 
   ++from.counters.receives;
   from.counters.bytes_received += head.length;
   auto* owner = static_cast<destination_owner*>(where.owner);
-  if (owner == nullptr) return peers_.give_credit(peer, head.length);
-  if (owner->is == destination_owner::kind::receive) {
-    peers_.give_credit(peer, head.length);
-    return finish(*static_cast<receive*>(owner));
-  }
-  auto& u = *static_cast<unexpected*>(owner);
-  if (!u.queued()) unexpected_.retire(u);  // its context was closed while it arrived
+  if (owner != nullptr && owner->is == destination_owner::kind::unexpected) return;  // it waits in its queue
+  peers_.give_credit(peer, head.length);
+  if (owner != nullptr) finish(*static_cast<receive*>(owner));
 }
 
 void receives::end_rts(int peer, const frame& head) noexcept {

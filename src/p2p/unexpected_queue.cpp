@@ -69,6 +69,7 @@ void unexpected_queue::is_queued(unexpected& u) noexcept {
 
 void unexpected_queue::stop_arriving(unexpected& u) noexcept {
   ids_.erase(std::exchange(u.transfer_id, 0));
+  if (peers_[u.peer].arriving == &u) peers_[u.peer].arriving = nullptr;
   if (!peers_.gone(u.peer))
     peers_.link_to(u.peer).redirect_destination(static_cast<destination_owner*>(&u), destination_buffer{});
 }
@@ -90,9 +91,9 @@ void unexpected_queue::discard_rts(int peer, std::uint64_t transfer_id) noexcept
 void unexpected_queue::drop(std::uint32_t context) noexcept {
   matcher_.take_unexpected(context, [this](match::unexpected_message& m) {
     auto& u = static_cast<unexpected&>(m);
-    if (u.transfer_id != 0) stop_arriving(u);
-    // Otherwise the link still writes to it: end_eager(), or the link's end, retires it.
-    if (peers_[u.peer].arriving != &u) retire(u);
+    if (u.transfer_id == 0 && peers_[u.peer].arriving != &u) return retire(u);
+    stop_arriving(u);
+    recycle(u);
   });
 }
 
