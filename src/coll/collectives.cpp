@@ -3,7 +3,7 @@
 // on every path.
 #include "coll/choice.hpp"
 #include "coll/execution.hpp"
-#include "coll/segment_publish.hpp"
+#include "coll/segment_steps.hpp"
 #include "comm/communicator_state.hpp"
 #include "ops/arguments.hpp"
 #include "ops/backend.hpp"

@@ -4,7 +4,7 @@
 #include "coll/algorithms.hpp"
 #include "coll/choice.hpp"
 #include "coll/reduce.hpp"
-#include "coll/segment_progress.hpp"
+#include "coll/segment_steps.hpp"
 #include "comm/world.hpp"
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Common steps of algorithms on a collective segment: set-up, waiting for room, waiting for other ranks,
-// publishing data that fit in one piece, rounds for those that do not, reading the others' memory in place, and
-// reducing one input of each rank.
+// publishing data that fit in one piece, reading the others' memory in place, and reducing one input of each
+// rank.
 //
 //   publication mine(c, bytes);                // the same on all ranks
 //   co_await room_to_write(c, mine.end());     then write mine.data()
@@ -9,17 +9,14 @@
 //   arrivals others(c);                        await it; then read mine.of(rank)
 #pragma once
 
-#include "coll/blocks.hpp"
-#include "coll/collective.hpp"
+#include "coll/algorithms.hpp"
 #include "coll/reduce.hpp"
 
-#include <algorithm>
 #include <array>
-#include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <tutti/detail/operation_state.hpp>
 #include <tutti/task.hpp>
 
 namespace tutti::coll {
@@ -112,117 +109,6 @@ void reduce_of_ranks(const collective& c, const detail::reduction& op, element_t
   reduce_all(op, type, std::span<const void* const>(inputs.data(), size), to, count);
 }
 
-// Bounds how long an operation copies before the loop gets a turn.
-class own_turn {
- public:
-  explicit own_turn(const collective& c) noexcept : platform_(c.comm().engine().platform()) { begin(); }
-  void begin() noexcept { ends_ = platform_.now() + longest; }
-  bool is_over() const noexcept { return platform_.now() >= ends_; }
-
- private:
-  static constexpr auto longest = std::chrono::microseconds(100);
-  core::platform& platform_;
-  core::time_point ends_;
-};
-
-// Takes steps as they become possible, until r->done(). r->possible() returns -1, or the rank that is waited for.
-template <class Rounds>
-task<> work_off(collective c, Rounds* r) {
-  own_turn turn(c);
-  while (!r->done()) {
-    r->check();
-    if (r->step()) {
-      if (!turn.is_over()) continue;
-      co_await comm::collective_segment::wait(c.segment());
-    } else {
-      co_await until(c, [r] { return r->possible(); });
-    }
-    turn.begin();
-  }
-}
-
-// Rounds in which ranks stage pieces of blocks in the stream, for work_off(): what copies and reductions share.
-// `Rounds` derives from it. Its find(next) finds a step that is possible: it returns -1, or else a rank that
-// must progress first. A rank is at most `MostAhead` rounds ahead of its own slowest step.
-template <class Rounds, std::size_t MostAhead>
-class staged_rounds {
- public:
-  using step_function = void (Rounds::*)();
-  bool done() const noexcept { return ended_ == rounds_; }
-  void check() const { others_.check(); }
-
-  // Takes one step that is possible now; returns false if there is none.
-  bool step() {
-    auto& r = *static_cast<Rounds*>(this);
-    step_function next = nullptr;
-    if (r.find(next) >= 0) return false;
-    (r.*next)();
-    return true;
-  }
-  // Returns -1, or a rank that must progress first.
-  int possible() noexcept {
-    auto& r = *static_cast<Rounds*>(this);
-    step_function next = nullptr;
-    const int lacking = r.find(next);
-    return r.others_.found_mismatch() ? -1 : lacking;  // to be refused
-  }
-
- protected:
-  // A round has a piece of each of `pieces` blocks, the longest of `longest` bytes; pieces are multiples of
-  // `unit` bytes. `giver` is the only rank whose data this one reads; -1: those of all.
-  staged_rounds(const collective& c, int giver, std::size_t longest, std::size_t pieces,
-                std::size_t unit) noexcept
-      : c_(c), b_(c.segment()), others_(c, giver) {
-    const std::size_t fits = b_.ring_bytes() / 4 / pieces;
-    const std::size_t piece = std::clamp(longest / 4, smallest_piece, std::min(largest_piece, fits));
-    piece_ = std::max<std::size_t>(1, piece / unit) * unit;
-    segment_ = (piece_ + 63) & ~std::size_t{63};
-    round_bytes_ = segment_ * pieces;
-    rounds_ = (longest + piece_ - 1) / piece_;
-    ahead_ = std::clamp<std::size_t>(b_.ring_bytes() / 2 / round_bytes_, 1, MostAhead);
-  }
-
-  std::uint64_t start_of(std::size_t round) const noexcept { return starts_[round % MostAhead]; }
-  std::uint64_t end_of(std::size_t round) const noexcept { return start_of(round) + round_bytes_; }
-  bool may_stage() const noexcept { return staged_ < rounds_ && staged_ - ended_ < ahead_; }
-  // The end of the round to be staged next. Its place in the stream is taken once.
-  std::uint64_t next_end() noexcept {
-    if (taken_ == staged_) starts_[taken_++ % MostAhead] = b_.take(round_bytes_);
-    return end_of(staged_);
-  }
-  // The bytes of a block of `all` bytes that move in a round.
-  std::size_t in_round(std::size_t all, std::size_t round) const noexcept {
-    const std::size_t begin = round * piece_;
-    return begin < all ? std::min(piece_, all - begin) : 0;
-  }
-  // Returns a rank among first to last - 1 whose word `which` is before `end`, or -1.
-  int missing(std::atomic<std::uint64_t> comm::collective_segment::progress_words::* which, std::uint64_t end,
-              int first, int last) noexcept {
-    // A rank's words are of this operation only when it has arrived at it.
-    if (const int rank = others_.poll(); rank >= 0) return rank;
-    if (others_.found_mismatch()) return c_.rank();
-    for (int r = first; r < last; ++r)
-      if (r != c_.rank() && (b_.progress_of(r).*which).load(std::memory_order_acquire) < end) return r;
-    return -1;
-  }
-
-  static constexpr std::size_t smallest_piece = 16 * 1024;
-  static constexpr std::size_t largest_piece = 128 * 1024;
-
-  const collective& c_;
-  comm::collective_segment& b_;
-  arrivals others_;          // the ranks that this one reads from
-  std::size_t piece_ = 0;    // bytes of a block in a round
-  std::size_t segment_ = 0;  // the room it has
-  std::size_t round_bytes_ = 0;
-  std::size_t rounds_ = 0;
-  std::size_t ahead_ = 1;
-  std::size_t taken_ = 0;  // rounds whose place is known
-  std::size_t staged_ = 0;
-  std::size_t ended_ = 0;  // from here on this rank reads nothing any more
-  std::array<std::uint64_t, MostAhead> starts_{};
-};
-
 // ---- data in memory of tutti::shared_allocator ----
 //
 // If all buffers that others need lie there, every rank reads them in place and nothing is staged. Reading is
@@ -252,8 +138,55 @@ task<memory_of_others> arrive_and_agree(collective c, std::span<const std::byte>
 // communicator before its program had the buffers back, so that is heard now.
 task<> end_reading(collective c, std::uint64_t end, bool is_read);
 
-// An operation of at least so many bytes suspends once before copying the first block, so that starting it is
-// cheap.
-inline constexpr std::size_t least_to_begin_later = 256 * 1024;
+// ---- operations with few bytes ----
+//
+// Every giving rank writes all of its data in one piece. A receiving rank waits for the ranks that it reads
+// from, and reads. There is one wait, which often ends before the loop's next turn.
+
+struct posted {
+  static constexpr int all = -1;
+  static constexpr int nobody = -2;
+  enum class reading { nothing, one_block, blocks_of_all, reduction };
+
+  static posted broadcast(const collective& c, std::byte* data, std::size_t bytes, int root) noexcept;
+  // `r.op` outlives it. Root -1: all ranks get the result.
+  static posted reduce(const collective& c, const reduce_call& r, int root) noexcept;
+  static posted reduce_scatter(const collective& c, const reduce_call& r, const blocks& parts) noexcept;
+  static posted all_gather(const collective& c, const std::byte* block, std::byte* result,
+                           const blocks& parts) noexcept;
+  // `data` and `result` do not overlap.
+  static posted all_to_all(const collective& c, const std::byte* data, std::byte* result,
+                           const blocks& parts) noexcept;
+
+  bool is_short() const noexcept { return bytes <= limit; }
+
+  static constexpr std::size_t usual_limit = 32 * 1024;
+  std::size_t bytes = 0;             // room for each rank, in bytes: the same on all
+  std::size_t limit = usual_limit;   // of `bytes`, for one piece
+  const std::byte* given = nullptr;  // what this rank writes
+  std::size_t given_bytes = 0;
+  const std::byte* own = nullptr;  // this rank's block of the result, perhaps in place; null: there is none
+  bool gives_own = true;           // the others read it, too; otherwise a separate block is given to each
+  int awaited = all;               // the rank that this one waits for
+  reading what = reading::nothing;
+  std::byte* to = nullptr;
+  std::size_t offset = 0;  // in the data of the others
+  std::size_t count = 0;   // elements of a reduction
+  blocks parts{};          // of the data, by rank
+  element_type type{};
+  const detail::reduction* op = nullptr;  // outlives it
+};
+
+// What to publish for this call. Not short if the call takes more than one step.
+posted posted_for(const detail::call& what, const collective& c) noexcept;
+
+// Carries out the operation, in its turn.
+task<> publish_on_segment(collective c, posted what);
+
+// Carries out as much of an operation as it can at once, if that has the segment to itself from its start, and
+// records whether this rank's part has been `written`. Returns true if the operation is complete; otherwise
+// publish_rest() does what is left. Throws what a user's reduction throws.
+bool publish_at_once(const collective& c, const posted& what, const publication& mine, bool& written);
+task<> publish_rest(collective c, posted what, publication mine, bool written);
 
 }  // namespace tutti::coll
