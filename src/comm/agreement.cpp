@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/agreement.hpp"
 
-#include "base/little_endian.hpp"
+#include "base/fields.hpp"
 #include "comm/world.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
+#include <variant>
 
 namespace tutti::comm {
 namespace {
@@ -27,57 +29,54 @@ constexpr std::size_t rounds_remembered = 1024;
 constexpr std::size_t most_named = 8;
 constexpr std::size_t most_text = 4000;
 
-using bytes = std::vector<std::byte>;
-
 // Members of a communicator, by their ranks in it, as bits.
-std::size_t bits_bytes(std::size_t ranks) noexcept { return (ranks + 7) / 8; }
-bool has_bit(const std::byte* bits, std::size_t i) noexcept {
-  return (bits[i / 8] & (std::byte{1} << (i % 8))) != std::byte{0};
+using member_set = std::string;
+bool contains(const member_set& members, std::size_t i) noexcept {
+  return i / 8 < members.size() && (static_cast<unsigned char>(members[i / 8]) >> (i % 8) & 1) != 0;
 }
 template <class F>
-bytes bits_of(std::size_t ranks, const F& is_in) {
-  bytes bits(bits_bytes(ranks));
+member_set set_of(std::size_t ranks, const F& is_in) {
+  member_set members((ranks + 7) / 8, '\0');
   for (std::size_t i = 0; i < ranks; ++i)
-    if (is_in(i)) bits[i / 8] |= std::byte{1} << (i % 8);
-  return bits;
+    if (is_in(i)) members[i / 8] = static_cast<char>(members[i / 8] | 1 << (i % 8));
+  return members;
 }
 
-template <class T>
-void put(bytes& to, T value) {
-  std::uint8_t raw[sizeof(T)];
-  base::put_little_endian(raw, value);
-  for (const std::uint8_t b : raw) to.push_back(std::byte{b});
-}
-void append(bytes& to, std::span<const std::byte> more) { to.insert(to.end(), more.begin(), more.end()); }
-template <class T>
-T get(const std::byte* from) noexcept {
-  return base::get_little_endian<T>(reinterpret_cast<const std::uint8_t*>(from));
-}
-// A frame: its first byte is the word.
-template <class Word>
-bytes frame_of(Word what, std::span<const std::byte> rest) {
-  bytes made{static_cast<std::byte>(what)};
-  append(made, rest);
-  return made;
-}
+// What members tell each other. They wait for the receiver's word after a join, an invite and a give_up.
+namespace messages {
 
-// Offsets in a frame with a reason: behind the word come the reason and its text.
-constexpr std::size_t reason_at = 1, reason_text_at = 3;
-bytes reason_bytes(errc why, const std::string& text) {
-  bytes made;
-  put(made, static_cast<std::uint16_t>(why));
-  append(made, std::as_bytes(std::span(text).first(std::min(text.size(), most_text))));
-  return made;
-}
-errc reason_in(std::span<const std::byte> payload) noexcept {
-  return p2p::reason_of(get<std::uint16_t>(payload.data() + reason_at));
-}
-std::string text_in(std::span<const std::byte> payload) {
-  const auto text = payload.subspan(reason_text_at);
-  return std::string(reinterpret_cast<const char*>(text.data()), text.size());
-}
+struct join {
+  member_set lost;  // the members that the sender cannot reach any more
+};
+struct invite {};  // the sender gathers
+struct settled {
+  std::uint32_t id;
+  member_set stay;
+  member_set failed;
+};
+struct refused {  // the round has ended without an outcome
+  std::uint16_t why;
+  std::string text;
+};
+struct give_up {
+  std::uint16_t why;
+  std::string text;
+};
+struct absent {};  // the sender takes no part
+struct obituary {
+  std::int32_t dead;  // rank of the world
+};
 
-constexpr std::size_t settled_id_at = 1, settled_bits_at = 5;
+}  // namespace messages
+
+using message = std::variant<messages::join, messages::invite, messages::settled, messages::refused,
+                             messages::give_up, messages::absent, messages::obituary>;
+std::string bytes_of(const message& m) { return base::to_bytes(m); }
+
+template <class Reason>
+Reason reason(errc why, const std::string& text) {
+  return {static_cast<std::uint16_t>(why), text.substr(0, most_text)};
+}
 
 }  // namespace
 
@@ -97,23 +96,21 @@ struct agreement::round {
   std::vector<int> members;  // ranks of the world; for a round that was called here
   std::string timeout_text;
   p2p::failure_message cause;  // why the communicator has failed, for members that have not heard of it
-  // The members that wait for this rank's word, with the members that each cannot reach any more, as bits;
-  // and the members that gather themselves.
-  std::map<int, bytes> joined;
-  std::set<int> asked;
-  std::set<int> absent;     // alive, but take no part
-  int gatherer = -1;        // the one that this rank has joined
-  bool invited = false;     // this rank gathers and has said so
-  std::size_t awaited = 0;  // the members before this place have joined it, or gone
-  bool leaving = false;     // it stops waiting, for this reason
-  errc why = errc::success;
+  // The members that wait for this rank's word. Those that have joined it: with the members that they have lost.
+  std::map<int, std::optional<member_set>> asking;
+  std::set<int> absent;      // alive, but take no part
+  int gatherer = -1;         // the one that this rank has joined
+  bool invited = false;      // this rank gathers and has said so
+  std::size_t awaited = 0;   // the members before this place have joined it, or gone
+  errc why = errc::success;  // otherwise it stops waiting, for this reason
   std::string text;
-  bytes outcome;  // as it is told to others; empty: none yet
+  std::optional<message> outcome;  // settled or refused
   core::timer timer;
   core::timer doubts;
   bool doubts_over = false;
 
-  bool open() const noexcept { return outcome.empty(); }
+  bool open() const noexcept { return !outcome; }
+  bool leaving() const noexcept { return why != errc::success; }
   bool called() const noexcept { return who != nullptr || abandoned; }
 };
 
@@ -137,12 +134,15 @@ agreement::round* agreement::round_of(const caller& who) noexcept {
   return nullptr;
 }
 
+void agreement::send(key to, int peer, const std::string& bytes) noexcept {
+  const p2p::agreement_message m{to.second, std::as_bytes(std::span(bytes))};
+  world_.endpoint().control().send(to.first, peer, m);
+}
+
 // A member that is to take part first hears why the communicator has failed.
-void agreement::send(const round& r, int peer, word what, const bytes& rest) {
-  const bytes payload = frame_of(what, rest);
-  if (what == word::join || what == word::invite)
-    world_.endpoint().control().send(r.name.first, peer, r.cause);
-  world_.endpoint().control().send(r.name.first, peer, p2p::agreement_message{r.name.second, payload});
+void agreement::ask(const round& r, int peer, const std::string& bytes) noexcept {
+  world_.endpoint().control().send(r.name.first, peer, r.cause);
+  send(r.name, peer, bytes);
 }
 
 bool agreement::has_gone(const round& r, int member) const noexcept {
@@ -185,15 +185,16 @@ void agreement::advance(round& r) {
   for (const int m : r.members) {
     if (m == world_.info().rank) {
       // An earlier gatherer may have settled the round and told others before it went: ask them.
-      if (r.leaving && m == r.members.front()) return settle(r, bytes());
+      if (r.leaving() && m == r.members.front()) return settle(r);
       return gather(r);
     }
     if (has_gone(r, m)) continue;
     if (r.gatherer == m) return;
     r.gatherer = m;
-    if (r.leaving) return send(r, m, word::give_up, reason_bytes(r.why, r.text));
-    return send(r, m, word::join,
-                bits_of(r.members.size(), [&](std::size_t i) { return has_gone(r, r.members[i]); }));
+    if (r.leaving()) return send(r.name, m, bytes_of(reason<messages::give_up>(r.why, r.text)));
+    return ask(r, m, bytes_of(messages::join{set_of(r.members.size(), [&](std::size_t i) {
+                 return has_gone(r, r.members[i]);
+               })}));
   }
 }
 
@@ -201,28 +202,28 @@ void agreement::gather(round& r) {
   const int self = world_.info().rank;
   if (!std::exchange(r.invited, true)) {
     for (const int m : r.members)
-      if (m != self && !has_gone(r, m)) send(r, m, word::invite);
+      if (m != self && !has_gone(r, m)) ask(r, m, bytes_of(messages::invite{}));
   }
   const std::size_t n = r.members.size();
   for (; r.awaited < n; ++r.awaited) {
     const int m = r.members[r.awaited];
+    if (m == self || has_gone(r, m)) continue;
     // Who asks, or gives up, knows of no outcome either.
-    const bool known =
-        m == self || has_gone(r, m) || r.joined.contains(m) || (r.leaving && r.asked.contains(m));
-    if (!known) return;
+    const auto asks = r.asking.find(m);
+    if (asks == r.asking.end() || (!r.leaving() && !asks->second)) return;
   }
-  if (r.leaving) return settle(r, bytes());
+  if (r.leaving()) return settle(r);
   std::vector<std::size_t> in;  // positions among the members
   for (std::size_t i = 0; i < n; ++i)
     if (r.members[i] == self || !has_gone(r, r.members[i])) in.push_back(i);
-  const bytes here = bits_of(n, [&](std::size_t i) { return std::ranges::binary_search(in, i); });
+  const member_set here = set_of(n, [&](std::size_t i) { return std::ranges::binary_search(in, i); });
   // If two members have lost each other, one is left out: the one that has lost more.
   std::set<std::pair<std::size_t, std::size_t>> broken;
   for (const std::size_t a : in) {
-    const auto told = r.joined.find(r.members[a]);
-    if (told == r.joined.end() || told->second.size() < here.size()) continue;
+    const auto told = r.asking.find(r.members[a]);
+    if (told == r.asking.end() || !told->second) continue;
     for (const std::size_t b : in)
-      if (has_bit(told->second.data(), b)) broken.insert(std::minmax(a, b));
+      if (contains(*told->second, b)) broken.insert(std::minmax(a, b));
   }
   while (!broken.empty()) {
     if (!r.doubts_over) {
@@ -237,73 +238,67 @@ void agreement::gather(round& r) {
     std::erase(in, worst);
     std::erase_if(broken, [worst](const auto& pair) { return pair.first == worst || pair.second == worst; });
   }
-  std::uint32_t id = 0;
+  messages::settled found;
   try {
-    id = world_.next_communicator_id();
+    found.id = world_.next_communicator_id();
   } catch (const error& e) {
     r.why = static_cast<errc>(e.code().value());
     r.text = e.what();
-    return settle(r, bytes());
+    return settle(r);
   }
-  bytes outcome{static_cast<std::byte>(word::settled)};
-  put(outcome, id);
-  const bytes stay = bits_of(n, [&](std::size_t i) { return std::ranges::binary_search(in, i); });
-  append(outcome, stay);
-  append(outcome, bits_of(n, [&](std::size_t i) {
-           const bool left_out = has_bit(here.data(), i) && r.members[i] != self;
-           return !has_bit(stay.data(), i) && (left_out || world_.endpoint().peers().failed(r.members[i]));
-         }));
-  settle(r, std::move(outcome));
+  found.stay = set_of(n, [&](std::size_t i) { return std::ranges::binary_search(in, i); });
+  found.failed = set_of(n, [&](std::size_t i) {
+    const bool left_out = contains(here, i) && r.members[i] != self;
+    return !contains(found.stay, i) && (left_out || world_.endpoint().peers().failed(r.members[i]));
+  });
+  r.outcome = std::move(found);
+  settle(r);
 }
 
 // Ends the round. Without an outcome it has failed for r.why.
-void agreement::settle(round& r, bytes outcome) {
-  if (!r.open()) return;
-  if (outcome.empty()) {
+void agreement::settle(round& r) {
+  if (!r.outcome) {
     std::string text = r.text;
     if (const std::string who = missing(r); !who.empty()) text += "; " + who;
-    outcome = frame_of(word::refused, reason_bytes(r.why, text));
+    r.outcome = reason<messages::refused>(r.why, text);
   }
-  r.outcome = std::move(outcome);
   r.timer.cancel();
   r.doubts.cancel();
-  std::set<int> waiting = std::move(r.asked);
-  for (const auto& [peer, gone] : r.joined) waiting.insert(peer);
-  r.joined.clear();
-  for (const int peer : waiting)
-    world_.endpoint().control().send(r.name.first, peer, p2p::agreement_message{r.name.second, r.outcome});
+  answer_all(r, bytes_of(*r.outcome));
   settled_order_.push_back(r.name);
   tell_caller(r);
+}
+
+// Tells this to the members that wait for this rank's word.
+void agreement::answer_all(round& r, const std::string& bytes) noexcept {
+  for (const auto& [peer, lost] : std::exchange(r.asking, {})) send(r.name, peer, bytes);
 }
 
 void agreement::tell_caller(round& r) {
   if (!r.called()) return;
   r.timer.cancel();
-  if (static_cast<word>(r.outcome[0]) == word::refused) {
-    if (caller* const who = std::exchange(r.who, nullptr))
-      refuse(*who, reason_in(r.outcome), text_in(r.outcome));
+  caller* const who = std::exchange(r.who, nullptr);
+  if (const auto* const no = std::get_if<messages::refused>(&*r.outcome)) {
+    if (who != nullptr) refuse(*who, p2p::reason_of(no->why), no->text);
     return;
   }
-  const auto id = get<std::uint32_t>(r.outcome.data() + settled_id_at);
-  const std::byte* const stay = r.outcome.data() + settled_bits_at;
-  const std::byte* const failed = stay + bits_bytes(r.members.size());
+  const auto& found = std::get<messages::settled>(*r.outcome);
   std::vector<int> members, dead;
   bool here = false;
   for (std::size_t i = 0; i < r.members.size(); ++i) {
-    if (has_bit(failed, i)) dead.push_back(r.members[i]);
-    if (!has_bit(stay, i)) continue;
+    if (contains(found.failed, i)) dead.push_back(r.members[i]);
+    if (!contains(found.stay, i)) continue;
     members.push_back(r.members[i]);
     here = here || r.members[i] == world_.info().rank;
   }
-  caller* const who = std::exchange(r.who, nullptr);
   if (who == nullptr) {
     // The others count on this rank, which no longer takes part.
     r.abandoned = false;
-    if (here) decline(id, members, r.text);
+    if (here) decline(found.id, members, r.text);
     return;
   }
   if (here) {
-    who->id = id;
+    who->id = found.id;
     who->members = std::move(members);
     who->failed = std::move(dead);
     return complete(*who);
@@ -353,8 +348,7 @@ void agreement::decline(std::uint32_t id, const std::vector<int>& members, const
 }
 
 void agreement::leave_round(round& r, errc why, const std::string& text) {
-  if (!r.open() || r.leaving) return;
-  r.leaving = true;
+  if (!r.open() || r.leaving()) return;
   r.why = why;
   r.text = text;
   r.gatherer = -1;  // the gatherer is to be told
@@ -367,13 +361,13 @@ void agreement::leave_round(round& r, errc why, const std::string& text) {
 void agreement::expire(void* self) noexcept {
   auto& r = *static_cast<round*>(self);
   agreement& a = r.of;
-  if (!r.leaving)
+  if (!r.leaving())
     return a.leave_round(r, errc::timed_out,
                          fmt::format("{} on {}", r.timeout_text, a.describe(r, a.world_.info().rank)));
   if (r.gatherer >= 0)
     r.text += fmt::format("; {}, which gathers the answers, does not say anything: {}",
                           a.describe(r, r.gatherer), why_silent);
-  a.settle(r, bytes());
+  a.settle(r);
 }
 
 std::string agreement::describe(const round& r, int member) const {
@@ -389,7 +383,7 @@ std::string agreement::missing(const round& r) const {
   std::size_t n = 0;
   for (const int m : members_of(r)) {
     const bool here = m == world_.info().rank;
-    if (here ? r.called() : has_gone(r, m) || r.joined.contains(m) || r.asked.contains(m)) continue;
+    if (here ? r.called() : has_gone(r, m) || r.asking.contains(m)) continue;
     if (n++ < most_named) names += (names.empty() ? "" : ", ") + describe(r, m);
   }
   if (n == 0) return {};
@@ -403,7 +397,7 @@ void agreement::mark_waited_for(std::vector<p2p::waits>& by_peer) const noexcept
     const bool from_all = gathers(*r);
     for (const int m : r->members) {
       if (m == world_.info().rank || has_gone(*r, m)) continue;
-      if (from_all && (r->joined.contains(m) || r->asked.contains(m))) continue;
+      if (from_all && r->asking.contains(m)) continue;
       by_peer[static_cast<std::size_t>(m)] = p2p::waits::for_it;
       if (!from_all) break;  // the gatherer
     }
@@ -414,69 +408,63 @@ void agreement::mark_waited_for(std::vector<p2p::waits>& by_peer) const noexcept
 
 void agreement::received(int peer, std::uint32_t context, std::uint32_t number,
                          std::span<const std::byte> payload) noexcept {
-  if (payload.empty()) return;
-  const auto what = static_cast<word>(payload[0]);
-  if (what == word::obituary) {
-    const auto dead = payload.size() < 5 ? -1 : get<std::int32_t>(payload.data() + 1);
-    if (dead >= 0 && dead < world_.info().size && dead != world_.info().rank)
-      world_.endpoint().control().get_in_touch(dead);
+  message said;
+  try {
+    said = base::from_bytes<message>({reinterpret_cast<const char*>(payload.data()), payload.size()}, "");
+  } catch (const error&) {
     return;
   }
-  if (!rounds_.contains(key{context, number}) && world_.find(context) == nullptr &&
+  const int self = world_.info().rank;
+  if (const auto* const m = std::get_if<messages::obituary>(&said)) {
+    if (m->dead >= 0 && m->dead < world_.info().size && m->dead != self)
+      world_.endpoint().control().get_in_touch(m->dead);
+    return;
+  }
+  auto* const joins = std::get_if<messages::join>(&said);
+  const auto* const gives_up = std::get_if<messages::give_up>(&said);
+  const bool asks = joins != nullptr || gives_up != nullptr || std::holds_alternative<messages::invite>(said);
+  const key name{context, number};
+  if (!rounds_.contains(name) && world_.find(context) == nullptr &&
       world_.endpoint().contexts().was_closed(context)) {
-    round nobody(*this, key{context, number});
-    if (what == word::join || what == word::invite || what == word::give_up) send(nobody, peer, word::absent);
+    if (asks) send(name, peer, bytes_of(messages::absent{}));
     return;
   }
   round& r = at(context, number);
-  const auto answer = [&] {
-    world_.endpoint().control().send(context, peer, p2p::agreement_message{number, r.outcome});
-  };
-  switch (what) {
-    case word::join:
-    case word::invite:
-      if (!r.open()) return answer();
-      if (what == word::join) {
-        r.joined[peer] = bytes(payload.begin() + 1, payload.end());
-      } else {
-        r.asked.insert(peer);
-      }
-      return advance(r);
-    case word::settled:
-      if (r.members.empty() || payload.size() != settled_bits_at + 2 * bits_bytes(r.members.size())) return;
-      if (r.open()) return settle(r, bytes(payload.begin(), payload.end()));
-      // This rank had stopped waiting for it.
-      if (static_cast<word>(r.outcome[0]) == word::settled) return;
-      r.outcome.assign(payload.begin(), payload.end());
-      r.abandoned = true;
-      return tell_caller(r);
-    case word::refused:
-      if (payload.size() < reason_text_at) return;
-      return settle(r, bytes(payload.begin(), payload.end()));
-    case word::give_up:
-      if (payload.size() < reason_text_at) return;
-      if (!r.open()) return answer();
-      if (!gathers(r)) {
-        const bytes same(payload.begin() + 1, payload.end());
-        return send(r, peer, word::refused, same);
-      }
-      r.asked.insert(peer);
-      if (r.called()) return leave_round(r, reason_in(payload), text_in(payload));
-      r.why = reason_in(payload);
-      r.text = text_in(payload);
-      return settle(r, bytes());
-    case word::absent:
+  if (asks && !r.open()) return send(name, peer, bytes_of(*r.outcome));
+  if (gives_up != nullptr) {
+    if (!gathers(r)) return send(name, peer, bytes_of(messages::refused{gives_up->why, gives_up->text}));
+    r.asking.try_emplace(peer);
+    const errc why = p2p::reason_of(gives_up->why);
+    if (r.called()) return leave_round(r, why, gives_up->text);
+    r.why = why;
+    r.text = gives_up->text;
+    return settle(r);
+  }
+  if (asks || std::holds_alternative<messages::absent>(said)) {
+    if (joins != nullptr)
+      r.asking[peer] = std::move(joins->lost);
+    else if (asks)
+      r.asking.try_emplace(peer);
+    else
       r.absent.insert(peer);
-      return advance(r);
-    case word::obituary:
-      return;
+    return advance(r);
+  }
+  const bool settled = std::holds_alternative<messages::settled>(said);
+  if (settled && r.members.empty()) return;  // not called here: nobody counts on this rank
+  if (r.open()) {
+    r.outcome = std::move(said);
+    settle(r);
+  } else if (settled && std::holds_alternative<messages::refused>(*r.outcome)) {
+    // This rank had stopped waiting for it.
+    r.outcome = std::move(said);
+    r.abandoned = true;
+    tell_caller(r);
   }
 }
 
 void agreement::peer_closed(int peer) noexcept {
   for (const auto& [k, r] : rounds_) {
-    r->joined.erase(peer);
-    r->asked.erase(peer);
+    r->asking.erase(peer);
     advance(*r);
   }
   if (world_.endpoint().peers().failed(peer)) spread(peer);
@@ -484,12 +472,10 @@ void agreement::peer_closed(int peer) noexcept {
 
 // Ranks without a connection to the dead one would not hear of its death. They check for themselves.
 void agreement::spread(int dead) {
-  bytes word_and_rank{static_cast<std::byte>(word::obituary)};
-  put(word_and_rank, static_cast<std::int32_t>(dead));
-  p2p::endpoint& e = world_.endpoint();
+  const std::string news = bytes_of(messages::obituary{dead});
+  const p2p::peers& all = world_.endpoint().peers();
   for (int peer = 0; peer < world_.info().size; ++peer)
-    if (peer != world_.info().rank && e.peers().in_touch(peer) && !e.peers().gone(peer))
-      e.control().send(0, peer, p2p::agreement_message{0, word_and_rank});
+    if (peer != world_.info().rank && all.in_touch(peer) && !all.gone(peer)) send({0, 0}, peer, news);
 }
 
 void agreement::stay_out(std::uint32_t context) noexcept {
@@ -499,8 +485,7 @@ void agreement::stay_out(std::uint32_t context) noexcept {
       ++at_round;
       continue;
     }
-    for (const auto& [peer, gone] : r.joined) send(r, peer, word::absent);
-    for (const int peer : r.asked) send(r, peer, word::absent);
+    answer_all(r, bytes_of(messages::absent{}));
     at_round = rounds_.erase(at_round);
   }
 }

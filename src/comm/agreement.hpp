@@ -69,17 +69,17 @@ class agreement {
   void end() noexcept;
 
  private:
-  using bytes = std::vector<std::byte>;
-  enum class word : std::uint8_t { join = 1, invite, settled, refused, give_up, absent, obituary };
   struct round;
   using key = std::pair<std::uint32_t, std::uint32_t>;  // message context, number
 
   round& at(std::uint32_t context, std::uint32_t number);
   // Any of these may run out of memory.
-  void send(const round& r, int peer, word what, const bytes& rest = {});
+  void send(key to, int peer, const std::string& bytes) noexcept;
+  void ask(const round& r, int peer, const std::string& bytes) noexcept;
+  void answer_all(round& r, const std::string& bytes) noexcept;
   void advance(round& r);
   void gather(round& r);
-  void settle(round& r, bytes outcome);
+  void settle(round& r);
   void tell_caller(round& r);
   void complete(caller& who) noexcept;
   void refuse(caller& who, errc why, std::string text) noexcept;
