@@ -201,7 +201,10 @@ class collective_segment final : public core::source {
   // Whether the others have read all that this rank has written. Do not destroy the segment earlier, except
   // after keep_part(), which keeps its memory: readers must not find other contents there.
   bool can_go() const noexcept;
-  void keep_part() noexcept { own_ = nullptr; }
+  void keep_part() noexcept {
+    if (owes_notice_) notify();
+    own_ = nullptr;
+  }
 
   bool poll() noexcept override;
   bool arm() noexcept override { return poll(); }

@@ -103,7 +103,6 @@ communicator_state::communicator_state(world& w, std::uint32_t id, std::uint32_t
       members_(std::move(members)),
       ranks_(w.info().peers.size(), -1),
       timeout_(w.info().timeout),
-      serial_(w.next_serial()),
       told_failed_(members_.size()),
       timer_(&expire, this),
       notice_timer_(&give_notices, this),

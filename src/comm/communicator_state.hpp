@@ -208,8 +208,6 @@ class communicator_state final : public p2p::context_owner {
   void release_reference() noexcept;
   // Called when the world ends before the last handle.
   void detach() noexcept;
-  // Greater than that of every earlier communicator of its world.
-  std::uint64_t serial() const noexcept { return serial_; }
 
   // p2p::context_owner
   bool admit(int peer, std::uint32_t sequence, const p2p::fingerprint& theirs) noexcept override;
@@ -286,7 +284,6 @@ class communicator_state final : public p2p::context_owner {
   // Held while the last handle goes on another thread, and while the runtime ends, so that world_ and loop_
   // stay valid.
   std::mutex ending_;
-  const std::uint64_t serial_;
   std::uint32_t next_sequence_ = 1;
   std::array<place, remembered> places_{};
   p2p::failure_message failure_;  // errc::success: it has not failed

@@ -50,10 +50,8 @@ world::~world() {
   // If the last handle goes on another thread, it deletes the state from then on.
   for (communicator_state* const c : std::exchange(communicators_, {})) c->detach();
   // Ranks that still read them must not find them gone; the memory goes with this process.
-  for (auto& b : failed_segments_) b->keep_part();
   for (auto& b : retired_)
     if (!b->can_go()) b->keep_part();
-  failed_segments_.clear();
   retired_.clear();
   // Before the endpoint: frames in its memory may still wait in the links.
   transports_.clear();
@@ -103,7 +101,8 @@ transport::neighbours* world::memory_of(const std::vector<int>& members) const n
 
 void world::retire(std::unique_ptr<collective_segment> b, bool failed) noexcept {
   std::erase_if(retired_, [](const std::unique_ptr<collective_segment>& old) { return old->can_go(); });
-  if (b != nullptr) (failed ? failed_segments_ : retired_).push_back(std::move(b));
+  if (b != nullptr && failed) b->keep_part();
+  if (b != nullptr && !failed) retired_.push_back(std::move(b));
 }
 
 std::optional<bool> world::recorded_leaving(int peer) const noexcept {

@@ -60,16 +60,9 @@ class world final : public p2p::router {
   // Calls f(communicator_state&) for each communicator; f may close and fail any of them.
   template <class F>
   void for_each(const F& f) noexcept {
-    std::uint64_t last = 0;
-    for (;;) {
-      const auto next = std::find_if(communicators_.begin(), communicators_.end(),
-                                     [last](const communicator_state* c) { return c->serial() > last; });
-      if (next == communicators_.end()) return;
-      last = (*next)->serial();
-      f(**next);
-    }
+    for (communicator_state* const c : std::vector(communicators_))
+      if (std::ranges::find(communicators_, c) != communicators_.end()) f(*c);
   }
-  std::uint64_t next_serial() noexcept { return ++made_; }
   bool has_communicators() const noexcept { return !communicators_.empty(); }
   bool is_last(const communicator_state& c) const noexcept {
     return communicators_.size() == 1 && communicators_.front() == &c;
@@ -81,7 +74,7 @@ class world final : public p2p::router {
   // memory; otherwise null.
   transport::neighbours* memory_of(const std::vector<int>& members) const noexcept;
   // Keeps the segment of a closed communicator until the others have read what is on it. If the communicator
-  // has `failed`, keeps it until the end.
+  // has `failed`, its memory goes with this process.
   void retire(std::unique_ptr<collective_segment> b, bool failed) noexcept;
   // `members` are ranks of this world; `parent` is the id of the communicator that it is made from.
   communicator_state& make_communicator(std::uint32_t id, std::uint32_t parent, std::string name,
@@ -134,13 +127,11 @@ class world final : public p2p::router {
   std::vector<transport::link*> links_;  // by peer; null until needed
   p2p::endpoint endpoint_;
   std::vector<communicator_state*> communicators_;  // in the order in which they were made
-  std::uint64_t made_ = 0;
   communicator_state* world_communicator_ = nullptr;
   agreement agreement_;
   std::shared_ptr<tcp_store_server> server_;
   std::uint32_t given_out_ = 0;
   std::vector<std::unique_ptr<collective_segment>> retired_;  // destroyed when all have read them
-  std::vector<std::unique_ptr<collective_segment>> failed_segments_;
   peer_watch watch_;
 };
 
