@@ -103,11 +103,14 @@ struct complex_pair : plain<T> {
 };
 
 // float16 and bfloat16 are computed as float; the conversions are those of <tutti/half.hpp>.
-struct bfloat16_element {
+struct half_element {
   using computed = float;
-  static constexpr element_type type = element_type::bfloat16;
   static constexpr std::size_t bytes = 2;
   static constexpr std::size_t width = 1;
+};
+
+struct bfloat16_element : half_element {
+  static constexpr element_type type = element_type::bfloat16;
 
   template <std::size_t N>
   TUTTI_INLINE lanes<float, N> read(const std::byte* from) {
@@ -146,11 +149,8 @@ struct bfloat16_element {
   }
 };
 
-struct float16_element {
-  using computed = float;
+struct float16_element : half_element {
   static constexpr element_type type = element_type::float16;
-  static constexpr std::size_t bytes = 2;
-  static constexpr std::size_t width = 1;
 
   template <std::size_t N>
   TUTTI_INLINE lanes<float, N> read(const std::byte* from) {

@@ -196,6 +196,7 @@ constexpr bool is_unsigned = std::is_unsigned_v<typename Element::computed>;
 template <class Element, reduce_kind Kind>
 constexpr bool has_fold() {
   constexpr detail::reduction_row row = detail::row_of(Kind);
+  if constexpr (row.loops == detail::loops_over::nothing) return false;
   if constexpr (row.loops == detail::loops_over::bytes) return std::is_same_v<Element, plain<std::uint8_t>>;
   if constexpr (Element::width == 2) return row.complex && row.loops == detail::loops_over::unsigned_ones;
   if constexpr (is_real<Element>) return true;
@@ -209,19 +210,13 @@ void fold_of_type(element_type type, const fold_call& call) noexcept {
   });
 }
 
-template <std::size_t... Row>
-void fold_of_row(reduce_kind kind, element_type type, const fold_call& call,
-                 std::index_sequence<Row...>) noexcept {
-  const auto by = [&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
-    constexpr detail::reduction_row row = detail::reduction_rows[I];
-    if constexpr (row.loops != detail::loops_over::nothing)
-      if (kind == row.kind) fold_of_type<row.kind>(type, call);
-  };
-  (by(std::integral_constant<std::size_t, Row>()), ...);
-}
-
 void fold_of_kind(reduce_kind kind, element_type type, const fold_call& call) noexcept {
-  fold_of_row(kind, type, call, std::make_index_sequence<std::size(detail::reduction_rows)>());
+  const auto find = [&]<std::size_t... Kind>(std::index_sequence<Kind...>) {
+    (void)((kind == static_cast<reduce_kind>(Kind) &&
+            (fold_of_type<static_cast<reduce_kind>(Kind)>(type, call), true)) ||
+           ...);
+  };
+  find(std::make_index_sequence<std::size(detail::reduction_rows)>());
 }
 
 // out[i] = change(in[i]).
@@ -243,29 +238,25 @@ TUTTI_INLINE void map(const void* in, void* out, std::size_t count, Change chang
 
 constexpr auto unchanged = [](auto v) TUTTI_INLINE_LAMBDA { return v; };
 
-template <class Element>
-void multiply(const void* factor, const void* in, void* out, std::size_t count) noexcept {
-  typename Element::computed by;
-  __builtin_memcpy(&by, factor, sizeof(by));
-  map<Element, Element>(in, out, count, [by](auto v) TUTTI_INLINE_LAMBDA { return without_payload(v * by); });
-}
-
-template <class Element>
-void divide(int divisor, const void* in, void* out, std::size_t count) noexcept {
-  const auto by = static_cast<typename Element::computed>(divisor);
-  map<Element, Element>(in, out, count, [by](auto v) TUTTI_INLINE_LAMBDA { return without_payload(v / by); });
-}
-
 void multiply_type(element_type type, const void* factor, const void* in, void* out,
                    std::size_t count) noexcept {
   all_elements::with(type, [&]<class Element>(Element) {
-    if constexpr (is_unsigned<Element> || is_real<Element>) multiply<Element>(factor, in, out, count);
+    if constexpr (is_unsigned<Element> || is_real<Element>) {
+      typename Element::computed by;
+      __builtin_memcpy(&by, factor, sizeof(by));
+      map<Element, Element>(in, out, count,
+                            [by](auto v) TUTTI_INLINE_LAMBDA { return without_payload(v * by); });
+    }
   });
 }
 
 void divide_type(element_type type, int divisor, const void* in, void* out, std::size_t count) noexcept {
   all_elements::with(type, [&]<class Element>(Element) {
-    if constexpr (is_real<Element>) divide<Element>(divisor, in, out, count);
+    if constexpr (is_real<Element>) {
+      const auto by = static_cast<typename Element::computed>(divisor);
+      map<Element, Element>(in, out, count,
+                            [by](auto v) TUTTI_INLINE_LAMBDA { return without_payload(v / by); });
+    }
   });
 }
 
