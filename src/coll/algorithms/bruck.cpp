@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bruck's algorithms: ceil(log2 P) rounds for any P, in which distances double. (Bruck et al. 1997.)
+// Bruck's algorithms, and the barrier of their pattern: ceil(log2 P) rounds for any P, in which distances
+// double. (Bruck et al. 1997.)
 #include "coll/algorithms.hpp"
 #include "coll/reduce.hpp"
 
@@ -8,6 +9,16 @@
 #include <cstring>
 
 namespace tutti::coll {
+
+// Dissemination barrier: in round k every rank sends to the rank 2^k ahead and receives from the rank 2^k
+// behind. ceil(log2 P) rounds, each one empty message each way. (Hensgen, Finkel, Manber 1988.)
+task<> barrier_dissemination(collective c) {
+  for (int distance = 1; distance < c.size(); distance *= 2) {
+    auto telling = c.send(c.ahead(distance), nullptr, 0);
+    co_await c.receive(c.ahead(-distance), nullptr, 0);
+    co_await telling;
+  }
+}
 
 // In round k every rank sends all blocks it has to the rank 2^k behind it. One copy at the end puts the
 // blocks in place. For small even blocks.

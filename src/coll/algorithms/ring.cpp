@@ -5,50 +5,55 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
 namespace tutti::coll {
 namespace {
 
-constexpr int blocks_ahead = 3;  // for which receives are posted
+constexpr std::size_t posted_ahead = 4;  // pieces that a rank passes on, for which receives are posted
 constexpr std::size_t piece_bytes = std::size_t{256} * 1024;
 // Pieces for which receives are posted, and that leave before the one whose turn it is has arrived: a piece
 // takes three times the delay of the link, for its rts, cts and data.
 constexpr std::size_t ahead = 8;
 constexpr std::size_t slice_bytes = std::size_t{64} * 1024;
-constexpr std::size_t slices_ahead = 4;  // slices for which receives are posted
+
+// Receives pieces first to in - 1 from the left neighbour, posted ahead so that early data go to their place at
+// once, and sends pieces 0 to out - 1 to the right one, each when it is here. piece(i) is the place of piece i.
+template <class Piece>
+task<> pass_on(collective c, std::size_t first, std::size_t in, std::size_t out, Piece piece) {
+  in_flight<p2p::receiving, posted_ahead> coming;
+  const auto post = [&](std::size_t i) {
+    const std::span<std::byte> to = piece(i);
+    coming.start([&] { return c.receive(c.ahead(-1), to.data(), to.size()); });
+  };
+  for (std::size_t i = first; i < std::min(first + posted_ahead, in); ++i) post(i);
+  sends_in_flight leaving;
+  for (std::size_t i = 0; i < std::max(in, out); ++i) {
+    if (i >= first && i < in) {
+      co_await coming.oldest();
+      coming.drop_oldest();
+      if (i + posted_ahead < in) post(i + posted_ahead);
+    }
+    if (i >= out) continue;
+    co_await leaving.make_room();
+    const std::span<std::byte> from = piece(i);
+    leaving.start([&] { return c.send(c.ahead(1), from.data(), from.size()); });
+  }
+  co_await leaving.drain();
+}
 
 }  // namespace
 
 // Every block goes round. P-1 steps; every rank sends and receives (P-1)/P of the result, which is the
-// minimum. Blocks may be uneven. Receives for the next blocks are posted ahead, so that early data go to
-// their place at once.
+// minimum. Blocks may be uneven.
 task<> pass_blocks_round(collective c, std::byte* data, blocks parts, int own, int root) {
-  const int size = c.size();
-  const int steps = size - 1;
-  const int to_receive = c.rank() != root ? steps : 0;
-  const int to_send = c.ahead(1) != root ? steps : 0;
-  const auto leaving = [=](int step) { return (own - step + size) % size; };
-
-  in_flight<p2p::receiving, blocks_ahead> receives;
-  const auto post = [&](int step) {
-    const int in = leaving(step + 1);
-    receives.start([&] { return c.receive(c.ahead(-1), data + parts.begin(in), parts.bytes(in)); });
+  const auto size = static_cast<std::size_t>(c.size());
+  const auto block = [=, n = c.size()](std::size_t i) {
+    const int number = (own - static_cast<int>(i) + n) % n;
+    return std::span(data + parts.begin(number), parts.bytes(number));
   };
-  for (int step = 0; step < std::min(blocks_ahead, to_receive); ++step) post(step);
-  sends_in_flight sends;
-  for (int step = 0; step < steps; ++step) {
-    const int out = leaving(step);
-    if (step < to_send) {
-      co_await sends.make_room();
-      sends.start([&] { return c.send(c.ahead(1), data + parts.begin(out), parts.bytes(out)); });
-    }
-    if (step >= to_receive) continue;
-    co_await receives.oldest();
-    receives.drop_oldest();
-    if (step + blocks_ahead < to_receive) post(step + blocks_ahead);
-  }
-  co_await sends.drain();
+  return pass_on(c, 1, c.rank() != root ? size : 0, c.ahead(1) != root ? size - 1 : 0, block);
 }
 
 task<> all_gather_ring(collective c, const std::byte* block, std::byte* data, blocks parts) {
@@ -167,29 +172,21 @@ task<> all_reduce_ring(collective c, reduce_call r) {
 // so its row comes after those that are chosen by default: select it by name, or let `tutti-perf tune`
 // measure it.
 task<> broadcast_ring(collective c, std::byte* data, std::size_t bytes, int root) {
-  const bool receives = c.rank() != root;
-  const bool sends = c.ahead(1) != root;
   const std::size_t slices = (bytes + slice_bytes - 1) / slice_bytes;
-  const auto length = [=](std::size_t i) { return std::min(slice_bytes, bytes - i * slice_bytes); };
-
-  in_flight<p2p::receiving, slices_ahead> coming;
-  const auto post = [&](std::size_t i) {
-    coming.start([&] { return c.receive(c.ahead(-1), data + i * slice_bytes, length(i)); });
+  const auto slice = [=](std::size_t i) {
+    return std::span(data + i * slice_bytes, std::min(slice_bytes, bytes - i * slice_bytes));
   };
-  if (receives)
-    for (std::size_t i = 0; i < std::min(slices_ahead, slices); ++i) post(i);
-  sends_in_flight leaving;
-  for (std::size_t i = 0; i < slices; ++i) {
-    if (receives) {
-      co_await coming.oldest();
-      coming.drop_oldest();
-      if (i + slices_ahead < slices) post(i + slices_ahead);
-    }
-    if (!sends) continue;
-    co_await leaving.make_room();
-    leaving.start([&] { return c.send(c.ahead(1), data + i * slice_bytes, length(i)); });
-  }
-  co_await leaving.drain();
+  return pass_on(c, 0, c.rank() != root ? slices : 0, c.ahead(1) != root ? slices : 0, slice);
+}
+
+// Scatter, then ring all-gather: the root sends every rank one block of the data, and the blocks go round.
+// Every rank moves about 2 n bytes instead of the n log P of a tree's root, in 2 (P-1) steps: for large n.
+// (van de Geijn 1994.)
+task<> broadcast_scatter_all_gather(collective c, std::byte* data, std::size_t bytes, int root) {
+  const blocks parts = blocks::split(bytes, c.size(), 1);
+  const int rank = c.rank();
+  co_await scatter_linear(c, data, data + parts.begin(rank), parts, parts.bytes(rank), root);
+  co_await pass_blocks_round(c, data, parts, rank, root);
 }
 
 }  // namespace tutti::coll
