@@ -2,13 +2,13 @@
 #include "coll/choice.hpp"
 
 #include "base/env.hpp"
+#include "base/text.hpp"
 #include "coll/algorithms.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -182,15 +182,12 @@ std::vector<rule> parse_rules(std::string_view text, const std::string& source) 
     std::vector<std::string> word;
     for (std::string w; words >> w;) word.push_back(w);
     if (word.empty()) continue;
-    const auto number = [&](const std::string& w, std::string_view prefix) {
-      std::size_t value = 0;
-      const char* const begin = w.data() + std::min(prefix.size(), w.size());
-      const char* const end = w.data() + w.size();
-      if (w.starts_with(prefix) && std::string_view(begin, end) == "any") return any_size;
-      const auto [stop, failed] = std::from_chars(begin, end, value);
-      if (!w.starts_with(prefix) || failed != std::errc() || stop != end || begin == end)
+    const auto number = [&](std::string_view w, std::string_view prefix) {
+      const std::string_view digits = w.substr(std::min(prefix.size(), w.size()));
+      const auto value = digits == "any" ? any_size : base::to_number<std::size_t>(digits);
+      if (!w.starts_with(prefix) || !value)
         refuse(source, line, fmt::format("'{}' should be {}NUMBER", w, prefix));
-      return value;
+      return *value;
     };
     const bool condition =
         word.size() == 5 && (word[4] == "hierarchical" || word[4] == "two_levels");  // deprecated

@@ -331,16 +331,11 @@ void runtime_state::tell() noexcept {
 // Peers that do not read in time see the connections hang up.
 task<> runtime_state::flush_and_cut() {
   const core::time_point deadline = loop_.engine().platform().now() + farewell;
-  for (;;) {
-    const auto next = std::find_if(worlds_.begin(), worlds_.end(),
-                                   [](const std::unique_ptr<world>& w) { return w->failing && !w->flushed; });
-    if (next == worlds_.end()) break;
-    world& w = **next;
-    w.flushed = true;
-    co_await w.flush(deadline);
-  }
+  std::vector<world*> failing;  // only this function ends them
   for (const auto& w : worlds_)
-    if (w->failing) w->cut();
+    if (w->failing) failing.push_back(w.get());
+  for (world* const w : failing) co_await w->flush(deadline);
+  for (world* const w : failing) w->cut();
   // Worlds with handles left end with the runtime.
   std::erase_if(worlds_,
                 [](const std::unique_ptr<world>& w) { return w->failing && !w->has_communicators(); });

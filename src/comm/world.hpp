@@ -108,7 +108,6 @@ class world final : public p2p::router {
   std::function<void(world&)> on_idle;
   core::time_point leave_by{};  // set while it is being left
   bool failing = false;         // it is cut once it has had the time to say why
-  bool flushed = false;
 
  private:
   // The transport that connects this rank and `peer`.

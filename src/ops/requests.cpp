@@ -67,16 +67,16 @@ bool is_left_over(const request_slot& slot) noexcept {
   return !slot.done && slot.state->what().comm && slot.state->what().comm->detached();
 }
 
-// `make` makes the slot's state.
-template <class Make>
-request_slot* start_in_slot(Make make) {
+// Starts the operation whose state is made of `parts`.
+template <class... Parts>
+request_slot* start_in_slot(Parts&&... parts) {
   slot_pool& home = pool();
   request_slot* const slot = &home.slots.take();
   slot->home = &home;
   slot->waiter = nullptr;
   slot->owner = nullptr;
   slot->done = false;
-  make(*slot);
+  slot->state.emplace(std::forward<Parts>(parts)...);
   slot->done = slot->state->start(&completed, slot);
   if (slot->state->failure() == errc::wrong_thread) [[unlikely]] {
     const owned_request_slot dropped(slot);
@@ -87,14 +87,11 @@ request_slot* start_in_slot(Make make) {
 
 }  // namespace
 
-request_slot* start_request(call&& what) {
-  return start_in_slot([&](request_slot& slot) { slot.state.emplace(std::move(what)); });
-}
+request_slot* start_request(call&& what) { return start_in_slot(std::move(what)); }
 
 request_slot* start_request(operation_kind kind, const communicator_ref& comm, const buffer_view& data,
                             int peer, int tag, call_site where) {
-  return start_in_slot(
-      [&](request_slot& slot) { slot.state.emplace(std::in_place, kind, comm, data, peer, tag, where); });
+  return start_in_slot(std::in_place, kind, comm, data, peer, tag, where);
 }
 
 bool request_done(const request_slot& slot) noexcept { return slot.done || is_left_over(slot); }
