@@ -162,4 +162,8 @@ task<> pass_blocks_round(collective c, std::byte* data, blocks parts, int own, i
 // the own ones are not copied there.
 task<> tell_all(collective c, const void* mine, std::size_t bytes, void* all);
 
+// The coroutine of a call: the local steps around its algorithm, and the algorithm. It refers to `op` until it
+// ends.
+task<> execute(detail::operation_state& op, const collective& c, algorithm with);
+
 }  // namespace tutti::coll

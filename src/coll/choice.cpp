@@ -4,6 +4,7 @@
 #include "base/env.hpp"
 #include "base/text.hpp"
 #include "coll/algorithms.hpp"
+#include "coll/reduce.hpp"
 
 #include <fmt/format.h>
 
@@ -165,7 +166,40 @@ bool applies(const rule& r, const situation& s) noexcept {
   return (!r.hierarchy || s.hierarchy) && s.ranks >= r.ranks && s.bytes <= r.bytes;
 }
 
+// Bytes of a whole vector. 0 if ranks know only their own block: all must make the same choice.
+std::size_t agreed_bytes(const comm::communicator_state& c, const detail::call& what,
+                         const detail::operation_row& row) noexcept {
+  if (row.uneven())
+    return !row.counts_known() ? 0 : row.in == detail::shape::blocks ? what.in.bytes() : what.out.bytes();
+  const bool is_block = (row.agreed == detail::side::in ? row.in : row.out) == detail::shape::block;
+  return agreed_buffer(what).bytes() * (is_block ? static_cast<std::size_t>(c.size()) : 1);
+}
+
 }  // namespace
+
+situation situation_of(const comm::communicator_state& c, const detail::call& what) {
+  const detail::operation_row& row = detail::row_of(what.kind);
+  situation s;
+  s.kind = what.kind;
+  s.ranks = c.size();
+  s.one_host = c.places().hosts() == 1;
+  s.separate_hosts = c.places().hosts() == s.ranks;
+  s.hierarchy = c.places().hierarchy();
+  s.even_hosts = c.places().even;
+  s.even_blocks = !row.uneven();
+  s.bytes = agreed_bytes(c, what, row);
+  if (row.reduces && what.op.kind != reduce_kind::premul_sum) {
+    const element_type given = agreed_buffer(what).type;
+    s.halves = accumulator_of(what.op, given) != given;
+  }
+  // Reductions use the segment from the first one on, so that the same call always gives the same bits. For
+  // the others, making it must pay.
+  s.shared_memory = c.shares_memory() && (row.reduces || what.prepared != nullptr || c.segment_pays() ||
+                                          what.wanted == algorithm::shared_memory);
+  if (row.reduces && agreed_buffer(what).element_bytes > comm::collective_segment::most_element_bytes)
+    s.shared_memory = false;
+  return s;
+}
 
 bool has(operation_kind kind, algorithm a) noexcept { return find(kind, a) != nullptr; }
 

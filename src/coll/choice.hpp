@@ -29,6 +29,14 @@ struct situation {
   bool halves = false;         // whose partial results are floats
 };
 
+// The buffer of this rank whose type all ranks must agree on, and its count if blocks are even.
+inline const detail::buffer_view& agreed_buffer(const detail::call& what) noexcept {
+  return detail::row_of(what.kind).agreed == detail::side::in ? what.in : what.out;
+}
+
+// The situation of a call.
+situation situation_of(const comm::communicator_state& c, const detail::call& what);
+
 struct rule {
   operation_kind kind{};
   bool hierarchy = false;  // only with several hosts, some with several ranks

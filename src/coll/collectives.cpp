@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operation state of a collective: from the operation to the coroutine that carries it out, and its end
 // on every path.
+#include "coll/algorithms.hpp"
 #include "coll/choice.hpp"
-#include "coll/execution.hpp"
 #include "coll/segment_steps.hpp"
 #include "comm/communicator_state.hpp"
 #include "ops/arguments.hpp"
@@ -13,13 +13,17 @@
 
 #include <exception>
 #include <new>
+#include <span>
 
 namespace tutti::coll {
 namespace {
 
 using comm::communicator_state;
 using detail::call;
+using detail::family;
+using detail::operation_row;
 using detail::operation_state;
+using detail::shape;
 using ops::facts_of;
 using ops::put_on_record;
 using ops::state_of;
@@ -102,8 +106,63 @@ bool start_running(operation_state& state, communicator_state& c, std::uint32_t 
 bool is_empty(const communicator_state& c, const call& what) noexcept {
   if (what.on_device()) return false;  // it must wait for its stream
   if (what.kind == operation_kind::barrier) return c.size() == 1;
-  const detail::operation_row& row = detail::row_of(what.kind);
-  return row.of == detail::family::collective && !row.uneven() && agreed_buffer(what).count == 0;
+  const operation_row& row = detail::row_of(what.kind);
+  return row.of == family::collective && !row.uneven() && agreed_buffer(what).count == 0;
+}
+
+std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) noexcept {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
+  return hash ^ (hash >> 29);
+}
+
+std::uint64_t hash_of(const detail::counts_view& counts) noexcept {
+  std::uint64_t hash = counts.size;
+  for (std::size_t i = 0; i < counts.size; ++i) hash = mixed(hash, counts.data[i]);
+  return hash;
+}
+
+// The size of elements that have no arithmetic, or its hash.
+std::uint16_t size_mark(std::size_t bytes) noexcept {
+  constexpr std::uint16_t hashed = comm::collective_description::least_hashed_bytes;
+  return static_cast<std::uint16_t>(bytes < hashed ? bytes : hashed | mixed(0, bytes) >> 49);
+}
+
+// The count that all ranks must agree on, or a hash of several.
+std::uint64_t agreed_count(const call& what, const operation_row& row) noexcept {
+  if (what.kind == operation_kind::group) {
+    std::uint64_t hash = what.in.count;
+    for (const int rank : std::span(static_cast<const int*>(what.in.data), what.in.count))
+      hash = mixed(hash, static_cast<std::uint64_t>(rank));
+    return hash;
+  }
+  if (row.of != family::collective || what.kind == operation_kind::barrier) return 0;
+  if (!row.uneven()) return agreed_buffer(what).count;
+  if (!row.counts_known()) return 0;
+  return hash_of(row.in == shape::blocks ? what.in_counts : what.out_counts);
+}
+
+// Describes what all ranks must agree on, including the algorithm chosen. Throws what choose() throws.
+comm::collective_description describe_call(communicator_state& c, const call& what) {
+  const operation_row& row = detail::row_of(what.kind);
+  comm::collective_description d;
+  d.kind = static_cast<std::uint8_t>(what.kind);
+  d.count = agreed_count(what, row);
+  d.type = static_cast<std::uint8_t>(agreed_buffer(what).type);
+  if (row.rooted) d.root = what.peer;
+  if (what.list.at != nullptr) d.root = static_cast<std::int32_t>(what.list.size);
+  d.reduction = static_cast<std::uint8_t>(what.op.kind);
+  d.callable = what.op.callable;
+  if (agreed_buffer(what).type == element_type::opaque)
+    d.callable ^= size_mark(agreed_buffer(what).element_bytes);
+  if (row.of != family::collective) return d;
+  if (what.on_device()) {
+    d.kind |= comm::on_device;
+  } else {
+    const algorithm chosen = choose(situation_of(c, what), what.wanted);
+    if (chosen == algorithm::shared_memory) c.want_segment();
+    d.algorithm = static_cast<std::uint8_t>(chosen);
+  }
+  return d;
 }
 
 task<> nothing() { co_return; }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "coll/execution.hpp"
-
+// Makes the coroutine of a call from its algorithm: the local steps around the algorithm, copies,
+// accumulators of another type, and the new communicators of group, split and duplicate.
 #include "coll/algorithms.hpp"
-#include "coll/choice.hpp"
 #include "coll/reduce.hpp"
 #include "coll/segment_steps.hpp"
 #include "comm/world.hpp"
@@ -17,25 +16,10 @@
 namespace tutti::coll {
 namespace {
 
-using comm::communicator_state;
 using detail::buffer_view;
 using detail::call;
-using detail::family;
-using detail::operation_row;
 using detail::operation_state;
-using detail::shape;
 using kind = operation_kind;
-
-std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) noexcept {
-  hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
-  return hash ^ (hash >> 29);
-}
-
-std::uint64_t hash_of(const detail::counts_view& counts) noexcept {
-  std::uint64_t hash = counts.size;
-  for (std::size_t i = 0; i < counts.size; ++i) hash = mixed(hash, counts.data[i]);
-  return hash;
-}
 
 std::byte* start_of(const buffer_view& b) noexcept { return static_cast<std::byte*>(b.data); }
 
@@ -252,86 +236,6 @@ task<> communicator_body(operation_state* op, collective c) {
   const std::string name = fmt::format("{}/{}{}{}", c.comm().name(), name_of(w.kind), id, color);
   op->set_made(detail::communicator_ref(&world.make_communicator(id, c.comm().id(), name, std::move(ranks))));
 }
-
-// Bytes of a whole vector. 0 if ranks know only their own block: all must make the same choice.
-std::size_t agreed_bytes(const communicator_state& c, const call& what, const operation_row& row) noexcept {
-  if (row.uneven())
-    return !row.counts_known() ? 0 : row.in == shape::blocks ? what.in.bytes() : what.out.bytes();
-  const bool is_block = (row.agreed == detail::side::in ? row.in : row.out) == shape::block;
-  return agreed_buffer(what).bytes() * (is_block ? static_cast<std::size_t>(c.size()) : 1);
-}
-
-// The input of the choice of an algorithm.
-situation situation_of(const communicator_state& c, const call& what) {
-  const operation_row& row = detail::row_of(what.kind);
-  situation s;
-  s.kind = what.kind;
-  s.ranks = c.size();
-  s.one_host = c.places().hosts() == 1;
-  s.separate_hosts = c.places().hosts() == s.ranks;
-  s.hierarchy = c.places().hierarchy();
-  s.even_hosts = c.places().even;
-  s.even_blocks = !row.uneven();
-  s.bytes = agreed_bytes(c, what, row);
-  if (row.reduces && what.op.kind != reduce_kind::premul_sum) {
-    const element_type given = agreed_buffer(what).type;
-    s.halves = accumulator_of(what.op, given) != given;
-  }
-  // Reductions use the segment from the first one on, so that the same call always gives the same bits. For
-  // the others, making it must pay.
-  s.shared_memory = c.shares_memory() && (row.reduces || what.prepared != nullptr || c.segment_pays() ||
-                                          what.wanted == algorithm::shared_memory);
-  if (row.reduces && agreed_buffer(what).element_bytes > comm::collective_segment::most_element_bytes)
-    s.shared_memory = false;
-  return s;
-}
-
-// The size of elements that have no arithmetic, or its hash.
-std::uint16_t size_mark(std::size_t bytes) noexcept {
-  constexpr std::uint16_t hashed = comm::collective_description::least_hashed_bytes;
-  return static_cast<std::uint16_t>(bytes < hashed ? bytes : hashed | mixed(0, bytes) >> 49);
-}
-
-// The count that all ranks must agree on, or a hash of several.
-std::uint64_t agreed_count(const call& what, const operation_row& row) noexcept {
-  if (what.kind == kind::group) {
-    std::uint64_t hash = what.in.count;
-    for (const int rank : std::span(static_cast<const int*>(what.in.data), what.in.count))
-      hash = mixed(hash, static_cast<std::uint64_t>(rank));
-    return hash;
-  }
-  if (row.of != family::collective || what.kind == kind::barrier) return 0;
-  if (!row.uneven()) return agreed_buffer(what).count;
-  if (!row.counts_known()) return 0;
-  return hash_of(row.in == shape::blocks ? what.in_counts : what.out_counts);
-}
-
-}  // namespace
-
-comm::collective_description describe_call(communicator_state& c, const call& what) {
-  const operation_row& row = detail::row_of(what.kind);
-  comm::collective_description d;
-  d.kind = static_cast<std::uint8_t>(what.kind);
-  d.count = agreed_count(what, row);
-  d.type = static_cast<std::uint8_t>(agreed_buffer(what).type);
-  if (row.rooted) d.root = what.peer;
-  if (what.list.at != nullptr) d.root = static_cast<std::int32_t>(what.list.size);
-  d.reduction = static_cast<std::uint8_t>(what.op.kind);
-  d.callable = what.op.callable;
-  if (agreed_buffer(what).type == element_type::opaque)
-    d.callable ^= size_mark(agreed_buffer(what).element_bytes);
-  if (row.of != family::collective) return d;
-  if (what.on_device()) {
-    d.kind |= comm::on_device;
-  } else {
-    const algorithm chosen = choose(situation_of(c, what), what.wanted);
-    if (chosen == algorithm::shared_memory) c.want_segment();
-    d.algorithm = static_cast<std::uint8_t>(chosen);
-  }
-  return d;
-}
-
-namespace {
 
 task<> body_of(operation_state* op, const collective& c, algorithm with) {
   const call& w = op->what();
