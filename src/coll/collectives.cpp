@@ -25,8 +25,6 @@ using detail::operation_row;
 using detail::operation_state;
 using detail::shape;
 using ops::facts_of;
-using ops::put_on_record;
-using ops::state_of;
 using ops::title;
 
 void succeed(operation_state& state, const communicator_state& c) noexcept {
@@ -39,10 +37,8 @@ void succeed(operation_state& state, const communicator_state& c) noexcept {
 class collective_operation_state final
     : public ops::task_operation<collective_operation_state, comm::running_collective> {
  public:
-  collective_operation_state(operation_state& s, communicator_state& c, std::uint32_t number,
-                             flight::handle on_record) noexcept
-      : task_operation(s, c, number) {
-    record = on_record;
+  collective_operation_state(operation_state& s, communicator_state& c, std::uint32_t number) noexcept
+      : task_operation(s, c, number, number) {
     on_expire = [](core::completion& a) noexcept {
       auto& self = static_cast<collective_operation_state&>(a);
       self.comm_.report_hang();
@@ -65,15 +61,7 @@ class collective_operation_state final
     task_operation::leave();
   }
 
-  operation_state& finish() noexcept {
-    if (!comm_.detached()) comm_.recorder().end(record, state_of(failure()));
-    if (failure() != errc::success) {
-      fail();
-    } else {
-      succeed(operation_, comm_);
-    }
-    return destroy();
-  }
+  void report() noexcept { failure() != errc::success ? fail() : succeed(operation_, comm_); }
 
  private:
   [[gnu::noinline]] void fail() noexcept {
@@ -94,10 +82,10 @@ static_assert(sizeof(collective_operation_state) <= operation_state::running_byt
 template <class Make>
 bool start_running(operation_state& state, communicator_state& c, std::uint32_t sequence, const Make& make) {
   auto* const running = new (state.running_storage())
-      collective_operation_state(state, c, sequence, put_on_record(c, state.what(), sequence));
+      collective_operation_state(state, c, sequence);
   state.set_running(running);
   c.add(*running);
-  if (!running->start(running->record, make)) return false;
+  if (!running->start(make)) return false;
   running->finish();
   return true;
 }

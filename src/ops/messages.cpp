@@ -134,35 +134,24 @@ bool start_on(operation_state& state, Start start) noexcept {
 class device_message final : public task_operation<device_message> {
  public:
   device_message(operation_state& s, communicator_state& c) noexcept
-      : task_operation(s, c), record_(put_on_record(c, s.what(), 0)) {
+      : task_operation(s, c, 0) {
     on_expire = [](core::completion& a) noexcept {
       auto& self = static_cast<device_message&>(a);
       expire(self, self.operation_.what());
     };
   }
 
-  // Returns true if already complete.
-  bool start() noexcept {
-    return task_operation::start(
-        record_, [this] { return detail::communicator_part_of(operation_.what()).execute(operation_); });
-  }
   void end(errc why, const std::string& text) noexcept {
     if (!std::exchange(ended_, true)) stop_body(why, text);
   }
-  operation_state& finish() noexcept {
-    if (!comm_.detached()) comm_.recorder().end(record_, state_of(failure()));
-    if (failure() != errc::success)
-      operation_.fail(failure(), fmt::format("{}: {}", title(comm_, operation_.what()), take_text()));
-    return destroy();
+  void report() noexcept {
+    if (failure() != errc::success) tell_failure(operation_, *this);
   }
   void abandon() noexcept {
     leave();
-    if (!comm_.detached()) comm_.recorder().end(record_, flight::state::cancelled);
+    if (!comm_.detached()) comm_.recorder().end(record, flight::state::cancelled);
     this->~device_message();
   }
-
- private:
-  const flight::handle record_;
 };
 static_assert(sizeof(device_message) <= operation_state::running_bytes);
 
@@ -170,7 +159,7 @@ bool start_any_message(operation_state& state) {
   if (!state.on_device()) return start_message(state);
   auto* const made = new (state.running_storage()) device_message(state, *state.what().comm);
   state.set_running(made);
-  if (!made->start()) return false;
+  if (!made->start([&] { return detail::communicator_part_of(state.what()).execute(state); })) return false;
   made->finish();
   return true;
 }

@@ -2,21 +2,22 @@
 // task_operation: the operation state of an operation that a coroutine carries out.
 #pragma once
 
-#include "comm/communicator_state.hpp"
 #include "core/running_task.hpp"
-#include "flight/recorder.hpp"
+#include "ops/backend.hpp"
 
 #include <exception>
 #include <string>
-#include <tutti/detail/operation_state.hpp>
-#include <tutti/error.hpp>
 #include <utility>
 
 namespace tutti::ops {
 
-// `State` derives from it. Its finish() passes the outcome to the operation, and returns the operation with
-// destroy(). Its leave() takes it out of all lists.
-template <class State, class Completion = core::completion>
+struct recorded_completion : core::completion {
+  flight::handle record{};  // its place in the recording
+};
+
+// `State` derives from it. Its report() passes the outcome to the operation. Its leave() takes it out of all
+// lists. `Completion` has a `record`.
+template <class State, class Completion = recorded_completion>
 class task_operation : public Completion {
  public:
   bool ended() const noexcept { return ended_; }
@@ -24,7 +25,7 @@ class task_operation : public Completion {
 
   // Runs the coroutine that make() returns until it waits. Returns true if the operation is already complete.
   template <class Make>
-  bool start(flight::handle recorded_at, const Make& make) noexcept {
+  bool start(const Make& make) noexcept {
     try {
       body_.start(make(), &body_ended, this);
     } catch (...) {
@@ -32,16 +33,30 @@ class task_operation : public Completion {
     }
     if (ended_) return true;
     waits_ = true;
-    const std::uint64_t cycles = comm_.recorder().stays(recorded_at);
+    const std::uint64_t cycles = comm_.recorder().stays(this->record);
     comm_.engine().begin_wait();
     comm_.watch(*this, operation_.has_deadline(), cycles);
     return false;
   }
+  // Returns the operation with the outcome. This has gone.
+  detail::operation_state& finish() noexcept {
+    detail::operation_state& of = operation_;
+    if (!comm_.detached()) comm_.recorder().end(this->record, state_of(this->failure()));
+    state().report();
+    state().leave();
+    of.set_running(nullptr);
+    state().~State();
+    of.release_device();
+    return of;
+  }
 
  protected:
+  // `sequence` is for the record.
   template <class... Arguments>
-  task_operation(detail::operation_state& s, detail::communicator_state& c, Arguments... arguments) noexcept
+  task_operation(detail::operation_state& s, detail::communicator_state& c, std::uint32_t sequence,
+                 Arguments... arguments) noexcept
       : Completion(arguments...), operation_(s), comm_(c) {
+    this->record = put_on_record(c, s.what(), sequence);
     this->on_done = [](core::completion& a) noexcept { static_cast<State&>(a).finish().complete(); };
   }
   ~task_operation() = default;
@@ -59,14 +74,6 @@ class task_operation : public Completion {
     static_cast<base::list_hook<core::ready_tag>&>(*this).unlink();
     if (waits_) comm_.engine().end_wait();
     waits_ = false;
-  }
-  detail::operation_state& destroy() noexcept {
-    detail::operation_state& of = operation_;
-    state().leave();
-    of.set_running(nullptr);
-    state().~State();
-    of.release_device();
-    return of;
   }
 
   detail::operation_state& operation_;
