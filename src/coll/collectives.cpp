@@ -7,7 +7,6 @@
 #include "comm/communicator_state.hpp"
 #include "ops/arguments.hpp"
 #include "ops/backend.hpp"
-#include "ops/task_operation.hpp"
 
 #include <fmt/format.h>
 

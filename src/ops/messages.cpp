@@ -3,7 +3,6 @@
 // operation. On device memory a coroutine of tutti::gpu carries them out.
 #include "ops/arguments.hpp"
 #include "ops/backend.hpp"
-#include "ops/task_operation.hpp"
 
 #include <fmt/format.h>
 
