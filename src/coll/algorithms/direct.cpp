@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every rank exchanges data with every other one directly.
+// Every rank, or the root, exchanges data with every other one directly.
 #include "coll/algorithms.hpp"
 #include "coll/reduce.hpp"
 

@@ -20,7 +20,8 @@
 namespace tutti::coll {
 namespace {
 
-using words = comm::collective_segment::progress_words;
+using comm::collective_segment;
+using progress_words = collective_segment::progress_words;
 
 // An operation of at least so many bytes suspends once before copying the first block, so that starting it is
 // cheap.
@@ -47,7 +48,7 @@ task<> work_off(collective c, Rounds* r) {
     r->check();
     if (r->step()) {
       if (!turn.is_over()) continue;
-      co_await comm::collective_segment::wait(c.segment());
+      co_await collective_segment::wait(c.segment());
     } else {
       co_await until(c, [r] { return r->possible(); });
     }
@@ -111,7 +112,7 @@ class staged_rounds {
     return begin < all ? std::min(piece_, all - begin) : 0;
   }
   // Returns a rank among first to last - 1 whose word `which` is before `end`, or -1.
-  int missing(std::atomic<std::uint64_t> words::* which, std::uint64_t end, int first, int last) noexcept {
+  int missing(std::atomic<std::uint64_t> progress_words::* which, std::uint64_t end, int first, int last) noexcept {
     // A rank's words are of this operation only when it has arrived at it.
     if (const int rank = others_.poll(); rank >= 0) return rank;
     if (others_.found_mismatch()) return c_.rank();
@@ -124,7 +125,7 @@ class staged_rounds {
   static constexpr std::size_t largest_piece = 128 * 1024;
 
   const collective& c_;
-  comm::collective_segment& b_;
+  collective_segment& b_;
   arrivals others_;          // the ranks that this one reads from
   std::size_t piece_ = 0;    // bytes of a block in a round
   std::size_t segment_ = 0;  // the room it has
@@ -192,7 +193,7 @@ class movement_rounds : public staged_rounds<movement_rounds, 16> {
 
  private:
   int missing(std::uint64_t end) noexcept {
-    return staged_rounds::missing(&words::staged, end,
+    return staged_rounds::missing(&progress_words::staged, end,
                                   giver_ < 0 ? 0 : giver_, giver_ < 0 ? c_.size() : giver_ + 1);
   }
   void put(std::uint64_t to, const std::byte* block, std::size_t all) noexcept {
@@ -247,7 +248,7 @@ constexpr std::size_t copied_at_once = 256 * 1024;
 
 // Every rank reads its data where their giver has them.
 task<> move_directly(collective c, const posted* w, const memory_of_others* others) {
-  comm::collective_segment& b = c.segment();
+  collective_segment& b = c.segment();
   const std::uint64_t end = b.take(64) + 64;  // nothing is written there
   const int root = giver_of(c, *w);
   own_turn turn(c);
@@ -262,7 +263,7 @@ task<> move_directly(collective c, const posted* w, const memory_of_others* othe
     for (std::size_t at = 0; at < block.bytes; at += copied_at_once) {
       std::memcpy(block.to + at, from + at, std::min(copied_at_once, block.bytes - at));
       if (!turn.is_over()) continue;
-      co_await comm::collective_segment::wait(b);
+      co_await collective_segment::wait(b);
       turn.begin();
     }
   }
@@ -276,7 +277,7 @@ task<> copy_in_rounds(collective c, posted what) {
   const std::span given(what.given, what.given_bytes);
   const memory_of_others others =
       co_await arrive_and_agree(c, given, {}, root, whole, differ ? &what.parts : nullptr);
-  if (whole >= least_to_begin_later) co_await comm::collective_segment::wait(c.segment());
+  if (whole >= least_to_begin_later) co_await collective_segment::wait(c.segment());
   if (others.agreed) {
     co_await move_directly(c, &what, &others);
   } else {
@@ -322,12 +323,12 @@ class reduction_rounds : public staged_rounds<reduction_rounds, 8> {
     int first = -1;
     if (collects_ && ended_ < reduced_) {
       next = &reduction_rounds::collect;
-      first = missing(&words::reduced, end_of(ended_));
+      first = missing(&progress_words::reduced, end_of(ended_));
       if (first < 0) return -1;
     }
     if (reduced_ < staged_) {
       next = &reduction_rounds::reduce;
-      const int rank = others_memory_.agreed ? -1 : missing(&words::staged, end_of(reduced_));
+      const int rank = others_memory_.agreed ? -1 : missing(&progress_words::staged, end_of(reduced_));
       if (rank < 0) return -1;
       if (first < 0) first = rank;
     }
@@ -349,7 +350,7 @@ class reduction_rounds : public staged_rounds<reduction_rounds, 8> {
   std::uint64_t end_of(std::size_t round) const noexcept {
     return others_memory_.agreed ? direct_start_ + (round + 1) * round_bytes_ : staged_rounds::end_of(round);
   }
-  int missing(std::atomic<std::uint64_t> words::* which, std::uint64_t end) noexcept {
+  int missing(std::atomic<std::uint64_t> progress_words::* which, std::uint64_t end) noexcept {
     return staged_rounds::missing(which, end, 0, c_.size());
   }
   std::size_t bytes_of(int slice, std::size_t round) const noexcept {
@@ -419,7 +420,7 @@ task<> reduce_in_rounds(collective c, reduce_call r, blocks slices, int root) {
   const std::span input(r.input, whole);
   const std::span results(r.data, root == posted::all ? whole : 0);
   const memory_of_others others = co_await arrive_and_agree(c, input, results, -1, whole, nullptr);
-  if (all >= least_to_begin_later) co_await comm::collective_segment::wait(c.segment());
+  if (all >= least_to_begin_later) co_await collective_segment::wait(c.segment());
   reduction_rounds rounds(c, r, slices, root, others);
   co_await work_off(c, &rounds);
   if (!others.agreed) co_return;
