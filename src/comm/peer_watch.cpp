@@ -163,36 +163,29 @@ void peer_watch::suspect(int peer, doubt what, core::time_point since, core::tim
   if (s.told || (what != doubt::stopped && lasts < 2 * s.told_of)) return;
   s.told = true;
   if (what != doubt::stopped) s.told_of = lasts;
-  const core::duration grace = world_.info().suspect_grace;
-  std::string seen, cure;
-  switch (what) {
-    case doubt::stopped:
-      seen = "stopped (by SIGSTOP or a debugger)";
-      cure = grace.count() > 0
-                 ? fmt::format(
-                       "it counts as dead after {} (init_options::suspect_grace, TUTTI_SUSPECT_GRACE; "
-                       "\"off\" for debugging)",
-                       seconds(grace))
-                 : "it is waited for (TUTTI_SUSPECT_GRACE=off)";
-      break;
-    case doubt::busy:
-      seen = "its loop has not turned";
-      cure =
-          "it computes, or is in a system call, outside of its loop; co_await tutti::compute(...) keeps the "
-          "loop turning";
-      break;
-    default: {
-      const core::duration limit = world_.info().silence_limit;
-      seen = "its loop has not answered";
-      cure =
-          "it computes outside of its loop (co_await tutti::compute(...) keeps the loop turning), is "
-          "stopped, "
-          "or its host or the network between has failed";
-      if (limit.count() > 0)
-        cure += fmt::format(", which is known after {} (init_options::silence_limit, TUTTI_SILENCE_LIMIT)",
-                            seconds(limit));
+  const core::duration grace = world_.info().suspect_grace, limit = world_.info().silence_limit;
+  const auto [seen, cure] = [&]() -> std::pair<const char*, std::string> {
+    switch (what) {
+      case doubt::stopped:
+        return {"stopped (by SIGSTOP or a debugger)",
+                grace.count() > 0 ? fmt::format("it counts as dead after {} (init_options::suspect_grace, "
+                                                "TUTTI_SUSPECT_GRACE; \"off\" for debugging)",
+                                                seconds(grace))
+                                  : "it is waited for (TUTTI_SUSPECT_GRACE=off)"};
+      case doubt::busy:
+        return {"its loop has not turned",
+                "it computes, or is in a system call, outside of its loop; co_await tutti::compute(...) keeps "
+                "the loop turning"};
+      default:
+        return {"its loop has not answered",
+                "it computes outside of its loop (co_await tutti::compute(...) keeps the loop turning), is "
+                "stopped, or its host or the network between has failed" +
+                    (limit.count() > 0 ? fmt::format(", which is known after {} (init_options::silence_limit, "
+                                                     "TUTTI_SILENCE_LIMIT)",
+                                                     seconds(limit))
+                                       : "")};
     }
-  }
+  }();
   base::log_warning(fmt::format("waiting for {}, which does not progress: {} for {}; {}",
                                 world_.describe(peer), seen, seconds(lasts), cure));
 }
