@@ -14,7 +14,7 @@ using base::get_little_endian;
 using base::put_little_endian;
 
 constexpr std::uint32_t magic = 0x66747474;  // "tttf"
-constexpr std::uint8_t version = 3;
+constexpr std::uint8_t version = 4;
 constexpr std::uint8_t checked_payload = 1;
 constexpr std::size_t checked_bytes = header_bytes - 4;
 
