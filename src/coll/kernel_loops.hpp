@@ -250,16 +250,6 @@ void multiply_type(element_type type, const void* factor, const void* in, void* 
   });
 }
 
-void divide_type(element_type type, int divisor, const void* in, void* out, std::size_t count) noexcept {
-  all_elements::with(type, [&]<class Element>(Element) {
-    if constexpr (is_real<Element>) {
-      const auto by = static_cast<typename Element::computed>(divisor);
-      map<Element, Element>(in, out, count,
-                            [by](auto v) TUTTI_INLINE_LAMBDA { return without_payload(v / by); });
-    }
-  });
-}
-
 void widen_type(element_type type, const void* in, float* out, std::size_t count) noexcept {
   if (type == element_type::float16) map<float16_element, plain<float>>(in, out, count, unchanged);
   if (type == element_type::bfloat16) map<bfloat16_element, plain<float>>(in, out, count, unchanged);
@@ -290,7 +280,7 @@ bool usable_here() noexcept { return TUTTI_KERNELS_USABLE; }
 
 }  // namespace
 
-const kernels TUTTI_KERNELS{TUTTI_KERNELS_NAME, usable_here, fold_of_kind, multiply_type,
-                            divide_type,        widen_type,  narrow_type};
+const kernels TUTTI_KERNELS{TUTTI_KERNELS_NAME, usable_here, fold_of_kind,
+                            multiply_type,      widen_type,  narrow_type};
 
 }  // namespace tutti::coll

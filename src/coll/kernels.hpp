@@ -25,11 +25,10 @@ struct kernels {
   // sum, product: unsigned, floating and half, product also complex; min, max: integers, floating and half;
   // band, bor, bxor: uint8; avg: floating and half.
   void (*fold)(reduce_kind kind, element_type type, const fold_call& call) noexcept;
-  // out[i] = in[i] * factor, or in[i] / divisor: unsigned (not divided), floating and half. `out` may be
-  // `in`. The factor has the element type, float for halves.
+  // out[i] = in[i] * factor: unsigned, floating and half. `out` may be `in`. The factor has the element type,
+  // float for halves.
   void (*multiply)(element_type type, const void* factor, const void* in, void* out,
                    std::size_t count) noexcept;
-  void (*divide)(element_type type, int divisor, const void* in, void* out, std::size_t count) noexcept;
   // Convert between half and float.
   void (*widen)(element_type type, const void* in, float* out, std::size_t count) noexcept;
   void (*narrow)(element_type type, const float* in, void* out, std::size_t count) noexcept;

@@ -118,8 +118,9 @@ void combine_all(const detail::reduction& op, element_type type, std::span<const
 void finish(const detail::reduction& op, element_type type, void* data, std::size_t count,
             int ranks) noexcept {
   if (op.kind != reduce_kind::avg) return;
-  const elements e(reduce_kind::avg, type, count);
-  current_kernels().divide(e.type, ranks, data, data, e.count);
+  const void* const inputs[] = {data};
+  const elements e(op.kind, type, count);
+  current_kernels().fold(e.kind, e.type, {inputs, data, e.count, ranks});
 }
 
 void reduce_all(const detail::reduction& op, element_type type, std::span<const void* const> inputs,
