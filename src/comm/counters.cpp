@@ -20,23 +20,6 @@ comm::communicator_state* living(const communicator& c) noexcept {
   return state == nullptr || state->detached() ? nullptr : state;
 }
 
-// One metric: its description, then a line for each set of labels.
-class metric {
- public:
-  metric(std::string& text, std::string_view name, std::string_view type, std::string_view help)
-      : text_(text), name_(name) {
-    text_ += fmt::format("# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
-  }
-  template <class Value>
-  void add(const std::string& labels, Value value) {
-    text_ += fmt::format("{}{{{}}} {}\n", name_, labels, value);
-  }
-
- private:
-  std::string& text_;
-  std::string_view name_;
-};
-
 double seconds(std::chrono::nanoseconds time) { return static_cast<double>(time.count()) / 1e9; }
 
 }  // namespace
@@ -111,8 +94,15 @@ std::string prometheus_text(const communicator& c) {
   const counters n = counters_of(c);
   const std::string rank = fmt::format("rank=\"{}\"", state->of_world().info().rank);
   std::string text;
+  // Writes the description of a metric. Returns a function that writes a line for a set of labels.
+  const auto metric = [&text](std::string_view name, std::string_view type, std::string_view help) {
+    text += fmt::format("# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
+    return [&text, name](const std::string& labels, auto value) {
+      text += fmt::format("{}{{{}}} {}\n", name, labels, value);
+    };
+  };
   const auto one = [&](std::string_view name, std::string_view help, auto value) {
-    metric(text, name, "counter", help).add(rank, value);
+    metric(name, "counter", help)(rank, value);
   };
   one("tutti_sends_total", "Messages sent.", n.sends);
   one("tutti_receives_total", "Messages received.", n.receives);
@@ -124,8 +114,8 @@ std::string prometheus_text(const communicator& c) {
   one("tutti_turns_total", "Turns of the loop.", n.turns);
   one("tutti_parks_total", "Times that the loop slept.", n.parks);
   one("tutti_stalls_total", "Computations of 10 ms or more on the loop thread.", n.stalls);
-  metric(text, "tutti_longest_stall_seconds", "gauge", "The longest computation on the loop thread.")
-      .add(rank, seconds(n.longest_stall));
+  metric("tutti_longest_stall_seconds", "gauge", "The longest computation on the loop thread.")(
+      rank, seconds(n.longest_stall));
 
   one("tutti_allocations_total", "Blocks that the library's pools took from the heap.", n.allocations);
   one("tutti_allocated_bytes_total", "Bytes of these.", n.allocated_bytes);
@@ -133,8 +123,8 @@ std::string prometheus_text(const communicator& c) {
   const std::vector<peer_counters> peers = peer_counters_of(c);
   const auto of_peers = [&](std::string_view name, std::string_view help,
                             std::uint64_t peer_counters::* what) {
-    metric m(text, name, "counter", help);
-    for (const peer_counters& p : peers) m.add(fmt::format("{},peer=\"{}\"", rank, p.rank), p.*what);
+    const auto line = metric(name, "counter", help);
+    for (const peer_counters& p : peers) line(fmt::format("{},peer=\"{}\"", rank, p.rank), p.*what);
   };
   of_peers("tutti_peer_sends_total", "Messages sent to a rank.", &peer_counters::sends);
   of_peers("tutti_peer_sent_bytes_total", "Bytes sent to a rank.", &peer_counters::bytes_sent);
@@ -150,10 +140,10 @@ std::string prometheus_text(const communicator& c) {
   const auto label = [&](const operation_counters& o) {
     return fmt::format("{},operation=\"{}\"", rank, o.name);
   };
-  metric calls(text, "tutti_operations_total", "counter", "Calls of an operation.");
-  for (const operation_counters& o : operations) calls.add(label(o), o.calls);
-  metric waited(text, "tutti_operation_seconds_total", "counter", "Time from calls to their ends.");
-  for (const operation_counters& o : operations) waited.add(label(o), seconds(o.waited));
+  const auto calls = metric("tutti_operations_total", "counter", "Calls of an operation.");
+  for (const operation_counters& o : operations) calls(label(o), o.calls);
+  const auto waited = metric("tutti_operation_seconds_total", "counter", "Time from calls to their ends.");
+  for (const operation_counters& o : operations) waited(label(o), seconds(o.waited));
   return text;
 }
 
