@@ -60,66 +60,6 @@ using clock = std::chrono::steady_clock;
 
 namespace {
 
-// Which gradients are averaged together, and which are complete.
-class gradient_buckets {
- public:
-  // Makes buckets of one element type, from the last gradient to the first. Throws errc::invalid_argument.
-  gradient_buckets(const communicator& c, detail::gradient_memory memory, const data_parallel_options& o)
-      : bucket_of_(memory.gradients.size()),
-        marked_(std::make_unique<std::atomic<bool>[]>(memory.gradients.size())) {
-    const std::vector<detail::registered_gradient>& all = memory.gradients;
-    std::size_t end = all.size();
-    while (end > 0) {
-      const std::size_t limit = buckets_.empty() ? o.first_bucket_bytes : o.bucket_bytes;
-      std::size_t begin = end, size = 0;
-      while (begin > 0 &&
-             (begin == end || (size < limit && all[begin - 1].values.type == all[begin].values.type)))
-        size += all[--begin].values.bytes();
-      // In the order of registration: gradients that are adjacent in memory are reduced in place.
-      const auto from = all.begin() + static_cast<std::ptrdiff_t>(begin);
-      for (std::size_t i = begin; i < end; ++i) bucket_of_[i] = buckets_.size();
-      buckets_.push_back(memory.make(c, {from, from + static_cast<std::ptrdiff_t>(end - begin)}, o.hook));
-      bytes_ += size;
-      end = begin;
-    }
-  }
-
-  std::size_t size() const noexcept { return buckets_.size(); }
-  std::size_t bytes() const noexcept { return bytes_; }
-  detail::bucket& operator[](std::size_t i) noexcept { return *buckets_[i]; }
-  // Marks gradient i complete; returns true if its bucket now is, too. Any thread may call it. Throws
-  // errc::invalid_argument.
-  bool mark(std::size_t i, const gpu::stream* after) {
-    if (i >= bucket_of_.size())
-      throw error(
-          errc::invalid_argument,
-          fmt::format("data_parallel: gradient {} is ready, but {} are registered", i, bucket_of_.size()));
-    detail::bucket& b = *buckets_[bucket_of_[i]];
-    b.check(after);
-    if (marked_[i].exchange(true, std::memory_order_acq_rel))
-      throw error(
-          errc::invalid_argument,
-          fmt::format("data_parallel: gradient {} was ready already in this step: await reduced() before "
-                      "the next, or keep no_sync() while several add up",
-                      i));
-    return b.count(after);
-  }
-  void complete_all(const gpu::stream* after) {
-    for (std::size_t i = 0; i < bucket_of_.size(); ++i)
-      if (!marked_[i].exchange(true, std::memory_order_acq_rel)) buckets_[bucket_of_[i]]->count(after);
-  }
-  void reset() noexcept {
-    for (const auto& b : buckets_) b->reset();
-    for (std::size_t i = 0; i < bucket_of_.size(); ++i) marked_[i].store(false, std::memory_order_relaxed);
-  }
-
- private:
-  std::vector<std::unique_ptr<detail::bucket>> buckets_;
-  std::vector<std::size_t> bucket_of_;
-  std::unique_ptr<std::atomic<bool>[]> marked_;
-  std::size_t bytes_ = 0;
-};
-
 // Equal for equal buckets and collectives of a step. Throws errc::invalid_argument.
 std::uint64_t layout_of(const std::vector<detail::registered_gradient>& gradients,
                         const data_parallel_options& o) {
@@ -200,19 +140,64 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
         has_channels(std::dynamic_pointer_cast<gradient_hook>(options.hook) != nullptr),
         in_turns(memory.takes_turns && !has_channels && (options.hook || options.uneven)),
         needs_weights(options.uneven && (options.hook || (!options.sum && has_float16(memory)))),
-        buckets(world, std::move(memory), options) {}
+        bucket_of(memory.gradients.size()),
+        marked(std::make_unique<std::atomic<bool>[]>(memory.gradients.size())) {
+    make_buckets(memory);
+  }
+
+  // Of one element type each, from the last gradient to the first. Throws errc::invalid_argument.
+  void make_buckets(const detail::gradient_memory& memory) {
+    const std::vector<detail::registered_gradient>& all = memory.gradients;
+    std::size_t end = all.size();
+    while (end > 0) {
+      const std::size_t limit = buckets.empty() ? options.first_bucket_bytes : options.bucket_bytes;
+      std::size_t begin = end, size = 0;
+      while (begin > 0 &&
+             (begin == end || (size < limit && all[begin - 1].values.type == all[begin].values.type)))
+        size += all[--begin].values.bytes();
+      // In the order of registration: gradients that are adjacent in memory are reduced in place.
+      const auto from = all.begin() + static_cast<std::ptrdiff_t>(begin);
+      for (std::size_t i = begin; i < end; ++i) bucket_of[i] = buckets.size();
+      buckets.push_back(
+          memory.make(world, {from, from + static_cast<std::ptrdiff_t>(end - begin)}, options.hook));
+      bytes += size;
+      end = begin;
+    }
+  }
+
+  // Marks gradient i complete; returns true if its bucket now is, too. Any thread may call it. Throws
+  // errc::invalid_argument.
+  bool mark(std::size_t i, const gpu::stream* after) {
+    if (i >= bucket_of.size())
+      throw error(
+          errc::invalid_argument,
+          fmt::format("data_parallel: gradient {} is ready, but {} are registered", i, bucket_of.size()));
+    detail::bucket& b = *buckets[bucket_of[i]];
+    b.check(after);
+    if (marked[i].exchange(true, std::memory_order_acq_rel))
+      throw error(
+          errc::invalid_argument,
+          fmt::format("data_parallel: gradient {} was ready already in this step: await reduced() before "
+                      "the next, or keep no_sync() while several add up",
+                      i));
+    return b.count(after);
+  }
+  void complete_all(const gpu::stream* after) {
+    for (std::size_t i = 0; i < bucket_of.size(); ++i)
+      if (!marked[i].exchange(true, std::memory_order_acq_rel)) buckets[bucket_of[i]]->count(after);
+  }
 
   // Starts every bucket whose turn it is, on the loop thread. A bucket that cannot be started ends the step.
   void launch() noexcept {
     if (trouble) return;
     try {
       // A call posted in the step before may come late; it must not begin this one.
-      if (next == buckets.size() || !buckets[next].is_complete()) return;
+      if (next == buckets.size() || !buckets[next]->is_complete()) return;
       if (!begun) begin(1, true);
       if (needs_weights && header_sum) return;  // know_weights() calls again
-      while (next < buckets.size() && buckets[next].is_complete() && !(in_turns && reducing)) {
+      while (next < buckets.size() && buckets[next]->is_complete() && !(in_turns && reducing)) {
         if (next == 0) first_start = clock::now();
-        buckets[next].rethrow_failure();
+        buckets[next]->rethrow_failure();
         reducing = true;
         reductions->spawn(reduce_bucket(*this, next++));
       }
@@ -256,9 +241,9 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
     double factor = 1;
     if (weights > 0 && options.hook && options.sum) factor = weights;  // hooks average
     if (weights > 0 && options.uneven && !needs_weights && !options.sum) factor = 1 / weights;
-    for (std::size_t i = 0; i < buckets.size(); ++i) {
-      if (factor != 1) co_await buckets[i].multiply(factor);
-      buckets[i].unpack(on);
+    for (const auto& b : buckets) {
+      if (factor != 1) co_await b->multiply(factor);
+      b->unpack(on);
     }
     reset();
   }
@@ -279,7 +264,8 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
   };
 
   void reset() {
-    buckets.reset();
+    for (const auto& b : buckets) b->reset();
+    for (std::size_t i = 0; i < bucket_of.size(); ++i) marked[i].store(false, std::memory_order_relaxed);
     reductions.emplace();
     header_sum = {};
     next = 0;
@@ -291,7 +277,10 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
   std::vector<communicator> channels;  // of each bucket, for a gradient_hook
   const data_parallel_options options;
   const bool has_channels, in_turns, needs_weights;
-  gradient_buckets buckets;
+  std::vector<std::unique_ptr<detail::bucket>> buckets;
+  std::vector<std::size_t> bucket_of;           // of each gradient
+  std::unique_ptr<std::atomic<bool>[]> marked;  // gradients that are complete
+  std::size_t bytes = 0;
   int unsynchronised = 0;  // guards that live
   bool in_step = false;    // reduced() or join_step() has not ended
   bool failed = false;
@@ -356,7 +345,7 @@ task<> data_parallel::broadcast(std::vector<std::span<float>> pieces, int root) 
 }
 
 task<> data_parallel::reduce_bucket(state& s, std::size_t i) {
-  detail::bucket& b = s.buckets[i];
+  detail::bucket& b = *s.buckets[i];
   if (s.scale != 1) co_await b.multiply(s.scale);
   if (s.options.hook)
     co_await b.apply_hook(s.has_channels ? s.channels[i] : s.world, i);
@@ -370,7 +359,7 @@ task<> data_parallel::reduce_bucket(state& s, std::size_t i) {
 void data_parallel::mark(std::size_t i, const gpu::stream* after) {
   state& s = usable();
   if (s.unsynchronised) return;
-  if (!s.buckets.mark(i, after)) return;
+  if (!s.mark(i, after)) return;
   // Its bucket is complete.
   const auto executor = s.world.get_executor();
   if (executor.running_in_this_thread()) {
@@ -387,13 +376,13 @@ task<> data_parallel::reduce(const gpu::stream* on) {
   const std::shared_ptr<state> kept = state_;
   if (s.unsynchronised)
     throw error(errc::invalid_argument, "data_parallel: reduced() inside of no_sync(); end its scope first");
-  s.buckets[0].check(on);
+  s.buckets[0]->check(on);
   const auto called = clock::now();
-  s.buckets.complete_all(on);
+  s.complete_all(on);
   s.launch();
   const state::step step(s);
   co_await s.finish(on);
-  s.times.bytes = s.buckets.bytes();
+  s.times.bytes = s.bytes;
   s.times.communication_seconds = in_seconds(s.last_end - s.first_start);
   s.times.exposed_seconds = std::max(0.0, in_seconds(s.last_end - std::max(called, s.first_start)));
 }
@@ -414,7 +403,7 @@ task<bool> data_parallel::join(const gpu::stream* on) {
   if (!s.options.uneven || s.begun)
     throw error(errc::invalid_argument,
                 "data_parallel: join_step() is for options::uneven, and not within a step");
-  s.buckets[0].check(on);
+  s.buckets[0]->check(on);
   const state::step step(s);
   s.begin(0, false);
   co_await s.header_sum;
@@ -423,8 +412,8 @@ task<bool> data_parallel::join(const gpu::stream* on) {
     s.reset();
     co_return false;
   }
-  for (std::size_t i = 0; i < s.buckets.size(); ++i) s.buckets[i].clear(on);
-  s.buckets.complete_all(on);
+  for (const auto& b : s.buckets) b->clear(on);
+  s.complete_all(on);
   s.launch();
   co_await s.finish(on);
   co_return true;
