@@ -225,11 +225,8 @@ void collective_segment::notify() noexcept {
 // ---- waiting ----
 
 void collective_segment::rank_gone(int rank, errc why, const std::string& text) noexcept {
-  departure& known = departed_[static_cast<std::size_t>(rank)];
-  if (known.why == errc::success) {
-    known.why = why;
-    known.text = text;
-  }
+  p2p::departure& known = departed_[static_cast<std::size_t>(rank)];
+  if (known.code == errc::success) known = {why, text};
   loop_.wake();
 }
 
@@ -253,9 +250,9 @@ bool collective_segment::poll() noexcept {
   if (waiting_ == nullptr) return false;
   missing_ = waiting_->ready_ != nullptr ? waiting_->ready_(waiting_->context_) : -1;
   if (missing_ >= 0) {
-    const departure& gone = departed_[static_cast<std::size_t>(missing_)];
-    if (gone.why == errc::success) return false;
-    waiting_->set_failure(gone.why, gone.text);
+    const p2p::departure& gone = departed_[static_cast<std::size_t>(missing_)];
+    if (gone.code == errc::success) return false;
+    waiting_->set_failure(gone.code, gone.text);
   }
   wait* const w = waiting_;
   waiting_ = nullptr;

@@ -271,11 +271,7 @@ class collective_segment final : public core::source {
   std::uint32_t sequence_ = 0;
   p2p::fingerprint print_{};
   std::uint64_t history_ = 0;  // hash of the fingerprints of all earlier operations
-  struct departure {
-    errc why = errc::success;  // success: it has not gone
-    std::string text;
-  };
-  std::array<departure, most_ranks> departed_;
+  std::array<p2p::departure, most_ranks> departed_;  // errc::success: it has not gone
   wait* waiting_ = nullptr;
   int missing_ = -1;
   unsigned at_once_ = 0;  // number of waits that may still end without the loop
