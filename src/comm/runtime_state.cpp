@@ -290,20 +290,20 @@ communicator runtime_state::enter(core::world_info info, transports ways,
   w->on_idle = [this](world& idle) {
     if (failing_) return;
     ++leaving_;
-    idle.leave_by = loop_.engine().platform().now() + linger;
+    const core::time_point by = loop_.engine().platform().now() + linger;
     // Called from the loop, not from inside the code that dropped the last handle.
-    later([w = &idle](runtime_state& self) { self.tasks_.start(self.leave(w)); });
+    later([w = &idle, by](runtime_state& self) { self.tasks_.start(self.leave(w, by)); });
   };
   worlds_.push_back(std::move(joined));
   return communicator(detail::communicator_ref(&w->world_communicator()));
 }
 
-task<> runtime_state::leave(world* w) {
+task<> runtime_state::leave(world* w, core::time_point by) {
   // Recorded before the first listener closes: a rank that finds it closed asks here (p2p::router::has_left).
   // A failed phase stays recorded as failed.
   if (worlds_.size() == 1 && !w->failing) loop_.recorder().ended(flight::phase::leaving, "");
   try {
-    co_await w->leave(w->leave_by);
+    co_await w->leave(by);
     if (epoch_server_ && worlds_.size() == 1) co_await epoch_server_->drain(linger);
   } catch (const std::exception& e) {
     base::log_warning(fmt::format("leaving the world: {}", e.what()));

@@ -76,7 +76,7 @@ class runtime_state {
   // Calls f(*this) from the io_context, unless this has gone by then.
   template <class F>
   void later(F f);
-  task<> leave(world* w);
+  task<> leave(world* w, core::time_point by);
   void tell() noexcept;
   task<> flush_and_cut();
   void check_end() noexcept;

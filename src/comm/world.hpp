@@ -106,8 +106,7 @@ class world final : public p2p::router {
 
   // Called from the loop when the last communicator has gone.
   std::function<void(world&)> on_idle;
-  core::time_point leave_by{};  // set while it is being left
-  bool failing = false;         // it is cut once it has had the time to say why
+  bool failing = false;  // it is cut once it has had the time to say why
 
  private:
   // The transport that connects this rank and `peer`.
