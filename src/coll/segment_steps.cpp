@@ -128,12 +128,13 @@ task<> set_up_segment(collective c) {
   b.decide(std::all_of(all.begin(), all.begin() + c.size(), [](std::uint8_t ok) { return ok != 0; }));
 }
 
-void refuse_operation(const collective& c, int rank) {
-  const collective_segment& b = c.segment();
+void arrivals::refuse() const {
+  const collective_segment& b = c_.segment();
+  const int rank = mismatched_;
   const std::string theirs =
-      b.sequence_of(rank) == c.sequence() ? "" : fmt::format(" (its collective #{})", b.sequence_of(rank));
-  throw error(errc::mismatch, c.comm().mismatch_text(c.comm().world_rank(rank), c.sequence(), c.print(),
-                                                     b.fingerprint_of(rank)) +
+      b.sequence_of(rank) == c_.sequence() ? "" : fmt::format(" (its collective #{})", b.sequence_of(rank));
+  throw error(errc::mismatch, c_.comm().mismatch_text(c_.comm().world_rank(rank), c_.sequence(), c_.print(),
+                                                      b.fingerprint_of(rank)) +
                                   theirs);
 }
 

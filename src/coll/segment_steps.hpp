@@ -25,9 +25,6 @@ namespace tutti::coll {
 // lacks what it needs.
 task<> set_up_segment(collective c);
 
-// Throws errc::mismatch, naming both calls: `rank` has another operation on the segment.
-[[noreturn]] void refuse_operation(const collective& c, int rank);
-
 // Waits until over() returns -1, and not the rank that is waited for. Awaited like its base class. Not movable:
 // a test is bound to the object's address.
 template <class Test>
@@ -45,8 +42,8 @@ inline auto room_to_write(const collective& c, std::uint64_t end) noexcept {
   return until(c, [&segment = c.segment(), end] { return segment.room_for(end); });
 }
 
-// Waits until every other rank, or `only` one, has arrived at this operation. check() then throws if one was
-// at another operation.
+// Waits until every other rank, or `only` one, has arrived at this operation. If one was at another operation,
+// check() then throws errc::mismatch, naming both calls.
 class arrivals : public comm::collective_segment::wait {
  public:
   // `only` -1: all.
@@ -56,7 +53,7 @@ class arrivals : public comm::collective_segment::wait {
         next_(only < 0 ? 0 : only),
         last_(only < 0 ? c.size() : only + 1) {}
   void check() const {
-    if (mismatched_ >= 0) refuse_operation(c_, mismatched_);
+    if (mismatched_ >= 0) refuse();
   }
   // Checks without waiting. Returns a rank that has not arrived, or -1; then call check().
   int poll() noexcept {
@@ -72,6 +69,7 @@ class arrivals : public comm::collective_segment::wait {
 
  private:
   static int test(void* self) noexcept { return static_cast<arrivals*>(self)->poll(); }
+  [[noreturn]] void refuse() const;
   const collective& c_;
   int next_;
   int last_;

@@ -73,7 +73,6 @@ class agreement {
   using key = std::pair<std::uint32_t, std::uint32_t>;  // message context, number
 
   round& at(std::uint32_t context, std::uint32_t number);
-  // Any of these may run out of memory.
   void send(key to, int peer, const std::string& bytes) noexcept;
   void ask(const round& r, int peer, const std::string& bytes) noexcept;
   void answer_all(round& r, const std::string& bytes) noexcept;
