@@ -25,12 +25,11 @@ std::byte* start_of(const buffer_view& b) noexcept { return static_cast<std::byt
 
 // ---- blocks ----
 
-// The positions of blocks: by `counts` if they are uneven, and then in lent memory; otherwise `each` bytes long.
+// The positions of blocks: by `counts` in lent memory, or if there are none all `each` bytes long.
 struct layout {
-  layout(const collective& c, bool uneven, const detail::counts_view& counts, std::size_t element_bytes,
-         std::size_t each)
-      : memory(c.scratch().take(uneven ? counts.size * sizeof(std::size_t) : 0)), parts(blocks::even(each)) {
-    if (!uneven) return;
+  layout(const collective& c, const detail::counts_view& counts, std::size_t element_bytes, std::size_t each)
+      : memory(c.scratch().take(counts.size * sizeof(std::size_t))), parts(blocks::even(each)) {
+    if (counts.size == 0) return;
     auto* const ends = reinterpret_cast<std::size_t*>(memory.data());
     std::size_t end = 0;
     for (std::size_t i = 0; i < counts.size; ++i) ends[i] = end += counts.data[i] * element_bytes;
@@ -41,31 +40,27 @@ struct layout {
 };
 
 task<> gather_body(const call* w, collective c, algorithm a) {
-  const bool uneven = w->kind == kind::gather_v && c.rank() == w->peer;
   const std::size_t own = w->in.bytes();
-  const layout out(c, uneven, w->out_counts, w->out.element_bytes, own);
+  const layout out(c, w->out_counts, w->out.element_bytes, own);
   co_await coroutine_of<kind::gather>(a)(c, start_of(w->in), start_of(w->out), out.parts, own, w->peer);
 }
 
 task<> scatter_body(const call* w, collective c, algorithm a) {
-  const bool uneven = w->kind == kind::scatter_v && c.rank() == w->peer;
   const std::size_t own = w->out.bytes();
-  const layout in(c, uneven, w->in_counts, w->in.element_bytes, own);
+  const layout in(c, w->in_counts, w->in.element_bytes, own);
   co_await coroutine_of<kind::scatter>(a)(c, start_of(w->in), start_of(w->out), in.parts, own, w->peer);
 }
 
 task<> all_gather_body(const call* w, collective c, algorithm a) {
-  const bool uneven = w->kind == kind::all_gather_v;
-  const layout out(c, uneven, w->out_counts, w->out.element_bytes, w->in.bytes());
+  const layout out(c, w->out_counts, w->out.element_bytes, w->in.bytes());
   co_await coroutine_of<kind::all_gather>(a)(c, start_of(w->in), start_of(w->out), out.parts);
 }
 
 task<> all_to_all_body(const call* w, collective c, algorithm a) {
-  const bool uneven = w->kind == kind::all_to_all_v;
   const std::size_t each = w->in.bytes() / static_cast<std::size_t>(c.size());
-  const layout sent(c, uneven, w->in_counts, w->in.element_bytes, each);
-  const layout received(c, uneven, w->out_counts, w->out.element_bytes, each);
-  const bool in_place = !uneven && w->in.data == w->out.data;
+  const layout sent(c, w->in_counts, w->in.element_bytes, each);
+  const layout received(c, w->out_counts, w->out.element_bytes, each);
+  const bool in_place = w->in_counts.size == 0 && w->in.data == w->out.data;
   auto copy = c.scratch().take(in_place ? w->in.bytes() : 0);
   if (in_place) move_bytes(copy.data(), w->in.data, w->in.bytes());
   const std::byte* const from = in_place ? copy.data() : start_of(w->in);
@@ -165,7 +160,7 @@ task<> reduce_body(const call* w, collective c, algorithm a) {
 task<> reduce_scatter_body(const call* w, collective c, algorithm a) {
   const accumulator elements(*w, a);
   const std::size_t own = w->out.count;
-  const layout in(c, w->kind == kind::reduce_scatter_v, w->in_counts, elements.bytes, own * elements.bytes);
+  const layout in(c, w->in_counts, elements.bytes, own * elements.bytes);
   const bool in_as_it_is = elements.same() && is_prepared(*w);
   auto memory = c.scratch().take(in_as_it_is ? 0 : w->in.count * elements.bytes);
   auto block = c.scratch().take(elements.same() ? 0 : own * elements.bytes);
