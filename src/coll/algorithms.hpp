@@ -35,18 +35,16 @@ struct reduce_call {
   int ranks;  // the number of contributions, by which avg divides
 };
 
-// The parameters of each collective's algorithms. Every buffer is where the call has it. `own_bytes` is the
-// size of this rank's block, for ranks that do not know all blocks.
+// The parameters of each collective's algorithms. Every buffer is where the call has it. Of a scatter and a
+// gather, ranks other than the root may know only their own block of `parts`.
 namespace algorithm_form {
 
 using barrier = task<>(collective c);
 using broadcast = task<>(collective c, std::byte* data, std::size_t bytes, int root);
 using reduce = task<>(collective c, reduce_call r, int root);
 using all_reduce = task<>(collective c, reduce_call r);
-using scatter = task<>(collective c, const std::byte* data, std::byte* block, blocks parts,
-                       std::size_t own_bytes, int root);
-using gather = task<>(collective c, const std::byte* block, std::byte* data, blocks parts,
-                      std::size_t own_bytes, int root);
+using scatter = task<>(collective c, const std::byte* data, std::byte* block, blocks parts, int root);
+using gather = task<>(collective c, const std::byte* block, std::byte* data, blocks parts, int root);
 using all_gather = task<>(collective c, const std::byte* block, std::byte* data, blocks parts);
 // `r.data` is this rank's block, which may be its place in the input.
 using reduce_scatter = task<>(collective c, reduce_call r, blocks parts);

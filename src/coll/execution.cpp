@@ -40,15 +40,15 @@ struct layout {
 };
 
 task<> gather_body(const call* w, collective c, algorithm a) {
-  const std::size_t own = w->in.bytes();
-  const layout out(c, w->out_counts, w->out.element_bytes, own);
-  co_await coroutine_of<kind::gather>(a)(c, start_of(w->in), start_of(w->out), out.parts, own, w->peer);
+  const auto counts = c.rank() == w->peer ? w->out_counts : detail::counts_view();
+  const layout out(c, counts, w->out.element_bytes, w->in.bytes());
+  co_await coroutine_of<kind::gather>(a)(c, start_of(w->in), start_of(w->out), out.parts, w->peer);
 }
 
 task<> scatter_body(const call* w, collective c, algorithm a) {
-  const std::size_t own = w->out.bytes();
-  const layout in(c, w->in_counts, w->in.element_bytes, own);
-  co_await coroutine_of<kind::scatter>(a)(c, start_of(w->in), start_of(w->out), in.parts, own, w->peer);
+  const auto counts = c.rank() == w->peer ? w->in_counts : detail::counts_view();
+  const layout in(c, counts, w->in.element_bytes, w->out.bytes());
+  co_await coroutine_of<kind::scatter>(a)(c, start_of(w->in), start_of(w->out), in.parts, w->peer);
 }
 
 task<> all_gather_body(const call* w, collective c, algorithm a) {

@@ -47,8 +47,8 @@ task<> reduce_binomial(collective c, reduce_call r, int root) {
 
 // A rank sends all blocks it has collected. ceil(log2 P) messages at the root instead of P-1, but every block
 // is copied on the way: for small even blocks of many ranks.
-task<> gather_binomial(collective c, const std::byte* block, std::byte* data, blocks, std::size_t block_bytes,
-                       int root) {
+task<> gather_binomial(collective c, const std::byte* block, std::byte* data, blocks parts, int root) {
+  const std::size_t block_bytes = parts.bytes(c.rank());
   const int size = c.size();
   const int relative = (c.rank() - root + size) % size;
   const auto at = [&](int n) { return static_cast<std::size_t>(n) * block_bytes; };
@@ -72,8 +72,8 @@ task<> gather_binomial(collective c, const std::byte* block, std::byte* data, bl
 
 // The gather run backwards: a rank forwards the blocks of the ranks behind it, half of what it has in every
 // round.
-task<> scatter_binomial(collective c, const std::byte* data, std::byte* block, blocks,
-                        std::size_t block_bytes, int root) {
+task<> scatter_binomial(collective c, const std::byte* data, std::byte* block, blocks parts, int root) {
+  const std::size_t block_bytes = parts.bytes(c.rank());
   const int size = c.size();
   const int relative = (c.rank() - root + size) % size;
   const auto at = [&](int n) { return static_cast<std::size_t>(n) * block_bytes; };

@@ -91,34 +91,32 @@ task<> all_reduce_one_shot(collective c, reduce_call r) {
 
 // Linear: the root exchanges blocks with every other rank, a few at a time: one step, P-1 messages at the root,
 // no copy on the way. Blocks may be uneven.
-task<> gather_linear(collective c, const std::byte* block, std::byte* data, blocks parts,
-                     std::size_t own_bytes, int root) {
-  const int size = c.size();
+task<> gather_linear(collective c, const std::byte* block, std::byte* data, blocks parts, int root) {
+  const std::size_t own = parts.bytes(c.rank());
   if (c.rank() != root) {
-    co_await c.send(root, block, own_bytes);
+    co_await c.send(root, block, own);
     co_return;
   }
-  move_bytes(data + parts.begin(root), block, own_bytes);
+  move_bytes(data + parts.begin(root), block, own);
   receives_in_flight receives;
-  for (int distance = 1; distance < size; ++distance) {
-    const int from = (root + distance) % size;
+  for (int distance = 1; distance < c.size(); ++distance) {
+    const int from = c.ahead(distance);
     co_await receives.make_room();
     receives.start([&] { return c.receive(from, data + parts.begin(from), parts.bytes(from)); });
   }
   co_await receives.drain();
 }
 
-task<> scatter_linear(collective c, const std::byte* data, std::byte* block, blocks parts,
-                      std::size_t own_bytes, int root) {
-  const int size = c.size();
+task<> scatter_linear(collective c, const std::byte* data, std::byte* block, blocks parts, int root) {
+  const std::size_t own = parts.bytes(c.rank());
   if (c.rank() != root) {
-    co_await c.receive(root, block, own_bytes);
+    co_await c.receive(root, block, own);
     co_return;
   }
-  move_bytes(block, data + parts.begin(root), own_bytes);
+  move_bytes(block, data + parts.begin(root), own);
   sends_in_flight sends;
-  for (int distance = 1; distance < size; ++distance) {
-    const int to = (root + distance) % size;
+  for (int distance = 1; distance < c.size(); ++distance) {
+    const int to = c.ahead(distance);
     co_await sends.make_room();
     sends.start([&] { return c.send(to, data + parts.begin(to), parts.bytes(to)); });
   }

@@ -42,7 +42,7 @@ struct speakers {
 task<> barrier_hierarchical(collective c) {
   const comm::topology& places = c.comm().places();
   const collective here = on_this_host(c);
-  co_await gather_linear(here, nullptr, nullptr, blocks::even(0), 0, 0);
+  co_await gather_linear(here, nullptr, nullptr, blocks::even(0), 0);
   if (places.local_rank == 0) {
     const collective leaders = c.among(places.leaders, places.host);
     co_await barrier_dissemination(leaders);

@@ -103,7 +103,7 @@ task<> reduce_ring(collective c, reduce_call r, int root) {
   reduce_call slice = r;
   slice.data = is_root ? r.data + slices.begin(root) : lease.data();
   co_await reduce_scatter_ring(c, slice, slices);
-  co_await gather_linear(c, slice.data, r.data, slices, own, root);
+  co_await gather_linear(c, slice.data, r.data, slices, root);
 }
 
 // Chunked ring: P-1 steps of reduce-scatter, in which each chunk collects the contributions on its way round,
@@ -185,7 +185,7 @@ task<> broadcast_ring(collective c, std::byte* data, std::size_t bytes, int root
 task<> broadcast_scatter_all_gather(collective c, std::byte* data, std::size_t bytes, int root) {
   const blocks parts = blocks::split(bytes, c.size(), 1);
   const int rank = c.rank();
-  co_await scatter_linear(c, data, data + parts.begin(rank), parts, parts.bytes(rank), root);
+  co_await scatter_linear(c, data, data + parts.begin(rank), parts, root);
   co_await pass_blocks_round(c, data, parts, rank, root);
 }
 
