@@ -9,6 +9,7 @@
 #include "coll/blocks.hpp"
 #include "coll/choice.hpp"
 #include "coll/collective.hpp"
+#include "coll/reduce.hpp"
 
 #include <cstddef>
 #include <cstdlib>

@@ -4,7 +4,6 @@
 #include "base/env.hpp"
 #include "base/text.hpp"
 #include "coll/algorithms.hpp"
-#include "coll/reduce.hpp"
 
 #include <fmt/format.h>
 

@@ -2,7 +2,6 @@
 // Makes the coroutine of a call from its algorithm: the local steps around the algorithm, copies,
 // accumulators of another type, and the new communicators of group, split and duplicate.
 #include "coll/algorithms.hpp"
-#include "coll/reduce.hpp"
 #include "coll/segment_steps.hpp"
 #include "comm/world.hpp"
 

@@ -10,7 +10,6 @@
 #pragma once
 
 #include "coll/algorithms.hpp"
-#include "coll/reduce.hpp"
 
 #include <array>
 #include <cstddef>

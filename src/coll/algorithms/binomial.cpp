@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Binomial trees: ceil(log2 P) rounds. In round k, ranks exchange data with ranks 2^k nearer to the root.
 #include "coll/algorithms.hpp"
-#include "coll/reduce.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -2,7 +2,6 @@
 // Bruck's algorithms, and the barrier of their pattern: ceil(log2 P) rounds for any P, in which distances
 // double. (Bruck et al. 1997.)
 #include "coll/algorithms.hpp"
-#include "coll/reduce.hpp"
 
 #include <algorithm>
 #include <bit>

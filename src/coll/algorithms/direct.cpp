@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every rank, or the root, exchanges data with every other one directly.
 #include "coll/algorithms.hpp"
-#include "coll/reduce.hpp"
 
 #include <span>
 

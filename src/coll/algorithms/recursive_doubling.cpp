@@ -2,7 +2,6 @@
 // Recursive doubling, and halving: the distance between ranks that exchange data doubles, or halves, in every
 // round.
 #include "coll/algorithms.hpp"
-#include "coll/reduce.hpp"
 
 #include <algorithm>
 #include <bit>

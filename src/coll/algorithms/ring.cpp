@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rings: every rank receives from its left neighbour and sends to its right one.
 #include "coll/algorithms.hpp"
-#include "coll/reduce.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -7,7 +7,6 @@
 #include "base/ring_copy.hpp"
 #include "base/shared_memory.hpp"
 #include "coll/algorithms.hpp"
-#include "coll/reduce.hpp"
 #include "coll/segment_steps.hpp"
 
 #include <algorithm>
