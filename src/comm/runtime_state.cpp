@@ -124,25 +124,14 @@ void check_place(const bootstrap::job& job, const mpi::process& here) {
           here.implementation(), here.rank(), here.size(), said));
 }
 
-// A peer table of one: the world's id is the one in rank 0's record.
-std::string record_of(const core::endpoint_record& mine, std::uint64_t id) {
-  bootstrap::peer_table table;
-  table.id = id;
-  table.records.push_back(mine);
-  table.records.front().rank = 0;
-  return bootstrap::encode_table(table);
-}
-
-// The records of all processes, in the order of their ranks.
+// In front of each process's endpoint record is a number. That of rank 0 is the world's id.
 bootstrap::peer_table table_of(const mpi::membership& joined) {
-  bootstrap::peer_table all;
-  for (const std::string& record : joined.records) {
-    bootstrap::peer_table one = bootstrap::decode_table(record, 1);
-    if (all.records.empty()) all.id = one.id;
-    one.records.front().rank = static_cast<int>(all.records.size());
-    all.records.push_back(std::move(one.records.front()));
-  }
-  return all;
+  constexpr std::size_t number_bytes = sizeof(std::uint64_t);
+  std::string records;
+  for (const std::string& each : joined.records) records += each.substr(number_bytes);
+  const std::string number = joined.records.front().substr(0, number_bytes);
+  return {bootstrap::from_store<std::uint64_t>(number, "the id of a world"),
+          bootstrap::decode_endpoint_records(records)};
 }
 
 // A rank that still waits in the old world would wait for ever.
@@ -262,8 +251,9 @@ task<communicator> runtime_state::join_mpi(bootstrap::job job) {
   flight::explain_at_signal();
   loop_.recorder().joining(here.rank(), here.size());
   check_place(job, here);
-  const core::endpoint_record mine = bootstrap::local_endpoint_record(here.rank());
-  const std::string record = record_of(mine, loop_.engine().platform().random());
+  const std::uint64_t number = loop_.engine().platform().random();
+  const std::string record = base::to_bytes(number) + bootstrap::encode_endpoint_record(
+                                                          bootstrap::local_endpoint_record(here.rank()));
   const mpi::membership joined = co_await here.join(executor, record, job.timeout);
 
   job.rank = here.rank();
