@@ -2,6 +2,7 @@
 #include "coll/choice.hpp"
 
 #include "base/env.hpp"
+#include "base/files.hpp"
 #include "base/text.hpp"
 #include "coll/algorithms.hpp"
 
@@ -123,15 +124,12 @@ std::map<kind, algorithm> forced_by_environment() {
 std::vector<rule> tuned_rules() {
   const auto path = base::env_string("TUTTI_TUNING");
   if (!path || path->empty()) return {};
-  std::ifstream file(*path);
-  if (!file)
+  if (!std::ifstream(*path))
     throw error(
         errc::invalid_argument,
         fmt::format("TUTTI_TUNING={}: cannot be read; write it with `tutti-perf tune`, or unset the variable",
                     *path));
-  std::ostringstream text;
-  text << file.rdbuf();
-  return parse_rules(text.str(), *path);
+  return parse_rules(base::contents_of(*path), *path);
 }
 
 bool meets(const requirement& need, const situation& s) noexcept {
