@@ -27,10 +27,8 @@ using ops::facts_of;
 using ops::title;
 
 void succeed(operation_state& state, const communicator_state& c) noexcept {
-  status moved;
-  moved.source = c.rank();
-  moved.bytes = state.what().list.at == nullptr ? state.what().out.bytes() : 0;
-  state.set_result(moved);
+  const call& what = state.what();
+  state.set_result({.source = c.rank(), .bytes = what.list.at == nullptr ? what.out.bytes() : 0});
 }
 
 class collective_operation_state final

@@ -57,16 +57,14 @@ std::vector<peer_counters> peer_counters_of(const communicator& c) {
     transport::link_counters way;
     if (const transport::link* const l = state->of_world().made_link(rank)) way = l->counters;
     if (n.sends + n.receives + way.retries == 0) continue;
-    peer_counters p;
-    p.rank = rank;
-    p.sends = n.sends;
-    p.bytes_sent = n.bytes_sent;
-    p.receives = n.receives;
-    p.bytes_received = n.bytes_received;
-    p.without_credit = n.without_credit;
-    p.stalls = way.stalls;
-    p.retries = way.retries;
-    all.push_back(p);
+    all.push_back({.rank = rank,
+                   .sends = n.sends,
+                   .bytes_sent = n.bytes_sent,
+                   .receives = n.receives,
+                   .bytes_received = n.bytes_received,
+                   .without_credit = n.without_credit,
+                   .stalls = way.stalls,
+                   .retries = way.retries});
   }
   return all;
 }

@@ -65,17 +65,15 @@ inline const backend& backend_of(const detail::call& what) noexcept {
 // The entry of a call. `sequence` of a collective; 0 for a message.
 inline flight::operation_facts facts_of(const comm::communicator_state& c, const detail::call& what,
                                         std::uint32_t sequence) noexcept {
-  flight::operation_facts facts;
-  facts.kind = static_cast<std::uint8_t>(what.kind);
-  facts.communicator = c.id();
-  facts.sequence = sequence;
-  facts.peer = what.peer;
-  facts.tag = what.tag;
-  facts.bytes = what.kind == detail::operation_kind::send || what.out.data == nullptr ? what.in.bytes()
-                                                                                      : what.out.bytes();
-  facts.file = what.where.file_name();
-  facts.line = what.where.line();
-  return facts;
+  const bool reads = what.kind == detail::operation_kind::send || what.out.data == nullptr;
+  return {.kind = static_cast<std::uint8_t>(what.kind),
+          .communicator = c.id(),
+          .sequence = sequence,
+          .peer = what.peer,
+          .tag = what.tag,
+          .bytes = reads ? what.in.bytes() : what.out.bytes(),
+          .file = what.where.file_name(),
+          .line = what.where.line()};
 }
 inline flight::handle put_on_record(comm::communicator_state& c, const detail::call& what,
                                     std::uint32_t sequence) noexcept {
