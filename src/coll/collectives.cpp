@@ -78,8 +78,7 @@ static_assert(sizeof(collective_operation_state) <= operation_state::running_byt
 // still count on this rank, which has taken its place in the order.
 template <class Make>
 bool start_running(operation_state& state, communicator_state& c, std::uint32_t sequence, const Make& make) {
-  auto* const running = new (state.running_storage())
-      collective_operation_state(state, c, sequence);
+  auto* const running = new (state.running_storage()) collective_operation_state(state, c, sequence);
   state.set_running(running);
   c.add(*running);
   if (!running->start(make)) return false;

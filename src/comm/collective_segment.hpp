@@ -270,7 +270,7 @@ class collective_segment final : public core::source {
   std::size_t written_ = 0;     // bytes that this rank has written in the operation
   std::uint32_t sequence_ = 0;
   p2p::fingerprint print_{};
-  std::uint64_t history_ = 0;  // hash of the fingerprints of all earlier operations
+  std::uint64_t history_ = 0;                        // hash of the fingerprints of all earlier operations
   std::array<p2p::departure, most_ranks> departed_;  // errc::success: it has not gone
   wait* waiting_ = nullptr;
   int missing_ = -1;

@@ -77,11 +77,9 @@ std::vector<operation_counters> operation_counters_of(const communicator& c) {
   const auto& by_kind = state->recorder().by_kind();
   for (std::size_t kind = 0; kind < by_kind.size(); ++kind) {
     if (by_kind[kind].calls == 0) continue;
-    operation_counters one;
-    one.name = detail::name_of(static_cast<detail::operation_kind>(kind));
-    one.calls = by_kind[kind].calls;
-    one.waited = std::chrono::nanoseconds(times.duration_ns(by_kind[kind].waited));
-    all.push_back(std::move(one));
+    all.push_back({.name = detail::name_of(static_cast<detail::operation_kind>(kind)),
+                   .calls = by_kind[kind].calls,
+                   .waited = std::chrono::nanoseconds(times.duration_ns(by_kind[kind].waited))});
   }
   return all;
 }

@@ -173,17 +173,19 @@ void peer_watch::suspect(int peer, doubt what, core::time_point since, core::tim
                                                 seconds(grace))
                                   : "it is waited for (TUTTI_SUSPECT_GRACE=off)"};
       case doubt::busy:
-        return {"its loop has not turned",
-                "it computes, or is in a system call, outside of its loop; co_await tutti::compute(...) keeps "
-                "the loop turning"};
+        return {
+            "its loop has not turned",
+            "it computes, or is in a system call, outside of its loop; co_await tutti::compute(...) keeps "
+            "the loop turning"};
       default:
-        return {"its loop has not answered",
-                "it computes outside of its loop (co_await tutti::compute(...) keeps the loop turning), is "
-                "stopped, or its host or the network between has failed" +
-                    (limit.count() > 0 ? fmt::format(", which is known after {} (init_options::silence_limit, "
-                                                     "TUTTI_SILENCE_LIMIT)",
-                                                     seconds(limit))
-                                       : "")};
+        return {
+            "its loop has not answered",
+            "it computes outside of its loop (co_await tutti::compute(...) keeps the loop turning), is "
+            "stopped, or its host or the network between has failed" +
+                (limit.count() > 0 ? fmt::format(", which is known after {} (init_options::silence_limit, "
+                                                 "TUTTI_SILENCE_LIMIT)",
+                                                 seconds(limit))
+                                   : "")};
     }
   }();
   base::log_warning(fmt::format("waiting for {}, which does not progress: {} for {}; {}",

@@ -252,8 +252,8 @@ task<communicator> runtime_state::join_mpi(bootstrap::job job) {
   loop_.recorder().joining(here.rank(), here.size());
   check_place(job, here);
   const std::uint64_t number = loop_.engine().platform().random();
-  const std::string record = base::to_bytes(number) + bootstrap::encode_endpoint_record(
-                                                          bootstrap::local_endpoint_record(here.rank()));
+  const std::string record = base::to_bytes(number) +
+                             bootstrap::encode_endpoint_record(bootstrap::local_endpoint_record(here.rank()));
   const mpi::membership joined = co_await here.join(executor, record, job.timeout);
 
   job.rank = here.rank();

@@ -132,8 +132,7 @@ bool start_on(operation_state& state, Start start) noexcept {
 
 class device_message final : public task_operation<device_message> {
  public:
-  device_message(operation_state& s, communicator_state& c) noexcept
-      : task_operation(s, c, 0) {
+  device_message(operation_state& s, communicator_state& c) noexcept : task_operation(s, c, 0) {
     on_expire = [](core::completion& a) noexcept {
       auto& self = static_cast<device_message&>(a);
       expire(self, self.operation_.what());

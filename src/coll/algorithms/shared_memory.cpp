@@ -4,8 +4,8 @@
 // Long vectors are copied and reduced in rounds. Each rank stages a piece of what the others need, and reads
 // pieces of others while they are in cache. Rounds overlap: a rank takes whatever step the others have made
 // possible. Data in memory that all can read are not staged.
-#include "base/ring_copy.hpp"
 #include "base/shared_memory.hpp"
+#include "base/ring_copy.hpp"
 #include "coll/algorithms.hpp"
 #include "coll/segment_steps.hpp"
 
@@ -111,7 +111,8 @@ class staged_rounds {
     return begin < all ? std::min(piece_, all - begin) : 0;
   }
   // Returns a rank among first to last - 1 whose word `which` is before `end`, or -1.
-  int missing(std::atomic<std::uint64_t> progress_words::* which, std::uint64_t end, int first, int last) noexcept {
+  int missing(std::atomic<std::uint64_t> progress_words::* which, std::uint64_t end, int first,
+              int last) noexcept {
     // A rank's words are of this operation only when it has arrived at it.
     if (const int rank = others_.poll(); rank >= 0) return rank;
     if (others_.found_mismatch()) return c_.rank();
@@ -192,8 +193,8 @@ class movement_rounds : public staged_rounds<movement_rounds, 16> {
 
  private:
   int missing(std::uint64_t end) noexcept {
-    return staged_rounds::missing(&progress_words::staged, end,
-                                  giver_ < 0 ? 0 : giver_, giver_ < 0 ? c_.size() : giver_ + 1);
+    return staged_rounds::missing(&progress_words::staged, end, giver_ < 0 ? 0 : giver_,
+                                  giver_ < 0 ? c_.size() : giver_ + 1);
   }
   void put(std::uint64_t to, const std::byte* block, std::size_t all) noexcept {
     const std::size_t bytes = in_round(all, staged_);
@@ -284,7 +285,6 @@ task<> copy_in_rounds(collective c, posted what) {
     co_await work_off(c, &staged);
   }
 }
-
 
 task<> copy_on_segment(collective c, const posted& what) {
   return what.is_short() ? publish_on_segment(c, what) : copy_in_rounds(c, what);
