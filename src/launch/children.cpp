@@ -1,31 +1,176 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/children.hpp"
 
+#include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <climits>
 #include <csignal>
+#include <system_error>
 #include <utility>
 
+#include "base/files.hpp"
 #include "launch/signals.hpp"
+#include "launch/terminal.hpp"
 
 namespace tutti::launch {
+namespace {
+
+void make_pipe(base::unique_fd& reader, base::unique_fd& writer, int flags) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC | flags) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
+  reader.reset(ends[0]);
+  writer.reset(ends[1]);
+}
+
+// ---- the guardian ----
+
+// The protocol: one pid_t per message, in a single write that a pipe keeps whole. A positive number is a
+// group to watch, a negative one a group to forget. The end of the pipe is the end of the launcher.
+
+void close_all_but(int fd) {
+  if (fd > 0) ::close_range(0, static_cast<unsigned>(fd) - 1, 0);
+  ::close_range(static_cast<unsigned>(fd) + 1, UINT_MAX, 0);
+}
+
+[[noreturn]] void guard(int pipe) {
+  ::prctl(PR_SET_NAME, "tutti-guardian");
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(signal, SIG_IGN);
+  // If held open, the launcher's standard output would keep $(tutti-run ...) waiting, and its directory a
+  // mount busy.
+  close_all_but(pipe);
+  [[maybe_unused]] const int ignored = ::chdir("/");
+
+  std::vector<pid_t> groups;
+  for (;;) {
+    std::array<pid_t, 256> messages;
+    const ssize_t bytes = ::read(pipe, messages.data(), sizeof messages);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes <= 0) break;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(bytes) / sizeof(pid_t); ++i) {
+      if (messages[i] > 0)
+        groups.push_back(messages[i]);
+      else
+        std::erase(groups, -messages[i]);
+    }
+  }
+  for (const pid_t group : groups) ::kill(-group, SIGKILL);
+  ::_exit(0);
+}
+
+// ---- a rank ----
+
+// Why a program did not start, written by the child that was to become it.
+struct exec_failure {
+  pid_t pid;
+  int error;
+};
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  result.reserve(texts.size() + 1);
+  for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+// What the child does between fork and exec: only async-signal-safe calls, on data prepared before the fork.
+struct child_plan {
+  const process_spec& spec;
+  const guardian& guard;
+  int reports;
+  pid_t launcher;
+  sigset_t mask;
+  std::vector<char*> argv;
+  std::vector<char*> envp;
+
+  [[noreturn]] void carry_out() const noexcept {
+    const pid_t self = ::getpid();
+    ::setpgid(0, 0);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != launcher) ::_exit(0);  // it died before the line above could report it
+    guard.watch(self);
+    if (spec.in_foreground) give_terminal_to(self);
+    const int wanted[] = {spec.input, spec.output, spec.error};
+    for (int stream = 0; stream < 3; ++stream)
+      if (wanted[stream] >= 0 && ::dup2(wanted[stream], stream) < 0) give_up();
+    for (const int kept : {spec.inherited, spec.records})
+      if (kept >= 0) ::fcntl(kept, F_SETFD, 0);
+    if (spec.descriptor_limit) ::setrlimit(RLIMIT_NOFILE, &*spec.descriptor_limit);
+    restore_signals_for_program(mask);
+    ::execve(spec.path.c_str(), argv.data(), envp.data());
+    give_up();
+  }
+
+  [[noreturn]] void give_up() const noexcept {
+    const exec_failure failure{::getpid(), errno};
+    [[maybe_unused]] const ssize_t ignored = ::write(reports, &failure, sizeof failure);
+    ::_exit(failure.error == ENOENT ? 127 : 126);
+  }
+};
+
+// Throws std::system_error if no process can be made. Only `reports` tells whether the program started.
+pid_t spawn(const process_spec& spec, const guardian& guard, int reports) {
+  child_plan plan{spec, guard, reports, ::getpid(), {}, pointers(spec.arguments), pointers(spec.environment)};
+  sigset_t all;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_BLOCK, &all, &plan.mask);
+  const pid_t pid = ::fork();
+  if (pid == 0) plan.carry_out();
+  const int error = errno;
+  // Done here as well as in the child, so that the group exists when this function returns, whichever comes
+  // first.
+  if (pid > 0) ::setpgid(pid, pid);
+  ::pthread_sigmask(SIG_SETMASK, &plan.mask, nullptr);
+  if (pid < 0) throw std::system_error(error, std::generic_category(), "fork");
+  return pid;
+}
+
+}  // namespace
+
+guardian::guardian() {
+  base::unique_fd reader;
+  make_pipe(reader, pipe_, 0);
+  pid_ = ::fork();
+  if (pid_ < 0) throw std::system_error(errno, std::generic_category(), "fork");
+  if (pid_ == 0) {
+    pipe_.reset();
+    guard(reader.get());
+  }
+  // Signals for the launcher's process group or terminal do not reach the guardian from here on.
+  ::setpgid(pid_, pid_);
+}
+
+guardian::~guardian() {
+  pipe_.reset();
+  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+void guardian::tell(pid_t message) const noexcept {
+  // The death of the guardian is no reason to end the job: the ranks still have their PDEATHSIG.
+  base::write_all(pipe_.get(), {reinterpret_cast<const char*>(&message), sizeof message});
+}
 
 children::children(boost::asio::io_context& loop, handlers to) : loop_(loop), to_(std::move(to)) {
+  make_pipe(exec_failures_, exec_failures_writer_, O_NONBLOCK);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
 pid_t children::start(int rank, const process_spec& spec) {
-  process started = spawn(spec, guardian_, reports_);
-  all_.push_back(std::make_unique<child>(child{rank, started.pid, std::nullopt}));
-  child& c = *all_.back();
-  if (!started.pidfd) return c.pid;
+  const pid_t pid = spawn(spec, guardian_, exec_failures_writer_.get());
+  child& c = *all_.emplace_back(std::make_unique<child>(child{{.rank = rank, .pid = pid}}));
+  base::unique_fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!pidfd) return pid;  // the kernel has none (before 5.3)
   // Deaths are taken from here rather than from waitid(), which returns the dead in the order of their birth.
-  c.death.emplace(loop_);
-  c.death->assign(started.pidfd.get());
-  started.pidfd.release();
+  c.death.emplace(loop_, pidfd.get());
+  pidfd.release();
   c.death->async_wait(boost::asio::posix::stream_descriptor::wait_read,
                       [this, &c](const boost::system::error_code& cancelled) {
                         if (cancelled) return;  // by clear(): the child is no longer in the list
@@ -33,12 +178,11 @@ pid_t children::start(int rank, const process_spec& spec) {
                         announce(c);
                         to_.changed();
                       });
-  return c.pid;
+  return pid;
 }
 
 void children::clear() {
   all_.clear();
-  killed_ = false;
   started_ = std::chrono::steady_clock::now();
 }
 
@@ -54,23 +198,21 @@ void children::collect_dead() {
   for (;;) {
     siginfo_t info{};
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) break;
-    const auto is_dead = [&](const auto& c) { return c->pid == info.si_pid && !c->reaped; };
+    const auto is_dead = [&](const auto& c) { return c->end.pid == info.si_pid && !c->reaped; };
     const auto found = std::ranges::find_if(all_, is_dead);
     if (found == all_.end()) continue;  // left behind by a rank
     child& c = **found;
     c.reaped = true;
-    c.end.rank = c.rank;
-    c.end.pid = c.pid;
     c.end.exit_code = info.si_code == CLD_EXITED ? info.si_status : 0;
     c.end.signal = info.si_code == CLD_EXITED ? 0 : info.si_status;
     c.end.core_dumped = info.si_code == CLD_DUMPED;
-    c.end.asked_with = c.asked_with;
-    c.end.killed = killed_;
     c.end.after = std::chrono::duration_cast<std::chrono::milliseconds>(now - started_);
   }
-  for (const exec_failure& failure : reports_.collect())
+  // A child's report is there before its death is seen.
+  exec_failure failure{};
+  while (::read(exec_failures_.get(), &failure, sizeof failure) == sizeof failure)
     for (const auto& c : all_)
-      if (c->pid == failure.pid) c->end.exec_error = failure.error;
+      if (c->end.pid == failure.pid) c->end.exec_error = failure.error;
   check_groups();
 }
 
@@ -78,9 +220,10 @@ void children::check_groups() {
   for (const auto& c : all_) {
     if (!c->reaped || c->group_empty) continue;
     siginfo_t info{};
-    c->group_empty = ::waitid(P_PGID, static_cast<id_t>(c->pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 &&
-                     errno == ECHILD;
-    if (c->group_empty) guardian_.forget(c->pid);
+    c->group_empty =
+        ::waitid(P_PGID, static_cast<id_t>(c->end.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 &&
+        errno == ECHILD;
+    if (c->group_empty) guardian_.forget(c->end.pid);
   }
 }
 
@@ -91,24 +234,24 @@ void children::announce(child& c) {
 }
 
 void children::signal(child& c, int signal) noexcept {
-  if (ends_job(signal)) c.asked_with = signal;
-  if (!c.group_empty) ::kill(-c.pid, signal);
+  if (!c.reaped && ends_job(signal)) c.end.asked_with = signal;
+  if (!c.reaped && signal == SIGKILL) c.end.killed = true;
+  if (!c.group_empty) ::kill(-c.end.pid, signal);
 }
 
 void children::signal_all(int signal, pid_t but_for) noexcept {
-  if (signal == SIGKILL) killed_ = true;
   for (const auto& c : all_)
-    if (c->pid != but_for) children::signal(*c, signal);
+    if (c->end.pid != but_for) children::signal(*c, signal);
 }
 
 void children::signal_one(pid_t pid, int signal) noexcept {
   for (const auto& c : all_)
-    if (c->pid == pid) children::signal(*c, signal);
+    if (c->end.pid == pid) children::signal(*c, signal);
 }
 
 void children::kill_rest(pid_t pid) noexcept {
   for (const auto& c : all_)
-    if (c->pid == pid && c->reaped && !c->group_empty) ::kill(-pid, SIGKILL);
+    if (c->end.pid == pid && c->reaped && !c->group_empty) ::kill(-pid, SIGKILL);
 }
 
 bool children::all_ended() const {
@@ -122,7 +265,7 @@ bool children::all_gone() const {
 std::vector<int> children::running() const {
   std::vector<int> ranks;
   for (const auto& c : all_)
-    if (!c->announced) ranks.push_back(c->rank);
+    if (!c->announced) ranks.push_back(c->end.rank);
   return ranks;
 }
 
@@ -131,9 +274,9 @@ std::vector<rank_stopped> children::halts() {
   for (const auto& c : all_) {
     siginfo_t info{};
     while (!c->reaped &&
-           ::waitid(P_PID, static_cast<id_t>(c->pid), &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 &&
+           ::waitid(P_PID, static_cast<id_t>(c->end.pid), &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 &&
            info.si_pid != 0) {
-      found.push_back({c->rank, c->pid, info.si_code != CLD_CONTINUED});
+      found.push_back({c->end.rank, c->end.pid, info.si_code != CLD_CONTINUED});
       info = siginfo_t{};
     }
   }

@@ -5,19 +5,62 @@
 // a process group is empty, and never signals a number that the kernel may have reused.
 #pragma once
 
+#include <sys/resource.h>
+#include <sys/types.h>
+
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
-#include "launch/guardian.hpp"
+#include "base/unique_fd.hpp"
 #include "launch/node_messages.hpp"
-#include "launch/process.hpp"
 
 namespace tutti::launch {
+
+// The process of a rank: it leads a process group, and dies with the launcher.
+struct process_spec {
+  std::string path;  // of the executable file
+  std::vector<std::string> arguments;
+  std::vector<std::string> environment;
+  int input = -1;  // becomes standard input, output and error; -1: the launcher's own
+  int output = -1;
+  int error = -1;
+  // Two more descriptors that the program keeps, under their numbers.
+  int inherited = -1;
+  int records = -1;
+  bool in_foreground = false;  // its group takes over the terminal on the launcher's standard input
+  std::optional<rlimit> descriptor_limit;
+};
+
+// A tiny process that outlives the launcher briefly. It sleeps in read() on a pipe whose only writer is the
+// launcher. When the launcher is gone, however it died, it wakes and kills what the ranks had started. The
+// ranks themselves die by PR_SET_PDEATHSIG. Their children do not inherit that, hence the guardian.
+class guardian {
+ public:
+  // Forks: construct it before threads, descriptors or handlers that a copy should not have.
+  guardian();
+  guardian(const guardian&) = delete;
+  guardian& operator=(const guardian&) = delete;
+  // Kills the groups that were watched and not forgotten, and waits for the guardian's end.
+  ~guardian();
+
+  // Called from the child that is about to become the leader of `group`, before exec: from here on the group
+  // cannot outlive the launcher. Async-signal-safe.
+  void watch(pid_t group) const noexcept { tell(group); }
+  // The group is empty, and its number may soon be reused.
+  void forget(pid_t group) const noexcept { tell(-group); }
+
+ private:
+  void tell(pid_t message) const noexcept;
+
+  pid_t pid_ = -1;
+  base::unique_fd pipe_;
+};
 
 class children {
  public:
@@ -29,7 +72,8 @@ class children {
   };
   children(boost::asio::io_context& loop, handlers to);
 
-  // Starts a process. Throws std::system_error if none can be made.
+  // Starts a process. Throws std::system_error if none can be made; that its program could not be started is
+  // in its outcome.
   pid_t start(int rank, const process_spec& spec);
   // Forgets all children, also those that SIGKILL has not ended, and prepares another start of the ranks.
   void clear();
@@ -47,18 +91,15 @@ class children {
   std::vector<int> running() const;
   // Ranks that have been stopped, or continued, since the last call, in order.
   std::vector<rank_stopped> halts();
-  pid_t only_group() const { return all_.empty() ? -1 : all_.front()->pid; }
+  pid_t only_group() const { return all_.empty() ? -1 : all_.front()->end.pid; }
 
  private:
   struct child {
-    int rank;
-    pid_t pid;
-    std::optional<boost::asio::posix::stream_descriptor> death;
-    outcome end{};
+    outcome end;  // its pid is also the number of its process group
+    std::optional<boost::asio::posix::stream_descriptor> death = {};
     bool reaped = false;
     bool announced = false;
     bool group_empty = false;
-    int asked_with = 0;  // the last signal sent to it that asks for an end
   };
 
   void collect_dead();
@@ -69,10 +110,11 @@ class children {
   boost::asio::io_context& loop_;
   handlers to_;
   guardian guardian_;
-  exec_reports reports_;
+  // By which children report a failed exec; a child that succeeds only closes its copy. Does not block.
+  base::unique_fd exec_failures_;
+  base::unique_fd exec_failures_writer_;
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   std::vector<std::unique_ptr<child>> all_;
-  bool killed_ = false;  // SIGKILL was sent
 };
 
 }  // namespace tutti::launch

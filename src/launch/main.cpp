@@ -7,7 +7,6 @@
 #include "launch/job.hpp"
 #include "launch/options.hpp"
 #include "launch/outcome.hpp"
-#include "launch/process.hpp"
 
 namespace {
 

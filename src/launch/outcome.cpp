@@ -2,14 +2,17 @@
 #include "launch/outcome.hpp"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <ranges>
 #include <string_view>
 
+#include "base/env.hpp"
 #include "base/text.hpp"
 #include "launch/signals.hpp"
 
@@ -46,6 +49,13 @@ std::string lot_of_other(const outcome& end, std::chrono::milliseconds grace) {
 bool explains_itself(const outcome& end) {
   if (end.thrown != outcome::exception::none) return end.thrown == outcome::exception::own;
   return end.signal != 0;
+}
+
+int why_not_executable(const std::string& path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) return errno;
+  if (S_ISDIR(status.st_mode)) return EISDIR;
+  return ::access(path.c_str(), X_OK) == 0 ? 0 : errno;
 }
 
 }  // namespace
@@ -125,6 +135,19 @@ std::string failure_report(const outcome& cause, const std::vector<outcome>& end
   for (const auto& [lot, ranks] : lots)
     text += fmt::format("tutti-run: {}: {}\n", base::ranks_text(ranks), lot);
   return text;
+}
+
+program_search find_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) return {name, why_not_executable(name)};
+  const std::string path = base::env_string("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
+  program_search best{name, ENOENT};
+  for (const auto part : std::views::split(path, ':')) {
+    const std::string file = (part.empty() ? "." : std::string(part.begin(), part.end())) + '/' + name;
+    const program_search found{file, why_not_executable(file)};
+    if (found.error == 0) return found;
+    if (found.error == EACCES) best = found;  // it exists but is not permitted: says more than "not found"
+  }
+  return best;
 }
 
 std::string start_error(const std::string& program, int error, const std::string& place) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// outcome: how ranks ended, which of them brought the job down, and the text for it.
+// outcome: how ranks ended, which of them brought the job down, why a program cannot be started, and the texts for these.
 #pragma once
 
 #include <sys/types.h>
@@ -20,7 +20,7 @@ struct outcome {
   bool core_dumped = false;
   int exec_error = 0;                  // errno with which the program could not be started
   std::chrono::milliseconds after{0};  // since the start of the job
-  int asked_with = 0;   // the signal by which tutti-run had asked it to end before it did; 0: none
+  int asked_with = 0;   // the last signal by which tutti-run had asked it to end before it did; 0: none
   bool killed = false;  // tutti-run had sent SIGKILL before it ended
   // Why an exception left its main, as far as its record says.
   enum class exception : std::uint8_t { none, own, of_peer };
@@ -66,6 +66,13 @@ struct failure_context {
 // Lines for the user: which rank failed first, how, what that often means, and how the others ended.
 std::string failure_report(const outcome& cause, const std::vector<outcome>& ends,
                            const failure_context& context);
+
+// Finds the executable that `name` means: itself if it has a slash, else the first of that name in PATH.
+struct program_search {
+  std::string path;
+  int error = 0;  // errno of the obstacle; 0: found
+};
+program_search find_program(const std::string& name);
 // Says why `program` could not be started, with the cure. `place` says where, if that is not obvious.
 std::string start_error(const std::string& program, int error, const std::string& place = {});
 int start_error_exit_code(int error);

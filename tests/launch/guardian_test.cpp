@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/guardian.hpp"
+#include "launch/children.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>

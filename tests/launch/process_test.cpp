@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/process.hpp"
+#include "launch/outcome.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
