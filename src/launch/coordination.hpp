@@ -4,12 +4,14 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <tutti/tls.hpp>
+#include <utility>
 
 #include "base/unique_fd.hpp"
 #include "launch/node_messages.hpp"
@@ -19,12 +21,18 @@ namespace tutti::launch {
 
 class coordination {
  public:
-  struct outlets {
-    std::function<void(const command&)> execute;  // on this node
-    std::function<void(std::string_view)> say;    // lines for its user
+  // The node that is coordinated.
+  struct place {
+    boost::asio::io_context& loop;
+    const options& o;
+    std::string secret;
+    tls_identity tls;
+    hello own;
+    std::function<void(const command&)> execute;
+    std::function<void(std::string_view)> say;  // lines for its user
   };
 
-  coordination() = default;
+  explicit coordination(place node) : node_(std::move(node)) {}
   coordination(const coordination&) = delete;
   coordination& operator=(const coordination&) = delete;
   virtual ~coordination() = default;
@@ -34,19 +42,22 @@ class coordination {
   virtual void lose_patience() = 0;
   // The store's socket, with the command to start, on the node that has rank 0.
   virtual base::unique_fd take_store() { return {}; }
+
+ protected:
+  void execute(const command& what) {
+    boost::asio::post(node_.loop, [this, what] { node_.execute(what); });
+  }
+
+  place node_;
 };
 
 // Node 0's part besides its own ranks. It waits for the launchers of the other nodes, and carries messages between
 // them and the coordinator, which decides. Throws std::runtime_error if --master is not an address of this host, or
 // its port is in use.
-std::unique_ptr<coordination> make_head_node(boost::asio::io_context& loop, const options& o,
-                                             const std::string& secret, tls_identity tls, hello own,
-                                             coordination::outlets to);
+std::unique_ptr<coordination> make_head_node(coordination::place node);
 // The part of every node but 0 besides its own ranks: calls node 0's launcher, does what it says, and ends the job
 // here when node 0 has gone.
-std::unique_ptr<coordination> make_member_node(boost::asio::io_context& loop, const options& o,
-                                               const std::string& secret, tls_identity tls, hello own,
-                                               coordination::outlets to);
+std::unique_ptr<coordination> make_member_node(coordination::place node);
 
 // After which the launcher of a node that is out of reach has noticed it, too, and has ended its ranks.
 inline std::chrono::milliseconds time_to_end_unheard(const options& o) {

@@ -38,39 +38,33 @@ constexpr std::chrono::seconds time_to_part{5};  // for the other launchers to t
 
 class head_node final : public coordination {
  public:
-  head_node(boost::asio::io_context& loop, const options& o, const std::string& secret, tls_identity tls,
-            hello own, outlets to)
-      : loop_(loop),
-        options_(o),
-        own_(std::move(own)),
-        to_(std::move(to)),
-        secret_(secret),
-        tls_(std::move(tls)),
-        coordinator_(o, base::random_hex(job_id_bytes),
+  explicit head_node(place at)
+      : coordination(std::move(at)),
+        coordinator_(options_, base::random_hex(job_id_bytes),
                      {[this](int node, const command& what) { send(node, what); },
-                      [this](std::string_view lines) { to_.say(lines); }, [this] { return open_store(); },
+                      [this](std::string_view lines) { node_.say(lines); }, [this] { return open_store(); },
                       [this](std::chrono::milliseconds time) {
                         end_deadline_.cancel();
                         if (time.count() > 0)
                           run_after(end_deadline_, time, [this] { coordinator_.overdue(); });
                       }}),
-        answer_deadline_(loop),
-        join_deadline_(loop),
-        end_deadline_(loop) {
-    if (o.nodes == 1) {
-      store_ = open_store_socket(o.master, o.join_timeout);
+        answer_deadline_(node_.loop),
+        join_deadline_(node_.loop),
+        end_deadline_(node_.loop) {
+    if (options_.nodes == 1) {
+      store_ = open_store_socket(options_.master, options_.join_timeout);
     } else {
-      rendezvous_ = open_rendezvous_sockets(*o.master, o.join_timeout);
+      rendezvous_ = open_rendezvous_sockets(*options_.master, options_.join_timeout);
       listener_ = bootstrap::accept_launchers(
-          loop.get_executor(), secret, tls_, o.node_timeout,
+          node_.loop.get_executor(), node_.secret, node_.tls, options_.node_timeout,
           [this](std::unique_ptr<bootstrap::control_link> link, int) { arrived(std::move(link)); },
           [this](const std::string& from, const std::string& why) { unauthenticated(from, why); });
       // The first socket stays: stores are opened beside it.
       for (const base::unique_fd& fd : rendezvous_)
         listener_->open(base::unique_fd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)));
-      run_after(join_deadline_, o.join_timeout, [this] { join_overdue(); });
+      run_after(join_deadline_, options_.join_timeout, [this] { join_overdue(); });
     }
-    coordinator_.join(own_);
+    coordinator_.join(node_.own);
   }
 
   void tell(const event& what) override { hear(0, what); }
@@ -115,7 +109,7 @@ class head_node final : public coordination {
       store_ = open_store_socket(options_.master, options_.join_timeout);
     const int port = port_of(store_);
     if (options_.elastic) {
-      server_ = tcp_store_server::adopt(loop_.get_executor(), store_.get(), secret_, tls_);
+      server_ = tcp_store_server::adopt(node_.loop.get_executor(), store_.get(), node_.secret, node_.tls);
       store_.release();
       elastic_ =
           std::make_unique<bootstrap::elastic_store>(server_->local(), options_.least_nodes, options_.quorum);
@@ -156,7 +150,7 @@ class head_node final : public coordination {
                           base::rank_list({asked_.begin(), asked_.end()}), answer_limit.count());
     records_.clear();
     asked_.clear();
-    to_.say(text);
+    node_.say(text);
   }
 
   // ---- the other nodes ----
@@ -192,10 +186,10 @@ class head_node final : public coordination {
     from.node = -1;
     from.refused = true;
     if (free) nodes_.erase(who.node);
-    to_.say(fmt::format("tutti-run: node 0 turned a launcher away: {}\n", *refusal));
+    node_.say(fmt::format("tutti-run: node 0 turned a launcher away: {}\n", *refusal));
     from.link->send(encode(command(job_over{
         refused_exit_code,
-        fmt::format("tutti-run: node 0 on {} turned this launcher away: {}\n", own_.host, *refusal)})));
+        fmt::format("tutti-run: node 0 on {} turned this launcher away: {}\n", node_.own.host, *refusal)})));
     from.link->finish();
   }
 
@@ -203,7 +197,7 @@ class head_node final : public coordination {
     who.gone = true;
     who.link->close();
     if (who.node < 0 && !who.refused && admits_nodes())
-      to_.say(fmt::format("tutti-run: a launcher was turned away: {}\n", why));
+      node_.say(fmt::format("tutti-run: a launcher was turned away: {}\n", why));
     const auto known = nodes_.find(who.node);
     if (known == nodes_.end() || known->second != &who) return;
     nodes_.erase(known);
@@ -217,7 +211,7 @@ class head_node final : public coordination {
   void take_off(int node, bool closed) {
     if (closed) return elastic_->node_ended(node);
     const int loss = elastic_->node_lost(node);
-    run_after(losses_.emplace_back(loop_), time_to_end_unheard(options_), [this, loss] {
+    run_after(losses_.emplace_back(node_.loop), time_to_end_unheard(options_), [this, loss] {
       if (elastic_) elastic_->overdue(loss);
     });
   }
@@ -228,7 +222,7 @@ class head_node final : public coordination {
     if (!admits_nodes() || unauthenticated_.size() == most_unauthenticated ||
         !unauthenticated_.insert(address).second)
       return;
-    to_.say(fmt::format("tutti-run: somebody who called at --master was not let in: {}\n", why));
+    node_.say(fmt::format("tutti-run: somebody who called at --master was not let in: {}\n", why));
   }
 
   bool admits_nodes() const { return coordinator_.joining() || (options_.elastic && !coordinator_.over()); }
@@ -271,9 +265,9 @@ class head_node final : public coordination {
           nodes_.clear();
           end_if_told();
         });
-        return boost::asio::post(loop_, [this] { end_if_told(); });
+        return boost::asio::post(node_.loop, [this] { end_if_told(); });
       }
-      return boost::asio::post(loop_, [this, what] { to_.execute(what); });
+      return execute(what);
     }
     const auto known = nodes_.find(node);
     if (known == nodes_.end()) return;
@@ -284,18 +278,12 @@ class head_node final : public coordination {
     if (!last_command_ || !nodes_.empty()) return;
     end_deadline_.cancel();
     join_deadline_.cancel();
-    const command last = *std::exchange(last_command_, std::nullopt);
-    boost::asio::post(loop_, [this, last] { to_.execute(last); });
+    execute(*std::exchange(last_command_, std::nullopt));
   }
 
-  boost::asio::io_context& loop_;
-  const options& options_;
-  hello own_;
-  outlets to_;
+  const options& options_ = node_.o;
   std::vector<base::unique_fd> rendezvous_;
   base::unique_fd store_;  // listens for the next start
-  std::string secret_;
-  tls_identity tls_;
   // Where nodes come and go.
   std::unique_ptr<tcp_store_server> server_;
   std::unique_ptr<bootstrap::elastic_store> elastic_;
@@ -316,10 +304,8 @@ class head_node final : public coordination {
 
 }  // namespace
 
-std::unique_ptr<coordination> make_head_node(boost::asio::io_context& loop, const options& o,
-                                             const std::string& secret, tls_identity tls, hello own,
-                                             coordination::outlets to) {
-  return std::make_unique<head_node>(loop, o, secret, std::move(tls), std::move(own), std::move(to));
+std::unique_ptr<coordination> make_head_node(coordination::place node) {
+  return std::make_unique<head_node>(std::move(node));
 }
 
 }  // namespace tutti::launch

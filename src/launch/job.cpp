@@ -64,12 +64,14 @@ class job {
         throw std::runtime_error("--trace: there is no memory that ranks could share (memfd_create)");
       trace_ = std::make_unique<job_trace>(o, *ranks_.records().memory(), host_name());
     }
-    const tls_identity tls = o.nodes > 1 || o.elastic ? bootstrap::launcher_tls() : nullptr;
-    const hello own{o.nodes, o.node_rank, o.ranks, host_name(), ::getpid()};
     above_ = (o.node_rank == 0 ? make_head_node : make_member_node)(
-        loop_, o, secret_, tls, own,
-        {[this](const command& what) { execute(what); },
-         [this](std::string_view lines) { output_.say(lines); }});
+        {.loop = loop_,
+         .o = o,
+         .secret = secret_,
+         .tls = o.nodes > 1 || o.elastic ? bootstrap::launcher_tls() : nullptr,
+         .own = {o.nodes, o.node_rank, o.ranks, host_name(), ::getpid()},
+         .execute = [this](const command& what) { execute(what); },
+         .say = [this](std::string_view lines) { output_.say(lines); }});
   }
 
   int run() {

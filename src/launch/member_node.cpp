@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <csignal>
 #include <optional>
@@ -24,20 +23,16 @@ constexpr std::chrono::seconds time_to_tell{30};
 
 class member_node final : public coordination {
  public:
-  member_node(boost::asio::io_context& loop, const options& o, const std::string& secret, tls_identity tls,
-              hello own, outlets to)
-      : loop_(loop),
-        options_(o),
-        own_(std::move(own)),
-        to_(std::move(to)),
-        patience_(loop),
-        caller_(loop.get_executor(), secret, std::move(tls), o.node_timeout, o.node_rank,
+  explicit member_node(place at)
+      : coordination(std::move(at)),
+        patience_(node_.loop),
+        caller_(node_.loop.get_executor(), node_.secret, node_.tls, options_.node_timeout, options_.node_rank,
                 {[this](std::unique_ptr<bootstrap::control_link> link) {
                    if (over_) return;
                    link_ = std::move(link);
                    link_->start({[this](std::string_view message) { on_message(message); },
                                  [this](const std::string& why, bool) { on_lost(why); }});
-                   link_->send(encode(own_));
+                   link_->send(encode(node_.own));
                    if (!options_.trace.empty()) ask_clock();
                  },
                  [this](const std::string& why) {
@@ -47,7 +42,8 @@ class member_node final : public coordination {
                                  "there, with the same --master and secret\n",
                                  options_.master->host, options_.master->port, why));
                  }}) {
-    caller_.call(o.master->host, static_cast<std::uint16_t>(o.master->port), o.join_timeout);
+    caller_.call(options_.master->host, static_cast<std::uint16_t>(options_.master->port),
+                 options_.join_timeout);
   }
 
   void tell(const event& what) override {
@@ -139,14 +135,7 @@ class member_node final : public coordination {
     if (!ranks_run_ && alone_) execute(*std::exchange(alone_, std::nullopt));
   }
 
-  void execute(const command& what) {
-    boost::asio::post(loop_, [this, what] { to_.execute(what); });
-  }
-
-  boost::asio::io_context& loop_;
-  const options& options_;
-  hello own_;
-  outlets to_;
+  const options& options_ = node_.o;
   boost::asio::steady_timer patience_;
   std::chrono::milliseconds grace_{0};  // as node 0 has said
   // The quickest answer is the most accurate.
@@ -168,10 +157,8 @@ class member_node final : public coordination {
 
 }  // namespace
 
-std::unique_ptr<coordination> make_member_node(boost::asio::io_context& loop, const options& o,
-                                               const std::string& secret, tls_identity tls, hello own,
-                                               coordination::outlets to) {
-  return std::make_unique<member_node>(loop, o, secret, std::move(tls), std::move(own), std::move(to));
+std::unique_ptr<coordination> make_member_node(coordination::place node) {
+  return std::make_unique<member_node>(std::move(node));
 }
 
 }  // namespace tutti::launch

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// outcome: how ranks ended, which of them brought the job down, why a program cannot be started, and the texts for these.
+// outcome: how ranks ended, which of them brought the job down, why a program cannot be started, and the
+// texts for these.
 #pragma once
 
 #include <sys/types.h>
