@@ -20,8 +20,11 @@ constexpr std::chrono::milliseconds slack{10000};
 
 }  // namespace
 
-coordinator::coordinator(const options& o, std::string job_id, outlets to)
-    : options_(o), job_id_(std::move(job_id)), to_(std::move(to)) {
+coordinator::coordinator(const options& o, std::string job_id, outlets to) : options_(o), to_(std::move(to)) {
+  plan_.job_id = std::move(job_id);
+  plan_.max_restarts = o.max_restarts;
+  plan_.on_failure = o.on_failure;
+  plan_.grace = o.grace;
   for (int n = 0; n < o.nodes; ++n) nodes_.try_emplace(n);
 }
 
@@ -52,7 +55,7 @@ std::optional<std::string> coordinator::join(const hello& who) {
   if (phase_ == phase::running)
     start_newcomer(who.node);
   else if (complete())
-    start();
+    start({});
   return std::nullopt;
 }
 
@@ -77,8 +80,8 @@ std::vector<int> coordinator::missing() const {
 
 // ---- starting and stopping ----
 
-void coordinator::start() {
-  next_rank_ = 0;
+void coordinator::start(std::string notice) {
+  plan_.world_size = 0;
   for (auto& [n, node] : nodes_) {
     if (node.stays()) number(node);
     node.ended = node.leaving;
@@ -90,32 +93,25 @@ void coordinator::start() {
   finished_rank_.reset();
   first_failure_.reset();
   to_.expect_end(std::chrono::milliseconds(0));
-  start_ranks& p = plan_;
-  p = start_ranks{};
-  p.job_id = job_id_;
-  p.restart_count = restarts_;
-  p.max_restarts = options_.max_restarts;
-  p.world_size = next_rank_;
-  p.on_failure = options_.on_failure;
-  p.grace = options_.grace;
-  p.notice = std::exchange(notice_, {});
+  plan_.newcomer = false;
+  plan_.notice = std::move(notice);
   try {
-    p.store_port = to_.open_store();
+    plan_.store_port = to_.open_store();
   } catch (const std::runtime_error& e) {
     return abandon(plain_failure, fmt::format("tutti-run: {}\n", e.what()));
   }
   for (auto& [n, node] : nodes_) {
     if (!node.stays()) continue;
-    p.node = n;
-    p.first_rank = node.first_rank;
+    plan_.node = n;
+    plan_.first_rank = node.first_rank;
     node.told_to_start = started_at_;
-    to_.send(n, p);
+    to_.send(n, plan_);
   }
 }
 
 void coordinator::number(node_state& node) {
-  node.first_rank = next_rank_;
-  next_rank_ += node.ranks;
+  node.first_rank = plan_.world_size;
+  plan_.world_size += node.ranks;
 }
 
 void coordinator::start_newcomer(int node) {
@@ -124,7 +120,6 @@ void coordinator::start_newcomer(int node) {
   state.told_to_start = clock::now();
   plan_.node = node;
   plan_.first_rank = state.first_rank;
-  plan_.world_size = next_rank_;
   plan_.newcomer = true;
   plan_.notice.clear();
   to_.say(fmt::format("tutti-run: {} has come; its ranks are in when the others call rejoin()\n",
@@ -317,16 +312,15 @@ void coordinator::try_conclude() {
   const std::vector<outcome> ends = all_ends();
   const outcome* cause = first_cause(ends);
   if (!another_start(cause)) return conclude();
-  ++restarts_;
-  notice_ = fmt::format("tutti-run: restart {} of {}: rank {} {} (pid {} on {}, {:.3f} s after the start)\n",
-                        restarts_, options_.max_restarts, cause->rank, tutti::launch::describe(*cause),
-                        cause->pid, place_of(cause->rank), static_cast<double>(cause->after.count()) / 1000);
-  start();
+  ++plan_.restart_count;
+  start(fmt::format("tutti-run: restart {} of {}: rank {} {} (pid {} on {}, {:.3f} s after the start)\n",
+                    plan_.restart_count, plan_.max_restarts, cause->rank, tutti::launch::describe(*cause),
+                    cause->pid, place_of(cause->rank), static_cast<double>(cause->after.count()) / 1000));
 }
 
 bool coordinator::another_start(const outcome* cause) const {
   // A node that has gone has no launcher that could start its ranks.
-  return options_.on_failure == failure_policy::restart_all && restarts_ < options_.max_restarts &&
+  return options_.on_failure == failure_policy::restart_all && plan_.restart_count < plan_.max_restarts &&
          (reason_ == reason::failure || reason_ == reason::none) && losses_.empty() && cause != nullptr &&
          cause->exec_error == 0;
 }
@@ -344,12 +338,6 @@ void coordinator::conclude() {
 }
 
 // ---- how it ended ----
-
-int coordinator::world_size() const {
-  int ranks = 0;
-  for (const auto& [n, node] : nodes_) ranks += node.ranks;
-  return ranks;
-}
 
 int coordinator::node_of(int rank) const {
   for (const auto& [n, node] : nodes_)
@@ -430,15 +418,15 @@ std::string coordinator::report(const std::vector<outcome>& ends, const outcome*
   if (cause != nullptr && (reason_ == reason::failure || reason_ == reason::none)) {
     const ranks_ended& there = nodes_.at(node_of(cause->rank)).told;
     text += failure_report(*cause, ends,
-                           {.world_size = world_size(),
+                           {.world_size = plan_.world_size,
                             .program = options_.program.front(),
                             .grace = options_.grace,
                             .place = place_of(cause->rank),
                             .several_nodes = several(),
                             .last_lines = there.last_lines,
                             .last_operations = there.last_operations});
-    if (restarts_ > 0)
-      text += fmt::format("tutti-run: given up after {} restart{}\n", restarts_, restarts_ == 1 ? "" : "s");
+    if (const int restarts = plan_.restart_count; restarts > 0)
+      text += fmt::format("tutti-run: given up after {} restart{}\n", restarts, restarts == 1 ? "" : "s");
   }
   text += lost;
   // The user of node 0 gets everything, the others a summary.

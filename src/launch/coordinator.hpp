@@ -91,7 +91,7 @@ class coordinator {
     bool finished() const { return !joined || ended || lost; }
   };
 
-  void start();
+  void start(std::string notice);
   void number(node_state& node);
   void start_newcomer(int node);
   bool complete() const;
@@ -119,7 +119,6 @@ class coordinator {
   void on_event(int, const Other&) {}  // head_node answers it
 
   bool several() const { return nodes_.size() > 1; }
-  int world_size() const;
   int node_of(int rank) const;
   outcome since_start(int node, outcome end) const;
   ending ending_of(int node, const stop_wanted& e) const;
@@ -129,14 +128,10 @@ class coordinator {
   int exit_code(const outcome* cause) const;
 
   const options& options_;
-  std::string job_id_;
   outlets to_;
   std::map<int, node_state> nodes_;  // all, by number
-  int restarts_ = 0;
-  int next_rank_ = 0;
-  start_ranks plan_;  // of this start
+  start_ranks plan_;                 // of this start, for the node that was told last
   clock::time_point started_at_{};
-  std::string notice_;  // for the next start
 
   phase phase_ = phase::joining;
   reason reason_ = reason::none;
