@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,7 +13,6 @@
 #include <system_error>
 #include <utility>
 
-#include "base/unique_fd.hpp"
 #include "launch/run_after.hpp"
 
 namespace tutti::launch {
@@ -22,7 +20,8 @@ namespace {
 
 // O_NONBLOCK belongs to the open file, which the launcher shares with its shell and other writers; setting it
 // would make their writes fail. Opened again, the pipe or terminal is the same and the flag is the launcher's
-// own. One that another user has made cannot be opened, as in a container that runs without root.
+// own. A socket cannot be opened, nor a pipe that another user has made, as in a container that runs without
+// root.
 base::unique_fd open_anew(int fd) {
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
   return base::unique_fd(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
@@ -35,32 +34,21 @@ constexpr std::chrono::seconds longest_wait_for_line{1};
 }  // namespace
 
 output_sink::output_sink(boost::asio::io_context& loop, int fd)
-    : loop_(loop), line_patience_(loop), reader_patience_(loop), ready_(loop), fd_(fd) {
+    : loop_(loop), line_patience_(loop), reader_patience_(loop), fd_(fd), ready_(loop) {
   struct stat status{};
   if (::fstat(fd, &status) != 0) return;
-  const bool pipe = S_ISFIFO(status.st_mode);
-  if (S_ISSOCK(status.st_mode)) {
-    mode_ = mode::by_send;
-    watch(fd);
-  } else if (!pipe && ::isatty(fd) != 1) {
-    return;
-  } else if (base::unique_fd own = open_anew(fd)) {
-    mode_ = mode::nonblocking;
-    ready_.assign(own.get());
-    fd_ = own.release();
-  } else {
-    mode_ = mode::once_writable;
-    most_at_once_ = pipe ? PIPE_BUF : most_to_terminal;
-    watch(fd);
-  }
-}
-
-// Asio would set O_NONBLOCK on a descriptor that it waits for.
-void output_sink::watch(int fd) {
+  const bool terminal = ::isatty(fd) == 1;
+  if (!terminal && !S_ISFIFO(status.st_mode) && !S_ISSOCK(status.st_mode)) return;
+  own_ = open_anew(fd);
+  if (own_)
+    fd_ = own_.get();
+  else
+    most_at_once_ = terminal ? most_to_terminal : PIPE_BUF;
+  // Asio would set O_NONBLOCK on a descriptor that it waits for.
   base::unique_fd watching(::epoll_create1(EPOLL_CLOEXEC));
   epoll_event writable{};
   writable.events = EPOLLOUT;
-  if (!watching || ::epoll_ctl(watching.get(), EPOLL_CTL_ADD, fd, &writable) != 0)
+  if (!watching || ::epoll_ctl(watching.get(), EPOLL_CTL_ADD, fd_, &writable) != 0)
     throw std::system_error(errno, std::generic_category(), "the launcher's output");
   ready_.assign(watching.get());
   watching.release();
@@ -80,8 +68,7 @@ void output_sink::write(std::string_view bytes) {
 }
 
 ssize_t output_sink::write_now(std::string_view bytes) const {
-  if (mode_ == mode::by_send) return ::send(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (mode_ == mode::once_writable) {
+  if (most_at_once_ > 0) {
     pollfd writable{fd_, POLLOUT, 0};
     if (::poll(&writable, 1, 0) != 1) {
       errno = EAGAIN;
@@ -137,9 +124,7 @@ void output_sink::try_later() {
     flush();
   };
   if (!ready_.is_open()) return boost::asio::post(loop_, retry);
-  ready_.async_wait(mode_ == mode::nonblocking ? boost::asio::posix::stream_descriptor::wait_write
-                                               : boost::asio::posix::stream_descriptor::wait_read,
-                    retry);
+  ready_.async_wait(boost::asio::posix::stream_descriptor::wait_read, retry);
 }
 
 void output_sink::flush() {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/unique_fd.hpp"
 #include "launch/line_prefixer.hpp"
 
 namespace tutti::launch {
@@ -44,10 +45,6 @@ class output_sink : public line_destination {
 
   static constexpr std::size_t congestion_bytes = 64 * 1024;
 
-  // How a write avoids to block. once_writable: after poll(), few bytes at once.
-  enum class mode { nonblocking, by_send, once_writable, never_blocks };
-
-  void watch(int fd);
   ssize_t write_now(std::string_view bytes) const;
   std::size_t write_some(std::string_view bytes);
   void fail(int error);
@@ -58,13 +55,12 @@ class output_sink : public line_destination {
   boost::asio::io_context& loop_;
   boost::asio::steady_timer line_patience_;
   boost::asio::steady_timer reader_patience_;
-  // Nonblocking: the launcher's own descriptor, which is fd_. Otherwise an epoll descriptor that watches fd_,
-  // closed if fd_ never blocks.
+  base::unique_fd own_;           // as fd, but the launcher's alone, and non-blocking; empty if there is none
+  int fd_;                        // own_, if it is there
+  std::size_t most_at_once_ = 0;  // how much a writable fd_ takes without blocking; 0: it never blocks
+  // An epoll descriptor that watches fd_; closed for a file, which is always writable.
   boost::asio::posix::stream_descriptor ready_;
-  int fd_;
-  mode mode_ = mode::never_blocks;
-  std::size_t most_at_once_ = 0;  // for once_writable
-  std::size_t taken_bytes_ = 0;   // that have left, in total
+  std::size_t taken_bytes_ = 0;  // that have left, in total
   boost::asio::streambuf queue_;
   bool retrying_ = false;
   bool gives_up_ = false;
