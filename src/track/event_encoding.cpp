@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Field numbers are those of TensorFlow's event.proto, summary.proto, tensor.proto and TensorBoard's hparams
-// plugin.
 #include "track/event_encoding.hpp"
 
 #include "base/crc32c.hpp"
@@ -8,24 +6,74 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
+#include <boost/crc.hpp>
+#include <cmath>
 #include <limits>
-#include <span>
 
 namespace tutti::track {
 namespace {
-
-std::uint32_t masked_crc(std::string_view bytes) {
-  const std::uint32_t crc = base::crc32c({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});
-  // Rotated and shifted, because the checksum of data that contain their checksum is always the same.
-  return ((crc >> 15) | (crc << 17)) + 0xA282EAD8U;
-}
 
 template <class T>
 void put_integer(std::string& to, T value) {
   std::uint8_t bytes[sizeof(T)];
   base::put_little_endian(bytes, value);
   to.append(reinterpret_cast<const char*>(bytes), sizeof bytes);
+}
+
+// ---- PNG ----
+
+std::uint32_t adler_of(std::string_view bytes) {
+  std::uint32_t a = 1, b = 0;
+  for (const char c : bytes) {
+    a = (a + static_cast<std::uint8_t>(c)) % 65521;
+    b = (b + a) % 65521;
+  }
+  return b << 16 | a;
+}
+
+void put_big_endian(std::string& to, std::uint32_t value) {
+  for (int shift = 24; shift >= 0; shift -= 8) to += static_cast<char>(value >> shift);
+}
+
+void put_chunk(std::string& to, std::string_view type, std::string_view data) {
+  put_big_endian(to, static_cast<std::uint32_t>(data.size()));
+  std::string checked(type);
+  checked += data;
+  to += checked;
+  boost::crc_32_type crc;
+  crc.process_bytes(checked.data(), checked.size());
+  put_big_endian(to, crc.checksum());
+}
+
+// A zlib stream of stored blocks.
+std::string stored(std::string_view bytes) {
+  constexpr std::size_t longest = 65535;
+  std::string out("\x78\x01", 2);
+  for (std::size_t at = 0;;) {
+    const std::size_t n = std::min(longest, bytes.size() - at);
+    const bool last = at + n == bytes.size();
+    out += static_cast<char>(last ? 1 : 0);
+    put_integer(out, static_cast<std::uint16_t>(n));
+    put_integer(out, static_cast<std::uint16_t>(longest - n));
+    out += bytes.substr(at, n);
+    at += n;
+    if (last) break;
+  }
+  put_big_endian(out, adler_of(bytes));
+  return out;
+}
+
+// ---- event files ----
+
+// Field numbers are those of TensorFlow's event.proto, summary.proto, tensor.proto and TensorBoard's hparams
+// plugin.
+
+std::uint32_t masked_crc(std::string_view bytes) {
+  const std::uint32_t crc = base::crc32c({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});
+  // Rotated and shifted, because the checksum of data that contain their checksum is always the same.
+  return ((crc >> 15) | (crc << 17)) + 0xA282EAD8U;
 }
 
 // The wire format of Protocol Buffers, as far as TensorBoard's messages need it. Written by hand: a second
@@ -100,6 +148,67 @@ void put_value(std::string& to, const event_place& at, const wire_message& value
 wire_message tagged(const event_place& at) { return wire_message().text(1, at.tag); }
 
 }  // namespace
+
+histogram histogram_of(std::span<const double> values, int buckets) {
+  histogram h;
+  h.min = std::numeric_limits<double>::infinity();
+  h.max = -h.min;
+  for (const double v : values) {
+    if (!std::isfinite(v)) {
+      ++h.not_finite;
+      continue;
+    }
+    h.min = std::min(h.min, v);
+    h.max = std::max(h.max, v);
+    h.sum += v;
+    h.sum_of_squares += v * v;
+    ++h.count;
+  }
+  if (h.count == 0) {
+    h.min = h.max = 0;
+    return h;
+  }
+  // Halves, so that the width of the whole range of doubles is representable, too.
+  const double half_width = h.max / 2 - h.min / 2;
+  const int n = half_width > 0 ? buckets : 1;
+  for (int i = 1; i < n; ++i) h.limits.push_back(h.min + half_width * (2.0 * i / n));
+  h.limits.push_back(h.max);
+  h.counts.assign(h.limits.size(), 0);
+  for (const double v : values) {
+    if (!std::isfinite(v)) continue;
+    const auto at = std::lower_bound(h.limits.begin(), h.limits.end(), v);
+    h.counts[static_cast<std::size_t>(at - h.limits.begin())] += 1;
+  }
+  return h;
+}
+
+bool is_image(int width, int height, int channels, std::size_t samples) {
+  if (width < 1 || height < 1 || (channels != 1 && channels != 3 && channels != 4)) return false;
+  const std::size_t row = static_cast<std::size_t>(width) * static_cast<std::size_t>(channels);
+  return samples % row == 0 && samples / row == static_cast<std::size_t>(height);
+}
+
+std::string png_of(int width, int height, int channels, std::span<const std::uint8_t> samples) {
+  if (!is_image(width, height, channels, samples.size())) return {};
+  std::string header;
+  put_big_endian(header, static_cast<std::uint32_t>(width));
+  put_big_endian(header, static_cast<std::uint32_t>(height));
+  header += '\x08';
+  header += channels == 1 ? '\x00' : channels == 3 ? '\x02' : '\x06';
+  header.append(3, '\0');
+  std::string filtered;  // each row behind the number of its filter: 0, none
+  filtered.reserve(samples.size() + static_cast<std::size_t>(height));
+  const std::size_t row = samples.size() / static_cast<std::size_t>(height);
+  for (std::size_t at = 0; at < samples.size(); at += row) {
+    filtered += '\0';
+    filtered.append(reinterpret_cast<const char*>(samples.data() + at), row);
+  }
+  std::string png("\x89PNG\r\n\x1a\n", 8);
+  put_chunk(png, "IHDR", header);
+  put_chunk(png, "IDAT", stored(filtered));
+  put_chunk(png, "IEND", {});
+  return png;
+}
 
 // TensorBoard's data server drops, of the tag of each event, the records of its step or later. The Python
 // loader depends on the version. From 2 on it drops at a SessionLog only, and then of all tags. Epochs and

@@ -1,15 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records of TensorBoard's event files: a length, its checksum, an Event message, its checksum.
+// Distributions in a few numbers, pixels as PNG files, and the records of TensorBoard's event files: a length, its
+// checksum, an Event message, its checksum.
 #pragma once
 
-#include "track/histogram.hpp"
-
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tutti/track.hpp>
+#include <vector>
 
 namespace tutti::track {
+
+struct histogram {
+  double min = 0, max = 0, sum = 0, sum_of_squares = 0;
+  std::uint64_t count = 0;
+  std::uint64_t not_finite = 0;  // not counted in the others
+  std::vector<double> limits;    // of each bucket, its upper end, which belongs to it
+  std::vector<double> counts;
+};
+
+// Makes `buckets` of equal width between the least and the greatest value: one bucket if all values are
+// equal, none without values.
+histogram histogram_of(std::span<const double> values, int buckets = 64);
+
+// Whether these make an image: width x height pixels of 1 (grey), 3 (RGB) or 4 (RGBA) samples.
+bool is_image(int width, int height, int channels, std::size_t samples);
+
+// 8 bits per sample. Stored, not compressed: every reader accepts that, and it needs no zlib. Empty if these
+// make no image.
+std::string png_of(int width, int height, int channels, std::span<const std::uint8_t> samples);
 
 // The tag, step and time of an event.
 struct event_place {
@@ -18,8 +39,8 @@ struct event_place {
   double wall_time = 0;  // seconds since 1970
 };
 
-// Each of these appends one record to `to`. put_version() is the first of a file. `goes_on`: the file follows
-// others of its run; put_restart() then comes before the first event of each tag.
+// Each of these appends one record to `to`. put_version() is the first of a file, which may go on with others of its
+// run.
 void put_version(std::string& to, double wall_time, bool goes_on = false);
 // Comes before the first event of a tag in a file that follows others of its run. TensorBoard then drops what
 // these have of the tag at this step and later; it keeps all other tags.

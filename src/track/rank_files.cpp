@@ -3,10 +3,6 @@
 
 #include "base/env.hpp"
 #include "base/text.hpp"
-#include "track/event_encoding.hpp"
-#include "track/histogram.hpp"
-#include "track/png.hpp"
-#include "track/run_directory.hpp"
 
 #include <fmt/format.h>
 #include <sys/stat.h>

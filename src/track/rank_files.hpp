@@ -13,9 +13,9 @@
 #pragma once
 
 #include "comm/identity.hpp"
-#include "track/append_file.hpp"
 #include "track/event_encoding.hpp"
-#include "track/record.hpp"
+#include "track/record_queue.hpp"
+#include "track/run_directory.hpp"
 #include "track/run_facts.hpp"
 
 #include <cstdint>

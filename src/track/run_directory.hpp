@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // run_directory: ranks agree on the directory of a run without messages. The first one makes it, and leaves
 // symbolic links under its name and the run's identity, which can be made only once; the others follow them.
-// Works wherever they share the file system.
+// Works wherever they share the file system. Also how files in it are written.
 #pragma once
 
+#include "base/unique_fd.hpp"
+
+#include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <tutti/track.hpp>
 
 namespace tutti::track {
@@ -36,5 +40,24 @@ bool replace_file(const std::filesystem::path& path, const std::string& content)
 // The same, unless the file exists: it is then left, and true returned.
 bool create_file_once(const std::filesystem::path& path, const std::string& content,
                       const std::string& writer) noexcept;
+
+// A file that grows by whole pieces.
+class append_file {
+ public:
+  append_file() = default;
+  // Throws tutti::error (errc::system) that names the file.
+  explicit append_file(const std::filesystem::path& path);
+  // Makes this the only writer of the file until it is closed, also by the death of the process. Returns
+  // false if the file has another.
+  bool lock() noexcept;
+  // Removes what follows the last newline: a line cut short by a crash. Returns 0 or errno.
+  int cut_to_whole_lines() noexcept;
+  // Appends all or nothing: what a full disk has taken is removed again. Returns 0 or errno.
+  int append(std::string_view bytes) noexcept;
+  std::uint64_t size() const noexcept;
+
+ private:
+  base::unique_fd file_;
+};
 
 }  // namespace tutti::track

@@ -4,8 +4,8 @@
 
 #include "comm/identity.hpp"
 #include "core/loop.hpp"
+#include "track/event_encoding.hpp"
 #include "track/machine_sample.hpp"
-#include "track/png.hpp"
 #include "track/record_queue.hpp"
 #include "track/record_writer.hpp"
 #include "track/run_facts.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "track/append_file.hpp"
+#include "track/run_directory.hpp"
 
 #include "support/child.hpp"
 #include "support/run_task.hpp"

@@ -2,7 +2,6 @@
 #include "track/event_encoding.hpp"
 
 #include "track/event_reader.hpp"
-#include "track/png.hpp"
 
 #include <doctest/doctest.h>
 #include <cmath>

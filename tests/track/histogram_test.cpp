@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "track/histogram.hpp"
+#include "track/event_encoding.hpp"
 
 #include <doctest/doctest.h>
 #include <limits>
