@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/check.hpp"
+#include "launch/job.hpp"
 
 #include <fmt/format.h>
 #include <sys/resource.h>

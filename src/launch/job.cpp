@@ -5,21 +5,26 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/host_name.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <utility>
 
+#include "base/env.hpp"
+#include "base/hmac.hpp"
+#include "base/unique_fd.hpp"
 #include "bootstrap/environment.hpp"
 #include "launch/coordination.hpp"
 #include "launch/job_output.hpp"
 #include "launch/job_trace.hpp"
 #include "launch/local_ranks.hpp"
-#include "launch/rank_environment.hpp"
 #include "launch/run_after.hpp"
 #include "launch/signals.hpp"
 
@@ -33,7 +38,42 @@ constexpr std::chrono::milliseconds time_to_read{5000};
 constexpr std::chrono::milliseconds time_to_read_at_kill{500};
 constexpr int killing_interrupt = 2;  // the second Ctrl-C kills, further ones wait for nothing
 
+constexpr std::size_t secret_bytes = 32;
+constexpr std::size_t longest_secret = 4096;
+
 using boost::asio::ip::host_name;
+
+std::string read_secret(int fd) {
+  const base::unique_fd source(fd);  // the ranks must not inherit it
+  std::string text;
+  std::array<char, longest_secret> buffer;
+  for (;;) {
+    const ssize_t bytes = ::read(source.get(), buffer.data(), buffer.size());
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0)
+      throw usage_error("--secret-fd {}: {}; open it for reading, as in --secret-fd 3 3<secret-file", fd,
+                        std::strerror(errno));
+    if (bytes == 0) break;
+    text.append(buffer.data(), static_cast<std::size_t>(bytes));
+    if (text.size() > longest_secret)
+      throw usage_error("--secret-fd {}: a secret has at most {} bytes", fd, longest_secret);
+  }
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+  if (text.empty() || text.find('\0') != std::string::npos)
+    throw usage_error("--secret-fd {}: a line of text is needed, for example of `openssl rand -hex 32`", fd);
+  return text;
+}
+
+// From --secret-fd or TUTTI_SECRET, or a random one for one node. Throws usage_error if several nodes share none.
+std::string job_secret(const options& o) {
+  if (o.secret_fd >= 0) return read_secret(o.secret_fd);
+  if (auto given = base::env_string("TUTTI_SECRET")) return *given;
+  if (o.nodes > 1)
+    throw usage_error(
+        "a job over several nodes needs a secret that all its launchers know: make one, for example with "
+        "`openssl rand -hex 32`, and set TUTTI_SECRET to it on every node, or give it by --secret-fd");
+  return base::random_hex(secret_bytes);
+}
 
 // A closed stream would give its number to the next descriptor opened, and output for the stream would go
 // there.

@@ -9,13 +9,14 @@
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <csignal>
+#include <iterator>
 #include <map>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "base/text.hpp"
-#include "launch/rank_environment.hpp"
 #include "launch/run_after.hpp"
 #include "launch/terminal.hpp"
 
@@ -46,6 +47,72 @@ std::string_view cure_of_start(int error) {
       {ENOMEM, ". There is not enough memory: start fewer ranks"}};
   const auto found = cures.find(error);
   return found == cures.end() ? "" : found->second;
+}
+
+// Variables that told this launcher its own place, as a rank of a starter, and that its ranks do not always get anew.
+bool is_place_of_launcher(std::string_view name) {
+  constexpr std::string_view names[] = {"ROLE_RANK",
+                                        "ROLE_WORLD_SIZE",
+                                        "TUTTI_STORE_FD",
+                                        "TUTTI_FLIGHT",
+                                        "TUTTI_REJOIN",
+                                        "TUTTI_ELASTIC",
+                                        "TUTTI_MASTER_PORT",
+                                        "OMPI_COMM_WORLD_RANK",
+                                        "OMPI_COMM_WORLD_SIZE",
+                                        "OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                        "OMPI_COMM_WORLD_NODE_RANK",
+                                        "PMI_RANK",
+                                        "PMI_SIZE",
+                                        "MPI_LOCALRANKID",
+                                        "MPI_LOCALNRANKS"};
+  return std::ranges::find(names, name) != std::end(names) || name.starts_with("TORCHELASTIC_");
+}
+
+// "NAME=value" for each variable of a rank: the launcher's own, and the rank's place in the job. `store_fd` is
+// the number of the store's socket, or -1 for a rank that does not get it.
+std::vector<std::string> environment_of_rank(const options& o, const start_ranks& p,
+                                             const std::string& secret, int local_rank, int store_fd) {
+  std::map<std::string, std::string> all;
+  for (char** variable = ::environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    const std::string_view name = text.substr(0, text.find('='));
+    if (name.size() < text.size() && !is_place_of_launcher(name))
+      all.try_emplace(std::string(name), text.substr(name.size() + 1));
+  }
+  all["WORLD_SIZE"] = std::to_string(p.world_size);
+  all["LOCAL_WORLD_SIZE"] = std::to_string(o.ranks);
+  all["NODE_RANK"] = std::to_string(p.node);
+  all["NNODES"] = std::to_string(o.nodes);
+  // torchrun's names for the same.
+  all["GROUP_RANK"] = std::to_string(p.node);
+  all["GROUP_WORLD_SIZE"] = std::to_string(o.nodes);
+  // As this node knows node 0: hosts may have another name on another network.
+  all["MASTER_ADDR"] = o.master ? o.master->host : "127.0.0.1";
+  all["MASTER_PORT"] = std::to_string(p.store_port);
+  // The launcher of node 0 has opened it, and keeps it as long as rank 0 may come.
+  all["TUTTI_STORE_LISTENS"] = std::to_string(p.store_port);
+  all["TUTTI_JOB_ID"] = p.job_id;
+  all["TUTTI_RESTART_COUNT"] = std::to_string(p.restart_count);
+  all["TUTTI_MAX_RESTARTS"] = std::to_string(p.max_restarts);
+  if (o.elastic) {
+    all["TUTTI_ELASTIC"] = p.newcomer ? "newcomer" : "first";
+  } else if (p.on_failure == failure_policy::restart_rank) {
+    all["TUTTI_REJOIN"] = "1";
+  }
+  all["TUTTI_SECRET"] = secret;
+  // The program may draw for a terminal of this width, although it writes into a pipe.
+  if (const int columns = output_terminal_columns(); columns > 0) {
+    all["TUTTI_TTY"] = "1";
+    all["COLUMNS"] = std::to_string(columns);
+  }
+  all["RANK"] = std::to_string(p.first_rank + local_rank);
+  all["LOCAL_RANK"] = std::to_string(local_rank);
+  if (store_fd >= 0) all["TUTTI_STORE_FD"] = std::to_string(store_fd);
+  std::vector<std::string> variables;
+  for (const auto& [name, value] : all) variables.push_back(fmt::format("{}={}", name, value));
+  return variables;
 }
 
 }  // namespace

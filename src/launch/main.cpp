@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <exception>
 
-#include "launch/check.hpp"
 #include "launch/job.hpp"
 #include "launch/options.hpp"
 #include "launch/outcome.hpp"

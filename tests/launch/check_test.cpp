@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/check.hpp"
+#include "launch/job.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/rank_environment.hpp"
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
