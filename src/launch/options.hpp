@@ -65,6 +65,32 @@ struct help_request {
   std::string text;
 };
 
+// Which node of how many this is, as told by whatever started one tutti-run on each node: these variables replace the
+// options -n, --nnodes, --node-rank and --master that are not given.
+enum class node_field { ranks, nodes, node_rank, master_host, master_port };
+
+struct node_variable {
+  const char* starter;
+  node_field field;
+  const char* name;
+};
+
+// docs/starters.md lists the same rows.
+inline constexpr node_variable node_variables[] = {
+    {"torchrun", node_field::ranks, "PET_NPROC_PER_NODE"},
+    {"torchrun", node_field::nodes, "PET_NNODES"},
+    {"torchrun", node_field::node_rank, "PET_NODE_RANK"},
+    {"torchrun", node_field::master_host, "PET_MASTER_ADDR"},
+    {"torchrun", node_field::master_port, "PET_MASTER_PORT"},
+    {"LeaderWorkerSet", node_field::nodes, "LWS_GROUP_SIZE"},
+    {"LeaderWorkerSet", node_field::node_rank, "LWS_WORKER_INDEX"},
+    {"LeaderWorkerSet", node_field::master_host, "LWS_LEADER_ADDRESS"},
+    {"Indexed Job", node_field::node_rank, "JOB_COMPLETION_INDEX"},
+    {"Slurm", node_field::nodes, "SLURM_STEP_NUM_NODES"},
+    {"Slurm", node_field::node_rank, "SLURM_NODEID"},
+    {"Slurm", node_field::master_host, "SLURM_STEP_NODELIST"},  // its first host
+};
+
 // Throws usage_error or help_request.
 options parse_options(int argc, const char* const* argv);
 

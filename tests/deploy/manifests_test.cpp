@@ -10,7 +10,6 @@
 #include <sstream>
 
 #include "base/variables.hpp"
-#include "launch/node_variables.hpp"
 #include "launch/options.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/skip.hpp"
@@ -111,7 +110,7 @@ std::set<std::string> variables_in(const std::string& text) {
   return names;
 }
 
-// The variables of src/launch/node_variables.hpp and of src/base/variables.cpp.
+// The variables of src/launch/options.hpp and of src/base/variables.cpp.
 std::set<std::string> known_variables() {
   std::set<std::string> names;
   for (const auto& row : tutti::launch::node_variables) names.insert(row.name);

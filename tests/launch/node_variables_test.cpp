@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/node_variables.hpp"
+#include "launch/options.hpp"
 
 #include <doctest/doctest.h>
 
