@@ -140,7 +140,6 @@ void local_ranks::start(const start_ranks& p, base::unique_fd store) {
   asked_rest_ = false;
   ends_.clear();
   restarts_.assign(static_cast<std::size_t>(options_.ranks), 0);
-  to_come_again_.clear();
   store_ = std::move(store);
   children_.clear();
   output_.begin_start(p.restart_count);
@@ -226,18 +225,16 @@ bool local_ranks::comes_again(const outcome& end) const {
          restarts_[static_cast<std::size_t>(end.rank - plan_.first_rank)] < plan_.max_restarts;
 }
 
-void local_ranks::start_again(int rank) {
-  const auto found = std::ranges::find(to_come_again_, rank, &outcome::rank);
-  const outcome before = *found;
-  to_come_again_.erase(found);
+void local_ranks::start_again(const outcome& before) {
+  --to_come_again_;
   if (phase_ != phase::running) {
     ends_.push_back(before);
     return on_children_changed();
   }
   try {
-    start_rank(rank - plan_.first_rank);
+    start_rank(before.rank - plan_.first_rank);
   } catch (const std::runtime_error& e) {
-    output_.say(fmt::format("tutti-run: cannot start rank {} anew: {}\n", rank, e.what()));
+    output_.say(fmt::format("tutti-run: cannot start rank {} anew: {}\n", before.rank, e.what()));
     ends_.push_back(before);
     stop(SIGTERM);
     to_.tell(rank_failed{before, !children_.running().empty(), 0});
@@ -253,11 +250,11 @@ void local_ranks::on_rank_end(outcome end) {
     to_.tell(process_ended{end.rank, plan_.restart_count + starts, !end.failed(), again});
   if (again) {
     const int restart = ++starts;
-    to_come_again_.push_back(end);
+    ++to_come_again_;
     children_.kill_rest(end.pid);
     to_.tell(rank_failed{end, true, restart});
     // From the loop: the caller is iterating over the list of children.
-    return boost::asio::post(deadline_.get_executor(), [this, rank = end.rank] { start_again(rank); });
+    return boost::asio::post(deadline_.get_executor(), [this, end] { start_again(end); });
   }
   ends_.push_back(end);
   // Ranks that wait for admission there must not wait for ever.
@@ -269,8 +266,8 @@ void local_ranks::on_rank_end(outcome end) {
 }
 
 void local_ranks::on_children_changed() {
-  if (phase_ == phase::idle || phase_ == phase::draining || !children_.all_ended()) return;
-  if (!to_come_again_.empty()) return;
+  if (phase_ == phase::idle || phase_ == phase::draining || to_come_again_ > 0 || !children_.all_ended())
+    return;
   if (children_.all_gone()) return finish();
   // Processes left by the ranks: not the job's business once that is over, but while it is being stopped they
   // may have something to save. A shell starts its background processes with SIGINT ignored.

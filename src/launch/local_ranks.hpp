@@ -73,7 +73,7 @@ class local_ranks {
   void start_rank(int local_rank);
   // Whether a rank that has ended in this way is to join the others again.
   bool comes_again(const outcome& end) const;
-  void start_again(int rank);
+  void start_again(const outcome& before);
   void on_rank_end(outcome end);
   void on_children_changed();
   void give_up();
@@ -96,9 +96,9 @@ class local_ranks {
   start_ranks plan_;
   bool asked_rest_ = false;  // processes left by the ranks were asked to end, too
   std::vector<outcome> ends_;
-  base::unique_fd store_;               // for rank 0; kept while it may come again
-  std::vector<int> restarts_;           // by local rank, in this start
-  std::vector<outcome> to_come_again_;  // of ranks that will be restarted
+  base::unique_fd store_;      // for rank 0; kept while it may come again
+  std::vector<int> restarts_;  // by local rank, in this start
+  int to_come_again_ = 0;      // ranks that are about to be restarted
 };
 
 }  // namespace tutti::launch
