@@ -2,14 +2,12 @@
 #include "track/record_writer.hpp"
 
 #include "base/log.hpp"
-#include "core/wakeup.hpp"
 #include "track/console_tee.hpp"
 #include "track/machine_sample.hpp"
 
 #include <signal.h>
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <cstdlib>
 #include <optional>
 #include <stdexcept>
@@ -61,36 +59,13 @@ track::totals record_writer::totals() const {
   return t;
 }
 
-// Of a coroutine that waits until something has happened; it is on the list as long as the frame lives.
-struct record_writer::waiter {
-  waiter(std::shared_ptr<record_writer> r, const boost::asio::any_io_executor& e)
-      : of(std::move(r)), executor(e), change(std::make_shared<core::wakeup>(e)) {
-    const std::lock_guard lock(of->mutex_);
-    of->waiters_.push_back(this);
-  }
-  waiter(const waiter&) = delete;
-  waiter& operator=(const waiter&) = delete;
-  ~waiter() {
-    const std::lock_guard lock(of->mutex_);
-    std::erase(of->waiters_, this);
-  }
-  const std::shared_ptr<record_writer> of;
-  const boost::asio::any_io_executor executor;
-  const std::shared_ptr<core::wakeup> change;
-};
-
 task<bool> record_writer::wait_until(bool (record_writer::*done)() const,
                                      boost::asio::any_io_executor executor, time_point deadline) {
-  const waiter w(shared_from_this(), executor);
+  const std::shared_ptr<record_writer> kept = shared_from_this();
+  const bootstrap::store_contents::watch watch(changed_, "", executor);
   bool in_time = true;
-  while (in_time && !(this->*done)()) in_time = co_await w.change->wait(deadline, "tracking");
+  while (in_time && !(this->*done)()) in_time = co_await watch.changed().wait(deadline, "tracking");
   co_return (this->*done)();
-}
-
-void record_writer::notify() noexcept {
-  const std::lock_guard lock(mutex_);
-  // Under the lock: while a waiter is here, its executor lives.
-  for (const waiter* w : waiters_) boost::asio::post(w->executor, [change = w->change] { change->notify(); });
 }
 
 void record_writer::wait_for_end(time_point deadline) const {
@@ -118,7 +93,7 @@ void record_writer::run() noexcept {
     // Under the lock: a waiting thread may end the process right after.
     ended_changed_.notify_all();
   }
-  notify();
+  changed_.tell_all();
 }
 
 void record_writer::record_all() {
@@ -137,7 +112,7 @@ void record_writer::record_all() {
     origin_ = files_->origin();
     opened_ = true;
   }
-  notify();
+  changed_.tell_all();
 
   using std::chrono::steady_clock;
   const bool samples = options_.system_metrics.count() > 0;
@@ -194,7 +169,7 @@ void record_writer::write(const std::vector<record>& some) {
     if (!why.empty()) totals_.failure = why;
   }
   queue.release();
-  notify();
+  changed_.tell_all();
 }
 
 void record_writer::sample(process_sampler& process, gpu_sampler& gpu) {

@@ -2,6 +2,7 @@
 // record_writer: the thread that writes one rank's records, and how others wait for it without blocking.
 #pragma once
 
+#include "bootstrap/store_contents.hpp"
 #include "comm/identity.hpp"
 #include "track/rank_files.hpp"
 #include "track/record_queue.hpp"
@@ -56,7 +57,6 @@ class record_writer : public std::enable_shared_from_this<record_writer> {
   void wait_for_end(time_point deadline) const;
 
  private:
-  struct waiter;
   // A copy, made under the lock.
   template <class T>
   T locked(const T& member) const {
@@ -68,7 +68,6 @@ class record_writer : public std::enable_shared_from_this<record_writer> {
   void write(const std::vector<record>& some);
   void sample(process_sampler& process, gpu_sampler& gpu);
   int local_rank() const;
-  void notify() noexcept;
   void put_status(const char* state) { files_->put_status(state, totals(), console_state_); }
 
   const comm::identity who_;
@@ -78,9 +77,9 @@ class record_writer : public std::enable_shared_from_this<record_writer> {
   std::unique_ptr<rank_files> files_;
   std::string console_state_;
 
+  bootstrap::store_contents changed_;  // without a key: coroutines of any loop watch it as they do a store's
   mutable std::mutex mutex_;
   mutable std::condition_variable ended_changed_;
-  std::vector<const waiter*> waiters_;
   std::filesystem::path directory_;
   double origin_ = 0;
   track::totals totals_;  // but for what the queue has dropped
