@@ -35,15 +35,12 @@ constexpr auto for_last_words = std::chrono::milliseconds(500);
 
 output_pump::output_pump(boost::asio::io_context& loop, int rank, route way, speakers& all, output_sink& to,
                          std::function<void()> closed)
-    : source_(loop),
-      log_(std::move(way.log)),
-      log_failed_(std::move(way.log_failed)),
+    : way_(std::move(way)),
+      source_(loop, way_.source.get()),
       to_(to),
       prefixer_(rank, all, to),
-      shown_(way.shown),
       closed_(std::move(closed)) {
-  source_.assign(way.source.get());
-  way.source.release();
+  way_.source.release();
   source_.native_non_blocking(true);
 }
 
@@ -85,19 +82,19 @@ void output_pump::transfer() {
 }
 
 void output_pump::deliver(std::string_view bytes) {
-  if (log_ && base::write_all(log_.get(), bytes) != bytes.size()) {
+  if (way_.log && base::write_all(way_.log.get(), bytes) != bytes.size()) {
     const int error = errno;
-    log_.reset();
-    log_failed_(error);
+    way_.log.reset();
+    way_.log_failed(error);
   }
   tail_ += bytes.substr(bytes.size() - std::min(bytes.size(), tail_bytes));
   if (tail_.size() > 2 * tail_bytes) tail_.erase(0, tail_.size() - tail_bytes);
-  if (shown_) prefixer_.feed(bytes);
+  if (way_.shown) prefixer_.feed(bytes);
 }
 
 void output_pump::close() {
   source_.close();
-  log_.reset();
+  way_.log.reset();
   prefixer_.finish();
   closed_();
 }

@@ -25,7 +25,7 @@ namespace tutti::launch {
 class output_pump {
  public:
   struct route {
-    base::unique_fd source;  // the reading end of the pipe
+    base::unique_fd source;  // the reading end of the pipe; the pump takes it
     base::unique_fd log;     // may be empty
     // Called with errno when a write to the log file has failed; nothing more goes there.
     std::function<void(int)> log_failed = {};
@@ -50,12 +50,10 @@ class output_pump {
   void deliver(std::string_view bytes);
   void close();
 
+  route way_;
   boost::asio::posix::stream_descriptor source_;
-  base::unique_fd log_;
-  std::function<void(int)> log_failed_;
   output_sink& to_;
   line_prefixer prefixer_;
-  bool shown_;
   std::string tail_;
   std::function<void()> closed_;
   bool waiting_ = false;
