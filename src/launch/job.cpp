@@ -115,8 +115,8 @@ class job {
   }
 
   int run() {
-    for (const int signal : forwarded_signals()) signals_.add(signal);
-    if (!ignored(SIGTSTP)) signals_.add(SIGTSTP);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP})
+      if (!ignored(signal)) signals_.add(signal);
     signals_.add(SIGCHLD);
     // Also if a shell has put tutti-run into its background: SIGQUIT does not end anything.
     signals_.add(SIGQUIT);

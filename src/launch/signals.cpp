@@ -26,13 +26,6 @@ bool ignored(int signal) noexcept {
          now.sa_handler == SIG_IGN;
 }
 
-std::vector<int> forwarded_signals() {
-  std::vector<int> signals;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})
-    if (!ignored(signal)) signals.push_back(signal);
-  return signals;
-}
-
 signals_of_writing_ignored::signals_of_writing_ignored() noexcept {
   struct sigaction ignore{};
   ignore.sa_handler = SIG_IGN;

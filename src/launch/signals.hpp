@@ -5,16 +5,13 @@
 
 #include <csignal>
 #include <string>
-#include <vector>
 
 namespace tutti::launch {
 
 // "SIGSEGV"; "signal 42" if the system has no name for it.
 std::string signal_name(int signal);
 
-// Those of SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 that the launcher was not told to ignore (by
-// nohup, or by a shell that starts it in the background).
-std::vector<int> forwarded_signals();
+// As by nohup, or by a shell that starts the launcher in the background.
 bool ignored(int signal) noexcept;
 // True for signals after which the ranks get their grace period and then SIGKILL. SIGQUIT is not among them:
 // the launcher then says who waits for whom, and passes it on only if it cannot.
