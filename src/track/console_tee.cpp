@@ -40,9 +40,9 @@ bool wait_for(pid_t child, std::chrono::steady_clock::time_point deadline) {
 
 }  // namespace
 
-base::unique_fd console_tee::attach(stream& s, int number, const std::string& file) {
+base::unique_fd console_tee::attach(stream& s, const std::string& file) {
   int ends[2];
-  s.before.reset(::fcntl(number, F_DUPFD_CLOEXEC, 3));
+  s.before.reset(::fcntl(s.number, F_DUPFD_CLOEXEC, 3));
   if (!s.before || ::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error(base::errno_text(errno));
   const base::unique_fd output(ends[0]);
   base::unique_fd input(ends[1]);
@@ -71,7 +71,6 @@ base::unique_fd console_tee::attach(stream& s, int number, const std::string& fi
     s.tee = -1;
     throw std::runtime_error("tee: " + base::errno_text(code));
   }
-  s.number = number;
   return input;
 }
 
@@ -81,8 +80,8 @@ console_tee::console_tee() {
 
 console_tee::console_tee(const std::filesystem::path& stem) : console_tee() {
   // Both before either stream changes: the second tee also writes to the original stream.
-  const std::array inputs{attach(streams_[0], STDOUT_FILENO, stem.string() + ".out"),
-                          attach(streams_[1], STDERR_FILENO, stem.string() + ".err")};
+  const std::array inputs{attach(streams_[0], stem.string() + ".out"),
+                          attach(streams_[1], stem.string() + ".err")};
   // A terminal's lines come one by one; a pipe's would wait for a full buffer.
   if (::isatty(STDOUT_FILENO) == 1) std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   std::fflush(stdout);
@@ -91,11 +90,10 @@ console_tee::console_tee(const std::filesystem::path& stem) : console_tee() {
 
 bool console_tee::finish(std::chrono::steady_clock::time_point deadline) {
   for (stream& s : streams_) {
-    if (s.number < 0) continue;
+    if (!s.before) continue;
     if (s.number == STDOUT_FILENO) std::fflush(stdout);
     ::dup2(s.before.get(), s.number);
     s.before.reset();
-    s.number = -1;
   }
   bool all = true;
   for (stream& s : streams_) {

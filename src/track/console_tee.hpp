@@ -6,6 +6,7 @@
 #include "base/unique_fd.hpp"
 
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <array>
 #include <chrono>
@@ -30,14 +31,14 @@ class console_tee {
 
  private:
   struct stream {
-    int number = -1;
-    base::unique_fd before;  // the original target of the stream
+    int number;
+    base::unique_fd before = {};  // the original target of the stream; empty if it is that again
     pid_t tee = -1;
   };
   console_tee();
-  static base::unique_fd attach(stream& s, int number, const std::string& file);  // what writes to the tee
+  static base::unique_fd attach(stream& s, const std::string& file);  // what writes to the tee
 
-  std::array<stream, 2> streams_;
+  std::array<stream, 2> streams_{{{STDOUT_FILENO}, {STDERR_FILENO}}};
 };
 
 }  // namespace tutti::track

@@ -23,6 +23,17 @@ double cpu_seconds() {
   return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
 }
 
+// The part of NVML's interface that is used here, as nvml.h declares it: its names are stable, and nothing is
+// linked.
+using device_handle = void*;
+struct utilisation {
+  unsigned gpu = 0, memory = 0;  // percent
+};
+struct memory_use {
+  unsigned long long total = 0, free = 0, used = 0;  // bytes
+};
+constexpr int success = 0;
+
 }  // namespace
 
 process_sampler::process_sampler()
@@ -48,21 +59,6 @@ std::optional<process_sample> process_sampler::take() {
   at_ = now;
   return s;
 }
-
-// The part of NVML's interface that is used here, as nvml.h declares it: its names are stable, and nothing is
-// linked.
-namespace {
-
-using device_handle = void*;
-struct utilisation {
-  unsigned gpu = 0, memory = 0;  // percent
-};
-struct memory_use {
-  unsigned long long total = 0, free = 0, used = 0;  // bytes
-};
-constexpr int success = 0;
-
-}  // namespace
 
 std::optional<std::string> device_of(int local_rank, const std::string& visible, int devices) {
   if (visible.empty()) {
