@@ -78,11 +78,9 @@ class head_node final : public coordination {
  private:
   // The launcher of another node, after its proof.
   struct pending_connection {
-    explicit pending_connection(std::unique_ptr<bootstrap::control_link> l) : link(std::move(l)) {}
     std::unique_ptr<bootstrap::control_link> link;
     int node = -1;  // once it has joined
     bool refused = false;
-    bool gone = false;
   };
 
   void hear(int node, const event& what) {
@@ -156,9 +154,7 @@ class head_node final : public coordination {
   // ---- the other nodes ----
 
   void arrived(std::unique_ptr<bootstrap::control_link> link) {
-    std::erase_if(connections_, [](const std::unique_ptr<pending_connection>& v) { return v->gone; });
-    connections_.push_back(std::make_unique<pending_connection>(std::move(link)));
-    pending_connection& who = *connections_.back();
+    pending_connection& who = connections_.emplace_back(pending_connection{std::move(link)});
     who.link->start({[this, &who](std::string_view message) { on_message(who, message); },
                      [this, &who](const std::string& why, bool closed) { on_lost(who, why, closed); }});
   }
@@ -194,8 +190,11 @@ class head_node final : public coordination {
   }
 
   void on_lost(pending_connection& who, const std::string& why, bool closed) {
-    who.gone = true;
     who.link->close();
+    // From the loop: its link is the caller.
+    boost::asio::post(node_.loop, [this, &who] {
+      connections_.remove_if([&who](const pending_connection& each) { return &each == &who; });
+    });
     if (who.node < 0 && !who.refused && admits_nodes())
       node_.say(fmt::format("tutti-run: a launcher was turned away: {}\n", why));
     const auto known = nodes_.find(who.node);
@@ -297,7 +296,7 @@ class head_node final : public coordination {
   std::list<boost::asio::steady_timer> losses_;  // of nodes that are silent
   std::optional<command> last_command_;          // for this node, once the others have theirs
   std::set<std::string> unauthenticated_;        // addresses that were reported
-  std::vector<std::unique_ptr<pending_connection>> connections_;
+  std::list<pending_connection> connections_;
   std::map<int, pending_connection*> nodes_;  // those that have joined and not gone
   std::unique_ptr<bootstrap::acceptor> listener_;
 };
