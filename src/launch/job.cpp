@@ -31,7 +31,6 @@
 namespace tutti::launch {
 namespace {
 
-constexpr std::size_t repeated_lines = 10;
 constexpr std::size_t told_at_once = 64;  // ranks in one message
 // For the reader of the output to take something, after a stop and after a kill.
 constexpr std::chrono::milliseconds time_to_read{5000};
@@ -91,10 +90,9 @@ class job {
       : options_(o),
         secret_(job_secret(o)),
         ranks_(loop_, o, std::move(path), secret_, output_,
-               {[this](const event& what) {
-                  if (!over_) above_->tell(what);
-                },
-                [this] { on_ranks_ended(); }}),
+               [this](const event& what) {
+                 if (!over_) above_->tell(what);
+               }),
         output_(loop_, o, [this] { stop_all(stop_wanted::reason::reader_gone, SIGTERM); }),
         signals_(loop_),
         timeout_(loop_),
@@ -200,16 +198,6 @@ class job {
   }
 
   // ---- reports ----
-
-  void on_ranks_ended() {
-    ranks_ended what;
-    what.ends = ranks_.ends();
-    const outcome* const cause = first_cause(what.ends);
-    if (cause != nullptr && (options_.nodes > 1 || output_.hard_to_find()))
-      what.last_lines = output_.last_error_lines(cause->rank, repeated_lines);
-    if (cause != nullptr) what.last_operations = ranks_.records().last_operations(cause->rank);
-    above_->tell(what);
-  }
 
   // Says who waits for whom if for this long no rank has started or ended an operation, and some wait.
   void watch_for_silence() {

@@ -27,6 +27,7 @@ namespace {
 constexpr std::chrono::seconds time_to_die{5};
 // After an exception has left its main, a rank tells the others for at most two seconds.
 constexpr std::chrono::milliseconds time_for_its_end{2500};
+constexpr std::size_t repeated_lines = 10;
 
 // Makes room for the pipes of many ranks and, on node 0 of nodes that come and go, for the connections of all
 // ranks to the store. Returns the old limit if it was changed.
@@ -118,11 +119,11 @@ std::vector<std::string> environment_of_rank(const options& o, const start_ranks
 }  // namespace
 
 local_ranks::local_ranks(boost::asio::io_context& loop, const options& o, std::string path,
-                         std::string secret, job_output& output, handlers to)
+                         std::string secret, job_output& output, std::function<void(const event&)> tell)
     : options_(o),
       path_(std::move(path)),
       secret_(std::move(secret)),
-      to_(std::move(to)),
+      tell_(std::move(tell)),
       descriptor_limit_(raise_descriptor_limit()),
       children_(loop,
                 {[this](outcome end) { on_rank_end(std::move(end)); }, [this] { on_children_changed(); }}),
@@ -202,7 +203,7 @@ bool local_ranks::child_changed() {
   bool stopped = false;
   for (const rank_stopped& each : children_.halts()) {
     stopped = lends_terminal_ && each.stopped;
-    if (options_.nodes > 1) to_.tell(each);
+    if (options_.nodes > 1) tell_(each);
   }
   return stopped;
 }
@@ -237,7 +238,7 @@ void local_ranks::start_again(const outcome& before) {
     output_.say(fmt::format("tutti-run: cannot start rank {} anew: {}\n", before.rank, e.what()));
     ends_.push_back(before);
     stop(SIGTERM);
-    to_.tell(rank_failed{before, !children_.running().empty(), 0});
+    tell_(rank_failed{before, !children_.running().empty(), 0});
     on_children_changed();
   }
 }
@@ -247,12 +248,12 @@ void local_ranks::on_rank_end(outcome end) {
   const bool again = comes_again(end);
   int& starts = restarts_[static_cast<std::size_t>(end.rank - plan_.first_rank)];
   if (options_.elastic || plan_.on_failure == failure_policy::restart_rank)
-    to_.tell(process_ended{end.rank, plan_.restart_count + starts, !end.failed(), again});
+    tell_(process_ended{end.rank, plan_.restart_count + starts, !end.failed(), again});
   if (again) {
     const int restart = ++starts;
     ++to_come_again_;
     children_.kill_rest(end.pid);
-    to_.tell(rank_failed{end, true, restart});
+    tell_(rank_failed{end, true, restart});
     // From the loop: the caller is iterating over the list of children.
     return boost::asio::post(deadline_.get_executor(), [this, end] { start_again(end); });
   }
@@ -262,7 +263,7 @@ void local_ranks::on_rank_end(outcome end) {
   if (!end.failed() || phase_ != phase::running) return;
   const bool others_run = !children_.running().empty();
   if (plan_.on_failure != failure_policy::go_on || end.exec_error != 0) stop(SIGTERM);
-  to_.tell(rank_failed{end, others_run, 0});
+  tell_(rank_failed{end, others_run, 0});
 }
 
 void local_ranks::on_children_changed() {
@@ -316,8 +317,19 @@ void local_ranks::finish() {
   if (lends_terminal_) take_terminal_back_from(children_.only_group());
   output_.finish([this] {
     phase_ = phase::idle;
-    to_.ended();
+    tell_(last_report());
   });
+}
+
+ranks_ended local_ranks::last_report() const {
+  ranks_ended what;
+  what.ends = ends_;
+  if (const outcome* const cause = first_cause(ends_)) {
+    if (options_.nodes > 1 || output_.hard_to_find())
+      what.last_lines = output_.last_error_lines(cause->rank, repeated_lines);
+    what.last_operations = records_.last_operations(cause->rank);
+  }
+  return what;
 }
 
 }  // namespace tutti::launch

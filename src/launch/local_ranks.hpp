@@ -28,20 +28,15 @@ namespace tutti::launch {
 
 class local_ranks {
  public:
-  struct handlers {
-    // Called with rank_failed, process_ended and, if there are other nodes, rank_stopped.
-    std::function<void(const event&)> tell;
-    // Idle again.
-    std::function<void()> ended;
-  };
   // Forks a guardian: construct it early, while there is little to copy. `output` may be constructed later, but
-  // before the first start.
+  // before the first start. `tell` is called with rank_failed, process_ended, if there are other nodes
+  // rank_stopped, and with ranks_ended when it is idle again.
   local_ranks(boost::asio::io_context& loop, const options& o, std::string path, std::string secret,
-              job_output& output, handlers to);
+              job_output& output, std::function<void(const event&)> tell);
 
   // Starts the ranks; requires that it is idle. `store` is the socket for rank 0, or empty. Throws
-  // std::runtime_error if a rank cannot be started. Those already started are then killed, and `ended` is
-  // called as always.
+  // std::runtime_error if a rank cannot be started. Those already started are then killed, and ranks_ended is
+  // told as always.
   void start(const start_ranks& p, base::unique_fd store);
   // Asks the ranks to end, first with the grace period to follow. Does nothing when idle. The rank whose main
   // has just thrown first is asked later: it is telling the others why, and ends by itself.
@@ -78,11 +73,12 @@ class local_ranks {
   void on_children_changed();
   void give_up();
   void finish();
+  ranks_ended last_report() const;
 
   const options& options_;
   std::string path_;
   std::string secret_;
-  handlers to_;
+  std::function<void(const event&)> tell_;
   std::optional<rlimit> descriptor_limit_;  // the ranks' limit, if the launcher has raised its own
   children children_;
   rank_records records_;
