@@ -102,10 +102,11 @@ T parse_number(const std::string& option, const std::string& given) {
 }
 
 // An option that takes a number; other values are rejected under the name that the examples use.
-CLI::Option* add_number(CLI::App& app, const std::string& names, int& into, const std::string& text) {
+void add_number(CLI::App& app, const std::string& names, int& into, const char* type,
+                const std::string& text) {
   const std::string name = names.substr(0, names.find(','));
   const auto take = [&into, name](const std::string& given) { into = parse_number<int>(name, given); };
-  return app.add_option_function<std::string>(names, take, text);
+  app.add_option_function<std::string>(names, take, text)->type_name(type);
 }
 
 void add_seconds(CLI::App& app, const std::string& name, std::chrono::milliseconds& into,
@@ -181,14 +182,13 @@ const std::map<std::string, bootstrap::quorum> quorums = {{"none", bootstrap::qu
                                                           {"majority", bootstrap::quorum::majority}};
 
 void add_options(CLI::App& app, options& o) {
-  add_number(app, "-n,--np,--nproc-per-node", o.ranks, "ranks to start on this node")->type_name("RANKS");
+  add_number(app, "-n,--np,--nproc-per-node", o.ranks, "RANKS", "ranks to start on this node");
   app.add_option_function<std::string>(
          "--nnodes", [&o](const std::string& given) { parse_nodes(given, "--nnodes " + given, o); },
          "nodes of the job; tutti-run is started once on each. MIN:MAX: nodes may come and go")
       ->type_name("NODES");
-  add_number(app, "--node-rank", o.node_rank,
-             "this node, 0 to NODES-1; with MIN:MAX only node 0 needs to say so")
-      ->type_name("R");
+  add_number(app, "--node-rank", o.node_rank, "R",
+             "this node, 0 to NODES-1; with MIN:MAX only node 0 needs to say so");
   app.add_option_function<std::string>(
          "--master",
          [&o](const std::string& given) {
@@ -203,10 +203,9 @@ void add_options(CLI::App& app, options& o) {
   add_choice(app, "--quorum", o.quorum, quorums, "WHAT",
              "with MIN:MAX, what the ranks that rejoin need when nodes are out of reach: none (the "
              "default); majority: more ranks of the last world than may still run on those nodes");
-  add_number(app, "--max-restarts", o.max_restarts,
+  add_number(app, "--max-restarts", o.max_restarts, "K",
              "restarts before giving up (default 3), with restart of each rank; without --on-failure, "
-             "restart-all is meant")
-      ->type_name("K");
+             "restart-all is meant");
   app.add_option("--log-dir", o.log_dir,
                  "also write each rank's output to DIR/rank-<r>.out and .err, after a restart to "
                  "DIR/rank-<r>.restart-<k>.out and .err")
@@ -229,8 +228,8 @@ void add_options(CLI::App& app, options& o) {
   add_seconds(app, "--join-timeout", o.join_timeout, "for all nodes to come together (default 600)");
   add_seconds(app, "--node-timeout", o.node_timeout,
               "how long another node may be out of reach before it counts as lost (default 10)");
-  add_number(app, "--secret-fd", o.secret_fd, "read the secret from this descriptor, not from TUTTI_SECRET")
-      ->type_name("FD");
+  add_number(app, "--secret-fd", o.secret_fd, "FD",
+             "read the secret from this descriptor, not from TUTTI_SECRET");
   app.add_flag_callback(
       "--variables", [] { throw help_request{list_of_variables()}; },
       "list the environment variables that tutti reads, and end");
