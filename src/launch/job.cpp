@@ -249,7 +249,7 @@ class job {
         ::raise(SIGTSTP);
         if (!ignored(SIGTSTP)) signals_.add(SIGTSTP);
       });
-    if (signal == SIGQUIT && ranks_.records().descriptor() >= 0) {
+    if (signal == SIGQUIT && ranks_.records().memory() != nullptr) {
       if (!over_) above_->tell(explanation_wanted{});
       return;
     }

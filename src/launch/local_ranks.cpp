@@ -170,8 +170,10 @@ void local_ranks::start_rank(int local_rank) {
   spec.arguments = options_.program;
   spec.environment =
       environment_of_rank(options_, plan, secret_, local_rank, serves_store ? store_.get() : -1);
-  spec.records = records_.descriptor();
-  if (spec.records >= 0) spec.environment.push_back(records_.variable(local_rank));
+  if (const flight::recordings* const all = records_.memory()) {
+    spec.records = all->descriptor();
+    spec.environment.push_back(flight::variable_for(*all, local_rank));
+  }
   spec.inherited = serves_store ? store_.get() : -1;
   spec.in_foreground = lends_terminal_ && in_terminal_foreground();
   spec.descriptor_limit = descriptor_limit_;

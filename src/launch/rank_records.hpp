@@ -5,13 +5,18 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
+#include <tutti/error.hpp>
 #include <vector>
 
+#include "base/cycles.hpp"
+#include "flight/explanation.hpp"
 #include "flight/recordings.hpp"
 #include "flight/snapshot.hpp"
 #include "launch/outcome.hpp"
@@ -21,42 +26,130 @@ namespace tutti::launch {
 class rank_records {
  public:
   // `operations` of each rank. If there is no memory for it, ranks keep their own and nothing is read here.
-  rank_records(int ranks, std::size_t operations, bool elastic = false);
+  rank_records(int ranks, std::size_t operations, bool elastic)
+      : places_(static_cast<std::size_t>(ranks)), elastic_(elastic) {
+    try {
+      all_ = std::make_unique<flight::recordings>(ranks, flight::shape{operations});
+    } catch (const std::system_error&) {
+      // The kernel or a limit does not allow it: the job itself needs none of this.
+    }
+  }
 
-  int descriptor() const { return all_ != nullptr ? all_->descriptor() : -1; }
-  // "TUTTI_FLIGHT=..." for a rank; empty if there is none.
-  std::string variable(int local_rank) const;
+  // The memory; null if there is none.
   flight::recordings* memory() const { return all_.get(); }
 
   // The ranks start, or start again.
-  void begin_start(int first_rank, int world_size);
-  void starting(int local_rank);
-  void started(int local_rank, pid_t pid);
+  void begin_start(int first_rank, int world_size) {
+    first_rank_ = first_rank;
+    world_size_ = world_size;
+    started_ns_ = base::steady_ns();
+    std::fill(places_.begin(), places_.end(), place{});
+    if (all_ != nullptr) all_->clear();
+  }
+  void starting(int local_rank) {
+    places_[static_cast<std::size_t>(local_rank)] = place{};
+    // The records of a predecessor no longer matter.
+    if (all_ != nullptr) all_->of(local_rank).head().ready.store(0, std::memory_order_relaxed);
+  }
+  void started(int local_rank, pid_t pid) { places_[static_cast<std::size_t>(local_rank)].pid = pid; }
   // Keeps what the rank's recorder says at this moment, and adds to `end` whether its main threw.
-  void ended(outcome& end);
+  void ended(outcome& end) {
+    const auto local = static_cast<std::size_t>(end.rank - first_rank_);
+    const exception e = thrown(local);
+    end.thrown = e.kind;
+    end.thrown_after = std::chrono::microseconds(std::max<std::int64_t>(e.at_ns - started_ns_, 0) / 1000);
+    flight::rank_snapshot last = read(local);
+    if (end.failed() || last.at != flight::phase::left) last.end = describe(end);
+    places_[local].end = std::move(last);
+  }
   // The process of the running rank whose main threw first, if it did so within the last `age`; -1: none.
-  pid_t ends_by_exception(std::chrono::nanoseconds age) const;
+  pid_t ends_by_exception(std::chrono::nanoseconds age) const {
+    const place* first = nullptr;
+    std::int64_t first_ns = 0;
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      const exception e = thrown(i);
+      if (e.kind != outcome::exception::own || (first != nullptr && first_ns <= e.at_ns)) continue;
+      first = &places_[i];
+      first_ns = e.at_ns;
+    }
+    return first == nullptr || first->end || base::steady_ns() - first_ns > age.count() ? -1 : first->pid;
+  }
 
   // The records of every rank of this node, as of now.
-  std::vector<flight::rank_snapshot> read() const;
+  std::vector<flight::rank_snapshot> read() const {
+    std::vector<flight::rank_snapshot> ranks;
+    for (std::size_t i = 0; i < places_.size(); ++i) ranks.push_back(read(i));
+    return ranks;
+  }
   // The last operations of a rank that has ended, as lines for its report.
-  std::string last_operations(int rank) const;
+  std::string last_operations(int rank) const {
+    constexpr std::size_t most = 6;
+    const place& p = places_[static_cast<std::size_t>(rank - first_rank_)];
+    if (!p.end || p.end->at == flight::phase::none) return {};
+    return flight::last_operations(*p.end, most, "  > ");
+  }
 
   // Increases whenever an operation of any rank starts or ends.
-  std::uint64_t progress() const;
-  bool any_pending() const;
+  std::uint64_t progress() const {
+    std::uint64_t sum = 0;
+    for (int i = 0; all_ != nullptr && i < all_->ranks(); ++i) {
+      const flight::head& h = all_->of(i).head();
+      for (const flight::word* w : {&h.ready, &h.phase_, &h.started, &h.ended, &h.spans, &h.compute_running})
+        sum += w->load(std::memory_order_relaxed);
+    }
+    return sum;
+  }
+  bool any_pending() const {
+    for (int i = 0; all_ != nullptr && i < all_->ranks(); ++i) {
+      const flight::head& h = all_->of(i).head();
+      if (h.is_written() &&
+          h.started.load(std::memory_order_relaxed) != h.ended.load(std::memory_order_relaxed))
+        return true;
+    }
+    return false;
+  }
 
  private:
   struct place {
     pid_t pid = -1;
     std::optional<flight::rank_snapshot> end;  // once the rank has ended
   };
-  flight::rank_snapshot read(std::size_t local_rank) const;
   struct exception {
     outcome::exception kind = outcome::exception::none;
     std::int64_t at_ns = 0;
   };
-  exception thrown(std::size_t local_rank) const;
+
+  flight::rank_snapshot read(std::size_t local_rank) const {
+    constexpr std::size_t recent = 8;
+    const place& p = places_[local_rank];
+    if (p.end) return *p.end;
+    flight::rank_snapshot r;
+    if (all_ != nullptr) r = flight::read(all_->of(static_cast<int>(local_rank)), recent);
+    // Where nodes come and go, only the rank knows its number.
+    if (!elastic_ || r.at == flight::phase::none) {
+      r.rank = first_rank_ + static_cast<int>(local_rank);
+      r.world_size = world_size_;
+    }
+    if (r.at == flight::phase::none) r.pid = p.pid;
+    return r;
+  }
+  exception thrown(std::size_t local_rank) const {
+    if (all_ == nullptr) return {};
+    const flight::head& h = all_->of(static_cast<int>(local_rank)).head();
+    if (!h.is_written() || h.at() != flight::phase::failed) return {};
+    const std::int64_t at =
+        std::min(static_cast<std::int64_t>(h.failed_ns.load(std::memory_order_relaxed)), base::steady_ns());
+    if (at <= 0) return {};  // not written by this version of the library
+    switch (static_cast<errc>(h.failed_code.load(std::memory_order_relaxed))) {
+      case errc::peer_failed:
+      case errc::peer_left:
+      case errc::communicator_failed:
+      case errc::cancelled:
+        return {outcome::exception::of_peer, at};
+      default:
+        return {outcome::exception::own, at};
+    }
+  }
 
   std::unique_ptr<flight::recordings> all_;
   std::vector<place> places_;
