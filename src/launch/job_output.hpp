@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "base/unique_fd.hpp"
-#include "launch/line_prefixer.hpp"
 #include "launch/output_sink.hpp"
 
 namespace tutti::launch {

@@ -38,7 +38,7 @@ class job_trace {
       throw std::runtime_error(
           fmt::format("cannot make the file '{}' of --trace: {}", path_, e.code().message()));
     }
-    ranks.set_traced(true);
+    ranks.front().traced = 1;
   }
 
   // Sets the first rank of this node, once it is known.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/line_prefixer.hpp"
+#include "launch/output_sink.hpp"
 
 #include <doctest/doctest.h>
 
