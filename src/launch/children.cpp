@@ -254,10 +254,6 @@ void children::kill_rest(pid_t pid) noexcept {
     if (c->end.pid == pid && c->reaped && !c->group_empty) ::kill(-pid, SIGKILL);
 }
 
-bool children::all_ended() const {
-  return std::ranges::all_of(all_, [](const auto& c) { return c->announced; });
-}
-
 bool children::all_gone() const {
   return std::ranges::all_of(all_, [](const auto& c) { return c->announced && c->group_empty; });
 }

@@ -86,9 +86,8 @@ class children {
   void signal_one(pid_t pid, int signal) noexcept;
   // Kills the remaining processes of an ended rank's group.
   void kill_rest(pid_t pid) noexcept;
-  bool all_ended() const;
-  bool all_gone() const;  // and no process of their groups is left
-  std::vector<int> running() const;
+  std::vector<int> running() const;  // the ranks that have not ended
+  bool all_gone() const;             // nor is a process of their groups left
   // Ranks that have been stopped, or continued, since the last call, in order.
   std::vector<rank_stopped> halts();
   pid_t only_group() const { return all_.empty() ? -1 : all_.front()->end.pid; }

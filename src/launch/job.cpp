@@ -158,7 +158,7 @@ class job {
     timeout_.cancel();
     silence_.cancel();
     exit_code_ = what.exit_code == 0 && output_.incomplete() ? 1 : what.exit_code;
-    std::string text = needs_no_text() ? "" : what.report;
+    std::string text = ranks_.seen_to_end() ? "" : what.report;
     text += output_.losses();
     if (trace_ != nullptr) text += trace_->finish();
     if (!text.empty()) output_.say(text);
@@ -188,13 +188,6 @@ class job {
   // Also after the ranks have started: the last node to come is told to start before it is told the time.
   void execute_one(const clock_told& what) {
     if (trace_ != nullptr) trace_->set_clock_offset(what.clock_ns - what.asked_ns);
-  }
-
-  // Whether the single rank is a program like any that the shell starts, and the user has seen it end.
-  bool needs_no_text() const {
-    const outcome* const cause = first_cause(ranks_.ends());
-    return ranks_.direct() && cause != nullptr &&
-           (cause->signal == SIGPIPE || (ranks_.lends_terminal() && cause->signal == SIGINT));
   }
 
   // ---- reports ----

@@ -210,10 +210,17 @@ bool local_ranks::child_changed() {
   return stopped;
 }
 
+bool local_ranks::seen_to_end() const {
+  const outcome* const cause = first_cause(ends_);
+  return direct_ && cause != nullptr &&
+         (cause->signal == SIGPIPE || (lends_terminal_ && cause->signal == SIGINT));
+}
+
 void local_ranks::suspend(const std::function<void()>& stop_self) {
   if (lends_terminal_) take_terminal_back_from(children_.only_group());
   stop_self();
-  if (lends_terminal_ && in_terminal_foreground() && !idle()) give_terminal_to(children_.only_group());
+  if (lends_terminal_ && in_terminal_foreground() && phase_ != phase::idle)
+    give_terminal_to(children_.only_group());
   children_.signal_all(SIGCONT);
 }
 
@@ -269,7 +276,8 @@ void local_ranks::on_rank_end(outcome end) {
 }
 
 void local_ranks::on_children_changed() {
-  if (phase_ == phase::idle || phase_ == phase::draining || to_come_again_ > 0 || !children_.all_ended())
+  if (phase_ == phase::idle || phase_ == phase::draining || to_come_again_ > 0 ||
+      !children_.running().empty())
     return;
   if (children_.all_gone()) return finish();
   // Processes left by the ranks: not the job's business once that is over, but while it is being stopped they

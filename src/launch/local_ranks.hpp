@@ -54,13 +54,8 @@ class local_ranks {
   // What the ranks have recorded.
   const rank_records& records() const { return records_; }
 
-  bool idle() const { return phase_ == phase::idle; }
-  // The ends of the last start, in order.
-  const std::vector<outcome>& ends() const { return ends_; }
-  // Whether a single rank has the launcher's own streams, with no pipes in between.
-  bool direct() const { return direct_; }
-  // Whether it also has the terminal.
-  bool lends_terminal() const { return lends_terminal_; }
+  // Whether the single rank is a program like any that the shell starts, and the user has seen it end.
+  bool seen_to_end() const;
 
  private:
   enum class phase { idle, running, stopping, killing, draining };
@@ -85,13 +80,13 @@ class local_ranks {
   job_output& output_;
   boost::asio::steady_timer deadline_;  // of the grace period, then of the kernel to carry out SIGKILL
   boost::asio::steady_timer spared_;    // to ask that rank, too
-  bool direct_;
-  bool lends_terminal_;
+  bool direct_;          // a single rank has the launcher's own streams, with no pipes in between
+  bool lends_terminal_;  // a single rank has the terminal
 
   phase phase_ = phase::idle;
   start_ranks plan_;
-  bool asked_rest_ = false;  // processes left by the ranks were asked to end, too
-  std::vector<outcome> ends_;
+  bool asked_rest_ = false;    // processes left by the ranks were asked to end, too
+  std::vector<outcome> ends_;  // of this start, in order
   base::unique_fd store_;      // for rank 0; kept while it may come again
   std::vector<int> restarts_;  // by local rank, in this start
   int to_come_again_ = 0;      // ranks that are about to be restarted
