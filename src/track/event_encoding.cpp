@@ -138,14 +138,14 @@ wire_message metadata(std::string_view plugin, std::string_view content) {
 }
 
 // An Event with a Summary of one Value, which already has its tag.
-void put_value(std::string& to, const event_place& at, const wire_message& value) {
+void put_value(std::string& to, const record& at, const wire_message& value) {
   wire_message event;
   event.real(1, at.wall_time);
   if (at.step != 0) event.integer(2, at.step);
   put_record(to, event.message(5, wire_message().message(1, value)));
 }
 
-wire_message tagged(const event_place& at) { return wire_message().text(1, at.tag); }
+wire_message tagged(const record& at) { return wire_message().text(1, at.name); }
 
 }  // namespace
 
@@ -218,17 +218,17 @@ void put_version(std::string& to, double wall_time, bool goes_on) {
   put_record(to, wire_message().real(1, wall_time).text(3, goes_on ? "brain.Event:1" : "brain.Event:2"));
 }
 
-void put_restart(std::string& to, const event_place& first) {
+void put_restart(std::string& to, const record& first) {
   const std::int64_t greater =
       first.step < std::numeric_limits<std::int64_t>::max() ? first.step + 1 : first.step;
   put_record(to, wire_message().real(1, first.wall_time).integer(2, greater).message(5, wire_message()));
 }
 
-void put_scalar(std::string& to, const event_place& at, double number) {
+void put_scalar(std::string& to, const record& at, double number) {
   put_value(to, at, tagged(at).real32(2, static_cast<float>(number)));
 }
 
-void put_text(std::string& to, const event_place& at, std::string_view words) {
+void put_text(std::string& to, const record& at, std::string_view words) {
   constexpr int string_type = 7;
   const wire_message one = wire_message().integer(1, 1);  // a dimension of one
   const wire_message tensor =
@@ -236,7 +236,7 @@ void put_text(std::string& to, const event_place& at, std::string_view words) {
   put_value(to, at, tagged(at).message(8, tensor).message(9, metadata("text", {})));
 }
 
-void put_histogram(std::string& to, const event_place& at, const histogram& h) {
+void put_histogram(std::string& to, const record& at, const histogram& h) {
   const wire_message histo = wire_message()
                                  .real(1, h.min)
                                  .real(2, h.max)
@@ -248,8 +248,7 @@ void put_histogram(std::string& to, const event_place& at, const histogram& h) {
   put_value(to, at, tagged(at).message(5, histo));
 }
 
-void put_image(std::string& to, const event_place& at, int width, int height, int channels,
-               std::string_view png) {
+void put_image(std::string& to, const record& at, int width, int height, int channels, std::string_view png) {
   const wire_message image =
       wire_message().integer(1, height).integer(2, width).integer(3, channels).text(4, png);
   put_value(to, at, tagged(at).message(4, image));
@@ -268,7 +267,7 @@ void put_hyperparameters(std::string& to, double wall_time, const hyperparameter
   }
   session.real(5, wall_time);
   const wire_message content = wire_message().integer(1, 0).message(3, session);
-  const event_place at{"_hparams_/session_start_info", 0, wall_time};
+  const record at{"_hparams_/session_start_info", 0, wall_time};
   // An empty tensor: readers look for one in every value of this kind.
   const wire_message nothing =
       wire_message().integer(1, 1).message(2, wire_message().message(2, wire_message().integer(1, 0)));

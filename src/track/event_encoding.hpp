@@ -3,12 +3,13 @@
 // checksum, an Event message, its checksum.
 #pragma once
 
+#include "track/record_queue.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
-#include <tutti/track.hpp>
 #include <vector>
 
 namespace tutti::track {
@@ -32,24 +33,16 @@ bool is_image(int width, int height, int channels, std::size_t samples);
 // make no image.
 std::string png_of(int width, int height, int channels, std::span<const std::uint8_t> samples);
 
-// The tag, step and time of an event.
-struct event_place {
-  std::string_view tag;
-  std::int64_t step = 0;
-  double wall_time = 0;  // seconds since 1970
-};
-
-// Each of these appends one record to `to`. put_version() is the first of a file, which may go on with others of its
-// run.
+// Each of these appends one event to `to`, with the name, step and time of `at`. put_version() is the first of a
+// file, which may go on with others of its run.
 void put_version(std::string& to, double wall_time, bool goes_on = false);
 // Comes before the first event of a tag in a file that follows others of its run. TensorBoard then drops what
 // these have of the tag at this step and later; it keeps all other tags.
-void put_restart(std::string& to, const event_place& first);
-void put_scalar(std::string& to, const event_place& at, double number);
-void put_text(std::string& to, const event_place& at, std::string_view words);
-void put_histogram(std::string& to, const event_place& at, const histogram& h);
-void put_image(std::string& to, const event_place& at, int width, int height, int channels,
-               std::string_view png);
+void put_restart(std::string& to, const record& first);
+void put_scalar(std::string& to, const record& at, double number);
+void put_text(std::string& to, const record& at, std::string_view words);
+void put_histogram(std::string& to, const record& at, const histogram& h);
+void put_image(std::string& to, const record& at, int width, int height, int channels, std::string_view png);
 // For TensorBoard's HPARAMS page.
 void put_hyperparameters(std::string& to, double wall_time, const track::hyperparameter_map& values);
 

@@ -174,8 +174,8 @@ rank_files::rank_files(const comm::identity& who, const options& o, std::uint64_
 
 fs::path rank_files::console_stem() const { return directory_ / "console" / stem_; }
 
-std::string& rank_files::events_at(const event_place& place) {
-  if (goes_on_ && tags_.emplace(place.tag).second) put_restart(events_, place);
+std::string& rank_files::events_for(const record& r) {
+  if (goes_on_ && tags_.insert(r.name).second) put_restart(events_, r);
   return events_;
 }
 
@@ -233,7 +233,6 @@ bool rank_files::put_file(const std::string& folder, const std::string& name, st
 struct rank_files::putter {
   rank_files& files;
   const record& r;
-  const event_place place{r.name, r.step, r.wall_time};
 
   // `more` is what records of this kind have beside their place.
   bool put_line(const char* kind, const json& more) const {
@@ -243,7 +242,7 @@ struct rank_files::putter {
     return true;
   }
   bool operator()(double value) const {
-    put_scalar(files.events_at(place), place, value);
+    put_scalar(files.events_for(r), r, value);
     // Most records are scalars: by way of a json object one takes four times as long.
     fmt::format_to(std::back_inserter(files.lines_),
                    R"({{"kind":"scalar","name":{},"step":{},"time":{},"value":{}}})"
@@ -252,12 +251,12 @@ struct rank_files::putter {
     return true;
   }
   bool operator()(const text_record& t) const {
-    put_text(files.events_at(place), place, t.content);
+    put_text(files.events_for(r), r, t.content);
     return put_line("text", {{"value", t.content}});
   }
   bool operator()(const histogram_record& values) const {
     const histogram h = histogram_of(values.values);
-    put_histogram(files.events_at(place), place, h);
+    put_histogram(files.events_for(r), r, h);
     return put_line("histogram", {{"min", h.min},
                                   {"max", h.max},
                                   {"sum", number(h.sum)},
@@ -273,7 +272,7 @@ struct rank_files::putter {
     std::string path;
     const bool kept = files.put_file("images", file_name(r.name) + "-" + std::to_string(r.step) + ".png", png,
                                      nullptr, path);
-    put_image(files.events_at(place), place, i.width, i.height, i.channels, png);
+    put_image(files.events_for(r), r, i.width, i.height, i.channels, png);
     return put_line("image", {{"width", i.width}, {"height", i.height}, {"file", path}}) && kept;
   }
   bool operator()(const hyperparameter_record& h) const {

@@ -20,7 +20,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -52,8 +51,8 @@ class rank_files {
 
  private:
   struct putter;
-  // Where the event of this place goes.
-  std::string& events_at(const event_place& place);
+  // Where the event of this record goes.
+  std::string& events_for(const record& r);
   bool put_file(const std::string& folder, const std::string& name, std::string_view bytes,
                 const std::filesystem::path* from, std::string& path_in_run);
   std::string run_facts_line(const std::string& name) const;
@@ -68,9 +67,9 @@ class rank_files {
   std::string stem_;   // of the files
   std::filesystem::path directory_;
   append_file lines_file_, events_file_;
-  std::string lines_, events_;               // not yet written
-  bool goes_on_ = false;                     // another start has written here
-  std::set<std::string, std::less<>> tags_;  // of this start, if it continues a run
+  std::string lines_, events_;  // not yet written
+  bool goes_on_ = false;        // another start has written here
+  std::set<std::string> tags_;  // of this start, if it continues a run
   track::hyperparameter_map hyperparameters_;
   std::string failure_;
 };

@@ -42,7 +42,7 @@ struct record {
   double wall_time = 0;  // seconds since 1970
   std::variant<double, text_record, histogram_record, image_record, hyperparameter_record, artifact_record,
                artifact_file_record>
-      said;
+      said = 0.0;
 };
 
 // Its share of the queue's memory.
