@@ -16,8 +16,6 @@
 #include <cstdio>
 #include <stdexcept>
 
-extern char** environ;
-
 namespace tutti::track {
 namespace {
 
