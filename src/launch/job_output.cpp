@@ -127,26 +127,12 @@ void job_output::begin_start(int restart_count) {
   pumps_.clear();
 }
 
-std::string job_output::log_name(int rank, int restarts, const char* suffix) const {
-  const int count = restart_count_ + restarts;
-  return count == 0 ? fmt::format("{}/rank-{}.{}", log_dir_, rank, suffix)
-                    : fmt::format("{}/rank-{}.restart-{}.{}", log_dir_, rank, count, suffix);
-}
-
 // Reported once for all: if one file has no room, the others have none either.
 void job_output::log_failed(const std::string& name, int error) {
   if (std::exchange(log_incomplete_, true)) return;
   say(fmt::format(
       "tutti-run: the log file '{}' is incomplete: {}. The job goes on; of others it is not said again\n",
       name, base::write_error_text(error)));
-}
-
-base::unique_fd job_output::open_log(const std::string& name) const {
-  if (log_dir_.empty()) return {};
-  base::unique_fd file(::open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file)
-    throw std::runtime_error(fmt::format("cannot write the log file '{}': {}", name, std::strerror(errno)));
-  return file;
 }
 
 std::unique_ptr<output_pump> job_output::make_pump(int rank, int restarts, const char* suffix,
@@ -156,9 +142,15 @@ std::unique_ptr<output_pump> job_output::make_pump(int rank, int restarts, const
   output_pump::route way;
   way.source.reset(ends[0]);
   writer.reset(ends[1]);
-  const std::string log = log_name(rank, restarts, suffix);
-  way.log = open_log(log);
-  way.log_failed = [this, log](int error) { log_failed(log, error); };
+  if (!log_dir_.empty()) {
+    const int starts = restart_count_ + restarts;
+    const std::string log = fmt::format("{}/rank-{}{}.{}", log_dir_, rank,
+                                        starts == 0 ? "" : fmt::format(".restart-{}", starts), suffix);
+    way.log.reset(::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    if (!way.log)
+      throw std::runtime_error(fmt::format("cannot write the log file '{}': {}", log, std::strerror(errno)));
+    way.log_failed = [this, log](int error) { log_failed(log, error); };
+  }
   way.shown = !quiet_;
   return std::make_unique<output_pump>(loop_, rank, std::move(way), speakers_, to, [this] { pump_closed(); });
 }

@@ -108,8 +108,6 @@ class job_output {
 
   std::unique_ptr<output_pump> make_pump(int rank, int restarts, const char* suffix, output_sink& to,
                                          base::unique_fd& writer);
-  std::string log_name(int rank, int restarts, const char* suffix) const;
-  base::unique_fd open_log(const std::string& name) const;
   void log_failed(const std::string& name, int error);
   output_sink& error_sink() { return separate_error_ ? *separate_error_ : output_; }
   void pump_closed();
