@@ -17,7 +17,6 @@
 
 #include "base/files.hpp"
 #include "launch/signals.hpp"
-#include "launch/terminal.hpp"
 
 namespace tutti::launch {
 namespace {
@@ -96,7 +95,7 @@ struct child_plan {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != launcher) ::_exit(0);  // it died before the line above could report it
     guard.watch(self);
-    if (spec.in_foreground) give_terminal_to(self);
+    if (spec.in_foreground) ::tcsetpgrp(STDIN_FILENO, self);
     const int wanted[] = {spec.input, spec.output, spec.error};
     for (int stream = 0; stream < 3; ++stream)
       if (wanted[stream] >= 0 && ::dup2(wanted[stream], stream) < 0) give_up();

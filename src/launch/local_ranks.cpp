@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,7 +19,6 @@
 
 #include "base/text.hpp"
 #include "launch/run_after.hpp"
-#include "launch/terminal.hpp"
 
 namespace tutti::launch {
 namespace {
@@ -49,6 +49,29 @@ std::string_view cure_of_start(int error) {
   const auto found = cures.find(error);
   return found == cures.end() ? "" : found->second;
 }
+
+// ---- the terminal on standard input ----
+//
+// A single rank gets it as a job gets it from a shell: debuggers, prompts and Ctrl-C work in it as without the
+// launcher. SIGTTOU is ignored meanwhile.
+
+bool has_terminal_input() { return ::isatty(STDIN_FILENO) == 1; }
+// Whether standard input is a terminal, and this process group may read from it.
+bool in_terminal_foreground() { return has_terminal_input() && ::tcgetpgrp(STDIN_FILENO) == ::getpgrp(); }
+// Does nothing if another process, such as the shell, has already taken the terminal from `group`.
+void take_terminal_back_from(pid_t group) {
+  if (::tcgetpgrp(STDIN_FILENO) == group) ::tcsetpgrp(STDIN_FILENO, ::getpgrp());
+}
+
+// Columns of the terminal on standard output; 0: it is none.
+int output_terminal_columns() {
+  constexpr int usual_columns = 80;
+  if (::isatty(STDOUT_FILENO) != 1) return 0;
+  winsize size{};
+  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : usual_columns;
+}
+
+// ---- the environment of a rank ----
 
 // Variables that told this launcher its own place, as a rank of a starter, and that its ranks do not always get anew.
 bool is_place_of_launcher(std::string_view name) {
@@ -220,7 +243,7 @@ void local_ranks::suspend(const std::function<void()>& stop_self) {
   if (lends_terminal_) take_terminal_back_from(children_.only_group());
   stop_self();
   if (lends_terminal_ && in_terminal_foreground() && phase_ != phase::idle)
-    give_terminal_to(children_.only_group());
+    ::tcsetpgrp(STDIN_FILENO, children_.only_group());
   children_.signal_all(SIGCONT);
 }
 

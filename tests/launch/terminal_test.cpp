@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/terminal.hpp"
-
 #include <doctest/doctest.h>
 #include <poll.h>
 #include <pty.h>
