@@ -3,6 +3,7 @@
 // records to the thread that writes them: bounded memory, no thread waits.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <mutex>
 #include <string>
 #include <tutti/track.hpp>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -77,23 +79,90 @@ class record_queue {
 
   // Takes a record, or counts what it dropped for it; after close() neither. Any thread may call it; the lock
   // is held for moments.
-  void push(record r);
-  void count_dropped() noexcept;  // a record that could not even be made
+  void push(record r) {
+    const std::size_t size = bytes_of(r);
+    bool wake = false;
+    std::deque<record> gone;  // destroyed without the lock
+    {
+      const std::lock_guard lock(mutex_);
+      if (closed_) return;
+      if (full_ == when_full::drop_oldest && taken_bytes_ + size <= bound_bytes_) {
+        while (!records_.empty() && queued_bytes_ + taken_bytes_ + size > bound_bytes_) {
+          queued_bytes_ -= bytes_of(records_.front());
+          gone.push_back(std::move(records_.front()));
+          records_.pop_front();
+          ++dropped_;
+        }
+      }
+      if (queued_bytes_ + taken_bytes_ + size > bound_bytes_) {
+        ++dropped_;
+        return;
+      }
+      records_.push_back(std::move(r));
+      queued_bytes_ += size;
+      wake = records_.size() == 1 || much_is_queued();  // what wait() waits for
+    }
+    if (wake) something_.notify_one();
+  }
+  // A record that could not even be made.
+  void count_dropped() noexcept {
+    const std::lock_guard lock(mutex_);
+    if (!closed_) ++dropped_;
+  }
 
   // For the one thread that takes. Sleeps until there is a record, the queue is closed, or `until`. Then it
   // waits for `linger` more, so that much is written at once, unless there is much already.
-  void wait(time_point until, std::chrono::milliseconds linger);
+  void wait(time_point until, std::chrono::milliseconds linger) {
+    std::unique_lock lock(mutex_);
+    if (!something_.wait_until(lock, until, [this] { return closed_ || !records_.empty(); })) return;
+    something_.wait_until(lock, std::chrono::steady_clock::now() + linger,
+                          [this] { return closed_ || much_is_queued(); });
+  }
   // Takes some of the oldest, about `most_bytes`, at most half of all; they count as queued until release().
   // Empty: there are none.
-  std::vector<record> take(std::size_t most_bytes);
-  void release() noexcept;
+  std::vector<record> take(std::size_t most_bytes) {
+    std::vector<record> some;
+    const std::lock_guard lock(mutex_);
+    // The other half is for records made meanwhile.
+    most_bytes = std::min(most_bytes, bound_bytes_ / 2);
+    taken_bytes_ = 0;
+    while (!records_.empty() && taken_bytes_ < most_bytes) {
+      const std::size_t size = bytes_of(records_.front());
+      some.push_back(std::move(records_.front()));
+      records_.pop_front();
+      queued_bytes_ -= size;
+      taken_bytes_ += size;
+    }
+    return some;
+  }
+  void release() noexcept {
+    const std::lock_guard lock(mutex_);
+    taken_bytes_ = 0;
+  }
 
   // Takes no more records; those in the queue can still be taken.
-  void close() noexcept;
-  bool ended() const;         // closed, and all records are taken
-  std::size_t bytes() const;  // including those taken last
+  void close() noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
+    something_.notify_all();
+  }
+  // Closed, and all records are taken.
+  bool ended() const {
+    const std::lock_guard lock(mutex_);
+    return closed_ && records_.empty();
+  }
+  // Including those taken last.
+  std::size_t bytes() const {
+    const std::lock_guard lock(mutex_);
+    return queued_bytes_ + taken_bytes_;
+  }
   bool has_room() const { return 2 * bytes() <= bound_bytes_; }
-  std::uint64_t dropped() const;
+  std::uint64_t dropped() const {
+    const std::lock_guard lock(mutex_);
+    return dropped_;
+  }
 
  private:
   bool much_is_queued() const noexcept {
