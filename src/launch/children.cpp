@@ -38,7 +38,7 @@ void close_all_but(int fd) {
   ::close_range(static_cast<unsigned>(fd) + 1, UINT_MAX, 0);
 }
 
-[[noreturn]] void guard(int pipe) {
+[[noreturn]] void run_guardian(int pipe) {
   ::prctl(PR_SET_NAME, "tutti-guardian");
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(signal, SIG_IGN);
   // If held open, the launcher's standard output would keep $(tutti-run ...) waiting, and its directory a
@@ -140,7 +140,7 @@ guardian::guardian() {
   if (pid_ < 0) throw std::system_error(errno, std::generic_category(), "fork");
   if (pid_ == 0) {
     pipe_.reset();
-    guard(reader.get());
+    run_guardian(reader.get());
   }
   // Signals for the launcher's process group or terminal do not reach the guardian from here on.
   ::setpgid(pid_, pid_);

@@ -49,6 +49,7 @@ class coordination {
   }
 
   place node_;
+  const options& options_ = node_.o;
 };
 
 // Node 0's part besides its own ranks. It waits for the launchers of the other nodes, and carries messages between

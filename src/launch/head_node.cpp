@@ -280,7 +280,6 @@ class head_node final : public coordination {
     execute(*std::exchange(last_command_, std::nullopt));
   }
 
-  const options& options_ = node_.o;
   std::vector<base::unique_fd> rendezvous_;
   base::unique_fd store_;  // listens for the next start
   // Where nodes come and go.

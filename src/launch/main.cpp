@@ -7,15 +7,10 @@
 #include "launch/options.hpp"
 #include "launch/outcome.hpp"
 
-namespace {
-
 using namespace tutti::launch;
 
-constexpr int usage_exit_code = 2;
-
-}  // namespace
-
 int main(int argc, char** argv) {
+  constexpr int usage_exit_code = 2;
   try {
     const options o = parse_options(argc, argv);
     if (o.check) return run_check(o);

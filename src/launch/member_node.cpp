@@ -135,7 +135,6 @@ class member_node final : public coordination {
     if (!ranks_run_ && alone_) execute(*std::exchange(alone_, std::nullopt));
   }
 
-  const options& options_ = node_.o;
   boost::asio::steady_timer patience_;
   std::chrono::milliseconds grace_{0};  // as node 0 has said
   // The quickest answer is the most accurate.
