@@ -248,11 +248,6 @@ void children::signal_one(pid_t pid, int signal) noexcept {
     if (c->end.pid == pid) children::signal(*c, signal);
 }
 
-void children::kill_rest(pid_t pid) noexcept {
-  for (const auto& c : all_)
-    if (c->end.pid == pid && c->reaped && !c->group_empty) ::kill(-pid, SIGKILL);
-}
-
 bool children::all_gone() const {
   return std::ranges::all_of(all_, [](const auto& c) { return c->announced && c->group_empty; });
 }

@@ -83,11 +83,9 @@ class children {
   // Signals the process groups of all ranks, also of ended ranks with processes left, except that of the
   // rank's process `but_for`.
   void signal_all(int signal, pid_t but_for = -1) noexcept;
-  void signal_one(pid_t pid, int signal) noexcept;
-  // Kills the remaining processes of an ended rank's group.
-  void kill_rest(pid_t pid) noexcept;
-  std::vector<int> running() const;  // the ranks that have not ended
-  bool all_gone() const;             // nor is a process of their groups left
+  void signal_one(pid_t pid, int signal) noexcept;  // the group of this process of a rank
+  std::vector<int> running() const;                 // the ranks that have not ended
+  bool all_gone() const;                            // nor is a process of their groups left
   // Ranks that have been stopped, or continued, since the last call, in order.
   std::vector<rank_stopped> halts();
   pid_t only_group() const { return all_.empty() ? -1 : all_.front()->end.pid; }

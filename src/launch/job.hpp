@@ -13,9 +13,8 @@ namespace tutti::launch {
 // has left. Throws usage_error, std::runtime_error or std::system_error for what prevents a start.
 int run_job(const options& o, const std::string& path);
 
-// tutti-run --check: what this node finds before a job, and what would stop one.
-// Checks this node and the way to node 0, for at most `--join-timeout` or half a minute, and prints the findings.
-// Never shows the secret. Returns 0 if nothing would stop a job, else 1.
+// --check: checks this node and the way to node 0, for at most `--join-timeout` or half a minute, and prints the
+// findings. Never shows the secret. Returns 0 if nothing would stop a job, else 1.
 int run_check(const options& o);
 
 }  // namespace tutti::launch

@@ -284,7 +284,7 @@ void local_ranks::on_rank_end(outcome end) {
   if (again) {
     const int restart = ++starts;
     ++to_come_again_;
-    children_.kill_rest(end.pid);
+    children_.signal_one(end.pid, SIGKILL);  // what it has left behind
     tell_(rank_failed{end, true, restart});
     // From the loop: the caller is iterating over the list of children.
     return boost::asio::post(deadline_.get_executor(), [this, end] { start_again(end); });
