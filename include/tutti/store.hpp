@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tutti/detail/asio_config.hpp>
+#include <tutti/error.hpp>
 #include <tutti/task.hpp>
 #include <tutti/tls.hpp>
 
@@ -19,9 +20,34 @@ namespace tutti {
 namespace bootstrap {
 class elastic_store;
 class store_contents;
-struct store_answer;
-struct store_request;
 }  // namespace bootstrap
+
+// What a store can do.
+enum class store_operation : std::uint8_t { set = 1, get, wait, add, compare_exchange, erase, count, append };
+
+// An operation of a store as a value.
+struct store_request {
+  std::uint64_t number = 0;  // for stores that send requests: the answer has the same
+  store_operation operation = store_operation::set;
+  std::chrono::milliseconds timeout{-1};  // negative: that of the store
+  std::int64_t amount = 0;                // of add
+  std::string key = {};                   // of count: the prefix
+  std::string value = {};                 // of set, append; of compare_exchange: the desired value
+  std::string expected = {};              // of compare_exchange
+
+  bool waits() const noexcept {
+    return operation == store_operation::get || operation == store_operation::wait;
+  }
+};
+
+// Its result.
+struct store_answer {
+  std::uint64_t number = 0;
+  errc code = errc::success;  // of an answer that is sent; perform() throws
+  bool flag = false;          // of compare_exchange and erase
+  std::int64_t amount = 0;    // of add, count and append
+  std::string text = {};      // the value; or what went wrong
+};
 
 // The result of compare_exchange().
 struct store_exchange {
@@ -77,6 +103,9 @@ class store {
   // Appends `text` to the key's value (empty if it does not exist) and returns the new length in bytes.
   task<std::size_t> append(std::string key, std::string text, milliseconds timeout = use_default);
 
+  // Carries out one of the operations above.
+  task<store_answer> perform(store_request what);
+
   // The name in error texts: "memory_store", "tcp_store at 10.0.0.1:29500".
   virtual std::string name() const = 0;
   // The timeout of operations that name none; 10 minutes if not set.
@@ -85,47 +114,16 @@ class store {
 
  protected:
   store() = default;
-  // The operations above, with checked arguments and a real timeout.
-  virtual task<> do_set(std::string key, std::string value, milliseconds timeout) = 0;
-  virtual task<std::string> do_get(std::string key, milliseconds timeout) = 0;
-  virtual task<> do_wait(std::string key, milliseconds timeout) = 0;
-  virtual task<std::int64_t> do_add(std::string key, std::int64_t amount, milliseconds timeout) = 0;
-  virtual task<store_exchange> do_compare_exchange(std::string key, std::string expected, std::string desired,
-                                                   milliseconds timeout) = 0;
-  virtual task<bool> do_erase(std::string key, milliseconds timeout) = 0;
-  virtual task<std::size_t> do_count(std::string prefix, milliseconds timeout) = 0;
-  virtual task<std::size_t> do_append(std::string key, std::string text, milliseconds timeout) = 0;
+  // Carries out an operation that perform() has checked, with a timeout that is not negative.
+  virtual task<store_answer> carry_out(store_request what) = 0;
 
  private:
-  milliseconds real(milliseconds timeout) const noexcept {
-    return timeout < milliseconds(0) ? timeout_ : timeout;
-  }
-
   milliseconds timeout_ = std::chrono::minutes(10);
 };
 
-namespace detail {
-
-// A store in which one function carries out all operations.
-class request_store : public store {
- private:
-  task<> do_set(std::string key, std::string value, milliseconds timeout) final;
-  task<std::string> do_get(std::string key, milliseconds timeout) final;
-  task<> do_wait(std::string key, milliseconds timeout) final;
-  task<std::int64_t> do_add(std::string key, std::int64_t amount, milliseconds timeout) final;
-  task<store_exchange> do_compare_exchange(std::string key, std::string expected, std::string desired,
-                                           milliseconds timeout) final;
-  task<bool> do_erase(std::string key, milliseconds timeout) final;
-  task<std::size_t> do_count(std::string prefix, milliseconds timeout) final;
-  task<std::size_t> do_append(std::string key, std::string text, milliseconds timeout) final;
-  virtual task<bootstrap::store_answer> carry_out(bootstrap::store_request what) = 0;
-};
-
-}  // namespace detail
-
 // A store for the threads of one process. Each thread has an object of its own on its own executor; all share
 // the contents.
-class memory_store final : public detail::request_store {
+class memory_store final : public store {
  public:
   // Makes a store with new contents.
   explicit memory_store(boost::asio::any_io_executor executor);
@@ -141,7 +139,7 @@ class memory_store final : public detail::request_store {
   friend class tcp_store_server;
   memory_store(boost::asio::any_io_executor executor, std::shared_ptr<bootstrap::store_contents> contents,
                std::string name);
-  task<bootstrap::store_answer> carry_out(bootstrap::store_request what) override;
+  task<store_answer> carry_out(store_request what) override;
 
   boost::asio::any_io_executor executor_;
   std::shared_ptr<bootstrap::store_contents> contents_;
@@ -159,7 +157,7 @@ class memory_store final : public detail::request_store {
 // without fcntl locks).
 // Cost: waiting is cheap where the kernel reports changes. On network file systems a waiting user looks for
 // changes at least every 100 ms.
-class file_store final : public detail::request_store {
+class file_store final : public store {
  public:
   // Opens the file, waiting for its lock until the timeout, which also becomes that of the store.
   // Errors: also errc::invalid_argument: the directory does not exist, or the file is not regular, has other
@@ -180,7 +178,7 @@ class file_store final : public detail::request_store {
  private:
   struct impl;
   explicit file_store(std::unique_ptr<impl> i);
-  task<bootstrap::store_answer> carry_out(bootstrap::store_request what) override;
+  task<store_answer> carry_out(store_request what) override;
 
   std::unique_ptr<impl> impl_;
 };
@@ -227,7 +225,7 @@ class tcp_store_server {
 };
 
 // The client of a tcp_store_server.
-class tcp_store final : public detail::request_store {
+class tcp_store final : public store {
  public:
   // Connects to a server that may start later: tries all addresses of `host` until one answers or the timeout
   // expires. `rank` appears in messages. The timeout also becomes that of the store.
@@ -253,13 +251,13 @@ class tcp_store final : public detail::request_store {
  private:
   struct impl;
   explicit tcp_store(std::unique_ptr<impl> i);
-  task<bootstrap::store_answer> carry_out(bootstrap::store_request what) override;
+  task<store_answer> carry_out(store_request what) override;
 
   std::unique_ptr<impl> impl_;
 };
 
 // The keys of another store that begin with `prefix` and a slash: separates the users of one store.
-class prefix_store final : public detail::request_store {
+class prefix_store final : public store {
  public:
   // `base` outlives this. The timeout is that of `base`.
   prefix_store(store& base, std::string prefix);
@@ -267,7 +265,7 @@ class prefix_store final : public detail::request_store {
   std::string name() const override;
 
  private:
-  task<bootstrap::store_answer> carry_out(bootstrap::store_request what) override;
+  task<store_answer> carry_out(store_request what) override;
 
   store& base_;
   std::string prefix_;

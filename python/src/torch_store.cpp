@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_store.hpp"
 
+#include "bootstrap/store_contents.hpp"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -100,11 +102,11 @@ struct opened_prefix : c10d::PrefixStore {
 
 }  // namespace
 
-// Awaitable on the loop: runs `call` on the store's thread, then resumes the coroutine on the loop.
+// Awaitable on the loop: carries out `what` on the store's thread, then resumes the coroutine on the loop.
 struct torch_store::on_thread {
   torch_store& store;
-  std::string what;
-  std::function<void()> call;
+  const store_request& what;
+  store_answer& answer;
   std::exception_ptr failure = nullptr;
   std::coroutine_handle<> waiting = nullptr;
 
@@ -124,7 +126,7 @@ struct torch_store::on_thread {
     } catch (const std::exception& e) {
       const std::string text = e.what();
       const std::string first = text.substr(0, text.find('\n'));
-      throw error(code_of(text), what + " in " + store.name() + ": " + first);
+      throw error(code_of(text), bootstrap::title_of(what, store.name()) + ": " + first);
     }
   }
 };
@@ -168,8 +170,8 @@ void torch_store::work() {
       next = calls_.front();
     }
     try {
-      if (given_up_) throw error(errc::cancelled, next->what + " in " + name());
-      next->call();
+      if (given_up_) throw error(errc::cancelled, "the wait for other ranks was interrupted");
+      call_torch(next->what, next->answer);
     } catch (...) {
       next->failure = std::current_exception();
       failed_ = true;
@@ -206,70 +208,47 @@ task<> torch_store::begin_meeting(std::string rank, milliseconds timeout) {
   base_ = c10::make_intrusive<c10d::PrefixStore>("meeting_" + std::to_string(number), base_);
 }
 
-task<> torch_store::do_set(std::string key, std::string value, milliseconds) {
-  on_thread call{*this, "set", [&] { base_->set(key, bytes_of(value)); }};
+task<store_answer> torch_store::carry_out(store_request what) {
+  store_answer answer;
+  on_thread call{*this, what, answer};
   co_await call;
+  co_return std::move(answer);
 }
 
-task<std::string> torch_store::do_get(std::string key, milliseconds timeout) {
-  std::string value;
-  on_thread call{*this, "get", [&] {
-                   wait_for(key, timeout);
-                   value = text_of(base_->get(key));
-                 }};
-  co_await call;
-  co_return std::move(value);
-}
-
-task<> torch_store::do_wait(std::string key, milliseconds timeout) {
-  on_thread call{*this, "wait", [&] { wait_for(key, timeout); }};
-  co_await call;
-}
-
-task<std::int64_t> torch_store::do_add(std::string key, std::int64_t amount, milliseconds) {
-  std::int64_t sum = 0;
-  on_thread call{*this, "add", [&] { sum = base_->add(key, amount); }};
-  co_await call;
-  co_return sum;
-}
-
-task<store_exchange> torch_store::do_compare_exchange(std::string key, std::string expected,
-                                                      std::string desired, milliseconds) {
-  std::string now;
-  on_thread call{*this, "compare_exchange",
-                 [&] { now = text_of(base_->compareSet(key, bytes_of(expected), bytes_of(desired))); }};
-  co_await call;
-  const bool exchanged = now == desired;
-  co_return store_exchange(exchanged, std::move(now));
-}
-
-task<bool> torch_store::do_erase(std::string key, milliseconds) {
-  bool existed = false;
-  on_thread call{*this, "erase", [&] { existed = base_->deleteKey(key); }};
-  co_await call;
-  co_return existed;
-}
-
-task<std::size_t> torch_store::do_count(std::string, milliseconds) {
-  throw error(errc::not_supported, "torch's store cannot count the keys that begin with a prefix");
-  co_return 0;
-}
-
-// FileStore has no append.
-task<std::size_t> torch_store::do_append(std::string key, std::string text, milliseconds) {
-  std::size_t length = 0;
-  on_thread call{*this, "append", [&] {
-                   for (std::string before;;) {
-                     const std::string wanted = before + text;
-                     const std::string now =
-                         text_of(base_->compareSet(key, bytes_of(before), bytes_of(wanted)));
-                     length = wanted.size();
-                     if (now == wanted) return;
-                     before = now;
-                   }
-                 }};
-  co_await call;
-  co_return length;
+void torch_store::call_torch(const store_request& what, store_answer& answer) {
+  const std::string& key = what.key;
+  switch (what.operation) {
+    case store_operation::set:
+      base_->set(key, bytes_of(what.value));
+      break;
+    case store_operation::get:
+      wait_for(key, what.timeout);
+      answer.text = text_of(base_->get(key));
+      break;
+    case store_operation::wait:
+      wait_for(key, what.timeout);
+      break;
+    case store_operation::add:
+      answer.amount = base_->add(key, what.amount);
+      break;
+    case store_operation::compare_exchange:
+      answer.text = text_of(base_->compareSet(key, bytes_of(what.expected), bytes_of(what.value)));
+      answer.flag = answer.text == what.value;
+      break;
+    case store_operation::erase:
+      answer.flag = base_->deleteKey(key);
+      break;
+    case store_operation::count:
+      throw error(errc::not_supported, "torch's store cannot count the keys that begin with a prefix");
+    case store_operation::append:  // FileStore has none
+      for (std::string before;;) {
+        const std::string wanted = before + what.value;
+        const std::string now = text_of(base_->compareSet(key, bytes_of(before), bytes_of(wanted)));
+        answer.amount = static_cast<std::int64_t>(wanted.size());
+        if (now == wanted) return;
+        before = now;
+      }
+  }
 }
 
 }  // namespace tutti::python

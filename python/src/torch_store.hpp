@@ -7,7 +7,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <coroutine>
-#include <functional>
 #include <mutex>
 #include <queue>
 #include <thread>
@@ -37,15 +36,9 @@ class torch_store final : public store {
 
  private:
   struct on_thread;
-  task<> do_set(std::string key, std::string value, milliseconds timeout) override;
-  task<std::string> do_get(std::string key, milliseconds timeout) override;
-  task<> do_wait(std::string key, milliseconds timeout) override;
-  task<std::int64_t> do_add(std::string key, std::int64_t amount, milliseconds timeout) override;
-  task<store_exchange> do_compare_exchange(std::string key, std::string expected, std::string desired,
-                                           milliseconds timeout) override;
-  task<bool> do_erase(std::string key, milliseconds timeout) override;
-  task<std::size_t> do_count(std::string prefix, milliseconds timeout) override;
-  task<std::size_t> do_append(std::string key, std::string text, milliseconds timeout) override;
+  task<store_answer> carry_out(store_request what) override;
+  // On the thread.
+  void call_torch(const store_request& what, store_answer& answer);
   void wait_for(const std::string& key, milliseconds timeout);
   void work();
 

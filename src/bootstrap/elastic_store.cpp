@@ -83,12 +83,25 @@ void elastic_store::overdue(int loss) {
   settle();
 }
 
+store_answer elastic_store::perform(store_operation what, std::string key, std::string value,
+                                    std::string expected) {
+  return store_->contents_->carry_out({.operation = what,
+                                       .key = std::move(key),
+                                       .value = std::move(value),
+                                       .expected = std::move(expected)},
+                                      store_->name());
+}
+
+std::optional<std::string> elastic_store::find(const std::string& key) const {
+  return store_->contents_->find(key);
+}
+
 task<> elastic_store::serve() {
   for (;;) {
     const std::string text = co_await store_->get(arrivals_key, while_served);
     // Others may have come since.
-    if (!contents().compare_exchange(arrivals_key, text, "").exchanged) continue;
-    contents().erase(arrivals_key);
+    if (!perform(store_operation::compare_exchange, arrivals_key, "", text).flag) continue;
+    perform(store_operation::erase, arrivals_key);
     take(text);
   }
 }
@@ -113,24 +126,24 @@ void elastic_store::settle() {
   if (minority_.empty()) minority_ = members_.minority();
   if (!minority_.empty()) {
     members_.withdraw_if([this](std::uint64_t place) {
-      contents().set(answer_key(place), base::to_bytes(answer{.refusal = minority_}));
+      perform(store_operation::set, answer_key(place), base::to_bytes(answer{.refusal = minority_}));
       return true;
     });
   } else if (members_.obstacle().empty()) {
     members_.withdraw_if(
-        [this](std::uint64_t place) { return contents().find(answer_key(place)) == withdrawn; });
+        [this](std::uint64_t place) { return find(answer_key(place)) == withdrawn; });
     if (std::optional<membership::world> next = members_.decide()) publish(std::move(*next));
   }
   if (const int now = members_.newcomers(); now != newcomers_ && members_.epoch() >= 0) {
     newcomers_ = now;
-    contents().set(newcomers_key(members_.epoch(), told_++), std::to_string(now));
+    perform(store_operation::set, newcomers_key(members_.epoch(), told_++), std::to_string(now));
   }
   show(runs_key, members_.runs() ? "yes" : "");
   show(obstacle_key, members_.obstacle());
 }
 
 void elastic_store::show(const char* key, const std::string& value) {
-  if (contents().find(key).value_or("") != value) contents().set(key, value);
+  if (find(key).value_or("") != value) perform(store_operation::set, key, value);
 }
 
 void elastic_store::publish(membership::world next) {
@@ -140,16 +153,16 @@ void elastic_store::publish(membership::world next) {
     table.records.push_back(std::move(a.record));
     table.records.back().rank = static_cast<int>(table.records.size()) - 1;
   }
-  contents().set(table_key(next.epoch), encode_table(table));
+  perform(store_operation::set, table_key(next.epoch), encode_table(table));
   // The members of the last one are in the new one, or dead.
-  contents().erase(table_key(next.epoch - 1));
-  for (const std::uint64_t place : answered_) contents().erase(answer_key(place));
+  perform(store_operation::erase, table_key(next.epoch - 1));
+  for (const std::uint64_t place : answered_) perform(store_operation::erase, answer_key(place));
   answered_.clear();
   for (std::size_t rank = 0; rank < next.members.size(); ++rank) {
     answered_.push_back(next.members[rank].place);
     const answer its{
         .epoch = next.epoch, .size = static_cast<int>(next.members.size()), .rank = static_cast<int>(rank)};
-    contents().set(answer_key(answered_.back()), base::to_bytes(its));
+    perform(store_operation::set, answer_key(answered_.back()), base::to_bytes(its));
   }
   told_ = 0;
   newcomers_ = 0;

@@ -14,6 +14,7 @@
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -49,8 +50,9 @@ class elastic_store {
   void settle();
   void publish(membership::world next);
   void show(const char* key, const std::string& value);
-  // Those of the store, which keep nobody waiting.
-  store_contents& contents() { return *store_->contents_; }
+  // On the contents of the store: keeps nobody waiting.
+  store_answer perform(store_operation what, std::string key, std::string value = {}, std::string expected = {});
+  std::optional<std::string> find(const std::string& key) const;
 
   std::unique_ptr<memory_store> store_;
   membership members_;

@@ -30,11 +30,8 @@
 
 namespace tutti {
 
-using bootstrap::store_answer;
 using bootstrap::store_contents;
 using bootstrap::store_file;
-using bootstrap::store_operation;
-using bootstrap::store_request;
 using std::chrono::milliseconds;
 
 namespace {
@@ -188,7 +185,7 @@ struct file_store::impl {
 };
 
 task<held_lock> file_store::impl::enter(const store_request& what) {
-  const milliseconds patience = what.timeout_ms == 0 ? lock_wait_without_timeout : what.timeout();
+  const milliseconds patience = what.timeout.count() == 0 ? lock_wait_without_timeout : what.timeout;
   held_lock held = co_await lock_file(executor, *file, core::deadline_after(patience));
   if (!held) throw_locked(bootstrap::title_of(what, name()), *file, path, patience);
   file->refresh(contents);
@@ -196,12 +193,12 @@ task<held_lock> file_store::impl::enter(const store_request& what) {
 }
 
 task<std::string> file_store::impl::await_key(store_request what) {
-  const core::time_point deadline = core::deadline_after(what.timeout());
+  const core::time_point deadline = core::deadline_after(what.timeout);
   {
     const held_lock held = co_await enter(what);
   }
   std::optional<waiter> mine;
-  if (what.timeout_ms > 0 && !contents.find(what.key)) mine.emplace(*this);
+  if (what.timeout.count() > 0 && !contents.find(what.key)) mine.emplace(*this);
   const std::exception_ptr* const told = mine ? &trouble : nullptr;
   std::string value =
       co_await bootstrap::await_key(contents, executor, std::move(what), name(), deadline, told);
@@ -289,7 +286,7 @@ task<store_answer> file_store::carry_out(store_request what) {
     answer.text = co_await impl_->await_key(std::move(what));
   } else {
     const held_lock held = co_await impl_->enter(what);
-    answer = bootstrap::carry_out(impl_->contents, what, name());
+    answer = impl_->contents.carry_out(what, name());
     const bool changes = what.operation == store_operation::set || what.operation == store_operation::add ||
                          what.operation == store_operation::append || answer.flag;
     if (changes) impl_->file->write(impl_->contents, what);

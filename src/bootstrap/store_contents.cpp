@@ -1,13 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/store_contents.hpp"
 
+#include "base/fields.hpp"
 #include "base/text.hpp"
 #include "base/throw_error.hpp"
 
 #include <boost/asio/post.hpp>
 #include <utility>
 
-namespace tutti::bootstrap {
+namespace tutti {
+
+constexpr auto highest(errc) { return errc::system; }
+constexpr auto highest(store_operation) { return store_operation::append; }
+
+namespace bootstrap {
+namespace {
+
+constexpr const char* malformed_message =
+    "a store message is damaged, or another version of tutti has sent it";
+
+// In the order of store_operation.
+constexpr std::string_view operation_names[] = {"",      "set",   "get",   "wait", "add", "compare_exchange",
+                                                "erase", "count", "append"};
+
+}  // namespace
+
+std::string title_of(const store_request& what, const std::string& store) {
+  const std::string key = what.key.empty() ? "" : fmt::format("('{}')", what.key);
+  return fmt::format("{}{} on {}", operation_names[static_cast<std::size_t>(what.operation)], key, store);
+}
+
+void throw_missing_key(const store_request& what, const std::string& store) {
+  if (what.timeout.count() == 0)
+    base::throw_error(errc::timed_out, "{}: there is no such key", title_of(what, store));
+  base::throw_error(
+      errc::timed_out,
+      "{}: nobody has set the key within {}; the rank that should has not come so far or has failed: look at "
+      "its output, or allow more time (TUTTI_TIMEOUT, in seconds)",
+      title_of(what, store), base::duration_text(what.timeout));
+}
+
+store_request decode_request(std::string_view message) {
+  store_request request = base::from_bytes<store_request>(message, malformed_message);
+  if (request.operation < store_operation::set) throw error(errc::protocol, malformed_message);
+  return request;
+}
+
+store_answer decode_answer(std::string_view message) {
+  return base::from_bytes<store_answer>(message, malformed_message);
+}
 
 store_contents::watch::watch(store_contents& contents, const std::string& key,
                              const boost::asio::any_io_executor& executor)
@@ -38,10 +79,58 @@ void store_contents::tell_all() {
   tell(waiters_.begin(), waiters_.end());
 }
 
-void store_contents::set(const std::string& key, std::string value) {
+store_answer store_contents::carry_out(const store_request& what, const std::string& store) {
+  store_answer answer;
   const std::lock_guard lock(mutex_);
-  tell(key);
-  values_.insert_or_assign(key, std::move(value));
+  const auto at = values_.find(what.key);
+  const bool exists = at != values_.end();
+  const std::string_view before = exists ? std::string_view(at->second) : std::string_view();
+  const auto put = [this, &what](std::string value) {
+    tell(what.key);
+    values_.insert_or_assign(what.key, std::move(value));
+  };
+  switch (what.operation) {
+    case store_operation::set:
+      put(what.value);
+      break;
+    case store_operation::add: {
+      const std::optional<std::int64_t> number = exists ? base::to_number<std::int64_t>(before) : 0;
+      if (!number || __builtin_add_overflow(*number, what.amount, &answer.amount))
+        base::throw_error(errc::invalid_argument,
+                          "{}: the key does not hold a decimal number, or the sum has more than 64 bits; use "
+                          "a key of its own for each counter",
+                          title_of(what, store));
+      put(std::to_string(answer.amount));
+      break;
+    }
+    case store_operation::compare_exchange:
+      answer.flag = before == what.expected;
+      answer.text = answer.flag ? what.value : before;
+      if (answer.flag) put(what.value);
+      break;
+    case store_operation::erase:
+      answer.flag = values_.erase(what.key) > 0;
+      break;
+    case store_operation::count:
+      for (auto each = values_.lower_bound(what.key);
+           each != values_.end() && each->first.starts_with(what.key); ++each)
+        ++answer.amount;
+      break;
+    case store_operation::append: {
+      if (what.key.size() + before.size() + what.value.size() > tutti::store::largest_value)
+        base::throw_error(errc::resources,
+                          "{}: the value would have more than {} bytes; spread it over several keys",
+                          title_of(what, store), tutti::store::largest_value);
+      tell(what.key);
+      std::string& text = values_[what.key] += what.value;
+      answer.amount = static_cast<std::int64_t>(text.size());
+      break;
+    }
+    case store_operation::get:
+    case store_operation::wait:
+      break;  // see await_key()
+  }
+  return answer;
 }
 
 std::optional<std::string> store_contents::find(const std::string& key) const {
@@ -49,55 +138,6 @@ std::optional<std::string> store_contents::find(const std::string& key) const {
   const auto at = values_.find(key);
   if (at == values_.end()) return std::nullopt;
   return at->second;
-}
-
-std::optional<std::int64_t> store_contents::add(const std::string& key, std::int64_t amount) {
-  const std::lock_guard lock(mutex_);
-  std::int64_t sum = 0;
-  if (const auto at = values_.find(key); at != values_.end()) {
-    const auto before = base::to_number<std::int64_t>(at->second);
-    if (!before) return std::nullopt;
-    sum = *before;
-  }
-  if (__builtin_add_overflow(sum, amount, &sum)) return std::nullopt;
-  tell(key);
-  values_.insert_or_assign(key, std::to_string(sum));
-  return sum;
-}
-
-store_exchange store_contents::compare_exchange(const std::string& key, const std::string& expected,
-                                                std::string desired) {
-  const std::lock_guard lock(mutex_);
-  const auto at = values_.find(key);
-  std::string now = at == values_.end() ? std::string() : at->second;
-  if (now != expected) return {false, std::move(now)};
-  tell(key);
-  values_.insert_or_assign(key, desired);
-  return {true, std::move(desired)};
-}
-
-bool store_contents::erase(const std::string& key) {
-  const std::lock_guard lock(mutex_);
-  return values_.erase(key) > 0;
-}
-
-std::size_t store_contents::count(const std::string& prefix) const {
-  const std::lock_guard lock(mutex_);
-  std::size_t number = 0;
-  for (auto at = values_.lower_bound(prefix); at != values_.end() && at->first.starts_with(prefix); ++at)
-    ++number;
-  return number;
-}
-
-std::optional<std::size_t> store_contents::append(const std::string& key, const std::string& text,
-                                                  std::size_t limit) {
-  const std::lock_guard lock(mutex_);
-  const auto at = values_.find(key);
-  const std::size_t before = at == values_.end() ? 0 : at->second.size();
-  if (key.size() + before + text.size() > limit) return std::nullopt;
-  tell(key);
-  values_[key] += text;
-  return before + text.size();
 }
 
 void store_contents::clear() {
@@ -110,50 +150,6 @@ std::map<std::string, std::string> store_contents::copy() const {
   return values_;
 }
 
-store_answer carry_out(store_contents& on, const store_request& what, const std::string& store) {
-  store_answer answer;
-  switch (what.operation) {
-    case store_operation::set:
-      on.set(what.key, what.value);
-      break;
-    case store_operation::add: {
-      const std::optional<std::int64_t> sum = on.add(what.key, what.amount);
-      if (!sum)
-        base::throw_error(errc::invalid_argument,
-                          "{}: the key does not hold a decimal number, or the sum has more than 64 bits; use "
-                          "a key of its own for each counter",
-                          title_of(what, store));
-      answer.amount = *sum;
-      break;
-    }
-    case store_operation::compare_exchange: {
-      store_exchange result = on.compare_exchange(what.key, what.expected, what.value);
-      answer.flag = result.exchanged;
-      answer.text = std::move(result.value);
-      break;
-    }
-    case store_operation::erase:
-      answer.flag = on.erase(what.key);
-      break;
-    case store_operation::count:
-      answer.amount = static_cast<std::int64_t>(on.count(what.key));
-      break;
-    case store_operation::append: {
-      const std::optional<std::size_t> length = on.append(what.key, what.value, tutti::store::largest_value);
-      if (!length)
-        base::throw_error(errc::resources,
-                          "{}: the value would have more than {} bytes; spread it over several keys",
-                          title_of(what, store), tutti::store::largest_value);
-      answer.amount = static_cast<std::int64_t>(*length);
-      break;
-    }
-    case store_operation::get:
-    case store_operation::wait:
-      break;  // see await_key()
-  }
-  return answer;
-}
-
 task<std::string> await_key(store_contents& in, boost::asio::any_io_executor executor, store_request what,
                             std::string store, core::time_point deadline, const std::exception_ptr* trouble) {
   std::optional<std::string> value = in.find(what.key);
@@ -163,9 +159,10 @@ task<std::string> await_key(store_contents& in, boost::asio::any_io_executor exe
     value = in.find(what.key);
     if (value) co_return std::move(*value);
     if (trouble != nullptr && *trouble) std::rethrow_exception(*trouble);
-    if (!in_time || what.timeout_ms == 0) throw_missing_key(what, store);
+    if (!in_time || what.timeout.count() == 0) throw_missing_key(what, store);
     in_time = co_await watch.changed().wait(deadline, title_of(what, store));
   }
 }
 
-}  // namespace tutti::bootstrap
+}  // namespace bootstrap
+}  // namespace tutti

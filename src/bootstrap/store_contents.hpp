@@ -1,24 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys and values behind memory_store and tcp_store_server, shared by threads, and the waiters for each
-// key.
+// What kinds of stores share: the keys and values behind memory_store, file_store and tcp_store_server, with the
+// waiters for each key; the texts of errors; and operations as messages.
 #pragma once
 
-#include "bootstrap/store_request.hpp"
 #include "core/wakeup.hpp"
 
 #include <boost/asio/any_io_executor.hpp>
-#include <cstddef>
-#include <cstdint>
 #include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tutti/store.hpp>
 
 namespace tutti::bootstrap {
 
+// "get('a key') on memory_store": how texts name an operation of a store.
+std::string title_of(const store_request& what, const std::string& store);
+// Throws errc::timed_out for a key that was not set in time.
+[[noreturn]] void throw_missing_key(const store_request& what, const std::string& store);
+
+// These throw errc::protocol on anything that base::to_bytes() does not make.
+store_request decode_request(std::string_view message);
+store_answer decode_answer(std::string_view message);
+
+// Shared by threads.
 class store_contents {
   struct waiter {
     boost::asio::any_io_executor executor;
@@ -27,15 +35,9 @@ class store_contents {
   using waiters = std::multimap<std::string, waiter>;
 
  public:
-  void set(const std::string& key, std::string value);
+  // Carries out an operation that does not wait; `store` is the store's name, for errors.
+  store_answer carry_out(const store_request& what, const std::string& store);
   std::optional<std::string> find(const std::string& key) const;
-  // Returns the sum; nullopt if the value is no number or the sum exceeds 64 bits.
-  std::optional<std::int64_t> add(const std::string& key, std::int64_t amount);
-  store_exchange compare_exchange(const std::string& key, const std::string& expected, std::string desired);
-  bool erase(const std::string& key);
-  std::size_t count(const std::string& prefix) const;
-  // Returns the new length; nullopt if it would exceed `limit`.
-  std::optional<std::size_t> append(const std::string& key, const std::string& text, std::size_t limit);
   void clear();
   std::map<std::string, std::string> copy() const;
   // Notifies all waiters, as if each key had been set.
@@ -67,8 +69,6 @@ class store_contents {
   waiters waiters_;
 };
 
-// Carries out an operation that does not wait; `store` is the store's name, for errors.
-store_answer carry_out(store_contents& on, const store_request& what, const std::string& store);
 // Returns the value that a key has, or is given until the deadline. Ends by `*trouble`, if there is one when
 // the waiter is notified.
 task<std::string> await_key(store_contents& in, boost::asio::any_io_executor executor, store_request what,

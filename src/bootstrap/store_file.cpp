@@ -37,7 +37,7 @@ struct flock byte_range(short type, off_t start, off_t length) {
   return range;
 }
 
-std::string in_log(const store_request& change) { return base::to_bytes(encode(change)); }
+std::string in_log(const store_request& change) { return base::to_bytes(base::to_bytes(change)); }
 
 }  // namespace
 
@@ -225,7 +225,7 @@ bool store_file::refresh(store_contents& contents) {
 void store_file::apply(base::field_reader& changes, store_contents& contents) const try {
   std::string next;
   changes.field(next);
-  carry_out(contents, decode_request(next), path_);
+  contents.carry_out(decode_request(next), path_);
 } catch (const error&) {
   damaged();
 }
@@ -254,7 +254,7 @@ void store_file::write(store_contents& contents, const store_request& change) {
 void store_file::compact(store_contents& contents) {
   std::string image;
   for (const auto& [key, value] : contents.copy())
-    image += in_log({.key = key, .value = value, .expected = {}});
+    image += in_log({.key = key, .value = value});
   compact_above_ = 4 * static_cast<std::uint64_t>(image.size());
   if (header_.end - header_.begin <= compact_above_) return;
   header h = header_;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages after the handshake: of the store, between launchers, and the table of a world.
+#include "base/fields.hpp"
 #include "bootstrap/message_stream.hpp"
 #include "bootstrap/peer_table.hpp"
-#include "bootstrap/store_request.hpp"
+#include "bootstrap/store_contents.hpp"
 #include "core/running_task.hpp"
 #include "fuzz/targets.hpp"
 #include "launch/node_messages.hpp"
@@ -23,8 +24,8 @@ namespace {
 std::string_view text_of(bytes input) { return {reinterpret_cast<const char*>(input.data()), input.size()}; }
 
 // A decoded message must encode to the same bytes.
-template <class Decode>
-void check_round_trip(std::string_view message, Decode decode) {
+template <class Decode, class Encode>
+void check_round_trip(std::string_view message, Decode decode, Encode encode) {
   std::string again;
   try {
     again = encode(decode(message));
@@ -71,15 +72,16 @@ void stream_of_messages(bytes input) {
 }  // namespace
 
 void store_messages(bytes input) {
+  const auto encode = [](const auto& message) { return base::to_bytes(message); };
   reader in(input);
   const auto mode = in.value<std::uint8_t>();
   const bytes rest = in.rest();
   switch (mode % 3) {
     case 0:
-      check_round_trip(text_of(rest), bootstrap::decode_request);
+      check_round_trip(text_of(rest), bootstrap::decode_request, encode);
       break;
     case 1:
-      check_round_trip(text_of(rest), bootstrap::decode_answer);
+      check_round_trip(text_of(rest), bootstrap::decode_answer, encode);
       break;
     default:
       stream_of_messages(rest);
@@ -87,18 +89,19 @@ void store_messages(bytes input) {
 }
 
 void launcher_messages(bytes input) {
+  const auto encode = [](const auto& message) { return launch::encode(message); };
   reader in(input);
   const auto mode = in.value<std::uint8_t>();
   const std::string_view message = text_of(in.rest());
   switch (mode % 3) {
     case 0:
-      check_round_trip(message, launch::decode_hello);
+      check_round_trip(message, launch::decode_hello, encode);
       break;
     case 1:
-      check_round_trip(message, launch::decode_command);
+      check_round_trip(message, launch::decode_command, encode);
       break;
     default:
-      check_round_trip(message, launch::decode_event);
+      check_round_trip(message, launch::decode_event, encode);
   }
 }
 

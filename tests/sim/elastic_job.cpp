@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/elastic_job.hpp"
 
+#include "base/fields.hpp"
 #include "bootstrap/elastic_store.hpp"
-#include "bootstrap/store_request.hpp"
+#include "bootstrap/store_contents.hpp"
 #include "core/loop.hpp"
 #include "core/running_task.hpp"
 #include "launch/coordination.hpp"
@@ -151,24 +152,18 @@ class message_store final : public store {
   std::string name() const override { return "the store of the simulated launcher"; }
 
  private:
-  using answer = bootstrap::store_answer;
-  using operation = bootstrap::store_operation;
-  task<answer> ask(operation what, std::string key, std::string value, std::string expected,
-                   milliseconds timeout) {
-    bootstrap::store_request r;
+  task<store_answer> carry_out(store_request r) override {
+    using enum store_operation;
+    if (r.operation != get && r.operation != compare_exchange && r.operation != append)
+      throw std::logic_error("not asked for");
     r.number = ++node_.requests;
-    r.operation = what;
-    r.timeout_ms = static_cast<std::uint64_t>(timeout.count());
-    r.key = std::move(key);
-    r.value = std::move(value);
-    r.expected = std::move(expected);
     const int tag = first_answer_tag + static_cast<int>(r.number);
-    node_.post(0, request_tag, bootstrap::encode(r));
+    node_.post(0, request_tag, base::to_bytes(r));
     std::vector<char> text;
     std::string trouble;
     errc why = errc::peer_failed;
     try {
-      const status found = co_await with_timeout(node_.world.probe(0, tag), timeout);
+      const status found = co_await with_timeout(node_.world.probe(0, tag), r.timeout);
       text.resize(found.bytes);
       co_await node_.world.recv(text, 0, tag);
     } catch (const error& e) {
@@ -176,30 +171,9 @@ class message_store final : public store {
       if (e.code() == errc::timed_out) why = errc::timed_out;
     }
     if (!trouble.empty()) throw error(why, trouble);
-    answer a = bootstrap::decode_answer({text.data(), text.size()});
+    store_answer a = bootstrap::decode_answer({text.data(), text.size()});
     if (a.code != errc::success) throw error(a.code, a.text);
     co_return std::move(a);
-  }
-  task<> do_set(std::string, std::string, milliseconds) override { throw std::logic_error("not asked for"); }
-  task<std::string> do_get(std::string key, milliseconds timeout) override {
-    answer a = co_await ask(operation::get, std::move(key), "", "", timeout);
-    co_return std::move(a.text);
-  }
-  task<> do_wait(std::string, milliseconds) override { throw std::logic_error("not asked for"); }
-  task<std::int64_t> do_add(std::string, std::int64_t, milliseconds) override {
-    throw std::logic_error("not asked for");
-  }
-  task<store_exchange> do_compare_exchange(std::string key, std::string expected, std::string desired,
-                                           milliseconds timeout) override {
-    answer a = co_await ask(operation::compare_exchange, std::move(key), std::move(desired),
-                            std::move(expected), timeout);
-    co_return store_exchange(a.flag, std::move(a.text));
-  }
-  task<bool> do_erase(std::string, milliseconds) override { throw std::logic_error("not asked for"); }
-  task<std::size_t> do_count(std::string, milliseconds) override { throw std::logic_error("not asked for"); }
-  task<std::size_t> do_append(std::string key, std::string text, milliseconds timeout) override {
-    answer a = co_await ask(operation::append, std::move(key), std::move(text), "", timeout);
-    co_return static_cast<std::size_t>(a.amount);
   }
 
   node& node_;
@@ -556,20 +530,13 @@ struct head {
   }
 
   // ---- the store ----
-  static task<> serve(head* h, int link, bootstrap::store_request r) {
+  static task<> serve(head* h, int link, store_request r) {
     memory_store store(h->self->world.get_executor(), *h->contents);
-    bootstrap::store_answer a;
-    a.number = r.number;
-    if (r.operation == bootstrap::store_operation::get) {
-      a.text = co_await store.get(r.key, std::chrono::hours(24 * 365));
-    } else if (r.operation == bootstrap::store_operation::append) {
-      a.amount = static_cast<std::int64_t>(co_await store.append(r.key, r.value));
-    } else {
-      store_exchange e = co_await store.compare_exchange(r.key, r.expected, r.value);
-      a.flag = e.exchanged;
-      a.text = e.value;
-    }
-    h->self->post(link, first_answer_tag + static_cast<int>(r.number), bootstrap::encode(a));
+    const std::uint64_t number = r.number;
+    if (r.operation == store_operation::get) r.timeout = std::chrono::hours(24 * 365);
+    store_answer a = co_await store.perform(std::move(r));
+    a.number = number;
+    h->self->post(link, first_answer_tag + static_cast<int>(number), base::to_bytes(a));
   }
   static task<> serve_node(head* h, int link) {
     try {

@@ -58,55 +58,17 @@ class counting_store final : public store {
   std::string name() const override { return "store"; }
 
  private:
-  void count(std::size_t bytes) {
+  task<store_answer> carry_out(store_request what) override {
     ++load_.requests;
-    load_.to_store += bytes;
-  }
-  task<> do_set(std::string k, std::string v, milliseconds t) override {
-    count(k.size() + v.size());
-    co_await memory_.set(std::move(k), std::move(v), t);
-  }
-  task<std::string> do_get(std::string k, milliseconds t) override {
-    count(k.size());
-    const bool is_table = k.starts_with("table/");
+    load_.to_store += what.key.size() + what.value.size() + what.expected.size();
+    const bool is_table = what.key.starts_with("table/");
     if (is_table && !reads_) {
-      co_await memory_.wait(std::move(k), t);
+      co_await memory_.wait(what.key, what.timeout);
       throw would_read_table{};
     }
-    std::string value = co_await memory_.get(std::move(k), t);
-    (is_table ? load_.table : load_.from_store) += value.size();
-    co_return std::move(value);
-  }
-  task<> do_wait(std::string k, milliseconds t) override {
-    count(k.size());
-    co_await memory_.wait(std::move(k), t);
-  }
-  task<std::int64_t> do_add(std::string k, std::int64_t n, milliseconds t) override {
-    count(k.size());
-    const std::int64_t sum = co_await memory_.add(std::move(k), n, t);
-    co_return sum;
-  }
-  task<store_exchange> do_compare_exchange(std::string k, std::string e, std::string d,
-                                           milliseconds t) override {
-    count(k.size() + e.size() + d.size());
-    store_exchange x = co_await memory_.compare_exchange(std::move(k), std::move(e), std::move(d), t);
-    load_.from_store += x.value.size();
-    co_return std::move(x);
-  }
-  task<bool> do_erase(std::string k, milliseconds t) override {
-    count(k.size());
-    const bool was = co_await memory_.erase(std::move(k), t);
-    co_return was;
-  }
-  task<std::size_t> do_count(std::string k, milliseconds t) override {
-    count(k.size());
-    const std::size_t n = co_await memory_.count(std::move(k), t);
-    co_return n;
-  }
-  task<std::size_t> do_append(std::string k, std::string v, milliseconds t) override {
-    count(k.size() + v.size());
-    const std::size_t n = co_await memory_.append(std::move(k), std::move(v), t);
-    co_return n;
+    store_answer answer = co_await memory_.perform(std::move(what));
+    (is_table ? load_.table : load_.from_store) += answer.text.size();
+    co_return std::move(answer);
   }
 
   memory_store memory_;

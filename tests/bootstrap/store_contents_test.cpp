@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bootstrap/store_request.hpp"
+#include "base/fields.hpp"
+#include "bootstrap/store_contents.hpp"
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <string>
 
 using namespace tutti;
 using namespace tutti::bootstrap;
+using base::to_bytes;
 
 namespace {
 
@@ -14,7 +17,7 @@ store_request sample_request() {
   store_request r;
   r.number = 0x1122334455667788;
   r.operation = store_operation::compare_exchange;
-  r.timeout_ms = 12345;
+  r.timeout = std::chrono::milliseconds(12345);
   r.amount = -9;
   r.key = "key";
   r.value = std::string("a\0b", 3);
@@ -25,10 +28,10 @@ store_request sample_request() {
 
 TEST_CASE("requests and answers survive the round trip") {
   const store_request sent = sample_request();
-  const store_request got = decode_request(encode(sent));
+  const store_request got = decode_request(to_bytes(sent));
   CHECK(got.number == sent.number);
   CHECK(got.operation == sent.operation);
-  CHECK(got.timeout_ms == sent.timeout_ms);
+  CHECK((got.timeout == sent.timeout));
   CHECK(got.amount == sent.amount);
   CHECK(got.key == sent.key);
   CHECK(got.value == sent.value);
@@ -40,7 +43,7 @@ TEST_CASE("requests and answers survive the round trip") {
   answer.flag = true;
   answer.amount = INT64_MIN;
   answer.text = "words";
-  const store_answer back = decode_answer(encode(answer));
+  const store_answer back = decode_answer(to_bytes(answer));
   CHECK(back.number == 7);
   CHECK(back.code == errc::resources);
   CHECK(back.flag);
@@ -49,18 +52,18 @@ TEST_CASE("requests and answers survive the round trip") {
 }
 
 TEST_CASE("a truncated or too long message is refused") {
-  const std::string whole = encode(sample_request());
+  const std::string whole = to_bytes(sample_request());
   for (std::size_t length = 0; length < whole.size(); ++length)
     CHECK_THROWS_AS(decode_request(whole.substr(0, length)), error);
   CHECK_THROWS_AS(decode_request(whole + "x"), error);
-  const std::string answer = encode(store_answer());
+  const std::string answer = to_bytes(store_answer());
   for (std::size_t length = 0; length < answer.size(); ++length)
     CHECK_THROWS_AS(decode_answer(answer.substr(0, length)), error);
   CHECK_THROWS_AS(decode_answer(answer + "x"), error);
 }
 
 TEST_CASE("wrong lengths and invalid numbers are refused") {
-  const std::string whole = encode(sample_request());
+  const std::string whole = to_bytes(sample_request());
   for (const char operation : {'\0', '\x09', '\xff'}) {
     std::string wrong = whole;
     wrong[8] = operation;
@@ -77,7 +80,7 @@ TEST_CASE("wrong lengths and invalid numbers are refused") {
       CHECK(e.code() == errc::protocol);
     }
   }
-  std::string answer = encode(store_answer());
+  std::string answer = to_bytes(store_answer());
   answer[8] = 100;
   CHECK_THROWS_AS(decode_answer(answer), error);
 }
