@@ -82,39 +82,33 @@ std::unique_ptr<acceptor> accept_launchers(asio::any_io_executor executor, std::
                                     core::purpose::launcher, std::move(take), std::move(unauthenticated));
 }
 
-control_caller::control_caller(asio::any_io_executor executor, std::string secret, tls_identity tls,
-                               std::chrono::milliseconds silence, int node, handlers to)
-    : executor_(std::move(executor)),
-      secret_(std::move(secret)),
-      tls_(std::move(tls)),
-      silence_(silence),
-      node_(node),
-      to_(std::move(to)) {}
+namespace {
 
-void control_caller::call(std::string host, std::uint16_t port, std::chrono::milliseconds timeout) {
-  calls_.start(connect(std::move(host), port, timeout));
-}
-
-task<> control_caller::connect(std::string host, std::uint16_t port, std::chrono::milliseconds timeout) {
-  std::optional<core::stream_socket> socket;
+task<> call_until_answered(asio::any_io_executor executor, control_caller::target to,
+                           control_caller::handler done) {
+  std::unique_ptr<control_link> link;
   std::string why;
   try {
-    const core::time_point deadline = core::deadline_after(timeout);
-    endpoints addresses = co_await resolve_host(executor_, host, port, deadline);
-    const core::identity mine{.what = core::purpose::launcher, .rank = node_};
+    const core::time_point deadline = core::deadline_after(to.timeout);
+    endpoints addresses = co_await resolve_host(executor, to.host, to.port, deadline);
+    const core::identity mine{.what = core::purpose::launcher, .rank = to.node};
     std::string last_failure;
-    socket = co_await connect_retry(executor_, std::move(addresses), secret_, tls_, mine, listener::may_come,
-                                    deadline, &last_failure);
-    if (!socket)
-      why = fmt::format("nobody was there within {} ({})", base::duration_text(timeout), last_failure);
+    std::optional<core::stream_socket> socket = co_await connect_retry(
+        executor, std::move(addresses), to.secret, to.tls, mine, listener::may_come, deadline, &last_failure);
+    if (socket)
+      link = std::make_unique<control_link>(std::move(*socket), to.silence);
+    else
+      why = fmt::format("nobody was there within {} ({})", base::duration_text(to.timeout), last_failure);
   } catch (const error& e) {
     why = e.what();
   }
-  if (socket) {
-    to_.connected(std::make_unique<control_link>(std::move(*socket), silence_));
-  } else {
-    to_.failed(why);
-  }
+  done(std::move(link), why);
+}
+
+}  // namespace
+
+control_caller::control_caller(asio::any_io_executor executor, target to, handler done) {
+  calls_.start(call_until_answered(std::move(executor), std::move(to), std::move(done)));
 }
 
 }  // namespace tutti::bootstrap

@@ -56,29 +56,24 @@ std::unique_ptr<acceptor> accept_launchers(
     std::chrono::milliseconds silence, std::function<void(std::unique_ptr<control_link>, int node)> arrived,
     acceptor::reporter unauthenticated);
 
-// Calls a listener until it answers: it may start later.
+// Connects to a launcher, which may start later.
 class control_caller {
  public:
-  struct handlers {
-    std::function<void(std::unique_ptr<control_link>)> connected;
-    // Called when the time is over, or no further attempt makes sense; with the reason as text.
-    std::function<void(const std::string& why)> failed;
+  struct target {
+    std::string host;
+    std::uint16_t port;
+    std::string secret;
+    tls_identity tls;
+    std::chrono::milliseconds silence;
+    int node;  // of this launcher
+    std::chrono::milliseconds timeout;
   };
-  control_caller(boost::asio::any_io_executor executor, std::string secret, tls_identity tls,
-                 std::chrono::milliseconds silence, int node, handlers to);
-
-  void call(std::string host, std::uint16_t port, std::chrono::milliseconds timeout);
+  // `done` is called once: with the link, or with null and the reason as text.
+  using handler = std::function<void(std::unique_ptr<control_link>, const std::string& why)>;
+  control_caller(boost::asio::any_io_executor executor, target to, handler done);
 
  private:
-  task<> connect(std::string host, std::uint16_t port, std::chrono::milliseconds timeout);
-
-  boost::asio::any_io_executor executor_;
-  std::string secret_;
-  tls_identity tls_;
-  std::chrono::milliseconds silence_;
-  int node_;
-  handlers to_;
-  core::background_tasks calls_;  // last: the task uses the others
+  core::background_tasks calls_;
 };
 
 }  // namespace tutti::bootstrap

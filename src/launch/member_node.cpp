@@ -26,25 +26,12 @@ class member_node final : public coordination {
   explicit member_node(place at)
       : coordination(std::move(at)),
         patience_(node_.loop),
-        caller_(node_.loop.get_executor(), node_.secret, node_.tls, options_.node_timeout, options_.node_rank,
-                {[this](std::unique_ptr<bootstrap::control_link> link) {
-                   if (over_) return;
-                   link_ = std::move(link);
-                   link_->start({[this](std::string_view message) { on_message(message); },
-                                 [this](const std::string& why, bool) { on_lost(why); }});
-                   link_->send(encode(node_.own));
-                   if (!options_.trace.empty()) ask_clock();
-                 },
-                 [this](const std::string& why) {
-                   end_alone(node_lost_exit_code,
-                             fmt::format(
-                                 "tutti-run: cannot join node 0 at {}:{}: {}. Start tutti-run --node-rank 0 "
-                                 "there, with the same --master and secret\n",
-                                 options_.master->host, options_.master->port, why));
-                 }}) {
-    caller_.call(options_.master->host, static_cast<std::uint16_t>(options_.master->port),
-                 options_.join_timeout);
-  }
+        caller_(node_.loop.get_executor(),
+                {options_.master->host, static_cast<std::uint16_t>(options_.master->port), node_.secret, node_.tls,
+                 options_.node_timeout, options_.node_rank, options_.join_timeout},
+                [this](std::unique_ptr<bootstrap::control_link> link, const std::string& why) {
+                  on_called(std::move(link), why);
+                }) {}
 
   void tell(const event& what) override {
     if (const auto* const failed = std::get_if<rank_failed>(&what);
@@ -76,6 +63,20 @@ class member_node final : public coordination {
   }
 
  private:
+  void on_called(std::unique_ptr<bootstrap::control_link> link, const std::string& why) {
+    if (!link)
+      end_alone(node_lost_exit_code,
+                fmt::format("tutti-run: cannot join node 0 at {}:{}: {}. Start tutti-run --node-rank 0 "
+                            "there, with the same --master and secret\n",
+                            options_.master->host, options_.master->port, why));
+    if (over_) return;
+    link_ = std::move(link);
+    link_->start({[this](std::string_view message) { on_message(message); },
+                  [this](const std::string& lost_why, bool) { on_lost(lost_why); }});
+    link_->send(encode(node_.own));
+    if (!options_.trace.empty()) ask_clock();
+  }
+
   void expect_end() {
     run_after(patience_, grace_ + time_to_tell,
               [this] { on_lost("it does not tell how the job has ended"); });

@@ -8,6 +8,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <chrono>
+#include <optional>
 #include <stdexcept>
 #include <tutti/error.hpp>
 #include <vector>
@@ -28,7 +29,8 @@ struct two_launchers {
   std::string failure;
   std::vector<std::string> unauthenticated_peers;
   std::unique_ptr<acceptor> listener;
-  control_caller caller;
+  control_caller::target to;
+  std::optional<control_caller> caller;
 
   two_launchers(const std::string& secret, const std::string& other_secret, const tls_identity& tls = nullptr)
       : listener(accept_launchers(
@@ -38,9 +40,16 @@ struct two_launchers {
               node = n;
             },
             [this](const std::string&, const std::string& why) { unauthenticated_peers.push_back(why); })),
-        caller(loop.get_executor(), other_secret, tls, 10s, 3,
-               {[this](std::unique_ptr<control_link> link) { there = std::move(link); },
-                [this](const std::string& why) { failure = why; }}) {}
+        to{"127.0.0.1", port, other_secret, tls, 10s, 3, {}} {}
+
+  void call(std::chrono::milliseconds timeout) {
+    to.timeout = timeout;
+    caller.emplace(loop.get_executor(), to,
+                   [this](std::unique_ptr<control_link> link, const std::string& why) {
+                     there = std::move(link);
+                     failure = why;
+                   });
+  }
 
   template <class Condition>
   void run_until(Condition reached) {
@@ -55,7 +64,7 @@ struct two_launchers {
 void check_messages(const tls_identity& tls) {
   two_launchers two("s", "s", tls);
   two.listener->open(std::move(two.socket));
-  two.caller.call("127.0.0.1", two.port, 10s);
+  two.call(10s);
   two.run_until([&] { return two.here && two.there; });
   CHECK(two.node == 3);
   std::vector<std::string> heard_here, heard_there;
@@ -95,7 +104,7 @@ TEST_SUITE("bootstrap/control_link") {
 
   TEST_CASE("the caller waits for a listener that starts later") {
     two_launchers two("s", "s");
-    two.caller.call("127.0.0.1", two.port, 20s);
+    two.call(20s);
     two.loop.run_for(20ms);  // the socket exists, but does not accept yet
     CHECK(two.failure.empty());
     two.listener->open(std::move(two.socket));
@@ -105,7 +114,7 @@ TEST_SUITE("bootstrap/control_link") {
   TEST_CASE("no listener: the error has the time") {
     two_launchers two("s", "s");
     two.socket.reset();
-    two.caller.call("127.0.0.1", two.port, 30ms);
+    two.call(30ms);
     two.run_until([&] { return !two.failure.empty(); });
     CHECK(two.failure.find("nobody was there within 30 ms") != std::string::npos);
   }
@@ -113,7 +122,7 @@ TEST_SUITE("bootstrap/control_link") {
   TEST_CASE("different secrets: both sides get the error") {
     two_launchers two("s", "other");
     two.listener->open(std::move(two.socket));
-    two.caller.call("127.0.0.1", two.port, 10s);
+    two.call(10s);
     two.run_until([&] { return !two.failure.empty() && !two.unauthenticated_peers.empty(); });
     CHECK(two.failure.find("TUTTI_SECRET") != std::string::npos);
     CHECK(two.unauthenticated_peers.front().find("could not prove") != std::string::npos);
@@ -123,7 +132,7 @@ TEST_SUITE("bootstrap/control_link") {
   TEST_CASE("an exception of the handler closes the connection") {
     two_launchers two("s", "s");
     two.listener->open(std::move(two.socket));
-    two.caller.call("127.0.0.1", two.port, 10s);
+    two.call(10s);
     two.run_until([&] { return two.here && two.there; });
     std::string lost_here, lost_there;
     two.here->start({[](std::string_view) { throw error(errc::protocol, "nonsense"); },
