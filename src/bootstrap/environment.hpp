@@ -13,7 +13,7 @@
 
 namespace tutti::bootstrap {
 
-struct job {
+struct job : core::world_settings {
   int rank = 0;
   int world_size = 1;
   int local_rank = -1;  // among the ranks of this host; -1: the starter did not say
@@ -27,13 +27,6 @@ struct job {
   int store_fd = -1;  // on rank 0, under tutti-run: a socket that already listens there; its taker owns it
   // since before this process started: a refused rank will find no listener later
   bool store_listens = false;
-  std::string secret;  // empty: none, loopback only
-  bool checksums = false;
-  std::size_t tcp_connections = core::usual_tcp_connections;  // of a link, for long messages
-  tls_identity tls;                                           // null: none
-  std::chrono::milliseconds timeout{0};
-  std::chrono::milliseconds silence_limit{0};  // zero: none
-  std::chrono::milliseconds suspect_grace{0};  // likewise
   std::set<std::string> transports;            // "shm", "tcp"; empty: all that work
   // Identifies this start of the program, different for every other start, so that leftovers of another are
   // recognised. Empty: unknown.

@@ -308,19 +308,8 @@ task<bool> answers(store& through) {
 }  // namespace
 
 core::world_info world_of(const job& who, peer_table table) {
-  core::world_info info;
-  info.id = table.id;
-  info.rank = who.rank;
-  info.size = static_cast<int>(table.records.size());
-  info.secret = who.secret;
-  info.checksums = who.checksums;
-  info.tls = who.tls;
-  info.tcp_connections = who.tcp_connections;
-  info.timeout = who.timeout;
-  info.silence_limit = who.silence_limit;
-  info.suspect_grace = who.suspect_grace;
-  info.peers = std::move(table.records);
-  return info;
+  const int size = static_cast<int>(table.records.size());
+  return {who, table.id, who.rank, size, 0, std::move(table.records)};
 }
 
 task<std::unique_ptr<store>> store_of_rank_0(boost::asio::any_io_executor executor, job who,

@@ -43,21 +43,25 @@ struct endpoint_record {
 inline constexpr std::size_t usual_tcp_connections = 1;
 inline constexpr std::size_t most_tcp_connections = 8;
 
-struct world_info {
-  std::uint64_t id = 0;  // random, the same on all ranks, different for every world
-  int rank = 0;
-  int size = 1;
-  std::uint32_t epoch = 0;
+// What a job settles for its worlds.
+struct world_settings {
   std::string secret;      // empty: none, and then all addresses are loopback
   tls_identity tls;        // of connections over a network; null: none
   bool checksums = false;  // of the payload of frames that go over a network
   // The number of connections of a TCP link for its long messages; the peer has a number of its own.
   std::size_t tcp_connections = usual_tcp_connections;
-  std::chrono::milliseconds timeout{0};  // of connecting, and the default of every operation
+  std::chrono::milliseconds timeout{0};  // of joining and connecting, and the default of every operation
   // Silence after which a host that an operation waits for counts as dead; zero: never.
   std::chrono::milliseconds silence_limit{3000};
   // Time after which a stopped process that an operation waits for counts as dead; zero: never.
   std::chrono::milliseconds suspect_grace{30'000};
+};
+
+struct world_info : world_settings {
+  std::uint64_t id = 0;  // random, the same on all ranks, different for every world
+  int rank = 0;
+  int size = 1;
+  std::uint32_t epoch = 0;
   std::vector<endpoint_record> peers;  // by rank
 
   const endpoint_record& record(int rank_) const { return peers[static_cast<std::size_t>(rank_)]; }
