@@ -39,9 +39,7 @@ void membership::started(int node, int number, int start) {
   const auto [place, is_new] = processes_.try_emplace(number);
   if (!is_new && place->second.start >= start) return;  // its own arrival was heard of first
   if (!is_new) count(number, place->second, -1);
-  place->second = process{};
-  place->second.node = node;
-  place->second.start = start;
+  place->second = {.node = node, .start = start};
   count(number, place->second, +1);
   std::erase(world_, number);
 }
@@ -64,15 +62,12 @@ void membership::node_ended(int node) {
 int membership::node_lost(int node) {
   ++losses_;
   for (const auto& [number, p] : processes_)
-    if (p.node == node && p.alive && p.member) doubts_.push_back({number, losses_, false});
+    if (p.node == node && p.alive && p.member) doubts_.insert(losses_);
   node_ended(node);
   return losses_;
 }
 
-void membership::overdue(int loss) {
-  for (doubt& d : doubts_)
-    if (d.loss == loss) d.overdue = true;
-}
+void membership::overdue(int loss) { doubts_.erase(loss); }
 
 void membership::came(arrival who) {
   const auto found = processes_.find(who.number);
@@ -123,11 +118,6 @@ std::optional<membership::world> membership::decide() {
   newcomers_ = living_ = 0;
   for (const auto& [number, p] : processes_) count(number, p, +1);
   return next;
-}
-
-int membership::may_still_run() const {
-  return static_cast<int>(
-      std::count_if(doubts_.begin(), doubts_.end(), [](const doubt& d) { return !d.overdue; }));
 }
 
 std::string membership::minority() const {

@@ -79,22 +79,18 @@ class membership {
     bool alive = true;
     bool ended_well = false;
     bool member = false;
-    std::optional<arrival> waits;
+    std::optional<arrival> waits = {};
   };
   struct newcomers_of_node {
     int all = 0;
     int waiting = 0;
     int complete() const noexcept { return all == waiting ? all : 0; }
   };
-  struct doubt {  // a member of a silent node
-    int number;
-    int loss;
-    bool overdue;  // it must have ended
-  };
   template <class F>
   void change(int number, const F& f);
   void count(int number, const process& p, int by);
-  int may_still_run() const;              // members of silent nodes
+  // Members of silent nodes.
+  int may_still_run() const noexcept { return static_cast<int>(doubts_.size()); }
   std::vector<int> next_members() const;  // living members, then newcomers of complete nodes
 
   const int least_nodes_;
@@ -102,7 +98,7 @@ class membership {
   std::int64_t epoch_ = -1;
   std::map<int, process> processes_;
   std::vector<int> world_;
-  std::vector<doubt> doubts_;
+  std::multiset<int> doubts_;  // for each member that may still run, with which loss its node was silent
   int losses_ = 0;
   // Counted along, so that an arrival costs no look at all processes.
   std::set<int> absent_;  // who have to come before there is a next world, and have not
