@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cheapest reading of time: the processor's counter if it runs evenly on all cores, else nanoseconds of
-// the clock.
+// Instructions of the processor: the cheapest reading of time, and a pause.
 #pragma once
 
 #include <chrono>
@@ -18,6 +17,7 @@ inline std::int64_t steady_ns() noexcept {
       .count();
 }
 
+// The processor's counter if it runs evenly on all cores, else nanoseconds of the clock.
 inline std::uint64_t cycles() noexcept {
 #if defined(__x86_64__)
   return __rdtsc();
@@ -27,6 +27,15 @@ inline std::uint64_t cycles() noexcept {
   return now;
 #else
   return static_cast<std::uint64_t>(steady_ns());
+#endif
+}
+
+// A pause between two polls of a word that another core will write.
+inline void relax() noexcept {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
 #endif
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/collective_segment.hpp"
 
-#include "base/relax.hpp"
+#include "base/cycles.hpp"
 #include "base/shared_memory.hpp"
 
 #include <bit>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/driver.hpp"
 
-#include "base/relax.hpp"
+#include "base/cycles.hpp"
 #include "core/time_slice.hpp"
 
 #include <poll.h>

@@ -2,7 +2,7 @@
 #include "core/loop.hpp"
 
 #include "base/log.hpp"
-#include "base/relax.hpp"
+#include "base/cycles.hpp"
 #include "flight/recordings.hpp"
 
 #include <pthread.h>
