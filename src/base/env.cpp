@@ -2,8 +2,7 @@
 #include "base/env.hpp"
 
 #include "base/text.hpp"
-
-#include <fmt/format.h>
+#include "base/throw_error.hpp"
 
 #include <cstdlib>
 #include <tutti/error.hpp>
@@ -21,11 +20,10 @@ std::optional<std::int64_t> env_integer(const char* name, std::int64_t low, std:
   if (!text) return std::nullopt;
   const auto value = to_number<std::int64_t>(*text);
   if (!value || *value < low || *value > high)
-    throw error(
-        errc::invalid_argument,
-        fmt::format("the environment variable {}='{}' is not an integer between {} and {}: correct it or "
-                    "unset it",
-                    name, *text, low, high));
+    base::throw_error(errc::invalid_argument,
+                      "the environment variable {}='{}' is not an integer between {} and {}: correct it or "
+                      "unset it",
+                      name, *text, low, high);
   return value;
 }
 

@@ -4,6 +4,7 @@
 #include "base/env.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "base/throw_error.hpp"
 
 #include <fmt/format.h>
 #include <sys/epoll.h>
@@ -26,32 +27,30 @@ bool add_to(const base::unique_fd& epoll, int fd, std::uint32_t events, std::uin
 }
 
 [[noreturn]] void throw_cannot_watch(int fd, int code) {
-  throw error(errc::resources, fmt::format("cannot watch descriptor {}: {}", fd, base::errno_text(code)));
+  base::throw_error(errc::resources, "cannot watch descriptor {}: {}", fd, base::errno_text(code));
 }
 
 [[noreturn]] void throw_no_ring(int code, const std::string& why) {
   if (code == ENOMEM)
-    throw error(errc::resources,
-                fmt::format("no memory for io_uring: {}; or unset TUTTI_LOOP, or set it to epoll, "
-                            "which does the same",
-                            why));
+    base::throw_error(errc::resources,
+                      "no memory for io_uring: {}; or unset TUTTI_LOOP, or set it to epoll, "
+                      "which does the same",
+                      why);
   if (code == EMFILE || code == ENFILE)
-    throw error(
-        errc::resources,
-        fmt::format("this process may open no more descriptors for io_uring ({}); raise `ulimit -n`", why));
-  throw error(
-      errc::not_supported,
-      fmt::format("TUTTI_LOOP=io_uring, but io_uring cannot be used here: {}; unset TUTTI_LOOP or set "
-                  "it to epoll, which does the same",
-                  why));
+    base::throw_error(errc::resources,
+                      "this process may open no more descriptors for io_uring ({}); raise `ulimit -n`", why);
+  base::throw_error(errc::not_supported,
+                    "TUTTI_LOOP=io_uring, but io_uring cannot be used here: {}; unset TUTTI_LOOP or set "
+                    "it to epoll, which does the same",
+                    why);
 }
 
 }  // namespace
 
 backend::backend() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_)
-    throw error(errc::resources, fmt::format("cannot create an epoll descriptor: {}; raise `ulimit -n`",
-                                             base::errno_text(errno)));
+    base::throw_error(errc::resources, "cannot create an epoll descriptor: {}; raise `ulimit -n`",
+                      base::errno_text(errno));
 }
 
 backend::handle backend::add(int fd, watcher& w, bool hot) {
@@ -89,16 +88,15 @@ bool backend::collect() noexcept {
 base::unique_fd make_eventfd() {
   base::unique_fd made(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!made)
-    throw error(errc::resources,
-                fmt::format("cannot make an eventfd: {}; raise `ulimit -n`", base::errno_text(errno)));
+    base::throw_error(errc::resources, "cannot make an eventfd: {}; raise `ulimit -n`",
+                      base::errno_text(errno));
   return made;
 }
 
 std::string wanted_backend() {
   const std::string wanted = base::env_string("TUTTI_LOOP").value_or("auto");
   if (wanted != "auto" && wanted != "io_uring" && wanted != "epoll")
-    throw error(errc::invalid_argument,
-                fmt::format("TUTTI_LOOP='{}' is none of auto, io_uring, epoll", wanted));
+    base::throw_error(errc::invalid_argument, "TUTTI_LOOP='{}' is none of auto, io_uring, epoll", wanted);
   return wanted;
 }
 

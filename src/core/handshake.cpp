@@ -3,6 +3,7 @@
 
 #include "base/hmac.hpp"
 #include "base/little_endian.hpp"
+#include "base/throw_error.hpp"
 
 #include <fmt/format.h>
 
@@ -69,10 +70,10 @@ base::digest proof_of_answer(const std::string& secret, const std::array<std::ui
 }
 
 [[noreturn]] void throw_version(const stream_socket& socket, unsigned theirs) {
-  throw error(errc::protocol,
-              fmt::format("{} speaks version {} of tutti's handshake, this program version {}: build all "
-                          "ranks with the same tutti",
-                          peer_text(socket), theirs, version));
+  base::throw_error(errc::protocol,
+                    "{} speaks version {} of tutti's handshake, this program version {}: build all "
+                    "ranks with the same tutti",
+                    peer_text(socket), theirs, version);
 }
 
 // Both sides see the difference, and both stop.
@@ -80,11 +81,11 @@ void check_tls(const stream_socket& socket, const std::uint8_t* preamble) {
   const bool theirs = (preamble[11] & uses_tls) != 0;
   const bool mine = socket.identity() != nullptr;
   if (theirs == mine) return;
-  throw error(
+  base::throw_error(
       errc::protocol,
-      fmt::format("{} {} TLS, and this process {}: set TUTTI_TLS to the same for all ranks and for tutti-run "
-                  "on all nodes (init_options::tls counts for ranks only)",
-                  peer_text(socket), theirs ? "uses" : "does not use", mine ? "uses it" : "does not use it"));
+      "{} {} TLS, and this process {}: set TUTTI_TLS to the same for all ranks and for tutti-run "
+      "on all nodes (init_options::tls counts for ranks only)",
+      peer_text(socket), theirs ? "uses" : "does not use", mine ? "uses it" : "does not use it");
 }
 
 // Whether the peer's certificate, if it names ranks, names this one. A launcher is no rank.
@@ -106,10 +107,10 @@ std::string misuse_of_certificate(purpose what, std::int32_t rank) {
 task<> read_preamble(stream_socket& socket, std::uint8_t* into, const char* complaint, time_point deadline) {
   for (std::size_t read = 0; read < preamble_bytes;) {
     const std::size_t got = co_await read_some(socket, {into + read, preamble_bytes - read}, deadline);
-    if (got == 0) throw error(errc::peer_failed, fmt::format("{} closed the connection", peer_text(socket)));
+    if (got == 0) base::throw_error(errc::peer_failed, "{} closed the connection", peer_text(socket));
     read += got;
     if (!std::equal(into, into + std::min(read, magic.size()), magic.begin()))
-      throw error(errc::protocol, fmt::format(fmt::runtime(complaint), peer_text(socket)));
+      base::throw_error(errc::protocol, fmt::runtime(complaint), peer_text(socket));
   }
 }
 
@@ -138,10 +139,10 @@ constexpr rejection rejections[] = {
   const std::string peer = peer_text(socket);
   for (const rejection& r : rejections)
     if (r.answer == answer)
-      throw error(r.why, fmt::format(fmt::runtime(r.text), peer, wanted, mine.rank,
-                                     misuse_of_certificate(mine.what, mine.rank)));
-  throw error(errc::protocol,
-              fmt::format("{} answered with the unknown verdict {}", peer, static_cast<unsigned>(answer)));
+      base::throw_error(r.why, fmt::runtime(r.text), peer, wanted, mine.rank,
+                        misuse_of_certificate(mine.what, mine.rank));
+  base::throw_error(errc::protocol, "{} answered with the unknown verdict {}", peer,
+                    static_cast<unsigned>(answer));
 }
 
 // An unauthenticated peer gets no proof.
@@ -180,8 +181,8 @@ task<verdict> greet(stream_socket& socket, const std::string& secret, identity m
   if (socket.identity()) {
     co_await start_tls(socket, tls_session::side::connecting, deadline);
     if (!owns_certificate(socket, mine.what, wanted_rank))
-      throw error(errc::unauthorized,
-                  fmt::format("{} is {}", peer_text(socket), misuse_of_certificate(mine.what, wanted_rank)));
+      base::throw_error(errc::unauthorized, "{} is {}", peer_text(socket),
+                        misuse_of_certificate(mine.what, wanted_rank));
   }
 
   std::uint8_t* at = claimed.data();
@@ -203,10 +204,10 @@ task<verdict> greet(stream_socket& socket, const std::string& secret, identity m
     throw_version(socket, base::get_little_endian<std::uint16_t>(&answered[2]));
   const base::digest expected = proof_of_answer(secret, proof, answer);
   if (!base::equal_in_constant_time(std::span(answered).subspan(8), expected))
-    throw error(errc::unauthorized,
-                fmt::format("{} cannot prove that it knows the job's secret: another job's process "
-                            "listens there, or TUTTI_SECRET differs",
-                            peer_text(socket)));
+    base::throw_error(errc::unauthorized,
+                      "{} cannot prove that it knows the job's secret: another job's process "
+                      "listens there, or TUTTI_SECRET differs",
+                      peer_text(socket));
   if (answer != verdict::accepted && answer != verdict::use_other)
     throw_verdict(socket, answer, mine, wanted_rank);
   co_return answer;
@@ -233,11 +234,10 @@ task<greeting> receive_greeting(stream_socket& socket, const std::string& secret
   const base::digest proof = proof_of_claim(secret, socket, offered, claimed);
   if (!base::equal_in_constant_time(std::span(claimed).subspan(claim_bytes), proof)) {
     co_await turn_away(socket, answer_with(verdict::unauthorized), deadline);
-    throw error(
-        errc::unauthorized,
-        fmt::format("{} could not prove that it knows the job's secret: an unauthenticated peer, or a "
-                    "rank with another TUTTI_SECRET",
-                    peer_text(socket)));
+    base::throw_error(errc::unauthorized,
+                      "{} could not prove that it knows the job's secret: an unauthenticated peer, or a "
+                      "rank with another TUTTI_SECRET",
+                      peer_text(socket));
   }
   greeting from;
   from.transcript = proof;

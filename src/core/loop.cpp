@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/loop.hpp"
 
-#include "base/log.hpp"
 #include "base/cycles.hpp"
+#include "base/log.hpp"
+#include "base/throw_error.hpp"
 #include "flight/recordings.hpp"
 
 #include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
@@ -71,12 +70,11 @@ loop* const forked = reinterpret_cast<loop*>(std::uintptr_t{1});
 }
 
 [[noreturn]] void throw_second_thread(std::string_view what) {
-  throw error(
-      errc::wrong_thread,
-      fmt::format("{} on a second thread of an io_context: one thread runs the io_context of a "
-                  "tutti::runtime, for as long as the runtime lives; give other threads an io_context "
-                  "of their own, and reach this one by boost::asio::post",
-                  what));
+  base::throw_error(errc::wrong_thread,
+                    "{} on a second thread of an io_context: one thread runs the io_context of a "
+                    "tutti::runtime, for as long as the runtime lives; give other threads an io_context "
+                    "of their own, and reach this one by boost::asio::post",
+                    what);
 }
 
 }  // namespace
@@ -214,7 +212,7 @@ loop& loop::here(std::string_view what, std::string_view cure) {
   const at_work now = find_at_work();
   if (now.of_another_thread != nullptr) throw_second_thread(what);
   if (loop* const l = now.mine != nullptr ? now.mine : current_loop) return *l;
-  throw error(errc::wrong_thread, fmt::format("{} on a thread that runs no tutti::runtime; {}", what, cure));
+  base::throw_error(errc::wrong_thread, "{} on a thread that runs no tutti::runtime; {}", what, cure);
 }
 
 void loop::resume_here(std::coroutine_handle<> h) {

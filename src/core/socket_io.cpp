@@ -2,6 +2,7 @@
 #include "core/socket_io.hpp"
 
 #include "base/text.hpp"
+#include "base/throw_error.hpp"
 #include "base/unique_fd.hpp"
 
 #include <fmt/format.h>
@@ -31,16 +32,16 @@ constexpr const char* cure_of_tls =
     "dates, and the clocks";
 
 [[noreturn]] void throw_timed_out(const stream_socket& socket) {
-  throw error(errc::timed_out, fmt::format("{} did not answer in time", peer_text(socket)));
+  base::throw_error(errc::timed_out, "{} did not answer in time", peer_text(socket));
 }
 
 [[noreturn]] void throw_broken(const stream_socket& socket, int code) {
   if (code == EBADMSG && socket.tls() != nullptr)
-    throw error(errc::unauthorized, fmt::format("{} ended TLS: {}; {}", peer_text(socket),
-                                                socket.tls()->complaint(), cure_of_tls));
+    base::throw_error(errc::unauthorized, "{} ended TLS: {}; {}", peer_text(socket),
+                      socket.tls()->complaint(), cure_of_tls);
   if (code == EBADF) throw error(errc::cancelled, "the connection was closed on this side");
-  throw error(errc::peer_failed,
-              fmt::format("the connection to {} broke: {}", peer_text(socket), base::errno_text(code)));
+  base::throw_error(errc::peer_failed, "the connection to {} broke: {}", peer_text(socket),
+                    base::errno_text(code));
 }
 
 std::string conversation_with(const stream_socket& socket) {
@@ -113,8 +114,8 @@ task<> read_exactly(stream_socket& socket, std::span<std::uint8_t> into, time_po
   while (!into.empty()) {
     const std::size_t got = co_await read_some(socket, into, deadline);
     if (got == 0)
-      throw error(errc::peer_failed, fmt::format("{} closed the connection after {} of {} bytes",
-                                                 peer_text(socket), wanted - into.size(), wanted));
+      base::throw_error(errc::peer_failed, "{} closed the connection after {} of {} bytes", peer_text(socket),
+                        wanted - into.size(), wanted);
     into = into.subspan(got);
   }
 }
@@ -151,11 +152,11 @@ task<> start_tls(stream_socket& socket, tls_session::side side, time_point deadl
         co_await wait_ready(socket, stream_socket::wait_write, deadline);
         break;
       case tls_session::step::ended:
-        throw error(errc::peer_failed, fmt::format("{} closed the connection before TLS had begun", who));
+        base::throw_error(errc::peer_failed, "{} closed the connection before TLS had begun", who);
       case tls_session::step::failed: {
         const std::string why = session->complaint();
         co_await let_complaint_arrive(socket, deadline);
-        throw error(errc::unauthorized, fmt::format("no TLS session with {}: {}; {}", who, why, cure_of_tls));
+        base::throw_error(errc::unauthorized, "no TLS session with {}: {}; {}", who, why, cure_of_tls);
       }
     }
   }
@@ -171,9 +172,8 @@ task<stream_socket> connect(asio::any_io_executor executor, stream_endpoint to, 
   base::unique_fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) {
     const int code = errno;
-    throw error(
-        out_of_resources(code) ? errc::resources : errc::system,
-        fmt::format("no socket to connect to {} with: {}", endpoint_text(to), base::errno_text(code)));
+    base::throw_error(out_of_resources(code) ? errc::resources : errc::system,
+                      "no socket to connect to {} with: {}", endpoint_text(to), base::errno_text(code));
   }
   const int native = fd.get();
   stream_socket socket(executor, to.protocol(), native);
@@ -189,7 +189,7 @@ task<stream_socket> connect(asio::any_io_executor executor, stream_endpoint to, 
       if (e.code() == errc::cancelled) throw;
       in_time = e.code() != errc::timed_out;
     }
-    if (!in_time) throw error(errc::timed_out, fmt::format("no answer from {} in time", endpoint_text(to)));
+    if (!in_time) base::throw_error(errc::timed_out, "no answer from {} in time", endpoint_text(to));
     socklen_t length = sizeof code;
     if (::getsockopt(native, SOL_SOCKET, SO_ERROR, &code, &length) != 0) code = errno;
   }

@@ -3,9 +3,9 @@
 
 #include "base/env.hpp"
 #include "base/module_folders.hpp"
+#include "base/throw_error.hpp"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
 
 #include <filesystem>
 #include <system_error>
@@ -19,21 +19,19 @@ constexpr const char* module_name = "libtutti_tls.so";
 core::tls_module_function* open_file(const std::filesystem::path& file) {
   void* const module = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (module == nullptr)
-    throw error(
+    base::throw_error(
         errc::not_supported,
-        fmt::format(
-            "TLS: its module cannot be opened: {}; install OpenSSL 3 (apt-get install libssl3), or set "
-            "TUTTI_TLS_MODULE to the {} that was built with this tutti",
-            ::dlerror(), module_name));
+        "TLS: its module cannot be opened: {}; install OpenSSL 3 (apt-get install libssl3), or set "
+        "TUTTI_TLS_MODULE to the {} that was built with this tutti",
+        ::dlerror(), module_name);
   auto* const function =
       reinterpret_cast<core::tls_module_function*>(::dlsym(module, core::tls_module_symbol));
   if (function == nullptr)
-    throw error(
+    base::throw_error(
         errc::not_supported,
-        fmt::format(
-            "TLS: {} was built with another version of tutti: set TUTTI_TLS_MODULE to the {} that was "
-            "built with this one",
-            file.string(), module_name));
+        "TLS: {} was built with another version of tutti: set TUTTI_TLS_MODULE to the {} that was "
+        "built with this one",
+        file.string(), module_name);
   return function;
 }
 
@@ -44,13 +42,12 @@ core::tls_module_function* find_module() {
     std::error_code failed;
     if (std::filesystem::exists(folder / module_name, failed)) return open_file(folder / module_name);
   }
-  throw error(
+  base::throw_error(
       errc::not_supported,
-      fmt::format(
-          "TLS needs the module {}, which is built with tutti where OpenSSL is installed: apt-get install "
-          "libssl-dev, configure and build tutti again, and put the module beside the program or set "
-          "TUTTI_TLS_MODULE to its path; looked in {}",
-          module_name, base::list_of(folders)));
+      "TLS needs the module {}, which is built with tutti where OpenSSL is installed: apt-get install "
+      "libssl-dev, configure and build tutti again, and put the module beside the program or set "
+      "TUTTI_TLS_MODULE to its path; looked in {}",
+      module_name, base::list_of(folders));
 }
 
 }  // namespace
