@@ -50,12 +50,6 @@ std::string last_complaint(const char* otherwise) {
   return text.empty() ? std::string(otherwise) : text;
 }
 
-// Used only inside this module.
-struct wrong_file : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-[[noreturn]] void refuse(const std::string& text) { throw wrong_file(text); }
 [[noreturn]] void refuse_openssl(const char* what) {
   throw std::runtime_error(std::string(what) + ": " + last_complaint("OpenSSL does not say why"));
 }
@@ -85,16 +79,19 @@ void use_files(SSL_CTX* context, const std::string& certificate, const std::stri
                const std::string& authority) {
   ::ERR_clear_error();
   if (::SSL_CTX_use_certificate_chain_file(context, certificate.c_str()) != 1)
-    refuse("TUTTI_TLS_CERTIFICATE (init_options::tls_certificate) '" + certificate +
-           "' is no certificate in PEM that this process can read: " + last_complaint("it is empty"));
+    throw std::invalid_argument(
+        "TUTTI_TLS_CERTIFICATE (init_options::tls_certificate) '" + certificate +
+        "' is no certificate in PEM that this process can read: " + last_complaint("it is empty"));
   if (::SSL_CTX_use_PrivateKey_file(context, key.c_str(), SSL_FILETYPE_PEM) != 1)
-    refuse("TUTTI_TLS_KEY (init_options::tls_key) '" + key +
-           "' is no key in PEM, without a passphrase, that this process can read and that belongs to the "
-           "certificate '" +
-           certificate + "': " + last_complaint("it is empty"));
+    throw std::invalid_argument(
+        "TUTTI_TLS_KEY (init_options::tls_key) '" + key +
+        "' is no key in PEM, without a passphrase, that this process can read and that belongs to the "
+        "certificate '" +
+        certificate + "': " + last_complaint("it is empty"));
   if (::SSL_CTX_load_verify_file(context, authority.c_str()) != 1)
-    refuse("TUTTI_TLS_AUTHORITY (init_options::tls_authority) '" + authority +
-           "' has no certificate in PEM that this process can read: " + last_complaint("it is empty"));
+    throw std::invalid_argument(
+        "TUTTI_TLS_AUTHORITY (init_options::tls_authority) '" + authority +
+        "' has no certificate in PEM that this process can read: " + last_complaint("it is empty"));
 }
 
 int accept_any(int, X509_STORE_CTX*) { return 1; }
@@ -113,6 +110,8 @@ context_ptr make_context(const std::string& certificate, const std::string& key,
   ::SSL_CTX_set_max_cert_list(context, longest_certificates);
   ::SSL_CTX_set_read_ahead(context, 1);
   ::SSL_CTX_set_default_read_buffer_len(context, read_ahead_bytes);
+  // The end without TLS's own farewell is an ordinary one: frames have a farewell that says more.
+  ::SSL_CTX_set_options(context, SSL_OP_IGNORE_UNEXPECTED_EOF);
   const bool checks = !authority.empty();
   if (checks) {
     use_files(context, certificate, key, authority);
@@ -152,77 +151,56 @@ class openssl_session final : public tls_session {
   bool flushed() const noexcept override { return sent_ == out_.size(); }
 
  private:
-  friend struct tls_bio;
   ssize_t read_some(void* into, std::size_t bytes) noexcept;
   bool encrypt(const void* from, std::size_t bytes) noexcept;
-  void note_complaint();
+  void note_complaint(int why);
 
   const std::shared_ptr<const openssl_context> identity_;
   SSL* ssl_ = nullptr;
   const int fd_;
   int socket_error_ = 0;
-  bool ended_ = false;
   std::vector<std::uint8_t> out_;       // encrypted
   std::size_t sent_ = 0;                // sent part of it
   std::vector<std::uint8_t> gathered_;  // short parts of write() together
   std::string complaint_;
 };
 
-// The link between OpenSSL and the socket. What it writes stays in the session's memory.
-struct tls_bio {
-  static int read(BIO* bio, char* into, std::size_t bytes, std::size_t* got) noexcept {
-    auto& s = *static_cast<openssl_session*>(::BIO_get_data(bio));
-    ::BIO_clear_retry_flags(bio);
-    ssize_t n;
-    do {
-      n = ::recv(s.fd_, into, bytes, MSG_DONTWAIT);
-    } while (n < 0 && errno == EINTR);
-    *got = n > 0 ? static_cast<std::size_t>(n) : 0;
-    if (n > 0) return 1;
-    if (n == 0) {
-      s.ended_ = true;
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      ::BIO_set_retry_read(bio);
-    } else {
-      s.socket_error_ = errno;
-    }
-    return 0;
-  }
-  static int write(BIO* bio, const char* from, std::size_t bytes, std::size_t* taken) noexcept {
-    auto& s = *static_cast<openssl_session*>(::BIO_get_data(bio));
-    s.out_.insert(s.out_.end(), from, from + bytes);
-    *taken = bytes;
-    return 1;
-  }
-  static long control(BIO*, int what, long, void*) noexcept { return what == BIO_CTRL_FLUSH ? 1 : 0; }
-
-  static BIO_METHOD* method() {
-    static BIO_METHOD* const made = [] {
-      BIO_METHOD* const m = ::BIO_meth_new(::BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "tutti");
-      if (m == nullptr) throw std::bad_alloc();
-      ::BIO_meth_set_read_ex(m, &read);
-      ::BIO_meth_set_write_ex(m, &write);
-      ::BIO_meth_set_ctrl(m, &control);
-      return m;
-    }();
-    return made;
-  }
-};
+// Where OpenSSL writes to: the memory of a session.
+BIO_METHOD* output_method() {
+  static BIO_METHOD* const made = [] {
+    BIO_METHOD* const m = ::BIO_meth_new(::BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "tutti");
+    if (m == nullptr) throw std::bad_alloc();
+    ::BIO_meth_set_write_ex(m,
+                            [](BIO* bio, const char* from, std::size_t bytes, std::size_t* taken) noexcept {
+                              auto& out = *static_cast<std::vector<std::uint8_t>*>(::BIO_get_data(bio));
+                              out.insert(out.end(), from, from + bytes);
+                              *taken = bytes;
+                              return 1;
+                            });
+    ::BIO_meth_set_ctrl(
+        m, [](BIO*, int what, long, void*) noexcept { return what == BIO_CTRL_FLUSH ? 1L : 0L; });
+    return m;
+  }();
+  return made;
+}
 
 openssl_session::openssl_session(std::shared_ptr<const openssl_context> identity, int fd, side s)
     : identity_(std::move(identity)), fd_(fd) {
   out_.reserve(ahead_bytes + record_bytes);
   gathered_.reserve(record_bytes);
-  BIO* const bio = ::BIO_new(tls_bio::method());
+  ::BIO_socket_nbio(fd, 1);
+  BIO* const in = ::BIO_new_socket(fd, BIO_NOCLOSE);
+  BIO* const out = ::BIO_new(output_method());
   ssl_ = ::SSL_new(identity_->native());
-  if (ssl_ == nullptr || bio == nullptr) {
-    ::BIO_free(bio);
+  if (ssl_ == nullptr || in == nullptr || out == nullptr) {
+    ::BIO_free(in);
+    ::BIO_free(out);
     ::SSL_free(ssl_);
     throw std::bad_alloc();
   }
-  ::BIO_set_data(bio, this);
-  ::BIO_set_init(bio, 1);
-  ::SSL_set_bio(ssl_, bio, bio);
+  ::BIO_set_data(out, &out_);
+  ::BIO_set_init(out, 1);
+  ::SSL_set_bio(ssl_, in, out);
   if (s == side::connecting) {
     ::SSL_set_connect_state(ssl_);
   } else {
@@ -232,13 +210,14 @@ openssl_session::openssl_session(std::shared_ptr<const openssl_context> identity
 
 openssl_session::~openssl_session() { ::SSL_free(ssl_); }
 
-void openssl_session::note_complaint() {
+// `why` as of SSL_get_error().
+void openssl_session::note_complaint(int why) {
   if (!complaint_.empty()) return;
   const long verdict = ::SSL_get_verify_result(ssl_);
   if (identity_->checks_certificates() && verdict != X509_V_OK) {
     complaint_ =
         std::string("its certificate is not accepted here: ") + ::X509_verify_cert_error_string(verdict);
-  } else if (ended_ || socket_error_ != 0) {
+  } else if (why != SSL_ERROR_SSL) {
     complaint_ = "it ended the connection";
   } else {
     complaint_ = last_complaint("the protocol was broken");
@@ -250,14 +229,14 @@ tls_session::step openssl_session::shake_hands() {
   ::ERR_clear_error();
   const int result = ::SSL_do_handshake(ssl_);
   const int why = result == 1 ? SSL_ERROR_NONE : ::SSL_get_error(ssl_, result);
-  if (result != 1 && why != SSL_ERROR_WANT_READ) note_complaint();
+  if (result != 1 && why != SSL_ERROR_WANT_READ) note_complaint(why);
   if (flush() != 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return step::wait_to_write;
     return why == SSL_ERROR_SSL ? step::failed : step::ended;
   }
   if (result == 1) return step::done;
   if (why == SSL_ERROR_WANT_READ) return step::wait_to_read;
-  return why != SSL_ERROR_SSL && (ended_ || socket_error_ != 0) ? step::ended : step::failed;
+  return why == SSL_ERROR_SSL ? step::failed : step::ended;
 }
 
 bool openssl_session::bind(binding_bytes& value) const noexcept {
@@ -292,14 +271,13 @@ ssize_t openssl_session::read_some(void* into, std::size_t bytes) noexcept {
   std::size_t got = 0;
   if (::SSL_read_ex(ssl_, into, bytes, &got) == 1) return static_cast<ssize_t>(got);
   const int why = ::SSL_get_error(ssl_, 0);
-  if (why == SSL_ERROR_WANT_READ) {
+  if (why == SSL_ERROR_ZERO_RETURN) return 0;
+  if (why == SSL_ERROR_SYSCALL && socket_error_ == 0) socket_error_ = errno;
+  if (why == SSL_ERROR_SSL) note_complaint(why);
+  if (why == SSL_ERROR_WANT_READ)
     errno = EAGAIN;
-    return -1;
-  }
-  // Also the end without TLS's own farewell: frames have one that says more.
-  if (why == SSL_ERROR_ZERO_RETURN || ended_) return 0;
-  if (socket_error_ == 0) note_complaint();
-  errno = socket_error_ != 0 ? socket_error_ : EBADMSG;
+  else
+    errno = socket_error_ != 0 ? socket_error_ : EBADMSG;
   return -1;
 }
 
@@ -393,7 +371,7 @@ tls_context* tutti_tls_context_2(const std::string& certificate, const std::stri
                                  const std::string& authority, std::string& why, bool& wrong) {
   try {
     return new openssl_context(make_context(certificate, key, authority), !authority.empty());
-  } catch (const wrong_file& e) {
+  } catch (const std::invalid_argument& e) {
     wrong = true;
     why = e.what();
   } catch (const std::exception& e) {
