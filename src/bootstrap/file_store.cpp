@@ -18,11 +18,14 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/deferred.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <system_error>
+#include <tuple>
 #include <tutti/error.hpp>
 #include <tutti/store.hpp>
 #include <utility>
@@ -166,8 +169,7 @@ struct file_store::impl {
   task<held_lock> enter(const store_request& what);
   task<std::string> await_key(store_request what);
   task<> watch();
-  void listen();
-  void hear();
+  task<> listen();
   std::string name() const { return "file_store at " + path; }
 
   boost::asio::any_io_executor executor;
@@ -180,8 +182,7 @@ struct file_store::impl {
   bool watching = false;
   core::wakeup poll_now;  // wakes the watcher
   std::optional<boost::asio::posix::stream_descriptor> notices;
-  std::shared_ptr<impl> alive{this, [](impl*) {}};  // gone with this: for handlers that come too late
-  core::background_tasks watcher;                   // last: the task uses the others
+  core::background_tasks watcher;  // last: its tasks use the others
 };
 
 task<held_lock> file_store::impl::enter(const store_request& what) {
@@ -209,7 +210,7 @@ task<> file_store::impl::watch() {
   watching = true;
   trouble = nullptr;
   try {
-    listen();
+    watcher.start(listen());
     const auto longest = local && notices ? longest_poll_when_told : longest_poll;
     for (milliseconds next = first_poll; waiters > 0;) {
       bool changed = false;
@@ -233,28 +234,25 @@ task<> file_store::impl::watch() {
 }
 
 // Without inotify (of which one user has few), the file is polled more often.
-void file_store::impl::listen() {
+task<> file_store::impl::listen() {
+  using boost::asio::posix::stream_descriptor;
   if (!notices) {
     base::unique_fd fd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
     // The file that is open, whatever is at the path.
     const std::string itself = fmt::format("/proc/self/fd/{}", file->descriptor());
-    if (!fd || ::inotify_add_watch(fd.get(), itself.c_str(), IN_MODIFY | IN_ATTRIB) < 0) return;
+    if (!fd || ::inotify_add_watch(fd.get(), itself.c_str(), IN_MODIFY | IN_ATTRIB) < 0) co_return;
     notices.emplace(executor, fd.get());
     fd.release();
   }
-  hear();
-}
-
-void file_store::impl::hear() {
-  notices->async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                      [this, still = std::weak_ptr<impl>(alive)](const boost::system::error_code& code) {
-                        if (code || still.expired() || !watching) return;
-                        std::array<char, 4096> unread;
-                        while (::read(notices->native_handle(), unread.data(), unread.size()) > 0) {
-                        }
-                        poll_now.notify();
-                        hear();
-                      });
+  for (;;) {
+    const std::tuple<boost::system::error_code> ready = co_await notices->async_wait(
+        stream_descriptor::wait_read, boost::asio::as_tuple(boost::asio::deferred));
+    if (std::get<0>(ready) || !watching) co_return;
+    std::array<char, 4096> unread;
+    while (::read(notices->native_handle(), unread.data(), unread.size()) > 0) {
+    }
+    poll_now.notify();
+  }
 }
 
 task<std::unique_ptr<file_store>> file_store::open(boost::asio::any_io_executor executor, std::string path,
