@@ -71,18 +71,17 @@ std::string pretended_host(int rank) {
   return std::string(rest.substr(0, rest.find(',')));
 }
 
+// The number of this process's namespace of a kind ("net", "pid"); 0: not known.
+std::uint64_t namespace_of(const char* kind) {
+  struct stat space = {};
+  return ::stat(fmt::format("/proc/self/ns/{}", kind).c_str(), &space) == 0 ? space.st_ino : 0;
+}
+
 std::string own_host_identity(const std::string& host, int rank) {
   std::string kernel;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> kernel;
-  if (kernel.empty()) kernel = host;
-  struct stat space = {};
-  const bool known = ::stat("/proc/self/ns/net", &space) == 0;
-  return core::host_identity(kernel, known ? std::to_string(space.st_ino) : "0", pretended_host(rank));
-}
-
-std::uint64_t pid_space() {
-  struct stat space = {};
-  return ::stat("/proc/self/ns/pid", &space) == 0 ? space.st_ino : 0;
+  return core::host_identity(kernel.empty() ? host : kernel, std::to_string(namespace_of("net")),
+                             pretended_host(rank));
 }
 
 }  // namespace
@@ -93,7 +92,7 @@ core::endpoint_record local_endpoint_record(int rank) {
   record.number = rank;
   record.host = host_name();
   record.pid = ::getpid();
-  record.pid_space = pid_space();
+  record.pid_space = namespace_of("pid");
   record.host_id = own_host_identity(record.host, rank);
   record.cpus = core::cpu_mask();
   return record;

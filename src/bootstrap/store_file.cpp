@@ -147,11 +147,9 @@ bool store_file::is_alive(std::uint64_t user) const {
 
 void store_file::enter() {
   header h;
-  if (read_header(h)) {
-    if (!anybody_else()) {
-      ++h.generation;
-      h.begin = h.end = header_bytes;
-    }
+  if (read_header(h) && !anybody_else()) {
+    ++h.generation;
+    h.begin = h.end = header_bytes;
   }
   const std::uint64_t number = h.next_user++;
   if (number >= static_cast<std::uint64_t>(most_users)) damaged();
@@ -175,18 +173,14 @@ bool store_file::read_header(header& into) {
                       "{} is in use by ranks of another version of tutti: build all with the same", path_);
   }
   if (bytes.size() < header_bytes) return false;
-  base::field_reader numbers(std::string_view(bytes).substr(magic.size()), "");
-  for (std::uint64_t* const number : {&into.generation, &into.begin, &into.end, &into.next_user})
-    numbers.field(*number);
+  into = base::from_bytes<header>(std::string_view(bytes).substr(magic.size()), "");
   if (into.begin < header_bytes || into.end < into.begin || into.generation == 0) damaged();
   seen_ = bytes;
   return true;
 }
 
 void store_file::write_header(const header& h) {
-  base::field_writer numbers;
-  for (const std::uint64_t number : {h.generation, h.begin, h.end, h.next_user}) numbers.field(number);
-  std::string bytes = std::string(magic) + numbers.take();
+  std::string bytes = std::string(magic) + base::to_bytes(h);
   put(0, bytes);
   seen_ = std::move(bytes);
   header_ = h;
