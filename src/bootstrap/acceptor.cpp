@@ -17,9 +17,6 @@ namespace tutti::bootstrap {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
-acceptor::listening::listening(asio::any_io_executor executor, tcp::acceptor a)
-    : acceptor(std::move(a)), admission(executor) {}
-
 acceptor::acceptor(asio::any_io_executor executor, std::string name, std::string secret, tls_identity tls,
                    core::purpose what, handler on_accepted, reporter report)
     : executor_(std::move(executor)),
@@ -40,19 +37,19 @@ void acceptor::open(base::unique_fd socket) {
   const std::optional<tcp::endpoint> at = local_endpoint(socket.get());
   if (!at) throw error(errc::invalid_argument, "not a listening socket");
   ::fcntl(socket.get(), F_SETFL, ::fcntl(socket.get(), F_GETFL) | O_NONBLOCK);
-  listeners_.push_back(
-      std::make_unique<listening>(executor_, tcp::acceptor(executor_, at->protocol(), socket.get())));
+  listeners_.push_back(std::make_unique<listening>(
+      core::admission::listener(executor_, core::stream_endpoint(*at).protocol(), socket.get())));
   socket.release();
   listening& from = *listeners_.back();
   const auto take = [this, &from](core::stream_socket s) { pending_.start(let_in(from, std::move(s))); };
-  acceptors_.start(from.admission.accept_all(from.acceptor, name_, take));
+  acceptors_.start(from.admission.accept_all(from.socket, name_, take));
 }
 
 void acceptor::close() {
   acceptors_.clear();
   for (const auto& l : listeners_) {
     boost::system::error_code ignored;
-    l->acceptor.close(ignored);
+    l->socket.close(ignored);
   }
 }
 

@@ -11,7 +11,6 @@
 #include "core/handshake.hpp"
 #include "core/running_task.hpp"
 
-#include <boost/asio/ip/tcp.hpp>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -41,9 +40,8 @@ class acceptor {
 
  private:
   struct listening {
-    listening(boost::asio::any_io_executor executor, boost::asio::ip::tcp::acceptor a);
-    boost::asio::ip::tcp::acceptor acceptor;
-    core::admission admission;
+    core::admission::listener socket;
+    core::admission admission{socket.get_executor()};
   };
 
   task<> let_in(listening& by, core::stream_socket socket);

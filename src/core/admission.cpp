@@ -10,9 +10,12 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/deferred.hpp>
 #include <boost/system/system_error.hpp>
 #include <cerrno>
 #include <string_view>
+#include <tuple>
 
 namespace tutti::core {
 namespace {
@@ -20,6 +23,7 @@ namespace {
 constexpr std::size_t most_reported = 32;
 // Before the loop gets its turn.
 constexpr int accepted_at_a_time = 16;
+constexpr std::chrono::milliseconds shortage_pause{50};
 
 // Unauthenticated peers get at most an eighth of the descriptors that this process may open.
 int affordable(int places) noexcept {
@@ -86,11 +90,23 @@ task<> admission::wait_for_room() {
   co_await change_.wait(until);
 }
 
-bool admission::accept_some(int listener, const boost::asio::any_io_executor& executor,
-                            const boost::asio::generic::stream_protocol& protocol, const std::string& name,
+task<> admission::accept_all(listener& from, std::string name, std::function<void(stream_socket)> take) {
+  for (;;) {
+    while (!has_room()) {
+      co_await wait_for_room();
+    }
+    const std::tuple<boost::system::error_code> ready =
+        co_await from.async_wait(listener::wait_read, boost::asio::as_tuple(boost::asio::deferred));
+    if (std::get<0>(ready)) co_return;
+    if (!accept_some(from, name, take)) co_await change_.wait(deadline_after(shortage_pause));
+  }
+}
+
+bool admission::accept_some(listener& from, const std::string& name,
                             const std::function<void(stream_socket)>& take) {
+  const boost::asio::generic::stream_protocol protocol = from.local_endpoint().protocol();
   for (int i = 0; i < accepted_at_a_time && has_room(); ++i) {
-    base::unique_fd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    base::unique_fd fd(::accept4(from.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) {
       const int code = errno;
       if (code == EAGAIN || code == EWOULDBLOCK) return true;
@@ -101,7 +117,7 @@ bool admission::accept_some(int listener, const boost::asio::any_io_executor& ex
       return false;
     }
     try {
-      stream_socket socket(executor, protocol, fd.get());
+      stream_socket socket(from.get_executor(), protocol, fd.get());
       fd.release();
       take(std::move(socket));
     } catch (const boost::system::system_error& e) {

@@ -12,13 +12,11 @@
 #include "core/socket_io.hpp"
 #include "core/wakeup.hpp"
 
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/deferred.hpp>
+#include <boost/asio/basic_socket_acceptor.hpp>
 #include <chrono>
 #include <cstddef>
 #include <functional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -63,35 +61,20 @@ class admission {
   bool has_room() noexcept;
   // Completes when it is worth asking again. One coroutine waits at a time.
   task<> wait_for_room();
-  // Accepts connections while there is room, and gives them to `take`, until `listener`, which is non-blocking and
+  using listener = boost::asio::basic_socket_acceptor<boost::asio::generic::stream_protocol>;
+  // Accepts connections while there is room, and gives them to `take`, until `from`, which is non-blocking and
   // outlives the task, is closed. `name` is for log lines. Connected peers go on if this process can open no more
   // descriptors; newcomers then wait in the kernel.
-  template <class Acceptor>
-  task<> accept_all(Acceptor& listener, std::string name, std::function<void(stream_socket)> take) {
-    const boost::asio::generic::stream_protocol protocol(listener.local_endpoint().protocol());
-    for (;;) {
-      while (!has_room()) {
-        co_await wait_for_room();
-      }
-      const std::tuple<boost::system::error_code> ready =
-          co_await listener.async_wait(Acceptor::wait_read, boost::asio::as_tuple(boost::asio::deferred));
-      if (std::get<0>(ready)) co_return;
-      if (!accept_some(listener.native_handle(), listener.get_executor(), protocol, name, take))
-        co_await change_.wait(deadline_after(shortage_pause));
-    }
-  }
+  task<> accept_all(listener& from, std::string name, std::function<void(stream_socket)> take);
 
   // Totals, for reports and tests.
   int present() const noexcept { return present_; }
   std::size_t turned_out() const noexcept { return turned_out_; }
 
  private:
-  static constexpr std::chrono::milliseconds shortage_pause{50};
   pending_connection* most_expendable() noexcept;
   // Returns false if the next connection cannot be accepted now.
-  bool accept_some(int listener, const boost::asio::any_io_executor& executor,
-                   const boost::asio::generic::stream_protocol& protocol, const std::string& name,
-                   const std::function<void(stream_socket)>& take);
+  bool accept_some(listener& from, const std::string& name, const std::function<void(stream_socket)>& take);
 
   const limits most_;
   base::intrusive_list<pending_connection, admission_tag> pending_;  // in order of arrival
