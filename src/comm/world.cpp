@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/world.hpp"
 
-#include "core/pause.hpp"
+#include "core/loop.hpp"
 #include "flight/recordings.hpp"
 
 #include <algorithm>

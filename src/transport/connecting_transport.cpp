@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/connecting_transport.hpp"
 
-#include "core/pause.hpp"
+#include "core/loop.hpp"
 
 #include <fmt/format.h>
 #include <sys/socket.h>

@@ -3,7 +3,7 @@
 #include "core/driver.hpp"
 
 #include "core/mailbox.hpp"
-#include "core/pause.hpp"
+#include "core/loop.hpp"
 #include "core/running_task.hpp"
 #include "support/child.hpp"
 #include "support/run_task.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/mpi/mpi_transport.hpp"
 
-#include "core/pause.hpp"
+#include "core/loop.hpp"
 #include "transport/tcp/header.hpp"
 
 #include <fmt/format.h>
