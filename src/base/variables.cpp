@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/variables.hpp"
+#include "base/env.hpp"
 
 namespace tutti::base {
 namespace {

@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "base/env.hpp"
-#include "base/variables.hpp"
 #include "bootstrap/address.hpp"
 #include "bootstrap/environment.hpp"
 #include "launch/store_socket.hpp"

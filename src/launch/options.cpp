@@ -11,7 +11,6 @@
 
 #include "base/env.hpp"
 #include "base/text.hpp"
-#include "base/variables.hpp"
 #include "bootstrap/starters.hpp"
 
 namespace tutti::launch {

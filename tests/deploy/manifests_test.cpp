@@ -9,7 +9,7 @@
 #include <set>
 #include <sstream>
 
-#include "base/variables.hpp"
+#include "base/env.hpp"
 #include "launch/options.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/skip.hpp"
