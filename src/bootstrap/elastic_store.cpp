@@ -214,8 +214,7 @@ task<std::string> await_answer(store& through, std::uint64_t place, const job& w
   for (bool patient = true; patient;) {
     std::exception_ptr stopped;
     try {
-      std::string text = co_await through.get(answer_key(place), limit);
-      co_return std::move(text);
+      co_return co_await through.get(answer_key(place), limit);
     } catch (const error& e) {
       if (self->is_stopped()) stopped = std::current_exception();
       if (!stopped && e.code() != errc::timed_out) throw;

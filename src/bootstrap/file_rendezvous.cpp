@@ -50,9 +50,7 @@ task<std::unique_ptr<file_store>> open_file(boost::asio::any_io_executor executo
     if (who.private_rendezvous) make_private_directory(directory_of(who));
     std::optional<error> trouble;
     try {
-      std::unique_ptr<file_store> opened =
-          co_await file_store::open(executor, who.rendezvous_file, core::time_left(deadline));
-      co_return std::move(opened);
+      co_return co_await file_store::open(executor, who.rendezvous_file, core::time_left(deadline));
     } catch (const error& e) {
       trouble = e;
     }
@@ -81,8 +79,7 @@ task<core::world_info> meet_in_store(file_store& file, job who, core::endpoint_r
     return enter_beside_live_users(file, of, until);
   };
   std::int64_t epoch = 0;
-  core::world_info info = co_await meet_at(of_job, who, std::move(mine), &epoch, enter, deadline);
-  co_return std::move(info);
+  co_return co_await meet_at(of_job, who, std::move(mine), &epoch, enter, deadline);
 }
 
 }  // namespace
@@ -116,8 +113,7 @@ task<core::world_info> meet_at_file(boost::asio::any_io_executor executor, job w
   const std::unique_ptr<file_store> file = co_await open_file(executor, who, deadline);
   std::string trouble;
   try {
-    core::world_info info = co_await meet_in_store(*file, who, std::move(mine), deadline);
-    co_return std::move(info);
+    co_return co_await meet_in_store(*file, who, std::move(mine), deadline);
   } catch (const error& e) {
     if (e.code() != errc::join_failed) throw;
     trouble = e.what();

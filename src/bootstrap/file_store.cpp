@@ -201,9 +201,7 @@ task<std::string> file_store::impl::await_key(store_request what) {
   std::optional<waiter> mine;
   if (what.timeout.count() > 0 && !contents.find(what.key)) mine.emplace(*this);
   const std::exception_ptr* const told = mine ? &trouble : nullptr;
-  std::string value =
-      co_await bootstrap::await_key(contents, executor, std::move(what), name(), deadline, told);
-  co_return std::move(value);
+  co_return co_await bootstrap::await_key(contents, executor, std::move(what), name(), deadline, told);
 }
 
 task<> file_store::impl::watch() {

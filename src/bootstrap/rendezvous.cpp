@@ -186,20 +186,17 @@ class participant {
     peer_table table{core::platform::real().random(), decode_endpoint_records(records)};
     std::ranges::sort(table.records, {}, &core::endpoint_record::rank);
     // Unless a rank has given up meanwhile and said so.
-    std::string verdict = co_await propose(store_, verdict_key, encode_table(table), left());
-    co_return std::move(verdict);
+    co_return co_await propose(store_, verdict_key, encode_table(table), left());
   }
 
   task<std::string> await_verdict() {
     const detail::scoped_promise* const self = co_await detail::own_promise{};
     try {
-      std::string verdict = co_await store_.get(verdict_key, left());
-      co_return std::move(verdict);
+      co_return co_await store_.get(verdict_key, left());
     } catch (const error& e) {
       if (e.code() != errc::timed_out || self->is_stopped()) throw;
     }
-    std::string verdict = co_await give_up();
-    co_return std::move(verdict);
+    co_return co_await give_up();
   }
 
   // The first rank whose time is over names the missing ranks, and ends the attempt for all; the others read
@@ -210,8 +207,7 @@ class participant {
     try {
       const std::string records = co_await store_.get(records_key, patience);
       why = explain_missing(decode_endpoint_records(records), who_);
-      std::string verdict = co_await propose(store_, verdict_key, std::string(failed_head) + why, patience);
-      co_return std::move(verdict);
+      co_return co_await propose(store_, verdict_key, std::string(failed_head) + why, patience);
     } catch (const error& e) {
       trouble = e.what();
     }
@@ -379,8 +375,7 @@ task<core::world_info> meet_in_epochs(boost::asio::any_io_executor executor, job
     }
     std::optional<error> trouble;
     try {
-      core::world_info info = co_await meet_at(*through, who, mine, &least, enter, deadline);
-      co_return std::move(info);
+      co_return co_await meet_at(*through, who, mine, &least, enter, deadline);
     } catch (const error& e) {
       trouble = e;
     }
