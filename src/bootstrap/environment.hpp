@@ -44,12 +44,9 @@ struct job : core::world_settings {
   bool alone = false;  // nothing says that there are other ranks: a world of one
 };
 
-// Determines the job of this process. It reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
-// MASTER_PORT, TUTTI_SECRET, TUTTI_JOB_ID, TUTTI_RESTART_COUNT, TUTTI_REJOIN, TUTTI_ELASTIC,
-// TUTTI_MASTER_PORT, TUTTI_TRANSPORTS, TUTTI_TIMEOUT, TUTTI_CHECKSUMS, TUTTI_TCP_CONNECTIONS, TUTTI_TLS,
-// TUTTI_TLS_CERTIFICATE, TUTTI_TLS_KEY, TUTTI_TLS_AUTHORITY, TUTTI_BACKEND, TUTTI_STORE_FD and
-// TUTTI_STORE_LISTENS. Without RANK it reads the variables of Open MPI, MPICH (PMI) or Slurm; it also reads
-// those that torchrun adds (starters.hpp). With env://, the ranks meet at the first of these that applies:
+// Determines the job of this process from the variables in base/variables.cpp. Without RANK it reads those of
+// Open MPI, MPICH (PMI) or Slurm; it also reads those that torchrun adds (starters.hpp). With env://, the ranks
+// meet at the first of these that applies:
 //   MASTER_ADDR and MASTER_PORT, if both are set;
 //   a file in a directory of this user, if a starter has started all ranks on one host and named the job;
 //   under torchrun, whose own store listens at MASTER_PORT: likewise on one host; otherwise the port
