@@ -66,7 +66,6 @@ std::string pretended_host(int rank) {
   const auto said = base::env_string("TUTTI_HOST_ID");
   if (!said) return {};
   std::string_view rest = *said;
-  if (rest.find(',') == rest.npos) return *said;
   for (; rank > 0 && rest.find(',') != rest.npos; --rank) rest.remove_prefix(rest.find(',') + 1);
   return std::string(rest.substr(0, rest.find(',')));
 }

@@ -3,6 +3,7 @@
 
 #include "base/env.hpp"
 
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -44,13 +45,8 @@ std::string cpu_mask() {
       return {};
     }
     std::string digits;
-    for (std::size_t nibble = cpus / 4; nibble-- > 0;) {
-      unsigned value = 0;
-      for (std::size_t bit = 0; bit < 4; ++bit)
-        if (CPU_ISSET_S(nibble * 4 + bit, bytes, set)) value |= 1u << bit;
-      if (value != 0 || !digits.empty()) digits.push_back("0123456789abcdef"[value]);
-    }
-    return digits;
+    for (std::size_t i = mask.size(); i-- > 0;) digits += fmt::format("{:0{}x}", mask[i], 2 * sizeof mask[i]);
+    return digits.substr(std::min(digits.find_first_not_of('0'), digits.size()));
   }
   return {};
 }
