@@ -48,19 +48,6 @@ std::string conversation_with(const stream_socket& socket) {
   return fmt::format("waiting for {}", peer_text(socket));
 }
 
-ssize_t receive(stream_socket& socket, std::span<std::uint8_t> into) noexcept {
-  if (socket.tls() == nullptr) return ::recv(socket.native_handle(), into.data(), into.size(), MSG_DONTWAIT);
-  iovec part{into.data(), into.size()};
-  return socket.tls()->read(&part, 1);
-}
-
-ssize_t send(stream_socket& socket, std::span<const std::uint8_t> from) noexcept {
-  if (socket.tls() == nullptr)
-    return ::send(socket.native_handle(), from.data(), from.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  const iovec part{const_cast<std::uint8_t*>(from.data()), from.size()};
-  return socket.tls()->write(&part, 1);
-}
-
 // The other side may still be sending. Closing now would reset the connection, and destroy the answer on its
 // way.
 task<> let_complaint_arrive(stream_socket& socket, time_point deadline) {
@@ -101,7 +88,8 @@ task<> wait_ready(stream_socket& socket, stream_socket::wait_type what, time_poi
 
 task<std::size_t> read_some(stream_socket& socket, std::span<std::uint8_t> into, time_point deadline) {
   for (;;) {
-    const ssize_t got = receive(socket, into);
+    iovec part{into.data(), into.size()};
+    const ssize_t got = socket.stream().read(&part, 1);
     if (got >= 0) co_return static_cast<std::size_t>(got);
     if (errno == EINTR) continue;
     if (errno != EAGAIN && errno != EWOULDBLOCK) throw_broken(socket, errno);
@@ -122,7 +110,8 @@ task<> read_exactly(stream_socket& socket, std::span<std::uint8_t> into, time_po
 
 task<> write_all(stream_socket& socket, std::span<const std::uint8_t> from, time_point deadline) {
   while (!from.empty()) {
-    const ssize_t sent = send(socket, from);
+    const iovec part{const_cast<std::uint8_t*>(from.data()), from.size()};
+    const ssize_t sent = socket.stream().write(&part, 1);
     if (sent >= 0) {
       from = from.subspan(static_cast<std::size_t>(sent));
       continue;
@@ -131,7 +120,7 @@ task<> write_all(stream_socket& socket, std::span<const std::uint8_t> from, time
     if (errno != EAGAIN && errno != EWOULDBLOCK) throw_broken(socket, errno);
     co_await wait_ready(socket, stream_socket::wait_write, deadline);
   }
-  while (socket.tls() != nullptr && socket.tls()->flush() != 0) {
+  while (socket.stream().flush() != 0) {
     if (errno != EAGAIN && errno != EWOULDBLOCK) throw_broken(socket, errno);
     co_await wait_ready(socket, stream_socket::wait_write, deadline);
   }

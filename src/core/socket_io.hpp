@@ -34,12 +34,19 @@ class stream_socket : public boost::asio::generic::stream_protocol::socket {
   // Null without TLS, or before the handshake.
   tls_session* tls() const noexcept { return session_.get(); }
   std::unique_ptr<tls_session> take_tls() noexcept { return std::move(session_); }
+  // What its bytes go through: the TLS session, or the socket itself.
+  byte_stream& stream() noexcept {
+    if (session_) return *session_;
+    plain_ = socket_stream(native_handle());
+    return plain_;
+  }
 
  private:
   friend task<> start_tls(stream_socket& socket, tls_session::side side, time_point deadline);
 
   tls_identity identity_;
   std::unique_ptr<tls_session> session_;
+  socket_stream plain_;
 };
 using stream_endpoint = boost::asio::generic::stream_protocol::endpoint;
 
