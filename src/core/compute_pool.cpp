@@ -14,8 +14,8 @@
 #include <condition_variable>
 #include <cstddef>
 #include <memory>
+#include <memory_resource>
 #include <mutex>
-#include <new>
 #include <tutti/compute.hpp>
 
 namespace tutti::core {
@@ -44,37 +44,6 @@ namespace {
 std::mutex leaving;
 std::condition_variable somebody_left;
 
-// Memory for one handler, allocated in advance. A second handler at the same time uses the heap.
-class reserved_block {
- public:
-  void* take(std::size_t bytes) {
-    if (bytes <= sizeof room_ && !taken_.exchange(true, std::memory_order_acquire)) return room_;
-    return ::operator new(bytes);
-  }
-  void give_back(void* block) noexcept {
-    if (block != room_) return ::operator delete(block);
-    taken_.store(false, std::memory_order_release);
-  }
-
- private:
-  alignas(std::max_align_t) std::byte room_[384];
-  std::atomic<bool> taken_{false};
-};
-
-// The block outlives what is allocated in it.
-template <class T>
-struct reserved_allocator {
-  using value_type = T;
-  explicit reserved_allocator(reserved_block& in) noexcept : block(&in) {}
-  template <class U>
-  reserved_allocator(const reserved_allocator<U>& other) noexcept : block(other.block) {}
-  T* allocate(std::size_t n) { return static_cast<T*>(block->take(n * sizeof(T))); }
-  void deallocate(T* p, std::size_t) noexcept { block->give_back(p); }
-  bool operator==(const reserved_allocator& other) const noexcept = default;
-
-  reserved_block* block;
-};
-
 // Owned by the submitter and by the handler on the loop, so that the loop's thread recycles its memory.
 struct compute_ticket {
   void pool_left() {
@@ -90,7 +59,8 @@ struct compute_ticket {
   flight::handle record;
   // Memory of the handler posted to the pool, and then of the one that returns the result. So the pool's
   // thread cannot fail to post it.
-  reserved_block way;
+  alignas(std::max_align_t) std::byte room[768];
+  std::pmr::monotonic_buffer_resource way{room, sizeof room};
   bool left = false;       // the pool's thread no longer touches this, the job or the io_context
   bool abandoned = false;  // used on the loop's thread only
 };
@@ -98,7 +68,8 @@ using ticket_ptr = std::shared_ptr<compute_ticket>;
 
 template <class To, class F>
 void post_by(compute_ticket& ticket, To&& to, F f) {
-  boost::asio::post(to, boost::asio::bind_allocator(reserved_allocator<std::byte>(ticket.way), std::move(f)));
+  const std::pmr::polymorphic_allocator<std::byte> memory(&ticket.way);
+  boost::asio::post(to, boost::asio::bind_allocator(memory, std::move(f)));
 }
 
 }  // namespace
