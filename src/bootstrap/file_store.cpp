@@ -11,6 +11,7 @@
 #include "core/wakeup.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -23,7 +24,9 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <optional>
+#include <ranges>
 #include <system_error>
 #include <tuple>
 #include <tutti/error.hpp>
@@ -64,19 +67,15 @@ bool is_local(int fd) noexcept {
   return std::ranges::find(local, static_cast<long>(system.f_type)) != local.end();
 }
 
-struct unlocks {
-  void operator()(store_file* file) const noexcept { file->unlock(); }
-};
-// Holds the lock as long as it lives.
-using held_lock = std::unique_ptr<store_file, unlocks>;
+using held_lock = std::unique_lock<store_file>;
 
-// Null: not within the time. The lock itself is passed on, not a notification of it: a task may be destroyed
-// between its child's end and its own next step.
+// Without the lock: not within the time. The lock itself is passed on, not a notification of it: a task may be
+// destroyed between its child's end and its own next step.
 task<held_lock> lock_file(boost::asio::any_io_executor executor, store_file& file,
                           core::time_point deadline) {
   core::wakeup pause(executor);
   for (core::duration next = first_pause;; next = std::min<core::duration>(2 * next, longest_pause)) {
-    if (file.try_lock()) co_return held_lock(&file);
+    if (file.try_lock()) co_return held_lock(file, std::adopt_lock);
     const core::time_point now = core::clock::now();
     if (now >= deadline) co_return held_lock();
     co_await pause.wait(std::min(deadline, now + next));
@@ -125,9 +124,7 @@ std::string lock_holders(int fd) {
         pid && holds_lock(entry->path(), file))
       holders.push_back(*pid);
   std::ranges::sort(holders);
-  std::string text;
-  for (const pid_t pid : holders) text += (text.empty() ? "" : " and ") + description(pid);
-  return text;
+  return fmt::format("{}", fmt::join(holders | std::views::transform(description), " and "));
 }
 
 [[noreturn]] void throw_locked(const std::string& operation, const store_file& file, const std::string& path,
