@@ -178,21 +178,17 @@ task<endpoints> resolve_host(asio::any_io_executor executor, std::string host, s
 }
 
 endpoints resolve_host_blocking(const std::string& host, std::uint16_t port, core::time_point deadline) {
-  struct outcome {
-    endpoints found;
-    std::exception_ptr failure;
-  } end;
+  endpoints found;
+  std::exception_ptr failure;
   asio::io_context context(1);
   core::running_task running;
   running.start(
-      keep_endpoints(context.get_executor(), host, port, deadline, &end.found),
-      [](void* owner, std::exception_ptr failure) noexcept {
-        static_cast<outcome*>(owner)->failure = std::move(failure);
-      },
-      &end);
+      keep_endpoints(context.get_executor(), host, port, deadline, &found),
+      [](void* to, std::exception_ptr why) noexcept { *static_cast<std::exception_ptr*>(to) = why; },
+      &failure);
   context.run();
-  if (end.failure) std::rethrow_exception(end.failure);
-  return end.found;
+  if (failure) std::rethrow_exception(failure);
+  return found;
 }
 
 }  // namespace tutti::bootstrap
