@@ -13,7 +13,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/inotify.h>
-#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -93,14 +92,12 @@ bool locks_first_byte(const fs::path& fdinfo) {
   return false;
 }
 
-bool holds_lock(const fs::path& process, const struct stat& file) {
-  std::error_code failed;
-  for (fs::directory_iterator fd(process / "fd", failed), end; !failed && fd != end; fd.increment(failed)) {
-    struct stat other{};
-    if (::stat(fd->path().c_str(), &other) == 0 && other.st_dev == file.st_dev &&
-        other.st_ino == file.st_ino && locks_first_byte(process / "fdinfo" / fd->path().filename()))
+bool holds_lock(const fs::path& process, const fs::path& file) {
+  std::error_code failed, unreadable;
+  for (fs::directory_iterator fd(process / "fd", failed), end; !failed && fd != end; fd.increment(failed))
+    if (fs::equivalent(fd->path(), file, unreadable) &&
+        locks_first_byte(process / "fdinfo" / fd->path().filename()))
       return true;
-  }
   return false;
 }
 
@@ -115,8 +112,7 @@ std::string description(pid_t pid) {
 // stopped, and process 78 (python3)". All that share the locked descriptor count; processes of other users,
 // hosts and pid namespaces do not appear.
 std::string lock_holders(int fd) {
-  struct stat file{};
-  if (::fstat(fd, &file) != 0) return {};
+  const std::string file = fmt::format("/proc/self/fd/{}", fd);
   std::vector<pid_t> holders;
   std::error_code failed;
   for (fs::directory_iterator entry("/proc", failed), end; !failed && entry != end; entry.increment(failed))
