@@ -227,7 +227,10 @@ TEST_CASE("a list whose last event the driver refuses is destroyed only when its
     below.refuse_barriers(0);
     below.pause(0, 0);
     on->wait(other, opened, 1);
-    CHECK(on->synchronize(other, std::chrono::seconds(20)));
+    void* const end = on->make_event();
+    on->record(end, other);
+    CHECK(on->wait_for(end, other, std::chrono::seconds(20)));
+    on->destroy_event(end);
     on->destroy_stream(other);
     on->destroy_word(opened);
   }

@@ -122,9 +122,12 @@ void window::leave_mark() noexcept {
   driver& d = *driver_;
   try {
     void* const stream = d.make_stream(true);
+    void* const marked = d.make_event();
     d.fill(static_cast<std::byte*>(marks()) + static_cast<std::size_t>(rank_) * mark_bytes, std::byte{1},
            mark_bytes, stream);
-    d.synchronize(stream, longest_trial);
+    d.record(marked, stream);
+    d.wait_for(marked, stream, longest_trial);
+    d.destroy_event(marked);
     d.destroy_stream(stream);
   } catch (const error&) {
     // The device has failed, so this memory is not reused.

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <deque>
 #include <optional>
-#include <thread>
 #include <utility>
 
 namespace tutti::cuda {
@@ -240,16 +239,6 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
     int mode = abi::capture_mode_relaxed;
     calls_.push(on_->context);
     calls_.capture_mode(&mode);
-  }
-  bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept override {
-    const in_context here(*on_);
-    const auto until = std::chrono::steady_clock::now() + longest;
-    for (;;) {
-      const abi::result code = calls_.stream_query(stream_of(stream));
-      if (code == abi::success) return true;
-      if (code != abi::error_not_ready || std::chrono::steady_clock::now() >= until) return false;
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
-    }
   }
 
   // ---- other processes, by CUDA IPC ----

@@ -58,7 +58,7 @@ stream_state::~stream_state() {
   driver& d = on_->driver();
   if (!points_.empty()) {
     // The device uses the word, and what the points keep alive, until it has passed them.
-    const bool ended = on_->failure() || d.synchronize(native_, longest_farewell);
+    const bool ended = on_->failure() || d.wait_for(points_.back().event, native_, longest_farewell);
     // A failed device accesses no memory.
     if (const auto why = ended ? std::nullopt : d.loss(native_)) {
       on_->fail(*why);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interface of a kind of device: emulated, CUDA or Level Zero. Code above it does not know the kind.
 //
-// Handles are opaque pointers of the driver. Only synchronize(), allocate() and free() may wait for the
+// Handles are opaque pointers of the driver. Only wait_for(), allocate() and free() may wait for the
 // device. Errors are tutti::error: errc::device_failed if the device or its context is lost, other codes if
 // only the call fails.
 #pragma once
@@ -15,11 +15,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <optional>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -136,8 +138,9 @@ class driver {
   virtual bool arm(void* /* event */, void* /* stream */, const std::shared_ptr<const doorbell_handle>&) {
     return false;
   }
-  // Blocks until the stream has passed its work (returns true), the device has failed, or the time is over.
-  virtual bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept = 0;
+  // Blocks until the event, recorded in `stream`, has passed (returns true), the device has failed, or the time is
+  // over.
+  bool wait_for(void* event, void* stream, std::chrono::milliseconds longest) noexcept;
 
   // Null if other processes cannot use the device's memory.
   virtual process_sharing* sharing() noexcept { return nullptr; }
@@ -149,6 +152,24 @@ class driver {
   // Called by a thread beside the loop before it uses this driver, or a library on its device.
   virtual void enter_thread() noexcept {}
 };
+
+inline bool driver::wait_for(void* event, void* stream, std::chrono::milliseconds longest) noexcept {
+  using clock = std::chrono::steady_clock;
+  constexpr auto between_health_checks = std::chrono::milliseconds(100);
+  const auto until = clock::now() + longest;
+  auto health_at = clock::now() + between_health_checks;
+  try {
+    while (!query(event)) {
+      const auto now = clock::now();
+      if (now >= until || (now >= health_at && loss(stream))) return false;
+      if (now >= health_at) health_at = now + between_health_checks;
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
 
 // Words in pinned memory of a driver. Thread-safe: gates may be destroyed on any thread.
 class word_pool {

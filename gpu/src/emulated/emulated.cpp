@@ -137,9 +137,6 @@ class emulated_driver final : public gpu::detail::driver {
     engine_.destroy_queue(side);
     return true;
   }
-  bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept override {
-    return engine_.synchronize(queue_of(stream), longest);
-  }
 
   emulated_device::impl& internals() const noexcept { return engine_; }
   // The queue of a stream, unless the device has failed.

@@ -97,26 +97,13 @@ bool engine::waits_for_word() const {
   return std::ranges::any_of(queues_,
                              [&](const auto& q) { return std::ranges::any_of(q->items, unfulfilled); });
 }
-bool engine::idle(queue* q) const {
+bool engine::idle(const queue* q) const {
   const std::lock_guard lock(mutex_);
   return is_idle(*q);
 }
-
-bool engine::synchronize(queue* q, std::chrono::milliseconds longest) {
-  std::unique_lock lock(mutex_);
-  // System time, because g++'s ThreadSanitizer does not know waits on the steady clock.
-  const auto until = std::chrono::system_clock::now() + longest;
-  progress_.wait_until(lock, until, [&] { return failed() || is_idle(*q); });
-  return is_idle(*q);
-}
-
-bool engine::synchronize_all(std::chrono::milliseconds longest) {
-  std::unique_lock lock(mutex_);
-  const auto all_idle = [&] {
-    return failed() ||
-           std::all_of(queues_.begin(), queues_.end(), [this](const queue* q) { return is_idle(*q); });
-  };
-  return progress_.wait_until(lock, std::chrono::system_clock::now() + longest, all_idle);
+bool engine::idle() const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::all_of(queues_, [this](const queue* q) { return is_idle(*q); });
 }
 
 std::string engine::failure() const {
@@ -177,6 +164,7 @@ void engine::work_loop() {
         return !p->busy && !p->items.empty() && p->items.front()->source != nullptr;
       });
       if (words) {
+        // System time, because g++'s ThreadSanitizer does not know waits on the steady clock.
         changed_.wait_until(lock, std::chrono::system_clock::now() + between_polls_of_words);
       } else {
         changed_.wait(lock);
@@ -219,7 +207,6 @@ void engine::work_loop() {
     }
     if (failing_ && running_ == 0) failed_.store(true, std::memory_order_release);
     retire(q);
-    progress_.notify_all();
     changed_.notify_all();
   }
 }

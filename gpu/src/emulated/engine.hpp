@@ -88,7 +88,6 @@ class engine {
   engine& operator=(const engine&) = delete;
 
   arena& memory() noexcept { return memory_; }
-  const arena& memory() const noexcept { return memory_; }
   const options& how() const noexcept { return how_; }
 
   queue* make_queue();
@@ -119,13 +118,10 @@ class engine {
   word* make_word();
   void free_word(word* w) noexcept;  // no queued work may refer to it
 
-  bool idle(queue* q) const;
+  bool idle(const queue* q) const;
+  bool idle() const;  // all queues
   // Whether a wait for a word, in any queue, has not been fulfilled.
   bool waits_for_word() const;
-  // Waits for all queues, as freeing memory does on a GPU.
-  bool synchronize_all(std::chrono::milliseconds longest);
-  // Returns false if it took too long or the emulated device has failed.
-  bool synchronize(queue* q, std::chrono::milliseconds longest);
 
   // After a fault no more work starts. The emulated device has failed once the work that had started is done:
   // from then on no work accesses memory.
@@ -162,8 +158,7 @@ class engine {
   const options how_;
   arena memory_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;   // for workers
-  std::condition_variable progress_;  // for synchronize()
+  std::condition_variable changed_;  // for workers
   reused<item> items_;
   reused<word> words_;
   reused<queue> all_queues_;

@@ -27,8 +27,6 @@ using clock = std::chrono::steady_clock;
 
 constexpr std::size_t most_waits_without_a_moment = 64;
 constexpr std::size_t alignment = 256;
-constexpr auto between_polls = std::chrono::microseconds(20);
-constexpr auto between_health_checks = std::chrono::milliseconds(100);
 constexpr auto longest_farewell = std::chrono::seconds(10);
 
 abi::list* list_of(void* stream) noexcept { return static_cast<abi::list*>(stream); }
@@ -280,27 +278,6 @@ class level_zero_driver final : public gpu::detail::driver {
     const abi::result code = health_of(list_of(stream));
     if (!lost(code)) return std::nullopt;
     return fmt::format("the device has been lost: {} (dmesg says why)", calls.explain(code, native.driver));
-  }
-  bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept override {
-    std::shared_ptr<moment> end;
-    try {
-      record(&end, stream);
-    } catch (const error&) {
-      return false;
-    }
-    const auto until = clock::now() + longest;
-    auto health_at = clock::now() + between_health_checks;
-    for (;;) {
-      const abi::result code = status_of(end);
-      if (code == abi::success) return true;
-      const auto now = clock::now();
-      if (code != abi::not_ready || now >= until) return false;
-      if (now >= health_at) {
-        if (lost(health_of(list_of(stream)))) return false;
-        health_at = now + between_health_checks;
-      }
-      std::this_thread::sleep_for(between_polls);
-    }
   }
 
   void check(abi::result code, const char* what) const {

@@ -9,7 +9,9 @@
 #include "fake_cuda_library.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 using namespace tutti::cuda::fake;
 
@@ -22,6 +24,21 @@ void* at_retain_data = nullptr;
 // In strict mode programs call NCCL themselves, too, of which tutti does not know.
 bool frees_too_early() {
   return std::getenv("TUTTI_FAKE_CUDA_STRICT") == nullptr && current.back()->engine->waits_for_word();
+}
+
+// Waits until `is_idle`; returns false if that takes too long or the device has failed.
+template <class Idle>
+bool wait_until(const engine& e, Idle is_idle, std::chrono::seconds longest) {
+  const auto until = std::chrono::steady_clock::now() + longest;
+  while (!is_idle()) {
+    if (e.failed() || std::chrono::steady_clock::now() >= until) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+  return true;
+}
+// As freeing memory does on a GPU.
+void wait_for_all(const engine& e) {
+  wait_until(e, [&e] { return e.idle(); }, std::chrono::seconds(5));
 }
 
 }  // namespace
@@ -157,7 +174,7 @@ TUTTI_EXPORT result cuMemFree_v2(device_pointer p) {
   if (frees_too_early()) lib().misused("cuMemFree while a stream waits for a word", success);
   if (users_of(*current.back(), e.memory().find(pointer(p)).id) > 0)
     lib().misused("cuMemFree of memory that another process has open", success);
-  e.synchronize_all(std::chrono::seconds(5));
+  wait_for_all(e);
   return e.memory().free(pointer(p))
              ? success
              : lib().misused("cuMemFree of what is not allocated", error_invalid_value);
@@ -170,7 +187,7 @@ TUTTI_EXPORT result cuMemHostAlloc(void** p, std::size_t bytes, unsigned) {
 TUTTI_EXPORT result cuMemFreeHost(void* p) {
   if (current.empty()) return lib().misused("cuMemFreeHost without a context", invalid_context);
   if (frees_too_early()) lib().misused("cuMemFreeHost while a stream waits for a word", success);
-  current.back()->engine->synchronize_all(std::chrono::seconds(5));
+  wait_for_all(*current.back()->engine);
   current.back()->engine->memory().free_pinned(p);
   return success;
 }
@@ -246,7 +263,8 @@ TUTTI_EXPORT result cuStreamSynchronize(stream* s) {
   TUTTI_CHECK(wrong_handle("cuStreamSynchronize", s));
   if (s->queue->capturing.load())
     return lib().misused("cuStreamSynchronize of a stream that is being captured", capture_unsupported);
-  if (s->of->engine->synchronize(s->queue, std::chrono::seconds(60))) return success;
+  if (wait_until(*s->of->engine, [s] { return s->of->engine->idle(s->queue); }, std::chrono::seconds(60)))
+    return success;
   TUTTI_CHECK(wrong("cuStreamSynchronize"));
   return lib().misused("cuStreamSynchronize of a stream that stands still", error_unknown);
 }
