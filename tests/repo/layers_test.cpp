@@ -65,7 +65,7 @@ const std::vector<vendor> vendors{
     {"fmt/", {"src/", "tests/", "gpu/src/"}},
     {"cuda.h", {"tests/gpu/cuda_abi_test"}},
     {"nccl.h", {"tests/gpu/nccl_abi_test"}},
-    {"level_zero/ze", {"tests/gpu/fakes/level_zero/", "tests/gpu/level_zero_abi_test"}},
+    {"level_zero/ze", {"gpu/src/level_zero/", "tests/gpu/fakes/level_zero/"}},
     {"oneapi/", {"tests/gpu/oneccl_abi_test"}},
     {"sycl/", {"gpu/include/tutti/sycl"}},
     {"stdexec/", {"tests/comm/senders_test"}},

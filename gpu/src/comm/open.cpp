@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/communicator_devices.hpp"
 #include "cuda/context.hpp"
-#include "level_zero/driver.hpp"
+#include "level_zero/context.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -47,7 +47,7 @@ int ordinal_for(const Table& calls, int wanted) {
 // Makes the context of the device that open_once() would open, on any thread. Returns null if there is no such
 // device: open_once() says why. While the context is kept, open_once() takes little time.
 template <class Context, class Table>
-std::shared_ptr<void> prepare_context(const opened_library<Table>& library, int wanted) {
+std::shared_ptr<Context> prepare_context(const opened_library<Table>& library, int wanted) {
   if (library.calls == nullptr) return nullptr;
   const int ordinal = ordinal_for(*library.calls, wanted);
   if (ordinal >= library.devices()) return nullptr;

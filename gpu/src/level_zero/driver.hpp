@@ -1,40 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of the driver of a Level Zero GPU: its events, and sharing with other processes.
+// Parts of the driver of a Level Zero GPU: checked calls, its events, and sharing with other processes.
 #pragma once
 
 #include "device/driver.hpp"
 #include "level_zero/level_zero_api.hpp"
 
-#include <fmt/format.h>
-
-#include <functional>
 #include <memory>
 #include <mutex>
-#include <tutti/error.hpp>
 #include <tutti/level_zero.hpp>
 #include <vector>
 
 namespace tutti::level_zero {
 
-// Whether no call succeeds on the device any more.
-inline bool lost(abi::result code) noexcept {
-  return code == abi::device_lost || code == abi::device_requires_reset;
-}
+// One GPU.
+struct device_calls {
+  const abi::table& calls;
+  int number = 0;
+  handles native;  // the context is made by the driver
+
+  std::string explain(ze_result_t code) const { return calls.explain(code, native.driver); }
+  // Throws tutti::error if the call `what` has failed.
+  void check(ze_result_t code, const char* what) const;
+};
 
 // A pool of events, which are unsignalled when taken.
 class event_store : public std::enable_shared_from_this<event_store> {
  public:
-  event_store(const abi::table& calls, const handles& of) : calls_(calls), of_(of) {}
+  explicit event_store(const device_calls& of) : of_(of) {}
   event_store(const event_store&) = delete;
   event_store& operator=(const event_store&) = delete;
   ~event_store() {
-    const std::lock_guard handles(calls_.handles);
-    for (abi::event* e : all_) calls_.event_destroy(e);
-    for (abi::event_pool* p : pools_) calls_.pool_destroy(p);
+    for (ze_event_handle_t e : all_) of_.calls.one_at_a_time(of_.calls.zeEventDestroy, e);
+    for (ze_event_pool_handle_t p : pools_) of_.calls.one_at_a_time(of_.calls.zeEventPoolDestroy, p);
   }
 
   struct moment {
-    abi::event* event = nullptr;
+    ze_event_handle_t event = nullptr;
     std::shared_ptr<event_store> home;
     std::vector<std::shared_ptr<moment>> before;  // its stream has waited for these since its last moment
     ~moment() {
@@ -55,8 +56,8 @@ class event_store : public std::enable_shared_from_this<event_store> {
     made->home = shared_from_this();
     const std::lock_guard lock(mutex_);
     if (spare_.empty()) add_pool();
-    abi::event* const e = spare_.back();
-    check(calls_.event_reset(e), "zeEventHostReset");
+    const ze_event_handle_t e = spare_.back();
+    of_.check(of_.calls.zeEventHostReset(e), "zeEventHostReset");
     spare_.pop_back();
     made->event = e;
     return made;
@@ -66,44 +67,34 @@ class event_store : public std::enable_shared_from_this<event_store> {
   static constexpr std::uint32_t events_per_pool = 64;
 
   void add_pool() {
-    const std::lock_guard handles(calls_.handles);
-    abi::event_pool_desc of;
-    of.count = events_per_pool;
-    abi::event_pool* pool = nullptr;
-    abi::device* device = of_.device;
-    check(calls_.pool_create(of_.context, &of, 1, &device, &pool), "zeEventPoolCreate");
+    const abi::table& calls = of_.calls;
+    auto how = abi::zeroed<ze_event_pool_desc_t>(ZE_STRUCTURE_TYPE_EVENT_POOL_DESC);
+    how.flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE;
+    how.count = events_per_pool;
+    ze_event_pool_handle_t pool = nullptr;
+    ze_device_handle_t device = of_.native.device;
+    of_.check(calls.one_at_a_time(calls.zeEventPoolCreate, of_.native.context, &how, 1U, &device, &pool),
+              "zeEventPoolCreate");
     pools_.push_back(pool);
-    for (std::uint32_t i = 0; i < events_per_pool; ++i) {
-      abi::event_desc at;
-      at.index = i;
-      abi::event* e = nullptr;
-      check(calls_.event_create(pool, &at, &e), "zeEventCreate");
+    auto at = abi::zeroed<ze_event_desc_t>(ZE_STRUCTURE_TYPE_EVENT_DESC);
+    at.signal = at.wait = ZE_EVENT_SCOPE_FLAG_HOST;
+    for (; at.index < events_per_pool; ++at.index) {
+      ze_event_handle_t e = nullptr;
+      of_.check(calls.one_at_a_time(calls.zeEventCreate, pool, &at, &e), "zeEventCreate");
       all_.push_back(e);
       spare_.push_back(e);
     }
   }
-  void check(abi::result code, const char* what) const {
-    if (code != abi::success)
-      throw error(lost(code) ? errc::device_failed : errc::resources,
-                  fmt::format("{}: {}", what, calls_.explain(code)));
-  }
 
-  const abi::table& calls_;
-  const handles of_;
+  const device_calls of_;
   mutable std::mutex mutex_;
-  std::vector<abi::event_pool*> pools_;
-  std::vector<abi::event*> all_;
-  std::vector<abi::event*> spare_;
+  std::vector<ze_event_pool_handle_t> pools_;
+  std::vector<ze_event_handle_t> all_;
+  std::vector<ze_event_handle_t> spare_;
 };
 using moment = event_store::moment;
 
-// Sharing of a device's memory with other processes. `check` throws if a call has failed.
-std::shared_ptr<gpu::detail::process_sharing> make_sharing(
-    const abi::table& calls, const handles& of, std::function<void(abi::result, const char*)> check);
-// As cuda::make_context.
-std::shared_ptr<void> make_context(int ordinal);
-
-// The driver of GPU `ordinal`.
-std::shared_ptr<gpu::detail::driver> make_driver(const abi::table& calls, int ordinal);
+// Sharing of a device's memory with other processes.
+std::shared_ptr<gpu::detail::process_sharing> make_sharing(const device_calls& of);
 
 }  // namespace tutti::level_zero

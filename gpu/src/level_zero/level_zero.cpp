@@ -3,9 +3,11 @@
 #include <tutti/level_zero.hpp>
 
 #include "device/open_once.hpp"
+#include "level_zero/context.hpp"
 #include "level_zero/driver.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <deque>
@@ -29,9 +31,27 @@ constexpr std::size_t most_waits_without_a_moment = 64;
 constexpr std::size_t alignment = 256;
 constexpr auto longest_farewell = std::chrono::seconds(10);
 
-abi::list* list_of(void* stream) noexcept { return static_cast<abi::list*>(stream); }
+ze_command_list_handle_t list_of(void* stream) noexcept {
+  return static_cast<ze_command_list_handle_t>(stream);
+}
 
 }  // namespace
+
+void device_calls::check(ze_result_t code, const char* what) const {
+  if (code == ZE_RESULT_SUCCESS) return;
+  errc as = errc::system;
+  if (abi::lost(code)) as = errc::device_failed;
+  if (code == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY || code == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)
+    as = errc::resources;
+  if (code == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE || code == ZE_RESULT_ERROR_UNSUPPORTED_VERSION ||
+      code == ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION)
+    as = errc::not_supported;
+  if (code == ZE_RESULT_ERROR_INVALID_ARGUMENT || code == ZE_RESULT_ERROR_INVALID_ENUMERATION ||
+      (code >= ZE_RESULT_ERROR_INVALID_NULL_HANDLE && code <= ZE_RESULT_ERROR_UNSUPPORTED_SIZE) ||
+      code == ZE_RESULT_ERROR_INVALID_NATIVE_BINARY || code == ZE_RESULT_ERROR_INVALID_KERNEL_NAME)
+    as = errc::invalid_argument;
+  throw error(as, fmt::format("level_zero device {}: {}: {}", number, what, explain(code)));
+}
 
 // Context, events and streams. Shared by all loops of the process. tutti has no kernels for it: reductions are
 // staged, or oneCCL does them. Drivers wait for events by spinning: nothing wakes a loop that sleeps, which looks
@@ -43,35 +63,28 @@ abi::list* list_of(void* stream) noexcept { return static_cast<abi::list*>(strea
 //
 // Streams are immediate command lists. Lists of drivers before 1.7 do not keep the order of their commands;
 // barriers do.
-class level_zero_driver final : public gpu::detail::driver {
+class level_zero_driver final : public gpu::detail::driver, public device_calls {
  public:
-  level_zero_driver(const abi::table& c, int n) : calls(c), ordinal_(n) {
-    const abi::table::gpu& here = calls.gpus.at(static_cast<std::size_t>(n));
-    native.driver = here.of;
-    native.device = here.handle;
-    abi::device_properties about;
-    check(calls.device_properties_of(native.device, &about), "zeDeviceGetProperties");
+  level_zero_driver(const abi::table& c, int n) : device_calls{c, n, c.gpus.at(static_cast<std::size_t>(n))} {
+    auto about = abi::zeroed<ze_device_properties_t>(ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES);
+    check(calls.zeDeviceGetProperties(native.device, &about), "zeDeviceGetProperties");
     name_ = about.name;
-    identity_ = "level-zero-";
-    for (const std::uint8_t b : about.uuid) identity_ += fmt::format("{:02x}", b);
     // Drivers derive the UUID from the slot, so equal hosts have equal ones. The boot id tells hosts apart.
     std::string host;
     std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), host);
-    identity_ += "-" + host;
+    identity_ = fmt::format("level-zero-{:02x}-{}", fmt::join(about.uuid.id, ""), host);
     find_queues();
-    std::uint32_t version = 0;
-    in_order_ =
-        calls.driver_api_version(native.driver, &version) == abi::success && version >= abi::version_1_7;
-    const abi::context_desc how;
-    {
-      const std::lock_guard handles(calls.handles);
-      check(calls.context_create(native.driver, &how, &native.context), "zeContextCreate");
-    }
-    abi::ipc_properties ipc;
-    if (calls.driver_ipc(native.driver, &ipc) == abi::success && (ipc.flags & abi::ipc_of_memory) != 0)
-      sharing_ =
-          make_sharing(calls, native, [this](abi::result code, const char* what) { check(code, what); });
-    events_ = std::make_shared<event_store>(calls, native);
+    ze_api_version_t version{};
+    in_order_ = calls.zeDriverGetApiVersion(native.driver, &version) == ZE_RESULT_SUCCESS &&
+                version >= ZE_MAKE_VERSION(1, 7);
+    const auto how = abi::zeroed<ze_context_desc_t>(ZE_STRUCTURE_TYPE_CONTEXT_DESC);
+    check(calls.one_at_a_time(calls.zeContextCreate, native.driver, &how, &native.context),
+          "zeContextCreate");
+    auto ipc = abi::zeroed<ze_driver_ipc_properties_t>(ZE_STRUCTURE_TYPE_DRIVER_IPC_PROPERTIES);
+    if (calls.zeDriverGetIpcProperties(native.driver, &ipc) == ZE_RESULT_SUCCESS &&
+        (ipc.flags & ZE_IPC_PROPERTY_FLAG_MEMORY) != 0)
+      sharing_ = make_sharing(*this);
+    events_ = std::make_shared<event_store>(*this);
     one_ = new (allocate(sizeof(std::uint64_t), memory_kind::pinned)) std::uint64_t(1);
   }
   level_zero_driver(const level_zero_driver&) = delete;
@@ -83,27 +96,20 @@ class level_zero_driver final : public gpu::detail::driver {
       {
         const std::lock_guard lock(mutex_);
         sweep();
-        if (ending_.empty()) break;
+        if (std::ranges::none_of(streams_, [](const auto& e) { return e.second.destroyed; })) break;
       }
-      if (lost(calls.device_status(native.device))) {
+      if (abi::lost(calls.zeDeviceGetStatus(native.device))) {
         // A lost device accesses nothing.
-        {
-          const std::lock_guard handles(calls.handles);
-          for (const auto& [list, s] : ending_) calls.list_destroy(list);
-        }
-        ending_.clear();
+        for (const auto& [list, s] : streams_)
+          if (s.destroyed) calls.one_at_a_time(calls.zeCommandListDestroy, list);
         break;
       }
       if (clock::now() > until) {
         // Keeps what the device may still use, and the context around it.
-        struct left {
-          std::vector<std::pair<abi::list*, list_state>> lists;
-          std::shared_ptr<event_store> events;
-        };
         static std::mutex mutex;
-        static auto& all = *new std::vector<left>;
+        static auto& left = *new std::vector<decltype(streams_)>;
         const std::lock_guard lock(mutex);
-        all.push_back({std::move(ending_), std::move(events_)});
+        left.push_back(std::move(streams_));
         return;
       }
       std::this_thread::sleep_for(std::chrono::microseconds(100));
@@ -112,12 +118,11 @@ class level_zero_driver final : public gpu::detail::driver {
     words_.free_pages(*this);
     free(one_, memory_kind::pinned);
     events_.reset();
-    const std::lock_guard handles(calls.handles);
-    calls.context_destroy(native.context);
+    calls.one_at_a_time(calls.zeContextDestroy, native.context);
   }
 
-  std::string name() const override { return fmt::format("level_zero device {} ({})", ordinal_, name_); }
-  int ordinal() const noexcept override { return ordinal_; }
+  std::string name() const override { return fmt::format("level_zero device {} ({})", number, name_); }
+  int ordinal() const noexcept override { return number; }
   std::string identity() const override { return identity_; }
   gpu::capabilities can() const noexcept override {
     gpu::capabilities c;
@@ -130,36 +135,34 @@ class level_zero_driver final : public gpu::detail::driver {
   void* allocate(std::size_t bytes, memory_kind kind) override {
     void* made = nullptr;
     if (kind == memory_kind::pinned) {
-      const abi::host_memory_desc how;
-      check(calls.alloc_host(native.context, &how, bytes, alignment, &made), "zeMemAllocHost");
+      const auto how = abi::zeroed<ze_host_mem_alloc_desc_t>(ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC);
+      check(calls.zeMemAllocHost(native.context, &how, bytes, alignment, &made), "zeMemAllocHost");
     } else {
-      const abi::device_memory_desc how;
-      check(calls.alloc_device(native.context, &how, bytes, alignment, native.device, &made),
+      const auto how = abi::zeroed<ze_device_mem_alloc_desc_t>(ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC);
+      check(calls.zeMemAllocDevice(native.context, &how, bytes, alignment, native.device, &made),
             "zeMemAllocDevice");
     }
     return made;
   }
-  void free(void* memory, memory_kind) noexcept override { calls.free(native.context, memory); }
+  void free(void* memory, memory_kind) noexcept override { calls.zeMemFree(native.context, memory); }
   memory_info describe(const void* memory) const noexcept override {
     memory_info found;
-    abi::memory_properties about;
-    abi::device* of = nullptr;
-    if (calls.memory_properties_of(native.context, memory, &about, &of) != abi::success ||
-        about.type == abi::memory_unknown)
+    auto about =
+        abi::zeroed<ze_memory_allocation_properties_t>(ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES);
+    ze_device_handle_t of = nullptr;
+    if (calls.zeMemGetAllocProperties(native.context, memory, &about, &of) != ZE_RESULT_SUCCESS ||
+        about.type == ZE_MEMORY_TYPE_UNKNOWN)
       return found;
-    found.kind = about.type == abi::memory_device ? memory_kind::device
-                 : about.type == abi::memory_host ? memory_kind::pinned
-                                                  : memory_kind::managed;
-    found.device = ordinal_;
+    found.kind = about.type == ZE_MEMORY_TYPE_DEVICE ? memory_kind::device
+                 : about.type == ZE_MEMORY_TYPE_HOST ? memory_kind::pinned
+                                                     : memory_kind::managed;
+    found.device = number;
     if (of != nullptr && of != native.device)
       for (std::size_t i = 0; i < calls.gpus.size(); ++i)
-        if (calls.gpus[i].handle == of) found.device = static_cast<int>(i);
+        if (calls.gpus[i].device == of) found.device = static_cast<int>(i);
     void* base = nullptr;
-    std::size_t bytes = 0;
-    if (calls.address_range(native.context, memory, &base, &bytes) == abi::success) {
+    if (calls.zeMemGetAddressRange(native.context, memory, &base, &found.bytes) == ZE_RESULT_SUCCESS)
       found.base = base;
-      found.bytes = bytes;
-    }
     return found;
   }
   gpu::detail::process_sharing* sharing() noexcept override { return sharing_.get(); }
@@ -169,19 +172,23 @@ class level_zero_driver final : public gpu::detail::driver {
   void* make_stream(bool urgent) override {
     const std::lock_guard lock(mutex_);
     sweep();
-    abi::queue_desc how;
+    auto how = abi::zeroed<ze_command_queue_desc_t>(ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC);
     how.ordinal = group_;
     how.index = next_queue_++ % group_queues_;
-    how.priority = urgent ? abi::priority_high : abi::priority_normal;
+    how.mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS;
+    how.priority = urgent ? ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_HIGH : ZE_COMMAND_QUEUE_PRIORITY_NORMAL;
     how.flags = in_order_ ? abi::queue_in_order : 0;
-    abi::list* made = nullptr;
-    const std::lock_guard handles(calls.handles);
-    abi::result code = calls.list_create(native.context, native.device, &how, &made);
-    if (in_order_ && code != abi::success && !lost(code)) {
+    ze_command_list_handle_t made = nullptr;
+    const auto create = [&] {
+      return calls.one_at_a_time(calls.zeCommandListCreateImmediate, native.context, native.device, &how,
+                                 &made);
+    };
+    ze_result_t code = create();
+    if (in_order_ && code != ZE_RESULT_SUCCESS && !abi::lost(code)) {
       // An old validation layer in front of the driver may not know the flag.
       in_order_ = false;
       how.flags = 0;
-      code = calls.list_create(native.context, native.device, &how, &made);
+      code = create();
     }
     check(code, "zeCommandListCreateImmediate");
     list_state s;
@@ -194,8 +201,7 @@ class level_zero_driver final : public gpu::detail::driver {
     const std::lock_guard lock(mutex_);
     const auto found = streams_.find(list_of(stream));
     if (found == streams_.end()) return;
-    ending_.emplace_back(found->first, std::move(found->second));
-    streams_.erase(found);
+    found->second.destroyed = true;
     sweep();
   }
   void* make_event() override { return new std::shared_ptr<moment>; }
@@ -217,13 +223,14 @@ class level_zero_driver final : public gpu::detail::driver {
     if (bytes == 0) return;
     const std::lock_guard lock(mutex_);
     before_command(list_of(stream));
-    check(calls.copy(list_of(stream), to, from, bytes, nullptr, 0, nullptr), "zeCommandListAppendMemoryCopy");
+    check(calls.zeCommandListAppendMemoryCopy(list_of(stream), to, from, bytes, nullptr, 0, nullptr),
+          "zeCommandListAppendMemoryCopy");
   }
   void fill(void* to, std::byte value, std::size_t bytes, void* stream) override {
     if (bytes == 0) return;
     const std::lock_guard lock(mutex_);
     before_command(list_of(stream));
-    check(calls.fill(list_of(stream), to, &value, 1, bytes, nullptr, 0, nullptr),
+    check(calls.zeCommandListAppendMemoryFill(list_of(stream), to, &value, 1, bytes, nullptr, 0, nullptr),
           "zeCommandListAppendMemoryFill");
   }
   void record(void* event, void* stream) override {
@@ -233,7 +240,8 @@ class level_zero_driver final : public gpu::detail::driver {
   void wait(void* stream, void* event) override {
     const std::shared_ptr<moment>& latest = moment_of(event);
     const std::lock_guard lock(mutex_);
-    if (latest && calls.event_query(latest->event) != abi::success) append_wait(latest, list_of(stream));
+    if (latest && calls.zeEventQueryStatus(latest->event) != ZE_RESULT_SUCCESS)
+      append_wait(latest, list_of(stream));
   }
   void wait(void* stream, const word& w, std::uint64_t) override {
     const std::lock_guard lock(mutex_);
@@ -242,22 +250,22 @@ class level_zero_driver final : public gpu::detail::driver {
   void write(void* stream, const word& w, std::uint64_t) override {
     const std::lock_guard lock(mutex_);
     before_command(list_of(stream));
-    check(calls.copy(list_of(stream), w.value, one_, sizeof *one_, nullptr, 0, nullptr),
+    check(calls.zeCommandListAppendMemoryCopy(list_of(stream), w.value, one_, sizeof *one_, nullptr, 0,
+                                              nullptr),
           "zeCommandListAppendMemoryCopy");
-    check(calls.barrier(list_of(stream), moment_of(w.handle)->event, 0, nullptr),
-          "zeCommandListAppendBarrier");
+    append_barrier(list_of(stream), moment_of(w.handle)->event);
   }
-  void changed(const word& w) noexcept override { calls.event_signal(moment_of(w.handle)->event); }
-  void launch(abi::kernel* kernel, abi::group_count groups, std::uint32_t group_size, void** arguments,
+  void changed(const word& w) noexcept override { calls.zeEventHostSignal(moment_of(w.handle)->event); }
+  void launch(ze_kernel_handle_t kernel, ze_group_count_t groups, std::uint32_t group_size, void** arguments,
               const std::size_t* sizes, std::size_t count, void* stream) {
     // The lock protects the kernel, too: it holds its arguments until it is appended.
     const std::lock_guard lock(mutex_);
-    check(calls.kernel_group_size(kernel, group_size, 1, 1), "zeKernelSetGroupSize");
+    check(calls.zeKernelSetGroupSize(kernel, group_size, 1, 1), "zeKernelSetGroupSize");
     for (std::size_t i = 0; i < count; ++i)
-      check(calls.kernel_argument(kernel, static_cast<std::uint32_t>(i), sizes[i], arguments[i]),
+      check(calls.zeKernelSetArgumentValue(kernel, static_cast<std::uint32_t>(i), sizes[i], arguments[i]),
             "zeKernelSetArgumentValue");
     before_command(list_of(stream));
-    check(calls.launch(list_of(stream), kernel, &groups, nullptr, 0, nullptr),
+    check(calls.zeCommandListAppendLaunchKernel(list_of(stream), kernel, &groups, nullptr, 0, nullptr),
           "zeCommandListAppendLaunchKernel");
   }
   // Later commands run after earlier ones.
@@ -269,41 +277,24 @@ class level_zero_driver final : public gpu::detail::driver {
   // ---- the host ----
 
   bool query(void* event) override {
-    const abi::result code = status_of(moment_of(event));
-    if (code != abi::success && code != abi::not_ready)
-      throw error(errc::device_failed, "zeEventQueryStatus: " + calls.explain(code, native.driver));
-    return code == abi::success;
+    const std::lock_guard lock(mutex_);
+    const std::shared_ptr<moment>& m = moment_of(event);
+    const ze_result_t code = m ? calls.zeEventQueryStatus(m->event) : ZE_RESULT_SUCCESS;
+    if (code != ZE_RESULT_SUCCESS && code != ZE_RESULT_NOT_READY)
+      throw error(errc::device_failed, "zeEventQueryStatus: " + explain(code));
+    return code == ZE_RESULT_SUCCESS;
   }
   std::optional<std::string> loss(void* stream) override {
-    const abi::result code = health_of(list_of(stream));
-    if (!lost(code)) return std::nullopt;
-    return fmt::format("the device has been lost: {} (dmesg says why)", calls.explain(code, native.driver));
+    const ze_result_t code = health_of(list_of(stream));
+    if (!abi::lost(code)) return std::nullopt;
+    return fmt::format("the device has been lost: {} (dmesg says why)", explain(code));
   }
-
-  void check(abi::result code, const char* what) const {
-    if (code == abi::success) return;
-    errc as = errc::system;
-    if (lost(code)) as = errc::device_failed;
-    if (code == abi::out_of_host_memory || code == abi::out_of_device_memory) as = errc::resources;
-    if (code == abi::unsupported_feature || code == abi::unsupported_version ||
-        code == abi::unsupported_enumeration)
-      as = errc::not_supported;
-    if (code == abi::invalid_argument ||
-        (code >= abi::invalid_null_handle && code <= abi::unsupported_size) ||
-        code == abi::invalid_enumeration || code == abi::invalid_native_binary ||
-        code == abi::invalid_kernel_name)
-      as = errc::invalid_argument;
-    throw error(
-        as, fmt::format("level_zero device {}: {}: {}", ordinal_, what, calls.explain(code, native.driver)));
-  }
-
-  const abi::table& calls;
-  handles native;
 
  private:
   struct list_state {
     bool in_order = false;
-    bool has_last_moment = false;                     // behind all commands of a destroyed list
+    bool destroyed = false;                           // by the library; Level Zero keeps it until it is done
+    bool has_last_moment = false;                     // then: behind all its commands
     std::deque<std::shared_ptr<moment>> pending;      // recorded, not known to have passed
     std::vector<std::shared_ptr<moment>> waited_for;  // since the last record
   };
@@ -315,38 +306,45 @@ class level_zero_driver final : public gpu::detail::driver {
 
   void find_queues() {
     std::uint32_t groups = 0;
-    check(calls.device_queue_groups(native.device, &groups, nullptr),
+    check(calls.zeDeviceGetCommandQueueGroupProperties(native.device, &groups, nullptr),
           "zeDeviceGetCommandQueueGroupProperties");
-    std::vector<abi::queue_group_properties> kinds(groups);
-    check(calls.device_queue_groups(native.device, &groups, kinds.data()),
+    std::vector<ze_command_queue_group_properties_t> kinds(
+        groups,
+        abi::zeroed<ze_command_queue_group_properties_t>(ZE_STRUCTURE_TYPE_COMMAND_QUEUE_GROUP_PROPERTIES));
+    check(calls.zeDeviceGetCommandQueueGroupProperties(native.device, &groups, kinds.data()),
           "zeDeviceGetCommandQueueGroupProperties");
-    const auto computes = std::find_if(kinds.begin(), kinds.end(),
-                                       [](const auto& k) { return (k.flags & abi::group_compute) != 0; });
+    const auto computes = std::find_if(kinds.begin(), kinds.end(), [](const auto& k) {
+      return (k.flags & ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE) != 0;
+    });
     if (computes == kinds.end())
       throw error(
           errc::not_supported,
-          fmt::format("level_zero device {} ({}) has no queues for kernels and copies", ordinal_, name_));
+          fmt::format("level_zero device {} ({}) has no queues for kernels and copies", number, name_));
     group_ = static_cast<std::uint32_t>(computes - kinds.begin());
-    group_queues_ = std::max(1U, computes->queues);
+    group_queues_ = std::max(1U, computes->numQueues);
   }
 
   // These require mutex_.
-  void before_command(abi::list* in) {
-    if (!streams_[in].in_order) check(calls.barrier(in, nullptr, 0, nullptr), "zeCommandListAppendBarrier");
+  void before_command(ze_command_list_handle_t in) {
+    if (!streams_[in].in_order) append_barrier(in);
   }
-  std::shared_ptr<moment> append_moment(abi::list* in) {
+  void append_barrier(ze_command_list_handle_t in, ze_event_handle_t signal = nullptr,
+                      ze_event_handle_t awaited = nullptr) {
+    check(calls.zeCommandListAppendBarrier(in, signal, awaited == nullptr ? 0 : 1, &awaited),
+          "zeCommandListAppendBarrier");
+  }
+  std::shared_ptr<moment> append_moment(ze_command_list_handle_t in) {
     std::shared_ptr<moment> m = take_moment();
     append(m, in, streams_[in]);
     return m;
   }
-  void append(const std::shared_ptr<moment>& m, abi::list* in, list_state& s) {
-    check(calls.barrier(in, m->event, 0, nullptr), "zeCommandListAppendBarrier");
+  void append(const std::shared_ptr<moment>& m, ze_command_list_handle_t in, list_state& s) {
+    append_barrier(in, m->event);
     m->before = std::exchange(s.waited_for, {});
     s.pending.push_back(m);
   }
-  void append_wait(const std::shared_ptr<moment>& m, abi::list* in) {
-    abi::event* event = m->event;
-    check(calls.barrier(in, nullptr, 1, &event), "zeCommandListAppendBarrier");
+  void append_wait(const std::shared_ptr<moment>& m, ze_command_list_handle_t in) {
+    append_barrier(in, nullptr, m->event);
     list_state& s = streams_[in];
     s.waited_for.push_back(m);
     if (s.waited_for.size() >= most_waits_without_a_moment) append_moment(in);
@@ -355,47 +353,43 @@ class level_zero_driver final : public gpu::detail::driver {
     if (events_->is_low()) sweep();
     return events_->take();
   }
+  // Destroys destroyed lists that are done.
   void sweep() noexcept {
-    for (auto& [list, s] : streams_) forget_passed(s);
-    std::erase_if(ending_, [this](auto& e) {
-      auto& [list, s] = e;
+    for (auto at = streams_.begin(); at != streams_.end();) {
+      auto& [list, s] = *at;
       try {
-        if (!s.has_last_moment) append(events_->take(), list, s);
-        s.has_last_moment = true;
+        if (s.destroyed && !s.has_last_moment) append(events_->take(), list, s);
+        s.has_last_moment = s.destroyed;
       } catch (const std::exception&) {
         // The next sweep tries again. A lost device takes no event; the destructor then destroys the list.
-        return false;
       }
       forget_passed(s);
-      if (!s.pending.empty()) return false;
-      const std::lock_guard handles(calls.handles);
-      calls.list_destroy(list);
-      return true;
-    });
+      if (s.has_last_moment && s.pending.empty()) {
+        calls.one_at_a_time(calls.zeCommandListDestroy, list);
+        at = streams_.erase(at);
+      } else {
+        ++at;
+      }
+    }
   }
 
   void forget_passed(list_state& s) noexcept {
-    while (!s.pending.empty() && calls.event_query(s.pending.front()->event) == abi::success) {
+    while (!s.pending.empty() && calls.zeEventQueryStatus(s.pending.front()->event) == ZE_RESULT_SUCCESS) {
       s.pending.front()->before.clear();
       s.pending.pop_front();
     }
   }
-  abi::result status_of(const std::shared_ptr<moment>& m) noexcept {
+  ze_result_t health_of(ze_command_list_handle_t l) noexcept {
     const std::lock_guard lock(mutex_);
-    return m ? calls.event_query(m->event) : abi::success;
-  }
-  abi::result health_of(abi::list* l) noexcept {
-    const std::lock_guard lock(mutex_);
-    if (const abi::result code = calls.device_status(native.device); lost(code)) return code;
-    if (calls.list_synchronize != nullptr)
-      if (const abi::result code = calls.list_synchronize(l, 0); lost(code)) return code;
+    if (const ze_result_t code = calls.zeDeviceGetStatus(native.device); abi::lost(code)) return code;
+    if (calls.zeCommandListHostSynchronize != nullptr)
+      if (const ze_result_t code = calls.zeCommandListHostSynchronize(l, 0); abi::lost(code)) return code;
     const auto found = streams_.find(l);
-    if (found == streams_.end() || found->second.pending.empty()) return abi::success;
+    if (found == streams_.end() || found->second.pending.empty()) return ZE_RESULT_SUCCESS;
     // Some drivers detect a hang only while the host waits.
-    return calls.event_synchronize(found->second.pending.front()->event, 0);
+    return calls.zeEventHostSynchronize(found->second.pending.front()->event, 0);
   }
 
-  const int ordinal_;
   std::string name_;
   std::string identity_;
   std::shared_ptr<gpu::detail::process_sharing> sharing_;  // null: other processes cannot use its memory
@@ -405,9 +399,8 @@ class level_zero_driver final : public gpu::detail::driver {
   bool in_order_ = false;  // the driver's lists keep the order
   std::shared_ptr<event_store> events_;
   std::mutex mutex_;  // lists are not thread-safe
-  std::map<abi::list*, list_state> streams_;
-  std::vector<std::pair<abi::list*, list_state>> ending_;  // destroyed, still running
-  std::uint64_t* one_ = nullptr;                           // the value that opens gates
+  std::map<ze_command_list_handle_t, list_state> streams_;
+  std::uint64_t* one_ = nullptr;  // the value that opens gates
   gpu::detail::word_pool words_;
 };
 
@@ -428,11 +421,7 @@ std::shared_ptr<level_zero_driver> driver_of(const gpu::device& on, const char* 
 int device_count() noexcept { return abi::load().devices(); }
 std::string why_not() { return abi::load().why; }
 
-std::shared_ptr<gpu::detail::driver> make_driver(const abi::table& calls, int ordinal) {
-  return std::make_shared<level_zero_driver>(calls, ordinal);
-}
-
-std::shared_ptr<void> make_context(int ordinal) {
+std::shared_ptr<gpu::detail::driver> make_context(int ordinal) {
   return gpu::detail::prepare_context<level_zero_driver>(abi::load(), ordinal);
 }
 gpu::device open(const communicator& of, int ordinal) { return open_on(of, ordinal); }
@@ -447,52 +436,49 @@ const gpu::device& stream::checked(const gpu::device& on) {
 
 _ze_command_list_handle_t* stream::get() const {
   driver_of(on(), "level_zero::stream::get")->order(gpu::stream::native());
-  return static_cast<abi::list*>(gpu::stream::native());
+  return static_cast<ze_command_list_handle_t>(gpu::stream::native());
 }
 
 // ---- kernels of the program ----
 
 struct module::loaded {
   std::shared_ptr<level_zero_driver> of;
-  abi::module* handle = nullptr;
-  std::map<std::string, abi::kernel*> kernels;
+  ze_module_handle_t handle = nullptr;
+  std::map<std::string, ze_kernel_handle_t> kernels;
   ~loaded() {
-    const std::lock_guard handles(of->calls.handles);
-    for (const auto& [name, k] : kernels) of->calls.kernel_destroy(k);
-    of->calls.module_destroy(handle);
+    for (const auto& [name, k] : kernels) of->calls.one_at_a_time(of->calls.zeKernelDestroy, k);
+    of->calls.one_at_a_time(of->calls.zeModuleDestroy, handle);
   }
 };
 
 module::module(const gpu::device& on, std::span<const std::byte> image, format is, const char* build_flags) {
   const std::shared_ptr<level_zero_driver> of = driver_of(on, "level_zero::module");
   const abi::table& calls = of->calls;
-  abi::module_desc what;
-  what.format = is == format::spirv ? abi::format_spirv : abi::format_native;
-  what.bytes = image.size();
-  what.image = reinterpret_cast<const std::uint8_t*>(image.data());
-  what.build_flags = build_flags;
-  abi::module* handle = nullptr;
-  abi::build_log* log = nullptr;
-  const auto create = [&] {
-    const std::lock_guard handles(calls.handles);
-    return calls.module_create(of->native.context, of->native.device, &what, &handle,
-                               calls.wrapped ? nullptr : &log);
-  };
-  const abi::result code = image.empty() ? abi::invalid_native_binary : create();
+  auto what = abi::zeroed<ze_module_desc_t>(ZE_STRUCTURE_TYPE_MODULE_DESC);
+  what.format = is == format::spirv ? ZE_MODULE_FORMAT_IL_SPIRV : ZE_MODULE_FORMAT_NATIVE;
+  what.inputSize = image.size();
+  what.pInputModule = reinterpret_cast<const std::uint8_t*>(image.data());
+  what.pBuildFlags = build_flags;
+  ze_module_handle_t handle = nullptr;
+  ze_module_build_log_handle_t log = nullptr;
+  const ze_result_t code =
+      image.empty() ? ZE_RESULT_ERROR_INVALID_NATIVE_BINARY
+                    : calls.one_at_a_time(calls.zeModuleCreate, of->native.context, of->native.device, &what,
+                                          &handle, calls.wrapped ? nullptr : &log);
   std::string said;
   if (log != nullptr) {
     std::size_t bytes = 0;
-    if (code != abi::success && calls.build_log_text(log, &bytes, nullptr) == abi::success && bytes > 1) {
+    if (code != ZE_RESULT_SUCCESS &&
+        calls.zeModuleBuildLogGetString(log, &bytes, nullptr) == ZE_RESULT_SUCCESS && bytes > 1) {
       said.resize(bytes);
-      if (calls.build_log_text(log, &bytes, said.data()) != abi::success) said.clear();
+      if (calls.zeModuleBuildLogGetString(log, &bytes, said.data()) != ZE_RESULT_SUCCESS) said.clear();
       while (!said.empty() && said.back() == '\0') said.pop_back();
     }
-    calls.build_log_destroy(log);
+    calls.zeModuleBuildLogDestroy(log);
   }
-  if (code != abi::success)
-    throw error(errc::invalid_argument,
-                fmt::format("level_zero::module on {}: {}{}{}", on.name(),
-                            calls.explain(code, of->native.driver), said.empty() ? "" : ": ", said));
+  if (code != ZE_RESULT_SUCCESS)
+    throw error(errc::invalid_argument, fmt::format("level_zero::module on {}: {}{}{}", on.name(),
+                                                    of->explain(code), said.empty() ? "" : ": ", said));
   state_ = std::make_shared<loaded>();
   state_->of = of;
   state_->handle = handle;
@@ -502,25 +488,27 @@ void* module::kernel(const char* name) const {
   const level_zero_driver& of = *state_->of;
   const auto known = state_->kernels.find(name);
   if (known != state_->kernels.end()) return known->second;
-  abi::kernel_desc what;
-  what.name = name;
-  abi::kernel* made = nullptr;
-  const std::lock_guard handles(of.calls.handles);
-  abi::result code = of.calls.kernel_create(state_->handle, &what, &made);
-  if (code != abi::success)
-    throw error(errc::invalid_argument, fmt::format("level_zero::module: the kernel {}: {}", name,
-                                                    of.calls.explain(code, of.native.driver)));
+  auto what = abi::zeroed<ze_kernel_desc_t>(ZE_STRUCTURE_TYPE_KERNEL_DESC);
+  what.pKernelName = name;
+  ze_kernel_handle_t made = nullptr;
+  const ze_result_t code = of.calls.one_at_a_time(of.calls.zeKernelCreate, state_->handle, &what, &made);
+  if (code != ZE_RESULT_SUCCESS)
+    throw error(errc::invalid_argument,
+                fmt::format("level_zero::module: the kernel {}: {}", name, of.explain(code)));
   state_->kernels.emplace(name, made);
-  of.check(of.calls.kernel_indirect_access(made, abi::indirect_all), "zeKernelSetIndirectAccess");
+  // Kernels may access memory of all kinds through pointers in structures.
+  of.check(of.calls.zeKernelSetIndirectAccess(made, ZE_KERNEL_INDIRECT_ACCESS_FLAG_HOST |
+                                                        ZE_KERNEL_INDIRECT_ACCESS_FLAG_DEVICE |
+                                                        ZE_KERNEL_INDIRECT_ACCESS_FLAG_SHARED),
+           "zeKernelSetIndirectAccess");
   return made;
 }
 
 void launch_by_address(const gpu::stream& in, void* kernel, launch_size size, void** arguments,
                        const std::size_t* sizes, std::size_t count) {
   const std::shared_ptr<level_zero_driver> d = driver_of(in.on(), "level_zero::launch");
-  abi::group_count groups;
-  groups.x = size.groups;
-  d->launch(static_cast<abi::kernel*>(kernel), groups, size.group_size, arguments, sizes, count, in.native());
+  d->launch(static_cast<ze_kernel_handle_t>(kernel), {size.groups, 1, 1}, size.group_size, arguments, sizes,
+            count, in.native());
 }
 
 }  // namespace tutti::level_zero

@@ -13,7 +13,6 @@
 #include <cstring>
 #include <map>
 #include <system_error>
-#include <utility>
 
 namespace tutti::level_zero {
 namespace {
@@ -21,7 +20,7 @@ namespace {
 using gpu::detail::shared_name;
 
 struct address {
-  abi::ipc_memory handle;
+  ze_ipc_mem_handle_t handle{};
   std::int32_t process = 0;
   std::uint64_t numbers = 0;  // PID namespace of `process`
 };
@@ -40,7 +39,7 @@ int take_descriptor(const address& of) {
   if (of.numbers != process_numbers())
     throw error(errc::not_supported, "the ranks are in containers that do not see each other's processes");
   int theirs = -1;
-  std::memcpy(&theirs, of.handle.bytes, sizeof theirs);
+  std::memcpy(&theirs, of.handle.data, sizeof theirs);
   const auto process = static_cast<int>(::syscall(SYS_pidfd_open, of.process, 0));
   const int taken = process < 0 ? -1 : static_cast<int>(::syscall(SYS_pidfd_getfd, process, theirs, 0));
   const int code = errno;
@@ -55,16 +54,14 @@ int take_descriptor(const address& of) {
 }
 
 bool names_its_process(const address& n) noexcept {
-  for (std::size_t at = sizeof(int); at + sizeof n.process <= sizeof n.handle.bytes; ++at)
-    if (std::memcmp(n.handle.bytes + at, &n.process, sizeof n.process) == 0) return true;
+  for (std::size_t at = sizeof(int); at + sizeof n.process <= sizeof n.handle.data; ++at)
+    if (std::memcmp(n.handle.data + at, &n.process, sizeof n.process) == 0) return true;
   return false;
 }
 
 class memory_sharing final : public gpu::detail::process_sharing {
  public:
-  memory_sharing(const abi::table& calls, const handles& of,
-                 std::function<void(abi::result, const char*)> check)
-      : calls_(calls), of_(of), check_(std::move(check)) {}
+  explicit memory_sharing(const device_calls& of) : of_(of) {}
 
  private:
   // The descriptor of opened memory, kept while that is open.
@@ -77,27 +74,27 @@ class memory_sharing final : public gpu::detail::process_sharing {
   bool has_events() const noexcept override { return false; }
   shared_name name_memory(void* start) override {
     address n;
-    check_(calls_.ipc_name(of_.context, start, &n.handle), "zeMemGetIpcHandle");
+    of_.check(of_.calls.zeMemGetIpcHandle(of_.native.context, start, &n.handle), "zeMemGetIpcHandle");
     n.process = ::getpid();
     n.numbers = process_numbers();
     return shared_name(n);
   }
   void* open_memory(const shared_name& of) override {
     const auto n = of.as<address>();
-    const auto open = [this](const abi::ipc_memory& handle, void** opened) {
-      return calls_.ipc_open(of_.context, of_.device, handle, 0, opened);
+    const auto open = [this](const ze_ipc_mem_handle_t& handle, void** opened) {
+      return of_.calls.zeMemOpenIpcHandle(of_.native.context, of_.native.device, handle, 0, opened);
     };
     void* opened = nullptr;
-    if (names_its_process(n) && open(n.handle, &opened) == abi::success) return opened;
+    if (names_its_process(n) && open(n.handle, &opened) == ZE_RESULT_SUCCESS) return opened;
 
     descriptor ours;
     ours.number = take_descriptor(n);
     ours.file = file_of(ours.number);
-    abi::ipc_memory here = n.handle;
-    std::memcpy(here.bytes, &ours.number, sizeof ours.number);
-    if (const abi::result code = open(here, &opened); code != abi::success) {
+    ze_ipc_mem_handle_t here = n.handle;
+    std::memcpy(here.data, &ours.number, sizeof ours.number);
+    if (const ze_result_t code = open(here, &opened); code != ZE_RESULT_SUCCESS) {
       ::close(ours.number);
-      check_(code, "zeMemOpenIpcHandle");
+      of_.check(code, "zeMemOpenIpcHandle");
     }
     const std::lock_guard lock(mutex_);
     opened_.emplace(opened, ours);
@@ -106,7 +103,7 @@ class memory_sharing final : public gpu::detail::process_sharing {
   void close_memory(void* opened) noexcept override {
     // Until its entry is gone: another loop may open memory at the same address.
     const std::lock_guard lock(mutex_);
-    calls_.ipc_close(of_.context, opened);
+    of_.calls.zeMemCloseIpcHandle(of_.native.context, opened);
     const auto found = opened_.find(opened);
     if (found == opened_.end()) return;
     // Some drivers close the descriptor with the memory, and its number may belong to another file by now.
@@ -114,18 +111,15 @@ class memory_sharing final : public gpu::detail::process_sharing {
     opened_.erase(found);
   }
 
-  const abi::table& calls_;
-  const handles of_;
-  const std::function<void(abi::result, const char*)> check_;
+  const device_calls of_;
   std::mutex mutex_;
   std::multimap<void*, descriptor> opened_;  // two loops may open the same memory
 };
 
 }  // namespace
 
-std::shared_ptr<gpu::detail::process_sharing> make_sharing(
-    const abi::table& calls, const handles& of, std::function<void(abi::result, const char*)> check) {
-  return std::make_shared<memory_sharing>(calls, of, std::move(check));
+std::shared_ptr<gpu::detail::process_sharing> make_sharing(const device_calls& of) {
+  return std::make_shared<memory_sharing>(of);
 }
 
 }  // namespace tutti::level_zero

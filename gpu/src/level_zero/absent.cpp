@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of Level Zero in a build without ze_api.h: they say so.
+#include "level_zero/context.hpp"
+
+#include <tutti/error.hpp>
+#include <tutti/level_zero.hpp>
+
+namespace tutti::level_zero {
+namespace {
+
+[[noreturn]] void absent() {
+  throw error(errc::not_supported,
+              "no Level Zero: " + why_not() +
+                  ". Without a GPU, an emulated device does the same: tutti::emulated::open");
+}
+
+}  // namespace
+
+int device_count() noexcept { return 0; }
+std::string why_not() {
+  return "tutti was built without its header level_zero/ze_api.h (install libze-dev, or level-zero-devel, "
+         "and "
+         "build tutti again)";
+}
+std::shared_ptr<gpu::detail::driver> make_context(int) { return nullptr; }
+gpu::device open(const communicator&, int) { absent(); }
+gpu::device open(runtime&, int) { absent(); }
+handles native(const gpu::device&) { absent(); }
+
+const gpu::device& stream::checked(const gpu::device&) { absent(); }
+_ze_command_list_handle_t* stream::get() const { absent(); }
+
+module::module(const gpu::device&, std::span<const std::byte>, format, const char*) { absent(); }
+void* module::kernel(const char*) const { absent(); }
+void launch_by_address(const gpu::stream&, void*, launch_size, void**, const std::size_t*, std::size_t) {
+  absent();
+}
+
+}  // namespace tutti::level_zero
