@@ -4,8 +4,10 @@
 // result is the positive quiet NaN. The lists of kernels are at the end.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <tutti/half.hpp>
 #include <type_traits>
@@ -44,94 +46,73 @@ template <class T>
 using accumulator_t = std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, float, T>;
 
 template <class A>
-inline constexpr bool floating = !std::numeric_limits<A>::is_integer;
-
-template <class A>
 TUTTI_EVERYWHERE inline A canonical(A x) {
-  if constexpr (floating<A>) {
+  if constexpr (std::is_floating_point_v<A>) {
     return x != x ? std::numeric_limits<A>::quiet_NaN() : x;
   } else {
     return x;
   }
 }
-template <class A>
-TUTTI_EVERYWHERE inline bool negative(A x) {
-  if constexpr (sizeof(A) == 4) {
-    return __builtin_signbit(static_cast<float>(x)) != 0;
-  } else {
-    return __builtin_signbit(static_cast<double>(x)) != 0;
-  }
-}
 
-struct add {
+// Integers wrap around.
+template <class Function>
+struct arithmetic {
   template <class A>
   TUTTI_EVERYWHERE static A apply(A a, A b) {
-    if constexpr (floating<A>) {
-      return a + b;
+    if constexpr (std::is_floating_point_v<A>) {
+      return Function()(a, b);
     } else {
-      return static_cast<A>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));  // wraps around
+      return static_cast<A>(Function()(static_cast<std::uint64_t>(a), static_cast<std::uint64_t>(b)));
     }
   }
 };
-struct multiply {
-  template <class A>
-  TUTTI_EVERYWHERE static A apply(A a, A b) {
-    if constexpr (floating<A>) {
-      return a * b;
-    } else {
-      return static_cast<A>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
-    }
-  }
-};
+using add = arithmetic<std::plus<>>;
+using multiply = arithmetic<std::multiplies<>>;
+using bits_and = arithmetic<std::bit_and<>>;
+using bits_or = arithmetic<std::bit_or<>>;
+using bits_xor = arithmetic<std::bit_xor<>>;
 // Gives NaN if either operand is NaN; -0 is less than +0.
 template <bool Greatest>
 struct extreme {
   template <class A>
   TUTTI_EVERYWHERE static A apply(A a, A b) {
-    if constexpr (floating<A>) {
+    if constexpr (std::is_floating_point_v<A>) {
       if (a != a) return a;
       if (b != b) return b;
-      if (a == b) return negative(a) != Greatest ? a : b;
+      if (a == b) return std::signbit(a) != Greatest ? a : b;
     }
     return (Greatest ? a < b : b < a) ? b : a;
   }
 };
 using least = extreme<false>;
 using greatest = extreme<true>;
-struct bits_and {
-  template <class A>
-  TUTTI_EVERYWHERE static A apply(A a, A b) {
-    return static_cast<A>(a & b);
-  }
-};
-struct bits_or {
-  template <class A>
-  TUTTI_EVERYWHERE static A apply(A a, A b) {
-    return static_cast<A>(a | b);
-  }
-};
-struct bits_xor {
-  template <class A>
-  TUTTI_EVERYWHERE static A apply(A a, A b) {
-    return static_cast<A>(a ^ b);
-  }
+
+// Elements that are moved together.
+template <class T, int Width>
+struct alignas(Width == 1 ? alignof(T) : 16) pack {
+  T e[Width];
 };
 
-// Reduces element i of all inputs, in order, into all outputs. An average divides before it rounds.
-template <class T, class Op, bool Average>
-TUTTI_EVERYWHERE inline void reduce_element(const reduce_arguments& a, std::uint64_t i) {
+// Reduces pack i of all inputs, in order, into all outputs. An average divides before it rounds.
+template <class T, class Op, bool Average, int Width = 1>
+TUTTI_EVERYWHERE inline void reduce_pack(const reduce_arguments& a, std::uint64_t i) {
   using A = accumulator_t<T>;
-  const auto input = [&a, i](int k) {
-    const A x = static_cast<A>(static_cast<const T*>(a.inputs[k])[i]);
-    if (a.scaled == 0) return x;
-    // As on the CPU, the product of halves is rounded to float only.
-    return multiply::apply(x, static_cast<A>(a.factors[k]));
-  };
-  A all = input(0);
-  for (int k = 1; k < a.input_count; ++k) all = Op::apply(all, input(k));
-  if constexpr (Average) all = all / static_cast<A>(a.ranks);
-  const T result = static_cast<T>(canonical(all));
-  for (int k = 0; k < a.output_count; ++k) static_cast<T*>(a.outputs[k])[i] = result;
+  A all[Width] = {};
+  for (int k = 0; k < a.input_count; ++k) {
+    const pack<T, Width> in = static_cast<const pack<T, Width>*>(a.inputs[k])[i];
+    for (int e = 0; e < Width; ++e) {
+      A x = static_cast<A>(in.e[e]);
+      // As on the CPU, the product of halves is rounded to float only.
+      if (a.scaled != 0) x = multiply::apply(x, static_cast<A>(a.factors[k]));
+      all[e] = k == 0 ? x : Op::apply(all[e], x);
+    }
+  }
+  pack<T, Width> out;
+  for (int e = 0; e < Width; ++e) {
+    if constexpr (Average) all[e] = all[e] / static_cast<A>(a.ranks);
+    out.e[e] = static_cast<T>(canonical(all[e]));
+  }
+  for (int k = 0; k < a.output_count; ++k) static_cast<pack<T, Width>*>(a.outputs[k])[i] = out;
 }
 
 // Type of the product: double if either type is, otherwise float.
@@ -139,17 +120,15 @@ template <class From, class To>
 using product_t =
     std::conditional_t<std::is_same_v<From, double> || std::is_same_v<To, double>, double, float>;
 
-template <class To, class From, class A>
-TUTTI_EVERYWHERE inline To convert_value(From x, A factor) {
-  return static_cast<To>(canonical(multiply::apply(static_cast<A>(x), factor)));
-}
-
-// Converts element i times the factor. Both may be the same memory if the types are equal.
-template <class From, class To>
-TUTTI_EVERYWHERE inline void convert_element(const convert_arguments& a, std::uint64_t i) {
+// Converts pack i times the factor. Both may be the same memory if the types are equal.
+template <class From, class To, int Width = 1>
+TUTTI_EVERYWHERE inline void convert_pack(const convert_arguments& a, std::uint64_t i) {
   using A = product_t<From, To>;
-  static_cast<To*>(a.output)[i] =
-      convert_value<To>(static_cast<const From*>(a.input)[i], static_cast<A>(a.factor));
+  const pack<From, Width> in = static_cast<const pack<From, Width>*>(a.input)[i];
+  pack<To, Width> out;
+  for (int e = 0; e < Width; ++e)
+    out.e[e] = static_cast<To>(canonical(multiply::apply(static_cast<A>(in.e[e]), static_cast<A>(a.factor))));
+  static_cast<pack<To, Width>*>(a.output)[i] = out;
 }
 
 }  // namespace tutti::gpu::kernels

@@ -10,20 +10,20 @@ namespace tutti::gpu::kernels {
 namespace {
 
 template <class T, class Op, bool Average>
-void reduce_elements(const reduce_arguments& a) {
-  for (std::uint64_t i = 0; i < a.count; ++i) reduce_element<T, Op, Average>(a, i);
+void reduce_all(const reduce_arguments& a) {
+  for (std::uint64_t i = 0; i < a.count; ++i) reduce_pack<T, Op, Average>(a, i);
 }
 template <class From, class To>
-void convert_elements(const convert_arguments& a) {
-  for (std::uint64_t i = 0; i < a.count; ++i) convert_element<From, To>(a, i);
+void convert_all(const convert_arguments& a) {
+  for (std::uint64_t i = 0; i < a.count; ++i) convert_pack<From, To>(a, i);
 }
 
 #define TUTTI_REDUCTION(kind, op, type, T, average) \
-  {reduce_kind::kind, element_type::type, "tutti_" #kind "_" #type, &reduce_elements<T, op, average>},
+  {reduce_kind::kind, element_type::type, "tutti_" #kind "_" #type, &reduce_all<T, op, average>},
 const reduction_kernel reductions[] = {TUTTI_KERNELS(TUTTI_REDUCTION)};
 #undef TUTTI_REDUCTION
 #define TUTTI_CONVERSION(from, From, to, To) \
-  {element_type::from, element_type::to, "tutti_convert_" #from "_to_" #to, &convert_elements<From, To>},
+  {element_type::from, element_type::to, "tutti_convert_" #from "_to_" #to, &convert_all<From, To>},
 const conversion_kernel conversions[] = {TUTTI_CONVERSIONS(TUTTI_CONVERSION)};
 #undef TUTTI_CONVERSION
 
