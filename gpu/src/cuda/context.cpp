@@ -2,6 +2,7 @@
 #include "cuda/context.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <boost/asio/post.hpp>
 #include <cstdlib>
@@ -29,25 +30,22 @@ namespace {
 // Of each priority, for all loops of the process.
 constexpr std::size_t streams_in_stock = 24;
 
-// The file that TUTTI_CUDA_KERNELS names, or the kernels that are built into this library; null: none.
-const void* find_kernel_image() {
-  if (const char* const told = std::getenv("TUTTI_CUDA_KERNELS"); told != nullptr && *told != '\0') {
-    static std::mutex mutex;
-    static std::map<std::string, std::vector<char>> files;
-    const std::lock_guard lock(mutex);
-    std::vector<char>& bytes = files[told];
-    if (bytes.empty()) {
-      std::ifstream in(told, std::ios::binary);
-      bytes.assign(std::istreambuf_iterator<char>(in), {});
-      bytes.push_back('\0');  // PTX is a string
-    }
-    return bytes.data();
-  }
+// Loads the file that TUTTI_CUDA_KERNELS names, or the kernels that are built into this library. Returns null if
+// there are none, or none for this GPU.
+abi::module* load_kernels(const abi::table& calls) {
+  const char* const told = std::getenv("TUTTI_CUDA_KERNELS");
+  std::string file;
+  const void* image = nullptr;
 #ifdef TUTTI_CUDA_KERNELS_FILE
-  return tutti_cuda_kernels_begin;
-#else
-  return nullptr;
+  image = tutti_cuda_kernels_begin;
 #endif
+  if (told != nullptr && *told != '\0') {
+    std::ifstream in(told, std::ios::binary);
+    file.assign(std::istreambuf_iterator<char>(in), {});
+    image = file.c_str();
+  }
+  abi::module* loaded = nullptr;
+  return image != nullptr && calls.module_load(&loaded, image) == abi::success ? loaded : nullptr;
 }
 
 }  // namespace
@@ -63,21 +61,19 @@ shared_context::shared_context(const abi::table& c, int n) : calls(c), ordinal(n
   check(calls.device_name(text, sizeof text, device), "cuDeviceGetName");
   name = text;
   abi::uuid id{};
-  if (calls.device_uuid(&id, device) == abi::success)
-    for (const char b : id.bytes) identity += fmt::format("{:02x}", static_cast<unsigned char>(b));
-  identity = "cuda-" + identity;
+  calls.device_uuid(&id, device);
+  identity = fmt::format("cuda-{:02x}", fmt::join(id.bytes, ""));
   int memory_ops = 0;
   calls.device_attribute(&memory_ops, abi::attribute_can_use_64_bit_stream_mem_ops, device);
   calls.device_attribute(&multiprocessors, abi::attribute_multiprocessors, device);
-  words = memory_ops != 0 && calls.write_value != nullptr && calls.wait_value != nullptr;
+  words = memory_ops != 0;
   int by_service = 0;
   calls.device_attribute(&by_service, abi::attribute_mps_enabled, device);
   processes_at_once = by_service != 0;
   check(calls.retain(&context, device), "cuDevicePrimaryCtxRetain");
   const in_context here(*this);
   // GPUs too old for the kernels have none: their collectives are staged.
-  if (const void* const image = find_kernel_image(); image != nullptr)
-    if (calls.module_load(&module_, image) != abi::success) module_ = nullptr;
+  module_ = load_kernels(calls);
   // A new stream may need a hardware queue. To make one waits for the device, which a closed gate would make
   // endless.
   for (const bool urgent : {false, true})

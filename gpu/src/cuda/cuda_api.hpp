@@ -21,7 +21,7 @@ struct event;
 struct module;
 struct function;
 struct uuid {
-  char bytes[16];
+  unsigned char bytes[16];
 };
 struct ipc_memory {
   char bytes[64];
@@ -85,21 +85,17 @@ inline constexpr int capture_none = 0, capture_mode_relaxed = 2;
   X(launch, cuLaunchKernel,                                                                            \
     (function*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, stream*, void**, \
      void**))                                                                                          \
-  X(capture_mode, cuThreadExchangeStreamCaptureMode, (int*))
-
-// Null if the library lacks them.
-#define TUTTI_CUDA_OPTIONAL_CALLS(X)                                                          \
-  X(write_value, cuStreamWriteValue64_v2, (stream*, device_pointer, std::uint64_t, unsigned)) \
-  X(wait_value, cuStreamWaitValue64_v2, (stream*, device_pointer, std::uint64_t, unsigned))   \
-  X(ipc_name_memory, cuIpcGetMemHandle, (ipc_memory*, device_pointer))                        \
-  X(ipc_open_memory, cuIpcOpenMemHandle_v2, (device_pointer*, ipc_memory, unsigned))          \
-  X(ipc_close_memory, cuIpcCloseMemHandle, (device_pointer))                                  \
-  X(ipc_name_event, cuIpcGetEventHandle, (ipc_event*, event*))                                \
+  X(capture_mode, cuThreadExchangeStreamCaptureMode, (int*))                                           \
+  X(write_value, cuStreamWriteValue64_v2, (stream*, device_pointer, std::uint64_t, unsigned))          \
+  X(wait_value, cuStreamWaitValue64_v2, (stream*, device_pointer, std::uint64_t, unsigned))            \
+  X(ipc_name_memory, cuIpcGetMemHandle, (ipc_memory*, device_pointer))                                 \
+  X(ipc_open_memory, cuIpcOpenMemHandle_v2, (device_pointer*, ipc_memory, unsigned))                   \
+  X(ipc_close_memory, cuIpcCloseMemHandle, (device_pointer))                                           \
+  X(ipc_name_event, cuIpcGetEventHandle, (ipc_event*, event*))                                         \
   X(ipc_open_event, cuIpcOpenEventHandle, (event**, ipc_event))
 
 struct table {
   TUTTI_CUDA_CALLS(TUTTI_CALL_MEMBER)
-  TUTTI_CUDA_OPTIONAL_CALLS(TUTTI_CALL_MEMBER)
   int devices() const noexcept {
     int n = 0;
     return device_count(&n) == success ? n : 0;
@@ -126,7 +122,6 @@ inline std::unique_ptr<const table> open_library(const std::string& told) {
                           "(TUTTI_CUDA_LIBRARY names another file)");
   auto calls = std::make_unique<table>();
   TUTTI_CUDA_CALLS(TUTTI_REQUIRE_CALL)
-  TUTTI_CUDA_OPTIONAL_CALLS(TUTTI_FIND_CALL)
   if (!in.missing.empty())
     throw error(errc::not_supported,
                 fmt::format("{} lacks {}: NVIDIA's driver is older than 515 (CUDA 11.7), which tutti needs",
