@@ -58,8 +58,7 @@ struct table {
   int version = 0;  // 22809: 2.28.9
 
   std::string explain(result code, communicator* c) const {
-    return gpu::vendor_abi::explain("NCCL", version, code, error_string(code),
-                                    last_error == nullptr ? nullptr : last_error(c));
+    return gpu::vendor_abi::explain("NCCL", version, code, error_string(code), last_error(c));
   }
 };
 
@@ -72,7 +71,7 @@ inline std::unique_ptr<const table> open_library(const std::string& told) {
   TUTTI_NCCL_CALLS(TUTTI_REQUIRE_CALL)
   TUTTI_NCCL_OPTIONAL_CALLS(TUTTI_FIND_CALL)
   in.require("ncclGetErrorString", calls->error_string);
-  in.find("ncclGetLastError", calls->last_error);
+  in.require("ncclGetLastError", calls->last_error);
   if (in.missing.empty()) calls->get_version(&calls->version);
   if (!in.missing.empty() || calls->version < oldest_version)
     throw error(errc::not_supported,

@@ -43,7 +43,7 @@ class owned_communicator {
     const std::lock_guard lock(mutex_);
     if (std::exchange(ended_, true)) return;
     if (!in_use_) return;
-    interrupter_ = std::thread([this, on = std::move(on)] {
+    interrupter_ = std::jthread([this, on = std::move(on)] {
       on->enter_thread();
       interrupt();
     });
@@ -67,29 +67,46 @@ class owned_communicator {
 
   class use {
    public:
-    explicit use(owned_communicator& of) noexcept
-        : of_(of), handle_(of.begin_use()), begun_(handle_ != nullptr) {}
+    explicit use(owned_communicator& of) noexcept {
+      const std::lock_guard lock(of.mutex_);
+      if (of.ended_) return;
+      of_ = &of;
+      handle_ = of.handle_;
+      of.in_use_ = true;
+    }
     use(const use&) = delete;
     use& operator=(const use&) = delete;
     ~use() {
-      if (begun_) of_.end_use();
+      if (of_ == nullptr) return;
+      std::jthread interrupter;  // joined after the lock is released
+      const std::lock_guard lock(of_->mutex_);
+      of_->in_use_ = false;
+      interrupter = std::move(of_->interrupter_);
+      of_->changed_.notify_all();
     }
 
     // Null if it has ended, or was aborted during waiting().
     abi::communicator* get() const noexcept { return handle_; }
-    // Makes a call that may wait for other ranks, at most one in a use.
+    // Makes a call that may wait for other ranks, at most one in a use. Requires get() != nullptr.
     template <class F>
     abi::result waiting(F&& call) noexcept {
-      of_.begin_wait();
+      {
+        const std::lock_guard lock(of_->mutex_);
+        of_->waiting_ = true;
+        of_->changed_.notify_all();
+      }
       const abi::result r = call();
-      handle_ = of_.end_wait();
+      std::unique_lock lock(of_->mutex_);
+      of_->changed_.wait(lock, [this] { return !of_->interrupting_; });
+      of_->waiting_ = false;
+      of_->changed_.notify_all();
+      handle_ = of_->handle_;
       return r;
     }
 
    private:
-    owned_communicator& of_;
-    abi::communicator* handle_;
-    const bool begun_;
+    owned_communicator* of_ = nullptr;  // null: it had ended
+    abi::communicator* handle_ = nullptr;
   };
 
   const abi::table& calls;
@@ -100,34 +117,6 @@ class owned_communicator {
   static constexpr int patience = 100;
   static constexpr auto short_wait = std::chrono::milliseconds(1);
 
-  abi::communicator* begin_use() noexcept {
-    const std::lock_guard lock(mutex_);
-    if (ended_) return nullptr;
-    in_use_ = handle_ != nullptr;
-    return handle_;
-  }
-  void end_use() noexcept {
-    std::thread interrupter;
-    {
-      const std::lock_guard lock(mutex_);
-      in_use_ = false;
-      interrupter = std::move(interrupter_);
-      changed_.notify_all();
-    }
-    if (interrupter.joinable()) interrupter.join();
-  }
-  void begin_wait() noexcept {
-    const std::lock_guard lock(mutex_);
-    waiting_ = true;
-    changed_.notify_all();
-  }
-  abi::communicator* end_wait() noexcept {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !interrupting_; });
-    waiting_ = false;
-    changed_.notify_all();
-    return handle_;
-  }
   abi::communicator* take() noexcept {
     const std::lock_guard lock(mutex_);
     ended_ = true;
@@ -166,7 +155,7 @@ class owned_communicator {
   bool in_use_ = false;
   bool waiting_ = false;       // the submit thread is in a call that may not return, or about to enter it
   bool interrupting_ = false;  // the interrupter is in NCCL
-  std::thread interrupter_;
+  std::jthread interrupter_;
 };
 
 }  // namespace tutti::nccl
