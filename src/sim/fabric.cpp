@@ -76,13 +76,6 @@ connection* fabric::find(int a, int b) noexcept {
   return found == connections_.end() ? nullptr : &found->second;
 }
 
-packet* fabric::new_packet(int from, int to) {
-  packet& p = packets_.take();
-  p = {.from = from, .to = to, .payload = std::move(p.payload)};  // whose memory is used again
-  p.payload.clear();
-  return &p;
-}
-
 // ---- sending ----
 
 bool fabric::submit(sim_link& link, outgoing& o) {
@@ -172,7 +165,7 @@ void fabric::await_port(sim_link& link) noexcept {
 void fabric::proceed(sim_link& link) {
   if (link.at_ != sim_link::phase::open) return;
   if (link.waiting()) return await_port(link);
-  if (!link.muted_ || std::exchange(link.said_farewell_, true)) return;
+  if (!link.owner_.muted() || std::exchange(link.said_farewell_, true)) return;
   ++at(link.owner_.rank()).so_far.frames;
   transmit(link, {.kind = frame_kind::leave}, nullptr, 0);
 }
@@ -210,11 +203,12 @@ void fabric::transmit(sim_link& link, frame head, const std::byte* payload, std:
   arrives = std::max(arrives, way.last_arrival + 1);
   way.last_arrival = arrives;
 
-  packet* const made = new_packet(from, to);
-  made->head = head;
-  made->payload.assign(payload, payload + bytes);
-  made->number = number;
-  made->occupies = occupies;
+  const packet_ref made = std::make_shared<packet>(packet{.from = from,
+                                                          .to = to,
+                                                          .head = head,
+                                                          .payload = {payload, payload + bytes},
+                                                          .number = number,
+                                                          .occupies = occupies});
   if (is_corrupted(from, to, number)) {
     made->is_end = true;
     made->why = errc::protocol;
@@ -296,10 +290,8 @@ void fabric::tell_end(connection& c, int told, errc why, std::string text) {
   const int from = told == c.low ? c.high : c.low;
   connection::direction& way = c.from(from);
   if (std::exchange(way.told, true) || at(told).gone) return;
-  packet* const p = new_packet(from, told);
-  p->is_end = true;
-  p->why = why;
-  p->text = std::move(text);
+  const packet_ref p = std::make_shared<packet>(
+      packet{.from = from, .to = told, .is_end = true, .why = why, .text = std::move(text)});
   way.last_arrival = std::max(now_ + between(c.low, c.high).latency, way.last_arrival) + 1;
   plan(way.last_arrival, [this, p] { at_port(p); });
 }
@@ -365,7 +357,7 @@ bool fabric::is_corrupted(int from, int to, std::uint64_t number) const noexcept
 
 // ---- arriving ----
 
-void fabric::at_port(packet* p) {
+void fabric::at_port(const packet_ref& p) {
   port& to = at(p->to);
   if (to.gone) return;
   nanoseconds& in_free = to.in_free[between(p->from, p->to).wire];
@@ -377,7 +369,7 @@ void fabric::at_port(packet* p) {
   plan(through, [this, p] { arrived(p); });
 }
 
-void fabric::arrived(packet* p) {
+void fabric::arrived(const packet_ref& p) {
   port& to = at(p->to);
   if (to.gone) return;
   if (!p->is_end) {
@@ -405,10 +397,6 @@ void fabric::deliver(int rank) {
   step_(rank);
   p.may_deliver = p.delivering = false;
   take_next(rank);
-}
-
-void fabric::delivered(packet* p) noexcept {
-  if (!at(p->to).gone) packets_.give_back(*p);
 }
 
 // ---- time of a rank ----

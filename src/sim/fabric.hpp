@@ -6,7 +6,6 @@
 // receiver's processor for o.
 #pragma once
 
-#include "base/object_pool.hpp"
 #include "core/platform.hpp"
 #include "sim/random_numbers.hpp"
 #include "transport/link.hpp"
@@ -17,6 +16,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <string>
 #include <tutti/sim/simulation.hpp>
 #include <utility>
@@ -38,7 +38,7 @@ struct packet {
   int from = 0;
   int to = 0;
   transport::frame head{};
-  std::vector<std::byte> payload;
+  std::vector<std::byte> payload{};
   bool is_end = false;  // the connection's; with the reason:
   errc why = errc::success;
   std::string text{};
@@ -47,6 +47,7 @@ struct packet {
   std::size_t come = 0;      // of the payload, if it comes in parts
   bool in_parts = false;
 };
+using packet_ref = std::shared_ptr<packet>;
 
 // Both directions between two ranks.
 struct connection {
@@ -73,7 +74,7 @@ struct port {
   nanoseconds in_free[2] = {};
   nanoseconds cpu_free = 0;
   nanoseconds step_at = end_of_time;  // the next planned step
-  std::deque<packet*> inbox;          // through the port, waiting for the processor
+  std::deque<packet_ref> inbox;       // through the port, waiting for the processor
   bool delivering = false;            // deliver() is planned
   bool may_deliver = false;           // within a step: one packet is to be handed over
   bool dying = false;                 // within its last step
@@ -110,7 +111,6 @@ class fabric {
   void proceed(sim_link& link);
   // Closes this side of the connection; the other is told.
   void hang_up(sim_link& link, errc why, std::string text);
-  void delivered(packet* p) noexcept;  // handed over
 
   // ---- ends and faults ----
   // The rank has gone without notice: dead, or cut.
@@ -126,7 +126,6 @@ class fabric {
   };
   path between(int a, int b) const noexcept;
   connection* find(int a, int b) noexcept;
-  packet* new_packet(int from, int to);
   void connect(sim_link& link);
   void transmit(sim_link& link, transport::frame head, const std::byte* payload, std::size_t bytes);
   // Sends the frame, or its next slice; returns whether nothing of it is left.
@@ -141,8 +140,8 @@ class fabric {
   bool is_corrupted(int from, int to, std::uint64_t number) const noexcept;
   void turn(int rank);
   void establish(int rank, int other);
-  void at_port(packet* p);
-  void arrived(packet* p);
+  void at_port(const packet_ref& p);
+  void arrived(const packet_ref& p);
   void take_next(int rank);
   // The processor has its next packet: a step hands it over.
   void deliver(int rank);
@@ -155,7 +154,6 @@ class fabric {
   random_numbers numbers_;
   std::vector<port> ports_;
   std::map<std::pair<int, int>, connection> connections_;  // by the lower and the higher rank
-  base::object_pool<packet> packets_;
   const std::function<void(int)> step_;
 };
 

@@ -18,7 +18,7 @@ using tutti::transport::outgoing;
 sim_link::sim_link(sim_transport& owner, int peer) noexcept : owner_(owner), peer_(peer) {}
 
 bool sim_link::submit(outgoing& o) noexcept {
-  if (said_farewell_ || (muted_ && at_ == phase::closed)) return false;
+  if (said_farewell_ || (owner_.muted() && at_ == phase::closed)) return false;
   return owner_.fabric_.submit(*this, o);
 }
 
@@ -40,25 +40,12 @@ bool sim_link::sends_eagerly(const void*, std::size_t bytes) const noexcept {
   return bytes <= owner_.fabric_.settings().network.eager_limit;
 }
 
-void sim_link::receive(packet* p) noexcept {
-  fabric& f = owner_.fabric_;
-  if (at_ == phase::closed || (muted_ && !p->is_end && p->head.kind != frame_kind::leave)) {
-    // The rest of a frame in parts is on its way, and its packet with it.
-    if (!std::exchange(p->in_parts, false)) f.delivered(p);
-    return;
-  }
-  if (p->is_end) {
-    const errc why = p->why;
-    std::string text = std::move(p->text);
-    f.delivered(p);
-    close(why, std::move(text));
-    return;
-  }
+void sim_link::receive(const packet_ref& p) noexcept {
+  if (at_ == phase::closed || (owner_.muted() && !p->is_end && p->head.kind != frame_kind::leave)) return;
+  if (p->is_end) return close(p->why, std::move(p->text));
   if (p->head.kind == frame_kind::leave) {
-    f.delivered(p);
-    f.hang_up(*this, errc::peer_left, owner_.describe(owner_.rank()) + " has finished and left");
-    close(errc::peer_left, owner_.describe(peer_) + " has finished and left");
-    return;
+    owner_.fabric_.hang_up(*this, errc::peer_left, owner_.describe(owner_.rank()) + " has finished and left");
+    return close(errc::peer_left, owner_.describe(peer_) + " has finished and left");
   }
   tutti::transport::inbound& up = *owner_.up_;
   const std::size_t until = p->in_parts && p->come == 0 ? p->payload.size() / 2 : p->payload.size();
@@ -67,14 +54,12 @@ void sim_link::receive(packet* p) noexcept {
   if (end > p->come) std::memcpy(where_.at + p->come, p->payload.data() + p->come, end - p->come);
   p->come = until;
   if (p->in_parts) {
-    p->in_parts = false;  // the rest is on its way, and the packet with it
+    p->in_parts = false;  // the rest is on its way
     half_way_ = p;
     return;
   }
   half_way_ = nullptr;
-  const tutti::transport::frame head = p->head;
-  f.delivered(p);
-  up.end(peer_, head, std::exchange(where_, destination_buffer{}));
+  up.end(peer_, p->head, std::exchange(where_, destination_buffer{}));
 }
 
 void sim_link::close(errc why, std::string text) noexcept {
@@ -84,7 +69,7 @@ void sim_link::close(errc why, std::string text) noexcept {
   half_way_ = nullptr;
   where_ = destination_buffer{};
   hand_back();
-  if (!muted_) owner_.up_->closed(peer_, why, std::move(text));
+  if (!owner_.muted()) owner_.up_->closed(peer_, why, std::move(text));
   owner_.changed();
 }
 
@@ -96,7 +81,6 @@ void sim_link::hand_back() noexcept {
 }
 
 void sim_link::leave() noexcept {
-  muted_ = true;
   where_ = destination_buffer{};
   if (at_ == phase::idle) at_ = phase::closed;
   owner_.fabric_.proceed(*this);
@@ -119,12 +103,8 @@ void sim_transport::open(const core::world_info& info, tutti::transport::inbound
 
 sim_link& sim_transport::at(int peer) {
   const auto [place, is_new] = links_.try_emplace(peer, *this, peer);
-  sim_link& l = place->second;
-  if (is_new && (leaving_ || !attached_)) {
-    l.muted_ = true;
-    l.at_ = sim_link::phase::closed;
-  }
-  return l;
+  if (is_new && muted()) place->second.at_ = sim_link::phase::closed;
+  return place->second;
 }
 
 bool sim_transport::has_queue() const noexcept {
@@ -144,7 +124,7 @@ bool sim_transport::poll() noexcept {
   }
   port& p = fabric_.at(rank_);
   if (std::exchange(p.may_deliver, false) && !p.inbox.empty()) {
-    packet* const next = p.inbox.front();
+    const packet_ref next = std::move(p.inbox.front());
     p.inbox.pop_front();
     at(next->from).receive(next);
     any = true;
@@ -189,7 +169,6 @@ void sim_transport::cut() noexcept {
   if (attached_) fabric_.bury(rank_);
   sim_link::frames dropped;
   for (auto& [peer, l] : links_) {
-    l.muted_ = true;
     dropped.splice_back(l.messages_);
     dropped.splice_back(l.long_data_);
     l.half_way_ = nullptr;

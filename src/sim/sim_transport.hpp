@@ -33,7 +33,7 @@ class sim_link final : public transport::link, public base::list_hook<sending_ta
   using frames = base::intrusive_list<transport::outgoing, transport::outgoing_tag>;
 
   bool waiting() const noexcept { return !messages_.empty() || !long_data_.empty(); }
-  void receive(packet* p) noexcept;
+  void receive(const packet_ref& p) noexcept;
   // The end of the link has come from the network.
   void close(errc why, std::string text) noexcept;
   void hand_back() noexcept;
@@ -42,11 +42,10 @@ class sim_link final : public transport::link, public base::list_hook<sending_ta
   sim_transport& owner_;
   const int peer_;
   phase at_ = phase::idle;
-  bool muted_ = false;          // the layers above are told nothing any more
   bool said_farewell_ = false;  // nothing follows
   frames messages_;
-  frames long_data_;            // messages pass between their slices
-  packet* half_way_ = nullptr;  // the frame of which a part has come
+  frames long_data_;     // messages pass between their slices
+  packet_ref half_way_;  // the frame of which a part has come
   transport::destination_buffer where_;
 };
 
@@ -74,6 +73,8 @@ class sim_transport final : public transport::polled_transport {
  private:
   friend class fabric;
   friend class sim_link;
+  // Whether the layers above are told nothing any more.
+  bool muted() const noexcept { return leaving_ || !attached_; }
   void detach() noexcept;
   void changed() noexcept;
   bool any_open() const noexcept;
