@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report/page.hpp"
-#include "report/page_parts.hpp"
 
 #include <fmt/format.h>
 
@@ -88,9 +87,8 @@ std::string runs_section(const std::vector<compared_run>& runs) {
       "<h2>Runs</h2><table><tr><th>run</th><th>created</th><th class=n>ranks</th><th>state</th>"
       "<th>directory</th></tr>";
   for (const compared_run& c : runs)
-    out += fmt::format("<tr><td>{}</td><td>{}</td><td class=n>{}</td><td>{}</td><td>{}</td></tr>", c.key(),
-                       time_text(c.run->created), c.run->size, states_of(*c.run),
-                       escaped(c.run->directory.string()));
+    out += row(c.key(), time_text(c.run->created), c.run->size, states_of(*c.run),
+               escaped(c.run->directory.string()));
   return out + "</table>";
 }
 

@@ -2,13 +2,16 @@
 #include "report/page.hpp"
 
 #include "base/files.hpp"
-#include "report/page_parts.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/archive/iterators/base64_from_binary.hpp>
+#include <boost/archive/iterators/transform_width.hpp>
 #include <cctype>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <span>
 
 namespace tutti::report {
@@ -18,23 +21,22 @@ constexpr std::uintmax_t largest_picture_bytes = std::uintmax_t{4} << 20,
                          all_pictures_bytes = std::uintmax_t{48} << 20;
 constexpr std::size_t most_texts = 300;  // of a rank
 
-const std::vector<std::string> phases{"compute", "communication", "waiting"};
-const std::vector<std::string> phase_colours{"#3b7dd8", "#e08a2e", "#b9bec7"};
+struct phase {
+  const char* name;
+  const char* colour;
+  double time_split::* seconds;
+};
+constexpr phase phases[] = {{"compute", "#3b7dd8", &time_split::compute},
+                            {"communication", "#e08a2e", &time_split::communication},
+                            {"waiting", "#b9bec7", &time_split::waiting}};
 
 std::string rank_key(const rank_data& r) { return legend_entry(r.rank, r.name()); }
 
 std::string base64(const std::string& bytes) {
-  static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  for (std::size_t at = 0; at < bytes.size(); at += 3) {
-    const auto byte = [&](std::size_t i) {
-      return i < bytes.size() ? static_cast<std::uint32_t>(static_cast<std::uint8_t>(bytes[i])) : 0U;
-    };
-    const std::uint32_t three = byte(at) << 16 | byte(at + 1) << 8 | byte(at + 2);
-    for (int i = 0; i < 4; ++i)
-      out += at + static_cast<std::size_t>(i) <= bytes.size() ? letters[three >> (18 - 6 * i) & 63] : '=';
-  }
-  return out;
+  using namespace boost::archive::iterators;
+  using letters = base64_from_binary<transform_width<std::string::const_iterator, 6, 8>>;
+  std::string out(letters(bytes.begin()), letters(bytes.end()));
+  return out.append((3 - bytes.size() % 3) % 3, '=');
 }
 
 // Paths come from a file: nothing outside the run is read or linked to.
@@ -60,14 +62,11 @@ std::string ranks_section(const run_data& run) {
   std::string out =
       "<h2>Ranks</h2><table><tr><th>rank</th><th>state</th><th>host</th><th "
       "class=n>process</th><th>opened</th><th>last sign of life</th>"
-      "<th class=n>written</th><th class=n>dropped</th><th class=n>failed</th></tr>";
+      "<th class=n>written</th><th class=n>dropped</th><th class=n>failed</th><th></th></tr>";
   for (const rank_data& r : run.ranks)
-    out += fmt::format(
-        "<tr><td>{}</td><td class=\"{}\">{}</td><td>{}</td><td class=n>{}</td><td>{}</td><td>{}</td><td "
-        "class=n>{}</td><td class=n>{}</td>"
-        "<td class=n>{} {}</td></tr>",
-        rank_key(r), name_of(r.state), name_of(r.state), escaped(r.host), r.pid, time_text(r.opened),
-        time_text(r.heartbeat), r.written, r.dropped, r.failed, escaped(r.failure));
+    out += row(rank_key(r), fmt::format("<span class=\"{0}\">{0}</span>", name_of(r.state)), escaped(r.host),
+               r.pid, time_text(r.opened), time_text(r.heartbeat), r.written, r.dropped, r.failed,
+               escaped(r.failure));
   out += "</table>";
   if (run.absent() > 0)
     out += fmt::format("<p class=died>{} of {} ranks have left nothing here.</p>", run.absent(), run.size);
@@ -81,38 +80,51 @@ std::string curves_section(const run_data& run) {
   return curves(sources);
 }
 
+// A row for each rank. The longest sets the scale.
+std::string bars(const run_data& run, const std::vector<time_split>& times) {
+  constexpr double row_height = 22, label = 70, long_row = 700;
+  const double longest = std::ranges::max(times, {}, &time_split::total).total();
+  std::string out = fmt::format("<svg class=\"bars\" viewBox=\"0 0 {} {}\" role=\"img\">",
+                                label + long_row + 10, row_height * static_cast<double>(times.size()) + 4);
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    const double y = row_height * static_cast<double>(i) + 2;
+    out += fmt::format("<text class=\"tick\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>", label - 6,
+                       y + 13, escaped(run.ranks[i].name()));
+    double x = label;
+    for (const phase& p : phases) {
+      const double seconds = times[i].*p.seconds, wide = longest > 0 ? long_row * seconds / longest : 0;
+      out += fmt::format(
+          "<rect x=\"{:.1f}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"><title>{} s</title></rect>",
+          x, y, wide, row_height - 4, p.colour, short_number(seconds));
+      x += wide;
+    }
+  }
+  return out + "</svg>";
+}
+
 std::string times_section(const run_data& run) {
   const std::vector<time_split> times = times_of(run);
   if (times.empty()) return {};
   std::string out = "<h2>Where the time went</h2><p class=soft>";
-  for (std::size_t p = 0; p < phases.size(); ++p)
-    out += fmt::format("<span class=\"key\" style=\"background:{}\"></span>{}", phase_colours[p], phases[p]);
-  out += "</p>";
-  std::vector<std::pair<std::string, std::vector<double>>> rows;
-  for (std::size_t i = 0; i < times.size(); ++i)
-    rows.push_back({run.ranks[i].name(), {times[i].compute, times[i].communication, times[i].waiting}});
-  out += stacked_bars(rows, phase_colours);
+  for (const phase& p : phases)
+    out += fmt::format("<span class=\"key\" style=\"background:{}\"></span>{}", p.colour, p.name);
+  out += "</p>" + bars(run, times);
 
   out +=
       "<h2>Stragglers</h2><p class=soft>A rank is the slowest of a step when it computed longest. Who waits "
-      "least is waited for.</p><table><tr><th>rank</th>"
-      "<th class=n>steps</th><th class=n>slowest in</th><th class=n>compute per step</th><th "
-      "class=n>communication per step</th><th class=n>waiting per step</th>"
-      "<th class=n>communication behind computation</th></tr>";
+      "least is waited for. Times are milliseconds per step.</p><table><tr><th>rank</th>"
+      "<th class=n>steps</th><th class=n>slowest in</th><th class=n>compute</th><th "
+      "class=n>communication</th>"
+      "<th class=n>waiting</th><th class=n>communication behind computation</th></tr>";
   std::vector<std::size_t> order(times.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return times[a].slowest != times[b].slowest ? times[a].slowest > times[b].slowest : a < b;
-  });
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, std::greater<>(),
+                    [&](std::size_t i) { return std::pair(times[i].slowest, times.size() - i); });
   for (const std::size_t i : order) {
     const time_split& t = times[i];
-    const double n = std::max<double>(static_cast<double>(t.steps), 1);
-    out += fmt::format(
-        "<tr><td>{}</td><td class=n>{}</td><td class=n>{}</td><td class=n>{} ms</td><td class=n>{} "
-        "ms</td><td class=n>{} ms</td><td class=n>{} ms</td></tr>",
-        rank_key(run.ranks[i]), t.steps, t.slowest, short_number(1e3 * t.compute / n),
-        short_number(1e3 * t.communication / n), short_number(1e3 * t.waiting / n),
-        short_number(1e3 * t.hidden / n));
+    const double ms = 1e3 / std::max<double>(static_cast<double>(t.steps), 1);
+    out += row(rank_key(run.ranks[i]), t.steps, t.slowest, t.compute * ms, t.communication * ms,
+               t.waiting * ms, t.hidden * ms);
   }
   return out + "</table>";
 }
@@ -147,8 +159,7 @@ std::string media_section(const run_data& run) {
           "<tr><td>{}</td><td class=soft colspan=3>{} earlier ones are in the .jsonl of {}</td></tr>",
           rank_key(r), r.texts.size() - most_texts, escaped(r.name()));
     for (const said_text& t : std::span(r.texts).last(std::min(most_texts, r.texts.size())))
-      texts += fmt::format("<tr><td>{}</td><td>{}</td><td class=n>{}</td><td>{}</td></tr>", rank_key(r),
-                           escaped(t.name), t.step, escaped(t.content));
+      texts += row(rank_key(r), escaped(t.name), t.step, escaped(t.content));
     for (const auto& [name, h] : r.histograms)
       histograms += histogram_chart(fmt::format("{}, {}, step {}", name, r.name(), h.step), h, r.rank);
     for (const file_data& image : r.images) {
@@ -185,8 +196,8 @@ std::string artifacts_section(const run_data& run) {
   for (const rank_data& r : run.ranks)
     for (const file_data& a : r.artifacts)
       if (is_inside(a.path))
-        rows += fmt::format("<tr><td>{}</td><td><a href=\"{}\">{}</a></td><td class=n>{}</td></tr>",
-                            rank_key(r), link_of(a.path), escaped(a.path), a.bytes);
+        rows +=
+            row(rank_key(r), fmt::format("<a href=\"{}\">{}</a>", link_of(a.path), escaped(a.path)), a.bytes);
   if (rows.empty()) return {};
   return "<h2>Artifacts</h2><table><tr><th>rank</th><th>file</th><th class=n>bytes</th></tr>" + rows +
          "</table>";
@@ -207,8 +218,7 @@ std::string console_section(const run_data& run) {
 std::string facts_section(const run_data& run) {
   const auto rows = [](const std::vector<std::pair<std::string, std::string>>& pairs) {
     std::string out = "<table>";
-    for (const auto& [name, value] : pairs)
-      out += fmt::format("<tr><td>{}</td><td>{}</td></tr>", escaped(name), escaped(value));
+    for (const auto& [name, value] : pairs) out += row(escaped(name), escaped(value));
     return out + "</table>";
   };
   std::string out = "<h2>How it was run</h2>" + rows(run.facts);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "report/page_parts.hpp"
+#include "report/page.hpp"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -9,7 +9,6 @@
 #include <ctime>
 #include <iterator>
 #include <limits>
-#include <numeric>
 #include <set>
 
 namespace tutti::report {
@@ -228,30 +227,6 @@ std::string histogram_chart(const std::string& title, const histogram_data& h, i
     out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"/>",
                        left + step * static_cast<double>(i), top + inner_height - tall,
                        std::max(step - 0.5, 0.5), tall, colour_of(rank));
-  }
-  return out + "</svg>";
-}
-
-std::string stacked_bars(const std::vector<std::pair<std::string, std::vector<double>>>& rows,
-                         const std::vector<std::string>& colours) {
-  constexpr double row_height = 22, label = 70, long_row = 700;
-  double longest = 0;
-  for (const auto& [name, parts] : rows)
-    longest = std::max(longest, std::accumulate(parts.begin(), parts.end(), 0.0));
-  std::string out = fmt::format("<svg class=\"bars\" viewBox=\"0 0 {} {}\" role=\"img\">",
-                                label + long_row + 10, row_height * static_cast<double>(rows.size()) + 4);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const double y = row_height * static_cast<double>(i) + 2;
-    out += fmt::format("<text class=\"tick\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>", label - 6,
-                       y + 13, escaped(rows[i].first));
-    double x = label;
-    for (std::size_t p = 0; p < rows[i].second.size(); ++p) {
-      const double wide = longest > 0 ? long_row * rows[i].second[p] / longest : 0;
-      out += fmt::format(
-          "<rect x=\"{:.1f}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"><title>{} s</title></rect>",
-          x, y, wide, row_height - 4, colours[p], short_number(rows[i].second[p]));
-      x += wide;
-    }
   }
   return out + "</svg>";
 }

@@ -2,7 +2,6 @@
 // The page and the summary: their contents, and that no text of ranks becomes markup.
 #include "report/page.hpp"
 
-#include "report/page_parts.hpp"
 #include "report/written_run.hpp"
 #include "support/local_world.hpp"
 #include "track/run_reader.hpp"
