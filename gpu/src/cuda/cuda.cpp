@@ -8,11 +8,34 @@
 #include "kernels/host_kernels.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <condition_variable>
+#include <cstdlib>
 #include <deque>
+#include <fstream>
+#include <iterator>
+#include <map>
 #include <optional>
+#include <string_view>
 #include <utility>
+
+#ifdef TUTTI_CUDA_KERNELS_FILE
+// The bytes of the file, behind a label.
+asm(".section .rodata\n"
+    ".balign 64\n"
+    ".globl tutti_cuda_kernels_begin\n"
+    ".hidden tutti_cuda_kernels_begin\n"
+    "tutti_cuda_kernels_begin:\n"
+    ".incbin \"" TUTTI_CUDA_KERNELS_FILE
+    "\"\n"
+    ".byte 0\n"
+    ".text\n");
+extern "C" const unsigned char tutti_cuda_kernels_begin[];
+#endif
 
 namespace tutti::cuda {
 namespace {
@@ -23,8 +46,10 @@ using gpu::detail::shared_name;
 using gpu::detail::word;
 using held_doorbell = std::shared_ptr<const gpu::detail::doorbell_handle>;
 
-// Each side stream takes one of the few hardware queues.
-constexpr std::size_t most_sides = 4;
+// Of each priority, for all loops of the process.
+constexpr std::size_t streams_in_stock = 24;
+// Of each loop: each side stream takes one of the few hardware queues.
+constexpr std::ptrdiff_t most_sides = 4;
 constexpr unsigned threads_per_block = 256;
 
 // Errors after which no call in the context succeeds.
@@ -68,39 +93,116 @@ class given_doorbells {
   std::vector<held_doorbell*> spare_;  // has room for all: give_back() does not allocate
 };
 
+// Loads the file that TUTTI_CUDA_KERNELS names, or the kernels that are built into this library. Returns null if
+// there are none, or none for this GPU.
+abi::module* load_kernels(const abi::table& calls) {
+  const char* const told = std::getenv("TUTTI_CUDA_KERNELS");
+  std::string file;
+  const void* image = nullptr;
+#ifdef TUTTI_CUDA_KERNELS_FILE
+  image = tutti_cuda_kernels_begin;
+#endif
+  if (told != nullptr && *told != '\0') {
+    std::ifstream in(told, std::ios::binary);
+    file.assign(std::istreambuf_iterator<char>(in), {});
+    image = file.c_str();
+  }
+  abi::module* loaded = nullptr;
+  return image != nullptr && calls.module_load(&loaded, image) == abi::success ? loaded : nullptr;
+}
+
+// Makes a context current for its lifetime, whatever the thread had.
+class in_context {
+ public:
+  in_context(const abi::table& calls, abi::context* wanted) noexcept
+      : calls_(calls), entered_(calls.push(wanted) == abi::success) {}
+  in_context(const in_context&) = delete;
+  in_context& operator=(const in_context&) = delete;
+  ~in_context() {
+    abi::context* was = nullptr;
+    if (entered_) calls_.pop(&was);
+  }
+
+ private:
+  const abi::table& calls_;
+  bool entered_;
+};
+
+// The driver of one GPU, in its primary context; it has the kernels, and the thread that frees memory. Shared by all
+// loops of the process.
+//
+// cuMemFree waits for the device, which no loop may do. It holds a lock of the driver meanwhile, and a loop that
+// waits for that lock opens no gate and sends nothing to other ranks. So nothing is freed while a gate is closed
+// or work waits for other ranks.
 class cuda_driver final : public gpu::detail::driver, gpu::detail::process_sharing {
  public:
-  explicit cuda_driver(std::shared_ptr<shared_context> on) : on_(std::move(on)), calls_(on_->calls) {}
+  cuda_driver(const abi::table& c, int n) : calls(c), ordinal_(n) {
+    const auto require = [this](abi::result code, const char* what) {
+      if (code != abi::success)
+        throw error(errc::device_failed,
+                    fmt::format("cuda device {}: {}: {}", ordinal_, what, calls.explain(code)));
+    };
+    require(calls.device_get(&device_, ordinal_), "cuDeviceGet");
+    char text[256] = {};
+    require(calls.device_name(text, sizeof text, device_), "cuDeviceGetName");
+    name_ = text;
+    abi::uuid id{};
+    calls.device_uuid(&id, device_);
+    identity_ = fmt::format("cuda-{:02x}", fmt::join(id.bytes, ""));
+    const auto attribute = [this](int which) {
+      int value = 0;
+      calls.device_attribute(&value, which, device_);
+      return value;
+    };
+    multiprocessors_ = std::max(1, attribute(abi::attribute_multiprocessors));
+    can_.timeline = can_.gate = attribute(abi::attribute_can_use_64_bit_stream_mem_ops) != 0;
+    can_.host_call = true;
+    can_.processes_at_once = attribute(abi::attribute_mps_enabled) != 0;
+    require(calls.retain(&context_, device_), "cuDevicePrimaryCtxRetain");
+    const in_context here = enter();
+    // GPUs too old for the kernels have none: their collectives are staged.
+    module_ = load_kernels(calls);
+    can_.kernels = module_ != nullptr;
+    // A new stream may need a hardware queue. To make one waits for the device, which a closed gate would make
+    // endless.
+    for (const bool urgent : {false, true})
+      for (std::size_t i = 0; i < streams_in_stock; ++i) {
+        abi::stream* made = nullptr;
+        if (create_stream(&made, urgent) == abi::success) give_back(made);
+      }
+  }
+  cuda_driver(const cuda_driver&) = delete;
+  cuda_driver& operator=(const cuda_driver&) = delete;
   ~cuda_driver() override {
-    const in_context here(*on_);
-    for (const auto& [stream, side] : sides_) on_->give_back(side);
     words_.free_pages(*this);
+    reaper_.join();
+    {
+      const in_context here = enter();
+      for (const auto& [stream, side] : sides_) give_back(side.stream);
+      for (const auto& all : spare_streams_)
+        for (abi::stream* s : all) calls.stream_destroy(s);
+      if (module_ != nullptr) calls.module_unload(module_);
+    }
+    calls.release(device_);
   }
-  const std::shared_ptr<shared_context>& shared() const noexcept { return on_; }
+  in_context enter() const noexcept { return {calls, context_}; }
 
-  std::string name() const override { return fmt::format("cuda device {} ({})", on_->ordinal, on_->name); }
-  int ordinal() const noexcept override { return on_->ordinal; }
-  std::string identity() const override { return on_->identity; }
-  gpu::capabilities can() const noexcept override {
-    gpu::capabilities c;
-    c.timeline = c.gate = on_->words;
-    c.host_call = true;
-    c.processes_at_once = on_->processes_at_once;
-    c.kernels = on_->has_kernels();
-    return c;
-  }
+  std::string name() const override { return fmt::format("cuda device {} ({})", ordinal_, name_); }
+  int ordinal() const noexcept override { return ordinal_; }
+  std::string identity() const override { return identity_; }
+  gpu::capabilities can() const noexcept override { return can_; }
 
   // ---- memory ----
 
   memory_info describe(const void* memory) const noexcept override {
-    const in_context here(*on_);
+    const in_context here = enter();
     unsigned type = 0, managed = 0;
     memory_info found;
     void* base = nullptr;
     int wanted[] = {abi::pointer_memory_type, abi::pointer_is_managed, abi::pointer_device_ordinal,
                     abi::pointer_range_start, abi::pointer_range_size};
     void* values[] = {&type, &managed, &found.device, &base, &found.bytes};
-    if (calls_.pointer_attributes(5, wanted, values, address(memory)) != abi::success || type == 0)
+    if (calls.pointer_attributes(5, wanted, values, address(memory)) != abi::success || type == 0)
       return memory_info();
     found.kind = managed != 0                      ? memory_kind::managed
                  : type == abi::memory_type_device ? memory_kind::device
@@ -112,47 +214,64 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   void* allocate(std::size_t bytes, memory_kind kind) override {
     if (kind == memory_kind::pinned) {
       void* memory = nullptr;
-      call("cuMemHostAlloc", calls_.host_alloc, &memory, bytes, abi::host_portable | abi::host_device_map);
+      call("cuMemHostAlloc", calls.host_alloc, &memory, bytes, abi::host_portable | abi::host_device_map);
       return memory;
     }
     abi::device_pointer memory = 0;
-    call("cuMemAlloc", calls_.alloc, &memory, bytes);
+    call("cuMemAlloc", calls.alloc, &memory, bytes);
     return reinterpret_cast<void*>(memory);
   }
-  void free(void* memory, memory_kind kind) noexcept override { on_->free_later(memory, kind); }
+  void free(void* memory, memory_kind kind) noexcept override {
+    boost::asio::post(reaper_, [this, memory, kind] {
+      const in_context here = enter();
+      // In this mode, freeing does not break a capture on another thread.
+      int mode = abi::capture_mode_relaxed;
+      calls.capture_mode(&mode);
+      std::unique_lock lock(frees_mutex_);
+      // Gates open at the end of their loop at the latest.
+      may_free_.wait(lock, [this] { return holds_ == 0; });
+      kind == memory_kind::pinned ? calls.host_free(memory) : calls.free(address(memory));
+    });
+  }
   bool pin(void* memory, std::size_t bytes) noexcept override {
-    const in_context here(*on_);
-    return calls_.host_register(memory, bytes, abi::host_portable | abi::host_device_map) == abi::success;
+    const in_context here = enter();
+    return calls.host_register(memory, bytes, abi::host_portable | abi::host_device_map) == abi::success;
   }
   void unpin(void* memory) noexcept override {
-    const in_context here(*on_);
-    calls_.host_unregister(memory);
+    const in_context here = enter();
+    calls.host_unregister(memory);
   }
-  void hold_frees(bool on) noexcept override { on_->hold_frees(on); }
+  void hold_frees(bool on) noexcept override {
+    const std::lock_guard lock(frees_mutex_);
+    holds_ += on ? 1 : -1;
+    if (holds_ == 0) may_free_.notify_one();
+  }
 
   // ---- streams, events and words ----
 
   void* make_stream(bool urgent) override {
-    const in_context here(*on_);
-    abi::stream* made = nullptr;
-    check(on_->take_stream(&made, urgent), "cuStreamCreateWithPriority");
+    const in_context here = enter();
+    abi::stream* made = take_spare(urgent);
+    if (made == nullptr) check(create_stream(&made, urgent), "cuStreamCreateWithPriority");
     return made;
   }
+  // It still does its work.
   void destroy_stream(void* stream) noexcept override {
+    const std::lock_guard lock(sides_mutex_);
     if (const auto side = sides_.find(stream); side != sides_.end()) {
-      on_->give_back(side->second);
+      give_back(side->second.stream);
       sides_.erase(side);
     }
-    on_->give_back(stream_of(stream));
+    give_back(stream_of(stream));
   }
   void* make_event() override {
     abi::event* made = nullptr;
-    call("cuEventCreate", calls_.event_create, &made, abi::event_disable_timing);
+    call("cuEventCreate", calls.event_create, &made, abi::event_disable_timing);
     return made;
   }
   void destroy_event(void* event) noexcept override {
-    const in_context here(*on_);
-    calls_.event_destroy(event_of(event));
+    const in_context here = enter();
+    calls.event_destroy(event_of(event));
   }
   word make_word() override { return word{words_.take(*this), nullptr}; }
   void destroy_word(word w) noexcept override { words_.give_back(w.value); }
@@ -161,24 +280,24 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
 
   void copy(void* to, const void* from, std::size_t bytes, void* stream) override {
     if (bytes == 0) return;
-    call("cuMemcpyAsync", calls_.copy, address(to), address(from), bytes, stream_of(stream));
+    call("cuMemcpyAsync", calls.copy, address(to), address(from), bytes, stream_of(stream));
   }
   void fill(void* to, std::byte value, std::size_t bytes, void* stream) override {
     if (bytes == 0) return;
-    call("cuMemsetD8Async", calls_.fill, address(to), std::to_integer<unsigned char>(value), bytes,
+    call("cuMemsetD8Async", calls.fill, address(to), std::to_integer<unsigned char>(value), bytes,
          stream_of(stream));
   }
   void record(void* event, void* stream) override {
-    call("cuEventRecord", calls_.event_record, event_of(event), stream_of(stream));
+    call("cuEventRecord", calls.event_record, event_of(event), stream_of(stream));
   }
   void wait(void* stream, void* event) override {
-    call("cuStreamWaitEvent", calls_.stream_wait, stream_of(stream), event_of(event), 0U);
+    call("cuStreamWaitEvent", calls.stream_wait, stream_of(stream), event_of(event), 0U);
   }
   void write(void* stream, const word& w, std::uint64_t value) override {
-    call("cuStreamWriteValue64", calls_.write_value, stream_of(stream), address(w.value), value, 0U);
+    call("cuStreamWriteValue64", calls.write_value, stream_of(stream), address(w.value), value, 0U);
   }
   void wait(void* stream, const word& w, std::uint64_t at_least) override {
-    call("cuStreamWaitValue64", calls_.wait_value, stream_of(stream), address(w.value), at_least,
+    call("cuStreamWaitValue64", calls.wait_value, stream_of(stream), address(w.value), at_least,
          abi::wait_value_geq);
   }
   bool reduce(reduce_kind kind, element_type type, const gpu::kernels::reduce_arguments& what,
@@ -191,84 +310,83 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
                   std::min(gpu::kernels::bytes_of(from), gpu::kernels::bytes_of(to)), stream);
   }
   void launch(void* kernel, unsigned blocks, unsigned threads, void** arguments, void* stream) {
-    call("cuLaunchKernel", calls_.launch, static_cast<abi::function*>(kernel), blocks, 1U, 1U, threads, 1U,
-         1U, 0U, stream_of(stream), arguments, nullptr);
+    call("cuLaunchKernel", calls.launch, static_cast<abi::function*>(kernel), blocks, 1U, 1U, threads, 1U, 1U,
+         0U, stream_of(stream), arguments, nullptr);
   }
 
   // ---- the host ----
 
   bool query(void* event) override {
-    const in_context here(*on_);
-    const abi::result code = calls_.event_query(event_of(event));
-    if (lost(code)) throw error(errc::device_failed, "cuEventQuery: " + calls_.explain(code));
+    const in_context here = enter();
+    const abi::result code = calls.event_query(event_of(event));
+    if (lost(code)) throw error(errc::device_failed, "cuEventQuery: " + calls.explain(code));
     return code == abi::success;
   }
   std::optional<std::string> loss(void* stream) override {
-    const in_context here(*on_);
-    const abi::result code = calls_.stream_query(stream_of(stream));
-    return lost(code) ? std::optional("cuStreamQuery: " + calls_.explain(code)) : std::nullopt;
+    const in_context here = enter();
+    const abi::result code = calls.stream_query(stream_of(stream));
+    return lost(code) ? std::optional("cuStreamQuery: " + calls.explain(code)) : std::nullopt;
   }
   bool capturing(void* stream) noexcept override {
-    const in_context here(*on_);
+    const in_context here = enter();
     int status = abi::capture_none;
-    return calls_.stream_capturing(stream_of(stream), &status) == abi::success && status != abi::capture_none;
+    return calls.stream_capturing(stream_of(stream), &status) == abi::success && status != abi::capture_none;
   }
   bool arm(void* event, void* stream, const held_doorbell& b) override {
-    const in_context here(*on_);
-    // Each stream has its own side stream: a late event of one stream must not delay the doorbell of another.
-    auto side = sides_.find(stream);
-    if (side == sides_.end()) {
-      if (sides_.size() >= most_sides) return false;
-      side = sides_.emplace(stream, nullptr).first;
-      if (on_->take_stream(&side->second, false) != abi::success) {
-        sides_.erase(side);
-        return false;
-      }
-    }
-    if (calls_.stream_wait(side->second, event_of(event), 0) != abi::success) return false;
+    const in_context here = enter();
+    abi::stream* const side = side_of(stream, b);
+    if (side == nullptr || calls.stream_wait(side, event_of(event), 0) != abi::success) return false;
     held_doorbell* const held = given_doorbells::instance().take(b);
     const auto ring = [](void* p) {
       given_doorbells::instance().give_back(static_cast<held_doorbell*>(p))->notify();
     };
-    if (calls_.call_host(side->second, ring, held) == abi::success) return true;
+    if (calls.call_host(side, ring, held) == abi::success) return true;
     given_doorbells::instance().give_back(held);
     return false;
   }
   void enter_thread() noexcept override {
     // The program may capture a graph on another thread meanwhile.
     int mode = abi::capture_mode_relaxed;
-    calls_.push(on_->context);
-    calls_.capture_mode(&mode);
+    calls.push(context_);
+    calls.capture_mode(&mode);
   }
 
   // ---- other processes, by CUDA IPC ----
 
   process_sharing* sharing() noexcept override { return this; }
 
+  const abi::table& calls;
+
  private:
+  // A stream behind a stream, which notifies that one's loop.
+  struct side_stream {
+    abi::stream* stream;
+    std::weak_ptr<const gpu::detail::doorbell_handle> of;
+  };
+
   shared_name name_memory(void* start) override {
     abi::ipc_memory h{};
-    call("cuIpcGetMemHandle", calls_.ipc_name_memory, &h, address(start));
+    call("cuIpcGetMemHandle", calls.ipc_name_memory, &h, address(start));
     return shared_name(h);
   }
   void* open_memory(const shared_name& of) override {
     abi::device_pointer opened = 0;
-    call("cuIpcOpenMemHandle", calls_.ipc_open_memory, &opened, of.as<abi::ipc_memory>(),
+    call("cuIpcOpenMemHandle", calls.ipc_open_memory, &opened, of.as<abi::ipc_memory>(),
          abi::ipc_lazy_peer_access);
     return reinterpret_cast<void*>(opened);
   }
   void close_memory(void* opened) noexcept override {
-    const in_context here(*on_);
-    calls_.ipc_close_memory(address(opened));
+    const in_context here = enter();
+    calls.ipc_close_memory(address(opened));
   }
   bool has_events() const noexcept override { return true; }
   void* make_shared_event(shared_name& name) override {
-    const in_context here(*on_);
+    const in_context here = enter();
     abi::event* made = nullptr;
-    check(calls_.event_create(&made, abi::event_disable_timing | abi::event_interprocess), "cuEventCreate");
+    check(calls.event_create(&made, abi::event_disable_timing | abi::event_interprocess), "cuEventCreate");
     abi::ipc_event h{};
-    if (const abi::result code = calls_.ipc_name_event(&h, made); code != abi::success) {
-      calls_.event_destroy(made);
+    if (const abi::result code = calls.ipc_name_event(&h, made); code != abi::success) {
+      calls.event_destroy(made);
       check(code, "cuIpcGetEventHandle");
     }
     name = shared_name(h);
@@ -276,7 +394,7 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   }
   void* open_event(const shared_name& of) override {
     abi::event* opened = nullptr;
-    call("cuIpcOpenEventHandle", calls_.ipc_open_event, &opened, of.as<abi::ipc_event>());
+    call("cuIpcOpenEventHandle", calls.ipc_open_event, &opened, of.as<abi::ipc_event>());
     return opened;
   }
 
@@ -284,11 +402,11 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   // false if there is none.
   template <class Kernel, class Arguments>
   bool launch(const Kernel* kernel, Arguments what, std::size_t element_bytes, void* stream) {
-    const in_context here(*on_);
-    abi::function* const found = kernel == nullptr ? nullptr : on_->kernel(kernel->name);
+    const in_context here = enter();
+    abi::function* const found = kernel == nullptr ? nullptr : function_of(kernel->name);
     if (found == nullptr) return false;
     const std::size_t threads = (what.count * element_bytes + 15) / 16;
-    const std::size_t most = static_cast<std::size_t>(on_->multiprocessors) * 8;
+    const std::size_t most = static_cast<std::size_t>(multiprocessors_) * 8;
     const std::size_t blocks =
         std::clamp<std::size_t>((threads + threads_per_block - 1) / threads_per_block, 1, most);
     void* parameters[] = {&what};
@@ -309,19 +427,82 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
           " (a stream is being captured into a graph; cudaStreamCaptureModeRelaxed leaves other threads and "
           "streams alone)";
     }
-    throw error(as, fmt::format("{}: {}: {}{}", name(), what, calls_.explain(code), cure));
+    throw error(as, fmt::format("{}: {}: {}{}", name(), what, calls.explain(code), cure));
   }
   // Makes a call in the context, and checks it.
   template <class... P, class... A>
   void call(const char* what, abi::result (*f)(P...), A... arguments) const {
-    const in_context here(*on_);
+    const in_context here = enter();
     check(f(arguments...), what);
   }
 
-  const std::shared_ptr<shared_context> on_;
-  const abi::table& calls_;
-  std::map<void*, abi::stream*> sides_;  // by stream: the one that notifies the loop
+  // Returns null if there is no such kernel.
+  abi::function* function_of(const char* kernel) {
+    if (module_ == nullptr) return nullptr;
+    const std::lock_guard lock(mutex_);
+    const auto [place, is_new] = functions_.try_emplace(kernel, nullptr);
+    if (is_new && calls.module_function(&place->second, module_, kernel) != abi::success)
+      place->second = nullptr;
+    return place->second;
+  }
+  abi::result create_stream(abi::stream** made, bool urgent) {
+    int least = 0, greatest = 0;
+    calls.priorities(&least, &greatest);
+    const abi::result code = calls.stream_create(made, abi::stream_non_blocking, urgent ? greatest : least);
+    const std::lock_guard lock(mutex_);
+    if (code == abi::success) is_urgent_[*made] = urgent;
+    return code;
+  }
+  // Returns null if there is none.
+  abi::stream* take_spare(bool urgent) {
+    const std::lock_guard lock(mutex_);
+    std::vector<abi::stream*>& spare = spare_streams_[urgent ? 1 : 0];
+    if (spare.empty()) return nullptr;
+    abi::stream* const taken = spare.back();
+    spare.pop_back();
+    return taken;
+  }
+  void give_back(abi::stream* s) {
+    const std::lock_guard lock(mutex_);
+    spare_streams_[is_urgent_.at(s) ? 1 : 0].push_back(s);
+  }
+  // Each stream has its own side stream: a late event of one stream must not delay the doorbell of another. Returns
+  // null if there is none left for this loop.
+  abi::stream* side_of(void* stream, const held_doorbell& b) {
+    const std::lock_guard lock(sides_mutex_);
+    if (const auto known = sides_.find(stream); known != sides_.end()) return known->second.stream;
+    // Streams of the program may have outlived their loop.
+    std::erase_if(sides_, [this](const auto& e) {
+      const bool over = e.second.of.expired();
+      if (over) give_back(e.second.stream);
+      return over;
+    });
+    if (std::ranges::count_if(sides_, [&b](const auto& e) { return e.second.of.lock() == b; }) >= most_sides)
+      return nullptr;
+    abi::stream* const side = take_spare(false);
+    if (side != nullptr) sides_.emplace(stream, side_stream{side, b});
+    return side;
+  }
+
+  const int ordinal_;
+  abi::device device_ = 0;
+  abi::context* context_ = nullptr;
+  std::string name_;
+  std::string identity_;
+  gpu::capabilities can_;
+  int multiprocessors_ = 1;
+  abi::module* module_ = nullptr;
   gpu::detail::word_pool words_;
+  std::mutex mutex_;
+  std::map<std::string_view, abi::function*> functions_;  // keys are static strings
+  std::vector<abi::stream*> spare_streams_[2];            // by priority: usual, urgent
+  std::map<abi::stream*, bool> is_urgent_;                // of all streams
+  std::mutex sides_mutex_;
+  std::map<void*, side_stream> sides_;  // by stream
+  std::mutex frees_mutex_;              // held while memory is freed
+  std::condition_variable may_free_;
+  int holds_ = 0;
+  boost::asio::thread_pool reaper_{1};
 };
 
 std::shared_ptr<cuda_driver> driver_of(const gpu::device& on, const char* what) {
@@ -330,10 +511,7 @@ std::shared_ptr<cuda_driver> driver_of(const gpu::device& on, const char* what) 
 
 template <class Loop>
 gpu::device open_on(Loop& of, int wanted) {
-  return gpu::detail::open_once(
-      of, abi::load(), "CUDA", "cuda", wanted, [](const abi::table& calls, int ordinal) {
-        return std::make_shared<cuda_driver>(gpu::detail::shared_context_of<shared_context>(calls, ordinal));
-      });
+  return gpu::detail::open_once<cuda_driver>(of, abi::load(), "CUDA", "cuda", wanted);
 }
 
 }  // namespace
@@ -341,8 +519,8 @@ gpu::device open_on(Loop& of, int wanted) {
 int device_count() noexcept { return abi::load().devices(); }
 std::string why_not() { return abi::load().why; }
 
-std::shared_ptr<void> make_context(int ordinal) {
-  return gpu::detail::prepare_context<shared_context>(abi::load(), ordinal);
+std::shared_ptr<gpu::detail::driver> make_context(int ordinal) {
+  return gpu::detail::prepare_driver<cuda_driver>(abi::load(), ordinal);
 }
 gpu::device open(const communicator& of, int ordinal) { return open_on(of, ordinal); }
 gpu::device open(runtime& rt, int ordinal) { return open_on(rt, ordinal); }
@@ -361,17 +539,17 @@ const gpu::device& stream::checked(const gpu::device& on) {
 // ---- kernels of the program ----
 
 struct module::loaded {
-  std::shared_ptr<shared_context> of;
+  std::shared_ptr<cuda_driver> of;
   abi::module* handle = nullptr;
   ~loaded() {
-    const in_context here(*of);
+    const in_context here = of->enter();
     of->calls.module_unload(handle);
   }
 };
 
 module::module(const gpu::device& on, const void* image) {
-  const std::shared_ptr<shared_context> of = driver_of(on, "cuda::module")->shared();
-  const in_context here(*of);
+  const std::shared_ptr<cuda_driver> of = driver_of(on, "cuda::module");
+  const in_context here = of->enter();
   abi::module* handle = nullptr;
   const abi::result code =
       image == nullptr ? abi::error_invalid_value : of->calls.module_load(&handle, image);
@@ -384,8 +562,8 @@ module::module(const gpu::device& on, const void* image) {
 }
 
 void* module::kernel(const char* name) const {
-  const shared_context& of = *state_->of;
-  const in_context here(of);
+  const cuda_driver& of = *state_->of;
+  const in_context here = of.enter();
   abi::function* found = nullptr;
   const abi::result code = of.calls.module_function(&found, state_->handle, name);
   if (code != abi::success)

@@ -25,15 +25,15 @@ namespace tutti::gpu::detail {
 inline boost::asio::execution_context& loop_of(const communicator& c) { return c.get_executor().context(); }
 inline boost::asio::execution_context& loop_of(runtime& rt) { return rt.context(); }
 
-// Returns a device's context, shared by all loops of the process while one of them holds it. Thread-safe.
-template <class Context, class Table>
-std::shared_ptr<Context> shared_context_of(const Table& calls, int ordinal) {
+// Returns a device's driver, shared by all loops of the process while one of them holds it. Thread-safe.
+template <class Driver, class Table>
+std::shared_ptr<Driver> shared_driver_of(const Table& calls, int ordinal) {
   static std::mutex mutex;
-  static std::map<std::pair<const Table*, int>, std::weak_ptr<Context>> all;
+  static std::map<std::pair<const Table*, int>, std::weak_ptr<Driver>> all;
   const std::lock_guard lock(mutex);
-  std::weak_ptr<Context>& place = all[{&calls, ordinal}];
-  std::shared_ptr<Context> found = place.lock();
-  if (!found) place = found = std::make_shared<Context>(calls, ordinal);
+  std::weak_ptr<Driver>& place = all[{&calls, ordinal}];
+  std::shared_ptr<Driver> found = place.lock();
+  if (!found) place = found = std::make_shared<Driver>(calls, ordinal);
   return found;
 }
 
@@ -44,14 +44,14 @@ int ordinal_for(const Table& calls, int wanted) {
   return wanted >= 0 ? wanted : local == nullptr ? 0 : std::atoi(local) % calls.devices();
 }
 
-// Makes the context of the device that open_once() would open, on any thread. Returns null if there is no such
-// device: open_once() says why. While the context is kept, open_once() takes little time.
-template <class Context, class Table>
-std::shared_ptr<Context> prepare_context(const opened_library<Table>& library, int wanted) {
+// Makes the driver of the device that open_once() would open, on any thread. Returns null if there is no such
+// device: open_once() says why. While the driver is kept, open_once() takes little time.
+template <class Driver, class Table>
+std::shared_ptr<driver> prepare_driver(const opened_library<Table>& library, int wanted) {
   if (library.calls == nullptr) return nullptr;
   const int ordinal = ordinal_for(*library.calls, wanted);
   if (ordinal >= library.devices()) return nullptr;
-  return shared_context_of<Context>(*library.calls, ordinal);
+  return shared_driver_of<Driver>(*library.calls, ordinal);
 }
 
 // Returns the driver of a device of that vendor, for the call `what`.
@@ -66,11 +66,11 @@ std::shared_ptr<Driver> driver_of(const device& on, const char* what, const char
   return found;
 }
 
-// Returns the device that is open on this loop, or opens it with `make_driver(calls, ordinal)`. `wanted` is its
-// number as in ordinal_for(). `kind` is the namespace of the device's functions.
-template <class Loop, class Table, class Make>
+// Returns the device that is open on this loop, or opens it. `wanted` is its number as in ordinal_for(). `kind` is the
+// namespace of the device's functions.
+template <class Driver, class Loop, class Table>
 device open_once(Loop& of, const opened_library<Table>& library, const char* vendor, const char* kind,
-                 int wanted, Make make_driver) {
+                 int wanted) {
   if constexpr (std::is_same_v<Loop, const communicator>)
     if (!of)
       throw error(errc::invalid_argument, fmt::format("{}::open: an empty communicator has no loop", kind));
@@ -87,7 +87,7 @@ device open_once(Loop& of, const opened_library<Table>& library, const char* ven
   std::erase_if(open_here, [](const auto& e) { return e.second.expired(); });
   std::weak_ptr<attachment>& known = open_here[{&calls, ordinal, &loop_of(of)}];
   if (auto found = known.lock()) return device(std::move(found));
-  auto made = std::make_shared<attachment>(of, make_driver(calls, ordinal));
+  auto made = std::make_shared<attachment>(of, shared_driver_of<Driver>(calls, ordinal));
   known = made;
   return device(std::move(made));
 }

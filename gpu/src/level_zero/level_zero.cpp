@@ -408,8 +408,7 @@ namespace {
 
 template <class Loop>
 gpu::device open_on(Loop& of, int wanted) {
-  return gpu::detail::open_once(of, abi::load(), "Level Zero", "level_zero", wanted,
-                                &gpu::detail::shared_context_of<level_zero_driver, abi::table>);
+  return gpu::detail::open_once<level_zero_driver>(of, abi::load(), "Level Zero", "level_zero", wanted);
 }
 
 std::shared_ptr<level_zero_driver> driver_of(const gpu::device& on, const char* what) {
@@ -422,7 +421,7 @@ int device_count() noexcept { return abi::load().devices(); }
 std::string why_not() { return abi::load().why; }
 
 std::shared_ptr<gpu::detail::driver> make_context(int ordinal) {
-  return gpu::detail::prepare_context<level_zero_driver>(abi::load(), ordinal);
+  return gpu::detail::prepare_driver<level_zero_driver>(abi::load(), ordinal);
 }
 gpu::device open(const communicator& of, int ordinal) { return open_on(of, ordinal); }
 gpu::device open(runtime& rt, int ordinal) { return open_on(rt, ordinal); }
