@@ -15,11 +15,6 @@
 
 namespace tutti::emulated {
 
-struct emulated_device::impl : engine {
-  impl(options how, int n) : engine(how), number(n) {}
-  const int number;
-};
-
 namespace {
 
 using gpu::memory_info;
@@ -31,28 +26,29 @@ std::atomic<int> devices_made{0};
 engine::queue* queue_of(void* stream) noexcept { return static_cast<engine::queue*>(stream); }
 engine::event& event_of(void* event) noexcept { return *static_cast<engine::event*>(event); }
 
-class emulated_driver final : public gpu::detail::driver {
- public:
-  explicit emulated_driver(std::shared_ptr<emulated_device> c)
-      : device_(std::move(c)), engine_(device_->internals()) {}
+}  // namespace
 
-  std::string name() const override { return fmt::format("emulated device {}", engine_.number); }
-  int ordinal() const noexcept override { return engine_.number; }
-  std::string identity() const override { return fmt::format("emulated-{}", engine_.memory().base()); }
+// The driver of a device, for all loops.
+struct emulated_device::impl final : gpu::detail::driver {
+  explicit impl(options how) : work(how) {}
+
+  std::string name() const override { return fmt::format("emulated device {}", number); }
+  int ordinal() const noexcept override { return number; }
+  std::string identity() const override { return fmt::format("emulated-{}", work.memory().base()); }
   gpu::capabilities can() const noexcept override {
     gpu::capabilities c;
-    c.timeline = engine_.how().timeline;
-    c.host_call = engine_.how().host_call;
-    c.gate = engine_.how().gate;
-    c.kernels = engine_.how().kernels;
+    c.timeline = work.how().timeline;
+    c.host_call = work.how().host_call;
+    c.gate = work.how().gate;
+    c.kernels = work.how().kernels;
     return c;
   }
   memory_info describe(const void* memory) const noexcept override {
     memory_info found;
-    const arena::block b = engine_.memory().find(memory);
+    const arena::block b = work.memory().find(memory);
     if (b.is == arena::kind::none) return found;
     found.kind = b.is == arena::kind::pinned ? memory_kind::pinned : memory_kind::device;
-    found.device = engine_.number;
+    found.device = number;
     found.base = b.base;
     found.bytes = b.bytes;
     return found;
@@ -60,51 +56,52 @@ class emulated_driver final : public gpu::detail::driver {
 
   void* allocate(std::size_t bytes, memory_kind kind) override {
     fail_if_lost();
-    if (kind == memory_kind::pinned) return engine_.memory().allocate_pinned(bytes);
-    if (void* const memory = engine_.memory().allocate(bytes)) return memory;
+    if (kind == memory_kind::pinned) return work.memory().allocate_pinned(bytes);
+    if (void* const memory = work.memory().allocate(bytes)) return memory;
     throw error(errc::resources,
                 fmt::format("{} has no room for {} bytes of its {} (emulated::options::memory_bytes)", name(),
-                            bytes, engine_.how().memory_bytes));
+                            bytes, work.how().memory_bytes));
   }
   void free(void* memory, memory_kind kind) noexcept override {
     if (kind == memory_kind::pinned) {
-      engine_.memory().free_pinned(memory);
+      work.memory().free_pinned(memory);
     } else {
-      engine_.memory().free(memory);
+      work.memory().free(memory);
     }
   }
-  bool pin(void* memory, std::size_t bytes) noexcept override { return engine_.memory().pin(memory, bytes); }
-  void unpin(void* memory) noexcept override { engine_.memory().unpin(memory); }
+  bool pin(void* memory, std::size_t bytes) noexcept override { return work.memory().pin(memory, bytes); }
+  void unpin(void* memory) noexcept override { work.memory().unpin(memory); }
 
-  void* make_stream(bool) override { return engine_.make_queue(); }
-  void destroy_stream(void* stream) noexcept override { engine_.destroy_queue(queue_of(stream)); }
+  void* make_stream(bool) override { return work.make_queue(); }
+  void destroy_stream(void* stream) noexcept override { work.destroy_queue(queue_of(stream)); }
   void* make_event() override { return new engine::event; }
   void destroy_event(void* event) noexcept override { delete static_cast<engine::event*>(event); }
-  word make_word() override { return word{engine_.make_word(), nullptr}; }
-  void destroy_word(word w) noexcept override { engine_.free_word(w.value); }
+  // Queued work refers to words by address: their pages live as long as the engine.
+  word make_word() override { return word{words.take(*this), nullptr}; }
+  void destroy_word(word w) noexcept override { words.give_back(w.value); }
 
   void copy(void* to, const void* from, std::size_t bytes, void* stream) override {
-    engine_.run(usable(stream), [e = &engine_, to, from, bytes] {
+    work.run(usable(stream), [e = &work, to, from, bytes] {
       if (bytes > 0) std::memmove(e->reach(to, bytes), e->reach(from, bytes), bytes);
     });
   }
   void fill(void* to, std::byte value, std::size_t bytes, void* stream) override {
-    engine_.run(usable(stream), [e = &engine_, to, value, bytes] {
+    work.run(usable(stream), [e = &work, to, value, bytes] {
       if (bytes > 0) std::memset(e->reach(to, bytes), std::to_integer<int>(value), bytes);
     });
   }
-  void record(void* event, void* stream) override { engine_.record(usable(stream), event_of(event)); }
-  void wait(void* stream, void* event) override { engine_.wait(usable(stream), event_of(event)); }
+  void record(void* event, void* stream) override { work.record(usable(stream), event_of(event)); }
+  void wait(void* stream, void* event) override { work.wait(usable(stream), event_of(event)); }
   void write(void* stream, const word& w, std::uint64_t value) override {
-    engine_.write(usable(stream), w.value, value);
+    work.write(usable(stream), w.value, value);
   }
   void wait(void* stream, const word& w, std::uint64_t at_least) override {
-    engine_.wait(usable(stream), w.value, at_least);
+    work.wait(usable(stream), w.value, at_least);
   }
-  void changed(const word&) noexcept override { engine_.changed(); }
+  void changed(const word&) noexcept override { work.changed(); }
   bool reduce(reduce_kind kind, element_type type, const gpu::kernels::reduce_arguments& what,
               void* stream) override {
-    return launch(gpu::kernels::find_reduction(kind, type), what, stream, [e = &engine_, type](auto& a) {
+    return launch(gpu::kernels::find_reduction(kind, type), what, stream, [e = &work, type](auto& a) {
       const std::size_t bytes = a.count * gpu::kernels::bytes_of(type);
       for (int k = 0; k < a.input_count; ++k) a.inputs[k] = e->reach(a.inputs[k], bytes);
       for (int k = 0; k < a.output_count; ++k) a.outputs[k] = e->reach(a.outputs[k], bytes);
@@ -112,60 +109,62 @@ class emulated_driver final : public gpu::detail::driver {
   }
   bool convert(element_type from, element_type to, const gpu::kernels::convert_arguments& what,
                void* stream) override {
-    return launch(gpu::kernels::find_conversion(from, to), what, stream, [e = &engine_, from, to](auto& a) {
+    return launch(gpu::kernels::find_conversion(from, to), what, stream, [e = &work, from, to](auto& a) {
       a.input = e->reach(a.input, a.count * gpu::kernels::bytes_of(from));
       a.output = e->reach(a.output, a.count * gpu::kernels::bytes_of(to));
     });
   }
 
   bool query(void* event) override {
-    const bool passed = engine_.passed(event_of(event));
+    const bool passed = work.passed(event_of(event));
     if (!passed) fail_if_lost();
     return passed;
   }
   std::optional<std::string> loss(void*) override {
-    return engine_.failed() ? std::optional(engine_.failure()) : std::nullopt;
+    return work.failed() ? std::optional(work.failure()) : std::nullopt;
   }
   bool capturing(void* stream) noexcept override {
     return queue_of(stream)->capturing.load(std::memory_order_relaxed);
   }
   bool arm(void* event, void*, const std::shared_ptr<const gpu::detail::doorbell_handle>& b) override {
     // Each notification has its own queue: one that waits must not delay another.
-    engine::queue* const side = engine_.make_queue();
-    engine_.wait(side, event_of(event));
-    engine_.call(side, [b] { b->notify(); });
-    engine_.destroy_queue(side);
+    engine::queue* const side = work.make_queue();
+    work.wait(side, event_of(event));
+    work.call(side, [b] { b->notify(); });
+    work.destroy_queue(side);
     return true;
   }
 
-  emulated_device::impl& internals() const noexcept { return engine_; }
   // The queue of a stream, unless the device has failed.
   engine::queue* usable(void* stream) const {
     fail_if_lost();
     return queue_of(stream);
   }
 
- private:
   // Launches one of tutti's kernels after `reach` has replaced the addresses. Returns false if there is none.
   template <class Kernel, class Arguments, class Reach>
   bool launch(const Kernel* kernel, const Arguments& what, void* stream, Reach reach) {
     engine::queue* const queue = usable(stream);
-    if (!engine_.how().kernels || kernel == nullptr) return false;
-    engine_.run(queue, [kernel, a = what, reach]() mutable {
+    if (!work.how().kernels || kernel == nullptr) return false;
+    work.run(queue, [kernel, a = what, reach]() mutable {
       reach(a);
       kernel->on_host(a);
     });
     return true;
   }
   void fail_if_lost() const {
-    if (engine_.failed()) throw error(errc::device_failed, engine_.failure());
+    if (work.failed()) throw error(errc::device_failed, work.failure());
   }
-  std::shared_ptr<emulated_device> device_;
-  emulated_device::impl& engine_;
+
+  const int number = devices_made.fetch_add(1);
+  engine work;
+  gpu::detail::word_pool words;
 };
 
-emulated_driver& driver_of(const gpu::stream& s, const char* what) {
-  auto* const d = s ? dynamic_cast<emulated_driver*>(&s.state()->on().driver()) : nullptr;
+namespace {
+
+emulated_device::impl& driver_of(const gpu::stream& s, const char* what) {
+  auto* const d = s ? dynamic_cast<emulated_device::impl*>(&s.state()->on().driver()) : nullptr;
   if (d == nullptr)
     throw error(errc::invalid_argument,
                 fmt::format("{} of a stream that is not of an emulated device", what));
@@ -174,14 +173,15 @@ emulated_driver& driver_of(const gpu::stream& s, const char* what) {
 
 }  // namespace
 
-emulated_device::emulated_device(options how)
-    : impl_(std::make_unique<impl>(how, devices_made.fetch_add(1))) {}
+emulated_device::emulated_device(options how) : impl_(std::make_unique<impl>(how)) {}
 emulated_device::~emulated_device() = default;
-void emulated_device::fail_after(std::uint64_t n, std::string why) { impl_->fail_after(n, std::move(why)); }
-bool emulated_device::failed() const noexcept { return impl_->failed(); }
-std::uint64_t emulated_device::executed() const noexcept { return impl_->executed(); }
-std::size_t emulated_device::allocations() const noexcept { return impl_->memory().allocations(); }
-void emulated_device::pause(bool on) noexcept { impl_->pause(on); }
+void emulated_device::fail_after(std::uint64_t n, std::string why) {
+  impl_->work.fail_after(n, std::move(why));
+}
+bool emulated_device::failed() const noexcept { return impl_->work.failed(); }
+std::uint64_t emulated_device::executed() const noexcept { return impl_->work.executed(); }
+std::size_t emulated_device::allocations() const noexcept { return impl_->work.memory().allocations(); }
+void emulated_device::pause(bool on) noexcept { impl_->work.pause(on); }
 
 std::shared_ptr<emulated_device> default_device(int ordinal) {
   static std::mutex mutex;
@@ -192,22 +192,24 @@ std::shared_ptr<emulated_device> default_device(int ordinal) {
   return found;
 }
 
-gpu::device open(const communicator& of, std::shared_ptr<emulated_device> on) {
-  return gpu::device(
-      std::make_shared<gpu::detail::attachment>(of, std::make_shared<emulated_driver>(std::move(on))));
+namespace {
+template <class Loop>
+gpu::device open_on(Loop& of, const std::shared_ptr<emulated_device>& on) {
+  const std::shared_ptr<gpu::detail::driver> driver(on, &on->internals());  // lives as long as the device
+  return gpu::device(std::make_shared<gpu::detail::attachment>(of, driver));
 }
-gpu::device open(runtime& rt, std::shared_ptr<emulated_device> on) {
-  return gpu::device(
-      std::make_shared<gpu::detail::attachment>(rt, std::make_shared<emulated_driver>(std::move(on))));
-}
+}  // namespace
+gpu::device open(const communicator& of, std::shared_ptr<emulated_device> on) { return open_on(of, on); }
+gpu::device open(runtime& rt, std::shared_ptr<emulated_device> on) { return open_on(rt, on); }
 
-const void* access::find(const void* memory, std::size_t bytes) const { return device_.reach(memory, bytes); }
+const void* access::find(const void* memory, std::size_t bytes) const {
+  return device_.work.reach(memory, bytes);
+}
 
 void launch(const gpu::stream& in, std::function<void(access)> f) {
-  emulated_driver& d = driver_of(in, "emulated::launch");
+  emulated_device::impl& on = driver_of(in, "emulated::launch");
   in.state()->on().check();
-  emulated_device::impl& on = d.internals();
-  on.run(d.usable(in.native()), [f = std::move(f), &on] { f(access(on)); });
+  on.work.run(on.usable(in.native()), [f = std::move(f), &on] { f(access(on)); });
 }
 
 void set_capturing(const gpu::stream& s, bool on) {

@@ -76,17 +76,6 @@ void engine::changed() noexcept {
   changed_.notify_all();
 }
 
-engine::word* engine::make_word() {
-  const std::lock_guard lock(mutex_);
-  word* const w = words_.take();
-  w->store(0, std::memory_order_relaxed);
-  return w;
-}
-void engine::free_word(word* w) noexcept {
-  const std::lock_guard lock(mutex_);
-  if (!failed()) words_.give_back(w);
-}
-
 bool engine::is_idle(const queue& q) const noexcept { return !failing_ && q.items.empty() && !q.busy; }
 
 bool engine::waits_for_word() const {

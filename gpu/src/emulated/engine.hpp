@@ -88,6 +88,7 @@ class engine {
   engine& operator=(const engine&) = delete;
 
   arena& memory() noexcept { return memory_; }
+  const arena& memory() const noexcept { return memory_; }
   const options& how() const noexcept { return how_; }
 
   queue* make_queue();
@@ -113,10 +114,6 @@ class engine {
     enqueue(q, [&](item& i) { i.run.set(std::move(f)); });
   }
   void changed() noexcept;  // call it after writing a word
-
-  // Starts at zero. Lives as long as the engine, because queued work refers to it by address.
-  word* make_word();
-  void free_word(word* w) noexcept;  // no queued work may refer to it
 
   bool idle(const queue* q) const;
   bool idle() const;  // all queues
@@ -160,7 +157,6 @@ class engine {
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // for workers
   reused<item> items_;
-  reused<word> words_;
   reused<queue> all_queues_;
   std::vector<queue*> queues_;  // in use
   std::vector<std::thread> workers_;
