@@ -14,7 +14,7 @@ constexpr auto between_polls_of_words = std::chrono::microseconds(50);
 }  // namespace
 
 engine::engine(options how)
-    : how_(how), memory_(how.memory_bytes), random_(how.adversary | 1), fail_at_(how.fail_at) {
+    : how_(how), memory_(how.memory_bytes), random_(how.adversary), fail_at_(how.fail_at) {
   for (int i = 0; i < std::max(1, how_.workers); ++i) workers_.emplace_back([this] { work_loop(); });
 }
 
@@ -114,13 +114,6 @@ void engine::pause(bool on) noexcept {
   changed_.notify_all();
 }
 
-std::uint64_t engine::random() noexcept {
-  random_ ^= random_ << 13;
-  random_ ^= random_ >> 7;
-  random_ ^= random_ << 17;
-  return random_;
-}
-
 bool engine::runnable(const queue& q) const noexcept {
   if (q.busy || q.items.empty()) return false;
   const item& head = *q.items.front();
@@ -135,7 +128,7 @@ engine::queue* engine::choose() noexcept {
     if (!runnable(*q)) continue;
     ++seen;
     if (how_.adversary != 0) {
-      if (random() % seen == 0) chosen = q;
+      if (random_() % seen == 0) chosen = q;
     } else if (chosen == nullptr || q->items.front()->order < chosen->items.front()->order) {
       chosen = q;
     }
@@ -165,7 +158,7 @@ void engine::work_loop() {
     q->busy = true;
     ++running_;
     std::chrono::microseconds pause = i.is_work ? how_.delay : std::chrono::microseconds(0);
-    if (how_.adversary != 0 && random() % 4 == 0) pause += std::chrono::microseconds(random() % 200);
+    if (how_.adversary != 0 && random_() % 4 == 0) pause += std::chrono::microseconds(random_() % 200);
     bool faulty = false;
     if (i.is_work) faulty = executed_.fetch_add(1, std::memory_order_relaxed) + 1 == fail_at_;
     std::string why = faulty ? fail_why_ : std::string();

@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <random>
 #include <string>
 #include <thread>
 #include <tutti/emulated.hpp>
@@ -150,7 +151,6 @@ class engine {
   static bool has_passed(const event& e) noexcept;
   bool runnable(const queue& q) const noexcept;
   bool is_idle(const queue& q) const noexcept;
-  std::uint64_t random() noexcept;
 
   const options how_;
   arena memory_;
@@ -161,7 +161,7 @@ class engine {
   std::vector<queue*> queues_;  // in use
   std::vector<std::thread> workers_;
   std::uint64_t next_order_ = 1;
-  std::uint64_t random_;
+  std::mt19937_64 random_;  // of the adversary
   std::atomic<std::uint64_t> executed_{0};
   std::uint64_t fail_at_ = 0;
   std::string fail_why_ = "injected fault";
