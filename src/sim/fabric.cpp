@@ -12,10 +12,7 @@
 
 namespace tutti::sim {
 
-using tutti::transport::cancel_result;
 using tutti::transport::frame;
-using tutti::transport::frame_kind;
-using tutti::transport::outgoing;
 
 namespace {
 
@@ -77,98 +74,6 @@ connection* fabric::find(int a, int b) noexcept {
 }
 
 // ---- sending ----
-
-bool fabric::submit(sim_link& link, outgoing& o) {
-  const int rank = link.owner_.rank();
-  port& p = at(rank);
-  o.progress = 0;
-  const std::uint64_t bytes = payload_bytes(o.head);
-  const bool is_long = o.head.kind == frame_kind::data && bytes > options_.network.slice;
-  const auto queue = [&] {
-    (is_long ? link.long_data_ : link.messages_).push_back(o);
-    return false;
-  };
-  p.so_far.bytes += bytes;
-  if (++p.so_far.frames == p.dies_at_frame) p.dying = true;
-  if (p.dying || p.gone) return queue();
-  if (link.at_ == sim_link::phase::closed) {
-    link.owner_.ended_.push_back(&link);
-    want_step(rank, now_);
-    return queue();
-  }
-  p.cpu_free = std::max(p.cpu_free, now_) + options_.network.overhead.count();
-  if (link.at_ == sim_link::phase::idle) connect(link);
-  if (link.at_ != sim_link::phase::open) return queue();
-  const nanoseconds out_free = p.out_free[between(rank, link.peer_).wire];
-  const bool is_free = out_free <= p.cpu_free && !numbers_.happens(options_.noise.busy);
-  if (!link.waiting() && is_free && !is_long) {
-    transmit(link, o.head, o.payload, static_cast<std::size_t>(bytes));
-    return true;
-  }
-  await_port(link);
-  want_step(rank, out_free);
-  return queue();
-}
-
-cancel_result fabric::cancel(sim_link& link, outgoing& o) noexcept {
-  const port& p = at(link.owner_.rank());
-  const bool first = link.messages_.front() == &o || link.long_data_.front() == &o;
-  const bool goes = first && !p.dying && !p.gone && link.at_ == sim_link::phase::open &&
-                    numbers_.happens(options_.noise.unstoppable);
-  o.unlink();
-  if (!goes) return cancel_result::gone;
-  // As on a stream after the frame had begun to leave: what its header has promised is finished.
-  return send_slice(link, o) ? cancel_result::leaves : cancel_result::gone;
-}
-
-bool fabric::send_slice(sim_link& link, outgoing& o) {
-  const frame head = next_slice(o.head, o.progress, options_.network.slice);
-  const std::uint64_t bytes = payload_bytes(head);
-  transmit(link, head, bytes > 0 ? o.payload + o.progress : nullptr, static_cast<std::size_t>(bytes));
-  o.progress += bytes;
-  return o.progress >= payload_bytes(o.head);
-}
-
-// Sends one frame, or one slice; the frame's owner is told of its end.
-bool fabric::send_front(sim_link& link) {
-  outgoing* const o = link.messages_.front() != nullptr ? link.messages_.front() : link.long_data_.front();
-  if (o == nullptr) return false;
-  if (!send_slice(link, *o)) return true;
-  o->unlink();
-  o->done(*o, true);
-  return true;
-}
-
-bool fabric::send_waiting(sim_transport& of) {
-  port& p = at(of.rank());
-  bool any = false;
-  // In turns; a link whose port is not free keeps its place.
-  base::intrusive_list<sim_link, sending_tag> later_ones;
-  while (sim_link* const link = of.sending_.pop_front()) {
-    if (p.dying) break;
-    if (const nanoseconds out_free = p.out_free[between(of.rank(), link->peer_).wire]; out_free > now_) {
-      later_ones.push_back(*link);
-      want_step(of.rank(), out_free);
-      continue;
-    }
-    any |= send_front(*link);
-    proceed(*link);
-  }
-  while (sim_link* const link = later_ones.pop_front()) await_port(*link);
-  return any;
-}
-
-void fabric::await_port(sim_link& link) noexcept {
-  if (!link.base::list_hook<sending_tag>::linked()) link.owner_.sending_.push_back(link);
-}
-
-void fabric::proceed(sim_link& link) {
-  if (link.at_ != sim_link::phase::open) return;
-  if (link.waiting()) return await_port(link);
-  if (!link.owner_.muted() || std::exchange(link.said_farewell_, true)) return;
-  ++at(link.owner_.rank()).so_far.frames;
-  transmit(link, {.kind = frame_kind::leave}, nullptr, 0);
-}
 
 void fabric::transmit(sim_link& link, frame head, const std::byte* payload, std::size_t bytes) {
   const int from = link.owner_.rank();
@@ -281,7 +186,7 @@ void fabric::establish(int rank, int other) {
       continue;
     }
     link.at_ = sim_link::phase::open;
-    proceed(link);
+    link.proceed();
     want_step(side, now_);
   }
 }

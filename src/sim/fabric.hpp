@@ -103,12 +103,15 @@ class fabric {
   void want_step(int rank, nanoseconds when);
 
   // ---- for links ----
-  bool submit(sim_link& link, transport::outgoing& o);
-  transport::cancel_result cancel(sim_link& link, transport::outgoing& o) noexcept;
-  // Sends queued frames that may leave by now; returns whether there were any.
-  bool send_waiting(sim_transport& of);
-  // Queues an open link that has frames for the port; one that has none and is to leave takes leave.
-  void proceed(sim_link& link);
+  random_numbers& numbers() noexcept { return numbers_; }
+  struct path {
+    nanoseconds latency;
+    double nanoseconds_per_byte;
+    int wire;  // an index of the port's: 0: the network, 1: within the host
+  };
+  path between(int a, int b) const noexcept;
+  void connect(sim_link& link);
+  void transmit(sim_link& link, transport::frame head, const std::byte* payload, std::size_t bytes);
   // Closes this side of the connection; the other is told.
   void hang_up(sim_link& link, errc why, std::string text);
 
@@ -119,19 +122,7 @@ class fabric {
   void give_up(const partition& p);
 
  private:
-  struct path {
-    nanoseconds latency;
-    double nanoseconds_per_byte;
-    int wire;  // an index of the port's: 0: the network, 1: within the host
-  };
-  path between(int a, int b) const noexcept;
   connection* find(int a, int b) noexcept;
-  void connect(sim_link& link);
-  void transmit(sim_link& link, transport::frame head, const std::byte* payload, std::size_t bytes);
-  // Sends the frame, or its next slice; returns whether nothing of it is left.
-  bool send_slice(sim_link& link, transport::outgoing& o);
-  bool send_front(sim_link& link);
-  static void await_port(sim_link& link) noexcept;
   // Tells the receiver of this direction the end, behind everything still in flight.
   void tell_end(connection& c, int told, errc why, std::string text);
   void break_off(connection& c, const std::string& text, bool loses);

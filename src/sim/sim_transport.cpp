@@ -12,20 +12,114 @@ namespace tutti::sim {
 
 using tutti::transport::cancel_result;
 using tutti::transport::destination_buffer;
+using tutti::transport::frame;
 using tutti::transport::frame_kind;
 using tutti::transport::outgoing;
 
 sim_link::sim_link(sim_transport& owner, int peer) noexcept : owner_(owner), peer_(peer) {}
 
+// ---- sending ----
+
+nanoseconds sim_link::port_free() const noexcept {
+  fabric& f = owner_.fabric_;
+  return f.at(owner_.rank()).out_free[f.between(owner_.rank(), peer_).wire];
+}
+
 bool sim_link::submit(outgoing& o) noexcept {
   if (said_farewell_ || (owner_.muted() && at_ == phase::closed)) return false;
-  return owner_.fabric_.submit(*this, o);
+  fabric& f = owner_.fabric_;
+  const int rank = owner_.rank();
+  port& p = f.at(rank);
+  o.progress = 0;
+  const std::uint64_t bytes = payload_bytes(o.head);
+  const bool is_long = o.head.kind == frame_kind::data && bytes > f.settings().network.slice;
+  const auto queue = [&] {
+    (is_long ? long_data_ : messages_).push_back(o);
+    return false;
+  };
+  p.so_far.bytes += bytes;
+  if (++p.so_far.frames == p.dies_at_frame) p.dying = true;
+  if (p.dying || p.gone) return queue();
+  if (at_ == phase::closed) {
+    owner_.ended_.push_back(this);
+    f.want_step(rank, f.now());
+    return queue();
+  }
+  p.cpu_free = std::max(p.cpu_free, f.now()) + f.settings().network.overhead.count();
+  if (at_ == phase::idle) f.connect(*this);
+  if (at_ != phase::open) return queue();
+  const nanoseconds out_free = port_free();
+  const bool is_free = out_free <= p.cpu_free && !f.numbers().happens(f.settings().noise.busy);
+  if (!waiting() && is_free && !is_long) {
+    f.transmit(*this, o.head, o.payload, static_cast<std::size_t>(bytes));
+    return true;
+  }
+  await_port();
+  f.want_step(rank, out_free);
+  return queue();
 }
 
 cancel_result sim_link::cancel(outgoing& o) noexcept {
   if (!static_cast<base::list_hook<tutti::transport::outgoing_tag>&>(o).linked()) return cancel_result::gone;
-  return owner_.fabric_.cancel(*this, o);
+  fabric& f = owner_.fabric_;
+  const port& p = f.at(owner_.rank());
+  const bool first = messages_.front() == &o || long_data_.front() == &o;
+  const bool goes = first && !p.dying && !p.gone && at_ == phase::open &&
+                    f.numbers().happens(f.settings().noise.unstoppable);
+  o.unlink();
+  if (!goes) return cancel_result::gone;
+  // As on a stream after the frame had begun to leave: what its header has promised is finished.
+  return send_slice(o) ? cancel_result::leaves : cancel_result::gone;
 }
+
+bool sim_link::send_slice(outgoing& o) {
+  const frame head = next_slice(o.head, o.progress, owner_.fabric_.settings().network.slice);
+  const std::uint64_t bytes = payload_bytes(head);
+  owner_.fabric_.transmit(*this, head, bytes > 0 ? o.payload + o.progress : nullptr, static_cast<std::size_t>(bytes));
+  o.progress += bytes;
+  return o.progress >= payload_bytes(o.head);
+}
+
+bool sim_link::send_front() {
+  outgoing* const o = messages_.front() != nullptr ? messages_.front() : long_data_.front();
+  if (o == nullptr) return false;
+  if (!send_slice(*o)) return true;
+  o->unlink();
+  o->done(*o, true);
+  return true;
+}
+
+void sim_link::await_port() noexcept {
+  if (!base::list_hook<sending_tag>::linked()) owner_.sending_.push_back(*this);
+}
+
+void sim_link::proceed() {
+  if (at_ != phase::open) return;
+  if (waiting()) return await_port();
+  if (!owner_.muted() || std::exchange(said_farewell_, true)) return;
+  ++owner_.fabric_.at(owner_.rank()).so_far.frames;
+  owner_.fabric_.transmit(*this, {.kind = frame_kind::leave}, nullptr, 0);
+}
+
+bool sim_transport::send_waiting() {
+  bool any = false;
+  // In turns; a link whose port is not free keeps its place.
+  base::intrusive_list<sim_link, sending_tag> later_ones;
+  while (sim_link* const link = sending_.pop_front()) {
+    if (fabric_.at(rank_).dying) break;
+    if (const nanoseconds out_free = link->port_free(); out_free > fabric_.now()) {
+      later_ones.push_back(*link);
+      fabric_.want_step(rank_, out_free);
+      continue;
+    }
+    any |= link->send_front();
+    link->proceed();
+  }
+  while (sim_link* const link = later_ones.pop_front()) link->await_port();
+  return any;
+}
+
+// ---- receiving ----
 
 bool sim_link::redirect_destination(void* owner, const destination_buffer& instead) noexcept {
   if (half_way_ == nullptr || where_.owner != owner) return false;
@@ -83,7 +177,7 @@ void sim_link::hand_back() noexcept {
 void sim_link::leave() noexcept {
   where_ = destination_buffer{};
   if (at_ == phase::idle) at_ = phase::closed;
-  owner_.fabric_.proceed(*this);
+  proceed();
 }
 
 sim_transport::sim_transport(fabric& f, core::loop& loop, int rank) noexcept
@@ -117,7 +211,7 @@ bool sim_transport::any_open() const noexcept {
 }
 
 bool sim_transport::poll() noexcept {
-  bool any = fabric_.send_waiting(*this);
+  bool any = send_waiting();
   for (sim_link* l : std::exchange(ended_, {})) {
     l->hand_back();
     any = true;

@@ -33,6 +33,15 @@ class sim_link final : public transport::link, public base::list_hook<sending_ta
   using frames = base::intrusive_list<transport::outgoing, transport::outgoing_tag>;
 
   bool waiting() const noexcept { return !messages_.empty() || !long_data_.empty(); }
+  // When the port is free for it.
+  nanoseconds port_free() const noexcept;
+  void await_port() noexcept;
+  // Queues an open link that has frames for the port; one that has none and is to leave takes leave.
+  void proceed();
+  // Sends the frame, or its next slice; returns whether nothing of it is left.
+  bool send_slice(transport::outgoing& o);
+  // Sends one frame, or one slice; the frame's owner is told of its end.
+  bool send_front();
   void receive(const packet_ref& p) noexcept;
   // The end of the link has come from the network.
   void close(errc why, std::string text) noexcept;
@@ -75,6 +84,8 @@ class sim_transport final : public transport::polled_transport {
   friend class sim_link;
   // Whether the layers above are told nothing any more.
   bool muted() const noexcept { return leaving_ || !attached_; }
+  // Sends queued frames that may leave by now; returns whether there were any.
+  bool send_waiting();
   void detach() noexcept;
   void changed() noexcept;
   bool any_open() const noexcept;
