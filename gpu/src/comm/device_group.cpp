@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/asio/detached.hpp>
 #include <tutti/error.hpp>
 #include <tutti/tutti.hpp>
 #include <utility>
@@ -44,17 +45,6 @@ task<> device_group::take_turn(const stream_pair* use, const turn* mine, void* r
 task<> device_group::its_turn(const turn* mine) {
   while (!mine->has_come()) co_await turn_changed_.changed();
 }
-
-// ---- one chunk ----
-
-struct device_group::chunk_state {
-  std::size_t offset = 0;  // first element, in each block
-  std::size_t count = 0;
-  std::shared_ptr<allocation> memory;
-  mark loaded;
-  mark unloaded;
-  request moving;
-};
 
 request device_group::reduce_chunk(const call& c, const chunk_layout& layout, chunk_state& k) {
   tutti::detail::call what(c.kind, tutti::detail::reference_to(chunks_));
@@ -165,90 +155,71 @@ task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, vo
 // The header has the length and the tag of the chunks. It is sent with the user's tag, so that messages are
 // matched in the order of their sends.
 
+namespace {
+
+bool accepts(const call& c, const status& from) noexcept {
+  return (c.peer == any_source || c.peer == from.source) && (c.tag == any_tag || c.tag == from.tag);
+}
+
+}  // namespace
+
 // A receive or probe that waits for a header. It may get one that another receive gives back.
 class device_group::awaited_header {
  public:
-  awaited_header(device_group& g, const call& c) : source(c.peer), tag(c.tag), group_(g) {
-    group_.awaited_.push_back(this);
-  }
+  awaited_header(device_group& g, const call& c) : what(c), group_(g) { group_.awaited_.push_back(this); }
   awaited_header(const awaited_header&) = delete;
   awaited_header& operator=(const awaited_header&) = delete;
   ~awaited_header() {
     std::erase(group_.awaited_, this);
-    if (given.from.source >= 0) group_.give_back(std::move(given));
-  }
-  bool accepts(const status& from) const noexcept {
-    return (source == any_source || source == from.source) && (tag == any_tag || tag == from.tag);
+    if (given) group_.give_back(std::move(*given));
   }
 
-  const int source, tag;
+  const call& what;
   request waiting;
-  bool called = false;  // `waiting` was cancelled, because a header was given back
-  rts_header given;     // to a receive; from no rank: none
+  bool called = false;           // `waiting` was cancelled, because a header was given back
+  std::optional<message> given;  // to a receive
 
  private:
   device_group& group_;
 };
 
-// Gives the header to the receive that has waited longest, or else keeps it.
-void device_group::give_back(rts_header head) {
+// Gives the message to the receive that has waited longest, or else keeps it.
+void device_group::give_back(message m) {
   for (awaited_header* a : awaited_) {
-    if (a->called || a->waiting.done() || !a->accepts(head.from)) continue;
+    if (a->called || a->waiting.done() || !accepts(a->what, m.from)) continue;
     a->called = true;
-    const bool takes = a->waiting.state()->what().kind == operation_kind::receive;
-    if (takes) a->given = std::move(head);
+    const bool takes = a->what.kind == operation_kind::receive;
+    if (takes) a->given = std::move(m);
     a->waiting.cancel();
     if (takes) return;
   }
-  probed_.push_front(std::move(head));
+  probed_.push_front(std::move(m));
 }
 
-// A receive that ends early gives its header back, with the chunks that have come. If it has used some, the
-// message is lost, and the rest of it is received and dropped, so that its sender completes.
-class device_group::unfinished_receive {
- public:
-  unfinished_receive(device_group& g, rts_header* head, chunks_in_flight* slots) noexcept
-      : group_(g), head_(*head), slots_(*slots) {}
-  unfinished_receive(const unfinished_receive&) = delete;
-  unfinished_receive& operator=(const unfinished_receive&) = delete;
-  ~unfinished_receive() {
-    if (ended) return;
-    try {
-      std::size_t came = 0;
-      for (std::size_t i = used; i < asked; ++i) {
-        chunk_state& k = slots_[i % slots_.size()];
-        if (k.moving && (!k.moving.done() || k.moving.state()->failure() != errc::success)) break;
-        if (k.moving && k.moving.state()->result().bytes == 0) return;  // the sender has given it up
-        ++came;
-        if (used == 0 && i >= head_.arrived.size()) head_.arrived.push_back(k.memory);
-      }
-      for (chunk_state& k : slots_) k.moving = {};
-      if (used == 0)
-        group_.give_back(std::move(head_));
-      else
-        group_.drains_.spawn(
-            group_.drain(head_.from.source, static_cast<int>(head_.head[1]), count - used - came));
-    } catch (const std::exception&) {
-      // No memory: the sender waits until its deadline.
-    }
-  }
-  std::size_t count = 0, asked = 0, used = 0;  // chunks of the message; asked for; copied to the device
-  bool ended = false;
-
- private:
-  device_group& group_;
-  rts_header& head_;
-  chunks_in_flight& slots_;
-};
-
-task<> device_group::drain(int source, int tag, std::size_t chunks) {
-  const std::shared_ptr<allocation> memory = staging_->take(chunk_bytes_);
+// A receive of `m` ends early. It gives the message back with the chunks that have come; the next receive asks for the
+// others, within its own time. If it has used some, the message is lost, and the rest of it is received and dropped,
+// so that its sender completes.
+void device_group::end_early(message m) noexcept {
   try {
-    for (std::size_t i = 0; i < chunks; ++i) {
-      const std::span<std::byte> whole(static_cast<std::byte*>(memory->data), chunk_bytes_);
-      const status s = co_await payload_.recv(whole, source, tag);
-      if (s.bytes == 0) break;
+    std::size_t came = m.used;
+    for (; came < m.asked; ++came) {
+      const request& r = m.chunks[came % m.chunks.size()].moving;
+      if (!r || !r.done() || r.state()->failure() != errc::success) break;
+      if (r.state()->result().bytes == 0) return;  // the sender has given it up
     }
+    for (; m.asked > came; --m.asked) m.chunks[(m.asked - 1) % m.chunks.size()].moving = {};
+    if (m.used == 0) return give_back(std::move(m));
+    m.used = came;
+    m.chunks.clear();  // their copies may wait in a stream
+    drains_.spawn(drain(std::move(m)));
+  } catch (const std::exception&) {
+    // No memory: the sender waits until its deadline.
+  }
+}
+
+task<> device_group::drain(message m) {
+  try {
+    co_await receive_chunks(&m, nullptr, nullptr);
   } catch (const error&) {
     // The communicator has failed or ended, and the sender knows.
   }
@@ -267,8 +238,8 @@ task<> device_group::staged_send(work_state* w, stream_pair use, void* ready) {
   const scope_exit give_up([this, &chunks_follow, peer = c.peer, tag] {
     if (!chunks_follow) return;
     try {
-      std::erase_if(farewells_, [](const request& r) { return r.done(); });
-      farewells_.push_back(payload_.isend(std::span<const std::byte>(), peer, tag));
+      request farewell = payload_.isend(std::span<const std::byte>(), peer, tag);
+      farewell(boost::asio::detached);
     } catch (const std::exception&) {
       // The communicator has ended, and the receiver with it.
     }
@@ -301,75 +272,71 @@ task<> device_group::staged_send(work_state* w, stream_pair use, void* ready) {
 }
 
 task<> device_group::staged_receive(work_state* w, stream_pair use, void* ready) {
+  const call& c = w->what;
   on_->driver().wait(use.in->native(), ready);
   for (bool came = false; !came;) {
-    rts_header head;
-    const auto known = find_probed(w->what.peer, w->what.tag);
+    message m;
+    const auto known = find_probed(c);
     if (known != probed_.end()) {
-      head = std::move(*known);
+      m = std::move(*known);
       probed_.erase(known);
     } else {
-      awaited_header next(*this, w->what);
-      next.waiting = heads_.irecv(std::span<std::uint64_t>(head.head), next.source, next.tag);
+      awaited_header next(*this, c);
+      next.waiting = heads_.irecv(std::span<std::uint64_t>(m.head), c.peer, c.tag);
       try {
-        head.from = co_await next.waiting;
+        m.from = co_await next.waiting;
       } catch (const error&) {
-        if (next.given.from.source < 0) throw;
-        head = std::exchange(next.given, rts_header());
+        if (!next.given) throw;
+        m = *std::exchange(next.given, std::nullopt);
       }
     }
-    co_await receive_chunks(w, use, &head, &came);
+    const scope_exit unless_ended([this, &m] {
+      if (!m.ended) end_early(std::move(m));
+    });
+    w->result = m.from;
+    w->result.bytes = static_cast<std::size_t>(m.head[0]);
+    // A message that is too long is received and discarded, so that its sender completes.
+    const bool fits = w->result.bytes <= c.out.bytes();
+    came = co_await receive_chunks(&m, fits ? &c.out : nullptr, use.in.get());
+    if (came && !fits)
+      throw error(errc::truncated, fmt::format("the message from rank {} has {} bytes, the buffer {}",
+                                               m.from.source, w->result.bytes, c.out.bytes()));
   }
 }
 
-// Sets `came` unless the sender has given the message up.
-task<> device_group::receive_chunks(work_state* w, stream_pair use, rts_header* head, bool* came) {
-  const call& c = w->what;
-  w->result = head->from;
-  w->result.bytes = static_cast<std::size_t>(head->head[0]);
-  const std::size_t bytes = w->result.bytes, most = chunk_bytes_, count = (bytes + most - 1) / most;
-  // A message that is too long is received and discarded, so that its sender completes.
-  const bool fits = bytes <= c.out.bytes();
+// Receives what is left of `m`, and copies it to `to` in the order of `in`; null: drops it. Returns false if the sender
+// has given the message up.
+task<bool> device_group::receive_chunks(message* m, const view* to, stream_state* in) {
+  const std::size_t bytes = m->head[0], most = chunk_bytes_, count = (bytes + most - 1) / most;
   const std::size_t depth = std::min<std::size_t>(count, static_cast<std::size_t>(std::max(2, depth_)));
-  chunks_in_flight slots;
-  unfinished_receive guard(*this, head, &slots);
-  guard.count = count;
-  for (std::size_t i = 0; i < depth; ++i)
-    slots.emplace_back().memory =
-        i < head->arrived.size() ? head->arrived[i] : staging_->take(std::min(most, bytes));
-  for (std::size_t i = 0; i < count; ++i) {
-    for (; guard.asked < std::min(count, i + depth); ++guard.asked) {
-      chunk_state& next = slots[guard.asked % depth];
+  while (m->chunks.size() < depth) m->chunks.emplace_back().memory = staging_->take(std::min(most, bytes));
+  while (m->used < count) {
+    for (; m->asked < std::min(count, m->used + depth); ++m->asked) {
+      chunk_state& next = m->chunks[m->asked % depth];
       if (next.unloaded.is_set()) co_await next.unloaded;
-      next.offset = guard.asked * most;
+      next.offset = m->asked * most;
       next.count = std::min(most, bytes - next.offset);
-      if (guard.asked >= head->arrived.size())
-        next.moving =
-            payload_.irecv(std::span<std::byte>(static_cast<std::byte*>(next.memory->data), next.count),
-                           head->from.source, static_cast<int>(head->head[1]));
+      next.moving =
+          payload_.irecv(std::span<std::byte>(static_cast<std::byte*>(next.memory->data), next.count),
+                         m->from.source, static_cast<int>(m->head[1]));
     }
-    chunk_state& k = slots[i % depth];
-    if (k.moving) {
-      const status s = co_await k.moving;
-      guard.ended = s.bytes == 0;
-    }
-    if (guard.ended) co_return;
-    ++guard.used;
-    if (!fits) continue;
-    on_->driver().copy(static_cast<std::byte*>(c.out.data) + k.offset, k.memory->data, k.count,
-                       use.in->native());
-    k.unloaded.set(*use.in, {k.memory, c.out.keep});
+    chunk_state& k = m->chunks[m->used % depth];
+    const status s = co_await k.moving;
+    m->ended = s.bytes == 0;
+    if (m->ended) co_return false;
+    ++m->used;
+    if (to == nullptr) continue;
+    on_->driver().copy(static_cast<std::byte*>(to->data) + k.offset, k.memory->data, k.count, in->native());
+    k.unloaded.set(*in, {k.memory, to->keep});
   }
-  guard.ended = *came = true;
-  if (!fits)
-    throw error(errc::truncated, fmt::format("the message from rank {} has {} bytes, the buffer {}",
-                                             head->from.source, bytes, c.out.bytes()));
+  m->ended = true;
+  co_return true;
 }
 
 // Takes the header of the message, which has the length, and keeps it for the receive.
 task<> device_group::probe(work_state* w) {
   const call& c = w->what;
-  while (find_probed(c.peer, c.tag) == probed_.end()) {
+  while (find_probed(c) == probed_.end()) {
     awaited_header there(*this, c);
     there.waiting = start(heads_.probe(c.peer, c.tag));
     status found;
@@ -379,21 +346,19 @@ task<> device_group::probe(work_state* w) {
       if (!there.called) throw;
       continue;
     }
-    rts_header next;
+    message next;
     request taking = heads_.irecv(std::span<std::uint64_t>(next.head), found.source, found.tag);
     if (!taking.done()) continue;  // a receive took it first
     next.from = co_await taking;
     probed_.push_back(std::move(next));
   }
-  const rts_header& first = *find_probed(c.peer, c.tag);
+  const message& first = *find_probed(c);
   w->result = first.from;
   w->result.bytes = static_cast<std::size_t>(first.head[0]);
 }
 
-recycled_deque<device_group::rts_header>::iterator device_group::find_probed(int source, int tag) {
-  return std::find_if(probed_.begin(), probed_.end(), [source, tag](const rts_header& a) {
-    return (source == any_source || source == a.from.source) && (tag == any_tag || tag == a.from.tag);
-  });
+recycled_deque<device_group::message>::iterator device_group::find_probed(const call& c) {
+  return std::find_if(probed_.begin(), probed_.end(), [&c](const message& m) { return accepts(c, m.from); });
 }
 
 // ---- one device ----

@@ -74,28 +74,38 @@ class device_group {
     bool told = false;     // rank 0 tells all ranks
     std::optional<error> why;
   };
-  struct chunk_state;
+  struct chunk_state {
+    std::size_t offset = 0;  // first element, in each block; of a message, first byte
+    std::size_t count = 0;
+    std::shared_ptr<allocation> memory;
+    mark loaded;
+    mark unloaded;
+    request moving;
+  };
+  using chunks_in_flight = recycled_deque<chunk_state>;
   struct passage;  // one chunk on its way through the window
-  struct rts_header {
+  // A message that is being received. Its header has its length and the tag of its chunks.
+  struct message {
     status from;
     std::uint64_t head[2] = {};
-    std::vector<std::shared_ptr<allocation>> arrived = {};  // the first chunks, if they have come
+    chunks_in_flight chunks = {};
+    std::size_t asked = 0, used = 0;  // chunks asked for; copied to the device
+    bool ended = false;               // all chunks have come, or the sender has given it up
   };
-  class unfinished_receive;
   class awaited_header;
 
   task<> take_turn(const stream_pair* use, const turn* mine, void* ready);
-  // Outlives the operation's coroutine: the requests are dropped after the other ranks know the reason.
-  using chunks_in_flight = recycled_deque<chunk_state>;
+  // `chunks` outlives these coroutines: the requests are dropped after the other ranks know the reason.
   task<> staged_collective(work_state* w, stream_pair use, turn* mine, void* ready, chunks_in_flight* chunks);
   task<> staged_whole(work_state* w, stream_pair use, turn* mine, void* ready, chunks_in_flight* chunks);
   task<> staged_send(work_state* w, stream_pair use, void* ready);
   task<> staged_receive(work_state* w, stream_pair use, void* ready);
-  task<> receive_chunks(work_state* w, stream_pair use, rts_header* head, bool* came);
+  task<bool> receive_chunks(message* m, const view* to, stream_state* in);
   task<> probe(work_state* w);
-  recycled_deque<rts_header>::iterator find_probed(int source, int tag);
-  void give_back(rts_header head);
-  task<> drain(int source, int tag, std::size_t chunks);
+  recycled_deque<message>::iterator find_probed(const call& c);
+  void give_back(message m);
+  void end_early(message m) noexcept;
+  task<> drain(message m);
   // Sets `told` on the other ranks if the operation failed on rank 0, which tells all.
   task<> through_window(work_state* w, stream_pair use, turn* mine, void* ready, bool* told);
   void begin_passage(const call& c, const stream_pair& use, const chunk_layout& layout, passage& p);
@@ -117,11 +127,10 @@ class device_group {
   std::shared_ptr<window> window_;
   communicator notes_;  // for the window
   std::string apart_ = "the ranks do not share one";
-  // Headers that a probe took, or that a receive gave back, and that no receive has used.
-  recycled_deque<rts_header> probed_;
+  // Messages whose header a probe took, or that a receive gave back, and that no receive has used.
+  recycled_deque<message> probed_;
   recycled_deque<awaited_header*> awaited_;  // receives and probes that wait for a header
-  recycled_deque<request> farewells_;        // see staged_send
-  scope drains_;                             // see unfinished_receive
+  scope drains_;                             // see end_early
   recycled_deque<std::uint64_t> turns_;
   std::uint64_t next_ticket_ = 1;
   std::uint64_t next_message_ = 1;
