@@ -35,15 +35,15 @@ class device_group::streams {
   device_group& group_;
 };
 
-// Makes both streams wait for `ready`, then waits for the operation's turn.
-task<> device_group::take_turn(const stream_pair* use, const turn* mine, void* ready) {
-  on_->driver().wait(use->out->native(), ready);
-  on_->driver().wait(use->in->native(), ready);
+// Makes both streams wait until the operation may start, then waits for its turn.
+task<> device_group::take_turn(const work_state* w, const stream_pair* use, const turn* mine) {
+  on_->driver().wait(use->out->native(), w->what.ready.get());
+  on_->driver().wait(use->in->native(), w->what.ready.get());
   co_await its_turn(mine);
 }
 
 task<> device_group::its_turn(const turn* mine) {
-  while (!mine->has_come()) co_await turn_changed_.changed();
+  while (turns_.front() != mine) co_await turn_changed_.changed();
 }
 
 request device_group::reduce_chunk(const call& c, const chunk_layout& layout, chunk_state& k) {
@@ -59,12 +59,11 @@ request device_group::reduce_chunk(const call& c, const chunk_layout& layout, ch
 
 // Chunk i is loaded while chunk i - 1 is in the CPU communicator and chunk i - 2 is on its way back. Two
 // chunks are in the communicator at a time, so that it does not idle between them.
-task<> device_group::staged_collective(work_state* w, stream_pair use, turn* mine, void* ready,
-                                       chunks_in_flight* chunks) {
+task<> device_group::staged_collective(work_state* w, stream_pair use, turn* mine, chunks_in_flight* chunks) {
   chunks_in_flight& slots = *chunks;
   const call& c = w->what;
   driver& d = on_->driver();
-  co_await take_turn(&use, mine, ready);
+  co_await take_turn(w, &use, mine);
   const std::size_t block = block_of(c, size());
   const chunk_layout layout(c, rank(), size(), block);
   const std::size_t most = std::max<std::size_t>(1, layout.most_in(chunk_bytes_));
@@ -104,8 +103,7 @@ task<> device_group::staged_collective(work_state* w, stream_pair use, turn* min
 }
 
 // Carries out in one piece what cannot be split into chunks.
-task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, void* ready,
-                                  chunks_in_flight* chunks) {
+task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, chunks_in_flight* chunks) {
   const tutti::detail::call& c = *w->what.whole;
   const tutti::detail::operation_row& row = row_of(c.kind);
   const bool is_root = c.peer == rank();
@@ -114,7 +112,7 @@ task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, vo
   const bool writes = row.out != shape::nothing && includes(row.writes, is_root) &&
                       !(c.kind == operation_kind::exclusive_scan && rank() == 0);
   driver& d = on_->driver();
-  co_await take_turn(&use, mine, ready);
+  co_await take_turn(w, &use, mine);
   tutti::detail::call host(c.kind, tutti::detail::reference_to(chunks_), c.where);
   host.peer = c.peer;
   host.op = c.op;
@@ -225,12 +223,12 @@ task<> device_group::drain(message m) {
   }
 }
 
-task<> device_group::staged_send(work_state* w, stream_pair use, void* ready) {
+task<> device_group::staged_send(work_state* w, stream_pair use) {
   const call& c = w->what;
   const std::uint64_t head[2] = {c.in.bytes(), next_message_++ & 0x3fffffff};
   const int tag = static_cast<int>(head[1]);
   request sending_rts = heads_.isend(std::span<const std::uint64_t>(head), c.peer, c.tag);
-  on_->driver().wait(use.out->native(), ready);
+  on_->driver().wait(use.out->native(), c.ready.get());
   const std::size_t bytes = c.in.bytes(), most = chunk_bytes_, count = (bytes + most - 1) / most;
   bool chunks_follow = count > 0;
   // A header that has left cannot be taken back. So a send that ends early sends a chunk without bytes: the
@@ -271,9 +269,9 @@ task<> device_group::staged_send(work_state* w, stream_pair use, void* ready) {
   co_await sending_rts;
 }
 
-task<> device_group::staged_receive(work_state* w, stream_pair use, void* ready) {
+task<> device_group::staged_receive(work_state* w, stream_pair use) {
   const call& c = w->what;
-  on_->driver().wait(use.in->native(), ready);
+  on_->driver().wait(use.in->native(), c.ready.get());
   for (bool came = false; !came;) {
     message m;
     const auto known = find_probed(c);
@@ -462,7 +460,6 @@ void device_group::keep(std::shared_ptr<single_device_group::contribution> here)
 }
 
 task<> device_group::perform(work_state* w, backend by, turn* mine) {
-  void* const ready = w->what.ready.get();
   const operation_kind kind = w->what.kind;
   const bool meets = by == backend::one_device && single_device_;
   const std::uint64_t sequence = meets ? next_on_device_++ : 0;
@@ -481,7 +478,7 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
       here->what = single_device_group::arguments_of(w->what);
       here->in = w->what.in;
       here->out = w->what.out;
-      here->event = ready;
+      here->event = w->what.ready.get();
       here->waker = on_->shared_doorbell();
       brought = here;
       single_device_->come(sequence, rank(), here, on_->shared_driver(), use.pair.out->native());
@@ -491,17 +488,17 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
       on_->driver().wait(use.pair.in->native(), here->event);
       w->keep_until_done(here);
     } else if (by == backend::one_device) {
-      co_await through_window(w, use.pair, mine, ready, &others.told);
+      co_await through_window(w, use.pair, mine, &others.told);
     } else if (kind == operation_kind::send) {
-      co_await staged_send(w, use.pair, ready);
+      co_await staged_send(w, use.pair);
     } else if (kind == operation_kind::receive) {
-      co_await staged_receive(w, use.pair, ready);
+      co_await staged_receive(w, use.pair);
     } else if (kind == operation_kind::probe) {
       co_await probe(w);
     } else if (has_chunks(w->what)) {
-      co_await staged_collective(w, use.pair, mine, ready, &chunks);
+      co_await staged_collective(w, use.pair, mine, &chunks);
     } else {
-      co_await staged_whole(w, use.pair, mine, ready, &chunks);
+      co_await staged_whole(w, use.pair, mine, &chunks);
     }
     w->finish_in(kind == operation_kind::send ? *use.pair.out : *use.pair.in);
     brought.reset();

@@ -42,18 +42,16 @@ class device_group {
   // A place in the order in which collectives start their chunks, the same on all ranks.
   class turn {
    public:
-    explicit turn(device_group& g) : group_(g), ticket_(g.next_ticket_++) { g.turns_.push_back(ticket_); }
+    explicit turn(device_group& g) : group_(g) { g.turns_.push_back(this); }
     turn(const turn&) = delete;
     turn& operator=(const turn&) = delete;
     ~turn() { end(); }
-    bool has_come() const noexcept { return group_.turns_.front() == ticket_; }
     void end() noexcept {
-      if (std::erase(group_.turns_, ticket_) > 0) group_.turn_changed_.notify_all();
+      if (std::erase(group_.turns_, this) > 0) group_.turn_changed_.notify_all();
     }
 
    private:
     device_group& group_;
-    const std::uint64_t ticket_;
   };
   task<> its_turn(const turn* mine);
   // Why the ranks cannot run `c` on a device that they share; empty if they can. The same on all ranks.
@@ -94,12 +92,12 @@ class device_group {
   };
   class awaited_header;
 
-  task<> take_turn(const stream_pair* use, const turn* mine, void* ready);
+  task<> take_turn(const work_state* w, const stream_pair* use, const turn* mine);
   // `chunks` outlives these coroutines: the requests are dropped after the other ranks know the reason.
-  task<> staged_collective(work_state* w, stream_pair use, turn* mine, void* ready, chunks_in_flight* chunks);
-  task<> staged_whole(work_state* w, stream_pair use, turn* mine, void* ready, chunks_in_flight* chunks);
-  task<> staged_send(work_state* w, stream_pair use, void* ready);
-  task<> staged_receive(work_state* w, stream_pair use, void* ready);
+  task<> staged_collective(work_state* w, stream_pair use, turn* mine, chunks_in_flight* chunks);
+  task<> staged_whole(work_state* w, stream_pair use, turn* mine, chunks_in_flight* chunks);
+  task<> staged_send(work_state* w, stream_pair use);
+  task<> staged_receive(work_state* w, stream_pair use);
   task<bool> receive_chunks(message* m, const view* to, stream_state* in);
   task<> probe(work_state* w);
   recycled_deque<message>::iterator find_probed(const call& c);
@@ -107,7 +105,7 @@ class device_group {
   void end_early(message m) noexcept;
   task<> drain(message m);
   // Sets `told` on the other ranks if the operation failed on rank 0, which tells all.
-  task<> through_window(work_state* w, stream_pair use, turn* mine, void* ready, bool* told);
+  task<> through_window(work_state* w, stream_pair use, turn* mine, bool* told);
   void begin_passage(const call& c, const stream_pair& use, const chunk_layout& layout, passage& p);
   task<> tell_ready(recycled_deque<passage>* under_way);
   void carry_out(const call& c, const stream_pair& use, passage& p, bool first);  // on rank 0, for all ranks
@@ -131,8 +129,7 @@ class device_group {
   recycled_deque<message> probed_;
   recycled_deque<awaited_header*> awaited_;  // receives and probes that wait for a header
   scope drains_;                             // see end_early
-  recycled_deque<std::uint64_t> turns_;
-  std::uint64_t next_ticket_ = 1;
+  recycled_deque<const turn*> turns_;
   std::uint64_t next_message_ = 1;
   std::uint64_t next_on_device_ = 1;  // collective of the single-device group
   async_condition turn_changed_;

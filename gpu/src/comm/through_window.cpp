@@ -84,11 +84,11 @@ void device_group::carry_out(const call& c, const stream_pair& use, passage& p, 
   }
 }
 
-task<> device_group::through_window(work_state* w, stream_pair use, turn* mine, void* ready, bool* told) {
+task<> device_group::through_window(work_state* w, stream_pair use, turn* mine, bool* told) {
   const call& c = w->what;
   driver& d = on_->driver();
   w->keep_until_done(make_recycled<held_frees>(on_->shared_driver()));
-  co_await take_turn(&use, mine, ready);
+  co_await take_turn(w, &use, mine);
   const std::size_t block = block_of(c, size());
   const chunk_layout layout(c, rank(), size(), block);
   std::size_t most = std::max<std::size_t>(1, layout.most_in(window_->slot_bytes()));
