@@ -78,7 +78,7 @@ communicator_devices::communicator_devices(const communicator& c, const world_de
   const bool at_once = every([](const introduction* i) { return i->processes_at_once != 0; });
   if (one_device && !one_process && may_use(backend::one_device, operation_kind::all_reduce)) {
     if (at_once || how_.backend != backend::automatic)
-      notes_ = tutti::detail::beside(c, for_notes);
+      own_->look_for_window(tutti::detail::beside(c, for_notes));
     else
       own_->meet_nowhere(
           "the device runs the ranks' processes in turns, which makes staging faster; MPS runs "
@@ -114,8 +114,6 @@ std::string_view communicator_devices::why_not(backend b, const call& c) const n
       return why_not_oneccl_.empty() ? oneccl::why_not_by_oneccl(c, how_.queue.handle != nullptr)
                                      : why_not_oneccl_;
     case backend::one_device:
-      if (looks_for_window())
-        return "the first collective is to find out whether the processes can share memory";
       return own_->why_not_on_one_device(c);
     default:
       return {};
@@ -166,16 +164,6 @@ communicator_devices& communicator_devices::of(const communicator& c) {
   return static_cast<communicator_devices&>(*place);
 }
 
-task<> communicator_devices::find_window() {
-  std::string why;
-  std::shared_ptr<window> found = co_await window::open(on_, notes_, this_process(), how_.chunk_bytes, &why);
-  communicator notes = std::exchange(notes_, {});
-  if (found)
-    own_->meet(std::move(found), std::move(notes));
-  else
-    own_->meet_nowhere(std::move(why));
-}
-
 task<> communicator_devices::connect(backend b) {
   if (b == backend::nccl) {
     nccl_.connected = co_await nccl::connect(std::exchange(nccl_.beside, {}), device(on_));
@@ -192,7 +180,7 @@ task<> communicator_devices::perform(work_state* w) {
   if (!is_message(c.kind)) mine.emplace(*own_);
   if (looks_for_window() && has_chunks(c)) {
     co_await own_->its_turn(&*mine);
-    if (looks_for_window()) co_await find_window();
+    if (looks_for_window()) co_await own_->find_window();
   }
   const backend by = pick(c);
   if (by != backend::nccl && by != backend::oneccl)

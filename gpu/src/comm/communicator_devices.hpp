@@ -44,9 +44,6 @@ std::string_view why_not_by_oneccl(const gpu::detail::call& c, bool by_queue) no
 
 namespace gpu::detail {
 
-// A random number that identifies this process.
-std::uint64_t this_process();
-
 // What each rank tells all others in gpu::open.
 struct introduction {
   std::uint64_t process = 0;  // this_process()
@@ -75,8 +72,7 @@ class communicator_devices final : public tutti::detail::device_side {
   communicator_devices(const communicator& c, const world_devices& opened);
   static communicator_devices& of(const communicator& c);
 
-  // Whether the next collective must find out if processes that share a device can share its memory.
-  bool looks_for_window() const noexcept { return static_cast<bool>(notes_); }
+  bool looks_for_window() const noexcept { return own_->looks_for_window(); }
   // Returns the same backend on all ranks. Throws errc::not_supported if no allowed backend serves `c`.
   backend pick(const call& c) const;
   served_by explain(const call& c) const;
@@ -88,7 +84,6 @@ class communicator_devices final : public tutti::detail::device_side {
  private:
   bool may_use(backend b, operation_kind kind) const noexcept;
   std::string_view why_not(backend b, const call& c) const noexcept;
-  task<> find_window();
   struct library {
     communicator beside;  // used once, to connect
     std::shared_ptr<vendor> connected;
@@ -98,7 +93,6 @@ class communicator_devices final : public tutti::detail::device_side {
   const std::shared_ptr<attachment> on_;
   const open_options how_;
   std::shared_ptr<device_group> own_;
-  communicator notes_;  // for the window, while it is to be opened
   library nccl_, oneccl_;
   int connecting_ = 0;  // operations that wait for a connection
   std::string why_not_nccl_, why_not_oneccl_;

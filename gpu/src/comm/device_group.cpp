@@ -414,7 +414,6 @@ device_group::~device_group() {
 
 std::string_view device_group::why_not_on_one_device(const call& c) const noexcept {
   if (!single_device_ && !window_) return apart_;
-  if (is_message(c.kind)) return "messages are staged";
   if (!has_chunks(c)) return "uneven blocks, lists, scans and barriers are staged";
   // An all_to_all in place would need more memory than a window has.
   if (!single_device_ && c.kind == operation_kind::all_to_all)

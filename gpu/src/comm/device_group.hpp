@@ -31,13 +31,17 @@ class device_group {
 
   int rank() const noexcept { return chunks_.rank(); }
   int size() const noexcept { return chunks_.size(); }
-  // Set how ranks that share a device work together. At most one of the three is called.
+  // Set how ranks that share a device work together: in one process, through a window that a collective finds, or
+  // not. At most one of the three is called.
   void meet(std::shared_ptr<single_device_group> m) noexcept { single_device_ = std::move(m); }
-  void meet(std::shared_ptr<window> w, communicator notes) noexcept {
-    window_ = std::move(w);
+  void look_for_window(communicator notes) {
     notes_ = std::move(notes);
+    apart_ = "the first collective is to find out whether the processes can share memory";
   }
   void meet_nowhere(std::string why) { apart_ = std::move(why); }
+  // Whether the next collective must find out if processes that share a device can share its memory.
+  bool looks_for_window() const noexcept { return notes_ && !window_; }
+  task<> find_window();
 
   // A place in the order in which collectives start their chunks, the same on all ranks.
   class turn {

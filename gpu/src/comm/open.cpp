@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -13,7 +12,6 @@
 #include <functional>
 #include <iterator>
 #include <memory>
-#include <random>
 #include <string_view>
 #include <tutti/compute.hpp>
 #include <tutti/cuda.hpp>
@@ -155,14 +153,6 @@ task<device> open_for(communicator world, device given, open_options how) {
 }
 
 }  // namespace
-
-std::uint64_t detail::this_process() {
-  static const std::uint64_t number = [] {
-    std::random_device random;
-    return (static_cast<std::uint64_t>(random()) << 32 | random()) ^ static_cast<std::uint64_t>(::getpid());
-  }();
-  return number;
-}
 
 const char* name_of(device_kind kind) noexcept { return kinds[static_cast<std::size_t>(kind)]; }
 const char* name_of(backend b) noexcept { return backends[static_cast<std::size_t>(b)]; }

@@ -84,6 +84,14 @@ void device_group::carry_out(const call& c, const stream_pair& use, passage& p, 
   }
 }
 
+task<> device_group::find_window() {
+  std::string why;
+  window_ = co_await window::open(on_, notes_, chunk_bytes_, &why);
+  if (window_) co_return;
+  notes_ = {};
+  apart_ = std::move(why);
+}
+
 task<> device_group::through_window(work_state* w, stream_pair use, turn* mine, bool* told) {
   const call& c = w->what;
   driver& d = on_->driver();

@@ -2,6 +2,7 @@
 #include "comm/window.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -44,55 +45,31 @@ struct owned_event {
   void* const event;
 };
 
-// Shared by all windows of this process until it ends: memory of closed windows that other processes have
-// opened, events that ranks of this process share, and why a device cannot have windows.
-class deferred_free_list {
- public:
-  static deferred_free_list& instance() {
-    // Never destroyed: device memory is not freed at the end of a process.
-    static auto* const all = new deferred_free_list;
-    return *all;
-  }
-  void put(const std::string& device, std::size_t bytes, std::shared_ptr<allocation> memory) {
-    const std::lock_guard lock(mutex_);
-    kept_.emplace(std::pair(device, bytes), std::move(memory));
-  }
-  // Takes all memory of that size. The caller puts back what it does not use.
-  std::vector<std::shared_ptr<allocation>> take(const std::string& device, std::size_t bytes) {
-    const std::lock_guard lock(mutex_);
-    std::vector<std::shared_ptr<allocation>> found;
-    const auto [from, to] = kept_.equal_range(std::pair(device, bytes));
-    for (auto m = from; m != to; ++m) found.push_back(std::move(m->second));
-    kept_.erase(from, to);
-    return found;
-  }
-  void add_event(void* event, const std::shared_ptr<void>& owner) {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(events_, [](const auto& known) { return known.second.expired(); });
-    events_[event] = owner;
-  }
-  std::shared_ptr<void> event(void* e) {
-    const std::lock_guard lock(mutex_);
-    return events_[e].lock();
-  }
-  void set_trouble(const std::string& device, const std::string& why) {
-    const std::lock_guard lock(mutex_);
-    trouble_.emplace(device, why);
-  }
-  std::string trouble(const std::string& device) {
-    const std::lock_guard lock(mutex_);
-    const auto found = trouble_.find(device);
-    return found == trouble_.end() ? std::string() : found->second;
-  }
-
- private:
-  std::mutex mutex_;
-  std::multimap<std::pair<std::string, std::size_t>, std::shared_ptr<allocation>> kept_;
-  std::map<void*, std::weak_ptr<void>> events_;
-  std::map<std::string, std::string> trouble_;
+// Shared by all windows of this process until it ends. Never destroyed: device memory is not freed at the end of a
+// process.
+struct process_windows {
+  std::mutex mutex;
+  // Memory of closed windows that other processes have opened, by device and size.
+  std::multimap<std::pair<std::string, std::size_t>, std::shared_ptr<allocation>> kept;
+  std::map<void*, std::weak_ptr<void>> events;  // that ranks of this process share
+  std::map<std::string, std::string> trouble;   // why a device cannot have windows
 };
+process_windows& of_process() {
+  static auto* const all = new process_windows;
+  return *all;
+}
+
+std::uint64_t random_number() {
+  std::random_device random;
+  return static_cast<std::uint64_t>(random()) << 32 | random();
+}
 
 }  // namespace
+
+std::uint64_t this_process() {
+  static const std::uint64_t number = random_number() ^ static_cast<std::uint64_t>(::getpid());
+  return number;
+}
 
 // How other ranks open this rank's part. Ranks of the same process use the pointers.
 struct window::handle {
@@ -115,7 +92,10 @@ window::~window() {
   driver& d = *driver_;
   if (rank_ != 0 && base_ != nullptr) leave_mark();
   if (opened_ && base_ != nullptr) d.sharing()->close_memory(base_);
-  if (memory_ && known_) deferred_free_list::instance().put(d.identity(), bytes(), std::move(memory_));
+  if (!memory_ || !known_) return;
+  process_windows& all = of_process();
+  const std::lock_guard lock(all.mutex);
+  all.kept.emplace(std::pair(d.identity(), bytes()), std::move(memory_));
 }
 
 void window::leave_mark() noexcept {
@@ -152,12 +132,20 @@ void window::set_free(std::uint64_t chunk) noexcept { emptied_[chunk % slots] = 
 void window::give_up() noexcept { given_up_ = true; }
 
 task<> window::find_memory(stream s) {
-  const std::string of = driver_->identity();
-  if (const std::string why = deferred_free_list::instance().trouble(of); !why.empty())
-    throw error(errc::not_supported, why);
+  process_windows& others = of_process();
+  const std::pair of(driver_->identity(), bytes());
+  std::vector<std::shared_ptr<allocation>> spare;
+  {
+    const std::lock_guard lock(others.mutex);
+    if (const auto why = others.trouble.find(of.first); why != others.trouble.end())
+      throw error(errc::not_supported, why->second);
+    const auto [from, to] = others.kept.equal_range(of);
+    for (auto m = from; m != to; ++m) spare.push_back(std::move(m->second));
+    others.kept.erase(from, to);
+  }
   const std::size_t all = static_cast<std::size_t>(size_) * mark_bytes;
   std::vector<std::byte> seen(all);
-  for (auto& old : deferred_free_list::instance().take(of, bytes())) {
+  for (auto& old : spare) {
     if (!memory_) {
       base_ = old->data;
       co_await s.download(seen, device_span<std::byte>(static_cast<std::byte*>(marks()), all));
@@ -169,7 +157,8 @@ task<> window::find_memory(stream s) {
         continue;
       }
     }
-    deferred_free_list::instance().put(of, bytes(), std::move(old));
+    const std::lock_guard lock(others.mutex);
+    others.kept.emplace(of, std::move(old));
   }
   if (!memory_) memory_ = allocate(s.on(), bytes(), memory_kind::device);
   base_ = memory_->data;
@@ -189,9 +178,12 @@ task<> window::prepare(device on, stream* s, handle* mine) {
   };
   for (void*& e : freed_) e = keep(driver_->make_event());
   if (sharing->has_events()) {
+    process_windows& all = of_process();
+    const std::lock_guard lock(all.mutex);
+    std::erase_if(all.events, [](const auto& known) { return known.second.expired(); });
     for (std::size_t i = 0; i < slots; ++i) {
       mine->events[i] = keep(sharing->make_shared_event(mine->event_names[i]));
-      deferred_free_list::instance().add_event(mine->events[i], events_.back());
+      all.events[mine->events[i]] = events_.back();
     }
     std::copy_n(mine->events, slots,
                 rank_ == 0 ? done_.begin() : ready_[static_cast<std::size_t>(rank_)].begin());
@@ -211,7 +203,8 @@ task<> window::reach(const std::vector<handle>* ranks) {
     for (std::size_t i = 0; i < slots; ++i) {
       to[i] = of.events[i];
       if (of.process == mine.process) {
-        events_.push_back(deferred_free_list::instance().event(to[i]));
+        const std::lock_guard lock(of_process().mutex);
+        events_.push_back(of_process().events[to[i]].lock());
       } else {
         to[i] = s.open_event(of.event_names[i]);
         events_.push_back(std::make_shared<owned_event>(driver_, to[i]));
@@ -238,47 +231,44 @@ task<> window::write_value(stream s, int rank, std::uint64_t value, void* event)
   }
 }
 
-task<std::uint64_t> window::read_value(stream s, int rank, void* event) {
+task<> window::check_value(stream s, int rank, std::uint64_t value, void* event) {
   std::vector<std::uint64_t> values{0};
   const device_span<std::uint64_t> place(static_cast<std::uint64_t*>(slot(rank, 0)), 1);
   if (has_events()) driver_->wait(s.native(), event);
   co_await with_timeout(s.download(values, place), longest_trial);
-  co_return values[0];
+  if (values[0] != value)
+    throw error(errc::not_supported,
+                fmt::format("what rank {} writes to memory of rank 0 is not what is read there",
+                            rank_ == 0 ? rank : 0));
 }
 
 task<> window::write_values(stream s, const std::vector<handle>* all) {
-  if (rank_ != 0)
-    co_await write_value(s, rank_, (*all)[static_cast<std::size_t>(rank_)].value, ready(rank_, 0));
+  if (rank_ == 0) co_return;
+  co_await write_value(s, rank_, (*all)[static_cast<std::size_t>(rank_)].value, ready(rank_, 0));
 }
 
 task<> window::answer_values(stream s, const std::vector<handle>* all) {
   for (int r = 1; rank_ == 0 && r < size_; ++r) {
     const std::uint64_t value = (*all)[static_cast<std::size_t>(r)].value;
-    const std::uint64_t written = co_await read_value(s, r, ready(r, 0));
-    if (written != value)
-      throw error(errc::not_supported,
-                  fmt::format("what rank {} writes to memory of this process is not what is read there", r));
+    co_await check_value(s, r, value, ready(r, 0));
     co_await write_value(s, r, ~value, done(0));
   }
 }
 
-task<> window::read_answer(stream s, const std::vector<handle>* all) {
+task<> window::check_answer(stream s, const std::vector<handle>* all) {
   if (rank_ == 0) co_return co_await s.reached();
-  const std::uint64_t answered = co_await read_value(s, rank_, done(0));
-  if (answered != ~(*all)[static_cast<std::size_t>(rank_)].value)
-    throw error(errc::not_supported, "what rank 0 writes to its memory is not what is read here");
+  co_await check_value(s, rank_, ~(*all)[static_cast<std::size_t>(rank_)].value, done(0));
 }
 
 task<std::shared_ptr<window>> window::open(std::shared_ptr<attachment> on, communicator notes,
-                                           std::uint64_t process, std::size_t chunk_bytes, std::string* why) {
+                                           std::size_t chunk_bytes, std::string* why) {
   const int rank = notes.rank();
   const std::size_t bytes =
       std::clamp((chunk_bytes * chunks_per_slot + 255) / 256 * 256, smallest_slot, largest_slot);
   auto made = std::make_shared<window>(on->shared_driver(), rank, notes.size(), bytes);
   handle mine;
-  mine.process = process;
-  std::random_device random;
-  mine.value = static_cast<std::uint64_t>(random()) << 32 | random();
+  mine.process = this_process();
+  mine.value = random_number();
   stream s;
   *why = co_await first_trouble(notes, made->prepare(device(on), &s, &mine));
   if (!why->empty()) co_return nullptr;
@@ -289,10 +279,11 @@ task<std::shared_ptr<window>> window::open(std::shared_ptr<attachment> on, commu
   *why = co_await first_trouble(notes, made->reach(&all));
   if (why->empty()) *why = co_await first_trouble(notes, made->write_values(s, &all));
   if (why->empty()) *why = co_await first_trouble(notes, made->answer_values(s, &all));
-  if (why->empty()) *why = co_await first_trouble(notes, made->read_answer(s, &all));
+  if (why->empty()) *why = co_await first_trouble(notes, made->check_answer(s, &all));
   if (why->empty()) co_return made;
   // The device is not tried again: each try leaves memory that other processes have opened.
-  deferred_free_list::instance().set_trouble(made->driver_->identity(), *why);
+  const std::lock_guard lock(of_process().mutex);
+  of_process().trouble.emplace(made->driver_->identity(), *why);
   co_return nullptr;
 }
 

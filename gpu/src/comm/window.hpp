@@ -26,14 +26,17 @@
 
 namespace tutti::gpu::detail {
 
+// A random number that identifies this process.
+std::uint64_t this_process();
+
 class window {
  public:
   static constexpr std::size_t slots = 4;
 
   // Collective over `notes`. Returns null on all ranks if memory cannot be shared, or if a test value does
-  // not arrive: `why` has the reason. `process` identifies the calling process.
+  // not arrive: `why` has the reason.
   static task<std::shared_ptr<window>> open(std::shared_ptr<attachment> on, communicator notes,
-                                            std::uint64_t process, std::size_t chunk_bytes, std::string* why);
+                                            std::size_t chunk_bytes, std::string* why);
   window(std::shared_ptr<driver> d, int rank, int size, std::size_t slot_bytes);
   window(const window&) = delete;
   window& operator=(const window&) = delete;
@@ -65,15 +68,15 @@ class window {
   task<> find_memory(stream s);  // on rank 0
   task<> prepare(device on, stream* s, handle* mine);
   task<> reach(const std::vector<handle>* ranks);
-  // Write and read the first value of the slot of `rank`. Each process records an event behind what it writes, and
+  // Write and check the first value of the slot of `rank`. Each process records an event behind what it writes, and
   // waits for it before it reads.
   task<> write_value(stream s, int rank, std::uint64_t value, void* event);
-  task<std::uint64_t> read_value(stream s, int rank, void* event);
+  task<> check_value(stream s, int rank, std::uint64_t value, void* event);
   // The test: the other ranks write a value to their slots, rank 0 answers there, and they read the answer. Each
   // step begins when all ranks have ended the one before.
   task<> write_values(stream s, const std::vector<handle>* all);
   task<> answer_values(stream s, const std::vector<handle>* all);
-  task<> read_answer(stream s, const std::vector<handle>* all);
+  task<> check_answer(stream s, const std::vector<handle>* all);
   void leave_mark() noexcept;
   void* marks() const noexcept;  // 64 bytes for each rank, not 0 once that rank has finished
   std::size_t bytes() const noexcept {
