@@ -461,7 +461,6 @@ void device_group::keep(std::shared_ptr<single_device_group::contribution> here)
 task<> device_group::perform(work_state* w, backend by, turn* mine) {
   const operation_kind kind = w->what.kind;
   const bool meets = by == backend::one_device && single_device_;
-  const std::uint64_t sequence = meets ? next_on_device_++ : 0;
   chunks_in_flight chunks;
   std::shared_ptr<single_device_group::contribution> brought;  // null once the operation keeps it
   const scope_exit keep_brought([this, &brought] { keep(std::move(brought)); });
@@ -480,7 +479,7 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
       here->event = w->what.ready.get();
       here->waker = on_->shared_doorbell();
       brought = here;
-      single_device_->come(sequence, rank(), here, on_->shared_driver(), use.pair.out->native());
+      single_device_->come(rank(), here, on_->shared_driver(), use.pair.out->native());
       polled_contribution outcome(*on_, *here);
       while (!outcome.is_settled()) co_await outcome.changed();
       if (here->failure) throw *here->failure;

@@ -135,7 +135,6 @@ class device_group {
   scope drains_;                             // see end_early
   recycled_deque<const turn*> turns_;
   std::uint64_t next_message_ = 1;
-  std::uint64_t next_on_device_ = 1;  // collective of the single-device group
   async_condition turn_changed_;
   async_condition slot_changed_;  // of the window
 };

@@ -60,24 +60,16 @@ void reduce(driver& with, const contributions& of, void* stream) {
 }
 
 // A rank whose `in` is its `out` would overwrite blocks that others have not read: its input is copied first.
-void exchange(const std::shared_ptr<driver>& with, const contributions& of, void* stream) {
-  const std::size_t n = of.size(), block = of[0]->in.count / n, bytes = block * of[0]->in.element_bytes;
-  recycled_vector<const std::byte*> from(n);
-  using copies = std::vector<std::shared_ptr<void>>;
-  std::shared_ptr<copies> kept;
-  for (std::size_t i = 0; i < n; ++i) {
-    from[i] = static_cast<const std::byte*>(of[i]->in.data);
-    if (of[i]->in.data != of[i]->out.data || bytes == 0) continue;
-    if (!kept) kept = std::make_shared<copies>();
+void copy_inputs_in_place(const std::shared_ptr<driver>& with, const contributions& of, void* stream) {
+  for (const auto& v : of) {
+    const std::size_t bytes = v->in.bytes();
+    if (v->in.data != v->out.data || bytes == 0) continue;
     const auto free = [with](void* p) { with->free(p, memory_kind::device); };
-    kept->emplace_back(with->allocate(n * bytes, memory_kind::device), free);
-    with->copy(kept->back().get(), from[i], n * bytes, stream);
-    from[i] = static_cast<const std::byte*>(kept->back().get());
+    const std::shared_ptr<void> kept(with->allocate(bytes, memory_kind::device), free);
+    with->copy(kept.get(), v->in.data, bytes, stream);
+    v->in.data = kept.get();
+    v->keep = kept;
   }
-  for (std::size_t i = 0; i < n; ++i)
-    for (std::size_t j = 0; j < n; ++j)
-      copy(*with, at(of[j]->out, i * block), from[i] + j * bytes, bytes, stream);
-  for (const auto& v : of) v->keep = kept;
 }
 
 }  // namespace
@@ -132,12 +124,14 @@ void single_device_group::enqueue(const contributions& of, const std::shared_ptr
   const contribution& first = *of[0];
   const tutti::detail::operation_row& row = row_of(first.what.kind);
   if (row.reduces) return reduce(*with, of, stream);
-  if (row.in == shape::blocks && row.out == shape::blocks) return exchange(with, of, stream);
+  const bool exchanges = row.in == shape::blocks && row.out == shape::blocks;
+  if (exchanges) copy_inputs_in_place(with, of, stream);
   // Each rank with a result copies its part from each rank with an input.
   const auto takes_part = [&](ranks_that which, std::size_t r) {
     return includes(which, static_cast<int>(r) == first.what.root);
   };
-  const std::size_t block = row.out == shape::block ? first.out.count : first.in.count;
+  const std::size_t block =
+      row.out == shape::block ? first.out.count : first.in.count / (exchanges ? of.size() : 1);
   for (std::size_t to = 0; to < of.size(); ++to)
     for (std::size_t from = 0; from < of.size() && takes_part(row.writes, to); ++from)
       if (takes_part(row.reads, from))
@@ -146,10 +140,11 @@ void single_device_group::enqueue(const contributions& of, const std::shared_ptr
              stream);
 }
 
-void single_device_group::come(std::uint64_t sequence, int rank, const std::shared_ptr<contribution>& mine,
+void single_device_group::come(int rank, const std::shared_ptr<contribution>& mine,
                                const std::shared_ptr<driver>& with, void* stream) {
   const std::lock_guard lock(mutex_);
   if (broken_) return settle(mine, broken_);
+  const std::uint64_t sequence = ++next_[static_cast<std::size_t>(rank)];
   auto t = std::find_if(tables_.begin(), tables_.end(),
                         [sequence](const table& x) { return x.present > 0 && x.sequence == sequence; });
   if (t == tables_.end()) {
@@ -160,7 +155,7 @@ void single_device_group::come(std::uint64_t sequence, int rank, const std::shar
     }
     t->sequence = sequence;
   }
-  contributions& all = t->contributions;
+  contributions& all = t->of;
   all[static_cast<std::size_t>(rank)] = mine;
   if (++t->present < ranks_) return;
 
@@ -181,7 +176,7 @@ void single_device_group::break_up(const error& why) noexcept {
   if (broken_) return;
   broken_ = why;
   for (table& t : tables_)
-    for (auto& v : t.contributions)
+    for (auto& v : t.of)
       if (v) settle(std::move(v), broken_);
   tables_.clear();
 }

@@ -46,21 +46,21 @@ class single_device_group {
   // Enqueues the whole collective behind the events of all ranks.
   static void enqueue(const contributions& of, const std::shared_ptr<driver>& with, void* stream);
 
-  explicit single_device_group(int ranks) : ranks_(ranks) {}
+  explicit single_device_group(int ranks) : ranks_(ranks), next_(static_cast<std::size_t>(ranks)) {}
 
   // Returns the group of that name in this process; the first call makes it.
   static std::shared_ptr<single_device_group> find(const std::string& name, int ranks);
 
-  // Adds `mine` to collective `sequence`. The last rank enqueues the collective on `with`, in `stream`.
-  void come(std::uint64_t sequence, int rank, const std::shared_ptr<contribution>& mine,
-            const std::shared_ptr<driver>& with, void* stream);
+  // Adds `mine` to the rank's next collective. The last rank enqueues the collective on `with`, in `stream`.
+  void come(int rank, const std::shared_ptr<contribution>& mine, const std::shared_ptr<driver>& with,
+            void* stream);
   // Fails every contribution that is not settled, and all later ones.
   void break_up(const error& why) noexcept;
 
  private:
   struct table {
     std::uint64_t sequence = 0;
-    single_device_group::contributions contributions;
+    contributions of;
     int present = 0;  // 0: free
   };
   // Drops `v` before it wakes the rank, whose thread must free the memory.
@@ -68,6 +68,7 @@ class single_device_group {
 
   const int ranks_;
   std::mutex mutex_;
+  std::vector<std::uint64_t> next_;  // collective of each rank
   std::vector<table> tables_;
   std::optional<error> broken_;
 };
