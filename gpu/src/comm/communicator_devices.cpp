@@ -253,7 +253,6 @@ task<> device_call::execute(tutti::detail::operation_state& op) {
       if (w->stop != nullptr) w->stop(*w, ended);
       if (!w->enqueued) w->fail(ended);
     }
-    w->abandoned = true;
   });
   work_->what.ready = std::shared_ptr<void>(
       on.take_event(), [home = after_->shared_on()](void* e) { home->give_event(e); },
@@ -261,10 +260,7 @@ task<> device_call::execute(tutti::detail::operation_state& op) {
   on.driver().record(work_->what.ready.get(), after_->native());
   after_->will_be_awaited(work_->what.ready);
   co_await communicator_devices::of(handle).perform(work_.get());
-  if (!work_->done) {
-    waits_in passed(on, work_->wait_done);
-    co_await passed;
-  }
+  co_await waits_in(on, work_->wait_done, work_->done);
   work_->rethrow();
   if (is_message(what.kind)) op.set_result(work_->result);
 }

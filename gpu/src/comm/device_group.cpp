@@ -43,7 +43,7 @@ task<> device_group::take_turn(const work_state* w, const stream_pair* use, cons
 }
 
 task<> device_group::its_turn(const turn* mine) {
-  while (turns_.front() != mine) co_await turn_changed_.changed();
+  while (turns_.front() != mine) co_await waits_in(*on_, awaiting_turn_);
 }
 
 request device_group::reduce_chunk(const call& c, const chunk_layout& layout, chunk_state& k) {
@@ -359,39 +359,6 @@ recycled_deque<device_group::message>::iterator device_group::find_probed(const 
   return std::find_if(probed_.begin(), probed_.end(), [&c](const message& m) { return accepts(c, m.from); });
 }
 
-// ---- one device ----
-
-namespace {
-
-// Polls a contribution, which the last rank settles from its own thread.
-class polled_contribution final : attachment::listener {
- public:
-  polled_contribution(attachment& on, const single_device_group::contribution& c)
-      : on_(on), contribution_(c), changed_(on) {
-    on_.listen(*this);
-    on_.begin_wait();
-  }
-  polled_contribution(const polled_contribution&) = delete;
-  polled_contribution& operator=(const polled_contribution&) = delete;
-  ~polled_contribution() {
-    on_.unlisten(*this);
-    on_.end_wait();
-  }
-  bool is_settled() const noexcept { return contribution_.settled.load(std::memory_order_acquire); }
-  waits_in changed() noexcept { return changed_.changed(); }
-
- private:
-  bool poll() noexcept override {
-    if (is_settled()) changed_.notify_all();
-    return is_settled();
-  }
-  attachment& on_;
-  const single_device_group::contribution& contribution_;
-  async_condition changed_;
-};
-
-}  // namespace
-
 // ---- operations ----
 
 device_group::device_group(std::shared_ptr<attachment> on, communicator chunks, communicator heads,
@@ -402,9 +369,7 @@ device_group::device_group(std::shared_ptr<attachment> on, communicator chunks, 
       payload_(std::move(payload)),
       chunk_bytes_(how.chunk_bytes),
       depth_(how.depth),
-      staging_(std::make_shared<pinned_pool>(on_->shared_driver(), true)),
-      turn_changed_(*on_),
-      slot_changed_(*on_) {}
+      staging_(std::make_shared<pinned_pool>(on_->shared_driver(), true)) {}
 
 device_group::~device_group() {
   if (single_device_)
@@ -440,7 +405,7 @@ void device_group::tell(const breach& b, operation_kind kind, backend by, const 
         error(failed.why, fmt::format("{} has failed on rank {}: {}", name_of(kind), rank(), failed.text)));
   } else {
     window_->give_up();
-    slot_changed_.notify_all();
+    on_->resume_soon(awaiting_slot_);
     if (!b.told) tutti::detail::fail(notes_, failed.why, failed.text);
   }
 }
@@ -480,8 +445,7 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
       here->waker = on_->shared_doorbell();
       brought = here;
       single_device_->come(rank(), here, on_->shared_driver(), use.pair.out->native());
-      polled_contribution outcome(*on_, *here);
-      while (!outcome.is_settled()) co_await outcome.changed();
+      co_await polled_flag(*on_, here->settled);
       if (here->failure) throw *here->failure;
       on_->driver().wait(use.pair.in->native(), here->event);
       w->keep_until_done(here);

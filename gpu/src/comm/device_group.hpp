@@ -51,7 +51,7 @@ class device_group {
     turn& operator=(const turn&) = delete;
     ~turn() { end(); }
     void end() noexcept {
-      if (std::erase(group_.turns_, this) > 0) group_.turn_changed_.notify_all();
+      if (std::erase(group_.turns_, this) > 0) group_.on_->resume_soon(group_.awaiting_turn_);
     }
 
    private:
@@ -135,8 +135,8 @@ class device_group {
   scope drains_;                             // see end_early
   recycled_deque<const turn*> turns_;
   std::uint64_t next_message_ = 1;
-  async_condition turn_changed_;
-  async_condition slot_changed_;  // of the window
+  waiter_list awaiting_turn_;
+  waiter_list awaiting_slot_;  // of the window
 };
 
 }  // namespace tutti::gpu::detail

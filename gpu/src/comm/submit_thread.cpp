@@ -112,37 +112,31 @@ bool submit_thread::poll() noexcept {
 namespace {
 
 struct function_job final : job {
-  function_job(std::function<void()> does, attachment& on) : f(std::move(does)), returned(on) {}
+  explicit function_job(std::function<void()> does) : f(std::move(does)) {}
   void run() noexcept override {
     try {
       f();
     } catch (...) {
       failure = std::current_exception();
     }
-  }
-  void finished() noexcept override {
-    over = true;
-    returned.notify_all();
+    over.store(true, std::memory_order_release);
   }
   const std::function<void()> f;
   std::exception_ptr failure;
-  bool over = false;
-  async_condition returned;
+  std::atomic<bool> over{false};
 };
 
 }  // namespace
 
-void submit_thread::submit(std::function<void()> f) {
-  submit(std::make_shared<function_job>(std::move(f), *on_));
-}
+void submit_thread::submit(std::function<void()> f) { submit(std::make_shared<function_job>(std::move(f))); }
 
 task<> call_on(std::shared_ptr<submit_thread> on, std::function<void()> f) {
   const tutti::detail::scoped_promise* const self = co_await tutti::detail::own_promise{};
   self->throw_if_stopped("the operation was not started");
-  const auto j = std::make_shared<function_job>(std::move(f), on->on());
+  const auto j = std::make_shared<function_job>(std::move(f));
   on->submit(j);
   try {
-    co_await j->returned.changed();
+    co_await polled_flag(on->on(), j->over);
   } catch (const error&) {
     if (!j->over) throw;  // a result that is there counts, even if the scope was stopped meanwhile
   }

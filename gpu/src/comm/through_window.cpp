@@ -108,7 +108,7 @@ task<> device_group::through_window(work_state* w, stream_pair use, turn* mine, 
   std::size_t begun = 0;
   for (std::size_t i = 0; i < count; ++i) {
     for (; begun < std::min(count, i + window::slots); ++begun) {
-      while (!window_->is_free(first + begun)) co_await slot_changed_.changed();
+      while (!window_->is_free(first + begun)) co_await waits_in(*on_, awaiting_slot_);
       passage& p = under_way.emplace_back();
       p.number = first + begun;
       p.offset = begun * most;
@@ -140,7 +140,7 @@ task<> device_group::through_window(work_state* w, stream_pair use, turn* mine, 
     d.record(window_->freed(p.number), use.in->native());
     use.in->keep({window_, c.out.keep});
     window_->set_free(p.number);
-    slot_changed_.notify_all();
+    on_->resume_soon(awaiting_slot_);
     under_way.pop_front();
   }
 }

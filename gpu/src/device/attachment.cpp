@@ -29,14 +29,15 @@ void doorbell_handle::notify() const noexcept { static_cast<void>(::eventfd_writ
 
 // ---- waits_in ----
 
-waits_in::waits_in(attachment& on, waiter_list& list) noexcept
+waits_in::waits_in(attachment& on, waiter_list& list, bool ready) noexcept
     : stop_node([](stop_node& n) noexcept {
         auto& self = static_cast<waits_in&>(n);
         self.set_failure(error(self.scope_->why(), self.scope_->text()));
         self.on_.resume_soon(self);
       }),
       on_(on),
-      list_(list) {}
+      list_(list),
+      ready_(ready) {}
 
 void waits_in::done() noexcept {
   leave();
@@ -254,14 +255,7 @@ void attachment::forget(stream_state& s) noexcept {
 // Removes the oldest point of `s`, which has passed or never will.
 void attachment::pop(stream_state& s, const std::optional<error>& failure) {
   point& p = s.points_.front();
-  while (waiter* w = p.waiters.pop_front()) {
-    if (failure) w->set_failure(*failure);
-    if (w->immediate) {
-      w->done();
-    } else {
-      resume_soon(*w);
-    }
-  }
+  resume_soon(p.waiters, failure);
   if (!p.alive.empty()) {
     released_.push_back(std::move(p.alive));
     deliver_soon();
@@ -277,6 +271,7 @@ void attachment::wait_for(point& p, waiter& w, bool has_deadline) {
 
 void attachment::resume_soon(waiter& w) noexcept {
   w.unlink();
+  if (w.immediate) return w.done();
   ready_.push_back(w);
   deliver_soon();
 }
@@ -336,18 +331,16 @@ void attachment::timer_fired() noexcept {
       if (const auto why = driver_->loss(s->native_)) return fail(*why);
     for (stream_state* s : active_)
       for (point& p : s->points_)
-        for (waiter* w = p.waiters.front(); w != nullptr;) {
-          waiter* const next = p.waiters.after(*w);
-          if (now >= w->deadline) {
-            w->set_failure(error(
-                errc::timed_out,
-                fmt::format(
-                    "a stream of {} did not get to where it is awaited within {} ms: its work takes longer "
-                    "(init_options::timeout, TUTTI_TIMEOUT), or it waits for a gate or another stream",
-                    driver_->name(), timeout().count())));
-            resume_soon(*w);
-          }
-          w = next;
+        for (auto next = p.waiters.begin(); next != p.waiters.end();) {
+          waiter& w = *next++;
+          if (now < w.deadline) continue;
+          w.set_failure(error(
+              errc::timed_out,
+              fmt::format(
+                  "a stream of {} did not get to where it is awaited within {} ms: its work takes longer "
+                  "(init_options::timeout, TUTTI_TIMEOUT), or it waits for a gate or another stream",
+                  driver_->name(), timeout().count())));
+          resume_soon(w);
         }
   }
   arm_timer(between_health_checks);
@@ -371,8 +364,12 @@ void attachment::deliver() noexcept {
   for (auto freed = std::exchange(released_, {}); !freed.empty();) freed.pop_back();
   // Waiters that become ready meanwhile run in the next round.
   waiter_list now;
-  while (waiter* w = ready_.pop_front()) now.push_back(*w);
-  while (waiter* w = now.pop_front()) w->done();
+  now.swap(ready_);
+  while (!now.empty()) {
+    waiter& w = now.front();
+    w.unlink();
+    w.done();
+  }
   if (self != nullptr && (!ready_.empty() || !released_.empty())) deliver_soon();
 }
 

@@ -146,8 +146,12 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
 
   // `w` waits for the point, at most timeout() unless `has_deadline` says that it has a limit of its own.
   void wait_for(point& p, waiter& w, bool has_deadline);
-  // Resumes `w` from the loop, not from this call.
+  // Resumes `w` from the loop, not from this call, unless it is immediate.
   void resume_soon(waiter& w) noexcept;
+  void resume_soon(waiter_list& all, const std::optional<error>& failure = {}) noexcept {
+    for (; !all.empty(); resume_soon(all.front()))
+      if (failure) all.front().set_failure(*failure);
+  }
   // Mark a wait for something that is not a point, such as a submit thread: the loop spins before it sleeps.
   using poller::begin_wait;
   using poller::end_wait;
@@ -201,19 +205,27 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
 
 // ---- what coroutines wait for ----
 
-// A condition variable. Use: while (!ready()) co_await condition.changed();
-class async_condition {
+// Waits until another thread has set `flag`.
+class polled_flag final : public waits_in, attachment::listener {
  public:
-  explicit async_condition(attachment& on) noexcept : on_(on) {}
-  waits_in changed() noexcept { return waits_in(on_, waiting_); }
-  void notify_all() noexcept {
-    waiter_list now;
-    while (waiter* w = waiting_.pop_front()) now.push_back(*w);
-    while (waiter* w = now.pop_front()) on_.resume_soon(*w);
+  polled_flag(attachment& on, const std::atomic<bool>& flag)
+      : waits_in(on, waiting_, flag.load(std::memory_order_acquire)), on_(on), flag_(flag) {
+    on_.listen(*this);
+    on_.begin_wait();
+  }
+  ~polled_flag() {
+    on_.unlisten(*this);
+    on_.end_wait();
   }
 
  private:
+  bool poll() noexcept override {
+    if (!flag_.load(std::memory_order_acquire)) return false;
+    on_.resume_soon(waiting_);
+    return true;
+  }
   attachment& on_;
+  const std::atomic<bool>& flag_;
   waiter_list waiting_;
 };
 
@@ -230,12 +242,11 @@ class mark final : waiter {
   }
   bool is_set() const noexcept { return on_ != nullptr; }
   // Or failed: an await then throws at once.
-  bool has_passed() const noexcept { return is_set() && !linked(); }
+  bool has_passed() const noexcept { return is_set() && !is_linked(); }
 
   class awaiter final : public waits_in {
    public:
-    explicit awaiter(mark& m) noexcept : waits_in(*m.on_, m.waiting_), mark_(m) {}
-    bool await_ready() const noexcept { return mark_.has_passed(); }
+    explicit awaiter(mark& m) noexcept : waits_in(*m.on_, m.waiting_, m.has_passed()), mark_(m) {}
     void await_resume() const {
       rethrow();
       mark_.rethrow();
@@ -247,9 +258,7 @@ class mark final : waiter {
   awaiter operator co_await() noexcept { return awaiter(*this); }  // once it is set
 
  private:
-  void done() noexcept override {
-    while (waiter* w = waiting_.pop_front()) on_->resume_soon(*w);
-  }
+  void done() noexcept override { on_->resume_soon(waiting_); }
   attachment* on_ = nullptr;
   waiter_list waiting_;
 };

@@ -36,10 +36,6 @@ void enqueue_work(work_state& w, driver& d, void* stream) {
       d.copy(bounce->data, c.in.data, bytes, stream);
       w.keep_until_done(bounce);
       w.owner = bounce->data;
-      w.on_done = [](work_state& done) noexcept {
-        const view &from = done.what.in, &to = done.what.out;
-        if (from.bytes() > 0) std::memcpy(to.data, done.owner, from.bytes());
-      };
       return;
     }
     default:  // convert
@@ -81,7 +77,7 @@ class stream_call final : public tutti::detail::stream_part, public stream_await
   }
   void stop(operation_state& op, errc why, const std::string& text) noexcept override {
     auto& w = *static_cast<finisher*>(op.running());
-    if (!w.linked()) return;
+    if (!w.is_linked()) return;
     w.set_failure(error(why, text));
     let_go();
     stream_->on().resume_soon(w);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <utility>
 
 namespace tutti::gpu::detail {
@@ -18,14 +19,9 @@ void work_state::open_gates() noexcept {
 }
 
 void work_state::finish_in(stream_state& s) {
-  void* const event = on->take_event();
-  try {
-    on->driver().record(event, s.native());
-  } catch (...) {
-    on->give_event(event);
-    throw;
-  }
-  set_enqueued(event, s);
+  event_ = on->take_event();
+  on->driver().record(event_, s.native());
+  set_enqueued(event_, s);
   finish_at(s.signal());
 }
 
@@ -38,7 +34,7 @@ void work_state::set_enqueued(void* passed, stream_state& s) {
     gates_.clear();
   }
   enqueued = true;
-  while (waiter* w = wait_enqueued.pop_front()) on->resume_soon(*w);
+  on->resume_soon(wait_enqueued);
 }
 
 void work_state::finish_at(point& p) {
@@ -57,7 +53,8 @@ void work_state::passing::done() noexcept {
 
 void work_state::set_done() noexcept {
   if (done) return;
-  if (on_done != nullptr && !abandoned) on_done(*this);
+  if (what.kind == operation_kind::download && !abandoned && what.in.bytes() > 0)
+    std::memcpy(what.out.data, owner, what.in.bytes());
   end();
 }
 
@@ -71,11 +68,7 @@ void work_state::end() noexcept {
   done = true;
   enqueued = enqueued || !failure;
   open_gates();
-  for (waiter_list* waiting : {&wait_enqueued, &wait_done})
-    while (waiter* w = waiting->pop_front()) {
-      if (failure) w->set_failure(*failure);
-      on->resume_soon(*w);
-    }
+  for (waiter_list* waiting : {&wait_enqueued, &wait_done}) on->resume_soon(*waiting, failure);
 }
 
 void work_state::make_wait(stream_state& s) {

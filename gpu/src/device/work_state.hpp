@@ -43,6 +43,7 @@ struct work_state : std::enable_shared_from_this<work_state> {
   void set_done() noexcept;
   // Ends the operation. The first reason is kept.
   void fail(const error& e) noexcept;
+  waits_in until_enqueued() noexcept { return waits_in(*on, wait_enqueued, enqueued || done); }
   // Makes `s` wait for the operation.
   void make_wait(stream_state& s);
   void keep_until_done(std::shared_ptr<const void> k) { alive.push_back(std::move(k)); }
@@ -55,17 +56,16 @@ struct work_state : std::enable_shared_from_this<work_state> {
   call what;
   bool enqueued = false;
   bool done = false;
-  bool abandoned = false;
+  bool abandoned = false;  // nothing waits for it: host memory is not written any more
   std::optional<error> failure;
   status result;
   waiter_list wait_enqueued;
   waiter_list wait_done;
   // Asks the backend to end the operation. Null if it cannot be ended early.
   void (*stop)(work_state&, const error& why) = nullptr;
-  void* owner = nullptr;  // for stop or on_done
+  void* owner = nullptr;  // for stop; of a download, the pinned memory that it is copied from at its end
   // For work that another thread enqueues: true if that failed. Passing its point then means nothing.
   std::shared_ptr<std::atomic<bool>> voided;
-  void (*on_done)(work_state&) noexcept = nullptr;  // before waiters are resumed, unless abandoned or failed
 
  private:
   struct passing final : waiter {

@@ -117,10 +117,7 @@ class connection final : public gpu::detail::vendor, public std::enable_shared_f
     work->finish_at(place);
     thread_->submit(std::move(j));
     mine->end();
-    if (!work->enqueued && !work->done) {
-      gpu::detail::waits_in enqueued(*on_, work->wait_enqueued);
-      co_await enqueued;
-    }
+    co_await work->until_enqueued();
     work->rethrow();
   }
 

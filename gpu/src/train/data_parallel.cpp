@@ -42,10 +42,7 @@ task<> reduce_bucket(communicator c, device_values inout, reduce_kind op, stream
   if (!reducing.done()) {
     const auto& part = static_cast<const detail::device_call&>(*reducing.state()->what().part.get());
     const std::shared_ptr<detail::work_state> work = part.in_progress();
-    if (!work->enqueued && !work->done) {
-      detail::waits_in enqueued(*work->on, work->wait_enqueued);
-      co_await enqueued;
-    }
+    co_await work->until_enqueued();
     work->rethrow();
   }
   in.wait(reducing);
