@@ -4,17 +4,14 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
-#include <map>
+#include <future>
 #include <utility>
 
 namespace tutti::gpu::detail {
 
 std::shared_ptr<submit_thread> submit_thread::of(const std::shared_ptr<attachment>& on) {
-  // An attachment belongs to one loop thread.
-  static thread_local std::map<const attachment*, std::weak_ptr<submit_thread>> all;
-  std::erase_if(all, [](const auto& e) { return e.second.expired(); });
-  std::shared_ptr<submit_thread> found = all[on.get()].lock();
-  if (!found) all[on.get()] = found = std::make_shared<submit_thread>(on);
+  std::shared_ptr<submit_thread> found = on->submits.lock();
+  if (!found) on->submits = found = std::make_shared<submit_thread>(on);
   return found;
 }
 
@@ -23,24 +20,22 @@ submit_thread::submit_thread(std::shared_ptr<attachment> on)
   shared_->waker = on_->shared_doorbell();
   shared_->driver = on_->shared_driver();
   shared_->spin = on_->spin_budget();
-  thread_ = std::thread([s = shared_] { work(s); });
+  std::packaged_task<void()> all([s = shared_] { work(s); });
+  ended_ = all.get_future();
+  thread_ = std::thread(std::move(all));
   on_->listen(*this);
 }
 
 submit_thread::~submit_thread() {
   on_->unlisten(*this);
   for (; pending_ > 0; --pending_) on_->end_wait();
-  bool ended = false;
   {
-    std::unique_lock lock(shared_->mutex);
+    const std::lock_guard lock(shared_->mutex);
     shared_->ending = true;
     shared_->called.store(true, std::memory_order_release);
-    shared_->changed.notify_all();
-    const auto until =
-        std::chrono::system_clock::now() + (hopeless_ ? std::chrono::seconds(0) : std::chrono::seconds(10));
-    ended = shared_->changed.wait_until(lock, until, [this] { return shared_->ended; });
   }
-  if (ended) {
+  shared_->changed.notify_all();
+  if (ended_.wait_for(std::chrono::seconds(hopeless_ ? 0 : 10)) == std::future_status::ready) {
     thread_.join();
   } else {
     if (!hopeless_)
@@ -87,8 +82,6 @@ void submit_thread::work(std::shared_ptr<shared> s) {
     spin(*s);
     lock.lock();
   }
-  s->ended = true;
-  s->changed.notify_all();
 }
 
 bool submit_thread::poll() noexcept {

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -52,7 +53,6 @@ class submit_thread final : attachment::listener {
     std::atomic<bool> called{false};         // something is in `waiting`, or `ending` is set
     std::atomic<std::size_t> done_count{0};  // jobs in `done`
     bool ending = false;
-    bool ended = false;
     std::chrono::nanoseconds spin{};  // how long to look for the next job before sleeping
     std::shared_ptr<const doorbell_handle> waker;
     std::shared_ptr<detail::driver> driver;
@@ -64,6 +64,7 @@ class submit_thread final : attachment::listener {
   std::shared_ptr<attachment> on_;
   std::shared_ptr<shared> shared_;
   std::thread thread_;
+  std::future<void> ended_;
   std::vector<std::shared_ptr<job>> finishing_;  // empty outside poll()
   std::size_t pending_ = 0;                      // submitted and not finished
   bool hopeless_ = false;

@@ -32,6 +32,7 @@ using tutti::detail::operation_kind;
 
 class attachment;
 class gate_word;
+class submit_thread;
 // Objects made for each operation use recycled memory.
 using tutti::detail::frame_allocator;
 using tutti::detail::make_recycled;
@@ -174,6 +175,7 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
   // A stream waits for the event from now on. Others may do so later, even behind a gate.
   void begin_to_await(void* event);
   int gate_limit = 1;
+  std::weak_ptr<submit_thread> submits;  // submit_thread::of()
 
  protected:
   bool poll() noexcept override;
