@@ -66,14 +66,11 @@ class stream_call final : public tutti::detail::stream_part, public stream_await
       work_->finish_in(*stream_);
     } catch (const error& e) {
       if (e.code() == errc::device_failed) on.fail(e.what());
-      work_->fail(e);
+      op.fail(code_of(e), e.what());
+      return true;
     }
-    if (!work_->done) {
-      work_->wait_done.push_back(begin(op));
-      return false;
-    }
-    end(op, work_->failure);
-    return true;
+    work_->wait_done.push_back(begin(op));
+    return false;
   }
   void stop(operation_state& op, errc why, const std::string& text) noexcept override {
     auto& w = *static_cast<finisher*>(op.running());
@@ -99,7 +96,9 @@ class stream_call final : public tutti::detail::stream_part, public stream_await
     explicit finisher(operation_state& o) noexcept : op(o) {}
     void done() noexcept override {
       operation_state& of = op;
-      static_cast<stream_call&>(*of.what().part.get()).end(of, failure());
+      if (failure()) of.fail(code_of(*failure()), failure()->what());
+      if (const auto& work = static_cast<stream_call&>(*of.what().part.get()).work_)
+        of.set_result(work->result);
       of.set_running(nullptr);
       this->~finisher();
       of.complete();
@@ -112,10 +111,6 @@ class stream_call final : public tutti::detail::stream_part, public stream_await
     auto* const made = new (op.running_storage()) finisher(op);
     op.set_running(made);
     return *made;
-  }
-  void end(operation_state& op, const std::optional<error>& failure) noexcept {
-    if (failure) op.fail(code_of(*failure), failure->what());
-    if (work_) op.set_result(work_->result);
   }
   // Nothing waits for the result any more, so host memory is not written from now on.
   void let_go() noexcept {
