@@ -54,12 +54,13 @@ task<> reduce_bucket(communicator c, device_values inout, reduce_kind op, stream
 }
 
 // to = from * factor in the order of `in`; completes when that is enqueued. Where there is no kernel for it,
-// by the processor.
+// by the processor. A factor of 0 gives zeros, also of what is not finite.
 task<> convert_bucket(device_values to, device_values from, double factor, stream in) {
   detail::stream_state& s = *in.state();
   detail::driver& d = s.on().driver();
   kernels::convert_arguments a{from.data(), to.data(), factor, from.size()};
-  if (d.convert(from.type(), to.type(), a, s.native())) {
+  if (factor == 0) d.fill(to.data(), std::byte{0}, to.bytes(), s.native());
+  if (factor == 0 || d.convert(from.type(), to.type(), a, s.native())) {
     s.keep({from.view().keep, to.view().keep});
     co_return;
   }
@@ -115,9 +116,7 @@ class device_bucket final : public tutti::detail::bucket {
     if (hook_) return hook_->reduce(std::move(c), gradient_bucket(index, data_), own_);
     return apply_on_host(std::move(c), index);
   }
-  task<> multiply(double factor) override {
-    return factor == 0 ? set_to_zero() : convert_bucket(data_, data_, factor, own_);
-  }
+  task<> multiply(double factor) override { return convert_bucket(data_, data_, factor, own_); }
   void unpack(const stream* on) override {
     copy(true);
     on->wait(own_);
@@ -130,12 +129,6 @@ class device_bucket final : public tutti::detail::bucket {
   }
 
  private:
-  task<> set_to_zero() {
-    detail::stream_state& s = *own_.state();
-    s.on().driver().fill(data_.data(), std::byte{0}, data_.bytes(), s.native());
-    s.keep({data_.view().keep});
-    co_return;
-  }
   task<> apply_on_host(communicator c, std::size_t index) {
     detail::stream_state& s = *own_.state();
     s.on().driver().copy(copy_->data, data_.data(), data_.bytes(), s.native());
