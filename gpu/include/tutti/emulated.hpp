@@ -42,10 +42,6 @@ struct options {
   bool kernels = true;
 };
 
-// An access to device memory from a kernel. It throws for an address that is not allocated, and for host
-// memory that is not pinned. The device has then failed, as a GPU would.
-class access;
-
 // An emulated device, which the ranks of one process may share like a GPU. Thread-safe.
 class emulated_device {
  public:
@@ -86,7 +82,8 @@ using chip [[deprecated("write emulated_device")]] = emulated_device;
 gpu::device open(const communicator& of, std::shared_ptr<emulated_device> on = default_device());
 gpu::device open(runtime& rt, std::shared_ptr<emulated_device> on = default_device());
 
-// A kernel's view of device memory.
+// A kernel's access to device memory. It throws for an address that is not allocated, and for host memory that
+// is not pinned. The device has then failed, as a GPU would.
 class access {
  public:
   explicit access(const emulated_device::impl& on) noexcept : device_(on) {}

@@ -87,9 +87,6 @@ class owned_memory {
   using value_type = T;
 
   owned_memory() noexcept = default;
-  // Allocates `size` elements, not initialised. Call it on the loop thread of `on`.
-  // Errors: throws errc::resources.
-  // Cost: may wait for the device: do not allocate while it works.
   owned_memory(const device& on, std::size_t size)
       : memory_(allocate(on, size * sizeof(T), Kind)), size_(size) {}
 
@@ -144,13 +141,10 @@ template <class T>
 view view_of(device_span<T> s) noexcept {
   return {tutti::detail::view_of(s), nullptr};
 }
-template <class T>
-view view_of(const device_buffer<T>& b) noexcept {
-  return {tutti::detail::view_of(b), b.memory()};
-}
-template <class T>
-view view_of(const pinned_buffer<T>& b) noexcept {
-  return {tutti::detail::view_of(b), b.memory()};
+template <class B>
+  requires requires(const B& b) { b.memory(); }
+view view_of(const B& owner) noexcept {
+  return {tutti::detail::view_of(owner), owner.memory()};
 }
 
 template <class T>
