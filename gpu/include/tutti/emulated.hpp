@@ -54,8 +54,6 @@ class emulated_device {
   void fail_after(std::uint64_t n, std::string why = "injected fault");
   // Whether the device has failed.
   bool failed() const noexcept;
-  // Pieces of work executed.
-  std::uint64_t executed() const noexcept;
   // Live allocations of device memory.
   std::size_t allocations() const noexcept;
   // While paused, nothing starts: enqueued work stays pending.

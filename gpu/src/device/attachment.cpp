@@ -397,11 +397,6 @@ std::shared_ptr<allocation> allocate(const device& on, std::size_t bytes, memory
 
 namespace tutti::gpu {
 
-const char* name_of(memory_kind kind) noexcept {
-  constexpr const char* names[] = {"host", "pinned", "device", "managed", "unknown"};
-  return names[static_cast<std::size_t>(kind)];
-}
-
 std::string device::name() const { return state_ ? state_->driver().name() : "no device"; }
 int device::ordinal() const noexcept { return state_ ? state_->driver().ordinal() : -1; }
 capabilities device::can() const noexcept { return state_ ? state_->driver().can() : capabilities{}; }

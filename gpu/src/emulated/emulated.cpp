@@ -179,7 +179,6 @@ void emulated_device::fail_after(std::uint64_t n, std::string why) {
   impl_->work.fail_after(n, std::move(why));
 }
 bool emulated_device::failed() const noexcept { return impl_->work.failed(); }
-std::uint64_t emulated_device::executed() const noexcept { return impl_->work.executed(); }
 std::size_t emulated_device::allocations() const noexcept { return impl_->work.memory().allocations(); }
 void emulated_device::pause(bool on) noexcept { impl_->work.pause(on); }
 

@@ -126,7 +126,6 @@ class engine {
   bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
   std::string failure() const;
   void fail_after(std::uint64_t n, std::string why);
-  std::uint64_t executed() const noexcept { return executed_.load(std::memory_order_relaxed); }
   void pause(bool on) noexcept;
 
   // Returns the device's view of the memory, or throws fault.

@@ -27,7 +27,6 @@ enum class memory_kind : std::uint8_t {
   managed,
   unknown
 };
-const char* name_of(memory_kind kind) noexcept;
 
 // What the device's driver knows about a pointer.
 struct memory_info {
@@ -137,14 +136,13 @@ class pinned_buffer : public detail::owned_memory<T, memory_kind::pinned> {
 
 namespace detail {
 
-template <class T>
-view view_of(device_span<T> s) noexcept {
-  return {tutti::detail::view_of(s), nullptr};
-}
 template <class B>
-  requires requires(const B& b) { b.memory(); }
-view view_of(const B& owner) noexcept {
-  return {tutti::detail::view_of(owner), owner.memory()};
+view view_of(B& buffer) noexcept {
+  if constexpr (requires { buffer.memory(); }) {
+    return {tutti::detail::view_of(buffer), buffer.memory()};
+  } else {
+    return {tutti::detail::view_of(buffer), nullptr};
+  }
 }
 
 template <class T>

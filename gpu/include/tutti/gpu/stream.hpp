@@ -103,7 +103,7 @@ class stream {
   tutti::operation<status> upload(const To& to, const From& from) const {
     return transfer(
         detail::is_pinned<From> ? tutti::detail::operation_kind::copy : tutti::detail::operation_kind::upload,
-        detail::view_of(to), host_view(from));
+        detail::view_of(to), detail::view_of(from));
   }
   // Copies from device to host. Ordinary memory is written exactly when the operation completes.
   template <class To, class From>
@@ -114,7 +114,7 @@ class stream {
                   "download needs a writable buffer that outlives it");
     return transfer(detail::is_pinned<plain> ? tutti::detail::operation_kind::copy
                                              : tutti::detail::operation_kind::download,
-                    host_view(to), detail::view_of(from));
+                    detail::view_of(to), detail::view_of(from));
   }
   // Sets every byte of `to` to `value`.
   template <class To>
@@ -135,14 +135,6 @@ class stream {
   const std::shared_ptr<detail::stream_state>& state() const noexcept { return state_; }
 
  private:
-  template <class B>
-  static detail::view host_view(B& buffer) {
-    if constexpr (detail::is_pinned<std::remove_const_t<B>>) {
-      return detail::view_of(buffer);
-    } else {
-      return {tutti::detail::view_of(buffer), nullptr};
-    }
-  }
   tutti::detail::call part_of_stream(tutti::detail::operation_kind kind, detail::view to = {},
                                      detail::view from = {}, std::byte value = {}, double factor = 1) const;
   tutti::operation<status> transfer(tutti::detail::operation_kind kind, detail::view to, detail::view from,
