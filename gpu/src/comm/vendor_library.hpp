@@ -7,12 +7,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <tutti/communicator.hpp>
 #include <tutti/error.hpp>
+#include <tutti/half.hpp>
 #include <tutti/reduce_op.hpp>
 #include <tutti/task.hpp>
 #include <tutti/with_timeout.hpp>
@@ -26,11 +30,38 @@ inline constexpr int int8 = 0, uint8 = 1, int32 = 2, uint32 = 3, int64 = 4, uint
 inline constexpr int sum = 0, product = 1, max = 2, min = 3, average = 4;
 inline constexpr int host_immediate = 1;
 
-std::string version_text(int version);        // 22809: "2.28.9"
-int type_of(element_type type) noexcept;      // -1: no such type
-int operation_of(reduce_kind kind) noexcept;  // -1: none; premul_sum is made for each call
+// 22809: "2.28.9"
+inline std::string version_text(int version) {
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+// Indexed by the libraries' numbers.
+inline constexpr element_type types[] = {element_type::int8,    element_type::uint8,   element_type::int32,
+                                         element_type::uint32,  element_type::int64,   element_type::uint64,
+                                         element_type::float16, element_type::float32, element_type::float64,
+                                         element_type::bfloat16};
+inline constexpr reduce_kind operations[] = {reduce_kind::sum, reduce_kind::product, reduce_kind::max,
+                                             reduce_kind::min, reduce_kind::avg};
+static_assert(types[bfloat16] == element_type::bfloat16 && operations[average] == reduce_kind::avg);
+
+template <class T, std::size_t N>
+int index_of(T wanted, const T (&among)[N]) noexcept {
+  const T* const found = std::find(std::begin(among), std::end(among), wanted);
+  return found == std::end(among) ? -1 : static_cast<int>(found - among);
+}
+// -1: no such type
+inline int type_of(element_type type) noexcept { return index_of(type, types); }
+// -1: none; premul_sum is made for each call
+inline int operation_of(reduce_kind kind) noexcept { return index_of(kind, operations); }
+
 // "NCCL 2.28.9: invalid usage (5): ..."; `message` and `more` may be null.
-std::string explain(const char* library, int version, result code, const char* message, const char* more);
+inline std::string explain(const char* library, int version, result code, const char* message,
+                           const char* more) {
+  const bool says_more = more != nullptr && *more != '\0';
+  return fmt::format("{} {}: {} ({}){}{}", library, version_text(version),
+                     message == nullptr ? "error" : message, code, says_more ? ": " : "",
+                     says_more ? more : "");
+}
 
 // Makes a collective that both libraries have. Operations that only move elements move bytes: the library need
 // not know the type.
@@ -53,13 +84,18 @@ result call_library(const Table& calls, const detail::call& c, int op, Communica
   }
 }
 
-// Writes the factor of a premul_sum as the libraries expect it: in the element type.
-void store_factor(const detail::call& c, std::byte (&factor)[16]) noexcept;
-// Makes the library's reduction for a premul_sum.
+// Makes the library's reduction for a premul_sum. It expects the factor in the element type.
 template <class Table, class Communicator>
 result make_scaled_sum(const Table& calls, const detail::call& c, Communicator* on, int* op) {
   alignas(16) std::byte factor[16];
-  store_factor(c, factor);
+  std::memcpy(factor, c.op.state.data(), sizeof factor);
+  if (tutti::detail::is_half(c.in.type)) {
+    float f = 0;  // as factors of halves are kept
+    std::memcpy(&f, factor, sizeof f);
+    const std::uint16_t bits =
+        c.in.type == element_type::float16 ? tutti::float16(f).bits() : tutti::bfloat16(f).bits();
+    std::memcpy(factor, &bits, sizeof bits);
+  }
   return calls.make_premul_sum(op, factor, type_of(c.in.type), host_immediate, on);
 }
 
