@@ -50,8 +50,8 @@ request device_group::reduce_chunk(const call& c, const chunk_layout& layout, ch
   tutti::detail::call what(c.kind, tutti::detail::reference_to(chunks_));
   what.peer = std::max(c.peer, 0);
   what.op = c.op;
-  what.in = layout.in(k.memory->data, k.count);
-  what.out = layout.out(k.memory->data, k.count);
+  what.in = layout.part(side::in, k.memory->data, k.count);
+  what.out = layout.part(side::out, k.memory->data, k.count);
   return request(std::move(what));
 }
 
@@ -64,14 +64,13 @@ task<> device_group::staged_collective(work_state* w, stream_pair use, turn* min
   const call& c = w->what;
   driver& d = on_->driver();
   co_await take_turn(w, &use, mine);
-  const std::size_t block = block_of(c, size());
-  const chunk_layout layout(c, rank(), size(), block);
+  const chunk_layout layout(c, rank(), size());
   const std::size_t most = std::max<std::size_t>(1, layout.most_in(chunk_bytes_));
   const std::size_t count = layout.chunks_of(most);
   const std::size_t depth =
       std::max<std::size_t>(2, std::min<std::size_t>(count, static_cast<std::size_t>(std::max(3, depth_))));
   for (std::size_t i = 0; i < depth; ++i) {
-    slots.emplace_back().memory = staging_->take(std::min(most, std::max<std::size_t>(block, 1)) *
+    slots.emplace_back().memory = staging_->take(std::min(most, std::max<std::size_t>(layout.block(), 1)) *
                                                  layout.blocks() * c.in.element_bytes);
   }
   const auto slot = [&slots, depth](std::size_t i) -> chunk_state& { return slots[i % depth]; };
@@ -82,22 +81,22 @@ task<> device_group::staged_collective(work_state* w, stream_pair use, turn* min
     const std::size_t ahead = std::min(count, i + depth - 1);
     for (; loaded < ahead; ++loaded) {
       chunk_state& next = slot(loaded);
-      if (next.unloaded.is_set()) co_await next.unloaded;
+      if (next.copied.is_set()) co_await next.copied;
       next.offset = loaded * most;
-      next.count = std::min(most, block - next.offset);
-      layout.copy_in(d, next.offset, next.count, next.memory->data, use.out->native());
-      next.loaded.set(*use.out, {next.memory, c.in.keep});
+      next.count = std::min(most, layout.block() - next.offset);
+      layout.copy(d, side::in, next.offset, next.count, next.memory->data, use.out->native());
+      next.copied.set(*use.out, {next.memory, c.in.keep});
     }
     if (i < count) {
-      co_await slot(i).loaded;
+      co_await slot(i).copied;
       slot(i).moving = reduce_chunk(c, layout, slot(i));
       if (i + 1 == count) mine->end();
     }
     if (i > 0) {
       chunk_state& previous = slot(i - 1);
       co_await previous.moving;
-      layout.copy_out(d, previous.offset, previous.count, previous.memory->data, use.in->native());
-      previous.unloaded.set(*use.in, {previous.memory, c.out.keep});
+      layout.copy(d, side::out, previous.offset, previous.count, previous.memory->data, use.in->native());
+      previous.copied.set(*use.in, {previous.memory, c.out.keep});
     }
   }
 }
@@ -256,10 +255,10 @@ task<> device_group::staged_send(work_state* w, stream_pair use) {
       next.count = std::min(most, bytes - next.offset);
       on_->driver().copy(next.memory->data, static_cast<std::byte*>(c.in.data) + next.offset, next.count,
                          use.out->native());
-      next.loaded.set(*use.out, {next.memory, c.in.keep});
+      next.copied.set(*use.out, {next.memory, c.in.keep});
     }
     chunk_state& k = slots[i % slots.size()];
-    co_await k.loaded;
+    co_await k.copied;
     k.moving = payload_.isend(std::span<const std::byte>(static_cast<std::byte*>(k.memory->data), k.count),
                               c.peer, tag);
   }
@@ -311,7 +310,7 @@ task<bool> device_group::receive_chunks(message* m, const view* to, stream_state
   while (m->used < count) {
     for (; m->asked < std::min(count, m->used + depth); ++m->asked) {
       chunk_state& next = m->chunks[m->asked % depth];
-      if (next.unloaded.is_set()) co_await next.unloaded;
+      if (next.copied.is_set()) co_await next.copied;
       next.offset = m->asked * most;
       next.count = std::min(most, bytes - next.offset);
       next.moving =
@@ -325,7 +324,7 @@ task<bool> device_group::receive_chunks(message* m, const view* to, stream_state
     ++m->used;
     if (to == nullptr) continue;
     on_->driver().copy(static_cast<std::byte*>(to->data) + k.offset, k.memory->data, k.count, in->native());
-    k.unloaded.set(*in, {k.memory, to->keep});
+    k.copied.set(*in, {k.memory, to->keep});
   }
   m->ended = true;
   co_return true;
@@ -427,8 +426,8 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
   const operation_kind kind = w->what.kind;
   const bool meets = by == backend::one_device && single_device_;
   chunks_in_flight chunks;
-  std::shared_ptr<single_device_group::contribution> brought;  // null once the operation keeps it
-  const scope_exit keep_brought([this, &brought] { keep(std::move(brought)); });
+  std::shared_ptr<single_device_group::contribution> here;  // null once the operation keeps it
+  const scope_exit keep_here([this, &here] { keep(std::move(here)); });
   breach others;
   const scope_exit unless_averted([&, of = communicator(w->what.whole->comm)] {
     if (!others.averted && !is_message(kind)) tell(others, kind, by, of);
@@ -437,13 +436,12 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
   try {
     const streams use(*this);
     if (meets) {
-      const auto here = make_recycled<single_device_group::contribution>();
+      here = make_recycled<single_device_group::contribution>();
       here->what = single_device_group::arguments_of(w->what);
       here->in = w->what.in;
       here->out = w->what.out;
       here->event = w->what.ready.get();
       here->waker = on_->shared_doorbell();
-      brought = here;
       single_device_->come(rank(), here, on_->shared_driver(), use.pair.out->native());
       co_await polled_flag(*on_, here->settled);
       if (here->failure) throw *here->failure;
@@ -463,7 +461,7 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
       co_await staged_whole(w, use.pair, mine, &chunks);
     }
     w->finish_in(kind == operation_kind::send ? *use.pair.out : *use.pair.in);
-    brought.reset();
+    here.reset();
     others.averted = true;
   } catch (const error& e) {
     others.why = e;

@@ -80,8 +80,7 @@ class device_group {
     std::size_t offset = 0;  // first element, in each block; of a message, first byte
     std::size_t count = 0;
     std::shared_ptr<allocation> memory;
-    mark loaded;
-    mark unloaded;
+    mark copied;  // to the device or from it
     request moving;
   };
   using chunks_in_flight = recycled_deque<chunk_state>;

@@ -15,7 +15,6 @@ namespace tutti::gpu::detail {
 namespace {
 
 using tutti::detail::ranks_that;
-using tutti::detail::shape;
 using contributions = single_device_group::contributions;
 
 std::byte* at(const view& v, std::size_t element) noexcept {
@@ -108,7 +107,7 @@ std::string single_device_group::disagreement(const contributions& of) {
   for (std::size_t r = 1; r < of.size(); ++r) {
     const arguments &a = of[0]->what, &b = of[r]->what;
     // Counts that only the root uses may differ.
-    const bool counts = row_of(a.kind).agreed == tutti::detail::side::out ? a.out == b.out : a.in == b.in;
+    const bool counts = row_of(a.kind).agreed == side::out ? a.out == b.out : a.in == b.in;
     if (a.kind != b.kind || a.root != b.root || a.op != b.op || a.type != b.type ||
         a.element_bytes != b.element_bytes || !counts)
       return fmt::format("ranks called different collectives: rank 0 {}, rank {} {}", describe(a), r,

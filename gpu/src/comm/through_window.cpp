@@ -25,7 +25,7 @@ void device_group::begin_passage(const call& c, const stream_pair& use, const ch
   driver& d = on_->driver();
   void* const slot = window_->slot(rank(), p.number);
   d.wait(use.out->native(), window_->freed(p.number));
-  layout.copy_in(d, p.offset, p.count, slot, use.out->native());
+  layout.copy(d, side::in, p.offset, p.count, slot, use.out->native());
   const bool waits = !window_->has_events() && rank() != 0;
   if (waits) {
     p.ready.set(*use.out, {window_, c.in.keep});
@@ -65,12 +65,11 @@ void device_group::carry_out(const call& c, const stream_pair& use, passage& p, 
     // Later chunks belong to the same calls.
     if (std::string text = first ? single_device_group::disagreement(all) : std::string(); !text.empty())
       throw error(errc::mismatch, text);
-    const std::size_t block = block_of(c, size());
     for (int r = 0; r < size(); ++r) {
       single_device_group::contribution& v = *all[static_cast<std::size_t>(r)];
-      const chunk_layout layout(c, r, size(), block);
-      v.in = layout.in(window_->slot(r, p.number), p.count);
-      v.out = layout.out(window_->slot(r, p.number), p.count);
+      const chunk_layout layout(c, r, size());
+      v.in = layout.part(side::in, window_->slot(r, p.number), p.count);
+      v.out = layout.part(side::out, window_->slot(r, p.number), p.count);
       v.event = window_->ready(r, p.number);
     }
     single_device_group::enqueue(all, on_->shared_driver(), use.in->native());
@@ -97,8 +96,7 @@ task<> device_group::through_window(work_state* w, stream_pair use, turn* mine, 
   driver& d = on_->driver();
   w->keep_until_done(make_recycled<held_frees>(on_->shared_driver()));
   co_await take_turn(w, &use, mine);
-  const std::size_t block = block_of(c, size());
-  const chunk_layout layout(c, rank(), size(), block);
+  const chunk_layout layout(c, rank(), size());
   std::size_t most = std::max<std::size_t>(1, layout.most_in(window_->slot_bytes()));
   if (most > 16) most -= most % 16;  // aligned, so that kernels read 16 bytes at a time
   const std::size_t count = layout.chunks_of(most);
@@ -112,7 +110,7 @@ task<> device_group::through_window(work_state* w, stream_pair use, turn* mine, 
       passage& p = under_way.emplace_back();
       p.number = first + begun;
       p.offset = begun * most;
-      p.count = std::min(most, block - p.offset);
+      p.count = std::min(most, layout.block() - p.offset);
       begin_passage(c, use, layout, p);
     }
     if (begun == count) mine->end();
@@ -136,7 +134,7 @@ task<> device_group::through_window(work_state* w, stream_pair use, turn* mine, 
       throw error(static_cast<errc>(p.told.why), std::string(p.told.text));
     }
     if (window_->has_events()) d.wait(use.in->native(), window_->done(p.number));
-    layout.copy_out(d, p.offset, p.count, window_->slot(rank(), p.number), use.in->native());
+    layout.copy(d, side::out, p.offset, p.count, window_->slot(rank(), p.number), use.in->native());
     d.record(window_->freed(p.number), use.in->native());
     use.in->keep({window_, c.out.keep});
     window_->set_free(p.number);
