@@ -164,14 +164,6 @@ communicator_devices& communicator_devices::of(const communicator& c) {
   return static_cast<communicator_devices&>(*place);
 }
 
-task<> communicator_devices::connect(backend b) {
-  if (b == backend::nccl) {
-    nccl_.connected = co_await nccl::connect(std::exchange(nccl_.beside, {}), device(on_));
-  } else {
-    oneccl_.connected = co_await oneccl::connect(std::exchange(oneccl_.beside, {}), device(on_), how_.queue);
-  }
-}
-
 // The first collective that needs a window or a library opens or connects it. Collectives that start
 // meanwhile wait for their turn, which comes in the same order on all ranks.
 task<> communicator_devices::perform(work_state* w) {
@@ -185,12 +177,15 @@ task<> communicator_devices::perform(work_state* w) {
   const backend by = pick(c);
   if (by != backend::nccl && by != backend::oneccl)
     co_return co_await own_->perform(w, by, mine ? &*mine : nullptr);
-  const library& with = by == backend::nccl ? nccl_ : oneccl_;
+  library& with = by == backend::nccl ? nccl_ : oneccl_;
   if (!with.connected || connecting_ > 0) {
     ++connecting_;
     const scope_exit waited([this] { --connecting_; });
     co_await own_->its_turn(&*mine);
-    if (!with.connected) co_await connect(by);
+    if (!with.connected && by == backend::nccl)
+      with.connected = co_await nccl::connect(std::exchange(with.beside, {}), device(on_));
+    else if (!with.connected)
+      with.connected = co_await oneccl::connect(std::exchange(with.beside, {}), device(on_), how_.queue);
   }
   co_await with.connected->perform(w, &*mine);
 }

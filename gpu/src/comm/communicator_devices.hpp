@@ -88,7 +88,6 @@ class communicator_devices final : public tutti::detail::device_side {
     communicator beside;  // used once, to connect
     std::shared_ptr<vendor> connected;
   };
-  task<> connect(backend b);
 
   const std::shared_ptr<attachment> on_;
   const open_options how_;
