@@ -4,9 +4,7 @@
 
 #include <tutti/detail/flow.hpp>
 #include <tutti/detail/stop_scope.hpp>
-#include <tutti/error.hpp>
 
-#include <coroutine>
 #include <cstddef>
 #include <deque>
 #include <optional>
@@ -19,55 +17,26 @@ namespace tutti {
 // coroutine that served it waits or ends. Belongs to one thread; outlives the coroutines that wait at it.
 template <class T>
 class channel {
-  // One waiting coroutine; lives in its frame.
-  struct waiter : detail::stop_node {
-    waiter(channel& c, bool sends) noexcept : stop_node(&ask), of(c), is_sender(sends) {}
+  // One waiting coroutine.
+  struct waiter : detail::scope_waiter<waiter> {
+    waiter(channel& c, bool sends) noexcept : of(c), is_sender(sends) {}
     ~waiter() {
-      unlink();
-      if (!waking) return;
-      detail::forget_resumption(waiting);
+      end_wait();
       // Destroyed before it went on: the next receiver gets the value.
-      if (!is_sender && value && !of.hand_over(value)) of.values_.push_front(std::move(*value));
+      if (this->take_back() && !is_sender && value && !of.hand_over(value))
+        of.values_.push_front(std::move(*value));
     }
-    static void ask(detail::stop_node& node) noexcept {
-      auto& self = static_cast<waiter&>(node);
-      self.stopped = self.scope;
-      self.wake();
-    }
-    void wake() noexcept {
-      unlink();
-      waking = true;
-      detail::resume_soon(waiting);
-    }
-    template <class Promise>
-    bool wait(std::coroutine_handle<Promise> h) {
-      waiting = h;
-      scope = detail::scope_of(h);
-      if (scope != nullptr && scope->stopped()) {
-        stopped = scope;
-        return false;
-      }
+    void begin_wait() {
       (is_sender ? of.senders_ : of.receivers_).push_back(this);
       queued = true;
-      if (scope != nullptr) this->join(*scope);
-      return true;
     }
-    void unlink() noexcept {
-      if (!std::exchange(queued, false)) return;
-      std::erase(is_sender ? of.senders_ : of.receivers_, this);
-    }
-    void resumed() {
-      waking = false;
-      if (stopped != nullptr) throw error(stopped->why(), "waiting at a channel ended: " + stopped->text());
+    void end_wait() noexcept {
+      if (std::exchange(queued, false)) std::erase(is_sender ? of.senders_ : of.receivers_, this);
     }
 
     channel& of;
     const bool is_sender;
     bool queued = false;
-    bool waking = false;
-    detail::stop_scope* scope = nullptr;
-    detail::stop_scope* stopped = nullptr;
-    std::coroutine_handle<> waiting;
     std::optional<T> value;
   };
 
@@ -77,49 +46,33 @@ class channel {
   channel(const channel&) = delete;
   channel& operator=(const channel&) = delete;
 
-  class [[nodiscard("nothing is sent until it is awaited")]] sending {
+  class [[nodiscard("nothing is sent until it is awaited")]] sending : waiter {
    public:
-    sending(channel& c, T value) : of_(c), wait_(c, true) { wait_.value.emplace(std::move(value)); }
+    sending(channel& c, T v) : waiter(c, true) { this->value.emplace(std::move(v)); }
     // Moves a send that has not been awaited.
-    sending(sending&& other) : of_(other.of_), wait_(of_, true) {
-      wait_.value = std::move(other.wait_.value);
-    }
-    bool await_ready() { return of_.closed_ || of_.take(wait_.value); }
-    template <class Promise>
-    bool await_suspend(std::coroutine_handle<Promise> h) {
-      return wait_.wait(h);
-    }
+    sending(sending&& other) : waiter(other.of, true) { this->value = std::move(other.value); }
+    bool await_ready() { return this->of.closed_ || this->of.take(this->value); }
+    using waiter::await_suspend;
     // False if the channel is closed and the value was not taken.
     bool await_resume() {
-      wait_.resumed();
-      return !wait_.value;
+      this->resumed("waiting at a channel");
+      return !this->value;
     }
-
-   private:
-    channel& of_;
-    waiter wait_;
   };
-  class [[nodiscard("nothing is received until it is awaited")]] receiving {
+  class [[nodiscard("nothing is received until it is awaited")]] receiving : waiter {
    public:
-    explicit receiving(channel& c) noexcept : of_(c), wait_(c, false) {}
-    receiving(receiving&& other) noexcept : receiving(other.of_) {}
+    explicit receiving(channel& c) noexcept : waiter(c, false) {}
+    receiving(receiving&& other) noexcept : receiving(other.of) {}
     bool await_ready() {
-      wait_.value = of_.next();
-      return wait_.value || of_.closed_;
+      this->value = this->of.next();
+      return this->value || this->of.closed_;
     }
-    template <class Promise>
-    bool await_suspend(std::coroutine_handle<Promise> h) {
-      return wait_.wait(h);
-    }
+    using waiter::await_suspend;
     // Empty if the channel is closed and holds no value.
     std::optional<T> await_resume() {
-      wait_.resumed();
-      return std::move(wait_.value);
+      this->resumed("waiting at a channel");
+      return std::move(this->value);
     }
-
-   private:
-    channel& of_;
-    waiter wait_;
   };
 
   // Sends a value. co_await returns whether the channel took it: false if the channel is closed.
@@ -139,8 +92,8 @@ class channel {
   void close() {
     const detail::resume_at_end later;  // the last one may destroy the channel
     closed_ = true;
-    while (!senders_.empty()) wake(senders_);
-    while (!receivers_.empty()) wake(receivers_);
+    while (!senders_.empty()) senders_.front()->wake();
+    while (!receivers_.empty()) receivers_.front()->wake();
   }
   // Whether close() has been called.
   bool closed() const noexcept { return closed_; }
@@ -153,7 +106,7 @@ class channel {
     if (receivers_.empty()) return false;
     receivers_.front()->value = std::move(value);
     value.reset();
-    wake(receivers_);
+    receivers_.front()->wake();
     return true;
   }
   // Takes the value if it need not wait.
@@ -169,7 +122,7 @@ class channel {
     if (values_.empty() && !senders_.empty()) {
       v.emplace(std::move(*senders_.front()->value));
       senders_.front()->value.reset();
-      wake(senders_);
+      senders_.front()->wake();
       return v;
     }
     // Steps that may throw come first, so that no value is lost.
@@ -179,13 +132,8 @@ class channel {
     values_.pop_front();
     if (senders_.empty()) return v;
     senders_.front()->value.reset();
-    wake(senders_);
+    senders_.front()->wake();
     return v;
-  }
-  static void wake(std::deque<waiter*>& queue) {
-    waiter& w = *queue.front();
-    w.leave();
-    w.wake();
   }
 
   const std::size_t capacity_;

@@ -128,8 +128,7 @@ class [[nodiscard("dropping a request cancels it")]] basic_request {
       if (second_) return false;
       slot_ = request_.slot_.get();
       waiting_ = h;
-      scope_ = detail::scope_of(h);
-      if (scope_ != nullptr) join_or_stop(*scope_);
+      join_or_stop(detail::scope_of(h));
       return true;
     }
     T await_resume() {
@@ -140,13 +139,11 @@ class [[nodiscard("dropping a request cancels it")]] basic_request {
     }
 
    private:
-    static void ask(detail::stop_node& node) noexcept {
+    static void ask(detail::stop_node& node, const detail::stop_scope& stopped) noexcept {
       auto& self = static_cast<awaiter&>(node);
-      if (!self.request_.done())
-        detail::request_state(*self.slot_).stop(self.scope_->why(), self.scope_->text());
+      if (!self.request_.done()) detail::request_state(*self.slot_).stop(stopped.why(), stopped.text());
     }
     basic_request& request_;
-    detail::stop_scope* scope_ = nullptr;
     // The slot while this coroutine waits: its frame may be destroyed before the operation completes.
     detail::request_slot* slot_ = nullptr;
     std::coroutine_handle<> waiting_;

@@ -6,46 +6,30 @@
 #include <tutti/detail/stop_scope.hpp>
 
 #include <chrono>
-#include <coroutine>
-#include <cstddef>
 
 namespace tutti {
 namespace detail {
 
-// The awaiter of sleep_for; joins the scope of its coroutine.
-class [[nodiscard("nothing sleeps until it is awaited")]] sleeping : stop_node {
+// The awaiter of sleep_for.
+class [[nodiscard("nothing sleeps until it is awaited")]] sleeping : scope_waiter<sleeping> {
  public:
-  explicit sleeping(std::chrono::steady_clock::duration d) noexcept : stop_node(&ask), how_long_(d) {}
+  explicit sleeping(std::chrono::steady_clock::duration d) noexcept : how_long_(d) {}
   // Moves a sleep that has not been awaited.
   sleeping(sleeping&& other) noexcept : sleeping(other.how_long_) {}
-  ~sleeping();
 
   bool await_ready() const noexcept { return false; }
-  template <class Promise>
-  bool await_suspend(std::coroutine_handle<Promise> h) {
-    waiting_ = h;
-    scope_ = scope_of(h);
-    if (scope_ != nullptr && scope_->stopped()) {
-      stopped_ = scope_;
-      return false;
-    }
-    begin();
-    if (scope_ != nullptr) join(*scope_);
-    return true;
-  }
-  void await_resume() const;
+  using scope_waiter::await_suspend;
+  void await_resume() { resumed("sleep_for"); }
 
  private:
-  static void ask(stop_node& node) noexcept;
-  void begin();
-  void end() noexcept;
+  friend scope_waiter<sleeping>;
+  void begin_wait() {
+    alarm_.set(after(loop_time(), how_long_), "sleep_for was awaited", "await it in a task that runs there");
+  }
+  void end_wait() noexcept { alarm_.clear(); }
 
   const std::chrono::steady_clock::duration how_long_;
-  std::coroutine_handle<> waiting_;
-  stop_scope* scope_ = nullptr;
-  stop_scope* stopped_ = nullptr;
-  bool asleep_ = false;
-  alignas(std::max_align_t) std::byte timer_[80];
+  loop_alarm alarm_{[](void* self) noexcept { static_cast<sleeping*>(self)->wake(); }, this};
 };
 
 }  // namespace detail

@@ -75,8 +75,7 @@ class join_requests : stop_node {
       ++left_;
     }
     waiting_ = h;
-    scope_ = scope_of(h);
-    if (scope_ != nullptr) join_or_stop(*scope_);
+    join_or_stop(scope_of(h));
     return true;
   }
   void await_resume() {
@@ -109,10 +108,9 @@ class join_requests : stop_node {
     if (--all.left_ == 0) resume_bounded(all.waiting_);
   }
   // The requests complete from the loop, after this.
-  static void ask(stop_node& node) noexcept {
-    auto& all = static_cast<join_requests&>(node);
-    for (basic_request<T>& r : all.requests_)
-      if (!r.done()) r.state()->stop(all.scope_->why(), all.scope_->text());
+  static void ask(stop_node& node, const stop_scope& stopped) noexcept {
+    for (basic_request<T>& r : static_cast<join_requests&>(node).requests_)
+      if (!r.done()) r.state()->stop(stopped.why(), stopped.text());
   }
   void leave_requests() noexcept {
     for (basic_request<T>& r : requests_)
@@ -122,7 +120,6 @@ class join_requests : stop_node {
   const std::span<basic_request<T>> requests_;
   const std::span<T> results_;
   std::size_t left_ = 0;
-  stop_scope* scope_ = nullptr;
   std::coroutine_handle<> waiting_;
   bool second_ = false;
 };

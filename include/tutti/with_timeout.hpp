@@ -12,9 +12,7 @@
 #include <boost/asio/error.hpp>
 #include <boost/system/system_error.hpp>
 #include <chrono>
-#include <coroutine>
 #include <optional>
-#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -29,7 +27,7 @@ task<std::remove_cvref_t<await_result_t<A>>> within(
   stop_scope scope;
   scope.set_deadline();
   scope.inside(self->scope);
-  const deadline timer(scope, end, asked);
+  deadline timer(scope, end, asked);
   self->scope = &scope;
   try {
     if constexpr (std::is_void_v<await_result_t<A>>) {
@@ -54,9 +52,7 @@ task<std::remove_cvref_t<await_result_t<A>>> within(
 // Completes: with the result, which may come late, or when everything inside has ended.
 // Errors: errc::timed_out, with a text that names the operation. errc::wrong_thread on a thread without a
 // runtime.
-// Cancellation: a stopped operation on messages loses none; a collective fails its communicator on all ranks.
-// An Asio operation is cancelled. compute runs to its end, and code that awaits none of these is not
-// interrupted.
+// Cancellation: what is stopped ends as the other branches of when_any do.
 // Cost: one timer of the loop; no system call, and in steady state no allocation.
 template <class A>
 auto with_deadline(A&& awaitable, std::chrono::steady_clock::time_point when) {

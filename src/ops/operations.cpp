@@ -129,16 +129,14 @@ bool operation_stop::start(stop_scope& scope, operation_state::completion on_com
                 fmt::format("{} was not started: {}", name_of(state_.what().kind), scope.text()));
     return true;
   }
-  scope_ = &scope;
   if (scope.has_deadline()) state_.set_deadline();
   if (state_.start(on_complete, owner)) return true;
-  join_or_stop(scope);
+  join_or_stop(&scope);
   return false;
 }
 
-void operation_stop::ask(stop_node& node) noexcept {
-  auto& self = static_cast<operation_stop&>(node);
-  self.state_.stop(self.scope_->why(), self.scope_->text());
+void operation_stop::ask(stop_node& node, const stop_scope& stopped) noexcept {
+  static_cast<operation_stop&>(node).state_.stop(stopped.why(), stopped.text());
 }
 
 void operation_state::abandon() noexcept {

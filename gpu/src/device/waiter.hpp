@@ -55,13 +55,13 @@ class waits_in : public waiter, tutti::detail::stop_node {
   template <class Promise>
   bool await_suspend(std::coroutine_handle<Promise> h) {
     handle_ = h;
-    scope_ = tutti::detail::scope_of(h);
-    if (scope_ != nullptr && scope_->stopped()) {
-      set_failure(error(scope_->why(), "the operation was not started: " + scope_->text()));
+    tutti::detail::stop_scope* const scope = tutti::detail::scope_of(h);
+    if (scope != nullptr && scope->stopped()) {
+      set_failure(error(scope->why(), "the operation was not started: " + scope->text()));
       return false;
     }
     list_.push_back(*this);
-    if (scope_ != nullptr) join(*scope_);
+    join(scope);
     return true;
   }
   void await_resume() const { rethrow(); }
@@ -72,7 +72,6 @@ class waits_in : public waiter, tutti::detail::stop_node {
   waiter_list& list_;
   const bool ready_;
   std::coroutine_handle<> handle_;
-  tutti::detail::stop_scope* scope_ = nullptr;
 };
 
 }  // namespace tutti::gpu::detail

@@ -128,26 +128,22 @@ class asio_awaiter : stop_node {
   template <class Promise>
   bool await_suspend(std::coroutine_handle<Promise> h) {
     stop_scope* const scope = scope_of(h);
-    refused_ = scope != nullptr && scope->stopped();
-    if (refused_) return false;
+    if (scope != nullptr && scope->stopped())
+      throw boost::system::system_error(asio::error::operation_aborted,
+                                        "not started: the scope that it is in has ended");
     waiting_ = h;
     initiating_ = true;
     std::move(operation_)(
         handler(this, scope != nullptr ? make_recycled<asio::cancellation_signal>() : nullptr));
     initiating_ = false;
     if (values_.has_value()) return false;
-    if (scope != nullptr) join(*scope);
+    join(scope);
     return true;
   }
-  auto await_resume() {
-    if (refused_)
-      throw boost::system::system_error(asio::error::operation_aborted,
-                                        "not started: the scope that it is in has ended");
-    return result::take(std::move(*values_));
-  }
+  auto await_resume() { return result::take(std::move(*values_)); }
 
  private:
-  static void ask(stop_node& node) noexcept {
+  static void ask(stop_node& node, const stop_scope&) noexcept {
     const handler* const of = static_cast<asio_awaiter&>(node).handler_;
     if (of == nullptr || of->cancel == nullptr) return;
     const auto kept = of->cancel;  // the handler may be called meanwhile
@@ -159,7 +155,6 @@ class asio_awaiter : stop_node {
   std::coroutine_handle<> waiting_;
   handler* handler_ = nullptr;
   bool initiating_ = false;
-  bool refused_ = false;
 };
 
 }  // namespace tutti::detail

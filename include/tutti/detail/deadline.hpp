@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <optional>
+#include <string_view>
 
 namespace tutti::detail {
 
@@ -32,25 +33,38 @@ constexpr std::chrono::steady_clock::time_point after(std::chrono::steady_clock:
 // runtime, that of steady_clock.
 std::chrono::steady_clock::time_point loop_time() noexcept;
 
-// Stops `scope` with errc::timed_out at `when`, unless it is destroyed first. It uses the loop of this
-// thread's runtime and keeps it running. `asked` is the duration that the user gave, for the error text;
-// empty if the user gave a time point.
+// Calls a function at a time of this thread's runtime, unless it is cleared or destroyed first. It keeps the
+// loop running.
+class loop_alarm {
+ public:
+  loop_alarm(void (*fire)(void* owner) noexcept, void* owner) noexcept;
+  loop_alarm(const loop_alarm&) = delete;
+  ~loop_alarm();
+  // Errors: throws errc::wrong_thread on a thread without a runtime, for `what` and with `cure`.
+  void set(std::chrono::steady_clock::time_point when, std::string_view what, std::string_view cure);
+  void clear() noexcept;
+
+ private:
+  alignas(std::max_align_t) std::byte timer_[80];
+};
+
+// Stops `scope` with errc::timed_out at `when`, unless it is destroyed first. `asked` is the duration that
+// the user gave, for the error text; empty if the user gave a time point.
 // Errors: throws errc::wrong_thread on a thread without a runtime.
 class deadline {
  public:
   deadline(stop_scope& scope, std::chrono::steady_clock::time_point when,
            std::optional<std::chrono::steady_clock::duration> asked);
-  deadline(const deadline&) = delete;
-  deadline& operator=(const deadline&) = delete;
-  ~deadline();
 
   bool passed() const noexcept { return passed_; }
 
  private:
+  static void pass(void* self) noexcept;
+
   stop_scope& scope_;
   const std::optional<std::chrono::steady_clock::duration> asked_;
   bool passed_ = false;
-  alignas(std::max_align_t) std::byte timer_[80];
+  loop_alarm alarm_;
 };
 
 }  // namespace tutti::detail

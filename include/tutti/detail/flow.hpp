@@ -41,6 +41,37 @@ struct deferred_list {
   }
 };
 
+// Base of the members of a list, which they leave when they are destroyed. The newest member is the first.
+template <class Member>
+class list_member {
+ public:
+  list_member() noexcept = default;
+  list_member(const list_member&) = delete;
+  list_member& operator=(const list_member&) = delete;
+  ~list_member() { leave(); }
+
+  bool joined() const noexcept { return place_ != nullptr; }
+  Member* next() const noexcept { return next_; }
+  void join(Member*& first) noexcept {
+    leave();
+    next_ = first;
+    if (next_ != nullptr) next_->list_member::place_ = &next_;
+    place_ = &first;
+    first = static_cast<Member*>(this);
+  }
+  void leave() noexcept {
+    if (place_ == nullptr) return;
+    *place_ = next_;
+    if (next_ != nullptr) next_->list_member::place_ = place_;
+    place_ = nullptr;
+    next_ = nullptr;
+  }
+
+ private:
+  Member** place_ = nullptr;  // the pointer that points here
+  Member* next_ = nullptr;
+};
+
 struct flow {
   static constexpr unsigned depth_limit = 48;
 
@@ -62,18 +93,28 @@ inline void run_deferred(flow& f) {
   while (f.deferred != nullptr && !f.deferred->empty()) f.deferred->take().resume();
 }
 
-// Resumes `h` now, or from the outermost call if this thread is too deep. The caller must not touch anything
-// afterwards that `h` may destroy.
-inline void resume_bounded(std::coroutine_handle<> h) {
+// Runs the child coroutine `h` with the promise at `promise` for its awaiting parent. Returns true if the
+// child has finished, so that the parent continues without being suspended.
+inline bool run_child(const void* promise, std::coroutine_handle<> h) {
   flow& f = this_flow();
-  if (f.depth >= flow::depth_limit) return defer(f, h);
-  const void* outer = std::exchange(f.starting, nullptr);
+  if (f.depth >= flow::depth_limit) {
+    defer(f, h);
+    return false;
+  }
+  const void* outer = std::exchange(f.starting, promise);
   ++f.depth;
   h.resume();
+  const bool finished = f.starting == nullptr;
+  f.starting = nullptr;  // coroutines resumed from the list do not run inline in the parent
   if (f.depth == 1) run_deferred(f);
   --f.depth;
   f.starting = outer;
+  return finished;
 }
+
+// Resumes `h` now, or from the outermost call if this thread is too deep. The caller must not touch anything
+// afterwards that `h` may destroy.
+inline void resume_bounded(std::coroutine_handle<> h) { run_child(nullptr, h); }
 
 // Resumes `h` when no other coroutine of this thread runs any more: now, or from the outermost call. For one
 // coroutine that wakes another, which may then destroy the first.
@@ -131,25 +172,6 @@ struct frame_destroyer {
 };
 template <class Promise>
 using owned_frame = std::unique_ptr<Promise, frame_destroyer<Promise>>;
-
-// Runs the child coroutine `h` with the promise at `promise` for its awaiting parent. Returns true if the
-// child has finished, so that the parent continues without being suspended.
-inline bool run_child(const void* promise, std::coroutine_handle<> h) {
-  flow& f = this_flow();
-  if (f.depth >= flow::depth_limit) {
-    defer(f, h);
-    return false;
-  }
-  const void* outer = std::exchange(f.starting, promise);
-  ++f.depth;
-  h.resume();
-  const bool finished = f.starting == nullptr;
-  f.starting = nullptr;  // coroutines resumed from the list do not run inline in the parent
-  if (f.depth == 1) run_deferred(f);
-  --f.depth;
-  f.starting = outer;
-  return finished;
-}
 
 // Called when the coroutine with this promise has finished. Returns true if its parent is in run_child
 // further up the stack, and so must not be resumed.

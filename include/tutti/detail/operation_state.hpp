@@ -186,9 +186,8 @@ class operation_stop : stop_node {
   bool start(stop_scope& scope, operation_state::completion on_complete, void* owner) noexcept;
 
  private:
-  static void ask(stop_node& node) noexcept;
+  static void ask(stop_node& node, const stop_scope& stopped) noexcept;
   operation_state& state_;
-  stop_scope* scope_ = nullptr;
 };
 
 // Delivers the completion of `state` in the loop's next turn although it completed at once. Asio requires

@@ -6,10 +6,10 @@
 // one comparison per await.
 #pragma once
 
+#include <tutti/detail/flow.hpp>
 #include <tutti/error.hpp>
 
 #include <coroutine>
-#include <exception>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -20,33 +20,21 @@ namespace tutti::detail {
 class stop_scope;
 
 // A member of a scope that waits. Leaves the scope when destroyed.
-class stop_node {
+class stop_node : public list_member<stop_node> {
  public:
   // Called once when the scope is stopped, after the node has left it. May destroy the node.
-  using function = void (*)(stop_node&) noexcept;
+  using function = void (*)(stop_node&, const stop_scope& stopped) noexcept;
 
   explicit stop_node(function on_stop) noexcept : on_stop_(on_stop) {}
-  stop_node(const stop_node&) = delete;
-  stop_node& operator=(const stop_node&) = delete;
-  ~stop_node() { leave(); }
 
-  void join(stop_scope& scope) noexcept;
-  // Joins the scope. If it has been stopped, calls the function at once instead.
-  void join_or_stop(stop_scope& scope) noexcept;
-  bool joined() const noexcept { return place_ != nullptr; }
-  void leave() noexcept {
-    if (place_ == nullptr) return;
-    *place_ = next_;
-    if (next_ != nullptr) next_->place_ = place_;
-    place_ = nullptr;
-    next_ = nullptr;
-  }
+  // Joins the scope. Null: does nothing.
+  void join(stop_scope* scope) noexcept;
+  // The same. If the scope has been stopped, calls the function at once instead.
+  void join_or_stop(stop_scope* scope) noexcept;
 
  private:
   friend class stop_scope;
   function on_stop_;
-  stop_node** place_ = nullptr;  // the pointer that points here
-  stop_node* next_ = nullptr;
 };
 
 class stop_scope {
@@ -65,7 +53,7 @@ class stop_scope {
     if (outer == nullptr) return;
     outer_.scope = outer;
     outer_.inner = this;
-    outer_.join_or_stop(*outer);
+    outer_.join_or_stop(outer);
   }
 
   bool stopped() const noexcept { return why_ != errc::success; }
@@ -87,7 +75,7 @@ class stop_scope {
     while (first_ != nullptr) {
       stop_node& node = *first_;
       node.leave();
-      node.on_stop_(node);
+      node.on_stop_(node, *this);
       if (gone) return;
     }
     gone_ = nullptr;
@@ -97,9 +85,8 @@ class stop_scope {
   friend class stop_node;
   struct link : stop_node {
     link() noexcept
-        : stop_node([](stop_node& n) noexcept {
-            auto& self = static_cast<link&>(n);
-            self.inner->stop(self.scope->why_, self.scope->text_);
+        : stop_node([](stop_node& n, const stop_scope& outer) noexcept {
+            static_cast<link&>(n).inner->stop(outer.why_, outer.text_);
           }) {}
     stop_scope* scope = nullptr;
     stop_scope* inner = nullptr;
@@ -113,17 +100,13 @@ class stop_scope {
   std::string text_;
 };
 
-inline void stop_node::join(stop_scope& scope) noexcept {
-  leave();
-  next_ = scope.first_;
-  if (next_ != nullptr) next_->place_ = &next_;
-  place_ = &scope.first_;
-  scope.first_ = this;
+inline void stop_node::join(stop_scope* scope) noexcept {
+  if (scope != nullptr) list_member::join(scope->first_);
 }
 
-inline void stop_node::join_or_stop(stop_scope& scope) noexcept {
-  if (scope.stopped()) {
-    on_stop_(*this);
+inline void stop_node::join_or_stop(stop_scope* scope) noexcept {
+  if (scope != nullptr && scope->stopped()) {
+    on_stop_(*this, *scope);
   } else {
     join(scope);
   }
@@ -149,6 +132,57 @@ stop_scope* scope_of(std::coroutine_handle<Promise> h) noexcept {
     return nullptr;
   }
 }
+
+// A coroutine that waits until wake() is called or its scope is stopped; lives in its frame. begin_wait() and
+// end_wait() of `Derived` are called before it waits and before it goes on.
+template <class Derived>
+class scope_waiter : stop_node {
+ public:
+  scope_waiter() noexcept : stop_node(&ask) {}
+  ~scope_waiter() { take_back(); }
+
+  // Does not wait if its scope has been stopped.
+  template <class Promise>
+  bool await_suspend(std::coroutine_handle<Promise> h) {
+    waiting_ = h;
+    stop_scope* const scope = scope_of(h);
+    if (scope != nullptr && scope->stopped()) {
+      stopped_ = scope;
+      return false;
+    }
+    static_cast<Derived&>(*this).begin_wait();
+    join(scope);
+    return true;
+  }
+  // Resumes it when no other coroutine of this thread runs.
+  void wake() noexcept {
+    leave();
+    static_cast<Derived&>(*this).end_wait();
+    waking_ = true;
+    resume_soon(waiting_);
+  }
+  // For a coroutine that is destroyed: takes wake() back. Returns whether it had been called.
+  bool take_back() noexcept {
+    if (waking_) forget_resumption(waiting_);
+    return std::exchange(waking_, false);
+  }
+  // Throws the reason if the scope was stopped. The text begins with `what`.
+  void resumed(std::string_view what) {
+    waking_ = false;
+    if (stopped_ != nullptr) throw error(stopped_->why(), std::string(what) + " ended: " + stopped_->text());
+  }
+
+ private:
+  static void ask(stop_node& node, const stop_scope& stopped) noexcept {
+    auto& self = static_cast<scope_waiter&>(node);
+    self.stopped_ = &stopped;
+    self.wake();
+  }
+
+  std::coroutine_handle<> waiting_;
+  const stop_scope* stopped_ = nullptr;
+  bool waking_ = false;
+};
 
 // Returns the promise of the awaiting coroutine.
 struct own_promise {
