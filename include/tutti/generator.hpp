@@ -36,17 +36,7 @@ class [[nodiscard("a generator does nothing until next() is awaited")]] generato
     generator get_return_object() noexcept {
       return generator(std::coroutine_handle<promise_type>::from_promise(*this));
     }
-    struct pausing {
-      bool await_ready() const noexcept { return false; }
-      void await_suspend(std::coroutine_handle<promise_type> h) const noexcept {
-        promise_type& p = h.promise();
-        if (detail::finished_inline(static_cast<detail::task_promise_base*>(&p))) return;
-        if (p.continuation) detail::resume_bounded(std::exchange(p.continuation, {}));
-      }
-      void await_resume() const noexcept {}
-    };
-    pausing final_suspend() const noexcept { return {}; }
-    pausing yield_value(T v) {
+    detail::task_promise_base::final_awaiter yield_value(T v) {
       value.emplace(std::move(v));
       return {};
     }

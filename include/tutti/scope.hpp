@@ -39,7 +39,7 @@ class scope {
   // Cost: one recycled frame beside the task's own.
   void spawn(task<> work) {
     if (stop_.stopped()) return;
-    const std::coroutine_handle<promise> h = drive(std::move(work)).handle;
+    const std::coroutine_handle<promise> h = run(std::move(work)).handle;
     h.promise().enter(*this);
     detail::resume_bounded(h);
   }
@@ -83,37 +83,19 @@ class scope {
   joiner join() noexcept { return joiner(*this); }
 
  private:
-  struct promise;
-  struct driver {
-    using promise_type = promise;
-    std::coroutine_handle<promise> handle;
-  };
-  struct promise : detail::task_promise_base {
-    driver get_return_object() noexcept { return {std::coroutine_handle<promise>::from_promise(*this)}; }
-    void return_void() const noexcept {}
-    struct ending {
-      bool await_ready() const noexcept { return false; }
-      void await_suspend(std::coroutine_handle<promise> h) const noexcept { h.promise().end(); }
-      void await_resume() const noexcept {}
-    };
-    ending final_suspend() const noexcept { return {}; }
-
+  struct promise : detail::owned_promise<promise>, detail::list_member<promise> {
     void enter(tutti::scope& s) noexcept {
       of = &s;
-      detail::task_promise_base::scope = &s.stop_;
-      next = s.first_;
-      if (next != nullptr) next->place = &next;
-      place = &s.first_;
-      s.first_ = this;
+      scoped_promise::scope = &s.stop_;
+      this->join(s.first_);
       ++s.running_;
     }
     void destroy() noexcept {
-      *place = next;
-      if (next != nullptr) next->place = place;
+      this->leave();
       --of->running_;
-      detail::destroy_frame(std::coroutine_handle<promise>::from_promise(*this));
+      detail::destroy_frame(this->handle());
     }
-    void end() noexcept {
+    void ended() noexcept {
       tutti::scope& s = *of;
       if (failure && !s.failure_) {
         s.failure_ = failure;
@@ -127,11 +109,9 @@ class scope {
     }
 
     tutti::scope* of = nullptr;
-    promise* next = nullptr;
-    promise** place = nullptr;
   };
 
-  static driver drive(task<> work) { co_await std::move(work); }
+  static promise::coroutine run(task<> work) { co_await std::move(work); }
 
   detail::stop_scope stop_;
   promise* first_ = nullptr;

@@ -2,10 +2,9 @@
 // task<T>: a lazy coroutine.
 #pragma once
 
-#include <tutti/detail/asio_await.hpp>
 #include <tutti/detail/flow.hpp>
 #include <tutti/detail/stop_scope.hpp>
-#include <tutti/detail/task_face.hpp>
+#include <tutti/detail/task_promise.hpp>
 #include <tutti/error.hpp>
 
 #include <coroutine>
@@ -21,73 +20,9 @@ class task;
 
 namespace detail {
 
-template <class A>
-concept is_awaiter = requires(A& a) {
-  { a.await_ready() } -> std::convertible_to<bool>;
-};
-
-// Awaits an awaiter by reference. g++ 12 would copy or move an awaiter that await_transform returns by
-// reference.
-template <class A>
-class awaiter_reference {
- public:
-  explicit awaiter_reference(A& awaiter) noexcept : awaiter_(awaiter) {}
-  bool await_ready() const { return awaiter_.await_ready(); }
-  template <class Promise>
-  auto await_suspend(std::coroutine_handle<Promise> h) const {
-    return awaiter_.await_suspend(h);
-  }
-  decltype(auto) await_resume() const { return awaiter_.await_resume(); }
-
- private:
-  A& awaiter_;
-};
-
-class task_promise_base : public scoped_promise {
- public:
-  static void* operator new(std::size_t bytes) { return allocate_frame(bytes); }
-  static void operator delete(void* frame, std::size_t bytes) noexcept { release_frame(frame, bytes); }
-
-  std::suspend_always initial_suspend() const noexcept { return {}; }
-
-  struct final_awaiter {
-    bool await_ready() const noexcept { return false; }
-    template <class Promise>
-    void await_suspend(std::coroutine_handle<Promise> h) const noexcept {
-      task_promise_base& promise = h.promise();
-      if (finished_inline(&promise)) return;
-      // The resumed coroutine may destroy this frame: do not touch it below.
-      if (promise.continuation) resume_bounded(promise.continuation);
-    }
-    void await_resume() const noexcept {}
-  };
-  final_awaiter final_suspend() const noexcept { return {}; }
-  void unhandled_exception() noexcept { failure = std::current_exception(); }
-
-  template <class A>
-    requires(!asio_operation<A> && !is_awaiter<A>)
-  A&& await_transform(A&& awaitable) const noexcept {
-    return std::forward<A>(awaitable);
-  }
-  template <is_awaiter A>
-  awaiter_reference<A> await_transform(A&& awaiter) const noexcept {
-    return awaiter_reference<A>(awaiter);
-  }
-  template <asio_operation A>
-  auto await_transform(A&& operation) const {
-    static_assert(!std::is_lvalue_reference_v<A>,
-                  "an Asio operation is awaited as an rvalue: co_await std::move(operation)");
-    return asio_awaiter<std::remove_cvref_t<A>>(std::forward<A>(operation));
-  }
-
-  std::coroutine_handle<> continuation;
-  std::exception_ptr failure;
-};
-
 template <class T>
-class task_promise : public task_promise_base {
+class result_promise : public task_promise_base {
  public:
-  task<T> get_return_object() noexcept;
   template <class U = T>
     requires std::is_convertible_v<U&&, T>
   void return_value(U&& result) {
@@ -101,12 +36,19 @@ class task_promise : public task_promise_base {
 };
 
 template <>
-class task_promise<void> : public task_promise_base {
+class result_promise<void> : public task_promise_base {
  public:
-  task<void> get_return_object() noexcept;
   void return_void() const noexcept {}
   void take() const {
     if (failure) std::rethrow_exception(failure);
+  }
+};
+
+template <class T>
+class task_promise : public result_promise<T> {
+ public:
+  task<T> get_return_object() noexcept {
+    return task<T>(std::coroutine_handle<task_promise>::from_promise(*this));
   }
 };
 
@@ -159,8 +101,7 @@ class [[nodiscard("a task does nothing until it is awaited")]] task {
   // runtime of its io_context ends first, the task is destroyed where it waits, and its handler without being
   // called.
   // Cost: two allocations.
-  template <class Token>
-    requires(boost::asio::completion_token_for<Token, detail::task_signature<T>>)
+  template <boost::asio::completion_token_for<detail::task_signature<T>> Token>
   auto operator()(Token&& token) && {
     return boost::asio::async_initiate<Token, detail::task_signature<T>>(
         [](auto&& handler, task body) {
@@ -170,10 +111,9 @@ class [[nodiscard("a task does nothing until it is awaited")]] task {
           auto work = boost::asio::make_work_guard(boost::asio::get_associated_executor(handler, *executor));
           auto scope = std::make_unique<detail::stop_scope>();
           detail::stop_scope* const of = scope.get();
-          const auto started =
-              detail::carry_out<detail::task_promise_base, T, task, handler_type, decltype(work)>(
-                  std::move(body), handler_type(std::forward<decltype(handler)>(handler)), std::move(work),
-                  std::move(scope));
+          const auto started = detail::carry_out<T, task, handler_type, decltype(work)>(
+              std::move(body), handler_type(std::forward<decltype(handler)>(handler)), std::move(work),
+              std::move(scope));
           started.handle.promise().scope = of;
           started.handle.promise().join(&executor->context());
           detail::resume_bounded(started.handle);
@@ -187,15 +127,4 @@ class [[nodiscard("a task does nothing until it is awaited")]] task {
   detail::owned_frame<promise_type> frame_;
 };
 
-namespace detail {
-
-template <class T>
-task<T> task_promise<T>::get_return_object() noexcept {
-  return task<T>(std::coroutine_handle<task_promise>::from_promise(*this));
-}
-inline task<void> task_promise<void>::get_return_object() noexcept {
-  return task<void>(std::coroutine_handle<task_promise>::from_promise(*this));
-}
-
-}  // namespace detail
 }  // namespace tutti

@@ -21,7 +21,7 @@ namespace detail {
 template <class... A>
 class join {
  public:
-  explicit join(A&&... awaitables) : branches_(join_branch<A>::make(std::forward<A>(awaitables))...) {}
+  explicit join(A&&... awaitables) : branches_(join_branch<A>(std::forward<A>(awaitables))...) {}
 
   bool await_ready() const noexcept { return false; }
   template <class Parent>

@@ -50,7 +50,7 @@ class race : join_counter {
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
 
  public:
-  explicit race(A&&... awaitables) : branches_(join_branch<A>::make(std::forward<A>(awaitables))...) {}
+  explicit race(A&&... awaitables) : branches_(join_branch<A>(std::forward<A>(awaitables))...) {}
   // Moves a race that has not been awaited.
   race(race&& other) noexcept : join_counter(other), branches_(std::move(other.branches_)) {}
 

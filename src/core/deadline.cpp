@@ -10,7 +10,7 @@
 #include <new>
 #include <string>
 #include <tutti/detail/deadline.hpp>
-#include <tutti/detail/task_face.hpp>
+#include <tutti/detail/task_promise.hpp>
 
 namespace tutti::detail {
 namespace {

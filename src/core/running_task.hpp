@@ -5,16 +5,15 @@
 
 #include "base/log.hpp"
 
-#include <algorithm>
 #include <coroutine>
 #include <exception>
-#include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <tutti/error.hpp>
+#include <tutti/scope.hpp>
 #include <tutti/task.hpp>
 #include <utility>
-#include <vector>
 
 namespace tutti::core {
 
@@ -40,8 +39,8 @@ inline thrown what_of(const std::exception_ptr& failure, errc otherwise = errc::
 
 class running_task {
  public:
-  // `failure` is null if the task returned normally. Called from the task's last step: the callee may start
-  // other work, but must not destroy this object before it has returned.
+  // `failure` is null if the task returned normally. Called when the task has ended: the callee may start
+  // other work, or destroy this object.
   using function = void (*)(void* owner, std::exception_ptr failure) noexcept;
 
   running_task() noexcept = default;
@@ -54,7 +53,8 @@ class running_task {
     stop();
     done_ = done;
     owner_ = owner;
-    frame_ = drive(this, std::move(body)).handle;
+    frame_ = run(std::move(body)).handle;
+    frame_.promise().owner = this;
     detail::resume_bounded(frame_);
   }
   bool running() const noexcept { return frame_ && !frame_.done(); }
@@ -64,28 +64,13 @@ class running_task {
   }
 
  private:
-  struct driver {
-    struct promise_type : detail::task_promise_base {
-      driver get_return_object() noexcept {
-        return {std::coroutine_handle<promise_type>::from_promise(*this)};
-      }
-      std::suspend_always final_suspend() const noexcept { return {}; }
-      void return_void() const noexcept {}
-    };
-    std::coroutine_handle<promise_type> handle;
+  struct promise : detail::owned_promise<promise> {
+    void ended() noexcept { owner->done_(owner->owner_, failure); }
+    running_task* owner = nullptr;
   };
+  static promise::coroutine run(task<> body) { co_await std::move(body); }
 
-  static driver drive(running_task* self, task<> body) {
-    std::exception_ptr failure;
-    try {
-      co_await std::move(body);
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    self->done_(self->owner_, failure);
-  }
-
-  std::coroutine_handle<driver::promise_type> frame_;
+  std::coroutine_handle<promise> frame_;
   function done_ = nullptr;
   void* owner_ = nullptr;
 };
@@ -93,28 +78,25 @@ class running_task {
 class background_tasks {
  public:
   // Starts `body`. An exception that leaves it is logged; handle errors inside.
-  void start(task<> body) {
-    // Frees the frames of ended tasks: never from inside themselves.
-    std::erase_if(tasks_, [](const std::unique_ptr<running_task>& t) { return !t->running(); });
-    tasks_.push_back(std::make_unique<running_task>());
-    tasks_.back()->start(std::move(body), &ended, nullptr);
-  }
+  void start(task<> body) { tasks_->spawn(logged(std::move(body))); }
   // Destroys all tasks where they wait. Must not be called from inside one of them.
-  void clear() noexcept { tasks_.clear(); }
+  void clear() noexcept { tasks_.emplace(); }
 
  private:
-  static void ended(void*, std::exception_ptr failure) noexcept {
-    if (!failure) return;
+  static task<> logged(task<> body) {
     try {
-      std::rethrow_exception(failure);
+      co_await std::move(body);
     } catch (const std::bad_alloc&) {
       std::terminate();
     } catch (...) {
-      base::log_error("a background task failed: " + what_of(failure).text);
+      log(std::current_exception());
     }
   }
+  static void log(const std::exception_ptr& failure) noexcept {
+    base::log_error("a background task failed: " + what_of(failure).text);
+  }
 
-  std::vector<std::unique_ptr<running_task>> tasks_;
+  std::optional<scope> tasks_{std::in_place};
 };
 
 }  // namespace tutti::core

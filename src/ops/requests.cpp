@@ -133,16 +133,8 @@ void cancel_request(request_slot& slot) noexcept {
 static constinit thread_local waiting_handler* first_handler = nullptr;
 
 void waiting_handler::join(const asio::io_context* loop) noexcept {
-  joined_ = true;
   loop_ = loop;
-  next_ = std::exchange(first_handler, this);
-  if (next_ != nullptr) next_->previous_ = this;
-}
-
-waiting_handler::~waiting_handler() {
-  if (!joined_) return;
-  (previous_ != nullptr ? previous_->next_ : first_handler) = next_;
-  if (next_ != nullptr) next_->previous_ = previous_;
+  list_member::join(first_handler);
 }
 
 template <class Ended>
@@ -153,7 +145,7 @@ void waiting_handler::discard_all(Ended ended) noexcept {
       h->discard_(*h);
       h = first_handler;
     } else {
-      h = h->next_;
+      h = h->next();
     }
   }
 }
@@ -167,7 +159,7 @@ void discard_handlers(const asio::io_context* ended) noexcept {
 }
 
 void end_tasks(const asio::io_context& of) noexcept {
-  for (waiting_handler* h = first_handler; h != nullptr; h = h->next_)
+  for (waiting_handler* h = first_handler; h != nullptr; h = h->next())
     if (h->loop_ == &of) h->loop_ = nullptr;
 }
 

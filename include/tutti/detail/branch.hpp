@@ -46,45 +46,37 @@ struct join_counter {
 template <class T>
 using slot_of = std::optional<std::conditional_t<std::is_void_v<T>, std::monostate, std::remove_cvref_t<T>>>;
 
+template <class A>
+struct branch_promise : owned_promise<branch_promise<A>> {
+  void ended() noexcept { counter->arrive(index); }
+
+  join_counter* counter = nullptr;
+  std::size_t index = 0;
+  slot_of<await_result_t<A>> result;
+};
+
 // One branch: awaits its awaitable and keeps the result or the exception.
 template <class A>
 class join_branch {
+  using promise = branch_promise<A>;
+
  public:
-  using value = await_result_t<A>;
-
-  struct promise_type : task_promise_base {
-    join_branch get_return_object() noexcept {
-      return join_branch(std::coroutine_handle<promise_type>::from_promise(*this));
-    }
-    struct arriving {
-      bool await_ready() const noexcept { return false; }
-      void await_suspend(std::coroutine_handle<promise_type> h) const noexcept {
-        h.promise().counter->arrive(h.promise().index);
-      }
-      void await_resume() const noexcept {}
-    };
-    arriving final_suspend() const noexcept { return {}; }
-    void return_void() const noexcept {}
-    join_counter* counter = nullptr;
-    std::size_t index = 0;
-    slot_of<value> result;
-  };
-
-  explicit join_branch(std::coroutine_handle<promise_type> h) noexcept : frame_(h) {}
+  explicit join_branch(A&& awaitable) : frame_(run(std::forward<A>(awaitable)).handle) {}
 
   void start(join_counter& counter, std::size_t index, stop_scope* scope) {
-    promise_type& p = frame_.get().promise();
+    promise& p = frame_.get().promise();
     p.counter = &counter;
     p.index = index;
     p.scope = scope;
     resume_bounded(frame_.get());
   }
   std::exception_ptr failure() const noexcept { return frame_.get().promise().failure; }
-  slot_of<value>& result() noexcept { return frame_.get().promise().result; }
+  auto& result() noexcept { return frame_.get().promise().result; }
 
-  static join_branch make(A awaitable) {
-    auto& self = static_cast<promise_type&>(*co_await own_promise{});
-    if constexpr (std::is_void_v<value>) {
+ private:
+  static typename promise::coroutine run(A awaitable) {
+    auto& self = static_cast<promise&>(*co_await own_promise{});
+    if constexpr (std::is_void_v<await_result_t<A>>) {
       co_await static_cast<A&&>(awaitable);
       self.result.emplace();
     } else {
@@ -92,8 +84,7 @@ class join_branch {
     }
   }
 
- private:
-  owned_frame<promise_type> frame_;
+  owned_frame<promise> frame_;
 };
 
 }  // namespace tutti::detail

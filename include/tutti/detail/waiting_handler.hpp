@@ -3,8 +3,14 @@
 #pragma once
 
 #include <tutti/detail/asio_config.hpp>
+#include <tutti/detail/flow.hpp>
 
+#include <boost/asio/associated_cancellation_slot.hpp>
+#include <boost/asio/cancellation_type.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <tuple>
+#include <utility>
 
 namespace tutti::detail {
 
@@ -24,20 +30,16 @@ struct handler_signature<First, void> {
 
 // A handler that waits for an operation, or a task that was started by a token. If the runtime ends first, it
 // is destroyed and the handler not called, as Asio does when an io_context is destroyed.
-class waiting_handler {
- public:
-  waiting_handler(const waiting_handler&) = delete;
-  waiting_handler& operator=(const waiting_handler&) = delete;
-
+class waiting_handler : list_member<waiting_handler> {
  protected:
   using discarder = void (*)(waiting_handler&) noexcept;
   // `of` is null for a task.
   waiting_handler(const operation_state* of, discarder discard) noexcept : of_(of), discard_(discard) {}
-  ~waiting_handler();
   // Call it on the loop thread while the operation or task has not ended; for a task, with its io_context.
   void join(const asio::io_context* loop = nullptr) noexcept;
 
  private:
+  friend class list_member<waiting_handler>;
   friend void discard_handlers(const asio::io_context* ended) noexcept;
   friend void end_tasks(const asio::io_context& of) noexcept;
   friend void discard_ended_tasks() noexcept;
@@ -46,10 +48,39 @@ class waiting_handler {
   const operation_state* const of_;
   const discarder discard_;
   const asio::io_context* loop_ = nullptr;  // of a task that has not been ended
-  waiting_handler* next_ = nullptr;
-  waiting_handler* previous_ = nullptr;
-  bool joined_ = false;
 };
+
+// Lets the cancellation slot of a handler end what the handler waits for, until this is cleared or destroyed.
+template <class Handler>
+class slot_connection {
+ public:
+  explicit slot_connection(const Handler& handler) noexcept
+      : slot_(asio::get_associated_cancellation_slot(handler)) {}
+  slot_connection(const slot_connection&) = delete;
+  ~slot_connection() { clear(); }
+
+  template <class End>
+  void connect(End end) {
+    if (!slot_.is_connected()) return;
+    slot_.assign([end](asio::cancellation_type type) {
+      if (type != asio::cancellation_type::none) end();
+    });
+  }
+  void clear() noexcept {
+    if (slot_.is_connected()) slot_.clear();
+  }
+
+ private:
+  asio::associated_cancellation_slot_t<Handler> slot_;
+};
+
+// Posts a call of the handler with these arguments.
+template <class Executor, class Handler, class... Arguments>
+void post_call(const Executor& executor, Handler handler, std::tuple<Arguments...> arguments) {
+  asio::post(executor, [h = std::move(handler), all = std::move(arguments)]() mutable {
+    std::apply(std::move(h), std::move(all));
+  });
+}
 
 // Destroys the handlers of this thread that wait for operations of detached communicators, or of streams of
 // the io_context `ended`, which may be null.
