@@ -9,68 +9,14 @@
 
 #include <boost/asio/async_result.hpp>
 #include <coroutine>
-#include <memory>
 #include <type_traits>
 #include <utility>
 
 namespace tutti {
 namespace detail {
-
-// The slot that a request lives in.
-struct request_slot;
-// Starts an operation in a slot from this thread's pool: no heap allocation in steady state.
-request_slot* start_request(call&& what);
-// Starts a message, constructing its call in the slot.
-request_slot* start_request(operation_kind kind, const communicator_ref& comm, const buffer_view& data,
-                            int peer, int tag, call_site where);
-bool request_done(const request_slot& slot) noexcept;
-operation_state& request_state(request_slot& slot) noexcept;
-// Sets the function to call once when the operation completes: f(owner). Requires a slot that is not done.
-// Returns false if another coroutine already waits.
-bool set_request_waiter(request_slot& slot, void (*f)(void*) noexcept, void* owner) noexcept;
-// Removes `owner` as the waiter, if it is.
-void clear_request_waiter(request_slot& slot, const void* owner) noexcept;
-// Cancels a pending operation and returns the slot to the pool. On return the library holds no pointer to the
-// buffer.
-void drop_request(request_slot* slot) noexcept;
-void cancel_request(request_slot& slot) noexcept;
-
-struct request_dropper {
-  void operator()(request_slot* slot) const noexcept { drop_request(slot); }
-};
-// An owner rather than a raw pointer for completion tokens: one that never starts must free the buffer too.
-using owned_request_slot = std::unique_ptr<request_slot, request_dropper>;
-
-class started_operation {
- public:
-  explicit started_operation(owned_request_slot slot) noexcept : slot_(std::move(slot)) {}
-  operation_state& state() noexcept { return request_state(*slot_); }
-  request_slot& slot() noexcept { return *slot_; }
-
- private:
-  owned_request_slot slot_;
-};
-
-// Passes the result of a started operation to a completion handler.
-template <class T, class Handler>
-void await_by_handler(owned_request_slot slot, Handler&& handler) {
-  using kept = kept_handler<T, Handler, started_operation>;
-  kept* const self = kept::make(std::move(slot), std::move(handler));
-  operation_state& state = self->state();
-  const auto done = [](void* k) noexcept { static_cast<kept*>(k)->finish(); };
-  set_request_waiter(self->slot(), done, self);
-  if (!request_done(self->slot())) {
-    self->let_cancel();
-  } else if (!complete_later(state)) {
-    return post_to_loop(state, done, self);
-  }
-  self->join();
-}
-
 template <class T>
 class join_requests;
-
-}  // namespace detail
+}
 
 // A started operation (isend, irecv, start) with a result of type T. For messages and collectives the result
 // is a status. For a send or collective it only says how much data was moved. A request started by
@@ -156,8 +102,7 @@ class [[nodiscard("dropping a request cancels it")]] basic_request {
   // Errors: throws errc::invalid_argument if the request is empty, or of an empty communicator, and
   // errc::shut_down if its runtime has ended: there is no loop to call a handler from.
   // Cost: one block of the handler's associated allocator.
-  template <class Token>
-    requires(boost::asio::completion_token_for<Token, detail::signature_of<T>>)
+  template <boost::asio::completion_token_for<detail::signature_of<T>> Token>
   auto operator()(Token&& token) & {
     if (slot_ == nullptr) take();  // throws
     detail::owned_request_slot mine = std::move(slot_);

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include <boost/asio/error.hpp>
-#include <boost/asio/post.hpp>
 #include <memory>
 #include <new>
 #include <tutti/detail/operation_state.hpp>
@@ -225,10 +224,6 @@ void drop_prepared(prepared_call* prepared) noexcept {
 
 boost::asio::io_context::executor_type executor_of(const call& what) noexcept {
   return is_of_stream(what) ? stream_part_of(what).executor() : executor_of(*what.comm);
-}
-
-void post_to_loop(const operation_state& state, void (*f)(void*) noexcept, void* owner) {
-  boost::asio::post(executor_of(state.what()), [f, owner] { f(owner); });
 }
 
 }  // namespace tutti::detail

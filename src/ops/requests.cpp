@@ -78,6 +78,10 @@ request_slot* start_in_slot(Parts&&... parts) {
   slot->done = false;
   slot->state.emplace(std::forward<Parts>(parts)...);
   slot->done = slot->state->start(&completed, slot);
+  return slot;
+}
+
+request_slot* on_loop_thread(request_slot* slot) {
   if (slot->state->failure() == errc::wrong_thread) [[unlikely]] {
     const owned_request_slot dropped(slot);
     slot->state->rethrow();
@@ -87,11 +91,13 @@ request_slot* start_in_slot(Parts&&... parts) {
 
 }  // namespace
 
-request_slot* start_request(call&& what) { return start_in_slot(std::move(what)); }
+request_slot* start_slot(call&& what) { return start_in_slot(std::move(what)); }
+
+request_slot* start_request(call&& what) { return on_loop_thread(start_slot(std::move(what))); }
 
 request_slot* start_request(operation_kind kind, const communicator_ref& comm, const buffer_view& data,
                             int peer, int tag, call_site where) {
-  return start_in_slot(std::in_place, kind, comm, data, peer, tag, where);
+  return on_loop_thread(start_in_slot(std::in_place, kind, comm, data, peer, tag, where));
 }
 
 bool request_done(const request_slot& slot) noexcept { return slot.done || is_left_over(slot); }

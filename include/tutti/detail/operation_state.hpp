@@ -15,7 +15,6 @@
 
 #include <boost/asio/io_context.hpp>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -194,8 +193,6 @@ class operation_stop : stop_node {
 // that a handler is never called inside its initiation. Returns false, and does nothing, if this is not the
 // thread of its loop.
 bool complete_later(operation_state& state) noexcept;
-// Calls f(owner) later, from the loop of `state`.
-void post_to_loop(const operation_state& state, void (*f)(void*) noexcept, void* owner);
 // The executor of the loop.
 boost::asio::io_context::executor_type executor_of(const communicator_state& state) noexcept;
 boost::asio::io_context::executor_type executor_of(const call& what) noexcept;

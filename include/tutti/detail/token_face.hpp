@@ -7,15 +7,12 @@
 #include <tutti/detail/waiting_handler.hpp>
 
 #include <boost/asio/associated_allocator.hpp>
-#include <boost/asio/associated_cancellation_slot.hpp>
 #include <boost/asio/associated_executor.hpp>
 #include <boost/asio/async_result.hpp>
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/cancellation_type.hpp>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/error.hpp>
 #include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/recycling_allocator.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <memory>
@@ -36,6 +33,37 @@ inline constexpr bool is_direct_await = false;
 template <class Signature, class Executor>
 inline constexpr bool is_direct_await<asio::detail::awaitable_async_op_handler<Signature, Executor>> = true;
 
+// ---- the slot that a started operation lives in ----
+
+struct request_slot;
+// Starts an operation in a slot from this thread's pool: no heap allocation in steady state. A failure to
+// start is its outcome.
+request_slot* start_slot(call&& what);
+// The same, but throws errc::wrong_thread.
+request_slot* start_request(call&& what);
+// Starts a message, constructing its call in the slot.
+request_slot* start_request(operation_kind kind, const communicator_ref& comm, const buffer_view& data,
+                            int peer, int tag, call_site where);
+bool request_done(const request_slot& slot) noexcept;
+operation_state& request_state(request_slot& slot) noexcept;
+// Sets the function to call once when the operation completes: f(owner). Requires a slot that is not done.
+// Returns false if another coroutine already waits.
+bool set_request_waiter(request_slot& slot, void (*f)(void*) noexcept, void* owner) noexcept;
+// Removes `owner` as the waiter, if it is.
+void clear_request_waiter(request_slot& slot, const void* owner) noexcept;
+// Cancels a pending operation and returns the slot to the pool. On return the library holds no pointer to the
+// buffer.
+void drop_request(request_slot* slot) noexcept;
+void cancel_request(request_slot& slot) noexcept;
+
+struct request_dropper {
+  void operator()(request_slot* slot) const noexcept { drop_request(slot); }
+};
+// An owner rather than a raw pointer for completion tokens: one that never starts must free the buffer too.
+using owned_request_slot = std::unique_ptr<request_slot, request_dropper>;
+
+// ---- completion handlers ----
+
 // What the handler of an operation of T receives.
 template <class T>
 auto outcome_of(operation_state& s) {
@@ -46,62 +74,38 @@ auto outcome_of(operation_state& s) {
   }
 }
 
-template <class Handler>
-void connect_cancellation(const Handler& handler, operation_state& state) {
-  auto slot = asio::get_associated_cancellation_slot(handler);
-  if (!slot.is_connected()) return;
-  slot.assign([s = &state](asio::cancellation_type type) {
-    if (type != asio::cancellation_type::none) s->cancel();
-  });
-}
-
-template <class Handler>
-void disconnect_cancellation(const Handler& handler) {
-  auto slot = asio::get_associated_cancellation_slot(handler);
-  if (slot.is_connected()) slot.clear();
-}
-
-// A completion handler that waits for an operation, in memory of the handler's associated allocator.
-// `Operation` has that operation: state() is its state.
-template <class T, class Handler, class Operation>
-class kept_handler : public Operation, waiting_handler {
+// A completion handler that waits for a started operation, in memory of the handler's associated allocator.
+template <class T, class Handler>
+class kept_handler : waiting_handler {
   using base_allocator = asio::associated_allocator_t<Handler, asio::recycling_allocator<void>>;
   using allocator = typename std::allocator_traits<base_allocator>::template rebind_alloc<kept_handler>;
   using handler_executor = asio::associated_executor_t<Handler, asio::io_context::executor_type>;
 
  public:
-  template <class From>
-  static kept_handler* make(From&& from, Handler&& handler) {
+  // Calls the handler when the operation completes.
+  static void keep(owned_request_slot slot, Handler&& handler) {
     allocator memory = allocator_for(handler);
-    kept_handler* const self = std::allocator_traits<allocator>::allocate(memory, 1);
-    return new (self) kept_handler(std::forward<From>(from), std::move(handler));
-  }
-  void let_cancel() { connect_cancellation(handler_, this->state()); }
-  using waiting_handler::join;
-  // Calls the handler. The memory is freed before: the handler may start the next operation.
-  void finish() noexcept {
-    auto outcome = outcome_of<T>(this->state());
-    auto work = std::move(work_);
-    const auto executor = work.get_executor();
-    Handler handler = release(this);
-    asio::dispatch(executor, [h = std::move(handler), all = std::move(outcome)]() mutable {
-      std::apply(std::move(h), std::move(all));
-    });
+    kept_handler* const memory_of_self = std::allocator_traits<allocator>::allocate(memory, 1);
+    auto* const self = new (memory_of_self) kept_handler(std::move(slot), std::move(handler));
+    set_request_waiter(
+        *self->slot_, [](void* kept) noexcept { static_cast<kept_handler*>(kept)->finish(); }, self);
+    self->cancellation_.connect([s = self->slot_.get()] { cancel_request(*s); });
+    self->join();
   }
 
  private:
-  template <class From>
-  kept_handler(From&& from, Handler&& handler)
-      : Operation(std::forward<From>(from)),
-        waiting_handler(&this->state(), &discard),
+  kept_handler(owned_request_slot slot, Handler&& handler)
+      : waiting_handler(&request_state(*slot), &discard),
+        slot_(std::move(slot)),
         handler_(std::move(handler)),
-        work_(asio::get_associated_executor(handler_, executor_of(this->state().what()))) {}
+        cancellation_(handler_),
+        work_(asio::get_associated_executor(handler_, executor_of(request_state(*slot_).what()))) {}
   static allocator allocator_for(const Handler& handler) {
     return allocator(asio::get_associated_allocator(handler, asio::recycling_allocator<void>()));
   }
   // Frees the memory and returns the handler.
   static Handler release(kept_handler* self) noexcept {
-    disconnect_cancellation(self->handler_);
+    self->cancellation_.clear();
     Handler handler(std::move(self->handler_));
     allocator memory = allocator_for(handler);
     self->~kept_handler();
@@ -111,19 +115,32 @@ class kept_handler : public Operation, waiting_handler {
   static void discard(waiting_handler& h) noexcept {
     static_cast<void>(release(&static_cast<kept_handler&>(h)));
   }
+  // Calls the handler. The memory is freed before: the handler may start the next operation.
+  void finish() noexcept {
+    auto outcome = outcome_of<T>(request_state(*slot_));
+    auto work = std::move(work_);
+    const auto executor = work.get_executor();
+    Handler handler = release(this);
+    asio::dispatch(executor, [h = std::move(handler), all = std::move(outcome)]() mutable {
+      std::apply(std::move(h), std::move(all));
+    });
+  }
 
+  owned_request_slot slot_;
   Handler handler_;
+  slot_connection<Handler> cancellation_;
   asio::executor_work_guard<handler_executor> work_;
 };
 
-class own_operation {
- public:
-  explicit own_operation(const call& what) : state_(what) {}
-  operation_state& state() noexcept { return state_; }
-
- private:
-  operation_state state_;
-};
+// Passes the result of a started operation to a completion handler, which is not called before this returns.
+template <class T, class Handler>
+void await_by_handler(owned_request_slot slot, Handler handler) {
+  operation_state& state = request_state(*slot);
+  if (!request_done(*slot) || complete_later(state))
+    return kept_handler<T, Handler>::keep(std::move(slot), std::move(handler));
+  const auto executor = asio::get_associated_executor(handler, executor_of(state.what()));
+  post_call(executor, std::move(handler), outcome_of<T>(state));
+}
 
 // The initiation passed to async_initiate. Values only: `deferred` and `parallel_group` store and move it.
 template <class T>
@@ -135,14 +152,8 @@ class initiation {
   executor_type get_executor() const noexcept { return executor_of(what_); }
   template <class Handler>
   void operator()(Handler&& handler) const {
-    using H = std::decay_t<Handler>;
-    using kept = kept_handler<T, H, own_operation>;
-    kept* const self = kept::make(what_, H(std::forward<Handler>(handler)));
-    self->let_cancel();
-    operation_state& state = self->state();
-    const auto done = [](operation_state& s) noexcept { static_cast<kept*>(s.owner())->finish(); };
-    if (!state.start(done, self) || complete_later(state)) return self->join();
-    post_to_loop(state, [](void* s) noexcept { static_cast<operation_state*>(s)->complete(); }, &state);
+    await_by_handler<T>(owned_request_slot(start_slot(call(what_))),
+                        std::decay_t<Handler>(std::forward<Handler>(handler)));
   }
 
  private:
@@ -155,7 +166,7 @@ class direct_handler {
   template <class H>
   struct kept : waiting_handler {
     kept(direct_handler& d, const operation_state& of, H&& h) noexcept
-        : waiting_handler(&of, &discard), in(d), handler(std::move(h)) {}
+        : waiting_handler(&of, &discard), in(d), handler(std::move(h)), cancellation(handler) {}
     using waiting_handler::join;
     // Destroying the handler destroys the frame that contains this object.
     static void discard(waiting_handler& w) noexcept {
@@ -163,6 +174,7 @@ class direct_handler {
     }
     direct_handler& in;
     H handler;
+    slot_connection<H> cancellation;
   };
   template <class H>
   kept<H>& held() noexcept {
@@ -171,13 +183,13 @@ class direct_handler {
   template <class H>
   H take() noexcept {
     kept<H>& k = held<H>();
-    disconnect_cancellation(k.handler);
+    k.cancellation.clear();
     H moved(std::move(k.handler));
     k.~kept<H>();
     destroy_ = nullptr;
     return moved;
   }
-  static constexpr std::size_t capacity = sizeof(waiting_handler) + 5 * sizeof(void*);
+  static constexpr std::size_t capacity = sizeof(waiting_handler) + 6 * sizeof(void*);
 
  public:
   direct_handler() noexcept = default;
@@ -190,9 +202,9 @@ class direct_handler {
   void emplace(operation_state& state, Handler&& handler) {
     using H = std::decay_t<Handler>;
     static_assert(sizeof(kept<H>) <= capacity);
-    H* h = &(new (storage_) kept<H>(*this, state, H(std::forward<Handler>(handler))))->handler;
+    auto* const k = new (storage_) kept<H>(*this, state, H(std::forward<Handler>(handler)));
     destroy_ = [](void* p) noexcept { static_cast<kept<H>*>(p)->~kept<H>(); };
-    connect_cancellation(*h, state);
+    k->cancellation.connect([s = &state] { s->cancel(); });
     const bool complete = state.start(
         [](operation_state& s) noexcept {
           auto* self = static_cast<direct_handler*>(s.owner());
@@ -200,13 +212,10 @@ class direct_handler {
           std::apply(std::move(moved), outcome_of<T>(s));
         },
         this);
-    if (!complete || complete_later(state)) return held<H>().join();
+    if (!complete || complete_later(state)) return k->join();
     // There is no loop, or another one than this coroutine's, which resumes on its own executor.
-    const auto executor = asio::get_associated_executor(*h);
-    H moved = take<H>();
-    asio::post(executor, [m = std::move(moved), all = outcome_of<T>(state)]() mutable {
-      std::apply(std::move(m), std::move(all));
-    });
+    const auto executor = asio::get_associated_executor(k->handler);
+    post_call(executor, take<H>(), outcome_of<T>(state));
   }
 
  private:
