@@ -41,9 +41,8 @@ struct communicator_access;
 //
 // The following holds for all operations. Their comments add only what differs.
 // Completes: on each rank when its own part is done. Other ranks may still be working on theirs.
-// Buffers: one object or a contiguous range of a trivially copyable type. Counts are in elements. A buffer
-// must stay valid until the operation has completed, failed or been cancelled. Until then the program does
-// not modify a buffer that is sent, and does not touch one that is received into.
+// Buffers: one object or a contiguous range of a trivially copyable type. Counts are in elements. The class
+// operation says how long buffers stay valid.
 // Errors: a collective that fails on one rank fails on every rank that has not completed it. The communicator
 // has then failed, and all further calls report that.
 // - errc::invalid_argument: wrong arguments, on this rank only; no data moves, and the communicator has not
@@ -70,6 +69,9 @@ struct communicator_access;
 // tutti/gpu/open.hpp. A collective takes device memory on all ranks or on none. A message sent from device
 // memory is received into device memory.
 class communicator {
+  using kind = detail::operation_kind;
+  struct no_reduction {};
+
  public:
   using executor_type = boost::asio::io_context::executor_type;
 
@@ -101,7 +103,7 @@ class communicator {
   template <Buffer B>
   operation_on<B> send(B&& data, int dest, int tag = 0,
                        detail::origin_of<B> from = call_site::current()) const {
-    return message<operation_on<B>>(detail::operation_kind::send, data, dest, tag, from);
+    return message<operation_on<B>>(kind::send, data, dest, tag, from);
   }
   template <detail::of_device B, detail::Stream S>
   operation<> send(const B& data, int dest, const S& after, call_site where = call_site::current()) const {
@@ -117,7 +119,7 @@ class communicator {
                          detail::origin_of<B> from = call_site::current()) const {
     static_assert(WritableBuffer<B>,
                   "recv needs a writable buffer that outlives the operation: an lvalue, or a span");
-    return message<operation<status>>(detail::operation_kind::receive, data, source, tag, from);
+    return message<operation<status>>(kind::receive, data, source, tag, from);
   }
   template <detail::of_device B, detail::Stream S>
   operation<status> recv(const B& data, int source, const S& after,
@@ -128,7 +130,7 @@ class communicator {
   template <Buffer B>
   request isend(B&& data, int dest, int tag = 0, detail::origin_of<B> from = call_site::current()) const {
     static_assert(detail::lasting<B>, "isend needs a buffer that outlives the request: an lvalue, or a span");
-    return message<request>(detail::operation_kind::send, data, dest, tag, from);
+    return message<request>(kind::send, data, dest, tag, from);
   }
   // Starts a receive before it returns; see request.
   template <class B>
@@ -136,7 +138,7 @@ class communicator {
                 detail::origin_of<B> from = call_site::current()) const {
     static_assert(WritableBuffer<B>,
                   "irecv needs a writable buffer that outlives the request: an lvalue, or a span");
-    return message<request>(detail::operation_kind::receive, data, source, tag, from);
+    return message<request>(kind::receive, data, source, tag, from);
   }
   template <detail::of_device B, detail::Stream S>
   request isend(const B& data, int dest, const S& after, call_site where = call_site::current()) const {
@@ -153,13 +155,12 @@ class communicator {
   // Completes: when a receive with these arguments would match a message.
   operation<status> probe(int source = any_source, int tag = any_tag,
                           call_site where = call_site::current()) const {
-    return operation<status>(std::in_place, detail::operation_kind::probe, state_, detail::buffer_view{},
-                             source, tag, where);
+    return operation<status>(std::in_place, kind::probe, state_, detail::buffer_view{}, source, tag, where);
   }
   // Probes for a message that was sent from device memory.
   template <detail::Stream S>
   operation<status> probe(int source, int tag, const S& after, call_site where = call_site::current()) const {
-    detail::call what(detail::operation_kind::probe, state_, detail::buffer_view{}, source, tag, where);
+    detail::call what(kind::probe, state_, detail::buffer_view{}, source, tag, where);
     what.part = device_part_of(after);
     return operation<status>(std::move(what));
   }
@@ -174,12 +175,12 @@ class communicator {
 
   // Waits until every rank has started this barrier.
   operation<> barrier(call_site where = call_site::current()) const {
-    return operation<>(detail::call(detail::operation_kind::barrier, state_, where));
+    return operation<>(detail::call(kind::barrier, state_, where));
   }
   // A barrier that also waits until stream `after` has passed the work enqueued on it at the start.
   template <detail::Stream S>
   operation<> barrier(const S& after, call_site where = call_site::current()) const {
-    detail::call what(detail::operation_kind::barrier, state_, where);
+    detail::call what(kind::barrier, state_, where);
     what.part = device_part_of(after);
     return operation<>(std::move(what));
   }
@@ -189,7 +190,7 @@ class communicator {
   operation<> broadcast(B&& data, int root, detail::origin_of<B> from = call_site::current()) const {
     static_assert(WritableBuffer<B>,
                   "broadcast needs a writable buffer that outlives it: an lvalue, or a span");
-    return message<operation<>>(detail::operation_kind::broadcast, data, root, 0, from);
+    return message<operation<>>(kind::broadcast, data, root, 0, from);
   }
 
   // Reduces `inout` of all ranks element by element, and puts the result in `inout` of every rank. All ranks
@@ -197,14 +198,14 @@ class communicator {
   template <class B, class Op>
     requires(!detail::buffer_range<B>)
   operation<> all_reduce(B&& inout, const Op& op, detail::origin_of<B> from = call_site::current()) const {
-    return reduction<B, B>(detail::operation_kind::all_reduce, inout, inout, op, 0, from);
+    return operation<>(call_of<B, B>(kind::all_reduce, inout, inout, 0, from, op));
   }
   // all_reduce out of place: reads `in` and writes `out`, which have the same count.
   template <Buffer I, class B, class Op>
     requires(!detail::buffer_range<I> && !std::is_convertible_v<const Op&, detail::origin_of<I>>)
   operation_on<I> all_reduce(I&& in, B&& out, const Op& op,
                              detail::origin_of<I> from = call_site::current()) const {
-    return reduction<I, B>(detail::operation_kind::all_reduce, in, out, op, 0, from);
+    return operation<>(call_of<I, B>(kind::all_reduce, in, out, 0, from, op));
   }
   // Reduces a list of spans (such as std::vector<std::span<float>>) in place as one buffer: one operation for
   // many small tensors.
@@ -217,19 +218,15 @@ class communicator {
       detail::origin_of<std::ranges::range_value_t<List>> from = call_site::current()) const {
     using span = std::remove_cv_t<std::ranges::range_value_t<List>>;
     static_assert(WritableBuffer<span>, "all_reduce of a list needs spans of elements that are not const");
-    detail::call what(detail::operation_kind::all_reduce, state_, detail::place_of(from));
-    if constexpr (!detail::tensor<span>) {
-      what.out.element_bytes = sizeof(element_of_t<span>);
-      what.out.type = detail::element_type_of<element_of_t<span>>();
-    }
+    detail::call what(kind::all_reduce, state_, detail::place_of(from));
+    if constexpr (!detail::tensor<span>)
+      what.out = {nullptr, 0, sizeof(element_of_t<span>), detail::element_type_of<element_of_t<span>>()};
     for (const span& piece : list) {
-      const detail::buffer_view view = detail::view_of(piece);
-      what.out.count += view.count;
-      if constexpr (detail::tensor<span>) {
-        what.out.element_bytes = view.element_bytes;
-        what.out.type = view.type;
-      }
+      detail::buffer_view all = detail::view_of(piece);
+      all.count += what.out.count;
+      what.out = all;
     }
+    what.out.data = nullptr;
     what.in = what.out;
     what.peer = 0;
     what.op = reduction_of<span>(op, what.out);
@@ -255,7 +252,7 @@ class communicator {
       B&& inout, const Op& op, std::size_t chunk = 0,
       detail::origin_of<B> from = call_site::current()) const {
     using chunks = chunked_all_reduce<element_of_t<B>, detail::span_of<B>>;
-    detail::call what = reduction_call<B, B>(detail::operation_kind::all_reduce, inout, inout, op, 0, from);
+    detail::call what = call_of<B, B>(kind::all_reduce, inout, inout, 0, from, op);
     const detail::buffer_view all = what.out;
     const std::size_t n = chunk != 0 ? chunk : chunks::default_chunk(all.count, all.element_bytes);
     if constexpr (detail::tensor<B>)
@@ -269,44 +266,44 @@ class communicator {
   template <Buffer I, class B, class Op>
   operation_on<I> reduce(I&& in, B&& out, const Op& op, int root,
                          detail::origin_of<I> from = call_site::current()) const {
-    return reduction<I, B>(detail::operation_kind::reduce, in, out, op, root, from);
+    return operation<>(call_of<I, B>(kind::reduce, in, out, root, from, op));
   }
   // Reduces `inout` of all ranks into `inout` of `root`. On other ranks `inout` keeps its contents.
   template <class B, class Op>
   operation<> reduce(B&& inout, const Op& op, int root,
                      detail::origin_of<B> from = call_site::current()) const {
-    return reduction<B, B>(detail::operation_kind::reduce, inout, inout, op, root, from);
+    return operation<>(call_of<B, B>(kind::reduce, inout, inout, root, from, op));
   }
 
   // Copies block i of `in` of `root` to `out` of rank i. On `root`, `in` has size() times the count of `out`.
   // On other ranks `in` is not read and may be empty. In place: `out` of `root` is its own block of `in`.
   template <Buffer I, class B>
   operation_on<I> scatter(I&& in, B&& out, int root, detail::origin_of<I> from = call_site::current()) const {
-    return uneven<I, B>(detail::operation_kind::scatter, in, {}, out, {}, root, from);
+    return operation<>(call_of<I, B>(kind::scatter, in, out, root, from));
   }
   // Copies `in` of rank i to block i of `out` of `root`: the reverse of scatter, with the same rules.
   template <Buffer I, class B>
   operation_on<I> gather(I&& in, B&& out, int root, detail::origin_of<I> from = call_site::current()) const {
-    return uneven<I, B>(detail::operation_kind::gather, in, {}, out, {}, root, from);
+    return operation<>(call_of<I, B>(kind::gather, in, out, root, from));
   }
   // Copies `in` of rank i to block i of `out` of every rank. `out` has size() times the count of `in`. In
   // place: `in` is the own block of `out`.
   template <Buffer I, class B>
   operation_on<I> all_gather(I&& in, B&& out, detail::origin_of<I> from = call_site::current()) const {
-    return uneven<I, B>(detail::operation_kind::all_gather, in, {}, out, {}, 0, from);
+    return operation<>(call_of<I, B>(kind::all_gather, in, out, 0, from));
   }
   // Reduces `in` of all ranks and puts block i of the result in `out` of rank i. `in` has size() times the
   // count of `out`. In place: `out` is the own block of `in`.
   template <Buffer I, class B, class Op>
   operation_on<I> reduce_scatter(I&& in, B&& out, const Op& op,
                                  detail::origin_of<I> from = call_site::current()) const {
-    return reduction<I, B>(detail::operation_kind::reduce_scatter, in, out, op, 0, from);
+    return operation<>(call_of<I, B>(kind::reduce_scatter, in, out, 0, from, op));
   }
   // Copies block j of `in` of rank i to block i of `out` of rank j. Both buffers have the same count, a
   // multiple of size(). In place: `in` and `out` are the same buffer.
   template <Buffer I, class B>
   operation_on<I> all_to_all(I&& in, B&& out, detail::origin_of<I> from = call_site::current()) const {
-    return uneven<I, B>(detail::operation_kind::all_to_all, in, {}, out, {}, 0, from);
+    return operation<>(call_of<I, B>(kind::all_to_all, in, out, 0, from));
   }
 
   // Inclusive prefix reduction: `out` of rank i is the reduction of `in` of ranks 0 to i. In place: `in` and
@@ -314,13 +311,15 @@ class communicator {
   template <Buffer I, class B, class Op>
   operation_on<I> scan(I&& in, B&& out, const Op& op,
                        detail::origin_of<I> from = call_site::current()) const {
-    return prefix<I, B>(detail::operation_kind::scan, in, out, op, from);
+    check_prefix<Op>();
+    return operation<>(call_of<I, B>(kind::scan, in, out, 0, from, op));
   }
   // Exclusive prefix reduction: as scan, of ranks 0 to i - 1. `out` of rank 0 keeps its contents.
   template <Buffer I, class B, class Op>
   operation_on<I> exclusive_scan(I&& in, B&& out, const Op& op,
                                  detail::origin_of<I> from = call_site::current()) const {
-    return prefix<I, B>(detail::operation_kind::exclusive_scan, in, out, op, from);
+    check_prefix<Op>();
+    return operation<>(call_of<I, B>(kind::exclusive_scan, in, out, 0, from, op));
   }
 
   // ---- collectives of uneven blocks ----
@@ -335,36 +334,34 @@ class communicator {
   template <Buffer I, detail::count_list C = std::span<const std::size_t>, class B>
   operation_on<I, C> scatter_v(I&& in, C&& counts, B&& out, int root,
                                detail::origin_of<I> from = call_site::current()) const {
-    return uneven<I, B>(detail::operation_kind::scatter_v, in, std::forward<C>(counts), out, {}, root, from);
+    return with_counts(call_of<I, B>(kind::scatter_v, in, out, root, from), std::forward<C>(counts), {});
   }
   // Gathers uneven blocks. Only `root` reads `counts`.
   template <Buffer I, class B, detail::count_list C = std::span<const std::size_t>>
   operation_on<I, C> gather_v(I&& in, B&& out, C&& counts, int root,
                               detail::origin_of<I> from = call_site::current()) const {
-    return uneven<I, B>(detail::operation_kind::gather_v, in, {}, out, std::forward<C>(counts), root, from);
+    return with_counts(call_of<I, B>(kind::gather_v, in, out, root, from), {}, std::forward<C>(counts));
   }
   // Gathers uneven blocks on every rank. `counts` is the same on all ranks.
   template <Buffer I, class B, detail::count_list C = std::span<const std::size_t>>
   operation_on<I, C> all_gather_v(I&& in, B&& out, C&& counts,
                                   detail::origin_of<I> from = call_site::current()) const {
-    return uneven<I, B>(detail::operation_kind::all_gather_v, in, {}, out, std::forward<C>(counts), 0, from);
+    return with_counts(call_of<I, B>(kind::all_gather_v, in, out, 0, from), {}, std::forward<C>(counts));
   }
   // Reduces, and scatters uneven blocks of the result. `counts` is the same on all ranks.
   template <Buffer I, detail::count_list C = std::span<const std::size_t>, class B, class Op>
   operation_on<I, C> reduce_scatter_v(I&& in, C&& counts, B&& out, const Op& op,
                                       detail::origin_of<I> from = call_site::current()) const {
-    detail::call what = reduction_call<I, B>(detail::operation_kind::reduce_scatter_v, in, out, op, 0, from);
-    const std::span<const std::size_t> blocks = std::forward<C>(counts);
-    what.in_counts = {blocks.data(), blocks.size()};
-    return operation<>(std::move(what));
+    return with_counts(call_of<I, B>(kind::reduce_scatter_v, in, out, 0, from, op), std::forward<C>(counts),
+                       {});
   }
   // Sends in_counts[j] elements to rank j and receives out_counts[i] elements from rank i.
   template <Buffer I, detail::count_list C = std::span<const std::size_t>, class B,
             detail::count_list D = std::span<const std::size_t>>
   operation_on<I, C, D> all_to_all_v(I&& in, C&& in_counts, B&& out, D&& out_counts,
                                      detail::origin_of<I> from = call_site::current()) const {
-    return uneven<I, B>(detail::operation_kind::all_to_all_v, in, std::forward<C>(in_counts), out,
-                        std::forward<D>(out_counts), 0, from);
+    return with_counts(call_of<I, B>(kind::all_to_all_v, in, out, 0, from), std::forward<C>(in_counts),
+                       std::forward<D>(out_counts));
   }
 
   // ---- groups ----
@@ -379,7 +376,7 @@ class communicator {
   template <detail::rank_list R = std::span<const int>>
   operation_reading<communicator, R> group(R&& ranks, call_site where = call_site::current()) const {
     const std::span<const int> list = std::forward<R>(ranks);
-    detail::call what(detail::operation_kind::group, state_, where);
+    detail::call what(kind::group, state_, where);
     what.in.data = const_cast<int*>(list.data());
     what.in.count = list.size();
     return operation<communicator>(std::move(what));
@@ -387,14 +384,14 @@ class communicator {
   // Makes one communicator for each color. Its ranks are ordered by key, then by rank in this communicator. A
   // rank with a negative color gets an empty handle.
   operation<communicator> split(int color, int key, call_site where = call_site::current()) const {
-    detail::call what(detail::operation_kind::split, state_, where);
+    detail::call what(kind::split, state_, where);
     what.peer = color;
     what.tag = key;
     return operation<communicator>(std::move(what));
   }
   // Makes a communicator of the same ranks.
   operation<communicator> duplicate(call_site where = call_site::current()) const {
-    return operation<communicator>(detail::call(detail::operation_kind::duplicate, state_, where));
+    return operation<communicator>(detail::call(kind::duplicate, state_, where));
   }
 
   // ---- failure ----
@@ -431,7 +428,7 @@ class communicator {
   // Cancellation: ends it for all members.
   // Cost: two messages per member, through the lowest surviving rank. Allocates.
   operation<communicator> shrink(call_site where = call_site::current()) const {
-    return operation<communicator>(detail::call(detail::operation_kind::shrink, state_, where));
+    return operation<communicator>(detail::call(kind::shrink, state_, where));
   }
 
   // Starts a new epoch of the world and returns its communicator: the way to go on with restarted or added
@@ -464,20 +461,19 @@ class communicator {
  private:
   // Makes an operation or a request (`Result`) of a message.
   template <class Result, class B>
-  Result message(detail::operation_kind kind, B& data, int peer, int tag,
-                 const detail::origin_of<B>& from) const {
+  Result message(kind of, B& data, int peer, int tag, const detail::origin_of<B>& from) const {
     if constexpr (detail::device_memory<B> || detail::tensor<B>) {
-      detail::call what(kind, state_, detail::view_of(data), peer, tag, detail::place_of(from));
+      detail::call what(of, state_, detail::view_of(data), peer, tag, detail::place_of(from));
       what.part = part_of(from, data);
       return Result(std::move(what));
     } else {
-      return Result(std::in_place, kind, state_, detail::view_of(data), peer, tag, from);
+      return Result(std::in_place, of, state_, detail::view_of(data), peer, tag, from);
     }
   }
-  // The call with buffers `in` and `out`, of types I and B as the caller passed them.
-  template <class I, class B>
-  detail::call call_of(detail::operation_kind kind, const std::remove_reference_t<I>& in,
-                       std::remove_reference_t<B>& out, int root, const detail::origin_of<I>& from) const {
+  // The call of a collective with buffers `in` and `out`, of types I and B as the caller passed them.
+  template <class I, class B, class Op = no_reduction>
+  detail::call call_of(kind of, const std::remove_reference_t<I>& in, std::remove_reference_t<B>& out,
+                       int root, const detail::origin_of<I>& from, const Op& op = {}) const {
     static_assert(WritableBuffer<B>,
                   "tutti: the result needs a writable buffer that outlives the operation: an lvalue, or a "
                   "span of elements that are not const");
@@ -485,10 +481,11 @@ class communicator {
                   "tutti: both buffers need one element type");
     static_assert(detail::device_memory<I> == detail::device_memory<B>,
                   "tutti: both buffers are of the host, or both of devices");
-    detail::call what(kind, state_, detail::place_of(from));
+    detail::call what(of, state_, detail::place_of(from));
     what.in = detail::view_of(in);
     what.out = detail::view_of(out);
     what.peer = root;
+    if constexpr (!std::is_same_v<Op, no_reduction>) what.op = reduction_of<B>(op, what.out);
     if constexpr (detail::device_memory<I> || detail::tensor<I>) what.part = part_of(from, in, out);
     return what;
   }
@@ -506,37 +503,17 @@ class communicator {
     else
       return detail::make_reduction<Op, element_of_t<B>>(op);
   }
-  template <class I, class B, class Op>
-  detail::call reduction_call(detail::operation_kind kind, const std::remove_reference_t<I>& in,
-                              std::remove_reference_t<B>& out, const Op& op, int root,
-                              const detail::origin_of<I>& from) const {
-    detail::call what = call_of<I, B>(kind, in, out, root, from);
-    what.op = reduction_of<B>(op, what.out);
-    return what;
-  }
-  template <class I, class B, class Op>
-  operation<> reduction(detail::operation_kind kind, const std::remove_reference_t<I>& in,
-                        std::remove_reference_t<B>& out, const Op& op, int root,
-                        const detail::origin_of<I>& from) const {
-    return operation<>(reduction_call<I, B>(kind, in, out, op, root, from));
-  }
-  template <class I, class B>
-  operation<> uneven(detail::operation_kind kind, const std::remove_reference_t<I>& in,
-                     std::span<const std::size_t> in_counts, std::remove_reference_t<B>& out,
-                     std::span<const std::size_t> out_counts, int root,
-                     const detail::origin_of<I>& from) const {
-    detail::call what = call_of<I, B>(kind, in, out, root, from);
-    what.in_counts = {in_counts.data(), in_counts.size()};
-    what.out_counts = {out_counts.data(), out_counts.size()};
+  static operation<> with_counts(detail::call what, std::span<const std::size_t> in,
+                                 std::span<const std::size_t> out) {
+    what.in_counts = {in.data(), in.size()};
+    what.out_counts = {out.data(), out.size()};
     return operation<>(std::move(what));
   }
-  template <class I, class B, class Op>
-  operation<> prefix(detail::operation_kind kind, const std::remove_reference_t<I>& in,
-                     std::remove_reference_t<B>& out, const Op& op, const detail::origin_of<I>& from) const {
+  template <class Op>
+  static constexpr void check_prefix() {
     if constexpr (detail::built_in<Op>)
       static_assert(Op::kind != reduce_kind::avg,
                     "tutti: there is no avg of a scan; divide its sum by rank() + 1");
-    return reduction<I, B>(kind, in, out, op, 0, from);
   }
 
   detail::communicator_ref state_;
