@@ -8,7 +8,6 @@
 #include <tutti/task.hpp>
 
 #include <boost/system/system_error.hpp>
-#include <coroutine>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -48,20 +47,18 @@ class [[nodiscard("an operation does nothing until it is awaited")]] unthrowing 
 
   class awaiter : public operation<T>::awaiter {
    public:
-    explicit awaiter(operation_state& state) noexcept : operation<T>::awaiter(state), state_(state) {}
+    using operation<T>::awaiter::awaiter;
     result<T> await_resume() const {
+      operation_state& of = this->state();
       result<T> r;
-      if (state_.failure() != errc::success) {
-        r.error = make_error_code(state_.failure());
-        r.message = state_.failure_text();
+      if (of.failure() != errc::success) {
+        r.error = make_error_code(of.failure());
+        r.message = of.failure_text();
       } else if constexpr (!std::is_void_v<T>) {
-        r.value = state_.template value<T>();
+        r.value = of.template value<T>();
       }
       return r;
     }
-
-   private:
-    operation_state& state_;
   };
   awaiter operator co_await() && noexcept { return awaiter(state_); }
 

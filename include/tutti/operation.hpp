@@ -47,10 +47,9 @@ class [[nodiscard(
   // Moves an operation that has not been used.
   operation(operation&& other) noexcept : state_(other.state_.what()) {}
 
-  class awaiter {
+  class awaiter : detail::operation_stop {
    public:
-    explicit awaiter(detail::operation_state& state) noexcept : state_(state), stop_(state) {}
-    awaiter(const awaiter&) = delete;
+    using operation_stop::operation_stop;
     bool await_ready() const noexcept { return false; }
     template <class Promise>
     bool await_suspend(std::coroutine_handle<Promise> h) noexcept {
@@ -58,17 +57,16 @@ class [[nodiscard(
         detail::resume_bounded(std::coroutine_handle<>::from_address(s.owner()));
       };
       if (detail::stop_scope* const scope = detail::scope_of(h))
-        return !stop_.start(*scope, resume, h.address());
-      return !state_.start(resume, h.address());
+        return !this->start(*scope, resume, h.address());
+      return !state().start(resume, h.address());
     }
     T await_resume() const {
-      state_.rethrow();
-      if constexpr (!std::is_void_v<T>) return state_.value<T>();
+      state().rethrow();
+      if constexpr (!std::is_void_v<T>) return state().value<T>();
     }
 
-   private:
-    detail::operation_state& state_;
-    detail::operation_stop stop_;
+   protected:
+    using operation_stop::state;
   };
   awaiter operator co_await() && noexcept { return awaiter(state_); }
 

@@ -35,9 +35,9 @@ class [[nodiscard("dropping a request cancels it")]] basic_request {
  public:
   basic_request() noexcept = default;
   explicit basic_request(detail::call&& what) : slot_(detail::start_request(std::move(what))) {}
-  basic_request(std::in_place_t, detail::operation_kind kind, const detail::communicator_ref& comm,
-                const detail::buffer_view& data, int peer, int tag, call_site where)
-      : slot_(detail::start_request(kind, comm, data, peer, tag, where)) {}
+  // Of a message, from the parts of its call.
+  template <class... Parts>
+  explicit basic_request(std::in_place_t, const Parts&... parts) : slot_(detail::start_request(parts...)) {}
 
   // False if nothing was started, or the request has been awaited.
   explicit operator bool() const noexcept { return slot_ != nullptr; }

@@ -183,6 +183,7 @@ class operation_stop : stop_node {
   // Calls operation_state::start. If the scope is already stopped, a message is not started and ends with the
   // scope's reason. A collective is started and stopped, so that the other ranks learn the reason.
   bool start(stop_scope& scope, operation_state::completion on_complete, void* owner) noexcept;
+  operation_state& state() const noexcept { return state_; }
 
  private:
   static void ask(stop_node& node, const stop_scope& stopped) noexcept;
