@@ -37,7 +37,7 @@ class chunked_all_reduce {
   task<std::optional<Span>> next() {
     if (failure_ != nullptr) std::rethrow_exception(failure_);
     if (given_ >= size()) co_return std::nullopt;
-    request& first = requests_[turn_ % in_flight];
+    request& first = requests_[given_ / chunk_ % in_flight];
     try {
       co_await first;
       start_next(first);
@@ -45,7 +45,6 @@ class chunked_all_reduce {
       if (!first) failure_ = std::current_exception();  // otherwise another next() awaits this chunk
       throw;
     }
-    ++turn_;
     const std::size_t from = given_, n = std::min(chunk_, size() - from);
     given_ += n;
     if constexpr (detail::tensor<Span>)
@@ -83,7 +82,6 @@ class chunked_all_reduce {
   std::size_t chunk_;
   std::size_t started_ = 0;  // elements
   std::size_t given_ = 0;
-  std::size_t turn_ = 0;
   std::exception_ptr failure_;  // of a chunk
   std::array<request, in_flight> requests_;
 };

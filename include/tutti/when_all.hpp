@@ -53,7 +53,8 @@ class join_requests : stop_node {
  public:
   join_requests(std::span<basic_request<T>> requests, std::span<T> results) noexcept
       : stop_node(&ask), requests_(requests), results_(results) {}
-  join_requests(const join_requests&) = delete;
+  // Moves a join that has not been awaited.
+  join_requests(join_requests&& other) noexcept : join_requests(other.requests_, other.results_) {}
   ~join_requests() {
     if (waiting_) leave_requests();
   }
@@ -87,17 +88,12 @@ class join_requests : stop_node {
     for (basic_request<T>& r : requests_) {
       const std::size_t at = index++;
       if (!r) continue;
-      const operation_state& state = *r.state();
-      if (state.failure() != errc::success && !first) {
-        try {
-          state.rethrow();
-        } catch (...) {
-          first = std::current_exception();
-        }
+      try {
+        T value = r.take();
+        if (at < results_.size()) results_[at] = std::move(value);
+      } catch (...) {
+        if (!first) first = std::current_exception();
       }
-      if (at < results_.size() && state.failure() == errc::success)
-        results_[at] = r.state()->template value<T>();
-      r.slot_.reset();
     }
     if (first) std::rethrow_exception(first);
   }
@@ -122,13 +118,6 @@ class join_requests : stop_node {
   std::size_t left_ = 0;
   std::coroutine_handle<> waiting_;
   bool second_ = false;
-};
-
-template <class T>
-struct requests_to_join {
-  std::span<basic_request<T>> requests;
-  std::span<T> results;
-  join_requests<T> operator co_await() const noexcept { return join_requests<T>(requests, results); }
 };
 
 template <class R>
@@ -160,13 +149,13 @@ using value_of_requests = typename value_of_request<std::ranges::range_value_t<R
 template <detail::RequestRange R>
 auto when_all(R&& requests) {
   using value = detail::value_of_requests<R>;
-  return detail::requests_to_join<value>{requests, {}};
+  return detail::join_requests<value>(requests, {});
 }
 template <detail::RequestRange R, class Results>
   requires std::constructible_from<std::span<detail::value_of_requests<R>>, Results&>
 auto when_all(R&& requests, Results&& results) {
   using value = detail::value_of_requests<R>;
-  return detail::requests_to_join<value>{requests, std::span<value>(results)};
+  return detail::join_requests<value>(requests, std::span<value>(results));
 }
 
 // Starts all awaitables in the order given and returns a tuple of their results, std::monostate for void.

@@ -5,7 +5,6 @@
 #include <tutti/detail/branch.hpp>
 #include <tutti/detail/stop_scope.hpp>
 
-#include <array>
 #include <coroutine>
 #include <cstddef>
 #include <exception>

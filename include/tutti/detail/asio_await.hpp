@@ -41,16 +41,15 @@ template <class Signature>
 struct asio_result;
 
 template <class... Values>
+inline constexpr bool leads_with_error = false;
+template <class First, class... Rest>
+inline constexpr bool leads_with_error<First, Rest...> =
+    std::is_same_v<First, boost::system::error_code> || std::is_same_v<First, std::exception_ptr>;
+
+template <class... Values>
 struct asio_result<void(Values...)> {
   using values = std::tuple<std::decay_t<Values>...>;
-  static constexpr bool has_error = [] {
-    if constexpr (sizeof...(Values) == 0) {
-      return false;
-    } else {
-      using first = std::decay_t<std::tuple_element_t<0, std::tuple<Values...>>>;
-      return std::is_same_v<first, boost::system::error_code> || std::is_same_v<first, std::exception_ptr>;
-    }
-  }();
+  static constexpr bool has_error = leads_with_error<std::decay_t<Values>...>;
   static auto take(values&& all) {
     if constexpr (has_error) {
       auto& first = std::get<0>(all);
