@@ -43,16 +43,14 @@ background start_background(init_options options, detail::any_main main);
 // Starts a thread that joins the world, runs main(world) and leaves. Returns when the loop exists, before the
 // world does.
 // Errors: throws those of making a runtime; join() throws the others.
-template <class F>
-  requires detail::rank_main<std::decay_t<F>>
+template <detail::rank_main F>
 background run_in_background(init_options options, F&& main) {
   auto kept = std::make_shared<std::decay_t<F>>(std::forward<F>(main));
   return start_background(std::move(options), [kept](communicator world) {
     return detail::call_main(kept.get(), std::move(world));
   });
 }
-template <class F>
-  requires detail::rank_main<std::decay_t<F>>
+template <detail::rank_main F>
 background run_in_background(F&& main) {
   return run_in_background(init_options(), std::forward<F>(main));
 }

@@ -8,7 +8,6 @@
 #include <tutti/task.hpp>
 
 #include <boost/asio/io_context.hpp>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -96,7 +95,7 @@ task<communicator> init(runtime& rt, init_options options, store& through);
 namespace detail {
 
 template <class F>
-concept rank_main = std::is_invocable_v<F&, communicator>;
+concept rank_main = std::is_invocable_v<std::decay_t<F>&, communicator>;
 
 // Type-erased main of one rank; the callable outlives it.
 using any_main = std::function<task<int>(communicator)>;
@@ -129,13 +128,11 @@ void run_local_main(int ranks, init_options options, any_main main);
 // Joins the world, runs main(world) and leaves: `int main() { return tutti::run(program); }`. Returns the
 // value of main (task<int>), or 0 for task<>.
 // Errors: if joining or main throws, prints the error on stderr and returns 1.
-template <class F>
-  requires detail::rank_main<std::decay_t<F>>
+template <detail::rank_main F>
 int run(init_options options, F&& main) {
   return detail::run_main(std::move(options), detail::erase_main(main));
 }
-template <class F>
-  requires detail::rank_main<std::decay_t<F>>
+template <detail::rank_main F>
 int run(F&& main) {
   return run(init_options(), std::forward<F>(main));
 }
@@ -144,14 +141,12 @@ int run(F&& main) {
 // of its own.
 // Errors: rethrows the first error after all ranks have ended. A rank that fails cuts its connections, which
 // ends the waits of the others.
-template <class F>
-  requires detail::rank_main<std::decay_t<F>>
+template <detail::rank_main F>
 void run_local(int ranks, F&& main) {
   detail::run_local_main(ranks, init_options(), detail::erase_main(main));
 }
 // run_local with the timeout, transports and secret of `options`; its other fields have no effect.
-template <class F>
-  requires detail::rank_main<std::decay_t<F>>
+template <detail::rank_main F>
 void run_local(int ranks, init_options options, F&& main) {
   detail::run_local_main(ranks, std::move(options), detail::erase_main(main));
 }

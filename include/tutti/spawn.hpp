@@ -6,7 +6,6 @@
 #include <tutti/runtime.hpp>
 
 #include <optional>
-#include <type_traits>
 #include <utility>
 
 namespace tutti {
@@ -37,14 +36,12 @@ std::optional<int> run_as_launcher(int ranks, const init_options& options) noexc
 // Errors: prints a text on stderr and returns 1 if `ranks` is outside 1 to 4096, or on a second call in one
 // process.
 // Cost: one fork and exec per rank, and one process more.
-template <class F>
-  requires detail::rank_main<std::decay_t<F>>
+template <detail::rank_main F>
 int spawn(int ranks, init_options options, F&& main) {
   if (const std::optional<int> code = detail::run_as_launcher(ranks, options)) return *code;
   return run(std::move(options), std::forward<F>(main));
 }
-template <class F>
-  requires detail::rank_main<std::decay_t<F>>
+template <detail::rank_main F>
 int spawn(int ranks, F&& main) {
   return spawn(ranks, init_options(), std::forward<F>(main));
 }

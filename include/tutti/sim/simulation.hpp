@@ -20,8 +20,6 @@
 #include <functional>
 #include <string>
 #include <tutti/error.hpp>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
 namespace tutti::sim {
@@ -218,8 +216,7 @@ report run(const options& o, tutti::detail::any_main main);
 // Completes: returns when all ranks have ended or died, or no event is left. All timeouts have then expired,
 // however long they are in virtual time.
 // Errors: throws errc::invalid_argument, naming the option, and any error of starting the ranks.
-template <class F>
-  requires tutti::detail::rank_main<std::decay_t<F>>
+template <tutti::detail::rank_main F>
 report run(const options& o, F&& main) {
   return detail::run(o, tutti::detail::erase_main(main));
 }
