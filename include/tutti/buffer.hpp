@@ -42,23 +42,17 @@ concept single_object = !std::ranges::range<B> && std::is_trivially_copyable_v<s
                         !std::is_pointer_v<std::remove_cvref_t<B>> && !device_memory<B>;
 
 template <class B>
-struct element_of;
-template <element_range B>
-struct element_of<B> {
-  using type = std::ranges::range_value_t<B>;
-};
-template <single_object B>
-struct element_of<B> {
-  using type = std::remove_cvref_t<B>;
-};
-template <device_memory B>
-struct element_of<B> {
-  using type = typename std::remove_cvref_t<B>::value_type;
-};
-template <tensor B>
-struct element_of<B> {
-  using type = any_element;
-};
+consteval auto element_of() {
+  if constexpr (tensor<B>) {
+    return std::type_identity<any_element>();
+  } else if constexpr (device_memory<B>) {
+    return std::type_identity<typename std::remove_cvref_t<B>::value_type>();
+  } else if constexpr (element_range<B>) {
+    return std::type_identity<std::ranges::range_value_t<B>>();
+  } else if constexpr (single_object<B>) {
+    return std::type_identity<std::remove_cvref_t<B>>();
+  }
+}
 
 // A range of spans, treated as several buffers.
 template <class B>
@@ -102,24 +96,22 @@ concept WritableBuffer = Buffer<B> && detail::writable<B> && detail::lasting<B>;
 
 // The element type of a buffer; any_element for a tensor.
 template <class B>
-using element_of_t = typename detail::element_of<std::remove_reference_t<B>>::type;
+using element_of_t = typename decltype(detail::element_of<std::remove_reference_t<B>>())::type;
 
 namespace detail {
 
 template <class B>
-struct span_of_buffer {
-  using type = std::span<element_of_t<B>>;
-};
-template <device_memory B>
-struct span_of_buffer<B> {
-  using type = typename std::remove_cvref_t<B>::device_span_type;
-};
-template <tensor B>
-struct span_of_buffer<B> {
-  using type = std::remove_cvref_t<B>;
-};
+consteval auto span_of_buffer() {
+  if constexpr (tensor<B>) {
+    return std::type_identity<std::remove_cvref_t<B>>();
+  } else if constexpr (device_memory<B>) {
+    return std::type_identity<typename std::remove_cvref_t<B>::device_span_type>();
+  } else {
+    return std::type_identity<std::span<element_of_t<B>>>();
+  }
+}
 template <class B>
-using span_of = typename span_of_buffer<B>::type;
+using span_of = typename decltype(span_of_buffer<B>())::type;
 
 // A buffer without its static type. The library writes through `data` only where the operation receives.
 struct buffer_view {

@@ -94,39 +94,38 @@ class bfloat16 {
   std::uint16_t bits_;
 };
 
+namespace detail {
+
+// Limits of a half whose fraction has so many bits.
+template <class Half, int fraction_bits>
+class half_limits : public std::numeric_limits<float> {
+  static constexpr std::uint16_t least = 1U << fraction_bits, infinite = 0x8000U - least;
+
+ public:
+  static constexpr int digits = fraction_bits + 1;
+  static constexpr Half min() noexcept { return Half::from_bits(least); }
+  static constexpr Half max() noexcept { return Half::from_bits(infinite - 1); }
+  static constexpr Half lowest() noexcept { return Half::from_bits(0x8000U | (infinite - 1)); }
+  static constexpr Half epsilon() noexcept { return Half(1.0F / least); }
+  static constexpr Half round_error() noexcept { return Half(0.5F); }
+  static constexpr Half infinity() noexcept { return Half::from_bits(infinite); }
+  static constexpr Half quiet_NaN() noexcept { return Half::from_bits(infinite | least / 2); }
+  static constexpr Half signaling_NaN() noexcept { return Half::from_bits(infinite | least / 4); }
+  static constexpr Half denorm_min() noexcept { return Half::from_bits(1); }
+};
+
+}  // namespace detail
 }  // namespace tutti
 
 template <>
-class std::numeric_limits<tutti::float16> : public std::numeric_limits<float> {
-  using half = tutti::float16;
-
+class std::numeric_limits<tutti::float16> : public tutti::detail::half_limits<tutti::float16, 10> {
  public:
-  static constexpr int digits = 11, digits10 = 3, max_digits10 = 5;
+  static constexpr int digits10 = 3, max_digits10 = 5;
   static constexpr int min_exponent = -13, min_exponent10 = -4, max_exponent = 16, max_exponent10 = 4;
-  static constexpr half min() noexcept { return half::from_bits(0x0400); }
-  static constexpr half max() noexcept { return half::from_bits(0x7bff); }
-  static constexpr half lowest() noexcept { return half::from_bits(0xfbff); }
-  static constexpr half epsilon() noexcept { return half::from_bits(0x1400); }
-  static constexpr half round_error() noexcept { return half::from_bits(0x3800); }
-  static constexpr half infinity() noexcept { return half::from_bits(0x7c00); }
-  static constexpr half quiet_NaN() noexcept { return half::from_bits(0x7e00); }
-  static constexpr half signaling_NaN() noexcept { return half::from_bits(0x7d00); }
-  static constexpr half denorm_min() noexcept { return half::from_bits(0x0001); }
 };
 
 template <>
-class std::numeric_limits<tutti::bfloat16> : public std::numeric_limits<float> {
-  using half = tutti::bfloat16;
-
+class std::numeric_limits<tutti::bfloat16> : public tutti::detail::half_limits<tutti::bfloat16, 7> {
  public:
-  static constexpr int digits = 8, digits10 = 2, max_digits10 = 4;
-  static constexpr half min() noexcept { return half::from_bits(0x0080); }
-  static constexpr half max() noexcept { return half::from_bits(0x7f7f); }
-  static constexpr half lowest() noexcept { return half::from_bits(0xff7f); }
-  static constexpr half epsilon() noexcept { return half::from_bits(0x3c00); }
-  static constexpr half round_error() noexcept { return half::from_bits(0x3f00); }
-  static constexpr half infinity() noexcept { return half::from_bits(0x7f80); }
-  static constexpr half quiet_NaN() noexcept { return half::from_bits(0x7fc0); }
-  static constexpr half signaling_NaN() noexcept { return half::from_bits(0x7fa0); }
-  static constexpr half denorm_min() noexcept { return half::from_bits(0x0001); }
+  static constexpr int digits10 = 2, max_digits10 = 4;
 };

@@ -226,17 +226,9 @@ consteval bool reduces() {
 
 // The type that premul_sum's factor is converted to: the element type, its real type if complex, or float for
 // halves.
-template <class T>
-consteval auto factor_of() {
-  constexpr element_type type = element_type_of<T>();
-  if constexpr (is_half(type) || type == element_type::complex_float32) {
-    return std::type_identity<float>{};
-  } else if constexpr (type == element_type::complex_float64) {
-    return std::type_identity<double>{};
-  } else {
-    return std::type_identity<T>{};
-  }
-}
+template <class T, element_type Type = element_type_of<T>()>
+using factor_of = std::conditional_t<is_half(Type) || Type == element_type::complex_float32, float,
+                                     std::conditional_t<Type == element_type::complex_float64, double, T>>;
 
 template <class Op, class T>
 void fold_by_user(const reduction& self, const void* const* inputs, std::size_t n, void* out,
@@ -283,7 +275,7 @@ reduction make_reduction(const Op& op) noexcept {
   } else if constexpr (built_in<Op>) {
     r.kind = Op::kind;
     if constexpr (Op::kind == reduce_kind::premul_sum) {
-      const auto factor = static_cast<typename decltype(factor_of<T>())::type>(op.factor);
+      const auto factor = static_cast<factor_of<T>>(op.factor);
       static_assert(sizeof(factor) <= sizeof(reduction::state));
       std::memcpy(r.state.data(), &factor, sizeof(factor));
     }
