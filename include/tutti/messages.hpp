@@ -5,7 +5,6 @@
 #include <tutti/communicator.hpp>
 #include <tutti/generator.hpp>
 
-#include <cstddef>
 #include <utility>
 #include <vector>
 

@@ -16,9 +16,7 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <variant>
-#include <vector>
 
 namespace tutti::track {
 
