@@ -75,13 +75,7 @@ task<> acceptor::let_in(listening& by, core::stream_socket accepted) {
         report_(here.from(), e.what());
     }
   }
-  if (who) {
-    on_accepted_(std::move(socket), *who);
-    co_return;
-  }
-  // Now, and not when this task's frame is destroyed.
-  boost::system::error_code ignored;
-  socket.close(ignored);
+  if (who) on_accepted_(std::move(socket), *who);
 }
 
 namespace {

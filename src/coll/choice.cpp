@@ -124,12 +124,13 @@ std::map<kind, algorithm> forced_by_environment() {
 std::vector<rule> tuned_rules() {
   const auto path = base::env_string("TUTTI_TUNING");
   if (!path || path->empty()) return {};
-  if (!std::ifstream(*path))
+  const std::string text = base::contents_of(*path);
+  if (text.empty() && !std::ifstream(*path))
     throw error(
         errc::invalid_argument,
         fmt::format("TUTTI_TUNING={}: cannot be read; write it with `tutti-perf tune`, or unset the variable",
                     *path));
-  return parse_rules(base::contents_of(*path), *path);
+  return parse_rules(text, *path);
 }
 
 bool meets(const requirement& need, const situation& s) noexcept {

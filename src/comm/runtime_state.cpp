@@ -321,11 +321,17 @@ void runtime_state::tell() noexcept {
 // Peers that do not read in time see the connections hang up.
 task<> runtime_state::flush_and_cut() {
   const core::time_point deadline = loop_.engine().platform().now() + farewell;
-  std::vector<world*> failing;  // only this function ends them
+  std::vector<world*> failing;
   for (const auto& w : worlds_)
     if (w->failing) failing.push_back(w.get());
-  for (world* const w : failing) co_await w->flush(deadline);
-  for (world* const w : failing) w->cut();
+  // Only this function ends them, but it may run twice at once.
+  const auto lives = [this](const world* w) {
+    return std::ranges::find(worlds_, w, &std::unique_ptr<world>::get) != worlds_.end();
+  };
+  for (world* const w : failing)
+    if (lives(w)) co_await w->flush(deadline);
+  for (world* const w : failing)
+    if (lives(w)) w->cut();
   // Worlds with handles left end with the runtime.
   std::erase_if(worlds_,
                 [](const std::unique_ptr<world>& w) { return w->failing && !w->has_communicators(); });

@@ -124,7 +124,12 @@ void check_resume(const std::filesystem::path& parent, const std::string& identi
                             id, parent.string()));
 }
 
-std::string name_of_now() { return fmt::format("{:%Y-%m-%d_%H-%M-%S}", fmt::localtime(std::time(nullptr))); }
+std::string name_of_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::localtime_r(&now, &parts);  // which fmt 12 has not any more
+  return fmt::format("{:%Y-%m-%d_%H-%M-%S}", parts);
+}
 
 namespace {
 

@@ -204,9 +204,7 @@ task<> connecting_transport::await_peer(connecting_link& l, core::stream_socket 
 
 // ---- accepting ----
 
-task<> connecting_transport::serve(core::stream_socket accepted) {
-  // Parameters live as long as the frame, which is freed some time after its end; the connection must not.
-  core::stream_socket socket = std::move(accepted);
+task<> connecting_transport::serve(core::stream_socket socket) {
   if (!may_prove(socket)) co_return;
   socket.secure_with(tls_);
   std::optional<pending_connection> here;

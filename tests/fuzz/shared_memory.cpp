@@ -28,8 +28,8 @@ void lines(reader& in) {
   std::memset(static_cast<void*>(channel.lines()), 0, shm::lines_per_channel * shm::line_bytes);
   const bool resumes = (in.value<std::uint8_t>() & 1) != 0;
   shm::channel_reader from(channel);
-  const std::byte* const begins = channel.memory.data();
-  const std::byte* const ends = begins + channel.memory.size();
+  const std::byte* const begins = channel.memory.get();
+  const std::byte* const ends = begins + channel.memory.get_deleter().bytes;
   std::uint64_t position = 0;
   unsigned sum = 0;
   while (!in.empty() && !from.broken()) {
@@ -85,8 +85,8 @@ void segment(reader& in) {
     const shm::peer_segment theirs(std::move(fd), 1, 1, in.value<std::uint8_t>());
     const shm::channel& mine = theirs.mine();
     // All its pages exist: writing beyond the end of the file would end the process.
-    for (std::size_t at = 0; at < mine.memory.size(); at += 4096)
-      const_cast<volatile std::byte&>(mine.memory.data()[at]) = std::byte{1};
+    for (std::size_t at = 0; at < mine.memory.get_deleter().bytes; at += 4096)
+      const_cast<volatile std::byte&>(mine.memory[at]) = std::byte{1};
   } catch (const error& e) {
     TUTTI_INVARIANT(e.code() == errc::protocol || e.code() == errc::resources);
   }

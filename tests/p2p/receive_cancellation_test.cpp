@@ -40,7 +40,7 @@ void check_has(pair_of_ranks& ranks, a_receive& r, const a_send& s) {
 enum class half_way {
   arriving_header,   // eager: the header has arrived
   arriving_half,     // eager: half of the payload has arrived
-  claiming,          // eager: arrives in an unexpected message that the receive has matched
+  claiming,          // eager: half had arrived without a receive, and the receive has taken it
   asked_for,         // cts was sent
   first_slice_half,  // half of the first slice has arrived
   some_slices,       // some slices have arrived, and half of the next

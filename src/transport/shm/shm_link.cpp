@@ -180,7 +180,8 @@ void shm_link::notify() noexcept {
   // sees the line.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   auto& armed = outbox_->header().armed;
-  if (armed.load(std::memory_order_relaxed) == 0 || armed.exchange(0, std::memory_order_acq_rel) == 0) return;
+  if (armed.load(std::memory_order_relaxed) == 0 || !doorbell_) return;
+  if (armed.exchange(0, std::memory_order_acq_rel) == 0) return;
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto written = ::write(doorbell_.get(), &one, sizeof one);
 }

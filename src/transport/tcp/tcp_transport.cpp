@@ -182,6 +182,8 @@ task<bool> tcp_transport::add_further(tcp_link& l, std::string address, core::ti
     c = l.expect_further();
     if (c != nullptr) l.attach_further(*c, take_descriptor(socket), socket.take_tls(), true);
     co_return c != nullptr;
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& e) {
     trouble = e.what();
   }
