@@ -85,11 +85,9 @@ void elastic_store::overdue(int loss) {
 
 store_answer elastic_store::perform(store_operation what, std::string key, std::string value,
                                     std::string expected) {
-  return store_->contents_->carry_out({.operation = what,
-                                       .key = std::move(key),
-                                       .value = std::move(value),
-                                       .expected = std::move(expected)},
-                                      store_->name());
+  return store_->contents_->carry_out(
+      {.operation = what, .key = std::move(key), .value = std::move(value), .expected = std::move(expected)},
+      store_->name());
 }
 
 std::optional<std::string> elastic_store::find(const std::string& key) const {
@@ -130,8 +128,7 @@ void elastic_store::settle() {
       return true;
     });
   } else if (members_.obstacle().empty()) {
-    members_.withdraw_if(
-        [this](std::uint64_t place) { return find(answer_key(place)) == withdrawn; });
+    members_.withdraw_if([this](std::uint64_t place) { return find(answer_key(place)) == withdrawn; });
     if (std::optional<membership::world> next = members_.decide()) publish(std::move(*next));
   }
   if (const int now = members_.newcomers(); now != newcomers_ && members_.epoch() >= 0) {

@@ -17,7 +17,7 @@ namespace {
 
 // The part of an answer that an operation returns.
 template <class T, class Part>
-task<T> part_of(task<store_answer> answered, Part store_answer::*part) {
+task<T> part_of(task<store_answer> answered, Part store_answer::* part) {
   store_answer answer = co_await std::move(answered);
   co_return static_cast<T>(std::move(answer.*part));
 }
@@ -71,11 +71,10 @@ task<> store::wait(std::string key, milliseconds timeout) {
 }
 
 task<std::int64_t> store::add(std::string key, std::int64_t amount, milliseconds timeout) {
-  return part_of<std::int64_t>(perform({.operation = store_operation::add,
-                                        .timeout = timeout,
-                                        .amount = amount,
-                                        .key = std::move(key)}),
-                               &store_answer::amount);
+  return part_of<std::int64_t>(
+      perform(
+          {.operation = store_operation::add, .timeout = timeout, .amount = amount, .key = std::move(key)}),
+      &store_answer::amount);
 }
 
 task<store_exchange> store::compare_exchange(std::string key, std::string expected, std::string desired,

@@ -247,8 +247,7 @@ void store_file::write(store_contents& contents, const store_request& change) {
 
 void store_file::compact(store_contents& contents) {
   std::string image;
-  for (const auto& [key, value] : contents.copy())
-    image += in_log({.key = key, .value = value});
+  for (const auto& [key, value] : contents.copy()) image += in_log({.key = key, .value = value});
   compact_above_ = 4 * static_cast<std::uint64_t>(image.size());
   if (header_.end - header_.begin <= compact_above_) return;
   header h = header_;

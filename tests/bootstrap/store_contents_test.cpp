@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/fields.hpp"
 #include "bootstrap/store_contents.hpp"
+#include "base/fields.hpp"
 
 #include <doctest/doctest.h>
 

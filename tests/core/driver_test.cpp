@@ -2,8 +2,8 @@
 // A loop that threads share: a waiting thread drives it. Attended operations progress without one.
 #include "core/driver.hpp"
 
-#include "core/mailbox.hpp"
 #include "core/loop.hpp"
+#include "core/mailbox.hpp"
 #include "core/running_task.hpp"
 #include "support/child.hpp"
 #include "support/run_task.hpp"

@@ -210,7 +210,7 @@ void device_group::end_early(message m) noexcept {
     m.chunks.clear();  // their copies may wait in a stream
     drains_.spawn(drain(std::move(m)));
   } catch (const std::exception&) {
-    // No memory: the sender waits until its deadline.
+    // The sender waits until its deadline.
   }
 }
 

@@ -63,7 +63,7 @@ void submit_thread::spin(const shared& s) noexcept {
     std::this_thread::yield();
 }
 
-void submit_thread::work(std::shared_ptr<shared> s) {
+void submit_thread::work(std::shared_ptr<shared> s) noexcept {
   s->driver->enter_thread();
   std::unique_lock lock(s->mutex);
   for (;;) {
@@ -112,8 +112,9 @@ struct function_job final : job {
     } catch (...) {
       failure = std::current_exception();
     }
-    over.store(true, std::memory_order_release);
   }
+  // In the order of all jobs.
+  void finished() noexcept override { over.store(true, std::memory_order_release); }
   const std::function<void()> f;
   std::exception_ptr failure;
   std::atomic<bool> over{false};

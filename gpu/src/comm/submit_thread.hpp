@@ -57,7 +57,7 @@ class submit_thread final : attachment::listener {
     std::shared_ptr<const doorbell_handle> waker;
     std::shared_ptr<detail::driver> driver;
   };
-  static void work(std::shared_ptr<shared> s);
+  static void work(std::shared_ptr<shared> s) noexcept;
   static void spin(const shared& s) noexcept;
   bool poll() noexcept override;
 

@@ -258,10 +258,9 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   // It still does its work.
   void destroy_stream(void* stream) noexcept override {
     const std::lock_guard lock(sides_mutex_);
-    if (const auto side = sides_.find(stream); side != sides_.end()) {
-      give_back(side->second.stream);
-      sides_.erase(side);
-    }
+    const auto [from, to] = sides_.equal_range(stream);
+    for (auto side = from; side != to; ++side) give_back(side->second.stream);
+    sides_.erase(from, to);
     give_back(stream_of(stream));
   }
   void* make_event() override {
@@ -470,7 +469,9 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   // null if there is none left for this loop.
   abi::stream* side_of(void* stream, const held_doorbell& b) {
     const std::lock_guard lock(sides_mutex_);
-    if (const auto known = sides_.find(stream); known != sides_.end()) return known->second.stream;
+    const auto [from, to] = sides_.equal_range(stream);
+    const auto known = std::find_if(from, to, [&b](const auto& e) { return e.second.of.lock() == b; });
+    if (known != to) return known->second.stream;
     // Streams of the program may have outlived their loop.
     std::erase_if(sides_, [this](const auto& e) {
       const bool over = e.second.of.expired();
@@ -498,7 +499,7 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   std::vector<abi::stream*> spare_streams_[2];            // by priority: usual, urgent
   std::map<abi::stream*, bool> is_urgent_;                // of all streams
   std::mutex sides_mutex_;
-  std::map<void*, side_stream> sides_;  // by stream
+  std::multimap<void*, side_stream> sides_;  // by stream, one for each loop that waits for it
   std::mutex frees_mutex_;              // held while memory is freed
   std::condition_variable may_free_;
   int holds_ = 0;

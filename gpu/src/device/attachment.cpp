@@ -59,7 +59,10 @@ stream_state::~stream_state() {
   driver& d = on_->driver();
   if (!points_.empty()) {
     // The device uses the word, and what the points keep alive, until it has passed them.
-    const bool ended = on_->failure() || d.wait_for(points_.back().event, native_, longest_farewell);
+    // A point whose thread never put it into the stream does not pass.
+    const auto last = std::find_if(points_.rbegin(), points_.rend(), [](const point& p) { return p.in_stream(); });
+    const bool ended = on_->failure() || last == points_.rend() ||
+                       d.wait_until([&] { return passed(*last); }, native_, longest_farewell);
     // A failed device accesses no memory.
     if (const auto why = ended ? std::nullopt : d.loss(native_)) {
       on_->fail(*why);

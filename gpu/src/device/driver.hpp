@@ -138,9 +138,14 @@ class driver {
   virtual bool arm(void* /* event */, void* /* stream */, const std::shared_ptr<const doorbell_handle>&) {
     return false;
   }
-  // Blocks until the event, recorded in `stream`, has passed (returns true), the device has failed, or the time is
+  // Blocks until has_passed(), which asks for work in `stream` (returns true), the device has failed, or the time is
   // over.
-  bool wait_for(void* event, void* stream, std::chrono::milliseconds longest) noexcept;
+  template <class Passed>
+  bool wait_until(const Passed& has_passed, void* stream, std::chrono::milliseconds longest) noexcept;
+  // The same for an event recorded in `stream`.
+  bool wait_for(void* event, void* stream, std::chrono::milliseconds longest) noexcept {
+    return wait_until([&] { return query(event); }, stream, longest);
+  }
 
   // Null if other processes cannot use the device's memory.
   virtual process_sharing* sharing() noexcept { return nullptr; }
@@ -153,13 +158,14 @@ class driver {
   virtual void enter_thread() noexcept {}
 };
 
-inline bool driver::wait_for(void* event, void* stream, std::chrono::milliseconds longest) noexcept {
+template <class Passed>
+bool driver::wait_until(const Passed& has_passed, void* stream, std::chrono::milliseconds longest) noexcept {
   using clock = std::chrono::steady_clock;
   constexpr auto between_health_checks = std::chrono::milliseconds(100);
   const auto until = clock::now() + longest;
   auto health_at = clock::now() + between_health_checks;
   try {
-    while (!query(event)) {
+    while (!has_passed()) {
       const auto now = clock::now();
       if (now >= until || (now >= health_at && loss(stream))) return false;
       if (now >= health_at) health_at = now + between_health_checks;

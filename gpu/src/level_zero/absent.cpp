@@ -2,6 +2,8 @@
 // The functions of Level Zero in a build without ze_api.h: they say so.
 #include "level_zero/context.hpp"
 
+#include <fmt/format.h>
+
 #include <tutti/error.hpp>
 #include <tutti/level_zero.hpp>
 
@@ -14,26 +16,29 @@ namespace {
                   ". Without a GPU, an emulated device does the same: tutti::emulated::open");
 }
 
+[[noreturn]] void not_ours(const char* what) {
+  throw error(errc::invalid_argument, fmt::format("{} on what is none of Level Zero's devices", what));
+}
+
 }  // namespace
 
 int device_count() noexcept { return 0; }
 std::string why_not() {
   return "tutti was built without its header level_zero/ze_api.h (install libze-dev, or level-zero-devel, "
-         "and "
-         "build tutti again)";
+         "then configure and build tutti again)";
 }
 std::shared_ptr<gpu::detail::driver> make_context(int) { return nullptr; }
 gpu::device open(const communicator&, int) { absent(); }
 gpu::device open(runtime&, int) { absent(); }
-handles native(const gpu::device&) { absent(); }
+handles native(const gpu::device&) { not_ours("native"); }
 
-const gpu::device& stream::checked(const gpu::device&) { absent(); }
-_ze_command_list_handle_t* stream::get() const { absent(); }
+const gpu::device& stream::checked(const gpu::device&) { not_ours("a stream"); }
+_ze_command_list_handle_t* stream::get() const { not_ours("a stream"); }
 
-module::module(const gpu::device&, std::span<const std::byte>, format, const char*) { absent(); }
-void* module::kernel(const char*) const { absent(); }
+module::module(const gpu::device&, std::span<const std::byte>, format, const char*) { not_ours("a module"); }
+void* module::kernel(const char*) const { not_ours("a module"); }
 void launch_by_address(const gpu::stream&, void*, launch_size, void**, const std::size_t*, std::size_t) {
-  absent();
+  not_ours("a launch");
 }
 
 }  // namespace tutti::level_zero

@@ -4,6 +4,7 @@
 
 #include <tutti/buffer.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -127,6 +128,7 @@ class device_buffer : public detail::owned_memory<T, memory_kind::device> {
 template <class T>
 class pinned_buffer : public detail::owned_memory<T, memory_kind::pinned> {
  public:
+  // pinned_buffer(on, size): as device_buffer's.
   using detail::owned_memory<T, memory_kind::pinned>::owned_memory;
 
   T* begin() const noexcept { return this->data(); }
@@ -138,7 +140,9 @@ namespace detail {
 
 template <class B>
 view view_of(B& buffer) noexcept {
-  if constexpr (requires { buffer.memory(); }) {
+  if constexpr (requires {
+                  { buffer.memory() } -> std::same_as<const std::shared_ptr<allocation>&>;
+                }) {
     return {tutti::detail::view_of(buffer), buffer.memory()};
   } else {
     return {tutti::detail::view_of(buffer), nullptr};
