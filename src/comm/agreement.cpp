@@ -472,10 +472,10 @@ void agreement::peer_closed(int peer) noexcept {
 
 // Ranks without a connection to the dead one would not hear of its death. They check for themselves.
 void agreement::spread(int dead) {
-  const std::string news = bytes_of(messages::obituary{dead});
+  const std::string text = bytes_of(messages::obituary{dead});
   const p2p::peers& all = world_.endpoint().peers();
   for (int peer = 0; peer < world_.info().size; ++peer)
-    if (peer != world_.info().rank && all.in_touch(peer) && !all.gone(peer)) send({0, 0}, peer, news);
+    if (peer != world_.info().rank && all.in_touch(peer) && !all.gone(peer)) send({0, 0}, peer, text);
 }
 
 void agreement::stay_out(std::uint32_t context) noexcept {

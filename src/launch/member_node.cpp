@@ -27,8 +27,8 @@ class member_node final : public coordination {
       : coordination(std::move(at)),
         patience_(node_.loop),
         caller_(node_.loop.get_executor(),
-                {options_.master->host, static_cast<std::uint16_t>(options_.master->port), node_.secret, node_.tls,
-                 options_.node_timeout, options_.node_rank, options_.join_timeout},
+                {options_.master->host, static_cast<std::uint16_t>(options_.master->port), node_.secret,
+                 node_.tls, options_.node_timeout, options_.node_rank, options_.join_timeout},
                 [this](std::unique_ptr<bootstrap::control_link> link, const std::string& why) {
                   on_called(std::move(link), why);
                 }) {}

@@ -75,7 +75,8 @@ cancel_result sim_link::cancel(outgoing& o) noexcept {
 bool sim_link::send_slice(outgoing& o) {
   const frame head = next_slice(o.head, o.progress, owner_.fabric_.settings().network.slice);
   const std::uint64_t bytes = payload_bytes(head);
-  owner_.fabric_.transmit(*this, head, bytes > 0 ? o.payload + o.progress : nullptr, static_cast<std::size_t>(bytes));
+  owner_.fabric_.transmit(*this, head, bytes > 0 ? o.payload + o.progress : nullptr,
+                          static_cast<std::size_t>(bytes));
   o.progress += bytes;
   return o.progress >= payload_bytes(o.head);
 }

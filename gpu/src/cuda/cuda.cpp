@@ -500,7 +500,7 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   std::map<abi::stream*, bool> is_urgent_;                // of all streams
   std::mutex sides_mutex_;
   std::multimap<void*, side_stream> sides_;  // by stream, one for each loop that waits for it
-  std::mutex frees_mutex_;              // held while memory is freed
+  std::mutex frees_mutex_;                   // held while memory is freed
   std::condition_variable may_free_;
   int holds_ = 0;
   boost::asio::thread_pool reaper_{1};

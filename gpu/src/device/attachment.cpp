@@ -60,7 +60,8 @@ stream_state::~stream_state() {
   if (!points_.empty()) {
     // The device uses the word, and what the points keep alive, until it has passed them.
     // A point whose thread never put it into the stream does not pass.
-    const auto last = std::find_if(points_.rbegin(), points_.rend(), [](const point& p) { return p.in_stream(); });
+    const auto last =
+        std::find_if(points_.rbegin(), points_.rend(), [](const point& p) { return p.in_stream(); });
     const bool ended = on_->failure() || last == points_.rend() ||
                        d.wait_until([&] { return passed(*last); }, native_, longest_farewell);
     // A failed device accesses no memory.
