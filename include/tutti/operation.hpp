@@ -62,7 +62,7 @@ class [[nodiscard(
     }
     T await_resume() const {
       state().rethrow();
-      if constexpr (!std::is_void_v<T>) return state().value<T>();
+      if constexpr (!std::is_void_v<T>) return state().template value<T>();
     }
 
    protected:
