@@ -611,7 +611,7 @@ task<> dropped_with_chunks(communicator world, bench* on) {
         request dropped = world.irecv(x, 0, 3, at.stream);
         co_await tutti::sleep_for(patience);
       }
-      const auto r = co_await tutti::as_result(tutti::with_timeout(world.probe(0, 3, other), 100ms));
+      const auto r = co_await tutti::as_result(tutti::with_timeout(world.probe(0, 3, other), 1000ms));
       there = !r.error;
     }
     gate.open();
