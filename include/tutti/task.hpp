@@ -7,8 +7,12 @@
 #include <tutti/detail/task_promise.hpp>
 #include <tutti/error.hpp>
 
+#include <boost/asio/associated_executor.hpp>
+#include <boost/asio/async_result.hpp>
+#include <boost/asio/executor_work_guard.hpp>
 #include <coroutine>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <type_traits>
 #include <utility>

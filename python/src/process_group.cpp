@@ -80,13 +80,14 @@ process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int r
     engine_.wait_until([&o] { return o.ended; }, core::time_point::max());
   } catch (...) {  // a handler of a signal, such as Ctrl-C's, raises
     through.give_up();
-    for (bool stopped = false; !stopped;) {
-      d.run_until([&] { return o.ended || through.is_idle(); }, core::time_point::max());
+    const auto may_stop = [&] { return o.ended || through.is_idle(); };
+    for (;;) {
+      d.run_until(may_stop, core::time_point::max());
       const core::driver::entry here(d);
-      stopped = o.ended || through.is_idle();
-      if (stopped) joining.stop();
+      if (!may_stop()) continue;  // another thread has driven the loop in between
+      joining.stop();
+      throw;
     }
-    throw;
   }
   const core::driver::entry here(d);
   joining.stop();

@@ -4,7 +4,6 @@
 
 #include "core/world_info.hpp"
 
-#include <chrono>
 #include <cstdint>
 #include <set>
 #include <string>

@@ -5,6 +5,7 @@
 #include "base/throw_error.hpp"
 #include "core/spin_policy.hpp"
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <optional>
+#include <set>
 #include <variant>
 
 namespace tutti::comm {
@@ -31,12 +31,13 @@ constexpr std::size_t most_text = 4000;
 
 // Members of a communicator, by their ranks in it, as bits.
 using member_set = std::string;
+std::size_t set_bytes(std::size_t ranks) noexcept { return (ranks + 7) / 8; }
 bool contains(const member_set& members, std::size_t i) noexcept {
   return i / 8 < members.size() && (static_cast<unsigned char>(members[i / 8]) >> (i % 8) & 1) != 0;
 }
 template <class F>
 member_set set_of(std::size_t ranks, const F& is_in) {
-  member_set members((ranks + 7) / 8, '\0');
+  member_set members(set_bytes(ranks), '\0');
   for (std::size_t i = 0; i < ranks; ++i)
     if (is_in(i)) members[i / 8] = static_cast<char>(members[i / 8] | 1 << (i % 8));
   return members;
@@ -449,12 +450,15 @@ void agreement::received(int peer, std::uint32_t context, std::uint32_t number,
       r.absent.insert(peer);
     return advance(r);
   }
-  const bool settled = std::holds_alternative<messages::settled>(said);
-  if (settled && r.members.empty()) return;  // not called here: nobody counts on this rank
+  const auto* const settled = std::get_if<messages::settled>(&said);
+  const std::size_t bytes = set_bytes(r.members.size());
+  if (settled != nullptr && (r.members.empty() ||  // not called here: nobody counts on this rank
+                             settled->stay.size() != bytes || settled->failed.size() != bytes))
+    return;
   if (r.open()) {
     r.outcome = std::move(said);
     settle(r);
-  } else if (settled && std::holds_alternative<messages::refused>(*r.outcome)) {
+  } else if (settled != nullptr && std::holds_alternative<messages::refused>(*r.outcome)) {
     // This rank had stopped waiting for it.
     r.outcome = std::move(said);
     r.abandoned = true;

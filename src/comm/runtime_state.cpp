@@ -128,10 +128,14 @@ void check_place(const bootstrap::job& job, const mpi::process& here) {
 bootstrap::peer_table table_of(const mpi::membership& joined) {
   constexpr std::size_t number_bytes = sizeof(std::uint64_t);
   std::string records;
-  for (const std::string& each : joined.records) records += each.substr(number_bytes);
+  for (const std::string& each : joined.records) records += each.substr(std::min(number_bytes, each.size()));
   const std::string number = joined.records.front().substr(0, number_bytes);
-  return {bootstrap::from_store<std::uint64_t>(number, "the id of a world"),
-          bootstrap::decode_endpoint_records(records)};
+  bootstrap::peer_table all{bootstrap::from_store<std::uint64_t>(number, "the id of a world"),
+                            bootstrap::decode_endpoint_records(records)};
+  if (all.records.size() != joined.records.size()) bootstrap::throw_malformed("a process's endpoint record");
+  for (std::size_t rank = 0; rank < all.records.size(); ++rank)
+    all.records[rank].rank = static_cast<int>(rank);
+  return all;
 }
 
 // A rank that still waits in the old world would wait for ever.
@@ -321,17 +325,16 @@ void runtime_state::tell() noexcept {
 // Peers that do not read in time see the connections hang up.
 task<> runtime_state::flush_and_cut() {
   const core::time_point deadline = loop_.engine().platform().now() + farewell;
-  std::vector<world*> failing;
+  for (;;) {
+    const auto next = std::find_if(worlds_.begin(), worlds_.end(),
+                                   [](const std::unique_ptr<world>& w) { return w->failing && !w->flushed; });
+    if (next == worlds_.end()) break;
+    world& w = **next;
+    w.flushed = true;
+    co_await w.flush(deadline);
+  }
   for (const auto& w : worlds_)
-    if (w->failing) failing.push_back(w.get());
-  // Only this function ends them, but it may run twice at once.
-  const auto lives = [this](const world* w) {
-    return std::ranges::find(worlds_, w, &std::unique_ptr<world>::get) != worlds_.end();
-  };
-  for (world* const w : failing)
-    if (lives(w)) co_await w->flush(deadline);
-  for (world* const w : failing)
-    if (lives(w)) w->cut();
+    if (w->failing) w->cut();
   // Worlds with handles left end with the runtime.
   std::erase_if(worlds_,
                 [](const std::unique_ptr<world>& w) { return w->failing && !w->has_communicators(); });

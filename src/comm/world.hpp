@@ -107,6 +107,7 @@ class world final : public p2p::router {
   // Called from the loop when the last communicator has gone.
   std::function<void(world&)> on_idle;
   bool failing = false;  // it is cut once it has had the time to say why
+  bool flushed = false;
 
  private:
   // The transport that connects this rank and `peer`.

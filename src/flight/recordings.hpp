@@ -9,7 +9,6 @@
 #include "flight/layout.hpp"
 #include "flight/recorder.hpp"
 
-#include <sys/types.h>
 #include <atomic>
 #include <cstdint>
 #include <functional>

@@ -19,14 +19,14 @@
 #include "launch/signals.hpp"
 
 namespace tutti::launch {
-namespace {
-
 void make_pipe(base::unique_fd& reader, base::unique_fd& writer, int flags) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC | flags) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
   reader.reset(ends[0]);
   writer.reset(ends[1]);
 }
+
+namespace {
 
 // ---- the guardian ----
 
@@ -135,7 +135,7 @@ pid_t spawn(const process_spec& spec, const guardian& guard, int reports) {
 
 guardian::guardian() {
   base::unique_fd reader;
-  make_pipe(reader, pipe_, 0);
+  make_pipe(reader, pipe_);
   pid_ = ::fork();
   if (pid_ < 0) throw std::system_error(errno, std::generic_category(), "fork");
   if (pid_ == 0) {

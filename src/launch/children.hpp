@@ -22,6 +22,9 @@
 
 namespace tutti::launch {
 
+// Throws std::system_error. Both ends are closed on exec.
+void make_pipe(base::unique_fd& reader, base::unique_fd& writer, int flags = 0);
+
 // The process of a rank: it leads a process group, and dies with the launcher.
 struct process_spec {
   std::string path;  // of the executable file

@@ -14,11 +14,11 @@
 #include <filesystem>
 #include <sstream>
 #include <stdexcept>
-#include <system_error>
 #include <utility>
 
 #include "base/files.hpp"
 #include "base/text.hpp"
+#include "launch/children.hpp"
 #include "launch/run_after.hpp"
 
 namespace tutti::launch {
@@ -137,11 +137,8 @@ void job_output::log_failed(const std::string& name, int error) {
 
 std::unique_ptr<output_pump> job_output::make_pump(int rank, int restarts, const char* suffix,
                                                    output_sink& to, base::unique_fd& writer) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
   output_pump::route way;
-  way.source.reset(ends[0]);
-  writer.reset(ends[1]);
+  make_pipe(way.source, writer);
   if (!log_dir_.empty()) {
     const int starts = restart_count_ + restarts;
     const std::string log = fmt::format("{}/rank-{}{}.{}", log_dir_, rank,

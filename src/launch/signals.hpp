@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signals: which are passed on to the ranks, their names, and how a program gets back the dispositions that
-// the launcher was started with.
+// Signals: which ask for the end of a job, their names, and how a program gets back the dispositions that the
+// launcher was started with.
 #pragma once
 
 #include <csignal>

@@ -153,7 +153,8 @@ destination_buffer receives::begin_data(int peer, const frame& head) noexcept {
   const std::uint64_t at = head.other_transfer_id;
   if (to == nullptr || to->peer != peer || at > to->capacity) return {};
   // An rts frame that nobody has answered: its id is known to this rank only.
-  if (to->is == destination_owner::kind::unexpected && to->data == nullptr) [[unlikely]]
+  if (to->is == destination_owner::kind::unexpected &&
+      static_cast<unexpected*>(to)->head.kind == frame_kind::rts) [[unlikely]]
     return {};
   return {to->data + at, std::min<std::size_t>(head.length, to->capacity - at), to};
 }

@@ -68,7 +68,6 @@ void unexpected_queue::is_queued(unexpected& u) noexcept {
 }
 
 void unexpected_queue::stop_arriving(unexpected& u) noexcept {
-  ids_.erase(std::exchange(u.transfer_id, 0));
   if (peers_[u.peer].arriving == &u) peers_[u.peer].arriving = nullptr;
   if (!peers_.gone(u.peer))
     peers_.link_to(u.peer).redirect_destination(static_cast<destination_owner*>(&u), destination_buffer{});

@@ -68,7 +68,7 @@ class unexpected_queue {
   // message in its old place and returns nullptr.
   match::posted_receive* put_back(unexpected& u) noexcept;
 
-  // Drops what comes for `u` from now on; it then counts as complete.
+  // Drops what comes for `u` from now on. To be recycled at once.
   void stop_arriving(unexpected& u) noexcept;
   // Discards a message that will not come, or not completely.
   void discard(unexpected& u) noexcept;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/sim_transport.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <tutti/detail/flow.hpp>
@@ -32,7 +30,7 @@ bool sim_link::submit(outgoing& o) noexcept {
   port& p = f.at(rank);
   o.progress = 0;
   const std::uint64_t bytes = payload_bytes(o.head);
-  const bool is_long = o.head.kind == frame_kind::data && bytes > f.settings().network.slice;
+  const bool is_long = tutti::transport::is_long(o, f.settings().network.slice);
   const auto queue = [&] {
     (is_long ? long_data_ : messages_).push_back(o);
     return false;
@@ -60,7 +58,7 @@ bool sim_link::submit(outgoing& o) noexcept {
 }
 
 cancel_result sim_link::cancel(outgoing& o) noexcept {
-  if (!static_cast<base::list_hook<tutti::transport::outgoing_tag>&>(o).linked()) return cancel_result::gone;
+  if (!o.linked()) return cancel_result::gone;
   fabric& f = owner_.fabric_;
   const port& p = f.at(owner_.rank());
   const bool first = messages_.front() == &o || long_data_.front() == &o;

@@ -64,7 +64,6 @@ class sim_transport final : public transport::polled_transport {
   ~sim_transport() override { cut(); }
 
   const char* name() const noexcept override { return "sim"; }
-  void listen(core::endpoint_record&, const tutti::transport::listen_wish&) override {}
   void open(const core::world_info& info, tutti::transport::inbound& up) override;
   bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept override {
     return mine.rank != peer.rank;

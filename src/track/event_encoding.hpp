@@ -34,7 +34,7 @@ bool is_image(int width, int height, int channels, std::size_t samples);
 std::string png_of(int width, int height, int channels, std::span<const std::uint8_t> samples);
 
 // Each of these appends one event to `to`, with the name, step and time of `at`. put_version() is the first of a
-// file. `goes_on`: the file follows others of its run; put_restart() then comes before the first event of each tag.
+// file. `goes_on`: the file follows others of its run.
 void put_version(std::string& to, double wall_time, bool goes_on = false);
 // Comes before the first event of a tag in a file that follows others of its run. TensorBoard then drops what
 // these have of the tag at this step and later; it keeps all other tags.

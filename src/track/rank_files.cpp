@@ -3,6 +3,7 @@
 
 #include "base/env.hpp"
 #include "base/text.hpp"
+#include "track/event_encoding.hpp"
 
 #include <fmt/format.h>
 #include <sys/stat.h>

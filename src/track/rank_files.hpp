@@ -13,7 +13,6 @@
 #pragma once
 
 #include "comm/identity.hpp"
-#include "track/event_encoding.hpp"
 #include "track/record_queue.hpp"
 #include "track/run_directory.hpp"
 #include "track/run_facts.hpp"

@@ -127,7 +127,7 @@ void check_resume(const std::filesystem::path& parent, const std::string& identi
 std::string name_of_now() {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
-  ::localtime_r(&now, &parts);  // which fmt 12 has not any more
+  ::localtime_r(&now, &parts);  // fmt 12 has no fmt::localtime
   return fmt::format("{:%Y-%m-%d_%H-%M-%S}", parts);
 }
 

@@ -15,7 +15,6 @@ namespace tutti::gpu::detail {
 namespace {
 
 using clock = std::chrono::steady_clock;
-constexpr auto between_health_checks = std::chrono::milliseconds(100);
 // Shortest and longest sleep between polls. At the longest, a driver that can notify the loop does.
 constexpr auto shortest_pause = std::chrono::microseconds(50);
 constexpr auto longest_pause = std::chrono::milliseconds(1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interface of a kind of device: emulated, CUDA or Level Zero. Code above it does not know the kind.
 //
-// Handles are opaque pointers of the driver. Only wait_for(), allocate() and free() may wait for the
+// Handles are opaque pointers of the driver. Only wait_until(), wait_for(), allocate() and free() may wait for the
 // device. Errors are tutti::error: errc::device_failed if the device or its context is lost, other codes if
 // only the call fails.
 #pragma once
@@ -158,10 +158,12 @@ class driver {
   virtual void enter_thread() noexcept {}
 };
 
+// A failed device notifies nobody, so whoever waits asks.
+inline constexpr auto between_health_checks = std::chrono::milliseconds(100);
+
 template <class Passed>
 bool driver::wait_until(const Passed& has_passed, void* stream, std::chrono::milliseconds longest) noexcept {
   using clock = std::chrono::steady_clock;
-  constexpr auto between_health_checks = std::chrono::milliseconds(100);
   const auto until = clock::now() + longest;
   auto health_at = clock::now() + between_health_checks;
   try {

@@ -54,14 +54,22 @@ std::shared_ptr<driver> prepare_driver(const opened_library<Table>& library, int
   return shared_driver_of<Driver>(*library.calls, ordinal);
 }
 
+// What an error adds where there is no library of a vendor.
+inline constexpr const char* emulated_instead =
+    ". Without a GPU, an emulated device does the same: tutti::emulated::open";
+
+// For the call `what` on a device that is not of that vendor.
+[[noreturn]] inline void throw_not_of(const char* vendor, const char* what) {
+  throw error(errc::invalid_argument, fmt::format("{} on what is none of {}'s devices", what, vendor));
+}
+
 // Returns the driver of a device of that vendor, for the call `what`.
 // Errors: throws errc::invalid_argument for another device, and those of attachment::check().
 template <class Driver>
 std::shared_ptr<Driver> driver_of(const device& on, const char* what, const char* vendor) {
   std::shared_ptr<Driver> found;
   if (on) found = std::dynamic_pointer_cast<Driver>(on.state().shared_driver());
-  if (found == nullptr)
-    throw error(errc::invalid_argument, fmt::format("{} on what is none of {}'s devices", what, vendor));
+  if (found == nullptr) throw_not_of(vendor, what);
   on.state().check();
   return found;
 }
@@ -74,8 +82,7 @@ device open_once(Loop& of, const opened_library<Table>& library, const char* ven
   if constexpr (std::is_same_v<Loop, const communicator>)
     if (!of)
       throw error(errc::invalid_argument, fmt::format("{}::open: an empty communicator has no loop", kind));
-  const Table& calls =
-      library.required(vendor, ". Without a GPU, an emulated device does the same: tutti::emulated::open");
+  const Table& calls = library.required(vendor, emulated_instead);
   const int count = calls.devices(), ordinal = ordinal_for(calls, wanted);
   if (ordinal >= count)
     throw error(errc::invalid_argument,

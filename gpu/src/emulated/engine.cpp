@@ -102,7 +102,7 @@ std::string engine::failure() const {
 
 void engine::fail_after(std::uint64_t n, std::string why) {
   const std::lock_guard lock(mutex_);
-  fail_at_ = executed_.load(std::memory_order_relaxed) + n;
+  fail_at_ = executed_ + n;
   fail_why_ = std::move(why);
 }
 
@@ -159,8 +159,7 @@ void engine::work_loop() {
     ++running_;
     std::chrono::microseconds pause = i.is_work ? how_.delay : std::chrono::microseconds(0);
     if (how_.adversary != 0 && random_() % 4 == 0) pause += std::chrono::microseconds(random_() % 200);
-    bool faulty = false;
-    if (i.is_work) faulty = executed_.fetch_add(1, std::memory_order_relaxed) + 1 == fail_at_;
+    bool faulty = i.is_work && ++executed_ == fail_at_;
     std::string why = faulty ? fail_why_ : std::string();
     lock.unlock();
 

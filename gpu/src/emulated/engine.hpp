@@ -160,8 +160,8 @@ class engine {
   std::vector<queue*> queues_;  // in use
   std::vector<std::thread> workers_;
   std::uint64_t next_order_ = 1;
-  std::mt19937_64 random_;  // of the adversary
-  std::atomic<std::uint64_t> executed_{0};
+  std::mt19937_64 random_;      // of the adversary
+  std::uint64_t executed_ = 0;  // pieces of work
   std::uint64_t fail_at_ = 0;
   std::string fail_why_ = "injected fault";
   int running_ = 0;       // pieces of work that have started

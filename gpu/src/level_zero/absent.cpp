@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of Level Zero in a build without ze_api.h: they say so.
+#include "device/open_once.hpp"
 #include "level_zero/context.hpp"
-
-#include <fmt/format.h>
 
 #include <tutti/error.hpp>
 #include <tutti/level_zero.hpp>
@@ -11,14 +10,10 @@ namespace tutti::level_zero {
 namespace {
 
 [[noreturn]] void absent() {
-  throw error(errc::not_supported,
-              "no Level Zero: " + why_not() +
-                  ". Without a GPU, an emulated device does the same: tutti::emulated::open");
+  throw error(errc::not_supported, "no Level Zero: " + why_not() + gpu::detail::emulated_instead);
 }
 
-[[noreturn]] void not_ours(const char* what) {
-  throw error(errc::invalid_argument, fmt::format("{} on what is none of Level Zero's devices", what));
-}
+[[noreturn]] void not_ours(const char* what) { gpu::detail::throw_not_of("Level Zero", what); }
 
 }  // namespace
 

@@ -10,9 +10,8 @@
 #include <tutti/detail/waiting_handler.hpp>
 
 #include <boost/asio/associated_executor.hpp>
-#include <boost/asio/async_result.hpp>
-#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
+#include <concepts>
 #include <coroutine>
 #include <exception>
 #include <memory>
@@ -174,8 +173,8 @@ self_owned::coroutine carry_out(Task body, Handler handler, Work work, std::uniq
   Task inside = std::move(body);  // ends before the scope, which may be the first parameter to be destroyed
   std::exception_ptr failure;
   task_value<T> value;
-  slot_connection<Handler> cancellation(handler);
-  cancellation.connect([s = scope.get()] { s->stop(errc::cancelled, "cancelled"); });
+  std::optional<slot_connection<Handler>> cancellation(std::in_place, handler);
+  cancellation->connect([s = scope.get()] { s->stop(errc::cancelled, "cancelled"); });
   try {
     if constexpr (std::is_void_v<T>) {
       co_await std::move(inside);
@@ -185,7 +184,7 @@ self_owned::coroutine carry_out(Task body, Handler handler, Work work, std::uniq
   } catch (...) {
     failure = std::current_exception();
   }
-  cancellation.clear();
+  cancellation.reset();  // once: the handler may destroy the slot's signal, on another thread
   const auto executor = work.get_executor();
   post_call(executor, std::move(handler), outcome_of<T>(failure, std::move(value)));
 }

@@ -46,7 +46,7 @@ request_slot* start_request(operation_kind kind, const communicator_ref& comm, c
                             int peer, int tag, call_site where);
 bool request_done(const request_slot& slot) noexcept;
 operation_state& request_state(request_slot& slot) noexcept;
-// Sets the function to call once when the operation completes: f(owner). Requires a slot that is not done.
+// Sets the function to call once when the operation completes: f(owner). Requires that it still will.
 // Returns false if another coroutine already waits.
 bool set_request_waiter(request_slot& slot, void (*f)(void*) noexcept, void* owner) noexcept;
 // Removes `owner` as the waiter, if it is.

@@ -136,9 +136,10 @@ calls& open_module() {
   const std::vector<fs::path> folders = base::module_folders();
   std::vector<std::string> failures;
   for (const std::string& candidate : candidates(launcher)) {
-    std::vector<fs::path> files{candidate};
-    if (candidate.starts_with("libtutti_")) {
-      files.clear();
+    std::vector<fs::path> files;
+    if (!candidate.starts_with("libtutti_")) {
+      files.emplace_back(candidate);
+    } else {
       for (const fs::path& folder : folders)
         if (std::error_code unreadable; fs::exists(folder / candidate, unreadable))
           files.push_back(folder / candidate);

@@ -16,7 +16,6 @@
 #include <cstdlib>
 #include <memory>
 #include <stdexcept>
-#include <string_view>
 
 namespace tutti::test {
 namespace {
