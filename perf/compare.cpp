@@ -52,7 +52,8 @@ void require_same_subject(const perf::benchmark& of) {
   for (const perf::launch& one : of.launches) {
     const perf::report& r = one.what;
     const bool same_way = r.transport == first.transport || first.command == "startup";
-    if (r.command != first.command || r.ranks != first.ranks || r.binding != first.binding || !same_way)
+    if (r.command != first.command || r.ranks != first.ranks || r.binding != first.binding ||
+        r.contents != first.contents || !same_way)
       throw std::runtime_error(of.name + " has launches of different things: " + first.command + " on " +
                                std::to_string(first.ranks) + " ranks over " + first.transport + ", and " +
                                r.command + " of " + one.peer + " on " + std::to_string(r.ranks) +

@@ -52,7 +52,7 @@ tutti::task<perf::row> measure(tutti::communicator world, perf::options chosen, 
     if (world.rank() == 0) b = series.next();
     co_await world.broadcast(b, 0);
     if (b.rounds == 0) break;
-    data->prepare(b.seed);
+    data->prepare(b.seed, chosen.rewrites);
     co_await world.barrier();
 
     perf::stopwatch watch;
@@ -165,6 +165,7 @@ tutti::task<int> measure_all(tutti::communicator world, perf::options chosen) {
   about.loop = perf::has_descriptor_named("[io_uring]") ? "io_uring" : "epoll";
   about.memory = perf::name_of(chosen.where);
   about.binding = chosen.pin ? "pinned" : "free";
+  about.contents = chosen.rewrites ? "rewritten" : "unchanged";
   about.ranks = world.size();
   about.cores = perf::usable_cores();
   about.machine = perf::machine_text();

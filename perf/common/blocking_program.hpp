@@ -44,7 +44,7 @@ row measure_blocking(World& world, const options& chosen, std::size_t bytes, Wor
     if (world.rank() == 0) b = all_batches.next();
     world.tell(std::as_writable_bytes(std::span(&b, 1)));
     if (b.rounds == 0) break;
-    data.prepare(b.seed);
+    data.prepare(b.seed, chosen.rewrites);
     world.barrier();
 
     stopwatch watch;
@@ -169,6 +169,7 @@ int measure_all_blocking(World& world, const options& chosen, const program_name
   about.command = name_of(chosen.what);
   about.transport = world.transport();
   about.binding = chosen.pin ? "pinned" : "free";
+  about.contents = chosen.rewrites ? "rewritten" : "unchanged";
   about.ranks = world.size();
   about.cores = usable_cores();
   about.machine = machine_text();

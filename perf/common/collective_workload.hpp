@@ -24,6 +24,12 @@ class collective_workload {
 
  protected:
   void expect(bool right) noexcept { faults_ += right ? 0 : 1; }
+  // A result is right; `sent` is what this rank sends next.
+  void expect(bool right, std::span<std::byte> sent) noexcept {
+    expect(right);
+    if (rewrites_) rewrite(sent);
+  }
+  bool rewrites_ = false;
 
  private:
   std::int64_t faults_ = 0;
@@ -37,7 +43,8 @@ class broadcast_message : public collective_workload {
 
   std::span<std::byte> data() noexcept { return data_.all(); }
 
-  void prepare(std::uint64_t batch_seed) noexcept {
+  void prepare(std::uint64_t batch_seed, bool rewrites = false) noexcept {
+    rewrites_ = rewrites;
     seed_ = seed_of_message(batch_seed, 0, 0);
     if (rank_ == 0)
       fill(data_.all(), seed_);
@@ -45,7 +52,9 @@ class broadcast_message : public collective_workload {
       scrub(data_.all());
     tail_ = tail_check(data_.all().size(), seed_);
   }
-  void sample() noexcept { expect(tail_.holds(data_.all())); }
+  void sample() noexcept {
+    expect(tail_.holds(data_.all()), rank_ == 0 ? data_.all() : std::span<std::byte>());
+  }
   void check() noexcept { expect(is_filled(data_.all(), seed_)); }
 
  private:
@@ -69,13 +78,14 @@ class gathered_blocks : public collective_workload {
   std::span<const std::byte> in() noexcept { return in_.all(); }
   std::span<std::byte> out() noexcept { return out_.all(); }
 
-  void prepare(std::uint64_t batch_seed) noexcept {
+  void prepare(std::uint64_t batch_seed, bool rewrites = false) noexcept {
+    rewrites_ = rewrites;
     batch_seed_ = batch_seed;
     fill(in_.all(), seed_of(rank_));
     scrub(out_.all());
     tail_ = tail_check(block_, seed_of(neighbour()));
   }
-  void sample() noexcept { expect(tail_.holds(block(neighbour()))); }
+  void sample() noexcept { expect(tail_.holds(block(neighbour())), in_.all()); }
   void check() noexcept {
     for (int r = 0; r < ranks_; ++r) expect(is_filled(block(r), seed_of(r)));
   }
@@ -108,13 +118,14 @@ class exchanged_blocks : public collective_workload {
   std::span<const std::byte> in() noexcept { return in_.all(); }
   std::span<std::byte> out() noexcept { return out_.all(); }
 
-  void prepare(std::uint64_t batch_seed) noexcept {
+  void prepare(std::uint64_t batch_seed, bool rewrites = false) noexcept {
+    rewrites_ = rewrites;
     batch_seed_ = batch_seed;
     for (int r = 0; r < ranks_; ++r) fill(block(in_, r), seed_of_message(batch_seed_, rank_, r));
     scrub(out_.all());
     tail_ = tail_check(block_, seed_from(neighbour()));
   }
-  void sample() noexcept { expect(tail_.holds(block(out_, neighbour()))); }
+  void sample() noexcept { expect(tail_.holds(block(out_, neighbour())), in_.all()); }
   void check() noexcept {
     for (int r = 0; r < ranks_; ++r) expect(is_filled(block(out_, r), seed_from(r)));
   }
@@ -147,13 +158,14 @@ class scattered_sum : public collective_workload {
   std::span<const float> in() noexcept { return floats(in_); }
   std::span<float> out() noexcept { return floats(out_); }
 
-  void prepare(std::uint64_t batch_seed) noexcept {
+  void prepare(std::uint64_t batch_seed, bool rewrites = false) noexcept {
+    rewrites_ = rewrites;
     seed_ = batch_seed;
     fill_addends(floats(in_), seed_, rank_);
     scrub(out_.all());
     last_ = expected_sum(first() + block_count_ - 1, seed_, ranks_);
   }
-  void sample() noexcept { expect(out()[block_count_ - 1] == last_); }
+  void sample() noexcept { expect(out()[block_count_ - 1] == last_, in_.all()); }
   void check() noexcept {
     // The block is the part of the sum from first(): addends depend on index plus seed.
     expect(is_sum(out(), seed_ + first(), ranks_));
@@ -176,7 +188,7 @@ class scattered_sum : public collective_workload {
 // share one host and therefore one clock.
 class barrier_times : public collective_workload {
  public:
-  void prepare(std::uint64_t) noexcept { entered_ = left_ = 0; }
+  void prepare(std::uint64_t, bool = false) noexcept { entered_ = left_ = 0; }
   void check() noexcept {}
   void enter() noexcept { entered_ = now(); }
   void leave() noexcept { left_ = now(); }

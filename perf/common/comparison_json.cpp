@@ -51,6 +51,7 @@ static void to_json(nlohmann::json& to, const benchmark& of) {
         {"ranks", about.ranks},
         {"cores", about.cores},
         {"binding", about.binding},
+        {"contents", about.contents},
         {"machine", about.machine},
         {"peers", text_of_peers(of)},
         {"times_are", uses_means(of) ? "means" : "medians"},

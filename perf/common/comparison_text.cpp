@@ -133,7 +133,8 @@ std::string markdown_of(const benchmark& of) {
   const report& about = of.launches.front().what;
   std::string result =
       "\n### " + of.name + "\n\n" + about.command + text(", %d ranks on %d cores", about.ranks, about.cores) +
-      (about.binding == "free" ? "" : ", " + about.binding) + ". " + text_of_peers(of) + ".\n\n";
+      (about.binding == "free" ? "" : ", " + about.binding) +
+      (about.contents == "unchanged" ? "" : ", " + about.contents) + ". " + text_of_peers(of) + ".\n\n";
   return result + (about.command == "overlap" ? table_of_overlaps(of) : table_of_times(of));
 }
 

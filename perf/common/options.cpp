@@ -145,6 +145,9 @@ void describe(CLI::App& command, const traits& t, spoken& to, const program_name
         .add_option("--algorithm", o.algorithm, "of all_reduce (default: " + names.algorithms.front() + ")")
         ->check(CLI::IsMember(names.algorithms))
         ->type_name("NAME");
+  if (t.unit != measured_in::nothing && t.what != command::overlap)
+    command.add_flag("--rewrite", o.rewrites,
+                     "write to every cache line of what is sent before every operation, in the timed part");
   if (t.what != command::startup) command.add_flag("--pin", o.pin, "bind rank r to core r, modulo the cores");
   command
       .add_option("--json", o.json, "also write the result there; - is stdout, the table then goes to stderr")

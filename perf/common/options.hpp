@@ -47,6 +47,7 @@ struct options {
   int ranks = 2;                // if this program starts the ranks itself
   memory where = memory::ordinary;
   std::vector<computing> modes;  // overlap
+  bool rewrites = false;         // each rank writes to what it sends before every operation
   bool pin = false;              // rank r to core r, modulo the cores
   bool prepared = false;         // latency, all_reduce: operations are prepared once and then repeated
   std::string algorithm;         // empty: the program's default

@@ -19,6 +19,15 @@ bool is_filled(std::span<const std::byte> bytes, std::uint64_t seed) noexcept;
 // Overwrites `bytes` with contents that fill() never writes, so that a missing message is found.
 void scrub(std::span<std::byte> bytes) noexcept;
 
+// Stores the first byte of every cache line again, as a program does that computes its next message: other cores
+// lose their copies of the lines. A volatile access, so that it is done.
+inline void rewrite(std::span<std::byte> bytes) noexcept {
+  for (std::size_t at = 0; at < bytes.size(); at += 64) {
+    volatile std::byte& first = bytes[at];
+    first = static_cast<std::byte>(first);
+  }
+}
+
 // The last bytes of a message (up to 8): cheap enough to be checked inside the timed part.
 class tail_check {
  public:

@@ -35,6 +35,7 @@ std::string label_of(const benchmark& of, char place) {
   std::string label = about.command + ", " + std::to_string(about.ranks) + " ranks on " +
                       std::to_string(about.cores) + " cores, " + about.transport;
   if (about.binding != "free") label += ", " + about.binding;
+  if (about.contents != "unchanged") label += ", " + about.contents;
   if (place != unknown_place) label += ", place " + std::string(1, place);
   return label;
 }

@@ -28,6 +28,7 @@ void print_header(std::FILE* to, const report& of, double line_ns) {
   if (!of.loop.empty()) std::fprintf(to, " | loop %s", of.loop.c_str());
   if (of.memory != "ordinary") std::fprintf(to, " | %s memory", of.memory.c_str());
   if (of.binding != "free") std::fprintf(to, " | %s", of.binding.c_str());
+  if (of.contents != "unchanged") std::fprintf(to, " | %s", of.contents.c_str());
   std::fprintf(to, "\n%s | cache line from core to core %s\n", of.machine.c_str(),
                text_of_line(line_ns).c_str());
   if (of.command == "overlap")

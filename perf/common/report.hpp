@@ -42,8 +42,9 @@ struct overlap_row {
 
 struct report {
   std::string program, library, command, transport, loop;
-  std::string memory = "ordinary";  // of the messages
-  std::string binding = "free";     // or "pinned": each rank to one core
+  std::string memory = "ordinary";     // of the messages
+  std::string binding = "free";        // or "pinned": each rank to one core
+  std::string contents = "unchanged";  // or "rewritten" before every operation
   int ranks = 0;
   int cores = 0;
   std::string machine;

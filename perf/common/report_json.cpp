@@ -14,8 +14,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(row, bytes, iterations, operations, batches, 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(overlap_row, bytes, mode, triples, comm_us, compute_us, both_us,
                                    both_p10_us, both_p90_us, overlap, comm_cpu_us, compute_cpu_us,
                                    both_cpu_us, bound_us, line_before_ns, line_after_ns, faults)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(report, program, library, command, transport, loop, memory, binding, ranks,
-                                   cores, machine, rows, overlaps)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(report, program, library, command, transport, loop, memory, binding,
+                                   contents, ranks, cores, machine, rows, overlaps)
 
 std::string json_of(const report& of) {
   return nlohmann::json(of).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";

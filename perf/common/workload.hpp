@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The buffers of each command, filled anew for every batch and checked after it. Each program communicates by
-// itself. The checks named `sample` are inside the timed part, identically in every program.
+// itself. The checks named `sample` are inside the timed part, identically in every program, and so is the rewriting
+// of what this rank sends next, where prepare() was told to.
 #pragma once
 
 #include "common/buffer.hpp"
@@ -28,19 +29,24 @@ class message_pair {
   std::span<const std::byte> out() noexcept { return out_.all(); }
   std::span<std::byte> in() noexcept { return in_.all(); }
 
-  void prepare(std::uint64_t batch_seed) noexcept {
+  void prepare(std::uint64_t batch_seed, bool rewrites = false) noexcept {
+    rewrites_ = rewrites;
     expected_seed_ = seed_of_message(batch_seed, peer(), 0);
     fill(out_.all(), seed_of_message(batch_seed, rank_, 0));
     scrub(in_.all());
     tail_ = tail_check(in_.all().size(), expected_seed_);
   }
-  void sample() noexcept { faults_ += tail_.holds(in_.all()) ? 0 : 1; }
+  void sample() noexcept {
+    faults_ += tail_.holds(in_.all()) ? 0 : 1;
+    if (rewrites_) rewrite(out_.all());
+  }
   void check() noexcept { faults_ += is_filled(in_.all(), expected_seed_) ? 0 : 1; }
   std::int64_t faults() const noexcept { return faults_; }
 
  private:
   buffer out_, in_;
   int rank_;
+  bool rewrites_ = false;
   std::uint64_t expected_seed_ = 0;
   tail_check tail_;
   std::int64_t faults_ = 0;
@@ -66,7 +72,8 @@ class message_window {
     return memory_.part(stride_ * static_cast<std::size_t>(i), bytes_);
   }
 
-  void prepare(std::uint64_t batch_seed) noexcept {
+  void prepare(std::uint64_t batch_seed, bool rewrites = false) noexcept {
+    rewrites_ = rewrites;
     batch_seed_ = batch_seed;
     for (int i = 0; i < slots_; ++i) {
       if (rank_ == 0)
@@ -81,6 +88,8 @@ class message_window {
   }
   void sample_answer(std::int64_t window, std::int64_t expected) noexcept {
     faults_ += window == expected ? 0 : 1;
+    if (rewrites_)
+      for (int i = 0; i < slots_; ++i) rewrite(slot(i));
   }
   void check() noexcept {
     for (int i = 0; i < slots_; ++i) faults_ += is_filled(slot(i), seed_of(i)) ? 0 : 1;
@@ -92,6 +101,7 @@ class message_window {
 
   std::size_t bytes_, stride_;
   int slots_, rank_;
+  bool rewrites_ = false;
   buffer memory_;
   std::vector<tail_check> tails_;
   std::uint64_t batch_seed_ = 0;
@@ -110,13 +120,17 @@ class vector_sum {
   std::span<const float> in() noexcept { return floats(in_); }
   std::span<float> out() noexcept { return floats(out_); }
 
-  void prepare(std::uint64_t batch_seed) noexcept {
+  void prepare(std::uint64_t batch_seed, bool rewrites = false) noexcept {
+    rewrites_ = rewrites;
     seed_ = batch_seed;
     fill_addends(floats(in_), seed_, rank_);
     scrub(out_.all());
     last_ = expected_sum(count_ - 1, seed_, ranks_);
   }
-  void sample() noexcept { faults_ += out()[count_ - 1] == last_ ? 0 : 1; }
+  void sample() noexcept {
+    faults_ += out()[count_ - 1] == last_ ? 0 : 1;
+    if (rewrites_) rewrite(in_.all());
+  }
   void check() noexcept { faults_ += is_sum(out(), seed_, ranks_) ? 0 : 1; }
   std::int64_t faults() const noexcept { return faults_; }
 
@@ -128,6 +142,7 @@ class vector_sum {
   buffer in_, out_;
   std::size_t count_;
   int rank_, ranks_;
+  bool rewrites_ = false;
   std::uint64_t seed_ = 0;
   float last_ = 0;
   std::int64_t faults_ = 0;

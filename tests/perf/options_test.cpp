@@ -99,6 +99,8 @@ TEST_CASE("startup and barrier have no sizes; startup has ranks and launcher") {
   CHECK(o.launcher == "mpirun --bind-to none");
   CHECK(std::get<int>(parse({"startup", "--pin"})) == 2);
   CHECK(parsed({"latency", "--pin"}).pin);
+  CHECK(parsed({"latency", "--rewrite"}).rewrites);
+  CHECK(std::get<int>(parse({"barrier", "--rewrite"})) == 2);
 }
 
 TEST_CASE("a program that forks its ranks has --ranks, and only its own features") {

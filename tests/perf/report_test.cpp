@@ -25,6 +25,7 @@ perf::report example() {
   row.line_before_ns = 52;
   r.rows = {row, row};
   r.binding = "pinned";
+  r.contents = "rewritten";
   return r;
 }
 
@@ -37,6 +38,7 @@ TEST_CASE("a report survives the round trip through JSON") {
   CHECK(read.loop == "epoll");
   CHECK(read.memory == "shared");
   CHECK(read.binding == "pinned");
+  CHECK(read.contents == "rewritten");
   CHECK(read.overlaps.empty());
   CHECK(read.ranks == 2);
   REQUIRE(read.rows.size() == 2);

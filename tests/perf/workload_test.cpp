@@ -36,6 +36,20 @@ TEST_CASE("latency: right messages are no fault; missing and damaged ones are") 
   CHECK(one.faults() == 1);
 }
 
+TEST_CASE("what is sent again is written anew, with the same contents") {
+  perf::message_pair zero(100, 0), one(100, 1);
+  zero.prepare(5, true);
+  one.prepare(5, true);
+  for (int round = 0; round < 2; ++round) {
+    deliver(zero.out(), one.in());
+    deliver(one.out(), zero.in());
+    zero.sample();
+    one.sample();
+  }
+  one.check();
+  CHECK(one.faults() == 0);
+}
+
 TEST_CASE("bandwidth: exchanged messages are faults") {
   perf::message_window sender(100, 4, 0), receiver(100, 4, 1);
   sender.prepare(5);
