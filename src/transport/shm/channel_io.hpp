@@ -14,8 +14,10 @@
 namespace tutti::transport::shm {
 
 inline constexpr std::size_t eager_limit_bytes = 64 * 1024;
-// Longer eager messages leave in parts: the reader copies one out while the next is copied in.
-inline constexpr std::size_t whole_bytes = 8 * 1024;
+// Longer eager messages leave in parts: the reader copies one out while the next is copied in. In a burst the reader
+// is busy with the message before, so only those longer than the second limit do.
+inline constexpr std::size_t whole_bytes = 4 * 1024;
+inline constexpr std::size_t whole_in_burst_bytes = 8 * 1024;
 // Longer messages are read by the receiver in the sender's memory, if that can be mapped.
 inline constexpr std::size_t copied_twice_bytes = 4 * 1024;
 
@@ -27,8 +29,8 @@ class channel_writer {
   // Writes a frame other than `data` that is not sent in parts, with its payload. Returns false if there is no
   // room now.
   bool write_message(const frame& head, const std::byte* payload) noexcept;
-  static bool in_parts(const frame& head) noexcept {
-    return head.kind == frame_kind::eager && head.length > whole_bytes;
+  bool in_parts(const frame& head) const noexcept {
+    return head.kind == frame_kind::eager && head.length > (in_burst() ? whole_in_burst_bytes : whole_bytes);
   }
   // Whether there is room for all parts of this message now.
   bool has_room_for_parts(const frame& head) noexcept;

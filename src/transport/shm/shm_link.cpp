@@ -49,7 +49,7 @@ bool shm_link::submit(outgoing& o) noexcept {
 
 bool shm_link::send_now(const frame& head, const std::byte* payload) noexcept {
   if (at_ != phase::connected || !messages_.empty()) return false;
-  if (channel_writer::in_parts(head)) return write_parts(head, payload);
+  if (writer_.in_parts(head)) return write_parts(head, payload);
   if (!writer_.write_message(head, payload)) return false;
   notify();
   return true;
@@ -69,7 +69,7 @@ bool shm_link::sends_eagerly(const void* data, std::size_t bytes) const noexcept
 }
 
 bool shm_link::write_message(outgoing& o) noexcept {
-  if (channel_writer::in_parts(o.head)) return write_parts(o.head, o.payload);
+  if (writer_.in_parts(o.head)) return write_parts(o.head, o.payload);
   if (o.head.kind == frame_kind::rts && o.shown == 0) show(o);
   return writer_.write_message(o.head, o.payload);
 }
