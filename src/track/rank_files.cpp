@@ -251,12 +251,12 @@ struct rank_files::putter {
                    text_of(r.name), r.step, r.wall_time, text_of(number(value)));
     return true;
   }
-  bool operator()(const text_record& t) const {
-    put_text(files.events_for(r), r, t.content);
-    return put_line("text", {{"value", t.content}});
+  bool operator()(const std::string& text) const {
+    put_text(files.events_for(r), r, text);
+    return put_line("text", {{"value", text}});
   }
-  bool operator()(const histogram_record& values) const {
-    const histogram h = histogram_of(values.values);
+  bool operator()(const std::vector<double>& values) const {
+    const histogram h = histogram_of(values);
     put_histogram(files.events_for(r), r, h);
     return put_line("histogram", {{"min", h.min},
                                   {"max", h.max},
@@ -267,28 +267,28 @@ struct rank_files::putter {
                                   {"counts", h.counts}});
   }
   bool operator()(const image_record& i) const {
-    const std::string png =
-        png_of(i.width, i.height, i.channels,
-               {reinterpret_cast<const std::uint8_t*>(i.samples.data()), i.samples.size()});
+    const std::string png = png_of(i.width, i.height, i.channels, i.samples);
     std::string path;
     const bool kept = files.put_file("images", file_name(r.name) + "-" + std::to_string(r.step) + ".png", png,
                                      nullptr, path);
     put_image(files.events_for(r), r, i.width, i.height, i.channels, png);
     return put_line("image", {{"width", i.width}, {"height", i.height}, {"file", path}}) && kept;
   }
-  bool operator()(const hyperparameter_record& h) const {
-    for (const auto& [name, v] : h.values) files.hyperparameters_.insert_or_assign(name, v);
+  bool operator()(const hyperparameter_map& values) const {
+    for (const auto& [name, v] : values) files.hyperparameters_.insert_or_assign(name, v);
     // The set of each TensorBoard run would be a row of its own on its page: in a single run, only rank 0's
     // is written. Without a communicator (PyTorch's ranks), rank 0 is the label of that name.
     const bool is_rank_0 = files.who_.rank == 0 || (files.who_.rank < 0 && files.label_ == "rank_0");
     if (files.options_.ranks != layout::single_run || is_rank_0)
       put_hyperparameters(files.events_, r.wall_time, files.hyperparameters_);
     files.lines_ +=
-        line_of({{"kind", "hyperparameters"}, {"time", r.wall_time}, {"values", object_of(h.values)}});
+        line_of({{"kind", "hyperparameters"}, {"time", r.wall_time}, {"values", object_of(values)}});
     return true;
   }
-  bool operator()(const artifact_record& a) const { return put_artifact(a.bytes, nullptr); }
-  bool operator()(const artifact_file_record& a) const { return put_artifact({}, &a.file); }
+  bool operator()(const std::vector<std::byte>& bytes) const {
+    return put_artifact({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, nullptr);
+  }
+  bool operator()(const fs::path& file) const { return put_artifact({}, &file); }
   bool put_artifact(std::string_view bytes, const fs::path* from) const {
     std::string path;
     if (!files.put_file("artifacts", r.name, bytes, from, path)) return false;

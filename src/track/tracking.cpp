@@ -141,29 +141,28 @@ void log::scalar(std::string_view name, std::int64_t step, double number) const 
 }
 
 void log::text(std::string_view name, std::int64_t step, std::string_view value) const noexcept {
-  say(owner_, [&](detail::owner& o) { o.push(name, step, text_record{std::string(value)}); });
+  say(owner_, [&](detail::owner& o) { o.push(name, step, std::string(value)); });
 }
 
 void log::histogram(std::string_view name, std::int64_t step, std::span<const float> values) const noexcept {
   say(owner_,
-      [&](detail::owner& o) { o.push(name, step, histogram_record{{values.begin(), values.end()}}); });
+      [&](detail::owner& o) { o.push(name, step, std::vector<double>(values.begin(), values.end())); });
 }
 
 void log::histogram(std::string_view name, std::int64_t step, std::span<const double> values) const noexcept {
   say(owner_,
-      [&](detail::owner& o) { o.push(name, step, histogram_record{{values.begin(), values.end()}}); });
+      [&](detail::owner& o) { o.push(name, step, std::vector<double>(values.begin(), values.end())); });
 }
 
 void log::image(std::string_view name, std::int64_t step, image_view p) const noexcept {
   say(owner_, [&](detail::owner& o) {
     if (!is_image(p.width, p.height, p.channels, p.samples.size())) return o.writer->queue.count_dropped();
-    o.push(name, step,
-           image_record{p.width, p.height, p.channels, std::string(p.samples.begin(), p.samples.end())});
+    o.push(name, step, image_record{p.width, p.height, p.channels, {p.samples.begin(), p.samples.end()}});
   });
 }
 
 void log::hyperparameters(const hyperparameter_map& values) const noexcept {
-  say(owner_, [&](detail::owner& o) { o.push({}, 0, hyperparameter_record{values}); });
+  say(owner_, [&](detail::owner& o) { o.push({}, 0, values); });
 }
 
 void log::times(std::int64_t step, step_times seconds) const noexcept {
@@ -187,14 +186,14 @@ void log::times(std::int64_t step, step_times seconds) const noexcept {
 void log::artifact(std::string_view name, std::span<const std::byte> bytes) const noexcept {
   say(owner_, [&](detail::owner& o) {
     if (!is_inside(name)) return o.writer->queue.count_dropped();
-    o.push(name, 0, artifact_record{std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())});
+    o.push(name, 0, std::vector(bytes.begin(), bytes.end()));
   });
 }
 
 void log::artifact(std::string_view name, const std::filesystem::path& file) const noexcept {
   say(owner_, [&](detail::owner& o) {
     if (!is_inside(name)) return o.writer->queue.count_dropped();
-    o.push(name, 0, artifact_file_record{std::filesystem::absolute(file)});
+    o.push(name, 0, std::filesystem::absolute(file));
   });
 }
 

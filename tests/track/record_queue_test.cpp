@@ -54,7 +54,7 @@ TEST_CASE("record queue: records being written count; a record larger than the q
   CHECK(queue.bytes() == 10 * one);
   CHECK_FALSE(queue.has_room());
   record large = numbered(99);
-  large.said = text_record{std::string(100 * one, 'x')};
+  large.said = std::string(100 * one, 'x');
   queue.push(std::move(large));
   CHECK(queue.dropped() == 1);
   CHECK(queue.take(1 << 20).size() == 5);
