@@ -18,19 +18,21 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tutti::track {
 
-struct process_sample {
-  double cpu_percent = 0;  // of one core, since the last sample
-  double memory_mib = 0;   // resident
+struct usage {
+  double busy_percent = 0;
+  double memory_mib = 0;
 };
 
 class process_sampler {
  public:
-  // Two system calls, some microseconds. Empty if /proc cannot be read.
-  std::optional<process_sample> take() {
+  // The use of one core since the last sample, and the resident memory. Two system calls, some microseconds. Empty
+  // if /proc cannot be read.
+  std::optional<usage> take() {
     // "size resident shared ...", in pages.
     char text[128];
     const ssize_t n = statm_ ? ::pread(statm_.get(), text, sizeof text, 0) : -1;
@@ -40,13 +42,9 @@ class process_sampler {
     if (second == end || std::from_chars(second + 1, end, resident).ec != std::errc()) return std::nullopt;
     const auto now = std::chrono::steady_clock::now();
     const double used = cpu_seconds();
-    process_sample s;
-    s.cpu_percent =
-        100 * (used - cpu_seconds_) / std::max(std::chrono::duration<double>(now - at_).count(), 1e-6);
-    s.memory_mib = static_cast<double>(resident) * static_cast<double>(::sysconf(_SC_PAGESIZE)) / (1 << 20);
-    cpu_seconds_ = used;
-    at_ = now;
-    return s;
+    const std::chrono::duration<double> since = now - std::exchange(at_, now);
+    return usage{100 * (used - std::exchange(cpu_seconds_, used)) / std::max(since.count(), 1e-6),
+                 static_cast<double>(resident) * static_cast<double>(::sysconf(_SC_PAGESIZE)) / (1 << 20)};
   }
 
  private:
@@ -59,11 +57,6 @@ class process_sampler {
   base::unique_fd statm_{::open("/proc/self/statm", O_RDONLY | O_CLOEXEC)};
   double cpu_seconds_ = cpu_seconds();
   std::chrono::steady_clock::time_point at_ = std::chrono::steady_clock::now();
-};
-
-struct gpu_sample {
-  double busy_percent = 0;  // since the driver's last sample, by any process
-  double memory_mib = 0;    // in use, by any process
 };
 
 // Returns the device of a rank, as the driver names it: a number, or a name that starts with "GPU-".
@@ -116,16 +109,14 @@ class gpu_sampler {
     if (library_ != nullptr) ::dlclose(library_);
   }
 
-  // Empty if there is no device, or it does not say.
-  std::optional<gpu_sample> take() {
+  // The use since the driver's last sample, and the memory in use, both by any process. Empty if there is no
+  // device, or it does not say.
+  std::optional<usage> take() {
     utilisation rates;
     memory_use memory;
     if (!found_ || rates_(device_, &rates) != success || memory_(device_, &memory) != success)
       return std::nullopt;
-    gpu_sample s;
-    s.busy_percent = rates.gpu;
-    s.memory_mib = static_cast<double>(memory.used) / (1 << 20);
-    return s;
+    return usage{static_cast<double>(rates.gpu), static_cast<double>(memory.used) / (1 << 20)};
   }
 
  private:

@@ -208,11 +208,11 @@ class record_writer : public std::enable_shared_from_this<record_writer> {
   void sample(process_sampler& process, gpu_sampler& gpu) {
     const double time = seconds_since_1970();
     const auto step = static_cast<std::int64_t>(time - files_->origin());
-    if (const std::optional<process_sample> now = process.take()) {
-      files_->put({"system/cpu_percent", step, time, now->cpu_percent});
+    if (const std::optional<usage> now = process.take()) {
+      files_->put({"system/cpu_percent", step, time, now->busy_percent});
       files_->put({"system/memory_mib", step, time, now->memory_mib});
     }
-    if (const std::optional<gpu_sample> now = gpu.take()) {
+    if (const std::optional<usage> now = gpu.take()) {
       files_->put({"system/gpu_percent", step, time, now->busy_percent});
       files_->put({"system/gpu_memory_mib", step, time, now->memory_mib});
     }

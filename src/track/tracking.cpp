@@ -66,7 +66,7 @@ class owner {
   }
 
   // Since the last call; empty if not wanted.
-  std::optional<process_sample> sample_process() {
+  std::optional<usage> sample_process() {
     if (writer->options().system_metrics.count() == 0) return std::nullopt;
     const std::lock_guard lock(process_mutex_);
     return process_.take();
@@ -176,9 +176,9 @@ void log::times(std::int64_t step, step_times seconds) const noexcept {
     scalar("step/overlap", step, communication > 0 ? seconds.hidden_seconds / communication : 0);
   }
   say(owner_, [&](detail::owner& o) {
-    const std::optional<process_sample> used = o.sample_process();
+    const std::optional<usage> used = o.sample_process();
     if (!used) return;
-    o.push("step/cpu_percent", step, used->cpu_percent);
+    o.push("step/cpu_percent", step, used->busy_percent);
     o.push("step/memory_mib", step, used->memory_mib);
   });
 }
