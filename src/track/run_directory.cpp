@@ -39,26 +39,21 @@ std::string target_of(const std::filesystem::path& link) {
   return target;
 }
 
-bool write_file(const std::filesystem::path& path, const std::string& content) noexcept {
+bool write_file(const std::filesystem::path& path, const std::string& content) {
   const base::unique_fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   return file && base::write_all(file.get(), content) == content.size();
 }
 
 // Writes a file beside `path`, which `put` (::rename or ::link) then names so. Returns false with errno.
 bool write_beside(const std::filesystem::path& path, const std::string& content, const std::string& ending,
-                  int (*put)(const char*, const char*)) noexcept {
-  try {
-    const std::filesystem::path beside =
-        path.parent_path() / fmt::format(".{}.{}", path.filename().string(), ending);
-    const bool done = write_file(beside, content) && put(beside.c_str(), path.c_str()) == 0;
-    const int code = errno;
-    if (!done || put != &::rename) ::unlink(beside.c_str());
-    errno = code;
-    return done;
-  } catch (...) {
-    errno = ENOMEM;
-    return false;
-  }
+                  int (*put)(const char*, const char*)) {
+  const std::filesystem::path beside =
+      path.parent_path() / fmt::format(".{}.{}", path.filename().string(), ending);
+  const bool done = write_file(beside, content) && put(beside.c_str(), path.c_str()) == 0;
+  const int code = errno;
+  if (!done || put != &::rename) ::unlink(beside.c_str());
+  errno = code;
+  return done;
 }
 
 }  // namespace
@@ -163,12 +158,12 @@ void check_word(const char* what, const std::string& word) {
                           shown(word), what));
 }
 
-bool replace_file(const std::filesystem::path& path, const std::string& content) noexcept {
+bool replace_file(const std::filesystem::path& path, const std::string& content) {
   return write_beside(path, content, "new", &::rename);
 }
 
 bool create_file_once(const std::filesystem::path& path, const std::string& content,
-                      const std::string& writer) noexcept {
+                      const std::string& writer) {
   return write_beside(path, content, writer, &::link) || errno == EEXIST;
 }
 

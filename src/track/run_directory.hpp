@@ -36,10 +36,10 @@ void check_word(const char* what, const std::string& word);
 
 // Replaces a file as a whole or not at all, also for concurrent readers: written beside it, then renamed.
 // Returns false with errno.
-bool replace_file(const std::filesystem::path& path, const std::string& content) noexcept;
+bool replace_file(const std::filesystem::path& path, const std::string& content);
 // The same, unless the file exists: it is then left, and true returned.
 bool create_file_once(const std::filesystem::path& path, const std::string& content,
-                      const std::string& writer) noexcept;
+                      const std::string& writer);
 
 // A file that grows by whole pieces.
 class append_file {
