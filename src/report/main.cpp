@@ -66,18 +66,11 @@ bool is_standard_output(const fs::path& path) {
 // standard output are written as they are. Returns false with errno; nothing is then left behind.
 bool write_page(const fs::path& path, const std::string& content) {
   if (is_standard_output(path)) return tutti::base::write_all(STDOUT_FILENO, content) == content.size();
-  struct stat there{}, itself{};
-  const bool is_link = ::lstat(path.c_str(), &itself) == 0 && S_ISLNK(itself.st_mode);
-  if (::stat(path.c_str(), &there) == 0 ? !S_ISREG(there.st_mode) : is_link) {
-    const tutti::base::unique_fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_NOCTTY | O_CLOEXEC, 0666));
-    return fd && tutti::base::write_all(fd.get(), content) == content.size();
-  }
-  if (!is_link) return tutti::track::replace_file(path, content);
   std::error_code failed;
-  const fs::path target = fs::canonical(path, failed);
-  if (!failed) return tutti::track::replace_file(target, content);
-  errno = failed.value();
-  return false;
+  if (!fs::exists(fs::symlink_status(path, failed))) return tutti::track::replace_file(path, content);
+  if (fs::is_regular_file(path, failed)) return tutti::track::replace_file(fs::canonical(path), content);
+  const tutti::base::unique_fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_NOCTTY | O_CLOEXEC, 0666));
+  return fd && tutti::base::write_all(fd.get(), content) == content.size();
 }
 
 }  // namespace

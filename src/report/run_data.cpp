@@ -12,7 +12,6 @@
 #include <cmath>
 #include <fstream>
 #include <iterator>
-#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -46,12 +45,9 @@ T get(const json& object, const char* key, T otherwise) {
   }
 }
 
+// JSON has no "NaN", "Infinity" and "-Infinity": they are texts.
 double number_of(const json& value) {
-  if (value.is_number()) return value.get<double>();
-  if (value == "NaN") return std::numeric_limits<double>::quiet_NaN();
-  if (value == "Infinity") return std::numeric_limits<double>::infinity();
-  if (value == "-Infinity") return -std::numeric_limits<double>::infinity();
-  throw std::runtime_error("no number");
+  return value.is_number() ? value.get<double>() : base::to_number<double>(value.get<std::string>()).value();
 }
 
 std::string text_of_value(const json& value) {
