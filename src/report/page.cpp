@@ -9,9 +9,12 @@
 #include <boost/archive/iterators/base64_from_binary.hpp>
 #include <boost/archive/iterators/transform_width.hpp>
 #include <cctype>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <numeric>
+#include <set>
 #include <span>
 
 namespace tutti::report {
@@ -235,6 +238,212 @@ std::string page_of(const run_data& run) {
                               media_section, artifacts_section, console_section, facts_section})
     out += section(run);
   return out + page_end;
+}
+
+// ---- several runs side by side ----
+
+namespace {
+
+using texts_by_name = std::map<std::string, std::string>;
+
+struct compared_run {
+  const run_data* run;
+  int number;
+  std::string label;
+  texts_by_name hyperparameters;                    // several values if the ranks differ
+  std::map<std::string, std::vector<point>> means;  // by series, over the ranks that have it
+  texts_by_name last_values;                        // of these, but for time and machine
+
+  std::string key() const { return legend_entry(number, label); }
+};
+
+// At each step over the ranks that have a finite value there.
+std::vector<point> mean_of(const run_data& run, const std::string& series) {
+  std::map<double, std::pair<double, int>> sums;
+  for (const rank_data& r : run.ranks) {
+    const auto found = r.series.find(series);
+    if (found == r.series.end()) continue;
+    for (const point& p : found->second) {
+      auto& [sum, count] = sums[p.step];
+      if (!std::isfinite(p.value)) continue;
+      sum += p.value;
+      ++count;
+    }
+  }
+  std::vector<point> mean;
+  for (const auto& [step, values] : sums)
+    mean.push_back(
+        {step, values.second > 0 ? values.first / values.second : std::numeric_limits<double>::quiet_NaN()});
+  return mean;
+}
+
+texts_by_name hyperparameters_of(const run_data& run) {
+  std::map<std::string, std::set<std::string>> values;
+  for (const rank_data& r : run.ranks)
+    for (const auto& [name, value] : r.hyperparameters) values[name].insert(value);
+  texts_by_name texts;
+  for (const auto& [name, different] : values) texts[name] = fmt::format("{}", fmt::join(different, ", "));
+  return texts;
+}
+
+std::vector<compared_run> prepared(const std::vector<run_data>& runs) {
+  std::vector<compared_run> all;
+  for (const run_data& run : runs) {
+    compared_run c{&run, static_cast<int>(all.size()), run.name, hyperparameters_of(run), {}, {}};
+    // The directory distinguishes runs of one name.
+    if (std::ranges::count(runs, run.name, &run_data::name) > 1)
+      c.label += " (" + run.directory.string() + ")";
+    for (const rank_data& r : run.ranks)
+      for (const auto& [name, points] : r.series)
+        if (!c.means.contains(name)) c.means[name] = mean_of(run, name);
+    for (const auto& [name, points] : c.means)
+      if (!is_machine_series(name) && !points.empty())
+        c.last_values[name] = short_number(points.back().value);
+    all.push_back(std::move(c));
+  }
+  return all;
+}
+
+// "2 finished, 1 died"
+std::string states_of(const run_data& run) {
+  std::map<std::string, int> counts;
+  for (const rank_data& r : run.ranks) ++counts[name_of(r.state)];
+  std::string text;
+  for (const auto& [state, count] : counts)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, state);
+  return text;
+}
+
+std::string runs_section(const std::vector<compared_run>& runs) {
+  std::string out =
+      "<h2>Runs</h2><table><tr><th>run</th><th>created</th><th class=n>ranks</th><th>state</th>"
+      "<th>directory</th></tr>";
+  for (const compared_run& c : runs)
+    out += row(c.key(), time_text(c.run->created), c.run->size, states_of(*c.run),
+               escaped(c.run->directory.string()));
+  return out + "</table>";
+}
+
+std::string curves_section_of_runs(const std::vector<compared_run>& runs) {
+  std::vector<curve_source> sources;
+  for (const compared_run& c : runs) sources.push_back({c.number, c.label, &c.means});
+  return curves(sources);
+}
+
+// A row for each run; a cell for each of `columns` that it has.
+std::string table_of(const char* heading, const std::vector<compared_run>& runs,
+                     texts_by_name compared_run::* cells, const std::set<std::string>& columns) {
+  if (columns.empty()) return {};
+  std::string out = fmt::format("<h2>{}</h2><div class=scroll><table><tr><th>run</th>", heading);
+  for (const std::string& name : columns) out += "<th class=n>" + escaped(name) + "</th>";
+  out += "</tr>";
+  for (const compared_run& c : runs) {
+    out += "<tr><td>" + c.key() + "</td>";
+    for (const std::string& name : columns) {
+      const auto found = (c.*cells).find(name);
+      out += "<td class=n>" + (found != (c.*cells).end() ? escaped(found->second) : "") + "</td>";
+    }
+    out += "</tr>";
+  }
+  return out + "</table></div>";
+}
+
+std::string differing_hyperparameters_section(const std::vector<compared_run>& runs) {
+  std::map<std::string, std::multiset<std::string>> values;
+  for (const compared_run& c : runs)
+    for (const auto& [name, value] : c.hyperparameters) values[name].insert(value);
+  std::set<std::string> different;
+  for (const auto& [name, all] : values)
+    if (all.count(*all.begin()) < runs.size()) different.insert(name);
+  return table_of("Hyperparameters that differ", runs, &compared_run::hyperparameters, different);
+}
+
+std::string last_values_section(const std::vector<compared_run>& runs) {
+  std::set<std::string> columns;
+  for (const compared_run& c : runs)
+    for (const auto& [name, value] : c.last_values) columns.insert(name);
+  return table_of("Last values", runs, &compared_run::last_values, columns);
+}
+
+}  // namespace
+
+std::string comparison_of(const std::vector<run_data>& runs) {
+  const std::vector<compared_run> compared = prepared(runs);
+  std::string out =
+      page_head(fmt::format("{} runs", runs.size()), "each line is the mean over the ranks of a run");
+  for (auto* const section :
+       {runs_section, curves_section_of_runs, differing_hyperparameters_section, last_values_section})
+    out += section(compared);
+  return out + page_end;
+}
+
+// ---- a run for a terminal ----
+
+namespace {
+
+// Terminals interpret control characters; text of ranks is shown as text only.
+std::string plain(const std::string& text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    // Some terminals also interpret U+0080 to U+009F.
+    const bool second_set =
+        byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+    if (second_set) ++i;
+    out += byte < 0x20 || byte == 0x7F || second_set ? '?' : text[i];
+  }
+  return out;
+}
+
+// Cuts a long name between two characters.
+std::string shortened(std::string text) {
+  constexpr std::size_t most = 60;
+  if (text.size() <= most) return text;
+  std::size_t end = most - 3;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end) + "...";
+}
+
+}  // namespace
+
+std::string summary_of(const run_data& run) {
+  std::string out = fmt::format("{}: {} ranks\n\n", plain(run.name), run.size);
+  out += fmt::format("{:>5}  {:<12} {:<16} {:>8} {:>10} {:>8} {:>7}\n", "rank", "state", "host", "process",
+                     "written", "dropped", "failed");
+  for (const rank_data& r : run.ranks)
+    out += fmt::format("{:>5}  {:<12} {:<16} {:>8} {:>10} {:>8} {:>7}\n", plain(r.key()), name_of(r.state),
+                       plain(r.host), r.pid, r.written, r.dropped, r.failed);
+  for (const std::string& damage : run.damage) out += plain(damage) + "\n";
+  if (run.absent() > 0) out += fmt::format("{} ranks have left nothing\n", run.absent());
+
+  std::map<std::string, std::vector<const rank_data*>> who;
+  for (const rank_data& r : run.ranks)
+    for (const auto& [name, points] : r.series)
+      if (!is_machine_series(name) && !points.empty()) who[name].push_back(&r);
+  if (!who.empty())
+    out += fmt::format("\n{:<28} {:>5} {:>8} {:>12} {:>12} {:>12}\n", "series", "rank", "points", "first",
+                       "last", "least");
+  for (const auto& [name, ranks] : who)
+    for (const rank_data* const r : ranks) {
+      const std::vector<point>& points = r->series.at(name);
+      double least = std::numeric_limits<double>::infinity();
+      for (const point& p : points) least = std::fmin(least, p.value);
+      out += fmt::format("{:<28} {:>5} {:>8} {:>12.5g} {:>12.5g} {:>12.5g}\n", shortened(plain(name)),
+                         plain(r->key()), points.size(), points.front().value, points.back().value, least);
+    }
+
+  const std::vector<time_split> times = times_of(run);
+  if (!times.empty())
+    out += fmt::format("\n{:>5} {:>10} {:>9} {:>14} {:>9} {:>12} {:>12}\n", "rank", "seconds", "compute",
+                       "communication", "waiting", "slowest in", "hidden comm.");
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    const double total = std::max(times[i].total(), 1e-12);
+    out += fmt::format("{:>5} {:>10.4g} {:>8.1f}% {:>13.1f}% {:>8.1f}% {:>12} {:>11.1f}%\n",
+                       plain(run.ranks[i].key()), times[i].total(), 100 * times[i].compute / total,
+                       100 * times[i].communication / total, 100 * times[i].waiting / total, times[i].slowest,
+                       100 * times[i].hidden / total);
+  }
+  return out;
 }
 
 }  // namespace tutti::report
