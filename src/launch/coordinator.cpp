@@ -416,15 +416,8 @@ std::string coordinator::report(const std::vector<outcome>& ends, const outcome*
     lost += fmt::format("tutti-run: {} was lost: {}\n", describe_node(gone), why);
   if (reason_ == reason::node_lost) text = std::exchange(lost, {});
   if (cause != nullptr && (reason_ == reason::failure || reason_ == reason::none)) {
-    const ranks_ended& there = nodes_.at(node_of(cause->rank)).told;
-    text += failure_report(*cause, ends,
-                           {.world_size = plan_.world_size,
-                            .program = options_.program.front(),
-                            .grace = options_.grace,
-                            .place = place_of(cause->rank),
-                            .several_nodes = several(),
-                            .last_lines = there.last_lines,
-                            .last_operations = there.last_operations});
+    text += failure_report(*cause, ends, nodes_.at(node_of(cause->rank)).told, options_,
+                           place_of(cause->rank), plan_.world_size);
     if (const int restarts = plan_.restart_count; restarts > 0)
       text += fmt::format("tutti-run: given up after {} restart{}\n", restarts, restarts == 1 ? "" : "s");
   }

@@ -98,8 +98,9 @@ struct kill_wanted {};
 // All ranks of this start have ended, and no process of theirs is left.
 struct ranks_ended {
   std::vector<outcome> ends;            // in the order in which they came
-  std::vector<std::string> last_lines;  // on the standard error of the one that failed first
-  std::string last_operations;          // of that one, as lines
+  // On the standard error of the one that failed first; empty if the user has just seen them.
+  std::vector<std::string> last_lines;
+  std::string last_operations;  // of that one, as lines, the newest first; empty if none is known
 };
 // Asks for node 0's clock, with this node's own.
 struct clock_asked {

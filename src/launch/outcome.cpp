@@ -14,6 +14,7 @@
 
 #include "base/env.hpp"
 #include "base/text.hpp"
+#include "launch/node_messages.hpp"
 #include "launch/signals.hpp"
 
 namespace tutti::launch {
@@ -106,28 +107,26 @@ std::string describe_rank(const outcome& end) {
   return fmt::format("rank {} {} (pid {})", end.rank, describe(end), end.pid);
 }
 
-std::string failure_report(const outcome& cause, const std::vector<outcome>& ends,
-                           const failure_context& context) {
+std::string failure_report(const outcome& cause, const std::vector<outcome>& ends, const ranks_ended& there,
+                           const options& o, const std::string& place, int world_size) {
   if (cause.exec_error != 0)
-    return start_error(context.program, cause.exec_error, context.several_nodes ? context.place : "");
+    return start_error(o.program.front(), cause.exec_error, o.nodes > 1 ? place : "");
   std::string text =
       fmt::format("tutti-run: rank {} failed{}: it {} (pid {} on {}, {:.3f} s after the start)\n", cause.rank,
-                  context.world_size > 1 ? " first" : "", describe(cause), cause.pid, context.place,
+                  world_size > 1 ? " first" : "", describe(cause), cause.pid, place,
                   static_cast<double>(cause.after.count()) / 1000);
   if (const std::string_view why = hint(cause); !why.empty()) text += fmt::format("tutti-run:   {}\n", why);
-  if (!context.last_lines.empty()) {
+  if (!there.last_lines.empty()) {
     text += fmt::format("tutti-run: the last lines on the standard error of rank {}:\n", cause.rank);
-    for (const std::string& line : context.last_lines) text += fmt::format("  | {}\n", line);
+    for (const std::string& line : there.last_lines) text += fmt::format("  | {}\n", line);
   }
-  if (!context.last_operations.empty()) {
-    text += fmt::format("tutti-run: the last operations of rank {}:\n", cause.rank);
-    text += context.last_operations;
-  }
+  if (!there.last_operations.empty())
+    text += fmt::format("tutti-run: the last operations of rank {}:\n{}", cause.rank, there.last_operations);
 
   std::vector<std::pair<std::string, std::vector<int>>> lots;
   for (const outcome& end : ends) {
     if (end.rank == cause.rank) continue;
-    const std::string lot = lot_of_other(end, context.grace);
+    const std::string lot = lot_of_other(end, o.grace);
     auto same = std::ranges::find(lots, lot, [](const auto& known) { return known.first; });
     if (same == lots.end()) same = lots.insert(same, {lot, {}});
     same->second.push_back(end.rank);

@@ -13,6 +13,9 @@
 
 namespace tutti::launch {
 
+struct options;
+struct ranks_ended;
+
 struct outcome {
   int rank = 0;
   pid_t pid = -1;
@@ -55,18 +58,10 @@ std::string describe(const outcome& end);
 // "rank 5 exited with code 3 (pid 77)".
 std::string describe_rank(const outcome& end);
 
-struct failure_context {
-  int world_size = 1;
-  std::string program;  // as typed
-  std::chrono::milliseconds grace{0};
-  std::string place;  // where the cause ran: the host, and the node if there are several
-  bool several_nodes = false;
-  std::vector<std::string> last_lines;  // of the cause's standard error; empty if the user has just seen them
-  std::string last_operations;          // of the cause, as lines, the newest first; empty if none is known
-};
-// Lines for the user: which rank failed first, how, what that often means, and how the others ended.
-std::string failure_report(const outcome& cause, const std::vector<outcome>& ends,
-                           const failure_context& context);
+// Lines for the user: which rank failed first, how, what that often means, and how the others ended. `there` is
+// what the cause's node has reported, `place` its host, and the node if there are several.
+std::string failure_report(const outcome& cause, const std::vector<outcome>& ends, const ranks_ended& there,
+                           const options& o, const std::string& place, int world_size);
 
 // Finds the executable that `name` means: itself if it has a slash, else the first of that name in PATH.
 struct program_search {

@@ -2,6 +2,7 @@
 #include "launch/outcome.hpp"
 
 #include "base/text.hpp"
+#include "launch/node_messages.hpp"
 
 #include <doctest/doctest.h>
 
@@ -112,20 +113,19 @@ TEST_SUITE("launch/outcome") {
   }
 
   TEST_CASE("the report names rank, process, host, reason, last lines and the others") {
-    failure_context context;
-    context.world_size = 4;
-    context.program = "prog";
-    context.grace = 5000ms;
-    context.place = "box";
-    context.last_lines = {"oh", "no"};
-    context.last_operations = "  > recv from rank 1: never ended\n  > barrier #4 on world\n";
+    options o;
+    o.program = {"prog"};
+    o.grace = 5000ms;
+    ranks_ended there;
+    there.last_lines = {"oh", "no"};
+    there.last_operations = "  > recv from rank 1: never ended\n  > barrier #4 on world\n";
     outcome stopped = signalled(1, SIGTERM, 12ms);
     stopped.asked_with = SIGTERM;
     outcome killed = signalled(2, SIGKILL, 5013ms);
     killed.asked_with = SIGTERM;
     killed.killed = true;
     const std::vector<outcome> ends = {exited(3, 0, 1ms), signalled(0, SIGKILL, 10ms), stopped, killed};
-    const std::string report = failure_report(ends[1], ends, context);
+    const std::string report = failure_report(ends[1], ends, there, o, "box", 4);
     CHECK(report ==
           "tutti-run: rank 0 failed first: it was killed by SIGKILL (signal 9) (pid 100 on box, 0.010 s "
           "after the start)\n"
