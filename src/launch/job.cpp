@@ -31,7 +31,6 @@
 namespace tutti::launch {
 namespace {
 
-constexpr std::size_t told_at_once = 64;  // ranks in one message
 // For the reader of the output to take something, after a stop and after a kill.
 constexpr std::chrono::milliseconds time_to_read{5000};
 constexpr std::chrono::milliseconds time_to_read_at_kill{500};
@@ -167,17 +166,10 @@ class job {
 
   void execute_one(const tell_records&) {
     std::vector<flight::rank_snapshot> ranks = ranks_.records().read();
-    std::size_t done = 0;
-    do {
-      records_told part;
-      const std::size_t end = std::min(ranks.size(), done + told_at_once);
-      for (; done < end; ++done) {
-        if (options_.nodes > 1) ranks[done].host = host_name();
-        part.ranks.push_back(std::move(ranks[done]));
-      }
-      part.last = done == ranks.size();
-      above_->tell(part);
-    } while (done < ranks.size());
+    for (flight::rank_snapshot& each : ranks) {
+      if (options_.nodes > 1) each.host = host_name();
+      above_->tell(records_told{{each}, &each == &ranks.back()});
+    }
   }
 
   void execute_one(const rank_stopped& what) {

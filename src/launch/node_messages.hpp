@@ -97,7 +97,7 @@ struct stop_wanted {
 struct kill_wanted {};
 // All ranks of this start have ended, and no process of theirs is left.
 struct ranks_ended {
-  std::vector<outcome> ends;            // in the order in which they came
+  std::vector<outcome> ends;  // in the order in which they came
   // On the standard error of the one that failed first; empty if the user has just seen them.
   std::vector<std::string> last_lines;
   std::string last_operations;  // of that one, as lines, the newest first; empty if none is known
@@ -108,7 +108,7 @@ struct clock_asked {
 };
 // A user wants to know who waits for whom.
 struct explanation_wanted {};
-// The answer to tell_records, in several parts if there are many.
+// The answer to tell_records, in several parts: one for each rank.
 struct records_told {
   std::vector<flight::rank_snapshot> ranks;
   bool last = true;
