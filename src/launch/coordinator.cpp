@@ -44,14 +44,12 @@ std::optional<std::string> coordinator::join(const hello& who) {
   if (node.joined && !node.lost)
     return fmt::format(
         "{} has --node-rank {}, and so has {} (pid {}): give each node a --node-rank of its own", caller,
-        who.node, describe_node(who.node), node.pid);
+        who.node, describe_node(who.node), node.who.pid);
   if (phase_ != phase::joining && !(options_.elastic && phase_ == phase::running))
     return fmt::format("{} comes too late: the job is over", caller);
   node = node_state{};
   node.joined = true;
-  node.host = who.host;
-  node.pid = who.pid;
-  node.ranks = who.ranks;
+  node.who = who;
   if (phase_ == phase::running)
     start_newcomer(who.node);
   else if (complete())
@@ -111,7 +109,7 @@ void coordinator::start(std::string notice) {
 
 void coordinator::number(node_state& node) {
   node.first_rank = plan_.world_size;
-  plan_.world_size += node.ranks;
+  plan_.world_size += node.who.ranks;
 }
 
 void coordinator::start_newcomer(int node) {
@@ -341,21 +339,21 @@ void coordinator::conclude() {
 
 int coordinator::node_of(int rank) const {
   for (const auto& [n, node] : nodes_)
-    if (node.first_rank >= 0 && rank >= node.first_rank && rank < node.first_rank + node.ranks) return n;
+    if (node.first_rank >= 0 && rank >= node.first_rank && rank < node.first_rank + node.who.ranks) return n;
   return 0;
 }
 
 std::string coordinator::describe_node(int node) const {
   const node_state& state = nodes_.at(node);
-  if (state.first_rank < 0) return fmt::format("node {} ({})", node, state.host);
+  if (state.first_rank < 0) return fmt::format("node {} ({})", node, state.who.host);
   std::vector<int> ranks;
-  for (int i = 0; i < state.ranks; ++i) ranks.push_back(state.first_rank + i);
-  return fmt::format("node {} ({} on {})", node, base::ranks_text(ranks), state.host);
+  for (int i = 0; i < state.who.ranks; ++i) ranks.push_back(state.first_rank + i);
+  return fmt::format("node {} ({} on {})", node, base::ranks_text(ranks), state.who.host);
 }
 
 std::string coordinator::place_of(int rank) const {
   const int node = node_of(rank);
-  const std::string& host = nodes_.at(node).host;
+  const std::string& host = nodes_.at(node).who.host;
   return several() ? fmt::format("{}, node {}", host, node) : host;
 }
 

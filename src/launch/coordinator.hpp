@@ -55,7 +55,7 @@ class coordinator {
   // Returns a number for a node that comes without one; -1 if there are as many as allowed.
   int free_number() const;
 
-  int ranks_of(int node) const { return nodes_.at(node).ranks; }
+  int ranks_of(int node) const { return nodes_.at(node).who.ranks; }
   bool joining() const { return phase_ == phase::joining; }
   bool over() const { return phase_ == phase::over; }
   // "node 1 (ranks 4-7 on hostB)".
@@ -79,9 +79,7 @@ class coordinator {
     bool joined = false;
     bool ended = false;  // its ranks of this start
     bool lost = false;
-    std::string host;
-    int pid = 0;
-    int ranks = 0;
+    hello who;
     int first_rank = -1;  // -1: not yet
     clock::time_point told_to_start{};
     bool leaving = false;  // its ranks are being stopped, and the others go on
