@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "base/cycles.hpp"
 #include "base/hmac.hpp"
 #include "base/text.hpp"
+#include "bootstrap/address.hpp"
 #include "bootstrap/control_link.hpp"
 #include "bootstrap/elastic_store.hpp"
 #include "flight/explanation.hpp"
@@ -51,17 +51,15 @@ class head_node final : public coordination {
         answer_deadline_(node_.loop),
         join_deadline_(node_.loop),
         end_deadline_(node_.loop) {
-    if (options_.nodes == 1) {
-      store_ = open_store_socket(options_.master, options_.join_timeout);
-    } else {
-      rendezvous_ = open_rendezvous_sockets(*options_.master, options_.join_timeout);
+    if (options_.nodes > 1) {
       listener_ = bootstrap::accept_launchers(
           node_.loop.get_executor(), node_.secret, node_.tls, options_.node_timeout,
           [this](std::unique_ptr<bootstrap::control_link> link, int) { arrived(std::move(link)); },
           [this](const std::string& from, const std::string& why) { unauthenticated(from, why); });
-      // The first socket stays: stores are opened beside it.
-      for (const base::unique_fd& fd : rendezvous_)
-        listener_->open(base::unique_fd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)));
+      for (base::unique_fd& fd : open_rendezvous_sockets(*options_.master, options_.join_timeout)) {
+        rendezvous_.push_back(bootstrap::local_endpoint(fd.get()).value().address());
+        listener_->open(std::move(fd));
+      }
       run_after(join_deadline_, options_.join_timeout, [this] { join_overdue(); });
     }
     coordinator_.join(node_.own);
@@ -101,10 +99,8 @@ class head_node final : public coordination {
   }
 
   int open_store() {
-    if (options_.nodes > 1)
-      store_ = open_store_socket_beside(rendezvous_.front());
-    else if (!store_)
-      store_ = open_store_socket(options_.master, options_.join_timeout);
+    store_ = options_.nodes > 1 ? open_store_socket_beside(rendezvous_.front())
+                                : open_store_socket(options_.master, options_.join_timeout);
     const int port = port_of(store_);
     if (options_.elastic) {
       server_ = tcp_store_server::adopt(node_.loop.get_executor(), store_.get(), node_.secret, node_.tls);
@@ -245,7 +241,7 @@ class head_node final : public coordination {
             missing.size() == 1 ? "" : "s", base::rank_list(missing), options_.master->host,
             options_.master->port, base::duration_text(options_.join_timeout),
             missing.size() == 1 ? std::to_string(missing.front()) : "of its own", options_.nodes,
-            std::ranges::all_of(rendezvous_, on_loopback)
+            std::ranges::all_of(rendezvous_, bootstrap::is_loopback)
                 ? ". That address is a loopback one, which no other machine can reach"
                 : ""));
   }
@@ -280,7 +276,7 @@ class head_node final : public coordination {
     execute(*std::exchange(last_command_, std::nullopt));
   }
 
-  std::vector<base::unique_fd> rendezvous_;
+  std::vector<boost::asio::ip::address> rendezvous_;  // where the other nodes come
   base::unique_fd store_;  // listens for the next start
   // Where nodes come and go.
   std::unique_ptr<tcp_store_server> server_;

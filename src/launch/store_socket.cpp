@@ -16,8 +16,6 @@
 namespace tutti::launch {
 namespace {
 
-using boost::asio::ip::tcp;
-
 std::string_view cure_of_listening(int error) {
   static const std::map<int, std::string_view> cures = {
       {EADDRINUSE,
@@ -45,14 +43,16 @@ bootstrap::endpoints resolve(const host_and_port& master, std::chrono::milliseco
                                        std::strerror(error), cure_of_listening(error)));
 }
 
+base::unique_fd listen_on_free_port(const boost::asio::ip::address& at, const char* where) {
+  if (base::unique_fd fd = bootstrap::listen_at({at, 0})) return fd;
+  throw std::runtime_error(fmt::format("cannot listen {}: {}", where, std::strerror(errno)));
+}
+
 }  // namespace
 
 base::unique_fd open_store_socket(const std::optional<host_and_port>& master,
                                   std::chrono::milliseconds timeout) {
-  if (!master) {
-    if (base::unique_fd fd = bootstrap::listen_at({boost::asio::ip::address_v4::loopback(), 0})) return fd;
-    throw std::runtime_error(fmt::format("cannot listen on 127.0.0.1: {}", std::strerror(errno)));
-  }
+  if (!master) return listen_on_free_port(boost::asio::ip::address_v4::loopback(), "on 127.0.0.1");
   int error = 0;
   for (const auto& candidate : resolve(*master, timeout)) {
     if (base::unique_fd fd = bootstrap::listen_at(candidate)) return fd;
@@ -77,24 +77,12 @@ std::vector<base::unique_fd> open_rendezvous_sockets(const host_and_port& master
   return sockets;
 }
 
-base::unique_fd open_store_socket_beside(const base::unique_fd& rendezvous) {
-  base::unique_fd fd;
-  if (std::optional<tcp::endpoint> at = bootstrap::local_endpoint(rendezvous.get())) {
-    at->port(0);
-    fd = bootstrap::listen_at(*at);
-  }
-  if (fd) return fd;
-  throw std::runtime_error(
-      fmt::format("cannot listen for the ranks, beside --master: {}", std::strerror(errno)));
+base::unique_fd open_store_socket_beside(const boost::asio::ip::address& rendezvous) {
+  return listen_on_free_port(rendezvous, "for the ranks, beside --master");
 }
 
 int port_of(const base::unique_fd& listening) {
-  return bootstrap::local_endpoint(listening.get()).value_or(tcp::endpoint()).port();
-}
-
-bool on_loopback(const base::unique_fd& listening) {
-  const std::optional<tcp::endpoint> at = bootstrap::local_endpoint(listening.get());
-  return at && bootstrap::is_loopback(at->address());
+  return bootstrap::local_endpoint(listening.get()).value_or(boost::asio::ip::tcp::endpoint()).port();
 }
 
 }  // namespace tutti::launch

@@ -4,6 +4,7 @@
 // the start. No free port is guessed and lost before rank 0 listens.
 #pragma once
 
+#include <boost/asio/ip/address.hpp>
 #include <chrono>
 #include <optional>
 #include <vector>
@@ -23,10 +24,8 @@ base::unique_fd open_store_socket(const std::optional<host_and_port>& master,
 // at any address if this host knows the name as loopback only. Not empty. Blocks and throws as above.
 std::vector<base::unique_fd> open_rendezvous_sockets(const host_and_port& master,
                                                      std::chrono::milliseconds timeout);
-// Opens the store socket of a job over several nodes: at the address of `rendezvous`, on a free port.
-base::unique_fd open_store_socket_beside(const base::unique_fd& rendezvous);
+// Opens the store socket of a job over several nodes: at the address of a rendezvous, on a free port.
+base::unique_fd open_store_socket_beside(const boost::asio::ip::address& rendezvous);
 int port_of(const base::unique_fd& listening);
-// Whether it listens on loopback, so that only launchers of this machine can reach it.
-bool on_loopback(const base::unique_fd& listening);
 
 }  // namespace tutti::launch
