@@ -32,7 +32,12 @@ class coordination {
     std::function<void(std::string_view)> say;  // lines for its user
   };
 
-  explicit coordination(place node) : node_(std::move(node)) {}
+  // On node 0, besides its own ranks: waits for the launchers of the other nodes, and carries messages between
+  // them and the coordinator, which decides. Throws std::runtime_error if they cannot come to --master: it is not
+  // an address of this host, or its port is in use. On every other node: calls node 0's launcher, does what it
+  // says, and ends the job here when node 0 has gone.
+  static std::unique_ptr<coordination> make(place node);
+
   coordination(const coordination&) = delete;
   coordination& operator=(const coordination&) = delete;
   virtual ~coordination() = default;
@@ -44,6 +49,7 @@ class coordination {
   virtual base::unique_fd take_store() { return {}; }
 
  protected:
+  explicit coordination(place node) : node_(std::move(node)) {}
   void execute(const command& what) {
     boost::asio::post(node_.loop, [this, what] { node_.execute(what); });
   }
@@ -51,14 +57,6 @@ class coordination {
   place node_;
   const options& options_ = node_.o;
 };
-
-// Node 0's part besides its own ranks. It waits for the launchers of the other nodes, and carries messages between
-// them and the coordinator, which decides. Throws std::runtime_error if --master is not an address of this host, or
-// its port is in use.
-std::unique_ptr<coordination> make_head_node(coordination::place node);
-// The part of every node but 0 besides its own ranks: calls node 0's launcher, does what it says, and ends the job
-// here when node 0 has gone.
-std::unique_ptr<coordination> make_member_node(coordination::place node);
 
 // After which the launcher of a node that is out of reach has noticed it, too, and has ended its ranks.
 inline std::chrono::milliseconds time_to_end_unheard(const options& o) {

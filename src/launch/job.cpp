@@ -101,7 +101,7 @@ class job {
         throw std::runtime_error("--trace: there is no memory that ranks could share (memfd_create)");
       trace_ = std::make_unique<job_trace>(o, *ranks_.records().memory(), host_name());
     }
-    above_ = (o.node_rank == 0 ? make_head_node : make_member_node)(
+    above_ = coordination::make(
         {.loop = loop_,
          .o = o,
          .secret = secret_,

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "launch/coordination.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <csignal>
 #include <list>
 #include <map>
 #include <optional>
@@ -18,13 +20,15 @@
 #include "bootstrap/control_link.hpp"
 #include "bootstrap/elastic_store.hpp"
 #include "flight/explanation.hpp"
-#include "launch/coordination.hpp"
 #include "launch/coordinator.hpp"
 #include "launch/run_after.hpp"
+#include "launch/signals.hpp"
 #include "launch/store_socket.hpp"
 
 namespace tutti::launch {
 namespace {
+
+// ---- node 0 ----
 
 constexpr int join_failure_exit_code = 1;
 constexpr int refused_exit_code = 2;  // a wrong command line
@@ -296,10 +300,153 @@ class head_node final : public coordination {
   std::unique_ptr<bootstrap::acceptor> listener_;
 };
 
+// ---- every other node ----
+
+constexpr int node_lost_exit_code = 1;
+constexpr int enough_clock_answers = 8;
+// For node 0, beyond the grace period, to hear from all nodes and to say how the job ended: longer than it
+// needs to count a silent node as lost.
+constexpr std::chrono::seconds time_to_tell{30};
+
+class member_node final : public coordination {
+ public:
+  explicit member_node(place at)
+      : coordination(std::move(at)),
+        patience_(node_.loop),
+        caller_(node_.loop.get_executor(),
+                {options_.master->host, static_cast<std::uint16_t>(options_.master->port), node_.secret,
+                 node_.tls, options_.node_timeout, options_.node_rank, options_.join_timeout},
+                [this](std::unique_ptr<bootstrap::control_link> link, const std::string& why) {
+                  on_called(std::move(link), why);
+                }) {}
+
+  void tell(const event& what) override {
+    if (const auto* const failed = std::get_if<rank_failed>(&what);
+        failed != nullptr && failed->restart == 0 && !first_failure_)
+      first_failure_ = failed->end;
+    if (const auto* const wanted = std::get_if<stop_wanted>(&what)) {
+      stop_wanted_ = stopping_ = true;
+      if (wanted->why == stop_wanted::reason::signal) asked_signal_ = wanted->signal;
+      if (!link_ && wanted->why == stop_wanted::reason::timeout)
+        return end_alone(124, "tutti-run: the job was stopped before it had begun: --timeout\n");
+      if (!link_)
+        return end_alone(128 + (asked_signal_ != 0 ? asked_signal_ : SIGPIPE),
+                         asked_signal_ == 0
+                             ? ""
+                             : fmt::format("tutti-run: stopped by {} before the job had begun\n",
+                                           signal_name(asked_signal_)));
+      if (!ranks_run_) expect_end();
+    }
+    if (std::holds_alternative<ranks_ended>(what)) {
+      ranks_run_ = false;
+      if (stopping_) expect_end();
+    }
+    if (link_) link_->send(encode(what));
+    end_if_ranks_have();
+  }
+
+  void lose_patience() override {
+    if (!over_) on_lost("not waited for any longer");
+  }
+
+ private:
+  void on_called(std::unique_ptr<bootstrap::control_link> link, const std::string& why) {
+    if (!link)
+      end_alone(node_lost_exit_code,
+                fmt::format("tutti-run: cannot join node 0 at {}:{}: {}. Start tutti-run --node-rank 0 "
+                            "there, with the same --master and secret\n",
+                            options_.master->host, options_.master->port, why));
+    if (over_) return;
+    link_ = std::move(link);
+    link_->start({[this](std::string_view message) { on_message(message); },
+                  [this](const std::string& lost_why, bool) { on_lost(lost_why); }});
+    link_->send(encode(node_.own));
+    if (!options_.trace.empty()) ask_clock();
+  }
+
+  void expect_end() {
+    run_after(patience_, grace_ + time_to_tell,
+              [this] { on_lost("it does not tell how the job has ended"); });
+  }
+
+  void ask_clock() { link_->send(encode(event(clock_asked{base::steady_ns()}))); }
+
+  void on_message(std::string_view message) {
+    if (over_) return;
+    const command what = decode_command(message);
+    if (const auto* const told = std::get_if<clock_told>(&what)) {
+      const std::int64_t now = base::steady_ns();
+      const std::int64_t round_trip = now - told->asked_ns;
+      if (clock_answers_++ == 0 || round_trip < best_round_trip_ns_) {
+        best_round_trip_ns_ = round_trip;
+        clock_offset_ns_ = told->clock_ns - (told->asked_ns + round_trip / 2);
+      }
+      if (clock_answers_ < enough_clock_answers) ask_clock();
+      return execute(clock_told{told->asked_ns, told->asked_ns + clock_offset_ns_});
+    }
+    if (const auto* const start = std::get_if<start_ranks>(&what)) {
+      grace_ = start->grace;
+      ranks_run_ = true;
+      stopping_ = stop_wanted_;
+      first_failure_.reset();
+      patience_.cancel();
+    } else if (std::holds_alternative<job_over>(what)) {
+      over_ = true;
+      patience_.cancel();
+      link_->finish();  // and the other side closes
+    } else if (!std::holds_alternative<tell_records>(what) && !std::holds_alternative<rank_stopped>(what)) {
+      stopping_ = true;
+    }
+    execute(what);
+  }
+
+  void on_lost(const std::string& why) {
+    if (asked_signal_ != 0)
+      return end_alone(128 + asked_signal_,
+                       fmt::format("tutti-run: the job was stopped by {}\n", signal_name(asked_signal_)));
+    std::string report = fmt::format("tutti-run: node 0 at {}:{} was lost: {}; the job is stopped\n",
+                                     options_.master->host, options_.master->port, why);
+    if (first_failure_) report += fmt::format("tutti-run: here, {}\n", describe_rank(*first_failure_));
+    end_alone(first_failure_ ? first_failure_->shell_code() : node_lost_exit_code, report);
+  }
+
+  // No other node will say how the job ends.
+  void end_alone(int exit_code, const std::string& report) {
+    if (std::exchange(over_, true)) return;
+    patience_.cancel();
+    alone_ = job_over{exit_code, report};
+    if (ranks_run_) execute(stop_ranks{SIGTERM});
+    end_if_ranks_have();
+  }
+
+  void end_if_ranks_have() {
+    if (!ranks_run_ && alone_) execute(*std::exchange(alone_, std::nullopt));
+  }
+
+  boost::asio::steady_timer patience_;
+  std::chrono::milliseconds grace_{0};  // as node 0 has said
+  // The quickest answer is the most accurate.
+  int clock_answers_ = 0;
+  std::int64_t best_round_trip_ns_ = 0;
+  std::int64_t clock_offset_ns_ = 0;
+  bool ranks_run_ = false;
+  bool stop_wanted_ = false;  // here
+  bool stopping_ = false;
+  bool over_ = false;                     // node 0 has said so, or has gone
+  int asked_signal_ = 0;                  // by which the user here asked for an end; 0: none
+  std::optional<outcome> first_failure_;  // here, in case only this node can report it
+  // How it ends here without node 0, once the ranks have ended.
+  std::optional<job_over> alone_;
+  // To the end: where it closes, node 0 takes the ranks here for ended.
+  std::unique_ptr<bootstrap::control_link> link_;
+  bootstrap::control_caller caller_;
+};
+
 }  // namespace
 
-std::unique_ptr<coordination> make_head_node(coordination::place node) {
-  return std::make_unique<head_node>(std::move(node));
+std::unique_ptr<coordination> coordination::make(place node) {
+  if (node.o.node_rank == 0) return std::make_unique<head_node>(std::move(node));
+  return std::make_unique<member_node>(std::move(node));
 }
 
 }  // namespace tutti::launch
