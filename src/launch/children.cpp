@@ -11,22 +11,38 @@
 #include <array>
 #include <cerrno>
 #include <climits>
-#include <csignal>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
 #include "base/files.hpp"
-#include "launch/signals.hpp"
 
 namespace tutti::launch {
-void make_pipe(base::unique_fd& reader, base::unique_fd& writer, int flags) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC | flags) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
-  reader.reset(ends[0]);
-  writer.reset(ends[1]);
+namespace {
+
+// ---- signals ----
+
+constexpr int of_writing[] = {SIGPIPE, SIGTTOU, SIGXFSZ};
+struct sigaction earlier[std::size(of_writing)];
+
+void restore_signals_of_writing() noexcept {
+  for (std::size_t i = 0; i < std::size(of_writing); ++i) ::sigaction(of_writing[i], &earlier[i], nullptr);
 }
 
-namespace {
+// In a child between fork and exec, with all signals blocked: undoes signals_of_writing_ignored and every handler.
+void restore_signals_for_program(const sigset_t& mask) noexcept {
+  restore_signals_of_writing();
+  // exec itself resets handlers, but a signal that is unblocked before it must not run one here: the handler
+  // writes to a pipe that the launcher reads.
+  struct sigaction by_default{};
+  by_default.sa_handler = SIG_DFL;
+  for (int signal = 1; signal < SIGRTMIN; ++signal) {
+    struct sigaction now{};
+    if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN)
+      ::sigaction(signal, &by_default, nullptr);
+  }
+  ::pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+}
 
 // ---- the guardian ----
 
@@ -132,6 +148,27 @@ pid_t spawn(const process_spec& spec, const guardian& guard, int reports) {
 }
 
 }  // namespace
+
+bool ignored(int signal) noexcept {
+  struct sigaction now{};
+  return ::sigaction(signal, nullptr, &now) == 0 && (now.sa_flags & SA_SIGINFO) == 0 &&
+         now.sa_handler == SIG_IGN;
+}
+
+signals_of_writing_ignored::signals_of_writing_ignored() noexcept {
+  struct sigaction ignore{};
+  ignore.sa_handler = SIG_IGN;
+  for (std::size_t i = 0; i < std::size(of_writing); ++i) ::sigaction(of_writing[i], &ignore, &earlier[i]);
+}
+
+signals_of_writing_ignored::~signals_of_writing_ignored() { restore_signals_of_writing(); }
+
+void make_pipe(base::unique_fd& reader, base::unique_fd& writer, int flags) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC | flags) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
+  reader.reset(ends[0]);
+  writer.reset(ends[1]);
+}
 
 guardian::guardian() {
   base::unique_fd reader;

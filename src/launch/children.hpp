@@ -11,6 +11,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -24,6 +25,24 @@ namespace tutti::launch {
 
 // Throws std::system_error. Both ends are closed on exec.
 void make_pipe(base::unique_fd& reader, base::unique_fd& writer, int flags = 0);
+
+// As by nohup, or by a shell that starts the launcher in the background.
+bool ignored(int signal) noexcept;
+// True for signals after which the ranks get their grace period and then SIGKILL. SIGQUIT is not among them:
+// the launcher then says who waits for whom, and passes it on only if it cannot.
+constexpr bool ends_job(int signal) noexcept {
+  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
+}
+
+// The launcher writes to pipes whose readers may be gone, and to a terminal that it has lent out; programs that
+// it starts get the earlier state. One instance at a time per process.
+class signals_of_writing_ignored {
+ public:
+  signals_of_writing_ignored() noexcept;
+  signals_of_writing_ignored(const signals_of_writing_ignored&) = delete;
+  signals_of_writing_ignored& operator=(const signals_of_writing_ignored&) = delete;
+  ~signals_of_writing_ignored();  // restores the earlier state
+};
 
 // The process of a rank: it leads a process group, and dies with the launcher.
 struct process_spec {

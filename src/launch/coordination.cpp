@@ -22,7 +22,6 @@
 #include "flight/explanation.hpp"
 #include "launch/coordinator.hpp"
 #include "launch/run_after.hpp"
-#include "launch/signals.hpp"
 #include "launch/store_socket.hpp"
 
 namespace tutti::launch {

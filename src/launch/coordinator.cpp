@@ -8,7 +8,6 @@
 #include <stdexcept>
 
 #include "base/text.hpp"
-#include "launch/signals.hpp"
 
 namespace tutti::launch {
 namespace {

@@ -26,7 +26,6 @@
 #include "launch/job_trace.hpp"
 #include "launch/local_ranks.hpp"
 #include "launch/run_after.hpp"
-#include "launch/signals.hpp"
 
 namespace tutti::launch {
 namespace {

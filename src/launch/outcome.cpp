@@ -2,6 +2,7 @@
 #include "launch/outcome.hpp"
 
 #include <fmt/format.h>
+#include <string.h>  // sigabbrev_np
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,7 +16,6 @@
 #include "base/env.hpp"
 #include "base/text.hpp"
 #include "launch/node_messages.hpp"
-#include "launch/signals.hpp"
 
 namespace tutti::launch {
 namespace {
@@ -91,6 +91,11 @@ const outcome* first_cause(const std::vector<outcome>& ends) {
   }
   if (first == nullptr || explains_itself(*first)) return first;
   return blow != nullptr && blow_at - first_at <= moment_of_death ? blow : first;
+}
+
+std::string signal_name(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(signal);
 }
 
 std::string describe(const outcome& end) {

@@ -53,6 +53,8 @@ inline constexpr std::chrono::milliseconds moment_of_death{250};
 // Whether it was ended by such a signal.
 bool is_blow(const outcome& end);
 
+// "SIGSEGV"; "signal 42" if the system has no name for it.
+std::string signal_name(int signal);
 // "exited with code 3", "was killed by SIGKILL (signal 9)".
 std::string describe(const outcome& end);
 // "rank 5 exited with code 3 (pid 77)".

@@ -10,8 +10,8 @@
 #include <chrono>
 
 #include "base/unique_fd.hpp"
+#include "launch/children.hpp"
 #include "launch/job_output.hpp"
-#include "launch/signals.hpp"
 #include "support/skip.hpp"
 
 using namespace tutti::launch;
