@@ -98,7 +98,7 @@ class job {
     if (!o.trace.empty()) {
       if (ranks_.records().memory() == nullptr)
         throw std::runtime_error("--trace: there is no memory that ranks could share (memfd_create)");
-      trace_ = std::make_unique<job_trace>(o, *ranks_.records().memory(), host_name());
+      trace_ = std::make_unique<job_trace>(loop_, o, *ranks_.records().memory(), host_name());
     }
     above_ = coordination::make(
         {.loop = loop_,
