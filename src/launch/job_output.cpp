@@ -122,11 +122,6 @@ job_output::job_output(boost::asio::io_context& loop, const options& o, std::fun
         fmt::format("cannot make the directory '{}' of --log-dir: {}", log_dir_, failure.message()));
 }
 
-void job_output::begin_start(int restart_count) {
-  restart_count_ = restart_count;
-  pumps_.clear();
-}
-
 // Reported once for all: if one file has no room, the others have none either.
 void job_output::log_failed(const std::string& name, int error) {
   if (std::exchange(log_incomplete_, true)) return;
@@ -140,9 +135,8 @@ std::unique_ptr<output_pump> job_output::make_pump(int rank, int restarts, const
   output_pump::route way;
   make_pipe(way.source, writer);
   if (!log_dir_.empty()) {
-    const int starts = restart_count_ + restarts;
     const std::string log = fmt::format("{}/rank-{}{}.{}", log_dir_, rank,
-                                        starts == 0 ? "" : fmt::format(".restart-{}", starts), suffix);
+                                        restarts == 0 ? "" : fmt::format(".restart-{}", restarts), suffix);
     way.log.reset(::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
     if (!way.log)
       throw std::runtime_error(fmt::format("cannot write the log file '{}': {}", log, std::strerror(errno)));

@@ -70,11 +70,10 @@ class job_output {
     base::unique_fd output;
     base::unique_fd error;
   };
-  rank_pipes connect(int rank, int restarts = 0);  // of this rank alone: with logs of its own
+  rank_pipes connect(int rank, int restarts);  // that it was started so often before is in the names of its logs
 
-  // Output from here on is of ranks that were started `restart_count` times before. It has logs of its own,
-  // and earlier output is forgotten.
-  void begin_start(int restart_count);
+  // The ranks start anew: earlier output is forgotten.
+  void begin_start() { pumps_.clear(); }
 
   // Prints lines of the launcher's own on standard error.
   void say(std::string_view lines) { error_sink().say(lines); }
@@ -116,7 +115,6 @@ class job_output {
   boost::asio::steady_timer patience_;
   std::string log_dir_;
   bool quiet_;
-  int restart_count_ = 0;
   bool log_incomplete_ = false;
   speakers speakers_;
   output_sink output_;

@@ -166,7 +166,7 @@ void local_ranks::start(const start_ranks& p, base::unique_fd store) {
   restarts_.assign(static_cast<std::size_t>(options_.ranks), 0);
   store_ = std::move(store);
   children_.clear();
-  output_.begin_start(p.restart_count);
+  output_.begin_start();
   records_.begin_start(p.first_rank, p.world_size);
   int local_rank = 0;
   try {
@@ -184,9 +184,8 @@ void local_ranks::start(const start_ranks& p, base::unique_fd store) {
 
 void local_ranks::start_rank(int local_rank) {
   const int rank = plan_.first_rank + local_rank;
-  const int restarts = restarts_[static_cast<std::size_t>(local_rank)];
   start_ranks plan = plan_;
-  plan.restart_count += restarts;
+  plan.restart_count += restarts_[static_cast<std::size_t>(local_rank)];
   const bool serves_store = rank == 0;
   process_spec spec;
   spec.path = path_;
@@ -212,7 +211,7 @@ void local_ranks::start_rank(int local_rank) {
   }
   job_output::rank_pipes pipes;
   if (!direct_) {
-    pipes = output_.connect(rank, restarts);
+    pipes = output_.connect(rank, plan.restart_count);
     spec.output = pipes.output.get();
     spec.error = pipes.error.get();
   }
