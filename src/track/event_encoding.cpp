@@ -10,7 +10,9 @@
 #include <bit>
 #include <boost/crc.hpp>
 #include <cmath>
+#include <concepts>
 #include <limits>
+#include <type_traits>
 
 namespace tutti::track {
 namespace {
@@ -85,14 +87,11 @@ class wire_message {
     varint(static_cast<std::uint64_t>(value));
     return *this;
   }
-  wire_message& real(int field, double value) {
-    key(field, 1);
-    put_integer(bytes_, std::bit_cast<std::uint64_t>(value));
-    return *this;
-  }
-  wire_message& real32(int field, float value) {
-    key(field, 5);
-    put_integer(bytes_, std::bit_cast<std::uint32_t>(value));
+  template <std::floating_point T>
+  wire_message& real(int field, T value) {
+    using bits = std::conditional_t<sizeof value == 8, std::uint64_t, std::uint32_t>;
+    key(field, sizeof value == 8 ? 1 : 5);
+    put_integer(bytes_, std::bit_cast<bits>(value));
     return *this;
   }
   wire_message& text(int field, std::string_view bytes) {
@@ -225,7 +224,7 @@ void put_restart(std::string& to, const record& first) {
 }
 
 void put_scalar(std::string& to, const record& at, double number) {
-  put_value(to, at, tagged(at).real32(2, static_cast<float>(number)));
+  put_value(to, at, tagged(at).real(2, static_cast<float>(number)));
 }
 
 void put_text(std::string& to, const record& at, std::string_view words) {
