@@ -5,13 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/host_name.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
@@ -41,20 +41,15 @@ constexpr std::size_t longest_secret = 4096;
 using boost::asio::ip::host_name;
 
 std::string read_secret(int fd) {
-  const base::unique_fd source(fd);  // the ranks must not inherit it
-  std::string text;
-  std::array<char, longest_secret> buffer;
-  for (;;) {
-    const ssize_t bytes = ::read(source.get(), buffer.data(), buffer.size());
-    if (bytes < 0 && errno == EINTR) continue;
-    if (bytes < 0)
-      throw usage_error("--secret-fd {}: {}; open it for reading, as in --secret-fd 3 3<secret-file", fd,
-                        std::strerror(errno));
-    if (bytes == 0) break;
-    text.append(buffer.data(), static_cast<std::size_t>(bytes));
-    if (text.size() > longest_secret)
-      throw usage_error("--secret-fd {}: a secret has at most {} bytes", fd, longest_secret);
-  }
+  std::string text(longest_secret + 1, '\0');
+  // Closed again: the ranks must not inherit it.
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> source(::fdopen(fd, "r"), std::fclose);
+  text.resize(source ? std::fread(text.data(), 1, text.size(), source.get()) : 0);
+  if (!source || std::ferror(source.get()) != 0)
+    throw usage_error("--secret-fd {}: {}; open it for reading, as in --secret-fd 3 3<secret-file", fd,
+                      std::strerror(errno));
+  if (text.size() > longest_secret)
+    throw usage_error("--secret-fd {}: a secret has at most {} bytes", fd, longest_secret);
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
   if (text.empty() || text.find('\0') != std::string::npos)
     throw usage_error("--secret-fd {}: a line of text is needed, for example of `openssl rand -hex 32`", fd);
