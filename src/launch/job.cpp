@@ -181,13 +181,12 @@ class job {
   // Says who waits for whom if for this long no rank has started or ended an operation, and some wait.
   void watch_for_silence() {
     const auto now = std::chrono::steady_clock::now();
-    const std::uint64_t progress = ranks_.records().progress();
+    const auto [progress, any_pending] = ranks_.records().operations();
     if (progress != progress_) {
       progress_ = progress;
       progress_at_ = now;
       silence_said_ = false;
-    } else if (!silence_said_ && now - progress_at_ >= options_.explain_after &&
-               ranks_.records().any_pending()) {
+    } else if (!silence_said_ && now - progress_at_ >= options_.explain_after && any_pending) {
       silence_said_ = true;
       above_->tell(explanation_wanted{});
     }

@@ -89,24 +89,20 @@ class rank_records {
     return flight::last_operations(*p.end, most, "  > ");
   }
 
-  // Increases whenever an operation of any rank starts or ends.
-  std::uint64_t progress() const {
-    std::uint64_t sum = 0;
+  struct activity {
+    std::uint64_t progress = 0;  // increases whenever an operation of any rank starts or ends
+    bool any_pending = false;
+  };
+  activity operations() const {
+    activity all;
     for (int i = 0; all_ != nullptr && i < all_->ranks(); ++i) {
       const flight::head& h = all_->of(i).head();
       for (const flight::word* w : {&h.ready, &h.phase_, &h.started, &h.ended, &h.spans, &h.compute_running})
-        sum += w->load(std::memory_order_relaxed);
+        all.progress += w->load(std::memory_order_relaxed);
+      all.any_pending |= h.is_written() && h.started.load(std::memory_order_relaxed) !=
+                                               h.ended.load(std::memory_order_relaxed);
     }
-    return sum;
-  }
-  bool any_pending() const {
-    for (int i = 0; all_ != nullptr && i < all_->ranks(); ++i) {
-      const flight::head& h = all_->of(i).head();
-      if (h.is_written() &&
-          h.started.load(std::memory_order_relaxed) != h.ended.load(std::memory_order_relaxed))
-        return true;
-    }
-    return false;
+    return all;
   }
 
  private:
