@@ -95,54 +95,41 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return result;
 }
 
-// What the child does between fork and exec: only async-signal-safe calls, on data prepared before the fork.
-struct child_plan {
-  const process_spec& spec;
-  const guardian& guard;
-  int reports;
-  pid_t launcher;
-  sigset_t mask;
-  std::vector<char*> argv;
-  std::vector<char*> envp;
-
-  [[noreturn]] void carry_out() const noexcept {
+// Throws std::system_error if no process can be made. Only `reports` tells whether the program started.
+pid_t spawn(const process_spec& spec, const guardian& guard, int reports) {
+  const std::vector<char*> argv = pointers(spec.arguments), envp = pointers(spec.environment);
+  const int streams[] = {spec.input, spec.output, spec.error};
+  const pid_t launcher = ::getpid();
+  sigset_t all, mask;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_BLOCK, &all, &mask);
+  const pid_t pid = ::fork();
+  if (pid == 0) {  // only async-signal-safe calls, on data prepared above
     const pid_t self = ::getpid();
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != launcher) ::_exit(0);  // it died before the line above could report it
     guard.watch(self);
     if (spec.in_foreground) ::tcsetpgrp(STDIN_FILENO, self);
-    const int wanted[] = {spec.input, spec.output, spec.error};
-    for (int stream = 0; stream < 3; ++stream)
-      if (wanted[stream] >= 0 && ::dup2(wanted[stream], stream) < 0) give_up();
-    for (const int kept : {spec.inherited, spec.records})
-      if (kept >= 0) ::fcntl(kept, F_SETFD, 0);
-    if (spec.descriptor_limit) ::setrlimit(RLIMIT_NOFILE, &*spec.descriptor_limit);
-    restore_signals_for_program(mask);
-    ::execve(spec.path.c_str(), argv.data(), envp.data());
-    give_up();
-  }
-
-  [[noreturn]] void give_up() const noexcept {
-    const exec_failure failure{::getpid(), errno};
-    [[maybe_unused]] const ssize_t ignored = ::write(reports, &failure, sizeof failure);
+    bool ready = true;
+    for (int stream = 0; stream < 3 && ready; ++stream)
+      ready = streams[stream] < 0 || ::dup2(streams[stream], stream) >= 0;
+    if (ready) {
+      for (const int kept : {spec.inherited, spec.records})
+        if (kept >= 0) ::fcntl(kept, F_SETFD, 0);
+      if (spec.descriptor_limit) ::setrlimit(RLIMIT_NOFILE, &*spec.descriptor_limit);
+      restore_signals_for_program(mask);
+      ::execve(spec.path.c_str(), argv.data(), envp.data());
+    }
+    const exec_failure failure{self, errno};
+    [[maybe_unused]] const ssize_t written = ::write(reports, &failure, sizeof failure);
     ::_exit(failure.error == ENOENT ? 127 : 126);
   }
-};
-
-// Throws std::system_error if no process can be made. Only `reports` tells whether the program started.
-pid_t spawn(const process_spec& spec, const guardian& guard, int reports) {
-  child_plan plan{spec, guard, reports, ::getpid(), {}, pointers(spec.arguments), pointers(spec.environment)};
-  sigset_t all;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_BLOCK, &all, &plan.mask);
-  const pid_t pid = ::fork();
-  if (pid == 0) plan.carry_out();
   const int error = errno;
   // Done here as well as in the child, so that the group exists when this function returns, whichever comes
   // first.
   if (pid > 0) ::setpgid(pid, pid);
-  ::pthread_sigmask(SIG_SETMASK, &plan.mask, nullptr);
+  ::pthread_sigmask(SIG_SETMASK, &mask, nullptr);
   if (pid < 0) throw std::system_error(error, std::generic_category(), "fork");
   return pid;
 }
