@@ -4,17 +4,15 @@
 #pragma once
 
 #include "base/text.hpp"
-#include "base/unique_fd.hpp"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -30,16 +28,12 @@ struct usage {
 
 class process_sampler {
  public:
-  // The use of one core since the last sample, and the resident memory. Two system calls, some microseconds. Empty
-  // if /proc cannot be read.
+  // The use of one core since the last sample, and the resident memory. Some microseconds. Empty if /proc cannot be
+  // read.
   std::optional<usage> take() {
-    // "size resident shared ...", in pages.
-    char text[128];
-    const ssize_t n = statm_ ? ::pread(statm_.get(), text, sizeof text, 0) : -1;
-    const char* const end = text + std::max<ssize_t>(n, 0);
-    const char* const second = std::find(static_cast<const char*>(text), end, ' ');
-    long resident = 0;
-    if (second == end || std::from_chars(second + 1, end, resident).ec != std::errc()) return std::nullopt;
+    std::ifstream statm("/proc/self/statm");  // "size resident shared ...", in pages
+    long size = 0, resident = 0;
+    if (!(statm >> size >> resident)) return std::nullopt;
     const auto now = std::chrono::steady_clock::now();
     const double used = cpu_seconds();
     const std::chrono::duration<double> since = now - std::exchange(at_, now);
@@ -54,7 +48,6 @@ class process_sampler {
     return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
   }
 
-  base::unique_fd statm_{::open("/proc/self/statm", O_RDONLY | O_CLOEXEC)};
   double cpu_seconds_ = cpu_seconds();
   std::chrono::steady_clock::time_point at_ = std::chrono::steady_clock::now();
 };
