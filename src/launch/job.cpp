@@ -23,7 +23,6 @@
 #include "bootstrap/environment.hpp"
 #include "launch/coordination.hpp"
 #include "launch/job_output.hpp"
-#include "launch/job_trace.hpp"
 #include "launch/local_ranks.hpp"
 #include "launch/run_after.hpp"
 
