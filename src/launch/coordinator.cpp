@@ -382,21 +382,16 @@ std::vector<outcome> coordinator::all_ends() const {
 coordinator::ending coordinator::ending_of(int node, const stop_wanted& e) const {
   const std::string by = several() ? fmt::format(" on {}", describe_node(node)) : "";
   const std::string stopped = "tutti-run: the job was stopped";
-  switch (e.why) {
-    case stop_wanted::reason::signal:
-      return {128 + e.signal, fmt::format("{} by {}{}\n", stopped, signal_name(e.signal), by), true};
-    case stop_wanted::reason::timeout:
-      return {timeout_exit_code,
-              several() ? fmt::format("{}: it ran longer than the --timeout{}\n", stopped, by)
-                        : fmt::format("{}: it ran longer than --timeout {:g}\n", stopped,
-                                      static_cast<double>(options_.timeout.count()) / 1000),
-              true};
-    case stop_wanted::reason::reader_gone:
-      return {128 + SIGPIPE, fmt::format("{}: nobody reads the output{} any more\n", stopped, by), false,
-              node};
-    case stop_wanted::reason::cannot_start:
-      break;
-  }
+  if (e.why == stop_wanted::reason::signal)
+    return {128 + e.signal, fmt::format("{} by {}{}\n", stopped, signal_name(e.signal), by), true};
+  if (e.why == stop_wanted::reason::timeout)
+    return {timeout_exit_code,
+            several() ? fmt::format("{}: it ran longer than the --timeout{}\n", stopped, by)
+                      : fmt::format("{}: it ran longer than --timeout {:g}\n", stopped,
+                                    static_cast<double>(options_.timeout.count()) / 1000),
+            true};
+  if (e.why == stop_wanted::reason::reader_gone)
+    return {128 + SIGPIPE, fmt::format("{}: nobody reads the output{} any more\n", stopped, by), false, node};
   return {plain_failure, fmt::format("tutti-run: {}{}\n", e.text, by)};
 }
 

@@ -52,6 +52,19 @@ bool explains_itself(const outcome& end) {
   return end.signal != 0;
 }
 
+std::string cure_of_program(const std::string& program, int error) {
+  const bool has_slash = program.find('/') != std::string::npos;
+  if (error == ENOENT && has_slash && ::access(program.c_str(), F_OK) == 0)
+    return " The file is there, but not the interpreter or loader that it names: see its first line, or ldd.";
+  if (error == ENOENT) return " Is it built? Give a path (./prog) or a name in PATH.";
+  if (error == EACCES && has_slash) return fmt::format(" Make it executable: chmod +x '{}'.", program);
+  if (error == EACCES)
+    return " A file of that name in PATH is not executable: chmod +x, or give a path (./prog).";
+  if (error == ENOEXEC)
+    return " It is no program for this machine; a script needs a first line such as #!/bin/sh.";
+  return error == EISDIR ? " Give the program in it." : "";
+}
+
 int why_not_executable(const std::string& path) {
   struct stat status{};
   if (::stat(path.c_str(), &status) != 0) return errno;
@@ -155,33 +168,9 @@ program_search find_program(const std::string& name) {
 }
 
 std::string start_error(const std::string& program, int error, const std::string& place) {
-  std::string text = fmt::format("tutti-run: cannot start '{}'{}: {}.", program,
-                                 place.empty() ? "" : fmt::format(" on {}", place), std::strerror(error));
-  const bool has_slash = program.find('/') != std::string::npos;
-  switch (error) {
-    case ENOENT:
-      if (has_slash && ::access(program.c_str(), F_OK) == 0)
-        text +=
-            " The file is there, but not the interpreter or loader that it names: see its first line, or "
-            "ldd.";
-      else
-        text += " Is it built? Give a path (./prog) or a name in PATH.";
-      break;
-    case EACCES:
-      text += has_slash
-                  ? fmt::format(" Make it executable: chmod +x '{}'.", program)
-                  : " A file of that name in PATH is not executable: chmod +x, or give a path (./prog).";
-      break;
-    case ENOEXEC:
-      text += " It is no program for this machine; a script needs a first line such as #!/bin/sh.";
-      break;
-    case EISDIR:
-      text += " Give the program in it.";
-      break;
-    default:
-      break;
-  }
-  return text + '\n';
+  return fmt::format("tutti-run: cannot start '{}'{}: {}.{}\n", program,
+                     place.empty() ? "" : fmt::format(" on {}", place), std::strerror(error),
+                     cure_of_program(program, error));
 }
 
 int start_error_exit_code(int error) { return error == ENOENT || error == ENOTDIR ? 127 : 126; }

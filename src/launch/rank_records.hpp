@@ -144,15 +144,10 @@ class rank_records {
     const std::int64_t at =
         std::min(static_cast<std::int64_t>(h.failed_ns.load(std::memory_order_relaxed)), base::steady_ns());
     if (at <= 0) return {};  // not written by this version of the library
-    switch (static_cast<errc>(h.failed_code.load(std::memory_order_relaxed))) {
-      case errc::peer_failed:
-      case errc::peer_left:
-      case errc::communicator_failed:
-      case errc::cancelled:
-        return {outcome::exception::of_peer, at};
-      default:
-        return {outcome::exception::own, at};
-    }
+    const auto code = static_cast<errc>(h.failed_code.load(std::memory_order_relaxed));
+    const bool of_peer = code == errc::peer_failed || code == errc::peer_left ||
+                         code == errc::communicator_failed || code == errc::cancelled;
+    return {of_peer ? outcome::exception::of_peer : outcome::exception::own, at};
   }
 
   std::unique_ptr<flight::recordings> all_;
