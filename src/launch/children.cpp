@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <climits>
 #include <iterator>
@@ -64,16 +63,14 @@ void close_all_but(int fd) {
 
   std::vector<pid_t> groups;
   for (;;) {
-    std::array<pid_t, 256> messages;
-    const ssize_t bytes = ::read(pipe, messages.data(), sizeof messages);
+    pid_t message = 0;
+    const ssize_t bytes = ::read(pipe, &message, sizeof message);
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes <= 0) break;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(bytes) / sizeof(pid_t); ++i) {
-      if (messages[i] > 0)
-        groups.push_back(messages[i]);
-      else
-        std::erase(groups, -messages[i]);
-    }
+    if (message > 0)
+      groups.push_back(message);
+    else
+      std::erase(groups, -message);
   }
   for (const pid_t group : groups) ::kill(-group, SIGKILL);
   ::_exit(0);

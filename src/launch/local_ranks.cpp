@@ -40,14 +40,11 @@ std::optional<rlimit> raise_descriptor_limit() {
 }
 
 std::string_view cure_of_start(int error) {
-  static const std::map<int, std::string_view> cures = {
-      {EMFILE, ". Raise the limit of open files (ulimit -n), or start fewer ranks"},
-      {ENFILE, ". The whole system is out of open files: start fewer ranks"},
-      {EAGAIN,
-       ". Raise the limit of processes (ulimit -u, or the container's pids limit), or start fewer ranks"},
-      {ENOMEM, ". There is not enough memory: start fewer ranks"}};
-  const auto found = cures.find(error);
-  return found == cures.end() ? "" : found->second;
+  if (error == EMFILE) return ". Raise the limit of open files (ulimit -n), or start fewer ranks";
+  if (error == ENFILE) return ". The whole system is out of open files: start fewer ranks";
+  if (error == EAGAIN)
+    return ". Raise the limit of processes (ulimit -u, or the container's pids limit), or start fewer ranks";
+  return error == ENOMEM ? ". There is not enough memory: start fewer ranks" : "";
 }
 
 // ---- the terminal on standard input ----

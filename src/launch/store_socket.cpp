@@ -6,7 +6,6 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <cerrno>
 #include <cstring>
-#include <map>
 #include <stdexcept>
 #include <tutti/error.hpp>
 #include <utility>
@@ -17,14 +16,12 @@ namespace tutti::launch {
 namespace {
 
 std::string_view cure_of_listening(int error) {
-  static const std::map<int, std::string_view> cures = {
-      {EADDRINUSE,
-       ". Another program, perhaps an earlier job, has that port: choose another for --master on all nodes"},
-      {EADDRNOTAVAIL,
-       ". That address is not this machine's: start --node-rank 0 on the machine that --master names"},
-      {EACCES, ". Ports below 1024 are for root: choose a higher one"}};
-  const auto found = cures.find(error);
-  return found == cures.end() ? "" : found->second;
+  if (error == EADDRINUSE)
+    return ". Another program, perhaps an earlier job, has that port: choose another for --master on all "
+           "nodes";
+  if (error == EADDRNOTAVAIL)
+    return ". That address is not this machine's: start --node-rank 0 on the machine that --master names";
+  return error == EACCES ? ". Ports below 1024 are for root: choose a higher one" : "";
 }
 
 // Waits for a name that does not resolve yet.
