@@ -2,6 +2,7 @@
 // The public functions of tracking: from a user's call to a record in the queue.
 #include <tutti/track.hpp>
 
+#include "base/text.hpp"
 #include "comm/identity.hpp"
 #include "core/loop.hpp"
 #include "track/event_encoding.hpp"
@@ -10,7 +11,8 @@
 #include "track/record_writer.hpp"
 #include "track/run_facts.hpp"
 
-#include <charconv>
+#include <fmt/format.h>
+
 #include <map>
 #include <mutex>
 #include <optional>
@@ -31,12 +33,7 @@ options::options()
       open_timeout(std::chrono::seconds(10)),
       finish_timeout(std::chrono::seconds(10)) {}
 
-value::value(float v) : held_(static_cast<double>(v)) {
-  char text[32];
-  double shortest = 0;
-  const auto end = std::to_chars(text, text + sizeof text, v).ptr;
-  if (std::from_chars(text, end, shortest).ec == std::errc()) held_ = shortest;
-}
+value::value(float v) : held_(base::to_number<double>(fmt::format("{}", v)).value_or(v)) {}
 
 namespace detail {
 
