@@ -19,7 +19,6 @@
 
 #include "base/env.hpp"
 #include "base/hmac.hpp"
-#include "base/unique_fd.hpp"
 #include "bootstrap/environment.hpp"
 #include "launch/coordination.hpp"
 #include "launch/job_output.hpp"
