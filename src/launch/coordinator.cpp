@@ -158,12 +158,6 @@ void coordinator::stop(reason why, int signal, int but_for) {
   send_running(stop_ranks{signal}, but_for);
 }
 
-void coordinator::kill(int but_for) {
-  if (phase_ != phase::stopping) return;
-  to_.expect_end(slack);
-  send_running(kill_ranks{}, but_for);
-}
-
 void coordinator::send_running(const command& what, int but_for) {
   for (const auto& [n, node] : nodes_)
     if (n != but_for && !node.finished()) to_.send(n, what);
@@ -226,7 +220,9 @@ void coordinator::on_event(int node, const kill_wanted&) {
     wanted_ = ending_of(node, {stop_wanted::reason::signal, SIGINT, {}});
     stop(reason::wanted, SIGINT, node);
   }
-  kill(node);
+  if (phase_ != phase::stopping) return;
+  to_.expect_end(slack);
+  send_running(kill_ranks{}, node);
 }
 
 void coordinator::on_event(int node, const ranks_ended& e) {

@@ -100,7 +100,6 @@ class coordinator {
   void leave(int node, int exit_code, const std::string& why);
   void release(int node);
   void stop(reason why, int signal, int but_for);
-  void kill(int but_for);
   // To the nodes whose ranks have not ended.
   void send_running(const command& what, int but_for);
   void try_conclude();

@@ -346,19 +346,14 @@ void local_ranks::finish() {
   if (lends_terminal_) take_terminal_back_from(children_.only_group());
   output_.finish([this] {
     phase_ = phase::idle;
-    tell_(last_report());
+    ranks_ended what{ends_, {}, {}};
+    if (const outcome* const cause = first_cause(ends_)) {
+      if (options_.nodes > 1 || output_.hard_to_find())
+        what.last_lines = output_.last_error_lines(cause->rank, repeated_lines);
+      what.last_operations = records_.last_operations(cause->rank);
+    }
+    tell_(what);
   });
-}
-
-ranks_ended local_ranks::last_report() const {
-  ranks_ended what;
-  what.ends = ends_;
-  if (const outcome* const cause = first_cause(ends_)) {
-    if (options_.nodes > 1 || output_.hard_to_find())
-      what.last_lines = output_.last_error_lines(cause->rank, repeated_lines);
-    what.last_operations = records_.last_operations(cause->rank);
-  }
-  return what;
 }
 
 }  // namespace tutti::launch

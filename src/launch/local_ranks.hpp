@@ -68,7 +68,6 @@ class local_ranks {
   void on_children_changed();
   void give_up();
   void finish();
-  ranks_ended last_report() const;
 
   const options& options_;
   std::string path_;
