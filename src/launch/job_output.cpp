@@ -35,7 +35,8 @@ constexpr auto for_last_words = std::chrono::milliseconds(500);
 
 output_pump::output_pump(boost::asio::io_context& loop, int rank, route way, speakers& all, output_sink& to,
                          std::function<void()> closed)
-    : way_(std::move(way)),
+    : rank_(rank),
+      way_(std::move(way)),
       source_(loop, way_.source.get()),
       to_(to),
       prefixer_(rank, all, to),
@@ -130,9 +131,9 @@ void job_output::log_failed(const std::string& name, int error) {
       name, base::write_error_text(error)));
 }
 
-std::unique_ptr<output_pump> job_output::make_pump(int rank, int restarts, const char* suffix,
-                                                   output_sink& to, base::unique_fd& writer) {
+base::unique_fd job_output::connect_stream(int rank, int restarts, const char* suffix, output_sink& to) {
   output_pump::route way;
+  base::unique_fd writer;
   make_pipe(way.source, writer);
   if (!log_dir_.empty()) {
     const std::string log = fmt::format("{}/rank-{}{}.{}", log_dir_, rank,
@@ -143,28 +144,23 @@ std::unique_ptr<output_pump> job_output::make_pump(int rank, int restarts, const
     way.log_failed = [this, log](int error) { log_failed(log, error); };
   }
   way.shown = !quiet_;
-  return std::make_unique<output_pump>(loop_, rank, std::move(way), speakers_, to, [this] { pump_closed(); });
+  pumps_.emplace_back(loop_, rank, std::move(way), speakers_, to, [this] { pump_closed(); }).start();
+  ++open_pumps_;
+  return writer;
 }
 
 job_output::rank_pipes job_output::connect(int rank, int restarts) {
-  rank_pipes pipes;
-  auto out = make_pump(rank, restarts, "out", output_, pipes.output);
-  auto err = make_pump(rank, restarts, "err", error_sink(), pipes.error);
-  pumps_.push_back({rank, std::move(out), std::move(err)});
-  // Nothing throws from here on: a pump that has started is referred to by the loop.
-  pumps_.back().output->start();
-  pumps_.back().error->start();
-  open_pumps_ += 2;
-  return pipes;
+  base::unique_fd output = connect_stream(rank, restarts, "out", output_);
+  return {std::move(output), connect_stream(rank, restarts, "err", error_sink())};
 }
 
 std::vector<std::string> job_output::last_error_lines(int rank, std::size_t count) const {
   // The last one, for a rank that was restarted.
-  const auto found =
-      std::find_if(pumps_.rbegin(), pumps_.rend(), [&](const rank_pumps& p) { return p.rank == rank; });
+  const auto found = std::find_if(pumps_.rbegin(), pumps_.rend(),
+                                  [&](const output_pump& p) { return p.rank() == rank; });
   std::vector<std::string> lines;
   if (found == pumps_.rend()) return lines;
-  std::istringstream text{std::string(found->error->tail())};
+  std::istringstream text{std::string(found->tail())};
   for (std::string line; std::getline(text, line);) lines.push_back(line);
   if (lines.size() > count) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(count));
   return lines;
@@ -180,10 +176,7 @@ void job_output::finish(std::function<void()> done) {
   if (open_pumps_ == 0) return boost::asio::post(loop_, std::move(done));
   finished_ = std::move(done);
   run_after(patience_, for_last_words, [this] {
-    for (const rank_pumps& pumps : pumps_) {
-      pumps.output->finish();
-      pumps.error->finish();
-    }
+    for (output_pump& pump : pumps_) pump.finish();
   });
 }
 

@@ -8,6 +8,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,6 +41,7 @@ class output_pump {
   // left the group still holds the other end.
   void finish();
 
+  int rank() const { return rank_; }
   bool closed() const { return !source_.is_open(); }
   // The end of the stream so far, a few kilobytes.
   std::string_view tail() const { return tail_; }
@@ -49,6 +51,7 @@ class output_pump {
   void deliver(std::string_view bytes);
   void close();
 
+  int rank_;
   route way_;
   boost::asio::posix::stream_descriptor source_;
   output_sink& to_;
@@ -99,14 +102,7 @@ class job_output {
   std::string losses() const;
 
  private:
-  struct rank_pumps {
-    int rank;
-    std::unique_ptr<output_pump> output;
-    std::unique_ptr<output_pump> error;
-  };
-
-  std::unique_ptr<output_pump> make_pump(int rank, int restarts, const char* suffix, output_sink& to,
-                                         base::unique_fd& writer);
+  base::unique_fd connect_stream(int rank, int restarts, const char* suffix, output_sink& to);
   void log_failed(const std::string& name, int error);
   output_sink& error_sink() { return separate_error_ ? *separate_error_ : output_; }
   void pump_closed();
@@ -120,7 +116,7 @@ class job_output {
   output_sink output_;
   // Empty if both streams lead to the same place: one queue then keeps lines of the two from mixing.
   std::unique_ptr<output_sink> separate_error_;
-  std::vector<rank_pumps> pumps_;
+  std::list<output_pump> pumps_;  // of each start of a rank that of its output, then that of its errors
   std::size_t open_pumps_ = 0;
   std::function<void()> finished_;
 };
