@@ -14,6 +14,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <ranges>
 #include <set>
 #include <span>
 
@@ -132,11 +133,17 @@ std::string times_section(const run_data& run) {
   return out + "</table>";
 }
 
-std::string hyperparameters_section(const run_data& run) {
-  // By name and value, so that what ranks agree on is shown once.
+// The ranks by name and value, so that what they agree on is shown once.
+std::map<std::string, std::map<std::string, std::vector<std::string>>> hyperparameters_of(
+    const run_data& run) {
   std::map<std::string, std::map<std::string, std::vector<std::string>>> who;
   for (const rank_data& r : run.ranks)
     for (const auto& [name, value] : r.hyperparameters) who[name][value].push_back(escaped(r.key()));
+  return who;
+}
+
+std::string hyperparameters_section(const run_data& run) {
+  const auto who = hyperparameters_of(run);
   if (who.empty()) return {};
   std::string out = "<h2>Hyperparameters</h2><table>";
   for (const auto& [name, values] : who) {
@@ -277,22 +284,15 @@ std::vector<point> mean_of(const run_data& run, const std::string& series) {
   return mean;
 }
 
-texts_by_name hyperparameters_of(const run_data& run) {
-  std::map<std::string, std::set<std::string>> values;
-  for (const rank_data& r : run.ranks)
-    for (const auto& [name, value] : r.hyperparameters) values[name].insert(value);
-  texts_by_name texts;
-  for (const auto& [name, different] : values) texts[name] = fmt::format("{}", fmt::join(different, ", "));
-  return texts;
-}
-
 std::vector<compared_run> prepared(const std::vector<run_data>& runs) {
   std::vector<compared_run> all;
   for (const run_data& run : runs) {
-    compared_run c{&run, static_cast<int>(all.size()), run.name, hyperparameters_of(run), {}, {}};
+    compared_run c{&run, static_cast<int>(all.size()), run.name, {}, {}, {}};
     // The directory distinguishes runs of one name.
     if (std::ranges::count(runs, run.name, &run_data::name) > 1)
       c.label += " (" + run.directory.string() + ")";
+    for (const auto& [name, who] : hyperparameters_of(run))
+      c.hyperparameters[name] = fmt::format("{}", fmt::join(std::views::keys(who), ", "));
     for (const rank_data& r : run.ranks)
       for (const auto& [name, points] : r.series)
         if (!c.means.contains(name)) c.means[name] = mean_of(run, name);
