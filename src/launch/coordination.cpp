@@ -50,10 +50,7 @@ class head_node final : public coordination {
                         end_deadline_.cancel();
                         if (time.count() > 0)
                           run_after(end_deadline_, time, [this] { coordinator_.overdue(); });
-                      }}),
-        answer_deadline_(node_.loop),
-        join_deadline_(node_.loop),
-        end_deadline_(node_.loop) {
+                      }}) {
     if (options_.nodes > 1) {
       listener_ = bootstrap::accept_launchers(
           node_.loop.get_executor(), node_.secret, node_.tls, options_.node_timeout,
@@ -280,7 +277,7 @@ class head_node final : public coordination {
   }
 
   std::vector<boost::asio::ip::address> rendezvous_;  // where the other nodes come
-  base::unique_fd store_;  // listens for the next start
+  base::unique_fd store_;                             // listens for the next start
   // Where nodes come and go.
   std::unique_ptr<tcp_store_server> server_;
   std::unique_ptr<bootstrap::elastic_store> elastic_;
@@ -288,9 +285,9 @@ class head_node final : public coordination {
   std::set<int> asked_;  // the nodes that have not sent all records
   std::vector<flight::rank_snapshot> records_;
   std::chrono::steady_clock::time_point explained_at_{};
-  boost::asio::steady_timer answer_deadline_;
-  boost::asio::steady_timer join_deadline_;
-  boost::asio::steady_timer end_deadline_;
+  boost::asio::steady_timer answer_deadline_{node_.loop};
+  boost::asio::steady_timer join_deadline_{node_.loop};
+  boost::asio::steady_timer end_deadline_{node_.loop};
   std::list<boost::asio::steady_timer> losses_;  // of nodes that are silent
   std::optional<command> last_command_;          // for this node, once the others have theirs
   std::set<std::string> unauthenticated_;        // addresses that were reported
@@ -311,7 +308,6 @@ class member_node final : public coordination {
  public:
   explicit member_node(place at)
       : coordination(std::move(at)),
-        patience_(node_.loop),
         caller_(node_.loop.get_executor(),
                 {options_.master->host, static_cast<std::uint16_t>(options_.master->port), node_.secret,
                  node_.tls, options_.node_timeout, options_.node_rank, options_.join_timeout},
@@ -422,7 +418,7 @@ class member_node final : public coordination {
     if (!ranks_run_ && alone_) execute(*std::exchange(alone_, std::nullopt));
   }
 
-  boost::asio::steady_timer patience_;
+  boost::asio::steady_timer patience_{node_.loop};
   std::chrono::milliseconds grace_{0};  // as node 0 has said
   // The quickest answer is the most accurate.
   int clock_answers_ = 0;

@@ -84,10 +84,7 @@ class job {
                [this](const event& what) {
                  if (!over_) above_->tell(what);
                }),
-        output_(loop_, o, [this] { stop_all(stop_wanted::reason::reader_gone, SIGTERM); }),
-        signals_(loop_),
-        timeout_(loop_),
-        silence_(loop_) {
+        output_(loop_, o, [this] { stop_all(stop_wanted::reason::reader_gone, SIGTERM); }) {
     if (!o.trace.empty()) {
       if (ranks_.records().memory() == nullptr)
         throw std::runtime_error("--trace: there is no memory that ranks could share (memfd_create)");
@@ -247,9 +244,9 @@ class job {
   local_ranks ranks_;
   job_output output_;
   std::unique_ptr<job_trace> trace_;
-  boost::asio::signal_set signals_;
-  boost::asio::steady_timer timeout_;
-  boost::asio::steady_timer silence_;  // until the ranks are checked again
+  boost::asio::signal_set signals_{loop_};
+  boost::asio::steady_timer timeout_{loop_};
+  boost::asio::steady_timer silence_{loop_};  // until the ranks are checked again
   std::uint64_t progress_ = 0;         // as of the last check
   std::chrono::steady_clock::time_point progress_at_{};
   bool silence_said_ = false;

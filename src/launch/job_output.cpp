@@ -104,7 +104,6 @@ void output_pump::close() {
 
 job_output::job_output(boost::asio::io_context& loop, const options& o, std::function<void()> reader_gone)
     : loop_(loop),
-      patience_(loop),
       log_dir_(o.log_dir),
       quiet_(o.quiet),
       speakers_(o.tag_output),

@@ -108,7 +108,7 @@ class job_output {
   void pump_closed();
 
   boost::asio::io_context& loop_;
-  boost::asio::steady_timer patience_;
+  boost::asio::steady_timer patience_{loop_};
   std::string log_dir_;
   bool quiet_;
   bool log_incomplete_ = false;
