@@ -4,8 +4,6 @@
 #include "base/crc32c.hpp"
 #include "base/little_endian.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <boost/crc.hpp>
@@ -271,12 +269,6 @@ void put_hyperparameters(std::string& to, double wall_time, const hyperparameter
   const wire_message nothing =
       wire_message().integer(1, 1).message(2, wire_message().message(2, wire_message().integer(1, 0)));
   put_value(to, at, tagged(at).message(8, nothing).message(9, metadata("hparams", content.bytes())));
-}
-
-std::string event_file_name(double wall_time, std::string_view host, std::int64_t pid,
-                            std::string_view writer) {
-  return fmt::format("events.out.tfevents.{:010d}.{}.{}.{}", static_cast<std::int64_t>(wall_time), host, pid,
-                     writer);
 }
 
 }  // namespace tutti::track

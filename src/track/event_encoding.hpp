@@ -46,8 +46,4 @@ void put_image(std::string& to, const record& at, int width, int height, int cha
 // For TensorBoard's HPARAMS page.
 void put_hyperparameters(std::string& to, double wall_time, const track::hyperparameter_map& values);
 
-// "events.out.tfevents.…": TensorBoard finds the files by this name.
-std::string event_file_name(double wall_time, std::string_view host, std::int64_t pid,
-                            std::string_view writer);
-
 }  // namespace tutti::track

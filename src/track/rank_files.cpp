@@ -78,16 +78,17 @@ std::string event_folder_of(const std::string& label) {
   return is_taken ? "events-" + label : label;
 }
 
-// The time in the name of a new event file: readers take files in the order of their names.
-double event_file_time(const fs::path& folder, double now) {
+// The name of a new event file, but for its writer. TensorBoard finds the files by it, and takes them in its order.
+std::string event_file_name(const fs::path& folder, double now) {
+  const std::string prefix = "events.out.tfevents.";
+  auto second = static_cast<long long>(now);
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string(), prefix = "events.out.tfevents.";
-    if (!name.starts_with(prefix)) continue;
-    const auto second = std::strtoll(name.c_str() + prefix.size(), nullptr, 10);
-    now = std::max(now, static_cast<double>(second) + 1);
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(prefix))
+      second = std::max(second, std::strtoll(name.c_str() + prefix.size(), nullptr, 10) + 1);
   }
-  return now;
+  return fmt::format("{}{:010d}", prefix, second);
 }
 
 // The world of the job has the same id at each start of the job; every other communicator has one of its own.
@@ -164,9 +165,9 @@ rank_files::rank_files(const comm::identity& who, const options& o, std::uint64_
   if (::stat((directory_ / "run.json").c_str(), &made) == 0)
     origin_ = std::min(opened_, static_cast<double>(made.st_mtim.tv_sec));
   const std::string ending = stem_.starts_with("rank-") ? stem_.substr(5) : stem_;
-  const double event_time = event_file_time(events, opened_);
   goes_on_ = lines_file_.size() > 0;
-  events_file_ = append_file(events / event_file_name(event_time, process_.host, process_.pid, ending));
+  events_file_ = append_file(events / fmt::format("{}.{}.{}.{}", event_file_name(events, opened_),
+                                                  process_.host, process_.pid, ending));
   put_version(events_, opened_, goes_on_);
   flush();
   put_status("running", {}, "");
