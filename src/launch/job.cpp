@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/job.hpp"
+#include "launch/options.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -75,6 +75,8 @@ void fill_closed_streams() {
     }
 }
 
+// As the launcher of one node sees it: its ranks, its output, the user's signals, and the coordination of all nodes
+// (also on a single node).
 class job {
  public:
   job(const options& o, std::string path)
@@ -90,14 +92,13 @@ class job {
         throw std::runtime_error("--trace: there is no memory that ranks could share (memfd_create)");
       trace_ = std::make_unique<job_trace>(loop_, o, *ranks_.records().memory(), host_name());
     }
-    above_ = coordination::make(
-        {.loop = loop_,
-         .o = o,
-         .secret = secret_,
-         .tls = o.nodes > 1 || o.elastic ? bootstrap::launcher_tls() : nullptr,
-         .own = {o.nodes, o.node_rank, o.ranks, host_name(), ::getpid()},
-         .execute = [this](const command& what) { execute(what); },
-         .say = [this](std::string_view lines) { output_.say(lines); }});
+    above_ = coordination::make({.loop = loop_,
+                                 .o = o,
+                                 .secret = secret_,
+                                 .tls = o.nodes > 1 || o.elastic ? bootstrap::launcher_tls() : nullptr,
+                                 .own = {o.nodes, o.node_rank, o.ranks, host_name(), ::getpid()},
+                                 .execute = [this](const command& what) { execute(what); },
+                                 .say = [this](std::string_view lines) { output_.say(lines); }});
   }
 
   int run() {
@@ -247,7 +248,7 @@ class job {
   boost::asio::signal_set signals_{loop_};
   boost::asio::steady_timer timeout_{loop_};
   boost::asio::steady_timer silence_{loop_};  // until the ranks are checked again
-  std::uint64_t progress_ = 0;         // as of the last check
+  std::uint64_t progress_ = 0;                // as of the last check
   std::chrono::steady_clock::time_point progress_at_{};
   bool silence_said_ = false;
   std::unique_ptr<coordination> above_;

@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <exception>
 
-#include "launch/job.hpp"
 #include "launch/options.hpp"
 #include "launch/outcome.hpp"
 

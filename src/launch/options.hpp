@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checked command line of tutti-run: every result can be carried out as it stands.
+// The checked command line of tutti-run, and what it asks for: every result can be carried out as it stands.
 #pragma once
 
 #include <fmt/format.h>
@@ -93,5 +93,13 @@ inline constexpr node_variable node_variables[] = {
 
 // Throws usage_error or help_request.
 options parse_options(int argc, const char* const* argv);
+
+// Runs a job of the executable file at `path` in this process. Returns its exit code when all is over and all output
+// has left. Throws usage_error, std::runtime_error or std::system_error for what prevents a start.
+int run_job(const options& o, const std::string& path);
+
+// --check: checks this node and the way to node 0, for at most `--join-timeout` or half a minute, and prints the
+// findings. Never shows the secret. Returns 0 if nothing would stop a job, else 1.
+int run_check(const options& o);
 
 }  // namespace tutti::launch

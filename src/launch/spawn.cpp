@@ -15,7 +15,6 @@
 #include "base/files.hpp"
 #include "base/log.hpp"
 #include "bootstrap/starters.hpp"
-#include "launch/job.hpp"
 #include "launch/options.hpp"
 
 namespace tutti::detail {

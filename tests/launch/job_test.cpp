@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/job.hpp"
+#include "launch/options.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
