@@ -46,26 +46,19 @@ using std::chrono::steady_clock;
 // ---- the writer ----
 
 // Shared by the log and the thread, which is never joined: a disk that hangs holds up the thread only.
-class record_writer : public std::enable_shared_from_this<record_writer> {
+class record_writer {
  public:
   using time_point = std::chrono::steady_clock::time_point;
 
   record_writer(comm::identity who, track::options o, std::uint64_t number)
       : queue(o.buffer_bytes, o.full), who_(std::move(who)), options_(std::move(o)), number_(number) {}
   // Call it once. Throws errc::resources if there is no thread.
-  void start() {
-    // Signals are for the program's own threads.
-    sigset_t all, before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::string why;
+  static void start(const std::shared_ptr<record_writer>& self) {
     try {
-      std::thread([self = shared_from_this()] { self->run(); }).detach();
+      std::thread([self] { self->run(); }).detach();
     } catch (const std::system_error& e) {
-      why = e.what();
+      throw error(errc::resources, std::string("tracking has no thread to write with: ") + e.what());
     }
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    if (!why.empty()) throw error(errc::resources, "tracking has no thread to write with: " + why);
   }
 
   record_queue queue;
@@ -99,10 +92,10 @@ class record_writer : public std::enable_shared_from_this<record_writer> {
   }
   const track::options& options() const noexcept { return options_; }
 
-  // Completes when `done` returns true, or at the deadline; returns its value. Used on the executor's thread.
+  // Completes when `done` returns true, or at the deadline; returns its value. Used on the executor's thread, by
+  // callers that keep this alive.
   task<bool> wait_until(bool (record_writer::*done)() const, boost::asio::any_io_executor executor,
                         time_point deadline) {
-    const std::shared_ptr<record_writer> kept = shared_from_this();
     const bootstrap::store_contents::watch watch(changed_, "", executor);
     bool in_time = true;
     while (in_time && !(this->*done)()) in_time = co_await watch.changed().wait(deadline, "tracking");
@@ -127,6 +120,10 @@ class record_writer : public std::enable_shared_from_this<record_writer> {
   }
 
   void run() noexcept {
+    // Signals are for the program's own threads.
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
     base::set_log_rank(who_.rank);
     try {
       record_all();
@@ -275,15 +272,6 @@ namespace detail {
 // What the handles of one log share on the loop thread's side.
 class owner {
  public:
-  owner(std::shared_ptr<record_writer> r, communicator c, boost::asio::io_context::executor_type e,
-        bool samples)
-      : writer(std::move(r)),
-        world(std::move(c)),
-        executor(std::move(e)),
-        samples_only(samples),
-        loop_thread_(std::this_thread::get_id()) {}
-  owner(const owner&) = delete;
-  owner& operator=(const owner&) = delete;
   ~owner() {
     if (finishing) return;
     constexpr std::chrono::seconds patience(2);
@@ -300,23 +288,23 @@ class owner {
   // Since the last call; empty if not wanted.
   std::optional<usage> sample_process() {
     if (writer->options().system_metrics.count() == 0) return std::nullopt;
-    const std::lock_guard lock(process_mutex_);
-    return process_.take();
+    const std::lock_guard lock(process_mutex);
+    return process.take();
   }
 
   const std::shared_ptr<record_writer> writer;
   communicator world;  // empty once finishing, and without a communicator; used on the loop thread only
   const boost::asio::io_context::executor_type executor;
-  bool finishing = false;  // likewise
   const bool samples_only;
+  bool finishing = false;  // as `world`
 
   // A rank's counters can be read only on its loop thread: together with the rank's records there.
   void sample_messages() {
     const auto interval = writer->options().system_metrics;
-    if (std::this_thread::get_id() != loop_thread_ || interval.count() == 0 || !world) return;
+    if (std::this_thread::get_id() != loop_thread || interval.count() == 0 || !world) return;
     const auto now = steady_clock::now();
-    if (now < next_sample_) return;
-    next_sample_ = now + interval;
+    if (now < next_sample) return;
+    next_sample = now + interval;
     const counters n = counters_of(world);
     const double time = seconds_since_1970();
     const auto step = static_cast<std::int64_t>(time - writer->origin());
@@ -326,12 +314,11 @@ class owner {
       writer->queue.push({name, step, time, static_cast<double>(count)});
   }
 
- private:
-  const std::thread::id loop_thread_;
-  steady_clock::time_point next_sample_ =
+  const std::thread::id loop_thread = std::this_thread::get_id();
+  steady_clock::time_point next_sample =
       tutti::detail::after(steady_clock::now(), writer->options().system_metrics);
-  std::mutex process_mutex_;
-  process_sampler process_;
+  std::mutex process_mutex;
+  process_sampler process;
 };
 
 }  // namespace detail
@@ -466,7 +453,7 @@ task<log> open_by(comm::identity who, communicator c, boost::asio::io_context::e
   const auto timeout = o.open_timeout;
   const std::string directory = o.directory;
   auto writer = std::make_shared<record_writer>(std::move(who), std::move(o), number);
-  writer->start();
+  record_writer::start(writer);
   const auto deadline = tutti::detail::after(steady_clock::now(), timeout);
   const bool is_open = co_await writer->wait_until(&record_writer::opened, executor, deadline);
   if (!is_open) {
