@@ -122,14 +122,6 @@ job_output::job_output(boost::asio::io_context& loop, const options& o, std::fun
         fmt::format("cannot make the directory '{}' of --log-dir: {}", log_dir_, failure.message()));
 }
 
-// Reported once for all: if one file has no room, the others have none either.
-void job_output::log_failed(const std::string& name, int error) {
-  if (std::exchange(log_incomplete_, true)) return;
-  say(fmt::format(
-      "tutti-run: the log file '{}' is incomplete: {}. The job goes on; of others it is not said again\n",
-      name, base::write_error_text(error)));
-}
-
 base::unique_fd job_output::connect_stream(int rank, int restarts, const char* suffix, output_sink& to) {
   output_pump::route way;
   base::unique_fd writer;
@@ -140,7 +132,13 @@ base::unique_fd job_output::connect_stream(int rank, int restarts, const char* s
     way.log.reset(::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
     if (!way.log)
       throw std::runtime_error(fmt::format("cannot write the log file '{}': {}", log, std::strerror(errno)));
-    way.log_failed = [this, log](int error) { log_failed(log, error); };
+    way.log_failed = [this, log](int error) {
+      // Reported once for all: if one file has no room, the others have none either.
+      if (std::exchange(log_incomplete_, true)) return;
+      say(fmt::format(
+          "tutti-run: the log file '{}' is incomplete: {}. The job goes on; of others it is not said again\n",
+          log, base::write_error_text(error)));
+    };
   }
   way.shown = !quiet_;
   pumps_.emplace_back(loop_, rank, std::move(way), speakers_, to, [this] { pump_closed(); }).start();
@@ -155,8 +153,8 @@ job_output::rank_pipes job_output::connect(int rank, int restarts) {
 
 std::vector<std::string> job_output::last_error_lines(int rank, std::size_t count) const {
   // The last one, for a rank that was restarted.
-  const auto found = std::find_if(pumps_.rbegin(), pumps_.rend(),
-                                  [&](const output_pump& p) { return p.rank() == rank; });
+  const auto found =
+      std::find_if(pumps_.rbegin(), pumps_.rend(), [&](const output_pump& p) { return p.rank() == rank; });
   std::vector<std::string> lines;
   if (found == pumps_.rend()) return lines;
   std::istringstream text{std::string(found->tail())};

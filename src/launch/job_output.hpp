@@ -73,7 +73,8 @@ class job_output {
     base::unique_fd output;
     base::unique_fd error;
   };
-  rank_pipes connect(int rank, int restarts);  // that it was started so often before is in the names of its logs
+  rank_pipes connect(int rank,
+                     int restarts);  // that it was started so often before is in the names of its logs
 
   // The ranks start anew: earlier output is forgotten.
   void begin_start() { pumps_.clear(); }
@@ -103,7 +104,6 @@ class job_output {
 
  private:
   base::unique_fd connect_stream(int rank, int restarts, const char* suffix, output_sink& to);
-  void log_failed(const std::string& name, int error);
   output_sink& error_sink() { return separate_error_ ? *separate_error_ : output_; }
   void pump_closed();
 

@@ -326,17 +326,15 @@ void local_ranks::kill() {
   if (phase_ != phase::running && phase_ != phase::stopping) return;
   phase_ = phase::killing;
   children_.signal_all(SIGKILL);
-  run_after(deadline_, time_to_die, [this] { give_up(); });
-}
-
-void local_ranks::give_up() {
-  if (phase_ != phase::killing) return;
-  if (const std::vector<int> ranks = children_.running(); !ranks.empty())
-    output_.say(fmt::format(
-        "tutti-run: SIGKILL does not end rank {}: it hangs in the kernel (a dead file server or a "
-        "driver; `ps -o pid,stat,wchan` shows where)\n",
-        base::rank_list(ranks)));
-  finish();
+  run_after(deadline_, time_to_die, [this] {
+    if (phase_ != phase::killing) return;
+    if (const std::vector<int> ranks = children_.running(); !ranks.empty())
+      output_.say(fmt::format(
+          "tutti-run: SIGKILL does not end rank {}: it hangs in the kernel (a dead file server or a "
+          "driver; `ps -o pid,stat,wchan` shows where)\n",
+          base::rank_list(ranks)));
+    finish();
+  });
 }
 
 void local_ranks::finish() {

@@ -66,7 +66,6 @@ class local_ranks {
   void start_again(const outcome& before);
   void on_rank_end(outcome end);
   void on_children_changed();
-  void give_up();
   void finish();
 
   const options& options_;
