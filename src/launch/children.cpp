@@ -233,10 +233,6 @@ void children::collect_dead() {
   while (::read(exec_failures_.get(), &failure, sizeof failure) == sizeof failure)
     for (const auto& c : all_)
       if (c->end.pid == failure.pid) c->end.exec_error = failure.error;
-  check_groups();
-}
-
-void children::check_groups() {
   for (const auto& c : all_) {
     if (!c->reaped || c->group_empty) continue;
     siginfo_t info{};

@@ -122,7 +122,6 @@ class children {
   };
 
   void collect_dead();
-  void check_groups();
   void announce(child& c);
   static void signal(child& c, int signal) noexcept;
 

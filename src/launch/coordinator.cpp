@@ -304,18 +304,16 @@ void coordinator::try_conclude() {
   if (!std::ranges::all_of(nodes_, [](const auto& n) { return n.second.finished(); })) return;
   const std::vector<outcome> ends = all_ends();
   const outcome* cause = first_cause(ends);
-  if (!another_start(cause)) return conclude();
+  // A node that has gone has no launcher that could start its ranks.
+  const bool again = options_.on_failure == failure_policy::restart_all &&
+                     plan_.restart_count < plan_.max_restarts &&
+                     (reason_ == reason::failure || reason_ == reason::none) && losses_.empty() &&
+                     cause != nullptr && cause->exec_error == 0;
+  if (!again) return conclude();
   ++plan_.restart_count;
   start(fmt::format("tutti-run: restart {} of {}: rank {} {} (pid {} on {}, {:.3f} s after the start)\n",
                     plan_.restart_count, plan_.max_restarts, cause->rank, tutti::launch::describe(*cause),
                     cause->pid, place_of(cause->rank), static_cast<double>(cause->after.count()) / 1000));
-}
-
-bool coordinator::another_start(const outcome* cause) const {
-  // A node that has gone has no launcher that could start its ranks.
-  return options_.on_failure == failure_policy::restart_all && plan_.restart_count < plan_.max_restarts &&
-         (reason_ == reason::failure || reason_ == reason::none) && losses_.empty() && cause != nullptr &&
-         cause->exec_error == 0;
 }
 
 void coordinator::conclude() {

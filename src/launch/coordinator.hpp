@@ -103,7 +103,6 @@ class coordinator {
   // To the nodes whose ranks have not ended.
   void send_running(const command& what, int but_for);
   void try_conclude();
-  bool another_start(const outcome* cause) const;
   void conclude();
 
   void on_event(int node, const rank_failed& e);
