@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <map>
 #include <ranges>
 #include <string_view>
 
@@ -22,17 +21,15 @@ namespace {
 
 std::string_view hint(const outcome& end) {
   if (end.ended_by_launcher()) return "";
-  static const std::map<std::pair<int, int>, std::string_view> by_signal_or_code = {
-      {{SIGKILL, 0}, "often the out-of-memory killer: see dmesg"},
-      {{SIGSEGV, 0},
-       "an invalid memory access: a core file, or a build with -fsanitize=address, shows where"},
-      {{SIGBUS, 0}, "often a full /dev/shm, or a mapped file that was cut short"},
-      {{SIGILL, 0}, "often a program built for another CPU, as with -march=native"},
-      {{SIGABRT, 0}, "a failed assertion or an exception that nobody caught: its standard error says which"},
-      {{0, 127}, "the code with which a shell says: program not found"},
-      {{0, 126}, "the code with which a shell says: not executable"}};
-  const auto found = by_signal_or_code.find({end.signal, end.exit_code});
-  return found == by_signal_or_code.end() ? "" : found->second;
+  if (end.signal == SIGKILL) return "often the out-of-memory killer: see dmesg";
+  if (end.signal == SIGSEGV)
+    return "an invalid memory access: a core file, or a build with -fsanitize=address, shows where";
+  if (end.signal == SIGBUS) return "often a full /dev/shm, or a mapped file that was cut short";
+  if (end.signal == SIGILL) return "often a program built for another CPU, as with -march=native";
+  if (end.signal == SIGABRT)
+    return "a failed assertion or an exception that nobody caught: its standard error says which";
+  if (end.exit_code == 127) return "the code with which a shell says: program not found";
+  return end.exit_code == 126 ? "the code with which a shell says: not executable" : "";
 }
 
 std::string lot_of_other(const outcome& end, std::chrono::milliseconds grace) {
