@@ -17,6 +17,7 @@
 #include <string>
 #include <system_error>
 #include <tutti/error.hpp>
+#include <utility>
 #include <vector>
 
 #include "base/cycles.hpp"
@@ -63,9 +64,9 @@ class rank_records {
   // Keeps what the rank's recorder says at this moment, and adds to `end` whether its main threw.
   void ended(outcome& end) {
     const auto local = static_cast<std::size_t>(end.rank - first_rank_);
-    const exception e = thrown(local);
-    end.thrown = e.kind;
-    end.thrown_after = std::chrono::microseconds(std::max<std::int64_t>(e.at_ns - started_ns_, 0) / 1000);
+    const auto [kind, at_ns] = thrown(local);
+    end.thrown = kind;
+    end.thrown_after = std::chrono::microseconds(std::max<std::int64_t>(at_ns - started_ns_, 0) / 1000);
     flight::rank_snapshot last = read(local);
     if (end.failed() || last.at != flight::phase::left) last.end = describe(end);
     places_[local].end = std::move(last);
@@ -75,10 +76,10 @@ class rank_records {
     const place* first = nullptr;
     std::int64_t first_ns = 0;
     for (std::size_t i = 0; i < places_.size(); ++i) {
-      const exception e = thrown(i);
-      if (e.kind != outcome::exception::own || (first != nullptr && first_ns <= e.at_ns)) continue;
+      const auto [kind, at_ns] = thrown(i);
+      if (kind != outcome::exception::own || (first != nullptr && first_ns <= at_ns)) continue;
       first = &places_[i];
-      first_ns = e.at_ns;
+      first_ns = at_ns;
     }
     return first == nullptr || first->end || base::steady_ns() - first_ns > age.count() ? -1 : first->pid;
   }
@@ -107,8 +108,8 @@ class rank_records {
       const flight::head& h = all_->of(i).head();
       for (const flight::word* w : {&h.ready, &h.phase_, &h.started, &h.ended, &h.spans, &h.compute_running})
         all.progress += w->load(std::memory_order_relaxed);
-      all.any_pending |= h.is_written() && h.started.load(std::memory_order_relaxed) !=
-                                               h.ended.load(std::memory_order_relaxed);
+      all.any_pending |= h.is_written() &&
+                         h.started.load(std::memory_order_relaxed) != h.ended.load(std::memory_order_relaxed);
     }
     return all;
   }
@@ -118,11 +119,6 @@ class rank_records {
     pid_t pid = -1;
     std::optional<flight::rank_snapshot> end;  // once the rank has ended
   };
-  struct exception {
-    outcome::exception kind = outcome::exception::none;
-    std::int64_t at_ns = 0;
-  };
-
   flight::rank_snapshot read(std::size_t local_rank) const {
     constexpr std::size_t recent = 8;
     const place& p = places_[local_rank];
@@ -137,7 +133,8 @@ class rank_records {
     if (r.at == flight::phase::none) r.pid = p.pid;
     return r;
   }
-  exception thrown(std::size_t local_rank) const {
+  // Whether its main threw, and when by the steady clock.
+  std::pair<outcome::exception, std::int64_t> thrown(std::size_t local_rank) const {
     if (all_ == nullptr) return {};
     const flight::head& h = all_->of(static_cast<int>(local_rank)).head();
     if (!h.is_written() || h.at() != flight::phase::failed) return {};
@@ -164,7 +161,8 @@ class job_trace {
  public:
   // The file of this node is the user's own on node 0, FILE.node-<k> elsewhere. Throws std::runtime_error if
   // it cannot be made. `ranks` outlives this.
-  job_trace(boost::asio::io_context& loop, const options& o, flight::recordings& ranks, const std::string& host)
+  job_trace(boost::asio::io_context& loop, const options& o, flight::recordings& ranks,
+            const std::string& host)
       : ranks_(ranks),
         path_(o.node_rank == 0 ? o.trace : fmt::format("{}.node-{}", o.trace, o.node_rank)),
         host_(o.nodes > 1 ? host : ""),
