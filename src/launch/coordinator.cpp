@@ -80,7 +80,7 @@ std::vector<int> coordinator::missing() const {
 void coordinator::start(std::string notice) {
   plan_.world_size = 0;
   for (auto& [n, node] : nodes_) {
-    if (node.stays()) number(node);
+    if (node.stays()) node.first_rank = std::exchange(plan_.world_size, plan_.world_size + node.who.ranks);
     node.ended = node.leaving;
     node.told = {};
   }
@@ -106,14 +106,9 @@ void coordinator::start(std::string notice) {
   }
 }
 
-void coordinator::number(node_state& node) {
-  node.first_rank = plan_.world_size;
-  plan_.world_size += node.who.ranks;
-}
-
 void coordinator::start_newcomer(int node) {
   node_state& state = nodes_.at(node);
-  number(state);
+  state.first_rank = std::exchange(plan_.world_size, plan_.world_size + state.who.ranks);
   state.told_to_start = clock::now();
   plan_.node = node;
   plan_.first_rank = state.first_rank;

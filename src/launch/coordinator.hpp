@@ -90,7 +90,6 @@ class coordinator {
   };
 
   void start(std::string notice);
-  void number(node_state& node);
   void start_newcomer(int node);
   bool complete() const;
   // Whether the others go on when a node leaves.
