@@ -104,11 +104,9 @@ std::vector<std::string> environment_of_rank(const options& o, const start_ranks
   }
   all["WORLD_SIZE"] = std::to_string(p.world_size);
   all["LOCAL_WORLD_SIZE"] = std::to_string(o.ranks);
-  all["NODE_RANK"] = std::to_string(p.node);
-  all["NNODES"] = std::to_string(o.nodes);
-  // torchrun's names for the same.
-  all["GROUP_RANK"] = std::to_string(p.node);
-  all["GROUP_WORLD_SIZE"] = std::to_string(o.nodes);
+  // torchrun has two names for each.
+  all["NODE_RANK"] = all["GROUP_RANK"] = std::to_string(p.node);
+  all["NNODES"] = all["GROUP_WORLD_SIZE"] = std::to_string(o.nodes);
   // As this node knows node 0: hosts may have another name on another network.
   all["MASTER_ADDR"] = o.master ? o.master->host : "127.0.0.1";
   all["MASTER_PORT"] = std::to_string(p.store_port);
