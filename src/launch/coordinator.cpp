@@ -49,17 +49,12 @@ std::optional<std::string> coordinator::join(const hello& who) {
   node = node_state{};
   node.joined = true;
   node.who = who;
+  const int needed = options_.elastic ? options_.least_nodes : options_.nodes;
   if (phase_ == phase::running)
     start_newcomer(who.node);
-  else if (complete())
+  else if (nodes_.at(0).joined && std::ssize(missing()) <= options_.nodes - needed)
     start({});
   return std::nullopt;
-}
-
-bool coordinator::complete() const {
-  const auto there = std::ranges::count_if(nodes_, [](const auto& n) { return n.second.stays(); });
-  const int needed = options_.elastic ? options_.least_nodes : options_.nodes;
-  return nodes_.at(0).joined && there >= needed;
 }
 
 int coordinator::free_number() const {

@@ -91,7 +91,6 @@ class coordinator {
 
   void start(std::string notice);
   void start_newcomer(int node);
-  bool complete() const;
   // Whether the others go on when a node leaves.
   bool may_go(int node) const {
     return options_.elastic && node != 0 && (phase_ == phase::joining || phase_ == phase::running);
