@@ -56,10 +56,8 @@ class process_sampler {
 // `visible` is CUDA_VISIBLE_DEVICES, whose entries are assigned to the ranks of a host in turn; empty: all
 // `devices`. Empty if there is none for it.
 inline std::optional<std::string> device_of(int local_rank, const std::string& visible, int devices) {
-  if (visible.empty()) {
-    if (devices <= 0) return std::nullopt;
-    return std::to_string(local_rank % devices);
-  }
+  if (visible.empty())
+    return devices > 0 ? std::optional(std::to_string(local_rank % devices)) : std::nullopt;
   std::vector<std::string> entries;
   std::istringstream words(visible);
   for (std::string word; std::getline(words, word, ',');) {
