@@ -2,7 +2,6 @@
 #include "comm/device_group.hpp"
 
 #include "device/scope_exit.hpp"
-#include "kernels/elements.hpp"
 #include "kernels/host_kernels.hpp"
 
 #include <fmt/format.h>

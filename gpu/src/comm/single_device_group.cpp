@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/single_device_group.hpp"
 
-#include "kernels/elements.hpp"
+#include "kernels/host_kernels.hpp"
 
 #include <fmt/format.h>
 
@@ -26,15 +26,16 @@ void copy(driver& with, void* to, const void* from, std::size_t bytes, void* str
 }
 
 void launch(driver& with, const single_device_group::contribution& first,
-            const kernels::reduce_arguments& what, void* stream) {
-  if (what.count > 0 && !with.reduce(first.what.op, first.what.type, what, stream))
+            const kernels::arguments& what, void* stream) {
+  if (what.count > 0 &&
+      !with.launch(kernels::find_reduction(first.what.op, first.what.type), what, stream))
     throw error(errc::not_supported, fmt::format("no kernel for {} of {}", tutti::name_of(first.what.op),
                                                  tutti::name_of(first.what.type)));
 }
 
 void reduce(driver& with, const contributions& of, void* stream) {
   const single_device_group::contribution& first = *of[0];
-  kernels::reduce_arguments what{};
+  kernels::arguments what{};
   what.count = first.in.count;
   what.ranks = what.input_count = static_cast<int>(of.size());
   what.scaled = first.what.op == reduce_kind::premul_sum ? 1 : 0;

@@ -4,7 +4,6 @@
 
 #include "cuda/context.hpp"
 #include "device/open_once.hpp"
-#include "kernels/elements.hpp"
 #include "kernels/host_kernels.hpp"
 
 #include <fmt/format.h>
@@ -299,14 +298,22 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
     call("cuStreamWaitValue64", calls.wait_value, stream_of(stream), address(w.value), at_least,
          abi::wait_value_geq);
   }
-  bool reduce(reduce_kind kind, element_type type, const gpu::kernels::reduce_arguments& what,
+  // One thread per 16 bytes, but at most 8 blocks per multiprocessor.
+  bool launch(const gpu::kernels::kernel* kernel, const gpu::kernels::arguments& what,
               void* stream) override {
-    return launch(gpu::kernels::find_reduction(kind, type), what, gpu::kernels::bytes_of(type), stream);
-  }
-  bool convert(element_type from, element_type to, const gpu::kernels::convert_arguments& what,
-               void* stream) override {
-    return launch(gpu::kernels::find_conversion(from, to), what,
-                  std::min(gpu::kernels::bytes_of(from), gpu::kernels::bytes_of(to)), stream);
+    using gpu::kernels::bytes_of;
+    const in_context here = enter();
+    abi::function* const found = kernel == nullptr ? nullptr : function_of(kernel->name);
+    if (found == nullptr) return false;
+    const std::size_t bytes = what.count * std::min(bytes_of(kernel->from), bytes_of(kernel->to));
+    const std::size_t threads = (bytes + 15) / 16;
+    const std::size_t most = static_cast<std::size_t>(multiprocessors_) * 8;
+    const std::size_t blocks =
+        std::clamp<std::size_t>((threads + threads_per_block - 1) / threads_per_block, 1, most);
+    gpu::kernels::arguments copied = what;  // CUDA takes no const
+    void* parameters[] = {&copied};
+    launch(found, static_cast<unsigned>(blocks), threads_per_block, parameters, stream);
+    return true;
   }
   void launch(void* kernel, unsigned blocks, unsigned threads, void** arguments, void* stream) {
     call("cuLaunchKernel", calls.launch, static_cast<abi::function*>(kernel), blocks, 1U, 1U, threads, 1U, 1U,
@@ -397,21 +404,6 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
     return opened;
   }
 
-  // Launches one of tutti's kernels, one thread per 16 bytes, but at most 8 blocks per multiprocessor. Returns
-  // false if there is none.
-  template <class Kernel, class Arguments>
-  bool launch(const Kernel* kernel, Arguments what, std::size_t element_bytes, void* stream) {
-    const in_context here = enter();
-    abi::function* const found = kernel == nullptr ? nullptr : function_of(kernel->name);
-    if (found == nullptr) return false;
-    const std::size_t threads = (what.count * element_bytes + 15) / 16;
-    const std::size_t most = static_cast<std::size_t>(multiprocessors_) * 8;
-    const std::size_t blocks =
-        std::clamp<std::size_t>((threads + threads_per_block - 1) / threads_per_block, 1, most);
-    void* parameters[] = {&what};
-    launch(found, static_cast<unsigned>(blocks), threads_per_block, parameters, stream);
-    return true;
-  }
   void check(abi::result code, const char* what) const {
     if (code == abi::success) return;
     errc as = errc::system;

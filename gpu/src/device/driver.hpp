@@ -7,7 +7,6 @@
 #pragma once
 
 #include <tutti/gpu/device.hpp>
-#include <tutti/reduce_op.hpp>
 
 #include <array>
 #include <atomic>
@@ -27,8 +26,8 @@
 #include <vector>
 
 namespace tutti::gpu::kernels {
-struct reduce_arguments;
-struct convert_arguments;
+struct arguments;
+struct kernel;
 }  // namespace tutti::gpu::kernels
 
 namespace tutti::gpu::detail {
@@ -119,15 +118,9 @@ class driver {
   virtual void wait(void* stream, const word& w, std::uint64_t at_least) = 0;
   // Called after the host has changed the word, for drivers that do not notice.
   virtual void changed(const word&) noexcept {}
-  // Both return false if there is no kernel for the types. One launch reduces a block of all ranks and gives
-  // it to all of them.
-  virtual bool reduce(reduce_kind, element_type, const kernels::reduce_arguments&, void* /* stream */) {
-    return false;
-  }
-  virtual bool convert(element_type /* from */, element_type, const kernels::convert_arguments&,
-                       void* /* stream */) {
-    return false;
-  }
+  // Launches a kernel; null, and kernels that the device lacks: returns false. One launch reduces a block of
+  // all ranks and gives it to all of them.
+  virtual bool launch(const kernels::kernel*, const kernels::arguments&, void* /* stream */) { return false; }
 
   // Whether the event has passed. Throws if it never will.
   virtual bool query(void* event) = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/attachment.hpp"
 #include "device/work_state.hpp"
-#include "kernels/elements.hpp"
+#include "kernels/host_kernels.hpp"
 
 #include <fmt/format.h>
 
@@ -40,7 +40,8 @@ void enqueue_work(work_state& w, driver& d, void* stream) {
     }
     default:  // convert
       if (c.in.count > 0 &&
-          !d.convert(c.in.type, c.out.type, {c.in.data, c.out.data, c.factor, c.in.count}, stream))
+          !d.launch(kernels::find_conversion(c.in.type, c.out.type),
+                    kernels::conversion(c.in.data, c.out.data, c.factor, c.in.count), stream))
         throw error(errc::not_supported, fmt::format("{} has no kernel that converts {} to {}", d.name(),
                                                      tutti::name_of(c.in.type), tutti::name_of(c.out.type)));
   }

@@ -2,7 +2,6 @@
 // The emulated device: its driver and its public functions.
 #include "device/attachment.hpp"
 #include "emulated/engine.hpp"
-#include "kernels/elements.hpp"
 #include "kernels/host_kernels.hpp"
 
 #include <fmt/format.h>
@@ -99,20 +98,14 @@ struct emulated_device::impl final : gpu::detail::driver {
     work.wait(usable(stream), w.value, at_least);
   }
   void changed(const word&) noexcept override { work.changed(); }
-  bool reduce(reduce_kind kind, element_type type, const gpu::kernels::reduce_arguments& what,
+  bool launch(const gpu::kernels::kernel* kernel, const gpu::kernels::arguments& what,
               void* stream) override {
-    return launch(gpu::kernels::find_reduction(kind, type), what, stream, [e = &work, type](auto& a) {
-      const std::size_t bytes = a.count * gpu::kernels::bytes_of(type);
-      for (int k = 0; k < a.input_count; ++k) a.inputs[k] = e->reach(a.inputs[k], bytes);
-      for (int k = 0; k < a.output_count; ++k) a.outputs[k] = e->reach(a.outputs[k], bytes);
+    engine::queue* const queue = usable(stream);
+    if (!work.how().kernels || kernel == nullptr) return false;
+    work.run(queue, [e = &work, kernel, what] {
+      gpu::kernels::run_on_host(*kernel, what, [e](const void* at, std::size_t n) { return e->reach(at, n); });
     });
-  }
-  bool convert(element_type from, element_type to, const gpu::kernels::convert_arguments& what,
-               void* stream) override {
-    return launch(gpu::kernels::find_conversion(from, to), what, stream, [e = &work, from, to](auto& a) {
-      a.input = e->reach(a.input, a.count * gpu::kernels::bytes_of(from));
-      a.output = e->reach(a.output, a.count * gpu::kernels::bytes_of(to));
-    });
+    return true;
   }
 
   bool query(void* event) override {
@@ -139,18 +132,6 @@ struct emulated_device::impl final : gpu::detail::driver {
   engine::queue* usable(void* stream) const {
     fail_if_lost();
     return queue_of(stream);
-  }
-
-  // Launches one of tutti's kernels after `reach` has replaced the addresses. Returns false if there is none.
-  template <class Kernel, class Arguments, class Reach>
-  bool launch(const Kernel* kernel, const Arguments& what, void* stream, Reach reach) {
-    engine::queue* const queue = usable(stream);
-    if (!work.how().kernels || kernel == nullptr) return false;
-    work.run(queue, [kernel, a = what, reach]() mutable {
-      reach(a);
-      kernel->on_host(a);
-    });
-    return true;
   }
   void fail_if_lost() const {
     if (work.failed()) throw error(errc::device_failed, work.failure());

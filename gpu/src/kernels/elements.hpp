@@ -22,8 +22,8 @@ namespace tutti::gpu::kernels {
 
 inline constexpr int most_operands = 16;
 
-// Arguments of a launch, passed by value. Reduces all inputs into each output.
-struct reduce_arguments {
+// Arguments of a launch, passed by value. Reduces all inputs into each output. A conversion has one of each.
+struct arguments {
   const void* inputs[most_operands];
   void* outputs[most_operands];
   double factors[most_operands];
@@ -31,19 +31,26 @@ struct reduce_arguments {
   int input_count;
   int output_count;
   int ranks;   // avg divides by it
-  int scaled;  // premul_sum: each input is multiplied by its factor first
+  int scaled;  // premul_sum and conversions: each input is multiplied by its factor first
 };
 
 // output[i] = input[i] * factor, rounded once. Both may be the same memory if the types are equal.
-struct convert_arguments {
-  const void* input;
-  void* output;
-  double factor;
-  std::uint64_t count;
-};
+inline arguments conversion(const void* input, void* output, double factor, std::uint64_t count) noexcept {
+  return {.inputs = {input},
+          .outputs = {output},
+          .factors = {factor},
+          .count = count,
+          .input_count = 1,
+          .output_count = 1,
+          .ranks = 1,
+          .scaled = 1};
+}
 
-template <class T>
-using accumulator_t = std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, float, T>;
+// Integers are summed as they are, halves as float. A conversion multiplies as double if either type is.
+template <class From, class To>
+using accumulator_t = std::conditional_t<
+    std::is_integral_v<From>, From,
+    std::conditional_t<std::is_same_v<From, double> || std::is_same_v<To, double>, double, float>>;
 
 template <class A>
 TUTTI_EVERYWHERE inline A canonical(A x) {
@@ -94,12 +101,12 @@ struct alignas(Width == 1 ? alignof(T) : 16) pack {
 };
 
 // Reduces pack i of all inputs, in order, into all outputs. An average divides before it rounds.
-template <class T, class Op, bool Average, int Width = 1>
-TUTTI_EVERYWHERE inline void reduce_pack(const reduce_arguments& a, std::uint64_t i) {
-  using A = accumulator_t<T>;
+template <class From, class To, class Op, bool Average, int Width = 1>
+TUTTI_EVERYWHERE inline void reduce_pack(const arguments& a, std::uint64_t i) {
+  using A = accumulator_t<From, To>;
   A all[Width] = {};
   for (int k = 0; k < a.input_count; ++k) {
-    const pack<T, Width> in = static_cast<const pack<T, Width>*>(a.inputs[k])[i];
+    const pack<From, Width> in = static_cast<const pack<From, Width>*>(a.inputs[k])[i];
     for (int e = 0; e < Width; ++e) {
       A x = static_cast<A>(in.e[e]);
       // As on the CPU, the product of halves is rounded to float only.
@@ -107,28 +114,12 @@ TUTTI_EVERYWHERE inline void reduce_pack(const reduce_arguments& a, std::uint64_
       all[e] = k == 0 ? x : Op::apply(all[e], x);
     }
   }
-  pack<T, Width> out;
+  pack<To, Width> out;
   for (int e = 0; e < Width; ++e) {
     if constexpr (Average) all[e] = all[e] / static_cast<A>(a.ranks);
-    out.e[e] = static_cast<T>(canonical(all[e]));
+    out.e[e] = static_cast<To>(canonical(all[e]));
   }
-  for (int k = 0; k < a.output_count; ++k) static_cast<pack<T, Width>*>(a.outputs[k])[i] = out;
-}
-
-// Type of the product: double if either type is, otherwise float.
-template <class From, class To>
-using product_t =
-    std::conditional_t<std::is_same_v<From, double> || std::is_same_v<To, double>, double, float>;
-
-// Converts pack i times the factor. Both may be the same memory if the types are equal.
-template <class From, class To, int Width = 1>
-TUTTI_EVERYWHERE inline void convert_pack(const convert_arguments& a, std::uint64_t i) {
-  using A = product_t<From, To>;
-  const pack<From, Width> in = static_cast<const pack<From, Width>*>(a.input)[i];
-  pack<To, Width> out;
-  for (int e = 0; e < Width; ++e)
-    out.e[e] = static_cast<To>(canonical(multiply::apply(static_cast<A>(in.e[e]), static_cast<A>(a.factor))));
-  static_cast<pack<To, Width>*>(a.output)[i] = out;
+  for (int k = 0; k < a.output_count; ++k) static_cast<pack<To, Width>*>(a.outputs[k])[i] = out;
 }
 
 }  // namespace tutti::gpu::kernels

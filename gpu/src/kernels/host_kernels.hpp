@@ -3,6 +3,8 @@
 // lacks; and their names in a module.
 #pragma once
 
+#include "kernels/elements.hpp"
+
 #include <cstddef>
 #include <span>
 #include <string_view>
@@ -10,31 +12,30 @@
 
 namespace tutti::gpu::kernels {
 
-struct reduce_arguments;
-struct convert_arguments;
-
 using tutti::detail::bytes_of;
 
-struct reduction_kernel {
-  reduce_kind kind;
-  element_type type;
-  const char* name;  // such as "tutti_sum_float32"
-  void (*on_host)(const reduce_arguments&);
-};
-struct conversion_kernel {
-  element_type from, to;
-  const char* name;  // such as "tutti_convert_float32_to_float16"
-  void (*on_host)(const convert_arguments&);
+struct kernel {
+  reduce_kind kind;       // none: a conversion
+  element_type from, to;  // equal in a reduction
+  const char* name;       // such as "tutti_sum_float32", "tutti_convert_float32_to_float16"
+  void (*on_host)(const arguments&);
 };
 
 // These return null if there is no such kernel. There are sum, product, min, max and premul_sum (the kernel of
 // sum) of numbers, avg of floating-point numbers, bitwise operations of integers; not for complex numbers and
 // callables of the program.
-const reduction_kernel* find_reduction(reduce_kind kind, element_type type) noexcept;
-const reduction_kernel* find_reduction(std::string_view name) noexcept;
+const kernel* find_reduction(reduce_kind kind, element_type type) noexcept;
 // For any two of float32, float64, float16 and bfloat16, including equal ones.
-const conversion_kernel* find_conversion(element_type from, element_type to) noexcept;
-const conversion_kernel* find_conversion(std::string_view name) noexcept;
+const kernel* find_conversion(element_type from, element_type to) noexcept;
+const kernel* find_kernel(std::string_view name) noexcept;
+
+// Carries it out on memory of which `reach(address, bytes)` returns the address on the host.
+template <class Reach>
+void run_on_host(const kernel& k, arguments a, const Reach& reach) {
+  for (int i = 0; i < a.input_count; ++i) a.inputs[i] = reach(a.inputs[i], a.count * bytes_of(k.from));
+  for (int i = 0; i < a.output_count; ++i) a.outputs[i] = reach(a.outputs[i], a.count * bytes_of(k.to));
+  k.on_host(a);
+}
 
 // Reduces by the kernel, if there is one.
 void reduce_on_host(reduce_kind kind, element_type type, std::span<const void* const> inputs,

@@ -256,8 +256,8 @@ class level_zero_driver final : public gpu::detail::driver, public device_calls 
     append_barrier(list_of(stream), moment_of(w.handle)->event);
   }
   void changed(const word& w) noexcept override { calls.zeEventHostSignal(moment_of(w.handle)->event); }
-  void launch(ze_kernel_handle_t kernel, ze_group_count_t groups, std::uint32_t group_size, void** arguments,
-              const std::size_t* sizes, std::size_t count, void* stream) {
+  void append_kernel(ze_kernel_handle_t kernel, ze_group_count_t groups, std::uint32_t group_size,
+                     void** arguments, const std::size_t* sizes, std::size_t count, void* stream) {
     // The lock protects the kernel, too: it holds its arguments until it is appended.
     const std::lock_guard lock(mutex_);
     check(calls.zeKernelSetGroupSize(kernel, group_size, 1, 1), "zeKernelSetGroupSize");
@@ -506,8 +506,8 @@ void* module::kernel(const char* name) const {
 void launch_by_address(const gpu::stream& in, void* kernel, launch_size size, void** arguments,
                        const std::size_t* sizes, std::size_t count) {
   const std::shared_ptr<level_zero_driver> d = driver_of(in.on(), "level_zero::launch");
-  d->launch(static_cast<ze_kernel_handle_t>(kernel), {size.groups, 1, 1}, size.group_size, arguments, sizes,
-            count, in.native());
+  d->append_kernel(static_cast<ze_kernel_handle_t>(kernel), {size.groups, 1, 1}, size.group_size, arguments,
+                   sizes, count, in.native());
 }
 
 }  // namespace tutti::level_zero

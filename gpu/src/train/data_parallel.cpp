@@ -3,7 +3,6 @@
 #include <tutti/gpu/data_parallel.hpp>
 
 #include "comm/communicator_devices.hpp"
-#include "kernels/elements.hpp"
 #include "kernels/host_kernels.hpp"
 
 #include <algorithm>
@@ -58,9 +57,10 @@ task<> reduce_bucket(communicator c, device_values inout, reduce_kind op, stream
 task<> convert_bucket(device_values to, device_values from, double factor, stream in) {
   detail::stream_state& s = *in.state();
   detail::driver& d = s.on().driver();
-  kernels::convert_arguments a{from.data(), to.data(), factor, from.size()};
+  const kernels::kernel* const kernel = kernels::find_conversion(from.type(), to.type());
   if (factor == 0) d.fill(to.data(), std::byte{0}, to.bytes(), s.native());
-  if (factor == 0 || d.convert(from.type(), to.type(), a, s.native())) {
+  if (factor == 0 ||
+      d.launch(kernel, kernels::conversion(from.data(), to.data(), factor, from.size()), s.native())) {
     s.keep({from.view().keep, to.view().keep});
     co_return;
   }
@@ -68,9 +68,9 @@ task<> convert_bucket(device_values to, device_values from, double factor, strea
   d.copy(source->data, from.data(), from.bytes(), s.native());
   s.keep({source, from.view().keep});
   co_await in.reached();
-  a.input = source->data;
-  a.output = result->data;
-  const auto work = [&] { kernels::find_conversion(from.type(), to.type())->on_host(a); };
+  const auto work = [&] {
+    kernel->on_host(kernels::conversion(source->data, result->data, factor, from.size()));
+  };
   co_await tutti::compute(work);
   d.copy(to.data(), result->data, to.bytes(), s.native());
   s.keep({result, to.view().keep});

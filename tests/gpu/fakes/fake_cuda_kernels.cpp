@@ -3,7 +3,6 @@
 // is. Kernels of the program are native functions of the same names in the shared object of
 // TUTTI_FAKE_CUDA_KERNELS.
 #include "fake_cuda_library.hpp"
-#include "kernels/elements.hpp"
 #include "native_kernel.hpp"
 
 #include <dlfcn.h>
@@ -71,10 +70,8 @@ TUTTI_EXPORT result cuModuleUnload(module* m) {
 TUTTI_EXPORT result cuModuleGetFunction(function** f, module* m, const char* name) {
   TUTTI_CHECK(wrong_handle("cuModuleGetFunction", m));
   auto made = std::make_unique<function>();
-  made->reduction = tutti::gpu::kernels::find_reduction(name);
-  made->conversion = tutti::gpu::kernels::find_conversion(name);
-  if (made->reduction == nullptr && made->conversion == nullptr && !find_native(name, *made))
-    return error_not_found;
+  made->of_tutti = tutti::gpu::kernels::find_kernel(name);
+  if (made->of_tutti == nullptr && !find_native(name, *made)) return error_not_found;
   *f = made.get();
   const std::lock_guard lock(lib().mutex);
   lib().functions.push_back(std::move(made));
@@ -92,21 +89,9 @@ TUTTI_EXPORT result cuLaunchKernel(function* f, unsigned blocks, unsigned blocks
   if (parameters == nullptr || parameters[0] == nullptr)
     return lib().misused("cuLaunchKernel without parameters", error_invalid_value);
   if (f->native != nullptr) return launch_native(*f, items, s, parameters);
-  if (f->conversion != nullptr) {
-    convert_arguments c = *static_cast<const convert_arguments*>(parameters[0]);
-    s->of->engine->run(s->queue, [e = s->of->engine.get(), kernel = f->conversion, c]() mutable {
-      c.input = e->reach(c.input, c.count * bytes_of(kernel->from));
-      c.output = e->reach(c.output, c.count * bytes_of(kernel->to));
-      kernel->on_host(c);
-    });
-    return success;
-  }
-  reduce_arguments a = *static_cast<const reduce_arguments*>(parameters[0]);
-  s->of->engine->run(s->queue, [e = s->of->engine.get(), kernel = f->reduction, a]() mutable {
-    const std::size_t bytes = a.count * bytes_of(kernel->type);
-    for (int k = 0; k < a.input_count; ++k) a.inputs[k] = e->reach(a.inputs[k], bytes);
-    for (int k = 0; k < a.output_count; ++k) a.outputs[k] = e->reach(a.outputs[k], bytes);
-    kernel->on_host(a);
+  const auto& a = *static_cast<const arguments*>(parameters[0]);
+  s->of->engine->run(s->queue, [e = s->of->engine.get(), kernel = f->of_tutti, a] {
+    run_on_host(*kernel, a, [e](const void* at, std::size_t bytes) { return e->reach(at, bytes); });
   });
   return success;
 }

@@ -50,8 +50,7 @@ struct module {
 };
 struct function {
   // One of these.
-  const gpu::kernels::reduction_kernel* reduction = nullptr;
-  const gpu::kernels::conversion_kernel* conversion = nullptr;
+  const gpu::kernels::kernel* of_tutti = nullptr;
   fakes::native_kernel* native = nullptr;  // a kernel of the program
   std::vector<std::size_t> parameters;     // sizes in bytes
 };
