@@ -2,7 +2,7 @@
 // Particular to Level Zero: errors without it, several devices, lists and kernels of the program, and events
 // that are reused.
 #include "gpu/backends.hpp"
-#include "level_zero/context.hpp"
+#include "device/open_once.hpp"
 #include "support/skip.hpp"
 
 #include <doctest/doctest.h>
@@ -223,7 +223,7 @@ TEST_CASE("a list whose last event the driver refuses is destroyed only when its
   below.reset(0, 0, 0);
   const std::uint64_t before = below.misuses();
   {
-    const auto on = level_zero::make_context(0);
+    const auto on = level_zero::driver_at(0);
     void *const ending = on->make_stream(false), *const other = on->make_stream(false);
     const gpu::detail::word opened = on->make_word();
     below.pause(0, 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/communicator_devices.hpp"
-#include "cuda/context.hpp"
-#include "level_zero/context.hpp"
+#include "cuda/cuda_api.hpp"
+#include "device/open_once.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -39,34 +39,21 @@ void from_environment(const char* variable, const char* const (&names)[N], E& va
   value = static_cast<E>(found - names);
 }
 
-// `wanted`, or the kind of device that `automatic` stands for on this machine: loads the libraries to find out.
-device_kind found_kind(device_kind wanted) {
-  if (wanted != device_kind::automatic) return wanted;
-  const std::string no_cuda = cuda::why_not();
-  if (no_cuda.empty()) return device_kind::cuda;
-  const std::string no_level_zero = level_zero::why_not();
-  if (no_level_zero.empty()) return device_kind::level_zero;
-  throw error(errc::not_supported,
-              fmt::format("no device: CUDA: {}; Level Zero: {}. TUTTI_DEVICE=emulated works without one",
-                          no_cuda, no_level_zero));
-}
-
-// Makes the context of the device that open_kind() opens, which takes hundreds of milliseconds. Any thread may
-// call it. The result keeps the context.
-std::shared_ptr<void> prepare_kind(device_kind kind, int ordinal) {
-  kind = found_kind(kind);
-  if (kind == device_kind::cuda) {
-    nccl::version();  // loads it
-    return cuda::make_context(ordinal);
+// Loads the libraries and makes the context of the device, which takes hundreds of milliseconds. Any thread may call
+// it.
+std::shared_ptr<detail::driver> driver_for(device_kind kind, int ordinal) {
+  if (kind == device_kind::automatic) {
+    const std::string no_cuda = cuda::why_not();
+    const std::string no_level_zero = no_cuda.empty() ? std::string() : level_zero::why_not();
+    if (!no_level_zero.empty())
+      throw error(errc::not_supported,
+                  fmt::format("no device: CUDA: {}; Level Zero: {}. TUTTI_DEVICE=emulated works without one",
+                              no_cuda, no_level_zero));
+    kind = no_cuda.empty() ? device_kind::cuda : device_kind::level_zero;
   }
-  return kind == device_kind::level_zero ? level_zero::make_context(ordinal) : nullptr;
-}
-
-device open_kind(const communicator& world, device_kind kind, int ordinal) {
-  kind = found_kind(kind);
-  if (kind == device_kind::cuda) return cuda::open(world, ordinal);
-  if (kind == device_kind::level_zero) return level_zero::open(world, ordinal);
-  return emulated::open(world, emulated::default_device(std::max(ordinal, 0)));
+  if (kind == device_kind::level_zero) return level_zero::driver_at(ordinal);
+  nccl::version();  // loads it
+  return cuda::driver_at(ordinal);
 }
 
 // Ranks on one device have different places if NCCL_HOSTID or (from 2.30 on) another variable allows that.
@@ -105,7 +92,6 @@ task<device> open_for(communicator world, device given, open_options how) {
   // Takes this call's place in the order of collectives: the device takes a time of its own on each rank.
   const communicator among = co_await world.duplicate();
   detail::introduction mine;
-  std::shared_ptr<void> prepared;
   try {
     from_environment("TUTTI_DEVICE", kinds, how.kind);
     from_environment("TUTTI_GPU_BACKEND", backends, how.backend);
@@ -117,13 +103,13 @@ task<device> open_for(communicator world, device given, open_options how) {
       throw error(errc::invalid_argument, fmt::format("{}: a chunk has 64 bytes at least",
                                                       is_told ? fmt::format("TUTTI_GPU_CHUNK='{}'", told)
                                                               : "open_options::chunk_bytes"));
-    if (!given) {
-      if (how.kind != device_kind::emulated) {
-        cuda::abi::set_environment();
-        const auto prepare = [kind = how.kind, ordinal = how.ordinal] { return prepare_kind(kind, ordinal); };
-        prepared = co_await compute(prepare);
-      }
-      given = open_kind(world, how.kind, how.ordinal);
+    if (!given && how.kind == device_kind::emulated) {
+      given = emulated::open(world, emulated::default_device(std::max(how.ordinal, 0)));
+    } else if (!given) {
+      cuda::abi::set_environment();
+      const auto find = [kind = how.kind, ordinal = how.ordinal] { return driver_for(kind, ordinal); };
+      std::shared_ptr<detail::driver> by = co_await compute(find);
+      given = detail::open_once(std::as_const(world), std::move(by));
     }
     given.state().check();
     mine.process = detail::this_process();

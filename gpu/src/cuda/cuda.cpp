@@ -2,7 +2,7 @@
 // CUDA: the driver of a GPU, and the public functions.
 #include <tutti/cuda.hpp>
 
-#include "cuda/context.hpp"
+#include "cuda/cuda_api.hpp"
 #include "device/open_once.hpp"
 #include "kernels/host_kernels.hpp"
 
@@ -41,6 +41,8 @@ namespace {
 
 using gpu::memory_info;
 using gpu::memory_kind;
+using gpu::detail::driver_of;
+using gpu::detail::open_once;
 using gpu::detail::shared_name;
 using gpu::detail::word;
 using held_doorbell = std::shared_ptr<const gpu::detail::doorbell_handle>;
@@ -135,6 +137,8 @@ class in_context {
 // or work waits for other ranks.
 class cuda_driver final : public gpu::detail::driver, gpu::detail::process_sharing {
  public:
+  static constexpr const char *vendor_name = "CUDA", *namespace_name = "cuda";
+
   cuda_driver(const abi::table& c, int n) : calls(c), ordinal_(n) {
     const auto require = [this](abi::result code, const char* what) {
       if (code != abi::success)
@@ -498,34 +502,23 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   boost::asio::thread_pool reaper_{1};
 };
 
-std::shared_ptr<cuda_driver> driver_of(const gpu::device& on, const char* what) {
-  return gpu::detail::driver_of<cuda_driver>(on, what, "CUDA");
-}
-
-template <class Loop>
-gpu::device open_on(Loop& of, int wanted) {
-  return gpu::detail::open_once<cuda_driver>(of, abi::load(), "CUDA", "cuda", wanted);
-}
-
 }  // namespace
 
 int device_count() noexcept { return abi::load().devices(); }
 std::string why_not() { return abi::load().why; }
 
-std::shared_ptr<gpu::detail::driver> make_context(int ordinal) {
-  return gpu::detail::prepare_driver<cuda_driver>(abi::load(), ordinal);
+std::shared_ptr<gpu::detail::driver> driver_at(int ordinal) {
+  return gpu::detail::driver_for<cuda_driver>(abi::load(), ordinal);
 }
-gpu::device open(const communicator& of, int ordinal) { return open_on(of, ordinal); }
-gpu::device open(runtime& rt, int ordinal) { return open_on(rt, ordinal); }
+gpu::device open(const communicator& of, int ordinal) { return open_once(of, driver_at(ordinal)); }
+gpu::device open(runtime& rt, int ordinal) { return open_once(rt, driver_at(ordinal)); }
 
 bool is_cuda(const gpu::device& on) noexcept {
   return on && dynamic_cast<cuda_driver*>(&on.state().driver()) != nullptr;
 }
 
 const gpu::device& stream::checked(const gpu::device& on) {
-  if (!is_cuda(on))
-    throw error(errc::invalid_argument,
-                fmt::format("a CUDA stream on {}, which is none of CUDA's devices", on.name()));
+  static_cast<void>(driver_of<cuda_driver>(on, "a CUDA stream"));
   return on;
 }
 
@@ -541,7 +534,7 @@ struct module::loaded {
 };
 
 module::module(const gpu::device& on, const void* image) {
-  const std::shared_ptr<cuda_driver> of = driver_of(on, "cuda::module");
+  const auto of = driver_of<cuda_driver>(on, "cuda::module");
   const in_context here = of->enter();
   abi::module* handle = nullptr;
   const abi::result code =
@@ -566,7 +559,8 @@ void* module::kernel(const char* name) const {
 }
 
 void launch_by_address(const gpu::stream& in, void* kernel, launch_size size, void** arguments) {
-  driver_of(in.on(), "cuda::launch")->launch(kernel, size.blocks, size.threads, arguments, in.native());
+  const auto by = driver_of<cuda_driver>(in.on(), "cuda::launch");
+  by->launch(kernel, size.blocks, size.threads, arguments, in.native());
 }
 
 }  // namespace tutti::cuda

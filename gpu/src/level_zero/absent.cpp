@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of Level Zero in a build without ze_api.h: they say so.
 #include "device/open_once.hpp"
-#include "level_zero/context.hpp"
 
 #include <tutti/error.hpp>
 #include <tutti/level_zero.hpp>
@@ -13,7 +12,9 @@ namespace {
   throw error(errc::not_supported, "no Level Zero: " + why_not() + gpu::detail::emulated_instead);
 }
 
-[[noreturn]] void not_ours(const char* what) { gpu::detail::throw_not_of("Level Zero", what); }
+[[noreturn]] void not_ours(const gpu::device& on, const char* what) {
+  gpu::detail::throw_not_of(on, "Level Zero", what);
+}
 
 }  // namespace
 
@@ -22,18 +23,20 @@ std::string why_not() {
   return "tutti was built without its header level_zero/ze_api.h (install libze-dev, or level-zero-devel, "
          "then configure and build tutti again)";
 }
-std::shared_ptr<gpu::detail::driver> make_context(int) { return nullptr; }
+std::shared_ptr<gpu::detail::driver> driver_at(int) { absent(); }
 gpu::device open(const communicator&, int) { absent(); }
 gpu::device open(runtime&, int) { absent(); }
-handles native(const gpu::device&) { not_ours("native"); }
+handles native(const gpu::device& on) { not_ours(on, "level_zero::native"); }
 
-const gpu::device& stream::checked(const gpu::device&) { not_ours("a stream"); }
-_ze_command_list_handle_t* stream::get() const { not_ours("a stream"); }
+const gpu::device& stream::checked(const gpu::device& on) { not_ours(on, "a Level Zero stream"); }
+_ze_command_list_handle_t* stream::get() const { not_ours(on(), "level_zero::stream::get"); }
 
-module::module(const gpu::device&, std::span<const std::byte>, format, const char*) { not_ours("a module"); }
-void* module::kernel(const char*) const { not_ours("a module"); }
-void launch_by_address(const gpu::stream&, void*, launch_size, void**, const std::size_t*, std::size_t) {
-  not_ours("a launch");
+module::module(const gpu::device& on, std::span<const std::byte>, format, const char*) {
+  not_ours(on, "level_zero::module");
+}
+void* module::kernel(const char*) const { absent(); }
+void launch_by_address(const gpu::stream& in, void*, launch_size, void**, const std::size_t*, std::size_t) {
+  not_ours(in.on(), "level_zero::launch");
 }
 
 }  // namespace tutti::level_zero

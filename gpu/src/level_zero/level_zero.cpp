@@ -3,7 +3,6 @@
 #include <tutti/level_zero.hpp>
 
 #include "device/open_once.hpp"
-#include "level_zero/context.hpp"
 #include "level_zero/driver.hpp"
 
 #include <fmt/format.h>
@@ -24,6 +23,8 @@ namespace {
 
 using gpu::memory_info;
 using gpu::memory_kind;
+using gpu::detail::driver_of;
+using gpu::detail::open_once;
 using gpu::detail::word;
 using clock = std::chrono::steady_clock;
 
@@ -65,6 +66,8 @@ void device_calls::check(ze_result_t code, const char* what) const {
 // barriers do.
 class level_zero_driver final : public gpu::detail::driver, public device_calls {
  public:
+  static constexpr const char *vendor_name = "Level Zero", *namespace_name = "level_zero";
+
   level_zero_driver(const abi::table& c, int n) : device_calls{c, n, c.gpus.at(static_cast<std::size_t>(n))} {
     auto about = abi::zeroed<ze_device_properties_t>(ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES);
     check(calls.zeDeviceGetProperties(native.device, &about), "zeDeviceGetProperties");
@@ -404,37 +407,26 @@ class level_zero_driver final : public gpu::detail::driver, public device_calls 
   gpu::detail::word_pool words_;
 };
 
-namespace {
-
-template <class Loop>
-gpu::device open_on(Loop& of, int wanted) {
-  return gpu::detail::open_once<level_zero_driver>(of, abi::load(), "Level Zero", "level_zero", wanted);
-}
-
-std::shared_ptr<level_zero_driver> driver_of(const gpu::device& on, const char* what) {
-  return gpu::detail::driver_of<level_zero_driver>(on, what, "Level Zero");
-}
-
-}  // namespace
-
 int device_count() noexcept { return abi::load().devices(); }
 std::string why_not() { return abi::load().why; }
 
-std::shared_ptr<gpu::detail::driver> make_context(int ordinal) {
-  return gpu::detail::prepare_driver<level_zero_driver>(abi::load(), ordinal);
+std::shared_ptr<gpu::detail::driver> driver_at(int ordinal) {
+  return gpu::detail::driver_for<level_zero_driver>(abi::load(), ordinal);
 }
-gpu::device open(const communicator& of, int ordinal) { return open_on(of, ordinal); }
-gpu::device open(runtime& rt, int ordinal) { return open_on(rt, ordinal); }
+gpu::device open(const communicator& of, int ordinal) { return open_once(of, driver_at(ordinal)); }
+gpu::device open(runtime& rt, int ordinal) { return open_once(rt, driver_at(ordinal)); }
 
-handles native(const gpu::device& on) { return driver_of(on, "level_zero::native")->native; }
+handles native(const gpu::device& on) {
+  return driver_of<level_zero_driver>(on, "level_zero::native")->native;
+}
 
 const gpu::device& stream::checked(const gpu::device& on) {
-  static_cast<void>(driver_of(on, "a stream of Level Zero's"));
+  static_cast<void>(driver_of<level_zero_driver>(on, "a Level Zero stream"));
   return on;
 }
 
 _ze_command_list_handle_t* stream::get() const {
-  driver_of(on(), "level_zero::stream::get")->order(gpu::stream::native());
+  driver_of<level_zero_driver>(on(), "level_zero::stream::get")->order(gpu::stream::native());
   return static_cast<ze_command_list_handle_t>(gpu::stream::native());
 }
 
@@ -451,7 +443,7 @@ struct module::loaded {
 };
 
 module::module(const gpu::device& on, std::span<const std::byte> image, format is, const char* build_flags) {
-  const std::shared_ptr<level_zero_driver> of = driver_of(on, "level_zero::module");
+  const auto of = driver_of<level_zero_driver>(on, "level_zero::module");
   const abi::table& calls = of->calls;
   auto what = abi::zeroed<ze_module_desc_t>(ZE_STRUCTURE_TYPE_MODULE_DESC);
   what.format = is == format::spirv ? ZE_MODULE_FORMAT_IL_SPIRV : ZE_MODULE_FORMAT_NATIVE;
@@ -505,7 +497,7 @@ void* module::kernel(const char* name) const {
 
 void launch_by_address(const gpu::stream& in, void* kernel, launch_size size, void** arguments,
                        const std::size_t* sizes, std::size_t count) {
-  const std::shared_ptr<level_zero_driver> d = driver_of(in.on(), "level_zero::launch");
+  const auto d = driver_of<level_zero_driver>(in.on(), "level_zero::launch");
   d->append_kernel(static_cast<ze_kernel_handle_t>(kernel), {size.groups, 1, 1}, size.group_size, arguments,
                    sizes, count, in.native());
 }
