@@ -14,7 +14,6 @@
 #include <boost/asio/thread_pool.hpp>
 #include <condition_variable>
 #include <cstdlib>
-#include <deque>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -64,34 +63,30 @@ abi::device_pointer address(const void* p) noexcept { return reinterpret_cast<ab
 abi::stream* stream_of(void* s) noexcept { return static_cast<abi::stream*>(s); }
 abi::event* event_of(void* e) noexcept { return static_cast<abi::event*>(e); }
 
-// Doorbells passed to host functions. A failed device never calls those: the list keeps what they hold.
-class given_doorbells {
- public:
-  static given_doorbells& instance() {
-    static auto* const all = new given_doorbells;  // never destroyed: host functions may run at exit
-    return *all;
-  }
-  held_doorbell* take(const held_doorbell& b) {
-    const std::lock_guard lock(mutex_);
-    if (spare_.empty()) {
-      spare_.reserve(all_.size() + 1);
-      spare_.push_back(&all_.emplace_back());
-    }
-    held_doorbell* const taken = spare_.back();
-    spare_.pop_back();
-    *taken = b;
-    return taken;
-  }
-  held_doorbell give_back(held_doorbell* b) noexcept {
-    const std::lock_guard lock(mutex_);
-    spare_.push_back(b);
-    return std::move(*b);
-  }
+// The doorbells that host functions notify, by their address. A host function may run after the loop has gone, and on a
+// failed device it never runs: so it gets the address, and holds nothing.
+struct known_doorbells {
+  std::mutex mutex;
+  std::map<const void*, std::weak_ptr<const gpu::detail::doorbell_handle>> all;
 
- private:
-  std::mutex mutex_;
-  std::deque<held_doorbell> all_;
-  std::vector<held_doorbell*> spare_;  // has room for all: give_back() does not allocate
+  static known_doorbells& instance() {
+    static auto* const known = new known_doorbells;  // never destroyed: host functions may run at exit
+    return *known;
+  }
+  void add(const held_doorbell& b) {
+    const std::lock_guard lock(mutex);
+    std::weak_ptr<const gpu::detail::doorbell_handle>& place = all[b.get()];
+    if (place.lock() == b) return;
+    place = b;
+    std::erase_if(all, [](const auto& e) { return e.second.expired(); });
+  }
+  static void notify(void* address) {
+    known_doorbells& known = instance();
+    const std::lock_guard lock(known.mutex);
+    const auto found = known.all.find(address);
+    if (found == known.all.end()) return;
+    if (const held_doorbell b = found->second.lock()) b->notify();
+  }
 };
 
 // Loads the file that TUTTI_CUDA_KERNELS names, or the kernels that are built into this library. Returns null if
@@ -345,14 +340,10 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   bool arm(void* event, void* stream, const held_doorbell& b) override {
     const in_context here = enter();
     abi::stream* const side = side_of(stream, b);
-    if (side == nullptr || calls.stream_wait(side, event_of(event), 0) != abi::success) return false;
-    held_doorbell* const held = given_doorbells::instance().take(b);
-    const auto ring = [](void* p) {
-      given_doorbells::instance().give_back(static_cast<held_doorbell*>(p))->notify();
-    };
-    if (calls.call_host(side, ring, held) == abi::success) return true;
-    given_doorbells::instance().give_back(held);
-    return false;
+    known_doorbells::instance().add(b);
+    return side != nullptr && calls.stream_wait(side, event_of(event), 0) == abi::success &&
+           calls.call_host(side, &known_doorbells::notify,
+                           const_cast<gpu::detail::doorbell_handle*>(b.get())) == abi::success;
   }
   void enter_thread() noexcept override {
     // The program may capture a graph on another thread meanwhile.
