@@ -260,9 +260,5 @@ task<> device_call::execute(tutti::detail::operation_state& op) {
   if (is_message(what.kind)) op.set_result(work_->result);
 }
 
-void device_call::make_wait(stream_state& s) const {
-  if (work_) work_->make_wait(s);
-}
-
 }  // namespace detail
 }  // namespace tutti::gpu

@@ -98,7 +98,7 @@ class communicator_devices final : public tutti::detail::device_side {
 };
 
 // The device part of a call.
-class device_call final : public tutti::detail::communicator_part, public stream_awaitable {
+class device_call final : public tutti::detail::communicator_part, public working_part {
  public:
   // `extra` holds the messages of a batch.
   device_call(std::shared_ptr<stream_state> after, std::shared_ptr<const void> in,
@@ -116,13 +116,10 @@ class device_call final : public tutti::detail::communicator_part, public stream
 
   // The call as backends see it.
   call made(const tutti::detail::call& what) const;
-  void make_wait(stream_state& s) const override;
-  const std::shared_ptr<work_state>& in_progress() const noexcept { return work_; }
 
  private:
   const std::shared_ptr<stream_state> after_;
   const std::shared_ptr<const void> in_, out_, extra_;
-  std::shared_ptr<work_state> work_;  // of the operation in progress
 };
 
 }  // namespace gpu::detail

@@ -48,7 +48,7 @@ void enqueue_work(work_state& w, driver& d, void* stream) {
 }
 
 // The device part of a stream's operation.
-class stream_call final : public tutti::detail::stream_part, public stream_awaitable {
+class stream_call final : public tutti::detail::stream_part, public working_part {
  public:
   stream_call(std::shared_ptr<stream_state> in, call what) : stream_(std::move(in)), what_(std::move(what)) {}
 
@@ -87,10 +87,6 @@ class stream_call final : public tutti::detail::stream_part, public stream_await
   boost::asio::io_context::executor_type executor() const noexcept override {
     return stream_->on().get_executor();
   }
-  void make_wait(stream_state& s) const override {
-    if (!work_) throw error(errc::invalid_argument, "stream::wait of reached(): wait for the stream itself");
-    work_->make_wait(s);
-  }
 
  private:
   struct finisher final : waiter {
@@ -120,7 +116,6 @@ class stream_call final : public tutti::detail::stream_part, public stream_await
 
   const std::shared_ptr<stream_state> stream_;
   const call what_;
-  std::shared_ptr<work_state> work_;
 };
 
 }  // namespace
@@ -154,11 +149,13 @@ void stream::wait(const request& r) const {
   tutti::detail::operation_state* const state = r.state();
   if (state == nullptr) throw error(errc::invalid_argument, "stream::wait of an empty request");
   if (r.done()) return state->rethrow();
-  const auto* const what = dynamic_cast<const detail::stream_awaitable*>(state->what().part.get());
+  const auto* const what = dynamic_cast<const detail::working_part*>(state->what().part.get());
   if (what == nullptr)
     throw error(errc::invalid_argument, fmt::format("stream::wait of a {} of memory of the host: co_await it",
                                                     name_of(state->what().kind)));
-  what->make_wait(*state_);
+  if (state->what().kind == tutti::detail::operation_kind::reached)
+    throw error(errc::invalid_argument, "stream::wait of reached(): wait for the stream itself");
+  if (what->work()) what->work()->make_wait(*state_);
 }
 
 void stream::wait(const stream& other) const {
@@ -204,21 +201,17 @@ tutti::detail::call stream::part_of_stream(tutti::detail::operation_kind kind, d
   return what;
 }
 
-tutti::operation<status> stream::transfer(tutti::detail::operation_kind kind, detail::view to,
-                                          detail::view from, std::byte value) const {
-  if (to.count * to.element_bytes < from.bytes())
+tutti::operation<status> stream::moves(tutti::detail::operation_kind kind, detail::view to, detail::view from,
+                                       std::byte value, double factor) const {
+  const bool converts = kind == tutti::detail::operation_kind::convert;
+  if (converts && to.count != from.count)
+    throw error(errc::invalid_argument, fmt::format("convert: {} elements to {}", from.count, to.count));
+  if (!converts && to.bytes() < from.bytes())
     throw error(errc::truncated,
                 fmt::format("{}: {} bytes do not fit into {}", name_of(kind), from.bytes(), to.bytes()));
-  if (to.type != from.type || to.element_bytes != from.element_bytes)
+  if (!converts && (to.type != from.type || to.element_bytes != from.element_bytes))
     throw error(errc::invalid_argument, fmt::format("{}: both sides need one element type", name_of(kind)));
-  return tutti::operation<status>(part_of_stream(kind, std::move(to), std::move(from), value));
-}
-
-tutti::operation<status> stream::conversion(detail::view to, detail::view from, double factor) const {
-  if (to.count != from.count)
-    throw error(errc::invalid_argument, fmt::format("convert: {} elements to {}", from.count, to.count));
-  return tutti::operation<status>(
-      part_of_stream(tutti::detail::operation_kind::convert, std::move(to), std::move(from), {}, factor));
+  return tutti::operation<status>(part_of_stream(kind, std::move(to), std::move(from), value, factor));
 }
 
 }  // namespace tutti::gpu

@@ -83,12 +83,14 @@ struct work_state : std::enable_shared_from_this<work_state> {
 };
 
 // The part of a request that streams can wait for.
-class stream_awaitable {
+class working_part {
  public:
-  virtual void make_wait(stream_state& s) const = 0;
+  // Null while the operation is not in progress, and of reached().
+  const std::shared_ptr<work_state>& work() const noexcept { return work_; }
 
  protected:
-  ~stream_awaitable() = default;
+  virtual ~working_part() = default;
+  std::shared_ptr<work_state> work_;
 };
 
 }  // namespace tutti::gpu::detail

@@ -40,7 +40,7 @@ task<> reduce_bucket(communicator c, device_values inout, reduce_kind op, stream
   request reducing = in_place(tutti::detail::operation_kind::all_reduce, c, inout, in, 0, op);
   if (!reducing.done()) {
     const auto& part = static_cast<const detail::device_call&>(*reducing.state()->what().part.get());
-    const std::shared_ptr<detail::work_state> work = part.in_progress();
+    const std::shared_ptr<detail::work_state> work = part.work();
     co_await work->until_enqueued();
     work->rethrow();
   }

@@ -94,14 +94,14 @@ class stream {
   template <class To, class From>
     requires(WritableDeviceMemory<To> && DeviceMemory<From>)
   tutti::operation<status> copy(const To& to, const From& from) const {
-    return transfer(tutti::detail::operation_kind::copy, detail::view_of(to), detail::view_of(from));
+    return moves(tutti::detail::operation_kind::copy, detail::view_of(to), detail::view_of(from));
   }
   // Copies from host to device. Pinned buffers are copied directly. Other memory passes through pinned memory
   // of the library, and may be changed as soon as the operation has started.
   template <class To, class From>
     requires(WritableDeviceMemory<To> && Buffer<From> && !DeviceMemory<From>)
   tutti::operation<status> upload(const To& to, const From& from) const {
-    return transfer(
+    return moves(
         detail::is_pinned<From> ? tutti::detail::operation_kind::copy : tutti::detail::operation_kind::upload,
         detail::view_of(to), detail::view_of(from));
   }
@@ -112,15 +112,15 @@ class stream {
     using plain = std::remove_cvref_t<To>;
     static_assert(detail::is_pinned<plain> || WritableBuffer<To>,
                   "download needs a writable buffer that outlives it");
-    return transfer(detail::is_pinned<plain> ? tutti::detail::operation_kind::copy
-                                             : tutti::detail::operation_kind::download,
-                    detail::view_of(to), detail::view_of(from));
+    return moves(detail::is_pinned<plain> ? tutti::detail::operation_kind::copy
+                                          : tutti::detail::operation_kind::download,
+                 detail::view_of(to), detail::view_of(from));
   }
   // Sets every byte of `to` to `value`.
   template <class To>
     requires WritableDeviceMemory<To>
   tutti::operation<status> fill(const To& to, std::byte value) const {
-    return transfer(tutti::detail::operation_kind::fill, detail::view_of(to), detail::view_of(to), value);
+    return moves(tutti::detail::operation_kind::fill, detail::view_of(to), detail::view_of(to), value);
   }
 
   // Sets to[i] = from[i] * factor by a kernel, between any two of float, double, float16 and bfloat16. The
@@ -129,7 +129,8 @@ class stream {
   template <class To, class From>
     requires(WritableDeviceMemory<To> && DeviceMemory<From>)
   tutti::operation<status> convert(const To& to, const From& from, double factor = 1) const {
-    return conversion(detail::view_of(to), detail::view_of(from), factor);
+    return moves(tutti::detail::operation_kind::convert, detail::view_of(to), detail::view_of(from), {},
+                 factor);
   }
 
   const std::shared_ptr<detail::stream_state>& state() const noexcept { return state_; }
@@ -137,9 +138,8 @@ class stream {
  private:
   tutti::detail::call part_of_stream(tutti::detail::operation_kind kind, detail::view to = {},
                                      detail::view from = {}, std::byte value = {}, double factor = 1) const;
-  tutti::operation<status> transfer(tutti::detail::operation_kind kind, detail::view to, detail::view from,
-                                    std::byte value = {}) const;
-  tutti::operation<status> conversion(detail::view to, detail::view from, double factor) const;
+  tutti::operation<status> moves(tutti::detail::operation_kind kind, detail::view to, detail::view from,
+                                 std::byte value = {}, double factor = 1) const;
 
   std::shared_ptr<detail::stream_state> state_;
 };
