@@ -94,32 +94,33 @@ void stream_state::refuse_capture() const {
             d.name()));
 }
 
-// Appends a point, and removes it if `fill` throws.
-template <class Fill>
-point& stream_state::add_point(const Fill& fill) {
+point& stream_state::add_point() {
+  void* const event = on_->take_event();
+  on_->activate(*this);
   point& p = points_.emplace_back();
-  try {
-    on_->activate(*this);
-    p.event = on_->take_event();
-    fill(p);
-  } catch (...) {
-    on_->give_event(p.event);
-    points_.pop_back();
-    throw;
-  }
+  p.event = event;
   p.sequence = ++sequence_;
   return p;
+}
+
+void stream_state::put(void* event, std::uint64_t sequence) {
+  on_->driver().record(event, native_);
+  if (timeline_.value != nullptr) on_->driver().write(native_, timeline_, sequence);
 }
 
 point& stream_state::signal() {
   on_->check();
   refuse_capture();
+  const std::size_t before = points_.size();
   try {
-    return add_point([this](const point& p) {
-      on_->driver().record(p.event, native_);
-      if (timeline_.value != nullptr) on_->driver().write(native_, timeline_, sequence_ + 1);
-    });
+    point& p = add_point();
+    put(p.event, p.sequence);
+    return p;
   } catch (const error& e) {
+    if (points_.size() > before) {
+      on_->give_event(points_.back().event);
+      points_.pop_back();
+    }
     if (e.code() == errc::device_failed) on_->fail(e.what());
     throw;
   }
@@ -127,21 +128,14 @@ point& stream_state::signal() {
 
 stream_state::reserved stream_state::reserve() {
   on_->check();
-  reserved r;
-  point& p = add_point([&r](point& made) {
-    r.recorded = make_recycled<std::atomic<bool>>(false);
-    made.recorded = r.recorded;
-  });
-  r.at = &p;
-  r.event = p.event;
-  r.sequence = p.sequence;
+  point& p = add_point();
+  reserved r{&p, p.event, p.sequence, make_recycled<std::atomic<bool>>(false)};
+  p.recorded = r.recorded;
   return r;
 }
 
 void stream_state::enqueue(const reserved& r) {
-  driver& d = on_->driver();
-  d.record(r.event, native_);
-  if (timeline_.value != nullptr) d.write(native_, timeline_, r.sequence);
+  put(r.event, r.sequence);
   r.recorded->store(true, std::memory_order_release);
 }
 

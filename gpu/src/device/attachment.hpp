@@ -89,8 +89,8 @@ class stream_state final : public std::enable_shared_from_this<stream_state> {
 
  private:
   friend class attachment;
-  template <class Fill>
-  point& add_point(const Fill& fill);
+  point& add_point();
+  void put(void* event, std::uint64_t sequence);  // behind the work in the stream
   bool passed(const point& p) const;
 
   std::shared_ptr<attachment> on_;
