@@ -74,7 +74,7 @@ std::uint64_t this_process() {
 // How other ranks open this rank's part. Ranks of the same process use the pointers.
 struct window::handle {
   std::uint64_t process = 0;
-  std::uint64_t value = 0;  // written to test the window
+  std::uint64_t value = 0;  // that rank 0 writes to test the window
   void* memory = nullptr;
   shared_name memory_name;
   void* events[slots] = {};  // done() of rank 0, ready() of others
@@ -192,21 +192,23 @@ task<> window::prepare(device on, stream* s, handle* mine) {
   for (void*& e : ready_[0]) e = keep(driver_->make_event());
   mine->memory = base_;
   mine->memory_name = sharing->name_memory(base_);
+  mine->value = random_number();
+  for (int r = 1; r < size_; ++r) co_await write_value(*s, r, mine->value, done(0));
 }
 
-task<> window::reach(const std::vector<handle>* ranks) {
+task<> window::reach(stream s, const std::vector<handle>* ranks) {
   const std::vector<handle>& all = *ranks;
-  process_sharing& s = *driver_->sharing();
+  process_sharing& sharing = *driver_->sharing();
   const handle& mine = all[static_cast<std::size_t>(rank_)];
   const auto events_of = [&](const handle& of, events& to) {
-    if (!s.has_events()) return;
+    if (!sharing.has_events()) return;
     for (std::size_t i = 0; i < slots; ++i) {
       to[i] = of.events[i];
       if (of.process == mine.process) {
         const std::lock_guard lock(of_process().mutex);
         events_.push_back(of_process().events[to[i]].lock());
       } else {
-        to[i] = s.open_event(of.event_names[i]);
+        to[i] = sharing.open_event(of.event_names[i]);
         events_.push_back(std::make_shared<owned_event>(driver_, to[i]));
       }
     }
@@ -217,7 +219,13 @@ task<> window::reach(const std::vector<handle>* ranks) {
   }
   events_of(all[0], done_);
   opened_ = all[0].process != mine.process;
-  base_ = opened_ ? s.open_memory(all[0].memory_name) : all[0].memory;
+  base_ = opened_ ? sharing.open_memory(all[0].memory_name) : all[0].memory;
+  co_await check_value(s, rank_, all[0].value, done(0));
+  co_await write_value(s, rank_, ~all[0].value, ready(rank_, 0));
+}
+
+task<> window::check_answers(stream s, std::uint64_t value) {
+  for (int r = 1; rank_ == 0 && r < size_; ++r) co_await check_value(s, r, ~value, ready(r, 0));
 }
 
 task<> window::write_value(stream s, int rank, std::uint64_t value, void* event) {
@@ -242,24 +250,6 @@ task<> window::check_value(stream s, int rank, std::uint64_t value, void* event)
                             rank_ == 0 ? rank : 0));
 }
 
-task<> window::write_values(stream s, const std::vector<handle>* all) {
-  if (rank_ == 0) co_return;
-  co_await write_value(s, rank_, (*all)[static_cast<std::size_t>(rank_)].value, ready(rank_, 0));
-}
-
-task<> window::answer_values(stream s, const std::vector<handle>* all) {
-  for (int r = 1; rank_ == 0 && r < size_; ++r) {
-    const std::uint64_t value = (*all)[static_cast<std::size_t>(r)].value;
-    co_await check_value(s, r, value, ready(r, 0));
-    co_await write_value(s, r, ~value, done(0));
-  }
-}
-
-task<> window::check_answer(stream s, const std::vector<handle>* all) {
-  if (rank_ == 0) co_return co_await s.reached();
-  co_await check_value(s, rank_, ~(*all)[static_cast<std::size_t>(rank_)].value, done(0));
-}
-
 task<std::shared_ptr<window>> window::open(std::shared_ptr<attachment> on, communicator notes,
                                            std::size_t chunk_bytes, std::string* why) {
   const int rank = notes.rank();
@@ -268,7 +258,6 @@ task<std::shared_ptr<window>> window::open(std::shared_ptr<attachment> on, commu
   auto made = std::make_shared<window>(on->shared_driver(), rank, notes.size(), bytes);
   handle mine;
   mine.process = this_process();
-  mine.value = random_number();
   stream s;
   *why = co_await first_trouble(notes, made->prepare(device(on), &s, &mine));
   if (!why->empty()) co_return nullptr;
@@ -276,10 +265,8 @@ task<std::shared_ptr<window>> window::open(std::shared_ptr<attachment> on, commu
   std::vector<handle> all(static_cast<std::size_t>(notes.size()));
   co_await notes.all_gather(mine, all);
   made->known_ = true;
-  *why = co_await first_trouble(notes, made->reach(&all));
-  if (why->empty()) *why = co_await first_trouble(notes, made->write_values(s, &all));
-  if (why->empty()) *why = co_await first_trouble(notes, made->answer_values(s, &all));
-  if (why->empty()) *why = co_await first_trouble(notes, made->check_answer(s, &all));
+  *why = co_await first_trouble(notes, made->reach(s, &all));
+  if (why->empty()) *why = co_await first_trouble(notes, made->check_answers(s, all[0].value));
   if (why->empty()) co_return made;
   // The device is not tried again: each try leaves memory that other processes have opened.
   const std::lock_guard lock(of_process().mutex);

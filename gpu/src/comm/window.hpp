@@ -66,17 +66,15 @@ class window {
   struct handle;
   using events = std::array<void*, slots>;
   task<> find_memory(stream s);  // on rank 0
+  // The steps of open(). Each begins when all ranks have ended the one before. They test the window: rank 0 writes a
+  // value to the slots of the others, they read it and answer there, and rank 0 reads the answers.
   task<> prepare(device on, stream* s, handle* mine);
-  task<> reach(const std::vector<handle>* ranks);
+  task<> reach(stream s, const std::vector<handle>* ranks);
+  task<> check_answers(stream s, std::uint64_t value);
   // Write and check the first value of the slot of `rank`. Each process records an event behind what it writes, and
   // waits for it before it reads.
   task<> write_value(stream s, int rank, std::uint64_t value, void* event);
   task<> check_value(stream s, int rank, std::uint64_t value, void* event);
-  // The test: the other ranks write a value to their slots, rank 0 answers there, and they read the answer. Each
-  // step begins when all ranks have ended the one before.
-  task<> write_values(stream s, const std::vector<handle>* all);
-  task<> answer_values(stream s, const std::vector<handle>* all);
-  task<> check_answer(stream s, const std::vector<handle>* all);
   void leave_mark() noexcept;
   void* marks() const noexcept;  // 64 bytes for each rank, not 0 once that rank has finished
   std::size_t bytes() const noexcept {
