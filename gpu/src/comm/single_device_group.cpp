@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <tutti/error.hpp>
 #include <utility>
@@ -144,20 +143,11 @@ void single_device_group::come(int rank, const std::shared_ptr<contribution>& mi
                                const std::shared_ptr<driver>& with, void* stream) {
   const std::lock_guard lock(mutex_);
   if (broken_) return settle(mine, broken_);
-  const std::uint64_t sequence = ++next_[static_cast<std::size_t>(rank)];
-  auto t = std::find_if(tables_.begin(), tables_.end(),
-                        [sequence](const table& x) { return x.present > 0 && x.sequence == sequence; });
-  if (t == tables_.end()) {
-    t = std::find_if(tables_.begin(), tables_.end(), [](const table& x) { return x.present == 0; });
-    if (t == tables_.end()) {
-      tables_.push_back({sequence, contributions(static_cast<std::size_t>(ranks_)), 0});
-      t = std::prev(tables_.end());
-    }
-    t->sequence = sequence;
-  }
-  contributions& all = t->of;
+  const std::size_t at = next_[static_cast<std::size_t>(rank)]++ - complete_;
+  if (at == tables_.size()) tables_.push_back({contributions(static_cast<std::size_t>(ranks_)), 0});
+  contributions& all = tables_[at].of;
   all[static_cast<std::size_t>(rank)] = mine;
-  if (++t->present < ranks_) return;
+  if (++tables_[at].present < ranks_) return;
 
   std::optional<error> failure;
   try {
@@ -168,7 +158,10 @@ void single_device_group::come(int rank, const std::shared_ptr<contribution>& mi
     failure = e;
   }
   for (auto& v : all) settle(std::move(v), failure);
-  t->present = 0;
+  // Each rank comes to its collectives in order, so the first table is the one that is complete.
+  tables_.front().present = 0;
+  std::rotate(tables_.begin(), tables_.begin() + 1, tables_.end());
+  ++complete_;
 }
 
 void single_device_group::break_up(const error& why) noexcept {

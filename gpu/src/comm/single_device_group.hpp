@@ -5,7 +5,7 @@
 
 #include "comm/calls.hpp"
 
-#include <cstdint>
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -59,17 +59,17 @@ class single_device_group {
 
  private:
   struct table {
-    std::uint64_t sequence = 0;
     contributions of;
-    int present = 0;  // 0: free
+    int present = 0;
   };
   // Drops `v` before it wakes the rank, whose thread must free the memory.
   static void settle(std::shared_ptr<contribution> v, const std::optional<error>& failure) noexcept;
 
   const int ranks_;
   std::mutex mutex_;
-  std::vector<std::uint64_t> next_;  // collective of each rank
-  std::vector<table> tables_;
+  std::vector<std::size_t> next_;  // collective of each rank
+  std::size_t complete_ = 0;       // collectives to which all ranks have come
+  std::vector<table> tables_;      // of those behind, in order; free ones at the end are used again
   std::optional<error> broken_;
 };
 
