@@ -9,13 +9,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 #include <exception>
 #include <fstream>
 #include <map>
 #include <new>
 #include <optional>
-#include <thread>
 #include <utility>
 
 namespace tutti::level_zero {
@@ -26,7 +26,6 @@ using gpu::memory_kind;
 using gpu::detail::driver_of;
 using gpu::detail::open_once;
 using gpu::detail::word;
-using clock = std::chrono::steady_clock;
 
 constexpr std::size_t most_waits_without_a_moment = 64;
 constexpr std::size_t alignment = 256;
@@ -94,29 +93,22 @@ class level_zero_driver final : public gpu::detail::driver, public device_calls 
   level_zero_driver& operator=(const level_zero_driver&) = delete;
 
   ~level_zero_driver() override {
-    const auto until = clock::now() + longest_farewell;
-    for (;;) {
-      {
-        const std::lock_guard lock(mutex_);
-        sweep();
-        if (std::ranges::none_of(streams_, [](const auto& e) { return e.second.destroyed; })) break;
-      }
-      if (abi::lost(calls.zeDeviceGetStatus(native.device))) {
-        // A lost device accesses nothing.
-        for (const auto& [list, s] : streams_)
-          if (s.destroyed) calls.one_at_a_time(calls.zeCommandListDestroy, list);
-        break;
-      }
-      if (clock::now() > until) {
-        // Keeps what the device may still use, and the context around it.
-        static std::mutex mutex;
-        static auto& left = *new std::vector<decltype(streams_)>;
-        const std::lock_guard lock(mutex);
-        left.push_back(std::move(streams_));
-        return;
-      }
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    const auto all_gone = [this] {
+      const std::lock_guard lock(mutex_);
+      sweep();
+      return std::ranges::none_of(streams_, [](const auto& e) { return e.second.destroyed; });
+    };
+    if (!wait_until(all_gone, nullptr, longest_farewell) && !loss(nullptr)) {
+      // Keeps what the device may still use, and the context around it.
+      static std::mutex mutex;
+      static auto& left = *new std::vector<decltype(streams_)>;
+      const std::lock_guard lock(mutex);
+      left.push_back(std::move(streams_));
+      return;
     }
+    // A lost device accesses nothing.
+    for (const auto& [list, s] : streams_)
+      if (s.destroyed) calls.one_at_a_time(calls.zeCommandListDestroy, list);
     streams_.clear();
     words_.free_pages(*this);
     free(one_, memory_kind::pinned);
@@ -382,9 +374,11 @@ class level_zero_driver final : public gpu::detail::driver, public device_calls 
       s.pending.pop_front();
     }
   }
+  // Null: of the device alone.
   ze_result_t health_of(ze_command_list_handle_t l) noexcept {
     const std::lock_guard lock(mutex_);
     if (const ze_result_t code = calls.zeDeviceGetStatus(native.device); abi::lost(code)) return code;
+    if (l == nullptr) return ZE_RESULT_SUCCESS;
     if (calls.zeCommandListHostSynchronize != nullptr)
       if (const ze_result_t code = calls.zeCommandListHostSynchronize(l, 0); abi::lost(code)) return code;
     const auto found = streams_.find(l);
