@@ -29,10 +29,12 @@ engine::~engine() {
 
 engine::queue* engine::make_queue() {
   const std::lock_guard lock(mutex_);
-  queue* const q = queues_.emplace_back(all_queues_.take());
-  q->doomed = false;
-  q->capturing.store(false, std::memory_order_relaxed);
-  return q;
+  if (spare_queues_.empty()) spare_queues_.emplace_back();
+  queues_.splice(queues_.end(), spare_queues_, spare_queues_.begin());
+  queue& q = queues_.back();
+  q.doomed = false;
+  q.capturing.store(false, std::memory_order_relaxed);
+  return &q;
 }
 
 void engine::destroy_queue(queue* q) noexcept {
@@ -47,8 +49,8 @@ void engine::destroy_queue(queue* q) noexcept {
 // Removes a doomed queue once it is empty.
 void engine::retire(queue* q) noexcept {
   if (!q->doomed || !q->items.empty() || q->busy) return;
-  std::erase(queues_, q);
-  all_queues_.give_back(q);
+  const auto at = std::ranges::find(queues_, q, [](const queue& x) { return &x; });
+  spare_queues_.splice(spare_queues_.begin(), queues_, at);
 }
 
 void engine::record(queue* q, event& e) {
@@ -76,25 +78,6 @@ void engine::changed() noexcept {
   changed_.notify_all();
 }
 
-bool engine::is_idle(const queue& q) const noexcept { return !failing_ && q.items.empty() && !q.busy; }
-
-bool engine::waits_for_word() const {
-  const std::lock_guard lock(mutex_);
-  const auto unfulfilled = [](const item* i) {
-    return i->source != nullptr && i->source->load(std::memory_order_acquire) < i->at_least;
-  };
-  return std::ranges::any_of(queues_,
-                             [&](const auto& q) { return std::ranges::any_of(q->items, unfulfilled); });
-}
-bool engine::idle(const queue* q) const {
-  const std::lock_guard lock(mutex_);
-  return is_idle(*q);
-}
-bool engine::idle() const {
-  const std::lock_guard lock(mutex_);
-  return std::ranges::all_of(queues_, [this](const queue* q) { return is_idle(*q); });
-}
-
 std::string engine::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;
@@ -116,7 +99,7 @@ void engine::pause(bool on) noexcept {
 
 bool engine::runnable(const queue& q) const noexcept {
   if (q.busy || q.items.empty()) return false;
-  const item& head = *q.items.front();
+  const item& head = q.items.front();
   return has_passed(head.after) &&
          (head.source == nullptr || head.source->load(std::memory_order_acquire) >= head.at_least);
 }
@@ -124,13 +107,13 @@ bool engine::runnable(const queue& q) const noexcept {
 engine::queue* engine::choose() noexcept {
   queue* chosen = nullptr;
   std::size_t seen = 0;
-  for (queue* const q : queues_) {
-    if (!runnable(*q)) continue;
+  for (queue& q : queues_) {
+    if (!runnable(q)) continue;
     ++seen;
     if (how_.adversary != 0) {
-      if (random_() % seen == 0) chosen = q;
-    } else if (chosen == nullptr || q->items.front()->order < chosen->items.front()->order) {
-      chosen = q;
+      if (random_() % seen == 0) chosen = &q;
+    } else if (chosen == nullptr || q.items.front().order < chosen->items.front().order) {
+      chosen = &q;
     }
   }
   return chosen;
@@ -142,8 +125,8 @@ void engine::work_loop() {
     if (ending_) return;
     queue* const q = paused_ || failing_ ? nullptr : choose();
     if (q == nullptr) {
-      const bool words = !failing_ && std::any_of(queues_.begin(), queues_.end(), [](const queue* p) {
-        return !p->busy && !p->items.empty() && p->items.front()->source != nullptr;
+      const bool words = !failing_ && std::ranges::any_of(queues_, [](const queue& p) {
+        return !p.busy && !p.items.empty() && p.items.front().source != nullptr;
       });
       if (words) {
         // System time, because g++'s ThreadSanitizer does not know waits on the steady clock.
@@ -153,8 +136,9 @@ void engine::work_loop() {
       }
       continue;
     }
-    item& i = *q->items.front();
-    q->items.erase(q->items.begin());
+    std::list<item> current;
+    current.splice(current.begin(), q->items, q->items.begin());
+    item& i = current.front();
     q->busy = true;
     ++running_;
     std::chrono::microseconds pause = i.is_work ? how_.delay : std::chrono::microseconds(0);
@@ -178,7 +162,7 @@ void engine::work_loop() {
     i.run.clear();  // destroys what the closure holds outside the lock
 
     lock.lock();
-    items_.give_back(&i);
+    spare_items_.splice(spare_items_.begin(), current);
     q->busy = false;
     if (!faulty) ++q->done;
     --running_;

@@ -8,11 +8,12 @@
 
 #include "emulated/arena.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <list>
 #include <mutex>
 #include <new>
 #include <random>
@@ -24,8 +25,8 @@
 
 namespace tutti::emulated {
 
-// A function stored in place. With `reused`, the engine allocates nothing in steady state, so that tests see
-// every allocation of the code above it.
+// A function stored in place. The engine uses its lists' nodes again, too. So it allocates nothing in steady state,
+// and tests see every allocation of the code above it.
 class placed_function {
  public:
   placed_function() noexcept = default;
@@ -49,23 +50,6 @@ class placed_function {
   void (*call_)(void*) = nullptr;
   void (*end_)(void*) noexcept = nullptr;
   alignas(std::max_align_t) std::byte room_[512];
-};
-
-// A pool whose objects live as long as the pool.
-template <class T>
-class reused {
- public:
-  T* take() {
-    if (spare_.empty()) return all_.emplace_back(std::make_unique<T>()).get();
-    T* const t = spare_.back();
-    spare_.pop_back();
-    return t;
-  }
-  void give_back(T* t) { spare_.push_back(t); }
-
- private:
-  std::vector<std::unique_ptr<T>> all_;
-  std::vector<T*> spare_;
 };
 
 class engine {
@@ -116,10 +100,11 @@ class engine {
   }
   void changed() noexcept;  // call it after writing a word
 
-  bool idle(const queue* q) const;
-  bool idle() const;  // all queues
-  // Whether a wait for a word, in any queue, has not been fulfilled.
-  bool waits_for_word() const;
+  template <class Is>
+  bool all_queues(Is is) const {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::all_of(queues_, is);
+  }
 
   // After a fault no more work starts. The emulated device has failed once the work that had started is done:
   // from then on no work accesses memory.
@@ -149,15 +134,13 @@ class engine {
   queue* choose() noexcept;
   static bool has_passed(const event& e) noexcept;
   bool runnable(const queue& q) const noexcept;
-  bool is_idle(const queue& q) const noexcept;
 
   const options how_;
   arena memory_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // for workers
-  reused<item> items_;
-  reused<queue> all_queues_;
-  std::vector<queue*> queues_;  // in use
+  std::list<queue> queues_, spare_queues_;  // a queue stays where it is: events refer to it
+  std::list<item> spare_items_;
   std::vector<std::thread> workers_;
   std::uint64_t next_order_ = 1;
   std::mt19937_64 random_;      // of the adversary
@@ -173,8 +156,8 @@ class engine {
 };
 
 struct engine::queue {
-  std::vector<item*> items;
-  std::uint64_t enqueued = 0, done = 0;  // numbers of items; a reused queue goes on counting
+  std::list<item> items;
+  std::uint64_t enqueued = 0, done = 0;  // numbers of items; a queue that is used again goes on counting
   bool busy = false;
   bool doomed = false;
   std::atomic<bool> capturing{false};
@@ -184,14 +167,15 @@ template <class Fill>
 void engine::enqueue(queue* q, const Fill& fill) {
   {
     const std::lock_guard lock(mutex_);
-    item& i = *items_.take();
+    if (spare_items_.empty()) spare_items_.emplace_back();
+    item& i = spare_items_.front();
     i.is_work = false;
     i.after = {};
     i.source = nullptr;
     i.order = next_order_++;
     ++q->enqueued;
     fill(i);
-    q->items.push_back(&i);
+    q->items.splice(q->items.end(), spare_items_, spare_items_.begin());
   }
   changed_.notify_one();
 }

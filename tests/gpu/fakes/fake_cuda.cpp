@@ -8,6 +8,7 @@
 #include "fake_cuda.hpp"
 #include "fake_cuda_library.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -21,16 +22,29 @@ std::atomic<int> events_left{-1};  // that may still be made; negative: no limit
 void (*at_retain)(void*) = nullptr;
 void* at_retain_data = nullptr;
 
-// In strict mode programs call NCCL themselves, too, of which tutti does not know.
-bool frees_too_early() {
-  return std::getenv("TUTTI_FAKE_CUDA_STRICT") == nullptr && current.back()->engine->waits_for_word();
+// Whether a queue waits for a word.
+bool waits(const engine::queue& q) {
+  return std::ranges::any_of(q.items, [](const auto& i) {
+    return i.source != nullptr && i.source->load(std::memory_order_acquire) < i.at_least;
+  });
+}
+// An item that fails is never done.
+bool is_idle(const engine::queue& q) { return q.done == q.enqueued; }
+bool idle(const stream& s) {
+  return s.of->engine->all_queues([&s](const auto& q) { return &q != s.queue || is_idle(q); });
 }
 
-// Waits until `is_idle`; returns false if that takes too long or the device has failed.
+// In strict mode programs call NCCL themselves, too, of which tutti does not know.
+bool frees_too_early() {
+  return std::getenv("TUTTI_FAKE_CUDA_STRICT") == nullptr &&
+         !current.back()->engine->all_queues([](const auto& q) { return !waits(q); });
+}
+
+// Waits until `idle_now`; returns false if that takes too long or the device has failed.
 template <class Idle>
-bool wait_until(const engine& e, Idle is_idle, std::chrono::seconds longest) {
+bool wait_until(const engine& e, Idle idle_now, std::chrono::seconds longest) {
   const auto until = std::chrono::steady_clock::now() + longest;
-  while (!is_idle()) {
+  while (!idle_now()) {
     if (e.failed() || std::chrono::steady_clock::now() >= until) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
@@ -38,7 +52,7 @@ bool wait_until(const engine& e, Idle is_idle, std::chrono::seconds longest) {
 }
 // As freeing memory does on a GPU.
 void wait_for_all(const engine& e) {
-  wait_until(e, [&e] { return e.idle(); }, std::chrono::seconds(5));
+  wait_until(e, [&e] { return e.all_queues(is_idle); }, std::chrono::seconds(5));
 }
 
 }  // namespace
@@ -257,14 +271,13 @@ TUTTI_EXPORT result cuStreamDestroy_v2(stream* s) {
 }
 TUTTI_EXPORT result cuStreamQuery(stream* s) {
   TUTTI_CHECK(wrong_handle("cuStreamQuery", s));
-  return s->of->engine->idle(s->queue) ? success : error_not_ready;
+  return idle(*s) ? success : error_not_ready;
 }
 TUTTI_EXPORT result cuStreamSynchronize(stream* s) {
   TUTTI_CHECK(wrong_handle("cuStreamSynchronize", s));
   if (s->queue->capturing.load())
     return lib().misused("cuStreamSynchronize of a stream that is being captured", capture_unsupported);
-  if (wait_until(*s->of->engine, [s] { return s->of->engine->idle(s->queue); }, std::chrono::seconds(60)))
-    return success;
+  if (wait_until(*s->of->engine, [s] { return idle(*s); }, std::chrono::seconds(60))) return success;
   TUTTI_CHECK(wrong("cuStreamSynchronize"));
   return lib().misused("cuStreamSynchronize of a stream that stands still", error_unknown);
 }
