@@ -29,8 +29,8 @@ class arena {
   ~arena();
 
   void* allocate(std::size_t bytes) noexcept;  // null: full
-  // False: no allocation begins there.
-  bool free(void* memory) noexcept { return release(memory, kind::own); }
+  // Frees, unpins or unmaps a block. Returns false if no block of that kind begins there.
+  bool release(const void* base, kind is) noexcept;
   // The device's view of [memory, memory + bytes); null if that is not inside one block.
   std::byte* view(const void* memory, std::size_t bytes) const noexcept;
   // Whether it is an address of the device's own memory, allocated or not.
@@ -42,19 +42,15 @@ class arena {
 
   // Host memory that the device may access.
   void* allocate_pinned(std::size_t bytes);  // throws errc::resources
-  void free_pinned(void* memory) noexcept { release(memory, kind::pinned); }
   bool pin(void* memory, std::size_t bytes);  // false: it is pinned already
-  void unpin(void* memory) noexcept { release(memory, kind::pinned); }
 
   // Sharing with other processes: the descriptor of this memory, and mappings of theirs.
   int descriptor() const noexcept { return fd_; }
   void* adopt(int descriptor, std::size_t offset, std::size_t bytes) noexcept;  // null: cannot be mapped
-  bool abandon(void* adopted) noexcept { return release(adopted, kind::adopted); }
 
  private:
   using blocks = std::map<const std::byte*, block>;  // by base
   blocks::const_iterator around(const void* memory) const noexcept;
-  bool release(const void* base, kind is) noexcept;  // false: no block of that kind begins there
 
   std::size_t bytes_;
   int fd_ = -1;

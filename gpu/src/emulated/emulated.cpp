@@ -62,14 +62,10 @@ struct emulated_device::impl final : gpu::detail::driver {
                             bytes, work.how().memory_bytes));
   }
   void free(void* memory, memory_kind kind) noexcept override {
-    if (kind == memory_kind::pinned) {
-      work.memory().free_pinned(memory);
-    } else {
-      work.memory().free(memory);
-    }
+    work.memory().release(memory, kind == memory_kind::pinned ? arena::kind::pinned : arena::kind::own);
   }
   bool pin(void* memory, std::size_t bytes) noexcept override { return work.memory().pin(memory, bytes); }
-  void unpin(void* memory) noexcept override { work.memory().unpin(memory); }
+  void unpin(void* memory) noexcept override { work.memory().release(memory, arena::kind::pinned); }
 
   void* make_stream(bool) override { return work.make_queue(); }
   void destroy_stream(void* stream) noexcept override { work.destroy_queue(queue_of(stream)); }

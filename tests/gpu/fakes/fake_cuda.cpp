@@ -189,7 +189,7 @@ TUTTI_EXPORT result cuMemFree_v2(device_pointer p) {
   if (users_of(*current.back(), e.memory().find(pointer(p)).id) > 0)
     lib().misused("cuMemFree of memory that another process has open", success);
   wait_for_all(e);
-  return e.memory().free(pointer(p))
+  return e.memory().release(pointer(p), tutti::emulated::arena::kind::own)
              ? success
              : lib().misused("cuMemFree of what is not allocated", error_invalid_value);
 }
@@ -202,7 +202,7 @@ TUTTI_EXPORT result cuMemFreeHost(void* p) {
   if (current.empty()) return lib().misused("cuMemFreeHost without a context", invalid_context);
   if (frees_too_early()) lib().misused("cuMemFreeHost while a stream waits for a word", success);
   wait_for_all(*current.back()->engine);
-  current.back()->engine->memory().free_pinned(p);
+  current.back()->engine->memory().release(p, tutti::emulated::arena::kind::pinned);
   return success;
 }
 TUTTI_EXPORT result cuMemHostRegister_v2(void* p, std::size_t bytes, unsigned) {
@@ -211,7 +211,7 @@ TUTTI_EXPORT result cuMemHostRegister_v2(void* p, std::size_t bytes, unsigned) {
 }
 TUTTI_EXPORT result cuMemHostUnregister(void* p) {
   if (current.empty()) return invalid_context;
-  current.back()->engine->memory().unpin(p);
+  current.back()->engine->memory().release(p, tutti::emulated::arena::kind::pinned);
   return success;
 }
 TUTTI_EXPORT result cuPointerGetAttributes(unsigned n, int* wanted, void** values, device_pointer p) {

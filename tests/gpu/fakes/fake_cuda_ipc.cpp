@@ -208,7 +208,7 @@ TUTTI_EXPORT result cuIpcCloseMemHandle(device_pointer p) {
   const opened gone = found->second;
   all.open.erase(found);
   std::erase_if(all.addresses, [p](const auto& a) { return a.second == pointer(p); });
-  gone.in->engine->memory().abandon(pointer(p));
+  gone.in->engine->memory().release(pointer(p), tutti::emulated::arena::kind::adopted);
   gone.of->users[gone.index].fetch_sub(1, std::memory_order_acq_rel);
   return success;
 }

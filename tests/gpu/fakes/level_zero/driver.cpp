@@ -187,13 +187,13 @@ ze_result_t free_memory(ze_context_handle_t, void* memory) {
     if (!of.contains(memory)) continue;
     if (open_elsewhere(of, of.find(memory)))
       global().misused("zeMemFree of memory that another process has open");
-    return of.free(memory) ? ZE_RESULT_SUCCESS : global().misused("zeMemFree of what is not allocated");
+    return of.release(memory, arena::kind::own) ? ZE_RESULT_SUCCESS : global().misused("zeMemFree of what is not allocated");
   }
   const arena::block b = gpus[0].engine->memory().find(memory);
   if (b.is != arena::kind::pinned || b.base != memory)
     return global().misused("zeMemFree of what is not allocated");
-  for (std::size_t i = 1; i < gpus.size(); ++i) gpus[i].engine->memory().unpin(memory);
-  gpus[0].engine->memory().free_pinned(memory);
+  for (std::size_t i = 1; i < gpus.size(); ++i) gpus[i].engine->memory().release(memory, arena::kind::pinned);
+  gpus[0].engine->memory().release(memory, arena::kind::pinned);
   const std::lock_guard lock(global().mutex);
   global().shared.erase(memory);
   return ZE_RESULT_SUCCESS;

@@ -135,7 +135,7 @@ ze_result_t ipc_close(ze_context_handle_t, const void* memory) {
   }
   const auto [device, lock] = found->second;
   s.opened.erase(found);
-  device->engine->memory().abandon(const_cast<void*>(memory));
+  device->engine->memory().release(memory, emulated::arena::kind::adopted);
   ::close(lock);
   return ZE_RESULT_SUCCESS;
 }
