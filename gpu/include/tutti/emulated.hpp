@@ -13,8 +13,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <type_traits>
-#include <utility>
 
 namespace tutti {
 
@@ -33,8 +31,6 @@ struct options {
   std::chrono::microseconds delay{0};
   // If not 0, a seed: streams take turns and pause in the worst legal order.
   std::uint64_t adversary = 0;
-  // If not 0, the n-th copy, fill or kernel fails, and the device with it.
-  std::uint64_t fail_at = 0;
   // The next four switch the capabilities of the same names.
   bool timeline = true;
   bool host_call = true;
@@ -50,7 +46,7 @@ class emulated_device {
   emulated_device& operator=(const emulated_device&) = delete;
   ~emulated_device();
 
-  // Makes the n-th piece of work from now on fail.
+  // Makes the n-th copy, fill or kernel from now on fail, and the device with it.
   void fail_after(std::uint64_t n, std::string why = "injected fault");
   // Whether the device has failed.
   bool failed() const noexcept;
@@ -69,11 +65,6 @@ class emulated_device {
 // Returns the emulated device that stands for device `ordinal` of this process. It is made on first use, with
 // default `options`.
 std::shared_ptr<emulated_device> default_device(int ordinal = 0);
-
-using chip [[deprecated("write emulated_device")]] = emulated_device;
-[[deprecated("write default_device")]] inline std::shared_ptr<emulated_device> default_chip(int ordinal = 0) {
-  return default_device(ordinal);
-}
 
 // Opens the device on the loop of a communicator or a runtime. An emulated device is closed with the last
 // device on it.

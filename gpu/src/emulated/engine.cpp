@@ -13,8 +13,7 @@ constexpr auto between_polls_of_words = std::chrono::microseconds(50);
 
 }  // namespace
 
-engine::engine(options how)
-    : how_(how), memory_(how.memory_bytes), random_(how.adversary), fail_at_(how.fail_at) {
+engine::engine(options how) : how_(how), memory_(how.memory_bytes), random_(how.adversary) {
   for (int i = 0; i < std::max(1, how_.workers); ++i) workers_.emplace_back([this] { work_loop(); });
 }
 

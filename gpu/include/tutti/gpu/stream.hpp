@@ -144,8 +144,6 @@ class stream {
   std::shared_ptr<detail::stream_state> state_;
 };
 
-using work [[deprecated("write tutti::request")]] = request;
-
 // Makes the device part of an operation of tutti::communicator on this memory, after the work in `after`.
 inline tutti::detail::part_ref device_part_of(const stream& after) { return device_part_of(after, {}, {}); }
 template <DeviceMemory I>

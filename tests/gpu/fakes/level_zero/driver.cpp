@@ -187,7 +187,8 @@ ze_result_t free_memory(ze_context_handle_t, void* memory) {
     if (!of.contains(memory)) continue;
     if (open_elsewhere(of, of.find(memory)))
       global().misused("zeMemFree of memory that another process has open");
-    return of.release(memory, arena::kind::own) ? ZE_RESULT_SUCCESS : global().misused("zeMemFree of what is not allocated");
+    return of.release(memory, arena::kind::own) ? ZE_RESULT_SUCCESS
+                                                : global().misused("zeMemFree of what is not allocated");
   }
   const arena::block b = gpus[0].engine->memory().find(memory);
   if (b.is != arena::kind::pinned || b.base != memory)
