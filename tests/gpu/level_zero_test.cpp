@@ -235,7 +235,7 @@ TEST_CASE("a list whose last event the driver refuses is destroyed only when its
     on->wait(other, opened, 1);
     void* const end = on->make_event();
     on->record(end, other);
-    CHECK(on->wait_for(end, other, std::chrono::seconds(20)));
+    CHECK(on->wait_until([&] { return on->query(end); }, other, std::chrono::seconds(20)));
     on->destroy_event(end);
     on->destroy_stream(other);
     on->destroy_word(opened);

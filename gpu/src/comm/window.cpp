@@ -106,7 +106,7 @@ void window::leave_mark() noexcept {
     d.fill(static_cast<std::byte*>(marks()) + static_cast<std::size_t>(rank_) * mark_bytes, std::byte{1},
            mark_bytes, stream);
     d.record(marked, stream);
-    d.wait_for(marked, stream, longest_trial);
+    d.wait_until([&] { return d.query(marked); }, stream, longest_trial);
     d.destroy_event(marked);
     d.destroy_stream(stream);
   } catch (const error&) {

@@ -134,16 +134,12 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
  public:
   static constexpr const char *vendor_name = "CUDA", *namespace_name = "cuda";
 
-  cuda_driver(const abi::table& c, int n) : calls(c), ordinal_(n) {
-    const auto require = [this](abi::result code, const char* what) {
-      if (code != abi::success)
-        throw error(errc::device_failed,
-                    fmt::format("cuda device {}: {}: {}", ordinal_, what, calls.explain(code)));
-    };
-    require(calls.device_get(&device_, ordinal_), "cuDeviceGet");
+  cuda_driver(const abi::table& c, int n)
+      : calls(c), ordinal_(n), name_(fmt::format("cuda device {}", ordinal_)) {
+    check(calls.device_get(&device_, ordinal_), "cuDeviceGet");
     char text[256] = {};
-    require(calls.device_name(text, sizeof text, device_), "cuDeviceGetName");
-    name_ = text;
+    check(calls.device_name(text, sizeof text, device_), "cuDeviceGetName");
+    name_ += fmt::format(" ({})", text);
     abi::uuid id{};
     calls.device_uuid(&id, device_);
     identity_ = fmt::format("cuda-{:02x}", fmt::join(id.bytes, ""));
@@ -156,7 +152,7 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
     can_.timeline = can_.gate = attribute(abi::attribute_can_use_64_bit_stream_mem_ops) != 0;
     can_.host_call = true;
     can_.processes_at_once = attribute(abi::attribute_mps_enabled) != 0;
-    require(calls.retain(&context_, device_), "cuDevicePrimaryCtxRetain");
+    check(calls.retain(&context_, device_), "cuDevicePrimaryCtxRetain");
     const in_context here = enter();
     // GPUs too old for the kernels have none: their collectives are staged.
     module_ = load_kernels(calls);
@@ -185,7 +181,7 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   }
   in_context enter() const noexcept { return {calls, context_}; }
 
-  std::string name() const override { return fmt::format("cuda device {} ({})", ordinal_, name_); }
+  std::string name() const override { return name_; }
   int ordinal() const noexcept override { return ordinal_; }
   std::string identity() const override { return identity_; }
   gpu::capabilities can() const noexcept override { return can_; }
@@ -232,13 +228,10 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
     });
   }
   bool pin(void* memory, std::size_t bytes) noexcept override {
-    const in_context here = enter();
-    return calls.host_register(memory, bytes, abi::host_portable | abi::host_device_map) == abi::success;
+    return try_call(calls.host_register, memory, bytes, abi::host_portable | abi::host_device_map) ==
+           abi::success;
   }
-  void unpin(void* memory) noexcept override {
-    const in_context here = enter();
-    calls.host_unregister(memory);
-  }
+  void unpin(void* memory) noexcept override { try_call(calls.host_unregister, memory); }
   void hold_frees(bool on) noexcept override {
     const std::lock_guard lock(frees_mutex_);
     holds_ += on ? 1 : -1;
@@ -266,10 +259,7 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
     call("cuEventCreate", calls.event_create, &made, abi::event_disable_timing);
     return made;
   }
-  void destroy_event(void* event) noexcept override {
-    const in_context here = enter();
-    calls.event_destroy(event_of(event));
-  }
+  void destroy_event(void* event) noexcept override { try_call(calls.event_destroy, event_of(event)); }
   word make_word() override { return word{words_.take(*this), nullptr}; }
   void destroy_word(word w) noexcept override { words_.give_back(w.value); }
 
@@ -322,20 +312,18 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   // ---- the host ----
 
   bool query(void* event) override {
-    const in_context here = enter();
-    const abi::result code = calls.event_query(event_of(event));
+    const abi::result code = try_call(calls.event_query, event_of(event));
     if (lost(code)) throw error(errc::device_failed, "cuEventQuery: " + calls.explain(code));
     return code == abi::success;
   }
   std::optional<std::string> loss(void* stream) override {
-    const in_context here = enter();
-    const abi::result code = calls.stream_query(stream_of(stream));
+    const abi::result code = try_call(calls.stream_query, stream_of(stream));
     return lost(code) ? std::optional("cuStreamQuery: " + calls.explain(code)) : std::nullopt;
   }
   bool capturing(void* stream) noexcept override {
-    const in_context here = enter();
     int status = abi::capture_none;
-    return calls.stream_capturing(stream_of(stream), &status) == abi::success && status != abi::capture_none;
+    return try_call(calls.stream_capturing, stream_of(stream), &status) == abi::success &&
+           status != abi::capture_none;
   }
   bool arm(void* event, void* stream, const held_doorbell& b) override {
     const in_context here = enter();
@@ -376,10 +364,7 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
          abi::ipc_lazy_peer_access);
     return reinterpret_cast<void*>(opened);
   }
-  void close_memory(void* opened) noexcept override {
-    const in_context here = enter();
-    calls.ipc_close_memory(address(opened));
-  }
+  void close_memory(void* opened) noexcept override { try_call(calls.ipc_close_memory, address(opened)); }
   bool has_events() const noexcept override { return true; }
   void* make_shared_event(shared_name& name) override {
     const in_context here = enter();
@@ -413,13 +398,18 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
           " (a stream is being captured into a graph; cudaStreamCaptureModeRelaxed leaves other threads and "
           "streams alone)";
     }
-    throw error(as, fmt::format("{}: {}: {}{}", name(), what, calls.explain(code), cure));
+    throw error(as, fmt::format("{}: {}: {}{}", name_, what, calls.explain(code), cure));
   }
-  // Makes a call in the context, and checks it.
+  // Makes a call in the context.
+  template <class... P, class... A>
+  abi::result try_call(abi::result (*f)(P...), A... arguments) const noexcept {
+    const in_context here = enter();
+    return f(arguments...);
+  }
+  // The same, and checks it.
   template <class... P, class... A>
   void call(const char* what, abi::result (*f)(P...), A... arguments) const {
-    const in_context here = enter();
-    check(f(arguments...), what);
+    check(try_call(f, arguments...), what);
   }
 
   // Returns null if there is no such kernel.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interface of a kind of device: emulated, CUDA or Level Zero. Code above it does not know the kind.
 //
-// Handles are opaque pointers of the driver. Only wait_until(), wait_for(), allocate() and free() may wait for the
+// Handles are opaque pointers of the driver. Only wait_until(), allocate() and free() may wait for the
 // device. Errors are tutti::error: errc::device_failed if the device or its context is lost, other codes if
 // only the call fails.
 #pragma once
@@ -135,10 +135,6 @@ class driver {
   // over.
   template <class Passed>
   bool wait_until(const Passed& has_passed, void* stream, std::chrono::milliseconds longest) noexcept;
-  // The same for an event recorded in `stream`.
-  bool wait_for(void* event, void* stream, std::chrono::milliseconds longest) noexcept {
-    return wait_until([&] { return query(event); }, stream, longest);
-  }
 
   // Null if other processes cannot use the device's memory.
   virtual process_sharing* sharing() noexcept { return nullptr; }
