@@ -7,7 +7,6 @@
 #include <tutti/emulated.hpp>
 #include <tutti/gpu/data_parallel.hpp>
 #include <tutti/gpu/device.hpp>
-#include <tutti/gpu/gradient_hooks.hpp>
 #include <tutti/gpu/memory.hpp>
 #include <tutti/gpu/open.hpp>
 #include <tutti/gpu/stream.hpp>
