@@ -3,7 +3,7 @@
 #include <tutti/level_zero.hpp>
 
 #include "device/open_once.hpp"
-#include "level_zero/driver.hpp"
+#include "level_zero/level_zero_api.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -30,6 +30,8 @@ using gpu::detail::word;
 constexpr std::size_t most_waits_without_a_moment = 64;
 constexpr std::size_t alignment = 256;
 constexpr auto longest_farewell = std::chrono::seconds(10);
+
+constexpr std::uint32_t events_per_pool = 64;
 
 ze_command_list_handle_t list_of(void* stream) noexcept {
   return static_cast<ze_command_list_handle_t>(stream);
@@ -86,7 +88,6 @@ class level_zero_driver final : public gpu::detail::driver, public device_calls 
     if (calls.zeDriverGetIpcProperties(native.driver, &ipc) == ZE_RESULT_SUCCESS &&
         (ipc.flags & ZE_IPC_PROPERTY_FLAG_MEMORY) != 0)
       sharing_ = make_sharing(*this);
-    events_ = std::make_shared<event_store>(*this);
     one_ = new (allocate(sizeof(std::uint64_t), memory_kind::pinned)) std::uint64_t(1);
   }
   level_zero_driver(const level_zero_driver&) = delete;
@@ -112,7 +113,8 @@ class level_zero_driver final : public gpu::detail::driver, public device_calls 
     streams_.clear();
     words_.free_pages(*this);
     free(one_, memory_kind::pinned);
-    events_.reset();
+    for (ze_event_handle_t e : events_) calls.one_at_a_time(calls.zeEventDestroy, e);
+    for (ze_event_pool_handle_t p : pools_) calls.one_at_a_time(calls.zeEventPoolDestroy, p);
     calls.one_at_a_time(calls.zeContextDestroy, native.context);
   }
 
@@ -200,7 +202,10 @@ class level_zero_driver final : public gpu::detail::driver, public device_calls 
     sweep();
   }
   void* make_event() override { return new std::shared_ptr<moment>; }
-  void destroy_event(void* event) noexcept override { delete &moment_of(event); }
+  void destroy_event(void* event) noexcept override {
+    const std::lock_guard lock(mutex_);
+    delete &moment_of(event);
+  }
   // Words serve only as gates: 0, then 1.
   word make_word() override {
     const std::lock_guard lock(mutex_);
@@ -208,7 +213,7 @@ class level_zero_driver final : public gpu::detail::driver, public device_calls 
     return word{words_.take(*this), opened.release()};
   }
   void destroy_word(word w) noexcept override {
-    delete &moment_of(w.handle);
+    destroy_event(w.handle);
     words_.give_back(w.value);
   }
 
@@ -286,6 +291,16 @@ class level_zero_driver final : public gpu::detail::driver, public device_calls 
   }
 
  private:
+  // An event of the store, to which it returns: mutex_ is held wherever a moment ends.
+  struct moment {
+    moment(std::vector<ze_event_handle_t>& store, ze_event_handle_t e) noexcept : event(e), home(store) {}
+    moment(const moment&) = delete;
+    moment& operator=(const moment&) = delete;
+    ~moment() { home.push_back(event); }
+    const ze_event_handle_t event;
+    std::vector<ze_event_handle_t>& home;
+    std::vector<std::shared_ptr<moment>> before;  // its stream has waited for these since its last moment
+  };
   struct list_state {
     bool in_order = false;
     bool destroyed = false;                           // by the library; Level Zero keeps it until it is done
@@ -345,15 +360,39 @@ class level_zero_driver final : public gpu::detail::driver, public device_calls 
     if (s.waited_for.size() >= most_waits_without_a_moment) append_moment(in);
   }
   std::shared_ptr<moment> take_moment() {
-    if (events_->is_low()) sweep();
-    return events_->take();
+    if (spare_events_.empty()) sweep();
+    return new_moment();
+  }
+  std::shared_ptr<moment> new_moment() {
+    if (spare_events_.empty()) add_events();
+    const ze_event_handle_t e = spare_events_.back();
+    check(calls.zeEventHostReset(e), "zeEventHostReset");
+    spare_events_.pop_back();
+    return std::make_shared<moment>(spare_events_, e);
+  }
+  void add_events() {
+    auto how = abi::zeroed<ze_event_pool_desc_t>(ZE_STRUCTURE_TYPE_EVENT_POOL_DESC);
+    how.flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE;
+    how.count = events_per_pool;
+    ze_event_pool_handle_t pool = nullptr;
+    check(calls.one_at_a_time(calls.zeEventPoolCreate, native.context, &how, 1U, &native.device, &pool),
+          "zeEventPoolCreate");
+    pools_.push_back(pool);
+    auto at = abi::zeroed<ze_event_desc_t>(ZE_STRUCTURE_TYPE_EVENT_DESC);
+    at.signal = at.wait = ZE_EVENT_SCOPE_FLAG_HOST;
+    for (; at.index < events_per_pool; ++at.index) {
+      ze_event_handle_t e = nullptr;
+      check(calls.one_at_a_time(calls.zeEventCreate, pool, &at, &e), "zeEventCreate");
+      events_.push_back(e);
+      spare_events_.push_back(e);
+    }
   }
   // Destroys destroyed lists that are done.
   void sweep() noexcept {
     for (auto at = streams_.begin(); at != streams_.end();) {
       auto& [list, s] = *at;
       try {
-        if (s.destroyed && !s.has_last_moment) append(events_->take(), list, s);
+        if (s.destroyed && !s.has_last_moment) append(new_moment(), list, s);
         s.has_last_moment = s.destroyed;
       } catch (const std::exception&) {
         // The next sweep tries again. A lost device takes no event; the destructor then destroys the list.
@@ -394,8 +433,9 @@ class level_zero_driver final : public gpu::detail::driver, public device_calls 
   std::uint32_t group_queues_ = 1;
   std::uint32_t next_queue_ = 0;
   bool in_order_ = false;  // the driver's lists keep the order
-  std::shared_ptr<event_store> events_;
-  std::mutex mutex_;  // lists are not thread-safe
+  std::vector<ze_event_pool_handle_t> pools_;
+  std::vector<ze_event_handle_t> events_, spare_events_;  // all; those that are unsignalled when taken
+  std::mutex mutex_;                                      // lists are not thread-safe
   std::map<ze_command_list_handle_t, list_state> streams_;
   std::uint64_t* one_ = nullptr;  // the value that opens gates
   gpu::detail::word_pool words_;

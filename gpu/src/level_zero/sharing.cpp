@@ -2,7 +2,7 @@
 // Level Zero IPC: exports memory of this process, and opens memory of others. On Linux a handle begins with a
 // descriptor of the exporting process, which the opening process needs as its own. Newer drivers see to that,
 // and put the process id into the handle.
-#include "level_zero/driver.hpp"
+#include "level_zero/level_zero_api.hpp"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
