@@ -19,65 +19,55 @@ class pinned_pool : public std::enable_shared_from_this<pinned_pool> {
  public:
   // `shared`: the ranks of this host read the memory in place, if the driver can pin such memory.
   pinned_pool(std::shared_ptr<driver> d, bool shared) : driver_(std::move(d)), shared_(shared) {}
-  pinned_pool(const pinned_pool&) = delete;
-  pinned_pool& operator=(const pinned_pool&) = delete;
-  ~pinned_pool() {
-    for (const piece& p : spare_) {
-      if (p.kind == memory_kind::pinned) {
-        driver_->free(p.data, memory_kind::pinned);
-      } else {
-        driver_->unpin(p.data);
-        tutti::detail::free_shared_bytes(p.data);
-      }
-    }
-  }
 
   // Lends at least `bytes`, until the last reference goes.
   std::shared_ptr<allocation> take(std::size_t bytes) {
     const std::size_t size = std::bit_ceil(std::max(bytes, shared_ ? smallest_shared : page));
-    struct loan : allocation {
-      std::shared_ptr<pinned_pool> home;
-      piece what{};
-      ~loan() {
-        if (home) home->spare_.push_back(what);
-      }
-    };
-    auto made = tutti::detail::make_recycled<loan>();
-    const auto spare =
-        std::find_if(spare_.begin(), spare_.end(), [size](const piece& p) { return p.bytes == size; });
-    if (spare != spare_.end()) {
-      made->what = *spare;
-      spare_.erase(spare);
+    const auto spare = std::ranges::find(spare_, size, [](const auto& p) { return p->bytes; });
+    std::unique_ptr<piece> taken;
+    if (spare == spare_.end()) {
+      taken = std::make_unique<piece>(*driver_, size, shared_);
     } else {
-      made->what = make(size);
+      taken = std::move(*spare);
+      spare_.erase(spare);
     }
-    made->data = made->what.data;
-    made->home = shared_from_this();
-    return made;
+    return {taken.release(), [home = shared_from_this()](piece* p) { home->spare_.emplace_back(p); },
+            tutti::detail::frame_allocator<std::byte>()};
   }
 
  private:
-  struct piece {
-    void* data;
-    std::size_t bytes;
-    memory_kind kind;  // host: shared memory, pinned here
-  };
   static constexpr std::size_t page = 4096;
   // From this size on, a shared block has pages of its own.
   static constexpr std::size_t smallest_shared = std::size_t{128} << 10;
 
-  piece make(std::size_t bytes) {
-    if (shared_) {
-      void* const memory = tutti::detail::allocate_shared_bytes(bytes, page);
-      if (driver_->pin(memory, bytes)) return {memory, bytes, memory_kind::host};
-      tutti::detail::free_shared_bytes(memory);
+  struct piece : allocation {
+    piece(driver& d, std::size_t size, bool shared) : of(d), bytes(size) {
+      if (shared) {
+        data = tutti::detail::allocate_shared_bytes(bytes, page);
+        is_shared = of.pin(data, bytes);
+        if (is_shared) return;
+        tutti::detail::free_shared_bytes(data);
+      }
+      data = of.allocate(bytes, memory_kind::pinned);
     }
-    return {driver_->allocate(bytes, memory_kind::pinned), bytes, memory_kind::pinned};
-  }
+    piece(const piece&) = delete;
+    piece& operator=(const piece&) = delete;
+    ~piece() {
+      if (is_shared) {
+        of.unpin(data);
+        tutti::detail::free_shared_bytes(data);
+      } else {
+        of.free(data, memory_kind::pinned);
+      }
+    }
+    driver& of;
+    const std::size_t bytes;
+    bool is_shared = false;
+  };
 
   const std::shared_ptr<driver> driver_;
   const bool shared_;
-  std::vector<piece> spare_;
+  std::vector<std::unique_ptr<piece>> spare_;
 };
 
 }  // namespace tutti::gpu::detail
