@@ -14,25 +14,14 @@
 
 namespace tutti::gpu::detail {
 
-// One stream per direction, so that copies overlap. Only one operation uses a pair at a time.
-class device_group::streams {
- public:
-  explicit streams(device_group& g) : group_(g) {
-    if (g.spare_streams_.empty()) {
-      pair = {stream_state::make(g.on_), stream_state::make(g.on_)};
-    } else {
-      pair = std::move(g.spare_streams_.back());
-      g.spare_streams_.pop_back();
-    }
-  }
-  streams(const streams&) = delete;
-  streams& operator=(const streams&) = delete;
-  ~streams() { group_.spare_streams_.push_back(std::move(pair)); }
-  stream_pair pair;
-
- private:
-  device_group& group_;
-};
+std::shared_ptr<device_group::stream_pair> device_group::lend_streams() {
+  if (spare_streams_.empty())
+    spare_streams_.emplace_back(new stream_pair{stream_state::make(on_), stream_state::make(on_)});
+  std::unique_ptr<stream_pair> taken = std::move(spare_streams_.back());
+  spare_streams_.pop_back();
+  return {taken.release(), [this](stream_pair* p) { spare_streams_.emplace_back(p); },
+          frame_allocator<std::byte>()};
+}
 
 // Makes both streams wait until the operation may start, then waits for its turn.
 task<> device_group::take_turn(const work_state* w, const stream_pair* use, const turn* mine) {
@@ -413,9 +402,9 @@ void device_group::tell(const breach& b, operation_kind kind, backend by, const 
 void device_group::keep(std::shared_ptr<single_device_group::contribution> here) noexcept {
   if (!here || !here->settled.load(std::memory_order_acquire) || here->failure) return;
   try {
-    const streams use(*this);
-    on_->driver().wait(use.pair.in->native(), here->event);
-    use.pair.in->keep({std::move(here)});
+    const std::shared_ptr<stream_pair> use = lend_streams();
+    on_->driver().wait(use->in->native(), here->event);
+    use->in->keep({std::move(here)});
   } catch (const std::exception&) {
     // The device has failed.
   }
@@ -433,7 +422,7 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
   });
   if (meets) mine->end();
   try {
-    const streams use(*this);
+    const std::shared_ptr<stream_pair> use = lend_streams();
     if (meets) {
       here = make_recycled<single_device_group::contribution>();
       here->what = single_device_group::arguments_of(w->what);
@@ -441,25 +430,25 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
       here->out = w->what.out;
       here->event = w->what.ready.get();
       here->waker = on_->shared_doorbell();
-      single_device_->come(rank(), here, on_->shared_driver(), use.pair.out->native());
+      single_device_->come(rank(), here, on_->shared_driver(), use->out->native());
       co_await polled_flag(*on_, here->settled);
       if (here->failure) throw *here->failure;
-      on_->driver().wait(use.pair.in->native(), here->event);
+      on_->driver().wait(use->in->native(), here->event);
       w->keep_until_done(here);
     } else if (by == backend::one_device) {
-      co_await through_window(w, use.pair, mine, &others.told);
+      co_await through_window(w, *use, mine, &others.told);
     } else if (kind == operation_kind::send) {
-      co_await staged_send(w, use.pair);
+      co_await staged_send(w, *use);
     } else if (kind == operation_kind::receive) {
-      co_await staged_receive(w, use.pair);
+      co_await staged_receive(w, *use);
     } else if (kind == operation_kind::probe) {
       co_await probe(w);
     } else if (has_chunks(w->what)) {
-      co_await staged_collective(w, use.pair, mine, &chunks);
+      co_await staged_collective(w, *use, mine, &chunks);
     } else {
-      co_await staged_whole(w, use.pair, mine, &chunks);
+      co_await staged_whole(w, *use, mine, &chunks);
     }
-    w->finish_in(kind == operation_kind::send ? *use.pair.out : *use.pair.in);
+    w->finish_in(kind == operation_kind::send ? *use->out : *use->in);
     here.reset();
     others.averted = true;
   } catch (const error& e) {

@@ -65,11 +65,12 @@ class device_group {
   task<> perform(work_state* w, backend by, turn* mine);
 
  private:
+  // One stream per direction, so that copies overlap. Only one operation uses a pair at a time.
   struct stream_pair {
     std::shared_ptr<stream_state> out;  // device to host; `in` is the way back
     std::shared_ptr<stream_state> in;
   };
-  class streams;
+  std::shared_ptr<stream_pair> lend_streams();
   // An operation that fails here.
   struct breach {
     bool averted = false;  // it has succeeded, or all ranks know
@@ -123,7 +124,7 @@ class device_group {
   const std::size_t chunk_bytes_;
   const int depth_;
   const std::shared_ptr<pinned_pool> staging_;  // for chunks
-  std::vector<stream_pair> spare_streams_;
+  std::vector<std::unique_ptr<stream_pair>> spare_streams_;
   std::shared_ptr<single_device_group> single_device_;
   std::shared_ptr<window> window_;
   communicator notes_;  // for the window
