@@ -315,14 +315,9 @@ class level_zero_driver final : public gpu::detail::driver, public device_calls 
   }
 
   void find_queues() {
-    std::uint32_t groups = 0;
-    check(calls.zeDeviceGetCommandQueueGroupProperties(native.device, &groups, nullptr),
-          "zeDeviceGetCommandQueueGroupProperties");
-    std::vector<ze_command_queue_group_properties_t> kinds(
-        groups,
+    const auto kinds = abi::all_of(
+        [this](auto... to) { return calls.zeDeviceGetCommandQueueGroupProperties(native.device, to...); },
         abi::zeroed<ze_command_queue_group_properties_t>(ZE_STRUCTURE_TYPE_COMMAND_QUEUE_GROUP_PROPERTIES));
-    check(calls.zeDeviceGetCommandQueueGroupProperties(native.device, &groups, kinds.data()),
-          "zeDeviceGetCommandQueueGroupProperties");
     const auto computes = std::find_if(kinds.begin(), kinds.end(), [](const auto& k) {
       return (k.flags & ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE) != 0;
     });

@@ -150,24 +150,26 @@ struct table {
   mutable std::mutex handles_;
 };
 
-inline void find_gpus(table& calls) {
+// What `list(&count, items)` lists: it is called for the number first. Empty if it fails.
+template <class T, class List>
+std::vector<T> all_of(const List& list, const T& blank = {}) {
   std::uint32_t count = 0;
-  if (calls.zeDriverGet(&count, nullptr) != ZE_RESULT_SUCCESS) return;
-  std::vector<ze_driver_handle_t> drivers(count);
-  if (count == 0 || calls.zeDriverGet(&count, drivers.data()) != ZE_RESULT_SUCCESS) return;
+  if (list(&count, static_cast<T*>(nullptr)) != ZE_RESULT_SUCCESS) return {};
+  std::vector<T> found(count, blank);
+  if (count > 0 && list(&count, found.data()) != ZE_RESULT_SUCCESS) found.clear();
+  return found;
+}
+
+inline void find_gpus(table& calls) {
+  const auto drivers = all_of<ze_driver_handle_t>(calls.zeDriverGet);
   const char* const intercept = std::getenv("ZE_ENABLE_LOADER_INTERCEPT");
-  calls.wrapped = count > 1 || (intercept != nullptr && *intercept == '1');
-  for (const ze_driver_handle_t of : drivers) {
-    std::uint32_t devices = 0;
-    if (calls.zeDeviceGet(of, &devices, nullptr) != ZE_RESULT_SUCCESS || devices == 0) continue;
-    std::vector<ze_device_handle_t> found(devices);
-    if (calls.zeDeviceGet(of, &devices, found.data()) != ZE_RESULT_SUCCESS) continue;
-    for (const ze_device_handle_t d : found) {
+  calls.wrapped = drivers.size() > 1 || (intercept != nullptr && *intercept == '1');
+  for (const ze_driver_handle_t of : drivers)
+    for (const auto d : all_of<ze_device_handle_t>([&](auto... to) { return calls.zeDeviceGet(of, to...); })) {
       auto p = zeroed<ze_device_properties_t>(ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES);
       if (calls.zeDeviceGetProperties(d, &p) == ZE_RESULT_SUCCESS && p.type == ZE_DEVICE_TYPE_GPU)
         calls.gpus.push_back({.driver = of, .device = d});
     }
-  }
 }
 
 inline std::unique_ptr<const table> open_library(const std::string& told) {
