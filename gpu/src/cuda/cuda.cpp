@@ -36,15 +36,12 @@ extern "C" const unsigned char tutti_cuda_kernels_begin[];
 #endif
 
 namespace tutti::cuda {
+using namespace gpu::detail;
 namespace {
 
 using gpu::memory_info;
 using gpu::memory_kind;
-using gpu::detail::driver_of;
-using gpu::detail::open_once;
-using gpu::detail::shared_name;
-using gpu::detail::word;
-using held_doorbell = std::shared_ptr<const gpu::detail::doorbell_handle>;
+using held_doorbell = std::shared_ptr<const doorbell_handle>;
 
 // Of each priority, for all loops of the process.
 constexpr std::size_t streams_in_stock = 24;
@@ -67,7 +64,7 @@ abi::event* event_of(void* e) noexcept { return static_cast<abi::event*>(e); }
 // failed device it never runs: so it gets the address, and holds nothing.
 struct known_doorbells {
   std::mutex mutex;
-  std::map<const void*, std::weak_ptr<const gpu::detail::doorbell_handle>> all;
+  std::map<const void*, std::weak_ptr<const doorbell_handle>> all;
 
   static known_doorbells& instance() {
     static auto* const known = new known_doorbells;  // never destroyed: host functions may run at exit
@@ -75,7 +72,7 @@ struct known_doorbells {
   }
   void add(const held_doorbell& b) {
     const std::lock_guard lock(mutex);
-    std::weak_ptr<const gpu::detail::doorbell_handle>& place = all[b.get()];
+    std::weak_ptr<const doorbell_handle>& place = all[b.get()];
     if (place.lock() == b) return;
     place = b;
     std::erase_if(all, [](const auto& e) { return e.second.expired(); });
@@ -130,7 +127,7 @@ class in_context {
 // cuMemFree waits for the device, which no loop may do. It holds a lock of the driver meanwhile, and a loop that
 // waits for that lock opens no gate and sends nothing to other ranks. So nothing is freed while a gate is closed
 // or work waits for other ranks.
-class cuda_driver final : public gpu::detail::driver, gpu::detail::process_sharing {
+class cuda_driver final : public driver, process_sharing {
  public:
   static constexpr const char *vendor_name = "CUDA", *namespace_name = "cuda";
 
@@ -331,7 +328,7 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
     known_doorbells::instance().add(b);
     return side != nullptr && calls.stream_wait(side, event_of(event), 0) == abi::success &&
            calls.call_host(side, &known_doorbells::notify,
-                           const_cast<gpu::detail::doorbell_handle*>(b.get())) == abi::success;
+                           const_cast<doorbell_handle*>(b.get())) == abi::success;
   }
   void enter_thread() noexcept override {
     // The program may capture a graph on another thread meanwhile.
@@ -350,7 +347,7 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   // A stream behind a stream, which notifies that one's loop.
   struct side_stream {
     abi::stream* stream;
-    std::weak_ptr<const gpu::detail::doorbell_handle> of;
+    std::weak_ptr<const doorbell_handle> of;
   };
 
   shared_name name_memory(void* start) override {
@@ -470,7 +467,7 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   gpu::capabilities can_;
   int multiprocessors_ = 1;
   abi::module* module_ = nullptr;
-  gpu::detail::word_pool words_;
+  word_pool words_;
   std::mutex mutex_;
   std::map<std::string_view, abi::function*> functions_;  // keys are static strings
   std::vector<abi::stream*> spare_streams_[2];            // by priority: usual, urgent
@@ -488,8 +485,8 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
 int device_count() noexcept { return abi::load().devices(); }
 std::string why_not() { return abi::load().why; }
 
-std::shared_ptr<gpu::detail::driver> driver_at(int ordinal) {
-  return gpu::detail::driver_for<cuda_driver>(abi::load(), ordinal);
+std::shared_ptr<driver> driver_at(int ordinal) {
+  return driver_for<cuda_driver>(abi::load(), ordinal);
 }
 gpu::device open(const communicator& of, int ordinal) { return open_once(of, driver_at(ordinal)); }
 gpu::device open(runtime& rt, int ordinal) { return open_once(rt, driver_at(ordinal)); }

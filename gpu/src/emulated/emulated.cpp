@@ -13,12 +13,12 @@
 #include <tutti/runtime.hpp>
 
 namespace tutti::emulated {
+using namespace gpu::detail;
 
 namespace {
 
 using gpu::memory_info;
 using gpu::memory_kind;
-using gpu::detail::word;
 
 std::atomic<int> devices_made{0};
 
@@ -28,7 +28,7 @@ engine::event& event_of(void* event) noexcept { return *static_cast<engine::even
 }  // namespace
 
 // The driver of a device, for all loops.
-struct emulated_device::impl final : gpu::detail::driver {
+struct emulated_device::impl final : driver {
   explicit impl(options how) : work(how) {}
 
   std::string name() const override { return fmt::format("emulated device {}", number); }
@@ -115,7 +115,7 @@ struct emulated_device::impl final : gpu::detail::driver {
   bool capturing(void* stream) noexcept override {
     return queue_of(stream)->capturing.load(std::memory_order_relaxed);
   }
-  bool arm(void* event, void*, const std::shared_ptr<const gpu::detail::doorbell_handle>& b) override {
+  bool arm(void* event, void*, const std::shared_ptr<const doorbell_handle>& b) override {
     // Each notification has its own queue: one that waits must not delay another.
     engine::queue* const side = work.make_queue();
     work.wait(side, event_of(event));
@@ -135,7 +135,7 @@ struct emulated_device::impl final : gpu::detail::driver {
 
   const int number = devices_made.fetch_add(1);
   engine work;
-  gpu::detail::word_pool words;
+  word_pool words;
 };
 
 namespace {
@@ -171,8 +171,8 @@ std::shared_ptr<emulated_device> default_device(int ordinal) {
 namespace {
 template <class Loop>
 gpu::device open_on(Loop& of, const std::shared_ptr<emulated_device>& on) {
-  const std::shared_ptr<gpu::detail::driver> driver(on, &on->internals());  // lives as long as the device
-  return gpu::device(std::make_shared<gpu::detail::attachment>(of, driver));
+  const std::shared_ptr<driver> by(on, &on->internals());  // lives as long as the device
+  return gpu::device(std::make_shared<attachment>(of, by));
 }
 }  // namespace
 gpu::device open(const communicator& of, std::shared_ptr<emulated_device> on) { return open_on(of, on); }

@@ -19,13 +19,11 @@
 #include <utility>
 
 namespace tutti::level_zero {
+using namespace gpu::detail;
 namespace {
 
 using gpu::memory_info;
 using gpu::memory_kind;
-using gpu::detail::driver_of;
-using gpu::detail::open_once;
-using gpu::detail::word;
 
 constexpr std::size_t most_waits_without_a_moment = 64;
 constexpr std::size_t alignment = 256;
@@ -65,7 +63,7 @@ void device_calls::check(ze_result_t code, const char* what) const {
 //
 // Streams are immediate command lists. Lists of drivers before 1.7 do not keep the order of their commands;
 // barriers do.
-class level_zero_driver final : public gpu::detail::driver, public device_calls {
+class level_zero_driver final : public driver, public device_calls {
  public:
   static constexpr const char *vendor_name = "Level Zero", *namespace_name = "level_zero";
 
@@ -162,7 +160,7 @@ class level_zero_driver final : public gpu::detail::driver, public device_calls 
       found.base = base;
     return found;
   }
-  gpu::detail::process_sharing* sharing() noexcept override { return sharing_.get(); }
+  process_sharing* sharing() noexcept override { return sharing_.get(); }
 
   // ---- streams, events and words ----
 
@@ -423,7 +421,7 @@ class level_zero_driver final : public gpu::detail::driver, public device_calls 
 
   std::string name_;
   std::string identity_;
-  std::shared_ptr<gpu::detail::process_sharing> sharing_;  // null: other processes cannot use its memory
+  std::shared_ptr<process_sharing> sharing_;  // null: other processes cannot use its memory
   std::uint32_t group_ = 0;                                // of queues for kernels and copies
   std::uint32_t group_queues_ = 1;
   std::uint32_t next_queue_ = 0;
@@ -433,14 +431,14 @@ class level_zero_driver final : public gpu::detail::driver, public device_calls 
   std::mutex mutex_;                                      // lists are not thread-safe
   std::map<ze_command_list_handle_t, list_state> streams_;
   std::uint64_t* one_ = nullptr;  // the value that opens gates
-  gpu::detail::word_pool words_;
+  word_pool words_;
 };
 
 int device_count() noexcept { return abi::load().devices(); }
 std::string why_not() { return abi::load().why; }
 
-std::shared_ptr<gpu::detail::driver> driver_at(int ordinal) {
-  return gpu::detail::driver_for<level_zero_driver>(abi::load(), ordinal);
+std::shared_ptr<driver> driver_at(int ordinal) {
+  return driver_for<level_zero_driver>(abi::load(), ordinal);
 }
 gpu::device open(const communicator& of, int ordinal) { return open_once(of, driver_at(ordinal)); }
 gpu::device open(runtime& rt, int ordinal) { return open_once(rt, driver_at(ordinal)); }

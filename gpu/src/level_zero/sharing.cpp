@@ -15,9 +15,9 @@
 #include <system_error>
 
 namespace tutti::level_zero {
+using namespace gpu::detail;
 namespace {
 
-using gpu::detail::shared_name;
 
 struct address {
   ze_ipc_mem_handle_t handle{};
@@ -59,7 +59,7 @@ bool names_its_process(const address& n) noexcept {
   return false;
 }
 
-class memory_sharing final : public gpu::detail::process_sharing {
+class memory_sharing final : public process_sharing {
  public:
   explicit memory_sharing(const device_calls& of) : of_(of) {}
 
@@ -118,7 +118,7 @@ class memory_sharing final : public gpu::detail::process_sharing {
 
 }  // namespace
 
-std::shared_ptr<gpu::detail::process_sharing> make_sharing(const device_calls& of) {
+std::shared_ptr<process_sharing> make_sharing(const device_calls& of) {
   return std::make_shared<memory_sharing>(of);
 }
 

@@ -14,17 +14,9 @@
 #include <utility>
 
 namespace tutti::nccl {
+using namespace gpu::detail;
 namespace {
 
-using gpu::detail::attachment;
-using gpu::detail::call;
-using gpu::detail::call_on;
-using gpu::detail::make_recycled;
-using gpu::detail::operation_kind;
-using gpu::detail::shape;
-using gpu::detail::stream_state;
-using gpu::detail::submit_thread;
-using gpu::detail::work_state;
 
 abi::result enqueue(const abi::table& n, owned_communicator::use& use, const call& what, int rank, int size,
                     void* stream) {
@@ -46,8 +38,8 @@ abi::result enqueue(const abi::table& n, owned_communicator::use& use, const cal
     const tutti::detail::operation_row& row = row_of(what.kind);
     const int other = static_cast<int>(peer);
     const bool is_root = rank == what.peer, is_other = other == what.peer;
-    const std::size_t bytes = gpu::detail::block_of(what, size) * what.in.element_bytes;
-    const auto block = [=](const gpu::detail::view& of, bool blocks) {
+    const std::size_t bytes = block_of(what, size) * what.in.element_bytes;
+    const auto block = [=](const view& of, bool blocks) {
       return static_cast<std::byte*>(of.data) + (blocks ? peer * bytes : 0);
     };
     abi::result r = abi::success;
@@ -82,7 +74,7 @@ abi::result enqueue(const abi::table& n, owned_communicator::use& use, const cal
 
 // The device's submit thread calls NCCL in the order in which operations started; the loop never does.
 // Operations run on a stream of the connection.
-class connection final : public gpu::detail::vendor, public std::enable_shared_from_this<connection> {
+class connection final : public vendor, public std::enable_shared_from_this<connection> {
  public:
   connection(std::shared_ptr<attachment> on, std::shared_ptr<submit_thread> thread, const abi::table& calls,
              abi::communicator* handle, int rank, int size)
@@ -100,16 +92,16 @@ class connection final : public gpu::detail::vendor, public std::enable_shared_f
     thread_->submit([of = handle_, idle = ended_.empty()] { idle ? of->destroy() : of->abort(); });
   }
 
-  task<> perform(work_state* w, gpu::detail::device_group::turn* mine) override {
+  task<> perform(work_state* w, device_group::turn* mine) override {
     if (!ended_.empty())
       throw error(errc::communicator_failed, fmt::format("NCCL's communicator has ended: {}", ended_));
     forget_done();
     const std::shared_ptr<work_state> work = w->shared_from_this();
     work->voided = make_recycled<std::atomic<bool>>(false);
-    work->keep_until_done(make_recycled<gpu::detail::held_frees>(on_->shared_driver()));
+    work->keep_until_done(make_recycled<held_frees>(on_->shared_driver()));
     auto j = make_recycled<operation_job>(shared_from_this(), work);
     // Reserving the point is the last step that may fail. After it the operation counts as called.
-    gpu::detail::point& place = j->take_place();
+    point& place = j->take_place();
     pending_.push_back(work);
     work->keep_until_done(work->what.extra);
     work->owner = this;
@@ -126,7 +118,7 @@ class connection final : public gpu::detail::vendor, public std::enable_shared_f
 
  private:
   // One operation on its way through the submit thread.
-  class operation_job final : public gpu::detail::job {
+  class operation_job final : public job {
    public:
     operation_job(std::shared_ptr<connection> by, std::shared_ptr<work_state> w)
         : what_(w->what),
@@ -150,13 +142,13 @@ class connection final : public gpu::detail::vendor, public std::enable_shared_f
     }
 
     // Reserves the operation's point in the stream, before the job is submitted.
-    gpu::detail::point& take_place() {
+    point& take_place() {
       place_ = stream_->reserve();
       return *place_.at;
     }
 
     void run() noexcept override {
-      gpu::detail::driver& d = stream_->on().driver();
+      driver& d = stream_->on().driver();
       try {
         d.wait(stream_->native(), what_.ready.get());
         if (copy_of_input_) {
@@ -203,7 +195,7 @@ class connection final : public gpu::detail::vendor, public std::enable_shared_f
     }
 
     call what_;
-    std::shared_ptr<gpu::detail::allocation> copy_of_input_;  // for all_to_all in place, which NCCL lacks
+    std::shared_ptr<allocation> copy_of_input_;  // for all_to_all in place, which NCCL lacks
     const std::shared_ptr<owned_communicator> handle_;
     const std::shared_ptr<stream_state> stream_, side_;
     stream_state::reserved place_;
@@ -239,7 +231,7 @@ class connection final : public gpu::detail::vendor, public std::enable_shared_f
   const int rank_, size_;
   const std::shared_ptr<stream_state> stream_;  // NCCL's work, enqueued by the submit thread
   const std::shared_ptr<stream_state> side_;    // opens gates, enqueued by the loop
-  gpu::detail::recycled_deque<std::shared_ptr<work_state>> pending_;
+  recycled_deque<std::shared_ptr<work_state>> pending_;
   std::string ended_;  // the reason; empty while connected
 };
 
@@ -254,9 +246,9 @@ using held = std::shared_ptr<void>;
 // Returns the connection of `c`, and makes it if there is none.
 task<std::shared_ptr<connection>> connection_of(communicator c) {
   if (!c) throw error(errc::invalid_argument, "memory for NCCL on an empty communicator");
-  auto& side = gpu::detail::communicator_devices::of(c);
+  auto& side = communicator_devices::of(c);
   if (!side.nccl()) {
-    const gpu::stream s{gpu::device(gpu::detail::world_devices::of(c).on)};
+    const gpu::stream s{gpu::device(world_devices::of(c).on)};
     co_await exchange(c, batch(), s);
   }
   co_return std::static_pointer_cast<connection>(side.nccl());
@@ -273,12 +265,12 @@ std::string_view why_not_by_nccl(const call& c) noexcept {
   if (kind == reduce_kind::user) return "NCCL has no reduction by a callable";
   if (kind != reduce_kind::none && (!reduces || abi::type_of(c.in.type) < 0))
     return "NCCL has no such reduction of this type";
-  if (c.kind != operation_kind::batch && !gpu::detail::has_chunks(c))
+  if (c.kind != operation_kind::batch && !has_chunks(c))
     return "NCCL has no uneven blocks, lists, scans and barriers";
   return {};
 }
 
-task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::device on) {
+task<std::shared_ptr<vendor>> connect(communicator control, gpu::device on) {
   const abi::table& calls = abi::load().required("NCCL");
   const std::shared_ptr<submit_thread> thread = submit_thread::of(on.shared_state());
   const int rank = control.rank(), size = control.size();
@@ -303,12 +295,12 @@ operation<> exchange(const communicator& on, batch messages, const tutti::detail
     if (p.peer < 0 || p.peer >= on.size())
       throw error(errc::invalid_argument, fmt::format("nccl::exchange on {}: {} is not a rank (0 to {})",
                                                       on.name(), p.peer, on.size() - 1));
-  what.part = tutti::detail::part_ref(new gpu::detail::device_call(
+  what.part = tutti::detail::part_ref(new device_call(
       after.after.state(), nullptr, nullptr, std::make_shared<const batch>(std::move(messages))));
   return operation<>(std::move(what));
 }
 
-task<registration> detail::register_view(communicator on, gpu::detail::view memory) {
+task<registration> detail::register_view(communicator on, view memory) {
   const std::shared_ptr<connection> self = co_await connection_of(std::move(on));
   const std::shared_ptr<owned_communicator> of = self->handle();
   if (of->calls.register_memory == nullptr)

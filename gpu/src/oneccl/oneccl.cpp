@@ -19,14 +19,9 @@
 #include <vector>
 
 namespace tutti::oneccl {
+using namespace gpu::detail;
 namespace {
 
-using gpu::detail::call;
-using gpu::detail::operation_kind;
-using gpu::detail::stream_state;
-using gpu::detail::submit_thread;
-using gpu::detail::view;
-using gpu::detail::work_state;
 
 // What the submit thread and the loop share.
 struct core {
@@ -39,7 +34,7 @@ struct core {
 // One call of oneCCL, with the memory that it uses.
 struct job_data {
   call what;
-  std::shared_ptr<gpu::detail::allocation> in_host, out_host;  // in place of the call's own
+  std::shared_ptr<allocation> in_host, out_host;  // in place of the call's own
 };
 
 bool overlap(const view& a, const view& b) noexcept {
@@ -63,7 +58,7 @@ abi::result call_oneccl(const core& on, job_data& j) {
     if (const abi::result r = abi::make_scaled_sum(n, c, handle, &op); r != abi::success) return r;
   } else if (scaled) {
     op = abi::sum;
-    const double factor = gpu::detail::factor_in(c.op, c.in.type);
+    const double factor = factor_in(c.op, c.in.type);
     const void* const from = in;
     gpu::kernels::reduce_on_host(reduce_kind::premul_sum, c.in.type, std::span(&from, 1), std::span(&in, 1),
                                  std::span(&factor, 1), c.in.count, 1);
@@ -107,32 +102,32 @@ abi::result call_oneccl(const core& on, job_data& j) {
 // device. Memory that oneCCL can use in place is not copied. oneCCL's calls block, and those of one communicator must
 // come from one thread. So the connection has a thread, which makes them in the order in which operations started;
 // the loop never does.
-class connection final : public gpu::detail::vendor {
+class connection final : public vendor {
  public:
-  connection(std::shared_ptr<gpu::detail::attachment> on, std::shared_ptr<submit_thread> thread,
+  connection(std::shared_ptr<attachment> on, std::shared_ptr<submit_thread> thread,
              std::shared_ptr<core> c)
       : on_(std::move(on)),
         thread_(std::move(thread)),
         core_(std::move(c)),
-        staging_(std::make_shared<gpu::detail::pinned_pool>(on_->shared_driver(), true)),
+        staging_(std::make_shared<pinned_pool>(on_->shared_driver(), true)),
         out_(stream_state::make(on_)),
         in_(stream_state::make(on_)) {}
   ~connection() override {
     if (!ended_) thread_->submit([of = core_] { of->calls.destroy(of->handle); });
   }
 
-  task<> perform(work_state* w, gpu::detail::device_group::turn* mine) override {
+  task<> perform(work_state* w, device_group::turn* mine) override {
     if (ended_)
       throw error(errc::communicator_failed, "an operation before has ended early, and oneCCL with it");
     bool finished = false;
     // An operation that ends early ends the connection: the thread may never return from its call.
-    const gpu::detail::scope_exit unless_finished([this, &finished] {
+    const scope_exit unless_finished([this, &finished] {
       if (finished) return;
       ended_ = true;
       thread_->leave_behind();
     });
     const call& c = w->what;
-    gpu::detail::driver& d = on_->driver();
+    driver& d = on_->driver();
     auto j = std::make_shared<job_data>();
     j->what = c;
     j->what.whole = nullptr;
@@ -166,7 +161,7 @@ class connection final : public gpu::detail::vendor {
 
     d.wait(out_->native(), c.ready.get());
     if (j->in_host && takes) d.copy(in, c.in.data, c.in.bytes(), out_->native());
-    gpu::detail::mark loaded;
+    mark loaded;
     loaded.set(*out_, {j->in_host, c.in.keep});
     mine->end();
     co_await loaded;
@@ -176,7 +171,7 @@ class connection final : public gpu::detail::vendor {
         if (const abi::result r = call_oneccl(*on, *j); r != abi::success)
           throw error(errc::device_failed, "oneCCL: " + on->calls.explain(r, on->handle));
       };
-      co_await gpu::detail::call_on(thread_, f);
+      co_await call_on(thread_, f);
     }
 
     if (j->out_host && gives) d.copy(c.out.data, out, c.out.bytes(), in_->native());
@@ -192,10 +187,10 @@ class connection final : public gpu::detail::vendor {
     return on_->driver().describe(v.data).kind != gpu::memory_kind::device;
   }
 
-  const std::shared_ptr<gpu::detail::attachment> on_;
+  const std::shared_ptr<attachment> on_;
   const std::shared_ptr<submit_thread> thread_;
   const std::shared_ptr<core> core_;
-  const std::shared_ptr<gpu::detail::pinned_pool> staging_;
+  const std::shared_ptr<pinned_pool> staging_;
   const std::shared_ptr<stream_state> out_;  // device to host; `in_` is the way back
   const std::shared_ptr<stream_state> in_;
   bool ended_ = false;
@@ -227,13 +222,13 @@ std::string_view why_not_by_oneccl(const call& c, bool by_queue) noexcept {
   if (kind != reduce_kind::none &&
       (abi::type_of(c.in.type) < 0 || wide || (!made_of_sum && abi::operation_of(kind) < 0)))
     return "oneCCL has no such reduction of this type";
-  if (!gpu::detail::has_chunks(c)) return "oneCCL has no uneven blocks, lists, scans and barriers";
+  if (!has_chunks(c)) return "oneCCL has no uneven blocks, lists, scans and barriers";
   if (by_queue && c.kind == operation_kind::all_to_all && overlap(c.in, c.out))
     return "oneCCL cannot do it in place";
   return {};
 }
 
-task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::device on, sycl_queue queue) {
+task<std::shared_ptr<vendor>> connect(communicator control, gpu::device on, sycl_queue queue) {
   const abi::table& calls = abi::load().required("oneCCL");
   see_to_environment(queue.handle != nullptr);
   const auto thread = std::make_shared<submit_thread>(on.shared_state());
