@@ -503,8 +503,8 @@ const gpu::device& stream::checked(const gpu::device& on) {
 // ---- kernels of the program ----
 
 struct module::loaded {
-  std::shared_ptr<cuda_driver> of;
-  abi::module* handle = nullptr;
+  const std::shared_ptr<cuda_driver> of;
+  abi::module* const handle;
   ~loaded() {
     const in_context here = of->enter();
     of->calls.module_unload(handle);
@@ -520,9 +520,7 @@ module::module(const gpu::device& on, const void* image) {
   if (code != abi::success)
     throw error(errc::invalid_argument,
                 fmt::format("cuda::module on {}: {}", on.name(), of->calls.explain(code)));
-  state_ = std::make_shared<loaded>();
-  state_->of = of;
-  state_->handle = handle;
+  state_.reset(new loaded{of, handle});
 }
 
 void* module::kernel(const char* name) const {

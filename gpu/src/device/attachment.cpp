@@ -376,18 +376,12 @@ std::shared_ptr<allocation> allocate(const device& on, std::size_t bytes, memory
   if (!on)
     throw error(errc::invalid_argument, "device memory was asked for on no device (the handle is empty)");
   on.state().check();
-  struct owned : allocation {
-    std::shared_ptr<detail::driver> driver;
-    memory_kind kind = memory_kind::device;
-    ~owned() {
-      if (data != nullptr) driver->free(data, kind);
-    }
+  if (bytes == 0) return std::make_shared<allocation>();
+  const auto free = [by = on.state().shared_driver(), kind](allocation* a) {
+    by->free(a->data, kind);
+    delete a;
   };
-  auto made = std::make_shared<owned>();
-  made->driver = on.state().shared_driver();
-  made->kind = kind;
-  if (bytes > 0) made->data = made->driver->allocate(bytes, kind);
-  return made;
+  return {new allocation{on.state().driver().allocate(bytes, kind)}, free};
 }
 
 }  // namespace tutti::gpu::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The emulated device: its driver and its public functions.
-#include "device/attachment.hpp"
+#include "device/open_once.hpp"
 #include "emulated/engine.hpp"
 #include "kernels/host_kernels.hpp"
 
@@ -29,6 +29,8 @@ engine::event& event_of(void* event) noexcept { return *static_cast<engine::even
 
 // The driver of a device, for all loops.
 struct emulated_device::impl final : driver {
+  static constexpr const char* vendor_name = "tutti::emulated";
+
   explicit impl(options how) : work(how) {}
 
   std::string name() const override { return fmt::format("emulated device {}", number); }
@@ -138,18 +140,6 @@ struct emulated_device::impl final : driver {
   word_pool words;
 };
 
-namespace {
-
-emulated_device::impl& driver_of(const gpu::stream& s, const char* what) {
-  auto* const d = s ? dynamic_cast<emulated_device::impl*>(&s.state()->on().driver()) : nullptr;
-  if (d == nullptr)
-    throw error(errc::invalid_argument,
-                fmt::format("{} of a stream that is not of an emulated device", what));
-  return *d;
-}
-
-}  // namespace
-
 emulated_device::emulated_device(options how) : impl_(std::make_unique<impl>(how)) {}
 emulated_device::~emulated_device() = default;
 void emulated_device::fail_after(std::uint64_t n, std::string why) {
@@ -183,13 +173,12 @@ const void* access::find(const void* memory, std::size_t bytes) const {
 }
 
 void launch(const gpu::stream& in, std::function<void(access)> f) {
-  emulated_device::impl& on = driver_of(in, "emulated::launch");
-  in.state()->on().check();
+  emulated_device::impl& on = *driver_of<emulated_device::impl>(in.on(), "emulated::launch");
   on.work.run(on.usable(in.native()), [f = std::move(f), &on] { f(access(on)); });
 }
 
 void set_capturing(const gpu::stream& s, bool on) {
-  static_cast<void>(driver_of(s, "emulated::set_capturing"));
+  static_cast<void>(driver_of<emulated_device::impl>(s.on(), "emulated::set_capturing"));
   queue_of(s.native())->capturing.store(on, std::memory_order_relaxed);
 }
 

@@ -460,9 +460,9 @@ _ze_command_list_handle_t* stream::get() const {
 // ---- kernels of the program ----
 
 struct module::loaded {
-  std::shared_ptr<level_zero_driver> of;
-  ze_module_handle_t handle = nullptr;
-  std::map<std::string, ze_kernel_handle_t> kernels;
+  const std::shared_ptr<level_zero_driver> of;
+  const ze_module_handle_t handle;
+  std::map<std::string, ze_kernel_handle_t> kernels = {};
   ~loaded() {
     for (const auto& [name, k] : kernels) of->calls.one_at_a_time(of->calls.zeKernelDestroy, k);
     of->calls.one_at_a_time(of->calls.zeModuleDestroy, handle);
@@ -497,9 +497,7 @@ module::module(const gpu::device& on, std::span<const std::byte> image, format i
   if (code != ZE_RESULT_SUCCESS)
     throw error(errc::invalid_argument, fmt::format("level_zero::module on {}: {}{}{}", on.name(),
                                                     of->explain(code), said.empty() ? "" : ": ", said));
-  state_ = std::make_shared<loaded>();
-  state_->of = of;
-  state_->handle = handle;
+  state_.reset(new loaded{of, handle});
 }
 
 void* module::kernel(const char* name) const {
