@@ -20,9 +20,9 @@ class runtime;
 
 namespace emulated {
 
-// How an emulated device behaves.
-struct options {
-  options() noexcept {}
+// How an emulated device behaves. It has all capabilities, unless they are switched off.
+struct options : gpu::capabilities {
+  options() noexcept : capabilities{true, true, true, true, true} {}
   // Size of the device's memory.
   std::size_t memory_bytes = std::size_t{256} << 20;
   // Threads; kernels of different streams run on them at the same time.
@@ -31,11 +31,6 @@ struct options {
   std::chrono::microseconds delay{0};
   // If not 0, a seed: streams take turns and pause in the worst legal order.
   std::uint64_t adversary = 0;
-  // The next four switch the capabilities of the same names.
-  bool timeline = true;
-  bool host_call = true;
-  bool gate = true;
-  bool kernels = true;
 };
 
 // An emulated device, which the ranks of one process may share like a GPU. Thread-safe.

@@ -36,23 +36,11 @@ struct emulated_device::impl final : driver {
   std::string name() const override { return fmt::format("emulated device {}", number); }
   int ordinal() const noexcept override { return number; }
   std::string identity() const override { return fmt::format("emulated-{}", work.memory().base()); }
-  gpu::capabilities can() const noexcept override {
-    gpu::capabilities c;
-    c.timeline = work.how().timeline;
-    c.host_call = work.how().host_call;
-    c.gate = work.how().gate;
-    c.kernels = work.how().kernels;
-    return c;
-  }
+  gpu::capabilities can() const noexcept override { return work.how(); }
   memory_info describe(const void* memory) const noexcept override {
-    memory_info found;
     const arena::block b = work.memory().find(memory);
-    if (b.is == arena::kind::none) return found;
-    found.kind = b.is == arena::kind::pinned ? memory_kind::pinned : memory_kind::device;
-    found.device = number;
-    found.base = b.base;
-    found.bytes = b.bytes;
-    return found;
+    if (b.is == arena::kind::none) return {};
+    return {b.is == arena::kind::pinned ? memory_kind::pinned : memory_kind::device, number, b.base, b.bytes};
   }
 
   void* allocate(std::size_t bytes, memory_kind kind) override {

@@ -119,11 +119,7 @@ class level_zero_driver final : public driver, public device_calls {
   std::string name() const override { return fmt::format("level_zero device {} ({})", number, name_); }
   int ordinal() const noexcept override { return number; }
   std::string identity() const override { return identity_; }
-  gpu::capabilities can() const noexcept override {
-    gpu::capabilities c;
-    c.gate = true;
-    return c;
-  }
+  gpu::capabilities can() const noexcept override { return {.gate = true}; }
 
   // ---- memory ----
 
