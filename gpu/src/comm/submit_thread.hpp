@@ -32,8 +32,6 @@ class submit_thread final : attachment::listener {
   // Returns the submit thread of a device on its loop.
   static std::shared_ptr<submit_thread> of(const std::shared_ptr<attachment>& on);
   explicit submit_thread(std::shared_ptr<attachment> on);
-  submit_thread(const submit_thread&) = delete;
-  submit_thread& operator=(const submit_thread&) = delete;
   // Waits up to 10 s for the thread to end, then leaves it in its call.
   ~submit_thread();
 

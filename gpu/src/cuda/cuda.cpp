@@ -162,8 +162,6 @@ class cuda_driver final : public driver, process_sharing {
         if (create_stream(&made, urgent) == abi::success) give_back(made);
       }
   }
-  cuda_driver(const cuda_driver&) = delete;
-  cuda_driver& operator=(const cuda_driver&) = delete;
   ~cuda_driver() override {
     words_.free_pages(*this);
     reaper_.join();

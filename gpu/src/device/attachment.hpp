@@ -109,8 +109,6 @@ class gate_word {
  public:
   // `on` has the word, and `of` the stream that waits for it.
   gate_word(const attachment& on, const attachment& of);
-  gate_word(const gate_word&) = delete;
-  gate_word& operator=(const gate_word&) = delete;
   ~gate_word();
   const word& get() const noexcept { return word_; }
   bool is_open() const noexcept { return word_.value->load(std::memory_order_acquire) != 0; }

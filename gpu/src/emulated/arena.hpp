@@ -24,8 +24,6 @@ class arena {
   };
 
   explicit arena(std::size_t bytes);  // throws errc::resources
-  arena(const arena&) = delete;
-  arena& operator=(const arena&) = delete;
   ~arena();
 
   void* allocate(std::size_t bytes) noexcept;  // null: full

@@ -69,9 +69,6 @@ class engine {
   explicit engine(options how);
   ~engine();
 
-  engine(const engine&) = delete;
-  engine& operator=(const engine&) = delete;
-
   arena& memory() noexcept { return memory_; }
   const arena& memory() const noexcept { return memory_; }
   const options& how() const noexcept { return how_; }

@@ -88,8 +88,6 @@ class level_zero_driver final : public driver, public device_calls {
       sharing_ = make_sharing(*this);
     one_ = new (allocate(sizeof(std::uint64_t), memory_kind::pinned)) std::uint64_t(1);
   }
-  level_zero_driver(const level_zero_driver&) = delete;
-  level_zero_driver& operator=(const level_zero_driver&) = delete;
 
   ~level_zero_driver() override {
     const auto all_gone = [this] {

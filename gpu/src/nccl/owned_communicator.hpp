@@ -33,8 +33,6 @@ namespace tutti::nccl {
 class owned_communicator {
  public:
   owned_communicator(const abi::table& c, abi::communicator* handle) noexcept : calls(c), handle_(handle) {}
-  owned_communicator(const owned_communicator&) = delete;
-  owned_communicator& operator=(const owned_communicator&) = delete;
 
   // ---- On the loop thread ----
 
