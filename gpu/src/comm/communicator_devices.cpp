@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/communicator_devices.hpp"
 
-#include "device/scope_exit.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>

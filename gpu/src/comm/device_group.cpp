@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/device_group.hpp"
 
-#include "device/scope_exit.hpp"
 #include "kernels/host_kernels.hpp"
 
 #include <fmt/format.h>

@@ -36,14 +36,10 @@ task<std::string> first_trouble(communicator among, task<> step) {
 }
 
 // An object, because a deleter would live as long as weak pointers, and keep the driver.
-struct owned_event {
-  owned_event(std::shared_ptr<driver> d, void* e) noexcept : by(std::move(d)), event(e) {}
-  owned_event(const owned_event&) = delete;
-  owned_event& operator=(const owned_event&) = delete;
-  ~owned_event() { by->destroy_event(event); }
-  const std::shared_ptr<driver> by;
-  void* const event;
-};
+std::shared_ptr<void> own_event(const std::shared_ptr<driver>& by, void* event) {
+  const auto destroy = [by, event] { by->destroy_event(event); };
+  return std::make_shared<scope_exit<decltype(destroy)>>(destroy);
+}
 
 // Shared by all windows of this process until it ends. Never destroyed: device memory is not freed at the end of a
 // process.
@@ -173,7 +169,7 @@ task<> window::prepare(device on, stream* s, handle* mine) {
     throw error(errc::not_supported,
                 fmt::format("{} has no memory that other processes can open", driver_->name()));
   const auto keep = [this](void* event) {
-    events_.push_back(std::make_shared<owned_event>(driver_, event));
+    events_.push_back(own_event(driver_, event));
     return event;
   };
   for (void*& e : freed_) e = keep(driver_->make_event());
@@ -209,7 +205,7 @@ task<> window::reach(stream s, const std::vector<handle>* ranks) {
         events_.push_back(of_process().events[to[i]].lock());
       } else {
         to[i] = sharing.open_event(of.event_names[i]);
-        events_.push_back(std::make_shared<owned_event>(driver_, to[i]));
+        events_.push_back(own_event(driver_, to[i]));
       }
     }
   };

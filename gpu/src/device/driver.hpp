@@ -6,6 +6,7 @@
 // only the call fails.
 #pragma once
 
+#include <tutti/detail/flow.hpp>
 #include <tutti/gpu/device.hpp>
 
 #include <array>
@@ -203,13 +204,24 @@ class word_pool {
   std::vector<std::atomic<std::uint64_t>*> spare_;
 };
 
-// Holds the frees of a driver while it lives.
-struct held_frees {
-  explicit held_frees(std::shared_ptr<driver> d) noexcept : of(std::move(d)) { of->hold_frees(true); }
-  held_frees(const held_frees&) = delete;
-  held_frees& operator=(const held_frees&) = delete;
-  ~held_frees() { of->hold_frees(false); }
-  const std::shared_ptr<driver> of;
+// Calls a function when its scope ends, in whatever way.
+template <class F>
+class scope_exit {
+ public:
+  explicit scope_exit(F f) noexcept : f_(std::move(f)) {}
+  scope_exit(const scope_exit&) = delete;
+  scope_exit& operator=(const scope_exit&) = delete;
+  ~scope_exit() { f_(); }
+
+ private:
+  F f_;
 };
+
+// Holds the frees of a driver while the result lives.
+inline std::shared_ptr<const void> hold_frees(std::shared_ptr<driver> of) {
+  of->hold_frees(true);
+  const auto end = [of] { of->hold_frees(false); };
+  return tutti::detail::make_recycled<scope_exit<decltype(end)>>(end);
+}
 
 }  // namespace tutti::gpu::detail

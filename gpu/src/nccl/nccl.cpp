@@ -98,7 +98,7 @@ class connection final : public vendor, public std::enable_shared_from_this<conn
     forget_done();
     const std::shared_ptr<work_state> work = w->shared_from_this();
     work->voided = make_recycled<std::atomic<bool>>(false);
-    work->keep_until_done(make_recycled<held_frees>(on_->shared_driver()));
+    work->keep_until_done(hold_frees(on_->shared_driver()));
     auto j = make_recycled<operation_job>(shared_from_this(), work);
     // Reserving the point is the last step that may fail. After it the operation counts as called.
     point& place = j->take_place();

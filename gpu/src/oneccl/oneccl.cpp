@@ -2,7 +2,6 @@
 // The connection of one rank to oneCCL, and the public functions.
 #include "comm/communicator_devices.hpp"
 #include "comm/submit_thread.hpp"
-#include "device/scope_exit.hpp"
 #include "kernels/host_kernels.hpp"
 #include "oneccl/oneccl_api.hpp"
 
@@ -21,7 +20,6 @@
 namespace tutti::oneccl {
 using namespace gpu::detail;
 namespace {
-
 
 // What the submit thread and the loop share.
 struct core {
