@@ -124,8 +124,6 @@ bool window::is_free(std::uint64_t chunk) const {
                 "an operation before this one has failed, which the ranks' chunks were to follow");
   return chunk < slots || emptied_[chunk % slots] == chunk - slots + 1;
 }
-void window::set_free(std::uint64_t chunk) noexcept { emptied_[chunk % slots] = chunk + 1; }
-void window::give_up() noexcept { given_up_ = true; }
 
 task<> window::find_memory(stream s) {
   process_windows& others = of_process();

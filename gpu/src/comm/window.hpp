@@ -59,8 +59,8 @@ class window {
   // copied out in this rank's streams.
   std::uint64_t take(std::uint64_t chunks) noexcept { return std::exchange(next_, next_ + chunks); }
   bool is_free(std::uint64_t chunk) const;  // throws after give_up()
-  void set_free(std::uint64_t chunk) noexcept;
-  void give_up() noexcept;
+  void set_free(std::uint64_t chunk) noexcept { emptied_[chunk % slots] = chunk + 1; }
+  void give_up() noexcept { given_up_ = true; }
 
  private:
   struct handle;

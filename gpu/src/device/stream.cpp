@@ -191,12 +191,8 @@ tutti::detail::call stream::part_of_stream(tutti::detail::operation_kind kind, d
   tutti::detail::call what(kind, {});
   what.in = from;
   what.out = to;
-  detail::call made;
-  made.kind = kind;
-  made.in = std::move(from);
-  made.out = std::move(to);
-  made.value = value;
-  made.factor = factor;
+  detail::call made{
+      .kind = kind, .in = std::move(from), .out = std::move(to), .value = value, .factor = factor};
   what.part = tutti::detail::part_ref(new detail::stream_call(state_, std::move(made)));
   return what;
 }

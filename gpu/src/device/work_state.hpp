@@ -15,17 +15,17 @@ namespace tutti::gpu::detail {
 // What the device needs of a call. The call may end before the device has passed its work.
 struct call {
   operation_kind kind{};
-  view in;
-  view out;
+  view in{};
+  view out{};
   int peer = -1;  // destination, source or root
   int tag = 0;
   std::byte value{};
   double factor = 1;  // for conversions
-  tutti::detail::reduction op;
-  std::shared_ptr<const void> extra;  // messages of a batch
+  tutti::detail::reduction op{};
+  std::shared_ptr<const void> extra{};  // messages of a batch
   // For operations of tutti::communicator: the call while it runs, and the event to wait for first.
   const tutti::detail::call* whole = nullptr;
-  std::shared_ptr<void> ready;
+  std::shared_ptr<void> ready{};
 };
 
 struct work_state : std::enable_shared_from_this<work_state> {

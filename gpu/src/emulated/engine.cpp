@@ -150,9 +150,6 @@ void engine::work_loop() {
     if (!faulty && i.run) {
       try {
         i.run();
-      } catch (const fault& f) {
-        faulty = true;
-        why = f.why;
       } catch (const std::exception& e) {
         faulty = true;
         why = e.what();
@@ -177,9 +174,9 @@ void engine::work_loop() {
 
 std::byte* engine::reach(const void* memory, std::size_t bytes) const {
   if (std::byte* const inside = memory_.view(memory, bytes)) return inside;
-  throw fault{memory_.contains(memory)
+  throw fault(memory_.contains(memory)
                   ? "an illegal memory access: an address, or a length, outside of every allocation"
-                  : "an illegal memory access: host memory that is not pinned"};
+                  : "an illegal memory access: host memory that is not pinned");
 }
 
 }  // namespace tutti::emulated

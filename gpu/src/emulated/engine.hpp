@@ -17,6 +17,7 @@
 #include <mutex>
 #include <new>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <tutti/emulated.hpp>
@@ -54,8 +55,8 @@ class placed_function {
 
 class engine {
  public:
-  struct fault {
-    std::string why;
+  struct fault : std::runtime_error {
+    using std::runtime_error::runtime_error;
   };
   using word = std::atomic<std::uint64_t>;
   struct queue;
