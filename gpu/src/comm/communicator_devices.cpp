@@ -61,7 +61,8 @@ communicator_devices::communicator_devices(const communicator& c, const world_de
                                           tutti::detail::beside(c, for_heads),
                                           tutti::detail::beside(c, for_payload), how_)),
       nccl_{tutti::detail::beside(c, for_nccl), nullptr},
-      oneccl_{tutti::detail::beside(c, for_oneccl), nullptr} {
+      oneccl_{tutti::detail::beside(c, for_oneccl), nullptr},
+      forced_(fmt::format("the backend {} is forced", gpu::name_of(how_.backend))) {
   const std::vector<int>& members = tutti::detail::world_ranks_of(c);
   std::vector<const introduction*> all;
   for (const int member : members) all.push_back(&opened.ranks[static_cast<std::size_t>(member)]);
@@ -101,6 +102,7 @@ bool communicator_devices::may_use(backend b, operation_kind kind) const noexcep
 }
 
 std::string_view communicator_devices::why_not(backend b, const call& c) const noexcept {
+  if (!may_use(b, c.kind)) return forced_;
   if (is_message(c.kind) && b != backend::staged) return "messages are staged";
   if (c.kind == operation_kind::batch && b != backend::nccl) return "NCCL alone moves batches of messages";
   switch (b) {
@@ -119,8 +121,7 @@ std::string_view communicator_devices::why_not(backend b, const call& c) const n
 }
 
 backend communicator_devices::pick(const call& c) const {
-  const auto serves = [&](backend b) { return may_use(b, c.kind) && why_not(b, c).empty(); };
-  const backend* const by = std::find_if(std::begin(in_order), std::end(in_order), serves);
+  const backend* const by = std::ranges::find_if(in_order, [&](backend b) { return why_not(b, c).empty(); });
   if (by != std::end(in_order)) return *by;
   if (c.kind == operation_kind::batch)
     throw error(errc::not_supported,
@@ -135,14 +136,12 @@ backend communicator_devices::pick(const call& c) const {
 served_by communicator_devices::explain(const call& c) const {
   served_by found;
   for (const backend b : in_order) {
-    std::string why = may_use(b, c.kind)
-                          ? std::string(why_not(b, c))
-                          : fmt::format("the backend {} is forced", gpu::name_of(how_.backend));
+    const std::string_view why = why_not(b, c);
     if (why.empty()) {
       found.with = b;
       break;
     }
-    found.not_by.push_back({b, std::move(why)});
+    found.not_by.push_back({b, std::string(why)});
   }
   return found;
 }

@@ -19,7 +19,6 @@
 #include <map>
 #include <optional>
 #include <string_view>
-#include <utility>
 
 #ifdef TUTTI_CUDA_KERNELS_FILE
 // The bytes of the file, behind a label.

@@ -15,7 +15,6 @@
 #include <tutti/detail/flow.hpp>
 #include <tutti/detail/operation_kind.hpp>
 #include <tutti/detail/poller.hpp>
-#include <tutti/gpu/memory.hpp>
 
 #include <atomic>
 #include <chrono>

@@ -77,12 +77,12 @@ class stream_call final : public tutti::detail::stream_part, public working_part
     auto& w = *static_cast<finisher*>(op.running());
     if (!w.is_linked()) return;
     w.set_failure(error(why, text));
-    let_go();
+    if (work_) work_->abandoned = true;
     stream_->on().resume_soon(w);
   }
   void abandon(void* running) noexcept override {
     static_cast<finisher*>(running)->~finisher();
-    let_go();
+    if (work_) work_->abandoned = true;
   }
   boost::asio::io_context::executor_type executor() const noexcept override {
     return stream_->on().get_executor();
@@ -108,10 +108,6 @@ class stream_call final : public tutti::detail::stream_part, public working_part
     auto* const made = new (op.running_storage()) finisher(op);
     op.set_running(made);
     return *made;
-  }
-  // Nothing waits for the result any more, so host memory is not written from now on.
-  void let_go() noexcept {
-    if (work_) work_->abandoned = true;
   }
 
   const std::shared_ptr<stream_state> stream_;

@@ -2,7 +2,6 @@
 // Waiters for events of a device. They live in coroutine frames or operations, and unlink themselves.
 #pragma once
 
-#include <tutti/detail/flow.hpp>
 #include <tutti/detail/stop_scope.hpp>
 #include <tutti/error.hpp>
 

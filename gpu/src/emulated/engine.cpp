@@ -18,11 +18,10 @@ engine::engine(options how) : how_(how), memory_(how.memory_bytes), random_(how.
 }
 
 engine::~engine() {
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-  }
+  std::unique_lock lock(mutex_);
+  ending_ = true;
   changed_.notify_all();
+  lock.unlock();
   for (std::thread& t : workers_) t.join();
 }
 
@@ -37,11 +36,9 @@ engine::queue* engine::make_queue() {
 }
 
 void engine::destroy_queue(queue* q) noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    q->doomed = true;
-    retire(q);
-  }
+  const std::lock_guard lock(mutex_);
+  q->doomed = true;
+  retire(q);
   changed_.notify_all();
 }
 
@@ -71,9 +68,7 @@ bool engine::passed(const event& e) const {
 }
 
 void engine::changed() noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-  }
+  const std::lock_guard lock(mutex_);
   changed_.notify_all();
 }
 
@@ -89,10 +84,8 @@ void engine::fail_after(std::uint64_t n, std::string why) {
 }
 
 void engine::pause(bool on) noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    paused_ = on;
-  }
+  const std::lock_guard lock(mutex_);
+  paused_ = on;
   changed_.notify_all();
 }
 

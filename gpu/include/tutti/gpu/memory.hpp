@@ -8,9 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <type_traits>
-#include <utility>
 
 namespace tutti::gpu {
 
