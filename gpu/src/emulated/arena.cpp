@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <tuple>
 #include <tutti/error.hpp>
 #include <utility>
@@ -93,17 +94,11 @@ bool arena::contains(const void* memory) const noexcept {
   return address_of(memory) - address_of(face_) < bytes_;
 }
 
-arena::blocks::const_iterator arena::around(const void* memory) const noexcept {
-  auto next = blocks_.upper_bound(static_cast<const std::byte*>(memory));
-  if (next == blocks_.begin()) return blocks_.end();
-  --next;
-  return address_of(memory) - address_of(next->first) < next->second.bytes ? next : blocks_.end();
-}
-
 arena::block arena::find(const void* memory) const noexcept {
   const std::lock_guard lock(mutex_);
-  const auto found = around(memory);
-  return found == blocks_.end() ? block{} : found->second;
+  const auto next = blocks_.upper_bound(static_cast<const std::byte*>(memory));
+  const block before = next == blocks_.begin() ? block{} : std::prev(next)->second;
+  return address_of(memory) - address_of(before.base) < before.bytes ? before : block{};
 }
 
 std::byte* arena::view(const void* memory, std::size_t bytes) const noexcept {

@@ -47,15 +47,13 @@ class arena {
   void* adopt(int descriptor, std::size_t offset, std::size_t bytes) noexcept;  // null: cannot be mapped
 
  private:
-  using blocks = std::map<const std::byte*, block>;  // by base
-  blocks::const_iterator around(const void* memory) const noexcept;
 
   std::size_t bytes_;
   int fd_ = -1;
   std::byte* face_ = nullptr;  // no access
   std::byte* inside_ = nullptr;
   mutable std::mutex mutex_;
-  blocks blocks_;
+  std::map<const std::byte*, block> blocks_;  // by base
   std::uint64_t next_id_ = 1;
 };
 
