@@ -217,16 +217,14 @@ std::string device_call::bad_argument(const tutti::detail::call& what) const {
 }
 
 call device_call::made(const tutti::detail::call& what) const {
-  call c;
-  c.kind = what.kind;
-  c.in = {what.in, in_};
-  c.out = {what.out, out_ ? out_ : in_};
-  c.peer = what.peer;
-  c.tag = what.tag;
-  c.op = what.op;
-  c.extra = extra_;
-  c.whole = &what;
-  return c;
+  return {.kind = what.kind,
+          .in = {what.in, in_},
+          .out = {what.out, out_ ? out_ : in_},
+          .peer = what.peer,
+          .tag = what.tag,
+          .op = what.op,
+          .extra = extra_,
+          .whole = &what};
 }
 
 task<> device_call::execute(tutti::detail::operation_state& op) {

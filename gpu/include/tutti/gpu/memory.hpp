@@ -138,13 +138,12 @@ namespace detail {
 
 template <class B>
 view view_of(B& buffer) noexcept {
+  view made{tutti::detail::view_of(buffer), nullptr};
   if constexpr (requires {
                   { buffer.memory() } -> std::same_as<const std::shared_ptr<allocation>&>;
-                }) {
-    return {tutti::detail::view_of(buffer), buffer.memory()};
-  } else {
-    return {tutti::detail::view_of(buffer), nullptr};
-  }
+                })
+    made.keep = buffer.memory();
+  return made;
 }
 
 template <class T>

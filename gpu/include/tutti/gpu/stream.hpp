@@ -144,15 +144,12 @@ class stream {
   std::shared_ptr<detail::stream_state> state_;
 };
 
-// Makes the device part of an operation of tutti::communicator on this memory, after the work in `after`.
-inline tutti::detail::part_ref device_part_of(const stream& after) { return device_part_of(after, {}, {}); }
-template <DeviceMemory I>
-tutti::detail::part_ref device_part_of(const stream& after, const I& in) {
-  return device_part_of(after, detail::view_of(in).keep, {});
-}
-template <DeviceMemory I, DeviceMemory B>
-tutti::detail::part_ref device_part_of(const stream& after, const I& in, const B& out) {
-  return device_part_of(after, detail::view_of(in).keep, detail::view_of(out).keep);
+// Makes the device part of an operation of tutti::communicator on this memory (none, one or two buffers), after the
+// work in `after`.
+template <DeviceMemory... B>
+tutti::detail::part_ref device_part_of(const stream& after, const B&... memory) {
+  std::shared_ptr<const void> keep[2]{detail::view_of(memory).keep...};
+  return device_part_of(after, std::move(keep[0]), std::move(keep[1]));
 }
 
 }  // namespace tutti::gpu
