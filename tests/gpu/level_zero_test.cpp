@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Particular to Level Zero: errors without it, several devices, lists and kernels of the program, and events
 // that are reused.
-#include "gpu/backends.hpp"
 #include "device/open_once.hpp"
+#include "gpu/backends.hpp"
 #include "support/skip.hpp"
 
 #include <doctest/doctest.h>

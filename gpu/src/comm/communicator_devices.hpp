@@ -93,7 +93,7 @@ class communicator_devices final : public tutti::detail::device_side {
   const open_options how_;
   std::shared_ptr<device_group> own_;
   library nccl_, oneccl_;
-  int connecting_ = 0;  // operations that wait for a connection
+  int connecting_ = 0;        // operations that wait for a connection
   const std::string forced_;  // why the other backends do not serve, if one is forced
   std::string why_not_nccl_, why_not_oneccl_;
 };

@@ -24,10 +24,9 @@ void copy(driver& with, void* to, const void* from, std::size_t bytes, void* str
   if (to != from && bytes > 0) with.copy(to, from, bytes, stream);
 }
 
-void launch(driver& with, const single_device_group::contribution& first,
-            const kernels::arguments& what, void* stream) {
-  if (what.count > 0 &&
-      !with.launch(kernels::find_reduction(first.what.op, first.what.type), what, stream))
+void launch(driver& with, const single_device_group::contribution& first, const kernels::arguments& what,
+            void* stream) {
+  if (what.count > 0 && !with.launch(kernels::find_reduction(first.what.op, first.what.type), what, stream))
     throw error(errc::not_supported, fmt::format("no kernel for {} of {}", tutti::name_of(first.what.op),
                                                  tutti::name_of(first.what.type)));
 }

@@ -324,8 +324,8 @@ class cuda_driver final : public driver, process_sharing {
     abi::stream* const side = side_of(stream, b);
     known_doorbells::instance().add(b);
     return side != nullptr && calls.stream_wait(side, event_of(event), 0) == abi::success &&
-           calls.call_host(side, &known_doorbells::notify,
-                           const_cast<doorbell_handle*>(b.get())) == abi::success;
+           calls.call_host(side, &known_doorbells::notify, const_cast<doorbell_handle*>(b.get())) ==
+               abi::success;
   }
   void enter_thread() noexcept override {
     // The program may capture a graph on another thread meanwhile.
@@ -482,9 +482,7 @@ class cuda_driver final : public driver, process_sharing {
 int device_count() noexcept { return abi::load().devices(); }
 std::string why_not() { return abi::load().why; }
 
-std::shared_ptr<driver> driver_at(int ordinal) {
-  return driver_for<cuda_driver>(abi::load(), ordinal);
-}
+std::shared_ptr<driver> driver_at(int ordinal) { return driver_for<cuda_driver>(abi::load(), ordinal); }
 gpu::device open(const communicator& of, int ordinal) { return open_once(of, driver_at(ordinal)); }
 gpu::device open(runtime& rt, int ordinal) { return open_once(rt, driver_at(ordinal)); }
 

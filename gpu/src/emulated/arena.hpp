@@ -39,7 +39,7 @@ class arena {
   std::size_t allocations() const noexcept;
 
   // Host memory that the device may access.
-  void* allocate_pinned(std::size_t bytes);  // throws errc::resources
+  void* allocate_pinned(std::size_t bytes);   // throws errc::resources
   bool pin(void* memory, std::size_t bytes);  // false: it is pinned already
 
   // Sharing with other processes: the descriptor of this memory, and mappings of theirs.
@@ -47,7 +47,6 @@ class arena {
   void* adopt(int descriptor, std::size_t offset, std::size_t bytes) noexcept;  // null: cannot be mapped
 
  private:
-
   std::size_t bytes_;
   int fd_ = -1;
   std::byte* face_ = nullptr;  // no access

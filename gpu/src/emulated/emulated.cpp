@@ -89,7 +89,8 @@ struct emulated_device::impl final : driver {
     engine::queue* const queue = usable(stream);
     if (!work.how().kernels || kernel == nullptr) return false;
     work.run(queue, [e = &work, kernel, what] {
-      gpu::kernels::run_on_host(*kernel, what, [e](const void* at, std::size_t n) { return e->reach(at, n); });
+      gpu::kernels::run_on_host(*kernel, what,
+                                [e](const void* at, std::size_t n) { return e->reach(at, n); });
     });
     return true;
   }

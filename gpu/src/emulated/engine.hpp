@@ -136,7 +136,7 @@ class engine {
   const options how_;
   arena memory_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;  // for workers
+  std::condition_variable changed_;         // for workers
   std::list<queue> queues_, spare_queues_;  // a queue stays where it is: events refer to it
   std::list<item> spare_items_;
   std::vector<std::thread> workers_;

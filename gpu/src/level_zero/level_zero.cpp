@@ -416,7 +416,7 @@ class level_zero_driver final : public driver, public device_calls {
   std::string name_;
   std::string identity_;
   std::shared_ptr<process_sharing> sharing_;  // null: other processes cannot use its memory
-  std::uint32_t group_ = 0;                                // of queues for kernels and copies
+  std::uint32_t group_ = 0;                   // of queues for kernels and copies
   std::uint32_t group_queues_ = 1;
   std::uint32_t next_queue_ = 0;
   bool in_order_ = false;  // the driver's lists keep the order
@@ -431,9 +431,7 @@ class level_zero_driver final : public driver, public device_calls {
 int device_count() noexcept { return abi::load().devices(); }
 std::string why_not() { return abi::load().why; }
 
-std::shared_ptr<driver> driver_at(int ordinal) {
-  return driver_for<level_zero_driver>(abi::load(), ordinal);
-}
+std::shared_ptr<driver> driver_at(int ordinal) { return driver_for<level_zero_driver>(abi::load(), ordinal); }
 gpu::device open(const communicator& of, int ordinal) { return open_once(of, driver_at(ordinal)); }
 gpu::device open(runtime& rt, int ordinal) { return open_once(rt, driver_at(ordinal)); }
 

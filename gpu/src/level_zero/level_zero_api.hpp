@@ -165,7 +165,8 @@ inline void find_gpus(table& calls) {
   const char* const intercept = std::getenv("ZE_ENABLE_LOADER_INTERCEPT");
   calls.wrapped = drivers.size() > 1 || (intercept != nullptr && *intercept == '1');
   for (const ze_driver_handle_t of : drivers)
-    for (const auto d : all_of<ze_device_handle_t>([&](auto... to) { return calls.zeDeviceGet(of, to...); })) {
+    for (const auto d :
+         all_of<ze_device_handle_t>([&](auto... to) { return calls.zeDeviceGet(of, to...); })) {
       auto p = zeroed<ze_device_properties_t>(ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES);
       if (calls.zeDeviceGetProperties(d, &p) == ZE_RESULT_SUCCESS && p.type == ZE_DEVICE_TYPE_GPU)
         calls.gpus.push_back({.driver = of, .device = d});

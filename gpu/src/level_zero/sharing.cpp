@@ -18,7 +18,6 @@ namespace tutti::level_zero {
 using namespace gpu::detail;
 namespace {
 
-
 struct address {
   ze_ipc_mem_handle_t handle{};
   std::int32_t process = 0;

@@ -17,7 +17,6 @@ namespace tutti::nccl {
 using namespace gpu::detail;
 namespace {
 
-
 abi::result enqueue(const abi::table& n, owned_communicator::use& use, const call& what, int rank, int size,
                     void* stream) {
   abi::communicator* const c = use.get();
@@ -295,8 +294,8 @@ operation<> exchange(const communicator& on, batch messages, const tutti::detail
     if (p.peer < 0 || p.peer >= on.size())
       throw error(errc::invalid_argument, fmt::format("nccl::exchange on {}: {} is not a rank (0 to {})",
                                                       on.name(), p.peer, on.size() - 1));
-  what.part = tutti::detail::part_ref(new device_call(
-      after.after.state(), nullptr, nullptr, std::make_shared<const batch>(std::move(messages))));
+  what.part = tutti::detail::part_ref(new device_call(after.after.state(), nullptr, nullptr,
+                                                      std::make_shared<const batch>(std::move(messages))));
   return operation<>(std::move(what));
 }
 

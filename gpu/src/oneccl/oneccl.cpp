@@ -102,8 +102,7 @@ abi::result call_oneccl(const core& on, job_data& j) {
 // the loop never does.
 class connection final : public vendor {
  public:
-  connection(std::shared_ptr<attachment> on, std::shared_ptr<submit_thread> thread,
-             std::shared_ptr<core> c)
+  connection(std::shared_ptr<attachment> on, std::shared_ptr<submit_thread> thread, std::shared_ptr<core> c)
       : on_(std::move(on)),
         thread_(std::move(thread)),
         core_(std::move(c)),
