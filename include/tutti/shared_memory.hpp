@@ -5,11 +5,8 @@
 
 #include <cstddef>
 #include <limits>
-#include <memory>
 #include <new>
-#include <span>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 namespace tutti {
@@ -19,13 +16,6 @@ namespace detail {
 // Throws std::bad_alloc.
 void* allocate_shared_bytes(std::size_t bytes, std::size_t alignment);
 void free_shared_bytes(void* memory) noexcept;
-
-template <class T>
-T* allocate_shared_elements(std::size_t count) {
-  static_assert(alignof(T) <= 4096, "tutti: shared memory is aligned to pages of 4096 bytes at most");
-  if (count > std::numeric_limits<std::size_t>::max() / sizeof(T)) throw std::bad_array_new_length();
-  return static_cast<T*>(allocate_shared_bytes(count * sizeof(T), alignof(T)));
-}
 
 }  // namespace detail
 
@@ -56,7 +46,11 @@ class shared_allocator {
   template <class U>
   shared_allocator(const shared_allocator<U>&) noexcept {}
 
-  [[nodiscard]] T* allocate(std::size_t count) { return detail::allocate_shared_elements<T>(count); }
+  [[nodiscard]] T* allocate(std::size_t count) {
+    static_assert(alignof(T) <= 4096, "tutti: shared memory is aligned to pages of 4096 bytes at most");
+    if (count > std::numeric_limits<std::size_t>::max() / sizeof(T)) throw std::bad_array_new_length();
+    return static_cast<T*>(detail::allocate_shared_bytes(count * sizeof(T), alignof(T)));
+  }
   void deallocate(T* memory, std::size_t) noexcept { detail::free_shared_bytes(memory); }
 
   template <class U>
@@ -69,53 +63,11 @@ class shared_allocator {
 template <class T>
 using shared_vector = std::vector<T, shared_allocator<T>>;
 
-// An owned array of elements in shared memory: a contiguous range, and so itself a buffer for messages.
-template <class T>
-class shared_buffer {
-  static_assert(std::is_trivially_copyable_v<T>, "tutti: messages are made of trivially copyable elements");
-
- public:
-  // Makes an array of no elements.
-  shared_buffer() noexcept = default;
-  explicit shared_buffer(std::size_t count) : shared_buffer() {
-    data_ = detail::allocate_shared_elements<T>(count);
-    size_ = count;
-    std::uninitialized_value_construct_n(data_, count);
-  }
-  shared_buffer(shared_buffer&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-  shared_buffer& operator=(shared_buffer&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(size_, other.size_);
-    return *this;
-  }
-  ~shared_buffer() {
-    if (data_ != nullptr) detail::free_shared_bytes(data_);
-  }
-
-  std::span<T> span() noexcept { return {data_, size_}; }
-  std::span<const T> span() const noexcept { return {data_, size_}; }
-  T* data() noexcept { return data_; }
-  const T* data() const noexcept { return data_; }
-  std::size_t size() const noexcept { return size_; }
-  T* begin() noexcept { return data_; }
-  T* end() noexcept { return data_ + size_; }
-  const T* begin() const noexcept { return data_; }
-  const T* end() const noexcept { return data_ + size_; }
-  T& operator[](std::size_t i) noexcept { return data_[i]; }
-  const T& operator[](std::size_t i) const noexcept { return data_[i]; }
-
- private:
-  T* data_ = nullptr;
-  std::size_t size_ = 0;
-};
-
-// Allocates `count` elements of shared memory, value-initialised (numbers are 0). See shared_allocator for
-// the uses of such memory.
+// Allocates `count` elements of shared memory, value-initialised (numbers are 0).
 // Errors: throws std::bad_alloc.
 template <class T>
-shared_buffer<T> allocate_shared(std::size_t count) {
-  return shared_buffer<T>(count);
+shared_vector<T> allocate_shared(std::size_t count) {
+  return shared_vector<T>(count);
 }
 
 }  // namespace tutti

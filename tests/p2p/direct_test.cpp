@@ -41,7 +41,7 @@ task<> every_size(communicator world, bool direct) {
       for (const std::size_t shift : {0, 13}) {
         if (world.rank() == 0) {
           auto out = allocate_shared<std::byte>(bytes + shift);
-          const std::span<std::byte> message = out.span().subspan(shift);
+          const std::span<std::byte> message = std::span(out).subspan(shift);
           fill(message, bytes + shift);
           co_await world.barrier();
           co_await world.send(message, other, 7);
@@ -103,7 +103,7 @@ task<> small_ones_pass(communicator world) {
   const int other = 1 - world.rank();
   if (world.rank() == 0) {
     auto out = allocate_shared<std::byte>(32 * MiB);
-    fill(out.span(), 5);
+    fill(out, 5);
     request sending = world.isend(out, other, 1);
     for (int i = 0; i < 20; ++i) {
       int x = i;
@@ -143,11 +143,11 @@ task<> send_and_cancel(communicator world, std::size_t bytes, std::uint64_t numb
                        std::size_t after) {
   const int other = 1 - world.rank();
   auto out = allocate_shared<std::byte>(bytes);
-  fill(out.span(), number);
+  fill(out, number);
   request sending = world.isend(out, other, tag);
   co_await exchange(world, after);
   sending = request();
-  fill(out.span(), 666);
+  fill(out, 666);
   request instead = world.isend(number, other, tag);
   int answer = 0;
   co_await world.recv(answer, other, 2'000'000);
@@ -178,13 +178,13 @@ task<arrived> receive_or_not(communicator world, std::size_t bytes, std::uint64_
 task<> send_to_nobody(communicator world, std::size_t bytes, std::uint64_t number, int tag,
                       std::size_t after) {
   auto out = allocate_shared<std::byte>(bytes);
-  fill(out.span(), number);
+  fill(out, number);
   request sending = world.isend(out, 1 - world.rank(), tag);
   co_await exchange(world, after);
   co_await world.barrier();
   if (tag % 2 == 0) co_await sending;
   sending = request();
-  fill(out.span(), 666);
+  fill(out, 666);
 }
 task<> receive_and_give_up(communicator world, std::size_t bytes, std::uint64_t number, int tag,
                            std::size_t after) {
@@ -206,9 +206,9 @@ task<> receive_and_give_up(communicator world, std::size_t bytes, std::uint64_t 
 
 task<> send_whole(communicator world, std::size_t bytes, std::uint64_t number, int tag) {
   auto out = allocate_shared<std::byte>(bytes);
-  fill(out.span(), number);
+  fill(out, number);
   co_await world.send(out, 1 - world.rank(), tag);
-  fill(out.span(), 666);
+  fill(out, 666);
 }
 task<> receive_whole(communicator world, std::size_t bytes, std::uint64_t number, int tag) {
   guarded_buffer buffer(bytes);
