@@ -54,18 +54,26 @@ constexpr float bfloat16_value(std::uint16_t bits) noexcept {
 
 }  // namespace detail
 
-// IEEE 754 binary16: 11 bits of precision, up to 65504.
+// A number of two bytes: a sign, an exponent, and `fraction_bits` bits of fraction. float16 (IEEE 754 binary16)
+// has 11 bits of precision and reaches 65504. bfloat16 is the upper half of a float: its range with 8 bits of
+// precision.
 // Conversion from float is explicit and rounds to nearest, ties to even. Too large values become infinite,
 // and a NaN stays a (quiet) NaN. A double is rounded to float first. Conversion to float is exact and
 // implicit, so arithmetic and comparisons are those of float: `a = float16(a * b + c)` rounds once.
-class float16 {
- public:
-  float16() = default;  // uninitialised, as a float; float16{} is zero
-  explicit constexpr float16(float value) noexcept : bits_(detail::float16_bits(value)) {}
-  constexpr operator float() const noexcept { return detail::float16_value(bits_); }
+template <int fraction_bits>
+class basic_half {
+  static_assert(fraction_bits == 10 || fraction_bits == 7);
 
-  static constexpr float16 from_bits(std::uint16_t bits) noexcept {
-    float16 x{};
+ public:
+  basic_half() = default;  // uninitialised, as a float; float16{} is zero
+  explicit constexpr basic_half(float value) noexcept
+      : bits_(fraction_bits == 10 ? detail::float16_bits(value) : detail::bfloat16_bits(value)) {}
+  constexpr operator float() const noexcept {
+    return fraction_bits == 10 ? detail::float16_value(bits_) : detail::bfloat16_value(bits_);
+  }
+
+  static constexpr basic_half from_bits(std::uint16_t bits) noexcept {
+    basic_half x{};
     x.bits_ = bits;
     return x;
   }
@@ -74,58 +82,30 @@ class float16 {
  private:
   std::uint16_t bits_;
 };
+using float16 = basic_half<10>;
+using bfloat16 = basic_half<7>;
 
-// The upper half of a float: its range with 8 bits of precision. Converts from float as float16 does, and to
-// float by appending zeros.
-class bfloat16 {
- public:
-  bfloat16() = default;
-  explicit constexpr bfloat16(float value) noexcept : bits_(detail::bfloat16_bits(value)) {}
-  constexpr operator float() const noexcept { return detail::bfloat16_value(bits_); }
+}  // namespace tutti
 
-  static constexpr bfloat16 from_bits(std::uint16_t bits) noexcept {
-    bfloat16 x{};
-    x.bits_ = bits;
-    return x;
-  }
-  constexpr std::uint16_t bits() const noexcept { return bits_; }
-
- private:
-  std::uint16_t bits_;
-};
-
-namespace detail {
-
-// Limits of a half whose fraction has so many bits.
-template <class Half, int fraction_bits>
-class half_limits : public std::numeric_limits<float> {
+template <int fraction_bits>
+class std::numeric_limits<tutti::basic_half<fraction_bits>> : public std::numeric_limits<float> {
+  using half = tutti::basic_half<fraction_bits>;
   static constexpr std::uint16_t least = 1U << fraction_bits, infinite = 0x8000U - least;
 
  public:
   static constexpr int digits = fraction_bits + 1;
-  static constexpr Half min() noexcept { return Half::from_bits(least); }
-  static constexpr Half max() noexcept { return Half::from_bits(infinite - 1); }
-  static constexpr Half lowest() noexcept { return Half::from_bits(0x8000U | (infinite - 1)); }
-  static constexpr Half epsilon() noexcept { return Half(1.0F / least); }
-  static constexpr Half round_error() noexcept { return Half(0.5F); }
-  static constexpr Half infinity() noexcept { return Half::from_bits(infinite); }
-  static constexpr Half quiet_NaN() noexcept { return Half::from_bits(infinite | least / 2); }
-  static constexpr Half signaling_NaN() noexcept { return Half::from_bits(infinite | least / 4); }
-  static constexpr Half denorm_min() noexcept { return Half::from_bits(1); }
-};
-
-}  // namespace detail
-}  // namespace tutti
-
-template <>
-class std::numeric_limits<tutti::float16> : public tutti::detail::half_limits<tutti::float16, 10> {
- public:
-  static constexpr int digits10 = 3, max_digits10 = 5;
-  static constexpr int min_exponent = -13, min_exponent10 = -4, max_exponent = 16, max_exponent10 = 4;
-};
-
-template <>
-class std::numeric_limits<tutti::bfloat16> : public tutti::detail::half_limits<tutti::bfloat16, 7> {
- public:
-  static constexpr int digits10 = 2, max_digits10 = 4;
+  static constexpr int max_exponent = 1 << (14 - fraction_bits), min_exponent = 3 - max_exponent;
+  // 0.301 is the decimal logarithm of 2.
+  static constexpr int digits10 = fraction_bits * 301 / 1000, max_digits10 = digits * 301 / 1000 + 2;
+  static constexpr int max_exponent10 = max_exponent * 301 / 1000;
+  static constexpr int min_exponent10 = (min_exponent - 1) * 301 / 1000;
+  static constexpr half min() noexcept { return half::from_bits(least); }
+  static constexpr half max() noexcept { return half::from_bits(infinite - 1); }
+  static constexpr half lowest() noexcept { return half::from_bits(0x8000U | (infinite - 1)); }
+  static constexpr half epsilon() noexcept { return half(1.0F / least); }
+  static constexpr half round_error() noexcept { return half(0.5F); }
+  static constexpr half infinity() noexcept { return half::from_bits(infinite); }
+  static constexpr half quiet_NaN() noexcept { return half::from_bits(infinite | least / 2); }
+  static constexpr half signaling_NaN() noexcept { return half::from_bits(infinite | least / 4); }
+  static constexpr half denorm_min() noexcept { return half::from_bits(1); }
 };

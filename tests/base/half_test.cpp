@@ -116,6 +116,11 @@ TEST_CASE_TEMPLATE("half: numeric_limits", T, float16, bfloat16) {
   CHECK(T(1.0F + limits::epsilon()) != T(1.0F));
   CHECK(T(1.0F + limits::epsilon() / 2) == T(1.0F));
   CHECK(limits::epsilon() == std::ldexp(1.0F, 1 - limits::digits));
+  constexpr bool is_float16 = std::is_same_v<T, float16>;
+  CHECK(limits::digits10 == (is_float16 ? 3 : 2));
+  CHECK(limits::max_digits10 == (is_float16 ? 5 : 4));
+  CHECK(limits::max_exponent10 == (is_float16 ? 4 : 38));
+  CHECK(limits::min_exponent10 == (is_float16 ? -4 : -37));
   CHECK(limits::min() == std::ldexp(1.0F, limits::min_exponent - 1));
   CHECK(limits::max() == std::ldexp(1.0 - std::ldexp(1.0, -limits::digits), limits::max_exponent));
   CHECK(limits::lowest() == -limits::max());
