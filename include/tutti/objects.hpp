@@ -107,8 +107,8 @@ template <class T, class = void>
 struct serializer;
 
 template <class T>
-struct serializer<
-    T, std::enable_if_t<std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_empty_v<T>>> {
+  requires(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_empty_v<T>)
+struct serializer<T> {
   static_assert(!detail::holds_view<T>,
                 "tutti: a view (std::string_view, std::span) points to memory of this rank, also inside "
                 "another object; pass one that owns its elements, such as std::string or std::vector");
@@ -121,34 +121,46 @@ struct serializer<
   }
 };
 
-template <>
-struct serializer<std::string> {
-  static void write(const std::string& v, object_writer& to) {
+namespace detail {
+
+// The number of elements of a container, then each.
+template <class C>
+struct container_serializer {
+  using element = typename C::value_type;
+  static constexpr bool in_one_piece = std::ranges::contiguous_range<C> && std::is_arithmetic_v<element>;
+
+  static void write(const C& v, object_writer& to) {
     to.value(static_cast<std::uint64_t>(v.size()));
-    to.bytes(v.data(), v.size());
+    if constexpr (in_one_piece) {
+      to.bytes(v.data(), v.size() * sizeof(element));
+    } else {
+      for (const auto& each : v) to.value<element>(each);
+    }
   }
-  static std::string read(object_reader& from) {
-    std::string v(from.count(1), '\0');
-    from.bytes(v.data(), v.size());
-    return v;
+  static C read(object_reader& from) {
+    if constexpr (in_one_piece) {
+      C v(from.count(sizeof(element)), element());
+      from.bytes(v.data(), v.size() * sizeof(element));
+      return v;
+    } else {
+      C v;
+      for (std::size_t n = from.count(1); n > 0; --n) v.insert(v.end(), from.value<element>());
+      return v;
+    }
   }
 };
 
+}  // namespace detail
+
+template <>
+struct serializer<std::string> : detail::container_serializer<std::string> {};
 template <class T>
-struct serializer<std::vector<T>> {
-  static void write(const std::vector<T>& v, object_writer& to) {
-    to.value(static_cast<std::uint64_t>(v.size()));
-    for (std::size_t i = 0; i < v.size(); ++i) to.template value<T>(v[i]);
-  }
-  static std::vector<T> read(object_reader& from) {
-    std::vector<T> v;
-    for (std::size_t n = from.count(1); n > 0; --n) v.push_back(from.value<T>());
-    return v;
-  }
-};
+struct serializer<std::vector<T>> : detail::container_serializer<std::vector<T>> {};
+template <class K, class V>
+struct serializer<std::map<K, V>> : detail::container_serializer<std::map<K, V>> {};
 
 template <class A, class B>
-struct serializer<std::pair<A, B>, std::enable_if_t<!std::is_trivially_copyable_v<std::pair<A, B>>>> {
+struct serializer<std::pair<A, B>> {
   static void write(const std::pair<A, B>& v, object_writer& to) {
     to.template value<std::remove_const_t<A>>(v.first);
     to.template value<B>(v.second);
@@ -159,27 +171,8 @@ struct serializer<std::pair<A, B>, std::enable_if_t<!std::is_trivially_copyable_
   }
 };
 
-template <class K, class V>
-struct serializer<std::map<K, V>> {
-  static void write(const std::map<K, V>& v, object_writer& to) {
-    to.value(static_cast<std::uint64_t>(v.size()));
-    for (const auto& [key, value] : v) {
-      to.template value<K>(key);
-      to.template value<V>(value);
-    }
-  }
-  static std::map<K, V> read(object_reader& from) {
-    std::map<K, V> v;
-    for (std::size_t n = from.count(1); n > 0; --n) {
-      K key = from.value<K>();
-      v.insert_or_assign(std::move(key), from.value<V>());
-    }
-    return v;
-  }
-};
-
 template <class T>
-struct serializer<std::optional<T>, std::enable_if_t<!std::is_trivially_copyable_v<std::optional<T>>>> {
+struct serializer<std::optional<T>> {
   static void write(const std::optional<T>& v, object_writer& to) {
     to.value(static_cast<std::uint8_t>(v.has_value()));
     if (v) to.template value<T>(*v);
