@@ -53,12 +53,9 @@ class [[nodiscard(
     bool await_ready() const noexcept { return false; }
     template <class Promise>
     bool await_suspend(std::coroutine_handle<Promise> h) noexcept {
-      const auto resume = [](detail::operation_state& s) noexcept {
-        detail::resume_bounded(std::coroutine_handle<>::from_address(s.owner()));
-      };
       if (detail::stop_scope* const scope = detail::scope_of(h))
-        return !this->start(*scope, resume, h.address());
-      return !state().start(resume, h.address());
+        return !this->start(*scope, &detail::resume_owner, h.address());
+      return !state().start(&detail::resume_owner, h.address());
     }
     T await_resume() const {
       state().rethrow();

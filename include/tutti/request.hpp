@@ -47,7 +47,7 @@ class [[nodiscard("dropping a request cancels it")]] basic_request {
   // Asks the operation to end early. The await then throws errc::cancelled, or gives the result if the
   // operation completed first.
   void cancel() noexcept {
-    if (slot_ != nullptr) detail::cancel_request(*slot_);
+    if (slot_ != nullptr) slot_->state->cancel();
   }
 
   // The operation's state, for tutti's other libraries; null if the request is empty.
@@ -60,17 +60,13 @@ class [[nodiscard("dropping a request cancels it")]] basic_request {
     explicit awaiter(basic_request& r) noexcept : stop_node(&ask), request_(r) {}
     awaiter(const awaiter&) = delete;
     ~awaiter() {
-      if (slot_ != nullptr) detail::clear_request_waiter(*slot_, waiting_.address());
+      // The request may have been dropped meanwhile, and the slot reused.
+      if (slot_ != nullptr && slot_->state) slot_->state->clear_waiter(waiting_.address());
     }
     bool await_ready() const noexcept { return request_.done(); }
     template <class Promise>
     bool await_suspend(std::coroutine_handle<Promise> h) noexcept {
-      second_ = !detail::set_request_waiter(
-          *request_.slot_,
-          [](void* address) noexcept {
-            detail::resume_bounded(std::coroutine_handle<>::from_address(address));
-          },
-          h.address());
+      second_ = !request_.slot_->state->set_waiter(&detail::resume_owner, h.address());
       if (second_) return false;
       slot_ = request_.slot_.get();
       waiting_ = h;

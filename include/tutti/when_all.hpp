@@ -68,7 +68,7 @@ class join_requests : stop_node {
   bool await_suspend(std::coroutine_handle<Promise> h) noexcept {
     for (basic_request<T>& r : requests_) {
       if (r.done()) continue;
-      if (!set_request_waiter(*r.slot_, &arrived, this)) {
+      if (!r.slot_->state->set_waiter(&arrived, this)) {
         second_ = true;
         leave_requests();
         return false;
@@ -99,8 +99,8 @@ class join_requests : stop_node {
   }
 
  private:
-  static void arrived(void* self) noexcept {
-    auto& all = *static_cast<join_requests*>(self);
+  static void arrived(operation_state& one) noexcept {
+    auto& all = *static_cast<join_requests*>(one.owner());
     if (--all.left_ == 0) resume_bounded(all.waiting_);
   }
   // The requests complete from the loop, after this.
@@ -110,7 +110,7 @@ class join_requests : stop_node {
   }
   void leave_requests() noexcept {
     for (basic_request<T>& r : requests_)
-      if (r.slot_ != nullptr) clear_request_waiter(*r.slot_, this);
+      if (r.slot_ != nullptr) r.slot_->state->clear_waiter(this);
   }
 
   const std::span<basic_request<T>> requests_;

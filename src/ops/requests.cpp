@@ -6,27 +6,12 @@
 
 #include <fmt/format.h>
 
-#include <optional>
 #include <tutti/request.hpp>
 #include <utility>
 
 namespace tutti::detail {
 
-namespace {
-struct slot_pool;
-}
-
-struct request_slot {
-  std::optional<operation_state> state;
-  slot_pool* home = nullptr;
-  void (*waiter)(void*) noexcept = nullptr;
-  void* owner = nullptr;
-  bool done = false;
-};
-
-namespace {
-
-struct slot_pool {
+struct request_pool {
   base::object_pool<request_slot> slots;  // never freed before the pool: their last readers may come late
   bool left = false;                      // its thread has ended
 
@@ -45,39 +30,30 @@ struct slot_pool {
   }
 };
 
+namespace {
+
 // Requests may outlive the thread that started them, such as static ones.
-slot_pool& pool() {
+request_pool& pool() {
   struct owner {
-    slot_pool* instance = new slot_pool;
+    request_pool* instance = new request_pool;
     ~owner() { instance->leave(); }
   };
   static thread_local const owner of_thread;
   return *of_thread.instance;
 }
 
-void completed(operation_state& state) noexcept {
-  auto& slot = *static_cast<request_slot*>(state.owner());
-  slot.done = true;
-  // The waiter may drop the slot: do not touch it afterwards.
-  if (slot.waiter != nullptr) slot.waiter(slot.owner);
-}
-
 // A pending request whose runtime has ended will not complete: nothing calls its waiter any more.
 bool is_left_over(const request_slot& slot) noexcept {
-  return !slot.done && slot.state->what().comm && slot.state->what().comm->detached();
+  return slot.state->pending() && slot.state->what().comm && slot.state->what().comm->detached();
 }
 
 // Starts the operation whose state is made of `parts`.
 template <class... Parts>
 request_slot* start_in_slot(Parts&&... parts) {
-  slot_pool& home = pool();
+  request_pool& home = pool();
   request_slot* const slot = &home.slots.take();
   slot->home = &home;
-  slot->waiter = nullptr;
-  slot->owner = nullptr;
-  slot->done = false;
-  slot->state.emplace(std::forward<Parts>(parts)...);
-  slot->done = slot->state->start(&completed, slot);
+  slot->state.emplace(std::forward<Parts>(parts)...).start(&operation_state::nobody_waits, nullptr);
   return slot;
 }
 
@@ -100,10 +76,11 @@ request_slot* start_request(operation_kind kind, const communicator_ref& comm, c
   return on_loop_thread(start_in_slot(std::in_place, kind, comm, data, peer, tag, where));
 }
 
-bool request_done(const request_slot& slot) noexcept { return slot.done || is_left_over(slot); }
+bool request_done(const request_slot& slot) noexcept {
+  return !slot.state->pending() || is_left_over(slot);
+}
 operation_state& request_state(request_slot& slot) noexcept {
-  if (is_left_over(slot) && slot.waiter == nullptr) [[unlikely]] {
-    slot.done = true;
+  if (is_left_over(slot) && slot.state->owner() == nullptr) [[unlikely]] {
     const call& what = slot.state->what();
     slot.state->abandon();
     slot.state->fail(errc::shut_down,
@@ -112,26 +89,9 @@ operation_state& request_state(request_slot& slot) noexcept {
   return *slot.state;
 }
 
-bool set_request_waiter(request_slot& slot, void (*f)(void*) noexcept, void* owner) noexcept {
-  if (slot.waiter != nullptr) return false;
-  slot.waiter = f;
-  slot.owner = owner;
-  return true;
-}
-
-void clear_request_waiter(request_slot& slot, const void* owner) noexcept {
-  if (slot.owner != owner) return;  // the request was dropped meanwhile, and the slot reused
-  slot.waiter = nullptr;
-  slot.owner = nullptr;
-}
-
 void drop_request(request_slot* slot) noexcept {
   slot->state.reset();  // abandons a pending operation
   slot->home->give_back(*slot);
-}
-
-void cancel_request(request_slot& slot) noexcept {
-  if (!slot.done) slot.state->cancel();
 }
 
 // ---- handlers ----

@@ -14,6 +14,7 @@
 #include <tutti/status.hpp>
 
 #include <boost/asio/io_context.hpp>
+#include <coroutine>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -91,7 +92,7 @@ class operation_state {
   operation_state(const operation_state&) = delete;
   operation_state& operator=(const operation_state&) = delete;
   ~operation_state() {
-    if (running_ != nullptr || late_) abandon();
+    if (pending()) abandon();
   }
 
   // Starts the operation. Returns true if it completed at once; `on_complete` is then not called. Otherwise
@@ -105,6 +106,24 @@ class operation_state {
   // Ends the operation now, without calling `on_complete`. On return the library holds no pointer to the
   // buffers.
   void abandon() noexcept;
+
+  // Whether it was started and has not completed.
+  bool pending() const noexcept { return running_ != nullptr || late_; }
+  // Of a pending operation that was started without an owner: calls `on_complete` as start() would. Returns
+  // false if it has an owner already.
+  bool set_waiter(completion on_complete, void* owner) noexcept {
+    if (owner_ != nullptr) return false;
+    on_complete_ = on_complete;
+    owner_ = owner;
+    return true;
+  }
+  // Takes that back, if it is this owner's.
+  void clear_waiter(const void* owner) noexcept {
+    if (owner_ != owner) return;
+    on_complete_ = &nobody_waits;
+    owner_ = nullptr;
+  }
+  static void nobody_waits(operation_state&) noexcept {}
 
   const call& what() const noexcept { return what_; }
   void* owner() const noexcept { return owner_; }
@@ -175,6 +194,11 @@ class operation_state {
   std::unique_ptr<std::string> text_;
   alignas(16) std::byte storage_[running_bytes];
 };
+
+// The completion of an operation whose owner is the coroutine that awaits it.
+inline void resume_owner(operation_state& of) noexcept {
+  resume_bounded(std::coroutine_handle<>::from_address(of.owner()));
+}
 
 // An operation that is awaited within a scope.
 class operation_stop : stop_node {

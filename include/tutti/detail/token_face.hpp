@@ -17,6 +17,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <memory>
 #include <new>
+#include <optional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -35,7 +36,11 @@ inline constexpr bool is_direct_await<asio::detail::awaitable_async_op_handler<S
 
 // ---- the slot that a started operation lives in ----
 
-struct request_slot;
+struct request_pool;
+struct request_slot {
+  std::optional<operation_state> state;
+  request_pool* home = nullptr;
+};
 // Starts an operation in a slot from this thread's pool: no heap allocation in steady state. A failure to
 // start is its outcome.
 request_slot* start_slot(call&& what);
@@ -46,15 +51,9 @@ request_slot* start_request(operation_kind kind, const communicator_ref& comm, c
                             int peer, int tag, call_site where);
 bool request_done(const request_slot& slot) noexcept;
 operation_state& request_state(request_slot& slot) noexcept;
-// Sets the function to call once when the operation completes: f(owner). Requires that it still will.
-// Returns false if another coroutine already waits.
-bool set_request_waiter(request_slot& slot, void (*f)(void*) noexcept, void* owner) noexcept;
-// Removes `owner` as the waiter, if it is.
-void clear_request_waiter(request_slot& slot, const void* owner) noexcept;
 // Cancels a pending operation and returns the slot to the pool. On return the library holds no pointer to the
 // buffer.
 void drop_request(request_slot* slot) noexcept;
-void cancel_request(request_slot& slot) noexcept;
 
 struct request_dropper {
   void operator()(request_slot* slot) const noexcept { drop_request(slot); }
@@ -87,9 +86,10 @@ class kept_handler : waiting_handler {
     allocator memory = allocator_for(handler);
     kept_handler* const memory_of_self = std::allocator_traits<allocator>::allocate(memory, 1);
     auto* const self = new (memory_of_self) kept_handler(std::move(slot), std::move(handler));
-    set_request_waiter(
-        *self->slot_, [](void* kept) noexcept { static_cast<kept_handler*>(kept)->finish(); }, self);
-    self->cancellation_.connect([s = self->slot_.get()] { cancel_request(*s); });
+    operation_state& state = *self->slot_->state;
+    state.set_waiter([](operation_state& s) noexcept { static_cast<kept_handler*>(s.owner())->finish(); },
+                     self);
+    self->cancellation_.connect([s = &state] { s->cancel(); });
     self->join();
   }
 
