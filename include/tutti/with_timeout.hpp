@@ -24,10 +24,8 @@ task<std::remove_cvref_t<await_result_t<A>>> within(
     A awaitable, std::chrono::steady_clock::time_point end,
     std::optional<std::chrono::steady_clock::duration> asked) {
   scoped_promise* const self = co_await own_promise{};
-  stop_scope scope;
-  scope.set_deadline();
+  deadline_scope scope(end, asked);
   scope.inside(self->scope);
-  deadline timer(scope, end, asked);
   self->scope = &scope;
   try {
     if constexpr (std::is_void_v<await_result_t<A>>) {
@@ -38,7 +36,7 @@ task<std::remove_cvref_t<await_result_t<A>>> within(
     }
   } catch (const boost::system::system_error& e) {
     // Asio's error does not say why the operation was aborted.
-    if (timer.passed() && e.code() == boost::asio::error::operation_aborted)
+    if (scope.why() == errc::timed_out && e.code() == boost::asio::error::operation_aborted)
       throw error(errc::timed_out, scope.text());
     throw;
   }

@@ -42,18 +42,19 @@ void loop_alarm::set(std::chrono::steady_clock::time_point when, std::string_vie
 
 void loop_alarm::clear() noexcept { timer_of(timer_).disarm(); }
 
-deadline::deadline(stop_scope& scope, std::chrono::steady_clock::time_point when,
-                   std::optional<std::chrono::steady_clock::duration> asked)
-    : scope_(scope), asked_(asked), alarm_(&pass, this) {
+deadline_scope::deadline_scope(std::chrono::steady_clock::time_point when,
+                               std::optional<std::chrono::steady_clock::duration> asked)
+    : asked_(asked),
+      alarm_(
+          [](void* self) noexcept {
+            auto& d = *static_cast<deadline_scope*>(self);
+            d.stop(errc::timed_out,
+                   d.asked_ ? fmt::format("not done within {} (with_timeout)", duration_in_text(*d.asked_))
+                            : "the deadline of with_deadline has passed");
+          },
+          this) {
+  set_deadline();
   alarm_.set(when, "a deadline was set", "set it in a task that runs there");
-}
-
-void deadline::pass(void* self) noexcept {
-  auto& d = *static_cast<deadline*>(self);
-  d.passed_ = true;
-  d.scope_.stop(errc::timed_out,
-                d.asked_ ? fmt::format("not done within {} (with_timeout)", duration_in_text(*d.asked_))
-                         : "the deadline of with_deadline has passed");
 }
 
 std::chrono::steady_clock::time_point loop_time() noexcept {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// deadline: a time at which a scope is stopped.
+// deadline_scope: a scope that is stopped at a time.
 #pragma once
 
 #include <tutti/detail/stop_scope.hpp>
@@ -48,22 +48,16 @@ class loop_alarm {
   alignas(std::max_align_t) std::byte timer_[80];
 };
 
-// Stops `scope` with errc::timed_out at `when`, unless it is destroyed first. `asked` is the duration that
-// the user gave, for the error text; empty if the user gave a time point.
+// A scope that is stopped with errc::timed_out at `when`. `asked` is the duration that the user gave, for the
+// error text; empty if the user gave a time point.
 // Errors: throws errc::wrong_thread on a thread without a runtime.
-class deadline {
+class deadline_scope : public stop_scope {
  public:
-  deadline(stop_scope& scope, std::chrono::steady_clock::time_point when,
-           std::optional<std::chrono::steady_clock::duration> asked);
-
-  bool passed() const noexcept { return passed_; }
+  deadline_scope(std::chrono::steady_clock::time_point when,
+                 std::optional<std::chrono::steady_clock::duration> asked);
 
  private:
-  static void pass(void* self) noexcept;
-
-  stop_scope& scope_;
   const std::optional<std::chrono::steady_clock::duration> asked_;
-  bool passed_ = false;
   loop_alarm alarm_;
 };
 
