@@ -6,6 +6,7 @@
 #include <tutti/runtime.hpp>
 
 #include <boost/asio/io_context.hpp>
+#include <future>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -14,28 +15,25 @@ namespace tutti {
 
 // A rank whose loop runs on a thread of its own. Operations that main awaits progress while other threads
 // compute. Other threads reach the rank through get_executor(): by boost::asio::post, co_spawn, or a channel
-// of the program. Move-only; destroying it joins the thread.
+// of the program. Move-only. Destroying it blocks until main has ended; without join() its error is lost.
 class background {
  public:
   using executor_type = boost::asio::io_context::executor_type;
 
-  background(background&&) noexcept;
-  background& operator=(background&&) noexcept;
-  // Blocks until main has ended; without join() its error is lost.
-  ~background();
-
   // The executor of the rank's loop; valid as long as this object. After main has ended, nothing that is
   // posted runs.
-  executor_type get_executor() const noexcept;
+  executor_type get_executor() const noexcept { return context_->get_executor(); }
   // Blocks until main has ended and the rank has left the world. Returns the value of main. Call it once.
   // Errors: throws the exception of joining the world or of main.
   int join();
 
  private:
-  struct state;
-  explicit background(std::unique_ptr<state> s) noexcept;
+  background() = default;
   friend background start_background(init_options options, detail::any_main main);
-  std::unique_ptr<state> state_;
+
+  // The thread holds it, too: other threads have its executor until main has ended.
+  std::shared_ptr<boost::asio::io_context> context_ = std::make_shared<boost::asio::io_context>(1);
+  std::future<int> result_;  // its destructor joins the thread
 };
 
 background start_background(init_options options, detail::any_main main);

@@ -215,29 +215,17 @@ void run_local_main(int ranks, init_options options, any_main main) {
 
 // ---- a rank on a thread of its own ----
 
-struct background::state {
-  boost::asio::io_context context{1};  // outlives the runtime: other threads hold its executor
-  std::future<int> result;             // its destructor joins the thread
-};
-
-background::background(std::unique_ptr<state> s) noexcept : state_(std::move(s)) {}
-background::background(background&&) noexcept = default;
-background& background::operator=(background&& other) noexcept = default;
-background::~background() = default;
-
-background::executor_type background::get_executor() const noexcept { return state_->context.get_executor(); }
-
 int background::join() {
-  if (!state_ || !state_->result.valid())
+  if (!result_.valid())
     throw error(errc::invalid_argument, "background::join was called twice, or on one that was moved from");
-  return state_->result.get();
+  return result_.get();
 }
 
 background start_background(init_options options, detail::any_main main) {
-  auto made = std::make_unique<background::state>();
+  background made;
   std::promise<void> ready;
   std::future<void> is_ready = ready.get_future();
-  made->result = std::async(std::launch::async, [context = &made->context, options = std::move(options),
+  made.result_ = std::async(std::launch::async, [context = made.context_, options = std::move(options),
                                                  main = std::move(main), ready = std::move(ready)]() mutable {
     detail::any_main own = std::move(main);  // what it holds goes with the rank, not with join()
     std::optional<runtime> rt;
@@ -251,7 +239,7 @@ background start_background(init_options options, detail::any_main main) {
     return detail::run_rank(*rt, std::move(options), own);
   });
   is_ready.get();
-  return background(std::move(made));
+  return made;
 }
 
 }  // namespace tutti
