@@ -75,15 +75,14 @@ void post_by(compute_ticket& ticket, To&& to, F f) {
 }  // namespace
 
 void submit_compute(compute_job& job) {
-  core::loop* loop = &core::loop::here("tutti::compute was awaited", "await it from a task that runs there");
+  core::loop& loop = core::loop::here("tutti::compute was awaited", "await it from a task that runs there");
   ticket_ptr ticket = make_recycled<compute_ticket>();  // not const: captures of it are moved
-  ticket->recorder_slot = loop->recorder_slot().shared_from_this();
+  ticket->recorder_slot = loop.recorder_slot().shared_from_this();
   flight::recorder& recorder = ticket->recorder_slot->recorder();
   ticket->record = recorder.begin_span(flight::kind_compute, recorder.text_of(job.where.file_name()),
                                        job.where.line(), recorder.now());
-  boost::asio::thread_pool* const pool = loop->stepped() ? nullptr : &core::pool();
   // A handler brings the result: the io_context must not run out of work meanwhile.
-  auto back = [ticket, &job, work = boost::asio::make_work_guard(loop->executor())] {
+  auto back = [ticket, &job, work = boost::asio::make_work_guard(loop.executor())] {
     // The loop may run this before the pool's thread has left post(), and the code below may end the
     // io_context.
     ticket->await_pool();
@@ -93,27 +92,22 @@ void submit_compute(compute_job& job) {
   };
   job.ticket = ticket;
   recorder.compute_begun();
-  if (loop->stepped()) {
-    // In virtual time no other thread may influence the order of events: the job runs here.
-    job.run(job);
-    ticket->pool_left();
-    post_by(*ticket, loop->executor(), std::move(back));
-    recorder.compute_ended();
-    return;
-  }
-  auto run = [to = loop->executor(), at = ticket.get(), &job, back = std::move(back)]() mutable {
+  auto run = [to = loop.executor(), at = ticket.get(), &job, back = std::move(back)]() mutable {
     flight::recorder& of = at->recorder_slot->recorder();
+    flight::recorder_slot* const before = flight::recorder_slot::current();
     flight::recorder_slot::set_current(at->recorder_slot.get());
     const std::uint64_t start = of.now();
     job.run(job);
-    flight::recorder_slot::set_current(nullptr);
+    flight::recorder_slot::set_current(before);
     of.end_span(at->record, flight::state::done, start, of.now());
     of.compute_ended();
     post_by(*at, to, std::move(back));
     at->pool_left();
   };
+  // In virtual time no other thread may influence the order of events: the job runs here.
+  if (loop.stepped()) return run();
   try {
-    post_by(*ticket, *pool, std::move(run));
+    post_by(*ticket, core::pool(), std::move(run));
   } catch (...) {
     // The job will not run: nobody must wait for it.
     job.ticket = nullptr;
