@@ -20,7 +20,6 @@ namespace {
 using tutti::detail::buffer_view;
 using tutti::detail::fits;
 using tutti::detail::type_of;
-using tutti::detail::with_type_of;
 
 const char* name_of(c10d::ReduceOp::RedOpType op) noexcept {
   static constexpr const char* names[] = {"SUM",  "AVG", "PRODUCT", "MIN",       "MAX",
@@ -30,7 +29,7 @@ const char* name_of(c10d::ReduceOp::RedOpType op) noexcept {
 
 template <class T>
 void set_factor(tutti::detail::reduction& r, double factor) {
-  if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, tutti::detail::any_element>) {
+  if constexpr (std::is_same_v<T, bool>) {
     return;  // rejected by the caller
   } else if constexpr (tutti::detail::reduces<tutti::detail::premul_sum_op<double>, T>()) {
     r = tutti::detail::make_reduction<tutti::detail::premul_sum_op<double>, T>(premul_sum(factor));
@@ -86,7 +85,9 @@ tutti::detail::reduction reduction_of(const c10d::ReduceOp& op, at::ScalarType t
       TORCH_CHECK_VALUE(!tutti::detail::is_integer(elements) || factor == std::trunc(factor),
                         "tutti: ", operation, ": PREMUL_SUM of ", c10::toString(type),
                         " takes an integer factor, not ", factor);
-      with_type_of(type, [&]<class T>(std::type_identity<T>) { set_factor<T>(r, factor); });
+      tutti::detail::for_each_type([&]<class T>(at::ScalarType each, std::type_identity<T>) {
+        if (each == type) set_factor<T>(r, factor);
+      });
       break;
     }
     default:

@@ -18,48 +18,33 @@
 
 namespace tutti::detail {
 
-// Calls f(std::type_identity<T>{}) with the element type T; with any_element for types without arithmetic
-// (float8 and others).
+// Calls f(type, std::type_identity<T>{}) for each type of tensors with arithmetic, where T is that of its elements.
 template <class F>
-decltype(auto) with_type_of(at::ScalarType type, F f) {
-  switch (type) {
-    case at::kBool:
-      return f(std::type_identity<bool>{});
-    case at::kChar:
-      return f(std::type_identity<std::int8_t>{});
-    case at::kByte:
-      return f(std::type_identity<std::uint8_t>{});
-    case at::kShort:
-      return f(std::type_identity<std::int16_t>{});
-    case at::kUInt16:
-      return f(std::type_identity<std::uint16_t>{});
-    case at::kInt:
-      return f(std::type_identity<std::int32_t>{});
-    case at::kUInt32:
-      return f(std::type_identity<std::uint32_t>{});
-    case at::kLong:
-      return f(std::type_identity<std::int64_t>{});
-    case at::kUInt64:
-      return f(std::type_identity<std::uint64_t>{});
-    case at::kFloat:
-      return f(std::type_identity<float>{});
-    case at::kDouble:
-      return f(std::type_identity<double>{});
-    case at::kHalf:
-      return f(std::type_identity<float16>{});
-    case at::kBFloat16:
-      return f(std::type_identity<bfloat16>{});
-    case at::kComplexFloat:
-      return f(std::type_identity<std::complex<float>>{});
-    case at::kComplexDouble:
-      return f(std::type_identity<std::complex<double>>{});
-    default:
-      return f(std::type_identity<any_element>{});
-  }
+void for_each_type(F f) {
+  f(at::kBool, std::type_identity<bool>{});
+  f(at::kChar, std::type_identity<std::int8_t>{});
+  f(at::kByte, std::type_identity<std::uint8_t>{});
+  f(at::kShort, std::type_identity<std::int16_t>{});
+  f(at::kUInt16, std::type_identity<std::uint16_t>{});
+  f(at::kInt, std::type_identity<std::int32_t>{});
+  f(at::kUInt32, std::type_identity<std::uint32_t>{});
+  f(at::kLong, std::type_identity<std::int64_t>{});
+  f(at::kUInt64, std::type_identity<std::uint64_t>{});
+  f(at::kFloat, std::type_identity<float>{});
+  f(at::kDouble, std::type_identity<double>{});
+  f(at::kHalf, std::type_identity<float16>{});
+  f(at::kBFloat16, std::type_identity<bfloat16>{});
+  f(at::kComplexFloat, std::type_identity<std::complex<float>>{});
+  f(at::kComplexDouble, std::type_identity<std::complex<double>>{});
 }
 
+// Opaque for types without arithmetic (float8 and others).
 inline element_type type_of(at::ScalarType type) noexcept {
-  return with_type_of(type, []<class T>(std::type_identity<T>) { return element_type_of<T>(); });
+  element_type found = element_type::opaque;
+  for_each_type([&]<class T>(at::ScalarType each, std::type_identity<T>) {
+    if (each == type) found = element_type_of<T>();
+  });
+  return found;
 }
 
 // Whether its memory is a device's that gpu::open opens.
@@ -157,13 +142,10 @@ struct tensor_access<at::Tensor> {
     } else if constexpr (Op::kind != reduce_kind::premul_sum) {
       r.kind = Op::kind;
     } else {
-      for (const at::ScalarType s :
-           {at::kChar, at::kByte, at::kShort, at::kUInt16, at::kInt, at::kUInt32, at::kLong, at::kUInt64,
-            at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kComplexFloat, at::kComplexDouble})
-        with_type_of(s, [&]<class T>(std::type_identity<T>) {
-          if constexpr (reduces<Op, T>())
-            if (element_type_of<T>() == type) r = make_reduction<Op, T>(op);
-        });
+      for_each_type([&]<class T>(at::ScalarType, std::type_identity<T>) {
+        if constexpr (reduces<Op, T>())
+          if (element_type_of<T>() == type) r = make_reduction<Op, T>(op);
+      });
     }
     return r;
   }
