@@ -183,7 +183,7 @@ void loop_timer::disarm() noexcept {
 }
 
 struct loop::at_work {
-  loop* mine = nullptr;
+  loop* mine = nullptr;               // or the one that was last bound here
   loop* of_another_thread = nullptr;  // its io_context also runs here
 };
 
@@ -197,21 +197,17 @@ loop::at_work loop::find_at_work() noexcept {
     const auto at = std::find_if(loops().list.begin(), loops().list.end(), runs_here);
     found = at != loops().list.end() ? *at : nullptr;
   }
-  if (found == nullptr || found->claim_this_thread()) return {found, nullptr};
+  if (found == nullptr) return {current_loop, nullptr};
+  if (found->claim_this_thread()) return {found, nullptr};
   return {nullptr, found};
 }
 
-loop* loop::running() noexcept { return find_at_work().mine; }
-
-loop* loop::current() noexcept {
-  const at_work now = find_at_work();
-  return now.mine != nullptr || now.of_another_thread != nullptr ? now.mine : current_loop;
-}
+loop* loop::current() noexcept { return find_at_work().mine; }
 
 loop& loop::here(std::string_view what, std::string_view cure) {
   const at_work now = find_at_work();
   if (now.of_another_thread != nullptr) throw_second_thread(what);
-  if (loop* const l = now.mine != nullptr ? now.mine : current_loop) return *l;
+  if (now.mine != nullptr) return *now.mine;
   base::throw_error(errc::wrong_thread, "{} on a thread that runs no tutti::runtime; {}", what, cure);
 }
 
@@ -221,7 +217,7 @@ void loop::resume_here(std::coroutine_handle<> h) {
     boost::asio::post(now.of_another_thread->context_, [h] { detail::resume_from_asio(h); });
     throw_second_thread("a coroutine was to go on");
   }
-  loop* const l = now.mine != nullptr ? now.mine : current_loop;
+  loop* const l = now.mine;
   if (l == nullptr) return detail::resume_bounded(h);
   const duration used = stall_watch::processor_time();
   const time_point start = clock::now();

@@ -125,10 +125,8 @@ class loop {
   bool claim_this_thread() noexcept;
   bool on_this_thread() const noexcept { return thread_.load(std::memory_order_relaxed) == this_thread(); }
   // The loop that is running on this thread: the stepped one that was last bound here, or one whose
-  // io_context runs here. The first thread that asks becomes the loop thread. Null if there is none, or
-  // another thread is the loop thread.
-  static loop* running() noexcept;
-  // As running(); otherwise the loop that was last bound to this thread, or null.
+  // io_context runs here. The first thread that asks becomes the loop thread; null if another one is. If no loop
+  // is running, the one that was last bound to this thread, or null.
   static loop* current() noexcept;
   // current(). Throws errc::wrong_thread if there is none; `what` names the caller's operation, and `cure`
   // says what to do.

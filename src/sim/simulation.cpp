@@ -388,7 +388,8 @@ std::string report::text() const {
 namespace detail {
 
 report run(const options& o, tutti::detail::any_main main) {
-  if (core::loop::running() != nullptr)
+  core::loop* const here = core::loop::current();
+  if (here != nullptr && (here->stepped() || here->executor().running_in_this_thread()))
     throw error(errc::invalid_argument,
                 "sim::run was called from inside a tutti::runtime or another simulation; call it on a thread "
                 "of its own, as by tutti::compute");

@@ -209,7 +209,7 @@ task<bool> train(node* n, process* p, const std::atomic<int>* newcomers) {
 }
 
 task<> main_of(node* n, process* p) {
-  core::platform& time = core::loop::running()->engine().platform();
+  core::platform& time = core::loop::current()->engine().platform();
   for (int joined = 0; joined < most_rejoins; ++joined) {
     bootstrap::job who;
     who.rank = p->number;
