@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The names of the algorithms of collectives, for programs that choose one.
 //
-// A program's own algorithm needs no registration: it is a coroutine on send() and recv(). It runs on a
-// communicator that duplicate() made for it, so its messages meet no others. See
-// examples/tutorial/ring_all_reduce.cpp.
+// A program's own algorithm is a coroutine on send() and recv(), on a communicator that duplicate() made for it,
+// so its messages meet no others: examples/tutorial/ring_all_reduce.cpp.
 #pragma once
 
 #include <cstdint>

@@ -20,8 +20,7 @@ class background {
  public:
   using executor_type = boost::asio::io_context::executor_type;
 
-  // The executor of the rank's loop; valid as long as this object. After main has ended, nothing that is
-  // posted runs.
+  // The executor of the rank's loop; valid as long as this object. After main has ended it runs nothing.
   executor_type get_executor() const noexcept { return context_->get_executor(); }
   // Blocks until main has ended and the rank has left the world. Returns the value of main. Call it once.
   // Errors: throws the exception of joining the world or of main.
@@ -38,8 +37,7 @@ class background {
 
 background start_background(init_options options, detail::any_main main);
 
-// Starts a thread that joins the world, runs main(world) and leaves. Returns when the loop exists, before the
-// world does.
+// Starts a thread that joins the world, runs main(world) and leaves. Returns when the loop exists.
 // Errors: throws those of making a runtime; join() throws the others.
 template <detail::rank_main F>
 background run_in_background(init_options options, F&& main) {

@@ -89,8 +89,7 @@ template <class B>
 concept Buffer =
     detail::element_range<B> || detail::single_object<B> || detail::device_memory<B> || detail::tensor<B>;
 
-// Anything that can be received into: writable, and alive until the operation completes (an lvalue, or a view
-// such as std::span).
+// Anything that can be received into: writable, and an lvalue or a view such as std::span.
 template <class B>
 concept WritableBuffer = Buffer<B> && detail::writable<B> && detail::lasting<B>;
 

@@ -87,8 +87,8 @@ class channel {
     std::optional<T> v(std::move(value));
     return !closed_ && take(v);
   }
-  // Closes the channel: it takes no more values. Values in the queue can still be received. Resumes all
-  // waiting coroutines.
+  // Closes the channel, which takes no more values, and resumes all waiting coroutines. Values in the queue can
+  // still be received.
   void close() {
     const detail::resume_at_end later;  // the last one may destroy the channel
     closed_ = true;

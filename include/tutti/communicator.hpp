@@ -28,16 +28,14 @@ namespace detail {
 struct communicator_access;
 }
 
-// A group of ranks with a message space of its own: no other communicator receives its messages. A cheap
-// handle: copies share the group.
+// A cheap handle of a group of ranks: copies share it. No other communicator receives its messages.
 //
 // Threads: a communicator belongs to the loop of its runtime. Call its operations on the loop thread, from
 // coroutines and handlers that run there. On any other thread they end with errc::wrong_thread;
 // boost::asio::post or co_spawn on get_executor() leads to the loop thread.
 //
-// Order: messages from one rank to another with the same tag do not overtake each other. Collectives are
-// matched by the order in which they are started. All ranks must start them in the same order; several may be
-// in flight.
+// Order: messages from one rank to another with the same tag do not overtake each other. All ranks start
+// collectives in the same order, by which they are matched; several may be in flight.
 //
 // The following holds for all operations. Their comments add only what differs.
 // Completes: on each rank when its own part is done. Other ranks may still be working on theirs.
@@ -56,18 +54,15 @@ struct communicator_access;
 //   then give no rank a communicator. Calls without elements exchange nothing: a difference among them shows
 //   in a later collective, or not at all.
 // - errc::communicator_failed: the communicator had failed before the call.
-// Cancellation: a cancelled collective fails the communicator on all ranks. A cancelled receive or probe
-// loses no message.
+// Cancellation: fails the communicator on all ranks if it is a collective. A receive or probe loses no message.
 //
-// The last parameter of every operation is its call site, which callers leave out. Errors about buffers name
-// it.
+// The last parameter of every operation is its call site, for error texts: callers leave it out.
 //
 // Memory of devices (tutti/gpu.hpp): every operation that takes a buffer also takes a gpu::device_buffer or
 // gpu::device_span, or a tensor on a device (tutti/torch.hpp). The last argument is then the stream that the
 // operation follows: `world.all_reduce(x, sum, stream)`. The operation accesses no buffer before the stream
 // has passed the work enqueued on it when the operation starts. It completes when the device has done it; see
-// tutti/gpu/open.hpp. A collective takes device memory on all ranks or on none. A message sent from device
-// memory is received into device memory.
+// tutti/gpu/open.hpp. All ranks of a collective use device memory, or none; so do both sides of a message.
 class communicator {
   using kind = detail::operation_kind;
   struct no_reduction {};
@@ -150,8 +145,7 @@ class communicator {
   }
 
   // Waits for a message from `source` (or any_source) with `tag` (or any_tag) and returns its status. The
-  // message stays queued on this rank until a receive takes it. Another coroutine's receive may take it
-  // first.
+  // message stays queued on this rank until a receive takes it, which may be another coroutine's.
   // Completes: when a receive with these arguments would match a message.
   operation<status> probe(int source = any_source, int tag = any_tag,
                           call_site where = call_site::current()) const {
@@ -207,8 +201,7 @@ class communicator {
                              detail::origin_of<I> from = call_site::current()) const {
     return operation<>(call_of<I, B>(kind::all_reduce, in, out, 0, from, op));
   }
-  // Reduces a list of spans (such as std::vector<std::span<float>>) in place as one buffer: one operation for
-  // many small tensors.
+  // Reduces a list of spans (such as std::vector<std::span<float>>, of small tensors) in place as one buffer.
   // Buffers: list and spans stay valid until completion.
   // Cost: copies every element once in and once out.
   template <class List, class Op>
@@ -286,8 +279,7 @@ class communicator {
   operation_on<I> gather(I&& in, B&& out, int root, detail::origin_of<I> from = call_site::current()) const {
     return operation<>(call_of<I, B>(kind::gather, in, out, root, from));
   }
-  // Copies `in` of rank i to block i of `out` of every rank. `out` has size() times the count of `in`. In
-  // place: `in` is the own block of `out`.
+  // Gathers on every rank: `out` has size() times the count of `in`. In place: `in` is the own block of `out`.
   template <Buffer I, class B>
   operation_on<I> all_gather(I&& in, B&& out, detail::origin_of<I> from = call_site::current()) const {
     return operation<>(call_of<I, B>(kind::all_gather, in, out, 0, from));
@@ -326,8 +318,7 @@ class communicator {
   //
   // As the forms above, with a count for each rank: `counts` holds the elements of every rank's block, in
   // rank order. Blocks follow each other without gaps.
-  // Buffers: the counts stay valid until completion. Temporary ones are for co_await alone, as a temporary
-  // buffer is.
+  // Buffers: the counts stay valid until completion. Temporary ones are for co_await alone.
   // Errors: errc::mismatch if a block's length differs from what its receiver expects.
 
   // Scatters uneven blocks. Only `root` reads `counts`.
@@ -420,11 +411,9 @@ class communicator {
   // The members agree on the list, even if more of them die meanwhile. A member that dies during the
   // agreement is left out, or the next operation finds it dead. Members that have left or dropped their last
   // handle are left out too. If nobody is gone, the result has all members. No message of the old
-  // communicator reaches the new one. There is no quorum: if the network splits in two, both halves may go
-  // on. size() tells.
+  // communicator reaches the new one. If the network splits in two, both halves may go on: see size().
   // Errors: errc::timed_out on all waiting ranks, naming a member that did not call within the communicator's
-  // timeout. errc::peer_failed on a rank that the others cannot reach. After either, shrink() may be called
-  // again.
+  // timeout. errc::peer_failed on a rank that the others cannot reach. Either may be followed by shrink() again.
   // Cancellation: ends it for all members.
   // Cost: two messages per member, through the lowest surviving rank. Allocates.
   operation<communicator> shrink(call_site where = call_site::current()) const {
@@ -433,16 +422,13 @@ class communicator {
 
   // Starts a new epoch of the world and returns its communicator: the way to go on with restarted or added
   // ranks. With a fixed number of nodes (tutti-run --on-failure restart) the new world has all ranks under
-  // their old numbers; dead ones are restarted. With --nnodes MIN:MAX it has the nodes that are there, at
-  // least MIN. Surviving ranks come first and keep their order, then the ranks of new nodes (newcomers()) and
-  // restarted processes.
+  // their old numbers; dead ones are restarted. With --nnodes MIN:MAX it has the nodes that are there, at least
+  // MIN: surviving ranks first, in their order, then those of new nodes (newcomers()) and restarted processes.
   //
   // Every surviving rank calls it on a communicator of its world. A restarted rank gets the same communicator
-  // from tutti::run or init. Nothing sent in an earlier epoch reaches the new one. Pending operations on all
-  // communicators of the old world end with errc::peer_failed; later calls end with
-  // errc::communicator_failed.
-  // Completes: when all ranks have met at the store of their world, which rank 0 serves. If more ranks die
-  // meanwhile, it waits for them too.
+  // from tutti::run or init. Nothing sent in an earlier epoch reaches the new one. On all communicators of the
+  // old world, pending operations end with errc::peer_failed, later calls with errc::communicator_failed.
+  // Completes: when all ranks, also those that die meanwhile, have met at the store, which rank 0 serves.
   // Errors: errc::join_failed, naming the missing ranks, if not all come within init_options::timeout. Also
   // if whatever started the ranks does not restart them.
   task<communicator> rejoin() const;
@@ -523,8 +509,7 @@ class communicator {
 // ranks of nodes started since (tutti-run --nnodes MIN:MAX), and restarted processes. They join when all
 // ranks call rejoin(). Ranks may learn of newcomers at different times, so they agree on the call, for
 // example by an all_reduce at a chosen step. Returns 0 in a world with a fixed number of nodes.
-// Errors: throws errc::invalid_argument (empty communicator), errc::shut_down (the runtime has ended) or
-// errc::wrong_thread (not the loop thread).
+// Errors: throws errc::invalid_argument (empty communicator), errc::shut_down or errc::wrong_thread.
 // Cost: none.
 int newcomers(const communicator& world);
 

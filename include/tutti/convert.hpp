@@ -7,8 +7,7 @@
 
 namespace tutti {
 
-// Converts each element: to[i] = from[i], rounded as the constructors of <tutti/half.hpp> round. The two must
-// not overlap.
+// Converts each element, rounding as the constructors of <tutti/half.hpp> do. The two must not overlap.
 // Errors: throws errc::invalid_argument if the sizes differ.
 void convert(std::span<const float> from, std::span<float16> to);
 void convert(std::span<const float> from, std::span<bfloat16> to);

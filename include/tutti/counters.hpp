@@ -39,8 +39,7 @@ struct counters {
   std::uint64_t allocated_bytes = 0;
 };
 
-// Returns the current counters of the rank that `c` belongs to; all zero for an empty communicator. Call it
-// on the loop thread.
+// Returns the counters of the rank of `c`; all zero for an empty communicator. Call it on the loop thread.
 counters counters_of(const communicator& c);
 
 // Messages between this rank and another rank of its world, including those inside collectives. Collectives

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits what unauthenticated peers can cost a listener: the number of connections without a proof, their
-// time, and one log line per host.
+// Limits what unauthenticated peers can cost a listener: connections without a proof, their time, and one log line
+// per host.
 //
-// When all places are taken, one is freed for a newcomer: the oldest connection of the source that has most.
-// A connection that came so lately that an honest peer may still be answering is spared. So callers that
-// never prove anything pass through, many a second, without keeping out those that do. A peer that is evicted
-// for lack of room tries again, as connecting sides do when they are cut off.
+// When all places are taken, one is freed for a newcomer: the oldest connection of the source that has most,
+// unless it came so lately that an honest peer may still be answering. So callers that never prove anything
+// pass through without keeping out those that do. An evicted peer connects again.
 #pragma once
 
 #include "base/intrusive_list.hpp"
@@ -63,8 +62,7 @@ class admission {
   task<> wait_for_room();
   using listener = boost::asio::basic_socket_acceptor<boost::asio::generic::stream_protocol>;
   // Accepts connections while there is room, and gives them to `take`, until `from`, which is non-blocking and
-  // outlives the task, is closed. `name` is for log lines. Connected peers go on if this process can open no more
-  // descriptors; newcomers then wait in the kernel.
+  // outlives the task, is closed. `name` is for log lines. Without descriptors newcomers wait in the kernel.
   task<> accept_all(listener& from, std::string name, std::function<void(stream_socket)> take);
 
   // Totals, for reports and tests.

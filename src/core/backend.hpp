@@ -25,9 +25,8 @@ class watcher {
   ~watcher() = default;
 };
 
-// Watches descriptors by an epoll descriptor of its own, edge-triggered. That one becomes readable when a
-// watched one has an event: it is the only one that the io_context waits for. io_uring adds to this
-// (uring_backend.cpp).
+// Watches descriptors by an epoll descriptor of its own, edge-triggered: the only one that the io_context waits
+// for. io_uring adds to this (uring_backend.cpp).
 class backend : public source {
  public:
   using handle = std::uint64_t;
@@ -46,8 +45,7 @@ class backend : public source {
   void unwatch_doorbell(int fd) noexcept;
   int wait_descriptor() const noexcept { return epoll_.get(); }
 
-  // Set if sockets that are likely to receive data are read without waiting for an event; events are then
-  // checked less often.
+  // Set if sockets are read without waiting for an event; events are then checked less often.
   void set_glanced_at(bool yes) noexcept { glanced_at_ = yes; }
 
   bool poll() noexcept override {
@@ -57,8 +55,7 @@ class backend : public source {
   bool arm() noexcept override { return collect(); }
 
  protected:
-  // Called once in each round, then is_hot_round(). Whether to check for events of all watches, and of hot
-  // ones.
+  // Whether to check for events of all watches, and of hot ones; each called once in a round, in this order.
   bool is_round_of_all() noexcept { return (++rounds_ & 255U) == 0; }
   bool is_hot_round() const noexcept { return hot_ > 0 && (!glanced_at_ || (rounds_ & 7U) == 0); }
   bool collect() noexcept;  // delivers the events that epoll has; returns whether there were any
@@ -94,9 +91,8 @@ base::unique_fd make_eventfd();
 
 // Returns the value of TUTTI_LOOP, or "auto". Throws errc::invalid_argument if it is another one.
 std::string wanted_backend();
-// Makes the backend selected by TUTTI_LOOP=io_uring|epoll. By default it is io_uring if the kernel and the
-// build have it, otherwise epoll. Throws tutti::error, with the reason and the cure, if the selected one
-// cannot be had.
+// Makes the backend selected by TUTTI_LOOP=io_uring|epoll; by default io_uring if the kernel and the build have
+// it, otherwise epoll. Throws tutti::error, with the reason and the cure, if it cannot.
 std::unique_ptr<backend> make_backend();
 // Returns null if this machine cannot; `why` then says why, and `code`, if given, has the kernel's error.
 std::unique_ptr<backend> make_uring_backend(std::string& why, int* code = nullptr);

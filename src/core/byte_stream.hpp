@@ -14,14 +14,12 @@ class byte_stream {
  public:
   virtual ~byte_stream() = default;
   // Reads into `parts`, in order. Returns the number of bytes, 0 at the end of the stream, -1 with errno;
-  // EAGAIN: nothing now. If it returns less than there is room for, probably nothing more has come, and the
-  // descriptor reports when it does.
+  // EAGAIN: nothing now. After less than there is room for, the descriptor reports when more has come.
   virtual ssize_t read(iovec* parts, std::size_t count) noexcept = 0;
   // Takes bytes from `parts`, in order, which are not read again. Returns their number, or -1 with errno;
   // EAGAIN: none now. If it returns less than all, the descriptor reports when to go on.
   virtual ssize_t write(const iovec* parts, std::size_t count) noexcept = 0;
-  // Sends bytes that write() has taken and the kernel has not. Returns 0 when none are left, else -1 with
-  // errno.
+  // Sends bytes that write() has taken and the kernel has not. Returns 0 when none are left, or -1 with errno.
   virtual int flush() noexcept { return 0; }
   virtual bool flushed() const noexcept { return true; }
 };

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compute pool of the process: Asio's thread pool, made on first use, sized to the cores that its ranks
-// leave.
+// The compute pool of the process: Asio's thread pool, made on first use, sized to the cores per rank.
 #include "core/loop.hpp"
 #include "core/spin_policy.hpp"
 #include "flight/recordings.hpp"
@@ -57,8 +56,7 @@ struct compute_ticket {
   }
   std::shared_ptr<flight::recorder_slot> recorder_slot;
   flight::handle record;
-  // Memory of the handler posted to the pool, and then of the one that returns the result. So the pool's
-  // thread cannot fail to post it.
+  // Memory of the handler posted to the pool, and of the one that returns the result, which so cannot fail.
   alignas(std::max_align_t) std::byte room[768];
   std::pmr::monotonic_buffer_resource way{room, sizeof room};
   bool left = false;       // the pool's thread no longer touches this, the job or the io_context
@@ -83,8 +81,7 @@ void submit_compute(compute_job& job) {
                                        job.where.line(), recorder.now());
   // A handler brings the result: the io_context must not run out of work meanwhile.
   auto back = [ticket, &job, work = boost::asio::make_work_guard(loop.executor())] {
-    // The loop may run this before the pool's thread has left post(), and the code below may end the
-    // io_context.
+    // The pool's thread may still be in post(), and the code below may end the io_context.
     ticket->await_pool();
     if (ticket->abandoned) return;
     job.ticket.reset();

@@ -22,8 +22,7 @@ constexpr int pauses_for_lock = 500;
 // Asio's descriptors, which accept connections, do not end a sleep: they are checked this often.
 constexpr auto shortest_sleep = std::chrono::milliseconds(1);
 constexpr auto longest_sleep = std::chrono::milliseconds(50);
-// The thread leaves a loop alone that callers drive, and checks this often whether they still do: while they
-// have operations in progress, and otherwise.
+// How often the thread checks whether callers still drive the loop: with operations in progress, and without.
 constexpr auto between_calls = std::chrono::microseconds(200);
 constexpr auto after_calls = std::chrono::milliseconds(2);
 
@@ -88,10 +87,9 @@ driver::entry::~entry() {
 }
 
 void driver::round(unsigned number) noexcept {
-  if (number % looks_between_asio == 0) {
-    loop_.context().restart();
-    loop_.context().poll();
-  }
+  if (number % looks_between_asio != 0) return;
+  loop_.context().restart();
+  loop_.context().poll();
 }
 
 // Lets the threads that want the loop have it for a round of their own.

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// driver: a loop that belongs to no single thread. A waiting thread drives it, and a thread of its own does
-// what no thread waits for.
+// driver: a loop that belongs to no single thread, for programs whose threads call in and block (PyTorch's).
 //
-// For programs whose threads call in and block (PyTorch's). A waiting caller polls the loop itself, so
-// nothing is handed from thread to thread. One thread at a time is the loop, under a mutex. It yields to
-// others between two rounds, and releases the loop while it sleeps.
+// A waiting caller polls the loop itself, so nothing is handed from thread to thread; a thread of the driver does
+// what no caller waits for. One thread at a time is the loop, under a mutex. It yields to others between two
+// rounds, and releases the loop while it sleeps.
 #pragma once
 
 #include "core/loop.hpp"
@@ -31,9 +30,8 @@ class driver {
   // Whether this process was forked after this was made; calls then throw.
   bool is_parents() const noexcept { return made_in_ != fork_generation(); }
 
-  // Makes this thread the loop as long as it lives: it may start, cancel and destroy what belongs to the
-  // loop. Waits until the thread that is the loop ends its round. Throws errc::wrong_thread in a forked
-  // child.
+  // Makes this thread the loop as long as it lives: it may start, cancel and destroy what belongs to the loop.
+  // Waits until the loop's thread ends its round. Throws errc::wrong_thread in a forked child.
   class entry {
    public:
     explicit entry(driver& d);
@@ -52,9 +50,8 @@ class driver {
     return run_until([](const void* f) { return (*static_cast<const F*>(f))(); }, &done, deadline);
   }
 
-  // Called on the loop: changes the number of operations that progress although no thread may wait for them.
-  // With `now` the thread drives them after this call; otherwise after a fifth of a millisecond without
-  // calls.
+  // Called on the loop: changes the number of operations that progress although no thread may wait for them: by
+  // the driver's thread after this call with `now`, otherwise after a fifth of a millisecond without calls.
   void attend(int change, bool now = false) noexcept {
     attended_ += change;
     hurry_ = hurry_ || now;

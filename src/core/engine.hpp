@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine of one rank: polls sources, delivers completions, fires timers. It never blocks, and knows
-// neither Asio nor ranks. core/loop.hpp runs it on an io_context; a simulator may run many engines in one
-// thread.
+// The engine of one rank: polls sources, delivers completions, fires timers. It never blocks, and knows neither
+// Asio nor ranks. core/loop.hpp runs it on an io_context; a simulator runs many engines in one thread.
 #pragma once
 
 #include "base/cycles.hpp"
@@ -74,50 +73,43 @@ class engine {
   // Called in a fork of the engine's process: nothing is polled or delivered any more.
   void abandon() noexcept;
 
-  // Records that a completion waits for an outside event, so that the loop spins for its budget. Paired with
-  // end_wait().
+  // Records that a completion waits for an outside event, until end_wait(): the loop spins for its budget.
   void begin_wait() noexcept {
     ++waiting_;
     if (on_wait_ != nullptr) on_wait_(on_wait_owner_);
   }
   void end_wait() noexcept { --waiting_; }
   bool waiting() const noexcept { return waiting_ > 0; }
-  // Sets a function that is called when a wait begins, and when a completion becomes ready, so that a parked
-  // loop wakes.
+  // Sets a function that wakes a parked loop: called when a wait begins or a completion becomes ready.
   void set_on_wait(void (*f)(void*) noexcept, void* owner) noexcept {
     on_wait_ = f;
     on_wait_owner_ = owner;
   }
 
-  // Queues the completion of `a`. Also called from Asio's handlers that cancel an operation while the loop is
-  // parked.
+  // Queues the completion of `a`, also while the loop is parked.
   void complete(completion& a) noexcept {
     const bool first = ready_.empty();
     ready_.push_back(a);
     if (first && on_wait_ != nullptr) on_wait_(on_wait_owner_);
   }
 
-  // Runs one round: delivers completions, polls every source once, and delivers what that completed. Returns
-  // whether anything happened.
+  // Delivers completions, polls each source once, delivers what that completed. Returns whether anything happened.
   bool poll() noexcept;
   // Reads the clock and fires due timers.
   bool tick() noexcept;
-  // Called before sleeping. Returns true if there is work, so that the loop must stay awake; the sources are
-  // then disarmed.
+  // Called before sleeping. Returns true, with the sources disarmed, if there is work to stay awake for.
   bool arm() noexcept;
   void disarm() noexcept;
 
   // The time of the last tick. Accurate to a few microseconds while the loop is busy: for deadlines only.
   time_point now() const noexcept { return now_; }
-  // A time at most `age_of_recent` old, whatever the loop thread has done since the last tick. Usually does
-  // not read the clock.
+  // A time at most `age_of_recent` old, whatever the thread has done since. Usually does not read the clock.
   static constexpr std::chrono::microseconds age_of_recent{100};
   time_point recent() noexcept { return recent(base::cycles()); }
   // The same with a fresh reading of base::cycles(), or 0 for none.
   time_point recent([[maybe_unused]] std::uint64_t cycles) noexcept {
 #if defined(__x86_64__)
-    // A third of the cost of reading the clock. Only on a simulated platform does time differ from the
-    // processor's counter.
+    // A third of the cost of reading the clock. Simulated time differs from the processor's counter.
     if (in_real_time_ && cycles - cycles_then_ < cycles_that_do_not_matter) return now_;
 #endif
     read_clock();

@@ -102,8 +102,7 @@ std::string misuse_of_certificate(purpose what, std::int32_t rank) {
   return fmt::format("not rank {}: its TUTTI_TLS_CERTIFICATE is for other ranks", rank);
 }
 
-// Reads byte by byte as they come, so that a peer that is not tutti does not delay this side for a whole
-// preamble.
+// Checks the bytes as they come: a peer that is not tutti may never send a whole preamble.
 task<> read_preamble(stream_socket& socket, std::uint8_t* into, const char* complaint, time_point deadline) {
   for (std::size_t read = 0; read < preamble_bytes;) {
     const std::size_t got = co_await read_some(socket, {into + read, preamble_bytes - read}, deadline);
@@ -114,8 +113,7 @@ task<> read_preamble(stream_socket& socket, std::uint8_t* into, const char* comp
   }
 }
 
-// Why a peer did not accept this side. In the text: {0} the peer, {1} the rank that was wanted, {2} this rank, {3} the
-// misuse of this side's certificate.
+// Why a peer did not accept this side. In the text: {0} the peer, {1} the wanted rank, {2} this one, {3} the misuse.
 struct rejection {
   verdict answer;
   errc why;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// handshake: the first bytes of every connection. They identify the peer, and prove that both sides know the
-// job's secret.
+// handshake: the first bytes of every connection identify the peer, and prove that both sides know the secret.
 //
 //   connecting side -> magic, version, purpose
 //   accepting side  -> magic, version, nonce A
@@ -8,17 +7,16 @@
 //                      HMAC-SHA256(secret, all that this side has sent and A)
 //   accepting side  -> verdict, HMAC-SHA256(secret, the proof above and the verdict)
 //
-// The connecting side sends at once, because of how Linux treats a TCP connection that is half made when its
-// listener closes. Linux drops it silently: only data sent into it bring the reset. Otherwise the connecting
-// side would wait until its deadline.
+// The connecting side sends at once: Linux silently drops a TCP connection that is half made when its listener
+// closes, and only data sent into it bring the reset.
 //
-// If both sides use TLS (the preambles say so), it starts after nonce A. The proofs then cover a value that
-// only the two ends of that session have. A man in the middle has two sessions, and no proof that fits both.
+// If both preambles say TLS, it starts after nonce A. The proofs then cover a value that only the two ends of
+// that session have. A man in the middle has two sessions, and no proof that fits both.
 //
 // All sizes are fixed. Nothing is allocated for a peer before its proof has been checked, and a replayed
 // proof fails because nonce A differs. The two proofs begin with different words, so that neither can be sent
-// back as the other. Without a secret the key is empty. The exchange then tells worlds and ranks apart, but
-// does not keep attackers out. Listeners without a secret are therefore on loopback.
+// back as the other. Without a secret the key is empty: worlds and ranks are told apart, attackers are not kept
+// out, and listeners are therefore on loopback.
 #pragma once
 
 #include "core/platform.hpp"
@@ -59,19 +57,16 @@ enum class verdict : std::uint8_t {
   wrong_certificate
 };
 
-// For both sides: nothing is read past the handshake, so later data are still in the socket. `socket` and
-// `secret` outlive the task.
+// For both sides: later data are still in the socket. `socket` and `secret` outlive the task.
 
 // Runs the connecting side. Throws errc::unauthorized (a side could not prove itself), protocol (no tutti of
-// this version is there) or join_failed (the peer's verdict as text). Also peer_failed (the connection
-// ended), timed_out or cancelled. Returns `use_other`, without throwing, if both sides connected at once and
-// the peer keeps its own connection.
+// this version is there), join_failed (the peer's verdict as text), peer_failed (the connection ended), timed_out
+// or cancelled. Returns `use_other` if both sides connected at once and the peer keeps its own connection.
 task<verdict> greet(stream_socket& socket, const std::string& secret, identity mine, std::int32_t wanted_rank,
                     time_point deadline);
 
-// Runs the first half of the accepting side: reads and checks the peer's identity. An unauthenticated peer is
-// answered as far as it would understand, and given up by throwing what greet() throws. Do not trust `peer`
-// before this returns. `my_rank` is compared with the rank that the peer wants (-1: any).
+// Runs the first half of the accepting side: reads and checks the peer's identity. Answers an unauthenticated
+// peer as far as it would understand, and throws what greet() throws. `my_rank` is the one to be wanted (-1: any).
 struct greeting {
   identity peer;
   std::array<std::uint8_t, 32> transcript{};  // what the answer is bound to

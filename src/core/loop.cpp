@@ -29,16 +29,14 @@ constexpr unsigned busy_rounds_between_asio = 256;
 constexpr unsigned rounds_between_clock = 64;
 // Two ranks that share a core must not wait long for each other's reads of a socket.
 constexpr unsigned rounds_of_a_system_call = 4;
-// The first idle rounds have no pause instructions, each of which takes some dozens of cycles: an answer that
-// comes soon is seen sooner.
+// The first idle rounds have no pause instructions, of some dozens of cycles each: an answer is seen sooner.
 constexpr unsigned rounds_without_pause = 64;
 // Idle rounds before a loop yields to a rank that shares its core.
 constexpr unsigned rounds_beside_a_peer = 4;
 // How long such a yield lasts. Shorter: nobody wanted the core. Longer: another program had it.
 constexpr std::chrono::nanoseconds least_yield{1'000};
 constexpr std::chrono::nanoseconds most_yield{50'000};
-// Busy rounds may be long, because large messages are copied in them. Asio's timers are late by about this
-// much at most.
+// Busy rounds may be long: large messages are copied. Asio's timers are late by about this much at most.
 constexpr unsigned busy_rounds_between_clock = 8;
 constexpr auto longest_turn = std::chrono::microseconds(200);
 
@@ -409,8 +407,7 @@ bool loop::stay_awake() {
     const bool poll_asio = spin_.yields ? (idle % 16) == 0 : since_asio >= rounds_between_asio;
     if (poll_asio || (idle % rounds_between_clock) == 0) {
       if (tick()) idle = 0;
-      // The budget starts at the first clock reading: reading the clock for every message would cost too
-      // much.
+      // The budget starts here: reading the clock for every message would cost too much.
       if (until == time_point::min()) until = engine_.now() + spin_.budget;
       if (engine_.now() >= until) return false;
     }

@@ -33,9 +33,8 @@ namespace tutti::core {
 class loop;
 struct loop_timer_tag;
 
-// A timer that a coroutine of the program waits for. It keeps its loop running. Belongs to a loop from arm()
-// on. If that loop's runtime ends first, another one on the same io_context takes it over; without one, it
-// never fires.
+// A timer that a coroutine of the program waits for. It keeps its loop running. If that loop's runtime ends
+// first, another one on the same io_context takes it over; without one, it never fires.
 class loop_timer : public base::list_hook<loop_timer_tag> {
  public:
   loop_timer(timer::function fire, void* owner) noexcept : timer_(fire, owner) {}
@@ -49,12 +48,10 @@ class loop_timer : public base::list_hook<loop_timer_tag> {
   loop* loop_ = nullptr;
 };
 
-// Number of forks, by processes with a loop, between the first process and this one. An object whose number
-// differs belongs to a parent, whose loops run on no thread of this process, and end it when it returns to
-// them.
+// Number of forks, by processes with a loop, between the first process and this one. An object with another
+// number belongs to a parent, whose loops end this process when it returns to them.
 unsigned fork_generation() noexcept;
-// The text for a call from the wrong thread: "called outside …", with the cure. In a forked child it says
-// that.
+// The text for a call from the wrong thread, or from a forked child, with the cure.
 const char* wrong_thread_text() noexcept;
 
 struct loop_counters {
@@ -72,8 +69,7 @@ class loop {
   boost::asio::io_context& context() noexcept { return context_; }
   boost::asio::io_context::executor_type executor() noexcept { return context_.get_executor(); }
   core::engine& engine() noexcept { return engine_; }
-  // Makes the backend on the first call, which must come from the loop thread: an io_uring belongs to the
-  // thread that made it.
+  // Makes the backend on the first call, on the loop thread: an io_uring belongs to the thread that made it.
   core::backend& backend();
 
   // Where this loop's events are recorded. Call it on the loop thread.
@@ -93,13 +89,11 @@ class loop {
   // it before anything else. Such a loop may change threads, so its backend is epoll.
   void set_stepped() noexcept { stepped_ = scheduled_ = true; }
   bool stepped() const noexcept { return stepped_; }
-  // Runs one round of a stepped loop, which belongs to this thread from here on. Returns whether anything
-  // happened.
+  // Runs one round of a stepped loop, on this thread from here on. Returns whether anything happened.
   bool step() noexcept;
-  // Call it before sleeping on backend().wait_descriptor(). Returns true if the doorbells are armed, false if
-  // there is work.
+  // Before sleeping on backend().wait_descriptor(): arms the doorbells, or returns false if there is work.
   bool lie_down();
-  // Call it before the next step after that. Returns whether the loop was armed.
+  // Before the next step after that. Returns whether they were armed.
   bool get_up() noexcept;
 
   // Makes the next turn happen soon. Call it on the loop thread.
@@ -112,12 +106,10 @@ class loop {
   loop* sibling() const noexcept;
   // Whether a turn of this loop is on the stack.
   bool in_turn() const noexcept { return ended_ != nullptr; }
-  // Nothing is polled or delivered from here on. The turn on the stack ends, and then drops `owner`, which owns
-  // the loop. Requires in_turn().
+  // Nothing is polled or delivered from here on. The turn on the stack drops `owner`, of the loop, at its end.
   void end_after_turn(std::shared_ptr<void> owner) noexcept;
 
-  // Makes this thread the loop thread: on_this_thread() then returns true here. The caller ensures that no
-  // other thread runs the io_context.
+  // Makes this thread the loop thread. The caller ensures that no other thread runs the io_context.
   void bind_to_this_thread() noexcept;
   // Leaves the loop without a thread. Call it on the loop thread.
   void unbind() noexcept;
@@ -128,16 +120,14 @@ class loop {
   // io_context runs here. The first thread that asks becomes the loop thread; null if another one is. If no loop
   // is running, the one that was last bound to this thread, or null.
   static loop* current() noexcept;
-  // current(). Throws errc::wrong_thread if there is none; `what` names the caller's operation, and `cure`
-  // says what to do.
+  // current(), or throws errc::wrong_thread for the operation `what`, with a cure.
   static loop& here(std::string_view what, std::string_view cure);
-  // Resumes `h` here. On a second thread of a loop's io_context, resumes it on the loop's own thread, and
-  // throws.
+  // Resumes `h` here; on a second thread of a loop's io_context, on the loop's own thread, and throws.
   static void resume_here(std::coroutine_handle<> h);
 
   const loop_counters& counters() const noexcept { return counters_; }
-  // Computation on the loop thread. It is seen while the loop is awake, or in coroutines that Asio's handlers
-  // resume. It is not seen in handlers of the user while the loop sleeps.
+  // Computation on the loop thread while the loop is awake, or in coroutines that Asio's handlers resume; not in
+  // handlers of the user while the loop sleeps.
   const stall_counters& stalls() const noexcept { return stall_watch_.counters(); }
 
  private:
@@ -179,8 +169,7 @@ class loop {
     static constinit thread_local char mark = 0;
     return &mark;
   }
-  // Identifies the thread that runs the loop; null: none. Other threads read it to ask whether they are this
-  // one.
+  // Identifies the thread that runs the loop, for any thread; null: none.
   std::atomic<const void*> thread_{nullptr};
   unsigned system_calls_ = 0;  // vain ones, since the loop last counted them
   int holds_ = 0;
@@ -191,8 +180,7 @@ class loop {
   bool stepped_ = false;  // scheduled_ then stays true
 };
 
-// Suspends a coroutine of the library for a time, by the engine's clock: co_await pause(loop, 1ms). The caller keeps
-// the loop alive meanwhile.
+// Suspends a coroutine for a time, by the engine's clock. The caller keeps the loop alive meanwhile.
 class pause {
  public:
   pause(core::loop& l, duration how_long) noexcept

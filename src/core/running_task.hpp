@@ -39,8 +39,7 @@ inline thrown what_of(const std::exception_ptr& failure, errc otherwise = errc::
 
 class running_task {
  public:
-  // `failure` is null if the task returned normally. Called when the task has ended: the callee may start
-  // other work, or destroy this object.
+  // `failure` is null if the task returned normally. May start other work, or destroy this object.
   using function = void (*)(void* owner, std::exception_ptr failure) noexcept;
 
   running_task() noexcept = default;

@@ -48,8 +48,7 @@ std::string conversation_with(const stream_socket& socket) {
   return fmt::format("waiting for {}", peer_text(socket));
 }
 
-// The other side may still be sending. Closing now would reset the connection, and destroy the answer on its
-// way.
+// The other side may still be sending: closing now would reset the connection, and destroy the answer.
 task<> let_complaint_arrive(stream_socket& socket, time_point deadline) {
   constexpr auto patience = std::chrono::milliseconds(500);
   constexpr std::size_t most_bytes = std::size_t{64} * 1024;

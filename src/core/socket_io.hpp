@@ -71,9 +71,9 @@ class deadline_guard {
   std::shared_ptr<bool> expired_;
 };
 
-// For all of these: the socket outlives the task, and the deadline cancels everything else that waits on that
-// socket. Errors: timed_out. cancelled, if another caller closed or cancelled the socket. peer_failed, if the
-// connection broke or ended too early. resources or system, if no socket can be had.
+// For all of these: the socket outlives the task, and the deadline cancels all else that waits on that socket.
+// Errors: timed_out; cancelled, if another caller closed or cancelled the socket; peer_failed, if the connection
+// broke or ended too early; resources or system, if no socket can be had.
 
 // Completes when the socket is readable or writable.
 task<> wait_ready(stream_socket& socket, stream_socket::wait_type what, time_point deadline);
@@ -93,12 +93,10 @@ struct connection_refused final : error {
   using error::error;
 };
 
-// If no process listens at a port, the kernel may give that port to the connecting side, and connect the socket to
-// itself. connect() counts that as refused.
+// If no process listens at a port, the kernel may connect the socket to itself, from there. connect() refuses that.
 bool is_connected_to_itself(const stream_socket& socket);
 
-// Returns a connected socket: non-blocking, closed on exec, without Nagle's delay. Also throws
-// connection_refused (peer_failed).
+// Returns a connected socket: non-blocking, closed on exec, without Nagle's delay. Also throws connection_refused.
 task<stream_socket> connect(boost::asio::any_io_executor executor, stream_endpoint to, time_point deadline);
 
 // Whether a call failed with this errno because descriptors or memory ran out.

@@ -8,17 +8,15 @@
 
 namespace tutti::core {
 
-// With a core of its own, a rank spins for about the cost of a sleep and a wake-up. A message that comes soon
-// then finds it awake. With more ranks than cores, spinning keeps the sender off the core. The loop then
-// yields at once, and parks when no other thread has wanted the core for about as long. Measured: a budget of
-// 1 us is the worst of all (a park per message). Spinning without yield costs a time slice, 4 ms, per
-// message.
+// With a core of its own, a rank spins for about the cost of a sleep and a wake-up: a message that comes soon
+// finds it awake. With more ranks than cores, spinning keeps the sender off the core: the loop yields at once,
+// and parks when no other thread has wanted the core for about as long. Measured: a budget of 1 us is the worst of
+// all (a park per message). Spinning without yield costs a time slice, 4 ms, per message.
 struct spin_policy {
   std::chrono::nanoseconds budget{50'000};
   bool yields = false;
 
-  // Chooses by the number of ranks on this host, the cores they may use, and TUTTI_SPIN_US (microseconds) if
-  // set.
+  // Chooses by the ranks on this host, the cores they may use, and TUTTI_SPIN_US (microseconds) if set.
   static spin_policy choose(int local_ranks, int usable_cores);
 };
 
@@ -28,8 +26,7 @@ int usable_cores() noexcept;
 int usable_cores(const std::vector<std::string>& masks) noexcept;
 // Sets how many ranks share this process's compute pool and cores. Has an effect until tutti::compute is first used.
 void set_compute_ranks(int ranks) noexcept;
-// This process's affinity mask as hexadecimal digits, least significant core last; empty if the kernel does
-// not say.
+// This process's affinity mask as hexadecimal digits, least significant core last; empty if it is unknown.
 std::string cpu_mask();
 
 }  // namespace tutti::core

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Notices when the loop thread computes instead of communicating.
 //
-// The loop reads the clock every few hundred rounds anyway. A gap between two readings in which the thread
-// used the processor was a computation. If the thread did not use it, the gap was the scheduler's doing and
-// is no stall.
+// The loop reads the clock every few hundred rounds anyway. A gap between two readings in which the thread used
+// the processor was a computation. Otherwise it was the scheduler's doing, and is no stall.
 #pragma once
 
 #include "core/platform.hpp"

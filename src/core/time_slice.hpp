@@ -8,14 +8,12 @@ namespace tutti::core {
 
 // While it lives, the thread that made it asks the kernel for short time slices: 100 us, the shortest
 // possible, or TUTTI_SLICE_US microseconds (up to 100,000). 0 asks for nothing; other text throws
-// errc::invalid_argument. The thread's share of the core stays the same, but it runs sooner. A rank that is
-// woken beside other work takes the core at once. Otherwise it waits, for every message, for the end of the
-// other's slice of 1.4 to 3 ms.
+// errc::invalid_argument. The thread's share of the core stays the same, but a rank that is woken beside other
+// work takes the core at once, instead of waiting for the end of the other's slice of 1.4 to 3 ms.
 //
-// Threads that it starts have the usual slices: the thread is marked SCHED_RESET_ON_FORK. The mark stays,
-// because it cannot be removed without privileges. Whoever changes the thread's scheduling later without
-// privileges must pass that flag, too. Needs Linux 6.12 (sched_setattr, sched_runtime of a SCHED_OTHER
-// thread). Before that, and where it is not permitted, nothing happens.
+// Threads that it starts have the usual slices: the thread is marked SCHED_RESET_ON_FORK, for good, because
+// removing the mark takes privileges; so does changing the thread's scheduling without that flag. Before Linux 6.12
+// (sched_runtime of a SCHED_OTHER thread), and where it is not permitted, nothing happens.
 class short_time_slices {
  public:
   short_time_slices();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's timers, ordered by a tree through the timers themselves: arming one needs no memory and cannot
-// fail.
+// The engine's timers, ordered by a tree through the timers themselves: arming one cannot fail.
 #pragma once
 
 #include "core/platform.hpp"

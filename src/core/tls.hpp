@@ -52,8 +52,7 @@ class tls_context : public std::enable_shared_from_this<tls_context> {
   virtual std::unique_ptr<tls_session> open(int fd, tls_session::side s) const = 0;
 };
 
-// The module's only symbol. Its function returns null on failure: `why` then says why, and `wrong_file`
-// whether one of the files is the cause.
+// The module's only symbol. Its function returns null and says `why` on failure, and if it is a `wrong_file`.
 inline constexpr const char* tls_module_symbol = "tutti_tls_context_2";
 using tls_module_function = tls_context*(const std::string& certificate, const std::string& key,
                                          const std::string& authority, std::string& why, bool& wrong_file);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TLS by OpenSSL, as a module of its own: the rest of tutti is not linked with it, and it calls nothing of
-// the rest.
+// TLS by OpenSSL, as a module of its own: the rest of tutti is not linked with it, nor it with the rest.
 #include "core/tls.hpp"
 
 #include <openssl/bio.h>

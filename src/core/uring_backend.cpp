@@ -3,9 +3,8 @@
 // that there is no event: that is one load of shared memory for any number of sockets. The kernel is never
 // given a user's buffer, so operations can be cancelled and destroyed synchronously.
 //
-// All else is watched by epoll. A poll of a ring holds its file: when the process is killed, the kernel closes
-// the socket only after it has wound up the ring, two ticks of its timer later (8 ms at 250 Hz), and the peer
-// would notice the death so much later.
+// All else is watched by epoll. A poll of a ring holds its file: the kernel closes the socket of a killed process
+// only after it has wound up the ring, two ticks of its timer later (8 ms at 250 Hz), when the peer notices.
 #include "core/backend.hpp"
 
 #ifdef TUTTI_HAVE_IO_URING
@@ -38,8 +37,7 @@ struct refusal {
 
 class uring_backend final : public backend {
  public:
-  // Tries the best flags first. Kernels: DEFER_TASKRUN 6.1, SINGLE_ISSUER 6.0, COOP_TASKRUN and TASKRUN_FLAG
-  // 5.19.
+  // The best flags first. Kernels: DEFER_TASKRUN 6.1, SINGLE_ISSUER 6.0, COOP_TASKRUN and TASKRUN_FLAG 5.19.
   uring_backend() {
     static constexpr unsigned ladder[] = {
         IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// wakeup: lets one coroutine wait until it is notified or a deadline passes. For start-up and other rare
-// waits: costs an Asio timer. outside_scope: lets a coroutine whose scope was stopped await one thing more, such as
-// telling others.
+// wakeup: lets one coroutine wait until it is notified or a deadline passes, in start-up and other rare cases: costs
+// an Asio timer. outside_scope: lets a coroutine whose scope was stopped await one thing more.
 #pragma once
 
 #include "core/platform.hpp"

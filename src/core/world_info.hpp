@@ -11,8 +11,7 @@
 
 namespace tutti::core {
 
-// "<kernel>:<network namespace>", with ":<name>" appended for a simulated host. Ranks with equal identities
-// share memory.
+// "<kernel>:<network namespace>", and ":<name>" of a simulated host. Ranks with equal identities share memory.
 inline std::string host_identity(const std::string& kernel, const std::string& network,
                                  const std::string& pretended) {
   return kernel + ":" + network + (pretended.empty() ? "" : ":" + pretended);
