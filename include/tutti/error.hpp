@@ -53,8 +53,7 @@ enum class errc {
 const std::error_category& error_category() noexcept;
 std::error_code make_error_code(errc code) noexcept;
 
-// The exception that co_await throws. `what()` names the operation, the communicator, the rank at fault and
-// the likely cure.
+// What co_await throws. `what()` names the operation, the communicator, the rank at fault and the likely cure.
 class error : public std::system_error {
  public:
   error(errc code, const std::string& text);

@@ -12,8 +12,7 @@ namespace tutti {
 // since when, and from which line of the program; or that it computes, is stopped or has gone. It also names
 // ranks that have not called a collective, and ranks that wait for each other in a circle.
 // Call it on any thread at any time. It sends no messages: it reads the last operations that the ranks
-// recorded in memory of tutti-run or this process. It does not cover ranks on other hosts, or other processes
-// that tutti-run did not start.
+// recorded in memory of tutti-run or this process, and so covers no ranks on other hosts, or that others started.
 // Cost: about 0.1 ms per rank.
 std::string explain(const communicator& c);
 

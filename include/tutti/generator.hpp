@@ -21,8 +21,7 @@ namespace tutti {
 //   for (;;) { auto one = co_await all.next(); if (!one) break; use(*one); }
 //
 // The body runs only while next() is awaited.
-// Cancellation: destroying the generator, or a coroutine that awaits next(), destroys the body at the point
-// where it waits.
+// Cancellation: destroying the generator, or a coroutine that awaits next(), destroys the body where it waits.
 // Cost: frames are recycled.
 template <class T>
 class [[nodiscard("a generator does nothing until next() is awaited")]] generator {

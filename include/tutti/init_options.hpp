@@ -26,8 +26,7 @@ struct init_options {
   // the variables of mpirun or srun. A value given both here and in the environment must be the same.
   int rank = -1;
   int world_size = -1;
-  // Timeout of joining the world, and default timeout of every operation: 10 minutes if not set.
-  // TUTTI_TIMEOUT (in seconds) overrides it.
+  // Timeout of joining, and default of every operation: TUTTI_TIMEOUT (in seconds), else this, else 10 minutes.
   std::chrono::milliseconds timeout;
   // "native" uses tutti's own transports. "mpi" uses the processes that mpirun started and its MPI: one with
   // the standard ABI, or one that tutti was built with. Rank and world_size then come from MPI; init_method,

@@ -17,16 +17,14 @@ struct received {
   std::vector<T> data;
 };
 
-// Generates all messages that match, in order of arrival, each in memory of its own length: the loop of a
-// server.
+// Generates all messages that match, in order of arrival, each in memory of its own length, as for a server.
 //
 //   auto requests = messages<float>(world);
 //   for (;;) { auto m = co_await requests.next(); ... co_await world.send(answer, m->from.source); }
 //
 // It does not end by itself. Stop awaiting it, or await next() within a timeout, which loses no message. A
 // timeout or an error ends it: next() then returns nothing, and messages() makes another.
-// No other receive of this rank may match these messages while one is awaited: it could take a message that
-// this has probed.
+// No other receive of this rank may match these messages while one is awaited: it could take a probed one.
 // Errors: those of recv.
 // Cost: one allocation per message.
 template <class T>
@@ -35,8 +33,7 @@ generator<received<T>> messages(communicator world, int source = any_source, int
     received<T> m;
     m.from = co_await world.probe(source, tag);
     m.data.resize(m.from.template count<T>());
-    // Receives with the source and tag that the probe returned: no other message with these can come before
-    // it.
+    // No other message with the source and tag that the probe returned can come before it.
     m.from = co_await world.recv(m.data, m.from.source, m.from.tag);
     co_yield std::move(m);
   }

@@ -93,16 +93,14 @@ struct view_probe {
   operator U() const;
 };
 
-// A view, or an array, an optional, a variant or an aggregate that contains one. Members of a class with
-// constructors cannot be found.
+// A view, or an array, optional, variant or aggregate that contains one. Members of other classes are not found.
 template <class T>
 concept holds_view = std::is_convertible_v<view_probe, T>;
 
 }  // namespace detail
 
-// Converts objects of T to bytes and back: specialise it for your own types. `read` gets the bytes that
-// `write` wrote, or bytes of a broken or hostile peer. It must not trust lengths that it reads; object_reader
-// checks its own.
+// Converts objects of T to bytes and back: specialise it for your own types. `read` gets the bytes that `write`
+// wrote, or bytes of a hostile peer: it must not trust lengths that it reads, as object_reader does not.
 template <class T, class = void>
 struct serializer;
 
@@ -250,8 +248,7 @@ task<std::vector<T>> gather_objects(communicator c, T value, std::optional<int> 
 
 // ---- collectives of objects ----
 //
-// Every rank of `c` calls with the same T, root and limit. Received bytes are data only: none of it is
-// executed.
+// Every rank of `c` calls with the same T, root and limit. Received bytes are never executed.
 // Errors: errc::invalid_argument on all ranks for an object longer than `limit`; then nothing is moved.
 // Cancellation: as the collectives inside.
 // Cost: two collectives (lengths, then bytes), one copy and some allocations per rank.

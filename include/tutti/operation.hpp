@@ -31,8 +31,7 @@ namespace tutti {
 // T is void, status or communicator. An awaited operation keeps its state in the awaiting frame.
 // Buffers: stay valid until the operation has completed, failed or been cancelled. Until then the program
 // does not modify a buffer that is sent, and does not touch one that is received into.
-// Cancellation: destroying the awaiting frame cancels the operation. After that, the library holds no pointer
-// into a buffer.
+// Cancellation: destroying the awaiting frame cancels the operation. Its buffers may then be reused.
 template <class T = void>
 class [[nodiscard(
     "an operation does nothing until it is awaited, started or given a completion token")]] operation {
@@ -74,9 +73,8 @@ class [[nodiscard(
     detail::require_loop(state_.what());
     return boost::asio::async_initiate<Token, signature>(detail::initiation<T>(state_.what()), token);
   }
-  // co_await inside boost::asio::awaitable without a token. The operand lives in the suspended frame, so the
-  // handler is stored in it and nothing is allocated. If Asio's internal name changes, the overload above
-  // serves instead.
+  // co_await inside boost::asio::awaitable without a token. The operand lives in the suspended frame, and keeps
+  // the handler. If Asio's internal name changes, the overload above serves instead.
   template <class Signature, class Executor>
   void operator()(boost::asio::detail::awaitable_async_op_handler<Signature, Executor> handler) && {
     direct_.emplace(state_, std::move(handler));
@@ -107,9 +105,8 @@ class [[nodiscard(
   detail::direct_handler<T> direct_;
 };
 
-// An operation that reads a temporary buffer or list: `co_await world.send(std::vector<float>(4), 1)`. Await it
-// in the same expression, because the buffer ends with it. start(), prepare(), completion tokens and receivers
-// do not accept it.
+// An operation that reads a temporary buffer or list: `co_await world.send(std::vector<float>(4), 1)`. It is
+// awaited in the same expression; start(), prepare(), completion tokens and receivers do not accept it.
 template <class T = void>
 class [[nodiscard("an operation does nothing until it is awaited")]] operation_on_temporary
     : public operation<T> {

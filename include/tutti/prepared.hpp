@@ -24,9 +24,8 @@ using prepared_owner = std::unique_ptr<prepared_call, prepared_dropper>;
 
 }  // namespace detail
 
-// The result of prepare(). Each call makes a lazy operation with the prepared arguments:
-// `co_await average()`, `start(average())`. The other ranks make the same collective from theirs. A started
-// operation may outlive this object.
+// The result of prepare(). Each call makes a lazy operation with the prepared arguments: `co_await average()`,
+// `start(average())`. The other ranks make the same collective from theirs. The operation may outlive this.
 // Errors: errc::invalid_argument if the previous operation of a prepared collective has not ended.
 // Cost: no allocation.
 template <class T = void>

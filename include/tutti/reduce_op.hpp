@@ -16,8 +16,7 @@
 
 namespace tutti {
 
-// The type of elements, by which they are reduced, and compared between ranks. Elements without arithmetic
-// are `opaque`.
+// The type of elements, by which they are reduced, and compared between ranks; `opaque` has no arithmetic.
 enum class element_type : std::uint8_t {
   opaque,
   boolean,
@@ -99,8 +98,7 @@ constexpr bool is_complex(element_type type) noexcept {
   return type == element_type::complex_float32 || type == element_type::complex_float64;
 }
 
-// Names as error texts show them, and sizes in bytes, by element_type. Only the caller knows the size of opaque
-// elements.
+// Names as error texts show them, and sizes in bytes, by element_type. 0: only the caller knows it.
 struct element_row {
   const char* name;
   std::size_t bytes;
@@ -170,9 +168,8 @@ constexpr const reduction_row& row_of(reduce_kind kind) noexcept {
   return reduction_rows[static_cast<std::size_t>(kind)];
 }
 
-// A reduction, ready to run on type-erased elements. Built-in ones are found by kind and element type. A
-// user's one brings its loop: out[i] = op(...op(inputs[0][i], inputs[1][i])..., inputs[n-1][i]). `out` may be
-// one of the inputs.
+// A reduction of type-erased elements. A user's one brings its loop, where `out` may be one of the inputs:
+// out[i] = op(...op(inputs[0][i], inputs[1][i])..., inputs[n-1][i]).
 struct reduction {
   using function = void (*)(const reduction& self, const void* const* inputs, std::size_t n, void* out,
                             std::size_t count);
@@ -224,8 +221,7 @@ consteval bool reduces() {
   }
 }
 
-// The type that premul_sum's factor is converted to: the element type, its real type if complex, or float for
-// halves.
+// The type that premul_sum's factor is converted to: the elements', the real one if complex, float for halves.
 template <class T, element_type Type = element_type_of<T>()>
 using factor_of = std::conditional_t<is_half(Type) || Type == element_type::complex_float32, float,
                                      std::conditional_t<Type == element_type::complex_float64, double, T>>;
@@ -306,8 +302,7 @@ constexpr const char* name_of(reduce_kind kind) noexcept {
   return row < std::size(detail::reduction_rows) ? detail::reduction_rows[row].name : "?";
 }
 
-// The reductions. Each element is reduced in one order, the same for all ranks, so results are bit for bit
-// the same everywhere.
+// The reductions. Each element is reduced in one order: results are bit for bit the same on all ranks.
 //
 //   sum, product    of integers (which wrap around), floating-point and complex numbers
 //   premul_sum(f)   the sum after each element was multiplied by f, an arithmetic value converted to the
@@ -319,14 +314,12 @@ constexpr const char* name_of(reduce_kind kind) noexcept {
 //                   of integers and bool
 //
 // float16 and bfloat16 are computed as float and rounded at the end. A product of complex numbers is (ac -
-// bd, ad + bc), with infinities too. A NaN result is always the positive quiet NaN without a payload, so its
-// bits do not depend on the order of ranks.
+// bd, ad + bc), with infinities too. A NaN result is always the positive quiet NaN without a payload.
 //
 // A callable T(T, T) that is commutative and associative is a reduction too. It must be trivially copyable
 // and at most 16 bytes, and is called in one fixed order of ranks.
-// Errors: errc::mismatch if ranks pass callables of different types. Captures, and the functions that
-// pointers name, are not compared. errc::system on all ranks if the callable throws, with the exception's
-// text.
+// Errors: errc::mismatch if ranks pass callables of different types; captures, and the functions that pointers
+// name, are not compared. errc::system on all ranks, with the exception's text, if the callable throws.
 inline constexpr detail::built_in_op<reduce_kind::sum> sum{};
 inline constexpr detail::built_in_op<reduce_kind::product> product{};
 inline constexpr detail::built_in_op<reduce_kind::min> min{};

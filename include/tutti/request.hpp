@@ -44,8 +44,7 @@ class [[nodiscard("dropping a request cancels it")]] basic_request {
   // Whether an await would return at once. Makes no progress.
   // Cost: no system call.
   bool done() const noexcept { return slot_ == nullptr || detail::request_done(*slot_); }
-  // Asks the operation to end early. The await then throws errc::cancelled, or gives the result if the
-  // operation completed first.
+  // Asks the operation to end early. The await throws errc::cancelled, unless it had completed.
   void cancel() noexcept {
     if (slot_ != nullptr) slot_->state->cancel();
   }

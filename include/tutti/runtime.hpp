@@ -27,9 +27,8 @@ class runtime_state;
 // and returns when the last communicator has gone.
 // One thread runs that io_context for as long as the runtime lives; on a second thread run() throws
 // errc::wrong_thread. Destroy communicators before the runtime: remaining ones fail with errc::shut_down.
-// Handlers of an io_context of the program may destroy the runtime, except during run(). Handlers that still
-// wait for its operations are then destroyed without being called; so are tasks that a token has started, with
-// the last runtime of that io_context.
+// Handlers of the program's io_context may destroy the runtime, except during run(). Handlers that wait for its
+// operations are then destroyed uncalled; so are tasks that a token has started, with the io_context's last runtime.
 class runtime {
  public:
   runtime();
@@ -88,8 +87,7 @@ task<communicator> init(runtime& rt, init_options options = {});
 // (see prefix_store), and outlives the task. Its set, get, add, compare_exchange and append are called; count
 // and erase are not. init_method and its addresses have no effect, and neither have RANK and WORLD_SIZE if
 // the options set both. So a program may form several worlds.
-// The ranks listen for other hosts. Without a secret they agree on one through the store, so whoever can read
-// the store can join.
+// The ranks listen for other hosts. Without a secret they agree on one through the store: who reads it can join.
 task<communicator> init(runtime& rt, init_options options, store& through);
 
 namespace detail {
@@ -137,10 +135,8 @@ int run(F&& main) {
   return run(init_options(), std::forward<F>(main));
 }
 
-// Runs main as `ranks` ranks in this process, for tests and debuggers. Each rank is a thread with a runtime
-// of its own.
-// Errors: rethrows the first error after all ranks have ended. A rank that fails cuts its connections, which
-// ends the waits of the others.
+// Runs main as `ranks` ranks in this process, each a thread with a runtime of its own, for tests and debuggers.
+// Errors: rethrows the first error after all ranks have ended. A failing rank ends the waits of the others.
 template <detail::rank_main F>
 void run_local(int ranks, F&& main) {
   detail::run_local_main(ranks, init_options(), detail::erase_main(main));

@@ -21,10 +21,8 @@ namespace tutti {
 //   co_await work.join();
 //
 // Belongs to one thread. Neither copied nor moved, because its tasks point to it.
-// Errors: the first task that fails stops the others as when_any does. join() rethrows its exception when all
-// have ended.
-// Cancellation: destroying the scope destroys the tasks that still run, without waiting. Their buffers may be
-// reused when the destructor returns.
+// Errors: the first task that fails stops the others as when_any does. join() rethrows its exception.
+// Cancellation: destroying the scope destroys the tasks that still run. Their buffers may then be reused.
 class scope {
  public:
   scope() noexcept = default;
@@ -99,8 +97,7 @@ class scope {
       tutti::scope& s = *of;
       if (failure && !s.failure_) {
         s.failure_ = failure;
-        // This task still counts as running: others may end inside stop(), and the joining coroutine is
-        // resumed below.
+        // Others may end inside stop(): this task still counts as running.
         s.stop_.stop(errc::cancelled, "another task of its scope failed");
       }
       destroy();

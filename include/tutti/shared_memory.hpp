@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that other ranks of this host can read in place. Long messages from it are copied once, straight
-// into the receive buffer.
+// Memory that other ranks of this host read in place: long messages from it are copied once.
 #pragma once
 
 #include <cstddef>
@@ -30,9 +29,8 @@ void free_shared_bytes(void* memory) noexcept;
 // KiB and more return theirs when they are freed. After fork(), parent and child share the memory, so a child
 // should not write to it.
 //
-// Thread-safe and stateless: all instances are equal, and any of them may free memory on any thread. If the
-// system grants no shared memory (no memfd, no descriptors left), the memory is ordinary and messages from it
-// are copied as usual.
+// Thread-safe and stateless: all instances are equal. If the system grants no shared memory (no memfd, no
+// descriptors left), the memory is ordinary and messages from it are copied as usual.
 // Errors: throws std::bad_alloc.
 // Cost: a lock and a search among free blocks. Meant for message buffers, not for small objects.
 template <class T>

@@ -40,8 +40,7 @@ inline std::chrono::steady_clock::time_point now() noexcept { return detail::loo
 // Suspends the coroutine for time `d`. With zero or less it lets the loop take one turn. With more than the
 // clock can count, such as duration::max(), it never resumes by itself.
 // Errors: errc::wrong_thread on a thread without a tutti::runtime.
-// Cancellation: a stopped scope ends it at once with the scope's reason: a deadline, a cancelled task or a
-// decided when_any.
+// Cancellation: ends at once, with the reason (a deadline, a cancelled task, a decided when_any).
 // Cost: one timer of the loop; in steady state no allocation.
 template <class Rep, class Period>
 detail::sleeping sleep_for(std::chrono::duration<Rep, Period> d) noexcept {

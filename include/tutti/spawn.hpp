@@ -11,8 +11,7 @@
 namespace tutti {
 
 namespace detail {
-// Runs the job of `ranks` ranks as its launcher and returns its exit code. Returns nothing in a process that
-// is a rank.
+// Runs the job as its launcher and returns its exit code. Returns nothing in a process that is a rank.
 std::optional<int> run_as_launcher(int ranks, const init_options& options) noexcept;
 }  // namespace detail
 
@@ -29,12 +28,10 @@ std::optional<int> run_as_launcher(int ranks, const init_options& options) noexc
 // Call it first in main(), once. Code before it runs in the launcher and in every rank. Open descriptors are
 // inherited as by any exec, and the launcher reaps all children of its process.
 //
-// Returns in the launcher the exit code of tutti-run: 0, or that of the first rank that failed. After a
-// signal it is 128 + the number of the signal that ended that rank or the job. In a rank it returns what run
-// returns. main() returns it.
+// Returns, for main() to return, what run returns in a rank, and in the launcher the exit code of tutti-run: 0, or
+// that of the first rank that failed; 128 + the number of a signal that ended that rank or the job.
 // Completes: in the launcher when all ranks have ended and their output is written; in a rank as run does.
-// Errors: prints a text on stderr and returns 1 if `ranks` is outside 1 to 4096, or on a second call in one
-// process.
+// Errors: prints a text on stderr and returns 1 if `ranks` is outside 1 to 4096, or on a second call.
 // Cost: one fork and exec per rank, and one process more.
 template <detail::rank_main F>
 int spawn(int ranks, init_options options, F&& main) {

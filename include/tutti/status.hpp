@@ -12,8 +12,7 @@ inline constexpr int any_source = -1;
 // As a tag: matches messages with every tag.
 inline constexpr int any_tag = -1;
 
-// The place in the user's program that calls an operation. A default argument; functions that wrap an
-// operation pass on their own.
+// The place that calls an operation: a default argument. Functions that wrap an operation pass on their own.
 #ifndef __cpp_lib_source_location
 #error "tutti needs g++ 12 or clang++ 19, or later, with -std=c++20"
 #endif

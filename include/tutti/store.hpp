@@ -69,8 +69,8 @@ struct store_exchange {
 // long value. errc::timed_out: the key was not set in time, or the store did not answer; a change may or may
 // not have happened. errc::peer_failed: the store has gone. errc::resources: a value would exceed
 // `largest_value`.
-// Cancellation: a stopped request throws errc::cancelled, or errc::timed_out at a deadline. It is then abandoned,
-// as it is by destroying the task: a change may still happen.
+// Cancellation: throws errc::cancelled, or errc::timed_out at a deadline. The request is abandoned, as by destroying
+// the task: a change may still happen.
 class store {
  public:
   using milliseconds = std::chrono::milliseconds;
@@ -90,8 +90,7 @@ class store {
   // Waits until the key exists.
   task<> wait(std::string key, milliseconds timeout = use_default);
   // Adds `amount` to the decimal number that the key holds (0 if it does not exist) and returns the sum.
-  // Errors: errc::invalid_argument if the value is no number or the sum exceeds 64 bits; the value is not
-  // changed.
+  // Errors: errc::invalid_argument, and no change, if the value is no number or the sum exceeds 64 bits.
   task<std::int64_t> add(std::string key, std::int64_t amount, milliseconds timeout = use_default);
   // Sets the key to `desired` if it holds `expected`. A key that does not exist counts as empty.
   task<store_exchange> compare_exchange(std::string key, std::string expected, std::string desired,
@@ -121,14 +120,12 @@ class store {
   milliseconds timeout_ = std::chrono::minutes(10);
 };
 
-// A store for the threads of one process. Each thread has an object of its own on its own executor; all share
-// the contents.
+// A store for the threads of one process, each with an object on its own executor; all share the contents.
 class memory_store final : public store {
  public:
   // Makes a store with new contents.
   explicit memory_store(boost::asio::any_io_executor executor);
-  // Makes a store that shares the contents of `other`. `other` may belong to another thread and need not
-  // outlive this.
+  // Makes a store that shares the contents of `other`, which may be of another thread and need not outlive this.
   memory_store(boost::asio::any_io_executor executor, const memory_store& other);
   ~memory_store() override;
 
@@ -148,20 +145,16 @@ class memory_store final : public store {
 
 // A store in a file that all users see, on this host or on a network file system with locks.
 //
-// The contents exist as long as a user has the file open. A file left by a crashed run starts empty, and the
-// last user to leave removes the file. Threads and processes may use one file, each through an object of its
-// own. Only the system user who owns the file may read it; all processes of that user are trusted. File
-// operations run on the loop's thread.
+// The contents exist as long as a user (an object of a thread or process) has the file open. A file left by a
+// crashed run starts empty, and the last user to leave removes it. Only the system user who owns the file may
+// read it; all processes of that user are trusted. File operations run on the loop's thread.
 // Errors: also errc::timed_out (a stopped process holds the lock), errc::peer_failed (the file was removed),
-// errc::protocol (it is damaged). Also errc::resources (the disk is full), errc::not_supported (a file system
-// without fcntl locks).
-// Cost: waiting is cheap where the kernel reports changes. On network file systems a waiting user looks for
-// changes at least every 100 ms.
+// errc::protocol (it is damaged), errc::resources (the disk is full), errc::not_supported (no fcntl locks).
+// Cost: on network file systems a waiting user looks for changes at least every 100 ms.
 class file_store final : public store {
  public:
   // Opens the file, waiting for its lock until the timeout, which also becomes that of the store.
-  // Errors: also errc::invalid_argument: the directory does not exist, or the file is not regular, has other
-  // contents, or belongs to another user.
+  // Errors: also errc::invalid_argument (no such directory, or a file that is no store, or another user's).
   static task<std::unique_ptr<file_store>> open(boost::asio::any_io_executor executor, std::string path,
                                                 std::chrono::milliseconds timeout);
   // Leaves the store. No operation may be pending.
@@ -170,8 +163,7 @@ class file_store final : public store {
 
   std::string name() const override;
 
-  // The number of this user, different from every other user's; and whether a user is still there. It is not
-  // if it left or its process ended, however that happened.
+  // The number of this user, different from every other's; and whether a user has not left, and its process lives.
   std::uint64_t user() const noexcept;
   bool is_alive(std::uint64_t user) const;
 
@@ -188,8 +180,7 @@ class file_store final : public store {
 // Every connection must first prove that it knows the secret. Unauthenticated peers are dropped after 2 s at
 // the latest, and logged once per host. At most 128 connections are between accept and proof at a time; the
 // oldest make room for new ones. Without a secret it listens on loopback addresses only. Clients may leave at
-// any time. Runs until it is destroyed, which must not happen inside one of its own requests. While it runs,
-// its io_context has work.
+// any time. Its io_context has work until it is destroyed, which must not happen inside one of its requests.
 class tcp_store_server {
  public:
   // Listens on every address of this host that `host` resolves to, at `port` (0: any free port).
@@ -235,8 +226,7 @@ class tcp_store final : public store {
                                                   std::uint16_t port, std::string secret, int rank,
                                                   std::chrono::milliseconds timeout,
                                                   tls_identity tls = nullptr);
-  // Connects to a server that listened before this call. If the connection is refused now, no listener will
-  // appear later.
+  // Connects to a server that listened before this call.
   // Errors: as connect; errc::join_failed at once if refused.
   static task<std::unique_ptr<tcp_store>> connect_to_listening(boost::asio::any_io_executor executor,
                                                                std::string host, std::uint16_t port,

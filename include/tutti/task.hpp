@@ -101,9 +101,8 @@ class [[nodiscard("a task does nothing until it is awaited")]] task {
   // it on the thread of a runtime. A handler without an executor of its own gets that of the runtime.
   // Errors: errc::wrong_thread on another thread, where the task does not start. A handler with an executor,
   // such as that of use_awaitable, receives the error there. Without an executor the call throws.
-  // Cancellation: the handler's cancellation slot ends the task as with_timeout would. If the last
-  // runtime of its io_context ends first, the task is destroyed where it waits, and its handler without being
-  // called.
+  // Cancellation: the handler's cancellation slot ends the task as with_timeout would. If the last runtime of its
+  // io_context ends first, the task is destroyed where it waits, and its handler without being called.
   // Cost: two allocations.
   template <boost::asio::completion_token_for<detail::task_signature<T>> Token>
   auto operator()(Token&& token) && {

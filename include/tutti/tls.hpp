@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // TLS 1.3 for connections over networks that others can read or write.
 //
-// Both sides show certificates. Every connection begins with a proof of the job's secret. The proof also
-// covers the TLS session, through a value exported from it (the idea of RFC 9266). So a man in the middle,
-// with whatever certificates, ends in errc::unauthorized. Protection therefore needs no certificates: without
-// them each process makes its own.
+// Every connection begins with a proof of the job's secret. The proof also covers the TLS session, through a
+// value exported from it (the idea of RFC 9266): a man in the middle, with whatever certificates, ends in
+// errc::unauthorized. So protection needs no certificates: without them each process makes its own.
 #pragma once
 
 #include <memory>

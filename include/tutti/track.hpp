@@ -26,8 +26,7 @@ enum class layout {
   single_run,
   // One run per rank, all in one directory: each run has its own "loss".
   run_per_rank,
-  // Only rank 0's measurements are written. Every rank still writes samples of processor, memory, GPU and
-  // messages beside rank 0's files.
+  // Only rank 0's measurements are written, and every rank's samples of processor, memory, GPU and messages.
   rank_0_only
 };
 
@@ -45,8 +44,7 @@ enum class resume {
 
 // Options of open().
 struct options {
-  // User-provided, so that this is no aggregate: g++ 12 destroys braced temporaries in co_await expressions
-  // twice.
+  // User-provided for g++ 12, as that of init_options.
   options();
 
   // The directory of all runs; with several hosts, one that they share.
@@ -166,8 +164,7 @@ class log {
   explicit log(std::shared_ptr<detail::owner> o) noexcept : owner_(std::move(o)) {}
   // Whether this rank's records are written.
   explicit operator bool() const noexcept;
-  // The directory of the run; with run_per_rank, of this rank's run. Empty if this rank's records are not
-  // written.
+  // The directory of the run; with run_per_rank, of this rank's. Empty if this rank's records are not written.
   std::filesystem::path directory() const;
 
   // Adds a number to the series `name`.
@@ -197,8 +194,7 @@ class log {
 
   // The counts so far.
   totals so_far() const;
-  // Writes the queued records, restores the console and marks the run as finished. Call it on the loop
-  // thread.
+  // On the loop thread: writes the queued records, restores the console and marks the run as finished.
   // Completes: when all is written. After finish_timeout it completes with complete = false; the rest is
   // still written if the disk allows. Does not depend on other ranks.
   // Errors: does not throw for errors of the disk.

@@ -110,16 +110,14 @@ class race : join_counter {
 
 }  // namespace detail
 
-// Starts all awaitables in the order given and returns the result of the first to end, as an any_result. It
-// then asks the others to end early. If one ends at once, those behind it are not started. Takes the
-// awaitables that when_all takes.
+// Starts all awaitables in the order given. When the first ends, asks the others to end early, and returns its result
+// as an any_result. If one ends at once, those behind it are not started. Takes what when_all takes.
 // Completes: when all have ended, so no buffer is in use any more.
 // Errors: if the first to end failed, rethrows its exception.
 // Cancellation: of the stopped branches, a send, receive or probe ends with errc::cancelled and loses no
 // message. A collective fails its communicator on all ranks. An Asio operation is cancelled. A task is
 // interrupted at its next await of one of those. compute runs to its end.
-// Cost: one recycled frame per branch. Each stopped branch ends by an exception: some microseconds and
-// allocations.
+// Cost: one recycled frame per branch; for each stopped one an exception: some microseconds and allocations.
 template <class... A>
 auto when_any(A&&... awaitables) {
   static_assert(sizeof...(A) > 0, "when_any needs something to wait for");

@@ -48,8 +48,7 @@ task<std::remove_cvref_t<await_result_t<A>>> within(
 // Asio operations, and tasks with all that they await at any depth. Inside, this deadline or an earlier outer
 // one replaces the default timeout.
 // Completes: with the result, which may come late, or when everything inside has ended.
-// Errors: errc::timed_out, with a text that names the operation. errc::wrong_thread on a thread without a
-// runtime.
+// Errors: errc::timed_out, naming the operation; errc::wrong_thread on a thread without a runtime.
 // Cancellation: what is stopped ends as the other branches of when_any do.
 // Cost: one timer of the loop; no system call, and in steady state no allocation.
 template <class A>

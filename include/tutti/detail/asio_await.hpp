@@ -35,8 +35,7 @@ concept directly_awaitable = requires(A&& a) { std::forward<A>(a).operator co_aw
 template <class A>
 concept asio_operation = !directly_awaitable<A> && asio::is_async_operation<std::remove_cvref_t<A>>::value;
 
-// The result of an Asio completion signature: a leading error_code or exception_ptr is thrown, the rest are
-// values.
+// The result of an Asio completion signature: a leading error_code or exception_ptr is thrown.
 template <class Signature>
 struct asio_result;
 
@@ -75,9 +74,8 @@ struct asio_result<void(Values...)> {
 // resume_bounded from a handler of Asio. Also measures how long the coroutine keeps the loop thread.
 void resume_from_asio(std::coroutine_handle<> h);
 
-// Holds the operation, the result and the waiting coroutine in the awaiting frame. The frame may be destroyed
-// while the Asio operation is pending: the handler finds no awaiter and does nothing. The Asio operation
-// itself ends with its I/O object, as Asio's rules say.
+// Lives in the awaiting frame, which may be destroyed while the Asio operation is pending: the handler then does
+// nothing. The Asio operation itself ends with its I/O object, as Asio's rules say.
 // Cancellation: stopping the coroutine's scope cancels the operation through its cancellation slot (all
 // types). The handler then reports how it ended.
 template <class Operation>
@@ -89,8 +87,7 @@ class asio_awaiter : stop_node {
     using cancellation_slot_type = asio::cancellation_slot;
 
     asio_awaiter* owner;
-    // Null outside a scope. It lives as long as the handler, which may outlive the awaiting coroutine: composed
-    // operations keep their state in it.
+    // Null outside a scope. Lives as long as the handler: composed operations keep their state in it.
     std::shared_ptr<asio::cancellation_signal> cancel;
     handler(asio_awaiter* o, std::shared_ptr<asio::cancellation_signal> c) noexcept
         : owner(o), cancel(std::move(c)) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How Asio is compiled. The library and its users must agree, because they share Asio's inline code. Include
-// it before Asio.
+// How Asio is compiled, the same for the library and its users. Include it before Asio.
 #pragma once
 
 // Number of blocks that a thread keeps for its next operations. Asio's default of two is too few when several

@@ -55,7 +55,6 @@ struct branch_promise : owned_promise<branch_promise<A>> {
   slot_of<await_result_t<A>> result;
 };
 
-// One branch: awaits its awaitable and keeps the result or the exception.
 template <class A>
 class join_branch {
   using promise = branch_promise<A>;

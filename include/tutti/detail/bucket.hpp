@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// bucket: gradients that data_parallel averages together, in one kind of memory. tutti::gpu derives from it
-// for memory of devices.
+// bucket: gradients that data_parallel averages together, in one kind of memory: the host's, or tutti::gpu's.
 #pragma once
 
 #include <tutti/buffer.hpp>
@@ -90,8 +89,7 @@ struct gradient_memory {
   std::vector<registered_gradient> gradients;
   std::unique_ptr<bucket> (*make)(const communicator& c, std::vector<registered_gradient> gradients,
                                   const std::shared_ptr<any_gradient_hook>& hook);
-  // Buckets with weights or a gpu::gradient_hook take turns: they share a communicator, and each may wait
-  // before its collectives.
+  // Buckets with weights or a gpu::gradient_hook, which may wait before their collectives, share a communicator.
   bool takes_turns = false;
 };
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The extra data of calls on device memory and on tensors, and the data that tutti::gpu attaches to
-// communicators.
+// The extra data of calls on device memory and on tensors, and what tutti::gpu attaches to communicators.
 #pragma once
 
 #include <tutti/buffer.hpp>
@@ -153,8 +152,7 @@ inline call_site place_of(const call_site& where) noexcept { return where; }
 inline call_site place_of(const on_stream& from) noexcept { return from.where; }
 inline call_site place_of(const on_tensor& from) noexcept { return from.where; }
 
-// Data that tutti::gpu attaches to a communicator or a world. It lives until the last handle of the
-// communicator is destroyed, or the last communicator of the world, or the runtime ends.
+// What tutti::gpu attaches to a communicator or a world, and lives as long as that.
 class device_side {
  public:
   virtual ~device_side() = default;

@@ -29,12 +29,10 @@ constexpr std::chrono::steady_clock::time_point after(std::chrono::steady_clock:
   return by > by.zero() && t > time_point::max() - by ? time_point::max() : t + by;
 }
 
-// The time of this thread's runtime: that of steady_clock, or virtual time in a simulation. Without a
-// runtime, that of steady_clock.
+// The time of this thread's runtime, virtual in a simulation; or that of steady_clock.
 std::chrono::steady_clock::time_point loop_time() noexcept;
 
-// Calls a function at a time of this thread's runtime, unless it is cleared or destroyed first. It keeps the
-// loop running.
+// Calls a function at a time of this thread's runtime, and keeps the loop running, until it is cleared.
 class loop_alarm {
  public:
   loop_alarm(void (*fire)(void* owner) noexcept, void* owner) noexcept;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How coroutines are resumed: by nested calls up to a fixed depth, then from a list.
 //
-// Symmetric transfer needs a tail call, which g++ makes neither at -O0 nor under AddressSanitizer. A long
-// chain of awaits would overflow the stack. So the parent's await_suspend resumes the child by an ordinary
-// call, and returns false if the child finished at once. Beyond `depth_limit` nested calls the handle goes to
-// a list, which the outermost call resumes. Stack use is therefore bounded for chains of any length and
-// depth.
+// Symmetric transfer needs a tail call, which g++ makes neither at -O0 nor under AddressSanitizer. So the
+// parent's await_suspend resumes the child by an ordinary call, and returns false if the child finished at
+// once. Beyond `depth_limit` nested calls the handle goes to a list, which the outermost call resumes: stack
+// use is bounded for chains of any length and depth.
 #pragma once
 
 #include <algorithm>
@@ -112,8 +111,7 @@ inline bool run_child(const void* promise, std::coroutine_handle<> h) {
   return finished;
 }
 
-// Resumes `h` now, or from the outermost call if this thread is too deep. The caller must not touch anything
-// afterwards that `h` may destroy.
+// Resumes `h` now, or from the outermost call if this thread is too deep. `h` may destroy the caller.
 inline void resume_bounded(std::coroutine_handle<> h) { run_child(nullptr, h); }
 
 // Resumes `h` when no other coroutine of this thread runs any more: now, or from the outermost call. For one

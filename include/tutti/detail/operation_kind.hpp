@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kinds of operations, and one row for each with all properties that differ between them. Argument
-// checks, overlap of buffers, fingerprints, the choice of algorithms, records and explanations read the row.
+// The kinds of operations, and one row for each with all properties that differ between them.
 #pragma once
 
 #include <cstddef>
@@ -43,8 +42,7 @@ enum class operation_kind : std::uint8_t {
   batch
 };
 
-// The contents of a buffer. `blocks`: one block per rank, in rank order. The single buffer of broadcast
-// counts as a result.
+// A buffer's contents. `blocks`: one per rank, in rank order. The single buffer of broadcast is a result.
 enum class shape : std::uint8_t { nothing, vector, block, blocks };
 
 enum class side : std::uint8_t { in, out };
@@ -56,8 +54,7 @@ constexpr bool includes(ranks_that which, bool is_root) noexcept {
   return which == ranks_that::all || which == (is_root ? ranks_that::root : ranks_that::all_but_root);
 }
 
-// `set_up`: collectives whose call has no buffers (a batch keeps its messages itself). `stream`: operations
-// of one device, without a communicator.
+// `set_up`: collectives whose call has no buffers. `stream`: operations of one device, without a communicator.
 enum class family : std::uint8_t { message, collective, set_up, repair, stream };
 
 struct operation_row {
@@ -68,8 +65,7 @@ struct operation_row {
   operation_kind even;  // the form with blocks of equal size: itself, unless `in_counts` or `out_counts`
   shape in, out;
   ranks_that reads, writes;
-  // The buffer that all ranks have. Its type must be the same on all ranks, and its count too where blocks
-  // are even.
+  // The buffer that all ranks have: of the same type, and where blocks are even of the same count.
   side agreed;
   bool reduces;
 

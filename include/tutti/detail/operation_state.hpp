@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of one operation, and the three functions that start, stop and abandon it. The code behind them
-// compiles once, in src/.
+// The state of one operation, and the functions that start, stop and abandon it.
 #pragma once
 
 #include <tutti/algorithm.hpp>
@@ -96,21 +95,17 @@ class operation_state {
   }
 
   // Starts the operation. Returns true if it completed at once; `on_complete` is then not called. Otherwise
-  // the loop calls `on_complete` once, later, with no library code on the stack that the callee could
-  // disturb.
+  // the loop calls `on_complete` once, later: the callee may do anything.
   bool start(completion on_complete, void* owner) noexcept;
-  // Asks the operation to end early. It still completes as usual and reports how it ended. `text` names the
-  // requester.
+  // Asks the operation to end early. It still completes as usual. `text` names the requester.
   void stop(errc why, const std::string& text) noexcept;
   void cancel() noexcept { stop(errc::cancelled, "cancelled"); }
-  // Ends the operation now, without calling `on_complete`. On return the library holds no pointer to the
-  // buffers.
+  // Ends the operation without calling `on_complete`. On return the library holds no pointer to the buffers.
   void abandon() noexcept;
 
   // Whether it was started and has not completed.
   bool pending() const noexcept { return running_ != nullptr || late_; }
-  // Of a pending operation that was started without an owner: calls `on_complete` as start() would. Returns
-  // false if it has an owner already.
+  // Gives a pending operation that was started without an owner one. Returns false if it has one.
   bool set_waiter(completion on_complete, void* owner) noexcept {
     if (owner_ != nullptr) return false;
     on_complete_ = on_complete;
@@ -164,8 +159,7 @@ class operation_state {
   void set_deadline() noexcept { has_deadline_ = true; }
   // Complete; its completion is queued in the storage of the operation state.
   void set_late(bool late) noexcept { late_ = late; }
-  // Releases the device part when the operation has ended: the device's loop may end before the owner of
-  // this.
+  // Releases the device part when the operation has ended: the device's loop may end before this does.
   void release_device() noexcept {
     device_released_ = on_device();
     if (what_.part) what_.part = {};
@@ -214,9 +208,8 @@ class operation_stop : stop_node {
   operation_state& state_;
 };
 
-// Delivers the completion of `state` in the loop's next turn although it completed at once. Asio requires
-// that a handler is never called inside its initiation. Returns false, and does nothing, if this is not the
-// thread of its loop.
+// Delivers the completion of `state` in the loop's next turn although it completed at once: Asio calls no handler
+// inside its initiation. Returns false, and does nothing, if this is not the thread of its loop.
 bool complete_later(operation_state& state) noexcept;
 // The executor of the loop.
 boost::asio::io_context::executor_type executor_of(const communicator_state& state) noexcept;

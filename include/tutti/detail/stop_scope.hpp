@@ -2,8 +2,7 @@
 // stop_scope: a part of a program that can be asked to end early, with everything awaited inside it.
 //
 // A coroutine's promise points to its scope and passes it on to the tasks that it awaits. A waiting operation
-// joins the scope with a node in its own frame. So nothing is allocated, and a program without scopes pays
-// one comparison per await.
+// joins the scope with a node in its own frame. A program without scopes pays one comparison per await.
 #pragma once
 
 #include <tutti/detail/flow.hpp>
@@ -47,8 +46,7 @@ class stop_scope {
     while (first_ != nullptr) first_->leave();
   }
 
-  // Makes this scope end together with `outer`, and at once if `outer` has been stopped. Null: no outer
-  // scope.
+  // Makes this scope end together with `outer`, if there is one, and at once if that has been stopped.
   void inside(stop_scope* outer) noexcept {
     if (outer == nullptr) return;
     outer_.scope = outer;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The promises of tasks and of other coroutines that await as tasks do, and tasks that an Asio completion
-// token starts.
+// The promises of tasks and of coroutines that await as tasks do; tasks that a completion token starts.
 #pragma once
 
 #include <tutti/detail/asio_await.hpp>
@@ -30,8 +29,7 @@ concept is_awaiter = requires(A& a) {
   { a.await_ready() } -> std::convertible_to<bool>;
 };
 
-// Awaits an awaiter by reference. g++ 12 would copy or move an awaiter that await_transform returns by
-// reference.
+// Awaits an awaiter by reference: g++ 12 would copy or move one that await_transform returns by reference.
 template <class A>
 class awaiter_reference {
  public:
@@ -138,9 +136,8 @@ auto outcome_of(std::exception_ptr failure, task_value<T> value) {
   }
 }
 
-// Returns the executor of this thread's runtime. On a thread without a runtime, a handler with an executor of
-// its own, such as an awaitable's, receives errc::wrong_thread there, and this returns nothing. For other
-// handlers it throws errc::wrong_thread.
+// The same. On a thread without a runtime, a handler with an executor of its own, such as an awaitable's, receives
+// the error there, and this returns nothing.
 template <class T, class Handler>
 std::optional<asio::io_context::executor_type> executor_for_task(Handler& handler) {
   if constexpr (has_executor<Handler>) {

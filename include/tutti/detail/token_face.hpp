@@ -41,8 +41,7 @@ struct request_slot {
   std::optional<operation_state> state;
   request_pool* home = nullptr;
 };
-// Starts an operation in a slot from this thread's pool: no heap allocation in steady state. A failure to
-// start is its outcome.
+// Starts an operation in a slot of this thread's pool. A failure to start is its outcome.
 request_slot* start_slot(call&& what);
 // The same, but throws errc::wrong_thread.
 request_slot* start_request(call&& what);
@@ -51,8 +50,7 @@ request_slot* start_request(operation_kind kind, const communicator_ref& comm, c
                             int peer, int tag, call_site where);
 bool request_done(const request_slot& slot) noexcept;
 operation_state& request_state(request_slot& slot) noexcept;
-// Cancels a pending operation and returns the slot to the pool. On return the library holds no pointer to the
-// buffer.
+// Abandons the operation, if it is pending, and returns the slot to the pool.
 void drop_request(request_slot* slot) noexcept;
 
 struct request_dropper {

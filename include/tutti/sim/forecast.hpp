@@ -44,8 +44,7 @@ forecast simulate(pattern what, algorithm with, std::size_t bytes, int ranks, co
 // Forecasts from the algorithm's steps. Memory is not computed.
 // Errors: also errc::not_supported for an algorithm without a formula.
 forecast compute_forecast(pattern what, algorithm with, std::size_t bytes, int ranks, const network& n);
-// Simulates up to `most_simulated` ranks and computes beyond. Memory is then extrapolated from simulations of
-// 16 and 32 ranks.
+// Simulates up to `most_simulated` ranks and computes beyond, with memory extrapolated from 16 and 32 ranks.
 forecast predict(pattern what, algorithm with, std::size_t bytes, int ranks, const network& n,
                  int most_simulated = 64);
 

@@ -7,8 +7,7 @@
 //
 // Virtual are sleep_for, now, with_timeout and the timeouts of communicators. Computation takes no time, and
 // tutti::compute runs at once. Asio's timers and sockets stay real: a rank that waits for one holds up the
-// simulation, and the run can no longer be repeated. Shared memory is not simulated: ranks of one host
-// exchange messages.
+// simulation, which can then not be repeated. Ranks of one host exchange messages, too.
 #pragma once
 
 #include <tutti/runtime.hpp>
@@ -51,8 +50,7 @@ struct network {
   std::size_t header_bytes = 64;
 };
 
-// Variation from seed to seed without any failure. Frames between the same two ranks never overtake each
-// other.
+// Variation from seed to seed without any failure. Frames between the same two ranks keep their order.
 struct noise {
   // Ranks start up to this far apart.
   duration start{0};
@@ -210,11 +208,9 @@ namespace detail {
 report run(const options& o, tutti::detail::any_main main);
 }
 
-// Runs main(world) on every rank; main is a coroutine of one communicator, as tutti::run_local takes it. Call
-// it on a thread that runs no tutti::runtime and no other simulation. The frames of killed and stuck ranks
-// are destroyed at the end.
-// Completes: returns when all ranks have ended or died, or no event is left. All timeouts have then expired,
-// however long they are in virtual time.
+// Runs main(world), which is as for tutti::run_local, on every rank. Call it on a thread that runs no
+// tutti::runtime and no other simulation. The frames of killed and stuck ranks are destroyed at the end.
+// Completes: returns when all ranks have ended or died, or no event, and so no timeout, is left.
 // Errors: throws errc::invalid_argument, naming the option, and any error of starting the ranks.
 template <tutti::detail::rank_main F>
 report run(const options& o, F&& main) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch::save and torch::load for all ranks: one file, which only rank 0 reads and writes. Part of
-// tutti/torch.hpp.
+// torch::save and torch::load of one file, which only rank 0 reads and writes. Part of tutti/torch.hpp.
 #pragma once
 
 #include <tutti/communicator.hpp>

@@ -18,8 +18,7 @@ namespace tutti {
 
 // Options of data_parallel::create().
 struct data_parallel_options {
-  // User-provided, so that this is no aggregate: g++ 12 destroys braced temporaries in co_await expressions
-  // twice.
+  // User-provided for g++ 12, as that of init_options.
   data_parallel_options();
 
   // Bytes at which a bucket is full; the gradient that reaches the limit is its last. The first bucket is
@@ -81,8 +80,7 @@ detail::gradient_memory memory_of(const std::vector<gradient_view>& gradients);
 // call ready() and reduced(), on a device by the device.
 //
 // Belongs to the loop thread of its communicator, except ready() of gradients in host memory. Move-only.
-// Cancellation: destroying it with buckets in flight fails its own communicators on all ranks; `c` stays
-// usable.
+// Cancellation: destroying it with buckets in flight fails its own communicators on all ranks, and not `c`.
 class data_parallel {
   struct state;
 
@@ -137,8 +135,7 @@ class data_parallel {
   // Cancellation: fails it on all ranks.
   task<> reduced() { return reduce(nullptr); }
   // The same on a device: makes work enqueued on `on` from then on wait for the averages. Gradients without
-  // ready() are taken as the work now on `on` leaves them. To wait on the host, `co_await on.reached()`
-  // afterwards.
+  // ready() are taken as the work now on `on` leaves them. `co_await on.reached()` then waits on the host.
   // Completes: when all work of the step is enqueued on the device.
   template <detail::Stream S>
   task<> reduced(S on) {
@@ -160,10 +157,9 @@ class data_parallel {
   unsynchronised no_sync() noexcept { return unsynchronised(*this); }
 
   // Sets the weight of this rank's gradient in the average of this step, for example its number of samples; 1
-  // without the call. A gradient of weight 0 is left out, even if it is NaN. Call it before the first ready()
-  // of a step, and only with options::uneven.
-  // Errors: throws errc::invalid_argument without options::uneven, within a step, or for a weight that is
-  // negative or not finite.
+  // without the call. A gradient of weight 0 is left out, even if it is NaN.
+  // Errors: throws errc::invalid_argument without options::uneven, after the first ready() of a step, or for a
+  // weight that is negative or not finite.
   void begin_step(double weight);
   // Takes part in a step of the other ranks, for a rank without more batches. Only with options::uneven.
   // Returns true after such a step, with the others' average in this rank's gradients. Step the optimiser

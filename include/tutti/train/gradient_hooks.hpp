@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient hooks: how data_parallel averages a bucket: exactly, in half or a quarter of
-// the bytes, or by low-rank matrices.
+// How data_parallel averages a bucket: exactly, in half or a quarter of the bytes, or by low-rank matrices.
 #pragma once
 
 #include <tutti/communicator.hpp>
@@ -46,9 +45,8 @@ class gradient_hook : public detail::any_gradient_hook {
 // Averages by all_reduce(avg), as data_parallel does without a hook.
 std::shared_ptr<gradient_hook> identity_hook();
 
-// Average in half the bytes. Sums are computed in float, so an average overflows float16 only if a gradient
-// does. float16 keeps 11 bits of each number and loses values below 6e-8. bfloat16 keeps 8 bits and the range
-// of float.
+// Average in half the bytes. Sums are computed in float, so an average overflows float16 only if a gradient does.
+// float16 keeps 11 bits of each number and loses values below 6e-8; bfloat16 keeps 8 bits and the range of float.
 std::shared_ptr<gradient_hook> float16_hook();
 std::shared_ptr<gradient_hook> bfloat16_hook();
 
@@ -90,8 +88,7 @@ struct low_rank_options {
 //
 // If a rank has an infinity or a NaN in a matrix, the matrix becomes NaN on all ranks for this step, and its
 // kept error and last approximation are dropped.
-// Cost: per unit of rank, three passes over each matrix on the loop thread. With error feedback, also a copy
-// of it.
+// Cost: three passes over each matrix on the loop thread per unit of rank; with error feedback, a copy of it.
 std::shared_ptr<gradient_hook> low_rank_hook(low_rank_options o = {});
 
 }  // namespace tutti

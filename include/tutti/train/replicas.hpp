@@ -12,8 +12,7 @@
 
 namespace tutti {
 
-// Hashes bits, not values: -0.0 and 0.0 differ. To hash in pieces, pass the hash of the earlier pieces as
-// `before`.
+// Hashes bits, not values: -0.0 and 0.0 differ. `before` is the hash of earlier pieces.
 std::uint64_t hash_of(std::span<const std::byte> bytes, std::uint64_t before = 0xcbf29ce484222325U) noexcept;
 
 // The result of a comparison.
@@ -26,8 +25,7 @@ struct replica_check {
   bool agree() const noexcept { return differ.empty(); }
 };
 
-// Compares the replicas of all ranks. Collective: every rank of `c` calls it with its replica, in the same
-// order of pieces.
+// Compares the replicas of all ranks. Collective: all ranks of `c` call it, with the same order of pieces.
 // Cost: one pass over the values, and eight bytes from each rank.
 task<replica_check> compare_replicas(communicator c, std::vector<std::span<const float>> pieces);
 inline task<replica_check> compare_replicas(communicator c, std::span<const float> values) {
