@@ -33,6 +33,8 @@ class join_requests;
 template <class T>
 class [[nodiscard("dropping a request cancels it")]] basic_request {
  public:
+  using value_type = T;
+
   basic_request() noexcept = default;
   explicit basic_request(detail::call&& what) : slot_(detail::start_request(std::move(what))) {}
   // Of a message, from the parts of its call.

@@ -120,21 +120,15 @@ class join_requests : stop_node {
   bool second_ = false;
 };
 
-template <class R>
-struct value_of_request {};
-template <class T>
-struct value_of_request<basic_request<T>> {
-  using type = T;
-};
-
 // Requests one after the other in memory, of a program's variable.
 template <class R>
 concept RequestRange =
     std::ranges::contiguous_range<R> && std::ranges::sized_range<R> && std::ranges::borrowed_range<R> &&
     !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>> &&
-    requires { typename value_of_request<std::ranges::range_value_t<R>>::type; };
+    std::same_as<std::ranges::range_value_t<R>,
+                 basic_request<typename std::ranges::range_value_t<R>::value_type>>;
 template <class R>
-using value_of_requests = typename value_of_request<std::ranges::range_value_t<R>>::type;
+using value_of_requests = typename std::ranges::range_value_t<R>::value_type;
 
 }  // namespace detail
 

@@ -13,6 +13,7 @@
 #include <boost/asio/error.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/system/system_error.hpp>
+#include <concepts>
 #include <coroutine>
 #include <exception>
 #include <memory>
@@ -25,12 +26,15 @@ namespace tutti::detail {
 
 namespace asio = boost::asio;
 
+template <class A>
+concept is_awaiter = requires(A& a) {
+  { a.await_ready() } -> std::convertible_to<bool>;
+};
+
 // Types that co_await accepts by itself; these are left alone.
 template <class A>
-concept directly_awaitable = requires(A&& a) { std::forward<A>(a).operator co_await(); } ||
-                             requires(A&& a) { operator co_await(std::forward<A>(a)); } || requires(A& a) {
-                               { a.await_ready() } -> std::convertible_to<bool>;
-                             };
+concept directly_awaitable = is_awaiter<A> || requires(A&& a) { std::forward<A>(a).operator co_await(); } ||
+                             requires(A&& a) { operator co_await(std::forward<A>(a)); };
 
 template <class A>
 concept asio_operation = !directly_awaitable<A> && asio::is_async_operation<std::remove_cvref_t<A>>::value;

@@ -10,7 +10,6 @@
 
 #include <boost/asio/associated_executor.hpp>
 #include <boost/asio/io_context.hpp>
-#include <concepts>
 #include <coroutine>
 #include <exception>
 #include <memory>
@@ -23,11 +22,6 @@
 namespace tutti::detail {
 
 namespace asio = boost::asio;
-
-template <class A>
-concept is_awaiter = requires(A& a) {
-  { a.await_ready() } -> std::convertible_to<bool>;
-};
 
 // Awaits an awaiter by reference: g++ 12 would copy or move one that await_transform returns by reference.
 template <class A>
