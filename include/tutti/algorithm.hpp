@@ -28,9 +28,7 @@ enum class algorithm : std::uint8_t {
   // Between ranks that read each other's memory: on one host, at most 16.
   shared_memory,
   hierarchical,
-  hierarchical_split,
-  two_level [[deprecated("write hierarchical")]] = hierarchical,
-  two_level_slices [[deprecated("write hierarchical_split")]] = hierarchical_split
+  hierarchical_split
 };
 
 // The name of an algorithm, such as "ring".

@@ -97,7 +97,6 @@ struct stall {
   duration from{0};
   duration until{0};
 };
-using standstill [[deprecated("write stall")]] = stall;
 // The error of a rank's clock.
 struct skew {
   int rank = 0;
@@ -125,7 +124,6 @@ struct faults {
   // Whether there are no faults.
   bool none() const noexcept;
   std::string text() const;
-  [[deprecated("write text()")]] std::string words() const { return text(); }
 };
 
 // Everything that determines a run.
@@ -201,7 +199,6 @@ struct report {
   bool all_returned() const noexcept;
   // A text for people, line by line.
   std::string text() const;
-  [[deprecated("write text()")]] std::string words() const { return text(); }
 };
 
 namespace detail {
