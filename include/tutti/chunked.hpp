@@ -16,11 +16,9 @@
 
 namespace tutti {
 
-// The result of communicator::all_reduce_chunks: the chunks of the buffer, in order, each as soon as it is
-// reduced. Move-only.
+// The result of communicator::all_reduce_chunks: the chunks of the buffer, in order. Move-only.
 // Buffers: each chunk belongs to the operation until next() has returned it, and to the program from then on.
-// Cancellation: dropping it before the last chunk cancels the chunks in flight, which fails the communicator
-// on all ranks.
+// Cancellation: dropping it before the last chunk fails the communicator on all ranks.
 template <class T, class Span = std::span<T>>
 class chunked_all_reduce {
   static constexpr std::size_t in_flight = 3;
@@ -55,8 +53,7 @@ class chunked_all_reduce {
   // The number of chunks.
   std::size_t chunks() const noexcept { return size() / chunk_ + (size() % chunk_ != 0 ? 1 : 0); }
 
-  // The default chunk size in elements for a buffer of `count` elements. Several chunks fit in flight, and
-  // none is so small that its latency dominates.
+  // The default chunk size in elements: several chunks are in flight, and none is dominated by its latency.
   static std::size_t default_chunk(std::size_t count, std::size_t element_bytes = sizeof(T)) noexcept {
     const std::size_t least = std::max<std::size_t>(1, 64 * 1024 / element_bytes);
     const std::size_t most = std::max<std::size_t>(1, 1024 * 1024 / element_bytes);

@@ -97,8 +97,8 @@ class [[nodiscard("a generator does nothing until next() is awaited")]] generato
     promise_type* body_ = nullptr;  // while this waits for it
     bool second_ = false;
   };
-  // Runs the body to its next co_yield. Await it before the generator is moved. co_await returns the yielded
-  // value, or nothing when the body has returned.
+  // Runs the body to its next co_yield, whose value it gives, or nothing when the body has returned. Await it
+  // before the generator is moved.
   // Errors: those that the body throws. errc::cancelled if a coroutine was destroyed that awaited next().
   // errc::invalid_argument if another coroutine awaits next().
   awaiter next() noexcept { return awaiter(*this); }

@@ -24,12 +24,10 @@ class join_requests;
 //
 // Move-only. Awaited at most once, from an lvalue: `status st = co_await receiving;`. The operation
 // progresses and completes whether or not it is awaited.
-// Errors: the await throws them, including errors of starting. Only errc::wrong_thread is thrown by the call
-// that starts it.
+// Errors: the await throws them, including errors of starting; the starting call only errc::wrong_thread.
 // Cancellation: dropping a pending request cancels it. The destructor never waits for a peer, and the buffer
-// may be reused when it returns. A receive loses no message: the next receive gets one that was on its way. A
-// send that had begun to leave is finished from a copy or taken back. A collective fails its communicator on
-// all ranks with errc::cancelled.
+// may be reused when it returns. A receive loses no message: the next receive gets it. A send that had begun to
+// leave is finished from a copy or taken back. A collective fails its communicator with errc::cancelled.
 template <class T>
 class [[nodiscard("dropping a request cancels it")]] basic_request {
  public:

@@ -11,8 +11,7 @@
 namespace tutti {
 namespace detail {
 
-// Allocates shared memory aligned to 64 bytes at least; blocks of 128 KiB and more are aligned to pages.
-// Throws std::bad_alloc.
+// Aligned to 64 bytes at least; blocks of 128 KiB and more to pages. Throws std::bad_alloc.
 void* allocate_shared_bytes(std::size_t bytes, std::size_t alignment);
 void free_shared_bytes(void* memory) noexcept;
 
@@ -20,14 +19,12 @@ void free_shared_bytes(void* memory) noexcept;
 
 // A standard allocator of shared memory: `std::vector<float, tutti::shared_allocator<float>>`.
 //
-// A receiver on the same host reads a message of more than 4 KiB from the sender's own pages: one copy
-// instead of two. Only the sender's buffer matters; receive buffers gain nothing. Other ranks can read this
-// memory, and nothing else of this process.
+// A receiver on the same host reads a message of more than 4 KiB from the sender's own pages: one copy instead
+// of two. Receive buffers gain nothing. Other ranks can read this memory, and nothing else of this process.
 //
-// The memory needs no communicator and may outlive them all. Nothing of it is visible in the file system, and
-// nothing remains after any end of the process. Pages take memory when they are first touched; blocks of 128
-// KiB and more return theirs when they are freed. After fork(), parent and child share the memory, so a child
-// should not write to it.
+// The memory needs no communicator and may outlive them all. It is not visible in the file system, and nothing
+// remains after any end of the process. Pages take memory when they are first touched; blocks of 128 KiB and
+// more return theirs when they are freed. After fork() the child should not write to it: it shares the memory.
 //
 // Thread-safe and stateless: all instances are equal. If the system grants no shared memory (no memfd, no
 // descriptors left), the memory is ordinary and messages from it are copied as usual.

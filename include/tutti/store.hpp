@@ -61,14 +61,12 @@ struct store_exchange {
 // A dictionary of byte strings that several users share. A key is not empty. The key and values of one
 // request have at most `largest_value` bytes together, and so has the value of one key.
 //
-// Each operation is atomic, and all users see all operations in one order. Operations are lazy: they start
-// when awaited. Several may be pending at once; a wait delays no other. The timeout counts from the await and
-// defaults to that of the store. With timeout 0 a missing key is an error at once. Use a store on the thread
-// of its executor. It outlives its tasks.
+// Each operation is atomic, and all users see all operations in one order. Operations start when awaited.
+// Several may be pending at once; a wait delays no other. The timeout counts from the await; with 0 a missing key
+// is an error at once. Use a store on the thread of its executor. It outlives its tasks.
 // Errors: the text names the operation, the key and the store. errc::invalid_argument: an empty key or a too
-// long value. errc::timed_out: the key was not set in time, or the store did not answer; a change may or may
-// not have happened. errc::peer_failed: the store has gone. errc::resources: a value would exceed
-// `largest_value`.
+// long value. errc::timed_out: the key was not set in time, or the store did not answer; a change may have
+// happened. errc::peer_failed: the store has gone. errc::resources: a value would exceed `largest_value`.
 // Cancellation: throws errc::cancelled, or errc::timed_out at a deadline. The request is abandoned, as by destroying
 // the task: a change may still happen.
 class store {

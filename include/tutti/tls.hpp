@@ -21,9 +21,8 @@ using tls_identity = std::shared_ptr<const core::tls_context>;
 // Makes the TLS identity of this process from PEM files, or a self-made one without files. The files hold its
 // certificate (with intermediate ones up to the authority, if any), its key, and the authorities of the
 // others' certificates. Give all three or none.
-// The process shows one certificate both when connecting and when accepting. So an extended key usage, if
-// there is one, must allow both. A certificate that names ranks ("URI:tutti:rank:3" among its alternative
-// names) is valid for those ranks only.
+// The process connects and accepts with one certificate, so an extended key usage must allow both. A certificate
+// that names ranks ("URI:tutti:rank:3" among its alternative names) is valid for those ranks only.
 // Errors: throws errc::invalid_argument, naming the file and what is wrong with it.
 tls_identity make_tls_identity(const std::string& certificate = {}, const std::string& key = {},
                                const std::string& authority = {});

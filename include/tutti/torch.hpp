@@ -6,8 +6,7 @@
 //   co_await world.all_reduce(tensor, tutti::sum);
 //
 // A list of tensors is reduced as one buffer. all_reduce_chunks gives pieces of the tensor. A callable that
-// reduces names its type: `[](float a, float b) { ... }`. Elements without arithmetic (float8) can be sent but
-// not reduced.
+// reduces names its type: `[](float a, float b) { ... }`. Elements without arithmetic (float8) are not reduced.
 // Buffers: the operation keeps the tensor alive until it has ended, so a temporary may be passed.
 // Errors: errc::invalid_argument for a tensor that is not contiguous, is sparse, or is of a type without this
 // reduction. The text says what to write instead.

@@ -111,8 +111,7 @@ class value {
 };
 using hyperparameter_map = std::map<std::string, value>;
 
-// Pixels of an image: rows from top to bottom, pixels from left to right, interleaved samples. A pixel has 1
-// (grey), 3 (RGB) or 4 (RGBA) bytes.
+// An image: rows from the top, pixels from the left, each of 1 (grey), 3 (RGB) or 4 (RGBA) bytes.
 struct image_view {
   int width = 0;
   int height = 0;
@@ -182,8 +181,7 @@ class log {
   // time/hidden, step/overlap (the hidden share of communication) and step/bytes. With system_metrics, also
   // step/cpu_percent (of one core, since the last call) and step/memory_mib (now).
   void times(std::int64_t step, step_times seconds) const noexcept;
-  // Stores these bytes as a file of this rank in the run. The name may have folders; a name that exists gets
-  // a suffix "-2", ...
+  // Stores these bytes as a file of this rank. The name may have folders; one that exists gets a suffix "-2", ...
   void artifact(std::string_view name, std::span<const std::byte> bytes) const noexcept;
   // Stores a copy of the file. It is copied some time before finish() completes: do not change it until then.
   void artifact(std::string_view name, const std::filesystem::path& file) const noexcept;
@@ -205,9 +203,8 @@ class log {
   std::shared_ptr<detail::owner> owner_;
 };
 
-// Opens this rank's part of a run. Every rank of `c` that takes part calls it equally often, in any order. No
-// message is sent: the ranks agree through the directory itself. Call it on the loop thread of `c`. The log
-// holds a handle of `c` until finish().
+// Opens this rank's part of a run, on the loop thread of `c`. Every rank of `c` that takes part calls it equally
+// often, in any order: the ranks agree through the directory. The log holds a handle of `c` until finish().
 //
 // If the id exists, the run continues. This rank's records follow the earlier ones of its label; a record cut
 // short by a crash is removed. If a series has a step twice, the later record counts. TensorBoard also drops
@@ -218,12 +215,10 @@ class log {
 // something could not be created; the text says why. errc::timed_out: the disk does not answer.
 task<log> open(communicator c, options o = {});
 
-// Opens the run options::id from any process, which need not be in the run's world. Call it on the loop
-// thread of a tutti::runtime that outlives the log. There are no samples of messages, because there is no
-// communicator.
+// Opens the run options::id from any process, which need not be in the run's world, on the loop thread of a
+// tutti::runtime that outlives the log. There are no samples of messages, because there is no communicator.
 // Completes: when this label's files exist.
-// Errors: as open(communicator, options). errc::invalid_argument without an id. errc::wrong_thread on a
-// thread without a runtime.
+// Errors: as open(communicator, options); errc::invalid_argument without an id, errc::wrong_thread without a runtime.
 task<log> open(options o);
 
 }  // namespace tutti::track

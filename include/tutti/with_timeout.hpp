@@ -44,9 +44,8 @@ task<std::remove_cvref_t<await_result_t<A>>> within(
 
 }  // namespace detail
 
-// Awaits `awaitable`, and at time `when` asks all of it to end early. That includes operations, requests,
-// Asio operations, and tasks with all that they await at any depth. Inside, this deadline or an earlier outer
-// one replaces the default timeout.
+// Awaits `awaitable`, and at time `when` asks all of it to end early: operations, requests, Asio operations, and
+// tasks with all that they await. Inside, this deadline or an earlier outer one replaces the default timeout.
 // Completes: with the result, which may come late, or when everything inside has ended.
 // Errors: errc::timed_out, naming the operation; errc::wrong_thread on a thread without a runtime.
 // Cancellation: what is stopped ends as the other branches of when_any do.
@@ -56,8 +55,7 @@ auto with_deadline(A&& awaitable, std::chrono::steady_clock::time_point when) {
   return detail::within<A>(std::forward<A>(awaitable), when, std::nullopt);
 }
 
-// with_deadline with a time limit of `timeout` from the call, not from the await. A timeout too long for the
-// clock, such as duration::max(), never expires.
+// with_deadline, `timeout` after the call, not the await. One too long for the clock never expires.
 template <class A, class Rep, class Period>
 auto with_timeout(A&& awaitable, std::chrono::duration<Rep, Period> timeout) {
   return detail::within<A>(std::forward<A>(awaitable), detail::after(detail::loop_time(), timeout),

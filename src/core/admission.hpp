@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits what unauthenticated peers can cost a listener: connections without a proof, their time, and one log line
-// per host.
+// Limits what unauthenticated peers can cost a listener: connections, time, and one log line per host.
 //
 // When all places are taken, one is freed for a newcomer: the oldest connection of the source that has most,
 // unless it came so lately that an honest peer may still be answering. So callers that never prove anything

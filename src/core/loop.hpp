@@ -2,9 +2,8 @@
 // Runs an engine on an Asio io_context: only the io_context blocks, only the engine spins.
 //
 // One turn is one handler. It polls the engine for the spin budget. Asio's own handlers get their turn after
-// a streak of idle rounds, and at least every few hundred completions. Then the turn arms the doorbells,
-// polls once more, and returns: the io_context sleeps on one descriptor. Only Asio's public interface is
-// used, so the io_context may be the user's.
+// a streak of idle rounds, and at least every few hundred completions. Then the turn arms the doorbells, polls
+// once more, and returns: the io_context, which may be the user's, sleeps on one descriptor.
 #pragma once
 
 #include "core/backend.hpp"

@@ -31,8 +31,7 @@ bool get(attributes& of) noexcept { return ::syscall(SYS_sched_getattr, 0, &of, 
 
 void set_runtime(attributes of, std::uint64_t nanoseconds) noexcept {
   of.runtime = nanoseconds;
-  // For the threads that this one starts. The flag cannot be removed without privileges, and need not be.
-  // With it a nice value below 0 would be lost.
+  // For the threads that this one starts, which would lose a nice value below 0.
   if (of.nice >= 0) of.flags |= reset_on_fork;
   static_cast<void>(::syscall(SYS_sched_setattr, 0, &of, 0));
 }

@@ -111,8 +111,7 @@ class uring_backend final : public backend {
   void disarm() noexcept override { set_notify(false); }
 
  private:
-  // An eventfd that the kernel signals, and epoll watches. (Watching the ring's own descriptor loses
-  // completions of a DEFER_TASKRUN ring.)
+  // The kernel signals it, and epoll watches it: watching a DEFER_TASKRUN ring itself loses completions.
   void make_event() {
     event_ = base::unique_fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     if (!event_) refuse("cannot open an eventfd", -errno);

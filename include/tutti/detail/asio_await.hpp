@@ -80,8 +80,7 @@ void resume_from_asio(std::coroutine_handle<> h);
 
 // Lives in the awaiting frame, which may be destroyed while the Asio operation is pending: the handler then does
 // nothing. The Asio operation itself ends with its I/O object, as Asio's rules say.
-// Cancellation: stopping the coroutine's scope cancels the operation through its cancellation slot (all
-// types). The handler then reports how it ended.
+// Cancellation: stopping the coroutine's scope cancels the operation through its cancellation slot (all types).
 template <class Operation>
 class asio_awaiter : stop_node {
   using signature = typename asio::completion_signature_of<Operation>::type;

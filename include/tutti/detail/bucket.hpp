@@ -34,8 +34,7 @@ struct registered_gradient {
   std::shared_ptr<const void> keep;  // owner of the memory; null: the program keeps it
 };
 
-// Streams are null for host memory. On a device, what a function does is enqueued in a stream of the bucket,
-// and tasks complete when that has happened.
+// Streams are null for host memory. On a device, functions enqueue in a stream, and so do tasks before they complete.
 class bucket {
  public:
   explicit bucket(std::vector<registered_gradient> gradients);

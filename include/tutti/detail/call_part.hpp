@@ -71,8 +71,7 @@ using part_ref = counted_ref<call_part>;
 
 namespace gpu {
 class stream;
-// Makes the device part of an operation that follows the work in `after`, on memory that `in` and `out` keep.
-// Defined in the library tutti::gpu.
+// The device part of an operation that follows `after`, on memory that `in` and `out` keep; of tutti::gpu.
 tutti::detail::part_ref device_part_of(const stream& after, std::shared_ptr<const void> in,
                                        std::shared_ptr<const void> out);
 }  // namespace gpu

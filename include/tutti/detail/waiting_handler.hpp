@@ -82,8 +82,7 @@ void post_call(const Executor& executor, Handler handler, std::tuple<Arguments..
   });
 }
 
-// Destroys the handlers of this thread that wait for operations of detached communicators, or of streams of
-// the io_context `ended`, which may be null.
+// Destroys the handlers of this thread that wait for operations of detached communicators, or streams of `ended`.
 void discard_handlers(const asio::io_context* ended) noexcept;
 // Marks the tasks of this thread that were started by a token on this io_context.
 void end_tasks(const asio::io_context& of) noexcept;

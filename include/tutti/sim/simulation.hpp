@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The simulator: runs many ranks of a program in one thread, under virtual time, over a simulated network.
 //
-// The ranks run the program's own coroutines and tutti's own engine, matching, protocols, communicators and
-// collectives. Only time, randomness and the transport are replaced. The same options give the same run to
-// the last event, so a failure can be repeated.
+// The ranks run the program's coroutines and tutti's own engine, matching, protocols and collectives: only time,
+// randomness and the transport are replaced. The same options give the same run to the last event.
 //
 // Virtual are sleep_for, now, with_timeout and the timeouts of communicators. Computation takes no time, and
 // tutti::compute runs at once. Asio's timers and sockets stay real: a rank that waits for one holds up the

@@ -89,8 +89,7 @@ class data_parallel {
     ~state() {
       for (std::size_t i = 0; i < hooks.size(); ++i) accumulators[i]->del_post_hook(hooks[i]);
     }
-    // Lays the gradients out one behind the other, so that they are averaged in place. They are not views,
-    // which optimisers cannot detach.
+    // One behind the other, so that they are averaged in place; not as views, which optimisers cannot detach.
     void lay_out(std::int64_t count) {
       const at::Tensor memory = at::zeros({count}, at::kFloat);
       std::int64_t begin = 0;

@@ -32,9 +32,8 @@ struct data_parallel_options {
   // Sums instead of averaging: for gradients that each rank has divided by the samples of all ranks.
   bool sum = false;
   // Allows ranks to have different numbers of batches; see join_step().
-  // Cost: one all_reduce of 16 bytes per step, which with a hook completes before the first bucket starts. On
-  // a device also one pass over each bucket, two with weights, and each bucket is issued after the one before
-  // it.
+  // Cost: one all_reduce of 16 bytes per step, which with a hook completes before the first bucket starts. On a
+  // device also one pass over each bucket, two with weights, and buckets are issued one after the other.
   bool uneven = false;
 };
 
@@ -92,12 +91,10 @@ class data_parallel {
 
   // Registers the gradients: gradient_view in host memory, or gpu::device_values after gpu::open(c). Collective
   // over `c`. It duplicates `c`, so that the program's own collectives keep their order.
-  // Buffers: the gradients stay at their addresses as long as the object lives. A device_values of a
-  // device_buffer keeps it alive.
+  // Buffers: the gradients stay at their addresses as long as this lives. device_values keep a device_buffer alive.
   // Errors: errc::invalid_argument (no gradients, empty ones, a number of rows that does not divide the size,
-  // a hook for other memory, or no device). errc::mismatch on all ranks, naming them, if they register
-  // different sizes or types, or differ in options: sizes of buckets, `sum`, `uneven`, or a hook of another
-  // kind of memory or none.
+  // a hook for other memory, or no device). errc::mismatch on all ranks, naming them, if they differ in sizes,
+  // types or options: sizes of buckets, `sum`, `uneven`, or a hook of another kind of memory or none.
   // Cost: allocates memory for buckets that are not in place, which may wait for the device.
   template <class Gradient = gradient_view>
   static task<data_parallel> create(communicator c, const std::vector<Gradient>& gradients,
@@ -118,9 +115,8 @@ class data_parallel {
     return broadcast_pieces(averaged_over(), std::move(pieces), root, std::move(after));
   }
 
-  // Reports that gradient i, as registered, is complete for this step; on a device, when `after` reaches its
-  // current position. May be called from any thread for host memory, one at a time for each gradient. Does
-  // nothing during no_sync().
+  // Reports that gradient i, as registered, is complete for this step; on a device, when `after` gets to this call.
+  // Any thread may call it for host memory, one at a time for each gradient. Does nothing during no_sync().
   // Buffers: the gradient's memory belongs to this object until reduced() has completed.
   // Errors: throws errc::invalid_argument if the gradient was already ready, or for a stream of other memory.
   void ready(std::size_t i) { mark(i, nullptr); }

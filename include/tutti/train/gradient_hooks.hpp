@@ -65,8 +65,7 @@ struct int8_options {
 // average of its step by at most M / 125. With it, the error of the step before is added: at most the sum of
 // M / 125 of both steps, about twice as much. The sum of the results of all steps is off the sum of the exact
 // averages by at most M / 125 of the last step. Small gradients that share a block with large ones lose most.
-// If a rank has an infinity or a NaN in a block, the block becomes NaN on all ranks, and its kept errors are
-// dropped.
+// A block with an infinity or a NaN on a rank becomes NaN on all ranks, and its kept errors are dropped.
 // Cost: about five passes over the bucket on the loop thread; with error feedback also a copy of it.
 std::shared_ptr<gradient_hook> int8_hook(int8_options o = {});
 
@@ -86,8 +85,8 @@ struct low_rank_options {
 // PowerSGD (Vogels, Karimireddy, Jaggi 2019): approximates each matrix by a product of two thin ones. Ranks
 // exchange rows * rank and columns * rank numbers.
 //
-// If a rank has an infinity or a NaN in a matrix, the matrix becomes NaN on all ranks for this step, and its
-// kept error and last approximation are dropped.
+// A matrix with an infinity or a NaN on a rank becomes NaN on all ranks for this step; its kept error and last
+// approximation are dropped.
 // Cost: three passes over each matrix on the loop thread per unit of rank; with error feedback, a copy of it.
 std::shared_ptr<gradient_hook> low_rank_hook(low_rank_options o = {});
 

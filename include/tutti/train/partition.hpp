@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which samples each rank learns from: partitions of a data set, and batches that all ranks share.
 //
-// There are two ways. With shared_batches, all ranks share each batch: every rank makes the same number of
-// steps, and the training does not depend on the number of ranks. With data_partitioner, as in the PyTorch
-// tutorial, each rank has a partition and batches of its own. Some ranks then finish first, and the others
-// need data_parallel_options::uneven.
+// With shared_batches, all ranks share each batch: every rank makes the same number of steps, and the training
+// does not depend on the number of ranks. With data_partitioner, as in the PyTorch tutorial, each rank has a
+// partition and batches of its own: some ranks finish first, which needs data_parallel_options::uneven.
 #pragma once
 
 #include <tutti/train/shuffle.hpp>
@@ -20,9 +19,8 @@ namespace tutti {
 // The index of a sample in its data set.
 using sample_index = std::uint32_t;
 
-// Returns the consecutive share of `whole` that belongs to `rank` of `ranks`. The shares of all ranks are
-// disjoint, cover the whole in order, and differ in size by at most one. With more ranks than items some are
-// empty. Requires 0 <= rank < ranks.
+// Returns the consecutive share of `whole` that belongs to `rank` of `ranks`. The shares of all ranks are disjoint,
+// cover the whole in order, and differ in size by at most one. Requires 0 <= rank < ranks.
 template <class T>
 std::span<T> share_of(std::span<T> whole, int rank, int ranks) noexcept {
   const std::size_t n = static_cast<std::size_t>(ranks), r = static_cast<std::size_t>(rank);
@@ -46,8 +44,7 @@ std::span<T> batch_of(std::span<T> items, std::size_t batch, std::size_t step) n
 // DataPartitioner. The same arguments give the same parts on every rank and machine.
 class data_partitioner {
  public:
-  // Makes part i of fraction i of the samples, rounded so that no two parts overlap. If the fractions add up
-  // to one, no sample is left out.
+  // Makes part i of fraction i of the samples; no parts overlap, and fractions of the whole leave no sample out.
   // Errors: throws errc::invalid_argument for a negative or NaN fraction, a sum above one, or more than 2^32
   // - 1 samples.
   data_partitioner(std::size_t samples, std::span<const double> fractions, std::uint64_t seed = 1234);

@@ -24,8 +24,7 @@ class random_bits {
   }
   // A number from 0 to below 1.
   double uniform() noexcept { return static_cast<double>(next() >> 11) * 0x1p-53; }
-  // A number from 0 to below `end`. The bias of the remainder is below 2^-32 for the sizes used here.
-  // Requires end > 0.
+  // A number from 0 to below `end` > 0. The bias of the remainder is below 2^-32 for the sizes used here.
   std::uint64_t below(std::uint64_t end) noexcept { return next() % end; }
 
  private:
