@@ -100,9 +100,9 @@ class communicator {
                        detail::origin_of<B> from = call_site::current()) const {
     return message<operation_on<B>>(kind::send, data, dest, tag, from);
   }
-  template <detail::of_device B, detail::Stream S>
-  operation<> send(const B& data, int dest, const S& after, call_site where = call_site::current()) const {
-    return send(data, dest, 0, {after, where});
+  template <detail::of_device B>
+  operation<> send(const B& data, int dest, detail::origin_of<B> from) const {
+    return send(data, dest, 0, from);
   }
   // Receives one message from `source` (or any_source) with `tag` (or any_tag) into `data`. The message may
   // be shorter than `data`: status.bytes is its length in bytes.
@@ -116,10 +116,9 @@ class communicator {
                   "recv needs a writable buffer that outlives the operation: an lvalue, or a span");
     return message<operation<status>>(kind::receive, data, source, tag, from);
   }
-  template <detail::of_device B, detail::Stream S>
-  operation<status> recv(const B& data, int source, const S& after,
-                         call_site where = call_site::current()) const {
-    return recv(data, source, any_tag, {after, where});
+  template <detail::of_device B>
+  operation<status> recv(const B& data, int source, detail::origin_of<B> from) const {
+    return recv(data, source, any_tag, from);
   }
   // Starts a send before it returns; see request.
   template <Buffer B>
@@ -135,27 +134,26 @@ class communicator {
                   "irecv needs a writable buffer that outlives the request: an lvalue, or a span");
     return message<request>(kind::receive, data, source, tag, from);
   }
-  template <detail::of_device B, detail::Stream S>
-  request isend(const B& data, int dest, const S& after, call_site where = call_site::current()) const {
-    return isend(data, dest, 0, {after, where});
+  template <detail::of_device B>
+  request isend(const B& data, int dest, detail::origin_of<B> from) const {
+    return isend(data, dest, 0, from);
   }
-  template <detail::of_device B, detail::Stream S>
-  request irecv(const B& data, int source, const S& after, call_site where = call_site::current()) const {
-    return irecv(data, source, any_tag, {after, where});
+  template <detail::of_device B>
+  request irecv(const B& data, int source, detail::origin_of<B> from) const {
+    return irecv(data, source, any_tag, from);
   }
 
   // Waits for a message from `source` (or any_source) with `tag` (or any_tag) and returns its status. The
   // message stays queued on this rank until a receive takes it, which may be another coroutine's.
+  // With a stream last, probes for a message that was sent from device memory.
   // Completes: when a receive with these arguments would match a message.
   operation<status> probe(int source = any_source, int tag = any_tag,
-                          call_site where = call_site::current()) const {
-    return operation<status>(std::in_place, kind::probe, state_, detail::buffer_view{}, source, tag, where);
-  }
-  // Probes for a message that was sent from device memory.
-  template <detail::Stream S>
-  operation<status> probe(int source, int tag, const S& after, call_site where = call_site::current()) const {
-    detail::call what(kind::probe, state_, detail::buffer_view{}, source, tag, where);
-    what.part = device_part_of(after);
+                          const detail::maybe_on_stream& from = call_site::current()) const {
+    if (from.after == nullptr)
+      return operation<status>(std::in_place, kind::probe, state_, detail::buffer_view{}, source, tag,
+                               from.where);
+    detail::call what(kind::probe, state_, detail::buffer_view{}, source, tag, from.where);
+    what.part = from.part(*from.after, {}, {});
     return operation<status>(std::move(what));
   }
 
@@ -167,15 +165,11 @@ class communicator {
   // and hosts. `world.all_reduce(x, sum).with(algorithm::ring)` selects one by name. In steady state no
   // collective allocates: temporary memory is kept for the next call.
 
-  // Waits until every rank has started this barrier.
-  operation<> barrier(call_site where = call_site::current()) const {
-    return operation<>(detail::call(kind::barrier, state_, where));
-  }
-  // A barrier that also waits until stream `after` has passed the work enqueued on it at the start.
-  template <detail::Stream S>
-  operation<> barrier(const S& after, call_site where = call_site::current()) const {
-    detail::call what(kind::barrier, state_, where);
-    what.part = device_part_of(after);
+  // Waits until every rank has started this barrier, and a stream, if one is named, has passed the work enqueued
+  // on it at the start.
+  operation<> barrier(const detail::maybe_on_stream& from = call_site::current()) const {
+    detail::call what(kind::barrier, state_, from.where);
+    if (from.after != nullptr) what.part = from.part(*from.after, {}, {});
     return operation<>(std::move(what));
   }
 

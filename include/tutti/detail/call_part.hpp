@@ -131,11 +131,11 @@ struct on_stream {
 template <class S>
 concept Stream = std::is_convertible_v<const S&, on_stream>;
 
-// The last argument of an operation on tensors: a stream for tensors in memory of a device.
-struct on_tensor {
-  on_tensor(call_site w) noexcept : where(w) {}
+// The last argument of operations that may follow a stream: on tensors, and without a buffer.
+struct maybe_on_stream {
+  maybe_on_stream(call_site w) noexcept : where(w) {}
   template <Stream S>
-  on_tensor(const S& s, call_site w = call_site::current()) noexcept
+  maybe_on_stream(const S& s, call_site w = call_site::current()) noexcept
       : where(w), after(&static_cast<const gpu::stream&>(s)), part(gpu::device_part_of) {}
   call_site where;
   const gpu::stream* after = nullptr;  // until the operation is made
@@ -145,11 +145,11 @@ struct on_tensor {
 
 template <class B>
 using origin_of =
-    std::conditional_t<device_memory<B>, on_stream, std::conditional_t<tensor<B>, on_tensor, call_site>>;
+    std::conditional_t<device_memory<B>, on_stream, std::conditional_t<tensor<B>, maybe_on_stream, call_site>>;
 
 inline call_site place_of(const call_site& where) noexcept { return where; }
 inline call_site place_of(const on_stream& from) noexcept { return from.where; }
-inline call_site place_of(const on_tensor& from) noexcept { return from.where; }
+inline call_site place_of(const maybe_on_stream& from) noexcept { return from.where; }
 
 // What tutti::gpu attaches to a communicator or a world, and lives as long as that.
 class device_side {

@@ -96,7 +96,7 @@ class tensor_part final : public call_part {
 };
 
 // Those on a device are kept until the device has passed the operation.
-inline part_ref part_of_tensors(const on_tensor& from, std::vector<at::Tensor> all) {
+inline part_ref part_of_tensors(const maybe_on_stream& from, std::vector<at::Tensor> all) {
   std::string wrong = why_not(all, from.after != nullptr);
   if (from.after == nullptr || !wrong.empty())
     return part_ref(new tensor_part(std::move(all), std::move(wrong)));
@@ -125,11 +125,11 @@ struct tensor_access<at::Tensor> {
   static buffer_view view(const at::Tensor& t) noexcept { return view_of_tensor(t); }
   template <class... More>
     requires(std::same_as<More, at::Tensor> && ...)
-  static part_ref keep(const on_tensor& from, const at::Tensor& first, const More&... more) {
+  static part_ref keep(const maybe_on_stream& from, const at::Tensor& first, const More&... more) {
     return part_of_tensors(from, {first, more...});
   }
   template <buffer_range List>
-  static part_ref keep(const on_tensor& from, const List& list) {
+  static part_ref keep(const maybe_on_stream& from, const List& list) {
     return part_of_tensors(from, std::vector<at::Tensor>(std::ranges::begin(list), std::ranges::end(list)));
   }
   // A reduction that does not fit is rejected when the operation starts.
