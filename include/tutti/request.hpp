@@ -54,9 +54,9 @@ class [[nodiscard("dropping a request cancels it")]] basic_request {
     return slot_ == nullptr ? nullptr : &detail::request_state(*slot_);
   }
 
-  class awaiter : detail::stop_node {
+  class awaiter final : detail::stop_node {
    public:
-    explicit awaiter(basic_request& r) noexcept : stop_node(&ask), request_(r) {}
+    explicit awaiter(basic_request& r) noexcept : request_(r) {}
     awaiter(const awaiter&) = delete;
     ~awaiter() {
       // The request may have been dropped meanwhile, and the slot reused.
@@ -80,9 +80,8 @@ class [[nodiscard("dropping a request cancels it")]] basic_request {
     }
 
    private:
-    static void ask(detail::stop_node& node, const detail::stop_scope& stopped) noexcept {
-      auto& self = static_cast<awaiter&>(node);
-      if (!self.request_.done()) detail::request_state(*self.slot_).stop(stopped.why(), stopped.text());
+    void on_stop(const detail::stop_scope& stopped) noexcept override {
+      if (!request_.done()) request_.state()->stop(stopped.why(), stopped.text());
     }
     basic_request& request_;
     // The slot while this coroutine waits: its frame may be destroyed before the operation completes.

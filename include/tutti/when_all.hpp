@@ -49,10 +49,10 @@ class join {
 
 // Requests that are awaited together: their coroutine is resumed once.
 template <class T>
-class join_requests : stop_node {
+class join_requests final : stop_node {
  public:
   join_requests(std::span<basic_request<T>> requests, std::span<T> results) noexcept
-      : stop_node(&ask), requests_(requests), results_(results) {}
+      : requests_(requests), results_(results) {}
   // Moves a join that has not been awaited.
   join_requests(join_requests&& other) noexcept : join_requests(other.requests_, other.results_) {}
   ~join_requests() {
@@ -104,8 +104,8 @@ class join_requests : stop_node {
     if (--all.left_ == 0) resume_bounded(all.waiting_);
   }
   // The requests complete from the loop, after this.
-  static void ask(stop_node& node, const stop_scope& stopped) noexcept {
-    for (basic_request<T>& r : static_cast<join_requests&>(node).requests_)
+  void on_stop(const stop_scope& stopped) noexcept override {
+    for (basic_request<T>& r : requests_)
       if (!r.done()) r.state()->stop(stopped.why(), stopped.text());
   }
   void leave_requests() noexcept {

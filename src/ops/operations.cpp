@@ -134,10 +134,6 @@ bool operation_stop::start(stop_scope& scope, operation_state::completion on_com
   return false;
 }
 
-void operation_stop::ask(stop_node& node, const stop_scope& stopped) noexcept {
-  static_cast<operation_stop&>(node).state_.stop(stopped.why(), stopped.text());
-}
-
 void operation_state::abandon() noexcept {
   if (noted_) forget_notes();
   if (std::exchange(late_, false)) {

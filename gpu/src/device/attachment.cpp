@@ -28,15 +28,10 @@ void doorbell_handle::notify() const noexcept { static_cast<void>(::eventfd_writ
 
 // ---- waits_in ----
 
-waits_in::waits_in(attachment& on, waiter_list& list, bool ready) noexcept
-    : stop_node([](stop_node& n, const tutti::detail::stop_scope& stopped) noexcept {
-        auto& self = static_cast<waits_in&>(n);
-        self.set_failure(error(stopped.why(), stopped.text()));
-        self.on_.resume_soon(self);
-      }),
-      on_(on),
-      list_(list),
-      ready_(ready) {}
+void waits_in::on_stop(const tutti::detail::stop_scope& stopped) noexcept {
+  set_failure(error(stopped.why(), stopped.text()));
+  on_.resume_soon(*this);
+}
 
 void waits_in::done() noexcept {
   leave();

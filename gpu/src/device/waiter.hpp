@@ -48,7 +48,8 @@ using waiter_list = boost::intrusive::list<waiter, boost::intrusive::constant_ti
 class waits_in : public waiter, tutti::detail::stop_node {
  public:
   // `ready`: does not wait.
-  waits_in(attachment& on, waiter_list& list, bool ready = false) noexcept;
+  waits_in(attachment& on, waiter_list& list, bool ready = false) noexcept
+      : on_(on), list_(list), ready_(ready) {}
 
   bool await_ready() const noexcept { return ready_; }
   template <class Promise>
@@ -67,6 +68,8 @@ class waits_in : public waiter, tutti::detail::stop_node {
   void done() noexcept final;
 
  private:
+  void on_stop(const tutti::detail::stop_scope& stopped) noexcept final;
+
   attachment& on_;
   waiter_list& list_;
   const bool ready_;

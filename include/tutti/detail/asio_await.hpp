@@ -82,7 +82,7 @@ void resume_from_asio(std::coroutine_handle<> h);
 // nothing. The Asio operation itself ends with its I/O object, as Asio's rules say.
 // Cancellation: stopping the coroutine's scope cancels the operation through its cancellation slot (all types).
 template <class Operation>
-class asio_awaiter : stop_node {
+class asio_awaiter final : stop_node {
   using signature = typename asio::completion_signature_of<Operation>::type;
   using result = asio_result<signature>;
 
@@ -118,7 +118,7 @@ class asio_awaiter : stop_node {
   };
 
  public:
-  explicit asio_awaiter(Operation&& operation) : stop_node(&ask), operation_(std::move(operation)) {}
+  explicit asio_awaiter(Operation&& operation) : operation_(std::move(operation)) {}
   asio_awaiter(const asio_awaiter&) = delete;
   ~asio_awaiter() {
     if (handler_ != nullptr) handler_->owner = nullptr;
@@ -142,10 +142,9 @@ class asio_awaiter : stop_node {
   auto await_resume() { return result::take(std::move(*values_)); }
 
  private:
-  static void ask(stop_node& node, const stop_scope&) noexcept {
-    const handler* const of = static_cast<asio_awaiter&>(node).handler_;
-    if (of == nullptr || of->cancel == nullptr) return;
-    const auto kept = of->cancel;  // the handler may be called meanwhile
+  void on_stop(const stop_scope&) noexcept override {
+    if (handler_ == nullptr || handler_->cancel == nullptr) return;
+    const auto kept = handler_->cancel;  // the handler may be called meanwhile
     kept->emit(asio::cancellation_type::all);
   }
 

@@ -197,14 +197,14 @@ inline void resume_owner(operation_state& of) noexcept {
 // An operation that is awaited within a scope.
 class operation_stop : stop_node {
  public:
-  explicit operation_stop(operation_state& state) noexcept : stop_node(&ask), state_(state) {}
+  explicit operation_stop(operation_state& state) noexcept : state_(state) {}
   // Calls operation_state::start. If the scope is already stopped, a message is not started and ends with the
   // scope's reason. A collective is started and stopped, so that the other ranks learn the reason.
   bool start(stop_scope& scope, operation_state::completion on_complete, void* owner) noexcept;
   operation_state& state() const noexcept { return state_; }
 
  private:
-  static void ask(stop_node& node, const stop_scope& stopped) noexcept;
+  void on_stop(const stop_scope& stopped) noexcept override { state_.stop(stopped.why(), stopped.text()); }
   operation_state& state_;
 };
 

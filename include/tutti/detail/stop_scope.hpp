@@ -21,19 +21,18 @@ class stop_scope;
 // A member of a scope that waits. Leaves the scope when destroyed.
 class stop_node : public list_member<stop_node> {
  public:
-  // Called once when the scope is stopped, after the node has left it. May destroy the node.
-  using function = void (*)(stop_node&, const stop_scope& stopped) noexcept;
-
-  explicit stop_node(function on_stop) noexcept : on_stop_(on_stop) {}
-
   // Joins the scope. Null: does nothing.
   void join(stop_scope* scope) noexcept;
-  // The same. If the scope has been stopped, calls the function at once instead.
+  // The same. If the scope has been stopped, calls on_stop() at once instead.
   void join_or_stop(stop_scope* scope) noexcept;
+
+ protected:
+  ~stop_node() = default;
 
  private:
   friend class stop_scope;
-  function on_stop_;
+  // Called once when the scope is stopped, after the node has left it. May destroy the node.
+  virtual void on_stop(const stop_scope& stopped) noexcept = 0;
 };
 
 class stop_scope {
@@ -73,7 +72,7 @@ class stop_scope {
     while (first_ != nullptr) {
       stop_node& node = *first_;
       node.leave();
-      node.on_stop_(node, *this);
+      node.on_stop(*this);
       if (gone) return;
     }
     gone_ = nullptr;
@@ -81,11 +80,8 @@ class stop_scope {
 
  private:
   friend class stop_node;
-  struct link : stop_node {
-    link() noexcept
-        : stop_node([](stop_node& n, const stop_scope& outer) noexcept {
-            static_cast<link&>(n).inner->stop(outer.why_, outer.text_);
-          }) {}
+  struct link final : stop_node {
+    void on_stop(const stop_scope& outer) noexcept override { inner->stop(outer.why_, outer.text_); }
     stop_scope* scope = nullptr;
     stop_scope* inner = nullptr;
   };
@@ -104,7 +100,7 @@ inline void stop_node::join(stop_scope* scope) noexcept {
 
 inline void stop_node::join_or_stop(stop_scope* scope) noexcept {
   if (scope != nullptr && scope->stopped()) {
-    on_stop_(*this, *scope);
+    on_stop(*scope);
   } else {
     join(scope);
   }
@@ -136,7 +132,7 @@ stop_scope* scope_of(std::coroutine_handle<Promise> h) noexcept {
 template <class Derived>
 class scope_waiter : stop_node {
  public:
-  scope_waiter() noexcept : stop_node(&ask) {}
+  scope_waiter() noexcept = default;
   ~scope_waiter() { take_back(); }
 
   // Does not wait if its scope has been stopped.
@@ -171,10 +167,9 @@ class scope_waiter : stop_node {
   }
 
  private:
-  static void ask(stop_node& node, const stop_scope& stopped) noexcept {
-    auto& self = static_cast<scope_waiter&>(node);
-    self.stopped_ = &stopped;
-    self.wake();
+  void on_stop(const stop_scope& stopped) noexcept override {
+    stopped_ = &stopped;
+    wake();
   }
 
   std::coroutine_handle<> waiting_;
