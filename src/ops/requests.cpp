@@ -108,7 +108,7 @@ void waiting_handler::discard_all(Ended ended) noexcept {
   // One may destroy others.
   for (waiting_handler* h = first_handler; h != nullptr;) {
     if (ended(*h)) {
-      h->discard_(*h);
+      h->discard();
       h = first_handler;
     } else {
       h = h->next();

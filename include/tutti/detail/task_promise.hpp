@@ -152,9 +152,9 @@ std::optional<asio::io_context::executor_type> executor_for_task(Handler& handle
 // The promise of a coroutine that destroys itself at its end, or when its runtime ends.
 class self_owned : public owned_promise<self_owned>, waiting_handler {
  public:
-  self_owned() noexcept
-      : waiting_handler(nullptr, [](waiting_handler& h) noexcept { static_cast<self_owned&>(h).ended(); }) {}
+  self_owned() noexcept : waiting_handler(nullptr) {}
   void ended() noexcept { destroy_frame(handle()); }
+  void discard() noexcept override { ended(); }
   using waiting_handler::join;
 };
 

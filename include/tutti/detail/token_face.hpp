@@ -73,7 +73,7 @@ auto outcome_of(operation_state& s) {
 
 // A completion handler that waits for a started operation, in memory of the handler's associated allocator.
 template <class T, class Handler>
-class kept_handler : waiting_handler {
+class kept_handler final : waiting_handler {
   using base_allocator = asio::associated_allocator_t<Handler, asio::recycling_allocator<void>>;
   using allocator = typename std::allocator_traits<base_allocator>::template rebind_alloc<kept_handler>;
   using handler_executor = asio::associated_executor_t<Handler, asio::io_context::executor_type>;
@@ -93,7 +93,7 @@ class kept_handler : waiting_handler {
 
  private:
   kept_handler(owned_request_slot slot, Handler&& handler)
-      : waiting_handler(&request_state(*slot), &discard),
+      : waiting_handler(&request_state(*slot)),
         slot_(std::move(slot)),
         handler_(std::move(handler)),
         cancellation_(handler_),
@@ -110,9 +110,7 @@ class kept_handler : waiting_handler {
     std::allocator_traits<allocator>::deallocate(memory, self, 1);
     return handler;
   }
-  static void discard(waiting_handler& h) noexcept {
-    static_cast<void>(release(&static_cast<kept_handler&>(h)));
-  }
+  void discard() noexcept override { static_cast<void>(release(this)); }
   // Calls the handler. The memory is freed before: the handler may start the next operation.
   void finish() noexcept {
     auto outcome = outcome_of<T>(request_state(*slot_));
@@ -162,29 +160,22 @@ class initiation {
 template <class T>
 class direct_handler {
   template <class H>
-  struct kept : waiting_handler {
+  struct kept final : waiting_handler {
     kept(direct_handler& d, const operation_state& of, H&& h) noexcept
-        : waiting_handler(&of, &discard), in(d), handler(std::move(h)), cancellation(handler) {}
+        : waiting_handler(&of), in(d), handler(std::move(h)), cancellation(handler) {}
     using waiting_handler::join;
     // Destroying the handler destroys the frame that contains this object.
-    static void discard(waiting_handler& w) noexcept {
-      const H moved = static_cast<kept&>(w).in.template take<H>();
-    }
+    void discard() noexcept override { const H moved = in.template take<H>(); }
     direct_handler& in;
     H handler;
     slot_connection<H> cancellation;
   };
   template <class H>
-  kept<H>& held() noexcept {
-    return *std::launder(reinterpret_cast<kept<H>*>(storage_));
-  }
-  template <class H>
   H take() noexcept {
-    kept<H>& k = held<H>();
-    k.cancellation.clear();
-    H moved(std::move(k.handler));
-    k.~kept<H>();
-    destroy_ = nullptr;
+    auto* const k = static_cast<kept<H>*>(std::exchange(kept_, nullptr));
+    k->cancellation.clear();
+    H moved(std::move(k->handler));
+    std::destroy_at(k);
     return moved;
   }
   static constexpr std::size_t capacity = sizeof(waiting_handler) + 6 * sizeof(void*);
@@ -193,7 +184,7 @@ class direct_handler {
   direct_handler() noexcept = default;
   direct_handler(const direct_handler&) = delete;
   ~direct_handler() {
-    if (destroy_ != nullptr) destroy_(storage_);
+    if (kept_ != nullptr) std::destroy_at(kept_);
   }
 
   template <class Handler>
@@ -201,7 +192,7 @@ class direct_handler {
     using H = std::decay_t<Handler>;
     static_assert(sizeof(kept<H>) <= capacity);
     auto* const k = new (storage_) kept<H>(*this, state, H(std::forward<Handler>(handler)));
-    destroy_ = [](void* p) noexcept { static_cast<kept<H>*>(p)->~kept<H>(); };
+    kept_ = k;
     k->cancellation.connect([s = &state] { s->cancel(); });
     const bool complete = state.start(
         [](operation_state& s) noexcept {
@@ -217,7 +208,7 @@ class direct_handler {
   }
 
  private:
-  void (*destroy_)(void*) noexcept = nullptr;
+  waiting_handler* kept_ = nullptr;
   alignas(std::max_align_t) std::byte storage_[capacity];
 };
 

@@ -31,10 +31,12 @@ struct handler_signature<First, void> {
 // A handler that waits for an operation, or a task that was started by a token. If the runtime ends first, it
 // is destroyed and the handler not called, as Asio does when an io_context is destroyed.
 class waiting_handler : list_member<waiting_handler> {
+ public:
+  virtual ~waiting_handler() = default;
+
  protected:
-  using discarder = void (*)(waiting_handler&) noexcept;
   // `of` is null for a task.
-  waiting_handler(const operation_state* of, discarder discard) noexcept : of_(of), discard_(discard) {}
+  explicit waiting_handler(const operation_state* of) noexcept : of_(of) {}
   // Call it on the loop thread while the operation or task has not ended; for a task, with its io_context.
   void join(const asio::io_context* loop = nullptr) noexcept;
 
@@ -45,8 +47,8 @@ class waiting_handler : list_member<waiting_handler> {
   friend void discard_ended_tasks() noexcept;
   template <class Ended>
   static void discard_all(Ended ended) noexcept;
+  virtual void discard() noexcept = 0;  // destroys the handler or task, and this
   const operation_state* const of_;
-  const discarder discard_;
   const asio::io_context* loop_ = nullptr;  // of a task that has not been ended
 };
 
