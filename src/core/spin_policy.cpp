@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <fstream>
 #include <string_view>
 #include <thread>
@@ -33,25 +32,7 @@ int quota_cores() noexcept {
   return static_cast<int>(std::max(1LL, quota / period));
 }
 
-}  // namespace
-
-std::string cpu_mask() {
-  for (std::size_t cpus = 1024; cpus <= (1u << 20); cpus *= 2) {
-    std::vector<unsigned long> mask(cpus / (8 * sizeof(unsigned long)));
-    const auto set = reinterpret_cast<cpu_set_t*>(mask.data());
-    const std::size_t bytes = mask.size() * sizeof(unsigned long);
-    if (::sched_getaffinity(0, bytes, set) != 0) {
-      if (errno == EINVAL) continue;  // more cores than that
-      return {};
-    }
-    std::string digits;
-    for (std::size_t i = mask.size(); i-- > 0;) digits += fmt::format("{:0{}x}", mask[i], 2 * sizeof mask[i]);
-    return digits.substr(std::min(digits.find_first_not_of('0'), digits.size()));
-  }
-  return {};
-}
-
-int usable_cores(const std::vector<std::string>& masks) noexcept {
+int cores_of(const std::vector<std::string>& masks) {
   int cores = 0;
   for (std::size_t place = 0;; ++place) {
     unsigned together = 0;
@@ -63,17 +44,27 @@ int usable_cores(const std::vector<std::string>& masks) noexcept {
       const std::size_t value = std::string_view("0123456789abcdef").find(digit);
       if (value < 16) together |= static_cast<unsigned>(value);
     }
-    if (!any) break;
+    if (!any) return cores;
     cores += std::popcount(together);
   }
-  return cores > 0 ? std::min(cores, quota_cores()) : usable_cores();
 }
 
-int usable_cores() noexcept {
-  int cores = 0;
-  cpu_set_t mask;
-  if (::sched_getaffinity(0, sizeof mask, &mask) == 0) cores = CPU_COUNT(&mask);
-  if (cores <= 0) cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}  // namespace
+
+std::string cpu_mask() {
+  std::vector<unsigned long> mask((1u << 20) / (8 * sizeof(unsigned long)));  // more cores than any kernel has
+  const std::size_t bytes = mask.size() * sizeof(unsigned long);
+  if (::sched_getaffinity(0, bytes, reinterpret_cast<cpu_set_t*>(mask.data())) != 0) return {};
+  while (!mask.empty() && mask.back() == 0) mask.pop_back();
+  std::string digits;
+  for (std::size_t i = mask.size(); i-- > 0;) digits += fmt::format("{:0{}x}", mask[i], 2 * sizeof mask[i]);
+  return digits.substr(std::min(digits.find_first_not_of('0'), digits.size()));
+}
+
+int usable_cores(const std::vector<std::string>& masks) noexcept {
+  int cores = cores_of(masks);
+  if (cores == 0) cores = cores_of({cpu_mask()});
+  if (cores == 0) cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   return std::min(cores, quota_cores());
 }
 

@@ -20,10 +20,9 @@ struct spin_policy {
   static spin_policy choose(int local_ranks, int usable_cores);
 };
 
-// Cores that this process may use: its affinity mask, or its cgroup's quota if that is smaller.
-int usable_cores() noexcept;
-// Cores that processes with these affinity masks (endpoint_record::cpus) may use together.
-int usable_cores(const std::vector<std::string>& masks) noexcept;
+// Cores that processes with these affinity masks (endpoint_record::cpus), or this one, may use together: as many as
+// the cgroup's quota at most.
+int usable_cores(const std::vector<std::string>& masks = {}) noexcept;
 // Sets how many ranks share this process's compute pool and cores. Has an effect until tutti::compute is first used.
 void set_compute_ranks(int ranks) noexcept;
 // This process's affinity mask as hexadecimal digits, least significant core last; empty if it is unknown.
