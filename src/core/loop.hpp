@@ -183,25 +183,22 @@ class loop {
 class pause {
  public:
   pause(core::loop& l, duration how_long) noexcept
-      : loop_(l), until_(l.engine().platform().now() + how_long), timer_(&fire, this) {}
-  pause(const pause&) = delete;
-  pause& operator=(const pause&) = delete;
+      : loop_(l), until_(l.engine().platform().now() + how_long) {}
 
   bool await_ready() const noexcept { return false; }
   void await_suspend(std::coroutine_handle<> h) {
-    waiting_ = h;
-    loop_.engine().timers().arm(timer_, until_);
+    timer_.emplace(
+        [](void* frame) noexcept { detail::resume_bounded(std::coroutine_handle<>::from_address(frame)); },
+        h.address());
+    loop_.engine().timers().arm(*timer_, until_);
     loop_.wake();  // a parked loop sleeps until a time chosen before this one was known
   }
   void await_resume() const noexcept {}
 
  private:
-  static void fire(void* self) noexcept { detail::resume_bounded(static_cast<pause*>(self)->waiting_); }
-
   core::loop& loop_;
   const time_point until_;
-  timer timer_;
-  std::coroutine_handle<> waiting_;
+  std::optional<timer> timer_;
 };
 
 }  // namespace tutti::core
