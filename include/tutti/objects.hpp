@@ -20,6 +20,11 @@
 
 namespace tutti {
 
+// Converts objects of T to bytes and back: specialise it for your own types. `read` gets the bytes that `write`
+// wrote, or bytes of a hostile peer: it must not trust lengths that it reads, as object_reader does not.
+template <class T, class = void>
+struct serializer;
+
 // Collects the bytes of an object.
 class object_writer {
  public:
@@ -30,7 +35,9 @@ class object_writer {
   }
   // Writes `v` by its serializer.
   template <class T>
-  void value(const T& v);
+  void value(const T& v) {
+    serializer<T>::write(v, *this);
+  }
   // The bytes written so far.
   const std::vector<std::byte>& written() const noexcept { return bytes_; }
 
@@ -45,12 +52,15 @@ class object_reader {
   explicit object_reader(std::span<const std::byte> from) noexcept : rest_(from) {}
   // Reads `n` bytes.
   void bytes(void* to, std::size_t n) {
-    const std::byte* const from = take(n);
-    if (n > 0) std::memcpy(to, from, n);
+    if (n > rest_.size()) refuse();
+    if (n > 0) std::memcpy(to, rest_.data(), n);
+    rest_ = rest_.subspan(n);
   }
   // Reads an object by serializer<T>.
   template <class T>
-  T value();
+  T value() {
+    return serializer<T>::read(*this);
+  }
   // Reads a number of elements and checks that the rest can hold that many of at least `each` bytes.
   std::size_t count(std::size_t each) {
     std::uint64_t n = 0;
@@ -66,12 +76,6 @@ class object_reader {
   }
 
  private:
-  const std::byte* take(std::size_t n) {
-    if (n > rest_.size()) refuse();
-    const std::byte* const from = rest_.data();
-    rest_ = rest_.subspan(n);
-    return from;
-  }
   std::span<const std::byte> rest_;
 };
 
@@ -98,11 +102,6 @@ template <class T>
 concept holds_view = std::is_convertible_v<view_probe, T>;
 
 }  // namespace detail
-
-// Converts objects of T to bytes and back: specialise it for your own types. `read` gets the bytes that `write`
-// wrote, or bytes of a hostile peer: it must not trust lengths that it reads, as object_reader does not.
-template <class T, class = void>
-struct serializer;
 
 template <class T>
   requires(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_empty_v<T>)
@@ -180,15 +179,6 @@ struct serializer<std::optional<T>> {
     return from.value<T>();
   }
 };
-
-template <class T>
-void object_writer::value(const T& v) {
-  serializer<T>::write(v, *this);
-}
-template <class T>
-T object_reader::value() {
-  return serializer<T>::read(*this);
-}
 
 // The default limit of an object, in serialised bytes.
 inline constexpr std::size_t object_limit = std::size_t{64} << 20;
