@@ -88,7 +88,15 @@ class tensor_part final : public call_part {
  public:
   tensor_part(std::vector<at::Tensor> kept, std::string wrong)
       : call_part(false), kept_(std::move(kept)), wrong_(std::move(wrong)) {}
-  std::string bad_argument(const call& what) const override;
+  std::string bad_argument(const call& what) const override {
+    if (!wrong_.empty()) return wrong_;
+    if (row_of(what.kind).reduces && what.op.kind != reduce_kind::user && !fits(what.op.kind, what.out.type))
+      return std::string("this reduction is not defined for elements of ") +
+             c10::toString(kept_.front().scalar_type()) +
+             " (premul_sum of integers takes an integer factor, a callable its own type); t.to(torch::kFloat) "
+             "converts them";
+    return {};
+  }
 
  private:
   std::vector<at::Tensor> kept_;
@@ -154,15 +162,5 @@ struct tensor_access<at::Tensor> {
     return t.view({-1}).narrow(0, static_cast<std::int64_t>(offset), static_cast<std::int64_t>(n));
   }
 };
-
-inline std::string tensor_part::bad_argument(const call& what) const {
-  if (!wrong_.empty()) return wrong_;
-  if (row_of(what.kind).reduces && what.op.kind != reduce_kind::user && !fits(what.op.kind, what.out.type))
-    return std::string("this reduction is not defined for elements of ") +
-           c10::toString(kept_.front().scalar_type()) +
-           " (premul_sum of integers takes an integer factor, a callable its own type); t.to(torch::kFloat) "
-           "converts them";
-  return {};
-}
 
 }  // namespace tutti::detail
