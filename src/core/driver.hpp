@@ -28,7 +28,7 @@ class driver {
 
   core::loop& loop() noexcept { return loop_; }
   // Whether this process was forked after this was made; calls then throw.
-  bool is_parents() const noexcept { return made_in_ != fork_generation(); }
+  bool is_parents() const noexcept { return loop_.is_parents(); }
 
   // Makes this thread the loop as long as it lives: it may start, cancel and destroy what belongs to the loop.
   // Waits until the loop's thread ends its round. Throws errc::wrong_thread in a forked child.
@@ -77,7 +77,6 @@ class driver {
   void progress();
 
   core::loop& loop_;
-  const unsigned made_in_ = fork_generation();
   std::mutex mutex_;  // its holder is the loop
   std::atomic<int> wanted_{0};
   std::condition_variable left_;  // callers that wait while another thread drives

@@ -54,9 +54,6 @@ all_loops& loops() {
 
 std::atomic<unsigned> generation{0};  // counts forks of ranks
 
-// Stands for a loop that was copied by fork().
-loop* const forked = reinterpret_cast<loop*>(std::uintptr_t{1});
-
 // Called when a forked child returns to the loop. Its sockets, rings and shared memory are its parent's.
 // Anything it did to them, even closing in order, would affect the parent.
 [[noreturn]] void end_forked_child() noexcept {
@@ -99,7 +96,7 @@ struct loop::handler {
   void operator()(boost::system::error_code code = {}) const {
     loop* const l = *link;
     if (l == nullptr || (code && act == &loop::end_alarm)) return;
-    if (l == forked) end_forked_child();
+    if (l->is_parents()) end_forked_child();
     if (l->claim_this_thread()) return (l->*act)();
     boost::asio::post(l->context_, *this);
     throw_second_thread("a turn of the loop");
@@ -120,7 +117,6 @@ loop::loop(boost::asio::io_context& context, platform& from)
 void loop::forget_after_fork() noexcept {
   if (!loops().list.empty()) ++generation;
   for (loop* const l : loops().list) {
-    *l->alive_ = forked;
     l->thread_.store(nullptr, std::memory_order_relaxed);  // the child has no loop thread
     l->engine_.abandon();
     l->leaving_ = true;  // a running turn ends now
@@ -344,7 +340,7 @@ void loop::turn() {
   }
   ended_ = nullptr;
   if (ended != nullptr) return;  // which destroys this
-  if (leaving_ && *alive_ == forked) end_forked_child();
+  if (is_parents()) end_forked_child();
   if (awake) {
     schedule();
     return;

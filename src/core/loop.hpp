@@ -47,8 +47,7 @@ class loop_timer : public base::list_hook<loop_timer_tag> {
   loop* loop_ = nullptr;
 };
 
-// Number of forks, by processes with a loop, between the first process and this one. An object with another
-// number belongs to a parent, whose loops end this process when it returns to them.
+// Number of forks, by processes with a loop, between the first process and this one.
 unsigned fork_generation() noexcept;
 // The text for a call from the wrong thread, or from a forked child, with the cure.
 const char* wrong_thread_text() noexcept;
@@ -64,6 +63,9 @@ class loop {
   loop(const loop&) = delete;
   loop& operator=(const loop&) = delete;
   ~loop();
+
+  // Whether this process was forked after this was made, and ends when it returns to it.
+  bool is_parents() const noexcept { return made_in_ != fork_generation(); }
 
   boost::asio::io_context& context() noexcept { return context_; }
   boost::asio::io_context::executor_type executor() noexcept { return context_.get_executor(); }
@@ -149,6 +151,7 @@ class loop {
   void park();
   void watch_and_set_alarm();
 
+  const unsigned made_in_ = fork_generation();
   boost::asio::io_context& context_;
   core::engine engine_;
   std::unique_ptr<core::backend> backend_;
