@@ -48,13 +48,11 @@ class data_parallel {
   // the text names it. errc::mismatch on all ranks if they have different parameters.
   template <class Module>
   static task<data_parallel> create(communicator c, const Module& module, data_parallel_options o = {}) {
-    if constexpr (requires { module.parameters(); }) {
+    if constexpr (requires { module.parameters(); })
       return of_tensors(std::move(c), named(module.named_parameters()), named(module.named_buffers()),
                         std::move(o));
-    } else {
-      return of_tensors(std::move(c), named(module->named_parameters()), named(module->named_buffers()),
-                        std::move(o));
-    }
+    else
+      return create(std::move(c), *module, std::move(o));
   }
 
   // Waits until every gradient holds the average (or sum). Collective.
