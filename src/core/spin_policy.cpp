@@ -52,7 +52,8 @@ int cores_of(const std::vector<std::string>& masks) {
 }  // namespace
 
 std::string cpu_mask() {
-  std::vector<unsigned long> mask((1u << 20) / (8 * sizeof(unsigned long)));  // more cores than any kernel has
+  constexpr std::size_t cores = 1u << 20;  // more than any kernel has
+  std::vector<unsigned long> mask(cores / (8 * sizeof(unsigned long)));
   const std::size_t bytes = mask.size() * sizeof(unsigned long);
   if (::sched_getaffinity(0, bytes, reinterpret_cast<cpu_set_t*>(mask.data())) != 0) return {};
   while (!mask.empty() && mask.back() == 0) mask.pop_back();

@@ -76,9 +76,7 @@ request_slot* start_request(operation_kind kind, const communicator_ref& comm, c
   return on_loop_thread(start_in_slot(std::in_place, kind, comm, data, peer, tag, where));
 }
 
-bool request_done(const request_slot& slot) noexcept {
-  return !slot.state->pending() || is_left_over(slot);
-}
+bool request_done(const request_slot& slot) noexcept { return !slot.state->pending() || is_left_over(slot); }
 operation_state& request_state(request_slot& slot) noexcept {
   if (is_left_over(slot) && slot.state->owner() == nullptr) [[unlikely]] {
     const call& what = slot.state->what();

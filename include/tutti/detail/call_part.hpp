@@ -144,8 +144,8 @@ struct maybe_on_stream {
 };
 
 template <class B>
-using origin_of =
-    std::conditional_t<device_memory<B>, on_stream, std::conditional_t<tensor<B>, maybe_on_stream, call_site>>;
+using origin_of = std::conditional_t<device_memory<B>, on_stream,
+                                     std::conditional_t<tensor<B>, maybe_on_stream, call_site>>;
 
 inline call_site place_of(const call_site& where) noexcept { return where; }
 inline call_site place_of(const on_stream& from) noexcept { return from.where; }

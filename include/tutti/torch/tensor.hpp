@@ -93,8 +93,8 @@ class tensor_part final : public call_part {
     if (row_of(what.kind).reduces && what.op.kind != reduce_kind::user && !fits(what.op.kind, what.out.type))
       return std::string("this reduction is not defined for elements of ") +
              c10::toString(kept_.front().scalar_type()) +
-             " (premul_sum of integers takes an integer factor, a callable its own type); t.to(torch::kFloat) "
-             "converts them";
+             " (premul_sum of integers takes an integer factor, a callable its own type); "
+             "t.to(torch::kFloat) converts them";
     return {};
   }
 
