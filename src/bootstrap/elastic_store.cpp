@@ -253,16 +253,13 @@ task<core::world_info> meet_through(store& through, job who, core::endpoint_reco
   co_return std::move(info);
 }
 
-task<elastic_world> meet_in_elastic_store(boost::asio::any_io_executor executor, job who,
-                                          core::endpoint_record mine, core::time_point deadline) {
+task<core::world_info> meet_in_elastic_store(boost::asio::any_io_executor executor, job who,
+                                             core::endpoint_record mine, core::time_point deadline) {
   const detail::scoped_promise* const self = co_await detail::own_promise{};
   std::string trouble;
   try {
     const std::unique_ptr<store> through = co_await store_of_rank_0(executor, who, deadline);
-    elastic_world world;
-    world.info = co_await meet_through(*through, who, mine, core::platform::real(), deadline);
-    world.newcomers = std::make_unique<newcomer_watch>(who, std::int64_t{world.info.epoch});
-    co_return std::move(world);
+    co_return co_await meet_through(*through, who, mine, core::platform::real(), deadline);
   } catch (const error& e) {
     if (self->is_stopped() || (e.code() != errc::peer_failed && e.code() != errc::timed_out)) throw;
     trouble = e.what();

@@ -83,11 +83,6 @@ class newcomer_watch {
   std::thread thread_;
 };
 
-struct elastic_world {
-  core::world_info info;
-  std::unique_ptr<newcomer_watch> newcomers;
-};
-
 // The part of it behind the connection to the launcher's store; `time` is whose clock the deadline has.
 task<core::world_info> meet_through(store& through, job who, core::endpoint_record mine, core::platform& time,
                                     core::time_point deadline);
@@ -100,7 +95,7 @@ task<> follow_newcomers(store& through, std::int64_t epoch, std::atomic<int>& co
 // others fail at the deadline.
 //
 // Errors: join_failed, with what it waited for; those of tcp_store::connect.
-task<elastic_world> meet_in_elastic_store(boost::asio::any_io_executor executor, job who,
-                                          core::endpoint_record mine, core::time_point deadline);
+task<core::world_info> meet_in_elastic_store(boost::asio::any_io_executor executor, job who,
+                                             core::endpoint_record mine, core::time_point deadline);
 
 }  // namespace tutti::bootstrap

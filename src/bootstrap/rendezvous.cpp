@@ -309,7 +309,9 @@ core::world_info world_of(const job& who, peer_table table) {
 }
 
 task<std::unique_ptr<store>> store_of_rank_0(boost::asio::any_io_executor executor, job who,
-                                             core::time_point deadline) {
+                                             core::time_point deadline,
+                                             std::shared_ptr<tcp_store_server> server) {
+  if (server != nullptr) co_return server->local();
   const auto connect = who.store_listens ? &tcp_store::connect_to_listening : &tcp_store::connect;
   std::unique_ptr<store> found = co_await connect(executor, who.master_host, who.master_port, who.secret,
                                                   who.rank, core::time_left(deadline), who.tls);
@@ -367,12 +369,7 @@ task<core::world_info> meet_in_epochs(boost::asio::any_io_executor executor, job
     return enter_once(epoch, rank, until);
   };
   for (;;) {
-    std::unique_ptr<store> through;
-    if (server != nullptr) {
-      through = server->local();
-    } else {
-      through = co_await store_of_rank_0(executor, who, deadline);
-    }
+    const std::unique_ptr<store> through = co_await store_of_rank_0(executor, who, deadline, server);
     std::optional<error> trouble;
     try {
       co_return co_await meet_at(*through, who, mine, &least, enter, deadline);

@@ -23,9 +23,11 @@ namespace tutti::bootstrap {
 // The world of these ranks as this process, who.rank of it, enters it: with the settings of its job.
 core::world_info world_of(const job& who, peer_table table);
 
-// Connects another rank to the store of rank 0. Errors as those of tcp_store::connect.
+// Connects to the store of rank 0, which is `server` itself in the process that has it. Errors as those of
+// tcp_store::connect.
 task<std::unique_ptr<store>> store_of_rank_0(boost::asio::any_io_executor executor, job who,
-                                             core::time_point deadline);
+                                             core::time_point deadline,
+                                             std::shared_ptr<tcp_store_server> server = nullptr);
 
 // Returns the secret of the job that meets there: `own`, or one that the ranks agree on if that is empty.
 // Whoever may read the store then knows it.

@@ -72,44 +72,27 @@ task<communicator> init(runtime& rt, init_options options) {
   comm::runtime_state& state = claimed(rt);
   bootstrap::job job = bootstrap::resolve(options);
   if (job.over_mpi) co_return co_await state.join_mpi(job);
-  if (job.elastic) co_return co_await state.join_elastic(job);
-  if (job.world_size == 1 || !job.rendezvous_file.empty())
-    co_return co_await state.join(job, nullptr, nullptr);
+  const bool serves = job.rank == 0 && job.world_size > 1 && job.rendezvous_file.empty() && !job.elastic;
+  if (!serves) co_return co_await state.join(job, nullptr, nullptr);
   const auto executor = rt.get_executor();
   const comm::runtime_state::lifetime alive(state);
-  if (job.rank == 0) {
-    std::shared_ptr<tcp_store_server> server;
-    if (job.store_fd >= 0) {
-      server = tcp_store_server::adopt(executor, job.store_fd, job.secret, job.tls);
-    } else {
-      server = co_await tcp_store_server::listen(executor, job.master_host, job.master_port, job.secret,
-                                                 job.timeout, job.tls);
-    }
-    alive.check();
-    const std::unique_ptr<memory_store> local = server->local();
-    communicator world;
-    std::exception_ptr failure;
-    try {
-      if (job.comes_again) {
-        world = co_await state.join_epoch(job, job.restarts, server);
-      } else {
-        world = co_await state.join(job, local.get(), server);
-      }
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    if (failure) {
-      // The others learn from the store why there is no world, also after this rank's scope was stopped.
-      co_await core::outside_scope(server->drain(farewell));
-      std::rethrow_exception(failure);
-    }
-    co_return world;
+  std::shared_ptr<tcp_store_server> server;
+  if (job.store_fd >= 0) {
+    server = tcp_store_server::adopt(executor, job.store_fd, job.secret, job.tls);
+  } else {
+    server = co_await tcp_store_server::listen(executor, job.master_host, job.master_port, job.secret,
+                                               job.timeout, job.tls);
   }
-  if (job.comes_again) co_return co_await state.join_epoch(job, job.restarts, nullptr);
-  const std::unique_ptr<store> client =
-      co_await bootstrap::store_of_rank_0(executor, job, core::deadline_after(job.timeout));
   alive.check();
-  co_return co_await state.join(job, client.get(), nullptr);
+  std::exception_ptr failure;
+  try {
+    co_return co_await state.join(job, nullptr, server);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  // The others learn from the store why there is no world, also after this rank's scope was stopped.
+  co_await core::outside_scope(server->drain(farewell));
+  std::rethrow_exception(failure);
 }
 
 task<communicator> init(runtime& rt, init_options options, store& through) {

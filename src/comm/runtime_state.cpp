@@ -82,6 +82,14 @@ void check_reach(const core::world_info& info, const transports& ways) {
   }
 }
 
+enum class rendezvous { alone, at_file, in_store, in_epochs, elastic };
+rendezvous rendezvous_of(const bootstrap::job& job) {
+  if (job.elastic) return rendezvous::elastic;
+  if (job.world_size == 1) return rendezvous::alone;
+  if (!job.rendezvous_file.empty()) return rendezvous::at_file;
+  return job.comes_again ? rendezvous::in_epochs : rendezvous::in_store;
+}
+
 // What a process brings to a rendezvous.
 struct candidate {
   core::time_point deadline;
@@ -185,53 +193,50 @@ void runtime_state::later(F f) {
 task<communicator> runtime_state::join(bootstrap::job job, store* through,
                                        std::shared_ptr<tcp_store_server> server) {
   const lifetime alive(*this);
+  const auto executor = loop_.executor();
+  const rendezvous how = rendezvous_of(job);
+  std::unique_ptr<store> of_rank_0;
+  if (how == rendezvous::in_store && through == nullptr) {
+    of_rank_0 = co_await bootstrap::store_of_rank_0(executor, job, core::deadline_after(job.timeout), server);
+    alive.check();
+    through = of_rank_0.get();
+  }
   candidate me = co_await prepare_to_join(loop_, job, alive);
   core::world_info info;
-  if (through != nullptr) {
+  if (how == rendezvous::elastic) {
+    info = co_await bootstrap::meet_in_elastic_store(executor, job, me.record, me.deadline);
+  } else if (how == rendezvous::in_epochs) {
+    epoch_server_ = server;
+    info = co_await bootstrap::meet_in_epochs(executor, job, me.record, job.restarts, server, me.deadline);
+  } else if (how == rendezvous::at_file) {
+    info = co_await bootstrap::meet_at_file(executor, job, me.record, me.deadline);
+  } else if (how == rendezvous::in_store) {
     if (job.at_store) job.secret = co_await bootstrap::agree_on_secret(*through, job.secret, me.deadline);
     info = co_await bootstrap::meet(*through, job, me.record, me.deadline);
-  } else if (!job.rendezvous_file.empty() && job.world_size > 1) {
-    info = co_await bootstrap::meet_at_file(loop_.executor(), job, me.record, me.deadline);
   } else {
     info = bootstrap::world_of(job, {loop_.engine().platform().random(), {me.record}});
   }
   alive.check();
   check_reach(info, me.ways);
-  co_return enter(std::move(info), std::move(me.ways), std::move(server));
-}
-
-task<communicator> runtime_state::join_epoch(bootstrap::job job, std::int64_t least,
-                                             std::shared_ptr<tcp_store_server> server) {
-  const lifetime alive(*this);
-  epoch_server_ = server;
-  candidate me = co_await prepare_to_join(loop_, job, alive);
-  core::world_info info =
-      co_await bootstrap::meet_in_epochs(loop_.executor(), job, me.record, least, server, me.deadline);
-  alive.check();
-  check_reach(info, me.ways);
-  communicator joined = enter(std::move(info), std::move(me.ways), nullptr);
-  worlds_.back()->meet_again = [this, job](world& old) {
-    leave_epoch(old);
-    return join_epoch(job, std::int64_t{old.info().epoch} + 1, epoch_server_);
-  };
-  co_return std::move(joined);
-}
-
-task<communicator> runtime_state::join_elastic(bootstrap::job job) {
-  const lifetime alive(*this);
-  candidate me = co_await prepare_to_join(loop_, job, alive);
-  bootstrap::elastic_world found =
-      co_await bootstrap::meet_in_elastic_store(loop_.executor(), job, me.record, me.deadline);
-  alive.check();
-  core::world_info& info = found.info;
-  check_reach(info, me.ways);
-  base::set_log_rank(info.rank);
-  loop_.recorder().joining(info.rank, info.size);
-  communicator joined = enter(std::move(info), std::move(me.ways), nullptr);
+  if (how == rendezvous::elastic) {  // its rank is another than the launcher's number
+    base::set_log_rank(info.rank);
+    loop_.recorder().joining(info.rank, info.size);
+  }
+  const auto epoch = static_cast<int>(info.epoch);
+  if (how == rendezvous::in_epochs) server = nullptr;  // serves further epochs
+  communicator joined = enter(std::move(info), std::move(me.ways), std::move(server));
   world& w = *worlds_.back();
-  job.newcomer = false;
-  w.meet_again = [this, job](world& old) { return join_next_elastic(&old, job); };
-  w.newcomers = std::move(found.newcomers);
+  if (how == rendezvous::elastic) {
+    w.newcomers = std::make_unique<bootstrap::newcomer_watch>(job, epoch);
+    job.newcomer = false;
+    w.meet_again = [this, job](world& old) { return join_next_elastic(&old, job); };
+  } else if (how == rendezvous::in_epochs) {
+    job.restarts = epoch + 1;
+    w.meet_again = [this, job](world& old) {
+      leave_epoch(old);
+      return join(job, nullptr, epoch_server_);
+    };
+  }
   co_return std::move(joined);
 }
 
@@ -244,7 +249,7 @@ task<communicator> runtime_state::join_next_elastic(world* old, bootstrap::job j
   alive.check();
   if (all_here.error) base::log_info(all_here.message);
   leave_epoch(*old);
-  co_return co_await join_elastic(std::move(job));
+  co_return co_await join(std::move(job), nullptr, nullptr);
 }
 
 task<communicator> runtime_state::join_mpi(bootstrap::job job) {

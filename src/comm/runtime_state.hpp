@@ -40,15 +40,9 @@ class runtime_state {
 
   core::loop& loop() noexcept { return loop_; }
 
-  // Joins the world of `job` through `store`, which `server` (or null) serves to others. Null: a world of one
-  // rank, or one that meets at a file.
+  // Joins the world of `job`: through a store of the program, or, if that is null, where the job's ranks meet.
+  // `server` is that of a rank 0 that serves the store of its job, otherwise null.
   task<communicator> join(bootstrap::job job, store* through, std::shared_ptr<tcp_store_server> server);
-  // Joins the world of `job` in epoch `least` or a later one, and retries after a failed attempt. `server` is
-  // that of rank 0.
-  task<communicator> join_epoch(bootstrap::job job, std::int64_t least,
-                                std::shared_ptr<tcp_store_server> server);
-  // Joins the next world of a job whose nodes come and go.
-  task<communicator> join_elastic(bootstrap::job job);
   // Joins the world of all processes of this MPI job.
   task<communicator> join_mpi(bootstrap::job job);
   // Enters a world that has been formed; `ways` reach all of its ranks.

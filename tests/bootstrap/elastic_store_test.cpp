@@ -70,13 +70,13 @@ struct member {
         this);
   }
   static task<> meet(boost::asio::any_io_executor executor, bootstrap::job who,
-                     bootstrap::elastic_world* into) {
+                     core::world_info* into) {
     core::endpoint_record mine = bootstrap::local_endpoint_record(who.rank);
     *into = co_await bootstrap::meet_in_elastic_store(executor, who, mine, core::deadline_after(who.timeout));
   }
   bool done = false;
   test::failure failure;
-  bootstrap::elastic_world world;
+  core::world_info world;
   core::running_task running;
 };
 
@@ -90,27 +90,28 @@ TEST_SUITE("bootstrap/elastic_store") {
     auto one = std::make_unique<member>(at, at.job_of(1));
     at.run_until([&] { return zero->done && one->done; });
     CHECK(zero->failure.text.empty());
-    CHECK(zero->world.info.rank == 0);
-    CHECK(one->world.info.rank == 1);
-    CHECK(one->world.info.size == 2);
-    CHECK(one->world.info.epoch == 0);
-    CHECK(one->world.info.id == zero->world.info.id);
-    CHECK(zero->world.newcomers->count() == 0);
+    CHECK(zero->world.rank == 0);
+    CHECK(one->world.rank == 1);
+    CHECK(one->world.size == 2);
+    CHECK(one->world.epoch == 0);
+    CHECK(one->world.id == zero->world.id);
+    const bootstrap::newcomer_watch of_zero(at.job_of(0), zero->world.epoch), of_one(at.job_of(1), one->world.epoch);
+    CHECK(of_zero.count() == 0);
 
     at.store->started(1, 2, 0);
     member two(at, at.job_of(2));
-    at.run_until([&] { return zero->world.newcomers->count() == 1 && one->world.newcomers->count() == 1; });
+    at.run_until([&] { return of_zero.count() == 1 && of_one.count() == 1; });
     CHECK(!two.done);
 
     at.store->ended(0, 0, false);  // rank 0 dies
-    const std::uint64_t first = one->world.info.id;
+    const std::uint64_t first = one->world.id;
     member again(at, at.job_of(1));
     at.run_until([&] { return again.done && two.done; });
-    CHECK(again.world.info.rank == 0);
-    CHECK(two.world.info.rank == 1);
-    CHECK(two.world.info.epoch == 1);
-    CHECK(two.world.info.id != first);
-    CHECK(two.world.info.record(0).rank == 0);
+    CHECK(again.world.rank == 0);
+    CHECK(two.world.rank == 1);
+    CHECK(two.world.epoch == 1);
+    CHECK(two.world.id != first);
+    CHECK(two.world.record(0).rank == 0);
     CHECK(!at.store->over());
     at.store->ended(1, 0, true);
     at.store->ended(2, 0, true);
@@ -131,13 +132,13 @@ TEST_SUITE("bootstrap/elastic_store") {
     member again(at, at.job_of(0));
     at.run_until([&] { return one.done && again.done; });
     CHECK(again.failure.text.empty());
-    CHECK(again.world.info.size == 2);
+    CHECK(again.world.size == 2);
   }
 
   TEST_CASE("a rank whose wait is cancelled can come again") {
     meeting_place at(2);
     for (const int number : {0, 1}) at.store->started(number, number, 0);
-    bootstrap::elastic_world none;
+    core::world_info none;
     test::failure stopped;
     scope work;
     work.spawn(test::keep_failure(member::meet(at.context.get_executor(), at.job_of(0), &none), &stopped));
@@ -148,7 +149,7 @@ TEST_SUITE("bootstrap/elastic_store") {
     member again(at, at.job_of(0));
     at.run_until([&] { return one.done && again.done; });
     CHECK(again.failure.text.empty());
-    CHECK(again.world.info.size == 2);
+    CHECK(again.world.size == 2);
   }
 
   TEST_CASE("a minority gets its error at once, whenever it comes") {
@@ -184,7 +185,7 @@ TEST_SUITE("bootstrap/elastic_store") {
     member zero(at, who);
     at.run_until([&] { return zero.done; });
     CHECK(zero.failure.text.empty());
-    CHECK(zero.world.info.size == 1);
+    CHECK(zero.world.size == 1);
   }
 
   TEST_CASE("when the launcher ends, waiting ranks get an error") {
