@@ -330,13 +330,9 @@ void runtime_state::tell() noexcept {
 // Peers that do not read in time see the connections hang up.
 task<> runtime_state::flush_and_cut() {
   const core::time_point deadline = loop_.engine().platform().now() + farewell;
-  for (;;) {
-    const auto next = std::find_if(worlds_.begin(), worlds_.end(),
-                                   [](const std::unique_ptr<world>& w) { return w->failing && !w->flushed; });
-    if (next == worlds_.end()) break;
-    world& w = **next;
-    w.flushed = true;
-    co_await w.flush(deadline);
+  const auto tells = [](const std::unique_ptr<world>& w) { return w->failing && w->has_queue(); };
+  while (std::ranges::any_of(worlds_, tells) && loop_.engine().platform().now() < deadline) {
+    co_await core::pause(loop_, std::chrono::milliseconds(1));
   }
   for (const auto& w : worlds_)
     if (w->failing) w->cut();

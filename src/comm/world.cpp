@@ -203,13 +203,8 @@ std::string world::pending() const {
   return text;
 }
 
-task<> world::flush(core::time_point deadline) {
-  const auto waits = [this] {
-    return std::any_of(transports_.begin(), transports_.end(), [](const auto& t) { return t->has_queue(); });
-  };
-  while (waits() && loop_.engine().platform().now() < deadline) {
-    co_await core::pause(loop_, std::chrono::milliseconds(1));
-  }
+bool world::has_queue() const noexcept {
+  return std::any_of(transports_.begin(), transports_.end(), [](const auto& t) { return t->has_queue(); });
 }
 
 void world::cut() noexcept {

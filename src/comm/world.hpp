@@ -91,8 +91,8 @@ class world final : public p2p::router {
   void fail(const std::string& text) noexcept;
   // Says in text what its communicators wait for on this rank; empty if nothing.
   std::string pending() const;
-  // Completes when everything queued has left, or at the deadline.
-  task<> flush(core::time_point deadline);
+  // Whether something queued has not left.
+  bool has_queue() const noexcept;
   void cut() noexcept;
 
   // What tutti::gpu has opened for this world; freed with the last communicator.
@@ -107,7 +107,6 @@ class world final : public p2p::router {
   // Called from the loop when the last communicator has gone.
   std::function<void(world&)> on_idle;
   bool failing = false;  // it is cut once it has had the time to say why
-  bool flushed = false;
 
  private:
   // The transport that connects this rank and `peer`.
