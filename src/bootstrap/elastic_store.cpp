@@ -57,32 +57,6 @@ elastic_store::elastic_store(std::unique_ptr<memory_store> served, int least_nod
   serving_.start(serve(), [](void*, std::exception_ptr) noexcept {}, nullptr);
 }
 
-void elastic_store::started(int node, int number, int start) {
-  members_.started(node, number, start);
-  settle();
-}
-
-void elastic_store::ended(int number, int start, bool well) {
-  members_.ended(number, start, well);
-  settle();
-}
-
-void elastic_store::node_ended(int node) {
-  members_.node_ended(node);
-  settle();
-}
-
-int elastic_store::node_lost(int node) {
-  const int loss = members_.node_lost(node);
-  settle();
-  return loss;
-}
-
-void elastic_store::overdue(int loss) {
-  members_.overdue(loss);
-  settle();
-}
-
 store_answer elastic_store::perform(store_operation what, std::string key, std::string value,
                                     std::string expected) {
   return store_->contents_->carry_out(

@@ -20,6 +20,7 @@
 #include <thread>
 #include <tutti/store.hpp>
 #include <tutti/task.hpp>
+#include <type_traits>
 #include <vector>
 
 namespace tutti::bootstrap {
@@ -32,12 +33,19 @@ class elastic_store {
   elastic_store(const elastic_store&) = delete;
   elastic_store& operator=(const elastic_store&) = delete;
 
-  void started(int node, int number, int start);
-  void ended(int number, int start, bool well);
-  // As those of membership.
-  void node_ended(int node);
-  int node_lost(int node);
-  void overdue(int loss);
+  // Tells the membership of an event, such as (&membership::node_ended, node), and answers the ranks that this
+  // concerns.
+  template <class R, class... P>
+  R tell(R (membership::*event)(P...), std::type_identity_t<P>... about) {
+    if constexpr (std::is_void_v<R>) {
+      (members_.*event)(about...);
+      settle();
+    } else {
+      const R result = (members_.*event)(about...);
+      settle();
+      return result;
+    }
+  }
   // Whether the ranks of the world have all ended, and one of them successfully: waiting ranks will not be
   // admitted.
   bool over() const { return members_.over(); }

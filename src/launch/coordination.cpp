@@ -85,8 +85,8 @@ class head_node final : public coordination {
     if (std::holds_alternative<explanation_wanted>(what)) return ask_for_records();
     if (const auto* const told = std::get_if<records_told>(&what)) return take_records(node, *told);
     if (const auto* const ended = std::get_if<process_ended>(&what); ended != nullptr && elastic_) {
-      elastic_->ended(ended->rank, ended->start, ended->well);
-      if (ended->again) elastic_->started(node, ended->rank, ended->start + 1);
+      elastic_->tell(&bootstrap::membership::ended, ended->rank, ended->start, ended->well);
+      if (ended->again) elastic_->tell(&bootstrap::membership::started, node, ended->rank, ended->start + 1);
       // Not before: until the first of them ends, its ranks may save what they have.
       if (!elastic_->minority().empty()) coordinator_.no_quorum(elastic_->minority());
       return look_whether_done();
@@ -204,10 +204,10 @@ class head_node final : public coordination {
   }
 
   void take_off(int node, bool closed) {
-    if (closed) return elastic_->node_ended(node);
-    const int loss = elastic_->node_lost(node);
+    if (closed) return elastic_->tell(&bootstrap::membership::node_ended, node);
+    const int loss = elastic_->tell(&bootstrap::membership::node_lost, node);
     run_after(losses_.emplace_back(node_.loop), time_to_end_unheard(options_), [this, loss] {
-      if (elastic_) elastic_->overdue(loss);
+      if (elastic_) elastic_->tell(&bootstrap::membership::overdue, loss);
     });
   }
 
@@ -251,7 +251,7 @@ class head_node final : public coordination {
   void send(int node, const command& what) {
     if (const auto* const start = std::get_if<start_ranks>(&what); start != nullptr && elastic_)
       for (int i = 0; i < coordinator_.ranks_of(node); ++i)
-        elastic_->started(node, start->first_rank + i, start->restart_count);
+        elastic_->tell(&bootstrap::membership::started, node, start->first_rank + i, start->restart_count);
     if (node == 0) {
       if (std::holds_alternative<job_over>(what)) {
         // Last, so that no other launcher is left without an answer.

@@ -19,6 +19,7 @@
 #include <tutti/store.hpp>
 
 using namespace tutti;
+using tutti::bootstrap::membership;
 using namespace std::chrono_literals;
 
 namespace {
@@ -69,8 +70,7 @@ struct member {
         },
         this);
   }
-  static task<> meet(boost::asio::any_io_executor executor, bootstrap::job who,
-                     core::world_info* into) {
+  static task<> meet(boost::asio::any_io_executor executor, bootstrap::job who, core::world_info* into) {
     core::endpoint_record mine = bootstrap::local_endpoint_record(who.rank);
     *into = co_await bootstrap::meet_in_elastic_store(executor, who, mine, core::deadline_after(who.timeout));
   }
@@ -85,7 +85,7 @@ struct member {
 TEST_SUITE("bootstrap/elastic_store") {
   TEST_CASE("ranks meet, learn of newcomers, and meet them") {
     meeting_place at(1);
-    for (const int number : {0, 1}) at.store->started(0, number, 0);
+    for (const int number : {0, 1}) at.store->tell(&membership::started, 0, number, 0);
     auto zero = std::make_unique<member>(at, at.job_of(0));
     auto one = std::make_unique<member>(at, at.job_of(1));
     at.run_until([&] { return zero->done && one->done; });
@@ -95,15 +95,16 @@ TEST_SUITE("bootstrap/elastic_store") {
     CHECK(one->world.size == 2);
     CHECK(one->world.epoch == 0);
     CHECK(one->world.id == zero->world.id);
-    const bootstrap::newcomer_watch of_zero(at.job_of(0), zero->world.epoch), of_one(at.job_of(1), one->world.epoch);
+    const bootstrap::newcomer_watch of_zero(at.job_of(0), zero->world.epoch),
+        of_one(at.job_of(1), one->world.epoch);
     CHECK(of_zero.count() == 0);
 
-    at.store->started(1, 2, 0);
+    at.store->tell(&membership::started, 1, 2, 0);
     member two(at, at.job_of(2));
     at.run_until([&] { return of_zero.count() == 1 && of_one.count() == 1; });
     CHECK(!two.done);
 
-    at.store->ended(0, 0, false);  // rank 0 dies
+    at.store->tell(&membership::ended, 0, 0, false);  // rank 0 dies
     const std::uint64_t first = one->world.id;
     member again(at, at.job_of(1));
     at.run_until([&] { return again.done && two.done; });
@@ -113,21 +114,21 @@ TEST_SUITE("bootstrap/elastic_store") {
     CHECK(two.world.id != first);
     CHECK(two.world.record(0).rank == 0);
     CHECK(!at.store->over());
-    at.store->ended(1, 0, true);
-    at.store->ended(2, 0, true);
+    at.store->tell(&membership::ended, 1, 0, true);
+    at.store->tell(&membership::ended, 2, 0, true);
     CHECK(at.store->over());
   }
 
   TEST_CASE("a rank whose wait times out gets the reason, and can come again") {
     meeting_place at(2);
-    at.store->started(0, 0, 0);
+    at.store->tell(&membership::started, 0, 0, 0);
     bootstrap::job hasty = at.job_of(0);
     hasty.timeout = 200ms;
     member zero(at, hasty);
     at.run_until([&] { return zero.done; });
     CHECK(zero.failure.code == errc::join_failed);
     CHECK(zero.failure.text.find("1 of at least 2 nodes is there") != std::string::npos);
-    at.store->started(1, 1, 0);
+    at.store->tell(&membership::started, 1, 1, 0);
     member one(at, at.job_of(1));
     member again(at, at.job_of(0));
     at.run_until([&] { return one.done && again.done; });
@@ -137,7 +138,7 @@ TEST_SUITE("bootstrap/elastic_store") {
 
   TEST_CASE("a rank whose wait is cancelled can come again") {
     meeting_place at(2);
-    for (const int number : {0, 1}) at.store->started(number, number, 0);
+    for (const int number : {0, 1}) at.store->tell(&membership::started, number, number, 0);
     core::world_info none;
     test::failure stopped;
     scope work;
@@ -154,13 +155,13 @@ TEST_SUITE("bootstrap/elastic_store") {
 
   TEST_CASE("a minority gets its error at once, whenever it comes") {
     meeting_place at(1, bootstrap::quorum::majority);
-    for (const int number : {0, 1}) at.store->started(number, number, 0);
+    for (const int number : {0, 1}) at.store->tell(&membership::started, number, number, 0);
     auto zero = std::make_unique<member>(at, at.job_of(0));
     auto one = std::make_unique<member>(at, at.job_of(1));
     at.run_until([&] { return zero->done && one->done; });
-    at.store->started(2, 2, 0);
+    at.store->tell(&membership::started, 2, 2, 0);
     member newcomer(at, at.job_of(2));
-    at.store->node_lost(1);
+    at.store->tell(&membership::node_lost, 1);
     member again(at, at.job_of(0));
     at.run_until([&] { return again.done && newcomer.done; });
     for (const member* m : {&again, &newcomer}) {
@@ -172,7 +173,7 @@ TEST_SUITE("bootstrap/elastic_store") {
 
   TEST_CASE("records of other versions have no effect") {
     meeting_place at(1);
-    at.store->started(0, 0, 0);
+    at.store->tell(&membership::started, 0, 0, 0);
     const bootstrap::job who = at.job_of(0);
     const auto write = [](boost::asio::any_io_executor executor, bootstrap::job as) -> task<> {
       const std::unique_ptr<store> through =
@@ -190,7 +191,7 @@ TEST_SUITE("bootstrap/elastic_store") {
 
   TEST_CASE("when the launcher ends, waiting ranks get an error") {
     meeting_place at(2);
-    at.store->started(0, 0, 0);
+    at.store->tell(&membership::started, 0, 0, 0);
     member zero(at, at.job_of(0));
     for (int i = 0; i < 20; ++i) at.context.run_one_for(10ms);
     CHECK(!zero.done);

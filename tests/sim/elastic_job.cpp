@@ -460,15 +460,15 @@ struct head {
   void send(int to, const command& what) {
     if (const auto* const start = std::get_if<launch::start_ranks>(&what))
       for (int i = 0; i < ranks_of[to]; ++i)
-        elastic->started(to, start->first_rank + i, start->restart_count);
+        elastic->tell(&bootstrap::membership::started, to, start->first_rank + i, start->restart_count);
     if (to == 0) return self->spawn(execute_later(this, what));
     if (const auto known = link_of.find(to); known != link_of.end())
       self->post(known->second, command_tag, launch::encode(what));
   }
   void hear(int from, const event& what) {
     if (const auto* const e = std::get_if<launch::process_ended>(&what); e != nullptr && elastic) {
-      elastic->ended(e->rank, e->start, e->well);
-      if (e->again) elastic->started(from, e->rank, e->start + 1);
+      elastic->tell(&bootstrap::membership::ended, e->rank, e->start, e->well);
+      if (e->again) elastic->tell(&bootstrap::membership::started, from, e->rank, e->start + 1);
       if (!elastic->minority().empty()) desk.no_quorum(elastic->minority());
       return look_whether_done();
     }
@@ -479,7 +479,7 @@ struct head {
   }
   static task<> fence(head* h, int loss) {
     co_await sleep_for(launch::time_to_end_unheard(h->self->plan.options));
-    h->elastic->overdue(loss);
+    h->elastic->tell(&bootstrap::membership::overdue, loss);
   }
   void lost(int link, const error& e) {
     for (const auto& [n, l] : link_of) {
@@ -488,8 +488,8 @@ struct head {
       link_of.erase(who);
       const std::string text = e.what();
       const bool closed = e.code() == errc::peer_left || text.find("died or was killed") != text.npos;
-      if (elastic && closed) elastic->node_ended(who);
-      if (elastic && !closed) self->spawn(fence(this, elastic->node_lost(who)));
+      if (elastic && closed) elastic->tell(&bootstrap::membership::node_ended, who);
+      if (elastic && !closed) self->spawn(fence(this, elastic->tell(&bootstrap::membership::node_lost, who)));
       desk.lost(who, text);
       return look_whether_done();
     }

@@ -138,10 +138,10 @@ meetings meet_twice(int ranks) {
     into.seconds = cpu_seconds() - before;
     CHECK(size == ranks);
   };
-  for (int r = 0; r < ranks; ++r) launcher.started(r / ranks_of_node, r, 0);
+  for (int r = 0; r < ranks; ++r) launcher.tell(&bootstrap::membership::started, r / ranks_of_node, r, 0);
   meet(made.start, 0);
-  launcher.ended(ranks - 1, 0, false);
-  launcher.started((ranks - 1) / ranks_of_node, ranks - 1, 1);
+  launcher.tell(&bootstrap::membership::ended, ranks - 1, 0, false);
+  launcher.tell(&bootstrap::membership::started, (ranks - 1) / ranks_of_node, ranks - 1, 1);
   meet(made.again, 1);
   return made;
 }
