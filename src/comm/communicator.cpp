@@ -19,45 +19,38 @@ const std::string& communicator::name() const noexcept {
 }
 
 void communicator::abort() {
-  if (!state_ || state_->detached()) return;
-  state_->require_loop_thread("abort");
+  comm::communicator_state* const state = comm::living_state_of(*this, "abort");
+  if (state == nullptr) return;
   const std::string why =
       fmt::format("{} was aborted by {}, which called abort(); its own output may say why", name(),
-                  state_->describe(rank()));
-  state_->fail(errc::cancelled, why, p2p::subject::other, true, p2p::extent::children);
+                  state->describe(rank()));
+  state->fail(errc::cancelled, why, p2p::subject::other, true, p2p::extent::children);
 }
 
 std::vector<int> communicator::failed_ranks() const {
-  if (!state_ || state_->detached()) return {};
-  state_->require_loop_thread("failed_ranks");
-  return state_->failed_ranks();
+  const comm::communicator_state* const state = comm::living_state_of(*this, "failed_ranks");
+  return state == nullptr ? std::vector<int>() : state->failed_ranks();
 }
 
 std::vector<int> communicator::suspected_ranks() const {
-  if (!state_ || state_->detached()) return {};
-  state_->require_loop_thread("suspected_ranks");
-  return state_->suspected_ranks();
+  const comm::communicator_state* const state = comm::living_state_of(*this, "suspected_ranks");
+  return state == nullptr ? std::vector<int>() : state->suspected_ranks();
+}
+
+comm::communicator_state& comm::state_for(const communicator& c, const char* call) {
+  if (communicator_state* const state = living_state_of(c, call)) return *state;
+  if (c) throw error(errc::shut_down, fmt::format("{} on {}: the runtime has ended", call, c.name()));
+  throw error(errc::invalid_argument,
+              fmt::format("{}: this communicator has no members here (it is empty)", call));
 }
 
 // ---- rejoin: a new epoch, of all ranks again or of those that are there ----
 
 namespace {
 
-// Of a communicator whose loop runs on this thread. `call` is what the program called.
-comm::communicator_state& state_for(const communicator& c, const char* call) {
-  comm::communicator_state* const state = detail::communicator_access::state_of(c);
-  if (state == nullptr)
-    throw error(errc::invalid_argument,
-                fmt::format("{}: this communicator has no members here (it is empty)", call));
-  if (state->detached())
-    throw error(errc::shut_down, fmt::format("{} on {}: the runtime has ended", call, c.name()));
-  state->require_loop_thread(call);
-  return *state;
-}
-
 // By value: the handles keep the old world alive while the new one is made.
 task<communicator> meet_again(communicator old) {
-  comm::world& w = state_for(old, "rejoin").of_world();
+  comm::world& w = comm::state_for(old, "rejoin").of_world();
   if (!w.meet_again)
     throw error(errc::not_supported,
                 fmt::format("rejoin on {}: nothing starts ranks of this job anew; start it with tutti-run "
@@ -71,7 +64,7 @@ task<communicator> meet_again(communicator old) {
 task<communicator> communicator::rejoin() const { return meet_again(*this); }
 
 int newcomers(const communicator& world) {
-  const auto& watch = state_for(world, "newcomers").of_world().newcomers;
+  const auto& watch = comm::state_for(world, "newcomers").of_world().newcomers;
   return watch ? watch->count() : 0;
 }
 

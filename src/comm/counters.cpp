@@ -15,18 +15,13 @@
 namespace tutti {
 namespace {
 
-comm::communicator_state* living(const communicator& c) noexcept {
-  comm::communicator_state* const state = detail::communicator_access::state_of(c);
-  return state == nullptr || state->detached() ? nullptr : state;
-}
-
 double seconds(std::chrono::nanoseconds time) { return static_cast<double>(time.count()) / 1e9; }
 
 }  // namespace
 
 counters counters_of(const communicator& c) {
   counters n;
-  const comm::communicator_state* const state = living(c);
+  const comm::communicator_state* const state = comm::living_state_of(c);
   if (state == nullptr) return n;
   const p2p::endpoint_counters messages = state->endpoint().counters();
   n.sends = messages.sends;
@@ -49,7 +44,7 @@ counters counters_of(const communicator& c) {
 
 std::vector<peer_counters> peer_counters_of(const communicator& c) {
   std::vector<peer_counters> all;
-  comm::communicator_state* const state = living(c);
+  comm::communicator_state* const state = comm::living_state_of(c);
   if (state == nullptr) return all;
   const int size = state->of_world().info().size;
   for (int rank = 0; rank < size; ++rank) {
@@ -71,7 +66,7 @@ std::vector<peer_counters> peer_counters_of(const communicator& c) {
 
 std::vector<operation_counters> operation_counters_of(const communicator& c) {
   std::vector<operation_counters> all;
-  comm::communicator_state* const state = living(c);
+  comm::communicator_state* const state = comm::living_state_of(c);
   if (state == nullptr) return all;
   const flight::time_map times(state->recorder().memory().head());
   const auto& by_kind = state->recorder().by_kind();
@@ -85,7 +80,7 @@ std::vector<operation_counters> operation_counters_of(const communicator& c) {
 }
 
 std::string prometheus_text(const communicator& c) {
-  comm::communicator_state* const state = living(c);
+  comm::communicator_state* const state = comm::living_state_of(c);
   if (state == nullptr) return {};
   const counters n = counters_of(c);
   const std::string rank = fmt::format("rank=\"{}\"", state->of_world().info().rank);

@@ -71,8 +71,8 @@ void communicator_state::report_hang() const noexcept {
 namespace tutti {
 
 std::string explain(const communicator& c) {
-  comm::communicator_state* const state = detail::communicator_access::state_of(c);
-  if (state == nullptr || state->detached()) return {};
+  comm::communicator_state* const state = comm::living_state_of(c);
+  if (state == nullptr) return {};
   const core::world_info& info = state->of_world().info();
   return comm::explain_world(info.id, info.size);
 }

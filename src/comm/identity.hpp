@@ -21,6 +21,17 @@ struct communicator_access {
 
 namespace tutti::comm {
 
+// The state of a communicator whose runtime still runs; otherwise, or if it is empty, null. With `call`, which is
+// what the program called, throws on another thread than the loop's.
+inline communicator_state* living_state_of(const communicator& c, const char* call = nullptr) {
+  communicator_state* const state = detail::communicator_access::state_of(c);
+  if (state == nullptr || state->detached()) return nullptr;
+  if (call != nullptr) state->require_loop_thread(call);
+  return state;
+}
+// The same, and throws instead of returning null.
+communicator_state& state_for(const communicator& c, const char* call);
+
 struct place {
   std::string host;
   std::int64_t pid = 0;
@@ -32,18 +43,14 @@ struct identity {
   std::uint32_t communicator = 0;  // number within the world
   std::string name;
   int rank = 0;
-  std::vector<place> places;  // by rank
+  std::vector<place> places = {};  // by rank
 };
 
 // Call it on the loop thread of a communicator whose runtime still runs.
 inline identity identity_of(const communicator& c) {
   communicator_state& state = *detail::communicator_access::state_of(c);
   const core::world_info& info = state.of_world().info();
-  identity who;
-  who.world = info.id;
-  who.communicator = state.message_context() / 2;
-  who.name = state.name();
-  who.rank = state.rank();
+  identity who{.world = info.id, .communicator = state.id(), .name = state.name(), .rank = state.rank()};
   for (int rank = 0; rank < state.size(); ++rank) {
     const core::endpoint_record& record = info.record(state.world_rank(rank));
     who.places.push_back({record.host, record.pid});

@@ -6,25 +6,13 @@
 #include "comm/runtime_state.hpp"
 
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <tutti/detail/deadline.hpp>
 #include <tutti/detail/poller.hpp>
-#include <tutti/init_options.hpp>
 #include <tutti/runtime.hpp>
 
 namespace tutti::detail {
 namespace {
-
-comm::communicator_state& state_of(const communicator& of) {
-  if (!of)
-    throw error(errc::invalid_argument,
-                "this communicator has no members here (it is empty): it has no loop to use");
-  comm::communicator_state& state = *communicator_access::state_of(of);
-  if (state.detached()) throw error(errc::shut_down, "the runtime of this communicator has ended");
-  state.require_loop_thread("a device was opened");
-  return state;
-}
 
 core::loop& loop_of(runtime& rt) {
   core::loop& loop = rt.state().loop();
@@ -71,7 +59,7 @@ struct poller::impl final : core::source {
 poller::poller(runtime& rt)
     : impl_(std::make_unique<impl>(*this, loop_of(rt), bootstrap::local_job(0, 1, {}).timeout)) {}
 poller::poller(const communicator& of) {
-  comm::communicator_state& state = state_of(of);
+  comm::communicator_state& state = comm::state_for(of, "opening a device");
   impl_ = std::make_unique<impl>(*this, state.loop(), state.timeout());
 }
 poller::~poller() = default;
