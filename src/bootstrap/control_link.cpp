@@ -2,6 +2,7 @@
 #include "bootstrap/control_link.hpp"
 
 #include "base/text.hpp"
+#include "base/throw_error.hpp"
 #include "bootstrap/address.hpp"
 
 #include <fmt/format.h>
@@ -82,33 +83,17 @@ std::unique_ptr<acceptor> accept_launchers(asio::any_io_executor executor, std::
                                     core::purpose::launcher, std::move(take), std::move(unauthenticated));
 }
 
-namespace {
-
-task<> call_until_answered(asio::any_io_executor executor, control_caller::target to,
-                           control_caller::handler done) {
-  std::unique_ptr<control_link> link;
-  std::string why;
-  try {
-    const core::time_point deadline = core::deadline_after(to.timeout);
-    endpoints addresses = co_await resolve_host(executor, to.host, to.port, deadline);
-    const core::identity mine{.what = core::purpose::launcher, .rank = to.node};
-    std::string last_failure;
-    std::optional<core::stream_socket> socket = co_await connect_retry(
-        executor, std::move(addresses), to.secret, to.tls, mine, listener::may_come, deadline, &last_failure);
-    if (socket)
-      link = std::make_unique<control_link>(std::move(*socket), to.silence);
-    else
-      why = fmt::format("nobody was there within {} ({})", base::duration_text(to.timeout), last_failure);
-  } catch (const error& e) {
-    why = e.what();
-  }
-  done(std::move(link), why);
-}
-
-}  // namespace
-
-control_caller::control_caller(asio::any_io_executor executor, target to, handler done) {
-  calls_.start(call_until_answered(std::move(executor), std::move(to), std::move(done)));
+task<std::unique_ptr<control_link>> call_launcher(asio::any_io_executor executor, control_target to) {
+  const core::time_point deadline = core::deadline_after(to.timeout);
+  endpoints addresses = co_await resolve_host(executor, to.host, to.port, deadline);
+  const core::identity mine{.what = core::purpose::launcher, .rank = to.node};
+  std::string last_failure;
+  std::optional<core::stream_socket> socket = co_await connect_retry(
+      executor, std::move(addresses), to.secret, to.tls, mine, listener::may_come, deadline, &last_failure);
+  if (!socket)
+    base::throw_error(errc::join_failed, "nobody was there within {} ({})", base::duration_text(to.timeout),
+                      last_failure);
+  co_return std::make_unique<control_link>(std::move(*socket), to.silence);
 }
 
 }  // namespace tutti::bootstrap

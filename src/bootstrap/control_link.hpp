@@ -56,24 +56,17 @@ std::unique_ptr<acceptor> accept_launchers(
     std::chrono::milliseconds silence, std::function<void(std::unique_ptr<control_link>, int node)> arrived,
     acceptor::reporter unauthenticated);
 
-// Connects to a launcher, which may start later.
-class control_caller {
- public:
-  struct target {
-    std::string host;
-    std::uint16_t port;
-    std::string secret;
-    tls_identity tls;
-    std::chrono::milliseconds silence;
-    int node;  // of this launcher
-    std::chrono::milliseconds timeout;
-  };
-  // `done` is called once: with the link, or with null and the reason as text.
-  using handler = std::function<void(std::unique_ptr<control_link>, const std::string& why)>;
-  control_caller(boost::asio::any_io_executor executor, target to, handler done);
-
- private:
-  core::background_tasks calls_;
+struct control_target {
+  std::string host;
+  std::uint16_t port;
+  std::string secret;
+  tls_identity tls;
+  std::chrono::milliseconds silence;
+  int node;  // of this launcher
+  std::chrono::milliseconds timeout;
 };
+// Connects to a launcher, which may start later.
+// Errors: join_failed, if nobody was there in time; those of resolve_host() and connect_retry().
+task<std::unique_ptr<control_link>> call_launcher(boost::asio::any_io_executor executor, control_target to);
 
 }  // namespace tutti::bootstrap

@@ -10,6 +10,8 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tutti/error.hpp>
+#include <tutti/scope.hpp>
 #include <utility>
 #include <vector>
 
@@ -306,14 +308,7 @@ constexpr std::chrono::seconds time_to_tell{30};
 
 class member_node final : public coordination {
  public:
-  explicit member_node(place at)
-      : coordination(std::move(at)),
-        caller_(node_.loop.get_executor(),
-                {options_.master->host, static_cast<std::uint16_t>(options_.master->port), node_.secret,
-                 node_.tls, options_.node_timeout, options_.node_rank, options_.join_timeout},
-                [this](std::unique_ptr<bootstrap::control_link> link, const std::string& why) {
-                  on_called(std::move(link), why);
-                }) {}
+  explicit member_node(place at) : coordination(std::move(at)) { calls_.spawn(join()); }
 
   void tell(const event& what) override {
     if (const auto* const failed = std::get_if<rank_failed>(&what);
@@ -345,13 +340,22 @@ class member_node final : public coordination {
   }
 
  private:
-  void on_called(std::unique_ptr<bootstrap::control_link> link, const std::string& why) {
-    if (!link)
+  task<> join() {
+    const bootstrap::control_target to{
+        options_.master->host, static_cast<std::uint16_t>(options_.master->port),
+        node_.secret,          node_.tls,
+        options_.node_timeout, options_.node_rank,
+        options_.join_timeout};
+    std::unique_ptr<bootstrap::control_link> link;
+    try {
+      link = co_await bootstrap::call_launcher(node_.loop.get_executor(), to);
+    } catch (const error& e) {
       end_alone(node_lost_exit_code,
                 fmt::format("tutti-run: cannot join node 0 at {}:{}: {}. Start tutti-run --node-rank 0 "
                             "there, with the same --master and secret\n",
-                            options_.master->host, options_.master->port, why));
-    if (over_) return;
+                            options_.master->host, options_.master->port, e.what()));
+    }
+    if (over_) co_return;
     link_ = std::move(link);
     link_->start({[this](std::string_view message) { on_message(message); },
                   [this](const std::string& lost_why, bool) { on_lost(lost_why); }});
@@ -434,7 +438,7 @@ class member_node final : public coordination {
   std::optional<job_over> alone_;
   // To the end: where it closes, node 0 takes the ranks here for ended.
   std::unique_ptr<bootstrap::control_link> link_;
-  bootstrap::control_caller caller_;
+  scope calls_;  // last: its task uses the others
 };
 
 }  // namespace

@@ -8,9 +8,9 @@
 
 #include <boost/asio/io_context.hpp>
 #include <chrono>
-#include <optional>
 #include <stdexcept>
 #include <tutti/error.hpp>
+#include <tutti/scope.hpp>
 #include <vector>
 
 using namespace tutti;
@@ -29,8 +29,8 @@ struct two_launchers {
   std::string failure;
   std::vector<std::string> unauthenticated_peers;
   std::unique_ptr<acceptor> listener;
-  control_caller::target to;
-  std::optional<control_caller> caller;
+  control_target to;
+  scope calls;
 
   two_launchers(const std::string& secret, const std::string& other_secret, const tls_identity& tls = nullptr)
       : listener(accept_launchers(
@@ -44,11 +44,14 @@ struct two_launchers {
 
   void call(std::chrono::milliseconds timeout) {
     to.timeout = timeout;
-    caller.emplace(loop.get_executor(), to,
-                   [this](std::unique_ptr<control_link> link, const std::string& why) {
-                     there = std::move(link);
-                     failure = why;
-                   });
+    calls.spawn(reach(this));
+  }
+  static task<> reach(two_launchers* two) {
+    try {
+      two->there = co_await call_launcher(two->loop.get_executor(), two->to);
+    } catch (const error& e) {
+      two->failure = e.what();
+    }
   }
 
   template <class Condition>
