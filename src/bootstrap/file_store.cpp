@@ -4,7 +4,6 @@
 #include "base/process_state.hpp"
 #include "base/text.hpp"
 #include "base/throw_error.hpp"
-#include "base/unique_fd.hpp"
 #include "bootstrap/store_contents.hpp"
 #include "bootstrap/store_file.hpp"
 #include "core/running_task.hpp"
@@ -12,22 +11,16 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/inotify.h>
 #include <sys/vfs.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/deferred.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <optional>
 #include <ranges>
 #include <system_error>
-#include <tuple>
 #include <tutti/error.hpp>
 #include <tutti/store.hpp>
 #include <utility>
@@ -46,13 +39,13 @@ constexpr auto first_pause = std::chrono::microseconds(50);
 constexpr auto longest_pause = milliseconds(5);
 // A caller without time to wait for a key must still get the lock, to know that the key is missing.
 constexpr auto lock_wait_without_timeout = milliseconds(10'000);
-// Between polls of the file, from the last change on. If the kernel reports changes, the longest is for what
-// it may have missed.
+// Between polls of the file, from the last change on. A poll of a local file is two system calls, another
+// needs the lock.
 constexpr auto first_poll = milliseconds(1);
 constexpr auto longest_poll = milliseconds(100);
-constexpr auto longest_poll_when_told = milliseconds(1000);
+constexpr auto longest_local_poll = milliseconds(10);
 
-// Whether inotify reports every user's changes, and a read without the lock sees them.
+// Whether a read without the lock sees every user's changes.
 bool is_local(int fd) noexcept {
   struct statfs system{};
   if (::fstatfs(fd, &system) != 0) return false;
@@ -162,7 +155,6 @@ struct file_store::impl {
   task<held_lock> enter(const store_request& what);
   task<std::string> await_key(store_request what);
   task<> watch();
-  task<> listen();
   std::string name() const { return "file_store at " + path; }
 
   boost::asio::any_io_executor executor;
@@ -173,9 +165,8 @@ struct file_store::impl {
   int waiters = 0;
   std::exception_ptr trouble;  // of the watcher: it reports no more changes
   bool watching = false;
-  core::wakeup poll_now;  // wakes the watcher
-  std::optional<boost::asio::posix::stream_descriptor> notices;
-  core::background_tasks watcher;  // last: its tasks use the others
+  core::wakeup poll_now;           // wakes the watcher
+  core::background_tasks watcher;  // last: its task uses the others
 };
 
 task<held_lock> file_store::impl::enter(const store_request& what) {
@@ -201,8 +192,7 @@ task<> file_store::impl::watch() {
   watching = true;
   trouble = nullptr;
   try {
-    watcher.start(listen());
-    const auto longest = local && notices ? longest_poll_when_told : longest_poll;
+    const auto longest = local ? longest_local_poll : longest_poll;
     for (milliseconds next = first_poll; waiters > 0;) {
       bool changed = false;
       if (!local || file->may_have_changed()) {
@@ -217,33 +207,7 @@ task<> file_store::impl::watch() {
     trouble = std::current_exception();
     contents.tell_all();
   }
-  if (notices) {
-    boost::system::error_code ignored;
-    notices->cancel(ignored);
-  }
   watching = false;
-}
-
-// Without inotify (of which one user has few), the file is polled more often.
-task<> file_store::impl::listen() {
-  using boost::asio::posix::stream_descriptor;
-  if (!notices) {
-    base::unique_fd fd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-    // The file that is open, whatever is at the path.
-    const std::string itself = fmt::format("/proc/self/fd/{}", file->descriptor());
-    if (!fd || ::inotify_add_watch(fd.get(), itself.c_str(), IN_MODIFY | IN_ATTRIB) < 0) co_return;
-    notices.emplace(executor, fd.get());
-    fd.release();
-  }
-  for (;;) {
-    const std::tuple<boost::system::error_code> ready = co_await notices->async_wait(
-        stream_descriptor::wait_read, boost::asio::as_tuple(boost::asio::deferred));
-    if (std::get<0>(ready) || !watching) co_return;
-    std::array<char, 4096> unread;
-    while (::read(notices->native_handle(), unread.data(), unread.size()) > 0) {
-    }
-    poll_now.notify();
-  }
 }
 
 task<std::unique_ptr<file_store>> file_store::open(boost::asio::any_io_executor executor, std::string path,
