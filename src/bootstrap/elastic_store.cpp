@@ -57,11 +57,9 @@ elastic_store::elastic_store(std::unique_ptr<memory_store> served, int least_nod
   serving_.start(serve(), [](void*, std::exception_ptr) noexcept {}, nullptr);
 }
 
-store_answer elastic_store::perform(store_operation what, std::string key, std::string value,
-                                    std::string expected) {
-  return store_->contents_->carry_out(
-      {.operation = what, .key = std::move(key), .value = std::move(value), .expected = std::move(expected)},
-      store_->name());
+void elastic_store::perform(store_operation what, std::string key, std::string value) {
+  store_->contents_->carry_out({.operation = what, .key = std::move(key), .value = std::move(value)},
+                               store_->name());
 }
 
 std::optional<std::string> elastic_store::find(const std::string& key) const {
@@ -70,9 +68,8 @@ std::optional<std::string> elastic_store::find(const std::string& key) const {
 
 task<> elastic_store::serve() {
   for (;;) {
-    const std::string text = co_await store_->get(arrivals_key, while_served);
-    // Others may have come since.
-    if (!perform(store_operation::compare_exchange, arrivals_key, "", text).flag) continue;
+    co_await store_->wait(arrivals_key, while_served);
+    const std::string text = find(arrivals_key).value_or("");
     perform(store_operation::erase, arrivals_key);
     take(text);
   }

@@ -59,8 +59,7 @@ class elastic_store {
   void publish(membership::world next);
   void show(const char* key, const std::string& value);
   // On the contents of the store: keeps nobody waiting.
-  store_answer perform(store_operation what, std::string key, std::string value = {},
-                       std::string expected = {});
+  void perform(store_operation what, std::string key, std::string value = {});
   std::optional<std::string> find(const std::string& key) const;
 
   std::unique_ptr<memory_store> store_;
