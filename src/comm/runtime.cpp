@@ -12,6 +12,7 @@
 
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <future>
 #include <mutex>
 #include <new>
@@ -112,27 +113,17 @@ task<int> join_and_run(runtime& rt, init_options options, any_main* main, commun
   co_return code;
 }
 
-// The first error of the ranks of run_local.
-struct first_error {
-  std::mutex mutex;
-  std::exception_ptr error;
-  void offer(const std::exception_ptr& e) {
-    const std::lock_guard lock(mutex);
-    if (!error) error = e;
-  }
-};
-
-// One rank of run_local: joins through memory that all its threads share. An error is recorded before this
-// rank cuts its connections, so that the errors this causes on others come later.
+// One rank of run_local: joins through memory that all its threads share. An error is recorded by `failed`
+// before this rank cuts its connections, so that the errors this causes on others come later.
 task<int> join_threads(runtime& rt, bootstrap::job job, const memory_store* shared, any_main* main,
-                       first_error* first, communicator world) {
+                       const std::function<void(int rank)>* failed, communicator world) {
   try {
     memory_store mine(rt.get_executor(), *shared);
     world = co_await rt.state().join(job, job.world_size > 1 ? &mine : nullptr, nullptr);
     const int code = co_await (*main)(world);
     co_return code;
   } catch (...) {
-    first->offer(std::current_exception());
+    (*failed)(job.rank);
     throw;
   }
 }
@@ -169,16 +160,18 @@ void run_local_main(int ranks, init_options options, any_main main) {
     throw error(errc::invalid_argument, fmt::format("run_local with {} ranks; give 1 or more", ranks));
   boost::asio::io_context unused;
   const memory_store shared(unused.get_executor());
-  first_error first;
-  const auto failed = [&](int rank) {
-    first.offer(std::current_exception());
+  std::mutex recording;
+  std::exception_ptr first;
+  const std::function<void(int)> failed = [&](int rank) {
+    const std::lock_guard lock(recording);
+    if (!first) first = std::current_exception();
     call_off(unused, shared, rank, std::current_exception());
   };
   const auto run_rank = [&](int rank) {
     std::optional<runtime> rt;  // its connections are cut last: the errors this causes on others come later
     try {
       rt.emplace();
-      rt->run(join_threads(*rt, bootstrap::local_job(rank, ranks, options), &shared, &main, &first, {}));
+      rt->run(join_threads(*rt, bootstrap::local_job(rank, ranks, options), &shared, &main, &failed, {}));
     } catch (...) {
       failed(rank);
     }
@@ -191,7 +184,7 @@ void run_local_main(int ranks, init_options options, any_main main) {
     failed(static_cast<int>(threads.size()));  // no thread, or no memory for one
   }
   for (std::thread& t : threads) t.join();
-  if (first.error) std::rethrow_exception(first.error);
+  if (first) std::rethrow_exception(first);
 }
 
 }  // namespace detail
