@@ -29,31 +29,23 @@ constexpr std::size_t rounds_remembered = 1024;
 constexpr std::size_t most_named = 8;
 constexpr std::size_t most_text = 4000;
 
-// Members of a communicator, by their ranks in it, as bits.
-using member_set = std::string;
-std::size_t set_bytes(std::size_t ranks) noexcept { return (ranks + 7) / 8; }
-bool contains(const member_set& members, std::size_t i) noexcept {
-  return i / 8 < members.size() && (static_cast<unsigned char>(members[i / 8]) >> (i % 8) & 1) != 0;
-}
-template <class F>
-member_set set_of(std::size_t ranks, const F& is_in) {
-  member_set members(set_bytes(ranks), '\0');
-  for (std::size_t i = 0; i < ranks; ++i)
-    if (is_in(i)) members[i / 8] = static_cast<char>(members[i / 8] | 1 << (i % 8));
-  return members;
+// Members of a communicator, by their ranks in it, ascending.
+using member_list = std::vector<std::int32_t>;
+bool contains(const member_list& members, std::int32_t rank) noexcept {
+  return std::ranges::binary_search(members, rank);
 }
 
 // What members tell each other. They wait for the receiver's word after a join, an invite and a give_up.
 namespace messages {
 
 struct join {
-  member_set lost;  // the members that the sender cannot reach any more
+  member_list lost;  // the members that the sender cannot reach any more
 };
 struct invite {};  // the sender gathers
 struct settled {
   std::uint32_t id;
-  member_set stay;
-  member_set failed;
+  member_list left_out;  // all others go on
+  member_list failed;    // of these
 };
 struct refused {  // the round has ended without an outcome
   std::uint16_t why;
@@ -98,11 +90,11 @@ struct agreement::round {
   std::string timeout_text;
   p2p::failure_message cause;  // why the communicator has failed, for members that have not heard of it
   // The members that wait for this rank's word. Those that have joined it: with the members that they have lost.
-  std::map<int, std::optional<member_set>> asking;
+  std::map<int, std::optional<member_list>> asking;
   std::set<int> absent;      // alive, but take no part
   int gatherer = -1;         // the one that this rank has joined
   bool invited = false;      // this rank gathers and has said so
-  std::size_t awaited = 0;   // the members before this place have joined it, or gone
+  int awaited = 0;           // the members before this place have joined it, or gone
   errc why = errc::success;  // otherwise it stops waiting, for this reason
   std::string text;
   std::optional<message> outcome;  // settled or refused
@@ -110,6 +102,8 @@ struct agreement::round {
   core::timer doubts;
   bool doubts_over = false;
 
+  int size() const noexcept { return static_cast<int>(members.size()); }
+  int member(int rank) const noexcept { return members[static_cast<std::size_t>(rank)]; }
   bool open() const noexcept { return !outcome; }
   bool leaving() const noexcept { return why != errc::success; }
   bool called() const noexcept { return who != nullptr || abandoned; }
@@ -193,9 +187,10 @@ void agreement::advance(round& r) {
     if (r.gatherer == m) return;
     r.gatherer = m;
     if (r.leaving()) return send(r.name, m, bytes_of(reason<messages::give_up>(r.why, r.text)));
-    return ask(r, m, bytes_of(messages::join{set_of(r.members.size(), [&](std::size_t i) {
-                 return has_gone(r, r.members[i]);
-               })}));
+    messages::join joins;
+    for (int rank = 0; rank < r.size(); ++rank)
+      if (has_gone(r, r.member(rank))) joins.lost.push_back(rank);
+    return ask(r, m, bytes_of(joins));
   }
 }
 
@@ -205,37 +200,38 @@ void agreement::gather(round& r) {
     for (const int m : r.members)
       if (m != self && !has_gone(r, m)) ask(r, m, bytes_of(messages::invite{}));
   }
-  const std::size_t n = r.members.size();
-  for (; r.awaited < n; ++r.awaited) {
-    const int m = r.members[r.awaited];
+  for (; r.awaited < r.size(); ++r.awaited) {
+    const int m = r.member(r.awaited);
     if (m == self || has_gone(r, m)) continue;
     // Who asks, or gives up, knows of no outcome either.
     const auto asks = r.asking.find(m);
     if (asks == r.asking.end() || (!r.leaving() && !asks->second)) return;
   }
   if (r.leaving()) return settle(r);
-  std::vector<std::size_t> in;  // positions among the members
-  for (std::size_t i = 0; i < n; ++i)
-    if (r.members[i] == self || !has_gone(r, r.members[i])) in.push_back(i);
-  const member_set here = set_of(n, [&](std::size_t i) { return std::ranges::binary_search(in, i); });
-  // If two members have lost each other, one is left out: the one that has lost more.
-  std::set<std::pair<std::size_t, std::size_t>> broken;
-  for (const std::size_t a : in) {
-    const auto told = r.asking.find(r.members[a]);
+  member_list in;
+  for (int rank = 0; rank < r.size(); ++rank)
+    if (r.member(rank) == self || !has_gone(r, r.member(rank))) in.push_back(rank);
+  // If two members have lost each other, one is left out: the one that has lost more, of equals the last.
+  std::set<std::pair<int, int>> broken;
+  for (const int a : in) {
+    const auto told = r.asking.find(r.member(a));
     if (told == r.asking.end() || !told->second) continue;
-    for (const std::size_t b : in)
-      if (contains(*told->second, b)) broken.insert(std::minmax(a, b));
+    for (const int b : *told->second)
+      if (contains(in, b)) broken.insert(std::minmax(a, b));
   }
+  member_list cut_off;
   while (!broken.empty()) {
     if (!r.doubts_over) {
       core::engine& engine = world_.loop().engine();
       if (!r.doubts.armed()) engine.timers().arm(r.doubts, engine.platform().now() + patience_with_doubts);
       return;
     }
-    std::vector<int> lost(n);
+    std::map<int, int> lost;
     for (const auto& [a, b] : broken) ++lost[a], ++lost[b];
-    const auto most = std::max_element(lost.rbegin(), lost.rend());  // of equals the last
-    const auto worst = static_cast<std::size_t>(std::distance(most, lost.rend()) - 1);
+    const int worst = std::ranges::max_element(lost.rbegin(), lost.rend(), {}, [](const auto& of) {
+                        return of.second;
+                      })->first;
+    cut_off.push_back(worst);
     std::erase(in, worst);
     std::erase_if(broken, [worst](const auto& pair) { return pair.first == worst || pair.second == worst; });
   }
@@ -247,11 +243,13 @@ void agreement::gather(round& r) {
     r.text = e.what();
     return settle(r);
   }
-  found.stay = set_of(n, [&](std::size_t i) { return std::ranges::binary_search(in, i); });
-  found.failed = set_of(n, [&](std::size_t i) {
-    const bool left_out = contains(here, i) && r.members[i] != self;
-    return !contains(found.stay, i) && (left_out || world_.endpoint().peers().failed(r.members[i]));
-  });
+  for (int rank = 0; rank < r.size(); ++rank) {
+    if (contains(in, rank)) continue;
+    found.left_out.push_back(rank);
+    const int m = r.member(rank);
+    const bool lost = m != self && std::ranges::find(cut_off, rank) != cut_off.end();
+    if (lost || world_.endpoint().peers().failed(m)) found.failed.push_back(rank);
+  }
   r.outcome = std::move(found);
   settle(r);
 }
@@ -285,13 +283,11 @@ void agreement::tell_caller(round& r) {
   }
   const auto& found = std::get<messages::settled>(*r.outcome);
   std::vector<int> members, dead;
-  bool here = false;
-  for (std::size_t i = 0; i < r.members.size(); ++i) {
-    if (contains(found.failed, i)) dead.push_back(r.members[i]);
-    if (!contains(found.stay, i)) continue;
-    members.push_back(r.members[i]);
-    here = here || r.members[i] == world_.info().rank;
+  for (int rank = 0; rank < r.size(); ++rank) {
+    if (contains(found.failed, rank)) dead.push_back(r.member(rank));
+    if (!contains(found.left_out, rank)) members.push_back(r.member(rank));
   }
+  const bool here = std::ranges::find(members, world_.info().rank) != members.end();
   if (who == nullptr) {
     // The others count on this rank, which no longer takes part.
     r.abandoned = false;
@@ -451,9 +447,9 @@ void agreement::received(int peer, std::uint32_t context, std::uint32_t number,
     return advance(r);
   }
   const auto* const settled = std::get_if<messages::settled>(&said);
-  const std::size_t bytes = set_bytes(r.members.size());
-  if (settled != nullptr && (r.members.empty() ||  // not called here: nobody counts on this rank
-                             settled->stay.size() != bytes || settled->failed.size() != bytes))
+  if (settled != nullptr &&
+      (r.members.empty() ||  // not called here: nobody counts on this rank
+       !std::ranges::is_sorted(settled->left_out) || !std::ranges::is_sorted(settled->failed)))
     return;
   if (r.open()) {
     r.outcome = std::move(said);
