@@ -479,15 +479,12 @@ void agreement::spread(int dead) {
 }
 
 void agreement::stay_out(std::uint32_t context) noexcept {
-  for (auto at_round = rounds_.begin(); at_round != rounds_.end();) {
-    round& r = *at_round->second;
-    if (r.name.first != context || !r.open() || r.called()) {
-      ++at_round;
-      continue;
-    }
+  std::erase_if(rounds_, [&](const auto& entry) {
+    round& r = *entry.second;
+    if (r.name.first != context || !r.open() || r.called()) return false;
     answer_all(r, bytes_of(messages::absent{}));
-    at_round = rounds_.erase(at_round);
-  }
+    return true;
+  });
 }
 
 void agreement::end() noexcept {
