@@ -62,19 +62,6 @@ std::string claim_id() {
   return process_id() + std::to_string(++claims);
 }
 
-// "ranks 2 and 5", "rank 3", "ranks 1, 2, 3 and 60 others".
-std::string list_ranks(const std::vector<int>& ranks) {
-  constexpr std::size_t most_named = 16;
-  const std::size_t named = ranks.size() <= most_named ? ranks.size() : most_named;
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < named; ++i) {
-    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
-    text += std::to_string(ranks[i]);
-  }
-  if (named < ranks.size()) text += fmt::format(" and {} others", ranks.size() - named);
-  return text;
-}
-
 std::string explain_missing(const std::vector<core::endpoint_record>& came, const job& who) {
   std::set<int> here;
   for (const core::endpoint_record& record : came) here.insert(record.rank);
@@ -90,7 +77,7 @@ std::string explain_missing(const std::vector<core::endpoint_record>& came, cons
   return fmt::format(
       "{} of {} {} not joined within {}: start {}, look at {} output, or allow more time (TUTTI_TIMEOUT, in "
       "seconds)",
-      list_ranks(missing), who.world_size, missing.size() == 1 ? "has" : "have", time,
+      base::ranks_text(missing), who.world_size, missing.size() == 1 ? "has" : "have", time,
       missing.size() == 1 ? "it" : "them", missing.size() == 1 ? "its" : "their");
 }
 
@@ -102,7 +89,7 @@ class participant {
       : store_(through), who_(who), mine_(mine), deadline_(deadline) {}
 
   // nullopt: superseded.
-  task<std::optional<peer_table>> meet() {
+  task<std::optional<core::world_info>> meet() {
     co_await claim_size();
     co_await claim_rank();
     co_await store_.append(records_key, encode_endpoint_record(mine_), left());
@@ -115,7 +102,7 @@ class participant {
     }
     if (verdict.starts_with(failed_head)) refuse("{}", verdict.substr(failed_head.size()));
     if (verdict == superseded) co_return std::nullopt;
-    co_return decode_table(verdict, who_.world_size);
+    co_return world_of(who_, decode_table(verdict, who_.world_size));
   }
 
  private:
@@ -236,9 +223,7 @@ task<std::optional<core::world_info>> try_meet(store& through, job who, core::en
   participant me(through, who, mine, deadline);
   std::optional<error> trouble;
   try {
-    std::optional<peer_table> table = co_await me.meet();
-    if (!table) co_return std::nullopt;
-    co_return std::optional<core::world_info>(world_of(who, std::move(*table)));
+    co_return co_await me.meet();
   } catch (const error& e) {
     // Explains a failure of the store, or the end of this rank's scope, to a user who wants to join a world.
     const bool of_store = e.code() == errc::peer_failed || e.code() == errc::timed_out;

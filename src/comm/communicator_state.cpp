@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <bit>
 #include <boost/asio/post.hpp>
-#include <cstring>
 #include <exception>
 #include <tutti/algorithm.hpp>
 #include <tutti/detail/operation_state.hpp>
@@ -43,16 +42,13 @@ std::string size_text(std::uint16_t mark) {
 }  // namespace
 
 p2p::fingerprint fingerprint_of(const collective_description& d) noexcept {
-  static_assert(sizeof(collective_description) == sizeof(p2p::fingerprint));
-  p2p::fingerprint print;
-  std::memcpy(print.data(), &d, sizeof d);
+  auto print = std::bit_cast<p2p::fingerprint>(d);
   print[0] = static_cast<std::byte>(d.kind + 1);  // never all zero, which means point to point
   return print;
 }
 
 std::string describe(const p2p::fingerprint& print) {
-  collective_description d;
-  std::memcpy(&d, print.data(), sizeof d);
+  auto d = std::bit_cast<collective_description>(print);
   const char* const prefix = (d.kind & being_prepared) != 0 ? "prepare of " : "";
   const bool device = (d.kind & on_device) != 0;
   d.kind &= static_cast<std::uint8_t>(~(being_prepared | on_device));

@@ -215,7 +215,7 @@ TEST_CASE("an error names missing and duplicate ranks, and the file") {
   SUBCASE("missing") {
     const failure f = test::failure_of([&] { meet(context, job_of(file, 0, 3, {}, 100ms)); });
     CHECK(f.code == errc::join_failed);
-    CHECK_MESSAGE(f.says("ranks 1 and 2"), f.text);
+    CHECK_MESSAGE(f.says("ranks 1-2 of 3"), f.text);
     CHECK_MESSAGE(f.says(file), f.text);
     CHECK_FALSE(fs::exists(file));
   }

@@ -199,7 +199,7 @@ TEST_CASE("every waiting rank names the missing ranks") {
     for (const int rank : {0, 1, 3, 4, 6, 7}) {
       const failure& f = failures[static_cast<std::size_t>(rank)];
       CHECK_MESSAGE(f.code == errc::join_failed, f.text);
-      CHECK_MESSAGE(f.says("ranks 2 and 5 of 8 have not joined within 100 ms"), f.text);
+      CHECK_MESSAGE(f.says("ranks 2, 5 of 8 have not joined within 100 ms"), f.text);
       CHECK_MESSAGE(f.says("rank " + std::to_string(rank) + " cannot join"), f.text);
     }
   }
@@ -215,8 +215,7 @@ TEST_CASE("every waiting rank names the missing ranks") {
     const failure f =
         test::failure_of([&] { run_task(context, meet(store, job_of(0, 1000, 10ms), record_of(0))); });
     CHECK(f.code == errc::join_failed);
-    CHECK_MESSAGE(
-        f.says("ranks 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 and 983 others of 1000"), f.text);
+    CHECK_MESSAGE(f.says("ranks 1-999 of 1000"), f.text);
   }
 }
 

@@ -178,7 +178,7 @@ TEST_CASE("init: every method names missing ranks at the timeout") {
       rt.run(join_and_add_up(rt, o));
     });
     CHECK(f.code == errc::join_failed);
-    CHECK_MESSAGE(f.says("ranks 1 and 2"), f.text);
+    CHECK_MESSAGE(f.says("ranks 1-2 of 3"), f.text);
     CHECK(std::chrono::steady_clock::now() - begin < 30s);
   }
   init_options o = options_of("tcp://127.0.0.1:" + port, 1, 3);
