@@ -1,18 +1,175 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common part of all stores: operations as requests, and checks of them. And the stores that are little more:
-// memory_store and prefix_store.
+// The common part of all stores: operations as requests, checks of them, and the contents. And the stores that are
+// little more: memory_store and prefix_store.
+#include "base/fields.hpp"
 #include "base/text.hpp"
 #include "base/throw_error.hpp"
 #include "bootstrap/store_contents.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <tutti/error.hpp>
-#include <tutti/store.hpp>
+#include <boost/asio/post.hpp>
 #include <utility>
 
 namespace tutti {
+
+constexpr auto highest(errc) { return errc::system; }
+constexpr auto highest(store_operation) { return store_operation::append; }
+
+namespace bootstrap {
+namespace {
+
+constexpr const char* malformed_message =
+    "a store message is damaged, or another version of tutti has sent it";
+
+// In the order of store_operation.
+constexpr std::string_view operation_names[] = {"",      "set",   "get",   "wait", "add", "compare_exchange",
+                                                "erase", "count", "append"};
+
+}  // namespace
+
+std::string title_of(const store_request& what, const std::string& store) {
+  const std::string key = what.key.empty() ? "" : fmt::format("('{}')", what.key);
+  return fmt::format("{}{} on {}", operation_names[static_cast<std::size_t>(what.operation)], key, store);
+}
+
+void throw_missing_key(const store_request& what, const std::string& store) {
+  if (what.timeout.count() == 0)
+    base::throw_error(errc::timed_out, "{}: there is no such key", title_of(what, store));
+  base::throw_error(
+      errc::timed_out,
+      "{}: nobody has set the key within {}; the rank that should has not come so far or has failed: look at "
+      "its output, or allow more time (TUTTI_TIMEOUT, in seconds)",
+      title_of(what, store), base::duration_text(what.timeout));
+}
+
+store_request decode_request(std::string_view message) {
+  store_request request = base::from_bytes<store_request>(message, malformed_message);
+  if (request.operation < store_operation::set) throw error(errc::protocol, malformed_message);
+  return request;
+}
+
+store_answer decode_answer(std::string_view message) {
+  return base::from_bytes<store_answer>(message, malformed_message);
+}
+
+store_contents::watch::watch(store_contents& contents, const std::string& key,
+                             const boost::asio::any_io_executor& executor)
+    : contents_(contents) {
+  waiter entry{executor, std::make_shared<core::wakeup>(executor)};
+  const std::lock_guard lock(contents_.mutex_);
+  place_ = contents_.waiters_.emplace(key, std::move(entry));
+}
+
+store_contents::watch::~watch() {
+  const std::lock_guard lock(contents_.mutex_);
+  contents_.waiters_.erase(place_);
+}
+
+// Under the lock: a waiter that has left may take its executor's context with it.
+void store_contents::tell(waiters::iterator first, waiters::iterator last) {
+  for (auto at = first; at != last; ++at)
+    boost::asio::post(at->second.executor, [changed = at->second.changed] { changed->notify(); });
+}
+
+void store_contents::tell(const std::string& key) {
+  const auto [first, last] = waiters_.equal_range(key);
+  tell(first, last);
+}
+
+void store_contents::tell_all() {
+  const std::lock_guard lock(mutex_);
+  tell(waiters_.begin(), waiters_.end());
+}
+
+store_answer store_contents::carry_out(const store_request& what, const std::string& store) {
+  store_answer answer;
+  const std::lock_guard lock(mutex_);
+  const auto at = values_.find(what.key);
+  const bool exists = at != values_.end();
+  const std::string_view before = exists ? std::string_view(at->second) : std::string_view();
+  const auto put = [this, &what](std::string value) {
+    tell(what.key);
+    values_.insert_or_assign(what.key, std::move(value));
+  };
+  switch (what.operation) {
+    case store_operation::set:
+      put(what.value);
+      break;
+    case store_operation::add: {
+      const std::optional<std::int64_t> number = exists ? base::to_number<std::int64_t>(before) : 0;
+      if (!number || __builtin_add_overflow(*number, what.amount, &answer.amount))
+        base::throw_error(errc::invalid_argument,
+                          "{}: the key does not hold a decimal number, or the sum has more than 64 bits; use "
+                          "a key of its own for each counter",
+                          title_of(what, store));
+      put(std::to_string(answer.amount));
+      break;
+    }
+    case store_operation::compare_exchange:
+      answer.flag = before == what.expected;
+      answer.text = answer.flag ? what.value : before;
+      if (answer.flag) put(what.value);
+      break;
+    case store_operation::erase:
+      answer.flag = values_.erase(what.key) > 0;
+      break;
+    case store_operation::count:
+      for (auto each = values_.lower_bound(what.key);
+           each != values_.end() && each->first.starts_with(what.key); ++each)
+        ++answer.amount;
+      break;
+    case store_operation::append: {
+      if (what.key.size() + before.size() + what.value.size() > tutti::store::largest_value)
+        base::throw_error(errc::resources,
+                          "{}: the value would have more than {} bytes; spread it over several keys",
+                          title_of(what, store), tutti::store::largest_value);
+      tell(what.key);
+      std::string& text = values_[what.key] += what.value;
+      answer.amount = static_cast<std::int64_t>(text.size());
+      break;
+    }
+    case store_operation::get:
+    case store_operation::wait:
+      break;  // see await_key()
+  }
+  return answer;
+}
+
+std::optional<std::string> store_contents::find(const std::string& key) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = values_.find(key);
+  if (at == values_.end()) return std::nullopt;
+  return at->second;
+}
+
+void store_contents::clear() {
+  const std::lock_guard lock(mutex_);
+  values_.clear();
+}
+
+std::map<std::string, std::string> store_contents::copy() const {
+  const std::lock_guard lock(mutex_);
+  return values_;
+}
+
+task<std::string> await_key(store_contents& in, boost::asio::any_io_executor executor, store_request what,
+                            std::string store, core::time_point deadline, const std::exception_ptr* trouble) {
+  std::optional<std::string> value = in.find(what.key);
+  if (value) co_return std::move(*value);
+  const store_contents::watch watch(in, what.key, executor);
+  for (bool in_time = true;;) {
+    value = in.find(what.key);
+    if (value) co_return std::move(*value);
+    if (trouble != nullptr && *trouble) std::rethrow_exception(*trouble);
+    if (!in_time || what.timeout.count() == 0) throw_missing_key(what, store);
+    in_time = co_await watch.changed().wait(deadline, title_of(what, store));
+  }
+}
+
+}  // namespace bootstrap
+
+// ---- operations as requests ----
+
 namespace {
 
 // The part of an answer that an operation returns.
