@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// file_store: operations on a copy of the contents, under the file's lock; and one task that polls for
-// changes while a caller waits.
+// file_store: operations on a copy of the contents, under the file's lock. A caller that waits polls for changes.
 #include "base/process_state.hpp"
 #include "base/text.hpp"
 #include "base/throw_error.hpp"
 #include "bootstrap/store_contents.hpp"
 #include "bootstrap/store_file.hpp"
-#include "core/running_task.hpp"
 #include "core/wakeup.hpp"
 
 #include <fmt/format.h>
@@ -132,29 +130,15 @@ std::string lock_holders(int fd) {
 }  // namespace
 
 struct file_store::impl {
-  // While one lives, the contents follow the file.
-  struct waiter {
-    explicit waiter(impl& i) : of(i) {
-      ++of.waiters;
-      if (!of.watching) of.watcher.start(of.watch());
-    }
-    ~waiter() {
-      if (--of.waiters == 0) of.poll_now.notify();
-    }
-    impl& of;
-  };
-
   impl(boost::asio::any_io_executor e, std::string p, std::unique_ptr<store_file> f)
-      : executor(e),
+      : executor(std::move(e)),
         path(std::move(p)),
         file(std::move(f)),
-        local(is_local(file->descriptor())),
-        poll_now(e) {}
+        local(is_local(file->descriptor())) {}
 
   // Takes the lock and updates the contents.
   task<held_lock> enter(const store_request& what);
   task<std::string> await_key(store_request what);
-  task<> watch();
   std::string name() const { return "file_store at " + path; }
 
   boost::asio::any_io_executor executor;
@@ -162,11 +146,6 @@ struct file_store::impl {
   std::unique_ptr<store_file> file;
   store_contents contents;
   const bool local;
-  int waiters = 0;
-  std::exception_ptr trouble;  // of the watcher: it reports no more changes
-  bool watching = false;
-  core::wakeup poll_now;           // wakes the watcher
-  core::background_tasks watcher;  // last: its task uses the others
 };
 
 task<held_lock> file_store::impl::enter(const store_request& what) {
@@ -179,35 +158,24 @@ task<held_lock> file_store::impl::enter(const store_request& what) {
 
 task<std::string> file_store::impl::await_key(store_request what) {
   const core::time_point deadline = core::deadline_after(what.timeout);
+  const auto longest = local ? longest_local_poll : longest_poll;
+  const store_contents::watch watch(contents, what.key, executor);
   {
     const held_lock held = co_await enter(what);
   }
-  std::optional<waiter> mine;
-  if (what.timeout.count() > 0 && !contents.find(what.key)) mine.emplace(*this);
-  const std::exception_ptr* const told = mine ? &trouble : nullptr;
-  co_return co_await bootstrap::await_key(contents, executor, std::move(what), name(), deadline, told);
-}
-
-task<> file_store::impl::watch() {
-  watching = true;
-  trouble = nullptr;
-  try {
-    const auto longest = local ? longest_local_poll : longest_poll;
-    for (milliseconds next = first_poll; waiters > 0;) {
-      bool changed = false;
-      if (!local || file->may_have_changed()) {
-        // A waiting caller has a deadline of its own.
-        const held_lock held = co_await lock_file(executor, *file, core::deadline_after(longest));
-        if (held) changed = file->refresh(contents);
-      }
-      next = changed ? first_poll : std::min(2 * next, longest);
-      co_await poll_now.wait(core::deadline_after(next));
+  for (milliseconds next = first_poll;;) {
+    std::optional<std::string> value = contents.find(what.key);
+    if (value) co_return std::move(*value);
+    const core::time_point now = core::clock::now();
+    if (now >= deadline) bootstrap::throw_missing_key(what, name());
+    co_await watch.changed().wait(std::min(deadline, now + next), bootstrap::title_of(what, name()));
+    bool changed = false;
+    if (!local || file->may_have_changed()) {
+      const held_lock held = co_await lock_file(executor, *file, core::deadline_after(longest));
+      if (held) changed = file->refresh(contents);
     }
-  } catch (const error&) {
-    trouble = std::current_exception();
-    contents.tell_all();
+    next = changed ? first_poll : std::min(2 * next, longest);
   }
-  watching = false;
 }
 
 task<std::unique_ptr<file_store>> file_store::open(boost::asio::any_io_executor executor, std::string path,

@@ -66,19 +66,10 @@ store_contents::watch::~watch() {
 }
 
 // Under the lock: a waiter that has left may take its executor's context with it.
-void store_contents::tell(waiters::iterator first, waiters::iterator last) {
-  for (auto at = first; at != last; ++at)
-    boost::asio::post(at->second.executor, [changed = at->second.changed] { changed->notify(); });
-}
-
 void store_contents::tell(const std::string& key) {
   const auto [first, last] = waiters_.equal_range(key);
-  tell(first, last);
-}
-
-void store_contents::tell_all() {
-  const std::lock_guard lock(mutex_);
-  tell(waiters_.begin(), waiters_.end());
+  for (auto at = first; at != last; ++at)
+    boost::asio::post(at->second.executor, [changed = at->second.changed] { changed->notify(); });
 }
 
 store_answer store_contents::carry_out(const store_request& what, const std::string& store) {
@@ -130,7 +121,7 @@ store_answer store_contents::carry_out(const store_request& what, const std::str
     }
     case store_operation::get:
     case store_operation::wait:
-      break;  // see await_key()
+      break;  // the stores wait themselves
   }
   return answer;
 }
@@ -150,20 +141,6 @@ void store_contents::clear() {
 std::map<std::string, std::string> store_contents::copy() const {
   const std::lock_guard lock(mutex_);
   return values_;
-}
-
-task<std::string> await_key(store_contents& in, boost::asio::any_io_executor executor, store_request what,
-                            std::string store, core::time_point deadline, const std::exception_ptr* trouble) {
-  std::optional<std::string> value = in.find(what.key);
-  if (value) co_return std::move(*value);
-  const store_contents::watch watch(in, what.key, executor);
-  for (bool in_time = true;;) {
-    value = in.find(what.key);
-    if (value) co_return std::move(*value);
-    if (trouble != nullptr && *trouble) std::rethrow_exception(*trouble);
-    if (!in_time || what.timeout.count() == 0) throw_missing_key(what, store);
-    in_time = co_await watch.changed().wait(deadline, title_of(what, store));
-  }
 }
 
 }  // namespace bootstrap
@@ -277,13 +254,21 @@ memory_store::~memory_store() = default;
 
 task<store_answer> memory_store::carry_out(store_request what) {
   store_answer answer;
-  if (what.waits()) {
-    const core::time_point deadline = core::deadline_after(what.timeout);
-    answer.text = co_await bootstrap::await_key(*contents_, executor_, std::move(what), name_, deadline);
-  } else {
+  if (!what.waits()) {
     answer = contents_->carry_out(what, name_);
+    co_return std::move(answer);
   }
-  co_return std::move(answer);
+  const core::time_point deadline = core::deadline_after(what.timeout);
+  const bootstrap::store_contents::watch watch(*contents_, what.key, executor_);
+  for (bool in_time = what.timeout.count() > 0;;) {
+    std::optional<std::string> value = contents_->find(what.key);
+    if (value) {
+      answer.text = std::move(*value);
+      co_return std::move(answer);
+    }
+    if (!in_time) bootstrap::throw_missing_key(what, name_);
+    in_time = co_await watch.changed().wait(deadline, bootstrap::title_of(what, name_));
+  }
 }
 
 prefix_store::prefix_store(store& base, std::string prefix) : base_(base), prefix_(std::move(prefix) + "/") {

@@ -6,7 +6,6 @@
 #include "core/wakeup.hpp"
 
 #include <boost/asio/any_io_executor.hpp>
-#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -40,8 +39,6 @@ class store_contents {
   std::optional<std::string> find(const std::string& key) const;
   void clear();
   std::map<std::string, std::string> copy() const;
-  // Notifies all waiters, as if each key had been set.
-  void tell_all();
 
   // While it lives, changed() is notified on `executor` whenever the key is set. Made and destroyed on that
   // executor's thread, whichever thread sets the key; afterwards the executor is not touched.
@@ -62,17 +59,10 @@ class store_contents {
   // Called with the lock held, before the change. A notification cannot fail afterwards for lack of memory,
   // and a notified waiter reads when the lock is free.
   void tell(const std::string& key);
-  void tell(waiters::iterator first, waiters::iterator last);
 
   mutable std::mutex mutex_;
   std::map<std::string, std::string> values_;
   waiters waiters_;
 };
-
-// Returns the value that a key has, or is given until the deadline. Ends by `*trouble`, if there is one when
-// the waiter is notified.
-task<std::string> await_key(store_contents& in, boost::asio::any_io_executor executor, store_request what,
-                            std::string store, core::time_point deadline,
-                            const std::exception_ptr* trouble = nullptr);
 
 }  // namespace tutti::bootstrap
