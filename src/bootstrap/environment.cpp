@@ -29,6 +29,8 @@ init_options::init_options()
 namespace bootstrap {
 namespace {
 
+using namespace std::chrono_literals;
+
 // Returns the option if there is one and it does not contradict the environment.
 setting agree(const setting& environment, int option, const char* name) {
   if (option == -1) return environment;
@@ -197,48 +199,26 @@ std::int64_t take_listening_port() {
   return port;
 }
 
-// Longer timeouts count as this, which the clock can add up.
+// Longer times count as this, which the clock can add up.
 constexpr double most_seconds = 1e9;
 constexpr std::chrono::milliseconds longest{static_cast<std::int64_t>(most_seconds * 1000)};
 
-// Reads a time in seconds, rounded up; nullopt unless it is `least` or more, and positive.
-std::optional<std::chrono::milliseconds> to_time(const std::string& seconds,
-                                                 std::chrono::milliseconds least) {
-  const double number = base::to_number<double>(seconds).value_or(-1);
-  if (!(number > 0) || number * 1000 < static_cast<double>(least.count()) || number > most_seconds)
-    return std::nullopt;
-  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(number * 1000)));
-}
-
-std::chrono::milliseconds read_timeout(const init_options& options) {
-  const auto text = base::env_string("TUTTI_TIMEOUT");
+// Reads a time that a variable, in seconds, overrides. It is `least` or more; a limit may also be zero or "off".
+std::chrono::milliseconds read_time(const char* variable, const char* option, std::chrono::milliseconds set,
+                                    std::chrono::milliseconds least, bool is_limit) {
+  const auto text = base::env_string(variable);
   if (!text) {
-    if (options.timeout <= std::chrono::milliseconds(0))
-      refuse("init_options::timeout is {}: give a positive one", base::duration_text(options.timeout));
-    return std::min(options.timeout, longest);
+    if (set < least && !(is_limit && set.count() == 0))
+      refuse("init_options::{} is {}: give at least {}{}", option, base::duration_text(set),
+             base::duration_text(least), is_limit ? ", or zero for none" : "");
+    return std::min(set, longest);
   }
-  const auto time = to_time(*text, {});
-  if (!time)
-    refuse("TUTTI_TIMEOUT='{}' is not a time in seconds; set it to a positive number such as 60", *text);
-  return *time;
-}
-
-// Reads a variable in seconds, or "off", that overrides an option; zero means off.
-std::chrono::milliseconds read_limit(const char* name, std::chrono::milliseconds otherwise,
-                                     const char* option, std::chrono::milliseconds least) {
-  const auto text = base::env_string(name);
-  if (!text) {
-    if (otherwise.count() != 0 && otherwise < least)
-      refuse("init_options::{} is {}: give at least {}, or zero for none", option,
-             base::duration_text(otherwise), base::duration_text(least));
-    return std::min(otherwise, longest);
-  }
-  if (*text == "off" || *text == "0") return {};
-  const auto time = to_time(*text, least);
-  if (!time)
-    refuse("{}='{}' is not a time in seconds from {} up: set it to a number such as 10, or to off", name,
-           *text, base::duration_text(least));
-  return *time;
+  if (is_limit && (*text == "off" || *text == "0")) return {};
+  const double time = std::ceil(base::to_number<double>(*text).value_or(-1) * 1000);
+  if (!(time >= static_cast<double>(least.count()) && time <= most_seconds * 1000))
+    refuse("{}='{}' is not a time in seconds from {} up: set it to a number such as 60{}", variable, *text,
+           base::duration_text(least), is_limit ? ", or to off" : "");
+  return std::chrono::milliseconds(static_cast<std::int64_t>(time));
 }
 
 void check_transports(const std::set<std::string>& names, const char* where) {
@@ -309,11 +289,9 @@ tls_identity read_tls(const init_options& options, const std::string& owner) {
 }
 
 void read_common(const init_options& options, job& j) {
-  j.timeout = read_timeout(options);
-  j.silence_limit = read_limit("TUTTI_SILENCE_LIMIT", options.silence_limit, "silence_limit",
-                               std::chrono::milliseconds(500));
-  j.suspect_grace =
-      read_limit("TUTTI_SUSPECT_GRACE", options.suspect_grace, "suspect_grace", std::chrono::milliseconds(1));
+  j.timeout = read_time("TUTTI_TIMEOUT", "timeout", options.timeout, 1ms, false);
+  j.silence_limit = read_time("TUTTI_SILENCE_LIMIT", "silence_limit", options.silence_limit, 500ms, true);
+  j.suspect_grace = read_time("TUTTI_SUSPECT_GRACE", "suspect_grace", options.suspect_grace, 1ms, true);
   j.transports = read_transports(options);
   j.checksums = read_switch("TUTTI_CHECKSUMS", options.checksums, "checksums");
   j.tcp_connections =
