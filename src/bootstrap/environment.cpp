@@ -55,8 +55,6 @@ place place_of(const init_options& options) {
 void take_place(const place& found, job& j) {
   if (!found.rank.value && !found.size.value) {
     j.alone = true;
-    j.local_rank = 0;
-    j.local_world_size = 1;
     return;
   }
   if (!found.size.value)
@@ -74,14 +72,13 @@ void take_place(const place& found, job& j) {
   if (j.rank >= j.world_size)
     refuse("{} does not fit {}: ranks go from 0 to {}; set both right, or start the program with tutti-run",
            found.rank.from, found.size.from, j.world_size - 1);
-  j.local_rank = found.local_rank.value.value_or(-1);
-  j.local_world_size = found.local_size.value.value_or(-1);
-  if (j.local_world_size > j.world_size)
+  const int local_size = found.local_size.value.value_or(-1);
+  if (local_size > j.world_size)
     refuse("{} is more than {}: a host cannot have more ranks than the world", found.local_size.from,
            found.size.from);
-  if (j.local_world_size > 0 && j.local_rank >= j.local_world_size)
+  if (local_size > 0 && found.local_rank.value.value_or(-1) >= local_size)
     refuse("{} does not fit {}: local ranks go from 0 to {}; set both right, or neither",
-           found.local_rank.from, found.local_size.from, j.local_world_size - 1);
+           found.local_rank.from, found.local_size.from, local_size - 1);
 }
 
 std::uint16_t parse_port(std::string_view text, std::string_view where) {
@@ -385,9 +382,9 @@ job local_job(int rank, int ranks, const init_options& options) {
                 "the ranks of run_local are threads of one process, those of MPI are processes: leave "
                 "init_options::backend at \"native\", or use tutti::run under mpirun");
   read_common(options, j);
-  j.rank = j.local_rank = rank;
+  j.rank = rank;
   j.tls = read_tls(options, std::to_string(j.rank));
-  j.world_size = j.local_world_size = ranks;
+  j.world_size = ranks;
   j.alone = ranks == 1;
   return j;
 }

@@ -15,8 +15,6 @@ namespace tutti::bootstrap {
 struct job : core::world_settings {
   int rank = 0;
   int world_size = 1;
-  int local_rank = -1;  // among the ranks of this host; -1: the starter did not say
-  int local_world_size = -1;
   // Where the ranks meet: rank 0 serves a store at an address, or all open a file. Neither in a world of one.
   std::string master_host;
   std::uint16_t master_port = 0;

@@ -47,8 +47,6 @@ TEST_CASE("without variables a process is a world of one") {
   CHECK(j.alone);
   CHECK(j.rank == 0);
   CHECK(j.world_size == 1);
-  CHECK(j.local_rank == 0);
-  CHECK(j.local_world_size == 1);
   CHECK(j.timeout == 10min);
   CHECK(j.transports.empty());
   CHECK(j.secret.empty());
@@ -73,8 +71,6 @@ TEST_CASE("the variables of tutti-run and torchrun") {
   CHECK_FALSE(j.alone);
   CHECK(j.rank == 3);
   CHECK(j.world_size == 8);
-  CHECK(j.local_rank == 1);
-  CHECK(j.local_world_size == 4);
   CHECK(j.master_host == "node7");
   CHECK(j.master_port == 29500);
   CHECK(j.secret == "s");
@@ -85,8 +81,6 @@ TEST_CASE("the variables of tutti-run and torchrun") {
 
 TEST_CASE("local numbers may be missing") {
   const job j = resolved({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "::1"}, {"MASTER_PORT", "1"}});
-  CHECK(j.local_rank == -1);
-  CHECK(j.local_world_size == -1);
   CHECK(j.master_host == "::1");
   CHECK(j.tcp_connections == 1);
 }
@@ -102,8 +96,6 @@ TEST_CASE("the variables of other starters work as well") {
                             {"MASTER_PORT", "5"}});
     CHECK(j.rank == 1);
     CHECK(j.world_size == 4);
-    CHECK(j.local_rank == 1);
-    CHECK(j.local_world_size == 4);
     CHECK(j.job_id == "openmpi/77");
     CHECK(j.master_host == "a");
     CHECK(j.rendezvous_file.empty());
@@ -404,8 +396,6 @@ TEST_CASE("ranks that are threads get their places from the caller") {
   const job j = bootstrap::local_job(1, 4, o);
   CHECK(j.rank == 1);
   CHECK(j.world_size == 4);
-  CHECK(j.local_rank == 1);
-  CHECK(j.local_world_size == 4);
   CHECK(j.timeout == 3s);
   CHECK(j.transports == std::set<std::string>{"tcp"});
   CHECK_FALSE(j.alone);
