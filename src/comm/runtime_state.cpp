@@ -90,29 +90,6 @@ rendezvous rendezvous_of(const bootstrap::job& job) {
   return job.comes_again ? rendezvous::in_epochs : rendezvous::in_store;
 }
 
-// What a process brings to a rendezvous.
-struct candidate {
-  core::time_point deadline;
-  core::endpoint_record record;
-  transports ways;
-};
-
-// Ends with transports that listen, and their addresses in the record.
-task<candidate> prepare_to_join(core::loop& loop, bootstrap::job job, runtime_state::lifetime alive) {
-  candidate me;
-  me.deadline = loop.engine().platform().now() + job.timeout;
-  base::set_log_rank(job.world_size > 1 || job.elastic ? job.rank : -1);
-  flight::explain_at_signal();
-  loop.recorder().joining(job.rank, job.world_size);
-  me.record = bootstrap::local_endpoint_record(job.rank);
-  // Transports look it up when they listen.
-  if (!job.master_host.empty())
-    co_await bootstrap::resolve_host(loop.executor(), job.master_host, job.master_port, me.deadline);
-  alive.check();
-  me.ways = listening_transports(loop, job, me.record);
-  co_return std::move(me);
-}
-
 // ---- over MPI: processes, ranks and messages are MPI's ----
 
 namespace mpi = transport::mpi;
@@ -201,30 +178,39 @@ task<communicator> runtime_state::join(bootstrap::job job, store* through,
     alive.check();
     through = of_rank_0.get();
   }
-  candidate me = co_await prepare_to_join(loop_, job, alive);
+  const core::time_point deadline = loop_.engine().platform().now() + job.timeout;
+  base::set_log_rank(job.world_size > 1 || job.elastic ? job.rank : -1);
+  flight::explain_at_signal();
+  loop_.recorder().joining(job.rank, job.world_size);
+  core::endpoint_record mine = bootstrap::local_endpoint_record(job.rank);
+  // Transports look it up when they listen.
+  if (!job.master_host.empty())
+    co_await bootstrap::resolve_host(executor, job.master_host, job.master_port, deadline);
+  alive.check();
+  transports ways = listening_transports(loop_, job, mine);
   core::world_info info;
   if (how == rendezvous::elastic) {
-    info = co_await bootstrap::meet_in_elastic_store(executor, job, me.record, me.deadline);
+    info = co_await bootstrap::meet_in_elastic_store(executor, job, mine, deadline);
   } else if (how == rendezvous::in_epochs) {
     epoch_server_ = server;
-    info = co_await bootstrap::meet_in_epochs(executor, job, me.record, job.restarts, server, me.deadline);
+    info = co_await bootstrap::meet_in_epochs(executor, job, mine, job.restarts, server, deadline);
   } else if (how == rendezvous::at_file) {
-    info = co_await bootstrap::meet_at_file(executor, job, me.record, me.deadline);
+    info = co_await bootstrap::meet_at_file(executor, job, mine, deadline);
   } else if (how == rendezvous::in_store) {
-    if (job.at_store) job.secret = co_await bootstrap::agree_on_secret(*through, job.secret, me.deadline);
-    info = co_await bootstrap::meet(*through, job, me.record, me.deadline);
+    if (job.at_store) job.secret = co_await bootstrap::agree_on_secret(*through, job.secret, deadline);
+    info = co_await bootstrap::meet(*through, job, mine, deadline);
   } else {
-    info = bootstrap::world_of(job, {loop_.engine().platform().random(), {me.record}});
+    info = bootstrap::world_of(job, {loop_.engine().platform().random(), {mine}});
   }
   alive.check();
-  check_reach(info, me.ways);
+  check_reach(info, ways);
   if (how == rendezvous::elastic) {  // its rank is another than the launcher's number
     base::set_log_rank(info.rank);
     loop_.recorder().joining(info.rank, info.size);
   }
   const auto epoch = static_cast<int>(info.epoch);
   if (how == rendezvous::in_epochs) server = nullptr;  // serves further epochs
-  communicator joined = enter(std::move(info), std::move(me.ways), std::move(server));
+  communicator joined = enter(std::move(info), std::move(ways), std::move(server));
   world& w = *worlds_.back();
   if (how == rendezvous::elastic) {
     w.newcomers = std::make_unique<bootstrap::newcomer_watch>(job, epoch);
