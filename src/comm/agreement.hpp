@@ -94,7 +94,6 @@ class agreement {
 
   world& world_;
   std::map<key, std::unique_ptr<round>> rounds_;
-  std::vector<key> settled_order_;  // oldest first
 };
 
 }  // namespace tutti::comm
