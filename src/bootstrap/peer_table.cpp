@@ -32,25 +32,20 @@ void throw_malformed(const char* what) {
 }
 
 std::string encode_endpoint_record(const core::endpoint_record& record) {
-  base::field_writer bytes;
-  bytes.field(std::string(record_head));
-  bytes.field(record);
-  return bytes.take();
+  return base::to_bytes(std::string(record_head)) + base::to_bytes(record);
 }
 
-std::vector<core::endpoint_record> decode_endpoint_records(std::string_view bytes) {
+std::vector<core::endpoint_record> decode_endpoint_records(std::string_view bytes) try {
   std::vector<core::endpoint_record> records;
-  try {
-    for (base::field_reader reader(bytes, ""); !reader.rest().empty();) {
-      std::string head;
-      reader.field(head);
-      reader.field(records.emplace_back());
-      if (head != record_head || records.back().rank < 0) throw_malformed(a_record);
-    }
-  } catch (const error&) {
-    throw_malformed(a_record);
+  for (base::field_reader reader(bytes, ""); !reader.rest().empty();) {
+    std::string head;
+    reader.field(head);
+    reader.field(records.emplace_back());
+    if (head != record_head || records.back().rank < 0) throw error(errc::protocol, "");
   }
   return records;
+} catch (const error&) {
+  throw_malformed(a_record);
 }
 
 namespace {
