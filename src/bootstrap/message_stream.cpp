@@ -4,8 +4,6 @@
 #include "base/little_endian.hpp"
 #include "base/throw_error.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <span>

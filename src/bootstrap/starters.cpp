@@ -4,7 +4,6 @@
 #include "base/env.hpp"
 #include "base/process_state.hpp"
 
-#include <fmt/format.h>
 #include <sys/socket.h>
 
 #include <charconv>

@@ -7,7 +7,6 @@
 #include "base/throw_error.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

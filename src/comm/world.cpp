@@ -4,7 +4,6 @@
 #include "core/loop.hpp"
 #include "flight/recordings.hpp"
 
-#include <algorithm>
 #include <numeric>
 #include <utility>
 
