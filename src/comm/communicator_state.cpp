@@ -103,9 +103,7 @@ communicator_state::communicator_state(world& w, std::uint32_t id, std::uint32_t
       timer_(&expire, this),
       notice_timer_(&give_notices, this),
       check_timer_(&check_waiting, this),
-      asked_(members_.size()),
-      inquiry_timer_([](void* self) noexcept { static_cast<communicator_state*>(self)->end_inquiry(); },
-                     this) {
+      asked_(members_.size()) {
   for (std::size_t i = 0; i < members_.size(); ++i) {
     ranks_[static_cast<std::size_t>(members_[i])] = static_cast<int>(i);
     if (members_[i] == w.info().rank) rank_ = static_cast<int>(i);
@@ -215,10 +213,9 @@ void communicator_state::add(running_collective& c) noexcept {
 void communicator_state::give_notices(void* self) noexcept {
   auto& c = *static_cast<communicator_state*>(self);
   const core::time_point now = c.engine().now();
-  // For explanations: in a collective that all have called, only its ranks know for whom they wait.
-  for (const running_collective* r = c.running_.front(); r != nullptr; r = c.running_.after(*r))
-    if (r->record.number != 0) c.recorder_->waits_for(r->record, c.where(r->sequence).waits_for);
   for (running_collective* r = c.running_.front(); r != nullptr; r = c.running_.after(*r)) {
+    // For explanations: in a collective that all have called, only its ranks know for whom they wait.
+    if (r->record.number != 0) c.recorder_->waits_for(r->record, c.where(r->sequence).waits_for);
     if (r->noticed) continue;
     if (r->since + notice_after > now) {
       c.engine().timers().arm(c.notice_timer_, r->since + notice_after);
@@ -262,43 +259,37 @@ p2p::progress_message communicator_state::where(std::uint32_t sequence) const no
 
 void communicator_state::explain_and_fail(std::uint32_t sequence, errc why, std::string text) noexcept {
   if (world_ == nullptr || !is_running(sequence)) return;
-  inquiries_.push_back(inquiry{sequence, why, std::move(text), {}, 0});
-  if (inquiries_.size() == 1) begin_inquiry();
+  inquiries_.push_back({sequence, why, std::move(text)});
+  if (inquiries_.size() == 1) inquiring_.start(inquire());
 }
 
-void communicator_state::begin_inquiry() noexcept {
-  inquiry& first = inquiries_.front();
-  const auto is_asked = [this](int member) {
-    return member != world_rank(rank_) && !endpoint_->peers().gone(member);
-  };
-  first.answers.resize(members_.size());
-  first.missing = static_cast<std::size_t>(std::count_if(members_.begin(), members_.end(), is_asked));
-  if (first.missing == 0) return end_inquiry();
-  engine().timers().arm(inquiry_timer_, engine().platform().now() + patience_with_answers);
-  for (const int member : members_)
-    if (is_asked(member))
+task<> communicator_state::inquire() {
+  for (; !inquiries_.empty(); inquiries_.pop_front()) {
+    inquiry& first = inquiries_.front();
+    if (!is_running(first.sequence)) continue;  // it ended meanwhile
+    first.answers.resize(members_.size());
+    std::ptrdiff_t asked = 0;
+    for (const int member : members_) {
+      if (member == world_rank(rank_) || endpoint_->peers().gone(member)) continue;
+      ++asked;
       endpoint_->control().send(collective_context(), member, p2p::inquiry_message{first.sequence});
+    }
+    const auto has_come = [](const auto& answer) { return answer.has_value(); };
+    const core::time_point until = engine().platform().now() + patience_with_answers;
+    while (std::ranges::count_if(first.answers, has_come) < asked && engine().now() < until) {
+      co_await core::pause(loop_, std::chrono::milliseconds(1));
+    }
+    if (is_running(first.sequence))
+      fail(first.why, first.text + "; " + findings(first), p2p::subject::collective, true);
+  }
 }
 
 void communicator_state::told(int peer, const p2p::progress_message& there) noexcept {
   const int rank = rank_of(peer);
-  if (inquiries_.empty() || inquiries_.front().sequence != there.sequence || rank < 0) return;
-  std::optional<p2p::progress_message>& answer = inquiries_.front().answers[static_cast<std::size_t>(rank)];
-  if (answer) return;
-  answer = there;
-  // Called by the timer, from the loop: failing now might end the caller of this function.
-  if (--inquiries_.front().missing == 0) engine().timers().arm(inquiry_timer_, engine().now());
-}
-
-void communicator_state::end_inquiry() noexcept {
-  inquiry_timer_.cancel();
-  const inquiry all = std::move(inquiries_.front());
-  inquiries_.erase(inquiries_.begin());
-  if (is_running(all.sequence))
-    fail(all.why, all.text + "; " + findings(all), p2p::subject::collective, true);
-  // Another collective that took too long may still wait for its end.
-  std::erase_if(inquiries_, [this](const inquiry& later) { return !is_running(later.sequence); });
-  if (!inquiries_.empty()) begin_inquiry();
+  if (rank < 0 || inquiries_.empty()) return;
+  inquiry& first = inquiries_.front();
+  if (first.sequence == there.sequence && !first.answers.empty())
+    first.answers[static_cast<std::size_t>(rank)] = there;
 }
 
 std::string communicator_state::findings(const inquiry& all) const {
@@ -624,7 +615,7 @@ void communicator_state::detach() noexcept {
   timer_.cancel();
   notice_timer_.cancel();
   check_timer_.cancel();
-  inquiry_timer_.cancel();
+  inquiring_.clear();
   recorder_->close_communicator(record_place_);
   endpoint_->close_context(message_context());
   endpoint_->close_context(collective_context());

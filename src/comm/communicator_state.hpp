@@ -8,12 +8,14 @@
 #include "comm/scratch.hpp"
 #include "comm/topology.hpp"
 #include "core/loop.hpp"
+#include "core/running_task.hpp"
 #include "flight/layout.hpp"
 #include "p2p/endpoint.hpp"
 
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -21,6 +23,7 @@
 #include <string>
 #include <tutti/detail/call_part.hpp>
 #include <tutti/error.hpp>
+#include <tutti/task.hpp>
 #include <utility>
 #include <vector>
 
@@ -235,12 +238,10 @@ class communicator_state final : public p2p::context_owner {
     std::uint32_t sequence = 0;
     errc why = errc::success;
     std::string text;
-    std::vector<std::optional<p2p::progress_message>> answers;  // by rank
-    std::size_t missing = 0;
+    std::vector<std::optional<p2p::progress_message>> answers = {};  // by rank
   };
   bool is_running(std::uint32_t sequence) const noexcept;
-  void begin_inquiry() noexcept;
-  void end_inquiry() noexcept;
+  task<> inquire();
   std::string findings(const inquiry& all) const;
   void mismatch(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
                 const p2p::fingerprint& theirs) noexcept;
@@ -301,12 +302,12 @@ class communicator_state final : public p2p::context_owner {
   bool waits_for_anyone_ = false;
   // By rank: this rank has waited for it and asked it, so that it tells when it closes this communicator.
   std::vector<bool> asked_;
-  core::timer inquiry_timer_;
-  std::vector<inquiry> inquiries_;  // in order; the other ranks have been asked about the first only
+  std::deque<inquiry> inquiries_;  // in order; the other ranks have been asked about the first only
   scratch_pool scratch_;
   std::unique_ptr<comm::collective_segment> segment_;  // null: not all members share memory
   bool segment_wanted_ = false;
   std::shared_ptr<detail::device_side> devices_;
+  core::background_tasks inquiring_;  // last: its task uses the others
 };
 
 // The fingerprint of a collective: all that ranks must agree on. `describe` converts it back to text.
