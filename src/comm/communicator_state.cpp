@@ -502,27 +502,6 @@ void communicator_state::mark_waited_for(std::vector<p2p::waits>& by_peer) const
       by_peer[static_cast<std::size_t>(world_rank(rank))] = p2p::waits::for_it;
 }
 
-std::string communicator_state::pending() const {
-  std::string text;
-  const auto say = [&](const std::string& one) { text += (text.empty() ? "" : ", ") + one; };
-  for (const running_collective* c = running_.front(); c != nullptr; c = running_.after(*c)) {
-    const int other = endpoint_->waits_for(collective_context(), c->sequence);
-    say(other < 0 ? c->describe() : fmt::format("{} waits for {}", c->describe(), describe(rank_of(other))));
-  }
-  const std::size_t receives = endpoint_->posted(message_context(), [&](int source, int tag) {
-    say(fmt::format("recv(source {}, tag {})", source < 0 ? "any" : std::to_string(rank_of(source)),
-                    tag < 0 ? "any" : std::to_string(tag)));
-  });
-  std::size_t others = 0;
-  for (const auto* list : {&waiting_, &patient_})
-    for (const core::completion* a = list->front(); a != nullptr; a = list->after(*a)) ++others;
-  std::size_t collectives = 0;
-  for (const running_collective* c = running_.front(); c != nullptr; c = running_.after(*c)) ++collectives;
-  others -= std::min(others, receives + collectives);
-  if (others > 0) say(fmt::format("{} of sends, probes and receives from any rank", others));
-  return text.empty() ? text : fmt::format("on {}: {}", name_, text);
-}
-
 // ---- waiting under the default timeout ----
 
 void communicator_state::arm_timers(core::time_point now) noexcept {

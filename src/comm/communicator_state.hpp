@@ -185,9 +185,6 @@ class communicator_state final : public p2p::context_owner {
   // Says why no collective can succeed any more (a member has died); empty otherwise.
   const std::string& dead_member() const noexcept { return dead_member_; }
 
-  // Says in text what is pending on this rank and for whom it waits; empty if nothing is.
-  std::string pending() const;
-
   // The ranks whose link has failed on this rank, and those that other members reported or agreed on;
   // ascending.
   std::vector<int> failed_ranks() const;

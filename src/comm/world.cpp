@@ -193,15 +193,6 @@ bool world::counts_as_failed(int peer) const noexcept {
                      [peer](const communicator_state* c) { return c->counts_as_failed(peer); });
 }
 
-std::string world::pending() const {
-  std::string text;
-  for (const communicator_state* c : communicators_) {
-    const std::string one = c->pending();
-    if (!one.empty()) text += (text.empty() ? "" : "; ") + one;
-  }
-  return text;
-}
-
 bool world::has_queue() const noexcept {
   return std::any_of(transports_.begin(), transports_.end(), [](const auto& t) { return t->has_queue(); });
 }

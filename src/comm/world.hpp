@@ -89,8 +89,6 @@ class world final : public p2p::router {
   bool counts_as_failed(int peer) const noexcept;
   // Fails every communicator with errc::peer_failed and this text, on this rank and its other members.
   void fail(const std::string& text) noexcept;
-  // Says in text what its communicators wait for on this rank; empty if nothing.
-  std::string pending() const;
   // Whether something queued has not left.
   bool has_queue() const noexcept;
   void cut() noexcept;

@@ -269,4 +269,14 @@ std::string last_operations(const rank_snapshot& rank, std::size_t most, const s
   return text;
 }
 
+std::vector<std::string> pending_operations(const std::vector<rank_snapshot>& ranks) {
+  const wait_graph graph(ranks);
+  std::vector<std::string> texts;
+  for (const rank_snapshot& r : ranks) {
+    std::string& text = texts.emplace_back();
+    for (const operation_snapshot& o : r.pending) text += (text.empty() ? "" : "; ") + describe(o, r, graph);
+  }
+  return texts;
+}
+
 }  // namespace tutti::flight

@@ -20,6 +20,9 @@ const char* name_of_kind(std::uint8_t kind) noexcept;
 // none.
 std::string last_operations(const rank_snapshot& rank, std::size_t most, const std::string& indent);
 
+// What each of them waits for, as "recv from rank 0, tag 7 on world, at train.cpp:81; barrier #2 on world".
+std::vector<std::string> pending_operations(const std::vector<rank_snapshot>& ranks);
+
 std::string seconds_text(std::int64_t ns);    // "350 ms", "12.1 s"
 std::string bytes_text(std::uint64_t bytes);  // "64 bytes", "1.5 MiB"
 

@@ -109,16 +109,6 @@ class endpoint final : public transport::inbound {
     matcher_.visit_posted(context, [&](const match::posted_receive& r) { name(r.wanted); });
     probes_.for_each([&](const probe& p) { name(p.wanted); });
   }
-  // Calls f(source, tag) for every receive posted for `context`; returns their number.
-  template <class F>
-  std::size_t posted(std::uint32_t context, F f) const {
-    std::size_t n = 0;
-    matcher_.visit_posted(context, [&](const match::posted_receive& r) {
-      f(r.wanted.source, r.wanted.tag);
-      ++n;
-    });
-    return n;
-  }
   // Sends a notice to every rank from which collective `sequence` waits for a message. Ranks that wait for
   // each other in different collectives would otherwise never exchange a frame that shows it.
   void give_notices(std::uint32_t context, std::uint32_t sequence, const fingerprint& part_of) noexcept;

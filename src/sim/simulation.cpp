@@ -4,6 +4,8 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/runtime_state.hpp"
+#include "flight/explanation.hpp"
+#include "flight/recorder.hpp"
 #include "sim/fabric.hpp"
 #include "sim/sim_transport.hpp"
 #include "transport/transport.hpp"
@@ -113,6 +115,7 @@ simulation::simulation(const options& o, tutti::detail::any_main& main)
     std::vector<std::unique_ptr<transport::transport>> ways;
     ways.push_back(transport::make_self_transport(m.runtime.loop()));
     ways.push_back(std::make_unique<sim_transport>(fabric_, m.runtime.loop(), r));
+    m.runtime.loop().recorder().joining(r, o.ranks);
     communicator world = m.runtime.enter(world_for(o, r, id), std::move(ways), nullptr);
     m.runtime.start(main_of(&main_, std::move(world), &so_far(m).code));
     fabric_.want_step(r, numbers.up_to(o.noise.start.count()));
@@ -231,10 +234,17 @@ report simulation::conclude() {
   r.hash = fabric_.hash().value();
   r.repeatable = repeatable_;
   r.bytes_per_rank = memory_ / members_.size();
+  std::vector<flight::rank_snapshot> ranks;
+  for (std::size_t i = 0; running_ > 0 && i < members_.size(); ++i) {  // some are stuck
+    core::loop& loop = members_[i]->runtime.loop();
+    loop.bind_to_this_thread();
+    ranks.push_back(flight::read(loop.recorder().memory(), 0));
+  }
+  const std::vector<std::string> pending = flight::pending_operations(ranks);
   for (const auto& m : members_) {
     rank_report one = so_far(*m);
     if (one.how == ending::stuck) {
-      for (const auto& w : m->runtime.worlds()) one.text += (one.text.empty() ? "" : "; ") + w->pending();
+      one.text = pending[static_cast<std::size_t>(m->rank)];
       if (one.text.empty()) one.text = "nothing of tutti's: a channel, or something of the program's own";
     } else if (one.how == ending::threw) {
       one.failure = m->runtime.failure();

@@ -62,8 +62,8 @@ TEST_CASE("only here: the simulator finds the planted deadlock, and reproduces i
   const command_result r = run_shell(program("simulate"));
   INFO(r.output);
   CHECK(r.exit_code == 0);
-  CHECK(r.says("rank 0 waits for ever: on world: recv(source 2, "));
-  CHECK(r.says("rank 1 waits for ever: on world: barrier"));
+  CHECK(r.says("rank 0 waits for ever: recv from rank 2, "));
+  CHECK(r.says("rank 1 waits for ever: barrier #"));
   CHECK(r.says("the same again: yes, to the last event\n"));
 }
 

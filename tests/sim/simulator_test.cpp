@@ -144,8 +144,8 @@ TEST_CASE("simulator: a rank that waits for ever is named with its operation") {
   o.limit = 1s;  // before the timeout
   const sim::report r = sim::run(o, wait_both);
   CHECK(r.stuck());
-  CHECK(r.ranks[0].text.find("recv(source 1, tag 7)") != std::string::npos);
-  CHECK(r.text().find("rank 1 waits for ever: on world: recv(source 0, tag 7)") != std::string::npos);
+  CHECK(r.ranks[0].text.find("recv from rank 1, tag 7 on world") != std::string::npos);
+  CHECK(r.text().find("rank 1 waits for ever: recv from rank 0, tag 7 on world") != std::string::npos);
 
   sim::options quick = world_of(2);
   const sim::report channel_only = sim::run(quick, wait_at_channel);
