@@ -26,7 +26,6 @@ constexpr auto patience_with_doubts = std::chrono::milliseconds(500);
 // Finished rounds that are kept: latecomers are told how they ended.
 constexpr std::size_t rounds_remembered = 1024;
 
-constexpr std::size_t most_named = 8;
 constexpr std::size_t most_text = 4000;
 
 // Members of a communicator, by their ranks in it, ascending.
@@ -375,16 +374,13 @@ std::string agreement::describe(const round& r, int member) const {
 // Names the members that kept a round open, as far as this rank can know.
 std::string agreement::missing(const round& r) const {
   if (!gathers(r)) return {};
-  std::string names;
-  std::size_t n = 0;
+  std::vector<std::string> names;
   for (const int m : members_of(r)) {
     const bool here = m == world_.info().rank;
     if (here ? r.called() : has_gone(r, m) || r.asking.contains(m)) continue;
-    if (n++ < most_named) names += (names.empty() ? "" : ", ") + describe(r, m);
+    names.push_back(describe(r, m));
   }
-  if (n == 0) return {};
-  if (n > most_named) names += fmt::format(" and {} more", n - most_named);
-  return fmt::format("shrink was not called by {}", names);
+  return names.empty() ? "" : "shrink was not called by " + list_of(names);
 }
 
 void agreement::mark_waited_for(std::vector<p2p::waits>& by_peer) const noexcept {

@@ -5,11 +5,13 @@
 #include "flight/recorder.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>
 #include <boost/asio/post.hpp>
 #include <exception>
+#include <ranges>
 #include <tutti/algorithm.hpp>
 #include <tutti/detail/operation_state.hpp>
 
@@ -40,6 +42,12 @@ std::string size_text(std::uint16_t mark) {
 }
 
 }  // namespace
+
+std::string list_of(const std::vector<std::string>& names) {
+  constexpr std::size_t most = 8;
+  const std::string text = fmt::format("{}", fmt::join(std::views::take(names, most), ", "));
+  return names.size() <= most ? text : fmt::format("{} and {} more", text, names.size() - most);
+}
 
 p2p::fingerprint fingerprint_of(const collective_description& d) noexcept {
   auto print = std::bit_cast<p2p::fingerprint>(d);
@@ -294,37 +302,28 @@ void communicator_state::told(int peer, const p2p::progress_message& there) noex
 
 std::string communicator_state::findings(const inquiry& all) const {
   using state = p2p::progress_message::state;
-  constexpr std::size_t most = 8;  // ranks named in each list
-  struct list {
-    std::string description;
-    std::size_t n = 0;
-    void add(const std::string& one) {
-      if (n++ < most) description += (description.empty() ? "" : ", ") + one;
-    }
-    std::string text() const {
-      return n > most ? fmt::format("{} and {} more", description, n - most) : description;
-    }
-  } absent, unresponsive, gone;
+  std::vector<std::string> absent, unresponsive, gone;
   for (int r = 0; r < size(); ++r) {
     if (r == rank_) continue;
     const std::optional<p2p::progress_message>& there = all.answers[static_cast<std::size_t>(r)];
     if (!there) {
-      (endpoint_->peers().gone(world_rank(r)) ? gone : unresponsive).add(describe(r));
+      (endpoint_->peers().gone(world_rank(r)) ? gone : unresponsive).push_back(describe(r));
     } else if (there->at == state::not_called) {
-      absent.add(there->last == 0 ? fmt::format("{}, which has called none on {} yet", describe(r), name_)
-                                  : fmt::format("{}, of which the last on {} was #{}, {}", describe(r), name_,
-                                                there->last, comm::describe(there->print)));
+      absent.push_back(there->last == 0
+                           ? fmt::format("{}, which has called none on {} yet", describe(r), name_)
+                           : fmt::format("{}, of which the last on {} was #{}, {}", describe(r), name_,
+                                         there->last, comm::describe(there->print)));
     } else if (there->at == state::no_communicator) {
-      absent.add(fmt::format("{}, which has let go of {}", describe(r), name_));
+      absent.push_back(fmt::format("{}, which has let go of {}", describe(r), name_));
     }
   }
   std::string text;
   const auto say = [&text](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
-  if (absent.n > 0) say("not called by " + absent.text());
-  if (gone.n > 0) say("gone: " + gone.text());
-  if (unresponsive.n > 0)
-    say(fmt::format("no answer within {} ms from {}: {}", patience_with_answers.count(), unresponsive.text(),
-                    why_silent));
+  if (!absent.empty()) say("not called by " + list_of(absent));
+  if (!gone.empty()) say("gone: " + list_of(gone));
+  if (!unresponsive.empty())
+    say(fmt::format("no answer within {} ms from {}: {}", patience_with_answers.count(),
+                    list_of(unresponsive), why_silent));
   if (text.empty())
     say("all ranks have called it: it is slower than its time limit allows (with_timeout, or else "
         "init_options::timeout, TUTTI_TIMEOUT)");

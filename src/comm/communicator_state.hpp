@@ -39,6 +39,9 @@ inline constexpr const char* why_silent =
     "stopped "
     "or cut off";
 
+// "rank 1 (…), rank 4 (…) and 12 more": at most eight names.
+std::string list_of(const std::vector<std::string>& names);
+
 class world;
 
 // Bits above these select one of the communicators beside it that tutti::gpu has (detail::beside).
