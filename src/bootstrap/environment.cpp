@@ -110,15 +110,13 @@ void parse_master_url(const std::string& url, job& j) {
   j.master_port = parse_port(rest.substr(colon + 1), fmt::format("init_method '{}'", url));
 }
 
-// A name for the rendezvous of this user's job on this host; no longer than a file name may be.
-std::string rendezvous_name(const std::string& job) {
-  const base::digest name =
-      base::hmac_sha256("rendezvous", {reinterpret_cast<const std::uint8_t*>(job.data()), job.size()});
-  return fmt::format("{}/rendezvous-{}", private_directory(), base::to_hex(std::span(name).first(12)));
-}
-
+// At a file of this user on this host. Its name is the job's, no longer than a file name may be.
 void meet_in_private(const place& found, job& j) {
-  j.rendezvous_file = rendezvous_name(found.job_on_host);
+  const std::string& text = found.job_on_host;
+  const base::digest name =
+      base::hmac_sha256("rendezvous", {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+  j.rendezvous_file =
+      fmt::format("{}/rendezvous-{}", private_directory(), base::to_hex(std::span(name).first(12)));
   j.private_rendezvous = true;
 }
 

@@ -22,6 +22,27 @@ constexpr std::string_view table_head = "world2";
 constexpr const char* a_record = "a rank's endpoint record";
 constexpr const char* a_table = "a world's peer table";
 
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "unknown";
+  return name.data();
+}
+
+// TUTTI_HOST_ID simulates another host. As a list by rank ("a,a,b,b") it simulates several hosts.
+std::string pretended_host(int rank) {
+  const auto said = base::env_string("TUTTI_HOST_ID");
+  if (!said) return {};
+  std::string_view rest = *said;
+  for (; rank > 0 && rest.find(',') != rest.npos; --rank) rest.remove_prefix(rest.find(',') + 1);
+  return std::string(rest.substr(0, rest.find(',')));
+}
+
+// The number of this process's namespace of a kind ("net", "pid"); 0: not known.
+std::uint64_t namespace_of(const char* kind) {
+  struct stat space = {};
+  return ::stat(fmt::format("/proc/self/ns/{}", kind).c_str(), &space) == 0 ? space.st_ino : 0;
+}
+
 }  // namespace
 
 void throw_malformed(const char* what) {
@@ -48,39 +69,6 @@ std::vector<core::endpoint_record> decode_endpoint_records(std::string_view byte
   throw_malformed(a_record);
 }
 
-namespace {
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "unknown";
-  return name.data();
-}
-
-// Equal for processes that see each other's abstract sockets: one kernel, one network namespace.
-// TUTTI_HOST_ID simulates another host. As a list by rank ("a,a,b,b") it simulates several hosts.
-std::string pretended_host(int rank) {
-  const auto said = base::env_string("TUTTI_HOST_ID");
-  if (!said) return {};
-  std::string_view rest = *said;
-  for (; rank > 0 && rest.find(',') != rest.npos; --rank) rest.remove_prefix(rest.find(',') + 1);
-  return std::string(rest.substr(0, rest.find(',')));
-}
-
-// The number of this process's namespace of a kind ("net", "pid"); 0: not known.
-std::uint64_t namespace_of(const char* kind) {
-  struct stat space = {};
-  return ::stat(fmt::format("/proc/self/ns/{}", kind).c_str(), &space) == 0 ? space.st_ino : 0;
-}
-
-std::string own_host_identity(const std::string& host, int rank) {
-  std::string kernel;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> kernel;
-  return core::host_identity(kernel.empty() ? host : kernel, std::to_string(namespace_of("net")),
-                             pretended_host(rank));
-}
-
-}  // namespace
-
 core::endpoint_record local_endpoint_record(int rank) {
   core::endpoint_record record;
   record.rank = rank;
@@ -88,7 +76,11 @@ core::endpoint_record local_endpoint_record(int rank) {
   record.host = host_name();
   record.pid = ::getpid();
   record.pid_space = namespace_of("pid");
-  record.host_id = own_host_identity(record.host, rank);
+  // Equal for processes that see each other's abstract sockets: one kernel, one network namespace.
+  std::string kernel;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> kernel;
+  record.host_id = core::host_identity(kernel.empty() ? record.host : kernel,
+                                       std::to_string(namespace_of("net")), pretended_host(rank));
   record.cpus = core::cpu_mask();
   return record;
 }
