@@ -56,13 +56,8 @@ class shrink_operation_state final : public comm::agreement::caller {
   // Drops the outcome: this rank does not take it up.
   void drop() noexcept {
     comm_.recorder().end(record_, flight::state::cancelled);
-    comm::agreement& survivors = comm_.of_world().survivors();
-    const std::string here = comm_.describe(comm_.rank());
-    if (survivors.abandon(*this,
-                          fmt::format("shrink on {} was dropped before its end on {}", comm_.name(), here)))
-      return;
-    if (failure() == errc::success)
-      survivors.decline(id, members, fmt::format("{} did not take up what shrink gave it", here));
+    comm_.of_world().survivors().abandon(*this, fmt::format("shrink on {} was dropped before its end on {}",
+                                                            comm_.name(), comm_.describe(comm_.rank())));
   }
 
  private:

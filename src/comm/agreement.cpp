@@ -322,14 +322,15 @@ void agreement::give_up(caller& who, errc why, const std::string& text) noexcept
   if (round* const r = round_of(who)) leave_round(*r, why, text);
 }
 
-bool agreement::abandon(caller& who, const std::string& text) noexcept {
-  round* const r = round_of(who);
-  if (r == nullptr) return false;
-  r->who = nullptr;
-  r->abandoned = true;
-  world_.loop().engine().end_wait();
-  leave_round(*r, errc::cancelled, text);
-  return true;
+void agreement::abandon(caller& who, const std::string& text) noexcept {
+  if (round* const r = round_of(who)) {
+    r->who = nullptr;
+    r->abandoned = true;
+    world_.loop().engine().end_wait();
+    leave_round(*r, errc::cancelled, text);
+  } else if (who.failure() == errc::success) {
+    decline(who.id, who.members, text);
+  }
 }
 
 void agreement::decline(std::uint32_t id, const std::vector<int>& members, const std::string& text) noexcept {

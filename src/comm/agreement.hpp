@@ -50,11 +50,9 @@ class agreement {
   void join(communicator_state& c, caller& who, bool has_deadline);
   // Ends the wait of `who`. It is told the result soon: an outcome settled meanwhile counts.
   void give_up(caller& who, errc why, const std::string& text) noexcept;
-  // As give_up, for a caller that is not told any more. Returns whether it has still waited.
-  bool abandon(caller& who, const std::string& text) noexcept;
-  // Refuses the settled communicator `id` of these members (ranks of the world) on this rank. The others are
-  // told, and go on without it when they shrink that communicator.
-  void decline(std::uint32_t id, const std::vector<int>& members, const std::string& text) noexcept;
+  // As give_up, for a caller that is not told any more. Where it has been told, this rank refuses the communicator:
+  // the others are told, and go on without it when they shrink that one.
+  void abandon(caller& who, const std::string& text) noexcept;
 
   void received(int peer, std::uint32_t context, std::uint32_t number,
                 std::span<const std::byte> payload) noexcept;
@@ -82,6 +80,7 @@ class agreement {
   void complete(caller& who) noexcept;
   void refuse(caller& who, errc why, std::string text) noexcept;
   void leave_round(round& r, errc why, const std::string& text);
+  void decline(std::uint32_t id, const std::vector<int>& members, const std::string& text) noexcept;
   bool has_gone(const round& r, int member) const noexcept;
   std::span<const int> members_of(const round& r) const noexcept;
   bool gathers(const round& r) const noexcept;
