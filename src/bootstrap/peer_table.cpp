@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
+#include <boost/asio/ip/host_name.hpp>
 #include <fstream>
 #include <tutti/error.hpp>
 
@@ -21,12 +21,6 @@ constexpr std::string_view record_head = "peer4";
 constexpr std::string_view table_head = "world2";
 constexpr const char* a_record = "a rank's endpoint record";
 constexpr const char* a_table = "a world's peer table";
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "unknown";
-  return name.data();
-}
 
 // TUTTI_HOST_ID simulates another host. As a list by rank ("a,a,b,b") it simulates several hosts.
 std::string pretended_host(int rank) {
@@ -73,7 +67,9 @@ core::endpoint_record local_endpoint_record(int rank) {
   core::endpoint_record record;
   record.rank = rank;
   record.number = rank;
-  record.host = host_name();
+  boost::system::error_code failed;
+  record.host = boost::asio::ip::host_name(failed);
+  if (record.host.empty()) record.host = "unknown";
   record.pid = ::getpid();
   record.pid_space = namespace_of("pid");
   // Equal for processes that see each other's abstract sockets: one kernel, one network namespace.
