@@ -130,11 +130,8 @@ std::string lock_holders(int fd) {
 }  // namespace
 
 struct file_store::impl {
-  impl(boost::asio::any_io_executor e, std::string p, std::unique_ptr<store_file> f)
-      : executor(std::move(e)),
-        path(std::move(p)),
-        file(std::move(f)),
-        local(is_local(file->descriptor())) {}
+  impl(boost::asio::any_io_executor e, std::string p)
+      : executor(std::move(e)), path(std::move(p)), file(path), local(is_local(file.descriptor())) {}
 
   // Takes the lock and updates the contents.
   task<held_lock> enter(const store_request& what);
@@ -143,16 +140,16 @@ struct file_store::impl {
 
   boost::asio::any_io_executor executor;
   std::string path;
-  std::unique_ptr<store_file> file;
+  store_file file;
   store_contents contents;
   const bool local;
 };
 
 task<held_lock> file_store::impl::enter(const store_request& what) {
   const milliseconds patience = what.timeout.count() == 0 ? lock_wait_without_timeout : what.timeout;
-  held_lock held = co_await lock_file(executor, *file, core::deadline_after(patience));
-  if (!held) throw_locked(bootstrap::title_of(what, name()), *file, path, patience);
-  file->refresh(contents);
+  held_lock held = co_await lock_file(executor, file, core::deadline_after(patience));
+  if (!held) throw_locked(bootstrap::title_of(what, name()), file, path, patience);
+  file.refresh(contents);
   co_return std::move(held);
 }
 
@@ -170,9 +167,9 @@ task<std::string> file_store::impl::await_key(store_request what) {
     if (now >= deadline) bootstrap::throw_missing_key(what, name());
     co_await watch.changed().wait(std::min(deadline, now + next), bootstrap::title_of(what, name()));
     bool changed = false;
-    if (!local || file->may_have_changed()) {
-      const held_lock held = co_await lock_file(executor, *file, core::deadline_after(longest));
-      if (held) changed = file->refresh(contents);
+    if (!local || file.may_have_changed()) {
+      const held_lock held = co_await lock_file(executor, file, core::deadline_after(longest));
+      if (held) changed = file.refresh(contents);
     }
     next = changed ? first_poll : std::min(2 * next, longest);
   }
@@ -182,9 +179,8 @@ task<std::unique_ptr<file_store>> file_store::open(boost::asio::any_io_executor 
                                                    milliseconds timeout) {
   const core::time_point deadline = core::deadline_after(timeout);
   for (;;) {
-    std::unique_ptr<file_store> made(
-        new file_store(std::make_unique<impl>(executor, path, std::make_unique<store_file>(path))));
-    store_file& file = *made->impl_->file;
+    std::unique_ptr<file_store> made(new file_store(std::make_unique<impl>(executor, path)));
+    store_file& file = made->impl_->file;
     const held_lock held = co_await lock_file(executor, file, deadline);
     if (!held) throw_locked(fmt::format("opening the store at {}", path), file, path, timeout);
     if (!file.is_at_path()) continue;  // its last user has just removed it
@@ -198,8 +194,8 @@ file_store::file_store(std::unique_ptr<impl> i) : impl_(std::move(i)) {}
 file_store::~file_store() = default;
 
 std::string file_store::name() const { return impl_->name(); }
-std::uint64_t file_store::user() const noexcept { return impl_->file->user(); }
-bool file_store::is_alive(std::uint64_t user) const { return impl_->file->is_alive(user); }
+std::uint64_t file_store::user() const noexcept { return impl_->file.user(); }
+bool file_store::is_alive(std::uint64_t user) const { return impl_->file.is_alive(user); }
 
 task<store_answer> file_store::carry_out(store_request what) {
   store_answer answer;
@@ -210,7 +206,7 @@ task<store_answer> file_store::carry_out(store_request what) {
     answer = impl_->contents.carry_out(what, name());
     const bool changes = what.operation == store_operation::set || what.operation == store_operation::add ||
                          what.operation == store_operation::append || answer.flag;
-    if (changes) impl_->file->write(impl_->contents, what);
+    if (changes) impl_->file.write(impl_->contents, what);
   }
   co_return std::move(answer);
 }
