@@ -80,11 +80,6 @@ task<> acceptor::let_in(listening& by, core::stream_socket accepted) {
 
 namespace {
 
-// Whether the next attempt may cure the error; others end the attempts.
-bool worth_another_try(const error& e) {
-  return e.code() == errc::peer_failed || e.code() == errc::timed_out || e.code() == errc::resources;
-}
-
 // One connection to one address, proved on both sides.
 task<core::stream_socket> reach(boost::asio::any_io_executor executor, core::stream_endpoint at,
                                 const std::string& secret, tls_identity tls, core::identity mine,
@@ -117,7 +112,9 @@ task<std::optional<core::stream_socket>> connect_retry(boost::asio::any_io_execu
         ++refused;
         *last_failure = e.what();
       } catch (const error& e) {
-        if (!worth_another_try(e)) throw;
+        const bool may_pass =
+            e.code() == errc::peer_failed || e.code() == errc::timed_out || e.code() == errc::resources;
+        if (!may_pass) throw;
         *last_failure = e.what();
       }
       if (socket) co_return std::move(socket);

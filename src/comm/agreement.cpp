@@ -463,15 +463,12 @@ void agreement::peer_closed(int peer) noexcept {
     r->asking.erase(peer);
     advance(*r);
   }
-  if (world_.endpoint().peers().failed(peer)) spread(peer);
-}
-
-// Ranks without a connection to the dead one would not hear of its death. They check for themselves.
-void agreement::spread(int dead) {
-  const std::string text = bytes_of(messages::obituary{dead});
   const p2p::peers& all = world_.endpoint().peers();
-  for (int peer = 0; peer < world_.info().size; ++peer)
-    if (peer != world_.info().rank && all.in_touch(peer) && !all.gone(peer)) send({0, 0}, peer, text);
+  if (!all.failed(peer)) return;
+  // Ranks without a connection to the dead one would not hear of its death. They check for themselves.
+  const std::string text = bytes_of(messages::obituary{peer});
+  for (int other = 0; other < world_.info().size; ++other)
+    if (other != world_.info().rank && all.in_touch(other) && !all.gone(other)) send({0, 0}, other, text);
 }
 
 void agreement::stay_out(std::uint32_t context) noexcept {

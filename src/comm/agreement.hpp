@@ -87,7 +87,6 @@ class agreement {
   std::string missing(const round& r) const;
   // Describes a rank of the world by its number in the communicator of `r`.
   std::string describe(const round& r, int member) const;
-  void spread(int dead);
   round* round_of(const caller& who) noexcept;
   static void expire(void* r) noexcept;
 
