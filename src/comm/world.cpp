@@ -21,23 +21,17 @@ world::world(core::loop& loop, core::world_info info,
              std::shared_ptr<tcp_store_server> server)
     : loop_(loop),
       info_(std::move(info)),
-      transports_(std::move(transports)),
       links_(info_.peers.size(), nullptr),
       endpoint_(loop.engine(), *this, info_.rank, info_.size),
+      transports_(std::move(transports)),
       agreement_(*this),
       server_(std::move(server)),
       watch_(*this) {
+  for (auto& t : transports_) t->open(info_, endpoint_);
+  std::vector<int> everyone(static_cast<std::size_t>(info_.size));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  world_communicator_ = &make_communicator(0, 0, "world", std::move(everyone));
   loop_.hold();
-  try {
-    for (auto& t : transports_) t->open(info_, endpoint_);
-    std::vector<int> everyone(static_cast<std::size_t>(info_.size));
-    std::iota(everyone.begin(), everyone.end(), 0);
-    world_communicator_ = &make_communicator(0, 0, "world", std::move(everyone));
-  } catch (...) {
-    transports_.clear();
-    loop_.release();
-    throw;
-  }
 }
 
 world::~world() {
@@ -52,7 +46,6 @@ world::~world() {
   for (auto& b : retired_)
     if (!b->can_go()) b->keep_part();
   retired_.clear();
-  // Before the endpoint: frames in its memory may still wait in the links.
   transports_.clear();
   loop_.release();
 }

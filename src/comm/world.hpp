@@ -119,9 +119,10 @@ class world final : public p2p::router {
 
   core::loop& loop_;
   const core::world_info info_;
-  std::vector<std::unique_ptr<transport::transport>> transports_;
   std::vector<transport::link*> links_;  // by peer; null until needed
   p2p::endpoint endpoint_;
+  // After the endpoint, to be destroyed before it: frames in its memory may still wait in the links.
+  std::vector<std::unique_ptr<transport::transport>> transports_;
   std::vector<communicator_state*> communicators_;  // in the order in which they were made
   communicator_state* world_communicator_ = nullptr;
   agreement agreement_;
