@@ -71,17 +71,6 @@ task<bool> enter_beside_live_users(file_store& file, store& epoch, core::time_po
   co_return true;
 }
 
-task<core::world_info> meet_in_store(file_store& file, job who, core::endpoint_record mine,
-                                     core::time_point deadline) {
-  prefix_store of_job(file, who.job_id.empty() ? "-" : who.job_id);
-  who.secret = co_await agree_on_secret(of_job, who.secret, deadline);
-  const epoch_entry enter = [&file](store& of, core::time_point until) {
-    return enter_beside_live_users(file, of, until);
-  };
-  std::int64_t epoch = 0;
-  co_return co_await meet_at(of_job, who, std::move(mine), &epoch, enter, deadline);
-}
-
 }  // namespace
 
 std::string private_directory() {
@@ -113,7 +102,13 @@ task<core::world_info> meet_at_file(boost::asio::any_io_executor executor, job w
   const std::unique_ptr<file_store> file = co_await open_file(executor, who, deadline);
   std::string trouble;
   try {
-    co_return co_await meet_in_store(*file, who, std::move(mine), deadline);
+    prefix_store of_job(*file, who.job_id.empty() ? "-" : who.job_id);
+    who.secret = co_await agree_on_secret(of_job, who.secret, deadline);
+    const epoch_entry enter = [&file](store& of, core::time_point until) {
+      return enter_beside_live_users(*file, of, until);
+    };
+    std::int64_t epoch = 0;
+    co_return co_await meet_at(of_job, who, std::move(mine), &epoch, enter, deadline);
   } catch (const error& e) {
     if (e.code() != errc::join_failed) throw;
     trouble = e.what();
