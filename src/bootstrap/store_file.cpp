@@ -208,19 +208,18 @@ bool store_file::refresh(store_contents& contents) {
   }
   if (header_.end > static_cast<std::uint64_t>(status.st_size)) damaged();
   const std::string log = read(read_to_, static_cast<std::size_t>(header_.end - read_to_));
-  base::field_reader changes(log, "");
-  while (!changes.rest().empty()) apply(changes, contents);
+  try {
+    for (base::field_reader changes(log, ""); !changes.rest().empty();) {
+      std::string next;
+      changes.field(next);
+      contents.carry_out(decode_request(next), path_);
+    }
+  } catch (const error&) {
+    damaged();
+  }
   read_to_ = header_.end;
   generation_ = header_.generation;
   return true;
-}
-
-void store_file::apply(base::field_reader& changes, store_contents& contents) const try {
-  std::string next;
-  changes.field(next);
-  contents.carry_out(decode_request(next), path_);
-} catch (const error&) {
-  damaged();
 }
 
 void store_file::write(store_contents& contents, const store_request& change) {

@@ -26,10 +26,6 @@
 #include <string>
 #include <string_view>
 
-namespace tutti::base {
-class field_reader;
-}
-
 namespace tutti::bootstrap {
 
 class store_file {
@@ -82,7 +78,6 @@ class store_file {
 
   bool read_header(header& into);  // false: the file has none yet
   void write_header(const header& h);
-  void apply(base::field_reader& changes, store_contents& contents) const;  // the next of them
   bool others_lock(off_t start, off_t length) const;
   bool anybody_else() const;
   void compact(store_contents& contents);
