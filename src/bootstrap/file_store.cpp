@@ -9,10 +9,8 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/vfs.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -37,25 +35,11 @@ constexpr auto first_pause = std::chrono::microseconds(50);
 constexpr auto longest_pause = milliseconds(5);
 // A caller without time to wait for a key must still get the lock, to know that the key is missing.
 constexpr auto lock_wait_without_timeout = milliseconds(10'000);
-// Between polls of the file, from the last change on. A poll of a local file is two system calls, another
-// needs the lock.
+// Between polls of the file, which are two system calls. On a network file system they may see changes only
+// under the lock, which is taken this often.
 constexpr auto first_poll = milliseconds(1);
-constexpr auto longest_poll = milliseconds(100);
-constexpr auto longest_local_poll = milliseconds(10);
-
-// Whether a read without the lock sees every user's changes.
-bool is_local(int fd) noexcept {
-  struct statfs system{};
-  if (::fstatfs(fd, &system) != 0) return false;
-  constexpr std::array<long, 7> local = {0xEF53 /* ext4 */,
-                                         0x01021994 /* tmpfs */,
-                                         0x58465342 /* xfs */,
-                                         0x9123683E /* btrfs */,
-                                         0x794C7630 /* overlay */,
-                                         0xF2F52010 /* f2fs */,
-                                         0x2FC12FC1 /* zfs */};
-  return std::ranges::find(local, static_cast<long>(system.f_type)) != local.end();
-}
+constexpr auto longest_poll = milliseconds(10);
+constexpr auto longest_without_lock = milliseconds(100);
 
 using held_lock = std::unique_lock<store_file>;
 
@@ -131,7 +115,7 @@ std::string lock_holders(int fd) {
 
 struct file_store::impl {
   impl(boost::asio::any_io_executor e, std::string p)
-      : executor(std::move(e)), path(std::move(p)), file(path), local(is_local(file.descriptor())) {}
+      : executor(std::move(e)), path(std::move(p)), file(path) {}
 
   // Takes the lock and updates the contents.
   task<held_lock> enter(const store_request& what);
@@ -142,7 +126,6 @@ struct file_store::impl {
   std::string path;
   store_file file;
   store_contents contents;
-  const bool local;
 };
 
 task<held_lock> file_store::impl::enter(const store_request& what) {
@@ -155,23 +138,22 @@ task<held_lock> file_store::impl::enter(const store_request& what) {
 
 task<std::string> file_store::impl::await_key(store_request what) {
   const core::time_point deadline = core::deadline_after(what.timeout);
-  const auto longest = local ? longest_local_poll : longest_poll;
   const store_contents::watch watch(contents, what.key, executor);
   {
     const held_lock held = co_await enter(what);
   }
-  for (milliseconds next = first_poll;;) {
+  core::time_point looked = core::clock::now();
+  for (milliseconds next = first_poll;; next = std::min(2 * next, longest_poll)) {
     std::optional<std::string> value = contents.find(what.key);
     if (value) co_return std::move(*value);
+    if (core::clock::now() >= deadline) bootstrap::throw_missing_key(what, name());
+    co_await watch.changed().wait(std::min(deadline, core::deadline_after(next)),
+                                  bootstrap::title_of(what, name()));
     const core::time_point now = core::clock::now();
-    if (now >= deadline) bootstrap::throw_missing_key(what, name());
-    co_await watch.changed().wait(std::min(deadline, now + next), bootstrap::title_of(what, name()));
-    bool changed = false;
-    if (!local || file.may_have_changed()) {
-      const held_lock held = co_await lock_file(executor, file, core::deadline_after(longest));
-      if (held) changed = file.refresh(contents);
-    }
-    next = changed ? first_poll : std::min(2 * next, longest);
+    if (!file.may_have_changed() && now < std::min(deadline, looked + longest_without_lock)) continue;
+    const held_lock held = co_await lock_file(executor, file, core::deadline_after(longest_poll));
+    if (held) file.refresh(contents);
+    looked = now;
   }
 }
 
