@@ -13,8 +13,8 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <optional>
 #include <sstream>
+#include <tutti/as_result.hpp>
 #include <tutti/error.hpp>
 #include <tutti/store.hpp>
 #include <utility>
@@ -48,15 +48,13 @@ task<std::unique_ptr<file_store>> open_file(boost::asio::any_io_executor executo
                                             core::time_point deadline) {
   for (;;) {
     if (who.private_rendezvous) make_private_directory(directory_of(who));
-    std::optional<error> trouble;
-    try {
-      co_return co_await file_store::open(executor, who.rendezvous_file, core::time_left(deadline));
-    } catch (const error& e) {
-      trouble = e;
-    }
+    result<std::unique_ptr<file_store>> opened =
+        co_await as_result(file_store::open(executor, who.rendezvous_file, core::time_left(deadline)));
+    if (opened) co_return std::move(opened.value);
     // The directory goes with the last rendezvous in it, which may just have ended.
     const bool gone = who.private_rendezvous && !std::filesystem::exists(directory_of(who));
-    if (!gone || core::clock::now() >= deadline) throw *trouble;
+    if (!gone || core::clock::now() >= deadline)
+      throw error(static_cast<errc>(opened.error.value()), opened.message);
   }
 }
 

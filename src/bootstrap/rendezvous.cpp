@@ -14,6 +14,7 @@
 #include <atomic>
 #include <optional>
 #include <set>
+#include <tutti/as_result.hpp>
 #include <tutti/error.hpp>
 #include <utility>
 #include <vector>
@@ -276,16 +277,6 @@ task<bool> enter_once(store& epoch, int rank, core::time_point deadline) {
   co_return before.empty();
 }
 
-task<bool> answers(store& through) {
-  bool there = true;
-  try {
-    co_await through.count(newest_key, patience);
-  } catch (const error&) {
-    there = false;
-  }
-  co_return there;
-}
-
 }  // namespace
 
 core::world_info world_of(const job& who, peer_table table) {
@@ -355,16 +346,12 @@ task<core::world_info> meet_in_epochs(boost::asio::any_io_executor executor, job
   };
   for (;;) {
     const std::unique_ptr<store> through = co_await store_of_rank_0(executor, who, deadline, server);
-    std::optional<error> trouble;
-    try {
-      co_return co_await meet_at(*through, who, mine, &least, enter, deadline);
-    } catch (const error& e) {
-      trouble = e;
-    }
-    const bool may_come_back = server == nullptr && core::clock::now() < deadline;
-    if (!may_come_back) throw *trouble;
-    const bool there = co_await answers(*through);
-    if (there) throw *trouble;
+    result<core::world_info> met = co_await as_result(meet_at(*through, who, mine, &least, enter, deadline));
+    if (met) co_return std::move(met.value);
+    const error trouble(static_cast<errc>(met.error.value()), met.message);
+    if (server != nullptr || core::clock::now() >= deadline) throw trouble;
+    const auto answer = co_await as_result(through->count(newest_key, patience));
+    if (answer) throw trouble;  // otherwise rank 0 may come back
   }
 }
 
