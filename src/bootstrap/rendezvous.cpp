@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <optional>
 #include <set>
 #include <tutti/as_result.hpp>
@@ -44,7 +43,7 @@ struct claim {
   std::int64_t pid = 0;
   std::string job;   // empty: unknown
   std::string ways;  // checksums and TLS, as one word
-  std::string id;
+  std::string process;
 };
 
 // Settings that all ranks must share, as a word of a claim.
@@ -55,12 +54,7 @@ std::string ways_of(const job& who) {
 // In containers, processes of one host may share name and pid. A forked child shares the random part.
 std::string process_id() {
   static const std::string random = base::random_hex(8);
-  return fmt::format("{}.{}.", random, ::getpid());
-}
-// Different for every claim.
-std::string claim_id() {
-  static std::atomic<unsigned> claims{0};
-  return process_id() + std::to_string(++claims);
+  return fmt::format("{}.{}", random, ::getpid());
 }
 
 std::string explain_missing(const std::vector<core::endpoint_record>& came, const job& who) {
@@ -116,7 +110,7 @@ class participant {
 
   std::string claim_of(int number) const {
     return base::to_bytes(
-        claim{number, mine_.rank, mine_.host, mine_.pid, who_.job_id, ways_of(who_), claim_id()});
+        claim{number, mine_.rank, mine_.host, mine_.pid, who_.job_id, ways_of(who_), process_id()});
   }
 
   task<> claim_size() {
@@ -157,7 +151,7 @@ class participant {
         co_await store_.compare_exchange(rank_key(who_.rank), "", claim_of(who_.rank), left());
     if (first.exchanged) co_return;
     const auto other = from_store<claim>(first.value, "a claim");
-    if (other.id.starts_with(process_id()))
+    if (other.process == process_id())
       refuse(
           "this process is already in that world: leave it first, or form another one with init(rt, "
           "options, store)");
