@@ -17,6 +17,7 @@
 #include <chrono>
 #include <csignal>
 #include <exception>
+#include <tutti/as_result.hpp>
 #include <tutti/error.hpp>
 #include <utility>
 
@@ -180,17 +181,11 @@ task<std::string> await_answer(store& through, std::uint64_t place, const job& w
                                std::chrono::milliseconds limit) {
   const detail::scoped_promise* const self = co_await detail::own_promise{};
   for (bool patient = true; patient;) {
-    std::exception_ptr stopped;
-    try {
-      co_return co_await through.get(answer_key(place), limit);
-    } catch (const error& e) {
-      if (self->is_stopped()) stopped = std::current_exception();
-      if (!stopped && e.code() != errc::timed_out) throw;
-    }
-    if (stopped) {
-      co_await core::outside_scope(withdraw(through, place));
-      std::rethrow_exception(stopped);
-    }
+    result<std::string> said = co_await as_result(through.get(answer_key(place), limit));
+    if (said) co_return std::move(said.value);
+    const error trouble(static_cast<errc>(said.error.value()), said.message);
+    if (self->is_stopped()) co_await core::outside_scope(withdraw(through, place));
+    if (self->is_stopped() || trouble.code() != errc::timed_out) throw trouble;
     if (!who.newcomer) break;
     const std::string runs = co_await propose(through, runs_key, "", time_to_answer);
     patient = !runs.empty();
@@ -227,18 +222,16 @@ task<core::world_info> meet_through(store& through, job who, core::endpoint_reco
 task<core::world_info> meet_in_elastic_store(boost::asio::any_io_executor executor, job who,
                                              core::endpoint_record mine, core::time_point deadline) {
   const detail::scoped_promise* const self = co_await detail::own_promise{};
-  std::string trouble;
   try {
     const std::unique_ptr<store> through = co_await store_of_rank_0(executor, who, deadline);
     co_return co_await meet_through(*through, who, mine, core::platform::real(), deadline);
   } catch (const error& e) {
     if (self->is_stopped() || (e.code() != errc::peer_failed && e.code() != errc::timed_out)) throw;
-    trouble = e.what();
+    base::throw_error(errc::join_failed,
+                      "rank {} cannot join: tutti-run of node 0, which serves the store, has gone or does "
+                      "not answer: {}",
+                      who.rank, e.what());
   }
-  base::throw_error(errc::join_failed,
-                    "rank {} cannot join: tutti-run of node 0, which serves the store, has gone or does "
-                    "not answer: {}",
-                    who.rank, trouble);
 }
 
 }  // namespace tutti::bootstrap

@@ -98,7 +98,6 @@ task<core::world_info> meet_at_file(boost::asio::any_io_executor executor, job w
                                     core::endpoint_record mine, core::time_point deadline) {
   const leave_directory last{who};
   const std::unique_ptr<file_store> file = co_await open_file(executor, who, deadline);
-  std::string trouble;
   try {
     prefix_store of_job(*file, who.job_id.empty() ? "-" : who.job_id);
     who.secret = co_await agree_on_secret(of_job, who.secret, deadline);
@@ -109,9 +108,8 @@ task<core::world_info> meet_at_file(boost::asio::any_io_executor executor, job w
     co_return co_await meet_at(of_job, who, std::move(mine), &epoch, enter, deadline);
   } catch (const error& e) {
     if (e.code() != errc::join_failed) throw;
-    trouble = e.what();
+    base::throw_error(errc::join_failed, "{} (the ranks meet at the file {})", e.what(), who.rendezvous_file);
   }
-  base::throw_error(errc::join_failed, "{} (the ranks meet at the file {})", trouble, who.rendezvous_file);
 }
 
 }  // namespace tutti::bootstrap

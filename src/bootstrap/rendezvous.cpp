@@ -185,17 +185,15 @@ class participant {
   // that.
   task<std::string> give_up() {
     std::string why;
-    std::string trouble;
     try {
       const std::string records = co_await store_.get(records_key, patience);
       why = explain_missing(decode_endpoint_records(records), who_);
       co_return co_await propose(store_, verdict_key, std::string(failed_head) + why, patience);
     } catch (const error& e) {
-      trouble = e.what();
+      if (!why.empty()) refuse("{}", why);
+      refuse("not all {} ranks have come within {}, and which are missing cannot be told: {}",
+             who_.world_size, base::duration_text(who_.timeout), e.what());
     }
-    if (!why.empty()) refuse("{}", why);
-    refuse("not all {} ranks have come within {}, and which are missing cannot be told: {}", who_.world_size,
-           base::duration_text(who_.timeout), trouble);
   }
 
   store& store_;
@@ -216,23 +214,21 @@ task<std::optional<core::world_info>> try_meet(store& through, job who, core::en
                                                bool next_follows, core::time_point deadline) {
   const detail::scoped_promise* const self = co_await detail::own_promise{};
   participant me(through, who, mine, deadline);
-  std::optional<error> trouble;
-  try {
-    co_return co_await me.meet();
-  } catch (const error& e) {
-    // Explains a failure of the store, or the end of this rank's scope, to a user who wants to join a world.
-    const bool of_store = e.code() == errc::peer_failed || e.code() == errc::timed_out;
-    if (!of_store && !self->is_stopped()) throw;
-    trouble.emplace(self->is_stopped() ? self->scope->why() : errc::join_failed,
-                    fmt::format("rank {} cannot join: {}", who.rank, e.what()));
-  }
+  result<std::optional<core::world_info>> met = co_await as_result(me.meet());
+  if (met) co_return std::move(met.value);
+  const auto code = static_cast<errc>(met.error.value());
+  const bool of_store = code == errc::peer_failed || code == errc::timed_out;
+  if (!of_store && !self->is_stopped()) throw error(code, met.message);
+  // Explains a failure of the store, or the end of this rank's scope, to a user who wants to join a world.
+  const error trouble(self->is_stopped() ? self->scope->why() : errc::join_failed,
+                      fmt::format("rank {} cannot join: {}", who.rank, met.message));
   if (self->is_stopped()) {
     std::string verdict(superseded);
     if (!next_follows)
       verdict = fmt::format("{}rank {} has given up: {}", failed_head, who.rank, self->scope->text());
     co_await core::outside_scope(end_attempt(through, std::move(verdict), patience));
   }
-  throw *trouble;
+  throw trouble;
 }
 
 // ---- epochs ----
