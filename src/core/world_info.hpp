@@ -35,8 +35,8 @@ struct endpoint_record {
   std::uint64_t pid_space = 0;  // if equal and not 0, the ranks know each other by their pids
   std::string host_id;          // host_identity()
   std::string shm_address;      // abstract AF_UNIX name of its listener (without the leading 0); empty: none
-  std::vector<std::string> tcp_endpoints;  // "address:port", numeric, "[v6]:port", best first; empty: none
-  std::string cpus;                        // the cores it may use, as a hexadecimal mask
+  std::string tcp_endpoint;     // "address:port", numeric, or "[v6]:port"; empty: none
+  std::string cpus;             // the cores it may use, as a hexadecimal mask
 };
 
 inline constexpr std::size_t usual_tcp_connections = 1;

@@ -36,13 +36,6 @@ bool hung_up(int fd) noexcept {
 
 }  // namespace
 
-void connecting_transport::setback::add(errc why, const std::string& what, bool took_connection) {
-  code = why;
-  text += (text.empty() ? "" : "; ") + what;
-  answered |= took_connection;
-  ended_early |= took_connection && why == errc::peer_failed;
-}
-
 connecting_transport::connecting_transport(core::loop& loop, core::purpose purpose, const char* listener,
                                            core::admission::limits pending)
     : polled_transport(loop),
@@ -117,12 +110,6 @@ base::unique_fd connecting_transport::take_descriptor(core::stream_socket& socke
   return base::unique_fd(fd);
 }
 
-core::time_point connecting_transport::share(core::time_point deadline, std::size_t addresses_left) {
-  if (deadline == core::time_point::max() || addresses_left <= 1) return deadline;
-  const core::time_point now = core::clock::now();
-  return now + (deadline - now) / static_cast<core::duration::rep>(addresses_left);
-}
-
 // ---- connecting ----
 
 void connecting_transport::connect(connecting_link& l) noexcept {
@@ -131,20 +118,36 @@ void connecting_transport::connect(connecting_link& l) noexcept {
 }
 
 task<> connecting_transport::reach(connecting_link& l) {
+  const core::identity mine{purpose_, info_->id, info_->epoch, info_->rank};
   const core::time_point deadline = core::deadline_after(info_->timeout);
   std::chrono::milliseconds next_pause = first_pause;
   while (l.at() == phase::connecting) {
     setback last;
-    std::optional<core::stream_socket> declined;
-    co_await try_addresses(l, deadline, &last, &declined);
-    if (declined) {
-      co_await await_peer(l, std::move(*declined), deadline);
+    try {
+      core::stream_socket socket = co_await dial(info_->record(l.peer()), deadline);
+      last.answered = true;
+      socket.secure_with(tls_);
+      const core::verdict answer = co_await core::greet(socket, info_->secret, mine, l.peer(), deadline);
+      if (answer == core::verdict::accepted) {
+        co_await complete(l, socket, deadline);
+      } else if (l.at() == phase::connecting) {  // not given up meanwhile
+        l.enter(phase::awaiting);
+        co_await await_peer(l, socket, deadline);
+      }
       co_return;
+    } catch (const error& e) {
+      last.code = static_cast<errc>(e.code().value());
+      last.text = e.what();
+      last.refused = dynamic_cast<const core::connection_refused*>(&e) != nullptr;
+    } catch (const boost::system::system_error& e) {
+      last.code = errc::system;
+      last.text = e.what();
     }
     if (l.at() != phase::connecting) co_return;
     // A peer that takes a connection and closes it lives. It does so if this side was slow (busy computing), if
     // it has just decided to connect itself, or if it is short of descriptors. All else is final.
-    if (!last.ended_early || core::clock::now() + next_pause >= deadline) {
+    const bool ended_early = last.answered && last.code == errc::peer_failed;
+    if (!ended_early || core::clock::now() + next_pause >= deadline) {
       give_up(l, last);
       co_return;
     }
@@ -154,49 +157,21 @@ task<> connecting_transport::reach(connecting_link& l) {
   }
 }
 
-task<> connecting_transport::try_addresses(connecting_link& l, core::time_point deadline, setback* last,
-                                           std::optional<core::stream_socket>* declined) {
-  const core::identity mine{purpose_, info_->id, info_->epoch, info_->rank};
-  const std::vector<std::string> all = addresses(info_->record(l.peer()));
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    bool answered = false;
-    try {
-      const core::time_point until = share(deadline, all.size() - i);
-      core::stream_socket socket = co_await dial(all[i], until);
-      answered = true;
-      socket.secure_with(tls_);
-      const core::verdict answer = co_await core::greet(socket, info_->secret, mine, l.peer(), until);
-      if (answer == core::verdict::accepted) {
-        co_await complete(l, socket, until);
-      } else if (l.at() == phase::connecting) {  // not given up meanwhile
-        declined->emplace(std::move(socket));
-        l.enter(phase::awaiting);
-      }
-      co_return;
-    } catch (const error& e) {
-      last->add(static_cast<errc>(e.code().value()), e.what(), answered);
-      last->refused |= dynamic_cast<const core::connection_refused*>(&e) != nullptr;
-    } catch (const boost::system::system_error& e) {
-      last->add(errc::system, e.what(), answered);
-    }
-  }
-}
-
-task<> connecting_transport::await_peer(connecting_link& l, core::stream_socket declined,
+// stop_connecting() ends this when the peer's connection comes. Until then the peer keeps the declined one open:
+// its end is the peer's.
+task<> connecting_transport::await_peer(connecting_link& l, core::stream_socket& declined,
                                         core::time_point deadline) {
-  // stop_connecting() ends this when the peer's connection comes. Until then the peer keeps the declined one
-  // open: its end is the peer's.
-  core::stream_socket watched = std::move(declined);
   setback why;
   why.preferred = true;
   why.text = "it was about to connect itself, and ended before";
   try {
     std::array<std::uint8_t, 1> nothing{};
-    co_await core::read_some(watched, nothing, deadline);
+    co_await core::read_some(declined, nothing, deadline);
   } catch (const error& e) {
     if (e.code() == errc::timed_out) {
-      why.text.clear();
-      why.add(errc::timed_out, e.what(), true);
+      why.code = errc::timed_out;
+      why.text = e.what();
+      why.answered = true;
     }
   }
   if (l.at() == phase::awaiting) give_up(l, why);

@@ -58,16 +58,13 @@ class connecting_transport : public polled_transport {
 
  protected:
   using phase = connecting_link::phase;
-  // Why connecting has failed so far.
+  // Why connecting has failed.
   struct setback {
     errc code = errc::peer_failed;
     std::string text;
-    bool answered = false;     // the peer's host took the connection
-    bool refused = false;      // the peer's host said that no process listens there
-    bool ended_early = false;  // and then the connection ended before the peer's answer
-    bool preferred = false;    // the peer was about to connect itself
-
-    void add(errc why, const std::string& what, bool took_connection);
+    bool answered = false;   // the peer's host took the connection
+    bool refused = false;    // the peer's host said that no process listens there
+    bool preferred = false;  // the peer was about to connect itself
   };
 
   // `purpose`: of the connections. `listener`: a name for log lines.
@@ -84,13 +81,10 @@ class connecting_transport : public polled_transport {
   // Also ends all connecting and accepting where it waits.
   void stop_connections() noexcept;
   static base::unique_fd take_descriptor(core::stream_socket& socket);
-  // An address' share of the time that is left.
-  static core::time_point share(core::time_point deadline, std::size_t addresses_left);
 
   virtual std::unique_ptr<connecting_link> make_link(int peer) = 0;
-  virtual std::vector<std::string> addresses(const core::endpoint_record& of) const = 0;
   // Opens a connection. Throws tutti::error.
-  virtual task<core::stream_socket> dial(std::string address, core::time_point deadline) = 0;
+  virtual task<core::stream_socket> dial(const core::endpoint_record& to, core::time_point deadline) = 0;
   // Whether every peer has what was sent to it. Asked while leaving.
   virtual bool has_left() noexcept = 0;
   // Whether a process that has connected may prove who it is.
@@ -111,9 +105,7 @@ class connecting_transport : public polled_transport {
   using pending_connection = core::admission::pending_connection;
 
   task<> reach(connecting_link& l);
-  task<> try_addresses(connecting_link& l, core::time_point deadline, setback* last,
-                       std::optional<core::stream_socket>* declined);
-  task<> await_peer(connecting_link& l, core::stream_socket declined, core::time_point deadline);
+  task<> await_peer(connecting_link& l, core::stream_socket& declined, core::time_point deadline);
   task<> serve(core::stream_socket accepted);
   task<> converse(core::stream_socket& socket, std::optional<pending_connection>& here);
   std::optional<core::verdict> judge(const core::identity& peer);

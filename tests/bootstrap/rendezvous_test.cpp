@@ -45,7 +45,7 @@ core::endpoint_record record_of(int rank) {
   core::endpoint_record record = bootstrap::local_endpoint_record(rank);
   record.pid = 1000 + rank;
   record.host = "host" + std::to_string(rank);
-  record.tcp_endpoints = {"127.0.0.1:" + std::to_string(5000 + rank)};
+  record.tcp_endpoint = "127.0.0.1:" + std::to_string(5000 + rank);
   return record;
 }
 
@@ -105,7 +105,7 @@ void check_world(const std::vector<core::world_info>& worlds) {
     for (int peer = 0; peer < size; ++peer) {
       CHECK(w.record(peer).rank == peer);
       CHECK(w.record(peer).pid == 1000 + peer);
-      CHECK(w.record(peer).tcp_endpoints == record_of(peer).tcp_endpoints);
+      CHECK(w.record(peer).tcp_endpoint == record_of(peer).tcp_endpoint);
     }
   }
 }
@@ -333,7 +333,7 @@ TEST_CASE("a late rank with another size does not disturb an existing world") {
   const core::world_info one = run_task(context, meet(store, job_of(0, 1), record_of(0)));
   const failure f = test::failure_of([&] { run_task(context, meet(store, job_of(1, 2), record_of(1))); });
   CHECK(f.code == errc::join_failed);
-  CHECK(run_task(context, store.get("world")).starts_with("world2"));
+  CHECK(run_task(context, store.get("world")).starts_with("world3"));
   CHECK(one.size == 1);
 }
 

@@ -97,7 +97,7 @@ task<> arrive(arriving* a, int number, int start) {
   mine.host = fmt::format("node-{:05}.cluster", number / ranks_of_node);
   mine.host_id = fmt::format("{:032x}/4026531840", number / ranks_of_node);
   mine.shm_address = fmt::format("tutti-{:016x}", number);
-  mine.tcp_endpoints = {fmt::format("10.{}.{}.{}:{}", number >> 16, number >> 8 & 255, number & 255, 40'000)};
+  mine.tcp_endpoint = fmt::format("10.{}.{}.{}:{}", number >> 16, number >> 8 & 255, number & 255, 40'000);
   mine.cpus = "ffffffffffffffff";
   core::platform& time = core::platform::real();
   const core::world_info info =

@@ -19,7 +19,7 @@ using namespace tcp_test;
 
 using tutti::test::contains;
 
-const std::string& endpoint_of(ranks& world, int i) { return world[i].info.record(i).tcp_endpoints.front(); }
+const std::string& endpoint_of(ranks& world, int i) { return world[i].info.record(i).tcp_endpoint; }
 
 void submit_three(rank& r, int to, std::vector<std::unique_ptr<message>>& all) {
   for (unsigned i = 0; i < 3; ++i) {
@@ -167,7 +167,7 @@ TEST_CASE("tcp connector: the lower rank's connection stays, the higher one's is
   // The test acts as rank 2, to which rank 0 connects: its listener does not answer, and its own attempt
   // arrives now.
   dead_end silent;
-  for (int i = 0; i < 3; ++i) world[i].info.peers[2].tcp_endpoints = {silent.listening.endpoint};
+  for (int i = 0; i < 3; ++i) world[i].info.peers[2].tcp_endpoint = silent.listening.endpoint;
   world.open(0);
   world.open(1);
   message waiting(frame_kind::eager, pattern(5, 1), 1);
@@ -188,7 +188,7 @@ TEST_CASE("tcp connector: a rank that waits for the peer's connection notices th
   world.open();
   // Rank 1 is told to wait for rank 0's connection, which goes to a listener that does not answer.
   dead_end silent;
-  world[0].info.peers[1].tcp_endpoints = {silent.listening.endpoint};
+  world[0].info.peers[1].tcp_endpoint = silent.listening.endpoint;
   message a(frame_kind::eager, pattern(5, 1), 1);
   message b(frame_kind::eager, pattern(5, 1), 1);
   a.submit(world[0].to(1));
@@ -205,7 +205,7 @@ TEST_CASE("tcp connector: the error for a process that has ended has rank, host,
   ranks world(2);
   {
     dead_end gone;
-    world[0].info.peers[1].tcp_endpoints = {gone.listening.endpoint};
+    world[0].info.peers[1].tcp_endpoint = gone.listening.endpoint;
   }
   world.open();
   message m(frame_kind::eager, pattern(5, 1), 1);
@@ -218,7 +218,7 @@ TEST_CASE("tcp connector: the error for a process that has ended has rank, host,
   const recorder::state& s = world[0].up.peers[1];
   CHECK(s.why == errc::peer_failed);
   CHECK(contains(s.text, "rank 1 (host host1, pid 1001)"));
-  CHECK(contains(s.text, world[0].info.peers[1].tcp_endpoints[0].c_str()));
+  CHECK(contains(s.text, world[0].info.peers[1].tcp_endpoint.c_str()));
   CHECK(contains(s.text, "process has gone"));
   CHECK(contains(s.text, "TUTTI_ADDRESS"));
 }
@@ -226,7 +226,7 @@ TEST_CASE("tcp connector: the error for a process that has ended has rank, host,
 TEST_CASE("tcp connector: a process that does not answer is given up at the timeout") {
   ranks world(2, "", 100ms);
   dead_end silent;
-  world[0].info.peers[1].tcp_endpoints = {silent.listening.endpoint};
+  world[0].info.peers[1].tcp_endpoint = silent.listening.endpoint;
   world.open();
   message m(frame_kind::eager, pattern(5, 1), 1);
   m.submit(world[0].to(1));
@@ -242,7 +242,7 @@ TEST_CASE("tcp connector: a preferred connection that never arrives is given up 
   world.open();
   // Rank 1 is told to wait for rank 0's connection, which never reaches it.
   dead_end silent;
-  world[0].info.peers[1].tcp_endpoints = {silent.listening.endpoint};
+  world[0].info.peers[1].tcp_endpoint = silent.listening.endpoint;
   message a(frame_kind::eager, pattern(5, 1), 1);
   message b(frame_kind::eager, pattern(5, 1), 1);
   a.submit(world[0].to(1));
@@ -271,21 +271,9 @@ TEST_CASE("tcp connector: a link given up while it accepts ends at once") {
   CHECK_FALSE(waiting.sent);
 }
 
-TEST_CASE("tcp connector: all addresses of an endpoint record are tried") {
-  ranks world(2);
-  std::string gone;
-  {
-    gone = dead_end().listening.endpoint;
-  }
-  auto& endpoints = world[0].info.peers[1].tcp_endpoints;
-  endpoints.insert(endpoints.begin(), gone);
-  world.open();
-  CHECK(world.connect(0, 1));
-}
-
 TEST_CASE("tcp connector: an endpoint record without an address is an error, not a wait") {
   ranks world(2);
-  world[0].info.peers[1].tcp_endpoints.clear();
+  world[0].info.peers[1].tcp_endpoint.clear();
   world.open();
   message m(frame_kind::eager, pattern(5, 1), 1);
   m.submit(world[0].to(1));
@@ -400,8 +388,8 @@ TEST_CASE("tcp connector: a handshake given up by the accepting side is repeated
   ranks world(2);
   // Rank 1's first listener accepts the connection and closes it, like an accepting side at its time limit.
   dead_end impatient;
-  const std::string right = world[0].info.peers[1].tcp_endpoints[0];
-  world[0].info.peers[1].tcp_endpoints = {impatient.listening.endpoint};
+  const std::string right = world[0].info.peers[1].tcp_endpoint;
+  world[0].info.peers[1].tcp_endpoint = impatient.listening.endpoint;
   world.open();
   message m(frame_kind::eager, pattern(5, 1), 1);
   m.submit(world[0].to(1));
@@ -410,7 +398,7 @@ TEST_CASE("tcp connector: a handshake given up by the accepting side is repeated
     const int fd = ::accept4(impatient.listening.fd.get(), nullptr, nullptr, SOCK_CLOEXEC);
     if (fd >= 0) {
       ::close(fd);
-      if (++dropped == 2) world[0].info.peers[1].tcp_endpoints = {right};
+      if (++dropped == 2) world[0].info.peers[1].tcp_endpoint = right;
     }
     return m.finished;
   }));

@@ -313,8 +313,8 @@ TEST_CASE("tcp corruption: a bit changed on a real connection ends it, and no wr
     const std::size_t bits = 8 * (in_handshake ? handshake : 3 * (payload + tcp::header_bytes));
     ranks world(2, "secret");
     for (int i = 0; i < 2; ++i) world[i].info.checksums = true;
-    flipping_proxy proxy(world[1].info.peers[1].tcp_endpoints[0], first + random() % bits);
-    world[0].info.peers[1].tcp_endpoints = {proxy.endpoint()};
+    flipping_proxy proxy(world[1].info.peers[1].tcp_endpoint, first + random() % bits);
+    world[0].info.peers[1].tcp_endpoint = proxy.endpoint();
     world.open();
     std::vector<std::unique_ptr<message>> all;
     for (unsigned i = 0; i < 3; ++i) {

@@ -415,7 +415,7 @@ TEST_CASE("tcp: if no further connection can be made, one is enough") {
   world[0].info.tcp_connections = 4;
   world.open();
   REQUIRE(world.connect(0, 1));
-  world[0].info.peers[1].tcp_endpoints = {"127.0.0.1:1"};  // no listener there
+  world[0].info.peers[1].tcp_endpoint = "127.0.0.1:1";  // no listener there
   std::vector<std::byte> room(8 * MiB);
   world[1].up.rooms[1] = {room.data(), room.size()};
   message data(frame_kind::data, pattern(room.size(), 1), 1);

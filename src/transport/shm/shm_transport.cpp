@@ -63,10 +63,10 @@ bool shm_transport::reaches(const core::endpoint_record& mine,
 
 // ---- connecting ----
 
-task<core::stream_socket> shm_transport::dial(std::string address, core::time_point) {
+task<core::stream_socket> shm_transport::dial(const core::endpoint_record& to, core::time_point) {
   try {
     local::socket socket(loop_.context());
-    co_await socket.async_connect(abstract(address), asio::deferred);
+    co_await socket.async_connect(abstract(to.shm_address), asio::deferred);
     co_return core::stream_socket(std::move(socket));
   } catch (const boost::system::system_error& e) {
     const std::string text = e.code().message();  // what() adds a place in Asio's sources

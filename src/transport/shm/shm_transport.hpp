@@ -142,10 +142,7 @@ class shm_transport final : public connecting_transport, public neighbours {
   std::unique_ptr<connecting_link> make_link(int peer) override {
     return std::make_unique<shm_link>(*this, peer);
   }
-  std::vector<std::string> addresses(const core::endpoint_record& of) const override {
-    return {of.shm_address};
-  }
-  task<core::stream_socket> dial(std::string address, core::time_point deadline) override;
+  task<core::stream_socket> dial(const core::endpoint_record& to, core::time_point deadline) override;
   bool may_prove(core::stream_socket& socket) override;
   task<> complete(connecting_link& l, core::stream_socket& socket, core::time_point deadline) override;
   void give_up(connecting_link& l, const setback& last) override;

@@ -6,7 +6,6 @@
 #include "transport/tcp/listen_address.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -27,7 +26,7 @@ void tcp_transport::listen(core::endpoint_record& mine, const listen_wish& wish)
   listener opened = open_listener(listen_address(wish));
   acceptor_.assign(parse_endpoint(opened.endpoint).protocol(), opened.fd.get());
   opened.fd.release();
-  mine.tcp_endpoints.push_back(std::move(opened.endpoint));
+  mine.tcp_endpoint = std::move(opened.endpoint);
 }
 
 void tcp_transport::open(const core::world_info& info, inbound& up) {
@@ -37,9 +36,8 @@ void tcp_transport::open(const core::world_info& info, inbound& up) {
 
 bool tcp_transport::reaches(const core::endpoint_record& mine,
                             const core::endpoint_record& peer) const noexcept {
-  for (const std::string& endpoint : peer.tcp_endpoints)
-    if (!is_loopback(endpoint) || core::share_loopback(mine.host_id, peer.host_id)) return true;
-  return false;
+  return !peer.tcp_endpoint.empty() &&
+         (!is_loopback(peer.tcp_endpoint) || core::share_loopback(mine.host_id, peer.host_id));
 }
 
 void tcp_transport::expect_more(tcp_link& l) noexcept {
@@ -103,8 +101,9 @@ bool tcp_transport::has_left() noexcept {
 
 // ---- connecting ----
 
-task<core::stream_socket> tcp_transport::dial(std::string address, core::time_point deadline) {
-  return core::connect(loop_.executor(), parse_endpoint(address), deadline);
+task<core::stream_socket> tcp_transport::dial(const core::endpoint_record& to, core::time_point deadline) {
+  if (to.tcp_endpoint.empty()) throw error(errc::peer_failed, "it has published no address for TCP");
+  return core::connect(loop_.executor(), parse_endpoint(to.tcp_endpoint), deadline);
 }
 
 task<> tcp_transport::complete(connecting_link& l, core::stream_socket& socket, core::time_point) {
@@ -128,10 +127,9 @@ void tcp_transport::give_up(connecting_link& l, const setback& last) {
             "{} was about to connect to this rank (at {}) when this rank connected to it, but its connection "
             "has not come within {}: a firewall may be in the way, or the address may be one of an interface "
             "that does not lead here: set TUTTI_ADDRESS on host {} to an address that host {} reaches",
-            who, fmt::join(mine.tcp_endpoints, ", "), waited, mine.host, record.host));
+            who, mine.tcp_endpoint, waited, mine.host, record.host));
   }
-  std::string text = fmt::format("no connection to {}: {}", who,
-                                 last.text.empty() ? "it has published no address for TCP" : last.text);
+  std::string text = fmt::format("no connection to {}: {}", who, last.text);
   const std::string elsewhere = fmt::format(
       "the address may be one of an interface that does not lead here: set TUTTI_ADDRESS or "
       "TUTTI_INTERFACE on host {} to an address or interface that this host reaches",
@@ -162,35 +160,26 @@ void tcp_transport::give_up(connecting_link& l, const setback& last) {
 void tcp_transport::connect_further(tcp_link& l) noexcept { tasks_.start(reach_further(l)); }
 
 task<> tcp_transport::reach_further(tcp_link& l) {
-  const core::time_point deadline = core::deadline_after(info_->timeout);
-  const std::vector<std::string>& endpoints = info_->record(l.peer()).tcp_endpoints;
-  for (std::size_t i = 0; i < endpoints.size();) {
-    if (l.at() != phase::connected || l.further_wanted() == 0) co_return;
-    const bool added = co_await add_further(l, endpoints[i], share(deadline, endpoints.size() - i));
-    if (!added) ++i;
-  }
-}
-
-task<bool> tcp_transport::add_further(tcp_link& l, std::string address, core::time_point deadline) {
   const core::identity mine{core::purpose::tcp_further, info_->id, info_->epoch, info_->rank};
-  std::string trouble;
-  connection* c = nullptr;
+  const core::time_point deadline = core::deadline_after(info_->timeout);
+  connection* expected = nullptr;
   try {
-    core::stream_socket socket = co_await dial(address, deadline);
-    socket.secure_with(info_->tls);
-    co_await core::greet(socket, info_->secret, mine, l.peer(), deadline);
-    c = l.expect_further();
-    if (c != nullptr) l.attach_further(*c, take_descriptor(socket), socket.take_tls(), true);
-    co_return c != nullptr;
+    while (l.at() == phase::connected && l.further_wanted() > 0) {
+      core::stream_socket socket = co_await dial(info_->record(l.peer()), deadline);
+      socket.secure_with(info_->tls);
+      co_await core::greet(socket, info_->secret, mine, l.peer(), deadline);
+      expected = l.expect_further();
+      if (expected == nullptr) co_return;
+      l.attach_further(*expected, take_descriptor(socket), socket.take_tls(), true);
+      expected = nullptr;
+    }
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& e) {
-    trouble = e.what();
+    if (expected != nullptr) l.drop_further(*expected);
+    base::log(base::log_level::debug,
+              fmt::format("no further connection to {}: {}", describe(l.peer()), e.what()));
   }
-  if (c != nullptr) l.drop_further(*c);
-  base::log(base::log_level::debug,
-            fmt::format("no further connection to {}: {}", describe(l.peer()), trouble));
-  co_return false;
 }
 
 task<> tcp_transport::serve_other(core::stream_socket& socket, core::greeting from,

@@ -171,17 +171,13 @@ class tcp_transport final : public connecting_transport {
   std::unique_ptr<connecting_link> make_link(int peer) override {
     return std::make_unique<tcp_link>(*this, peer);
   }
-  std::vector<std::string> addresses(const core::endpoint_record& of) const override {
-    return of.tcp_endpoints;
-  }
-  task<core::stream_socket> dial(std::string address, core::time_point deadline) override;
+  task<core::stream_socket> dial(const core::endpoint_record& to, core::time_point deadline) override;
   task<> complete(connecting_link& l, core::stream_socket& socket, core::time_point deadline) override;
   task<> serve_other(core::stream_socket& socket, core::greeting from, core::time_point deadline) override;
   void give_up(connecting_link& l, const setback& last) override;
   bool has_left() noexcept override;
 
   task<> reach_further(tcp_link& l);
-  task<bool> add_further(tcp_link& l, std::string address, core::time_point deadline);
   bool glance() noexcept;
 
   struct expected {
