@@ -36,7 +36,7 @@ endpoints listening_addresses(const std::string& host, endpoints found) {
 
 base::unique_fd listen_at(const tcp::endpoint& at) {
   const int family = at.protocol().family();
-  base::unique_fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  base::unique_fd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return fd;
   const int on = 1;  // otherwise the port of a job that just ended could not be used for a minute
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);

@@ -41,7 +41,7 @@ endpoints resolve_host_blocking(const std::string& host, std::uint16_t port, cor
 // The addresses to listen at, of a host that has been resolved here: all, if this host knows the name as
 // loopback only. Many hosts know their own name as 127.0.1.1, while others know their real address.
 endpoints listening_addresses(const std::string& host, endpoints found);
-// Returns a listening socket that is closed on exec. Empty: errno says why.
+// Returns a non-blocking listening socket that is closed on exec. Empty: errno says why.
 base::unique_fd listen_at(const boost::asio::ip::tcp::endpoint& at);
 // The local address of an IP socket; nullopt for any other descriptor.
 std::optional<boost::asio::ip::tcp::endpoint> local_endpoint(int fd);

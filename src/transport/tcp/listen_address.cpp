@@ -3,6 +3,7 @@
 
 #include "base/env.hpp"
 #include "base/text.hpp"
+#include "base/throw_error.hpp"
 #include "bootstrap/address.hpp"
 
 #include <fmt/format.h>
@@ -29,8 +30,6 @@ namespace {
 
 namespace ip = boost::asio::ip;
 
-constexpr int backlog = 4096;  // of connections not yet accepted; the kernel's own limit may be lower
-
 // A listener that is open to other hosts needs authentication.
 void check_open(const ip::address& address, const std::string& set_by, bool authenticated) {
   if (!authenticated && !address.is_loopback()) bootstrap::throw_needs_secret(set_by);
@@ -52,17 +51,16 @@ ip::address explicit_address(const std::string& text) {
   boost::system::error_code code;
   const ip::address address = ip::make_address(text, code);
   if (code || address.is_unspecified() || address.is_multicast())
-    throw error(
-        errc::invalid_argument,
-        fmt::format("TUTTI_ADDRESS='{}' is not the numeric address of one interface of this host (such as "
-                    "10.0.0.7 or fd00::7)",
-                    text));
+    base::throw_error(errc::invalid_argument,
+                      "TUTTI_ADDRESS='{}' is not the numeric address of one interface of this host (such as "
+                      "10.0.0.7 or fd00::7)",
+                      text);
   if (is_link_local(address))
-    throw error(errc::invalid_argument,
-                fmt::format("TUTTI_ADDRESS='{}' is a link-local address, which leads here only together with "
-                            "the name of an interface of each peer: set it to another address of this host "
-                            "(such as fd00::7)",
-                            text));
+    base::throw_error(errc::invalid_argument,
+                      "TUTTI_ADDRESS='{}' is a link-local address, which leads here only together with the "
+                      "name of an interface of each peer: set it to another address of this host (such as "
+                      "fd00::7)",
+                      text);
   return address;
 }
 
@@ -73,11 +71,10 @@ std::vector<ip::address> addresses_of(const std::string& host) {
   boost::system::error_code code;
   const auto found = ip::tcp::resolver(context).resolve(host, "", code);
   if (code)
-    throw error(
-        errc::invalid_argument,
-        fmt::format("'{}', where rank 0 is (MASTER_ADDR), cannot be resolved on this host: {}; give rank 0's "
-                    "numeric address",
-                    host, code.message()));
+    base::throw_error(errc::invalid_argument,
+                      "'{}', where rank 0 is (MASTER_ADDR), cannot be resolved on this host: {}; give rank "
+                      "0's numeric address",
+                      host, code.message());
   std::vector<ip::address> addresses;
   for (const auto& entry : found) addresses.push_back(entry.endpoint().address());
   return addresses;
@@ -98,12 +95,10 @@ std::string address_towards(const std::string& host) {
     break;  // many hosts know their own name as 127.0.1.1 only, while others know their real address
   }
   if (leads_there) return outward_address().to_string();
-  throw error(
-      errc::invalid_argument,
-      fmt::format(
-          "no interface of this host leads to '{}', where rank 0 is (MASTER_ADDR): correct it, or set "
-          "TUTTI_INTERFACE or TUTTI_ADDRESS to this host's interface or its numeric address",
-          host));
+  base::throw_error(errc::invalid_argument,
+                    "no interface of this host leads to '{}', where rank 0 is (MASTER_ADDR): correct it, or "
+                    "set TUTTI_INTERFACE or TUTTI_ADDRESS to this host's interface or its numeric address",
+                    host);
 }
 
 // The parts of a comma-separated list.
@@ -142,12 +137,11 @@ ip::address address_of_interface(const std::string& names, bool prefer_v6) {
   std::vector<std::string> there;
   for (const interface_address& each : all)
     there.push_back(fmt::format("{} ({})", each.interface, each.address.to_string()));
-  throw error(
-      errc::invalid_argument,
-      fmt::format(
-          "TUTTI_INTERFACE='{}': this host has no interface of that name that is up and has an address; it "
-          "has {}",
-          names, there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", "))));
+  if (there.empty()) there.emplace_back("none");
+  base::throw_error(errc::invalid_argument,
+                    "TUTTI_INTERFACE='{}': this host has no interface of that name that is up and has an "
+                    "address; it has {}",
+                    names, fmt::join(there, ", "));
 }
 
 ip::address source_address_towards(const ip::address& to) {
@@ -180,9 +174,9 @@ std::string listen_address(const listen_wish& wish) {
     if (interface && std::ranges::none_of(interface_addresses(), [&](const interface_address& each) {
           return each.address == address && std::ranges::count(split(*interface), each.interface) > 0;
         }))
-      throw error(errc::invalid_argument,
-                  fmt::format("TUTTI_ADDRESS={} is no address of TUTTI_INTERFACE={}: unset one of them",
-                              *wanted, *interface));
+      base::throw_error(errc::invalid_argument,
+                        "TUTTI_ADDRESS={} is no address of TUTTI_INTERFACE={}: unset one of them", *wanted,
+                        *interface);
     check_open(address, fmt::format("TUTTI_ADDRESS='{}'", *wanted), wish.authenticated);
     return address.to_string();
   }
@@ -199,23 +193,15 @@ std::string listen_address(const listen_wish& wish) {
 }
 
 listener open_listener(const std::string& address) {
-  const ip::tcp::endpoint wanted(ip::make_address(address), 0);
-  listener result;
-  result.fd =
-      base::unique_fd(::socket(wanted.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  std::optional<ip::tcp::endpoint> bound;
-  if (!result.fd || ::bind(result.fd.get(), wanted.data(), static_cast<socklen_t>(wanted.size())) != 0 ||
-      ::listen(result.fd.get(), backlog) != 0 || !(bound = bootstrap::local_endpoint(result.fd.get()))) {
-    const int failure = errno;
-    const errc otherwise = core::out_of_resources(failure) ? errc::resources : errc::system;
-    throw error(
-        failure == EADDRNOTAVAIL ? errc::invalid_argument : otherwise,
-        fmt::format(
-            "cannot listen at {}: {}; set TUTTI_ADDRESS to an address of this host that its peers reach",
-            address, base::errno_text(failure)));
-  }
-  result.endpoint = core::endpoint_text(core::stream_endpoint(*bound));
-  return result;
+  base::unique_fd fd = bootstrap::listen_at({ip::make_address(address), 0});
+  const auto at = fd ? bootstrap::local_endpoint(fd.get()) : std::nullopt;
+  if (at) return {std::move(fd), core::endpoint_text(core::stream_endpoint(*at))};
+  const int failure = errno;
+  const errc otherwise = core::out_of_resources(failure) ? errc::resources : errc::system;
+  base::throw_error(
+      failure == EADDRNOTAVAIL ? errc::invalid_argument : otherwise,
+      "cannot listen at {}: {}; set TUTTI_ADDRESS to an address of this host that its peers reach", address,
+      base::errno_text(failure));
 }
 
 core::stream_endpoint parse_endpoint(const std::string& text) {
@@ -227,7 +213,7 @@ core::stream_endpoint parse_endpoint(const std::string& text) {
   const auto port =
       base::to_number<unsigned short>(std::string_view(text).substr(std::min(text.size(), colon + 1)));
   if (code || port.value_or(0) == 0)
-    throw error(errc::invalid_argument, fmt::format("'{}' is not a numeric address with a port", text));
+    base::throw_error(errc::invalid_argument, "'{}' is not a numeric address with a port", text);
   return core::stream_endpoint(ip::tcp::endpoint(address, *port));
 }
 
