@@ -180,7 +180,7 @@ void sim_link::leave() noexcept {
 }
 
 sim_transport::sim_transport(fabric& f, core::loop& loop, int rank) noexcept
-    : polled_transport(loop),
+    : transport(loop),
       fabric_(f),
       rank_(rank),
       leave_timer_(

@@ -58,7 +58,7 @@ class sim_link final : public transport::link, public base::list_hook<sending_ta
   transport::destination_buffer where_;
 };
 
-class sim_transport final : public transport::polled_transport {
+class sim_transport final : public transport::transport {
  public:
   sim_transport(fabric& f, core::loop& loop, int rank) noexcept;
   ~sim_transport() override { cut(); }

@@ -19,8 +19,6 @@ using namespace std::chrono_literals;
 // Between attempts to connect.
 constexpr auto first_pause = 10ms;
 constexpr auto longest_pause = 500ms;
-// Between checks of whether this rank has left.
-constexpr auto between_checks = 1ms;
 
 // What is to be handled is handled inside: without memory the process ends.
 void ended(void*, std::exception_ptr failure) noexcept {
@@ -38,7 +36,7 @@ bool hung_up(int fd) noexcept {
 
 connecting_transport::connecting_transport(core::loop& loop, core::purpose purpose, const char* listener,
                                            core::admission::limits pending)
-    : polled_transport(loop),
+    : linked_transport(loop),
       acceptor_(loop.context()),
       purpose_(purpose),
       listener_(listener),
@@ -46,31 +44,9 @@ connecting_transport::connecting_transport(core::loop& loop, core::purpose purpo
 
 void connecting_transport::start(const core::world_info& info, inbound& up, tls_identity tls) {
   tls_ = std::move(tls);
-  links_.resize(static_cast<std::size_t>(info.size));
-  join_loop(info, up);
+  linked_transport::start(info, up);
   const auto take = [this](core::stream_socket s) { tasks_.start(serve(std::move(s))); };
   accepting_.start(admission_.accept_all(acceptor_, listener_, take), ended, nullptr);
-}
-
-void connecting_transport::end() noexcept {
-  cut();
-  live_.clear();
-  links_.clear();
-}
-
-connecting_link& connecting_transport::at(int peer) {
-  std::unique_ptr<connecting_link>& l = links_[static_cast<std::size_t>(peer)];
-  if (!l) {
-    live_.reserve(live_.size() + 1);
-    l = make_link(peer);
-    live_.push_back(l.get());
-    if (leaving_ || !attached_) l->drop();
-  }
-  return *l;
-}
-
-bool connecting_transport::has_queue() const noexcept {
-  return std::ranges::any_of(live_, [](const link* l) { return !l->closed() && l->has_queue(); });
 }
 
 void connecting_transport::stop_listening() noexcept {
@@ -79,28 +55,13 @@ void connecting_transport::stop_listening() noexcept {
   acceptor_.close(ignored);
 }
 
-void connecting_transport::stop_connections() noexcept {
-  stop_listening();
-  tasks_.clear();
-  for (connecting_link* l : live_) stop_connecting(*l);
-}
-
-task<> connecting_transport::leave(core::time_point deadline) {
-  if (!attached_) co_return;  // already cut: queued frames have nowhere to go
-  leaving_ = true;
-  for (connecting_link* l : live_) l->leave();
-  while (attached_ && !has_left() && loop_.engine().platform().now() < deadline) {
-    co_await core::pause(loop_, between_checks);
-  }
-  for (connecting_link* l : live_) l->drop();
-  cut();
-}
-
+// Ends all connecting and accepting where it waits.
 void connecting_transport::cut() noexcept {
   leaving_ = true;
-  stop_connections();
-  for (connecting_link* l : live_) l->cut();
-  leave_loop();
+  stop_listening();
+  tasks_.clear();
+  for (peer_link* l : live_) stop_connecting(static_cast<connecting_link&>(*l));
+  linked_transport::cut();
 }
 
 base::unique_fd connecting_transport::take_descriptor(core::stream_socket& socket) {

@@ -10,11 +10,9 @@
 #include "transport/transport.hpp"
 
 #include <boost/asio/basic_socket_acceptor.hpp>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace tutti::transport {
 
@@ -28,11 +26,9 @@ class connecting_link : public peer_link {
   void keep_declined(base::unique_fd connection) noexcept {
     if (at_ == phase::connecting) declined_ = std::move(connection);
   }
-  // The world ends: sends the last frame of this side, when the queues are empty.
-  virtual void leave() noexcept = 0;
 
  protected:
-  connecting_link(polled_transport& through, int peer) noexcept : peer_link(through, peer, phase::idle) {}
+  connecting_link(transport& through, int peer) noexcept : peer_link(through, peer, phase::idle) {}
 
   base::unique_fd declined_;
 
@@ -41,14 +37,8 @@ class connecting_link : public peer_link {
   core::running_task attempt_;  // to connect
 };
 
-class connecting_transport : public polled_transport {
+class connecting_transport : public linked_transport {
  public:
-  link& link_to(int peer) override { return at(peer); }
-  link* made_link(int peer) noexcept override { return links_[static_cast<std::size_t>(peer)].get(); }
-  bool has_queue() const noexcept override;
-  // From the start of this nothing is delivered upward; frames that could not leave in time are handed back.
-  task<> leave(core::time_point deadline) override;
-  // Calls nothing upward any more.
   void cut() noexcept override;
 
   // For the links.
@@ -73,20 +63,13 @@ class connecting_transport : public polled_transport {
 
   // Joins the loop and accepts at acceptor_. `tls`: of the connections, or null.
   void start(const core::world_info& info, inbound& up, tls_identity tls);
-  // Cuts and destroys the links: called by the destructors of derived classes.
-  void end() noexcept;
-  connecting_link& at(int peer);
+  connecting_link& at(int peer) { return static_cast<connecting_link&>(linked_transport::at(peer)); }
   // Refuses new peers from now on.
   void stop_listening() noexcept;
-  // Also ends all connecting and accepting where it waits.
-  void stop_connections() noexcept;
   static base::unique_fd take_descriptor(core::stream_socket& socket);
 
-  virtual std::unique_ptr<connecting_link> make_link(int peer) = 0;
   // Opens a connection. Throws tutti::error.
   virtual task<core::stream_socket> dial(const core::endpoint_record& to, core::time_point deadline) = 0;
-  // Whether every peer has what was sent to it. Asked while leaving.
-  virtual bool has_left() noexcept = 0;
   // Whether a process that has connected may prove who it is.
   virtual bool may_prove(core::stream_socket&) { return true; }
   // Attaches a connection that both sides have accepted to its link, unless that has ended. Throws
@@ -98,7 +81,6 @@ class connecting_transport : public polled_transport {
   virtual void give_up(connecting_link& l, const setback& last) = 0;
 
   boost::asio::basic_socket_acceptor<boost::asio::generic::stream_protocol> acceptor_;
-  std::vector<connecting_link*> live_;  // those that were made
   core::background_tasks tasks_;
 
  private:
@@ -117,7 +99,6 @@ class connecting_transport : public polled_transport {
   core::admission admission_;  // of peers whose handshake is in progress
   core::unauthenticated_log unauthenticated_{listener_};
   core::running_task accepting_;
-  std::vector<std::unique_ptr<connecting_link>> links_;  // by peer; null until needed
 };
 
 }  // namespace tutti::transport

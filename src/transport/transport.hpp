@@ -17,6 +17,7 @@
 #include <string>
 #include <tutti/task.hpp>
 #include <utility>
+#include <vector>
 
 namespace tutti::transport {
 
@@ -48,43 +49,13 @@ class neighbours {
   ~neighbours() = default;
 };
 
-class transport {
- public:
-  virtual ~transport() = default;
-  virtual const char* name() const noexcept = 0;
-  // Opens the listener, if there is one, and enters its address into this rank's endpoint record, before the
-  // world is known. Throws tutti::error.
-  virtual void listen(core::endpoint_record& /*mine*/, const listen_wish& /*wish*/) {}
-  // Accepts connections from now on: the world is known. `info` and `up` outlive the transport.
-  virtual void open(const core::world_info& info, inbound& up) = 0;
-  virtual bool reaches(const core::endpoint_record& mine,
-                       const core::endpoint_record& peer) const noexcept = 0;
-  // The link to a peer, made on the first call; the same for both directions. It lives as long as the
-  // transport.
-  virtual link& link_to(int peer) = 0;
-  // That link if either side has made it; otherwise null. A link that is not reported here is not watched.
-  virtual link* made_link(int /*peer*/) noexcept { return nullptr; }
-  // Not null if the peers that it reaches can read each other's memory.
-  virtual neighbours* memory() noexcept { return nullptr; }
-  // Whether frames wait to leave, for room or for their connection.
-  virtual bool has_queue() const noexcept = 0;
-  // Ends the world normally: tells every connected peer, sends queued frames, and waits until the peers have
-  // the bytes, or until the deadline. Afterwards nothing of this transport is in the loop.
-  virtual task<> leave(core::time_point deadline) = 0;
-  // Ends the world now: cuts every connection, so that peers see it at once.
-  virtual void cut() noexcept = 0;
-};
-
-// A rank's messages to itself.
-std::unique_ptr<transport> make_self_transport(core::loop& loop);
-
 // What a link moves in one go before the loop gets its turn: bounds the delay of everything else.
 inline constexpr std::size_t bytes_per_turn = std::size_t{1024} * 1024;
 
 struct active_tag;
-class polled_transport;
+class transport;
 
-// A link of a polled_transport, from its first frame to its end.
+// A link of a linked_transport, from its first frame to its end.
 class peer_link : public link, public base::list_hook<active_tag> {
  public:
   enum class phase {
@@ -111,11 +82,13 @@ class peer_link : public link, public base::list_hook<active_tag> {
   void drop() noexcept;
   // The same at once, for the peer, too. Queued frames are forgotten.
   void cut() noexcept;
+  // The world ends: sends the last frame of this side, when the queues are empty.
+  virtual void leave() noexcept {}
 
  protected:
   using list = base::intrusive_list<outgoing, outgoing_tag>;
 
-  peer_link(polled_transport& through, int peer, phase first) noexcept
+  peer_link(transport& through, int peer, phase first) noexcept
       : through_(through), peer_(peer), at_(first) {
     farewell_.head.kind = frame_kind::leave;
   }
@@ -127,7 +100,7 @@ class peer_link : public link, public base::list_hook<active_tag> {
   // Empties the queues into `rest`.
   virtual void clear_queues(list& rest) noexcept = 0;
 
-  polled_transport& through_;
+  transport& through_;
   const int peer_;
   phase at_;
   outgoing farewell_;  // the last frame of this side
@@ -139,9 +112,36 @@ class peer_link : public link, public base::list_hook<active_tag> {
   std::string end_text_;
 };
 
-// A transport that the loop polls, and that keeps the loop alive while its world is open.
-class polled_transport : public transport, public core::source {
+// The loop polls it, and it keeps the loop alive while its world is open.
+class transport : public core::source {
  public:
+  virtual const char* name() const noexcept = 0;
+  // Opens the listener, if there is one, and enters its address into this rank's endpoint record, before the
+  // world is known. Throws tutti::error.
+  virtual void listen(core::endpoint_record& /*mine*/, const listen_wish& /*wish*/) {}
+  // Accepts connections from now on: the world is known. `info` and `up` outlive the transport.
+  virtual void open(const core::world_info& info, inbound& up) = 0;
+  virtual bool reaches(const core::endpoint_record& mine,
+                       const core::endpoint_record& peer) const noexcept = 0;
+  // The link to a peer, made on the first call; the same for both directions. It lives as long as the
+  // transport.
+  virtual link& link_to(int peer) = 0;
+  // That link if either side has made it; otherwise null. A link that is not reported here is not watched.
+  virtual link* made_link(int /*peer*/) noexcept { return nullptr; }
+  // Not null if the peers that it reaches can read each other's memory.
+  virtual neighbours* memory() noexcept { return nullptr; }
+  // Whether frames wait to leave, for room or for their connection.
+  virtual bool has_queue() const noexcept = 0;
+  // Ends the world normally: tells every connected peer, sends queued frames, and waits until the peers have
+  // the bytes, or until the deadline. Afterwards nothing of this transport is in the loop. From the start of
+  // this nothing is delivered upward; frames that could not leave in time are handed back.
+  virtual task<> leave(core::time_point deadline) = 0;
+  // Ends the world now: cuts every connection, so that peers see it at once. Calls nothing upward any more.
+  virtual void cut() noexcept = 0;
+
+  bool poll() noexcept override { return work_active(); }
+  bool arm() noexcept override { return !active_.empty(); }
+
   // For its links.
   const core::world_info& info() const noexcept { return *info_; }
   std::string describe(int peer) const { return info_->describe(peer); }
@@ -156,7 +156,7 @@ class polled_transport : public transport, public core::source {
   }
 
  protected:
-  explicit polled_transport(core::loop& loop) noexcept : loop_(loop) {}
+  explicit transport(core::loop& loop) noexcept : loop_(loop) {}
 
   void join_loop(const core::world_info& info, inbound& up) {
     info_ = &info;
@@ -189,6 +189,37 @@ class polled_transport : public transport, public core::source {
   bool attached_ = false;  // in the loop
   bool leaving_ = false;
 };
+
+// A transport that owns its links.
+class linked_transport : public transport {
+ public:
+  link& link_to(int peer) override { return at(peer); }
+  link* made_link(int peer) noexcept override { return links_[static_cast<std::size_t>(peer)].get(); }
+  bool has_queue() const noexcept override;
+  task<> leave(core::time_point deadline) override;
+  void cut() noexcept override;
+
+ protected:
+  explicit linked_transport(core::loop& loop) noexcept : transport(loop) {}
+
+  // Joins the loop.
+  void start(const core::world_info& info, inbound& up);
+  // Cuts and destroys the links: called by the destructors of derived classes.
+  void end() noexcept;
+  peer_link& at(int peer);
+
+  virtual std::unique_ptr<peer_link> make_link(int peer) = 0;
+  // Whether every peer has what was sent to it, as it has what lies in its memory. Asked while leaving.
+  virtual bool has_left() noexcept { return !has_queue(); }
+
+  std::vector<peer_link*> live_;  // those that were made
+
+ private:
+  std::vector<std::unique_ptr<peer_link>> links_;  // by peer; null until needed
+};
+
+// A rank's messages to itself.
+std::unique_ptr<transport> make_self_transport(core::loop& loop);
 
 inline void peer_link::fail(errc why, std::string text) noexcept {
   if (at_ == phase::failing || at_ == phase::closed) return;

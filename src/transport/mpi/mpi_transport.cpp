@@ -24,18 +24,17 @@ bool is_whole(const outgoing& f) noexcept { return f.progress == payload_bytes(f
 // ---- the transport ----
 
 mpi_transport::mpi_transport(core::loop& loop, wire& through)
-    : polled_transport(loop),
+    : linked_transport(loop),
       wire_(through),
       // The timer only wakes the loop, which then polls.
       pause_timer_([](void*) noexcept {}, nullptr),
       pause_(shortest_pause) {}
 
-mpi_transport::~mpi_transport() { cut(); }
-
 void mpi_transport::open(const core::world_info& info, inbound& up) {
-  for (int peer = 0; peer < info.size; ++peer) links_.emplace_back(*this, peer);
-  at(info.rank).drop();  // its messages go another way
-  join_loop(info, up);
+  start(info, up);
+  // Every peer waits for this rank's farewell.
+  for (int peer = 0; peer < info.size; ++peer)
+    if (peer != info.rank) at(peer);
 }
 
 void mpi_transport::stirred() noexcept {
@@ -58,11 +57,6 @@ bool mpi_transport::arm() noexcept {
   loop_.engine().timers().arm(pause_timer_, loop_.engine().platform().now() + std::min(pause_, longest));
   pause_ = std::min(2 * pause_, longest);
   return false;
-}
-
-bool mpi_transport::has_queue() const noexcept {
-  return wire_.sending() ||
-         std::ranges::any_of(links_, [](const mpi_link& l) { return !l.closed() && l.has_queue(); });
 }
 
 void mpi_transport::arrived(int peer, int tag, std::span<const std::byte> message) noexcept {
@@ -123,34 +117,23 @@ void mpi_transport::send_failed(mpi_link& l, int code) noexcept {
 void mpi_transport::broke(int peer, int code) noexcept {
   if (!attached_) return;
   const std::string why = wire_.mpi().explain(code);
-  for (mpi_link& l : links_)
-    if (peer < 0 || l.peer() == peer)
-      l.fail(errc::peer_failed, fmt::format("MPI lost {}: {}; the process or the network between has failed",
-                                            describe(l.peer()), why));
+  for (peer_link* l : live_)
+    if (peer < 0 || l->peer() == peer)
+      l->fail(errc::peer_failed, fmt::format("MPI lost {}: {}; the process or the network between has failed",
+                                             describe(l->peer()), why));
 }
 
-bool mpi_transport::has_left() const noexcept {
-  return !wire_.sending() && std::ranges::all_of(links_, &mpi_link::finished);
-}
-
-task<> mpi_transport::leave(core::time_point deadline) {
-  if (!attached_) co_return;
-  leaving_ = true;
-  for (mpi_link& l : links_) l.leave();
-  while (attached_ && !has_left() && loop_.engine().platform().now() < deadline) {
-    co_await core::pause(loop_, longest_pause);
-  }
-  if (!attached_) co_return;
-  for (mpi_link& l : links_) l.drop();
-  leave_loop();
-  wire_.close(true);
+bool mpi_transport::has_left() noexcept {
+  return !wire_.sending() && std::ranges::all_of(live_, [](const peer_link* l) {
+    return static_cast<const mpi_link*>(l)->finished();
+  });
 }
 
 void mpi_transport::cut() noexcept {
-  leaving_ = true;
-  for (mpi_link& l : links_) l.cut();
-  leave_loop();
-  if (wire_.open()) wire_.close(false);
+  // leave() has closed all links when it comes here.
+  const bool in_order = leaving_ && std::ranges::all_of(live_, &peer_link::closed);
+  linked_transport::cut();
+  if (wire_.open()) wire_.close(in_order);
 }
 
 // ---- its links ----

@@ -18,7 +18,7 @@
 #include "transport/transport.hpp"
 
 #include <cstddef>
-#include <deque>
+#include <memory>
 #include <span>
 
 namespace tutti::transport::mpi {
@@ -50,8 +50,7 @@ class mpi_link final : public peer_link {
 
   // The peer has everything that was sent to it.
   void acknowledged() noexcept { acknowledged_ = true; }
-  // Reports nothing upward any more; queues the last frame.
-  void leave() noexcept;
+  void leave() noexcept override;
   // Whether leaving needs nothing more of this link.
   bool finished() const noexcept { return closed() || (acknowledged_ && !has_queue()); }
 
@@ -70,20 +69,18 @@ class mpi_link final : public peer_link {
   list long_data_;  // messages may pass between their slices
 };
 
-class mpi_transport final : public polled_transport, private wire::listener {
+class mpi_transport final : public linked_transport, private wire::listener {
  public:
   // `through` is closed when the world has ended, and outlives the transport.
   mpi_transport(core::loop& loop, wire& through);
-  ~mpi_transport() override;
+  ~mpi_transport() override { end(); }
 
   const char* name() const noexcept override { return "mpi"; }
   void open(const core::world_info& info, inbound& up) override;
   bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept override {
     return mine.rank != peer.rank;
   }
-  link& link_to(int peer) override { return at(peer); }
-  bool has_queue() const noexcept override;
-  task<> leave(core::time_point deadline) override;
+  bool has_queue() const noexcept override { return wire_.sending() || linked_transport::has_queue(); }
   void cut() noexcept override;
 
   bool poll() noexcept override;
@@ -100,12 +97,12 @@ class mpi_transport final : public polled_transport, private wire::listener {
   void arrived(int peer, int tag, std::span<const std::byte> message) noexcept override;
   void broke(int peer, int code) noexcept override;
 
-  mpi_link& at(int peer) { return links_[static_cast<std::size_t>(peer)]; }
+  std::unique_ptr<peer_link> make_link(int peer) override { return std::make_unique<mpi_link>(*this, peer); }
+  bool has_left() noexcept override;
+  mpi_link& at(int peer) { return static_cast<mpi_link&>(linked_transport::at(peer)); }
   void deliver(mpi_link& from, std::span<const std::byte> message) noexcept;
-  bool has_left() const noexcept;
 
   wire& wire_;
-  std::deque<mpi_link> links_;  // by peer; that to this rank is closed
   core::timer pause_timer_;
   core::duration pause_;
 };

@@ -130,7 +130,7 @@ bool shm_transport::arm() noexcept {
   // `armed` was seen.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   bool any = !active_.empty();
-  for (connecting_link* l : live_) any |= static_cast<shm_link*>(l)->prepare_sleep();
+  for (peer_link* l : live_) any |= static_cast<shm_link*>(l)->prepare_sleep();
   return any;
 }
 

@@ -139,15 +139,11 @@ class shm_transport final : public connecting_transport, public neighbours {
 
  private:
   shm_link& at(int peer) { return static_cast<shm_link&>(connecting_transport::at(peer)); }
-  std::unique_ptr<connecting_link> make_link(int peer) override {
-    return std::make_unique<shm_link>(*this, peer);
-  }
+  std::unique_ptr<peer_link> make_link(int peer) override { return std::make_unique<shm_link>(*this, peer); }
   task<core::stream_socket> dial(const core::endpoint_record& to, core::time_point deadline) override;
   bool may_prove(core::stream_socket& socket) override;
   task<> complete(connecting_link& l, core::stream_socket& socket, core::time_point deadline) override;
   void give_up(connecting_link& l, const setback& last) override;
-  // Data in a peer's memory are safe there.
-  bool has_left() noexcept override { return !has_queue(); }
 
   std::optional<own_segment> own_;
   base::unique_fd doorbell_;

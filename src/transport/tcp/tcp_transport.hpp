@@ -156,7 +156,6 @@ class tcp_transport final : public connecting_transport {
   bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept override;
 
   bool poll() noexcept override;
-  bool arm() noexcept override { return !active_.empty(); }
 
   // For the links.
   // Starts to make the further connections of a connected link. The link does without those that cannot be
@@ -168,9 +167,7 @@ class tcp_transport final : public connecting_transport {
   void expect_nothing(tcp_link& l) noexcept;
 
  private:
-  std::unique_ptr<connecting_link> make_link(int peer) override {
-    return std::make_unique<tcp_link>(*this, peer);
-  }
+  std::unique_ptr<peer_link> make_link(int peer) override { return std::make_unique<tcp_link>(*this, peer); }
   task<core::stream_socket> dial(const core::endpoint_record& to, core::time_point deadline) override;
   task<> complete(connecting_link& l, core::stream_socket& socket, core::time_point deadline) override;
   task<> serve_other(core::stream_socket& socket, core::greeting from, core::time_point deadline) override;

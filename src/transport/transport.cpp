@@ -1,16 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank's messages to itself: one copy, from the sent buffer to the receive buffer.
 #include "transport/transport.hpp"
 
-#include <memory>
+#include <algorithm>
+#include <chrono>
 #include <optional>
 
 namespace tutti::transport {
+
+bool linked_transport::has_queue() const noexcept {
+  return std::ranges::any_of(live_, [](const link* l) { return !l->closed() && l->has_queue(); });
+}
+
+task<> linked_transport::leave(core::time_point deadline) {
+  constexpr auto between_checks = std::chrono::milliseconds(1);
+  if (!attached_) co_return;  // already cut: queued frames have nowhere to go
+  leaving_ = true;
+  for (peer_link* l : live_) l->leave();
+  while (attached_ && !has_left() && loop_.engine().platform().now() < deadline) {
+    co_await core::pause(loop_, between_checks);
+  }
+  for (peer_link* l : live_) l->drop();
+  cut();
+}
+
+void linked_transport::cut() noexcept {
+  leaving_ = true;
+  for (peer_link* l : live_) l->cut();
+  leave_loop();
+}
+
+void linked_transport::start(const core::world_info& info, inbound& up) {
+  links_.resize(static_cast<std::size_t>(info.size));
+  join_loop(info, up);
+}
+
+void linked_transport::end() noexcept {
+  cut();
+  live_.clear();
+  links_.clear();
+}
+
+peer_link& linked_transport::at(int peer) {
+  std::unique_ptr<peer_link>& l = links_[static_cast<std::size_t>(peer)];
+  if (!l) {
+    live_.reserve(live_.size() + 1);
+    l = make_link(peer);
+    live_.push_back(l.get());
+    if (leaving_ || !attached_) l->drop();
+  }
+  return *l;
+}
+
+// ---- a rank's messages to itself: one copy, from the sent buffer to the receive buffer ----
+
 namespace {
 
 class self_link final : public peer_link {
  public:
-  self_link(polled_transport& through, int rank) noexcept : peer_link(through, rank, phase::connected) {}
+  self_link(transport& through, int rank) noexcept : peer_link(through, rank, phase::connected) {}
 
   bool submit(outgoing& o) noexcept override {
     // Delivered from move(), as if from a peer: begin() must not run inside submit().
@@ -45,9 +92,9 @@ class self_link final : public peer_link {
   list queue_;
 };
 
-class self_transport final : public polled_transport {
+class self_transport final : public transport {
  public:
-  explicit self_transport(core::loop& loop) noexcept : polled_transport(loop) {}
+  explicit self_transport(core::loop& loop) noexcept : transport(loop) {}
   ~self_transport() override { cut(); }
 
   const char* name() const noexcept override { return "self"; }
@@ -69,9 +116,6 @@ class self_transport final : public polled_transport {
     if (link_) link_->cut();
     leave_loop();
   }
-
-  bool poll() noexcept override { return work_active(); }
-  bool arm() noexcept override { return !active_.empty(); }
 
  private:
   std::optional<self_link> link_;
