@@ -48,21 +48,19 @@ transports listening_transports(core::loop& loop, const bootstrap::job& job, cor
   transports made;
   made.push_back(transport::make_self_transport(loop));
   if (job.world_size == 1 && !job.elastic) return made;
-  const auto wanted = [&](const char* name) {
-    return job.transports.empty() || job.transports.contains(name);
-  };
-  const auto add = [&](std::unique_ptr<transport::transport> t) {
+  const auto add = [&](const char* name, std::unique_ptr<transport::transport> t) {
+    if (!job.transports.empty() && !job.transports.contains(name)) return;
     try {
       t->listen(mine, wish_of(job));
       made.push_back(std::move(t));
     } catch (const error& e) {
       // A transport selected by name must work; otherwise the other one may serve.
       if (!job.transports.empty()) throw;
-      base::log_warning(fmt::format("going on without {}: {}", t->name(), e.what()));
+      base::log_warning(fmt::format("going on without {}: {}", name, e.what()));
     }
   };
-  if (wanted("shm")) add(std::make_unique<transport::shm::shm_transport>(loop));
-  if (wanted("tcp")) add(std::make_unique<transport::tcp::tcp_transport>(loop));
+  add("shm", std::make_unique<transport::shm::shm_transport>(loop));
+  add("tcp", std::make_unique<transport::tcp::tcp_transport>(loop));
   return made;
 }
 

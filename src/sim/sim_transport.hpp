@@ -63,7 +63,6 @@ class sim_transport final : public transport::transport {
   sim_transport(fabric& f, core::loop& loop, int rank) noexcept;
   ~sim_transport() override { cut(); }
 
-  const char* name() const noexcept override { return "sim"; }
   void open(const core::world_info& info, tutti::transport::inbound& up) override;
   bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept override {
     return mine.rank != peer.rank;

@@ -97,7 +97,6 @@ class self_transport final : public transport {
   explicit self_transport(core::loop& loop) noexcept : transport(loop) {}
   ~self_transport() override { cut(); }
 
-  const char* name() const noexcept override { return "self"; }
   void open(const core::world_info& info, inbound& up) override {
     link_.emplace(*this, info.rank);
     join_loop(info, up);

@@ -115,7 +115,6 @@ class peer_link : public link, public base::list_hook<active_tag> {
 // The loop polls it, and it keeps the loop alive while its world is open.
 class transport : public core::source {
  public:
-  virtual const char* name() const noexcept = 0;
   // Opens the listener, if there is one, and enters its address into this rank's endpoint record, before the
   // world is known. Throws tutti::error.
   virtual void listen(core::endpoint_record& /*mine*/, const listen_wish& /*wish*/) {}

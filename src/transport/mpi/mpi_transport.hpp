@@ -75,7 +75,6 @@ class mpi_transport final : public linked_transport, private wire::listener {
   mpi_transport(core::loop& loop, wire& through);
   ~mpi_transport() override { end(); }
 
-  const char* name() const noexcept override { return "mpi"; }
   void open(const core::world_info& info, inbound& up) override;
   bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept override {
     return mine.rank != peer.rank;
