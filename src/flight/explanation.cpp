@@ -2,14 +2,15 @@
 #include "flight/explanation.hpp"
 
 #include "base/text.hpp"
-#include "flight/wait_graph.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <ranges>
+#include <set>
 #include <tutti/detail/operation_kind.hpp>
 #include <tutti/status.hpp>
 
@@ -23,6 +24,193 @@ constexpr std::size_t most_shown = 4;  // pending operations of a rank
 constexpr std::size_t most_circles = 4;
 constexpr std::size_t most_culprits = 4;
 constexpr std::size_t most_missing = 8;
+
+operation_kind kind_of(const operation_snapshot& o) { return static_cast<operation_kind>(o.kind); }
+bool is_message(const operation_snapshot& o) { return kind_of(o) <= operation_kind::probe; }
+bool same_collective(const operation_snapshot& a, const operation_snapshot& b) {
+  return a.communicator == b.communicator && a.sequence == b.sequence;
+}
+
+// Numbers start again after 2^31.
+bool has_called(std::uint32_t last, std::uint32_t sequence) { return last - sequence < 0x40000000U; }
+
+// What a rank does, with equal texts for ranks in equal situations: times are separate.
+struct row {
+  std::string before;
+  std::optional<std::int64_t> ns = {};  // without it there is no more
+  std::string after = {};
+
+  std::string text() const { return ns ? before + seconds_text(*ns) + after : before; }
+};
+using rows = std::vector<row>;
+
+// The loop turns at least this often, unless something else has its thread.
+constexpr std::int64_t longest_turn_ns = 300'000'000;
+
+// What keeps a rank from its operations; nullopt: it waits for them, or for nothing of tutti's.
+std::optional<row> hindrance(const rank_snapshot& r) {
+  using base::process_state;
+  if (r.at == phase::left && r.end.empty()) return row{"has left: its part is over"};
+  if (!r.end.empty()) return row{"has gone: it " + r.end};
+  if (r.thread == process_state::gone) return row{"has gone: its process has ended"};
+  if (r.at == phase::none)
+    return row{"has not joined: it has called neither tutti::run nor tutti::init yet"};
+  if (r.at == phase::failed) return row{"has failed: " + r.failure_text};
+  if (r.thread == process_state::stopped)
+    return row{"is stopped (SIGSTOP, Ctrl-Z or a debugger; kill -CONT lets it go on): its loop last turned ",
+               r.now_ns - std::max(r.turned_ns, r.asleep_ns), " ago"};
+  const std::int64_t since_turn = r.now_ns - r.turned_ns;
+  if (r.asleep_ns == 0 && since_turn > longest_turn_ns)
+    return row{r.thread == process_state::sleeps
+                   ? "blocks its loop thread (in a system call or a lock that is not tutti's): the loop has "
+                     "not turned for "
+                   : "computes on its loop thread: the loop has not turned for ",
+               since_turn};
+  const std::int64_t since_sleep = r.now_ns - r.asleep_ns;
+  if (r.asleep_ns != 0 && since_sleep > longest_turn_ns && r.thread == process_state::runs)
+    return row{"computes in a handler of its own on the loop thread; the loop last turned ", since_sleep,
+               " ago"};
+  if (r.at == phase::joining) return row{"has been joining the world for ", r.now_ns - r.since_ns};
+  return std::nullopt;
+}
+
+}  // namespace
+
+// ---- the graph ----
+
+wait_graph::wait_graph(const std::vector<rank_snapshot>& ranks) {
+  for (const rank_snapshot& r : ranks) {
+    by_rank_[r.rank] = &r;
+    for (const communicator_snapshot& c : r.communicators) world_ranks_.try_emplace({c.id, c.rank}, r.rank);
+  }
+  // Finds ranks that have not called what others are in.
+  std::set<std::pair<std::uint32_t, std::uint32_t>> seen;
+  for (const rank_snapshot& r : ranks)
+    for (const operation_snapshot& o : r.pending) {
+      if (is_message(o) || !seen.emplace(o.communicator, o.sequence).second) continue;
+      missing_ranks m{&o, &r, {}};
+      for (const rank_snapshot& other : ranks) {
+        const communicator_snapshot* const c = other.communicator(o.communicator);
+        // Every rank is a member of the world, also one that has not come yet, or has gone.
+        if (c == nullptr ? o.communicator == 0 : !has_called(c->last, o.sequence))
+          m.ranks.push_back(other.rank);
+      }
+      std::sort(m.ranks.begin(), m.ranks.end());
+      if (!m.ranks.empty()) missing_.push_back(std::move(m));
+    }
+  for (const rank_snapshot& r : ranks) {
+    std::vector<edge>& edges = edges_[r.rank];
+    if (hindrance(r) || r.compute_running > 0) continue;
+    for (const operation_snapshot& o : r.pending)
+      for (const int to : waited_for(r, o))
+        if (to != r.rank && !works_in(to, o)) edges.push_back({to, &o});
+  }
+}
+
+const std::vector<wait_graph::edge>& wait_graph::edges_of(int rank) const {
+  static const std::vector<edge> none;
+  const auto found = edges_.find(rank);
+  return found == edges_.end() ? none : found->second;
+}
+
+const rank_snapshot* wait_graph::find(int rank) const {
+  const auto found = by_rank_.find(rank);
+  return found == by_rank_.end() ? nullptr : found->second;
+}
+
+int wait_graph::world_rank(std::uint32_t communicator, int rank) const {
+  if (rank < 0) return -1;
+  if (communicator == 0) return rank;
+  const auto found = world_ranks_.find({communicator, rank});
+  return found == world_ranks_.end() ? -1 : found->second;
+}
+
+bool wait_graph::has_met(const rank_snapshot& of, const operation_snapshot& o) const {
+  if (!is_message(o)) return false;
+  const rank_snapshot* const other = find(world_rank(o.communicator, o.peer));
+  if (other == nullptr) return false;
+  const bool sends = kind_of(o) == operation_kind::send;
+  return std::any_of(other->pending.begin(), other->pending.end(), [&](const operation_snapshot& p) {
+    if (!is_message(p) || p.communicator != o.communicator) return false;
+    if (kind_of(p) != (sends ? operation_kind::receive : operation_kind::send)) return false;
+    const operation_snapshot& receive = sends ? p : o;
+    const operation_snapshot& send = sends ? o : p;
+    return (p.peer == any_source || world_rank(p.communicator, p.peer) == of.rank) &&
+           (receive.tag == any_tag || receive.tag == send.tag);
+  });
+}
+
+// Ranks in the same collective wait for each other by its nature, unless one of them cannot progress.
+bool wait_graph::works_in(int rank, const operation_snapshot& o) const {
+  const rank_snapshot* const r = find(rank);
+  return !is_message(o) && r != nullptr && !hindrance(*r) &&
+         std::ranges::any_of(r->pending, [&](const operation_snapshot& p) { return same_collective(p, o); });
+}
+
+std::vector<int> wait_graph::waited_for(const rank_snapshot& of, const operation_snapshot& o) const {
+  if (is_message(o)) {
+    const int peer = world_rank(o.communicator, o.peer);
+    if (peer < 0 || has_met(of, o)) return {};
+    return {peer};
+  }
+  for (const missing_ranks& m : missing_)
+    if (same_collective(*m.operation, o)) return m.ranks;
+  if (o.waits_for >= 0) return {o.waits_for};
+  return {};
+}
+
+std::vector<std::vector<int>> wait_graph::circles() const {
+  std::vector<std::vector<int>> found;
+  std::set<int> done;
+  std::vector<int> way;  // from where the search began
+  // Depth first; returns true once it has come to a rank that is on the way.
+  const auto search = [&](const auto& self, int rank) -> bool {
+    way.push_back(rank);
+    for (const edge& e : edges_of(rank)) {
+      if (const auto first = std::ranges::find(way, e.to); first != way.end()) {
+        std::vector<int> circle(first, way.end());
+        std::ranges::rotate(circle, std::ranges::min_element(circle));
+        found.push_back(std::move(circle));
+        done.insert(way.begin(), way.end());
+        return true;
+      }
+      if (!done.contains(e.to) && self(self, e.to)) return true;
+    }
+    done.insert(rank);
+    way.pop_back();
+    return false;
+  };
+  for (const auto& [start, edges] : edges_) {
+    way.clear();
+    if (!done.contains(start)) search(search, start);
+  }
+  return found;
+}
+
+std::vector<std::pair<int, std::vector<int>>> wait_graph::culprits() const {
+  std::map<int, std::vector<int>> waiters;  // by the rank that they ultimately wait for
+  for (const auto& [start, edges] : edges_) {
+    if (edges.empty()) continue;
+    std::set<int> seen{start};
+    std::vector<int> open{start};
+    while (!open.empty()) {
+      const int rank = open.back();
+      open.pop_back();
+      const std::vector<edge>& next = edges_of(rank);
+      if (next.empty()) waiters[rank].push_back(start);
+      for (const edge& e : next)
+        if (seen.insert(e.to).second) open.push_back(e.to);
+    }
+  }
+  std::vector<std::pair<int, std::vector<int>>> all(waiters.begin(), waiters.end());
+  std::ranges::sort(all, std::greater(),
+                    [](const auto& one) { return std::pair(one.second.size(), -one.first); });
+  return all;
+}
+
+// ---- the text ----
+
+namespace {
 
 std::string name_of_communicator(std::uint32_t id, const rank_snapshot& of) {
   if (const communicator_snapshot* const c = of.communicator(id)) return c->name;
@@ -39,7 +227,7 @@ std::string peer_text(const operation_snapshot& o, const rank_snapshot& of, cons
 
 // "all_reduce #41 on world, 1.0 MiB, at train.cpp:81".
 std::string describe(const operation_snapshot& o, const rank_snapshot& of, const wait_graph& graph) {
-  const auto kind = static_cast<operation_kind>(o.kind);
+  const operation_kind kind = kind_of(o);
   const std::string comm = name_of_communicator(o.communicator, of);
   std::string text;
   if (kind > operation_kind::probe && o.sequence == 0) {
@@ -60,53 +248,12 @@ std::string describe(const operation_snapshot& o, const rank_snapshot& of, const
   return text;
 }
 
-// What a rank does, with equal texts for ranks in equal situations: times are separate.
-struct row {
-  std::string before;
-  std::optional<std::int64_t> ns = {};  // without it there is no more
-  std::string after = {};
-
-  std::string text() const { return ns ? before + seconds_text(*ns) + after : before; }
-};
-using rows = std::vector<row>;
-
-row condition_row(const rank_snapshot& r) {
-  switch (condition_of(r)) {
-    case rank_condition::not_there:
-      return {"has not joined: it has called neither tutti::run nor tutti::init yet"};
-    case rank_condition::joining:
-      return {"has been joining the world for ", r.now_ns - r.since_ns};
-    case rank_condition::left:
-      return {"has left: its part is over"};
-    case rank_condition::failed:
-      return {"has failed: " + r.failure_text};
-    case rank_condition::gone:
-      return {"has gone: " + (r.end.empty() ? "its process has ended" : "it " + r.end)};
-    case rank_condition::stopped:
-      return {"is stopped (SIGSTOP, Ctrl-Z or a debugger; kill -CONT lets it go on): its loop last turned ",
-              r.now_ns - std::max(r.turned_ns, r.asleep_ns), " ago"};
-    case rank_condition::computing:
-      return {"computes on its loop thread: the loop has not turned for ", r.now_ns - r.turned_ns};
-    case rank_condition::blocked:
-      return {
-          "blocks its loop thread (in a system call or a lock that is not tutti's): the loop has not "
-          "turned for ",
-          r.now_ns - r.turned_ns};
-    case rank_condition::in_handler:
-      return {"computes in a handler of its own on the loop thread; the loop last turned ",
-              r.now_ns - r.asleep_ns, " ago"};
-    case rank_condition::working:
-      break;
-  }
-  return {};
-}
-
 rows rows_of(const rank_snapshot& r, const wait_graph& graph) {
   rows all;
-  const rank_condition is = condition_of(r);
-  if (is != rank_condition::working) all.push_back(condition_row(r));
-  if (is == rank_condition::not_there || is == rank_condition::left) return all;
-  const bool held_up = is == rank_condition::working;
+  const std::optional<row> hindered = hindrance(r);
+  if (hindered) all.push_back(*hindered);
+  if (r.at == phase::none || (r.at == phase::left && r.end.empty())) return all;
+  const bool held_up = !hindered;
   for (const operation_snapshot& a : r.doing) {
     const std::string where =
         a.kind == kind_span ? fmt::format("is in \"{}\" for ", a.text) : "computes on the pool for ";

@@ -2,7 +2,6 @@
 // From the records of ranks to the graph of which rank waits for which.
 #include "flight/explanation.hpp"
 
-#include "flight/wait_graph.hpp"
 #include "support/contains.hpp"
 
 #include <doctest/doctest.h>
