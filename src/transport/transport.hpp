@@ -53,64 +53,7 @@ class neighbours {
 inline constexpr std::size_t bytes_per_turn = std::size_t{1024} * 1024;
 
 struct active_tag;
-class transport;
-
-// A link of a linked_transport, from its first frame to its end.
-class peer_link : public link, public base::list_hook<active_tag> {
- public:
-  enum class phase {
-    idle,
-    connecting,  // an attempt of this side is in progress
-    awaiting,    // the peer prefers its attempt to this side's
-    accepting,   // the peer's attempt is being answered
-    connected,
-    failing,  // at its end, which the loop is about to report
-    closed
-  };
-
-  int peer() const noexcept { return peer_; }
-  phase at() const noexcept { return at_; }
-  bool closed() const noexcept override { return at_ == phase::closed; }
-  // Ends the link. The loop reports that, once.
-  void fail(errc why, std::string text) noexcept;
-  void give_up(errc why, std::string text) noexcept override { fail(why, std::move(text)); }
-  // Moves frames and reports the end. Returns whether anything happened. Called from the loop.
-  bool work() noexcept;
-  // Ends the link now, unless it has ended, and reports that while the world is open. Called from the loop.
-  void close(errc why, std::string text) noexcept;
-  // Ends the link without a report, and hands queued frames back.
-  void drop() noexcept;
-  // The same at once, for the peer, too. Queued frames are forgotten.
-  void cut() noexcept;
-  // The world ends: sends the last frame of this side, when the queues are empty.
-  virtual void leave() noexcept {}
-
- protected:
-  using list = base::intrusive_list<outgoing, outgoing_tag>;
-
-  peer_link(transport& through, int peer, phase first) noexcept
-      : through_(through), peer_(peer), at_(first) {
-    farewell_.head.kind = frame_kind::leave;
-  }
-  // Reads what has come and sends what waits, a bounded amount. Returns whether anything happened. Requires
-  // phase::connected.
-  virtual bool move() noexcept = 0;
-  // Closes the connection, if there is one. With `abort` the peer sees that at once.
-  virtual void disconnect(bool abort) noexcept = 0;
-  // Empties the queues into `rest`.
-  virtual void clear_queues(list& rest) noexcept = 0;
-
-  transport& through_;
-  const int peer_;
-  phase at_;
-  outgoing farewell_;  // the last frame of this side
-
- private:
-  bool hand_back() noexcept;
-
-  errc end_reason_ = errc::success;
-  std::string end_text_;
-};
+class peer_link;
 
 // The loop polls it, and it keeps the loop alive while its world is open.
 class transport : public core::source {
@@ -149,13 +92,10 @@ class transport : public core::source {
   void wake() noexcept { loop_.wake(); }
   bool leaving() const noexcept { return leaving_; }
   // `l` has work that no event will report: it works in the next round.
-  void activate(peer_link& l) noexcept {
-    if (!l.linked()) active_.push_back(l);
-    loop_.wake();
-  }
+  void activate(peer_link& l) noexcept;
 
  protected:
-  explicit transport(core::loop& loop) noexcept : loop_(loop) {}
+  explicit transport(core::loop& loop) noexcept;
 
   void join_loop(const core::world_info& info, inbound& up) {
     info_ = &info;
@@ -165,14 +105,7 @@ class transport : public core::source {
     attached_ = true;
   }
   // Lets the active links work; those that are activated meanwhile wait for the next round.
-  bool work_active() noexcept {
-    if (active_.empty()) return false;
-    base::intrusive_list<peer_link, active_tag> now;
-    now.splice_back(active_);
-    bool any = false;
-    while (peer_link* const l = now.pop_front()) any |= l->work();
-    return any;
-  }
+  bool work_active() noexcept;
   // Returns false if it is not in the loop.
   bool leave_loop() noexcept {
     if (!std::exchange(attached_, false)) return false;
@@ -188,6 +121,111 @@ class transport : public core::source {
   bool attached_ = false;  // in the loop
   bool leaving_ = false;
 };
+
+// A link of a linked_transport, from its first frame to its end.
+class peer_link : public link, public base::list_hook<active_tag> {
+ public:
+  enum class phase {
+    idle,
+    connecting,  // an attempt of this side is in progress
+    awaiting,    // the peer prefers its attempt to this side's
+    accepting,   // the peer's attempt is being answered
+    connected,
+    failing,  // at its end, which the loop is about to report
+    closed
+  };
+
+  int peer() const noexcept { return peer_; }
+  phase at() const noexcept { return at_; }
+  bool closed() const noexcept override { return at_ == phase::closed; }
+  // Ends the link. The loop reports that, once.
+  void fail(errc why, std::string text) noexcept {
+    if (at_ == phase::failing || at_ == phase::closed) return;
+    at_ = phase::failing;
+    end_reason_ = why;
+    end_text_ = std::move(text);
+    through_.activate(*this);
+  }
+  void give_up(errc why, std::string text) noexcept override { fail(why, std::move(text)); }
+  // Moves frames and reports the end. Returns whether anything happened. Called from the loop.
+  bool work() noexcept {
+    const bool any = at_ == phase::connected && move();
+    if (at_ == phase::closed) return hand_back() || any;  // late frames
+    if (at_ != phase::failing) return any;
+    close(end_reason_, std::move(end_text_));
+    return true;
+  }
+  // Ends the link now, unless it has ended, and reports that while the world is open. Called from the loop.
+  void close(errc why, std::string text) noexcept {
+    if (closed()) return;
+    drop();
+    if (!through_.leaving()) through_.up().closed(peer_, why, std::move(text));
+  }
+  // Ends the link without a report, and hands queued frames back.
+  void drop() noexcept {
+    disconnect(false);
+    at_ = phase::closed;
+    unlink();
+    hand_back();
+  }
+  // The same at once, for the peer, too. Queued frames are forgotten.
+  void cut() noexcept {
+    disconnect(true);
+    list forgotten;
+    clear_queues(forgotten);
+    drop();
+  }
+  // The world ends: sends the last frame of this side, when the queues are empty.
+  virtual void leave() noexcept {}
+
+ protected:
+  using list = base::intrusive_list<outgoing, outgoing_tag>;
+
+  peer_link(transport& through, int peer, phase first) noexcept
+      : through_(through), peer_(peer), at_(first) {
+    farewell_.head.kind = frame_kind::leave;
+  }
+  // Reads what has come and sends what waits, a bounded amount. Returns whether anything happened. Requires
+  // phase::connected.
+  virtual bool move() noexcept = 0;
+  // Closes the connection, if there is one. With `abort` the peer sees that at once.
+  virtual void disconnect(bool abort) noexcept = 0;
+  // Empties the queues into `rest`.
+  virtual void clear_queues(list& rest) noexcept = 0;
+
+  transport& through_;
+  const int peer_;
+  phase at_;
+  outgoing farewell_;  // the last frame of this side
+
+ private:
+  bool hand_back() noexcept {
+    list rest;
+    clear_queues(rest);
+    const bool any = !rest.empty();
+    while (outgoing* const f = rest.pop_front()) f->done(*f, false);
+    return any;
+  }
+
+  errc end_reason_ = errc::success;
+  std::string end_text_;
+};
+
+inline transport::transport(core::loop& loop) noexcept : loop_(loop) {}
+
+inline void transport::activate(peer_link& l) noexcept {
+  if (!l.linked()) active_.push_back(l);
+  loop_.wake();
+}
+
+inline bool transport::work_active() noexcept {
+  if (active_.empty()) return false;
+  base::intrusive_list<peer_link, active_tag> now;
+  now.splice_back(active_);
+  bool any = false;
+  while (peer_link* const l = now.pop_front()) any |= l->work();
+  return any;
+}
 
 // A transport that owns its links.
 class linked_transport : public transport {
@@ -219,49 +257,5 @@ class linked_transport : public transport {
 
 // A rank's messages to itself.
 std::unique_ptr<transport> make_self_transport(core::loop& loop);
-
-inline void peer_link::fail(errc why, std::string text) noexcept {
-  if (at_ == phase::failing || at_ == phase::closed) return;
-  at_ = phase::failing;
-  end_reason_ = why;
-  end_text_ = std::move(text);
-  through_.activate(*this);
-}
-
-inline bool peer_link::work() noexcept {
-  const bool any = at_ == phase::connected && move();
-  if (at_ == phase::closed) return hand_back() || any;  // late frames
-  if (at_ != phase::failing) return any;
-  close(end_reason_, std::move(end_text_));
-  return true;
-}
-
-inline void peer_link::close(errc why, std::string text) noexcept {
-  if (closed()) return;
-  drop();
-  if (!through_.leaving()) through_.up().closed(peer_, why, std::move(text));
-}
-
-inline void peer_link::drop() noexcept {
-  disconnect(false);
-  at_ = phase::closed;
-  unlink();
-  hand_back();
-}
-
-inline void peer_link::cut() noexcept {
-  disconnect(true);
-  list forgotten;
-  clear_queues(forgotten);
-  drop();
-}
-
-inline bool peer_link::hand_back() noexcept {
-  list rest;
-  clear_queues(rest);
-  const bool any = !rest.empty();
-  while (outgoing* const f = rest.pop_front()) f->done(*f, false);
-  return any;
-}
 
 }  // namespace tutti::transport
