@@ -184,7 +184,13 @@ task<> connecting_transport::converse(core::stream_socket& socket, std::optional
     // Otherwise the link was given up meanwhile, and the peer sees this connection end.
     if (l.at() == phase::accepting) co_await complete(l, socket, core::deadline_after(info_->timeout));
   } catch (...) {
-    abandon_accepting(l);
+    if (l.at() == phase::accepting) {
+      l.enter(phase::idle);
+      if (l.has_queue())
+        connect(l);
+      else if (leaving_)
+        l.leave();
+    }
     throw;
   }
 }
@@ -192,33 +198,11 @@ task<> connecting_transport::converse(core::stream_socket& socket, std::optional
 std::optional<core::verdict> connecting_transport::judge(const core::identity& peer) {
   if (peer.rank < 0 || peer.rank >= info_->size || peer.rank == info_->rank) return core::verdict::wrong_rank;
   if (peer.epoch != info_->epoch) return core::verdict::wrong_world;
-  switch (at(peer.rank).at()) {
-    case phase::idle:
-      if (leaving_) return std::nullopt;
-      [[fallthrough]];
-    case phase::awaiting:
-      return core::verdict::accepted;
-    case phase::connecting:
-      return peer.rank < info_->rank ? core::verdict::accepted : core::verdict::use_other;
-    case phase::closed:
-      if (leaving_) return std::nullopt;
-      break;
-    case phase::accepting:
-    case phase::connected:
-    case phase::failing:
-      break;
-  }
-  return core::verdict::duplicate;
-}
-
-void connecting_transport::abandon_accepting(connecting_link& l) noexcept {
-  if (l.at() != phase::accepting) return;
-  l.enter(phase::idle);
-  if (l.has_queue()) {
-    connect(l);
-  } else if (leaving_) {
-    l.leave();
-  }
+  const phase is = at(peer.rank).at();
+  if (leaving_ && (is == phase::idle || is == phase::closed)) return std::nullopt;
+  if (is == phase::idle || is == phase::awaiting) return core::verdict::accepted;
+  if (is != phase::connecting) return core::verdict::duplicate;
+  return peer.rank < info_->rank ? core::verdict::accepted : core::verdict::use_other;
 }
 
 }  // namespace tutti::transport

@@ -91,7 +91,6 @@ class connecting_transport : public linked_transport {
   task<> serve(core::stream_socket accepted);
   task<> converse(core::stream_socket& socket, std::optional<pending_connection>& here);
   std::optional<core::verdict> judge(const core::identity& peer);
-  void abandon_accepting(connecting_link& l) noexcept;
 
   const core::purpose purpose_;
   const char* const listener_;

@@ -62,21 +62,12 @@ bool mpi_transport::arm() noexcept {
 void mpi_transport::arrived(int peer, int tag, std::span<const std::byte> message) noexcept {
   if (!attached_) return;
   mpi_link& from = at(peer);
-  switch (tag) {
-    case frame_tag:
-      deliver(from, message);
-      break;
-    case acknowledge_tag:
-      from.acknowledged();
-      break;
-    case cut_tag:
-      from.close(errc::peer_failed,
-                 fmt::format("{} ended its world without taking leave: it failed; its own output says why",
-                             describe(peer)));
-      break;
-    default:
-      break;
-  }
+  if (tag == frame_tag) deliver(from, message);
+  if (tag == acknowledge_tag) from.acknowledged();
+  if (tag == cut_tag)
+    from.close(errc::peer_failed,
+               fmt::format("{} ended its world without taking leave: it failed; its own output says why",
+                           describe(peer)));
 }
 
 void mpi_transport::deliver(mpi_link& from, std::span<const std::byte> message) noexcept {

@@ -381,21 +381,11 @@ void tcp_link::clear_queues(list& rest) noexcept {
 
 void tcp_link::leave() noexcept {
   for (const auto& c : connections_) c->in.mute();
-  switch (at_) {
-    case phase::connecting:
-    case phase::awaiting:
-      if (has_queue()) break;
-      owner_.stop_connecting(*this);
-      [[fallthrough]];
-    case phase::idle:
-      at_ = phase::closed;
-      break;
-    case phase::connected:
-      ask_again(main_);
-      break;
-    default:
-      break;
-  }
+  if (at_ == phase::connected) return ask_again(main_);
+  const bool connects = at_ == phase::connecting || at_ == phase::awaiting;
+  if (at_ != phase::idle && (!connects || has_queue())) return;
+  owner_.stop_connecting(*this);
+  at_ = phase::closed;
 }
 
 void tcp_link::disconnect(bool abort) noexcept {
