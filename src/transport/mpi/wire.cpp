@@ -64,18 +64,14 @@ int wire::send(int peer, int tag, std::span<const std::byte> head,
 
 bool wire::end_sends(listener& up) noexcept {
   bool any = false;
-  int in_vain = 0;
-  const parcel* first_in_vain = nullptr;
-  while (in_vain < polls_per_turn) {
-    parcel* const p = outgoing_.front();
-    if (p == nullptr || p == first_in_vain) break;
+  list later;  // those behind them come first next time
+  for (int in_vain = 0; in_vain < polls_per_turn;) {
+    parcel* const p = outgoing_.pop_front();
+    if (p == nullptr) break;
     int ended = 0;
     const int code = mpi_.test(&p->request, &ended);
-    outgoing_.pop_front();
     if (code == 0 && ended == 0) {
-      // The ones behind it come first next time.
-      outgoing_.push_back(*p);
-      if (first_in_vain == nullptr) first_in_vain = p;
+      later.push_back(*p);
       ++in_vain;
       continue;
     }
@@ -87,43 +83,39 @@ bool wire::end_sends(listener& up) noexcept {
     put_back(*p);
     if (code != 0) up.broke(peer, code);
   }
+  outgoing_.splice_back(later);
   return any;
 }
 
 bool wire::end_receives(listener& up) noexcept {
   bool any = false;
   ++round_;
-  for (parcel* p = incoming_.front(); p != nullptr;) {
-    parcel* const next = incoming_.after(*p);
+  parcel* next = incoming_.front();
+  while (parcel* const p = next) {
+    next = incoming_.after(*p);
     peer_queue& from = peers_[static_cast<std::size_t>(p->peer)];
-    if (from.held_in != round_) {
-      int ended = 0;
-      const int code = mpi_.test(&p->request, &ended);
-      if (code == 0 && ended == 0) {
-        from.held_in = round_;
-      } else {
-        any = true;
-        p->unlink();
-        --receiving_;
-        if (code == 0) {
-          up.arrived(p->peer, p->tag, std::span<const std::byte>(p->bytes.get(), p->length));
-        } else {
-          up.broke(p->peer, code);
-        }
-        put_back(*p);
-      }
+    if (from.held_in == round_) continue;
+    int ended = 0;
+    const int code = mpi_.test(&p->request, &ended);
+    if (code == 0 && ended == 0) {
+      from.held_in = round_;
+      continue;
     }
-    p = next;
+    any = true;
+    p->unlink();
+    --receiving_;
+    if (code == 0)
+      up.arrived(p->peer, p->tag, std::span<const std::byte>(p->bytes.get(), p->length));
+    else
+      up.broke(p->peer, code);
+    put_back(*p);
   }
   return any;
 }
 
 // Returns false if nothing has come.
 bool wire::take_next(listener& up) noexcept {
-  int found = 0;
-  int peer = 0;
-  int tag = 0;
-  int bytes = 0;
+  int found = 0, peer = 0, tag = 0, bytes = 0;
   message_word message = 0;
   int code = mpi_.find_message(on_, &found, &peer, &tag, &bytes, &message);
   if (code != 0) {
