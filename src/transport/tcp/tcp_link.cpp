@@ -18,10 +18,8 @@ void connection::attach(base::unique_fd fd, std::unique_ptr<core::tls_session> t
   in.open();
   watch_ = backend.watch_hot(fd.get(), *this);
   backend_ = &backend;
-  socket_ = core::socket_stream(fd.get());
-  stream_ = &socket_;
-  if (tls) stream_ = tls.get();
-  tls_ = std::move(tls);
+  stream_ = std::move(tls);
+  if (!stream_) stream_ = std::make_unique<core::socket_stream>(fd.get());
   fd_ = std::move(fd);
   writable = true;
 }

@@ -37,7 +37,7 @@ class connection final : public core::watcher {
   bool stands() const noexcept { return static_cast<bool>(fd_); }
   int fd() const noexcept { return fd_.get(); }
   core::byte_stream& stream() noexcept { return *stream_; }
-  bool has_queue() const noexcept { return !out.empty() || !stream_->flushed(); }
+  bool has_queue() const noexcept { return !out.empty() || (stream_ && !stream_->flushed()); }
   // Ends the sending direction. Once: every call of shutdown() causes an event of the descriptor.
   void end_writing() noexcept;
 
@@ -54,9 +54,7 @@ class connection final : public core::watcher {
  private:
   tcp_link& of_;
   base::unique_fd fd_;
-  core::socket_stream socket_;  // fd_
-  std::unique_ptr<core::tls_session> tls_;
-  core::byte_stream* stream_ = &socket_;  // one of the two
+  std::unique_ptr<core::byte_stream> stream_;  // TLS over the socket, or the socket
   core::backend* backend_ = nullptr;
   core::backend::handle watch_ = 0;
   bool ends_writing_ = false;
