@@ -84,21 +84,15 @@ bool tcp_link::submit(outgoing& f) noexcept {
 }
 
 bool tcp_link::send(connection& c, outbox::list& left) noexcept {
-  switch (c.out.send(c.stream(), bytes_per_turn, left)) {
-    case outbox::outcome::drained:
-      return true;
-    case outbox::outcome::blocked:
-      c.writable = false;
-      ++counters.stalls;
-      break;
-    case outbox::outcome::more:
-      ask_again(c);
-      break;
-    case outbox::outcome::broken:
-      c.send_error = c.out.error();
-      ask_again(c);
-      break;
+  const outbox::outcome result = c.out.send(c.stream(), bytes_per_turn, left);
+  if (result == outbox::outcome::drained) return true;
+  if (result == outbox::outcome::blocked) {
+    c.writable = false;
+    ++counters.stalls;
+    return false;
   }
+  if (result == outbox::outcome::broken) c.send_error = c.out.error();
+  ask_again(c);
   return false;
 }
 
@@ -231,32 +225,15 @@ bool tcp_link::read(connection& c, bool told) noexcept {
     }
     c.usable = true;
   }
-  switch (result) {
-    case inbox::outcome::stopped:
-      return true;
-    case inbox::outcome::empty:
-      if (c.send_error != 0) has_ended(c, c.send_error);
-      break;
-    // The descriptor reports changes only: it will not report what is left now again, even the end of the
-    // stream.
-    case inbox::outcome::nearly_empty:
-      if (told) ask_again(c);
-      break;
-    case inbox::outcome::more:
-      ask_again(c);
-      break;
-    case inbox::outcome::ended:
-      // The kernel reports a reset once. If a send was told of it, this looks like an end in order.
-      has_ended(c, main_.ended ? 0 : c.send_error);
-      return true;
-    case inbox::outcome::broken:
-      has_ended(c, c.in.error());
-      return true;
-    case inbox::outcome::malformed:
-      corrupt(c.in.complaint());
-      return true;
-  }
-  return c.in.received_bytes() != before;
+  using outcome = inbox::outcome;
+  if (result == outcome::malformed) corrupt(c.in.complaint());
+  if (result == outcome::broken) has_ended(c, c.in.error());
+  // The kernel reports a reset once. If a send was told of it, this looks like an end in order.
+  if (result == outcome::ended) has_ended(c, main_.ended ? 0 : c.send_error);
+  if (result == outcome::empty && c.send_error != 0) has_ended(c, c.send_error);
+  // The descriptor reports changes only: it will not report what is left now again, even the end of the stream.
+  if (result == outcome::more || (result == outcome::nearly_empty && told)) ask_again(c);
+  return result > outcome::more || c.in.received_bytes() != before;
 }
 
 void tcp_link::has_ended(connection& c, int code) noexcept {

@@ -134,25 +134,20 @@ void tcp_transport::give_up(connecting_link& l, const setback& last) {
       "the address may be one of an interface that does not lead here: set TUTTI_ADDRESS or "
       "TUTTI_INTERFACE on host {} to an address or interface that this host reaches",
       record.host);
-  switch (last.code) {
-    case errc::timed_out:
-      text += fmt::format(" (after {}): {}", waited,
-                          last.answered ? "its host takes connections, but the process does not answer: it "
-                                          "computes without returning to its loop, or is stopped"
-                                        : "a firewall may be in the way, or " + elsewhere);
-      [[fallthrough]];
-    case errc::unauthorized:
-    case errc::protocol:
-    case errc::resources:
-      return l.fail(last.code, std::move(text));
-    default:
-      text += fmt::format("; {}, or {}",
-                          last.answered || last.refused
-                              ? "most likely its process has gone (its own output says why)"
-                              : "a firewall may be in the way",
-                          elsewhere);
-      l.fail(errc::peer_failed, std::move(text));
-  }
+  if (last.code == errc::timed_out)
+    text += fmt::format(" (after {}): {}", waited,
+                        last.answered ? "its host takes connections, but the process does not answer: it "
+                                        "computes without returning to its loop, or is stopped"
+                                      : "a firewall may be in the way, or " + elsewhere);
+  const bool kept = last.code == errc::timed_out || last.code == errc::unauthorized ||
+                    last.code == errc::protocol || last.code == errc::resources;
+  if (!kept)
+    text += fmt::format("; {}, or {}",
+                        last.answered || last.refused
+                            ? "most likely its process has gone (its own output says why)"
+                            : "a firewall may be in the way",
+                        elsewhere);
+  l.fail(kept ? last.code : errc::peer_failed, std::move(text));
 }
 
 // ---- further connections ----
