@@ -7,7 +7,6 @@
 #include "base/log.hpp"
 #include "base/sigxfsz_block.hpp"
 #include "base/text.hpp"
-#include "base/unique_fd.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -107,16 +106,6 @@ arena& the_arena() {
   return a;
 }
 
-// Makes a sparse file of `bytes`, sealed so that no peer's read of it can fault.
-unique_fd make_file(std::size_t bytes) noexcept {
-  const sigxfsz_block limit_is_an_error;
-  unique_fd fd(::memfd_create("arena-of-tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
-      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-    fd.reset();
-  return fd;
-}
-
 void give_back_pages(const region& home, std::byte* at, std::size_t bytes) noexcept {
   if (home.fd) {
     // From the file, not only from this mapping: peers' mappings release the pages too.
@@ -141,7 +130,7 @@ block& arena::add_region(std::size_t bytes) {
       round_up(std::max({bytes, smallest_region_bytes, usage_.reserved_bytes / 2}), page_bytes);
   auto r = std::make_unique<region>();
   for (const std::size_t size : {wanted, round_up(bytes, page_bytes)}) {
-    r->fd = make_file(size);
+    r->fd = make_memory_file("arena-of-tutti", size);
     const int why = errno;
     void* address =
         r->fd ? ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd.get(), 0) : MAP_FAILED;
@@ -232,6 +221,15 @@ void arena::free(void* memory) noexcept {
 }
 
 }  // namespace
+
+unique_fd make_memory_file(const char* name, std::size_t bytes) noexcept {
+  const sigxfsz_block limit_is_an_error;
+  unique_fd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
+      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    fd.reset();
+  return fd;
+}
 
 std::optional<shared_place> find_shared(const void* data, std::size_t bytes) noexcept {
   // Acquire: the region is described before it is found. Its owner passed on memory in it by other means.

@@ -3,6 +3,8 @@
 // map. <tutti/shared_memory.hpp> has the allocator that makes them.
 #pragma once
 
+#include "base/unique_fd.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -21,6 +23,9 @@ struct shared_place {
 // The place of [data, data + bytes) if all of it lies in one region. May be called from any thread; takes no
 // lock. In a program without shared memory it is one load.
 std::optional<shared_place> find_shared(const void* data, std::size_t bytes) noexcept;
+
+// Makes a sparse memfd, sealed: nobody can resize it, so no reader of a mapping can fault. Empty: errno says why.
+unique_fd make_memory_file(const char* name, std::size_t bytes) noexcept;
 
 // Maps pages that will be used soon, all by one system call: a fault for each would take longer. Both start and
 // size are whole pages. Does nothing on a kernel before Linux 5.14.

@@ -3,6 +3,7 @@
 
 #include "base/env.hpp"
 #include "base/files.hpp"
+#include "base/shared_memory.hpp"
 #include "base/text.hpp"
 #include "flight/trace_writer.hpp"
 
@@ -67,14 +68,10 @@ void remember_failure(const head& h) noexcept {
 
 // ---- the memory of a node ----
 
-recordings::recordings(int ranks, shape s)
-    : fd_(::memfd_create("tutti-flight", MFD_CLOEXEC | MFD_ALLOW_SEALING)), ranks_(ranks), shape_(s) {
-  if (!fd_) throw std::system_error(errno, std::generic_category(), "memfd_create");
+recordings::recordings(int ranks, shape s) : ranks_(ranks), shape_(s) {
   const std::size_t bytes = page_bytes + static_cast<std::size_t>(ranks) * s.bytes();
-  if (::ftruncate(fd_.get(), static_cast<off_t>(bytes)) != 0)
-    throw std::system_error(errno, std::generic_category(), "the flight recorder's memory");
-  // Nobody can truncate it under the others.
-  ::fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  fd_ = base::make_memory_file("tutti-flight", bytes);
+  if (!fd_) throw std::system_error(errno, std::generic_category(), "the flight recorder's memory");
   memory_ = map_memory(bytes, MAP_SHARED, fd_.get());
   title& t = front();
   t.ranks.store(static_cast<std::uint64_t>(ranks), std::memory_order_relaxed);

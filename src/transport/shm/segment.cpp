@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/shm/segment.hpp"
 
-#include "base/sigxfsz_block.hpp"
+#include "base/shared_memory.hpp"
 #include "base/text.hpp"
 
 #include <fcntl.h>
@@ -44,17 +44,14 @@ mapping map_memory(int fd, std::size_t offset, std::size_t bytes, access may) {
 }
 
 own_segment::own_segment(std::uint64_t world, int rank, int size, int local_ranks)
-    : fd_(::memfd_create("tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING)),
-      ring_bytes_(ring_bytes_for(local_ranks)) {
+    : ring_bytes_(ring_bytes_for(local_ranks)) {
   const std::size_t total = channel_offset(size, ring_bytes_);
-  const base::sigxfsz_block limit_is_an_error;
-  if (!fd_ || ::ftruncate(fd_.get(), static_cast<off_t>(total)) != 0)
+  fd_ = base::make_memory_file("tutti", total);
+  if (!fd_)
     throw error(errc::resources,
                 fmt::format("cannot make a shared segment of {} bytes: {}; set TUTTI_TRANSPORTS=tcp "
                             "to do without",
                             total, base::write_error_text(errno)));
-  // A peer that could shrink the file could kill this process with SIGBUS.
-  ::fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   header_ = map_memory(fd_.get(), 0, page_bytes);
   segment_header& h = header();
   h.magic = segment_magic;
