@@ -60,7 +60,7 @@ void connecting_transport::cut() noexcept {
   leaving_ = true;
   stop_listening();
   tasks_.clear();
-  for (peer_link* l : live_) stop_connecting(static_cast<connecting_link&>(*l));
+  for (peer_link* l : live_) l->attempt_.stop();
   linked_transport::cut();
 }
 
@@ -73,12 +73,12 @@ base::unique_fd connecting_transport::take_descriptor(core::stream_socket& socke
 
 // ---- connecting ----
 
-void connecting_transport::connect(connecting_link& l) noexcept {
+void connecting_transport::connect(peer_link& l) noexcept {
   l.enter(phase::connecting);
   l.attempt_.start(reach(l), ended, nullptr);
 }
 
-task<> connecting_transport::reach(connecting_link& l) {
+task<> connecting_transport::reach(peer_link& l) {
   const core::identity mine{purpose_, info_->id, info_->epoch, info_->rank};
   const core::time_point deadline = core::deadline_after(info_->timeout);
   std::chrono::milliseconds next_pause = first_pause;
@@ -118,9 +118,9 @@ task<> connecting_transport::reach(connecting_link& l) {
   }
 }
 
-// stop_connecting() ends this when the peer's connection comes. Until then the peer keeps the declined one open:
+// Stopped when the peer's connection comes. Until then the peer keeps the declined one open:
 // its end is the peer's.
-task<> connecting_transport::await_peer(connecting_link& l, core::stream_socket& declined,
+task<> connecting_transport::await_peer(peer_link& l, core::stream_socket& declined,
                                         core::time_point deadline) {
   setback why;
   why.preferred = true;
@@ -173,8 +173,8 @@ task<> connecting_transport::converse(core::stream_socket& socket, std::optional
     if (*answer == core::verdict::use_other) at(from.peer.rank).keep_declined(take_descriptor(socket));
     co_return;
   }
-  connecting_link& l = at(from.peer.rank);
-  stop_connecting(l);
+  peer_link& l = at(from.peer.rank);
+  l.attempt_.stop();
   l.enter(phase::accepting);
   try {
     co_await core::answer_greeting(socket, info_->secret, from, core::verdict::accepted, deadline);

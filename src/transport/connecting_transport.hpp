@@ -16,38 +16,16 @@
 
 namespace tutti::transport {
 
-class connecting_link : public peer_link {
- public:
-  // For the transport.
-  // Enters one of the phases before `connected`.
-  void enter(phase p) noexcept { at_ = p; }
-  // Keeps a connection of the peer open that was declined in favour of this side's attempt, so that the peer
-  // sees when this side ends.
-  void keep_declined(base::unique_fd connection) noexcept {
-    if (at_ == phase::connecting) declined_ = std::move(connection);
-  }
-
- protected:
-  connecting_link(transport& through, int peer) noexcept : peer_link(through, peer, phase::idle) {}
-
-  base::unique_fd declined_;
-
- private:
-  friend class connecting_transport;
-  core::running_task attempt_;  // to connect
-};
-
 class connecting_transport : public linked_transport {
  public:
   void cut() noexcept override;
 
   // For the links.
   // Starts to connect an idle link. It ends connected, accepting or failed.
-  void connect(connecting_link& l) noexcept;
-  void stop_connecting(connecting_link& l) noexcept { l.attempt_.stop(); }
+  void connect(peer_link& l) noexcept;
 
  protected:
-  using phase = connecting_link::phase;
+  using phase = peer_link::phase;
   // Why connecting has failed.
   struct setback {
     errc code = errc::peer_failed;
@@ -63,7 +41,6 @@ class connecting_transport : public linked_transport {
 
   // Joins the loop and accepts at acceptor_. `tls`: of the connections, or null.
   void start(const core::world_info& info, inbound& up, tls_identity tls);
-  connecting_link& at(int peer) { return static_cast<connecting_link&>(linked_transport::at(peer)); }
   // Refuses new peers from now on.
   void stop_listening() noexcept;
   static base::unique_fd take_descriptor(core::stream_socket& socket);
@@ -74,11 +51,11 @@ class connecting_transport : public linked_transport {
   virtual bool may_prove(core::stream_socket&) { return true; }
   // Attaches a connection that both sides have accepted to its link, unless that has ended. Throws
   // tutti::error.
-  virtual task<> complete(connecting_link& l, core::stream_socket& socket, core::time_point deadline) = 0;
+  virtual task<> complete(peer_link& l, core::stream_socket& socket, core::time_point deadline) = 0;
   // Serves a connection of another purpose.
   virtual task<> serve_other(core::stream_socket&, core::greeting, core::time_point) { co_return; }
   // Ends a link that cannot be connected, with a text for people.
-  virtual void give_up(connecting_link& l, const setback& last) = 0;
+  virtual void give_up(peer_link& l, const setback& last) = 0;
 
   boost::asio::basic_socket_acceptor<boost::asio::generic::stream_protocol> acceptor_;
   core::background_tasks tasks_;
@@ -86,8 +63,8 @@ class connecting_transport : public linked_transport {
  private:
   using pending_connection = core::admission::pending_connection;
 
-  task<> reach(connecting_link& l);
-  task<> await_peer(connecting_link& l, core::stream_socket& declined, core::time_point deadline);
+  task<> reach(peer_link& l);
+  task<> await_peer(peer_link& l, core::stream_socket& declined, core::time_point deadline);
   task<> serve(core::stream_socket accepted);
   task<> converse(core::stream_socket& socket, std::optional<pending_connection>& here);
   std::optional<core::verdict> judge(const core::identity& peer);

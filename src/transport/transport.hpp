@@ -4,8 +4,10 @@
 
 #include "base/intrusive_list.hpp"
 #include "base/shared_memory.hpp"
+#include "base/unique_fd.hpp"
 #include "core/engine.hpp"
 #include "core/loop.hpp"
+#include "core/running_task.hpp"
 #include "core/world_info.hpp"
 #include "transport/link.hpp"
 
@@ -146,7 +148,10 @@ class peer_link : public link, public base::list_hook<active_tag> {
     end_text_ = std::move(text);
     through_.activate(*this);
   }
-  void give_up(errc why, std::string text) noexcept override { fail(why, std::move(text)); }
+  void give_up(errc why, std::string text) noexcept override {
+    if (at_ == phase::connecting || at_ == phase::awaiting) attempt_.stop();
+    fail(why, std::move(text));
+  }
   // Moves frames and reports the end. Returns whether anything happened. Called from the loop.
   bool work() noexcept {
     const bool any = at_ == phase::connected && move();
@@ -178,6 +183,15 @@ class peer_link : public link, public base::list_hook<active_tag> {
   // The world ends: sends the last frame of this side, when the queues are empty.
   virtual void leave() noexcept {}
 
+  // For the transport that connects it.
+  // Enters one of the phases before `connected`.
+  void enter(phase p) noexcept { at_ = p; }
+  // Keeps a connection of the peer open that was declined in favour of this side's attempt, so that the peer
+  // sees when this side ends.
+  void keep_declined(base::unique_fd connection) noexcept {
+    if (at_ == phase::connecting) declined_ = std::move(connection);
+  }
+
  protected:
   using list = base::intrusive_list<outgoing, outgoing_tag>;
 
@@ -197,8 +211,12 @@ class peer_link : public link, public base::list_hook<active_tag> {
   const int peer_;
   phase at_;
   outgoing farewell_;  // the last frame of this side
+  core::running_task attempt_;  // to connect
+  base::unique_fd declined_;
 
  private:
+  friend class connecting_transport;
+
   bool hand_back() noexcept {
     list rest;
     clear_queues(rest);

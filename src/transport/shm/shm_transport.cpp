@@ -77,7 +77,7 @@ task<core::stream_socket> shm_transport::dial(const core::endpoint_record& to, c
 
 bool shm_transport::may_prove(core::stream_socket& socket) { return same_user(socket.native_handle()); }
 
-void shm_transport::give_up(connecting_link& l, const setback& last) {
+void shm_transport::give_up(peer_link& l, const setback& last) {
   const char* cause = "; it has ended, or never got as far as tutti::run: look at its output";
   if (last.code == errc::resources) cause = "";
   if (last.code == errc::timed_out)
@@ -91,7 +91,7 @@ void shm_transport::give_up(connecting_link& l, const setback& last) {
 
 // Both sides send the descriptors of their segment and doorbell. However it ends, the caller closes the socket:
 // the peer must not wait for a side that has given up.
-task<> shm_transport::complete(connecting_link& l, core::stream_socket& socket, core::time_point deadline) {
+task<> shm_transport::complete(peer_link& l, core::stream_socket& socket, core::time_point deadline) {
   const std::array<int, 2> mine{own_->fd(), doorbell_.get()};
   while (!send_descriptors(socket.native_handle(), mine)) {
     const int code = errno;

@@ -23,7 +23,7 @@ namespace tutti::transport::shm {
 class shm_transport;
 
 // The link to one peer of the same host through shared memory.
-class shm_link final : public connecting_link, public core::watcher {
+class shm_link final : public peer_link, public core::watcher {
  public:
   shm_link(shm_transport& owner, int peer) noexcept;
   ~shm_link() override { cut(); }
@@ -40,6 +40,8 @@ class shm_link final : public connecting_link, public core::watcher {
   bool has_queue() const noexcept override { return !messages_.empty() || !data_.empty(); }
   peer_health examine(const health_check& l) noexcept override;
   void rest() noexcept override { examined_ = false; }
+  // An attempt to connect goes on: the peer's side may be complete by then, and sees the link end.
+  void give_up(errc why, std::string text) noexcept override { fail(why, std::move(text)); }
 
   // Completes the connection: both sides' memory is mapped. `socket`: AF_UNIX; its hang-up shows the peer's end at
   // once. `doorbell` and `segment` are the peer's. Throws tutti::error (errc::resources, protocol) and then leaves
@@ -141,8 +143,8 @@ class shm_transport final : public connecting_transport, public neighbours {
   std::unique_ptr<peer_link> make_link(int peer) override { return std::make_unique<shm_link>(*this, peer); }
   task<core::stream_socket> dial(const core::endpoint_record& to, core::time_point deadline) override;
   bool may_prove(core::stream_socket& socket) override;
-  task<> complete(connecting_link& l, core::stream_socket& socket, core::time_point deadline) override;
-  void give_up(connecting_link& l, const setback& last) override;
+  task<> complete(peer_link& l, core::stream_socket& socket, core::time_point deadline) override;
+  void give_up(peer_link& l, const setback& last) override;
 
   std::optional<own_segment> own_;
   base::unique_fd doorbell_;

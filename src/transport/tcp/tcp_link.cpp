@@ -48,7 +48,7 @@ void connection::on_ready(bool readable, bool is_writable) noexcept {
 // ---- the link ----
 
 tcp_link::tcp_link(tcp_transport& owner, int peer)
-    : connecting_link(owner, peer),
+    : peer_link(owner, peer, phase::idle),
       owner_(owner),
       main_(add_connection()),
       heartbeat_(owner.info().silence_limit) {
@@ -302,11 +302,6 @@ void tcp_link::rest() noexcept {
   if (std::exchange(examined_, false) && at_ == phase::connected) watch_closely(main_.fd(), false);
 }
 
-void tcp_link::give_up(errc why, std::string text) noexcept {
-  if (at_ == phase::connecting || at_ == phase::awaiting) owner_.stop_connecting(*this);
-  fail(why, std::move(text));
-}
-
 // Sends what the stream has taken. Returns false if not all of it has left.
 bool tcp_link::flush(connection& c) noexcept {
   if (c.stream().flush() != 0) {
@@ -359,7 +354,7 @@ void tcp_link::leave() noexcept {
   if (at_ == phase::connected) return ask_again(main_);
   const bool connects = at_ == phase::connecting || at_ == phase::awaiting;
   if (at_ != phase::idle && (!connects || has_queue())) return;
-  owner_.stop_connecting(*this);
+  attempt_.stop();
   at_ = phase::closed;
 }
 

@@ -106,12 +106,12 @@ task<core::stream_socket> tcp_transport::dial(const core::endpoint_record& to, c
   return core::connect(loop_.executor(), parse_endpoint(to.tcp_endpoint), deadline);
 }
 
-task<> tcp_transport::complete(connecting_link& l, core::stream_socket& socket, core::time_point) {
+task<> tcp_transport::complete(peer_link& l, core::stream_socket& socket, core::time_point) {
   static_cast<tcp_link&>(l).attach(take_descriptor(socket), socket.take_tls());
   co_return;
 }
 
-void tcp_transport::give_up(connecting_link& l, const setback& last) {
+void tcp_transport::give_up(peer_link& l, const setback& last) {
   const core::endpoint_record& record = info_->record(l.peer());
   const std::string who = describe(l.peer());
   const std::string waited = base::duration_text(info_->timeout);

@@ -62,7 +62,7 @@ class connection final : public core::watcher {
 
 // The link to one peer over TCP, from the first frame that waits for it to its end. It has one connection, and
 // further ones that share the long data frames.
-class tcp_link final : public connecting_link {
+class tcp_link final : public peer_link {
  public:
   tcp_link(tcp_transport& owner, int peer);
   ~tcp_link() override { cut(); }
@@ -76,7 +76,6 @@ class tcp_link final : public connecting_link {
   bool has_queue() const noexcept override;
   peer_health examine(const health_check& l) noexcept override;
   void rest() noexcept override;
-  void give_up(errc why, std::string text) noexcept override;
 
   // Attaches the connection. Throws errc::resources and then leaves the link unchanged.
   void attach(base::unique_fd connection, std::unique_ptr<core::tls_session> tls);
@@ -166,9 +165,9 @@ class tcp_transport final : public connecting_transport {
  private:
   std::unique_ptr<peer_link> make_link(int peer) override { return std::make_unique<tcp_link>(*this, peer); }
   task<core::stream_socket> dial(const core::endpoint_record& to, core::time_point deadline) override;
-  task<> complete(connecting_link& l, core::stream_socket& socket, core::time_point deadline) override;
+  task<> complete(peer_link& l, core::stream_socket& socket, core::time_point deadline) override;
   task<> serve_other(core::stream_socket& socket, core::greeting from, core::time_point deadline) override;
-  void give_up(connecting_link& l, const setback& last) override;
+  void give_up(peer_link& l, const setback& last) override;
   bool has_left() noexcept override;
 
   task<> reach_further(tcp_link& l);
