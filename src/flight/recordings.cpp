@@ -4,7 +4,6 @@
 #include "base/env.hpp"
 #include "base/files.hpp"
 #include "base/shared_memory.hpp"
-#include "base/text.hpp"
 #include "flight/trace_writer.hpp"
 
 #include <fcntl.h>
@@ -18,6 +17,7 @@
 #include <bit>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <mutex>
 #include <stdexcept>
 #include <system_error>
@@ -120,7 +120,7 @@ bool recordings::is_stopped(int rank, std::int64_t pid) const noexcept {
 }
 
 std::string variable_for(const recordings& all, int local_rank) {
-  return std::string(variable) + "=" + std::to_string(all.descriptor()) + ":" + std::to_string(local_rank);
+  return fmt::format("{}={}:{}", variable, all.descriptor(), local_rank);
 }
 
 std::size_t wanted_operations(bool traced) {
@@ -135,18 +135,13 @@ namespace {
 
 // The launcher's memory and this process's place in it; null if there is none.
 std::shared_ptr<recordings> node_of_environment(int& place) {
-  const std::string text = base::env_string(variable).value_or("");
-  const std::size_t colon = text.find(':');
-  if (colon == text.npos) return nullptr;
-  const auto fd = base::to_number<int>(text.substr(0, colon));
-  const auto local_rank = base::to_number<int>(text.substr(colon + 1));
-  if (!fd || *fd < 0 || !local_rank) return nullptr;
-  place = *local_rank;
+  int fd = -1;
+  if (std::sscanf(base::env_string(variable).value_or("").c_str(), "%d:%d", &fd, &place) != 2) return nullptr;
   try {
-    auto all = std::make_shared<recordings>(*fd);
+    auto all = std::make_shared<recordings>(fd);
     if (place < 0 || place >= all->ranks()) return nullptr;
     // Processes started by this one are not this rank.
-    ::fcntl(*fd, F_SETFD, FD_CLOEXEC);
+    ::fcntl(fd, F_SETFD, FD_CLOEXEC);
     return all;
   } catch (const std::exception&) {
     // the descriptor was closed on the way here, for example by a shell in between: continue without

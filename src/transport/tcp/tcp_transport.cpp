@@ -41,16 +41,13 @@ bool tcp_transport::reaches(const core::endpoint_record& mine,
 }
 
 void tcp_transport::expect_more(tcp_link& l) noexcept {
-  expected* place = nullptr;
-  for (expected& e : expected_) {
-    if (e.from == &l) {
-      e.rounds = 0;
-      return;
-    }
-    if (place == nullptr || e.from == nullptr || (place->from != nullptr && e.rounds > place->rounds))
-      place = &e;
+  if (const auto known = std::ranges::find(expected_, &l, &expected::from); known != expected_.end()) {
+    known->rounds = 0;
+    return;
   }
-  *place = expected{&l, 0};
+  // A free place, or that of the link from which nothing has come for longest.
+  const auto idle = [](const expected& e) { return e.from == nullptr ? rounds_expected : e.rounds; };
+  *std::ranges::max_element(expected_, {}, idle) = expected{&l, 0};
   loop_.backend().set_glanced_at(true);
 }
 
