@@ -3,6 +3,7 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "base/throw_error.hpp"
 #include "core/wakeup.hpp"
 
 #include <fmt/format.h>
@@ -31,18 +32,54 @@ struct deaf_listener final : wire::listener {
   void broke(int, int) noexcept override {}
 };
 
+// Lets the processes meet, and finalises MPI. No other thread calls MPI now.
+void meet_and_finalize(calls& mpi, int rank, const std::vector<wire*>& wires,
+                       std::chrono::milliseconds patience) noexcept {
+  base::set_log_rank(rank);
+  const auto deadline = core::deadline_after(patience);
+  deaf_listener nobody;
+  bool in_barrier = false;
+  request_word barrier = 0;
+  auto pause = std::chrono::microseconds(20);
+  for (;;) {
+    bool any = false;
+    bool sending = false;
+    for (wire* w : wires) {
+      any |= w->progress(nobody);
+      sending |= w->sending();
+    }
+    int code = 0;
+    int met = 0;
+    // This process enters the barrier only when all its messages are safe: others receive them until then.
+    if (!in_barrier && !sending) {
+      code = mpi.start_barrier(&barrier);
+      in_barrier = true;
+    }
+    if (in_barrier && code == 0) code = mpi.test(&barrier, &met);
+    if (met != 0) break;
+    if (code != 0 || clock::now() > deadline) {
+      base::log_error(
+          code != 0
+              ? fmt::format("MPI fails at the end of the program: {}; the job is aborted",
+                            mpi.explain(code))
+              : fmt::format("this rank has finished, but not all others came to the end of the program "
+                            "within {}: the job is aborted (TUTTI_TIMEOUT, in seconds, allows more time)",
+                            base::duration_text(patience)));
+      mpi.abort(1);
+      return;
+    }
+    if (any) pause = std::chrono::microseconds(20);
+    std::this_thread::sleep_for(pause);
+    pause = std::min<std::chrono::microseconds>(2 * pause, longest_between_polls);
+  }
+  mpi.finalize();
+}
+
 }  // namespace
 
 // The thread that initialises and finalises MPI, and the data that it shares. Both sides own it: the thread
 // may be stuck in MPI longer than any caller waits.
 struct process::keeper {
-  // What finishing needs to know.
-  struct plan {
-    int rank = 0;
-    std::vector<wire*> wires;
-    std::chrono::milliseconds patience{0};
-  };
-
   explicit keeper(calls& mpi_) noexcept : mpi(mpi_) {}
 
   void run() {
@@ -55,57 +92,12 @@ struct process::keeper {
       why = "this MPI does not support MPI_THREAD_SERIALIZED: use one that is built with threads";
     }
     initialised.set_value(why);
-    if (code != 0) return;
-    finish(to_finish.get_future().get());
-    finished.set_value();
-  }
-
-  // No other thread calls MPI now.
-  void finish(const plan& how) noexcept {
-    base::set_log_rank(how.rank);
-    const auto deadline = core::deadline_after(how.patience);
-    deaf_listener nobody;
-    bool in_barrier = false;
-    request_word barrier = 0;
-    auto pause = std::chrono::microseconds(20);
-    for (;;) {
-      bool any = false;
-      bool sending = false;
-      for (wire* w : how.wires) {
-        any |= w->progress(nobody);
-        sending |= w->sending();
-      }
-      int code = 0;
-      int met = 0;
-      // This process enters the barrier only when all its messages are safe: others receive them until then.
-      if (!in_barrier && !sending) {
-        code = mpi.start_barrier(&barrier);
-        in_barrier = true;
-      }
-      if (in_barrier && code == 0) code = mpi.test(&barrier, &met);
-      if (met != 0) break;
-      if (code != 0 || clock::now() > deadline) {
-        base::log_error(
-            code != 0
-                ? fmt::format("MPI fails at the end of the program: {}; the job is aborted",
-                              mpi.explain(code))
-                : fmt::format("this rank has finished, but not all others came to the end of the program "
-                              "within {}: the job is aborted (TUTTI_TIMEOUT, in seconds, allows more time)",
-                              base::duration_text(how.patience)));
-        mpi.abort(1);
-        return;
-      }
-      if (any) pause = std::chrono::microseconds(20);
-      std::this_thread::sleep_for(pause);
-      pause = std::min<std::chrono::microseconds>(2 * pause, longest_between_polls);
-    }
-    mpi.finalize();
+    if (code == 0) last.get_future().get()();
   }
 
   calls& mpi;
   std::promise<std::string> initialised;  // why MPI cannot be used; empty: it can
-  std::promise<plan> to_finish;
-  std::promise<void> finished;
+  std::promise<std::packaged_task<void()>> last;
 };
 
 // Memory that MPI writes to while a world is joined.
@@ -137,7 +129,7 @@ bool process::in_use() const noexcept {
 }
 
 void process::check(int code, const char* doing) const {
-  if (code != 0) throw error(errc::join_failed, fmt::format("MPI cannot {}: {}", doing, mpi_.explain(code)));
+  if (code != 0) base::throw_error(errc::join_failed, "MPI cannot {}: {}", doing, mpi_.explain(code));
 }
 
 task<> process::start(boost::asio::any_io_executor executor, std::chrono::milliseconds timeout) {
@@ -174,10 +166,10 @@ task<> process::initialise(boost::asio::any_io_executor executor, std::chrono::m
   core::wakeup pause(executor);
   while (initialised.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
     if (clock::now() > deadline)
-      throw error(errc::join_failed,
-                  fmt::format("MPI_Init has not returned within {}: did all processes that mpirun started "
-                              "call tutti::init with backend \"mpi\"?",
-                              base::duration_text(timeout)));
+      base::throw_error(errc::join_failed,
+                        "MPI_Init has not returned within {}: did all processes that mpirun started call "
+                        "tutti::init with backend \"mpi\"?",
+                        base::duration_text(timeout));
     co_await pause.wait(clock::now() + longest_between_polls);
   }
   const std::string why = initialised.get();
@@ -196,13 +188,12 @@ task<> process::ended(boost::asio::any_io_executor executor, attempt* of, clock:
     check(mpi_.test(&of->request, &ended), "let the processes meet");
     if (ended != 0) co_return;
     if (clock::now() > deadline)
-      throw error(
+      base::throw_error(
           errc::join_failed,
-          fmt::format(
-              "not all {} processes of the MPI job have joined in time: each of them must call tutti::init "
-              "with backend \"mpi\", as often as the others; look at their output, or allow more time "
-              "(TUTTI_TIMEOUT, in seconds)",
-              size_));
+          "not all {} processes of the MPI job have joined in time: each of them must call tutti::init with "
+          "backend \"mpi\", as often as the others; look at their output, or allow more time (TUTTI_TIMEOUT, "
+          "in seconds)",
+          size_);
     co_await pause.wait(clock::now() + time);
     time = std::min<std::chrono::microseconds>(2 * time, longest_between_polls);
   }
@@ -261,11 +252,15 @@ void process::finish() noexcept {
   }
   to_finish_ = false;
   failed_ |= std::ranges::any_of(wires_, [](const auto& w) { return !w->ended_in_order(); });
-  keeper::plan how{rank_, {}, failed_ ? std::chrono::milliseconds(farewell) : timeout_};
-  for (const auto& w : wires_) how.wires.push_back(w.get());
-  const auto limit = core::deadline_after(how.patience + finalize_limit);
-  const std::future<void> finished = keeper_->finished.get_future();
-  keeper_->to_finish.set_value(std::move(how));
+  const auto patience = failed_ ? std::chrono::milliseconds(farewell) : timeout_;
+  std::vector<wire*> wires;
+  for (const auto& w : wires_) wires.push_back(w.get());
+  std::packaged_task<void()> last([&mpi = mpi_, rank = rank_, wires = std::move(wires), patience] {
+    meet_and_finalize(mpi, rank, wires, patience);
+  });
+  const auto limit = core::deadline_after(patience + finalize_limit);
+  const std::future<void> finished = last.get_future();
+  keeper_->last.set_value(std::move(last));
   if (limit == clock::time_point::max()) {
     finished.wait();
   } else if (finished.wait_until(limit) != std::future_status::ready) {
