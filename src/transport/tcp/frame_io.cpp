@@ -170,7 +170,7 @@ void inbox::open() {
 }
 
 std::size_t inbox::staging_room() const noexcept {
-  const bool ends_long = in_frame_ && to_store_ == to_come_ && to_store_ >= long_payload_bytes;
+  const bool ends_long = to_store() == to_come() && to_come() >= long_payload_bytes;
   return (ends_long ? behind_long_payload_bytes : staging_bytes) - staged_;
 }
 
@@ -179,8 +179,8 @@ inbox::outcome inbox::receive(core::byte_stream& from, std::size_t budget) noexc
     if (stopped_) return outcome::stopped;
     iovec parts[2];
     std::size_t count = 0;
-    const std::size_t direct_room = to_store_;
-    if (direct_room > 0) parts[count++] = iovec{next_, direct_room};
+    const std::size_t direct_room = to_store();
+    if (direct_room > 0) parts[count++] = iovec{where_.at + come_, direct_room};
     const std::size_t behind = staging_room();
     parts[count++] = iovec{staging_.get() + staged_, behind};
     const ssize_t got = from.read(parts, count);
@@ -194,7 +194,7 @@ inbox::outcome inbox::receive(core::byte_stream& from, std::size_t budget) noexc
     const auto bytes = static_cast<std::size_t>(got);
     received_bytes_ += bytes;
     const std::size_t direct = std::min(bytes, direct_room);
-    count_in(next_, direct, direct);
+    if (direct > 0) count_in(where_.at + come_, direct);
     staged_ += bytes - direct;
     if (!parse()) return stopped_ ? outcome::stopped : outcome::malformed;
     if (bytes < direct_room + behind) return outcome::nearly_empty;
@@ -208,12 +208,12 @@ bool inbox::parse() noexcept {
   const std::uint8_t* const end = at + staged_;
   for (;;) {
     if (in_frame_) {
-      const std::size_t here = std::min(to_come_, static_cast<std::size_t>(end - at));
-      const std::size_t stored_here = std::min(here, to_store_);
-      if (stored_here > 0) std::memcpy(next_, at, stored_here);
-      count_in(at, here, stored_here);
+      const std::size_t here = std::min(to_come(), static_cast<std::size_t>(end - at));
+      if (const std::size_t stored = std::min(here, to_store()); stored > 0)
+        std::memcpy(where_.at + come_, at, stored);
+      count_in(at, here);
       at += here;
-      if (to_come_ > 0) break;
+      if (to_come() > 0) break;
       if (!end_frame() || stopped_) return false;
     }
     if (static_cast<std::size_t>(end - at) < header_bytes) break;
@@ -237,27 +237,20 @@ bool inbox::begin_frame(const std::uint8_t* at) noexcept {
   ++next_number_;
   checksum_ = 0;
   where_ = destination_buffer{};
-  to_come_ = static_cast<std::size_t>(payload_bytes(head_));  // at most a slice
-  to_store_ = 0;
+  length_ = static_cast<std::size_t>(payload_bytes(head_));  // at most a slice
+  come_ = 0;
   in_frame_ = true;
   if (head_.kind == frame_kind::leave) heard_leave_ = true;
   if (head_.kind == frame_kind::heartbeat) asked_ = true;
   if (is_between_links() || up_ == nullptr) return true;
   const destination_buffer where = up_->begin(peer_, head_);
-  if (stopped_) return false;
-  if (up_ == nullptr) return true;
-  where_ = where;
-  next_ = where.at;
-  to_store_ = where.at != nullptr ? std::min(where.room, to_come_) : 0;
-  return true;
+  if (up_ != nullptr) where_ = where;
+  return !stopped_;
 }
 
-// So many bytes of payload have come, the first `stored` of which are in their place.
-void inbox::count_in(const void* payload, std::size_t bytes, std::size_t stored) noexcept {
+void inbox::count_in(const void* payload, std::size_t bytes) noexcept {
   if (way_.checked) checksum_ = base::crc32c({static_cast<const std::uint8_t*>(payload), bytes}, checksum_);
-  next_ += stored;
-  to_store_ -= stored;
-  to_come_ -= bytes;
+  come_ += bytes;
 }
 
 // Returns false if the payload is not what the peer has sent.
@@ -274,19 +267,15 @@ bool inbox::end_frame() noexcept {
 bool inbox::redirect(void* owner, const destination_buffer& whole) noexcept {
   if (!in_frame_ || where_.owner != owner) return false;
   const destination_buffer instead = part_of(whole, head_);
-  const std::size_t come = static_cast<std::size_t>(payload_bytes(head_)) - to_come_;
-  const std::size_t here = std::min({come, where_.room, instead.room});
+  const std::size_t here = std::min({come_, where_.room, instead.room});
   if (here > 0) std::memcpy(instead.at, where_.at, here);
   where_ = instead;
-  to_store_ = instead.room > come ? std::min(instead.room - come, to_come_) : 0;
-  next_ = to_store_ > 0 ? instead.at + come : nullptr;
   return true;
 }
 
 void inbox::mute() noexcept {
   up_ = nullptr;
   where_ = destination_buffer{};
-  to_store_ = 0;
 }
 
 void inbox::stop() noexcept {

@@ -13,6 +13,7 @@
 #include "transport/link.hpp"
 #include "transport/tcp/header.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -119,7 +120,7 @@ class inbox {
   // Whether the peer has asked, since the last call of this, if this rank's loop turns.
   bool take_question() noexcept { return std::exchange(asked_, false); }
   // Whether much of a frame has not come yet.
-  bool amid_long_payload() const noexcept { return in_frame_ && to_come_ >= long_rest_bytes; }
+  bool amid_long_payload() const noexcept { return to_come() >= long_rest_bytes; }
   std::uint64_t received_bytes() const noexcept { return received_bytes_; }
 
  private:
@@ -128,7 +129,13 @@ class inbox {
   bool parse() noexcept;
   bool begin_frame(const std::uint8_t* at) noexcept;
   bool end_frame() noexcept;
-  void count_in(const void* payload, std::size_t bytes, std::size_t stored) noexcept;
+  void count_in(const void* payload, std::size_t bytes) noexcept;
+  // Payload that has not come yet, and how much of it goes to where_.at + come_.
+  std::size_t to_come() const noexcept { return length_ - come_; }
+  std::size_t to_store() const noexcept {
+    const std::size_t room = where_.at != nullptr ? std::min(where_.room, length_) : 0;
+    return room - std::min(room, come_);
+  }
   bool is_between_links() const noexcept {
     return head_.kind == frame_kind::leave || head_.kind == frame_kind::heartbeat ||
            head_.kind == frame_kind::alive;
@@ -144,9 +151,8 @@ class inbox {
   bool in_frame_ = false;
   frame head_;
   destination_buffer where_;
-  std::byte* next_ = nullptr;  // where the next byte of payload goes
-  std::size_t to_store_ = 0;   // payload still to come that goes there
-  std::size_t to_come_ = 0;    // payload still to come in total
+  std::size_t length_ = 0;  // of its payload
+  std::size_t come_ = 0;    // the part of it that has come
   passage way_;
   std::uint32_t checksum_ = 0;  // of the part that has come
   std::uint8_t next_number_ = 0;
