@@ -32,12 +32,8 @@ recorder::recorder(recording_view memory, std::uint64_t (*clock)(const void*) no
                    const void* clock_owner) noexcept
     : memory_(memory),
       head_(memory.head()),
-      communicators_(memory.communicator_entries()),
-      texts_(memory.text_entries()),
       operations_(memory.operations()),
-      spans_(memory.spans()),
       operations_mask_(static_cast<std::uint32_t>(memory.sizes().operations - 1)),
-      spans_mask_(static_cast<std::uint32_t>(memory.sizes().spans() - 1)),
       clock_(clock),
       clock_owner_(clock_owner) {
   constexpr auto relaxed = std::memory_order_relaxed;
@@ -78,13 +74,13 @@ handle recorder::begin_span(std::uint8_t kind, std::uint32_t text, std::uint32_t
                             std::uint64_t start) noexcept {
   // Two threads have the same place only when a whole ring has been written in between.
   const std::uint64_t number = head_.spans.fetch_add(1, std::memory_order_relaxed) + 1;
-  const auto place = static_cast<std::uint32_t>(number - 1) & spans_mask_;
-  write(spans_[place], number, state::pending, kind, text, line, 0, this_thread(), 0, start, 0);
+  const auto place = static_cast<std::uint32_t>((number - 1) % memory_.sizes().spans());
+  write(memory_.spans()[place], number, state::pending, kind, text, line, 0, this_thread(), 0, start, 0);
   return {number, place};
 }
 
 void recorder::end_span(handle h, state how, std::uint64_t start, std::uint64_t end) noexcept {
-  entry& e = spans_[h.place];
+  entry& e = memory_.spans()[h.place];
   if (e.mark.load(std::memory_order_relaxed) >> 8 != h.number) return;
   e.start.store(start, std::memory_order_relaxed);
   e.end.store(end, std::memory_order_relaxed);
@@ -97,18 +93,19 @@ std::uint32_t recorder::find_text(std::size_t from, const char* key, std::string
   if (key == nullptr) return no_text;
   for (std::size_t i = 0; i < most_probes; ++i) {
     const std::size_t at = (from + i) % texts;
+    text_entry& kept = memory_.text_entries()[at];
     const char* there = keys_[at].load(std::memory_order_acquire);
     if (there == nullptr) {
       const std::lock_guard lock(adding_);
       there = keys_[at].load(std::memory_order_acquire);
       if (there == nullptr) {
-        copy_end(texts_[at].text, key == by_content ? text : std::string_view(key));
-        texts_[at].ready.store(1, std::memory_order_release);
+        copy_end(kept.text, key == by_content ? text : std::string_view(key));
+        kept.ready.store(1, std::memory_order_release);
         keys_[at].store(key, std::memory_order_release);
         return static_cast<std::uint32_t>(at);
       }
     }
-    if (there == key && (key != by_content || text == texts_[at].text)) return static_cast<std::uint32_t>(at);
+    if (there == key && (key != by_content || text == kept.text)) return static_cast<std::uint32_t>(at);
   }
   return no_text;
 }
@@ -126,7 +123,7 @@ std::size_t recorder::open_communicator(std::uint32_t id, int rank, int size,
                                         std::string_view name) noexcept {
   std::size_t chosen = no_place;
   for (std::size_t i = 0; i < communicators; ++i) {
-    const std::uint64_t key = communicators_[i].key.load(std::memory_order_relaxed);
+    const std::uint64_t key = memory_.communicator_entries()[i].key.load(std::memory_order_relaxed);
     if (key == 0) {
       chosen = i;
       break;
@@ -134,7 +131,7 @@ std::size_t recorder::open_communicator(std::uint32_t id, int rank, int size,
     if (chosen == no_place && key >> 63 != 0) chosen = i;
   }
   if (chosen == no_place) return no_place;
-  communicator_entry& c = communicators_[chosen];
+  communicator_entry& c = memory_.communicator_entries()[chosen];
   c.key.store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   c.place.store(both(static_cast<std::uint64_t>(rank), static_cast<std::uint32_t>(size)),
@@ -148,7 +145,7 @@ std::size_t recorder::open_communicator(std::uint32_t id, int rank, int size,
 
 void recorder::close_communicator(std::size_t place) noexcept {
   if (place == no_place) return;
-  word& key = communicators_[place].key;
+  word& key = memory_.communicator_entries()[place].key;
   key.store(key.load(std::memory_order_relaxed) | std::uint64_t{1} << 63, std::memory_order_relaxed);
 }
 

@@ -115,10 +115,10 @@ class recorder {
   static constexpr std::size_t no_place = communicators;
   std::size_t open_communicator(std::uint32_t id, int rank, int size, std::string_view name) noexcept;
   void called(std::size_t place, std::uint32_t sequence) noexcept {
-    if (place != no_place) communicators_[place].last.store(sequence, std::memory_order_relaxed);
+    if (place != no_place) memory_.communicator_entries()[place].last.store(sequence, std::memory_order_relaxed);
   }
   void communicator_failed(std::size_t place) noexcept {
-    if (place != no_place) communicators_[place].failed.store(1, std::memory_order_relaxed);
+    if (place != no_place) memory_.communicator_entries()[place].failed.store(1, std::memory_order_relaxed);
   }
   void close_communicator(std::size_t place) noexcept;
 
@@ -183,12 +183,8 @@ class recorder {
 
   const recording_view memory_;
   flight::head& head_;
-  communicator_entry* const communicators_;
-  text_entry* const texts_;
   entry* const operations_;
-  entry* const spans_;
   const std::uint32_t operations_mask_;
-  const std::uint32_t spans_mask_;
   std::uint64_t (*const clock_)(const void*) noexcept;
   const void* const clock_owner_;
   std::uint32_t next_place_ = 0;
