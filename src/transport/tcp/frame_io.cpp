@@ -51,8 +51,9 @@ struct outbox::batch {
   // The first piece: the rest of what the previous call started.
   void add(const piece& rest) noexcept {
     const piece& p = pieces[count++] = rest;
-    add_part(p.head.data() + (header_bytes - p.header_left), p.header_left);
-    add_part(p.payload, p.payload_left);
+    const std::size_t of_header = std::min(p.sent, header_bytes);
+    add_part(p.head.data() + of_header, header_bytes - of_header);
+    add_part(p.payload + p.payload_sent(), p.promised - p.payload_sent());
   }
   // Adds the payload of `f` from byte `from`, as much of it as one frame may have.
   std::size_t add(outgoing& f, std::uint64_t from) noexcept {
@@ -63,7 +64,7 @@ struct outbox::batch {
     way.number = number++;
     way.checked = checksums && length > 0;
     if (way.checked) way.checksum = base::crc32c({reinterpret_cast<const std::uint8_t*>(payload), length});
-    piece p{&f, payload, length, length, header_bytes, {}};
+    piece p{&f, payload, length, 0, {}};
     encode(head, p.head, way);
     add(p);
     return length;
@@ -96,22 +97,17 @@ void outbox::finish(const piece& p, list& left) noexcept {
 }
 
 void outbox::settle(batch& b, std::size_t sent, list& left) noexcept {
-  cut_short_.forget();
+  cut_short_ = {};
   for (std::size_t i = 0; i < b.count; ++i) {
     piece& p = b.pieces[i];
-    const bool begun_before = p.left() < header_bytes + p.promised;
-    const bool begun = sent > 0 || begun_before;
-    if (begun && !begun_before) ++next_number_;
-    if (sent < p.left()) {
-      if (!begun) return;
-      const std::size_t of_header = std::min(sent, p.header_left);
-      p.header_left -= of_header;
-      p.payload_left -= sent - of_header;
-      if (p.payload != nullptr) p.payload += sent - of_header;
-      cut_short_ = p;
+    const std::size_t here = std::min(sent, p.left());
+    if (p.sent == 0 && here > 0) ++next_number_;
+    p.sent += here;
+    sent -= here;
+    if (p.left() > 0) {
+      if (p.sent > 0) cut_short_ = p;
       return;
     }
-    sent -= p.left();
     finish(p, left);
     if (p.of == nullptr) copy_.reset();
   }
@@ -145,19 +141,22 @@ std::optional<cancel_result> outbox::cancel(outgoing& f) noexcept {
   const bool ends = f.progress + cut_short_.promised >= payload_bytes(f.head);
   const cancel_result becomes = ends ? cancel_result::leaves : cancel_result::gone;
   cut_short_.of = nullptr;
-  if (cut_short_.payload_left == 0) return becomes;
-  copy_.reset(new (std::nothrow) std::byte[cut_short_.payload_left]);
+  const std::size_t gone = cut_short_.payload_sent(), rest = cut_short_.promised - gone;
+  if (rest == 0) return becomes;
+  copy_.reset(new (std::nothrow) std::byte[rest]);
   if (!copy_) {
-    cut_short_.forget();
+    cut_short_ = {};
     return std::nullopt;
   }
-  std::memcpy(copy_.get(), cut_short_.payload, cut_short_.payload_left);
+  std::memcpy(copy_.get(), cut_short_.payload + gone, rest);
   cut_short_.payload = copy_.get();
+  cut_short_.promised = rest;
+  cut_short_.sent -= gone;
   return becomes;
 }
 
 void outbox::clear(list& rest) noexcept {
-  cut_short_.forget();
+  cut_short_ = {};
   copy_.reset();
   rest.splice_back(messages_);
   rest.splice_back(long_data_);

@@ -55,19 +55,15 @@ class outbox {
   void clear(list& rest) noexcept;
 
  private:
-  // A header and the payload that it promises, or what is left of both.
+  // A header and the payload that it promises.
   struct piece {
-    outgoing* of = nullptr;  // null: of a cancelled frame
+    outgoing* of = nullptr;  // null: of a cancelled frame, or of none
     const std::byte* payload = nullptr;
-    std::size_t payload_left = 0;
-    std::size_t promised = 0;  // total payload
-    std::size_t header_left = 0;
+    std::size_t promised = 0;
+    std::size_t sent = header_bytes;  // of both
     header head;
-    std::size_t left() const noexcept { return header_left + payload_left; }
-    void forget() noexcept {
-      of = nullptr;
-      payload_left = promised = header_left = 0;
-    }
+    std::size_t left() const noexcept { return header_bytes + promised - sent; }
+    std::size_t payload_sent() const noexcept { return sent - std::min(sent, header_bytes); }
   };
   struct batch;
 
