@@ -71,13 +71,11 @@ class arena {
   static std::size_t bin_of(std::size_t bytes) noexcept {
     return static_cast<std::size_t>(std::bit_width(bytes)) - 1;
   }
-  static std::byte* first_in(const block& b, std::size_t alignment) noexcept {
-    const auto address = reinterpret_cast<std::uintptr_t>(b.at);
-    return b.at + (round_up(address, alignment) - address);
-  }
-  static bool fits(const block& b, std::size_t bytes, std::size_t alignment) noexcept {
-    const auto skipped = static_cast<std::size_t>(first_in(b, alignment) - b.at);
-    return skipped <= b.bytes && bytes <= b.bytes - skipped;
+  // Null: they do not fit there.
+  static std::byte* place_in(const block& b, std::size_t bytes, std::size_t alignment) noexcept {
+    void* first = b.at;
+    std::size_t room = b.bytes;
+    return static_cast<std::byte*>(std::align(alignment, bytes, first, room));
   }
   block* find_free(std::size_t bytes, std::size_t alignment) noexcept;
   block& add_region(std::size_t bytes);
@@ -119,7 +117,7 @@ void give_back_pages(const region& home, std::byte* at, std::size_t bytes) noexc
 block* arena::find_free(std::size_t bytes, std::size_t alignment) noexcept {
   for (std::size_t bin = bin_of(bytes); bin < bins_.size(); ++bin)
     for (block* b = bins_[bin].front(); b != nullptr; b = bins_[bin].after(*b))
-      if (fits(*b, bytes, alignment)) return b;
+      if (place_in(*b, bytes, alignment) != nullptr) return b;
   return nullptr;
 }
 
@@ -189,8 +187,9 @@ void* arena::allocate(std::size_t bytes, std::size_t alignment) {
   const std::lock_guard guard(mutex_);
   block* b = find_free(size, alignment);
   if (b == nullptr) b = &add_region(size);
-  if (const auto skipped = static_cast<std::size_t>(first_in(*b, alignment) - b->at); skipped > 0)
-    b = &cut(*b, skipped);
+  std::byte* const at = place_in(*b, size, alignment);
+  if (at == nullptr) throw std::bad_alloc();
+  if (at != b->at) b = &cut(*b, static_cast<std::size_t>(at - b->at));
   if (b->bytes > size) cut(*b, size);
   b->unlink();
   usage_.allocated_bytes += size;
