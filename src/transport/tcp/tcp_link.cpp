@@ -42,7 +42,7 @@ void connection::end_writing() noexcept {
 }
 
 void connection::on_ready(bool readable, bool is_writable) noexcept {
-  of_.on_ready(*this, readable, is_writable);
+  of_.serve(*this, readable, is_writable);
 }
 
 // ---- the link ----
@@ -189,24 +189,20 @@ void tcp_link::ask_all_again() noexcept {
   for (const auto& c : connections_) ask_again(*c);
 }
 
-void tcp_link::on_ready(connection& c, bool readable, bool writable) noexcept {
-  if (at_ != phase::connected) return;
+bool tcp_link::serve(connection& c, bool readable, bool writable) noexcept {
+  if (at_ != phase::connected) return false;
   if (writable) c.writable = true;
-  if (readable) read(c, true);
-  if (at_ == phase::connected) write(c);
+  bool any = readable && read(c, true);
+  if (at_ == phase::connected) any |= write(c);
+  return any;
 }
 
 bool tcp_link::move() noexcept {
   bool any = false;
   // By index: one more may be expected meanwhile.
-  for (std::size_t i = 0; i < connections_.size(); ++i) any |= work(*connections_[i]);
-  return any;
-}
-
-bool tcp_link::work(connection& c) noexcept {
-  if (!std::exchange(c.again, false) || !c.stands()) return false;
-  bool any = at_ == phase::connected && read(c, true);
-  if (at_ == phase::connected) any |= write(c);
+  for (std::size_t i = 0; i < connections_.size(); ++i)
+    if (connection& c = *connections_[i]; std::exchange(c.again, false) && c.stands())
+      any |= serve(c, true, false);
   return any;
 }
 

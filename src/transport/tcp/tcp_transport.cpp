@@ -154,21 +154,21 @@ void tcp_transport::connect_further(tcp_link& l) noexcept { tasks_.start(reach_f
 task<> tcp_transport::reach_further(tcp_link& l) {
   const core::identity mine{core::purpose::tcp_further, info_->id, info_->epoch, info_->rank};
   const core::time_point deadline = core::deadline_after(info_->timeout);
-  connection* expected = nullptr;
+  connection* made = nullptr;  // and not attached
   try {
     while (l.at() == phase::connected && l.further_wanted() > 0) {
       core::stream_socket socket = co_await dial(info_->record(l.peer()), deadline);
       socket.secure_with(info_->tls);
       co_await core::greet(socket, info_->secret, mine, l.peer(), deadline);
-      expected = l.expect_further();
-      if (expected == nullptr) co_return;
-      l.attach_further(*expected, take_descriptor(socket), socket.take_tls(), true);
-      expected = nullptr;
+      made = l.expect_further();
+      if (made == nullptr) co_return;
+      l.attach_further(*made, take_descriptor(socket), socket.take_tls(), true);
+      made = nullptr;
     }
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& e) {
-    if (expected != nullptr) l.drop_further(*expected);
+    if (made != nullptr) l.drop_further(*made);
     base::log(base::log_level::debug,
               fmt::format("no further connection to {}: {}", describe(l.peer()), e.what()));
   }

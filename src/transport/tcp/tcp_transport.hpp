@@ -97,14 +97,13 @@ class tcp_link final : public peer_link {
   // Also delivers nothing upward any more, and drops what comes until the peer has closed.
   void leave() noexcept override;
 
-  // For the connections.
-  void on_ready(connection& c, bool readable, bool writable) noexcept;
+  // For the connections. Reads and writes what `c` can. Returns whether anything happened.
+  bool serve(connection& c, bool readable, bool writable) noexcept;
 
  private:
   bool move() noexcept override;
   void disconnect(bool abort) noexcept override;
   void clear_queues(list& rest) noexcept override;
-  bool work(connection& c) noexcept;
   bool read(connection& c, bool told) noexcept;
   // Sends from its outbox; frames that have left go to `left`. Returns true if it is then empty.
   bool send(connection& c, outbox::list& left) noexcept;
