@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,6 +34,18 @@ constexpr std::size_t most_rows = 64;
 
 // Tracks of a rank: a hundred rows for each group, so that overlapping events are side by side.
 enum group { asleep = 1, operations = 100, spans = 200, computations = 300 };
+
+struct event_form {
+  const char* category;
+  int rows;  // group
+  const char* row;
+};
+event_form form_of(std::uint8_t kind) noexcept {
+  if (kind == kind_asleep) return {"loop", group::asleep, "loop asleep"};
+  if (kind == kind_compute) return {"compute", group::computations, "compute"};
+  if (kind == kind_span) return {"span", group::spans, "program"};
+  return {"operation", group::operations, "operations"};
+}
 
 }  // namespace
 
@@ -169,49 +182,32 @@ int trace_writer::row_for(rank_state& state, int group, const char* name, std::i
 
 void trace_writer::write_event(rank_state& state, const operation_snapshot& o, std::int64_t now_ns) {
   const std::int64_t end = std::max(o.how == state::pending ? now_ns : o.end_ns, o.start_ns);
-  int track = 0;
-  const char* category = "operation";
-  std::string name = name_of_kind(o.kind), arguments;
-  const auto say = [&arguments](const std::string& one) {
-    arguments += (arguments.empty() ? "" : ",") + one;
-  };
-  switch (o.kind) {
-    case kind_asleep:
-      category = "loop";
-      track = row_for(state, group::asleep, "loop asleep", o.start_ns, end);
-      break;
-    case kind_compute:
-      category = "compute";
-      track = row_for(state, group::computations, "compute", o.start_ns, end);
-      say(fmt::format(R"("at":{})", json_string(o.where())));
-      break;
-    case kind_span:
-      category = "span";
-      name = o.text;
-      track = row_for(state, group::spans, "program", o.start_ns, end);
-      say(fmt::format(R"("line":{})", o.line));
-      break;
-    default: {
-      track = row_for(state, group::operations, "operations", o.start_ns, end);
-      const communicator_snapshot* const c = communicator(state, o.communicator);
-      say(fmt::format(R"("communicator":{},"bytes":{})",
-                      json_string(c != nullptr ? c->name : fmt::format("{}", o.communicator)), o.bytes));
-      if (o.sequence != 0) say(fmt::format(R"("sequence":{})", o.sequence));
-      if (o.sequence == 0) say(fmt::format(R"("peer":{},"tag":{})", o.peer, o.tag));
-      if (!o.text.empty()) say(fmt::format(R"("at":{})", json_string(o.where())));
-      if (o.sequence != 0 && c != nullptr) note_arrival(state.rank, *c, o);
-    }
+  const event_form form = form_of(o.kind);
+  const int track = row_for(state, form.rows, form.row, o.start_ns, end);
+  std::vector<std::string> arguments;
+  if (o.kind == kind_compute) arguments.push_back(fmt::format(R"("at":{})", json_string(o.where())));
+  if (o.kind == kind_span) arguments.push_back(fmt::format(R"("line":{})", o.line));
+  if (form.rows == group::operations) {
+    const communicator_snapshot* const c = communicator(state, o.communicator);
+    arguments.push_back(
+        fmt::format(R"("communicator":{},"bytes":{})",
+                    json_string(c != nullptr ? c->name : fmt::format("{}", o.communicator)), o.bytes));
+    arguments.push_back(o.sequence != 0 ? fmt::format(R"("sequence":{})", o.sequence)
+                                        : fmt::format(R"("peer":{},"tag":{})", o.peer, o.tag));
+    if (!o.text.empty()) arguments.push_back(fmt::format(R"("at":{})", json_string(o.where())));
+    if (o.sequence != 0 && c != nullptr) note_arrival(state.rank, *c, o);
   }
   if (o.how != state::done) {
     const char* const how = o.how == state::failed      ? "failed"
                             : o.how == state::cancelled ? "cancelled"
                                                         : "never ended";
-    say(fmt::format(R"("state":"{}")", how));
+    arguments.push_back(fmt::format(R"("state":"{}")", how));
   }
   put(fmt::format(
       R"({{"name":{},"cat":"{}","ph":"X","ts":{:.3f},"dur":{:.3f},"pid":{},"tid":{},"args":{{{}}}}})",
-      json_string(name), category, microseconds(o.start_ns), static_cast<double>(end - o.start_ns) / 1000,
-      state.rank, track, arguments));
+      json_string(o.kind == kind_span ? o.text : name_of_kind(o.kind)), form.category,
+      microseconds(o.start_ns), static_cast<double>(end - o.start_ns) / 1000, state.rank, track,
+      fmt::join(arguments, ",")));
 }
 
 // Records the last rank to come to a collective: the one that the others have waited for.
