@@ -46,29 +46,22 @@ class recorder {
   // Unless traced, times are those of the loop's last turn, some microseconds old, except the start of
   // operations that stay pending.
 
-  handle begin(const operation_facts& what) noexcept { return put(what, state::pending, coarse_now(), 0); }
+  [[gnu::always_inline]] handle begin(const operation_facts& what, std::uint64_t start) noexcept {
+    return put(what, state::pending, start, 0);
+  }
+  handle begin(const operation_facts& what) noexcept { return begin(what, coarse_now()); }
   // Records an operation that completed at once.
   void note(const operation_facts& what, state how) noexcept {
     const std::uint64_t when = coarse_now();
     put(what, how, when, when);
     head_.ended.store(++ended_, std::memory_order_relaxed);
   }
-  // Records an operation that stays pending, with its exact start. Returns the processor's counter with it, or 0
-  // if that was not read.
-  struct waiting {
-    handle at;
-    std::uint64_t cycles;
-  };
-  [[gnu::always_inline]] waiting begin_waiting(const operation_facts& what) noexcept {
-    const std::uint64_t when = now();
-    return {put(what, state::pending, when, 0), clock_ == nullptr ? when : 0};
-  }
-  // The same for one that is on record already.
+  // Sets the exact start of an operation that stays pending. Returns it, or 0 if it was exact already.
   std::uint64_t stays(handle h) noexcept {
     if (traced_) return 0;
     const std::uint64_t when = now();
     operations_[h.place].start.store(when, std::memory_order_relaxed);
-    return clock_ == nullptr ? when : 0;
+    return when;
   }
   void end(handle h, state how) noexcept {
     entry& e = operations_[h.place];

@@ -122,11 +122,11 @@ bool start_on(operation_state& state, Start start) noexcept {
     made->finish();
     return true;
   }
-  const flight::recorder::waiting noted = c.recorder().begin_waiting(facts_of(c, state.what(), 0));
-  made->record = noted.at;
+  const std::uint64_t now = c.recorder().now();
+  made->record = c.recorder().begin(facts_of(c, state.what(), 0), now);
   if constexpr (std::is_same_v<Transfer, p2p::receive>) made->transfer.record = made->record;
   if (state.what().peer == any_source) c.expect_anyone();
-  c.watch(made->transfer, state.has_deadline(), noted.cycles);
+  c.watch(made->transfer, state.has_deadline(), now);
   return false;
 }
 
