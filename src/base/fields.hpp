@@ -10,55 +10,43 @@
 #include "base/little_endian.hpp"
 #include "base/throw_error.hpp"
 
+#include <boost/mp11/algorithm.hpp>
 #include <boost/pfr/core.hpp>
-#include <chrono>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
-#include <vector>
 
 namespace tutti::base {
 
 class field_writer {
  public:
-  template <std::integral T>
-  void field(T value) {
-    std::uint8_t bytes[sizeof value];
-    put_little_endian(bytes, value);
-    text_.append(reinterpret_cast<const char*>(bytes), sizeof bytes);
-  }
-  void field(bool value) { field(static_cast<std::uint8_t>(value)); }
-  void field(const std::string& text) {
-    field(static_cast<std::uint32_t>(text.size()));
-    text_ += text;
-  }
-  template <class Rep, class Period>
-  void field(const std::chrono::duration<Rep, Period>& value) {
-    field(value.count());
-  }
   template <class T>
-  void field(const std::vector<T>& list) {
-    field(static_cast<std::uint32_t>(list.size()));
-    for (const T& each : list) field(each);
-  }
-  template <class... T>
-  void field(const std::variant<T...>& one) {
-    field(static_cast<std::uint8_t>(one.index()));
-    std::visit([&](const auto& alternative) { field(alternative); }, one);
-  }
-  template <class T>
-    requires std::is_enum_v<T>
   void field(const T& value) {
-    field(static_cast<std::uint8_t>(value));
-  }
-  template <class T>
-    requires std::is_class_v<T>
-  void field(const T& m) {
-    boost::pfr::for_each_field(m, [&](const auto& each) { field(each); });
+    if constexpr (std::is_same_v<T, bool> || std::is_enum_v<T>) {
+      field(static_cast<std::uint8_t>(value));
+    } else if constexpr (std::integral<T>) {
+      std::uint8_t bytes[sizeof value];
+      put_little_endian(bytes, value);
+      text_.append(reinterpret_cast<const char*>(bytes), sizeof bytes);
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      field(static_cast<std::uint32_t>(value.size()));
+      text_ += value;
+    } else if constexpr (requires { typename T::period; }) {  // a duration
+      field(value.count());
+    } else if constexpr (requires { value.begin(); }) {
+      field(static_cast<std::uint32_t>(value.size()));
+      for (const auto& each : value) field(each);
+    } else if constexpr (requires { value.index(); }) {
+      field(static_cast<std::uint8_t>(value.index()));
+      std::visit([this](const auto& alternative) { field(alternative); }, value);
+    } else {
+      boost::pfr::for_each_field(value, [this](const auto& each) { field(each); });
+    }
   }
   std::string take() { return std::move(text_); }
 
@@ -72,40 +60,32 @@ class field_reader {
  public:
   field_reader(std::string_view text, const char* refusal) : text_(text), refusal_(refusal) {}
 
-  template <std::integral T>
+  template <class T>
   void field(T& value) {
-    value = get_little_endian<T>(reinterpret_cast<const std::uint8_t*>(next(sizeof(T)).data()));
-  }
-  void field(bool& value) { value = number_up_to(1) == 1; }
-  void field(std::string& text) { text = next(length()); }
-  template <class Rep, class Period>
-  void field(std::chrono::duration<Rep, Period>& value) {
-    Rep count{};
-    field(count);
-    value = std::chrono::duration<Rep, Period>(count);
-  }
-  // Grows as it is read: a wrong length is noticed where the bytes end.
-  template <class T>
-  void field(std::vector<T>& list) {
-    list.clear();
-    for (std::uint32_t left = length(); left > 0; --left) field(list.emplace_back());
-  }
-  template <class... T>
-  void field(std::variant<T...>& one) {
-    using variant = std::variant<T...>;
-    static constexpr variant (*make[])() = {[] { return variant(std::in_place_type<T>); }...};
-    one = make[number_up_to(sizeof...(T) - 1)]();
-    std::visit([&](auto& alternative) { field(alternative); }, one);
-  }
-  template <class T>
-    requires std::is_enum_v<T>
-  void field(T& value) {
-    value = static_cast<T>(number_up_to(static_cast<std::uint8_t>(highest(T{}))));
-  }
-  template <class T>
-    requires std::is_class_v<T>
-  void field(T& m) {
-    boost::pfr::for_each_field(m, [&](auto& each) { field(each); });
+    if constexpr (std::is_same_v<T, bool>) {
+      value = number_up_to(1) == 1;
+    } else if constexpr (std::is_enum_v<T>) {
+      value = static_cast<T>(number_up_to(static_cast<std::uint8_t>(highest(T{}))));
+    } else if constexpr (std::integral<T>) {
+      value = get_little_endian<T>(reinterpret_cast<const std::uint8_t*>(next(sizeof value).data()));
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      value = next(length());
+    } else if constexpr (requires { typename T::period; }) {
+      typename T::rep count{};
+      field(count);
+      value = T(count);
+    } else if constexpr (requires { value.begin(); }) {
+      value.clear();
+      // Grows as it is read: a wrong length is noticed where the bytes end.
+      for (std::uint32_t left = length(); left > 0; --left) field(value.emplace_back());
+    } else if constexpr (requires { value.index(); }) {
+      constexpr std::size_t alternatives = std::variant_size_v<T>;
+      boost::mp11::mp_with_index<alternatives>(number_up_to(alternatives - 1), [&](auto index) {
+        field(value.template emplace<decltype(index)::value>());
+      });
+    } else {
+      boost::pfr::for_each_field(value, [this](auto& each) { field(each); });
+    }
   }
   // The bytes that have not been read.
   std::string_view rest() const noexcept { return text_; }
