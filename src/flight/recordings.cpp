@@ -59,11 +59,6 @@ struct failed_rank {
 std::array<failed_rank, most_slots> failed_ranks{};
 std::size_t failures = 0;
 
-void remember_failure(const head& h) noexcept {
-  if (h.at() == phase::failed)
-    failed_ranks[failures++ % most_slots] = {h.world.load(std::memory_order_relaxed), h.world_rank()};
-}
-
 }  // namespace
 
 // ---- the memory of a node ----
@@ -193,7 +188,8 @@ recorder_slot::~recorder_slot() {
       if (s.compare_exchange_strong(mine, nullptr, std::memory_order_acq_rel)) break;
     }
     write_last(recorder_->memory());
-    remember_failure(recorder_->memory().head());
+    if (const head& h = recorder_->memory().head(); h.at() == phase::failed)
+      failed_ranks[failures++ % most_slots] = {h.world.load(std::memory_order_relaxed), h.world_rank()};
     recorder_.reset();
   }
   node_.reset();  // under the lock: the next one may take the place

@@ -87,15 +87,6 @@ void outbox::gather(batch& b) noexcept {
   }
 }
 
-void outbox::finish(const piece& p, list& left) noexcept {
-  outgoing* const f = p.of;
-  if (f == nullptr) return;
-  f->progress += p.promised;
-  if (is_long(*f, slice_bytes) && f->progress < f->head.length) return;
-  f->unlink();
-  left.push_back(*f);
-}
-
 void outbox::settle(batch& b, std::size_t sent, list& left) noexcept {
   cut_short_ = {};
   for (std::size_t i = 0; i < b.count; ++i) {
@@ -108,8 +99,15 @@ void outbox::settle(batch& b, std::size_t sent, list& left) noexcept {
       if (p.sent > 0) cut_short_ = p;
       return;
     }
-    finish(p, left);
-    if (p.of == nullptr) copy_.reset();
+    outgoing* const f = p.of;
+    if (f == nullptr) {
+      copy_.reset();
+      continue;
+    }
+    f->progress += p.promised;
+    if (is_long(*f, slice_bytes) && f->progress < f->head.length) continue;
+    f->unlink();
+    left.push_back(*f);
   }
 }
 
@@ -168,11 +166,6 @@ void inbox::open() {
   if (!staging_) staging_.reset(new std::uint8_t[staging_bytes]);
 }
 
-std::size_t inbox::staging_room() const noexcept {
-  const bool ends_long = to_store() == to_come() && to_come() >= long_payload_bytes;
-  return (ends_long ? behind_long_payload_bytes : staging_bytes) - staged_;
-}
-
 inbox::outcome inbox::receive(core::byte_stream& from, std::size_t budget) noexcept {
   for (;;) {
     if (stopped_) return outcome::stopped;
@@ -180,7 +173,8 @@ inbox::outcome inbox::receive(core::byte_stream& from, std::size_t budget) noexc
     std::size_t count = 0;
     const std::size_t direct_room = to_store();
     if (direct_room > 0) parts[count++] = iovec{where_.at + come_, direct_room};
-    const std::size_t behind = staging_room();
+    const bool ends_long = direct_room == to_come() && direct_room >= long_payload_bytes;
+    const std::size_t behind = (ends_long ? behind_long_payload_bytes : staging_bytes) - staged_;
     parts[count++] = iovec{staging_.get() + staged_, behind};
     const ssize_t got = from.read(parts, count);
     if (got < 0) {

@@ -69,7 +69,6 @@ class outbox {
 
   void gather(batch& b) noexcept;
   void settle(batch& b, std::size_t sent, list& left) noexcept;
-  void finish(const piece& p, list& left) noexcept;
 
   const bool checksums_;
   std::uint8_t next_number_ = 0;  // of the first frame that has not begun to leave
@@ -136,7 +135,6 @@ class inbox {
     return head_.kind == frame_kind::leave || head_.kind == frame_kind::heartbeat ||
            head_.kind == frame_kind::alive;
   }
-  std::size_t staging_room() const noexcept;
 
   const int peer_;
   const bool checksums_;
