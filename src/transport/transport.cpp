@@ -61,7 +61,7 @@ class self_link final : public peer_link {
 
   bool submit(outgoing& o) noexcept override {
     // Delivered from move(), as if from a peer: begin() must not run inside submit().
-    queue_.push_back(o);
+    messages_.push_back(o);
     through_.activate(*this);
     return false;
   }
@@ -78,7 +78,7 @@ class self_link final : public peer_link {
  private:
   bool move() noexcept override {
     list batch;  // frames added by the delivery wait for the next round
-    batch.splice_back(queue_);
+    batch.splice_back(messages_);
     const bool any = !batch.empty();
     while (outgoing* const o = batch.pop_front()) {
       through_.up().deliver(peer_, o->head, o->payload);
@@ -87,9 +87,6 @@ class self_link final : public peer_link {
     return any;
   }
   void disconnect(bool) noexcept override {}
-  void clear_queues(list& rest) noexcept override { rest.splice_back(queue_); }
-
-  list queue_;
 };
 
 class self_transport final : public transport {

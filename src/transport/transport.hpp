@@ -140,6 +140,7 @@ class peer_link : public link, public base::list_hook<active_tag> {
   int peer() const noexcept { return peer_; }
   phase at() const noexcept { return at_; }
   bool closed() const noexcept override { return at_ == phase::closed; }
+  bool has_queue() const noexcept override { return !messages_.empty() || !data_.empty(); }
   // Ends the link. The loop reports that, once.
   void fail(errc why, std::string text) noexcept {
     if (at_ == phase::failing || at_ == phase::closed) return;
@@ -205,12 +206,17 @@ class peer_link : public link, public base::list_hook<active_tag> {
   // Closes the connection, if there is one. With `abort` the peer sees that at once.
   virtual void disconnect(bool abort) noexcept = 0;
   // Empties the queues into `rest`.
-  virtual void clear_queues(list& rest) noexcept = 0;
+  virtual void clear_queues(list& rest) noexcept {
+    rest.splice_back(messages_);
+    rest.splice_back(data_);
+  }
 
   transport& through_;
   const int peer_;
   phase at_;
   outgoing farewell_;  // the last frame of this side
+  list messages_;      // that wait to leave, in order
+  list data_;          // that leave slice by slice, beside them
   core::running_task attempt_;  // to connect
   base::unique_fd declined_;
 

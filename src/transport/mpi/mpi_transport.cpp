@@ -158,7 +158,7 @@ bool mpi_link::submit(outgoing& f) noexcept {
     owner_.stirred();
     return true;
   }
-  (is_long(f, slice_bytes) ? long_data_ : messages_).push_back(f);
+  (is_long(f, slice_bytes) ? data_ : messages_).push_back(f);
   owner_.activate(*this);
   return false;
 }
@@ -167,7 +167,7 @@ bool mpi_link::submit(outgoing& f) noexcept {
 bool mpi_link::move() noexcept {
   std::size_t sent = 0;
   while (sent < bytes_per_turn) {
-    outgoing* const f = !messages_.empty() ? messages_.front() : long_data_.front();
+    outgoing* const f = !messages_.empty() ? messages_.front() : data_.front();
     if (f == nullptr) break;
     const std::uint64_t before = f->progress;
     if (!send_slice(*f)) break;
@@ -183,7 +183,7 @@ bool mpi_link::move() noexcept {
 void mpi_link::leave() noexcept {
   if (closed()) return;
   // Behind everything else: the last slice of the last long message must not follow it.
-  (long_data_.empty() ? messages_ : long_data_).push_back(farewell_);
+  (data_.empty() ? messages_ : data_).push_back(farewell_);
   owner_.activate(*this);
 }
 

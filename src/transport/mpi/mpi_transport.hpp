@@ -46,8 +46,6 @@ class mpi_link final : public peer_link {
   // Longer messages wait for their receive, which saves the memory of an unexpected copy.
   bool sends_eagerly(const void*, std::size_t bytes) const noexcept override { return bytes <= 16 * 1024; }
 
-  bool has_queue() const noexcept override { return !messages_.empty() || !long_data_.empty(); }
-
   // The peer has everything that was sent to it.
   void acknowledged() noexcept { acknowledged_ = true; }
   void leave() noexcept override;
@@ -57,16 +55,10 @@ class mpi_link final : public peer_link {
  private:
   bool move() noexcept override;
   void disconnect(bool abort) noexcept override;
-  void clear_queues(list& rest) noexcept override {
-    rest.splice_back(messages_);
-    rest.splice_back(long_data_);
-  }
   bool send_slice(outgoing& f) noexcept;
 
   mpi_transport& owner_;
   bool acknowledged_ = false;
-  list messages_;
-  list long_data_;  // messages may pass between their slices
 };
 
 class mpi_transport final : public linked_transport, private wire::listener {

@@ -37,7 +37,6 @@ class shm_link final : public peer_link, public core::watcher {
   }
   bool redirect_destination(void* owner, const destination_buffer& instead) noexcept override;
   bool sends_eagerly(const void* data, std::size_t bytes) const noexcept override;
-  bool has_queue() const noexcept override { return !messages_.empty() || !data_.empty(); }
   peer_health examine(const health_check& l) noexcept override;
   void rest() noexcept override { examined_ = false; }
   // An attempt to connect goes on: the peer's side may be complete by then, and sees the link end.
@@ -68,10 +67,6 @@ class shm_link final : public peer_link, public core::watcher {
 
  private:
   void disconnect(bool abort) noexcept override;
-  void clear_queues(list& rest) noexcept override {
-    rest.splice_back(messages_);
-    rest.splice_back(data_);
-  }
   bool read_some() noexcept;
   bool flush() noexcept;
   bool write_slices(outgoing& o) noexcept;
@@ -88,9 +83,7 @@ class shm_link final : public peer_link, public core::watcher {
   // Of a peer that has hung up, until when to ask how it has ended.
   std::optional<peer_process> process_;
   core::time_point ask_until_{};
-  direct_reads reads_;  // before the queues, which contain its frames
-  list messages_;       // in order
-  list data_;
+  direct_reads reads_;  // cut() takes its frames out of the queues
   channel inbox_;
   std::optional<peer_segment> outbox_;
   channel_reader reader_;
