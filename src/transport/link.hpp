@@ -233,8 +233,10 @@ class link {
   // Redirects the payload of frames being received for `owner` to `instead`, memory for the whole message. A
   // data frame fills its part at other_transfer_id. An empty destination drops the payload. Data that have
   // come are copied there. On return the old place is not referenced, and end() will name the new one.
-  // Returns false if no frame of `owner` is partly received.
-  virtual bool redirect_destination(void* owner, const destination_buffer& instead) noexcept = 0;
+  // Returns false if no frame of `owner` is partly received, as on links that deliver frames whole.
+  virtual bool redirect_destination(void* /*owner*/, const destination_buffer& /*instead*/) noexcept {
+    return false;
+  }
   // Whether this message is better sent eagerly than by rendezvous.
   virtual bool sends_eagerly(const void* data, std::size_t bytes) const noexcept = 0;
   virtual bool closed() const noexcept = 0;

@@ -65,15 +65,6 @@ class self_link final : public peer_link {
     through_.activate(*this);
     return false;
   }
-  cancel_result cancel(outgoing& o) noexcept override {
-    o.unlink();
-    return cancel_result::gone;
-  }
-  // Payload is never partly received here: move() copies a frame whole.
-  bool redirect_destination(void*, const destination_buffer&) noexcept override { return false; }
-  // A small message is copied aside if no receive is posted. A longer one waits for its receive, without a
-  // second copy.
-  bool sends_eagerly(const void*, std::size_t bytes) const noexcept override { return bytes <= 16 * 1024; }
 
  private:
   bool move() noexcept override {

@@ -141,6 +141,12 @@ class peer_link : public link, public base::list_hook<active_tag> {
   phase at() const noexcept { return at_; }
   bool closed() const noexcept override { return at_ == phase::closed; }
   bool has_queue() const noexcept override { return !messages_.empty() || !data_.empty(); }
+  cancel_result cancel(outgoing& f) noexcept override {
+    f.unlink();
+    return cancel_result::gone;
+  }
+  // Longer messages wait for their receive, which saves the memory of an unexpected copy, and the copy.
+  bool sends_eagerly(const void*, std::size_t bytes) const noexcept override { return bytes <= 16 * 1024; }
   // Ends the link. The loop reports that, once.
   void fail(errc why, std::string text) noexcept {
     if (at_ == phase::failing || at_ == phase::closed) return;

@@ -36,16 +36,6 @@ class mpi_link final : public peer_link {
   mpi_link(mpi_transport& owner, int peer) noexcept;
 
   bool submit(outgoing& f) noexcept override;
-  // Frames that have left were copied: only the queue refers to a frame.
-  cancel_result cancel(outgoing& f) noexcept override {
-    f.unlink();
-    return cancel_result::gone;
-  }
-  // Payload is copied by the call that names its destination: none is ever open.
-  bool redirect_destination(void*, const destination_buffer&) noexcept override { return false; }
-  // Longer messages wait for their receive, which saves the memory of an unexpected copy.
-  bool sends_eagerly(const void*, std::size_t bytes) const noexcept override { return bytes <= 16 * 1024; }
-
   // The peer has everything that was sent to it.
   void acknowledged() noexcept { acknowledged_ = true; }
   void leave() noexcept override;
