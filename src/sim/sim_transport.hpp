@@ -64,9 +64,6 @@ class sim_transport final : public transport::transport {
   ~sim_transport() override { cut(); }
 
   void open(const core::world_info& info, tutti::transport::inbound& up) override;
-  bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept override {
-    return mine.rank != peer.rank;
-  }
   tutti::transport::link& link_to(int peer) override { return at(peer); }
   bool has_queue() const noexcept override;
   task<> leave(core::time_point deadline) override;

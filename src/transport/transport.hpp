@@ -65,8 +65,9 @@ class transport : public core::source {
   virtual void listen(core::endpoint_record& /*mine*/, const listen_wish& /*wish*/) {}
   // Accepts connections from now on: the world is known. `info` and `up` outlive the transport.
   virtual void open(const core::world_info& info, inbound& up) = 0;
-  virtual bool reaches(const core::endpoint_record& mine,
-                       const core::endpoint_record& peer) const noexcept = 0;
+  virtual bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept {
+    return mine.rank != peer.rank;
+  }
   // The link to a peer, made on the first call; the same for both directions. It lives as long as the
   // transport.
   virtual link& link_to(int peer) = 0;

@@ -58,9 +58,6 @@ class mpi_transport final : public linked_transport, private wire::listener {
   ~mpi_transport() override { end(); }
 
   void open(const core::world_info& info, inbound& up) override;
-  bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept override {
-    return mine.rank != peer.rank;
-  }
   bool has_queue() const noexcept override { return wire_.sending() || linked_transport::has_queue(); }
   void cut() noexcept override;
 
