@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Long messages over several connections at once.
-#include "transport/tcp/stripes.hpp"
+#include "transport/tcp/frame_io.hpp"
 
 #include "support/skip.hpp"
 #include "transport/tcp_fixture.hpp"

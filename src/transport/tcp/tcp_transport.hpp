@@ -9,7 +9,6 @@
 #include "transport/connecting_transport.hpp"
 #include "transport/tcp/frame_io.hpp"
 #include "transport/tcp/heartbeat.hpp"
-#include "transport/tcp/stripes.hpp"
 
 #include <array>
 #include <memory>
