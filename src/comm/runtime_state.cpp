@@ -35,23 +35,25 @@ using transports = std::vector<std::unique_ptr<transport::transport>>;
 
 // The world is this host unless there is an address of rank 0, a store of the program, or a secret from
 // outside.
-transport::listen_wish wish_of(const bootstrap::job& job) {
+transport::listen_wish wish_of(const bootstrap::job& job, bootstrap::endpoints master) {
   const bool at_file = !job.rendezvous_file.empty();
   // Whoever may read the file or the store gets a secret from it.
   transport::listen_wish wish{!job.secret.empty() || at_file || job.at_store};
   if (!job.master_host.empty()) wish.towards = job.master_host;
+  wish.addresses = std::move(master);
   if (job.at_store || (at_file && !job.private_rendezvous && !job.secret.empty())) wish.towards = "";
   return wish;
 }
 
-transports listening_transports(core::loop& loop, const bootstrap::job& job, core::endpoint_record& mine) {
+transports listening_transports(core::loop& loop, const bootstrap::job& job,
+                                const bootstrap::endpoints& master, core::endpoint_record& mine) {
   transports made;
   made.push_back(transport::make_self_transport(loop));
   if (job.world_size == 1 && !job.elastic) return made;
   const auto add = [&](const char* name, std::unique_ptr<transport::transport> t) {
     if (!job.transports.empty() && !job.transports.contains(name)) return;
     try {
-      t->listen(mine, wish_of(job));
+      t->listen(mine, wish_of(job, master));
       made.push_back(std::move(t));
     } catch (const error& e) {
       // A transport selected by name must work; otherwise the other one may serve.
@@ -181,11 +183,11 @@ task<communicator> runtime_state::join(bootstrap::job job, store* through,
   flight::explain_at_signal();
   loop_.recorder().joining(job.rank, job.world_size);
   core::endpoint_record mine = bootstrap::local_endpoint_record(job.rank);
-  // Transports look it up when they listen.
+  bootstrap::endpoints master;
   if (!job.master_host.empty())
-    co_await bootstrap::resolve_host(executor, job.master_host, job.master_port, deadline);
+    master = co_await bootstrap::resolve_host(executor, job.master_host, job.master_port, deadline);
   alive.check();
-  transports ways = listening_transports(loop_, job, mine);
+  transports ways = listening_transports(loop_, job, master, mine);
   core::world_info info;
   if (how == rendezvous::elastic) {
     info = co_await bootstrap::meet_in_elastic_store(executor, job, mine, deadline);

@@ -5,6 +5,7 @@
 #include "base/intrusive_list.hpp"
 #include "base/shared_memory.hpp"
 #include "base/unique_fd.hpp"
+#include "bootstrap/address.hpp"
 #include "core/engine.hpp"
 #include "core/loop.hpp"
 #include "core/running_task.hpp"
@@ -28,6 +29,7 @@ struct listen_wish {
   bool authenticated;  // connections must prove that they know a secret
   // The host where the ranks meet; "": any other host; null: this host is enough.
   std::optional<std::string> towards = std::nullopt;
+  bootstrap::endpoints addresses = {};  // of that host
 };
 
 // The ranks of this host whose memory this rank reads in place, without messages.

@@ -14,7 +14,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <cerrno>
@@ -66,27 +65,13 @@ ip::address explicit_address(const std::string& text) {
 
 std::string loopback_like(const ip::address& address) { return address.is_v6() ? "::1" : "127.0.0.1"; }
 
-std::vector<ip::address> addresses_of(const std::string& host) {
-  boost::asio::io_context context;
-  boost::system::error_code code;
-  const auto found = ip::tcp::resolver(context).resolve(host, "", code);
-  if (code)
-    base::throw_error(errc::invalid_argument,
-                      "'{}', where rank 0 is (MASTER_ADDR), cannot be resolved on this host: {}; give rank "
-                      "0's numeric address",
-                      host, code.message());
-  std::vector<ip::address> addresses;
-  for (const auto& entry : found) addresses.push_back(entry.endpoint().address());
-  return addresses;
-}
-
-std::string address_towards(const std::string& host) {
+std::string address_towards(const std::string& host, const bootstrap::endpoints& addresses) {
   boost::system::error_code code;
   const ip::address numeric = ip::make_address(host, code);
   if (!code && bootstrap::is_loopback(numeric)) return loopback_like(numeric);
   bool leads_there = false;
-  for (const ip::address& there : code ? addresses_of(host) : std::vector<ip::address>{numeric}) {
-    const ip::address source = source_address_towards(there);
+  for (const ip::tcp::endpoint& there : addresses) {
+    const ip::address source = source_address_towards(there.address());
     if (source.is_unspecified()) continue;
     leads_there = true;
     if (is_link_local(source)) continue;
@@ -189,7 +174,7 @@ std::string listen_address(const listen_wish& wish) {
     return address.to_string();
   }
   if (!wish.authenticated || !wish.towards) return "127.0.0.1";
-  return wish.towards->empty() ? outward_address().to_string() : address_towards(*wish.towards);
+  return wish.towards->empty() ? outward_address().to_string() : address_towards(*wish.towards, wish.addresses);
 }
 
 listener open_listener(const std::string& address) {
