@@ -179,6 +179,7 @@ class peer_link : public link, public base::list_hook<active_tag> {
   // Ends the link without a report, and hands queued frames back.
   void drop() noexcept {
     disconnect(false);
+    declined_.reset();
     at_ = phase::closed;
     unlink();
     hand_back();

@@ -340,7 +340,6 @@ void shm_link::disconnect(bool) noexcept {
   if (socket_) ::shutdown(socket_.get(), SHUT_RDWR);
   socket_.reset();
   doorbell_.reset();
-  declined_.reset();
 }
 
 }  // namespace tutti::transport::shm

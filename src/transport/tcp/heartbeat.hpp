@@ -57,7 +57,8 @@ class heartbeat {
   };
   // `waiting_to_leave`: that frame is still in the outbox.
   finding examine(const health_check& l, const kernel_view& kernel, bool waiting_to_leave) noexcept;
-  // It is not examined for a while.
+  // Whether it is examined now. After rest() it is not for a while.
+  bool watched() const noexcept { return watched_; }
   void rest() noexcept { watched_ = false; }
 
  private:

@@ -287,15 +287,15 @@ void tcp_link::push(outgoing& f) noexcept {
 peer_health tcp_link::examine(const health_check& l) noexcept {
   kernel_view kernel;
   if (at_ != phase::connected || owner_.leaving() || !view_kernel(main_.fd(), kernel)) return {};
-  if (!std::exchange(examined_, true)) watch_closely(main_.fd(), true);
+  if (!heartbeat_.watched()) watch_closely(main_.fd(), true);
   const heartbeat::finding found = heartbeat_.examine(l, kernel, question_.linked());
   if (found.ask) push(question_);
   return found.health;
 }
 
 void tcp_link::rest() noexcept {
+  if (heartbeat_.watched() && at_ == phase::connected) watch_closely(main_.fd(), false);
   heartbeat_.rest();
-  if (std::exchange(examined_, false) && at_ == phase::connected) watch_closely(main_.fd(), false);
 }
 
 // Sends what the stream has taken. Returns false if not all of it has left.
@@ -355,7 +355,6 @@ void tcp_link::leave() noexcept {
 }
 
 void tcp_link::disconnect(bool abort) noexcept {
-  declined_.reset();
   owner_.expect_nothing(*this);
   // Not destroyed: one of them may be the caller.
   for (const auto& c : connections_) c->shut(abort);

@@ -127,7 +127,6 @@ class tcp_link final : public peer_link {
   void broke(int code) noexcept;
 
   tcp_transport& owner_;
-  bool examined_ = false;
   bool further_asked_for_ = false;
   // All but the first carry stripes of long frames only.
   std::vector<std::unique_ptr<connection>> connections_;
