@@ -124,7 +124,6 @@ rank_snapshot read(const recording_view& from, std::size_t recent) {
   const time_map times(h);
   r.at = std::min(h.at(), phase::failed);
   r.rank = h.world_rank();
-  r.world_size = h.world_size();
   r.world = h.world.load(relaxed);
   r.pid = h.pid();
   r.thread = base::state_of_thread(r.pid, static_cast<int>(low_of(h.owner.load(relaxed))));
@@ -136,8 +135,6 @@ rank_snapshot read(const recording_view& from, std::size_t recent) {
   if (r.asleep_ns != 0 && r.now_ns - r.asleep_ns > surely_asleep_ns &&
       r.thread == base::process_state::runs && !keeps_running(h))
     r.thread = base::process_state::sleeps;
-  r.started = h.started.load(relaxed);
-  r.ended = h.ended.load(relaxed);
   r.compute_running = h.compute_running.load(relaxed);
   if (r.at == phase::failed) r.failure_text = text_at(h.failure_text, sizeof h.failure_text);
 

@@ -60,7 +60,6 @@ struct communicator_snapshot {
 
 struct rank_snapshot {
   int rank = -1;  // of the world
-  int world_size = 0;
   std::uint64_t world = 0;
   int pid = 0;
   phase at = phase::none;
@@ -69,8 +68,6 @@ struct rank_snapshot {
   std::int64_t since_ns = 0;   // start of joining, or of membership
   std::int64_t turned_ns = 0;  // the loop's last turn
   std::int64_t asleep_ns = 0;  // start of the loop's sleep; 0: it is awake
-  std::uint64_t started = 0;
-  std::uint64_t ended = 0;
   std::uint64_t compute_running = 0;
   std::string host;                         // empty: this one
   std::string failure_text;                 // why it failed

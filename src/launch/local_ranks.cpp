@@ -162,7 +162,7 @@ void local_ranks::start(const start_ranks& p, base::unique_fd store) {
   store_ = std::move(store);
   children_.clear();
   output_.begin_start();
-  records_.begin_start(p.first_rank, p.world_size);
+  records_.begin_start(p.first_rank);
   int local_rank = 0;
   try {
     for (; local_rank < options_.ranks; ++local_rank) start_rank(local_rank);

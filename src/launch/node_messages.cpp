@@ -24,7 +24,7 @@ namespace {
 
 // A launcher's first message: the version increases when the meaning of any message changes.
 struct versioned_hello {
-  std::uint16_t version = 6;
+  std::uint16_t version = 7;
   hello who;
 };
 

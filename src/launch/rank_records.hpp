@@ -48,9 +48,8 @@ class rank_records {
   flight::recordings* memory() const { return all_.get(); }
 
   // The ranks start, or start again.
-  void begin_start(int first_rank, int world_size) {
+  void begin_start(int first_rank) {
     first_rank_ = first_rank;
-    world_size_ = world_size;
     started_ns_ = base::steady_ns();
     std::fill(places_.begin(), places_.end(), place{});
     if (all_ != nullptr) all_->clear();
@@ -126,10 +125,7 @@ class rank_records {
     flight::rank_snapshot r;
     if (all_ != nullptr) r = flight::read(all_->of(static_cast<int>(local_rank)), recent);
     // Where nodes come and go, only the rank knows its number.
-    if (!elastic_ || r.at == flight::phase::none) {
-      r.rank = first_rank_ + static_cast<int>(local_rank);
-      r.world_size = world_size_;
-    }
+    if (!elastic_ || r.at == flight::phase::none) r.rank = first_rank_ + static_cast<int>(local_rank);
     if (r.at == flight::phase::none) r.pid = p.pid;
     return r;
   }
@@ -150,7 +146,6 @@ class rank_records {
   std::unique_ptr<flight::recordings> all_;
   std::vector<place> places_;
   int first_rank_ = 0;
-  int world_size_ = 0;
   std::int64_t started_ns_ = 0;
   bool elastic_;  // ranks change their numbers
 };

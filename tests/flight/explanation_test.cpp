@@ -24,7 +24,6 @@ using tutti::test::contains;
 rank_snapshot rank(int number, int size, std::uint32_t last = 0) {
   rank_snapshot r;
   r.rank = number;
-  r.world_size = size;
   r.at = phase::member;
   r.thread = tutti::base::process_state::sleeps;
   r.now_ns = now;

@@ -43,7 +43,6 @@ records_told some_records() {
   records_told told;
   tutti::flight::rank_snapshot r;
   r.rank = 5;
-  r.world_size = 7;
   r.pid = 99;
   r.at = tutti::flight::phase::member;
   r.thread = tutti::base::process_state::stopped;
