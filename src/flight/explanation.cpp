@@ -53,8 +53,7 @@ std::optional<row> hindrance(const rank_snapshot& r) {
   if (r.at == phase::left && r.end.empty()) return row{"has left: its part is over"};
   if (!r.end.empty()) return row{"has gone: it " + r.end};
   if (r.thread == process_state::gone) return row{"has gone: its process has ended"};
-  if (r.at == phase::none)
-    return row{"has not joined: it has called neither tutti::run nor tutti::init yet"};
+  if (r.at == phase::none) return row{"has not joined: it has called neither tutti::run nor tutti::init yet"};
   if (r.at == phase::failed) return row{"has failed: " + r.failure_text};
   if (r.thread == process_state::stopped)
     return row{"is stopped (SIGSTOP, Ctrl-Z or a debugger; kill -CONT lets it go on): its loop last turned ",

@@ -108,7 +108,8 @@ class recorder {
   static constexpr std::size_t no_place = communicators;
   std::size_t open_communicator(std::uint32_t id, int rank, int size, std::string_view name) noexcept;
   void called(std::size_t place, std::uint32_t sequence) noexcept {
-    if (place != no_place) memory_.communicator_entries()[place].last.store(sequence, std::memory_order_relaxed);
+    if (place != no_place)
+      memory_.communicator_entries()[place].last.store(sequence, std::memory_order_relaxed);
   }
   void communicator_failed(std::size_t place) noexcept {
     if (place != no_place) memory_.communicator_entries()[place].failed.store(1, std::memory_order_relaxed);

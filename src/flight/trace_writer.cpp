@@ -189,9 +189,9 @@ void trace_writer::write_event(rank_state& state, const operation_snapshot& o, s
   if (o.kind == kind_span) arguments.push_back(fmt::format(R"("line":{})", o.line));
   if (form.rows == group::operations) {
     const communicator_snapshot* const c = communicator(state, o.communicator);
-    arguments.push_back(
-        fmt::format(R"("communicator":{},"bytes":{})",
-                    json_string(c != nullptr ? c->name : fmt::format("{}", o.communicator)), o.bytes));
+    arguments.push_back(fmt::format(R"("communicator":{},"bytes":{})",
+                                    json_string(c != nullptr ? c->name : fmt::format("{}", o.communicator)),
+                                    o.bytes));
     arguments.push_back(o.sequence != 0 ? fmt::format(R"("sequence":{})", o.sequence)
                                         : fmt::format(R"("peer":{},"tag":{})", o.peer, o.tag));
     if (!o.text.empty()) arguments.push_back(fmt::format(R"("at":{})", json_string(o.where())));

@@ -206,8 +206,7 @@ class peer_link : public link, public base::list_hook<active_tag> {
  protected:
   using list = base::intrusive_list<outgoing, outgoing_tag>;
 
-  peer_link(transport& through, int peer, phase first) noexcept
-      : through_(through), peer_(peer), at_(first) {
+  peer_link(transport& through, int peer, phase first) noexcept : through_(through), peer_(peer), at_(first) {
     farewell_.head.kind = frame_kind::leave;
   }
   // Reads what has come and sends what waits, a bounded amount. Returns whether anything happened. Requires
@@ -224,9 +223,9 @@ class peer_link : public link, public base::list_hook<active_tag> {
   transport& through_;
   const int peer_;
   phase at_;
-  outgoing farewell_;  // the last frame of this side
-  list messages_;      // that wait to leave, in order
-  list data_;          // that leave slice by slice, beside them
+  outgoing farewell_;           // the last frame of this side
+  list messages_;               // that wait to leave, in order
+  list data_;                   // that leave slice by slice, beside them
   core::running_task attempt_;  // to connect
   base::unique_fd declined_;
 

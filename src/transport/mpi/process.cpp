@@ -60,8 +60,7 @@ void meet_and_finalize(calls& mpi, int rank, const std::vector<wire*>& wires,
     if (code != 0 || clock::now() > deadline) {
       base::log_error(
           code != 0
-              ? fmt::format("MPI fails at the end of the program: {}; the job is aborted",
-                            mpi.explain(code))
+              ? fmt::format("MPI fails at the end of the program: {}; the job is aborted", mpi.explain(code))
               : fmt::format("this rank has finished, but not all others came to the end of the program "
                             "within {}: the job is aborted (TUTTI_TIMEOUT, in seconds, allows more time)",
                             base::duration_text(patience)));

@@ -18,7 +18,8 @@ constexpr auto patience_with_parent = std::chrono::milliseconds(5);
 
 }  // namespace
 
-shm_link::shm_link(shm_transport& owner, int peer) noexcept : peer_link(owner, peer, phase::idle), owner_(owner) {}
+shm_link::shm_link(shm_transport& owner, int peer) noexcept
+    : peer_link(owner, peer, phase::idle), owner_(owner) {}
 
 bool shm_link::submit(outgoing& o) noexcept {
   if (at_ == phase::connected) {

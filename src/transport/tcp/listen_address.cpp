@@ -174,7 +174,8 @@ std::string listen_address(const listen_wish& wish) {
     return address.to_string();
   }
   if (!wish.authenticated || !wish.towards) return "127.0.0.1";
-  return wish.towards->empty() ? outward_address().to_string() : address_towards(*wish.towards, wish.addresses);
+  return wish.towards->empty() ? outward_address().to_string()
+                               : address_towards(*wish.towards, wish.addresses);
 }
 
 listener open_listener(const std::string& address) {
