@@ -34,16 +34,42 @@ void succeed(operation_state& state, const communicator_state& c) noexcept {
 class collective_operation_state final
     : public ops::task_operation<collective_operation_state, comm::running_collective> {
  public:
-  collective_operation_state(operation_state& s, communicator_state& c, std::uint32_t number) noexcept
-      : task_operation(s, c, number, number) {
+  collective_operation_state(operation_state& s, std::uint32_t number) noexcept
+      : task_operation(s, number, number) {
     on_expire = [](core::completion& a) noexcept {
       auto& self = static_cast<collective_operation_state&>(a);
-      self.comm_.report_hang();
-      self.comm_.explain_and_fail(
+      self.comm().report_hang();
+      self.comm().explain_and_fail(
           self.sequence, errc::timed_out,
-          fmt::format("{} on {}: {} on {}", self.describe(), self.comm_.name(), self.comm_.timeout_text(),
-                      self.comm_.describe(self.comm_.rank())));
+          fmt::format("{} on {}: {} on {}", self.describe(), self.comm().name(), self.comm().timeout_text(),
+                      self.comm().describe(self.comm().rank())));
     };
+  }
+
+  // ops::running_operation
+  void stop(errc why, const std::string& text) noexcept override {
+    if (ended_) return;
+    const std::string failure_text =
+        fmt::format("{} on {} was {} on {}{}{}", describe(), comm().name(),
+                    why == errc::cancelled ? "cancelled" : "ended", comm().describe(comm().rank()),
+                    text == "cancelled" ? "" : ": ", text == "cancelled" ? "" : text);
+    if (why == errc::timed_out)
+      comm().explain_and_fail(sequence, why, failure_text);
+    else
+      comm().fail(why, failure_text, p2p::subject::collective, true);
+  }
+  void abandon() noexcept override {
+    const bool complete = ended_ && failure() == errc::success;
+    const std::string text = fmt::format("{} on {} was dropped before its end on {}", describe(),
+                                         comm().name(), comm().describe(comm().rank()));
+    if (!comm().detached()) comm().recorder().end(record, flight::state::cancelled);
+    const std::uint32_t first = comm().first_open(sequence);
+    leave();
+    // Also if it had failed and nobody had been told yet. Before the body is destroyed: its messages come after
+    // this one.
+    if (!complete && !comm().ends(sequence))
+      comm().fail(errc::cancelled, text, p2p::subject::collective, true, p2p::extent::one, first);
+    this->~collective_operation_state();
   }
 
   // comm::running_collective
@@ -58,16 +84,16 @@ class collective_operation_state final
     task_operation::leave();
   }
 
-  void report() noexcept { failure() != errc::success ? fail() : succeed(operation_, comm_); }
+  void report() noexcept { failure() != errc::success ? fail() : succeed(operation_, comm()); }
 
  private:
   [[gnu::noinline]] void fail() noexcept {
     const errc why = failure();
     std::string text = take_text();
     // A failure that this rank found first fails the collective on all ranks.
-    if (!comm_.ends(sequence)) {
-      text = fmt::format("{} on {}: {}", describe(), comm_.name(), text);
-      comm_.fail(why, text, p2p::subject::collective, true, p2p::extent::one, comm_.first_open(sequence));
+    if (!comm().ends(sequence)) {
+      text = fmt::format("{} on {}: {}", describe(), comm().name(), text);
+      comm().fail(why, text, p2p::subject::collective, true, p2p::extent::one, comm().first_open(sequence));
     }
     operation_.fail(why, std::move(text));
   }
@@ -78,8 +104,7 @@ static_assert(sizeof(collective_operation_state) <= operation_state::running_byt
 // still count on this rank, which has taken its place in the order.
 template <class Make>
 bool start_running(operation_state& state, communicator_state& c, std::uint32_t sequence, const Make& make) {
-  auto* const running = new (state.running_storage()) collective_operation_state(state, c, sequence);
-  state.set_running(running);
+  auto* const running = new (state.running_storage()) collective_operation_state(state, sequence);
   c.add(*running);
   if (!running->start(make)) return false;
   running->finish();
@@ -196,6 +221,8 @@ bool start_posting(operation_state& state, communicator_state& c, const collecti
   });
 }
 
+}  // namespace
+
 bool start_collective(operation_state& state) {
   const call& what = state.what();
   communicator_state& c = *what.comm;
@@ -218,39 +245,4 @@ bool start_collective(operation_state& state) {
                        [&] { return is_empty(c, what) ? nothing() : execute(state, place, todo.with); });
 }
 
-void stop_collective(operation_state& state, errc why, const std::string& text) noexcept {
-  auto& m = *static_cast<collective_operation_state*>(state.running());
-  if (m.ended()) return;
-  std::string failure_text =
-      fmt::format("{} on {} was {} on {}{}{}", m.describe(), m.comm().name(),
-                  why == errc::cancelled ? "cancelled" : "ended", m.comm().describe(m.comm().rank()),
-                  text == "cancelled" ? "" : ": ", text == "cancelled" ? "" : text);
-  if (why == errc::timed_out) {
-    m.comm().explain_and_fail(m.sequence, why, std::move(failure_text));
-  } else {
-    m.comm().fail(why, failure_text, p2p::subject::collective, true);
-  }
-}
-
-void abandon_collective(operation_state&, void* which) noexcept {
-  auto* m = static_cast<collective_operation_state*>(which);
-  const bool complete = m->ended() && m->failure() == errc::success;
-  const std::string text = fmt::format("{} on {} was dropped before its end on {}", m->describe(),
-                                       m->comm().name(), m->comm().describe(m->comm().rank()));
-  communicator_state& c = m->comm();
-  if (!c.detached()) c.recorder().end(m->record, flight::state::cancelled);
-  const std::uint32_t sequence = m->sequence, first = c.first_open(sequence);
-  m->leave();
-  // Also if it had failed and nobody had been told yet. Before the body is destroyed: its messages come after
-  // this one.
-  if (!complete && !c.ends(sequence))
-    c.fail(errc::cancelled, text, p2p::subject::collective, true, p2p::extent::one, first);
-  m->~collective_operation_state();
-}
-
-}  // namespace
 }  // namespace tutti::coll
-
-namespace tutti {
-const ops::backend ops::collectives{coll::start_collective, coll::stop_collective, coll::abandon_collective};
-}

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// backend: the functions that carry out the operations of one family. Collectives on device memory are
-// collectives whose coroutine tutti::gpu makes; tutti::gpu carries out operations of streams itself. Backends
-// enter each call in the flight recorder. task_operation: the state of an operation that a coroutine carries
-// out.
+// running_operation: what carries out an operation, from its start to its end; the functions that make one enter
+// the call in the flight recorder. task_operation: one that a coroutine carries out. Collectives on device memory
+// are collectives whose coroutine tutti::gpu makes; tutti::gpu carries out operations of streams itself.
 #pragma once
 
 #include "comm/communicator_state.hpp"
@@ -35,32 +34,37 @@ struct prepared_call {
 
 }  // namespace tutti::detail
 
+namespace tutti::coll {
+// ops::start_... of collectives, also of those that make communicators.
+bool start_collective(detail::operation_state& state);
+}  // namespace tutti::coll
+
 namespace tutti::ops {
 
-struct backend {
-  // Starts the operation; returns true if it is already complete. Throws tutti::error for what cannot be
-  // done.
-  bool (*start)(detail::operation_state& state);
+// Lies in the storage of its operation's state.
+class running_operation {
+ public:
+  running_operation(const running_operation&) = delete;
+  running_operation& operator=(const running_operation&) = delete;
   // Asks the operation to end for this reason; it completes as usual. A collective fails its communicator on
   // all ranks; after a timeout it first asks which ranks have not called it.
-  void (*stop)(detail::operation_state& state, errc why, const std::string& text) noexcept;
-  // Ends the operation without a completion. On return no buffer is referenced. Other ranks of a collective
-  // are told.
-  void (*abandon)(detail::operation_state& state, void* running) noexcept;
+  virtual void stop(errc why, const std::string& text) noexcept = 0;
+  // Ends the operation without a completion, and destroys this. On return no buffer is referenced. Other ranks
+  // of a collective are told.
+  virtual void abandon() noexcept = 0;
+
+ protected:
+  explicit running_operation(detail::operation_state& s) noexcept : operation_(s) { s.set_running(this); }
+  ~running_operation() { operation_.set_running(nullptr); }
+  detail::communicator_state& comm() const noexcept { return *operation_.what().comm; }
+  detail::operation_state& operation_;
 };
 
-extern const backend messages;     // send, receive, probe
-extern const backend collectives;  // also those that make communicators
-extern const backend repairs;      // shrink
-extern const backend streams;      // copies and other operations of one device's stream
-
-// messages.start, without the indirection, of a message on host memory.
+// Start an operation; return true if it is already complete. Throw tutti::error for what cannot be done.
+bool start_any_message(detail::operation_state& state);  // send, receive, probe
+bool start_shrink(detail::operation_state& state);
+// start_any_message of a message on host memory.
 bool start_message(detail::operation_state& state) noexcept;
-
-inline const backend& backend_of(const detail::call& what) noexcept {
-  static constexpr const backend* by_family[] = {&messages, &collectives, &collectives, &repairs, &streams};
-  return *by_family[static_cast<std::size_t>(detail::row_of(what.kind).of)];
-}
 
 // The entry of a call. `sequence` of a collective; 0 for a message.
 inline flight::operation_facts facts_of(const comm::communicator_state& c, const detail::call& what,
@@ -86,18 +90,11 @@ inline flight::state state_of(errc failure) noexcept {
                                       : flight::state::failed;
 }
 
-struct recorded_completion : core::completion {
-  flight::handle record{};  // its place in the recording
-};
-
 // `State` derives from it. Its report() passes the outcome to the operation. Its leave() takes it out of all
 // lists. `Completion` has a `record`.
-template <class State, class Completion = recorded_completion>
-class task_operation : public Completion {
+template <class State, class Completion, class Running = running_operation>
+class task_operation : public Completion, public Running {
  public:
-  bool ended() const noexcept { return ended_; }
-  detail::communicator_state& comm() noexcept { return comm_; }
-
   // Runs the coroutine that make() returns until it waits. Returns true if the operation is already complete.
   template <class Make>
   bool start(const Make& make) noexcept {
@@ -108,18 +105,17 @@ class task_operation : public Completion {
     }
     if (ended_) return true;
     waits_ = true;
-    const std::uint64_t cycles = comm_.recorder().stays(this->record);
-    comm_.engine().begin_wait();
-    comm_.watch(*this, operation_.has_deadline(), cycles);
+    const std::uint64_t cycles = this->comm().recorder().stays(this->record);
+    this->comm().engine().begin_wait();
+    this->comm().watch(*this, this->operation_.has_deadline(), cycles);
     return false;
   }
   // Returns the operation with the outcome. This has gone.
   detail::operation_state& finish() noexcept {
-    detail::operation_state& of = operation_;
-    if (!comm_.detached()) comm_.recorder().end(this->record, state_of(this->failure()));
+    detail::operation_state& of = this->operation_;
+    if (!this->comm().detached()) this->comm().recorder().end(this->record, state_of(this->failure()));
     state().report();
     state().leave();
-    of.set_running(nullptr);
     state().~State();
     of.release_device();
     return of;
@@ -128,10 +124,9 @@ class task_operation : public Completion {
  protected:
   // `sequence` is for the record.
   template <class... Arguments>
-  task_operation(detail::operation_state& s, detail::communicator_state& c, std::uint32_t sequence,
-                 Arguments... arguments) noexcept
-      : Completion(arguments...), operation_(s), comm_(c) {
-    this->record = put_on_record(c, s.what(), sequence);
+  task_operation(detail::operation_state& s, std::uint32_t sequence, Arguments... arguments) noexcept
+      : Completion(arguments...), Running(s) {
+    this->record = put_on_record(this->comm(), s.what(), sequence);
     this->on_done = [](core::completion& a) noexcept { static_cast<State&>(a).finish().complete(); };
   }
   ~task_operation() = default;
@@ -139,20 +134,18 @@ class task_operation : public Completion {
   // Ends the operation before its coroutine does.
   void stop_body(errc why, const std::string& text) noexcept {
     body_.stop();
-    if (why == errc::shut_down) operation_.release_device();
+    if (why == errc::shut_down) this->operation_.release_device();
     state().leave();
     this->set_failure(why, text);
-    comm_.engine().complete(*this);
+    this->comm().engine().complete(*this);
   }
   void leave() noexcept {
     static_cast<base::list_hook<core::waiting_tag>&>(*this).unlink();
     static_cast<base::list_hook<core::ready_tag>&>(*this).unlink();
-    if (waits_) comm_.engine().end_wait();
+    if (waits_) this->comm().engine().end_wait();
     waits_ = false;
   }
 
-  detail::operation_state& operation_;
-  detail::communicator_state& comm_;
   bool ended_ = false;
 
  private:
@@ -166,7 +159,7 @@ class task_operation : public Completion {
     }
     if (!m.waits_) return;  // still inside start()
     m.state().leave();
-    m.comm_.engine().complete(m);
+    m.comm().engine().complete(m);
   }
 
   core::running_task body_;

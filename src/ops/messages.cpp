@@ -41,15 +41,6 @@ std::string why_nothing_came(const communicator_state& c, const call& what) {
   return ": no message that matches has come; does the other side send with this tag, on this communicator?";
 }
 
-// Ends the state `m` of a message whose communicator has failed, or that has taken longer than its timeout.
-template <class State>
-void expire(State& m, const call& what) noexcept {
-  const communicator_state& c = *what.comm;
-  if (c.failed()) return m.end(c.failure(), c.failure_text());
-  c.report_hang();
-  m.end(errc::timed_out, c.timeout_text() + why_nothing_came(c, what));
-}
-
 void say_sent(operation_state& state) noexcept {
   const call& what = state.what();
   state.set_result(status{what.comm->rank(), what.tag, what.in.bytes()});
@@ -60,63 +51,76 @@ void say_sent(operation_state& state) noexcept {
   state.fail(of.failure(), fmt::format("{}: {}", title(*what.comm, what), of.take_text()));
 }
 
-template <class Transfer>
-struct transfer_operation_state {
-  operation_state& operation;
-  Transfer transfer;
-  flight::handle record;
+class running_message : public running_operation {
+ public:
+  void stop(errc why, const std::string& text) noexcept final {
+    end(why, why == errc::timed_out ? text + why_nothing_came(comm(), operation_.what()) : text);
+  }
+  // Ends it: its communicator has failed, or it has taken longer than its timeout.
+  void expire() noexcept {
+    if (comm().failed()) return end(comm().failure(), comm().failure_text());
+    comm().report_hang();
+    stop(errc::timed_out, comm().timeout_text());
+  }
 
-  explicit transfer_operation_state(operation_state& s) noexcept : operation(s) {
+ protected:
+  using running_operation::running_operation;
+  ~running_message() = default;
+  virtual void end(errc why, const std::string& text) noexcept = 0;
+};
+
+template <class Transfer>
+class transfer_operation final : public running_message {
+ public:
+  explicit transfer_operation(operation_state& s) noexcept : running_message(s) {
     transfer.user = this;
     transfer.on_done = [](core::completion& a) noexcept {
-      auto& self = *static_cast<transfer_operation_state*>(a.user);
-      self.operation.what().comm->recorder().end(self.record, state_of(a.failure()));
+      auto& self = *static_cast<transfer_operation*>(a.user);
+      self.comm().recorder().end(self.record, state_of(a.failure()));
       self.finish().complete();
     };
     transfer.on_expire = [](core::completion& a) noexcept {
-      auto& self = *static_cast<transfer_operation_state*>(a.user);
-      expire(self, self.operation.what());
+      static_cast<transfer_operation*>(a.user)->expire();
     };
   }
-  void end(errc why, const std::string& text) noexcept {
-    operation.what().comm->endpoint().fail(transfer, why, text);
+  void end(errc why, const std::string& text) noexcept override {
+    comm().endpoint().fail(transfer, why, text);
   }
-  void abandon() noexcept {
-    communicator_state& c = *operation.what().comm;
-    if (!c.detached()) {
-      c.recorder().end(record, flight::state::cancelled);
-      c.endpoint().release(transfer);
+  void abandon() noexcept override {
+    if (!comm().detached()) {
+      comm().recorder().end(record, flight::state::cancelled);
+      comm().endpoint().release(transfer);
     }
     // it may have ended with its runtime
     static_cast<base::list_hook<core::ready_tag>&>(transfer).unlink();
-    this->~transfer_operation_state();
+    this->~transfer_operation();
   }
-  // Moves the outcome into the operation and destroys the operation state.
+  // Moves the outcome into the operation and destroys this.
   operation_state& finish() noexcept {
-    operation_state& state = operation;
-    const communicator_state& c = *state.what().comm;
+    operation_state& state = operation_;
     if (transfer.failure() != errc::success) [[unlikely]] {
       tell_failure(state, transfer);
     } else if constexpr (std::is_same_v<Transfer, p2p::send>) {
       say_sent(state);
     } else {
       status result = transfer.result;
-      result.source = state.what().peer == any_source ? c.rank_of(result.source) : state.what().peer;
+      result.source = state.what().peer == any_source ? comm().rank_of(result.source) : state.what().peer;
       state.set_result(result);
     }
-    state.set_running(nullptr);
-    this->~transfer_operation_state();
+    this->~transfer_operation();
     return state;
   }
+
+  Transfer transfer;
+  flight::handle record;
 };
 
 // Recorded after the start, so that the message leaves first.
 template <class Transfer, class Start>
 bool start_on(operation_state& state, Start start) noexcept {
-  static_assert(sizeof(transfer_operation_state<Transfer>) <= operation_state::running_bytes);
+  static_assert(sizeof(transfer_operation<Transfer>) <= operation_state::running_bytes);
   communicator_state& c = *state.what().comm;
-  auto* made = new (state.running_storage()) transfer_operation_state<Transfer>(state);
-  state.set_running(made);
+  auto* const made = new (state.running_storage()) transfer_operation<Transfer>(state);
   if (start(made->transfer)) {
     c.recorder().note(facts_of(c, state.what(), 0), state_of(made->transfer.failure()));
     made->finish();
@@ -130,59 +134,38 @@ bool start_on(operation_state& state, Start start) noexcept {
   return false;
 }
 
-class device_message final : public task_operation<device_message> {
- public:
-  device_message(operation_state& s, communicator_state& c) noexcept : task_operation(s, c, 0) {
-    on_expire = [](core::completion& a) noexcept {
-      auto& self = static_cast<device_message&>(a);
-      expire(self, self.operation_.what());
-    };
-  }
+struct recorded_completion : core::completion {
+  flight::handle record{};  // its place in the recording
+};
 
-  void end(errc why, const std::string& text) noexcept {
+class device_message final : public task_operation<device_message, recorded_completion, running_message> {
+ public:
+  explicit device_message(operation_state& s) noexcept : task_operation(s, 0) {
+    on_expire = [](core::completion& a) noexcept { static_cast<device_message&>(a).expire(); };
+  }
+  void end(errc why, const std::string& text) noexcept override {
     if (!std::exchange(ended_, true)) stop_body(why, text);
   }
   void report() noexcept {
     if (failure() != errc::success) tell_failure(operation_, *this);
   }
-  void abandon() noexcept {
+  void abandon() noexcept override {
     leave();
-    if (!comm_.detached()) comm_.recorder().end(record, flight::state::cancelled);
+    if (!comm().detached()) comm().recorder().end(record, flight::state::cancelled);
     this->~device_message();
   }
 };
 static_assert(sizeof(device_message) <= operation_state::running_bytes);
 
+}  // namespace
+
 bool start_any_message(operation_state& state) {
   if (!state.on_device()) return start_message(state);
-  auto* const made = new (state.running_storage()) device_message(state, *state.what().comm);
-  state.set_running(made);
+  auto* const made = new (state.running_storage()) device_message(state);
   if (!made->start([&] { return detail::communicator_part_of(state.what()).execute(state); })) return false;
   made->finish();
   return true;
 }
-
-// Calls f with the state at `running`.
-template <class F>
-void with_message(operation_state& state, void* running, F f) noexcept {
-  if (state.on_device()) return f(*static_cast<device_message*>(running));
-  const operation_kind kind = state.what().kind;
-  if (kind == operation_kind::send) return f(*static_cast<transfer_operation_state<p2p::send>*>(running));
-  if (kind == operation_kind::probe) return f(*static_cast<transfer_operation_state<p2p::probe>*>(running));
-  f(*static_cast<transfer_operation_state<p2p::receive>*>(running));
-}
-
-void stop_message(operation_state& state, errc why, const std::string& text) noexcept {
-  const std::string nothing =
-      why == errc::timed_out ? why_nothing_came(*state.what().comm, state.what()) : "";
-  with_message(state, state.running(), [&](auto& m) { m.end(why, text + nothing); });
-}
-
-void abandon_message(operation_state& state, void* running) noexcept {
-  with_message(state, running, [](auto& m) { m.abandon(); });
-}
-
-}  // namespace
 
 bool start_message(operation_state& state) noexcept {
   const call& what = state.what();
@@ -207,7 +190,5 @@ bool start_message(operation_state& state) noexcept {
                               p2p::point_to_point);
   });
 }
-
-const backend messages{start_any_message, stop_message, abandon_message};
 
 }  // namespace tutti::ops

@@ -73,7 +73,7 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
 }
 
 bool operation_state::begin() {
-  if (is_of_stream(what_)) return ops::streams.start(*this);
+  if (is_of_stream(what_)) return stream_part_of(what_).start(*this);  // tutti::gpu carries it out
   const auto refuse = [this](errc why, std::string text) noexcept {
     fail(why, std::move(text));
     return true;
@@ -105,7 +105,14 @@ bool operation_state::begin() {
       return refuse(errc::invalid_argument, std::move(wrong));
   }
   if (prepared != nullptr) noted_ = prepared->in_use = true;
-  return ops::backend_of(what_).start(*this);
+  switch (row_of(what_.kind).of) {
+    case family::message:
+      return ops::start_any_message(*this);
+    case family::repair:
+      return ops::start_shrink(*this);
+    default:
+      return coll::start_collective(*this);
+  }
 }
 
 void operation_state::forget_notes() noexcept {
@@ -119,7 +126,8 @@ void operation_state::forget_notes() noexcept {
 
 void operation_state::stop(errc why, const std::string& text) noexcept {
   if (running_ == nullptr || (what_.comm && what_.comm->detached())) return;
-  ops::backend_of(what_).stop(*this, why, text);
+  if (is_of_stream(what_)) return stream_part_of(what_).stop(*this, why, text);
+  static_cast<ops::running_operation*>(running_)->stop(why, text);
 }
 
 bool operation_stop::start(stop_scope& scope, operation_state::completion on_complete, void* owner) noexcept {
@@ -143,7 +151,9 @@ void operation_state::abandon() noexcept {
     return;
   }
   void* const running = std::exchange(running_, nullptr);
-  if (running != nullptr) ops::backend_of(what_).abandon(*this, running);
+  if (running == nullptr) return;
+  if (is_of_stream(what_)) return stream_part_of(what_).abandon(running);
+  static_cast<ops::running_operation*>(running)->abandon();
 }
 
 void operation_state::fail(errc code, std::string text) noexcept {
@@ -223,19 +233,3 @@ boost::asio::io_context::executor_type executor_of(const call& what) noexcept {
 }
 
 }  // namespace tutti::detail
-
-namespace tutti::ops {
-
-using detail::stream_part_of;
-
-// tutti::gpu carries them out.
-const backend streams{
-    [](detail::operation_state& state) { return stream_part_of(state.what()).start(state); },
-    [](detail::operation_state& state, errc why, const std::string& text) noexcept {
-      stream_part_of(state.what()).stop(state, why, text);
-    },
-    [](detail::operation_state& state, void* running) noexcept {
-      stream_part_of(state.what()).abandon(running);
-    }};
-
-}  // namespace tutti::ops
