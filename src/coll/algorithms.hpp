@@ -6,7 +6,6 @@
 // them once.
 #pragma once
 
-#include "coll/blocks.hpp"
 #include "coll/choice.hpp"
 #include "coll/collective.hpp"
 #include "coll/reduce.hpp"
