@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <memory>
 #include <random>
 #include <system_error>
 #include <tutti/train/replace_file.hpp>
@@ -11,27 +12,17 @@
 namespace tutti {
 namespace {
 
-struct opened {
-  opened(const std::filesystem::path& path, int flags) : fd(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {}
-  opened(const opened&) = delete;
-  opened& operator=(const opened&) = delete;
-  ~opened() {
-    if (fd >= 0) ::close(fd);
-  }
-  const int fd;
-};
-
 [[noreturn]] void fail(const std::filesystem::path& path) {
   throw std::system_error(errno, std::generic_category(), path.string());
 }
 
-void write_to_disk(const opened& file, const std::filesystem::path& path, std::string_view content) {
-  while (!content.empty()) {
-    const ssize_t n = ::write(file.fd, content.data(), content.size());
-    if (n < 0 && errno != EINTR) fail(path);
-    if (n > 0) content.remove_prefix(static_cast<std::size_t>(n));
-  }
-  if (::fsync(file.fd) != 0) fail(path);
+struct closing {
+  void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+};
+std::unique_ptr<std::FILE, closing> opened(const std::filesystem::path& path, const char* mode) {
+  std::unique_ptr<std::FILE, closing> file(std::fopen(path.c_str(), mode));
+  if (!file) fail(path);
+  return file;
 }
 
 }  // namespace
@@ -40,10 +31,11 @@ void replace_file(const std::filesystem::path& path, std::string_view content) {
   std::filesystem::path beside = path, folder = path.parent_path();
   // Each call has a new file of its own: other ranks may replace the same file.
   beside += fmt::format(".new{:08x}", std::random_device()());
-  const opened file(beside, O_WRONLY | O_CREAT | O_EXCL);
-  if (file.fd < 0) fail(beside);
+  const auto file = opened(beside, "wxe");
   try {
-    write_to_disk(file, beside, content);
+    if (std::fwrite(content.data(), 1, content.size(), file.get()) != content.size() ||
+        std::fflush(file.get()) != 0 || ::fsync(::fileno(file.get())) != 0)
+      fail(beside);
     std::filesystem::rename(beside, path);
   } catch (...) {
     std::error_code ignored;
@@ -51,8 +43,7 @@ void replace_file(const std::filesystem::path& path, std::string_view content) {
     throw;
   }
   if (folder.empty()) folder = ".";
-  const opened names(folder, O_RDONLY | O_DIRECTORY);
-  if (names.fd < 0 || ::fsync(names.fd) != 0) fail(folder);
+  if (::fsync(::fileno(opened(folder, "re").get())) != 0) fail(folder);
 }
 
 }  // namespace tutti
