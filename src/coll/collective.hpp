@@ -59,6 +59,11 @@ class blocks {
     return n * each_ + (n < longer_ ? n : longer_) * element_bytes_;
   }
   std::size_t bytes(int i) const noexcept { return begin(i + 1) - begin(i); }
+  // Block i of the buffer that begins at `data`.
+  template <class Byte>
+  std::span<Byte> of(Byte* data, int i) const noexcept {
+    return {data + begin(i), bytes(i)};
+  }
   // The bytes of blocks first to last - 1.
   std::size_t bytes(int first, int last) const noexcept { return begin(last) - begin(first); }
   // The size of the longest of `n` blocks.
@@ -134,7 +139,7 @@ struct made_in_place {
 // A few transfers at a time: enough to keep links busy, few enough to bound a rank's memory. Use:
 //   for each transfer { co_await window.make_room(); window.start([&] { return c.send(...); }); }
 //   co_await window.drain();
-template <class Transfer, std::size_t Most = 4>
+template <class Transfer, std::size_t Most>
 class in_flight {
  public:
   // Waits for the oldest transfer if all places are taken.
@@ -167,8 +172,5 @@ class in_flight {
   std::size_t next_ = 0;
   std::size_t oldest_ = 0;
 };
-
-using sends_in_flight = in_flight<p2p::sending>;
-using receives_in_flight = in_flight<p2p::receiving>;
 
 }  // namespace tutti::coll

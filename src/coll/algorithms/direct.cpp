@@ -2,25 +2,29 @@
 // Every rank, or the root, exchanges data with every other one directly.
 #include "coll/algorithms.hpp"
 
+#include <optional>
 #include <span>
 
 namespace tutti::coll {
 namespace {
 
-// Sends out(rank) to every other rank, and receives its block for this rank. In step k a rank sends to the rank
-// k ahead and receives from the rank k behind, `Most` steps at a time.
-template <std::size_t Most, class Out>
-task<> exchange(collective c, Out out, std::byte* in, blocks in_parts) {
+// In step k a rank sends out(to) to the rank k ahead and receives in(from) from the rank k behind, unless there is
+// none; `Most` steps at a time.
+template <std::size_t Most, class Out, class In>
+task<> exchange(collective c, Out out, In in) {
   in_flight<p2p::sending, Most> sends;
   in_flight<p2p::receiving, Most> receives;
   for (int distance = 1; distance < c.size(); ++distance) {
     const int to = c.ahead(distance);
     const int from = c.ahead(-distance);
-    const std::span<const std::byte> leaving = out(to);
-    co_await receives.make_room();
-    receives.start([&] { return c.receive(from, in + in_parts.begin(from), in_parts.bytes(from)); });
-    co_await sends.make_room();
-    sends.start([&] { return c.send(to, leaving.data(), leaving.size()); });
+    if (const auto coming = in(from)) {
+      co_await receives.make_room();
+      receives.start([&] { return c.receive(from, coming->data(), coming->size()); });
+    }
+    if (const auto leaving = out(to)) {
+      co_await sends.make_room();
+      sends.start([&] { return c.send(to, leaving->data(), leaving->size()); });
+    }
   }
   co_await receives.drain();
   co_await sends.drain();
@@ -28,8 +32,9 @@ task<> exchange(collective c, Out out, std::byte* in, blocks in_parts) {
 
 task<> exchange_blocks(collective c, const std::byte* data, blocks out_parts, std::byte* result,
                        blocks in_parts) {
-  const auto out = [=](int to) { return std::span(data + out_parts.begin(to), out_parts.bytes(to)); };
-  return exchange<4>(c, out, result, in_parts);
+  const auto out = [=](int to) { return std::optional(out_parts.of(data, to)); };
+  const auto in = [=](int from) { return std::optional(in_parts.of(result, from)); };
+  return exchange<4>(c, out, in);
 }
 
 // Reduces a block of each rank, in rank order: this rank's at `own`, the others' at `all`, without gaps.
@@ -46,8 +51,11 @@ void reduce_blocks(const collective& c, const reduce_call& r, const std::byte* o
 }  // namespace
 
 task<> tell_all(collective c, const void* mine, std::size_t bytes, void* all) {
-  const auto out = [=](int) { return std::span(static_cast<const std::byte*>(mine), bytes); };
-  return exchange<7>(c, out, static_cast<std::byte*>(all), blocks::even(bytes));
+  const auto out = [=](int) { return std::optional(std::span(static_cast<const std::byte*>(mine), bytes)); };
+  const auto in = [=, parts = blocks::even(bytes)](int from) {
+    return std::optional(parts.of(static_cast<std::byte*>(all), from));
+  };
+  return exchange<7>(c, out, in);
 }
 
 // Pairwise: every block goes directly to its rank. P-1 messages, no copy on the way. Blocks may be uneven.
@@ -91,35 +99,21 @@ task<> all_reduce_one_shot(collective c, reduce_call r) {
 // Linear: the root exchanges blocks with every other rank, a few at a time: one step, P-1 messages at the root,
 // no copy on the way. Blocks may be uneven.
 task<> gather_linear(collective c, const std::byte* block, std::byte* data, blocks parts, int root) {
-  const std::size_t own = parts.bytes(c.rank());
-  if (c.rank() != root) {
-    co_await c.send(root, block, own);
-    co_return;
-  }
-  move_bytes(data + parts.begin(root), block, own);
-  receives_in_flight receives;
-  for (int distance = 1; distance < c.size(); ++distance) {
-    const int from = c.ahead(distance);
-    co_await receives.make_room();
-    receives.start([&] { return c.receive(from, data + parts.begin(from), parts.bytes(from)); });
-  }
-  co_await receives.drain();
+  const std::span own(block, parts.bytes(c.rank()));
+  const bool is_root = c.rank() == root;
+  if (is_root) move_bytes(data + parts.begin(root), block, own.size());
+  const auto out = [=](int to) { return to == root ? std::optional(own) : std::nullopt; };
+  const auto in = [=](int from) { return is_root ? std::optional(parts.of(data, from)) : std::nullopt; };
+  return exchange<4>(c, out, in);
 }
 
 task<> scatter_linear(collective c, const std::byte* data, std::byte* block, blocks parts, int root) {
-  const std::size_t own = parts.bytes(c.rank());
-  if (c.rank() != root) {
-    co_await c.receive(root, block, own);
-    co_return;
-  }
-  move_bytes(block, data + parts.begin(root), own);
-  sends_in_flight sends;
-  for (int distance = 1; distance < c.size(); ++distance) {
-    const int to = c.ahead(distance);
-    co_await sends.make_room();
-    sends.start([&] { return c.send(to, data + parts.begin(to), parts.bytes(to)); });
-  }
-  co_await sends.drain();
+  const std::span own(block, parts.bytes(c.rank()));
+  const bool is_root = c.rank() == root;
+  if (is_root) move_bytes(block, data + parts.begin(root), own.size());
+  const auto out = [=](int to) { return is_root ? std::optional(parts.of(data, to)) : std::nullopt; };
+  const auto in = [=](int from) { return from == root ? std::optional(own) : std::nullopt; };
+  return exchange<4>(c, out, in);
 }
 
 }  // namespace tutti::coll

@@ -27,7 +27,7 @@ task<> pass_on(collective c, std::size_t first, std::size_t in, std::size_t out,
     coming.start([&] { return c.receive(c.ahead(-1), to.data(), to.size()); });
   };
   for (std::size_t i = first; i < std::min(first + posted_ahead, in); ++i) post(i);
-  sends_in_flight leaving;
+  in_flight<p2p::sending, 4> leaving;
   for (std::size_t i = 0; i < std::max(in, out); ++i) {
     if (i >= first && i < in) {
       co_await coming.oldest();
@@ -49,8 +49,7 @@ task<> pass_on(collective c, std::size_t first, std::size_t in, std::size_t out,
 task<> pass_blocks_round(collective c, std::byte* data, blocks parts, int own, int root) {
   const auto size = static_cast<std::size_t>(c.size());
   const auto block = [=, n = c.size()](std::size_t i) {
-    const int number = (own - static_cast<int>(i) + n) % n;
-    return std::span(data + parts.begin(number), parts.bytes(number));
+    return parts.of(data, (own - static_cast<int>(i) + n) % n);
   };
   return pass_on(c, 1, c.rank() != root ? size : 0, c.ahead(1) != root ? size - 1 : 0, block);
 }
