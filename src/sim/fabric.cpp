@@ -180,14 +180,13 @@ void fabric::establish(int rank, int other) {
   for (const auto& [side, far] : {std::pair(rank, other), std::pair(other, rank)}) {
     sim_link& link = at(side).transport->at(far);
     ++at(side).so_far.connections;
-    if (link.at_ == sim_link::phase::closed) {
+    if (link.closed()) {
       // It has been told to leave before.
       tell_end(*c, far, errc::peer_left, fmt::format("{} has finished and left", mine.describe(side)));
       continue;
     }
-    link.at_ = sim_link::phase::open;
-    link.proceed();
-    want_step(side, now_);
+    link.at_ = sim_link::phase::connected;
+    link.await_port(now_);
   }
 }
 

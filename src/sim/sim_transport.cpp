@@ -14,7 +14,8 @@ using tutti::transport::frame;
 using tutti::transport::frame_kind;
 using tutti::transport::outgoing;
 
-sim_link::sim_link(sim_transport& owner, int peer) noexcept : owner_(owner), peer_(peer) {}
+sim_link::sim_link(sim_transport& owner, int peer) noexcept
+    : peer_link(owner, peer, phase::idle), owner_(owner) {}
 
 // ---- sending ----
 
@@ -24,7 +25,7 @@ nanoseconds sim_link::port_free() const noexcept {
 }
 
 bool sim_link::submit(outgoing& o) noexcept {
-  if (said_farewell_ || (owner_.muted() && at_ == phase::closed)) return false;
+  if (owner_.leaving()) return false;
   fabric& f = owner_.fabric_;
   const int rank = owner_.rank();
   port& p = f.at(rank);
@@ -38,22 +39,20 @@ bool sim_link::submit(outgoing& o) noexcept {
   p.so_far.bytes += bytes;
   if (++p.so_far.frames == p.dies_at_frame) p.dying = true;
   if (p.dying || p.gone) return queue();
-  if (at_ == phase::closed) {
-    owner_.ended_.push_back(this);
-    f.want_step(rank, f.now());
+  if (closed()) {
+    await_port(f.now());  // to be handed back
     return queue();
   }
   p.cpu_free = std::max(p.cpu_free, f.now()) + f.settings().network.overhead.count();
   if (at_ == phase::idle) f.connect(*this);
-  if (at_ != phase::open) return queue();
+  if (at_ != phase::connected) return queue();
   const nanoseconds out_free = port_free();
   const bool is_free = out_free <= p.cpu_free && !f.numbers().happens(f.settings().noise.busy);
-  if (!waiting() && is_free && !is_long) {
+  if (!has_queue() && is_free && !is_long) {
     f.transmit(*this, o.head, o.payload, static_cast<std::size_t>(bytes));
     return true;
   }
-  await_port();
-  f.want_step(rank, out_free);
+  await_port(out_free);
   return queue();
 }
 
@@ -62,7 +61,7 @@ cancel_result sim_link::cancel(outgoing& o) noexcept {
   fabric& f = owner_.fabric_;
   const port& p = f.at(owner_.rank());
   const bool first = messages_.front() == &o || long_data_.front() == &o;
-  const bool goes = first && !p.dying && !p.gone && at_ == phase::open &&
+  const bool goes = first && !p.dying && !p.gone && at_ == phase::connected &&
                     f.numbers().happens(f.settings().noise.unstoppable);
   o.unlink();
   if (!goes) return cancel_result::gone;
@@ -70,7 +69,7 @@ cancel_result sim_link::cancel(outgoing& o) noexcept {
   return send_slice(o) ? cancel_result::leaves : cancel_result::gone;
 }
 
-bool sim_link::send_slice(outgoing& o) {
+bool sim_link::send_slice(outgoing& o) noexcept {
   const frame head = next_slice(o.head, o.progress, owner_.fabric_.settings().network.slice);
   const std::uint64_t bytes = payload_bytes(head);
   owner_.fabric_.transmit(*this, head, bytes > 0 ? o.payload + o.progress : nullptr,
@@ -79,43 +78,31 @@ bool sim_link::send_slice(outgoing& o) {
   return o.progress >= payload_bytes(o.head);
 }
 
-bool sim_link::send_front() {
-  outgoing* const o = messages_.front() != nullptr ? messages_.front() : long_data_.front();
-  if (o == nullptr) return false;
-  if (!send_slice(*o)) return true;
-  o->unlink();
-  o->done(*o, true);
-  return true;
-}
-
-void sim_link::await_port() noexcept {
-  if (!base::list_hook<sending_tag>::linked()) owner_.sending_.push_back(*this);
-}
-
-void sim_link::proceed() {
-  if (at_ != phase::open) return;
-  if (waiting()) return await_port();
-  if (!owner_.muted() || std::exchange(said_farewell_, true)) return;
-  ++owner_.fabric_.at(owner_.rank()).so_far.frames;
-  owner_.fabric_.transmit(*this, {.kind = frame_kind::leave}, nullptr, 0);
-}
-
-bool sim_transport::send_waiting() {
-  bool any = false;
-  // In turns; a link whose port is not free keeps its place.
-  base::intrusive_list<sim_link, sending_tag> later_ones;
-  while (sim_link* const link = sending_.pop_front()) {
-    if (fabric_.at(rank_).dying) break;
-    if (const nanoseconds out_free = link->port_free(); out_free > fabric_.now()) {
-      later_ones.push_back(*link);
-      fabric_.want_step(rank_, out_free);
-      continue;
-    }
-    any |= link->send_front();
-    link->proceed();
+bool sim_link::move() noexcept {
+  outgoing* const o = messages_.empty() ? long_data_.front() : messages_.front();
+  if (o == nullptr || owner_.fabric_.at(owner_.rank()).dying) return false;
+  const bool is_free = port_free() <= owner_.fabric_.now();
+  if (is_free && send_slice(*o)) {
+    o->unlink();
+    o->done(*o, true);
   }
-  while (sim_link* const link = later_ones.pop_front()) link->await_port();
-  return any;
+  if (has_queue()) await_port(port_free());
+  return is_free;
+}
+
+void sim_link::await_port(nanoseconds when) noexcept {
+  owner_.activate(*this);
+  owner_.fabric_.want_step(owner_.rank(), when);
+}
+
+void sim_link::disconnect(bool) noexcept {
+  half_way_ = nullptr;
+  where_ = destination_buffer{};
+}
+
+void sim_link::clear_queues(list& rest) noexcept {
+  rest.splice_back(messages_);
+  rest.splice_back(long_data_);
 }
 
 // ---- receiving ----
@@ -134,13 +121,17 @@ bool sim_link::sends_eagerly(const void*, std::size_t bytes) const noexcept {
 }
 
 void sim_link::receive(const packet_ref& p) noexcept {
-  if (at_ == phase::closed || (owner_.muted() && !p->is_end && p->head.kind != frame_kind::leave)) return;
-  if (p->is_end) return close(p->why, std::move(p->text));
-  if (p->head.kind == frame_kind::leave) {
+  if (closed()) return;
+  const bool leaves = !p->is_end && p->head.kind == frame_kind::leave;
+  if (leaves)
     owner_.fabric_.hang_up(*this, errc::peer_left, owner_.describe(owner_.rank()) + " has finished and left");
-    return close(errc::peer_left, owner_.describe(peer_) + " has finished and left");
+  if (leaves || p->is_end) {
+    close(leaves ? errc::peer_left : p->why,
+          leaves ? owner_.describe(peer_) + " has finished and left" : std::move(p->text));
+    return owner_.changed();
   }
-  tutti::transport::inbound& up = *owner_.up_;
+  if (owner_.leaving()) return;
+  tutti::transport::inbound& up = owner_.up();
   const std::size_t until = p->in_parts && p->come == 0 ? p->payload.size() / 2 : p->payload.size();
   if (half_way_ == nullptr) where_ = up.begin(peer_, p->head);
   const std::size_t end = std::min(where_.room, until);
@@ -155,28 +146,14 @@ void sim_link::receive(const packet_ref& p) noexcept {
   up.end(peer_, p->head, std::exchange(where_, destination_buffer{}));
 }
 
-void sim_link::close(errc why, std::string text) noexcept {
-  if (at_ == phase::closed) return;
-  at_ = phase::closed;
-  base::list_hook<sending_tag>::unlink();
-  half_way_ = nullptr;
-  where_ = destination_buffer{};
-  hand_back();
-  if (!owner_.muted()) owner_.up_->closed(peer_, why, std::move(text));
-  owner_.changed();
-}
-
-void sim_link::hand_back() noexcept {
-  frames rest;
-  rest.splice_back(messages_);
-  rest.splice_back(long_data_);
-  while (outgoing* o = rest.pop_front()) o->done(*o, false);
-}
-
 void sim_link::leave() noexcept {
+  if (at_ == phase::idle) drop();
+  if (closed()) return;
   where_ = destination_buffer{};
-  if (at_ == phase::idle) at_ = phase::closed;
-  proceed();
+  // Behind everything else.
+  (long_data_.empty() ? messages_ : long_data_).push_back(farewell_);
+  ++owner_.fabric_.at(owner_.rank()).so_far.frames;
+  if (at_ == phase::connected) await_port(owner_.fabric_.now());
 }
 
 sim_transport::sim_transport(fabric& f, core::loop& loop, int rank) noexcept
@@ -196,13 +173,13 @@ void sim_transport::open(const core::world_info& info, tutti::transport::inbound
 
 sim_link& sim_transport::at(int peer) {
   const auto [place, is_new] = links_.try_emplace(peer, *this, peer);
-  if (is_new && muted()) place->second.at_ = sim_link::phase::closed;
+  if (is_new && leaving_) place->second.drop();
   return place->second;
 }
 
 bool sim_transport::has_queue() const noexcept {
   return std::any_of(links_.begin(), links_.end(),
-                     [](const auto& l) { return !l.second.closed() && l.second.waiting(); });
+                     [](const auto& l) { return !l.second.closed() && l.second.has_queue(); });
 }
 
 bool sim_transport::any_open() const noexcept {
@@ -210,11 +187,7 @@ bool sim_transport::any_open() const noexcept {
 }
 
 bool sim_transport::poll() noexcept {
-  bool any = send_waiting();
-  for (sim_link* l : std::exchange(ended_, {})) {
-    l->hand_back();
-    any = true;
-  }
+  bool any = work_active();
   port& p = fabric_.at(rank_);
   if (std::exchange(p.may_deliver, false) && !p.inbox.empty()) {
     const packet_ref next = std::move(p.inbox.front());
@@ -249,9 +222,9 @@ task<> sim_transport::leave(core::time_point deadline) {
     co_await link_change(*this, deadline);
   for (auto& [peer, l] : links_) {
     if (l.closed()) continue;
-    fabric_.hang_up(l, l.said_farewell_ ? errc::peer_left : errc::peer_failed,
+    fabric_.hang_up(l, l.farewell_.linked() ? errc::peer_failed : errc::peer_left,
                     describe(rank_) + " has given up waiting for its last messages to be read");
-    l.close(errc::peer_left, "");
+    l.drop();
   }
   fabric_.at(rank_).left = true;
   detach();
@@ -260,14 +233,7 @@ task<> sim_transport::leave(core::time_point deadline) {
 void sim_transport::cut() noexcept {
   leaving_ = true;
   if (attached_) fabric_.bury(rank_);
-  sim_link::frames dropped;
-  for (auto& [peer, l] : links_) {
-    dropped.splice_back(l.messages_);
-    dropped.splice_back(l.long_data_);
-    l.half_way_ = nullptr;
-    l.base::list_hook<sending_tag>::unlink();
-    l.at_ = sim_link::phase::closed;
-  }
+  for (auto& [peer, l] : links_) l.cut();
   detach();
 }
 
