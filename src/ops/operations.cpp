@@ -56,17 +56,13 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
 
 // Starts a call that may be rejected, or needs more than its start.
 [[gnu::noinline]] bool operation_state::start_with_care() noexcept {
-  const auto fail_with = [this](errc code, const std::exception& e) noexcept {
-    fail(code,
-         fmt::format("{}: {}", what_.comm ? ops::title(*what_.comm, what_) : name_of(what_.kind), e.what()));
-  };
   bool complete = true;
   try {
     complete = begin();
-  } catch (const error& e) {
-    fail_with(static_cast<errc>(e.code().value()), e);
-  } catch (const std::exception& e) {
-    fail_with(errc::resources, e);
+  } catch (...) {
+    const core::thrown what = core::what_of(std::current_exception(), errc::resources);
+    fail(what.code, fmt::format("{}: {}", what_.comm ? ops::title(*what_.comm, what_) : name_of(what_.kind),
+                                what.text));
   }
   if (complete && noted_) forget_notes();
   return complete;
