@@ -85,7 +85,7 @@ class staged_rounds {
   // `unit` bytes. `giver` is the only rank whose data this one reads; -1: those of all.
   staged_rounds(const collective& c, int giver, std::size_t longest, std::size_t pieces,
                 std::size_t unit) noexcept
-      : c_(c), b_(c.segment()), others_(c, giver) {
+      : c_(c), b_(c.segment()), giver_(giver), others_(c, giver) {
     const std::size_t fits = b_.ring_bytes() / 4 / pieces;
     divide(longest, std::clamp(longest / 4, smallest_piece, std::min(largest_piece, fits)), unit);
     segment_ = (piece_ + 63) & ~std::size_t{63};
@@ -110,14 +110,15 @@ class staged_rounds {
     const std::size_t begin = round * piece_;
     return begin < all ? std::min(piece_, all - begin) : 0;
   }
-  // Returns a rank among first to last - 1 whose word `which` is before `end`, or -1.
-  int missing(std::atomic<std::uint64_t> progress_words::* which, std::uint64_t end, int first,
-              int last) noexcept {
+  // Returns a rank that this one reads from whose word `which` is before `end`, or -1.
+  int missing(std::atomic<std::uint64_t> progress_words::* which, std::uint64_t end) noexcept {
     // A rank's words are of this operation only when it has arrived at it.
     if (const int rank = others_.poll(); rank >= 0) return rank;
     if (others_.found_mismatch()) return c_.rank();
-    for (int r = first; r < last; ++r)
-      if (r != c_.rank() && (b_.progress_of(r).*which).load(std::memory_order_acquire) < end) return r;
+    for (int r = 0; r < c_.size(); ++r) {
+      const bool is_read = r != c_.rank() && (giver_ < 0 || r == giver_);
+      if (is_read && (b_.progress_of(r).*which).load(std::memory_order_acquire) < end) return r;
+    }
     return -1;
   }
 
@@ -126,6 +127,7 @@ class staged_rounds {
 
   const collective& c_;
   collective_segment& b_;
+  const int giver_;
   arrivals others_;          // the ranks that this one reads from
   std::size_t piece_ = 0;    // bytes of a block in a round
   std::size_t segment_ = 0;  // the room it has
@@ -170,7 +172,6 @@ class movement_rounds : public staged_rounds<movement_rounds, 16> {
       : staged_rounds(c, giver_of(c, what), longest_of(c, what),
                       what.gives_own ? 1 : static_cast<std::size_t>(c.size()) - 1, 64),
         w_(what),
-        giver_(giver_of(c, what)),
         own_(own_block(c, what)),
         gives_(giver_ < 0 || giver_ == c.rank()),
         receives_(giver_ != c.rank()) {}
@@ -179,7 +180,7 @@ class movement_rounds : public staged_rounds<movement_rounds, 16> {
     int first = -1;
     if (ended_ < staged_) {
       next = &movement_rounds::read;
-      first = receives_ ? missing(end_of(ended_)) : -1;
+      first = receives_ ? missing(&progress_words::staged, end_of(ended_)) : -1;
       if (first < 0) return -1;
     }
     if (may_stage()) {
@@ -192,10 +193,6 @@ class movement_rounds : public staged_rounds<movement_rounds, 16> {
   }
 
  private:
-  int missing(std::uint64_t end) noexcept {
-    return staged_rounds::missing(&progress_words::staged, end, giver_ < 0 ? 0 : giver_,
-                                  giver_ < 0 ? c_.size() : giver_ + 1);
-  }
   void put(std::uint64_t to, const std::byte* block, std::size_t all) noexcept {
     const std::size_t bytes = in_round(all, staged_);
     if (bytes > 0) b_.write(b_.at(to), block + staged_ * piece_, bytes);
@@ -238,7 +235,6 @@ class movement_rounds : public staged_rounds<movement_rounds, 16> {
   }
 
   const posted& w_;
-  const int giver_;
   const block_place own_;
   const bool gives_;
   const bool receives_;
@@ -348,9 +344,6 @@ class reduction_rounds : public staged_rounds<reduction_rounds, 8> {
 
   std::uint64_t end_of(std::size_t round) const noexcept {
     return others_memory_.agreed ? direct_start_ + (round + 1) * round_bytes_ : staged_rounds::end_of(round);
-  }
-  int missing(std::atomic<std::uint64_t> progress_words::* which, std::uint64_t end) noexcept {
-    return staged_rounds::missing(which, end, 0, c_.size());
   }
   std::size_t bytes_of(int slice, std::size_t round) const noexcept {
     return in_round(slices_.bytes(slice), round);
