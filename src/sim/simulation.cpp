@@ -6,6 +6,8 @@
 #include "comm/runtime_state.hpp"
 #include "flight/explanation.hpp"
 #include "flight/recorder.hpp"
+#include "flight/explanation.hpp"
+#include "flight/recorder.hpp"
 #include "sim/fabric.hpp"
 #include "sim/sim_transport.hpp"
 #include "transport/transport.hpp"
@@ -68,22 +70,172 @@ struct member {
   comm::runtime_state runtime;
 };
 
+// `world` is destroyed with the frame, after main's exception has been seen. Were main's handles the only
+// ones, a rank whose main throws would leave like one that has finished.
+task<> main_of(tutti::detail::any_main* main, communicator world, int* code) {
+  *code = co_await (*main)(world);
+}
+
 class simulation {
  public:
-  simulation(const options& o, tutti::detail::any_main& main);
-  ~simulation();
-  report run();
+  simulation(const options& o, tutti::detail::any_main& main)
+      : options_(o), main_(main), fabric_(o, [this](int rank) { step(rank); }), memory_before_(heap_in_use()) {
+    random_numbers numbers(scrambled(o.seed + 4));
+    const std::uint64_t id = numbers.next();
+    for (int r = 0; r < o.ranks; ++r) {
+      members_.push_back(std::make_unique<member>(fabric_, r));
+      member& m = *members_.back();
+      m.runtime.loop().bind_to_this_thread();
+      std::vector<std::unique_ptr<transport::transport>> ways;
+      ways.push_back(transport::make_self_transport(m.runtime.loop()));
+      ways.push_back(std::make_unique<sim_transport>(fabric_, m.runtime.loop(), r));
+      m.runtime.loop().recorder().joining(r, o.ranks);
+      communicator world = m.runtime.enter(world_for(o, r, id), std::move(ways), nullptr);
+      m.runtime.start(main_of(&main_, std::move(world), &so_far(m).code));
+      fabric_.want_step(r, numbers.up_to(o.noise.start.count()));
+    }
+    running_ = members_.size();
+    const auto plan = [this](duration when, std::function<void()> what) {
+      if (when != never) fabric_.plan(when.count(), std::move(what));
+    };
+    for (const death& d : o.faults.deaths)
+      if (d.frames == 0) plan(d.at, [this, &d] { kill(d.rank); });
+    for (const disconnection& d : o.faults.disconnections) plan(d.at, [this, &d] { fabric_.disconnect(d); });
+    for (const partition& p : o.faults.partitions)
+      if (p.until == never || p.until - p.from > o.network.silence)
+        plan(p.from + std::min(o.network.silence, never - p.from), [this, &p] { fabric_.give_up(p); });
+    for (const stall& s : o.faults.stalls)
+      plan(s.from, [this, &s] {
+        nanoseconds& cpu_free = fabric_.at(s.rank).cpu_free;
+        cpu_free = std::max(cpu_free, std::min(for_ever, nanoseconds{s.until.count()}));
+      });
+  }
+  ~simulation() {
+    for (const auto& m : members_) {
+      m->runtime.loop().bind_to_this_thread();
+      m->runtime.stop();
+    }
+    for (const auto& m : members_) {
+      m->runtime.loop().bind_to_this_thread();
+      for (const auto& w : m->runtime.worlds()) w->cut();
+    }
+    members_.clear();
+    base::set_log_rank(-1);
+  }
+
+  report run() {
+    event_queue& events = fabric_.events();
+    while (running_ > 0) {
+      if (events.empty()) {
+        if (!wait_for_real_time()) break;
+        continue;
+      }
+      const auto next = events.extract(events.begin());
+      const nanoseconds when = next.key().first;
+      if (when > options_.limit.count() || when >= for_ever) break;
+      fabric_.set_now(std::max(fabric_.now(), when));
+      ++result_.events;
+      next.mapped()();
+    }
+    measure_memory();
+    return conclude();
+  }
 
  private:
-  void step(int rank);
-  void kill(int rank);
+  void step(int rank) {
+    member& m = *members_[static_cast<std::size_t>(rank)];
+    port& p = fabric_.at(rank);
+    if (!goes_on(m)) return;
+    core::loop& loop = m.runtime.loop();
+    loop.bind_to_this_thread();
+    base::set_log_rank(m.rank);
+    int rounds = 0;
+    for (bool any = true; any && !p.dying && rounds < rounds_at_once; ++rounds) {
+      any = loop.step();
+      m.context.restart();
+      any |= m.context.poll() > 0;
+    }
+    if (p.dying) {
+      so_far(m).how = ending::killed;
+      --running_;
+      fabric_.bury(m.rank);
+      return;
+    }
+    if (m.runtime.at_end()) {
+      measure_memory();
+      so_far(m).how = m.runtime.failure() ? ending::threw : ending::returned;
+      so_far(m).ended = duration(fabric_.now());
+      --running_;
+      return;
+    }
+    const bool busy = rounds == rounds_at_once;
+    const nanoseconds soonest = fabric_.now() + (busy ? busy_step : 0);
+    if (busy) fabric_.want_step(m.rank, soonest);
+    const nanoseconds next = m.platform.moment_of(loop.engine().timers().next());
+    if (next != end_of_time) fabric_.want_step(m.rank, std::max(next, soonest));
+  }
+  void kill(int rank) {
+    if (!goes_on(*members_[static_cast<std::size_t>(rank)])) return;
+    fabric_.at(rank).dying = true;
+    step(rank);
+  }
+
   // For Asio's own timers and sockets; returns whether anything happened.
-  bool wait_for_real_time();
+  bool wait_for_real_time() {
+    const auto until = tutti::detail::after(std::chrono::steady_clock::now(), options_.patience);
+    for (;;) {
+      bool any = false;
+      for (const auto& m : members_) {
+        if (!goes_on(*m)) continue;
+        m->runtime.loop().bind_to_this_thread();
+        m->context.restart();
+        if (m->context.poll() > 0) {
+          fabric_.want_step(m->rank, fabric_.now());
+          return true;
+        }
+        any |= !m->context.stopped();
+      }
+      if (!any || std::chrono::steady_clock::now() >= until) return false;
+      result_.repeatable = false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+  report conclude() {
+    report& r = result_;
+    r.seed = options_.seed;
+    r.hash = fabric_.hash().value();
+    std::vector<flight::rank_snapshot> ranks;
+    for (std::size_t i = 0; running_ > 0 && i < members_.size(); ++i) {  // some are stuck
+      core::loop& loop = members_[i]->runtime.loop();
+      loop.bind_to_this_thread();
+      ranks.push_back(flight::read(loop.recorder().memory(), 0));
+    }
+    const std::vector<std::string> pending = flight::pending_operations(ranks);
+    for (const auto& m : members_) {
+      rank_report one = so_far(*m);
+      if (one.how == ending::stuck) {
+        one.text = pending[static_cast<std::size_t>(m->rank)];
+        if (one.text.empty()) one.text = "nothing of tutti's: a channel, or something of the program's own";
+      } else if (one.how == ending::threw) {
+        one.failure = m->runtime.failure();
+        core::thrown why = core::what_of(one.failure);
+        one.reason = why.code;
+        one.text = std::move(why.text);
+      }
+      r.time = std::max(r.time, one.ended);
+      r.frames += one.frames;
+      r.bytes += one.bytes;
+      r.ranks.push_back(std::move(one));
+    }
+    return std::move(r);
+  }
+
   void measure_memory() noexcept {
     const std::size_t now = heap_in_use();
-    if (memory_ == 0 && now > memory_before_) memory_ = now - memory_before_;
+    if (result_.bytes_per_rank == 0 && now > memory_before_)
+      result_.bytes_per_rank = (now - memory_before_) / members_.size();
   }
-  report conclude();
   rank_report& so_far(const member& m) noexcept { return fabric_.at(m.rank).so_far; }
   bool goes_on(const member& m) noexcept { return so_far(m).how == ending::stuck; }
 
@@ -91,174 +243,10 @@ class simulation {
   tutti::detail::any_main& main_;
   fabric fabric_;
   std::vector<std::unique_ptr<member>> members_;
-  std::uint64_t events_ = 0;
   std::size_t running_ = 0;  // neither ended nor dead
   std::size_t memory_before_ = 0;
-  std::size_t memory_ = 0;
-  bool repeatable_ = true;
+  report result_;
 };
-
-// `world` is destroyed with the frame, after main's exception has been seen. Were main's handles the only
-// ones, a rank whose main throws would leave like one that has finished.
-task<> main_of(tutti::detail::any_main* main, communicator world, int* code) {
-  *code = co_await (*main)(world);
-}
-
-simulation::simulation(const options& o, tutti::detail::any_main& main)
-    : options_(o), main_(main), fabric_(o, [this](int rank) { step(rank); }), memory_before_(heap_in_use()) {
-  random_numbers numbers(scrambled(o.seed + 4));
-  const std::uint64_t id = numbers.next();
-  for (int r = 0; r < o.ranks; ++r) {
-    members_.push_back(std::make_unique<member>(fabric_, r));
-    member& m = *members_.back();
-    m.runtime.loop().bind_to_this_thread();
-    std::vector<std::unique_ptr<transport::transport>> ways;
-    ways.push_back(transport::make_self_transport(m.runtime.loop()));
-    ways.push_back(std::make_unique<sim_transport>(fabric_, m.runtime.loop(), r));
-    m.runtime.loop().recorder().joining(r, o.ranks);
-    communicator world = m.runtime.enter(world_for(o, r, id), std::move(ways), nullptr);
-    m.runtime.start(main_of(&main_, std::move(world), &so_far(m).code));
-    fabric_.want_step(r, numbers.up_to(o.noise.start.count()));
-  }
-  running_ = members_.size();
-  const auto plan = [this](duration when, std::function<void()> what) {
-    if (when != never) fabric_.plan(when.count(), std::move(what));
-  };
-  for (const death& d : o.faults.deaths)
-    if (d.frames == 0) plan(d.at, [this, &d] { kill(d.rank); });
-  for (const disconnection& d : o.faults.disconnections) plan(d.at, [this, &d] { fabric_.disconnect(d); });
-  for (const partition& p : o.faults.partitions)
-    if (p.until == never || p.until - p.from > o.network.silence)
-      plan(p.from + std::min(o.network.silence, never - p.from), [this, &p] { fabric_.give_up(p); });
-  for (const stall& s : o.faults.stalls)
-    plan(s.from, [this, &s] {
-      nanoseconds& cpu_free = fabric_.at(s.rank).cpu_free;
-      cpu_free = std::max(cpu_free, std::min(for_ever, nanoseconds{s.until.count()}));
-    });
-}
-
-simulation::~simulation() {
-  for (const auto& m : members_) {
-    m->runtime.loop().bind_to_this_thread();
-    m->runtime.stop();
-  }
-  for (const auto& m : members_) {
-    m->runtime.loop().bind_to_this_thread();
-    for (const auto& w : m->runtime.worlds()) w->cut();
-  }
-  members_.clear();
-  base::set_log_rank(-1);
-}
-
-void simulation::step(int rank) {
-  member& m = *members_[static_cast<std::size_t>(rank)];
-  port& p = fabric_.at(rank);
-  if (!goes_on(m)) return;
-  core::loop& loop = m.runtime.loop();
-  loop.bind_to_this_thread();
-  base::set_log_rank(m.rank);
-  int rounds = 0;
-  for (bool any = true; any && !p.dying && rounds < rounds_at_once; ++rounds) {
-    any = loop.step();
-    m.context.restart();
-    any |= m.context.poll() > 0;
-  }
-  if (p.dying) {
-    so_far(m).how = ending::killed;
-    --running_;
-    fabric_.bury(m.rank);
-    return;
-  }
-  if (m.runtime.at_end()) {
-    measure_memory();
-    so_far(m).how = m.runtime.failure() ? ending::threw : ending::returned;
-    so_far(m).ended = duration(fabric_.now());
-    --running_;
-    return;
-  }
-  const bool busy = rounds == rounds_at_once;
-  const nanoseconds soonest = fabric_.now() + (busy ? busy_step : 0);
-  if (busy) fabric_.want_step(m.rank, soonest);
-  const nanoseconds next = m.platform.moment_of(loop.engine().timers().next());
-  if (next != end_of_time) fabric_.want_step(m.rank, std::max(next, soonest));
-}
-
-void simulation::kill(int rank) {
-  if (!goes_on(*members_[static_cast<std::size_t>(rank)])) return;
-  fabric_.at(rank).dying = true;
-  step(rank);
-}
-
-bool simulation::wait_for_real_time() {
-  const auto until = tutti::detail::after(std::chrono::steady_clock::now(), options_.patience);
-  for (;;) {
-    bool any = false;
-    for (const auto& m : members_) {
-      if (!goes_on(*m)) continue;
-      m->runtime.loop().bind_to_this_thread();
-      m->context.restart();
-      if (m->context.poll() > 0) {
-        fabric_.want_step(m->rank, fabric_.now());
-        return true;
-      }
-      any |= !m->context.stopped();
-    }
-    if (!any || std::chrono::steady_clock::now() >= until) return false;
-    repeatable_ = false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-}
-
-report simulation::run() {
-  event_queue& events = fabric_.events();
-  while (running_ > 0) {
-    if (events.empty()) {
-      if (!wait_for_real_time()) break;
-      continue;
-    }
-    const auto next = events.extract(events.begin());
-    const nanoseconds when = next.key().first;
-    if (when > options_.limit.count() || when >= for_ever) break;
-    fabric_.set_now(std::max(fabric_.now(), when));
-    ++events_;
-    next.mapped()();
-  }
-  measure_memory();
-  return conclude();
-}
-
-report simulation::conclude() {
-  report r;
-  r.seed = options_.seed;
-  r.events = events_;
-  r.hash = fabric_.hash().value();
-  r.repeatable = repeatable_;
-  r.bytes_per_rank = memory_ / members_.size();
-  std::vector<flight::rank_snapshot> ranks;
-  for (std::size_t i = 0; running_ > 0 && i < members_.size(); ++i) {  // some are stuck
-    core::loop& loop = members_[i]->runtime.loop();
-    loop.bind_to_this_thread();
-    ranks.push_back(flight::read(loop.recorder().memory(), 0));
-  }
-  const std::vector<std::string> pending = flight::pending_operations(ranks);
-  for (const auto& m : members_) {
-    rank_report one = so_far(*m);
-    if (one.how == ending::stuck) {
-      one.text = pending[static_cast<std::size_t>(m->rank)];
-      if (one.text.empty()) one.text = "nothing of tutti's: a channel, or something of the program's own";
-    } else if (one.how == ending::threw) {
-      one.failure = m->runtime.failure();
-      core::thrown why = core::what_of(one.failure);
-      one.reason = why.code;
-      one.text = std::move(why.text);
-    }
-    r.time = std::max(r.time, one.ended);
-    r.frames += one.frames;
-    r.bytes += one.bytes;
-    r.ranks.push_back(std::move(one));
-  }
-  return r;
-}
 
 const char* const variable = "TUTTI_SIM_SEED";
 
@@ -371,12 +359,11 @@ void explore(std::uint64_t first, std::uint64_t count, const std::function<void(
 }
 
 bool report::stuck() const noexcept {
-  return std::any_of(ranks.begin(), ranks.end(), [](const rank_report& r) { return r.how == ending::stuck; });
+  return std::ranges::any_of(ranks, [](const rank_report& r) { return r.how == ending::stuck; });
 }
 
 bool report::all_returned() const noexcept {
-  return std::all_of(ranks.begin(), ranks.end(),
-                     [](const rank_report& r) { return r.how == ending::returned; });
+  return std::ranges::all_of(ranks, [](const rank_report& r) { return r.how == ending::returned; });
 }
 
 std::string report::text() const {
