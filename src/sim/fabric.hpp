@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// fabric: the network of a simulation: ports, connections, frames in flight, and faults.
+// fabric: the network of a simulation: ports, connections, frames in flight, and faults. sim_transport: the network
+// as one rank's transport.
 //
 // LogGP: a frame of b bytes takes its sender's processor for o. It leaves when the port is free, and keeps
 // the port for g + bG. It is at the other port after L + bG, passes it at the same rate, and takes the
 // receiver's processor for o.
 #pragma once
 
-#include "core/platform.hpp"
 #include "sim/random_numbers.hpp"
-#include "transport/link.hpp"
+#include "transport/transport.hpp"
 
+#include <coroutine>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -148,21 +149,73 @@ class fabric {
   const std::function<void(int)> step_;
 };
 
-// A rank's clock, and its randomness.
-class rank_platform final : public core::platform {
+class sim_link final : public transport::peer_link {
  public:
-  rank_platform(fabric& f, int rank);
-  core::time_point now() noexcept override { return local(fabric_.now()); }
-  std::uint64_t random() noexcept override { return numbers_.next(); }
-  // The first moment of the simulation at which this clock shows `t` or more.
-  nanoseconds moment_of(core::time_point t) const noexcept;
+  sim_link(sim_transport& owner, int peer) noexcept;
+
+  bool submit(transport::outgoing& o) noexcept override;
+  transport::cancel_result cancel(transport::outgoing& o) noexcept override;
+  bool redirect_destination(void* owner, const transport::destination_buffer& instead) noexcept override;
+  bool sends_eagerly(const void* data, std::size_t bytes) const noexcept override;
+  bool has_queue() const noexcept override { return !messages_.empty() || !long_data_.empty(); }
+  void give_up(errc, std::string) noexcept override {}  // faults end links here
 
  private:
-  core::time_point local(nanoseconds t) const noexcept;
+  friend class fabric;
+  friend class sim_transport;
+
+  // When the port is free for it.
+  nanoseconds port_free() const noexcept;
+  // Sends one frame, or one slice.
+  bool move() noexcept override;
+  void disconnect(bool abort) noexcept override;
+  void clear_queues(list& rest) noexcept override;
+  // Lets the rank send what waits, at that time.
+  void await_port(nanoseconds when) noexcept;
+  // Sends the frame, or its next slice; returns whether nothing of it is left.
+  bool send_slice(transport::outgoing& o) noexcept;
+  void receive(const packet_ref& p) noexcept;
+  void leave() noexcept;
+
+  sim_transport& owner_;
+  list messages_;
+  list long_data_;       // messages pass between their slices
+  packet_ref half_way_;  // the frame of which a part has come
+  transport::destination_buffer where_;
+};
+
+class sim_transport final : public transport::polled_transport {
+ public:
+  sim_transport(fabric& f, core::loop& loop, int rank) noexcept;
+  ~sim_transport() override { cut(); }
+
+  const char* name() const noexcept override { return "sim"; }
+  void open(const core::world_info& info, tutti::transport::inbound& up) override;
+  bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept override {
+    return mine.rank != peer.rank;
+  }
+  tutti::transport::link& link_to(int peer) override { return at(peer); }
+  bool has_queue() const noexcept override;
+  task<> leave(core::time_point deadline) override;
+  void cut() noexcept override;
+
+  bool poll() noexcept override;
+
+  int rank() const noexcept { return rank_; }
+  sim_link& at(int peer);
+
+ private:
+  friend class fabric;
+  friend class sim_link;
+  void detach() noexcept;
+  void changed() noexcept;
+  bool any_open() const noexcept;
+
   fabric& fabric_;
-  random_numbers numbers_;
-  nanoseconds ahead_ = 0;
-  double drift_ = 0;
+  const int rank_;
+  std::map<int, sim_link> links_;    // by peer
+  std::coroutine_handle<> waiting_;  // of leave()
+  core::timer leave_timer_;
 };
 
 }  // namespace tutti::sim

@@ -9,7 +9,6 @@
 #include "flight/explanation.hpp"
 #include "flight/recorder.hpp"
 #include "sim/fabric.hpp"
-#include "sim/sim_transport.hpp"
 #include "transport/transport.hpp"
 
 #include <fmt/format.h>
@@ -59,6 +58,43 @@ core::world_info world_for(const options& o, int rank, std::uint64_t id) {
   }
   return info;
 }
+
+// A rank's clock, and its randomness.
+class rank_platform final : public core::platform {
+ public:
+  rank_platform(fabric& f, int rank)
+      : fabric_(f), numbers_(scrambled(f.settings().seed * 0x10001 + static_cast<std::uint64_t>(rank) + 3)) {
+    for (const skew& s : f.settings().faults.skews) {
+      if (s.rank != rank) continue;
+      ahead_ += s.ahead.count();
+      drift_ += s.drift_ppm * 1e-6;
+    }
+  }
+  core::time_point now() noexcept override { return local(fabric_.now()); }
+  std::uint64_t random() noexcept override { return numbers_.next(); }
+  // The first moment of the simulation at which this clock shows `t` or more.
+  nanoseconds moment_of(core::time_point t) const noexcept {
+    if (t == core::time_point::max()) return end_of_time;
+    const nanoseconds wanted =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(t - beginning).count() - ahead_;
+    if (drift_ == 0) return wanted;
+    auto guess = static_cast<nanoseconds>(static_cast<double>(wanted) / (1 + drift_));
+    while (local(guess) < t) ++guess;
+    return guess;
+  }
+
+ private:
+  // Long after the clock's zero, which has a meaning of its own.
+  static constexpr core::time_point beginning{std::chrono::hours(24 * 365)};
+  core::time_point local(nanoseconds t) const noexcept {
+    return beginning +
+           std::chrono::nanoseconds(t + ahead_ + static_cast<nanoseconds>(static_cast<double>(t) * drift_));
+  }
+  fabric& fabric_;
+  random_numbers numbers_;
+  nanoseconds ahead_ = 0;
+  double drift_ = 0;
+};
 
 struct member {
   member(fabric& f, int r) : rank(r), platform(f, r), runtime(context, platform) {
