@@ -10,11 +10,13 @@
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
 #include <tutti/error.hpp>
 #include <tutti/scope.hpp>
+#include <tutti/shared_memory.hpp>
 #include <tutti/train/replicas.hpp>
 #include <utility>
 
@@ -60,6 +62,60 @@ using clock = std::chrono::steady_clock;
 
 namespace {
 
+class host_bucket final : public detail::bucket {
+ public:
+  host_bucket(std::vector<detail::registered_gradient> gradients,
+              const std::shared_ptr<detail::any_gradient_hook>& hook)
+      : bucket(std::move(gradients)), hook_(std::dynamic_pointer_cast<gradient_hook>(hook)) {
+    if (hook && !hook_)
+      throw error(errc::invalid_argument,
+                  "data_parallel: the hook is for memory of a device, and the gradients are in host memory; "
+                  "take the hook of this name in namespace tutti");
+    if (!in_place_) {
+      packed_.resize(all_.count);
+      all_.data = packed_.data();
+    }
+    parts_ = views_at(static_cast<float*>(all_.data));
+  }
+
+  void check(const gpu::stream* s) const override {
+    if (s != nullptr)
+      throw error(errc::invalid_argument, "data_parallel: gradients in host memory take no stream");
+  }
+  task<> all_reduce(communicator c, bool sum) override {
+    if (sum)
+      co_await c.all_reduce(data(), tutti::sum);
+    else
+      co_await c.all_reduce(data(), avg);
+  }
+  task<> apply_hook(communicator c, std::size_t index) override {
+    return hook_->reduce(std::move(c), {index, data(), parts_});
+  }
+  task<> multiply(double factor) override {
+    for (float& x : data()) x = factor == 0 ? 0 : x * static_cast<float>(factor);
+    co_return;
+  }
+  void unpack(const gpu::stream*) override { copy(true); }
+  void clear(const gpu::stream*) override {
+    for (const detail::registered_gradient& g : gradients_) std::memset(g.values.data, 0, g.values.bytes());
+  }
+
+ private:
+  std::span<float> data() const noexcept { return {static_cast<float*>(all_.data), all_.count}; }
+  void pack() override { copy(false); }
+  void copy(bool back) noexcept {
+    if (in_place_) return;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      void *const gradient = gradients_[i].values.data, *const part = parts_[i].values.data();
+      std::memcpy(back ? gradient : part, back ? part : gradient, gradients_[i].values.bytes());
+    }
+  }
+
+  const std::shared_ptr<gradient_hook> hook_;
+  shared_vector<float> packed_;       // other ranks of this host read it in place
+  std::vector<gradient_view> parts_;  // of data()
+};
+
 // Equal for equal buckets and collectives of a step. Throws errc::invalid_argument.
 std::uint64_t layout_of(const std::vector<detail::registered_gradient>& gradients,
                         const data_parallel_options& o) {
@@ -75,7 +131,7 @@ std::uint64_t layout_of(const std::vector<detail::registered_gradient>& gradient
           fmt::format("data_parallel: gradient {} has {} elements and {} rows", i, values.count, rows));
     numbers.insert(numbers.end(), {values.count, rows, static_cast<std::uint64_t>(values.type)});
   }
-  return hash_of(std::as_bytes(std::span(numbers)));
+  return hash_of(std::as_bytes(std::span(numbers))) | 1;  // never 0
 }
 
 double in_seconds(clock::duration d) { return std::chrono::duration<double>(d).count(); }
@@ -91,20 +147,20 @@ struct step_header {
   bool anybody() const { return weight_and_active[1] > 0; }
 };
 
-// Throws errc::mismatch on all ranks unless all have registered gradients of one layout (0: not known). Then throws
-// `refused` on ranks that have it, and errc::mismatch on the others. Collective.
+// Throws errc::mismatch on all ranks unless all have registered gradients of one layout, apart from ranks that have 0.
+// Then throws `refused` on these, and errc::mismatch on the others. Collective.
 task<> expect_one_layout(communicator c, std::uint64_t layout, std::exception_ptr refused) {
-  const std::array<std::uint64_t, 2> mine{layout, refused != nullptr ? 1U : 0U};
-  std::vector<std::uint64_t> all(2 * static_cast<std::size_t>(c.size()));
-  co_await c.all_gather(mine, all);
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(c.size()));
+  co_await c.all_gather(layout, all);
   std::vector<std::size_t> others;
-  int refuses = -1;
-  std::size_t first = 0;  // the first rank that has a layout: a rank that refuses has none
-  for (std::size_t r = 0; r < all.size() / 2; ++r) {
-    const std::uint64_t theirs = all[2 * r];
-    if (all[2 * first] == 0) first = r;
-    if (theirs != 0 && theirs != all[2 * first]) others.push_back(r);
-    if (all[2 * r + 1] != 0) refuses = static_cast<int>(r);
+  std::optional<std::size_t> refuses;
+  std::size_t first = 0;  // the first rank that has a layout
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (all[first] == 0) first = r;
+    if (all[r] == 0)
+      refuses = r;
+    else if (all[r] != all[first])
+      others.push_back(r);
   }
   if (!others.empty())
     throw error(
@@ -114,9 +170,9 @@ task<> expect_one_layout(communicator c, std::uint64_t layout, std::exception_pt
             "ranks make the same model with the same options and a hook of the same kind, or none",
             fmt::join(others, ", "), first));
   if (refused) std::rethrow_exception(refused);
-  if (refuses >= 0)
-    throw error(errc::mismatch,
-                fmt::format("data_parallel: create() was refused on rank {}, whose error says why", refuses));
+  if (refuses)
+    throw error(errc::mismatch, fmt::format("data_parallel: create() was refused on rank {}, whose error says why",
+                                            *refuses));
 }
 
 bool has_float16(const detail::gradient_memory& memory) {
@@ -126,6 +182,18 @@ bool has_float16(const detail::gradient_memory& memory) {
 }
 
 }  // namespace
+
+detail::gradient_memory memory_of(const std::vector<gradient_view>& gradients) {
+  detail::gradient_memory memory;
+  for (const gradient_view& g : gradients)
+    memory.gradients.push_back({detail::view_of(g.values), g.rows, nullptr});
+  memory.make =
+      [](const communicator&, std::vector<detail::registered_gradient> all,
+         const std::shared_ptr<detail::any_gradient_hook>& hook) -> std::unique_ptr<detail::bucket> {
+    return std::make_unique<host_bucket>(std::move(all), hook);
+  };
+  return memory;
+}
 
 data_parallel_options::data_parallel_options() = default;
 
@@ -316,6 +384,7 @@ task<data_parallel> data_parallel::create_in(communicator c, detail::gradient_me
   } catch (const error& e) {
     if (e.code() != errc::invalid_argument) throw;
     refused = std::current_exception();
+    layout = 0;
   }
   co_await expect_one_layout(c, layout, refused);
   made->world = co_await c.duplicate();
