@@ -36,22 +36,16 @@ void write(const collective& c, const posted& p, const publication& mine) noexce
 }
 
 void read(const collective& c, const posted& p, const publication& mine) {
-  switch (p.what) {
-    case posted::reading::nothing:
-      return;
-    case posted::reading::one_block:
-      base::copy_out(p.to, mine.of(p.awaited), p.bytes);
-      return;
-    case posted::reading::blocks_of_all:
-      for (int r = 0; r < c.size(); ++r) {
-        const std::size_t bytes = p.parts.bytes(r);
-        if (r != c.rank() && bytes > 0) base::copy_out(p.to + p.parts.begin(r), mine.of(r) + p.offset, bytes);
-      }
-      return;
-    case posted::reading::reduction: {
-      const auto input = [&](int r) { return (r == c.rank() ? p.given : mine.of(r)) + p.offset; };
-      if (p.count > 0) reduce_of_ranks(c, *p.op, p.type, input, p.to, p.count);
-      return;
+  if (p.awaited == posted::nobody || p.to == nullptr) return;
+  if (p.op != nullptr) {
+    const auto input = [&](int r) { return (r == c.rank() ? p.given : mine.of(r)) + p.offset; };
+    if (p.count > 0) reduce_of_ranks(c, *p.op, p.type, input, p.to, p.count);
+  } else if (p.awaited >= 0) {
+    base::copy_out(p.to, mine.of(p.awaited), p.bytes);
+  } else {
+    for (int r = 0; r < c.size(); ++r) {
+      const std::size_t bytes = p.parts.bytes(r);
+      if (r != c.rank() && bytes > 0) base::copy_out(p.to + p.parts.begin(r), mine.of(r) + p.offset, bytes);
     }
   }
 }
@@ -174,13 +168,11 @@ posted posted::broadcast(const collective& c, std::byte* data, std::size_t bytes
           .given = data,
           .given_bytes = is_root ? bytes : 0,
           .awaited = is_root ? nobody : root,
-          .what = is_root ? reading::nothing : reading::one_block,
           .to = data};
 }
 
 posted posted::reduce(const collective& c, const reduce_call& r, int root) noexcept {
   const bool is_root = c.rank() == root;
-  const bool reads = root < 0 || is_root;
   const std::size_t bytes = r.count * r.element_bytes;
   return {.bytes = bytes,
           // Of more ranks, rounds read less.
@@ -189,8 +181,7 @@ posted posted::reduce(const collective& c, const reduce_call& r, int root) noexc
                                    : 16 * 1024,
           .given = r.input,
           .given_bytes = is_root ? 0 : bytes,
-          .awaited = reads ? all : nobody,
-          .what = reads ? reading::reduction : reading::nothing,
+          .awaited = root < 0 || is_root ? all : nobody,
           .to = r.data,
           .count = r.count,
           .type = r.type,
@@ -214,7 +205,6 @@ posted posted::all_gather(const collective& c, const std::byte* block, std::byte
           .given = block,
           .given_bytes = parts.bytes(c.rank()),
           .own = block,
-          .what = reading::blocks_of_all,
           .to = result,
           .parts = parts};
 }
@@ -228,7 +218,6 @@ posted posted::all_to_all(const collective& c, const std::byte* data, std::byte*
           .given_bytes = bytes,
           .own = data + offset,
           .gives_own = false,
-          .what = reading::blocks_of_all,
           .to = result,
           .offset = offset,
           .parts = parts};

@@ -143,7 +143,6 @@ task<> end_reading(collective c, std::uint64_t end, bool is_read);
 struct posted {
   static constexpr int all = -1;
   static constexpr int nobody = -2;
-  enum class reading { nothing, one_block, blocks_of_all, reduction };
 
   static posted broadcast(const collective& c, std::byte* data, std::size_t bytes, int root) noexcept;
   // `r.op` outlives it. Root -1: all ranks get the result.
@@ -165,13 +164,12 @@ struct posted {
   const std::byte* own = nullptr;  // this rank's block of the result, perhaps in place; null: there is none
   bool gives_own = true;           // the others read it, too; otherwise a separate block is given to each
   int awaited = all;               // the rank that this one waits for
-  reading what = reading::nothing;
-  std::byte* to = nullptr;
+  std::byte* to = nullptr;         // what is read: a reduction, the block of the awaited rank, or the blocks of all
   std::size_t offset = 0;  // in the data of the others
   std::size_t count = 0;   // elements of a reduction
   blocks parts{};          // of the data, by rank
   element_type type{};
-  const detail::reduction* op = nullptr;  // outlives it
+  const detail::reduction* op = nullptr;  // null: no reduction; outlives it
 };
 
 // What to publish for this call. Not short if the call takes more than one step.

@@ -157,7 +157,7 @@ struct block_place {
   std::size_t bytes;
 };
 block_place block_from(int giver, const posted& p) noexcept {
-  if (p.what == posted::reading::one_block) return {p.to, p.bytes};
+  if (p.awaited >= 0) return {p.to, p.bytes};
   return {p.to + p.parts.begin(giver), p.parts.bytes(giver)};
 }
 // This rank's block for itself. It is copied piece by piece with the given data, which often are the same and
