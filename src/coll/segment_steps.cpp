@@ -171,31 +171,25 @@ posted posted::broadcast(const collective& c, std::byte* data, std::size_t bytes
           .to = data};
 }
 
-posted posted::reduce(const collective& c, const reduce_call& r, int root) noexcept {
-  const bool is_root = c.rank() == root;
+posted posted::reduce(const collective& c, const reduce_call& r, const blocks& slices, int root) noexcept {
+  const bool is_root = c.rank() == root, scatters = root == nobody;
   const std::size_t bytes = r.count * r.element_bytes;
   return {.bytes = bytes,
           // Of more ranks, rounds read less.
-          .limit = root >= 0       ? usual_limit
+          .limit = scatters        ? own_blocks_limit
+                   : root >= 0     ? usual_limit
                    : c.size() == 2 ? exchange_limit
                                    : 16 * 1024,
           .given = r.input,
           .given_bytes = is_root ? 0 : bytes,
+          .gives_own = !scatters,
           .awaited = root < 0 || is_root ? all : nobody,
           .to = r.data,
-          .count = r.count,
+          .offset = scatters ? slices.begin(c.rank()) : 0,
+          .count = scatters ? slices.bytes(c.rank()) / r.element_bytes : r.count,
+          .parts = slices,
           .type = r.type,
           .op = &r.op};
-}
-
-posted posted::reduce_scatter(const collective& c, const reduce_call& r, const blocks& parts) noexcept {
-  posted p = reduce(c, r, -1);
-  p.limit = own_blocks_limit;
-  p.gives_own = false;
-  p.parts = parts;
-  p.count = parts.bytes(c.rank()) / r.element_bytes;
-  p.offset = parts.begin(c.rank());
-  return p;
 }
 
 posted posted::all_gather(const collective& c, const std::byte* block, std::byte* result,
@@ -240,11 +234,12 @@ posted posted_for(const detail::call& w, const collective& c) noexcept {
       return posted::all_to_all(c, in, out, blocks::even(w.in.bytes() / static_cast<std::size_t>(c.size())));
     case kind::all_reduce:
     case kind::reduce:
-      if (!plain) break;
-      return posted::reduce(c, reduced, w.kind == kind::reduce ? w.peer : -1);
     case kind::reduce_scatter:
       if (!plain) break;
-      return posted::reduce_scatter(c, reduced, blocks::even(w.out.bytes()));
+      return posted::reduce(c, reduced, blocks::even(w.out.bytes()),
+                            w.kind == kind::reduce       ? w.peer
+                            : w.kind == kind::all_reduce ? posted::all
+                                                         : posted::nobody);
     default:
       break;
   }

@@ -145,9 +145,8 @@ struct posted {
   static constexpr int nobody = -2;
 
   static posted broadcast(const collective& c, std::byte* data, std::size_t bytes, int root) noexcept;
-  // `r.op` outlives it. Root -1: all ranks get the result.
-  static posted reduce(const collective& c, const reduce_call& r, int root) noexcept;
-  static posted reduce_scatter(const collective& c, const reduce_call& r, const blocks& parts) noexcept;
+  // `r.op` outlives it. `root` gets the result; all: every rank does; nobody: each gets its own slice.
+  static posted reduce(const collective& c, const reduce_call& r, const blocks& slices, int root) noexcept;
   static posted all_gather(const collective& c, const std::byte* block, std::byte* result,
                            const blocks& parts) noexcept;
   // `data` and `result` do not overlap.

@@ -419,6 +419,11 @@ task<> reduce_in_rounds(collective c, reduce_call r, blocks slices, int root) {
   co_await end_reading(c, rounds.end(), true);
 }
 
+task<> reduce_on_segment(collective c, reduce_call r, const blocks& slices, int root) {
+  const posted all = posted::reduce(c, r, slices, root);
+  return all.is_short() ? publish_on_segment(c, all) : reduce_in_rounds(c, r, slices, root);
+}
+
 }  // namespace
 
 // Every rank publishes that it has arrived, and reads the others' words: one line written, P-1 read.
@@ -454,9 +459,7 @@ task<> all_to_all_shared_memory(collective c, const std::byte* data, blocks part
 // by the root. Long vectors in rounds: each rank reduces a slice, and the root collects the slices. Root -1:
 // all ranks reduce the vectors, or collect the slices.
 task<> reduce_shared_memory(collective c, reduce_call r, int root) {
-  const posted all = posted::reduce(c, r, root);
-  return all.is_short() ? publish_on_segment(c, all)
-                        : reduce_in_rounds(c, r, blocks::split(r.count, c.size(), r.element_bytes), root);
+  return reduce_on_segment(c, r, blocks::split(r.count, c.size(), r.element_bytes), root);
 }
 
 // Short vectors: n bytes written, (P-1) n read, one wait. Long ones: n bytes written and 2 (P-1)/P n read,
@@ -468,8 +471,7 @@ task<> all_reduce_shared_memory(collective c, reduce_call r) {
 // Every rank writes its vector, and reduces its block of all: n bytes written, (P-1)/P n read. Long vectors
 // in rounds, with the same bytes.
 task<> reduce_scatter_shared_memory(collective c, reduce_call r, blocks parts) {
-  const posted all = posted::reduce_scatter(c, r, parts);
-  return all.is_short() ? publish_on_segment(c, all) : reduce_in_rounds(c, r, parts, posted::nobody);
+  return reduce_on_segment(c, r, parts, posted::nobody);
 }
 
 }  // namespace tutti::coll
