@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <ranges>
 #include <tuple>
-#include <tutti/detail/flow.hpp>
 #include <utility>
 
 namespace tutti::sim {
@@ -388,16 +388,6 @@ void sim_link::await_port(nanoseconds when) noexcept {
   owner_.fabric_.want_step(owner_.rank(), when);
 }
 
-void sim_link::disconnect(bool) noexcept {
-  half_way_ = nullptr;
-  where_ = destination_buffer{};
-}
-
-void sim_link::clear_queues(list& rest) noexcept {
-  rest.splice_back(messages_);
-  rest.splice_back(long_data_);
-}
-
 bool sim_link::redirect_destination(void* owner, const destination_buffer& instead) noexcept {
   if (half_way_ == nullptr || where_.owner != owner) return false;
   const destination_buffer part = tutti::transport::part_of(instead, half_way_->head);
@@ -417,9 +407,8 @@ void sim_link::receive(const packet_ref& p) noexcept {
   if (leaves)
     owner_.fabric_.hang_up(*this, errc::peer_left, owner_.describe(owner_.rank()) + " has finished and left");
   if (leaves || p->is_end) {
-    close(leaves ? errc::peer_left : p->why,
-          leaves ? owner_.describe(peer_) + " has finished and left" : std::move(p->text));
-    return owner_.changed();
+    return close(leaves ? errc::peer_left : p->why,
+                 leaves ? owner_.describe(peer_) + " has finished and left" : std::move(p->text));
   }
   if (owner_.leaving()) return;
   tutti::transport::inbound& up = owner_.up();
@@ -449,16 +438,6 @@ void sim_link::leave() noexcept {
 
 // ---- a rank's transport ----
 
-sim_transport::sim_transport(fabric& f, core::loop& loop, int rank) noexcept
-    : polled_transport(loop),
-      fabric_(f),
-      rank_(rank),
-      leave_timer_(
-          [](void* self) noexcept {
-            tutti::detail::resume_bounded(std::exchange(static_cast<sim_transport*>(self)->waiting_, {}));
-          },
-          this) {}
-
 void sim_transport::open(const core::world_info& info, tutti::transport::inbound& up) {
   fabric_.at(rank_).transport = this;
   join_loop(info, up);
@@ -471,12 +450,8 @@ sim_link& sim_transport::at(int peer) {
 }
 
 bool sim_transport::has_queue() const noexcept {
-  return std::any_of(links_.begin(), links_.end(),
-                     [](const auto& l) { return !l.second.closed() && l.second.has_queue(); });
-}
-
-bool sim_transport::any_open() const noexcept {
-  return std::any_of(links_.begin(), links_.end(), [](const auto& l) { return !l.second.closed(); });
+  return std::ranges::any_of(std::views::values(links_),
+                             [](const sim_link& l) { return !l.closed() && l.has_queue(); });
 }
 
 bool sim_transport::poll() noexcept {
@@ -491,49 +466,32 @@ bool sim_transport::poll() noexcept {
   return any;
 }
 
-void sim_transport::changed() noexcept {
-  // From the loop, not from inside a link.
-  if (waiting_) loop_.engine().timers().arm(leave_timer_, loop_.engine().platform().now());
-}
-
 task<> sim_transport::leave(core::time_point deadline) {
   if (!attached_) co_return;
   leaving_ = true;
   for (auto& [peer, l] : links_) l.leave();
-  struct link_change {
-    explicit link_change(sim_transport& t, core::time_point d) noexcept : of(t), until(d) {}
-    sim_transport& of;
-    core::time_point until;
-    bool await_ready() const noexcept { return false; }
-    void await_suspend(std::coroutine_handle<> h) const {
-      of.waiting_ = h;
-      of.loop_.engine().timers().arm(of.leave_timer_, until);
-    }
-    void await_resume() const noexcept {}
-  };
-  while (attached_ && any_open() && loop_.engine().platform().now() < deadline)
-    co_await link_change(*this, deadline);
+  core::duration next_pause = std::chrono::microseconds(10);
+  const auto has_left = [this] { return std::ranges::all_of(std::views::values(links_), &sim_link::closed); };
+  while (attached_ && !has_left() && loop_.engine().platform().now() < deadline) {
+    co_await core::pause(loop_, next_pause);
+    next_pause = std::min<core::duration>(2 * next_pause, std::chrono::milliseconds(1));
+  }
+  if (!attached_) co_return;
   for (auto& [peer, l] : links_) {
     if (l.closed()) continue;
     fabric_.hang_up(l, l.farewell_.linked() ? errc::peer_failed : errc::peer_left,
                     describe(rank_) + " has given up waiting for its last messages to be read");
     l.drop();
   }
-  fabric_.at(rank_).left = true;
-  detach();
+  fabric_.at(rank_).left = fabric_.at(rank_).gone = true;
+  leave_loop();
 }
 
 void sim_transport::cut() noexcept {
   leaving_ = true;
   if (attached_) fabric_.bury(rank_);
   for (auto& [peer, l] : links_) l.cut();
-  detach();
-}
-
-void sim_transport::detach() noexcept {
-  if (!leave_loop()) return;
-  fabric_.at(rank_).gone = true;
-  leave_timer_.cancel();
+  leave_loop();
 }
 
 }  // namespace tutti::sim

@@ -10,7 +10,6 @@
 #include "sim/random_numbers.hpp"
 #include "transport/transport.hpp"
 
-#include <coroutine>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -168,8 +167,14 @@ class sim_link final : public transport::peer_link {
   nanoseconds port_free() const noexcept;
   // Sends one frame, or one slice.
   bool move() noexcept override;
-  void disconnect(bool abort) noexcept override;
-  void clear_queues(list& rest) noexcept override;
+  void disconnect(bool) noexcept override {
+    half_way_ = nullptr;
+    where_ = {};
+  }
+  void clear_queues(list& rest) noexcept override {
+    rest.splice_back(messages_);
+    rest.splice_back(long_data_);
+  }
   // Lets the rank send what waits, at that time.
   void await_port(nanoseconds when) noexcept;
   // Sends the frame, or its next slice; returns whether nothing of it is left.
@@ -186,7 +191,8 @@ class sim_link final : public transport::peer_link {
 
 class sim_transport final : public transport::polled_transport {
  public:
-  sim_transport(fabric& f, core::loop& loop, int rank) noexcept;
+  sim_transport(fabric& f, core::loop& loop, int rank) noexcept
+      : polled_transport(loop), fabric_(f), rank_(rank) {}
   ~sim_transport() override { cut(); }
 
   const char* name() const noexcept override { return "sim"; }
@@ -207,15 +213,9 @@ class sim_transport final : public transport::polled_transport {
  private:
   friend class fabric;
   friend class sim_link;
-  void detach() noexcept;
-  void changed() noexcept;
-  bool any_open() const noexcept;
-
   fabric& fabric_;
   const int rank_;
-  std::map<int, sim_link> links_;    // by peer
-  std::coroutine_handle<> waiting_;  // of leave()
-  core::timer leave_timer_;
+  std::map<int, sim_link> links_;  // by peer
 };
 
 }  // namespace tutti::sim
