@@ -105,69 +105,64 @@ struct accumulator {
 
 bool is_prepared(const call& w) noexcept { return w.op.kind != reduce_kind::premul_sum; }
 
+// Calls f(buffer, where it begins among all) for the buffers of the list, or for `only` if there is no list.
+template <class F>
+void for_each_piece(const call& w, const accumulator& elements, const buffer_view& only, F f) {
+  if (w.list.at == nullptr) return f(only, 0);
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < w.list.size; ++i) {
+    const buffer_view piece = w.list.at(w.list.list, i);
+    f(piece, at);
+    at += piece.count * elements.bytes;
+  }
+}
+
 task<> all_reduce_body(const call* w, collective c, algorithm a) {
   const accumulator elements(*w, a);
   const std::size_t count = w->out.count;
-  const bool is_list = w->list.at != nullptr;
-  const bool direct = elements.same() && !is_list;
+  const bool direct = elements.same() && w->list.at == nullptr;
   auto memory = c.scratch().take(direct ? 0 : count * elements.bytes);
   std::byte* const data = direct ? start_of(w->out) : memory.data();
-  if (is_list) {
-    std::byte* at = data;
-    for (std::size_t i = 0; i < w->list.size; ++i) {
-      const buffer_view piece = w->list.at(w->list.list, i);
-      elements.load(*w, piece.data, at, piece.count);
-      at += piece.count * elements.bytes;
-    }
-  }
   const bool in_as_it_is = direct && is_prepared(*w) && c.size() > 1;
-  if (!is_list && !in_as_it_is) elements.load(*w, w->in.data, data, count);
+  if (!in_as_it_is)
+    for_each_piece(*w, elements, w->in, [&](const buffer_view& piece, std::size_t at) {
+      elements.load(*w, piece.data, data + at, piece.count);
+    });
   const std::byte* const input = in_as_it_is ? start_of(w->in) : data;
   co_await coroutine_of<kind::all_reduce>(a)(
       c, reduce_call{data, input, count, elements.bytes, elements.type, w->op, c.size()});
-  if (is_list) {
-    const std::byte* at = data;
-    for (std::size_t i = 0; i < w->list.size; ++i) {
-      const buffer_view piece = w->list.at(w->list.list, i);
-      elements.store(at, piece.data, piece.count);
-      at += piece.count * elements.bytes;
-    }
-  } else if (!direct) {
-    elements.store(data, w->out.data, count);
-  }
+  if (!direct)
+    for_each_piece(*w, elements, w->out, [&](const buffer_view& piece, std::size_t at) {
+      elements.store(data + at, piece.data, piece.count);
+    });
 }
 
+// Of reduce and reduce_scatter.
 task<> reduce_body(const call* w, collective c, algorithm a) {
   const accumulator elements(*w, a);
-  const bool is_root = c.rank() == w->peer;
-  const std::size_t count = w->in.count;
+  const bool scatters = detail::row_of(w->kind).even == kind::reduce_scatter;
+  const std::size_t own = scatters ? w->out.count : w->in.count;
+  const layout in(c, w->in_counts, elements.bytes, own * elements.bytes);
   // The input stays unchanged: it can be used in place.
   const bool in_as_it_is = elements.same() && is_prepared(*w);
-  auto memory = c.scratch().take(in_as_it_is ? 0 : count * elements.bytes);
-  if (!in_as_it_is) elements.load(*w, w->in.data, memory.data(), count);
-  const std::byte* const input = in_as_it_is ? start_of(w->in) : memory.data();
-  std::byte* const result = is_root && elements.same() ? start_of(w->out)
-                            : in_as_it_is              ? nullptr
-                                                       : memory.data();
-  co_await coroutine_of<kind::reduce>(a)(
-      c, reduce_call{result, input, count, elements.bytes, elements.type, w->op, c.size()}, w->peer);
-  if (!is_root) co_return;
-  if (!reduces_all_at_once(a)) finish(w->op, elements.type, result, count, c.size());
-  if (!elements.same()) elements.store(result, w->out.data, count);
-}
-
-task<> reduce_scatter_body(const call* w, collective c, algorithm a) {
-  const accumulator elements(*w, a);
-  const std::size_t own = w->out.count;
-  const layout in(c, w->in_counts, elements.bytes, own * elements.bytes);
-  const bool in_as_it_is = elements.same() && is_prepared(*w);
   auto memory = c.scratch().take(in_as_it_is ? 0 : w->in.count * elements.bytes);
-  auto block = c.scratch().take(elements.same() ? 0 : own * elements.bytes);
+  auto block = c.scratch().take(scatters && !elements.same() ? own * elements.bytes : 0);
   if (!in_as_it_is) elements.load(*w, w->in.data, memory.data(), w->in.count);
-  const std::byte* const input = in_as_it_is ? start_of(w->in) : memory.data();
-  std::byte* const result = elements.same() ? start_of(w->out) : block.data();
-  co_await coroutine_of<kind::reduce_scatter>(a)(
-      c, reduce_call{result, input, w->in.count, elements.bytes, elements.type, w->op, c.size()}, in.parts);
+  const bool has_result = scatters || c.rank() == w->peer;
+  std::byte* const result = has_result && elements.same() ? start_of(w->out)
+                            : scatters                    ? block.data()
+                            : in_as_it_is                 ? nullptr
+                                                          : memory.data();
+  const reduce_call r{result,         in_as_it_is ? start_of(w->in) : memory.data(),
+                      w->in.count,    elements.bytes,
+                      elements.type,  w->op,
+                      c.size()};
+  if (scatters) {
+    co_await coroutine_of<kind::reduce_scatter>(a)(c, r, in.parts);
+  } else {
+    co_await coroutine_of<kind::reduce>(a)(c, r, w->peer);
+  }
+  if (!has_result) co_return;
   if (!reduces_all_at_once(a)) finish(w->op, elements.type, result, own, c.size());
   if (!elements.same()) elements.store(result, w->out.data, own);
 }
@@ -239,6 +234,7 @@ task<> body_of(operation_state* op, const collective& c, algorithm with) {
     case kind::broadcast:
       return coroutine_of<kind::broadcast>(with)(c, start_of(w.out), w.out.bytes(), w.peer);
     case kind::reduce:
+    case kind::reduce_scatter:
       return reduce_body(&w, c, with);
     case kind::all_reduce:
       return all_reduce_body(&w, c, with);
@@ -248,8 +244,6 @@ task<> body_of(operation_state* op, const collective& c, algorithm with) {
       return gather_body(&w, c, with);
     case kind::all_gather:
       return all_gather_body(&w, c, with);
-    case kind::reduce_scatter:
-      return reduce_scatter_body(&w, c, with);
     case kind::all_to_all:
       return all_to_all_body(&w, c, with);
     case kind::scan:
