@@ -233,23 +233,6 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
     }
   }
 
-  // Marks gradient i complete; returns true if its bucket now is, too. Any thread may call it. Throws
-  // errc::invalid_argument.
-  bool mark(std::size_t i, const gpu::stream* after) {
-    if (i >= bucket_of.size())
-      throw error(
-          errc::invalid_argument,
-          fmt::format("data_parallel: gradient {} is ready, but {} are registered", i, bucket_of.size()));
-    detail::bucket& b = *buckets[bucket_of[i]];
-    b.check(after);
-    if (marked[i].exchange(true, std::memory_order_acq_rel))
-      throw error(
-          errc::invalid_argument,
-          fmt::format("data_parallel: gradient {} was ready already in this step: await reduced() before "
-                      "the next, or keep no_sync() while several add up",
-                      i));
-    return b.count(after);
-  }
   void complete_all(const gpu::stream* after) {
     for (std::size_t i = 0; i < bucket_of.size(); ++i)
       if (!marked[i].exchange(true, std::memory_order_acq_rel)) buckets[bucket_of[i]]->count(after);
@@ -428,8 +411,18 @@ task<> data_parallel::reduce_bucket(state& s, std::size_t i) {
 void data_parallel::mark(std::size_t i, const gpu::stream* after) {
   state& s = usable();
   if (s.unsynchronised) return;
-  if (!s.mark(i, after)) return;
-  // Its bucket is complete.
+  if (i >= s.bucket_of.size())
+    throw error(
+        errc::invalid_argument,
+        fmt::format("data_parallel: gradient {} is ready, but {} are registered", i, s.bucket_of.size()));
+  detail::bucket& b = *s.buckets[s.bucket_of[i]];
+  b.check(after);
+  if (s.marked[i].exchange(true, std::memory_order_acq_rel))
+    throw error(errc::invalid_argument,
+                fmt::format("data_parallel: gradient {} was ready already in this step: await reduced() before "
+                            "the next, or keep no_sync() while several add up",
+                            i));
+  if (!b.count(after)) return;
   const auto executor = s.world.get_executor();
   if (executor.running_in_this_thread()) {
     s.launch();
