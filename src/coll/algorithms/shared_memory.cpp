@@ -56,28 +56,41 @@ task<> work_off(collective c, Rounds* r) {
 }
 
 // Rounds in which ranks stage pieces of blocks in the stream: what copies and reductions share. `Rounds` derives
-// from it. Its find(next) finds a step that is possible: it returns -1, or else a rank that must progress first.
-// A rank is at most `MostAhead` rounds ahead of its own slowest step.
+// from it. Its find() finds a step that is possible, if there is one. A rank is at most `MostAhead` rounds ahead of
+// its own slowest step.
 template <class Rounds, std::size_t MostAhead>
 class staged_rounds {
  public:
   using step_function = void (Rounds::*)();
+  struct search {
+    // Whether `step` is due and possible: lacks() returns -1, or a rank that must progress first.
+    template <class Lacks>
+    bool finds(bool due, step_function step, const Lacks& lacks) {
+      if (!due) return false;
+      next = step;
+      const int rank = lacks();
+      if (lacking < 0) lacking = rank;
+      return rank < 0;
+    }
+    step_function next = nullptr;
+    int lacking = -1;  // what the first step that is due lacks
+  };
   bool done() const noexcept { return ended_ == rounds_; }
   void check() const { others_.check(); }
 
   // Takes one step that is possible now; returns false if there is none.
   bool step() {
+    search s;
     auto& r = *static_cast<Rounds*>(this);
-    step_function next = nullptr;
-    if (r.find(next) >= 0) return false;
-    (r.*next)();
+    if (!r.find(s)) return false;
+    (r.*s.next)();
     return true;
   }
   // Returns -1, or a rank that must progress first.
   int possible() noexcept {
-    step_function next = nullptr;
-    const int lacking = static_cast<Rounds*>(this)->find(next);
-    return others_.found_mismatch() ? -1 : lacking;  // to be refused
+    search s;
+    const bool found = static_cast<Rounds*>(this)->find(s);
+    return found || others_.found_mismatch() ? -1 : s.lacking;  // to be refused
   }
 
  protected:
@@ -176,20 +189,11 @@ class movement_rounds : public staged_rounds<movement_rounds, 16> {
         gives_(giver_ < 0 || giver_ == c.rank()),
         receives_(giver_ != c.rank()) {}
 
-  int find(step_function& next) noexcept {
-    int first = -1;
-    if (ended_ < staged_) {
-      next = &movement_rounds::read;
-      first = receives_ ? missing(&progress_words::staged, end_of(ended_)) : -1;
-      if (first < 0) return -1;
-    }
-    if (may_stage()) {
-      next = &movement_rounds::stage;
-      const int rank = gives_ ? b_.room_for(next_end()) : -1;
-      if (rank < 0) return -1;
-      if (first < 0) first = rank;
-    }
-    return first;
+  bool find(search& s) noexcept {
+    return s.finds(ended_ < staged_, &movement_rounds::read,
+                   [&] { return receives_ ? missing(&progress_words::staged, end_of(ended_)) : -1; }) ||
+           s.finds(may_stage(), &movement_rounds::stage,
+                   [&] { return gives_ ? b_.room_for(next_end()) : -1; });
   }
 
  private:
@@ -314,26 +318,13 @@ class reduction_rounds : public staged_rounds<reduction_rounds, 8> {
     staged_ = rounds_;
   }
 
-  int find(step_function& next) noexcept {
-    int first = -1;
-    if (collects_ && ended_ < reduced_) {
-      next = &reduction_rounds::collect;
-      first = missing(&progress_words::reduced, end_of(ended_));
-      if (first < 0) return -1;
-    }
-    if (reduced_ < staged_) {
-      next = &reduction_rounds::reduce;
-      const int rank = others_memory_.agreed ? -1 : missing(&progress_words::staged, end_of(reduced_));
-      if (rank < 0) return -1;
-      if (first < 0) first = rank;
-    }
-    if (may_stage()) {
-      next = &reduction_rounds::stage;
-      const int rank = b_.room_for(next_end());
-      if (rank < 0) return -1;
-      if (first < 0) first = rank;
-    }
-    return first;
+  bool find(search& s) noexcept {
+    const bool direct = others_memory_.agreed;
+    return s.finds(collects_ && ended_ < reduced_, &reduction_rounds::collect,
+                   [&] { return missing(&progress_words::reduced, end_of(ended_)); }) ||
+           s.finds(reduced_ < staged_, &reduction_rounds::reduce,
+                   [&] { return direct ? -1 : missing(&progress_words::staged, end_of(reduced_)); }) ||
+           s.finds(may_stage(), &reduction_rounds::stage, [&] { return b_.room_for(next_end()); });
   }
   // The end of all rounds in the stream.
   std::uint64_t end() const noexcept { return end_of(rounds_ - 1); }
