@@ -25,7 +25,7 @@ nanoseconds later(nanoseconds t, nanoseconds by) noexcept {
 }
 
 bool separates(const partition& p, int a, int b) noexcept {
-  const auto inside = [&p](int r) { return std::find(p.ranks.begin(), p.ranks.end(), r) != p.ranks.end(); };
+  const auto inside = [&p](int r) { return std::ranges::find(p.ranks, r) != p.ranks.end(); };
   return inside(a) != inside(b);
 }
 
@@ -118,7 +118,9 @@ void fabric::transmit(sim_link& link, frame head, const std::byte* payload, std:
                                                           .payload = {payload, payload + bytes},
                                                           .number = number,
                                                           .occupies = occupies});
-  if (is_corrupted(from, to, number)) {
+  if (std::ranges::any_of(options_.faults.corruptions, [&](const corruption& f) {
+        return f.from == from && f.to == to && f.frame == number;
+      })) {
     made->is_end = true;
     made->why = errc::protocol;
     made->text = fmt::format(
@@ -256,11 +258,6 @@ nanoseconds fabric::separated_until(int a, int b, nanoseconds when) const noexce
     until = std::max(until, given_up ? end_of_time : static_cast<nanoseconds>(p.until.count()));
   }
   return until;
-}
-
-bool fabric::is_corrupted(int from, int to, std::uint64_t number) const noexcept {
-  return std::any_of(options_.faults.corruptions.begin(), options_.faults.corruptions.end(),
-                     [&](const corruption& c) { return c.from == from && c.to == to && c.frame == number; });
 }
 
 // ---- arriving ----

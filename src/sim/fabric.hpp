@@ -128,7 +128,6 @@ class fabric {
   void break_off(connection& c, const std::string& text, bool loses);
   // When the last partition that is between them at that time heals; 0: none is.
   nanoseconds separated_until(int a, int b, nanoseconds when) const noexcept;
-  bool is_corrupted(int from, int to, std::uint64_t number) const noexcept;
   void turn(int rank);
   void establish(int rank, int other);
   void at_port(const packet_ref& p);
