@@ -79,10 +79,6 @@ inline flight::operation_facts facts_of(const comm::communicator_state& c, const
           .file = what.where.file_name(),
           .line = what.where.line()};
 }
-inline flight::handle put_on_record(comm::communicator_state& c, const detail::call& what,
-                                    std::uint32_t sequence) noexcept {
-  return c.recorder().begin(facts_of(c, what, sequence));
-}
 
 inline flight::state state_of(errc failure) noexcept {
   return failure == errc::success     ? flight::state::done
@@ -126,7 +122,7 @@ class task_operation : public Completion, public Running {
   template <class... Arguments>
   task_operation(detail::operation_state& s, std::uint32_t sequence, Arguments... arguments) noexcept
       : Completion(arguments...), Running(s) {
-    this->record = put_on_record(this->comm(), s.what(), sequence);
+    this->record = this->comm().recorder().begin(facts_of(this->comm(), s.what(), sequence));
     this->on_done = [](core::completion& a) noexcept { static_cast<State&>(a).finish().complete(); };
   }
   ~task_operation() = default;

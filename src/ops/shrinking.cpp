@@ -26,7 +26,7 @@ std::string shrunk_name(const std::string& old, std::uint32_t id) {
 class shrink_operation final : public comm::agreement::caller, public running_operation {
  public:
   explicit shrink_operation(operation_state& s) noexcept
-      : running_operation(s), record_(put_on_record(comm(), s.what(), 0)) {
+      : running_operation(s), record_(comm().recorder().begin(facts_of(comm(), s.what(), 0))) {
     comm().recorder().stays(record_);
     on_done = [](core::completion& a) noexcept { static_cast<shrink_operation&>(a).finish().complete(); };
   }
@@ -38,7 +38,11 @@ class shrink_operation final : public comm::agreement::caller, public running_op
                     comm().describe(comm().rank()), text == "cancelled" ? "" : ": " + text));
   }
   void abandon() noexcept override {
-    if (!comm().detached()) drop();
+    if (!comm().detached()) {
+      comm().recorder().end(record_, flight::state::cancelled);
+      comm().of_world().survivors().abandon(*this, fmt::format("shrink on {} was dropped before its end on {}",
+                                                               comm().name(), comm().describe(comm().rank())));
+    }
     static_cast<base::list_hook<core::ready_tag>&>(*this).unlink();  // it may have ended with its runtime
     this->~shrink_operation();
   }
@@ -59,13 +63,6 @@ class shrink_operation final : public comm::agreement::caller, public running_op
     this->~shrink_operation();
     return state;
   }
-  // Drops the outcome: this rank does not take it up.
-  void drop() noexcept {
-    comm().recorder().end(record_, flight::state::cancelled);
-    comm().of_world().survivors().abandon(*this, fmt::format("shrink on {} was dropped before its end on {}",
-                                                             comm().name(), comm().describe(comm().rank())));
-  }
-
   const flight::handle record_;
 };
 static_assert(sizeof(shrink_operation) <= operation_state::running_bytes);

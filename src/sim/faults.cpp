@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <tutti/sim/simulation.hpp>
+#include <utility>
 
 namespace tutti::sim {
 
@@ -32,9 +33,9 @@ faults faults::random(std::uint64_t seed, int ranks, duration within) {
   const auto all = static_cast<std::uint64_t>(ranks);
   const auto one = [&] { return static_cast<int>(numbers.below(all)); };
   const auto moment = [&] { return duration(numbers.up_to(within.count())); };
-  const auto pair = [&](int& a, int& b) {
-    a = one();
-    b = static_cast<int>((static_cast<std::uint64_t>(a) + 1 + numbers.below(all - 1)) % all);
+  const auto pair = [&] {
+    const int a = one();
+    return std::pair(a, static_cast<int>((static_cast<std::uint64_t>(a) + 1 + numbers.below(all - 1)) % all));
   };
   if (numbers.happens(0.6) && ranks > 1) {
     // A few different ones, not all.
@@ -56,11 +57,8 @@ faults faults::random(std::uint64_t seed, int ranks, duration within) {
     }
   }
   if (numbers.happens(0.2) && ranks > 1) {
-    disconnection d;
-    pair(d.a, d.b);
-    d.at = moment();
-    d.loses = numbers.happens(0.5);
-    f.disconnections.push_back(d);
+    const auto [a, b] = pair();
+    f.disconnections.push_back({a, b, moment(), numbers.happens(0.5)});
   }
   if (numbers.happens(0.15) && ranks > 1) {
     partition p;
@@ -74,19 +72,16 @@ faults faults::random(std::uint64_t seed, int ranks, duration within) {
     f.partitions.push_back(p);
   }
   if (numbers.happens(0.15)) {
-    stall s;
-    s.rank = one();
-    s.from = moment();
-    s.until = s.from + (numbers.happens(0.5) ? moment() : duration(std::chrono::milliseconds(700)));
-    f.stalls.push_back(s);
+    const int rank = one();
+    const duration from = moment();
+    f.stalls.push_back(
+        {rank, from, from + (numbers.happens(0.5) ? moment() : duration(std::chrono::milliseconds(700)))});
   }
   if (numbers.happens(0.3))
     f.skews.push_back({one(), duration(numbers.up_to(3'600'000'000'000)), 400 * numbers.share() - 200});
   if (numbers.happens(0.15) && ranks > 1) {
-    corruption c;
-    pair(c.from, c.to);
-    c.frame = 1 + numbers.below(std::uint64_t{1} << numbers.below(6));
-    f.corruptions.push_back(c);
+    const auto [from, to] = pair();
+    f.corruptions.push_back({from, to, 1 + numbers.below(std::uint64_t{1} << numbers.below(6))});
   }
   return f;
 }
