@@ -136,17 +136,6 @@ std::uint64_t layout_of(const std::vector<detail::registered_gradient>& gradient
 
 double in_seconds(clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
-// What ranks reduce at the start of each uneven step: (weight, 1), or (0, 0) without batches. The sum tells
-// the weights, and whether any rank has batches left. For floats without a hook it is read only after the
-// buckets, so it costs no wait.
-// A rank without batches adds zeros and gets the average like the others. So its replica stays the same, and
-// no final broadcast is needed.
-struct step_header {
-  std::array<double, 2> weight_and_active{};
-  double weight() const { return weight_and_active[0]; }
-  bool anybody() const { return weight_and_active[1] > 0; }
-};
-
 // Throws errc::mismatch on all ranks unless all have registered gradients of one layout, apart from ranks that have 0.
 // Then throws `refused` on these, and errc::mismatch on the others. Collective.
 task<> expect_one_layout(communicator c, std::uint64_t layout, std::exception_ptr refused) {
@@ -267,8 +256,8 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
   void begin(double weight, bool active) {
     if (options.uneven) {
       scale = weight;
-      header.weight_and_active = {active ? weight : 0, active ? 1.0 : 0.0};
-      header_sum = start(world.all_reduce(header.weight_and_active, tutti::sum));
+      header = {active ? weight : 0, active ? 1.0 : 0.0};
+      header_sum = start(world.all_reduce(header, tutti::sum));
     }
     begun = true;
     // join() awaits the sum itself.
@@ -279,7 +268,7 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
   // of weights makes that the weighted average, of numbers of the size of gradients: float16 ends at 65,504.
   task<> know_weights() {
     co_await header_sum;
-    if (header.weight() > 0) scale = scale / header.weight() * world.size();
+    if (header[0] > 0) scale = scale / header[0] * world.size();
     launch();
   }
 
@@ -288,7 +277,7 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
     if (!trouble) co_await reductions->join();
     if (trouble) std::rethrow_exception(trouble);
     if (header_sum) co_await header_sum;
-    const double weights = options.uneven ? header.weight() : world.size();
+    const double weights = options.uneven ? header[0] : world.size();
     double factor = 1;
     if (weights > 0 && options.hook && options.sum) factor = weights;  // hooks average
     if (weights > 0 && options.uneven && !needs_weights && !options.sum) factor = 1 / weights;
@@ -338,7 +327,12 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
   std::exception_ptr trouble;
 
   // Of the step.
-  step_header header;
+  // What ranks reduce at the start of each uneven step: (weight, 1), or (0, 0) without batches. The sum tells the
+  // weights, and whether any rank has batches left. For floats without a hook it is read only after the buckets,
+  // so it costs no wait.
+  // A rank without batches adds zeros and gets the average like the others. So its replica stays the same, and no
+  // final broadcast is needed.
+  std::array<double, 2> header{};
   request header_sum;
   std::optional<scope> reductions{std::in_place};
   std::size_t next = 0;   // the first bucket that has not started
@@ -470,7 +464,7 @@ task<bool> data_parallel::join(const gpu::stream* on) {
   s.begin(0, false);
   co_await s.header_sum;
   s.header_sum = {};
-  if (!s.header.anybody()) {
+  if (s.header[1] == 0) {
     s.reset();
     co_return false;
   }
