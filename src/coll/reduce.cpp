@@ -33,24 +33,17 @@ struct elements {
       if (kind == reduce_kind::min) kind = reduce_kind::band;
       if (kind == reduce_kind::max) kind = reduce_kind::bor;
     }
-    switch (detail::row_of(kind).loops) {
-      case detail::loops_over::bytes:
-        count *= bytes_of(type);
-        type = element_type::uint8;
-        return;
-      case detail::loops_over::unsigned_reals:
-        if (detail::is_complex(type)) {
-          type = type == element_type::complex_float32 ? element_type::float32 : element_type::float64;
-          count *= 2;
-        }
-        [[fallthrough]];
-      case detail::loops_over::unsigned_ones:
-        type = unsigned_of(type);
-        return;
-      case detail::loops_over::elements:
-      case detail::loops_over::nothing:
-        return;
+    using over = detail::loops_over;
+    const over loops = detail::row_of(kind).loops;
+    if (loops == over::bytes) {
+      count *= bytes_of(type);
+      type = element_type::uint8;
     }
+    if (loops == over::unsigned_reals && detail::is_complex(type)) {
+      type = type == element_type::complex_float32 ? element_type::float32 : element_type::float64;
+      count *= 2;
+    }
+    if (loops == over::unsigned_reals || loops == over::unsigned_ones) type = unsigned_of(type);
   }
 };
 
