@@ -87,7 +87,7 @@ struct accumulator {
   void load(const call& w, const void* from, void* to, std::size_t count) const noexcept {
     if (count == 0) return;
     if (same()) return prepare(w.op, type, from, to, count, bytes);
-    widen(given, from, static_cast<float*>(to), count);
+    current_kernels().widen(given, from, static_cast<float*>(to), count);
     prepare(w.op, type, to, to, count, bytes);
   }
   void store(const void* from, void* to, std::size_t count) const noexcept {
@@ -95,7 +95,7 @@ struct accumulator {
     if (same()) {
       move_bytes(to, from, count * bytes);
     } else {
-      narrow(given, static_cast<const float*>(from), to, count);
+      current_kernels().narrow(given, static_cast<const float*>(from), to, count);
     }
   }
   element_type given;

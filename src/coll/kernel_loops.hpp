@@ -14,7 +14,7 @@
 // same code as the vectors, and NaNs are replaced at the end.
 #pragma once
 
-#include "coll/kernels.hpp"
+#include "coll/reduce.hpp"
 
 #include <complex>
 #include <cstddef>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coll/reduce.hpp"
 
-#include "coll/kernels.hpp"
-
 #include <fmt/format.h>
 
 #include <atomic>
@@ -77,14 +75,6 @@ element_type accumulator_of(const detail::reduction& op, element_type type) noex
   return detail::row_of(op.kind).rounds && detail::is_half(type) ? element_type::float32 : type;
 }
 
-void widen(element_type half, const void* in, float* out, std::size_t count) noexcept {
-  current_kernels().widen(half, in, out, count);
-}
-
-void narrow(element_type half, const float* in, void* out, std::size_t count) noexcept {
-  current_kernels().narrow(half, in, out, count);
-}
-
 void prepare(const detail::reduction& op, element_type type, const void* in, void* out, std::size_t count,
              std::size_t element_bytes) noexcept {
   if (op.kind == reduce_kind::premul_sum) {
@@ -134,9 +124,9 @@ void convert_all(std::span<const From> from, std::span<To> to) {
     throw error(errc::invalid_argument,
                 fmt::format("convert: {} elements to {}; give both the same size", from.size(), to.size()));
   if constexpr (std::is_same_v<From, float>) {
-    coll::narrow(detail::element_type_of<To>(), from.data(), to.data(), from.size());
+    coll::current_kernels().narrow(detail::element_type_of<To>(), from.data(), to.data(), from.size());
   } else {
-    coll::widen(detail::element_type_of<From>(), from.data(), to.data(), from.size());
+    coll::current_kernels().widen(detail::element_type_of<From>(), from.data(), to.data(), from.size());
   }
 }
 

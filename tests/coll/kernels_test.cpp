@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops over elements on every instruction set of this processor: every type, reduction and form, bit for
 // bit against their definitions, at all small sizes and alignments.
-#include "coll/kernels.hpp"
 #include "coll/reduce.hpp"
 #include "support/skip.hpp"
 
@@ -366,10 +365,10 @@ TEST_CASE_TEMPLATE("kernels: halves to floats, every value", T, float16, bfloat1
   with_each_kernels([&] {
     // Also one by one from the end, which uses another loop than whole vectors.
     std::vector<float> out(halves.size());
-    coll::widen(detail::element_type_of<T>(), halves.data(), out.data(), halves.size());
+    coll::current_kernels().widen(detail::element_type_of<T>(), halves.data(), out.data(), halves.size());
     CHECK(std::memcmp(out.data(), wanted.data(), out.size() * sizeof(float)) == 0);
     for (std::size_t i = 0; i < halves.size(); ++i)
-      coll::widen(detail::element_type_of<T>(), &halves[i], &out[i], 1);
+      coll::current_kernels().widen(detail::element_type_of<T>(), &halves[i], &out[i], 1);
     CHECK(std::memcmp(out.data(), wanted.data(), out.size() * sizeof(float)) == 0);
   });
 }
@@ -386,10 +385,10 @@ TEST_CASE_TEMPLATE("kernels: floats to halves, at every rounding boundary and in
   for (const float x : floats) wanted.push_back(T(x));
   with_each_kernels([&] {
     std::vector<T> out(floats.size());
-    coll::narrow(detail::element_type_of<T>(), floats.data(), out.data(), floats.size());
+    coll::current_kernels().narrow(detail::element_type_of<T>(), floats.data(), out.data(), floats.size());
     CHECK(std::memcmp(out.data(), wanted.data(), out.size() * sizeof(T)) == 0);
     for (std::size_t i = 0; i < floats.size(); ++i)
-      coll::narrow(detail::element_type_of<T>(), &floats[i], &out[i], 1);
+      coll::current_kernels().narrow(detail::element_type_of<T>(), &floats[i], &out[i], 1);
     CHECK(std::memcmp(out.data(), wanted.data(), out.size() * sizeof(T)) == 0);
   });
 }

@@ -85,13 +85,13 @@ std::vector<T> reduced_as_floats(const Op& op, const blocks<T>& inputs) {
   std::vector<float> all(count), next(count);
   for (std::size_t k = 0; k < inputs.size(); ++k) {
     float* const place = k == 0 ? all.data() : next.data();
-    coll::widen(type, inputs[k].data(), place, count);
+    coll::current_kernels().widen(type, inputs[k].data(), place, count);
     coll::prepare(r, accumulator, place, place, count, sizeof(float));
     if (k > 0) coll::combine(r, accumulator, all.data(), next.data(), all.data(), count);
   }
   coll::finish(r, accumulator, all.data(), count, static_cast<int>(inputs.size()));
   std::vector<T> out(count);
-  coll::narrow(type, all.data(), out.data(), count);
+  coll::current_kernels().narrow(type, all.data(), out.data(), count);
   return out;
 }
 
