@@ -88,12 +88,7 @@ void prepare(const detail::reduction& op, element_type type, const void* in, voi
 void combine(const detail::reduction& op, element_type type, const void* left, const void* right, void* out,
              std::size_t count) {
   const void* const inputs[] = {left, right};
-  combine_all(op, type, inputs, out, count);
-}
-
-void combine_all(const detail::reduction& op, element_type type, std::span<const void* const> inputs,
-                 void* out, std::size_t count) {
-  if (op.fold != nullptr) return op.fold(op, inputs.data(), inputs.size(), out, count);
+  if (op.fold != nullptr) return op.fold(op, inputs, 2, out, count);
   const elements e(op.kind == reduce_kind::avg ? reduce_kind::sum : op.kind, type, count);
   current_kernels().fold(e.kind, e.type, {inputs, out, e.count, 1});
 }
@@ -108,7 +103,7 @@ void finish(const detail::reduction& op, element_type type, void* data, std::siz
 
 void reduce_all(const detail::reduction& op, element_type type, std::span<const void* const> inputs,
                 void* out, std::size_t count) {
-  if (op.kind != reduce_kind::avg) return combine_all(op, type, inputs, out, count);
+  if (op.fold != nullptr) return op.fold(op, inputs.data(), inputs.size(), out, count);
   const elements e(op.kind, type, count);
   current_kernels().fold(e.kind, e.type, {inputs, out, e.count, static_cast<int>(inputs.size())});
 }

@@ -7,9 +7,9 @@
 //
 //   const element_type type = accumulator_of(op, call.type);   // float32 for sums of halves
 //
-// Every function works element by element: a result may overwrite an input of the same element type. combine,
-// combine_all and reduce_all throw only what a user's reduction throws. Nothing needs to be aligned, except
-// the elements of a user's reduction. Results do not depend on the instruction set.
+// Every function works element by element: a result may overwrite an input of the same element type. combine
+// and reduce_all throw only what a user's reduction throws. Nothing needs to be aligned, except the elements of a
+// user's reduction. Results do not depend on the instruction set.
 #pragma once
 
 #include <cstddef>
@@ -35,17 +35,13 @@ void prepare(const detail::reduction& op, element_type type, const void* in, voi
 void combine(const detail::reduction& op, element_type type, const void* left, const void* right, void* out,
              std::size_t count);
 
-// out[i] = op(...op(op(inputs[0][i], inputs[1][i]), inputs[2][i])...), in one pass, rounding halves once.
-// `out` may be one of the inputs, of which there is at least one. Two inputs give the same as `combine`.
-void combine_all(const detail::reduction& op, element_type type, std::span<const void* const> inputs,
-                 void* out, std::size_t count);
-
 // Finishes a result after the last combine: avg divides by the number of ranks.
 void finish(const detail::reduction& op, element_type type, void* data, std::size_t count,
             int ranks) noexcept;
 
-// combine_all of the prepared inputs of all ranks, and finish, in one pass. The average of halves is rounded
-// once, and does not overflow where the sum would.
+// Reduces the prepared inputs of all ranks, and finishes, in one pass: out[i] = op(...op(op(inputs[0][i],
+// inputs[1][i]), inputs[2][i])...). Halves are rounded once, and their average does not overflow where the sum would.
+// `out` may be one of the inputs, of which there is at least one.
 void reduce_all(const detail::reduction& op, element_type type, std::span<const void* const> inputs,
                 void* out, std::size_t count);
 

@@ -265,8 +265,8 @@ TEST_CASE("reduce: a user's reduction is called in rank order, with its result i
     CHECK(reduced<std::uint64_t>(digits, inputs) == wanted);
     for (std::size_t into = 0; into < n; ++into) {
       blocks<std::uint64_t> copies = inputs;
-      coll::combine_all(made<std::uint64_t>(digits), element_type::uint64, pointers_to(copies),
-                        copies[into].data(), 2);
+      coll::reduce_all(made<std::uint64_t>(digits), element_type::uint64, pointers_to(copies),
+                       copies[into].data(), 2);
       CHECK(copies[into] == wanted);
     }
   }
