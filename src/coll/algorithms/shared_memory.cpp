@@ -165,18 +165,13 @@ std::size_t longest_of(const collective& c, const posted& p) noexcept {
 }
 
 // A block in the results of this rank.
-struct block_place {
-  std::byte* to;
-  std::size_t bytes;
-};
-block_place block_from(int giver, const posted& p) noexcept {
-  if (p.awaited >= 0) return {p.to, p.bytes};
-  return {p.to + p.parts.begin(giver), p.parts.bytes(giver)};
+std::span<std::byte> block_from(int giver, const posted& p) noexcept {
+  return p.awaited >= 0 ? std::span(p.to, p.bytes) : p.parts.of(p.to, giver);
 }
 // This rank's block for itself. It is copied piece by piece with the given data, which often are the same and
 // then in cache.
-block_place own_block(const collective& c, const posted& p) noexcept {
-  return p.own == nullptr ? block_place{nullptr, 0} : block_from(c.rank(), p);
+std::span<std::byte> own_block(const collective& c, const posted& p) noexcept {
+  return p.own == nullptr ? std::span<std::byte>() : block_from(c.rank(), p);
 }
 
 class movement_rounds : public staged_rounds<movement_rounds, 16> {
@@ -207,22 +202,17 @@ class movement_rounds : public staged_rounds<movement_rounds, 16> {
     return w_.gives_own ? 0 : static_cast<std::size_t>((reader - giver - 1 + c_.size()) % c_.size()) * piece_;
   }
 
-  void write() noexcept {
+  void stage() noexcept {
+    next_end();
     const std::uint64_t to = start_of(staged_);
-    if (w_.gives_own) return put(to, w_.given, w_.given_bytes);
-    for (int i = 1; i < c_.size(); ++i) {
+    if (gives_ && w_.gives_own) put(to, w_.given, w_.given_bytes);
+    for (int i = 1; gives_ && !w_.gives_own && i < c_.size(); ++i) {
       const int block = (c_.rank() + i) % c_.size();
       put(to + segment(c_.rank(), block), w_.given + w_.parts.begin(block), w_.parts.bytes(block));
     }
-  }
-  void stage() noexcept {
-    next_end();
-    if (gives_) {
-      write();
-      b_.say_staged(end_of(staged_));
-    }
-    const std::size_t kept = in_round(own_.bytes, staged_);
-    if (kept > 0) std::memcpy(own_.to + staged_ * piece_, w_.own + staged_ * piece_, kept);
+    if (gives_) b_.say_staged(end_of(staged_));
+    const std::size_t kept = in_round(own_.size(), staged_);
+    if (kept > 0) std::memcpy(own_.data() + staged_ * piece_, w_.own + staged_ * piece_, kept);
     ++staged_;
   }
   void read() noexcept {
@@ -230,16 +220,16 @@ class movement_rounds : public staged_rounds<movement_rounds, 16> {
     for (int i = 1; receives_ && i < c_.size(); ++i) {
       const int giver = (c_.rank() + i) % c_.size();
       if (giver_ >= 0 && giver != giver_) continue;
-      const block_place block = block_from(giver, w_);
-      const std::size_t bytes = in_round(block.bytes, ended_);
+      const std::span<std::byte> block = block_from(giver, w_);
+      const std::size_t bytes = in_round(block.size(), ended_);
       if (bytes > 0)
-        base::copy_out(block.to + ended_ * piece_, b_.at(giver, from + segment(giver, c_.rank())), bytes);
+        base::copy_out(block.data() + ended_ * piece_, b_.at(giver, from + segment(giver, c_.rank())), bytes);
     }
     b_.say_consumed(end_of(ended_++));
   }
 
   const posted& w_;
-  const block_place own_;
+  const std::span<std::byte> own_;
   const bool gives_;
   const bool receives_;
 };
@@ -256,12 +246,12 @@ task<> move_directly(collective c, const posted* w, const memory_of_others* othe
     const int giver = (c.rank() + i) % c.size();
     const bool own = i == 0;
     if (!own && root >= 0 && giver != root) continue;
-    const block_place block = own ? own_block(c, *w) : block_from(giver, *w);
+    const std::span<std::byte> block = own ? own_block(c, *w) : block_from(giver, *w);
     const std::byte* const from =
         own ? w->own
             : others->data[static_cast<std::size_t>(giver)] + (w->gives_own ? 0 : w->parts.begin(c.rank()));
-    for (std::size_t at = 0; at < block.bytes; at += copied_at_once) {
-      std::memcpy(block.to + at, from + at, std::min(copied_at_once, block.bytes - at));
+    for (std::size_t at = 0; at < block.size(); at += copied_at_once) {
+      std::memcpy(block.data() + at, from + at, std::min(copied_at_once, block.size() - at));
       if (!turn.is_over()) continue;
       co_await collective_segment::wait(b);
       turn.begin();
