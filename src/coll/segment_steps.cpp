@@ -90,17 +90,6 @@ auto every_other(const collective& c, Has has) noexcept {
   });
 }
 
-// Maps what `rank` has shown. Returns false if something cannot be read.
-bool find_buffers(const collective& c, int rank, const shown& theirs, std::size_t data_bytes,
-                  std::size_t whole, memory_of_others& others) noexcept {
-  const auto i = static_cast<std::size_t>(rank);
-  const auto find = [&](const collective_segment::location& p, std::size_t bytes, const std::byte*& at) {
-    at = p.region == nothing_to_read ? nullptr : c.segment().find_memory(rank, p, bytes);
-    return at != nullptr || p.region == nothing_to_read;
-  };
-  return find(theirs.data, data_bytes, others.data[i]) && find(theirs.results, whole, others.results[i]);
-}
-
 }  // namespace
 
 // Every rank tells every other one directly: afterwards any two are connected.
@@ -267,8 +256,14 @@ task<memory_of_others> arrive_and_agree(collective c, std::span<const std::byte>
     shown theirs;
     std::memcpy(&theirs, b.payload_of(r), sizeof theirs);
     if (theirs.data.region == 0 || theirs.results.region == 0) co_return others;  // as every rank sees
-    readable =
-        readable && find_buffers(c, r, theirs, parts == nullptr ? whole : parts->bytes(r), whole, others);
+    const auto find = [&](const collective_segment::location& p, std::size_t bytes, const std::byte*& at) {
+      if (p.region == nothing_to_read) return;
+      at = b.find_memory(r, p, bytes);
+      readable = readable && at != nullptr;
+    };
+    const auto i = static_cast<std::size_t>(r);
+    find(theirs.data, parts == nullptr ? whole : parts->bytes(r), others.data[i]);
+    find(theirs.results, whole, others.results[i]);
   }
   b.vote(readable);
   // Votes are of this operation once their ranks have arrived.
