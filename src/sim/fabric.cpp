@@ -435,22 +435,6 @@ void sim_link::leave() noexcept {
 
 // ---- a rank's transport ----
 
-void sim_transport::open(const core::world_info& info, tutti::transport::inbound& up) {
-  fabric_.at(rank_).transport = this;
-  join_loop(info, up);
-}
-
-sim_link& sim_transport::at(int peer) {
-  const auto [place, is_new] = links_.try_emplace(peer, *this, peer);
-  if (is_new && leaving_) place->second.drop();
-  return place->second;
-}
-
-bool sim_transport::has_queue() const noexcept {
-  return std::ranges::any_of(std::views::values(links_),
-                             [](const sim_link& l) { return !l.closed() && l.has_queue(); });
-}
-
 bool sim_transport::poll() noexcept {
   bool any = work_active();
   port& p = fabric_.at(rank_);

@@ -10,6 +10,7 @@
 #include "sim/random_numbers.hpp"
 #include "transport/transport.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -17,6 +18,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <ranges>
 #include <string>
 #include <tutti/sim/simulation.hpp>
 #include <utility>
@@ -195,19 +197,29 @@ class sim_transport final : public transport::polled_transport {
   ~sim_transport() override { cut(); }
 
   const char* name() const noexcept override { return "sim"; }
-  void open(const core::world_info& info, tutti::transport::inbound& up) override;
+  void open(const core::world_info& info, tutti::transport::inbound& up) override {
+    fabric_.at(rank_).transport = this;
+    join_loop(info, up);
+  }
   bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept override {
     return mine.rank != peer.rank;
   }
   tutti::transport::link& link_to(int peer) override { return at(peer); }
-  bool has_queue() const noexcept override;
+  bool has_queue() const noexcept override {
+    return std::ranges::any_of(std::views::values(links_),
+                               [](const sim_link& l) { return !l.closed() && l.has_queue(); });
+  }
   task<> leave(core::time_point deadline) override;
   void cut() noexcept override;
 
   bool poll() noexcept override;
 
   int rank() const noexcept { return rank_; }
-  sim_link& at(int peer);
+  sim_link& at(int peer) {
+    const auto [place, is_new] = links_.try_emplace(peer, *this, peer);
+    if (is_new && leaving_) place->second.drop();
+    return place->second;
+  }
 
  private:
   friend class fabric;
