@@ -113,7 +113,7 @@ constexpr std::size_t bytes_of(element_type type) noexcept {
   return element_rows[static_cast<std::size_t>(type)].bytes;
 }
 
-// How the library's loops over elements (coll/kernels.hpp) treat them.
+// How the library's loops over elements (coll/reduce.hpp) treat them.
 enum class loops_over : std::uint8_t {
   nothing,         // there is no loop
   elements,        // as they are

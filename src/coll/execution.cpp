@@ -153,9 +153,9 @@ task<> reduce_body(const call* w, collective c, algorithm a) {
                             : scatters                    ? block.data()
                             : in_as_it_is                 ? nullptr
                                                           : memory.data();
-  const reduce_call r{result,         in_as_it_is ? start_of(w->in) : memory.data(),
-                      w->in.count,    elements.bytes,
-                      elements.type,  w->op,
+  const reduce_call r{result,        in_as_it_is ? start_of(w->in) : memory.data(),
+                      w->in.count,   elements.bytes,
+                      elements.type, w->op,
                       c.size()};
   if (scatters) {
     co_await coroutine_of<kind::reduce_scatter>(a)(c, r, in.parts);

@@ -163,10 +163,10 @@ struct posted {
   const std::byte* own = nullptr;  // this rank's block of the result, perhaps in place; null: there is none
   bool gives_own = true;           // the others read it, too; otherwise a separate block is given to each
   int awaited = all;               // the rank that this one waits for
-  std::byte* to = nullptr;         // what is read: a reduction, the block of the awaited rank, or the blocks of all
-  std::size_t offset = 0;  // in the data of the others
-  std::size_t count = 0;   // elements of a reduction
-  blocks parts{};          // of the data, by rank
+  std::byte* to = nullptr;  // what is read: a reduction, the block of the awaited rank, or the blocks of all
+  std::size_t offset = 0;   // in the data of the others
+  std::size_t count = 0;    // elements of a reduction
+  blocks parts{};           // of the data, by rank
   element_type type{};
   const detail::reduction* op = nullptr;  // null: no reduction; outlives it
 };

@@ -61,8 +61,8 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
     complete = begin();
   } catch (...) {
     const core::thrown what = core::what_of(std::current_exception(), errc::resources);
-    fail(what.code, fmt::format("{}: {}", what_.comm ? ops::title(*what_.comm, what_) : name_of(what_.kind),
-                                what.text));
+    fail(what.code,
+         fmt::format("{}: {}", what_.comm ? ops::title(*what_.comm, what_) : name_of(what_.kind), what.text));
   }
   if (complete && noted_) forget_notes();
   return complete;

@@ -115,7 +115,10 @@ task<> main_of(tutti::detail::any_main* main, communicator world, int* code) {
 class simulation {
  public:
   simulation(const options& o, tutti::detail::any_main& main)
-      : options_(o), main_(main), fabric_(o, [this](int rank) { step(rank); }), memory_before_(heap_in_use()) {
+      : options_(o),
+        main_(main),
+        fabric_(o, [this](int rank) { step(rank); }),
+        memory_before_(heap_in_use()) {
     random_numbers numbers(scrambled(o.seed + 4));
     const std::uint64_t id = numbers.next();
     for (int r = 0; r < o.ranks; ++r) {

@@ -160,8 +160,9 @@ task<> expect_one_layout(communicator c, std::uint64_t layout, std::exception_pt
             fmt::join(others, ", "), first));
   if (refused) std::rethrow_exception(refused);
   if (refuses)
-    throw error(errc::mismatch, fmt::format("data_parallel: create() was refused on rank {}, whose error says why",
-                                            *refuses));
+    throw error(
+        errc::mismatch,
+        fmt::format("data_parallel: create() was refused on rank {}, whose error says why", *refuses));
 }
 
 bool has_float16(const detail::gradient_memory& memory) {
@@ -412,10 +413,11 @@ void data_parallel::mark(std::size_t i, const gpu::stream* after) {
   detail::bucket& b = *s.buckets[s.bucket_of[i]];
   b.check(after);
   if (s.marked[i].exchange(true, std::memory_order_acq_rel))
-    throw error(errc::invalid_argument,
-                fmt::format("data_parallel: gradient {} was ready already in this step: await reduced() before "
-                            "the next, or keep no_sync() while several add up",
-                            i));
+    throw error(
+        errc::invalid_argument,
+        fmt::format("data_parallel: gradient {} was ready already in this step: await reduced() before "
+                    "the next, or keep no_sync() while several add up",
+                    i));
   if (!b.count(after)) return;
   const auto executor = s.world.get_executor();
   if (executor.running_in_this_thread()) {

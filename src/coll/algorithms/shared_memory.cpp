@@ -310,11 +310,11 @@ class reduction_rounds : public staged_rounds<reduction_rounds, 8> {
 
   bool find(search& s) noexcept {
     const bool direct = others_memory_.agreed;
-    return s.finds(collects_ && ended_ < reduced_, &reduction_rounds::collect,
-                   [&] { return missing(&progress_words::reduced, end_of(ended_)); }) ||
-           s.finds(reduced_ < staged_, &reduction_rounds::reduce,
-                   [&] { return direct ? -1 : missing(&progress_words::staged, end_of(reduced_)); }) ||
-           s.finds(may_stage(), &reduction_rounds::stage, [&] { return b_.room_for(next_end()); });
+    return s.finds(collects_ && ended_ < reduced_, &reduction_rounds::collect, [&] {
+      return missing(&progress_words::reduced, end_of(ended_));
+    }) || s.finds(reduced_ < staged_, &reduction_rounds::reduce, [&] {
+      return direct ? -1 : missing(&progress_words::staged, end_of(reduced_));
+    }) || s.finds(may_stage(), &reduction_rounds::stage, [&] { return b_.room_for(next_end()); });
   }
   // The end of all rounds in the stream.
   std::uint64_t end() const noexcept { return end_of(rounds_ - 1); }
