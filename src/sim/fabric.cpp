@@ -323,7 +323,7 @@ bool sim_link::submit(outgoing& o) noexcept {
   const std::uint64_t bytes = payload_bytes(o.head);
   const bool is_long = tutti::transport::is_long(o, f.settings().network.slice);
   const auto queue = [&] {
-    (is_long ? long_data_ : messages_).push_back(o);
+    (is_long ? data_ : messages_).push_back(o);
     return false;
   };
   p.so_far.bytes += bytes;
@@ -350,7 +350,7 @@ cancel_result sim_link::cancel(outgoing& o) noexcept {
   if (!o.linked()) return cancel_result::gone;
   fabric& f = owner_.fabric_;
   const port& p = f.at(owner_.rank());
-  const bool first = messages_.front() == &o || long_data_.front() == &o;
+  const bool first = messages_.front() == &o || data_.front() == &o;
   const bool goes = first && !p.dying && !p.gone && at_ == phase::connected &&
                     f.numbers().happens(f.settings().noise.unstoppable);
   o.unlink();
@@ -369,7 +369,7 @@ bool sim_link::send_slice(outgoing& o) noexcept {
 }
 
 bool sim_link::move() noexcept {
-  outgoing* const o = messages_.empty() ? long_data_.front() : messages_.front();
+  outgoing* const o = messages_.empty() ? data_.front() : messages_.front();
   if (o == nullptr || owner_.fabric_.at(owner_.rank()).dying) return false;
   const bool is_free = port_free() <= owner_.fabric_.now();
   if (is_free && send_slice(*o)) {
@@ -428,7 +428,7 @@ void sim_link::leave() noexcept {
   if (closed()) return;
   where_ = destination_buffer{};
   // Behind everything else.
-  (long_data_.empty() ? messages_ : long_data_).push_back(farewell_);
+  (data_.empty() ? messages_ : data_).push_back(farewell_);
   ++owner_.fabric_.at(owner_.rank()).so_far.frames;
   if (at_ == phase::connected) await_port(owner_.fabric_.now());
 }

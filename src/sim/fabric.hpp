@@ -157,8 +157,8 @@ class sim_link final : public transport::peer_link {
   transport::cancel_result cancel(transport::outgoing& o) noexcept override;
   bool redirect_destination(void* owner, const transport::destination_buffer& instead) noexcept override;
   bool sends_eagerly(const void* data, std::size_t bytes) const noexcept override;
-  bool has_queue() const noexcept override { return !messages_.empty() || !long_data_.empty(); }
   void give_up(errc, std::string) noexcept override {}  // faults end links here
+  void leave() noexcept override;
 
  private:
   friend class fabric;
@@ -172,37 +172,26 @@ class sim_link final : public transport::peer_link {
     half_way_ = nullptr;
     where_ = {};
   }
-  void clear_queues(list& rest) noexcept override {
-    rest.splice_back(messages_);
-    rest.splice_back(long_data_);
-  }
   // Lets the rank send what waits, at that time.
   void await_port(nanoseconds when) noexcept;
   // Sends the frame, or its next slice; returns whether nothing of it is left.
   bool send_slice(transport::outgoing& o) noexcept;
   void receive(const packet_ref& p) noexcept;
-  void leave() noexcept;
 
   sim_transport& owner_;
-  list messages_;
-  list long_data_;       // messages pass between their slices
   packet_ref half_way_;  // the frame of which a part has come
   transport::destination_buffer where_;
 };
 
-class sim_transport final : public transport::polled_transport {
+class sim_transport final : public transport::transport {
  public:
   sim_transport(fabric& f, core::loop& loop, int rank) noexcept
-      : polled_transport(loop), fabric_(f), rank_(rank) {}
+      : transport(loop), fabric_(f), rank_(rank) {}
   ~sim_transport() override { cut(); }
 
-  const char* name() const noexcept override { return "sim"; }
   void open(const core::world_info& info, tutti::transport::inbound& up) override {
     fabric_.at(rank_).transport = this;
     join_loop(info, up);
-  }
-  bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept override {
-    return mine.rank != peer.rank;
   }
   tutti::transport::link& link_to(int peer) override { return at(peer); }
   bool has_queue() const noexcept override {

@@ -6,8 +6,6 @@
 #include "comm/runtime_state.hpp"
 #include "flight/explanation.hpp"
 #include "flight/recorder.hpp"
-#include "flight/explanation.hpp"
-#include "flight/recorder.hpp"
 #include "sim/fabric.hpp"
 #include "transport/transport.hpp"
 
