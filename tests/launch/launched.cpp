@@ -150,26 +150,27 @@ void launched::wait_for_error(std::string_view text) {
   }
 }
 
-void launched::read_for(std::chrono::milliseconds time) {
+bool launched::read_for(std::chrono::milliseconds time, std::string_view error_text) {
   const auto until = std::chrono::steady_clock::now() + time;
   while (output_ || error_) {
+    if (!error_text.empty() && count_of(result_.error, error_text) > 0) return true;
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now())
             .count();
-    if (left <= 0) return;
+    if (left <= 0) return false;
     std::array<pollfd, 2> streams{pollfd{output_.get(), POLLIN, 0}, pollfd{error_.get(), POLLIN, 0}};
-    if (::poll(streams.data(), streams.size(), static_cast<int>(left)) <= 0) return;
+    if (::poll(streams.data(), streams.size(), static_cast<int>(left)) <= 0) return false;
     if (streams[0].revents != 0) take(output_, result_.output);
     if (streams[1].revents != 0) take(error_, result_.error);
   }
+  return !error_text.empty() && count_of(result_.error, error_text) > 0;
 }
 
 void launched::ask(int number, std::string_view text) {
   constexpr std::chrono::milliseconds between{250};
   for (std::chrono::milliseconds waited{0}; waited.count() < bound_ms; waited += between) {
     signal(number);
-    read_for(between);
-    if (count_of(result_.error, text) > 0) return;
+    if (read_for(between, text)) return;
   }
   INFO("standard error: ", result_.error);
   FAIL("tutti-run does not say: ", text);

@@ -50,8 +50,8 @@ class launched {
   void write_input(std::string_view text) const;
   const std::string& output() const { return result_.output; }
   const std::string& error() const { return result_.error; }
-  // Reads for this time, or until both streams have ended.
-  void read_for(std::chrono::milliseconds time);
+  // Reads for this time, or until both streams have ended or standard error contains the text. True: it does.
+  bool read_for(std::chrono::milliseconds time, std::string_view error_text = {});
   // Sends a signal repeatedly until standard error contains `text`. Fails the test otherwise.
   void ask(int number, std::string_view text);
 
