@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A library with a planted bug: runs schedules until one finds the bug, then repeats that one. Succeeds if
-// both fail. A few schedules at a time share a process, because the bug may end it.
+// both fail. A few schedules at a time share a process, because the bug may end it. With the argument
+// `elastic`: schedules of worlds that grow and shrink.
 #define DOCTEST_CONFIG_IMPLEMENT  // because the scenarios share code with tests
 #include "sim/elastic_job.hpp"
 #include "sim/scenarios.hpp"
@@ -18,6 +19,7 @@
 #include <exception>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace {
 
@@ -29,18 +31,16 @@ struct finding {
   std::string words;
 };
 
-void run(std::uint64_t seed) {
-#if TUTTI_PLANTED_ELASTIC
+using schedule = void (*)(std::uint64_t seed);
+
+void run_elastic(std::uint64_t seed) {
   tutti::test::elastic_census all;
   tutti::test::run_elastic_job(seed, &all);
-#else
-  tutti::test::run_schedule(seed);
-#endif
 }
 
 // Returns the first of these schedules that fails. A child writes the number of the schedule that it begins,
 // and its error.
-std::optional<finding> first_failure(std::uint64_t first, std::uint64_t count) {
+std::optional<finding> first_failure(schedule run, std::uint64_t first, std::uint64_t count) {
   std::array<int, 2> ends{};
   if (::pipe(ends.data()) != 0) std::abort();
   const pid_t child = ::fork();
@@ -85,12 +85,14 @@ std::optional<finding> first_failure(std::uint64_t first, std::uint64_t count) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  const schedule run =
+      argc > 1 && std::string_view(argv[1]) == "elastic" ? run_elastic : tutti::test::run_schedule;
   for (std::uint64_t seed = 1; seed < most_schedules; seed += at_a_time) {
-    const std::optional<finding> found = first_failure(seed, at_a_time);
+    const std::optional<finding> found = first_failure(run, seed, at_a_time);
     if (!found) continue;
     std::printf("found by seed %llu: %s", static_cast<unsigned long long>(found->seed), found->words.c_str());
-    const std::optional<finding> again = first_failure(found->seed, 1);
+    const std::optional<finding> again = first_failure(run, found->seed, 1);
     if (!again || again->words != found->words) {
       std::printf("... and not found again\n");
       return 1;
