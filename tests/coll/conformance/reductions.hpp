@@ -34,8 +34,7 @@ struct flight {
 template <class Memory>
 class given_numbers {
  public:
-  using one = one_case<typename Memory::buffers>;
-  given_numbers(const communicator& world, const one& c, std::size_t most, const Memory* memory)
+  given_numbers(const communicator& world, const one_case& c, std::size_t most, const Memory* memory)
       : case_(c),
         memory_(memory),
         rank_(world.rank()),
@@ -99,7 +98,7 @@ class given_numbers {
                        f.with.out.subspan(third, 0), f.with.out.subspan(2 * third)};
     }
     f.there.emplace(*memory_, f.in, f.out);
-    f.running = f.there->start(case_.call(world, f.with, *f.there), with);
+    f.running = f.there->start(call_of(case_, world, f.with, *f.there), with);
   }
 
   task<> finish(flight<Memory>* flying) const {
@@ -119,7 +118,7 @@ class given_numbers {
     return std::span(from).subspan(first * case_.element_bytes, count * case_.element_bytes);
   }
 
-  const one& case_;
+  const one_case& case_;
   const Memory* memory_;
   int rank_;
   std::size_t ranks_;
@@ -133,10 +132,10 @@ class given_numbers {
 template <class Memory>
 task<> every_type(communicator world, const setting* where, const Memory* memory) {
   const auto ranks = static_cast<std::size_t>(world.size());
-  const auto& all = cases<typename Memory::buffers>();
+  const std::vector<one_case>& all = cases();
   for (std::size_t number = 0; number < all.size(); ++number) {
     if (!memory->takes(*where, number)) continue;
-    const auto& c = all[number];
+    const one_case& c = all[number];
     constexpr std::size_t counts[] = {1, 1103};
     const given_numbers<Memory> given(world, c, counts[1] * 2 * ranks, memory);
     for (const std::size_t count : counts) {
@@ -180,7 +179,7 @@ inline std::vector<std::size_t> sizes_for(kind k, std::size_t ranks, std::size_t
 template <class Memory>
 task<> every_size(communicator world, const setting* where, const Memory* memory) {
   const auto ranks = static_cast<std::size_t>(world.size());
-  const auto c = made<float, built_in<std::remove_const_t<decltype(sum)>>, typename Memory::buffers>("sum");
+  const one_case c = sum_of_floats();
   const given_numbers<Memory> given(world, c, std::max(Memory::largest, 2048 * KiB) / sizeof(float) + 16,
                                     memory);
   for (const kind k : kinds) {
