@@ -2,6 +2,7 @@
 // The example programs under tutti-run, as users start them. Their output must match the documents.
 #include "base/unique_fd.hpp"
 #include "support/child.hpp"
+#include "support/second_loop.hpp"
 #include "support/skip.hpp"
 #include "support/variable.hpp"
 
@@ -236,6 +237,7 @@ TEST_CASE("examples: train_digits reads digits, and its losses do not depend on 
 }
 
 TEST_CASE("examples: train_digits with uneven batches, and with fewer images than ranks") {
+  if (tutti::test::is_second_loop()) return;
   for (const char* arguments : {"--epochs 3 --batch 101", "--epochs 1 --batch 3 --hidden 16,8"}) {
     CAPTURE(arguments);
     const training one = train(1, arguments), three = train(3, arguments), five = train(5, arguments);
@@ -360,6 +362,7 @@ TEST_CASE("examples: elastic learns the same on any number of ranks") {
 TEST_CASE("examples: train_digits on MNIST images") {
   const std::string directory = mnist_directory();
   if (directory.empty()) TUTTI_SKIP("no MNIST images: name their directory in TUTTI_MNIST_DIR");
+  if (tutti::test::is_second_loop()) return;
   // Few epochs: later, rounding can move a neuron across the edge of its ReLU; see examples/README.md.
   const training one = train(1, "--epochs 4 --data " + directory),
                  four = train(4, "--epochs 4 --data " + directory);

@@ -145,10 +145,17 @@ std::string program(const std::string& name) { return TUTTI_MPI_PROGRAMS_DIR "/"
   if (usable.empty()) TUTTI_SKIP(missing_mpis()); \
   for (const mpi& m : usable)
 
+// The same, but one MPI suffices on the second loop: what is sent depends on neither.
+#define FOR_MPIS_OF_THE_LOOP(m)                                               \
+  std::vector<mpi> usable = usable_mpis();                                    \
+  if (usable.empty()) TUTTI_SKIP(missing_mpis());                             \
+  if (tutti::test::is_second_loop()) usable.erase(++usable.begin(), usable.end()); \
+  for (const mpi& m : usable)
+
 }  // namespace
 
 TEST_CASE("mpi jobs: every operation, each collective with each algorithm") {
-  FOR_EACH_MPI(m) {
+  FOR_MPIS_OF_THE_LOOP(m) {
     for (const int ranks : {1, 3, 4}) {
       CAPTURE(m.name);
       CAPTURE(ranks);
@@ -162,7 +169,7 @@ TEST_CASE("mpi jobs: every operation, each collective with each algorithm") {
 }
 
 TEST_CASE("mpi jobs: the same with hosts of two ranks: hierarchical algorithms") {
-  FOR_EACH_MPI(m) {
+  FOR_MPIS_OF_THE_LOOP(m) {
     CAPTURE(m.name);
     const outcome result = run_ranks(m, 4, program("mpi_conformance"), "TUTTI_HOST_ID=a,a,b,b");
     INFO(result.output);
@@ -173,7 +180,7 @@ TEST_CASE("mpi jobs: the same with hosts of two ranks: hierarchical algorithms")
 
 TEST_CASE("mpi jobs: conformance of collectives with every element type, size, root and shape") {
   const std::string cases = "'-tc=movement:*,reductions:*,same bits: on all ranks*' --no-intro";
-  FOR_EACH_MPI(m) {
+  FOR_MPIS_OF_THE_LOOP(m) {
     for (const int ranks : {3, 4}) {
       if (ranks == 3 && tutti::test::is_second_loop()) continue;
       CAPTURE(m.name);
@@ -191,7 +198,7 @@ TEST_CASE("mpi jobs: conformance of collectives with every element type, size, r
 #ifdef TUTTI_EXAMPLES_BIN_DIR
 TEST_CASE("mpi jobs: the examples run unchanged") {
   const std::string examples = TUTTI_EXAMPLES_BIN_DIR "/";
-  FOR_EACH_MPI(m) {
+  FOR_MPIS_OF_THE_LOOP(m) {
     CAPTURE(m.name);
     const outcome hello = run_ranks(m, 4, examples + "hello");
     INFO(hello.output);
