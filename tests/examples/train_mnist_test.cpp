@@ -273,5 +273,5 @@ TEST_CASE("train_mnist: without --data it uses MNIST files that it finds, else t
 TEST_CASE("train_mnist: four ranks recognise 95 of 100 unseen digits") {
   const std::string directory = mnist_directory();
   if (directory.empty()) TUTTI_SKIP("no MNIST images: name their directory in TUTTI_MNIST_DIR");
-  CHECK(train(4, directory, "--epochs 6 --lr 0.1", 0, 900).accuracy >= 95.0);
+  CHECK(train(4, directory, "--epochs 4 --lr 0.1", 0, 900).accuracy >= 95.0);
 }
