@@ -37,7 +37,7 @@ const std::vector<algorithm>& algorithms() {
 }
 
 const std::vector<int>& rank_counts() {
-  static const std::vector<int> all = instrumented        ? std::vector{1, 2, 3}
+  static const std::vector<int> all = instrumented       ? std::vector{1, 2, 3}
                                       : is_second_loop() ? std::vector{3, 4}
                                                          : std::vector{1, 2, 3, 4, 5, 8};
   return all;

@@ -151,7 +151,7 @@ TEST_CASE("train_mnist: the gain from overlap between two network namespaces, an
   const std::string trace = (scratch.path() / "trace.json").string();
   const command_result run = run_shell("TUTTI_MNIST_DIR=" + quoted(data.path()) +
                                            " " TUTTI_PERF_DIR "/overlapped_training " TUTTI_BINARY_DIR
-                                                      " --rate 10gbit --launches 1 --pairs 1 --trace " +
+                                           " --rate 10gbit --launches 1 --pairs 1 --trace " +
                                            quoted(trace),
                                        200);
   INFO(run.output);

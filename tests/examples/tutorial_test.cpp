@@ -32,7 +32,8 @@ std::vector<std::string> lines_of(const command_result& run) {
   static const std::regex rank_prefix(R"(^\[\d+\] )");
   std::istringstream text(run.output);
   std::vector<std::string> lines;
-  for (std::string line; std::getline(text, line);) lines.push_back(std::regex_replace(line, rank_prefix, ""));
+  for (std::string line; std::getline(text, line);)
+    lines.push_back(std::regex_replace(line, rank_prefix, ""));
   std::sort(lines.begin(), lines.end());
   return lines;
 }

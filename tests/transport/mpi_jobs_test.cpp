@@ -146,9 +146,9 @@ std::string program(const std::string& name) { return TUTTI_MPI_PROGRAMS_DIR "/"
   for (const mpi& m : usable)
 
 // The same, but one MPI suffices on the second loop: what is sent depends on neither.
-#define FOR_MPIS_OF_THE_LOOP(m)                                               \
-  std::vector<mpi> usable = usable_mpis();                                    \
-  if (usable.empty()) TUTTI_SKIP(missing_mpis());                             \
+#define FOR_MPIS_OF_THE_LOOP(m)                                                    \
+  std::vector<mpi> usable = usable_mpis();                                         \
+  if (usable.empty()) TUTTI_SKIP(missing_mpis());                                  \
   if (tutti::test::is_second_loop()) usable.erase(++usable.begin(), usable.end()); \
   for (const mpi& m : usable)
 

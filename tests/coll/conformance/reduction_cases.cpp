@@ -208,10 +208,8 @@ void add(std::vector<one_case>& all) {
       all.push_back(made<T, built_in<std::remove_const_t<decltype(avg)>>>(name_of(avg.kind)));
   }
   if constexpr (has_order) {
-    all.push_back(
-        made<T, built_in<std::remove_const_t<decltype(tutti::min)>>>(name_of(tutti::min.kind)));
-    all.push_back(
-        made<T, built_in<std::remove_const_t<decltype(tutti::max)>>>(name_of(tutti::max.kind)));
+    all.push_back(made<T, built_in<std::remove_const_t<decltype(tutti::min)>>>(name_of(tutti::min.kind)));
+    all.push_back(made<T, built_in<std::remove_const_t<decltype(tutti::max)>>>(name_of(tutti::max.kind)));
   }
   if constexpr (whole) {
     all.push_back(made<T, built_in<std::remove_const_t<decltype(band)>>>(name_of(band.kind)));
@@ -226,9 +224,8 @@ void add(std::vector<one_case>& all) {
 const std::vector<one_case>& cases() {
   static const std::vector<one_case> all = [] {
     std::vector<one_case> v;
-    []<class... T>(std::vector<one_case>& to, std::type_identity<std::tuple<T...>>) {
-      (add<T>(to), ...);
-    }(v, std::type_identity<element_types>());
+    []<class... T>(std::vector<one_case>& to, std::type_identity<std::tuple<T...>>) { (add<T>(to), ...); }(
+        v, std::type_identity<element_types>());
     v.push_back(made<std::int32_t, by_user<sum_modulo>>("a callable with state"));
     return v;
   }();

@@ -37,10 +37,9 @@ struct place {
   std::int32_t rank;
 };
 
-using element_types =
-    std::tuple<std::int8_t, std::uint8_t, std::int16_t, std::uint16_t, std::int32_t, std::uint32_t,
-               std::int64_t, std::uint64_t, float, double, float16, bfloat16, std::complex<float>,
-               std::complex<double>, bool, place>;
+using element_types = std::tuple<std::int8_t, std::uint8_t, std::int16_t, std::uint16_t, std::int32_t,
+                                 std::uint32_t, std::int64_t, std::uint64_t, float, double, float16, bfloat16,
+                                 std::complex<float>, std::complex<double>, bool, place>;
 
 struct one_case {
   std::string name;              // "sum of float16"
