@@ -10,8 +10,6 @@
 #include <cstring>
 #include <functional>
 
-#define TUTTI_EXPORT extern "C" __attribute__((visibility("default")))
-
 namespace tutti::fakes {
 
 using emulated::arena;

@@ -20,6 +20,8 @@
 #include <string>
 #include <vector>
 
+#define TUTTI_EXPORT extern "C" __attribute__((visibility("default")))
+
 struct _ze_device_handle_t {
   std::unique_ptr<tutti::emulated::engine> engine;
   int ordinal = 0;

@@ -10,8 +10,6 @@
 
 #include <cstring>
 
-#define TUTTI_EXPORT extern "C" __attribute__((visibility("default"))) ze_result_t
-
 namespace {
 
 // A loader that is newer than these headers takes the older tables, too.
@@ -29,10 +27,10 @@ constexpr auto nothing = [](auto&) {};
 
 namespace fakes = tutti::fakes;
 
-TUTTI_EXPORT zeGetGlobalProcAddrTable(ze_api_version_t v, ze_global_dditable_t* t) {
+TUTTI_EXPORT ze_result_t zeGetGlobalProcAddrTable(ze_api_version_t v, ze_global_dditable_t* t) {
   return give(v, t, [](auto& to) { to.pfnInit = fakes::init; });
 }
-TUTTI_EXPORT zeGetDriverProcAddrTable(ze_api_version_t v, ze_driver_dditable_t* t) {
+TUTTI_EXPORT ze_result_t zeGetDriverProcAddrTable(ze_api_version_t v, ze_driver_dditable_t* t) {
   return give(v, t, [](auto& to) {
     to.pfnGet = fakes::driver_get;
     to.pfnGetApiVersion = fakes::driver_api_version;
@@ -42,7 +40,7 @@ TUTTI_EXPORT zeGetDriverProcAddrTable(ze_api_version_t v, ze_driver_dditable_t* 
     to.pfnGetExtensionFunctionAddress = fakes::driver_extension_address;
   });
 }
-TUTTI_EXPORT zeGetDeviceProcAddrTable(ze_api_version_t v, ze_device_dditable_t* t) {
+TUTTI_EXPORT ze_result_t zeGetDeviceProcAddrTable(ze_api_version_t v, ze_device_dditable_t* t) {
   return give(v, t, [](auto& to) {
     to.pfnGet = fakes::device_get;
     to.pfnGetSubDevices = fakes::device_subdevices;
@@ -52,14 +50,14 @@ TUTTI_EXPORT zeGetDeviceProcAddrTable(ze_api_version_t v, ze_device_dditable_t* 
     to.pfnGetStatus = fakes::device_status;
   });
 }
-TUTTI_EXPORT zeGetContextProcAddrTable(ze_api_version_t v, ze_context_dditable_t* t) {
+TUTTI_EXPORT ze_result_t zeGetContextProcAddrTable(ze_api_version_t v, ze_context_dditable_t* t) {
   return give(v, t, [](auto& to) {
     to.pfnCreate = fakes::context_create;
     to.pfnDestroy = fakes::context_destroy;
     to.pfnGetStatus = fakes::context_status;
   });
 }
-TUTTI_EXPORT zeGetCommandListProcAddrTable(ze_api_version_t v, ze_command_list_dditable_t* t) {
+TUTTI_EXPORT ze_result_t zeGetCommandListProcAddrTable(ze_api_version_t v, ze_command_list_dditable_t* t) {
   return give(v, t, [](auto& to) {
     to.pfnCreateImmediate = fakes::list_create;
     to.pfnDestroy = fakes::list_destroy;
@@ -71,13 +69,13 @@ TUTTI_EXPORT zeGetCommandListProcAddrTable(ze_api_version_t v, ze_command_list_d
     to.pfnAppendLaunchKernel = fakes::append_launch;
   });
 }
-TUTTI_EXPORT zeGetEventPoolProcAddrTable(ze_api_version_t v, ze_event_pool_dditable_t* t) {
+TUTTI_EXPORT ze_result_t zeGetEventPoolProcAddrTable(ze_api_version_t v, ze_event_pool_dditable_t* t) {
   return give(v, t, [](auto& to) {
     to.pfnCreate = fakes::pool_create;
     to.pfnDestroy = fakes::pool_destroy;
   });
 }
-TUTTI_EXPORT zeGetEventProcAddrTable(ze_api_version_t v, ze_event_dditable_t* t) {
+TUTTI_EXPORT ze_result_t zeGetEventProcAddrTable(ze_api_version_t v, ze_event_dditable_t* t) {
   return give(v, t, [](auto& to) {
     to.pfnCreate = fakes::event_create;
     to.pfnDestroy = fakes::event_destroy;
@@ -87,7 +85,7 @@ TUTTI_EXPORT zeGetEventProcAddrTable(ze_api_version_t v, ze_event_dditable_t* t)
     to.pfnHostSynchronize = fakes::event_synchronize;
   });
 }
-TUTTI_EXPORT zeGetMemProcAddrTable(ze_api_version_t v, ze_mem_dditable_t* t) {
+TUTTI_EXPORT ze_result_t zeGetMemProcAddrTable(ze_api_version_t v, ze_mem_dditable_t* t) {
   return give(v, t, [](auto& to) {
     to.pfnAllocDevice = fakes::alloc_device;
     to.pfnAllocHost = fakes::alloc_host;
@@ -100,19 +98,20 @@ TUTTI_EXPORT zeGetMemProcAddrTable(ze_api_version_t v, ze_mem_dditable_t* t) {
     to.pfnCloseIpcHandle = fakes::ipc_close;
   });
 }
-TUTTI_EXPORT zeGetModuleProcAddrTable(ze_api_version_t v, ze_module_dditable_t* t) {
+TUTTI_EXPORT ze_result_t zeGetModuleProcAddrTable(ze_api_version_t v, ze_module_dditable_t* t) {
   return give(v, t, [](auto& to) {
     to.pfnCreate = fakes::module_create;
     to.pfnDestroy = fakes::module_destroy;
   });
 }
-TUTTI_EXPORT zeGetModuleBuildLogProcAddrTable(ze_api_version_t v, ze_module_build_log_dditable_t* t) {
+TUTTI_EXPORT ze_result_t zeGetModuleBuildLogProcAddrTable(ze_api_version_t v,
+                                                          ze_module_build_log_dditable_t* t) {
   return give(v, t, [](auto& to) {
     to.pfnGetString = fakes::build_log_text;
     to.pfnDestroy = fakes::build_log_destroy;
   });
 }
-TUTTI_EXPORT zeGetKernelProcAddrTable(ze_api_version_t v, ze_kernel_dditable_t* t) {
+TUTTI_EXPORT ze_result_t zeGetKernelProcAddrTable(ze_api_version_t v, ze_kernel_dditable_t* t) {
   return give(v, t, [](auto& to) {
     to.pfnCreate = fakes::kernel_create;
     to.pfnDestroy = fakes::kernel_destroy;
@@ -124,7 +123,7 @@ TUTTI_EXPORT zeGetKernelProcAddrTable(ze_api_version_t v, ze_kernel_dditable_t* 
 
 // For missing functions the loader returns ZE_RESULT_ERROR_UNSUPPORTED_FEATURE.
 #define TUTTI_EMPTY(function, table) \
-  TUTTI_EXPORT function(ze_api_version_t v, table* t) { return give(v, t, nothing); }
+  TUTTI_EXPORT ze_result_t function(ze_api_version_t v, table* t) { return give(v, t, nothing); }
 TUTTI_EMPTY(zeGetCommandQueueProcAddrTable, ze_command_queue_dditable_t)
 TUTTI_EMPTY(zeGetFenceProcAddrTable, ze_fence_dditable_t)
 TUTTI_EMPTY(zeGetImageProcAddrTable, ze_image_dditable_t)
