@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch::save and torch::load of one file, which only rank 0 reads and writes. Part of tutti/torch.hpp.
+// torch::save and torch::load for all ranks: one file, which only rank 0 reads and writes. Part of
+// tutti/torch.hpp.
 #pragma once
 
 #include <tutti/communicator.hpp>
@@ -15,8 +16,10 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <istream>
 #include <iterator>
 #include <limits>
+#include <ostream>
 #include <sstream>
 #include <string>
 #include <system_error>
@@ -50,6 +53,21 @@ inline task<std::string> on_rank_0(communicator c, std::string what, std::functi
   co_return std::move(outcome.second);
 }
 
+inline task<> save_by(communicator c, std::filesystem::path path, std::function<void(std::ostream&)> write) {
+  co_await on_rank_0(std::move(c), "saving " + path.string(), [&write, &path] {
+    std::ostringstream content;
+    write(content);
+    replace_file(path, content.view());
+    return std::string();
+  });
+}
+
+inline task<> load_by(communicator c, std::filesystem::path path, std::function<void(std::istream&)> read) {
+  std::istringstream content(
+      co_await on_rank_0(std::move(c), "loading " + path.string(), [&path] { return content_of(path); }));
+  read(content);
+}
+
 }  // namespace detail
 
 // Writes rank 0's `value` (a module, an optimiser or tensors, as torch::save takes them) to the file `path`.
@@ -59,13 +77,8 @@ inline task<std::string> on_rank_0(communicator c, std::string what, std::functi
 // Errors: errc::system, on all ranks.
 template <class Value>
 task<> save(communicator c, const Value& value, std::filesystem::path path) {
-  const auto write = [&value, &path] {
-    std::ostringstream content;
-    ::torch::save(value, content);
-    replace_file(path, content.view());
-    return std::string();
-  };
-  co_await detail::on_rank_0(std::move(c), "saving " + path.string(), write);
+  return detail::save_by(std::move(c), std::move(path),
+                         [&value](std::ostream& to) { ::torch::save(value, to); });
 }
 
 // Loads the file `path`, which only rank 0 reads, into `value` on every rank. Collective.
@@ -73,9 +86,8 @@ task<> save(communicator c, const Value& value, std::filesystem::path path) {
 // Errors: errc::system, on all ranks; the exception of torch::load if the file has another form than `value`.
 template <class Value>
 task<> load(communicator c, Value& value, std::filesystem::path path) {
-  const auto read = [&path] { return detail::content_of(path); };
-  std::istringstream content(co_await detail::on_rank_0(std::move(c), "loading " + path.string(), read));
-  ::torch::load(value, content);
+  return detail::load_by(std::move(c), std::move(path),
+                         [&value](std::istream& from) { ::torch::load(value, from); });
 }
 
 }  // namespace tutti::torch
