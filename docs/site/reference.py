@@ -30,7 +30,7 @@ STRIP_FROM_PATH = {root}
 """
 HIDDEN = ("detail", "rows", "base", "comm", "promise_type")   # namespaces and types that are nobody's to name
 # The caller leaves it out: it is the place of the call.
-CALL_SITE = re.compile(r",?\s*(?:detail::origin_of<(?:[^<>]|<[^<>]*>)*> from|call_site where) = call_site::current\(\)")
+CALL_SITE = re.compile(r",?\s*(?:detail::origin_of<(?:[^<>]|<[^<>]*>)*> from|call_site where|const detail::maybe_on_stream& from) = call_site::current\(\)")
 
 
 def public_headers():

@@ -141,7 +141,11 @@ struct container_serializer {
       return v;
     } else {
       C v;
-      for (std::size_t n = from.count(1); n > 0; --n) v.insert(v.end(), from.value<element>());
+      for (std::size_t n = from.count(1); n > 0; --n)
+        if constexpr (requires(element e) { v.push_back(std::move(e)); })
+          v.push_back(from.value<element>());
+        else
+          v.insert(v.end(), from.value<element>());
       return v;
     }
   }

@@ -62,6 +62,7 @@ using shared_vector = std::vector<T, shared_allocator<T>>;
 // Errors: throws std::bad_alloc.
 template <class T>
 shared_vector<T> allocate_shared(std::size_t count) {
+  static_assert(!std::is_same_v<T, bool>, "a std::vector<bool> is no buffer: use std::uint8_t");
   return shared_vector<T>(count);
 }
 

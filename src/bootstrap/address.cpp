@@ -35,6 +35,7 @@ endpoints listening_addresses(const std::string& host, endpoints found) {
 }
 
 base::unique_fd listen_at(const tcp::endpoint& at) {
+  constexpr int backlog = 4096;  // ranks connect while this one computes; the kernel may allow fewer
   const int family = at.protocol().family();
   base::unique_fd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return fd;
@@ -42,8 +43,7 @@ base::unique_fd listen_at(const tcp::endpoint& at) {
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   // IPv4 has a socket of its own.
   if (family == AF_INET6) ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
-  if (::bind(fd.get(), at.data(), static_cast<socklen_t>(at.size())) == 0 &&
-      ::listen(fd.get(), SOMAXCONN) == 0)
+  if (::bind(fd.get(), at.data(), static_cast<socklen_t>(at.size())) == 0 && ::listen(fd.get(), backlog) == 0)
     return fd;
   const int code = errno;
   fd.reset();

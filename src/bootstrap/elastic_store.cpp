@@ -2,6 +2,7 @@
 #include "bootstrap/elastic_store.hpp"
 
 #include "base/fields.hpp"
+#include "base/signals_blocked.hpp"
 #include "base/text.hpp"
 #include "base/throw_error.hpp"
 #include "bootstrap/peer_table.hpp"
@@ -15,7 +16,6 @@
 
 #include <boost/asio/post.hpp>
 #include <chrono>
-#include <csignal>
 #include <exception>
 #include <tutti/as_result.hpp>
 #include <tutti/error.hpp>
@@ -143,12 +143,8 @@ newcomer_watch::newcomer_watch(job who, std::int64_t epoch) {
   boost::asio::post(context_, [this, who, epoch] {
     watching_.start(watch(who, epoch), [](void*, std::exception_ptr) noexcept {}, nullptr);
   });
-  // Signals are for the program's own threads.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const base::signals_blocked for_the_thread;
   thread_ = std::thread([this] { context_.run(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 newcomer_watch::~newcomer_watch() {

@@ -51,6 +51,7 @@ std::string ways_of(const job& who) {
   return fmt::format("{}{}", who.checksums ? "+checksums" : "-checksums", who.tls ? "+tls" : "-tls");
 }
 
+// Claims of one process are alike: a store that tells an exchange by comparing must not see two of them.
 // In containers, processes of one host may share name and pid. A forked child shares the random part.
 std::string process_id() {
   static const std::string random = base::random_hex(8);
@@ -214,14 +215,17 @@ task<std::optional<core::world_info>> try_meet(store& through, job who, core::en
                                                bool next_follows, core::time_point deadline) {
   const detail::scoped_promise* const self = co_await detail::own_promise{};
   participant me(through, who, mine, deadline);
-  result<std::optional<core::world_info>> met = co_await as_result(me.meet());
-  if (met) co_return std::move(met.value);
-  const auto code = static_cast<errc>(met.error.value());
-  const bool of_store = code == errc::peer_failed || code == errc::timed_out;
-  if (!of_store && !self->is_stopped()) throw error(code, met.message);
+  std::optional<error> failed;  // all that a program's store throws besides goes on as it is
+  try {
+    co_return co_await me.meet();
+  } catch (const error& e) {
+    failed = e;
+  }
+  const bool of_store = failed->code() == errc::peer_failed || failed->code() == errc::timed_out;
+  if (!of_store && !self->is_stopped()) throw error(*failed);
   // Explains a failure of the store, or the end of this rank's scope, to a user who wants to join a world.
   const error trouble(self->is_stopped() ? self->scope->why() : errc::join_failed,
-                      fmt::format("rank {} cannot join: {}", who.rank, met.message));
+                      fmt::format("rank {} cannot join: {}", who.rank, failed->what()));
   if (self->is_stopped()) {
     std::string verdict(superseded);
     if (!next_follows)

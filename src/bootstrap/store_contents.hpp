@@ -39,6 +39,11 @@ class store_contents {
   std::optional<std::string> find(const std::string& key) const;
   void clear();
   std::map<std::string, std::string> copy() const;
+  // Notifies those that watch the key, as if it had been set.
+  void notify(const std::string& key) {
+    const std::lock_guard lock(mutex_);
+    tell(key);
+  }
 
   // While it lives, changed() is notified on `executor` whenever the key is set. Made and destroyed on that
   // executor's thread, whichever thread sets the key; afterwards the executor is not touched.

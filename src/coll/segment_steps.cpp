@@ -257,9 +257,9 @@ task<memory_of_others> arrive_and_agree(collective c, std::span<const std::byte>
     std::memcpy(&theirs, b.payload_of(r), sizeof theirs);
     if (theirs.data.region == 0 || theirs.results.region == 0) co_return others;  // as every rank sees
     const auto find = [&](const collective_segment::location& p, std::size_t bytes, const std::byte*& at) {
-      if (p.region == nothing_to_read) return;
+      if (!readable || p.region == nothing_to_read) return;
       at = b.find_memory(r, p, bytes);
-      readable = readable && at != nullptr;
+      readable = at != nullptr;
     };
     const auto i = static_cast<std::size_t>(r);
     find(theirs.data, parts == nullptr ? whole : parts->bytes(r), others.data[i]);

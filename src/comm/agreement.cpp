@@ -115,9 +115,9 @@ agreement::round& agreement::at(std::uint32_t context, std::uint32_t number) {
   const key k{context, number};
   const auto found = rounds_.find(k);
   if (found != rounds_.end()) return *found->second;
-  if (rounds_.size() >= rounds_remembered) {
-    const auto old = std::ranges::find_if(rounds_, [](const auto& entry) { return !entry.second->open(); });
-    if (old != rounds_.end()) rounds_.erase(old);
+  if (settled_order_.size() >= rounds_remembered) {
+    rounds_.erase(settled_order_.front());
+    settled_order_.pop_front();
   }
   return *rounds_.emplace(k, std::make_unique<round>(*this, k)).first->second;
 }
@@ -263,6 +263,7 @@ void agreement::settle(round& r) {
   r.timer.cancel();
   r.doubts.cancel();
   answer_all(r, bytes_of(*r.outcome));
+  settled_order_.push_back(r.name);
   tell_caller(r);
 }
 
@@ -485,6 +486,7 @@ void agreement::end() noexcept {
     if (caller* const who = std::exchange(r->who, nullptr))
       refuse(*who, errc::shut_down, "the runtime has ended");
   rounds_.clear();
+  settled_order_.clear();
 }
 
 }  // namespace tutti::comm

@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <span>
@@ -92,6 +93,7 @@ class agreement {
 
   world& world_;
   std::map<key, std::unique_ptr<round>> rounds_;
+  std::deque<key> settled_order_;  // the oldest first
 };
 
 }  // namespace tutti::comm

@@ -15,7 +15,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -302,7 +302,7 @@ class communicator_state final : public p2p::context_owner {
   bool waits_for_anyone_ = false;
   // By rank: this rank has waited for it and asked it, so that it tells when it closes this communicator.
   std::vector<bool> asked_;
-  std::deque<inquiry> inquiries_;  // in order; the other ranks have been asked about the first only
+  std::list<inquiry> inquiries_;  // in order; the other ranks have been asked about the first only
   scratch_pool scratch_;
   std::unique_ptr<comm::collective_segment> segment_;  // null: not all members share memory
   bool segment_wanted_ = false;

@@ -12,13 +12,14 @@
 #include <sys/un.h>
 
 #include <algorithm>
+#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/deferred.hpp>
-#include <boost/asio/experimental/parallel_group.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <string_view>
+#include <tuple>
 
 namespace tutti::core {
 namespace {
@@ -68,14 +69,16 @@ task<> let_complaint_arrive(stream_socket& socket, time_point deadline) {
 task<> wait_ready(stream_socket& socket, stream_socket::wait_type what, time_point deadline) {
   const detail::scoped_promise* const self = co_await detail::own_promise{};
   self->throw_if_stopped(conversation_with(socket));
-  if (clock::now() >= deadline) throw_timed_out(socket);
-  asio::steady_timer limit(socket.get_executor(), deadline);
-  auto either = asio::experimental::make_parallel_group(socket.async_wait(what, asio::deferred),
-                                                        limit.async_wait(asio::deferred));
-  const auto done = co_await std::move(either).async_wait(asio::experimental::wait_for_one(), asio::deferred);
-  const auto& [order, code, passed] = done;
+  std::optional<deadline_guard> limit;
+  if (deadline != time_point::max()) {
+    if (clock::now() >= deadline) throw_timed_out(socket);
+    limit.emplace(socket, deadline);
+  }
+  const std::tuple<boost::system::error_code> done =
+      co_await socket.async_wait(what, asio::as_tuple(asio::deferred));
+  const boost::system::error_code code = std::get<0>(done);
   if (!code) co_return;
-  if (!passed) throw_timed_out(socket);
+  if (limit && limit->expired()) throw_timed_out(socket);
   self->throw_if_stopped(conversation_with(socket));
   if (code == asio::error::operation_aborted)
     throw error(errc::cancelled, "the connection was closed on this side");

@@ -2,6 +2,7 @@
 #include "launch/options.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>

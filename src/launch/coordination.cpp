@@ -11,7 +11,6 @@
 #include <optional>
 #include <set>
 #include <tutti/error.hpp>
-#include <tutti/scope.hpp>
 #include <utility>
 #include <vector>
 
@@ -21,6 +20,7 @@
 #include "bootstrap/address.hpp"
 #include "bootstrap/control_link.hpp"
 #include "bootstrap/elastic_store.hpp"
+#include "core/running_task.hpp"
 #include "flight/explanation.hpp"
 #include "launch/coordinator.hpp"
 #include "launch/run_after.hpp"
@@ -308,7 +308,7 @@ constexpr std::chrono::seconds time_to_tell{30};
 
 class member_node final : public coordination {
  public:
-  explicit member_node(place at) : coordination(std::move(at)) { calls_.spawn(join()); }
+  explicit member_node(place at) : coordination(std::move(at)) { calls_.start(join()); }
 
   void tell(const event& what) override {
     if (const auto* const failed = std::get_if<rank_failed>(&what);
@@ -438,7 +438,7 @@ class member_node final : public coordination {
   std::optional<job_over> alone_;
   // To the end: where it closes, node 0 takes the ranks here for ended.
   std::unique_ptr<bootstrap::control_link> link_;
-  scope calls_;  // last: its task uses the others
+  core::background_tasks calls_;  // last: its task uses the others
 };
 
 }  // namespace

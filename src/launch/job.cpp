@@ -89,8 +89,10 @@ class job {
         output_(loop_, o, [this] { stop_all(stop_wanted::reason::reader_gone, SIGTERM); }) {
     if (!o.trace.empty()) {
       if (ranks_.records().memory() == nullptr)
-        throw std::runtime_error("--trace: there is no memory that ranks could share (memfd_create)");
-      trace_ = std::make_unique<job_trace>(loop_, o, *ranks_.records().memory(), host_name());
+        throw std::runtime_error(
+            "--trace: there is no memory that ranks could share: a limit of file sizes (ulimit -f) may be "
+            "too low");
+      trace_ = std::make_unique<job_trace>(o, *ranks_.records().memory(), host_name());
     }
     above_ = coordination::make({.loop = loop_,
                                  .o = o,

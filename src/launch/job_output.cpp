@@ -122,7 +122,8 @@ job_output::job_output(boost::asio::io_context& loop, const options& o, std::fun
         fmt::format("cannot make the directory '{}' of --log-dir: {}", log_dir_, failure.message()));
 }
 
-base::unique_fd job_output::connect_stream(int rank, int restarts, const char* suffix, output_sink& to) {
+base::unique_fd job_output::connect_stream(std::list<output_pump>& made, int rank, int restarts,
+                                           const char* suffix, output_sink& to) {
   output_pump::route way;
   base::unique_fd writer;
   make_pipe(way.source, writer);
@@ -141,14 +142,19 @@ base::unique_fd job_output::connect_stream(int rank, int restarts, const char* s
     };
   }
   way.shown = !quiet_;
-  pumps_.emplace_back(loop_, rank, std::move(way), speakers_, to, [this] { pump_closed(); }).start();
-  ++open_pumps_;
+  made.emplace_back(loop_, rank, std::move(way), speakers_, to, [this] { pump_closed(); });
   return writer;
 }
 
 job_output::rank_pipes job_output::connect(int rank, int restarts) {
-  base::unique_fd output = connect_stream(rank, restarts, "out", output_);
-  return {std::move(output), connect_stream(rank, restarts, "err", error_sink())};
+  std::list<output_pump> both;
+  rank_pipes pipes;
+  pipes.output = connect_stream(both, rank, restarts, "out", output_);
+  pipes.error = connect_stream(both, rank, restarts, "err", error_sink());
+  for (output_pump& pump : both) pump.start();
+  open_pumps_ += both.size();
+  pumps_.splice(pumps_.end(), both);
+  return pipes;
 }
 
 std::vector<std::string> job_output::last_error_lines(int rank, std::size_t count) const {

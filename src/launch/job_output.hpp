@@ -103,7 +103,8 @@ class job_output {
   std::string losses() const;
 
  private:
-  base::unique_fd connect_stream(int rank, int restarts, const char* suffix, output_sink& to);
+  base::unique_fd connect_stream(std::list<output_pump>& made, int rank, int restarts, const char* suffix,
+                                 output_sink& to);
   output_sink& error_sink() { return separate_error_ ? *separate_error_ : output_; }
   void pump_closed();
 

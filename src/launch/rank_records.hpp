@@ -7,20 +7,22 @@
 #include <sys/types.h>
 
 #include <algorithm>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <tutti/error.hpp>
 #include <utility>
 #include <vector>
 
 #include "base/cycles.hpp"
+#include "base/signals_blocked.hpp"
 #include "base/text.hpp"
 #include "flight/explanation.hpp"
 #include "flight/recordings.hpp"
@@ -28,7 +30,6 @@
 #include "flight/trace_writer.hpp"
 #include "launch/options.hpp"
 #include "launch/outcome.hpp"
-#include "launch/run_after.hpp"
 
 namespace tutti::launch {
 
@@ -150,18 +151,16 @@ class rank_records {
   bool elastic_;  // ranks change their numbers
 };
 
-// --trace: the launcher's loop reads what its ranks record and writes their time line. The ranks themselves write
-// no file and wait for none.
+// --trace: a thread of the launcher reads what its ranks record and writes their time line. The ranks and the
+// launcher's loop write no file and wait for none.
 class job_trace {
  public:
   // The file of this node is the user's own on node 0, FILE.node-<k> elsewhere. Throws std::runtime_error if
   // it cannot be made. `ranks` outlives this.
-  job_trace(boost::asio::io_context& loop, const options& o, flight::recordings& ranks,
-            const std::string& host)
+  job_trace(const options& o, flight::recordings& ranks, const std::string& host)
       : ranks_(ranks),
         path_(o.node_rank == 0 ? o.trace : fmt::format("{}.node-{}", o.trace, o.node_rank)),
-        host_(o.nodes > 1 ? host : ""),
-        pause_(loop) {
+        host_(o.nodes > 1 ? host : "") {
     try {
       // Made now, so that a wrong name is reported before the job has run.
       flight::trace_writer(path_, {}, most_bytes_);
@@ -174,6 +173,7 @@ class job_trace {
 
   // Sets the first rank of this node, once it is known.
   void begin(int first_rank) {
+    const std::lock_guard lock(mutex_);
     first_rank_ = first_rank;
     if (writer_ != nullptr) {  // the job starts again: the same file continues
       poll();
@@ -182,11 +182,13 @@ class job_trace {
     }
     if (host_.empty()) clock_.origin_ns = base::steady_ns();
     writer_ = std::make_unique<flight::trace_writer>(path_, clock_, most_bytes_);
-    go_on();
+    const base::signals_blocked for_the_thread;
+    thread_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
   }
 
   // Sets how far node 0's clock is ahead of this one's.
   void set_clock_offset(std::int64_t ns) {
+    const std::lock_guard lock(mutex_);
     clock_.clock_offset_ns = ns;
     if (writer_ != nullptr) writer_->set_clock_offset(ns);
   }
@@ -194,7 +196,7 @@ class job_trace {
   // All ranks have ended. Returns lines for the user: the contents of the file, and which ranks came last to
   // collectives.
   std::string finish() {
-    pause_.cancel();
+    thread_ = {};  // stopped and joined
     if (writer_ == nullptr) return {};
     poll();
     writer_->finish();
@@ -222,10 +224,13 @@ class job_trace {
   }
 
  private:
-  void go_on() {
-    if (writer_ == nullptr) return;  // finished in the same turn
-    poll();
-    run_after(pause_, flight::between_trace_polls, [this] { go_on(); });
+  void work(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    std::condition_variable_any pause;
+    while (!stop.stop_requested()) {
+      poll();
+      pause.wait_for(lock, stop, flight::between_trace_polls, [] { return false; });
+    }
   }
   void poll() {
     for (int i = 0; i < ranks_.ranks(); ++i) writer_->poll(first_rank_ + i, ranks_.of(i), host_);
@@ -239,7 +244,8 @@ class job_trace {
   std::unique_ptr<flight::trace_writer> writer_;
   int first_rank_ = 0;
   flight::trace_clock clock_;
-  boost::asio::steady_timer pause_;
+  std::mutex mutex_;
+  std::jthread thread_;
 };
 
 }  // namespace tutti::launch

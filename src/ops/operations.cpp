@@ -64,6 +64,7 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
     fail(what.code,
          fmt::format("{}: {}", what_.comm ? ops::title(*what_.comm, what_) : name_of(what_.kind), what.text));
   }
+  if (complete && running_ != nullptr) abandon();  // there was no memory to start it
   if (complete && noted_) forget_notes();
   return complete;
 }

@@ -40,8 +40,9 @@ class shrink_operation final : public comm::agreement::caller, public running_op
   void abandon() noexcept override {
     if (!comm().detached()) {
       comm().recorder().end(record_, flight::state::cancelled);
-      comm().of_world().survivors().abandon(*this, fmt::format("shrink on {} was dropped before its end on {}",
-                                                               comm().name(), comm().describe(comm().rank())));
+      comm().of_world().survivors().abandon(
+          *this, fmt::format("shrink on {} was dropped before its end on {}", comm().name(),
+                             comm().describe(comm().rank())));
     }
     static_cast<base::list_hook<core::ready_tag>&>(*this).unlink();  // it may have ended with its runtime
     this->~shrink_operation();

@@ -4,6 +4,7 @@
 #include "base/files.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <boost/archive/iterators/base64_from_binary.hpp>

@@ -185,8 +185,7 @@ class sim_link final : public transport::peer_link {
 
 class sim_transport final : public transport::transport {
  public:
-  sim_transport(fabric& f, core::loop& loop, int rank) noexcept
-      : transport(loop), fabric_(f), rank_(rank) {}
+  sim_transport(fabric& f, core::loop& loop, int rank) noexcept : transport(loop), fabric_(f), rank_(rank) {}
   ~sim_transport() override { cut(); }
 
   void open(const core::world_info& info, tutti::transport::inbound& up) override {

@@ -3,6 +3,7 @@
 #include "sim/random_numbers.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <tutti/sim/simulation.hpp>
 #include <utility>

@@ -4,15 +4,17 @@
 #pragma once
 
 #include "base/text.hpp"
+#include "base/unique_fd.hpp"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -31,9 +33,11 @@ class process_sampler {
   // The use of one core since the last sample, and the resident memory. Some microseconds. Empty if /proc cannot be
   // read.
   std::optional<usage> take() {
-    std::ifstream statm("/proc/self/statm");  // "size resident shared ...", in pages
+    char text[128] = {};  // "size resident shared ...", in pages
     long size = 0, resident = 0;
-    if (!(statm >> size >> resident)) return std::nullopt;
+    if (::pread(statm_.get(), text, sizeof text - 1, 0) <= 0 ||
+        std::sscanf(text, "%ld %ld", &size, &resident) != 2)
+      return std::nullopt;
     const auto now = std::chrono::steady_clock::now();
     const double used = cpu_seconds();
     const std::chrono::duration<double> since = now - std::exchange(at_, now);
@@ -48,6 +52,7 @@ class process_sampler {
     return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
   }
 
+  base::unique_fd statm_{::open("/proc/self/statm", O_RDONLY | O_CLOEXEC)};
   double cpu_seconds_ = cpu_seconds();
   std::chrono::steady_clock::time_point at_ = std::chrono::steady_clock::now();
 };

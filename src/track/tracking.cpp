@@ -3,6 +3,7 @@
 #include <tutti/track.hpp>
 
 #include "base/log.hpp"
+#include "base/signals_blocked.hpp"
 #include "base/text.hpp"
 #include "bootstrap/store_contents.hpp"
 #include "comm/identity.hpp"
@@ -15,11 +16,11 @@
 #include "track/run_facts.hpp"
 
 #include <fmt/format.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <boost/asio/any_io_executor.hpp>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
@@ -55,6 +56,7 @@ class record_writer {
   // Call it once. Throws errc::resources if there is no thread.
   static void start(const std::shared_ptr<record_writer>& self) {
     try {
+      const base::signals_blocked for_the_thread;
       std::thread([self] { self->run(); }).detach();
     } catch (const std::system_error& e) {
       throw error(errc::resources, std::string("tracking has no thread to write with: ") + e.what());
@@ -120,10 +122,6 @@ class record_writer {
   }
 
   void run() noexcept {
-    // Signals are for the program's own threads.
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
     base::set_log_rank(who_.rank);
     try {
       record_all();
@@ -143,7 +141,7 @@ class record_writer {
       // Under the lock: a waiting thread may end the process right after.
       ended_changed_.notify_all();
     }
-    changed_.tell_all();
+    changed_.notify("");
   }
 
   void record_all() {
@@ -162,7 +160,7 @@ class record_writer {
       origin_ = files_->origin();
       opened_ = true;
     }
-    changed_.tell_all();
+    changed_.notify("");
 
     const bool samples = options_.system_metrics.count() > 0;
     process_sampler process;
@@ -211,7 +209,7 @@ class record_writer {
       if (!why.empty()) totals_.failure = why;
     }
     queue.release();
-    changed_.tell_all();
+    changed_.notify("");
   }
 
   void sample(process_sampler& process, gpu_sampler& gpu) {
@@ -265,7 +263,10 @@ options::options()
       open_timeout(std::chrono::seconds(10)),
       finish_timeout(std::chrono::seconds(10)) {}
 
-value::value(float v) : held_(base::to_number<double>(fmt::format("{}", v)).value_or(v)) {}
+// fmt's shortest digits of a large whole number are of another one.
+value::value(float v)
+    : held_(std::trunc(v) == v ? static_cast<double>(v)
+                               : base::to_number<double>(fmt::format("{}", v)).value_or(v)) {}
 
 namespace detail {
 

@@ -131,25 +131,24 @@ std::uint64_t layout_of(const std::vector<detail::registered_gradient>& gradient
           fmt::format("data_parallel: gradient {} has {} elements and {} rows", i, values.count, rows));
     numbers.insert(numbers.end(), {values.count, rows, static_cast<std::uint64_t>(values.type)});
   }
-  return hash_of(std::as_bytes(std::span(numbers))) | 1;  // never 0
+  return hash_of(std::as_bytes(std::span(numbers))) >> 1 | 1;  // never 0, and 63 bits
 }
 
 double in_seconds(clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
-// Throws errc::mismatch on all ranks unless all have registered gradients of one layout, apart from ranks that have 0.
-// Then throws `refused` on these, and errc::mismatch on the others. Collective.
+// Throws errc::mismatch on all ranks unless all have registered gradients of one layout (0: not known). Then throws
+// `refused` on ranks that have it, and errc::mismatch on the others. Collective.
 task<> expect_one_layout(communicator c, std::uint64_t layout, std::exception_ptr refused) {
   std::vector<std::uint64_t> all(static_cast<std::size_t>(c.size()));
-  co_await c.all_gather(layout, all);
+  const std::uint64_t mine = layout << 1 | (refused ? 1 : 0);
+  co_await c.all_gather(mine, all);
   std::vector<std::size_t> others;
   std::optional<std::size_t> refuses;
   std::size_t first = 0;  // the first rank that has a layout
   for (std::size_t r = 0; r < all.size(); ++r) {
-    if (all[first] == 0) first = r;
-    if (all[r] == 0)
-      refuses = r;
-    else if (all[r] != all[first])
-      others.push_back(r);
+    if (all[first] >> 1 == 0) first = r;
+    if (all[r] >> 1 != 0 && all[r] >> 1 != all[first] >> 1) others.push_back(r);
+    if ((all[r] & 1) != 0) refuses = r;
   }
   if (!others.empty())
     throw error(
@@ -362,7 +361,6 @@ task<data_parallel> data_parallel::create_in(communicator c, detail::gradient_me
   } catch (const error& e) {
     if (e.code() != errc::invalid_argument) throw;
     refused = std::current_exception();
-    layout = 0;
   }
   co_await expect_one_layout(c, layout, refused);
   made->world = co_await c.duplicate();

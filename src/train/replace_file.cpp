@@ -33,9 +33,13 @@ void replace_file(const std::filesystem::path& path, std::string_view content) {
   beside += fmt::format(".new{:08x}", std::random_device()());
   const auto file = opened(beside, "wxe");
   try {
-    if (std::fwrite(content.data(), 1, content.size(), file.get()) != content.size() ||
-        std::fflush(file.get()) != 0 || ::fsync(::fileno(file.get())) != 0)
-      fail(beside);
+    const int fd = ::fileno(file.get());
+    for (std::string_view rest = content; !rest.empty();) {
+      const ssize_t n = ::write(fd, rest.data(), rest.size());
+      if (n < 0 && errno != EINTR) fail(beside);
+      if (n > 0) rest.remove_prefix(static_cast<std::size_t>(n));
+    }
+    if (::fsync(fd) != 0) fail(beside);
     std::filesystem::rename(beside, path);
   } catch (...) {
     std::error_code ignored;

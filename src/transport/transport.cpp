@@ -20,6 +20,7 @@ task<> linked_transport::leave(core::time_point deadline) {
     co_await core::pause(loop_, between_checks);
   }
   for (peer_link* l : live_) l->drop();
+  left_ = attached_;
   cut();
 }
 

@@ -81,7 +81,7 @@ class transport : public core::source {
   virtual bool has_queue() const noexcept = 0;
   // Ends the world normally: tells every connected peer, sends queued frames, and waits until the peers have
   // the bytes, or until the deadline. Afterwards nothing of this transport is in the loop. From the start of
-  // this nothing is delivered upward; frames that could not leave in time are handed back.
+  // this nothing is delivered upward; frames to others that could not leave in time are handed back.
   virtual task<> leave(core::time_point deadline) = 0;
   // Ends the world now: cuts every connection, so that peers see it at once. Calls nothing upward any more.
   virtual void cut() noexcept = 0;
@@ -283,6 +283,7 @@ class linked_transport : public transport {
   virtual bool has_left() noexcept { return !has_queue(); }
 
   std::vector<peer_link*> live_;  // those that were made
+  bool left_ = false;             // leave() came to its end
 
  private:
   std::vector<std::unique_ptr<peer_link>> links_;  // by peer; null until needed

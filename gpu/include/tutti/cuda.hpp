@@ -26,7 +26,8 @@ std::string why_not();
 // Opens GPU `ordinal` on the loop of a communicator or a runtime. A GPU is opened once per loop; later calls
 // return the same device. Without an ordinal, LOCAL_RANK selects the GPU. Uses the device's primary context,
 // as cudart and PyTorch do, so their pointers and streams can be used.
-// Errors: throws errc::not_supported without CUDA, errc::invalid_argument for a bad ordinal.
+// Errors: throws errc::not_supported without CUDA, errc::invalid_argument for a bad ordinal, errc::resources, system
+// or device_failed if the driver cannot start it.
 gpu::device open(const communicator& of, int ordinal = -1);
 gpu::device open(runtime& rt, int ordinal = -1);
 

@@ -32,7 +32,7 @@ __device__ void reduce_all(const arguments& a) {
 TUTTI_KERNELS(TUTTI_KERNEL)
 
 #define TUTTI_CONVERSION(from, From, to, To)                                       \
-  extern "C" __global__ void tutti_convert_##from##_to_##to(                       \
+  extern "C" __global__ void tutti_scale_##from##_to_##to(                       \
       const __grid_constant__ tutti::gpu::kernels::arguments a) {                  \
     tutti::gpu::kernels::reduce_all<From, To, tutti::gpu::kernels::add, false>(a); \
   }

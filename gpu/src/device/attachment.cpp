@@ -115,6 +115,7 @@ point& stream_state::signal() {
     if (points_.size() > before) {
       on_->give_event(points_.back().event);
       points_.pop_back();
+      if (points_.empty()) on_->forget(*this);
     }
     if (e.code() == errc::device_failed) on_->fail(e.what());
     throw;

@@ -15,8 +15,8 @@ void reduce_all(const arguments& a) {
 #define TUTTI_REDUCTION(kind, op, type, T, average)                                     \
   {reduce_kind::kind, element_type::type, element_type::type, "tutti_" #kind "_" #type, \
    &reduce_all<T, T, op, average>},
-#define TUTTI_CONVERSION(from, From, to, To)                                                   \
-  {reduce_kind::none, element_type::from, element_type::to, "tutti_convert_" #from "_to_" #to, \
+#define TUTTI_CONVERSION(from, From, to, To)                                                 \
+  {reduce_kind::none, element_type::from, element_type::to, "tutti_scale_" #from "_to_" #to, \
    &reduce_all<From, To, add, false>},
 const kernel all[] = {TUTTI_KERNELS(TUTTI_REDUCTION) TUTTI_CONVERSIONS(TUTTI_CONVERSION)};
 #undef TUTTI_REDUCTION

@@ -17,7 +17,7 @@ using tutti::detail::bytes_of;
 struct kernel {
   reduce_kind kind;       // none: a conversion
   element_type from, to;  // equal in a reduction
-  const char* name;       // such as "tutti_sum_float32", "tutti_convert_float32_to_float16"
+  const char* name;       // such as "tutti_sum_float32", "tutti_scale_float32_to_float16"
   void (*on_host)(const arguments&);
 };
 

@@ -308,7 +308,11 @@ class level_zero_driver final : public driver, public device_calls {
 
   void find_queues() {
     const auto kinds = abi::all_of(
-        [this](auto... to) { return calls.zeDeviceGetCommandQueueGroupProperties(native.device, to...); },
+        [this](auto... to) {
+          check(calls.zeDeviceGetCommandQueueGroupProperties(native.device, to...),
+                "zeDeviceGetCommandQueueGroupProperties");
+          return ZE_RESULT_SUCCESS;
+        },
         abi::zeroed<ze_command_queue_group_properties_t>(ZE_STRUCTURE_TYPE_COMMAND_QUEUE_GROUP_PROPERTIES));
     const auto computes = std::find_if(kinds.begin(), kinds.end(), [](const auto& k) {
       return (k.flags & ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE) != 0;

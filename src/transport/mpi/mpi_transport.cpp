@@ -121,10 +121,8 @@ bool mpi_transport::has_left() noexcept {
 }
 
 void mpi_transport::cut() noexcept {
-  // leave() has closed all links when it comes here.
-  const bool in_order = leaving_ && std::ranges::all_of(live_, &peer_link::closed);
   linked_transport::cut();
-  if (wire_.open()) wire_.close(in_order);
+  if (wire_.open()) wire_.close(left_);
 }
 
 // ---- its links ----

@@ -22,7 +22,7 @@
 namespace tutti::transport::shm {
 
 inline constexpr std::uint32_t segment_magic = 0x74757474;  // "tutt"
-inline constexpr std::uint32_t layout_version = 8;
+inline constexpr std::uint32_t layout_version = 9;
 inline constexpr std::size_t page_bytes = 4096;
 inline constexpr std::size_t line_bytes = 64;
 inline constexpr std::size_t lines_per_channel = 128;

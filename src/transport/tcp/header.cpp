@@ -14,7 +14,7 @@ using base::get_little_endian;
 using base::put_little_endian;
 
 constexpr std::uint32_t magic = 0x66747474;  // "tttf"
-constexpr std::uint8_t version = 4;
+constexpr std::uint8_t version = 5;
 constexpr std::uint8_t checked_payload = 1;
 constexpr std::size_t checked_bytes = header_bytes - 4;
 
@@ -59,7 +59,8 @@ const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f, p
   if (f.kind == frame_kind::eager && f.length > eager_limit_bytes)
     return "an eager frame longer than the eager limit";
   if (f.kind == frame_kind::data && f.length > slice_bytes) return "a data frame longer than a slice";
-  if ((f.kind == frame_kind::fail || f.kind == frame_kind::agree) && f.length > fail_text_limit_bytes)
+  if ((f.kind == frame_kind::fail && f.length > fail_text_limit_bytes) ||
+      (f.kind == frame_kind::agree && f.length > agree_limit_bytes))
     return "a fail or agree frame with too long a payload";
   return nullptr;
 }

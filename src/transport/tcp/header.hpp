@@ -23,6 +23,8 @@ inline constexpr std::size_t eager_limit_bytes = std::size_t{256} * 1024;
 // Longer data frames leave as several, between which other frames may pass.
 inline constexpr std::size_t slice_bytes = std::size_t{256} * 1024;
 inline constexpr std::size_t fail_text_limit_bytes = std::size_t{64} * 1024;
+// Names each rank of a world twice at most, in 4 bytes.
+inline constexpr std::size_t agree_limit_bytes = std::size_t{1024} * 1024;
 
 using header = std::array<std::uint8_t, header_bytes>;
 

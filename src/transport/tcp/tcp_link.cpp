@@ -16,10 +16,10 @@ namespace tutti::transport::tcp {
 
 void connection::attach(base::unique_fd fd, std::unique_ptr<core::tls_session> tls, core::backend& backend) {
   in.open();
-  watch_ = backend.watch_hot(fd.get(), *this);
-  backend_ = &backend;
   stream_ = std::move(tls);
   if (!stream_) stream_ = std::make_unique<core::socket_stream>(fd.get());
+  watch_ = backend.watch_hot(fd.get(), *this);
+  backend_ = &backend;
   fd_ = std::move(fd);
   writable = true;
 }
