@@ -43,9 +43,9 @@ class field_writer {
       for (const auto& each : value) field(each);
     } else if constexpr (requires { value.index(); }) {
       field(static_cast<std::uint8_t>(value.index()));
-      std::visit([this](const auto& alternative) { field(alternative); }, value);
+      std::visit([&](const auto& alternative) { field(alternative); }, value);
     } else {
-      boost::pfr::for_each_field(value, [this](const auto& each) { field(each); });
+      boost::pfr::for_each_field(value, [&](const auto& each) { field(each); });
     }
   }
   std::string take() { return std::move(text_); }
@@ -84,7 +84,7 @@ class field_reader {
         field(value.template emplace<decltype(index)::value>());
       });
     } else {
-      boost::pfr::for_each_field(value, [this](auto& each) { field(each); });
+      boost::pfr::for_each_field(value, [&](auto& each) { field(each); });
     }
   }
   // The bytes that have not been read.

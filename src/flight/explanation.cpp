@@ -419,8 +419,8 @@ std::vector<std::string> pending_operations(const std::vector<rank_snapshot>& ra
   const wait_graph graph(ranks);
   std::vector<std::string> texts;
   for (const rank_snapshot& r : ranks) {
-    std::string& text = texts.emplace_back();
-    for (const operation_snapshot& o : r.pending) text += (text.empty() ? "" : "; ") + describe(o, r, graph);
+    std::string& all = texts.emplace_back();
+    for (const operation_snapshot& o : r.pending) all += (all.empty() ? "" : "; ") + describe(o, r, graph);
   }
   return texts;
 }

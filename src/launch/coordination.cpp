@@ -10,7 +10,7 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <tutti/error.hpp>
+#include <tutti/scope.hpp>
 #include <utility>
 #include <vector>
 
@@ -20,7 +20,6 @@
 #include "bootstrap/address.hpp"
 #include "bootstrap/control_link.hpp"
 #include "bootstrap/elastic_store.hpp"
-#include "core/running_task.hpp"
 #include "flight/explanation.hpp"
 #include "launch/coordinator.hpp"
 #include "launch/run_after.hpp"
@@ -308,7 +307,7 @@ constexpr std::chrono::seconds time_to_tell{30};
 
 class member_node final : public coordination {
  public:
-  explicit member_node(place at) : coordination(std::move(at)) { calls_.start(join()); }
+  explicit member_node(place at) : coordination(std::move(at)) { calls_.spawn(join()); }
 
   void tell(const event& what) override {
     if (const auto* const failed = std::get_if<rank_failed>(&what);
@@ -346,21 +345,21 @@ class member_node final : public coordination {
         node_.secret,          node_.tls,
         options_.node_timeout, options_.node_rank,
         options_.join_timeout};
-    std::unique_ptr<bootstrap::control_link> link;
     try {
-      link = co_await bootstrap::call_launcher(node_.loop.get_executor(), to);
-    } catch (const error& e) {
+      std::unique_ptr<bootstrap::control_link> link =
+          co_await bootstrap::call_launcher(node_.loop.get_executor(), to);
+      if (over_) co_return;
+      link_ = std::move(link);
+      link_->start({[this](std::string_view message) { on_message(message); },
+                    [this](const std::string& lost_why, bool) { on_lost(lost_why); }});
+      link_->send(encode(node_.own));
+      if (!options_.trace.empty()) ask_clock();
+    } catch (const std::exception& e) {
       end_alone(node_lost_exit_code,
                 fmt::format("tutti-run: cannot join node 0 at {}:{}: {}. Start tutti-run --node-rank 0 "
                             "there, with the same --master and secret\n",
                             options_.master->host, options_.master->port, e.what()));
     }
-    if (over_) co_return;
-    link_ = std::move(link);
-    link_->start({[this](std::string_view message) { on_message(message); },
-                  [this](const std::string& lost_why, bool) { on_lost(lost_why); }});
-    link_->send(encode(node_.own));
-    if (!options_.trace.empty()) ask_clock();
   }
 
   void expect_end() {
@@ -438,7 +437,7 @@ class member_node final : public coordination {
   std::optional<job_over> alone_;
   // To the end: where it closes, node 0 takes the ranks here for ended.
   std::unique_ptr<bootstrap::control_link> link_;
-  core::background_tasks calls_;  // last: its task uses the others
+  scope calls_;  // last: its task uses the others
 };
 
 }  // namespace
