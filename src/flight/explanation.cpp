@@ -417,12 +417,12 @@ std::string last_operations(const rank_snapshot& rank, std::size_t most, const s
 
 std::vector<std::string> pending_operations(const std::vector<rank_snapshot>& ranks) {
   const wait_graph graph(ranks);
-  std::vector<std::string> texts;
+  std::vector<std::string> pending;
   for (const rank_snapshot& r : ranks) {
-    std::string& all = texts.emplace_back();
+    std::string& all = pending.emplace_back();
     for (const operation_snapshot& o : r.pending) all += (all.empty() ? "" : "; ") + describe(o, r, graph);
   }
-  return texts;
+  return pending;
 }
 
 }  // namespace tutti::flight
