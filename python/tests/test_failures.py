@@ -116,7 +116,7 @@ def for_ever(rank, size, store):
         assert x.item() == size
     assert dist.all_reduce(x, async_op=True).wait(for_ever)
     dist.monitored_barrier(timeout=for_ever)
-    raises(RuntimeError, "give a positive one", dist.new_group, [rank], timeout=datetime.timedelta(seconds=-5),
+    raises(RuntimeError, "give at least 1 ms", dist.new_group, [rank], timeout=datetime.timedelta(seconds=-5),
            use_local_synchronization=True)
 
 
