@@ -8,20 +8,20 @@
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace tutti::base {
 
 // None if the file cannot be read.
 inline std::string contents_of(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
-  try {
-    return {std::istreambuf_iterator<char>(file), {}};
-  } catch (const std::ios_base::failure&) {  // as of a process that ends between open() and read()
-    return {};
-  }
+  std::ostringstream content;
+  // It also fails where reading does, as of a process that ends after open(). By iterators it would be a byte at a time.
+  if (!(content << file.rdbuf())) return {};
+  return std::move(content).str();
 }
 
 // Returns how many bytes were written; if that is not all of them, errno says why.

@@ -12,8 +12,6 @@
 
 #include <fmt/format.h>
 
-#include <pthread.h>
-
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <exception>
@@ -179,7 +177,7 @@ task<std::string> await_answer(store& through, std::uint64_t place, const job& w
   for (bool patient = true; patient;) {
     result<std::string> said = co_await as_result(through.get(answer_key(place), limit));
     if (said) co_return std::move(said.value);
-    const error trouble(static_cast<errc>(said.error.value()), said.message);
+    const error trouble = base::error_of(said);
     if (self->is_stopped()) co_await core::outside_scope(withdraw(through, place));
     if (self->is_stopped() || trouble.code() != errc::timed_out) throw trouble;
     if (!who.newcomer) break;

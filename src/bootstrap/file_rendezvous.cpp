@@ -53,8 +53,7 @@ task<std::unique_ptr<file_store>> open_file(boost::asio::any_io_executor executo
     if (opened) co_return std::move(opened.value);
     // The directory goes with the last rendezvous in it, which may just have ended.
     const bool gone = who.private_rendezvous && !std::filesystem::exists(directory_of(who));
-    if (!gone || core::clock::now() >= deadline)
-      throw error(static_cast<errc>(opened.error.value()), opened.message);
+    if (!gone || core::clock::now() >= deadline) throw base::error_of(opened);
   }
 }
 

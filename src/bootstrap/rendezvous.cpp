@@ -342,7 +342,7 @@ task<core::world_info> meet_in_epochs(boost::asio::any_io_executor executor, job
     const std::unique_ptr<store> through = co_await store_of_rank_0(executor, who, deadline, server);
     result<core::world_info> met = co_await as_result(meet_at(*through, who, mine, &least, enter, deadline));
     if (met) co_return std::move(met.value);
-    const error trouble(static_cast<errc>(met.error.value()), met.message);
+    const error trouble = base::error_of(met);
     if (server != nullptr || core::clock::now() >= deadline) throw trouble;
     const auto answer = co_await as_result(through->count(newest_key, patience));
     if (answer) throw trouble;  // otherwise rank 0 may come back

@@ -6,7 +6,7 @@
 #include "coll/segment_steps.hpp"
 #include "comm/communicator_state.hpp"
 #include "ops/arguments.hpp"
-#include "ops/backend.hpp"
+#include "ops/running_operation.hpp"
 
 #include <fmt/format.h>
 

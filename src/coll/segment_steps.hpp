@@ -145,7 +145,8 @@ struct posted {
   static constexpr int nobody = -2;
 
   static posted broadcast(const collective& c, std::byte* data, std::size_t bytes, int root) noexcept;
-  // `r.op` outlives it. `root` gets the result; all: every rank does; nobody: each gets its own slice.
+  // `r.op` outlives it. `root` gets the result; all: every rank does; nobody: each gets its own slice, the only
+  // case in which `slices` matter.
   static posted reduce(const collective& c, const reduce_call& r, const blocks& slices, int root) noexcept;
   static posted all_gather(const collective& c, const std::byte* block, std::byte* result,
                            const blocks& parts) noexcept;
@@ -163,10 +164,11 @@ struct posted {
   const std::byte* own = nullptr;  // this rank's block of the result, perhaps in place; null: there is none
   bool gives_own = true;           // the others read it, too; otherwise a separate block is given to each
   int awaited = all;               // the rank that this one waits for
-  std::byte* to = nullptr;  // what is read: a reduction, the block of the awaited rank, or the blocks of all
-  std::size_t offset = 0;   // in the data of the others
-  std::size_t count = 0;    // elements of a reduction
-  blocks parts{};           // of the data, by rank
+  // What is read: a reduction, the block of the awaited rank, or the blocks of all; null: nothing.
+  std::byte* to = nullptr;
+  std::size_t offset = 0;  // in the data of the others
+  std::size_t count = 0;   // elements of a reduction
+  blocks parts{};          // of the data, by rank
   element_type type{};
   const detail::reduction* op = nullptr;  // null: no reduction; outlives it
 };

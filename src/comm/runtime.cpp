@@ -113,17 +113,17 @@ task<int> join_and_run(runtime& rt, init_options options, any_main* main, commun
   co_return code;
 }
 
-// One rank of run_local: joins through memory that all its threads share. An error is recorded by `failed`
+// One rank of run_local: joins through memory that all its threads share. An error is recorded by `record`
 // before this rank cuts its connections, so that the errors this causes on others come later.
 task<int> join_threads(runtime& rt, bootstrap::job job, const memory_store* shared, any_main* main,
-                       const std::function<void(int rank)>* failed, communicator world) {
+                       const std::function<void()>* record, communicator world) {
   try {
     memory_store mine(rt.get_executor(), *shared);
     world = co_await rt.state().join(job, job.world_size > 1 ? &mine : nullptr, nullptr);
     const int code = co_await (*main)(world);
     co_return code;
   } catch (...) {
-    (*failed)(job.rank);
+    (*record)();
     throw;
   }
 }
@@ -162,16 +162,19 @@ void run_local_main(int ranks, init_options options, any_main main) {
   const memory_store shared(unused.get_executor());
   std::mutex recording;
   std::exception_ptr first;
-  const std::function<void(int)> failed = [&](int rank) {
+  const std::function<void()> record = [&] {
     const std::lock_guard lock(recording);
     if (!first) first = std::current_exception();
+  };
+  const auto failed = [&](int rank) {
+    record();
     call_off(unused, shared, rank, std::current_exception());
   };
   const auto run_rank = [&](int rank) {
     std::optional<runtime> rt;  // its connections are cut last: the errors this causes on others come later
     try {
       rt.emplace();
-      rt->run(join_threads(*rt, bootstrap::local_job(rank, ranks, options), &shared, &main, &failed, {}));
+      rt->run(join_threads(*rt, bootstrap::local_job(rank, ranks, options), &shared, &main, &record, {}));
     } catch (...) {
       failed(rank);
     }

@@ -50,10 +50,11 @@ transports listening_transports(core::loop& loop, const bootstrap::job& job,
   transports made;
   made.push_back(transport::make_self_transport(loop));
   if (job.world_size == 1 && !job.elastic) return made;
+  const transport::listen_wish wish = wish_of(job, master);
   const auto add = [&](const char* name, std::unique_ptr<transport::transport> t) {
     if (!job.transports.empty() && !job.transports.contains(name)) return;
     try {
-      t->listen(mine, wish_of(job, master));
+      t->listen(mine, wish);
       made.push_back(std::move(t));
     } catch (const error& e) {
       // A transport selected by name must work; otherwise the other one may serve.
@@ -179,7 +180,7 @@ task<communicator> runtime_state::join(bootstrap::job job, store* through,
     through = of_rank_0.get();
   }
   const core::time_point deadline = loop_.engine().platform().now() + job.timeout;
-  base::set_log_rank(job.world_size > 1 || job.elastic ? job.rank : -1);
+  base::set_log_rank(how == rendezvous::alone ? -1 : job.rank);
   flight::explain_at_signal();
   loop_.recorder().joining(job.rank, job.world_size);
   core::endpoint_record mine = bootstrap::local_endpoint_record(job.rank);

@@ -142,8 +142,9 @@ bool wait_graph::has_met(const rank_snapshot& of, const operation_snapshot& o) c
 // Ranks in the same collective wait for each other by its nature, unless one of them cannot progress.
 bool wait_graph::works_in(int rank, const operation_snapshot& o) const {
   const rank_snapshot* const r = find(rank);
-  return !is_message(o) && r != nullptr && !hindrance(*r) &&
-         std::ranges::any_of(r->pending, [&](const operation_snapshot& p) { return same_collective(p, o); });
+  return !is_message(o) && r != nullptr && std::ranges::any_of(r->pending, [&](const operation_snapshot& p) {
+    return same_collective(p, o);
+  }) && !hindrance(*r);
 }
 
 std::vector<int> wait_graph::waited_for(const rank_snapshot& of, const operation_snapshot& o) const {

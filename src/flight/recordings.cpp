@@ -4,6 +4,7 @@
 #include "base/env.hpp"
 #include "base/files.hpp"
 #include "base/shared_memory.hpp"
+#include "base/text.hpp"
 #include "flight/trace_writer.hpp"
 
 #include <fcntl.h>
@@ -17,7 +18,6 @@
 #include <bit>
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <mutex>
 #include <stdexcept>
 #include <system_error>
@@ -130,13 +130,18 @@ namespace {
 
 // The launcher's memory and this process's place in it; null if there is none.
 std::shared_ptr<recordings> node_of_environment(int& place) {
-  int fd = -1;
-  if (std::sscanf(base::env_string(variable).value_or("").c_str(), "%d:%d", &fd, &place) != 2) return nullptr;
+  const std::string text = base::env_string(variable).value_or("");
+  const std::size_t colon = text.find(':');
+  if (colon == text.npos) return nullptr;
+  const auto fd = base::to_number<int>(text.substr(0, colon));
+  const auto local_rank = base::to_number<int>(text.substr(colon + 1));
+  if (!fd || *fd < 0 || !local_rank) return nullptr;
+  place = *local_rank;
   try {
-    auto all = std::make_shared<recordings>(fd);
+    auto all = std::make_shared<recordings>(*fd);
     if (place < 0 || place >= all->ranks()) return nullptr;
     // Processes started by this one are not this rank.
-    ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+    ::fcntl(*fd, F_SETFD, FD_CLOEXEC);
     return all;
   } catch (const std::exception&) {
     // the descriptor was closed on the way here, for example by a shell in between: continue without

@@ -151,9 +151,10 @@ job_output::rank_pipes job_output::connect(int rank, int restarts) {
   rank_pipes pipes;
   pipes.output = connect_stream(both, rank, restarts, "out", output_);
   pipes.error = connect_stream(both, rank, restarts, "err", error_sink());
-  for (output_pump& pump : both) pump.start();
   open_pumps_ += both.size();
+  const auto first = both.begin();
   pumps_.splice(pumps_.end(), both);
+  for (auto pump = first; pump != pumps_.end(); ++pump) pump->start();
   return pipes;
 }
 

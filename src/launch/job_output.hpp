@@ -73,8 +73,8 @@ class job_output {
     base::unique_fd output;
     base::unique_fd error;
   };
-  rank_pipes connect(int rank,
-                     int restarts);  // that it was started so often before is in the names of its logs
+  // That the rank was started `restarts` times before is in the names of its logs.
+  rank_pipes connect(int rank, int restarts);
 
   // The ranks start anew: earlier output is forgotten.
   void begin_start() { pumps_.clear(); }

@@ -119,6 +119,7 @@ class rank_records {
     pid_t pid = -1;
     std::optional<flight::rank_snapshot> end;  // once the rank has ended
   };
+
   flight::rank_snapshot read(std::size_t local_rank) const {
     constexpr std::size_t recent = 8;
     const place& p = places_[local_rank];
@@ -151,8 +152,8 @@ class rank_records {
   bool elastic_;  // ranks change their numbers
 };
 
-// --trace: a thread of the launcher reads what its ranks record and writes their time line. The ranks and the
-// launcher's loop write no file and wait for none.
+// --trace: a thread of the launcher reads what its ranks record and writes their time line. The ranks
+// themselves write no file and wait for none.
 class job_trace {
  public:
   // The file of this node is the user's own on node 0, FILE.node-<k> elsewhere. Throws std::runtime_error if

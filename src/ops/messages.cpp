@@ -2,7 +2,7 @@
 // The operation states of send, receive and probe: the endpoint's transfer state plus the way back to the
 // operation. On device memory a coroutine of tutti::gpu carries them out.
 #include "ops/arguments.hpp"
-#include "ops/backend.hpp"
+#include "ops/running_operation.hpp"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 #include "comm/agreement.hpp"
 #include "comm/world.hpp"
 #include "ops/arguments.hpp"
-#include "ops/backend.hpp"
+#include "ops/running_operation.hpp"
 
 #include <fmt/format.h>
 
@@ -26,8 +26,8 @@ std::string shrunk_name(const std::string& old, std::uint32_t id) {
 class shrink_operation final : public comm::agreement::caller, public running_operation {
  public:
   explicit shrink_operation(operation_state& s) noexcept
-      : running_operation(s), record_(comm().recorder().begin(facts_of(comm(), s.what(), 0))) {
-    comm().recorder().stays(record_);
+      : running_operation(s),
+        record_(comm().recorder().begin(facts_of(comm(), s.what(), 0), comm().recorder().now())) {
     on_done = [](core::completion& a) noexcept { static_cast<shrink_operation&>(a).finish().complete(); };
   }
 

@@ -13,6 +13,7 @@
 #include <cmath>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -48,7 +49,11 @@ T get(const json& object, const char* key, T otherwise) {
 
 // JSON has no "NaN", "Infinity" and "-Infinity": they are texts.
 double number_of(const json& value) {
-  return value.is_number() ? value.get<double>() : base::to_number<double>(value.get<std::string>()).value();
+  if (value.is_number()) return value.get<double>();
+  if (value == "NaN") return std::numeric_limits<double>::quiet_NaN();
+  if (value == "Infinity") return std::numeric_limits<double>::infinity();
+  if (value == "-Infinity") return -std::numeric_limits<double>::infinity();
+  throw std::runtime_error("no number");
 }
 
 std::string text_of_value(const json& value) {

@@ -34,6 +34,7 @@ std::string death_of(const std::string& who) {
          " closed the connection without taking leave: it died or was killed; its own output and exit code "
          "say why";
 }
+std::string farewell_of(const std::string& who) { return who + " has finished and left"; }
 
 }  // namespace
 
@@ -174,7 +175,7 @@ void fabric::establish(int rank, int other) {
     if (cut_off)
       tell_end(*c, alive, errc::timed_out, no_answer(peer));
     else if (at(peer).left)  // real ranks have this recorded, or were told: world::has_left and meet_unmet
-      tell_end(*c, alive, errc::peer_left, mine.describe(peer) + " has finished and left");
+      tell_end(*c, alive, errc::peer_left, farewell_of(mine.describe(peer)));
     else
       tell_end(*c, alive, errc::peer_failed,
                fmt::format("could not connect to {}: it has ended", mine.describe(peer)));
@@ -188,7 +189,7 @@ void fabric::establish(int rank, int other) {
     ++at(side).so_far.connections;
     if (link.closed()) {
       // It has been told to leave before.
-      tell_end(*c, far, errc::peer_left, fmt::format("{} has finished and left", mine.describe(side)));
+      tell_end(*c, far, errc::peer_left, farewell_of(mine.describe(side)));
       continue;
     }
     link.at_ = sim_link::phase::connected;
@@ -400,12 +401,10 @@ bool sim_link::sends_eagerly(const void*, std::size_t bytes) const noexcept {
 
 void sim_link::receive(const packet_ref& p) noexcept {
   if (closed()) return;
-  const bool leaves = !p->is_end && p->head.kind == frame_kind::leave;
-  if (leaves)
-    owner_.fabric_.hang_up(*this, errc::peer_left, owner_.describe(owner_.rank()) + " has finished and left");
-  if (leaves || p->is_end) {
-    return close(leaves ? errc::peer_left : p->why,
-                 leaves ? owner_.describe(peer_) + " has finished and left" : std::move(p->text));
+  if (p->is_end) return close(p->why, std::move(p->text));
+  if (p->head.kind == frame_kind::leave) {
+    owner_.fabric_.hang_up(*this, errc::peer_left, farewell_of(owner_.describe(owner_.rank())));
+    return close(errc::peer_left, farewell_of(owner_.describe(peer_)));
   }
   if (owner_.leaving()) return;
   tutti::transport::inbound& up = owner_.up();

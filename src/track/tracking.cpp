@@ -15,12 +15,10 @@
 #include "track/record_queue.hpp"
 #include "track/run_facts.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <boost/asio/any_io_executor.hpp>
+#include <charconv>
 #include <chrono>
-#include <cmath>
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
@@ -263,10 +261,11 @@ options::options()
       open_timeout(std::chrono::seconds(10)),
       finish_timeout(std::chrono::seconds(10)) {}
 
-// fmt's shortest digits of a large whole number are of another one.
-value::value(float v)
-    : held_(std::trunc(v) == v ? static_cast<double>(v)
-                               : base::to_number<double>(fmt::format("{}", v)).value_or(v)) {}
+value::value(float v) {
+  char text[32];
+  const char* const end = std::to_chars(text, text + sizeof text, v).ptr;
+  held_ = base::to_number<double>({text, static_cast<std::size_t>(end - text)}).value_or(v);
+}
 
 namespace detail {
 

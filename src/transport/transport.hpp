@@ -111,12 +111,10 @@ class transport : public core::source {
   }
   // Lets the active links work; those that are activated meanwhile wait for the next round.
   bool work_active() noexcept;
-  // Returns false if it is not in the loop.
-  bool leave_loop() noexcept {
-    if (!std::exchange(attached_, false)) return false;
+  void leave_loop() noexcept {
+    if (!std::exchange(attached_, false)) return;
     loop_.engine().remove(*this);
     loop_.release();
-    return true;
   }
 
   core::loop& loop_;
@@ -127,7 +125,7 @@ class transport : public core::source {
   bool leaving_ = false;
 };
 
-// A link of a linked_transport, from its first frame to its end.
+// A link to one peer, from its first frame to its end.
 class peer_link : public link, public base::list_hook<active_tag> {
  public:
   enum class phase {

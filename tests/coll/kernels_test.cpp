@@ -249,6 +249,12 @@ void check_fold(reduce_kind kind, std::size_t inputs, std::size_t count) {
       coll::reduce_all(op, type, with_out, inplace.data(), count);
       if (count > 0 && std::memcmp(inplace.data(), whole.data(), count * sizeof(T)) != 0)
         FAIL_CHECK("reduce_all into input " << into << " differs");
+      if (inputs != 2) continue;
+      inplace = given[into];
+      with_out[into] = inplace.data();
+      coll::combine(op, type, with_out[0], with_out[1], inplace.data(), count);
+      if (count > 0 && std::memcmp(inplace.data(), sum.data(), count * sizeof(T)) != 0)
+        FAIL_CHECK("combine into input " << into << " differs");
     }
   });
 }

@@ -152,8 +152,8 @@ void launched::wait_for_error(std::string_view text) {
 
 bool launched::read_for(std::chrono::milliseconds time, std::string_view error_text) {
   const auto until = std::chrono::steady_clock::now() + time;
-  while (output_ || error_) {
-    if (!error_text.empty() && count_of(result_.error, error_text) > 0) return true;
+  const auto said = [&] { return !error_text.empty() && count_of(result_.error, error_text) > 0; };
+  while (!said() && (output_ || error_)) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now())
             .count();
@@ -163,7 +163,7 @@ bool launched::read_for(std::chrono::milliseconds time, std::string_view error_t
     if (streams[0].revents != 0) take(output_, result_.output);
     if (streams[1].revents != 0) take(error_, result_.error);
   }
-  return !error_text.empty() && count_of(result_.error, error_text) > 0;
+  return said();
 }
 
 void launched::ask(int number, std::string_view text) {

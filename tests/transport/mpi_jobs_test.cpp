@@ -139,18 +139,20 @@ outcome run_ranks(const mpi& m, int ranks, const std::string& program, const std
 
 std::string program(const std::string& name) { return TUTTI_MPI_PROGRAMS_DIR "/" + name; }
 
-// Runs the rest of the case for each MPI. Without any, the case is skipped with the reason.
-#define FOR_EACH_MPI(m)                           \
-  const std::vector<mpi> usable = usable_mpis();  \
+// One MPI suffices on the second loop where what is sent depends on neither.
+std::vector<mpi> mpis_of_the_loop() {
+  std::vector<mpi> usable = usable_mpis();
+  if (tutti::test::is_second_loop() && usable.size() > 1) usable.erase(usable.begin() + 1, usable.end());
+  return usable;
+}
+
+// Runs the rest of the case for each of these MPIs. Without any, the case is skipped with the reason.
+#define FOR_MPIS(m, these)                        \
+  const std::vector<mpi> usable = these;          \
   if (usable.empty()) TUTTI_SKIP(missing_mpis()); \
   for (const mpi& m : usable)
-
-// The same, but one MPI suffices on the second loop: what is sent depends on neither.
-#define FOR_MPIS_OF_THE_LOOP(m)                                                    \
-  std::vector<mpi> usable = usable_mpis();                                         \
-  if (usable.empty()) TUTTI_SKIP(missing_mpis());                                  \
-  if (tutti::test::is_second_loop()) usable.erase(++usable.begin(), usable.end()); \
-  for (const mpi& m : usable)
+#define FOR_EACH_MPI(m) FOR_MPIS(m, usable_mpis())
+#define FOR_MPIS_OF_THE_LOOP(m) FOR_MPIS(m, mpis_of_the_loop())
 
 }  // namespace
 

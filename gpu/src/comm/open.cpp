@@ -41,7 +41,7 @@ void from_environment(const char* variable, const char* const (&names)[N], E& va
 
 // Loads the libraries and makes the context of the device, which takes hundreds of milliseconds. Any thread may call
 // it.
-std::shared_ptr<detail::driver> driver_for(device_kind kind, int ordinal) {
+std::shared_ptr<detail::driver> find_driver(device_kind kind, int ordinal) {
   if (kind == device_kind::automatic) {
     const std::string no_cuda = cuda::why_not();
     const std::string no_level_zero = no_cuda.empty() ? std::string() : level_zero::why_not();
@@ -107,9 +107,9 @@ task<device> open_for(communicator world, device given, open_options how) {
       given = emulated::open(world, emulated::default_device(std::max(how.ordinal, 0)));
     } else if (!given) {
       cuda::abi::set_environment();
-      const auto find = [kind = how.kind, ordinal = how.ordinal] { return driver_for(kind, ordinal); };
+      const auto find = [kind = how.kind, ordinal = how.ordinal] { return find_driver(kind, ordinal); };
       std::shared_ptr<detail::driver> by = co_await compute(find);
-      given = detail::open_once(std::as_const(world), std::move(by));
+      given = detail::open_once(world, std::move(by));
     }
     given.state().check();
     mine.process = detail::this_process();

@@ -15,9 +15,10 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <optional>
+#include <sstream>
+#include <string>
 #include <string_view>
 
 #ifdef TUTTI_CUDA_KERNELS_FILE
@@ -89,15 +90,16 @@ struct known_doorbells {
 // there are none, or none for this GPU.
 abi::module* load_kernels(const abi::table& calls) {
   const char* const told = std::getenv("TUTTI_CUDA_KERNELS");
-  std::string file;
+  std::string text;
   const void* image = nullptr;
 #ifdef TUTTI_CUDA_KERNELS_FILE
   image = tutti_cuda_kernels_begin;
 #endif
   if (told != nullptr && *told != '\0') {
-    std::ifstream in(told, std::ios::binary);
-    file.assign(std::istreambuf_iterator<char>(in), {});
-    image = file.c_str();
+    std::ostringstream file;
+    file << std::ifstream(told, std::ios::binary).rdbuf();
+    text = std::move(file).str();
+    image = text.c_str();
   }
   abi::module* loaded = nullptr;
   return image != nullptr && calls.module_load(&loaded, image) == abi::success ? loaded : nullptr;
@@ -322,7 +324,6 @@ class cuda_driver final : public driver, process_sharing {
   bool arm(void* event, void* stream, const held_doorbell& b) override {
     const in_context here = enter();
     abi::stream* const side = side_of(stream, b);
-    known_doorbells::instance().add(b);
     return side != nullptr && calls.stream_wait(side, event_of(event), 0) == abi::success &&
            calls.call_host(side, &known_doorbells::notify, const_cast<doorbell_handle*>(b.get())) ==
                abi::success;
@@ -452,7 +453,10 @@ class cuda_driver final : public driver, process_sharing {
     if (std::ranges::count_if(sides_, [&b](const auto& e) { return e.second.of.lock() == b; }) >= most_sides)
       return nullptr;
     abi::stream* const side = take_spare(false);
-    if (side != nullptr) sides_.emplace(stream, side_stream{side, b});
+    if (side != nullptr) {
+      known_doorbells::instance().add(b);
+      sides_.emplace(stream, side_stream{side, b});
+    }
     return side;
   }
 

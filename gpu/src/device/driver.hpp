@@ -220,8 +220,8 @@ class scope_exit {
 // Holds the frees of a driver while the result lives.
 inline std::shared_ptr<const void> hold_frees(std::shared_ptr<driver> of) {
   of->hold_frees(true);
-  const auto end = [of] { of->hold_frees(false); };
-  return tutti::detail::make_recycled<scope_exit<decltype(end)>>(end);
+  auto end = [of = std::move(of)] { of->hold_frees(false); };
+  return tutti::detail::make_recycled<scope_exit<decltype(end)>>(std::move(end));
 }
 
 }  // namespace tutti::gpu::detail

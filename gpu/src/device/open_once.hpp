@@ -81,7 +81,7 @@ inline boost::asio::execution_context& loop_of(runtime& rt) { return rt.context(
 // Returns the device of that driver which is open on this loop, or opens it.
 template <class Loop>
 device open_once(Loop& of, std::shared_ptr<driver> by) {
-  if constexpr (std::is_same_v<Loop, const communicator>)
+  if constexpr (std::is_same_v<std::remove_const_t<Loop>, communicator>)
     if (!of)
       throw error(errc::invalid_argument,
                   fmt::format("{} is opened on an empty communicator, which has no loop", by->name()));

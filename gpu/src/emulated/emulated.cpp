@@ -167,7 +167,7 @@ void launch(const gpu::stream& in, std::function<void(access)> f) {
 }
 
 void set_capturing(const gpu::stream& s, bool on) {
-  if (dynamic_cast<emulated_device::impl*>(&s.state()->on().driver()) == nullptr)
+  if (!s || dynamic_cast<emulated_device::impl*>(&s.state()->on().driver()) == nullptr)
     throw_not_of(s.on(), emulated_device::impl::vendor_name, "emulated::set_capturing");
   queue_of(s.native())->capturing.store(on, std::memory_order_relaxed);
 }

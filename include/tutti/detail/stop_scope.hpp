@@ -132,7 +132,6 @@ stop_scope* scope_of(std::coroutine_handle<Promise> h) noexcept {
 template <class Derived>
 class scope_waiter : stop_node {
  public:
-  scope_waiter() noexcept = default;
   ~scope_waiter() { take_back(); }
 
   // Does not wait if its scope has been stopped.

@@ -8,7 +8,6 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>

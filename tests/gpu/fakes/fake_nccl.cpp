@@ -4,7 +4,6 @@
 // the communicator is aborted.
 #include "fake_nccl.hpp"
 #include "fake_cuda.hpp"
-#include "kernels/elements.hpp"
 #include "kernels/host_kernels.hpp"
 #include "nccl/nccl_api.hpp"
 
