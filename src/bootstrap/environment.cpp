@@ -4,7 +4,7 @@
 #include "base/env.hpp"
 #include "base/hmac.hpp"
 #include "base/text.hpp"
-#include "bootstrap/file_rendezvous.hpp"
+#include "bootstrap/rendezvous.hpp"
 #include "bootstrap/starters.hpp"
 
 #include <fcntl.h>

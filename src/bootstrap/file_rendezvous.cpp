@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bootstrap/file_rendezvous.hpp"
-
+// The rendezvous at a file.
 #include "base/env.hpp"
 #include "base/text.hpp"
 #include "base/throw_error.hpp"

@@ -4,7 +4,6 @@
 #include "base/log.hpp"
 #include "bootstrap/address.hpp"
 #include "bootstrap/elastic_store.hpp"
-#include "bootstrap/file_rendezvous.hpp"
 #include "bootstrap/peer_table.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "core/time_slice.hpp"

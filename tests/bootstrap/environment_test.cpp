@@ -2,7 +2,7 @@
 #include "bootstrap/environment.hpp"
 
 #include "base/unique_fd.hpp"
-#include "bootstrap/file_rendezvous.hpp"
+#include "bootstrap/rendezvous.hpp"
 #include "bootstrap/variables.hpp"
 #include "support/run_task.hpp"
 

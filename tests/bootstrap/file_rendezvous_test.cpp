@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Worlds that meet at a file: ranks in any order, and remains of earlier runs.
-#include "bootstrap/file_rendezvous.hpp"
-
 #include "bootstrap/contended_steps.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/store_file.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bootstrap/file_rendezvous.hpp"
+#include "bootstrap/rendezvous.hpp"
 
 #include "bootstrap/variables.hpp"
 #include "support/run_task.hpp"
