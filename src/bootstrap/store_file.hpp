@@ -13,11 +13,10 @@
 // `first_user` + n as long as it lives; the kernel unlocks it however that user ends. So a file left by a
 // crashed run is told from one in use.
 //
-// A process forked from a user shares its locks, which would outlive the user. So the child of a fork closes
-// its copy of the descriptor before fork() returns there, and a leaving user unlocks explicitly.
+// A process forked from a user shares its open file description, and with it the locks, which would outlive the
+// user. So the child closes its copy of the descriptor, and a leaving user unlocks explicitly.
 #pragma once
 
-#include "base/close_on_fork_fd.hpp"
 #include "bootstrap/store_contents.hpp"
 
 #include <sys/types.h>
@@ -27,6 +26,25 @@
 #include <string_view>
 
 namespace tutti::bootstrap {
+
+// Owns a file descriptor that the child of a fork closes before fork() returns there. (Linux has no O_CLOFORK.)
+// Children made by clone() without fork(), by vfork() and by posix_spawn() keep it until exec.
+class close_on_fork_fd {
+ public:
+  // Like open(2) with O_CLOEXEC; on failure get() is -1 and errno says why.
+  close_on_fork_fd(const char* path, int flags, mode_t mode);
+  close_on_fork_fd(const close_on_fork_fd&) = delete;
+  close_on_fork_fd& operator=(const close_on_fork_fd&) = delete;
+  ~close_on_fork_fd();
+
+  int get() const noexcept { return fd_; }  // -1 in a forked child
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+
+ private:
+  struct all;
+
+  int fd_ = -1;
+};
 
 class store_file {
  public:
@@ -88,7 +106,7 @@ class store_file {
   [[noreturn]] void failed(const char* what, int code) const;
 
   std::string path_;
-  base::close_on_fork_fd fd_;
+  close_on_fork_fd fd_;
   bool locked_ = false;
   std::uint64_t user_ = 0;  // 0: not entered
   header header_;

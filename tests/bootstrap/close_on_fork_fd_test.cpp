@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/close_on_fork_fd.hpp"
-
 #include "base/unique_fd.hpp"
+#include "bootstrap/store_file.hpp"
 #include "support/child.hpp"
 #include "support/scratch_directory.hpp"
 
@@ -14,7 +13,7 @@
 #include <string>
 #include <thread>
 
-using tutti::base::close_on_fork_fd;
+using tutti::bootstrap::close_on_fork_fd;
 using tutti::test::child;
 
 TEST_CASE("after a fork only the parent has the descriptor") {
