@@ -5,7 +5,7 @@
 
 #include "base/intrusive_list.hpp"
 #include "base/log.hpp"
-#include "base/sigxfsz_block.hpp"
+#include "base/signals_blocked.hpp"
 #include "base/text.hpp"
 
 #include <fcntl.h>

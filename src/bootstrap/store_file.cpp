@@ -2,7 +2,7 @@
 #include "bootstrap/store_file.hpp"
 
 #include "base/fields.hpp"
-#include "base/sigxfsz_block.hpp"
+#include "base/signals_blocked.hpp"
 #include "base/text.hpp"
 #include "base/throw_error.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/sigxfsz_block.hpp"
+#include "base/signals_blocked.hpp"
 
 #include "base/unique_fd.hpp"
 #include "support/child.hpp"
