@@ -17,8 +17,8 @@ COMMANDS = [["tutti-run"], ["tutti-report"], ["tutti-perf"], ["tutti-perf", "lat
 
 
 def read_variables():
-    """[(title of the group, [(names, values, text)])] of the table in src/base/variables.cpp."""
-    source = (ROOT / "src/base/variables.cpp").read_text()
+    """[(title of the group, [(names, values, text)])] of the table in src/base/env.cpp."""
+    source = (ROOT / "src/base/env.cpp").read_text()
     titles = dict(re.findall(r'string_view (\w+) = "([^"]*)";', source))
     groups = {}
     for group, names, *row in re.findall(r'\{g::(\w+), "([^"]*)", "([^"]*)", "([^"]*)"\}', source):

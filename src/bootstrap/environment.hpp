@@ -41,7 +41,7 @@ struct job : core::world_settings {
   bool alone = false;  // nothing says that there are other ranks: a world of one
 };
 
-// Determines the job of this process from the variables in base/variables.cpp. Without RANK it reads those of
+// Determines the job of this process from the variables in base/env.cpp. Without RANK it reads those of
 // Open MPI, MPICH (PMI) or Slurm; it also reads those that torchrun adds (starters.hpp). With env://, the ranks
 // meet at the first of these that applies:
 //   MASTER_ADDR and MASTER_PORT, if both are set;

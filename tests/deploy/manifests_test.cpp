@@ -110,7 +110,7 @@ std::set<std::string> variables_in(const std::string& text) {
   return names;
 }
 
-// The variables of src/launch/options.hpp and of src/base/variables.cpp.
+// The variables of src/launch/options.hpp and of src/base/env.cpp.
 std::set<std::string> known_variables() {
   std::set<std::string> names;
   for (const auto& row : tutti::launch::node_variables) names.insert(row.name);

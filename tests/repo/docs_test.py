@@ -81,7 +81,7 @@ def pictures_are_as_drawn(folders):
 
 
 def variables_of_the_code_are_in_the_table(folders):
-    """the table of src/base/variables.cpp, and no other variable; CMake's options are in docs/configuration.md, and no others"""
+    """the table of src/base/env.cpp, and no other variable; CMake's options are in docs/configuration.md, and no others"""
     table = {name for _, rows in generate.read_variables() for names, _, _ in rows for name in names}
     literal = re.compile(r'"(TUTTI_[A-Z0-9_]+|(?:OMPI|PMIX?|HYDI|SLURM|PET|LWS|JOB|MPI|XDG|TORCHELASTIC|ROLE|GROUP|NODE|MASTER|LOCAL|WORLD|CCL'
                          r'|CUDA|NCCL|ZE_ENABLE)_[A-Za-z0-9_]+|RANK|NNODES|COLUMNS)"')
@@ -89,12 +89,12 @@ def variables_of_the_code_are_in_the_table(folders):
     in_code = set()
     for folder in CODE:
         for path in (ROOT / folder).rglob("*.[ch]pp"):
-            if path.name != "variables.cpp":
+            if path.name != "env.cpp":
                 text = path.read_text()
                 in_code.update(literal.findall(text), called.findall(text))
     in_code -= {"PATH"}
-    wrong = [f"{name} is not in src/base/variables.cpp" for name in sorted(in_code - table)]
-    wrong += [f"{name} of src/base/variables.cpp is nowhere in the code" for name in sorted(table - in_code)]
+    wrong = [f"{name} is not in src/base/env.cpp" for name in sorted(in_code - table)]
+    wrong += [f"{name} of src/base/env.cpp is nowhere in the code" for name in sorted(table - in_code)]
     page = (ROOT / "docs/configuration.md").read_text().partition("## Build options")[2]
     shown, cmake = set(re.findall(r"^\| `(TUTTI_\w+)`", page, re.M)), set()
     for file in ("CMakeLists.txt", "gpu/CMakeLists.txt"):
