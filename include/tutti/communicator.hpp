@@ -485,8 +485,8 @@ class communicator {
   }
   static operation<> with_counts(detail::call what, std::span<const std::size_t> in,
                                  std::span<const std::size_t> out) {
-    what.in_counts = {in.data(), in.size()};
-    what.out_counts = {out.data(), out.size()};
+    what.in_counts = in;
+    what.out_counts = out;
     return operation<>(std::move(what));
   }
   template <class Op>

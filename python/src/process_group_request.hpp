@@ -73,8 +73,8 @@ struct process_group::request {
     return calls.keeps.back();
   }
   void set_counts(call& c, bool in, bool out) {
-    if (in) c.in_counts = {calls.in_counts.data(), calls.in_counts.size()};
-    if (out) c.out_counts = {calls.out_counts.data(), calls.out_counts.size()};
+    if (in) c.in_counts = calls.in_counts;
+    if (out) c.out_counts = calls.out_counts;
   }
 };
 

@@ -124,9 +124,9 @@ std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) noexcept {
   return hash ^ (hash >> 29);
 }
 
-std::uint64_t hash_of(const detail::counts_view& counts) noexcept {
-  std::uint64_t hash = counts.size;
-  for (std::size_t i = 0; i < counts.size; ++i) hash = mixed(hash, counts.data[i]);
+std::uint64_t hash_of(std::span<const std::size_t> counts) noexcept {
+  std::uint64_t hash = counts.size();
+  for (const std::size_t n : counts) hash = mixed(hash, n);
   return hash;
 }
 

@@ -26,12 +26,13 @@ std::byte* start_of(const buffer_view& b) noexcept { return static_cast<std::byt
 
 // The positions of blocks: by `counts` in lent memory, or if there are none all `each` bytes long.
 struct layout {
-  layout(const collective& c, const detail::counts_view& counts, std::size_t element_bytes, std::size_t each)
-      : memory(c.scratch().take(counts.size * sizeof(std::size_t))), parts(blocks::even(each)) {
-    if (counts.size == 0) return;
+  layout(const collective& c, std::span<const std::size_t> counts, std::size_t element_bytes,
+         std::size_t each)
+      : memory(c.scratch().take(counts.size() * sizeof(std::size_t))), parts(blocks::even(each)) {
+    if (counts.empty()) return;
     auto* const ends = reinterpret_cast<std::size_t*>(memory.data());
     std::size_t end = 0;
-    for (std::size_t i = 0; i < counts.size; ++i) ends[i] = end += counts.data[i] * element_bytes;
+    for (std::size_t i = 0; i < counts.size(); ++i) ends[i] = end += counts[i] * element_bytes;
     parts = blocks::uneven(ends);
   }
   comm::scratch_pool::lease memory;
@@ -39,13 +40,13 @@ struct layout {
 };
 
 task<> gather_body(const call* w, collective c, algorithm a) {
-  const auto counts = c.rank() == w->peer ? w->out_counts : detail::counts_view();
+  const auto counts = c.rank() == w->peer ? w->out_counts : std::span<const std::size_t>();
   const layout out(c, counts, w->out.element_bytes, w->in.bytes());
   co_await coroutine_of<kind::gather>(a)(c, start_of(w->in), start_of(w->out), out.parts, w->peer);
 }
 
 task<> scatter_body(const call* w, collective c, algorithm a) {
-  const auto counts = c.rank() == w->peer ? w->in_counts : detail::counts_view();
+  const auto counts = c.rank() == w->peer ? w->in_counts : std::span<const std::size_t>();
   const layout in(c, counts, w->in.element_bytes, w->out.bytes());
   co_await coroutine_of<kind::scatter>(a)(c, start_of(w->in), start_of(w->out), in.parts, w->peer);
 }
@@ -59,7 +60,7 @@ task<> all_to_all_body(const call* w, collective c, algorithm a) {
   const std::size_t each = w->in.bytes() / static_cast<std::size_t>(c.size());
   const layout sent(c, w->in_counts, w->in.element_bytes, each);
   const layout received(c, w->out_counts, w->out.element_bytes, each);
-  const bool in_place = w->in_counts.size == 0 && w->in.data == w->out.data;
+  const bool in_place = w->in_counts.empty() && w->in.data == w->out.data;
   auto copy = c.scratch().take(in_place ? w->in.bytes() : 0);
   if (in_place) move_bytes(copy.data(), w->in.data, w->in.bytes());
   const std::byte* const from = in_place ? copy.data() : start_of(w->in);

@@ -28,21 +28,20 @@ std::string peer_text(const communicator_state& c, const call& what) {
   return from + (what.tag == any_tag ? ", any tag" : fmt::format(", tag {}", what.tag));
 }
 
-std::string wrong_list(const communicator_state& c, const char* name, const detail::counts_view& counts,
+std::string wrong_list(const communicator_state& c, const char* name, std::span<const std::size_t> counts,
                        std::size_t buffer, const char* buffer_name, std::size_t own, const char* own_name) {
   const auto ranks = static_cast<std::size_t>(c.size());
-  if (counts.size != ranks)
-    return fmt::format("{} has {} numbers; one per rank is needed: {}", name, counts.size, ranks);
+  if (counts.size() != ranks)
+    return fmt::format("{} has {} numbers; one per rank is needed: {}", name, counts.size(), ranks);
   std::size_t sum = 0;
   for (std::size_t i = 0; i < ranks; ++i) {
-    if (counts.data[i] > std::numeric_limits<std::size_t>::max() - sum)
-      return fmt::format("{}[{}] is {}: no buffer is as long as these {} together", name, i, counts.data[i],
-                         name);
-    sum += counts.data[i];
+    if (counts[i] > std::numeric_limits<std::size_t>::max() - sum)
+      return fmt::format("{}[{}] is {}: no buffer is as long as these {} together", name, i, counts[i], name);
+    sum += counts[i];
   }
   if (sum != buffer)
     return fmt::format("the {} add up to {}, but the {} has {} elements", name, sum, buffer_name, buffer);
-  const std::size_t mine = counts.data[static_cast<std::size_t>(c.rank())];
+  const std::size_t mine = counts[static_cast<std::size_t>(c.rank())];
   if (own_name != nullptr && mine != own)
     return fmt::format("{}[{}] is {}, but the {} of this rank has {} elements", name, c.rank(), mine,
                        own_name, own);
@@ -63,11 +62,11 @@ bool overlap(const detail::buffer_view& a, const detail::buffer_view& b) noexcep
 
 // Whether `block` is this rank's block of `whole` (by `counts`, or even).
 bool is_own_block(const communicator_state& c, const detail::buffer_view& whole,
-                  const detail::buffer_view& block, const detail::counts_view& counts) noexcept {
+                  const detail::buffer_view& block, std::span<const std::size_t> counts) noexcept {
   std::size_t before = static_cast<std::size_t>(c.rank()) * block.count;
-  if (counts.size != 0) {
+  if (!counts.empty()) {
     before = 0;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(c.rank()); ++i) before += counts.data[i];
+    for (const std::size_t n : counts.first(static_cast<std::size_t>(c.rank()))) before += n;
   }
   return static_cast<const char*>(block.data) ==
          static_cast<const char*>(whole.data) + before * whole.element_bytes;
@@ -157,9 +156,9 @@ std::string wrong_blocks_for_all(const communicator_state& c, const call& what, 
   if (wrong.empty())
     wrong = wrong_list(c, "out_counts", what.out_counts, what.out.count, "result", 0, nullptr);
   const auto me = static_cast<std::size_t>(c.rank());
-  if (wrong.empty() && what.in_counts.data[me] != what.out_counts.data[me])
-    wrong = fmt::format("this rank sends itself {} elements, but expects {}", what.in_counts.data[me],
-                        what.out_counts.data[me]);
+  if (wrong.empty() && what.in_counts[me] != what.out_counts[me])
+    wrong = fmt::format("this rank sends itself {} elements, but expects {}", what.in_counts[me],
+                        what.out_counts[me]);
   return wrong;
 }
 

@@ -16,6 +16,7 @@
 #include <coroutine>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -23,12 +24,6 @@
 namespace tutti::detail {
 
 using tutti::comm::communicator_state;
-
-// Elements per rank, for the uneven forms.
-struct counts_view {
-  const std::size_t* data = nullptr;
-  std::size_t size = 0;
-};
 
 // A list of buffers that one operation treats as one.
 struct buffer_list {
@@ -56,8 +51,7 @@ struct call {
   int tag = any_tag;
   algorithm wanted = algorithm::automatic;
   reduction op;
-  counts_view in_counts;
-  counts_view out_counts;
+  std::span<const std::size_t> in_counts, out_counts;  // elements per rank, for the uneven forms
   buffer_list list;  // of all_reduce, in place; `out` then has the element type and the total count
   prepared_call* prepared = nullptr;  // of a collective that is prepared or being prepared (ops/backend.hpp)
   part_ref part;                      // empty: host memory that the program keeps
