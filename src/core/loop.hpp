@@ -183,12 +183,11 @@ class loop {
 };
 
 // Suspends a coroutine for a time, by the engine's clock. The caller keeps the loop alive meanwhile.
-class pause {
+class pause : public std::suspend_always {
  public:
   pause(core::loop& l, duration how_long) noexcept
       : loop_(l), until_(l.engine().platform().now() + how_long) {}
 
-  bool await_ready() const noexcept { return false; }
   void await_suspend(std::coroutine_handle<> h) {
     timer_.emplace(
         [](void* frame) noexcept { detail::resume_bounded(std::coroutine_handle<>::from_address(frame)); },
@@ -196,7 +195,6 @@ class pause {
     loop_.engine().timers().arm(*timer_, until_);
     loop_.wake();  // a parked loop sleeps until a time chosen before this one was known
   }
-  void await_resume() const noexcept {}
 
  private:
   core::loop& loop_;

@@ -47,8 +47,7 @@ class task_promise_base : public scoped_promise {
   std::suspend_always initial_suspend() const noexcept { return {}; }
 
   // Goes on with the awaiting coroutine, after the last statement or a co_yield.
-  struct final_awaiter {
-    bool await_ready() const noexcept { return false; }
+  struct final_awaiter : std::suspend_always {
     template <class Promise>
     void await_suspend(std::coroutine_handle<Promise> h) const noexcept {
       task_promise_base& promise = h.promise();
@@ -56,7 +55,6 @@ class task_promise_base : public scoped_promise {
       // The resumed coroutine may destroy this frame: do not touch it below.
       if (promise.continuation) resume_bounded(promise.continuation);
     }
-    void await_resume() const noexcept {}
   };
   final_awaiter final_suspend() const noexcept { return {}; }
   void unhandled_exception() noexcept { failure = std::current_exception(); }
@@ -94,10 +92,8 @@ class owned_promise : public task_promise_base {
     return std::coroutine_handle<Derived>::from_promise(static_cast<Derived&>(*this));
   }
   coroutine get_return_object() noexcept { return {handle()}; }
-  struct ending {
-    bool await_ready() const noexcept { return false; }
+  struct ending : std::suspend_always {
     void await_suspend(std::coroutine_handle<Derived> h) const noexcept { h.promise().ended(); }
-    void await_resume() const noexcept {}
   };
   ending final_suspend() const noexcept { return {}; }
   void return_void() const noexcept {}
