@@ -185,12 +185,12 @@ task<std::unique_ptr<tcp_store>> tcp_store::connect_to_listening(boost::asio::an
 // ---- the server ----
 
 struct tcp_store_server::impl {
-  static constexpr int most_requests = 4096;  // outstanding at once, from one client
+  static constexpr std::size_t most_requests = 4096;  // outstanding at once, from one client
 
   impl(asio::any_io_executor e, std::string secret, tls_identity tls, std::vector<base::unique_fd> sockets);
 
   task<> serve(core::stream_socket socket);
-  task<> answer(bootstrap::message_stream& to, store_request request, int& outstanding);
+  task<> answer(bootstrap::message_stream& to, store_request request);
 
   asio::any_io_executor executor;
   tcp::endpoint at;  // the first that it listens at
@@ -225,7 +225,6 @@ task<> tcp_store_server::impl::serve(core::stream_socket socket) {
   } const taken(*this);
   // Not closed for answers to requests that it has taken. While many wait, it takes no more.
   bootstrap::message_stream stream(std::move(socket), SIZE_MAX);
-  int outstanding = 0;
   core::background_tasks requests;
   try {
     for (;;) {
@@ -233,8 +232,8 @@ task<> tcp_store_server::impl::serve(core::stream_socket socket) {
       const std::optional<std::string> message = co_await stream.receive();
       if (!message) break;
       store_request request = bootstrap::decode_request(*message);
-      if (outstanding < most_requests) {
-        requests.start(answer(stream, std::move(request), outstanding));
+      if (requests.running() < most_requests) {
+        requests.start(answer(stream, std::move(request)));
         continue;
       }
       store_answer refusal;
@@ -252,13 +251,7 @@ task<> tcp_store_server::impl::serve(core::stream_socket socket) {
   }
 }
 
-task<> tcp_store_server::impl::answer(bootstrap::message_stream& to, store_request request,
-                                      int& outstanding) {
-  struct place {
-    int& count;
-    explicit place(int& c) : count(c) { ++count; }
-    ~place() { --count; }
-  } const taken(outstanding);
+task<> tcp_store_server::impl::answer(bootstrap::message_stream& to, store_request request) {
   const std::uint64_t number = request.number;
   store_answer answer;
   try {

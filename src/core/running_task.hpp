@@ -6,6 +6,7 @@
 #include "base/log.hpp"
 
 #include <coroutine>
+#include <cstddef>
 #include <exception>
 #include <new>
 #include <optional>
@@ -78,6 +79,8 @@ class background_tasks {
  public:
   // Starts `body`. An exception that leaves it is logged; handle errors inside.
   void start(task<> body) { tasks_->spawn(logged(std::move(body))); }
+  // The number of tasks that have not ended.
+  std::size_t running() const noexcept { return tasks_->running(); }
   // Destroys all tasks where they wait. Must not be called from inside one of them.
   void clear() noexcept { tasks_.emplace(); }
 
