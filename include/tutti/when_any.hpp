@@ -10,6 +10,7 @@
 #include <exception>
 #include <optional>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -44,7 +45,7 @@ namespace detail {
 template <class... A>
 class race : join_counter {
   template <class B>
-  using kept = typename slot_of<await_result_t<B>>::value_type;
+  using kept = typename task_value<std::remove_cvref_t<await_result_t<B>>>::value_type;
   using result = any_result<kept<A>...>;
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
 

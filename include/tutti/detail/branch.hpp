@@ -8,10 +8,8 @@
 #include <coroutine>
 #include <cstddef>
 #include <exception>
-#include <optional>
 #include <type_traits>
 #include <utility>
-#include <variant>
 
 namespace tutti::detail {
 
@@ -43,16 +41,13 @@ struct join_counter {
   }
 };
 
-template <class T>
-using slot_of = std::optional<std::conditional_t<std::is_void_v<T>, std::monostate, std::remove_cvref_t<T>>>;
-
 template <class A>
 struct branch_promise : owned_promise<branch_promise<A>> {
   void ended() noexcept { counter->arrive(index); }
 
   join_counter* counter = nullptr;
   std::size_t index = 0;
-  slot_of<await_result_t<A>> result;
+  task_value<std::remove_cvref_t<await_result_t<A>>> result;
 };
 
 template <class A>
