@@ -234,7 +234,7 @@ bool store_file::may_have_changed() const {
   return ::fstat(fd_.get(), &status) != 0 || status.st_nlink == 0 || read(0, header_bytes) != seen_;
 }
 
-bool store_file::refresh(store_contents& contents) {
+void store_file::refresh(store_contents& contents) {
   struct stat status{};
   if (::fstat(fd_.get(), &status) != 0) failed("look at", errno);
   if (status.st_nlink == 0)
@@ -244,7 +244,7 @@ bool store_file::refresh(store_contents& contents) {
         "them (the last one removes it)",
         path_);
   if (!read_header(header_)) damaged();
-  if (header_.generation == generation_ && header_.end == read_to_) return false;
+  if (header_.generation == generation_ && header_.end == read_to_) return;
   if (header_.generation != generation_ || header_.end < read_to_) {
     contents.clear();
     read_to_ = header_.begin;
@@ -263,7 +263,6 @@ bool store_file::refresh(store_contents& contents) {
   }
   read_to_ = header_.end;
   generation_ = header_.generation;
-  return true;
 }
 
 void store_file::write(store_contents& contents, const store_request& change) {

@@ -68,9 +68,9 @@ class store_file {
   // Becomes a user. If there is no other, earlier contents are dropped. Throws invalid_argument if the file
   // is something else.
   void enter();
-  // Applies what others have changed since the last call; returns whether there was anything. Throws
-  // peer_failed (the file was removed), protocol (it is damaged), system.
-  bool refresh(store_contents& contents);
+  // Applies what others have changed since the last call. Throws peer_failed (the file was removed), protocol (it
+  // is damaged), system.
+  void refresh(store_contents& contents);
   // Records a change that `contents` already has. Throws resources (the disk is full) or system. The file is
   // then unchanged, and the next refresh() corrects `contents`.
   void write(store_contents& contents, const store_request& change);

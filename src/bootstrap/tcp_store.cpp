@@ -289,7 +289,7 @@ base::unique_fd listening_socket(const tcp::endpoint& at, const std::string& pla
   base::unique_fd fd = bootstrap::listen_at(at);
   const int code = errno;
   if (fd || code == EADDRNOTAVAIL || code == EAFNOSUPPORT) return fd;
-  if (code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM)
+  if (core::out_of_resources(code))
     base::throw_error(errc::resources, "no socket for the store: {}", base::errno_text(code));
   if (code == EADDRINUSE)
     base::throw_error(
