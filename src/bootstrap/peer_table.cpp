@@ -3,7 +3,7 @@
 
 #include "base/env.hpp"
 #include "base/throw_error.hpp"
-#include "core/spin_policy.hpp"
+#include "core/scheduling.hpp"
 
 #include <fmt/format.h>
 #include <sys/stat.h>

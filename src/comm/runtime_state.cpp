@@ -6,7 +6,7 @@
 #include "bootstrap/elastic_store.hpp"
 #include "bootstrap/peer_table.hpp"
 #include "bootstrap/rendezvous.hpp"
-#include "core/time_slice.hpp"
+#include "core/scheduling.hpp"
 #include "flight/recordings.hpp"
 #include "transport/mpi/mpi_transport.hpp"
 #include "transport/mpi/process.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The compute pool of the process: Asio's thread pool, made on first use, sized to the cores per rank.
 #include "core/loop.hpp"
-#include "core/spin_policy.hpp"
+#include "core/scheduling.hpp"
 #include "flight/recordings.hpp"
 
 #include <algorithm>

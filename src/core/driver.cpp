@@ -2,7 +2,6 @@
 #include "core/driver.hpp"
 
 #include "base/cycles.hpp"
-#include "core/time_slice.hpp"
 
 #include <poll.h>
 #include <sched.h>

@@ -8,7 +8,7 @@
 
 #include "core/backend.hpp"
 #include "core/engine.hpp"
-#include "core/spin_policy.hpp"
+#include "core/scheduling.hpp"
 #include "core/stall_watch.hpp"
 
 #include <atomic>

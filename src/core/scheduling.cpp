@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/spin_policy.hpp"
+#include "core/scheduling.hpp"
 
 #include "base/env.hpp"
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -49,6 +51,32 @@ int cores_of(const std::vector<std::string>& masks) {
   }
 }
 
+// The kernel's struct sched_attr; not every C library has it.
+struct attributes {
+  std::uint32_t size = sizeof(attributes);
+  std::uint32_t policy = 0;
+  std::uint64_t flags = 0;
+  std::int32_t nice = 0;
+  std::uint32_t priority = 0;
+  std::uint64_t runtime = 0;
+  std::uint64_t deadline = 0;
+  std::uint64_t period = 0;
+};
+static_assert(sizeof(attributes) == 48);
+
+constexpr std::uint64_t reset_on_fork = 1;
+constexpr std::int64_t usual_us = 100;  // the shortest that the kernel grants
+constexpr std::int64_t most_us = 100'000;
+
+bool get(attributes& of) noexcept { return ::syscall(SYS_sched_getattr, 0, &of, sizeof of, 0) == 0; }
+
+void set_runtime(attributes of, std::uint64_t nanoseconds) noexcept {
+  of.runtime = nanoseconds;
+  // For the threads that this one starts, which would lose a nice value below 0.
+  if (of.nice >= 0) of.flags |= reset_on_fork;
+  static_cast<void>(::syscall(SYS_sched_setattr, 0, &of, 0));
+}
+
 }  // namespace
 
 std::string cpu_mask() {
@@ -67,6 +95,22 @@ int usable_cores(const std::vector<std::string>& masks) noexcept {
   if (cores == 0) cores = cores_of({cpu_mask()});
   if (cores == 0) cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   return std::min(cores, quota_cores());
+}
+
+short_time_slices::short_time_slices() {
+  const std::int64_t wanted = base::env_integer("TUTTI_SLICE_US", 0, most_us).value_or(usual_us);
+  attributes now;
+  // Before Linux 6.12 the runtime is 0: it cannot be set.
+  if (wanted == 0 || !get(now) || now.policy != SCHED_OTHER || now.runtime == 0) return;
+  const auto nanoseconds = static_cast<std::uint64_t>(wanted) * 1000;
+  if (now.runtime <= nanoseconds) return;
+  before_ = now.runtime;
+  set_runtime(now, nanoseconds);
+}
+
+short_time_slices::~short_time_slices() {
+  attributes now;
+  if (before_ != 0 && get(now) && now.policy == SCHED_OTHER) set_runtime(now, before_);
 }
 
 }  // namespace tutti::core
