@@ -15,8 +15,10 @@
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <tuple>
@@ -25,6 +27,26 @@ namespace tutti::core {
 namespace {
 
 namespace asio = boost::asio;
+
+// A deadline for operations on a socket: when it passes, the socket's pending operations are cancelled.
+class deadline_guard {
+ public:
+  deadline_guard(stream_socket& socket, time_point deadline)
+      : timer_(socket.get_executor(), deadline), expired_(std::make_shared<bool>(false)) {
+    timer_.async_wait([&socket, expired = std::weak_ptr<bool>(expired_)](boost::system::error_code code) {
+      const auto alive = expired.lock();  // null: the guard, and perhaps the socket, have gone
+      if (code || !alive) return;
+      *alive = true;
+      boost::system::error_code ignored;
+      socket.cancel(ignored);
+    });
+  }
+  bool expired() const noexcept { return *expired_; }
+
+ private:
+  asio::steady_timer timer_;
+  std::shared_ptr<bool> expired_;
+};
 
 constexpr const char* cure_of_tls =
     "look at the certificates and authorities of both sides (TUTTI_TLS_CERTIFICATE, TUTTI_TLS_AUTHORITY), "

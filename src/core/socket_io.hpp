@@ -11,7 +11,6 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -49,27 +48,6 @@ class stream_socket : public boost::asio::generic::stream_protocol::socket {
   socket_stream plain_;
 };
 using stream_endpoint = boost::asio::generic::stream_protocol::endpoint;
-
-// A deadline for operations on a socket: when it passes, the socket's pending operations are cancelled.
-class deadline_guard {
- public:
-  template <class Socket>
-  deadline_guard(Socket& socket, time_point deadline)
-      : timer_(socket.get_executor(), deadline), expired_(std::make_shared<bool>(false)) {
-    timer_.async_wait([&socket, expired = std::weak_ptr<bool>(expired_)](boost::system::error_code code) {
-      const auto alive = expired.lock();  // null: the guard, and perhaps the socket, have gone
-      if (code || !alive) return;
-      *alive = true;
-      boost::system::error_code ignored;
-      socket.cancel(ignored);
-    });
-  }
-  bool expired() const noexcept { return *expired_; }
-
- private:
-  boost::asio::steady_timer timer_;
-  std::shared_ptr<bool> expired_;
-};
 
 // For all of these: the socket outlives the task, and the deadline cancels all else that waits on that socket.
 // Errors: timed_out; cancelled, if another caller closed or cancelled the socket; peer_failed, if the connection
