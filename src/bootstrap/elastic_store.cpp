@@ -14,7 +14,6 @@
 
 #include <boost/asio/post.hpp>
 #include <chrono>
-#include <exception>
 #include <tutti/as_result.hpp>
 #include <tutti/error.hpp>
 #include <utility>
@@ -53,7 +52,7 @@ struct answer {
 
 elastic_store::elastic_store(std::unique_ptr<memory_store> served, int least_nodes, quorum needed)
     : store_(std::move(served)), members_(least_nodes, needed) {
-  serving_.start(serve(), [](void*, std::exception_ptr) noexcept {}, nullptr);
+  serving_.start(serve());
 }
 
 void elastic_store::perform(store_operation what, std::string key, std::string value) {
@@ -138,9 +137,7 @@ void elastic_store::publish(membership::world next) {
 // ---- a rank ----
 
 newcomer_watch::newcomer_watch(job who, std::int64_t epoch) {
-  boost::asio::post(context_, [this, who, epoch] {
-    watching_.start(watch(who, epoch), [](void*, std::exception_ptr) noexcept {}, nullptr);
-  });
+  boost::asio::post(context_, [this, who, epoch] { watching_.start(watch(who, epoch)); });
   const base::signals_blocked for_the_thread;
   thread_ = std::thread([this] { context_.run(); });
 }

@@ -134,7 +134,7 @@ void call_off(boost::asio::io_context& context, const memory_store& shared, int 
   const std::string why = fmt::format("rank {} has failed: {}", rank, core::what_of(failure).text);
   memory_store through(context.get_executor(), shared);
   core::running_task telling;  // a store in memory keeps nobody waiting
-  telling.start(bootstrap::call_off(through, why), [](void*, std::exception_ptr) noexcept {}, nullptr);
+  telling.start(bootstrap::call_off(through, why));
 }
 
 }  // namespace

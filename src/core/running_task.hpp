@@ -48,8 +48,8 @@ class running_task {
   running_task& operator=(const running_task&) = delete;
   ~running_task() { stop(); }
 
-  // Runs `body` until it first waits. `done` may be called before this returns.
-  void start(task<> body, function done, void* owner) {
+  // Runs `body` until it first waits. `done` may be called before this returns; without it, a failure is dropped.
+  void start(task<> body, function done = [](void*, std::exception_ptr) noexcept {}, void* owner = nullptr) {
     stop();
     done_ = done;
     owner_ = owner;

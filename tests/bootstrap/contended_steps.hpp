@@ -20,7 +20,7 @@ inline bool destroy_after(boost::asio::io_context& context, const std::string& p
   bootstrap::store_file other(path);
   bool held = other.try_lock();
   core::running_task running;
-  running.start(std::move(body), [](void*, std::exception_ptr) noexcept {}, nullptr);
+  running.start(std::move(body));
   for (int step = 0; step < steps && running.running(); ++step) {
     if (held) other.unlock();
     held = !held && other.try_lock();

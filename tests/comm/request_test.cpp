@@ -145,7 +145,7 @@ task<> awaited_by_one_that_is_dropped(communicator world) {
   failure how;
   {
     core::running_task t;
-    t.start(waits_on(&receiving, &ended, &how), [](void*, std::exception_ptr) noexcept {}, nullptr);
+    t.start(waits_on(&receiving, &ended, &how));
     TUTTI_EXPECT(t.running());
   }
   const int sent = 4;
@@ -304,7 +304,7 @@ task<> cancelled(communicator world) {
   int ended = 0;
   failure how;
   core::running_task t;
-  t.start(waits_on(&awaited, &ended, &how), [](void*, std::exception_ptr) noexcept {}, nullptr);
+  t.start(waits_on(&awaited, &ended, &how));
   awaited.cancel();
   TUTTI_EXPECT(ended == 0);  // the loop delivers the completion
   co_await reached(world, &ended, 1);

@@ -105,7 +105,7 @@ TEST_CASE("admission: the source with most connections loses its oldest, whose o
     guests.push_back(std::make_unique<guest>(places, from.call_from(host)));
   errc code = errc::success;
   core::running_task waiting;
-  waiting.start(read_once(*guests[1]->socket, &code), [](void*, std::exception_ptr) noexcept {}, nullptr);
+  waiting.start(read_once(*guests[1]->socket, &code));
   CHECK(places.has_room());
   CHECK(places.present() == 3);
   CHECK(guests[1]->pending.turned_out());

@@ -119,7 +119,7 @@ TEST_CASE("repeated sleeps of no duration let the loop turn") { run_local(2, pol
 TEST_CASE("a destroyed sleeping frame leaves no timer") {
   run_local(1, [](communicator) -> task<> {
     core::running_task sleeper;
-    sleeper.start(sleep_unfinished(), [](void*, std::exception_ptr) noexcept {}, nullptr);
+    sleeper.start(sleep_unfinished());
     TUTTI_EXPECT(sleeper.running());
     sleeper.stop();
     co_await sleep_for(1ms);
@@ -147,7 +147,7 @@ TEST_CASE("a loop that the test runs step by step uses the given clock, and neve
   loop.step();
   int wakings = 0;
   core::running_task sleeper;
-  sleeper.start(sleep_and_count(&wakings), [](void*, std::exception_ptr) noexcept {}, nullptr);
+  sleeper.start(sleep_and_count(&wakings));
   CHECK(loop.engine().timers().next() == clock.time + 10s);
   CHECK_FALSE(loop.step());
   clock.time += 10s;

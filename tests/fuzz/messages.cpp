@@ -60,7 +60,7 @@ void stream_of_messages(bytes input) {
   std::size_t messages = 0;
   bool over = false;
   core::running_task running;
-  running.start(read_messages(&stream, &messages, &over), [](void*, std::exception_ptr) noexcept {}, nullptr);
+  running.start(read_messages(&stream, &messages, &over));
   for (int i = 0; i < 100 && !over; ++i) {
     context.restart();
     context.poll();

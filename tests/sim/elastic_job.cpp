@@ -119,7 +119,7 @@ struct node {
   }
   void spawn(task<> what) {
     tasks.remove_if([](const core::running_task& t) { return !t.running(); });
-    tasks.emplace_back().start(std::move(what), [](void*, std::exception_ptr) noexcept {}, nullptr);
+    tasks.emplace_back().start(std::move(what));
   }
   bool idle() const {
     return std::none_of(processes.begin(), processes.end(), [](const process& p) { return p.alive; });
