@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <ranges>
 #include <tuple>
 #include <utility>
 
@@ -217,11 +216,11 @@ void fabric::hang_up(sim_link& link, errc why, std::string text) {
 void fabric::bury(int rank) {
   port& p = at(rank);
   if (std::exchange(p.gone, true) || p.transport == nullptr) return;
-  for (const auto& [peer, link] : p.transport->links_) {
-    connection* const c = find(rank, peer);
+  for (const transport::peer_link* const l : p.transport->live_) {
+    connection* const c = find(rank, l->peer());
     if (c == nullptr || c->at != connection::phase::open) continue;  // attempts find no listener
     c->at = connection::phase::ended;
-    tell_end(*c, peer, errc::peer_failed, death_of(p.transport->describe(rank)));
+    tell_end(*c, l->peer(), errc::peer_failed, death_of(p.transport->describe(rank)));
   }
 }
 
@@ -449,16 +448,16 @@ bool sim_transport::poll() noexcept {
 task<> sim_transport::leave(core::time_point deadline) {
   if (!attached_) co_return;
   leaving_ = true;
-  for (auto& [peer, l] : links_) l.leave();
+  for (tutti::transport::peer_link* const l : live_) l->leave();
   core::duration next_pause = std::chrono::microseconds(10);
-  const auto has_left = [this] { return std::ranges::all_of(std::views::values(links_), &sim_link::closed); };
   while (attached_ && !has_left() && loop_.engine().platform().now() < deadline) {
     co_await core::pause(loop_, next_pause);
     next_pause = std::min<core::duration>(2 * next_pause, std::chrono::milliseconds(1));
   }
   if (!attached_) co_return;
-  for (auto& [peer, l] : links_) {
-    if (l.closed()) continue;
+  for (tutti::transport::peer_link* const each : live_) {
+    if (each->closed()) continue;
+    auto& l = static_cast<sim_link&>(*each);
     fabric_.hang_up(l, l.farewell_.linked() ? errc::peer_failed : errc::peer_left,
                     describe(rank_) + " has given up waiting for its last messages to be read");
     l.drop();
@@ -468,10 +467,8 @@ task<> sim_transport::leave(core::time_point deadline) {
 }
 
 void sim_transport::cut() noexcept {
-  leaving_ = true;
   if (attached_) fabric_.bury(rank_);
-  for (auto& [peer, l] : links_) l.cut();
-  leave_loop();
+  transport::cut();
 }
 
 }  // namespace tutti::sim

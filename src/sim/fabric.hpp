@@ -18,7 +18,6 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <ranges>
 #include <string>
 #include <tutti/sim/simulation.hpp>
 #include <utility>
@@ -186,16 +185,11 @@ class sim_link final : public transport::peer_link {
 class sim_transport final : public transport::transport {
  public:
   sim_transport(fabric& f, core::loop& loop, int rank) noexcept : transport(loop), fabric_(f), rank_(rank) {}
-  ~sim_transport() override { cut(); }
+  ~sim_transport() override { end(); }
 
   void open(const core::world_info& info, tutti::transport::inbound& up) override {
     fabric_.at(rank_).transport = this;
-    join_loop(info, up);
-  }
-  tutti::transport::link& link_to(int peer) override { return at(peer); }
-  bool has_queue() const noexcept override {
-    return std::ranges::any_of(std::views::values(links_),
-                               [](const sim_link& l) { return !l.closed() && l.has_queue(); });
+    start(info, up);
   }
   task<> leave(core::time_point deadline) override;
   void cut() noexcept override;
@@ -203,18 +197,20 @@ class sim_transport final : public transport::transport {
   bool poll() noexcept override;
 
   int rank() const noexcept { return rank_; }
-  sim_link& at(int peer) {
-    const auto [place, is_new] = links_.try_emplace(peer, *this, peer);
-    if (is_new && leaving_) place->second.drop();
-    return place->second;
-  }
+  sim_link& at(int peer) { return static_cast<sim_link&>(transport::at(peer)); }
 
  private:
   friend class fabric;
   friend class sim_link;
+  std::unique_ptr<tutti::transport::peer_link> make_link(int peer) override {
+    return std::make_unique<sim_link>(*this, peer);
+  }
+  bool has_left() noexcept override {
+    return std::ranges::all_of(live_, &tutti::transport::peer_link::closed);
+  }
+
   fabric& fabric_;
   const int rank_;
-  std::map<int, sim_link> links_;  // by peer
 };
 
 }  // namespace tutti::sim

@@ -36,7 +36,7 @@ bool hung_up(int fd) noexcept {
 
 connecting_transport::connecting_transport(core::loop& loop, core::purpose purpose, const char* listener,
                                            core::admission::limits pending)
-    : linked_transport(loop),
+    : transport(loop),
       acceptor_(loop.context()),
       purpose_(purpose),
       listener_(listener),
@@ -44,7 +44,7 @@ connecting_transport::connecting_transport(core::loop& loop, core::purpose purpo
 
 void connecting_transport::start(const core::world_info& info, inbound& up, tls_identity tls) {
   tls_ = std::move(tls);
-  linked_transport::start(info, up);
+  transport::start(info, up);
   const auto take = [this](core::stream_socket s) { tasks_.start(serve(std::move(s))); };
   accepting_.start(admission_.accept_all(acceptor_, listener_, take), ended, nullptr);
 }
@@ -61,7 +61,7 @@ void connecting_transport::cut() noexcept {
   stop_listening();
   tasks_.clear();
   for (peer_link* l : live_) l->attempt_.stop();
-  linked_transport::cut();
+  transport::cut();
 }
 
 base::unique_fd connecting_transport::take_descriptor(core::stream_socket& socket) {

@@ -16,7 +16,7 @@
 
 namespace tutti::transport {
 
-class connecting_transport : public linked_transport {
+class connecting_transport : public transport {
  public:
   void cut() noexcept override;
 

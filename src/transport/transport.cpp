@@ -3,15 +3,17 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
 
 namespace tutti::transport {
 
-bool linked_transport::has_queue() const noexcept {
+link& transport::link_to(int peer) { return at(peer); }
+link* transport::made_link(int peer) noexcept { return links_[static_cast<std::size_t>(peer)].get(); }
+
+bool transport::has_queue() const noexcept {
   return std::ranges::any_of(live_, [](const link* l) { return !l->closed() && l->has_queue(); });
 }
 
-task<> linked_transport::leave(core::time_point deadline) {
+task<> transport::leave(core::time_point deadline) {
   constexpr auto between_checks = std::chrono::milliseconds(1);
   if (!attached_) co_return;  // already cut: queued frames have nowhere to go
   leaving_ = true;
@@ -24,24 +26,28 @@ task<> linked_transport::leave(core::time_point deadline) {
   cut();
 }
 
-void linked_transport::cut() noexcept {
+void transport::cut() noexcept {
   leaving_ = true;
   for (peer_link* l : live_) l->cut();
   leave_loop();
 }
 
-void linked_transport::start(const core::world_info& info, inbound& up) {
+void transport::start(const core::world_info& info, inbound& up) {
   links_.resize(static_cast<std::size_t>(info.size));
-  join_loop(info, up);
+  info_ = &info;
+  up_ = &up;
+  loop_.engine().add(*this);
+  loop_.hold();
+  attached_ = true;
 }
 
-void linked_transport::end() noexcept {
+void transport::end() noexcept {
   cut();
   live_.clear();
   links_.clear();
 }
 
-peer_link& linked_transport::at(int peer) {
+peer_link& transport::at(int peer) {
   std::unique_ptr<peer_link>& l = links_[static_cast<std::size_t>(peer)];
   if (!l) {
     live_.reserve(live_.size() + 1);
@@ -84,29 +90,23 @@ class self_link final : public peer_link {
 class self_transport final : public transport {
  public:
   explicit self_transport(core::loop& loop) noexcept : transport(loop) {}
-  ~self_transport() override { cut(); }
+  ~self_transport() override { end(); }
 
   void open(const core::world_info& info, inbound& up) override {
-    link_.emplace(*this, info.rank);
-    join_loop(info, up);
+    start(info, up);
+    at(info.rank);
   }
   bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept override {
     return mine.rank == peer.rank;
   }
-  link& link_to(int) override { return *link_; }
   bool has_queue() const noexcept override { return false; }  // nobody else waits for it
   task<> leave(core::time_point) override {
     cut();
     co_return;
   }
-  void cut() noexcept override {
-    leaving_ = true;
-    if (link_) link_->cut();
-    leave_loop();
-  }
 
  private:
-  std::optional<self_link> link_;
+  std::unique_ptr<peer_link> make_link(int rank) override { return std::make_unique<self_link>(*this, rank); }
 };
 
 }  // namespace

@@ -59,7 +59,7 @@ inline constexpr std::size_t bytes_per_turn = std::size_t{1024} * 1024;
 struct active_tag;
 class peer_link;
 
-// The loop polls it, and it keeps the loop alive while its world is open.
+// Owns its links. The loop polls it, and it keeps the loop alive while its world is open.
 class transport : public core::source {
  public:
   // Opens the listener, if there is one, and enters its address into this rank's endpoint record, before the
@@ -72,19 +72,19 @@ class transport : public core::source {
   }
   // The link to a peer, made on the first call; the same for both directions. It lives as long as the
   // transport.
-  virtual link& link_to(int peer) = 0;
-  // That link if either side has made it; otherwise null. A link that is not reported here is not watched.
-  virtual link* made_link(int /*peer*/) noexcept { return nullptr; }
+  link& link_to(int peer);
+  // That link if either side has made it; otherwise null.
+  link* made_link(int peer) noexcept;
   // Not null if the peers that it reaches can read each other's memory.
   virtual neighbours* memory() noexcept { return nullptr; }
   // Whether frames wait to leave, for room or for their connection.
-  virtual bool has_queue() const noexcept = 0;
+  virtual bool has_queue() const noexcept;
   // Ends the world normally: tells every connected peer, sends queued frames, and waits until the peers have
   // the bytes, or until the deadline. Afterwards nothing of this transport is in the loop. From the start of
   // this nothing is delivered upward; frames to others that could not leave in time are handed back.
-  virtual task<> leave(core::time_point deadline) = 0;
+  virtual task<> leave(core::time_point deadline);
   // Ends the world now: cuts every connection, so that peers see it at once. Calls nothing upward any more.
-  virtual void cut() noexcept = 0;
+  virtual void cut() noexcept;
 
   bool poll() noexcept override { return work_active(); }
   bool arm() noexcept override { return !active_.empty(); }
@@ -102,13 +102,11 @@ class transport : public core::source {
  protected:
   explicit transport(core::loop& loop) noexcept;
 
-  void join_loop(const core::world_info& info, inbound& up) {
-    info_ = &info;
-    up_ = &up;
-    loop_.engine().add(*this);
-    loop_.hold();
-    attached_ = true;
-  }
+  // Joins the loop.
+  void start(const core::world_info& info, inbound& up);
+  // Cuts and destroys the links: called by the destructors of derived classes.
+  void end() noexcept;
+  peer_link& at(int peer);
   // Lets the active links work; those that are activated meanwhile wait for the next round.
   bool work_active() noexcept;
   void leave_loop() noexcept {
@@ -117,12 +115,21 @@ class transport : public core::source {
     loop_.release();
   }
 
+  virtual std::unique_ptr<peer_link> make_link(int peer) = 0;
+  // Whether every peer has what was sent to it, as it has what lies in its memory. Asked while leaving.
+  virtual bool has_left() noexcept { return !has_queue(); }
+
   core::loop& loop_;
   const core::world_info* info_ = nullptr;
   inbound* up_ = nullptr;
   base::intrusive_list<peer_link, active_tag> active_;
   bool attached_ = false;  // in the loop
   bool leaving_ = false;
+  std::vector<peer_link*> live_;  // those that were made
+  bool left_ = false;             // leave() came to its end
+
+ private:
+  std::vector<std::unique_ptr<peer_link>> links_;  // by peer; null until needed
 };
 
 // A link to one peer, from its first frame to its end.
@@ -257,35 +264,6 @@ inline bool transport::work_active() noexcept {
   while (peer_link* const l = now.pop_front()) any |= l->work();
   return any;
 }
-
-// A transport that owns its links.
-class linked_transport : public transport {
- public:
-  link& link_to(int peer) override { return at(peer); }
-  link* made_link(int peer) noexcept override { return links_[static_cast<std::size_t>(peer)].get(); }
-  bool has_queue() const noexcept override;
-  task<> leave(core::time_point deadline) override;
-  void cut() noexcept override;
-
- protected:
-  explicit linked_transport(core::loop& loop) noexcept : transport(loop) {}
-
-  // Joins the loop.
-  void start(const core::world_info& info, inbound& up);
-  // Cuts and destroys the links: called by the destructors of derived classes.
-  void end() noexcept;
-  peer_link& at(int peer);
-
-  virtual std::unique_ptr<peer_link> make_link(int peer) = 0;
-  // Whether every peer has what was sent to it, as it has what lies in its memory. Asked while leaving.
-  virtual bool has_left() noexcept { return !has_queue(); }
-
-  std::vector<peer_link*> live_;  // those that were made
-  bool left_ = false;             // leave() came to its end
-
- private:
-  std::vector<std::unique_ptr<peer_link>> links_;  // by peer; null until needed
-};
 
 // A rank's messages to itself.
 std::unique_ptr<transport> make_self_transport(core::loop& loop);

@@ -24,7 +24,7 @@ bool is_whole(const outgoing& f) noexcept { return f.progress == payload_bytes(f
 // ---- the transport ----
 
 mpi_transport::mpi_transport(core::loop& loop, wire& through)
-    : linked_transport(loop),
+    : transport(loop),
       wire_(through),
       // The timer only wakes the loop, which then polls.
       pause_timer_([](void*) noexcept {}, nullptr),
@@ -121,7 +121,7 @@ bool mpi_transport::has_left() noexcept {
 }
 
 void mpi_transport::cut() noexcept {
-  linked_transport::cut();
+  transport::cut();
   if (wire_.open()) wire_.close(left_);
 }
 

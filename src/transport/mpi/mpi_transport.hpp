@@ -51,14 +51,14 @@ class mpi_link final : public peer_link {
   bool acknowledged_ = false;
 };
 
-class mpi_transport final : public linked_transport, private wire::listener {
+class mpi_transport final : public transport, private wire::listener {
  public:
   // `through` is closed when the world has ended, and outlives the transport.
   mpi_transport(core::loop& loop, wire& through);
   ~mpi_transport() override { end(); }
 
   void open(const core::world_info& info, inbound& up) override;
-  bool has_queue() const noexcept override { return wire_.sending() || linked_transport::has_queue(); }
+  bool has_queue() const noexcept override { return wire_.sending() || transport::has_queue(); }
   void cut() noexcept override;
 
   bool poll() noexcept override;
@@ -77,7 +77,7 @@ class mpi_transport final : public linked_transport, private wire::listener {
 
   std::unique_ptr<peer_link> make_link(int peer) override { return std::make_unique<mpi_link>(*this, peer); }
   bool has_left() noexcept override;
-  mpi_link& at(int peer) { return static_cast<mpi_link&>(linked_transport::at(peer)); }
+  mpi_link& at(int peer) { return static_cast<mpi_link&>(transport::at(peer)); }
   void deliver(mpi_link& from, std::span<const std::byte> message) noexcept;
 
   wire& wire_;
