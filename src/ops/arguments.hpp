@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arguments of a call: checks and descriptions.
+// The arguments of a call: checks and descriptions. Its buffers, as long as it is in flight.
 #pragma once
 
 #include "comm/communicator_state.hpp"
@@ -26,5 +26,20 @@ inline bool plainly_good(const comm::communicator_state& c, const detail::call& 
 
 // "send of 8 bytes to rank 1 (host a, pid 7), tag 0 on world, rank 0".
 std::string title(const comm::communicator_state& c, const detail::call& what);
+
+// ---- buffers in flight (buffer_check.cpp) ----
+//
+// Finds two operations in flight on overlapping buffers, one of which writes. Programs that communicate while
+// they compute make this error, and results do not show it at once. It is found when the second operation
+// starts.
+//
+// TUTTI_CHECK_BUFFERS=error rejects the second, =warn reports it on stderr, =off disables the check. By
+// default, libraries built without NDEBUG warn and others do not check.
+// Cost: for every operation that starts, a comparison with all buffers in flight on this loop.
+enum class buffer_checks { off, warn, error };
+buffer_checks checks_of_buffers();
+// Records that the operation is in flight. Returns why it must not start; empty if it may.
+std::string record_buffers(const detail::operation_state& state);
+void forget_buffers(const detail::operation_state& state) noexcept;
 
 }  // namespace tutti::ops

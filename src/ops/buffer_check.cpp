@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/buffer_check.hpp"
-
 #include "base/env.hpp"
 #include "base/log.hpp"
 #include "ops/arguments.hpp"

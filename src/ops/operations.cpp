@@ -3,7 +3,6 @@
 // text.
 #include "comm/communicator_state.hpp"
 #include "ops/arguments.hpp"
-#include "ops/buffer_check.hpp"
 #include "ops/running_operation.hpp"
 
 #include <fmt/format.h>

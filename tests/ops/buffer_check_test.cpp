@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two operations in flight on one buffer are an error that names both.
-#include "ops/buffer_check.hpp"
+#include "ops/arguments.hpp"
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>

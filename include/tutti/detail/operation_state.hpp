@@ -174,7 +174,7 @@ class operation_state {
   bool late_ = false;
   bool has_deadline_ = false;
   bool device_released_ = false;
-  // its buffers are on record (ops/buffer_check.hpp), or a prepared call is marked as in use
+  // its buffers are on record (ops/buffer_check.cpp), or a prepared call is marked as in use
   bool noted_ = false;
   errc failure_ = errc::success;
   status result_;
