@@ -13,11 +13,6 @@
 #include <tutti/detail/operation_state.hpp>
 
 namespace tutti {
-namespace {
-
-double seconds(std::chrono::nanoseconds time) { return static_cast<double>(time.count()) / 1e9; }
-
-}  // namespace
 
 counters counters_of(const communicator& c) {
   counters n;
@@ -105,8 +100,9 @@ std::string prometheus_text(const communicator& c) {
   one("tutti_turns_total", "Turns of the loop.", n.turns);
   one("tutti_parks_total", "Times that the loop slept.", n.parks);
   one("tutti_stalls_total", "Computations of 10 ms or more on the loop thread.", n.stalls);
+  using seconds = std::chrono::duration<double>;
   metric("tutti_longest_stall_seconds", "gauge", "The longest computation on the loop thread.")(
-      rank, seconds(n.longest_stall));
+      rank, seconds(n.longest_stall).count());
 
   one("tutti_allocations_total", "Blocks that the library's pools took from the heap.", n.allocations);
   one("tutti_allocated_bytes_total", "Bytes of these.", n.allocated_bytes);
@@ -134,7 +130,7 @@ std::string prometheus_text(const communicator& c) {
   const auto calls = metric("tutti_operations_total", "counter", "Calls of an operation.");
   for (const operation_counters& o : operations) calls(label(o), o.calls);
   const auto waited = metric("tutti_operation_seconds_total", "counter", "Time from calls to their ends.");
-  for (const operation_counters& o : operations) waited(label(o), seconds(o.waited));
+  for (const operation_counters& o : operations) waited(label(o), seconds(o.waited).count());
   return text;
 }
 
