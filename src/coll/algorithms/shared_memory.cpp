@@ -424,9 +424,8 @@ task<> broadcast_shared_memory(collective c, std::byte* data, std::size_t bytes,
 task<> all_gather_shared_memory(collective c, const std::byte* block, std::byte* data, blocks parts) {
   posted what = posted::all_gather(c, block, data, parts);
   std::byte* const own = data + parts.begin(c.rank());
-  // If all ranks can read the results, this rank's block is given from there.
-  if (!what.is_short() && (overlap(block, what.given_bytes, data, parts.begin(c.size())) ||
-                           base::find_shared(own, what.given_bytes))) {
+  // If all ranks can read the results, or its block is in place already, this rank's block is given from there.
+  if (!what.is_short() && (block == own || base::find_shared(own, what.given_bytes))) {
     move_bytes(own, block, what.given_bytes);
     what.given = own;
     what.own = nullptr;
