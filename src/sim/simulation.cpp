@@ -288,9 +288,7 @@ class simulation {
 const char* const variable = "TUTTI_SIM_SEED";
 
 std::optional<std::uint64_t> wanted_seed() {
-  const auto given = base::env_integer(variable, 0, std::numeric_limits<std::int64_t>::max());
-  if (!given) return std::nullopt;
-  return static_cast<std::uint64_t>(*given);
+  return base::env_integer(variable, 0, std::numeric_limits<std::int64_t>::max());
 }
 
 // Throws errc::invalid_argument, naming the option.
