@@ -387,10 +387,7 @@ void sim_link::await_port(nanoseconds when) noexcept {
 
 bool sim_link::redirect_destination(void* owner, const destination_buffer& instead) noexcept {
   if (half_way_ == nullptr || where_.owner != owner) return false;
-  const destination_buffer part = tutti::transport::part_of(instead, half_way_->head);
-  const std::size_t here = std::min({half_way_->come, where_.room, part.room});
-  if (here > 0) std::memcpy(part.at, where_.at, here);
-  where_ = part;
+  move_destination(where_, half_way_->come, instead, half_way_->head);
   return true;
 }
 

@@ -12,6 +12,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <tutti/error.hpp>
 
@@ -132,13 +133,18 @@ struct destination_buffer {
   void* owner = nullptr;  // the upper layer's name for it
 };
 
-// The part of a whole message's memory that a frame fills.
-inline destination_buffer part_of(destination_buffer whole, const frame& f) noexcept {
-  if (f.kind != frame_kind::data || whole.at == nullptr) return whole;
-  const auto from = static_cast<std::size_t>(std::min<std::uint64_t>(f.other_transfer_id, whole.room));
-  whole.at += from;
-  whole.room -= from;
-  return whole;
+// Moves the destination of a frame, of whose payload `come` bytes have come, to its part of `whole`, memory for the
+// whole message. What has come is copied there.
+inline void move_destination(destination_buffer& where, std::size_t come, destination_buffer whole,
+                             const frame& f) noexcept {
+  if (f.kind == frame_kind::data && whole.at != nullptr) {
+    const auto from = static_cast<std::size_t>(std::min<std::uint64_t>(f.other_transfer_id, whole.room));
+    whole.at += from;
+    whole.room -= from;
+  }
+  const std::size_t here = std::min({come, where.room, whole.room});
+  if (here > 0) std::memcpy(whole.at, where.at, here);
+  where = whole;
 }
 
 // What happens to a frame that is taken back.

@@ -82,10 +82,7 @@ class memory_link final : public transport::link {
     bool any = false;
     for (packet& p : back->pipe_) {
       if (!p.begun || p.where.owner != owner) continue;
-      const destination_buffer part = transport::part_of(instead, p.head);
-      const std::size_t here = std::min({p.come, p.where.room, part.room});
-      if (here > 0) std::memcpy(part.at, p.where.at, here);
-      p.where = part;
+      transport::move_destination(p.where, p.come, instead, p.head);
       any = true;
     }
     return any;

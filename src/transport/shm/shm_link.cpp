@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
 namespace tutti::transport::shm {
 namespace {
@@ -99,9 +98,7 @@ void shm_link::take_part(const channel_reader::item& part) noexcept {
 
 bool shm_link::redirect_destination(void* owner, const destination_buffer& instead) noexcept {
   if (come_ == 0 || where_.owner != owner) return false;
-  if (const std::size_t here = std::min({come_, where_.room, instead.room}); here > 0)
-    std::memcpy(instead.at, where_.at, here);
-  where_ = instead;
+  move_destination(where_, come_, instead, frame{.kind = frame_kind::eager});
   return true;
 }
 

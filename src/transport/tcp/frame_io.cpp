@@ -338,10 +338,7 @@ bool inbox::end_frame() noexcept {
 
 bool inbox::redirect(void* owner, const destination_buffer& whole) noexcept {
   if (!in_frame_ || where_.owner != owner) return false;
-  const destination_buffer instead = part_of(whole, head_);
-  const std::size_t here = std::min({come_, where_.room, instead.room});
-  if (here > 0) std::memcpy(instead.at, where_.at, here);
-  where_ = instead;
+  move_destination(where_, come_, whole, head_);
   return true;
 }
 
