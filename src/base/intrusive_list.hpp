@@ -65,6 +65,15 @@ class intrusive_list {
     hook* next = static_cast<const hook&>(element).next;
     return next == &head_ ? nullptr : element_of(next);
   }
+  // Calls f(element) for each, in order. f may take out the element that it gets, but no other.
+  template <class F>
+  void for_each(const F& f) const {
+    for (T* element = front(); element != nullptr;) {
+      T* const next = after(*element);
+      f(*element);
+      element = next;
+    }
+  }
   // Moves all of `other`, in order, to the end of this list.
   void splice_back(intrusive_list& other) noexcept {
     if (other.empty()) return;

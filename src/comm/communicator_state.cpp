@@ -394,16 +394,12 @@ void communicator_state::fail_children(errc why, const std::string& text, bool t
 
 bool communicator_state::end_pending(errc why, const std::string& text, p2p::subject names) noexcept {
   bool any = false;
-  for (running_collective* c = running_.front(); c != nullptr;) {
-    running_collective* const next = running_.after(*c);
-    if (ends(c->sequence)) {
-      c->end(why, names == p2p::subject::collective
-                      ? text
-                      : fmt::format("{} on {}: {}", c->describe(), name_, text));
-      any = true;
-    }
-    c = next;
-  }
+  running_.for_each([&](running_collective& c) {
+    if (!ends(c.sequence)) return;
+    c.end(why, names == p2p::subject::collective ? text
+                                                 : fmt::format("{} on {}: {}", c.describe(), name_, text));
+    any = true;
+  });
   const auto is_collective = [this](const core::completion& a) {
     const running_collective* c = running_.front();
     while (c != nullptr && c != &a) c = running_.after(*c);

@@ -18,7 +18,7 @@ namespace {
 template <class List>
 std::size_t length(const List& list) noexcept {
   std::size_t n = 0;
-  for (auto* element = list.front(); element != nullptr; element = list.after(*element)) ++n;
+  list.for_each([&n](const auto&) { ++n; });
   return n;
 }
 
@@ -40,13 +40,11 @@ void matcher::open_context(std::uint32_t context, int size) {
   if (size < 1) broken(context, fmt::format("is opened with {} sources", size));
   if (peek(context) != nullptr) broken(context, "is opened a second time");
   context_queues& c = open_.try_emplace(context, static_cast<std::uint32_t>(size)).first->second;
-  unexpected_message* next = nullptr;
-  for (unexpected_message* m = outside_.front(); m != nullptr; m = next) {
-    next = outside_.after(*m);
-    if (m->from.context != context || !c.has(m->from.source)) continue;
-    take_out(*m);
-    c.keep(*m);
-  }
+  outside_.for_each([&](unexpected_message& m) {
+    if (m.from.context != context || !c.has(m.from.source)) return;
+    take_out(m);
+    c.keep(m);
+  });
   last_context_ = context;
   last_ = &c;
 }
@@ -127,17 +125,14 @@ unexpected_message* matcher::post_again(posted_receive& r) noexcept {
 
 void matcher::gather_unexpected(std::uint32_t context, arrival_list& all) noexcept {
   if (context_queues* c = find_queues(context)) {
-    for (unexpected_message* m = c->arrivals.front(); m != nullptr; m = c->arrivals.after(*m))
-      m->base::list_hook<source_tag>::unlink();
+    c->arrivals.for_each([](unexpected_message& m) { m.base::list_hook<source_tag>::unlink(); });
     all.splice_back(c->arrivals);
   }
-  unexpected_message* next = nullptr;
-  for (unexpected_message* m = outside_.front(); m != nullptr; m = next) {
-    next = outside_.after(*m);
-    if (m->from.context != context) continue;
-    take_out(*m);
-    all.push_back(*m);
-  }
+  outside_.for_each([&](unexpected_message& m) {
+    if (m.from.context != context) return;
+    take_out(m);
+    all.push_back(m);
+  });
 }
 
 // ---- for reports ----

@@ -272,17 +272,12 @@ template <class F>
 void matcher::visit_posted(std::uint32_t context, F f) const {
   const context_queues* c = peek(context);
   if (c == nullptr) return;
-  for (std::uint32_t source = 0; source < c->size; ++source) {
-    const posted_list& posted = c->of[source].posted;
-    for (const posted_receive* r = posted.front(); r != nullptr; r = posted.after(*r)) f(*r);
-  }
+  for (std::uint32_t source = 0; source < c->size; ++source) c->of[source].posted.for_each(f);
 }
 
 template <class F>
 void matcher::visit_unexpected(std::uint32_t context, F f) const {
-  const context_queues* c = peek(context);
-  if (c == nullptr) return;
-  for (const unexpected_message* m = c->arrivals.front(); m != nullptr; m = c->arrivals.after(*m)) f(*m);
+  if (const context_queues* c = peek(context)) c->arrivals.for_each(f);
 }
 
 template <class F>

@@ -120,16 +120,13 @@ void probes::answer(const unexpected& u) noexcept {
     return p.wanted.context == u.from.context && (p.wanted.source < 0 || p.wanted.source == u.from.source) &&
            (p.wanted.tag == any_tag || p.wanted.tag == u.from.tag);
   };
-  for (probe* p = waiting_.front(); p != nullptr;) {
-    probe* const next = waiting_.after(*p);
-    if (fits(*p)) {
-      p->result = status{u.peer, u.head.tag, u.head.length};
-      static_cast<base::list_hook<probe_tag>&>(*p).unlink();
-      stop_waiting(engine_, *p);
-      engine_.complete(*p);
-    }
-    p = next;
-  }
+  waiting_.for_each([&](probe& p) {
+    if (!fits(p)) return;
+    p.result = status{u.peer, u.head.tag, u.head.length};
+    static_cast<base::list_hook<probe_tag>&>(p).unlink();
+    stop_waiting(engine_, p);
+    engine_.complete(p);
+  });
 }
 
 void probes::release(probe& p) noexcept {

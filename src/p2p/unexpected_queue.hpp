@@ -33,15 +33,13 @@ class probes {
   // Fails the probes selected by `ends`.
   template <class Ends>
   void fail_if(const Ends& ends, const departure& why) noexcept {
-    for (probe* p = waiting_.front(); p != nullptr;) {
-      probe* const next = waiting_.after(*p);
-      if (ends(*p)) fail(*p, why.code, why.text);
-      p = next;
-    }
+    waiting_.for_each([&](probe& p) {
+      if (ends(p)) fail(p, why.code, why.text);
+    });
   }
   template <class F>
   void for_each(F f) const {
-    for (const probe* p = waiting_.front(); p != nullptr; p = waiting_.after(*p)) f(*p);
+    waiting_.for_each(f);
   }
 
  private:

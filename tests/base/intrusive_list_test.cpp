@@ -56,6 +56,19 @@ TEST_CASE("a list keeps the order of pushes at both ends") {
   CHECK(numbers(list) == ints{2, 3});
 }
 
+TEST_CASE("for_each visits all in order, also those that it takes out") {
+  element a(1), b(2), c(3);
+  age_list list;
+  for (element* const e : {&a, &b, &c}) list.push_back(*e);
+  ints visited;
+  list.for_each([&](element& e) {
+    visited.push_back(e.number);
+    if (e.number != 2) e.age().unlink();
+  });
+  CHECK(visited == ints{1, 2, 3});
+  CHECK(numbers(list) == ints{2});
+}
+
 TEST_CASE("an element unlinks itself from any position, and a second unlink does nothing") {
   element a(1), b(2), c(3);
   age_list list;

@@ -90,26 +90,24 @@ bool wire::end_sends(listener& up) noexcept {
 bool wire::end_receives(listener& up) noexcept {
   bool any = false;
   ++round_;
-  parcel* next = incoming_.front();
-  while (parcel* const p = next) {
-    next = incoming_.after(*p);
-    peer_queue& from = peers_[static_cast<std::size_t>(p->peer)];
-    if (from.held_in == round_) continue;
+  incoming_.for_each([&](parcel& p) {
+    peer_queue& from = peers_[static_cast<std::size_t>(p.peer)];
+    if (from.held_in == round_) return;
     int ended = 0;
-    const int code = mpi_.test(&p->request, &ended);
+    const int code = mpi_.test(&p.request, &ended);
     if (code == 0 && ended == 0) {
       from.held_in = round_;
-      continue;
+      return;
     }
     any = true;
-    p->unlink();
+    p.unlink();
     --receiving_;
     if (code == 0)
-      up.arrived(p->peer, p->tag, std::span<const std::byte>(p->bytes.get(), p->length));
+      up.arrived(p.peer, p.tag, std::span<const std::byte>(p.bytes.get(), p.length));
     else
-      up.broke(p->peer, code);
-    put_back(*p);
-  }
+      up.broke(p.peer, code);
+    put_back(p);
+  });
   return any;
 }
 
