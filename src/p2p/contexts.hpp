@@ -5,7 +5,6 @@
 // receiver.
 #pragma once
 
-#include "core/engine.hpp"
 #include "p2p/control_messages.hpp"
 #include "p2p/peers.hpp"
 

@@ -3,7 +3,6 @@
 // opened at run time, so neither tutti nor a program links MPI. Tests implement them themselves.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 

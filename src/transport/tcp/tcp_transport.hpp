@@ -12,7 +12,6 @@
 
 #include <array>
 #include <memory>
-#include <string>
 #include <vector>
 
 namespace tutti::transport::tcp {
