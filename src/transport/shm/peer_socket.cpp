@@ -61,20 +61,14 @@ bool send_descriptors(int socket, std::span<const int> descriptors, const region
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
   std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
-  ssize_t sent;
-  do {
-    sent = ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-  } while (sent < 0 && errno == EINTR);
+  const ssize_t sent = TEMP_FAILURE_RETRY(::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL));
   return sent == static_cast<ssize_t>(sizeof content);
 }
 
 passed receive_descriptors(int socket) noexcept {
   passed p;
   labelled_message message(p.label);
-  ssize_t got;
-  do {
-    got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  } while (got < 0 && errno == EINTR);
+  const ssize_t got = TEMP_FAILURE_RETRY(::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC));
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return p;
   p.is = passed::outcome::hung_up;
   if (got <= 0) return p;
