@@ -124,9 +124,10 @@ std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) noexcept {
   return hash ^ (hash >> 29);
 }
 
-std::uint64_t hash_of(std::span<const std::size_t> counts) noexcept {
-  std::uint64_t hash = counts.size();
-  for (const std::size_t n : counts) hash = mixed(hash, n);
+template <class Number>
+std::uint64_t hash_of(std::span<const Number> numbers) noexcept {
+  std::uint64_t hash = numbers.size();
+  for (const Number n : numbers) hash = mixed(hash, static_cast<std::uint64_t>(n));
   return hash;
 }
 
@@ -138,12 +139,8 @@ std::uint16_t size_mark(std::size_t bytes) noexcept {
 
 // The count that all ranks must agree on, or a hash of several.
 std::uint64_t agreed_count(const call& what, const operation_row& row) noexcept {
-  if (what.kind == operation_kind::group) {
-    std::uint64_t hash = what.in.count;
-    for (const int rank : std::span(static_cast<const int*>(what.in.data), what.in.count))
-      hash = mixed(hash, static_cast<std::uint64_t>(rank));
-    return hash;
-  }
+  if (what.kind == operation_kind::group)
+    return hash_of(std::span(static_cast<const int*>(what.in.data), what.in.count));
   if (row.of != family::collective || what.kind == operation_kind::barrier) return 0;
   if (!row.uneven()) return agreed_buffer(what).count;
   if (!row.counts_known()) return 0;
