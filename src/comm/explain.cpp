@@ -25,21 +25,20 @@ constexpr int most_waits = 50;
 
 flight::report_turn of_process;  // for ranks without a launcher
 
-// `world` is world_info::id, `size` the number of its ranks.
-std::string explain_world(std::uint64_t world, int size) {
+std::string explain_world(const core::world_info& world) {
   std::vector<flight::rank_snapshot> found;
   flight::for_each_recording([&](flight::recording_view memory) {
     flight::rank_snapshot r = flight::read(memory, recent);
     // A rank that is still joining has no world yet.
-    if (r.at != flight::phase::none && (r.world == world || r.at == flight::phase::joining))
+    if (r.at != flight::phase::none && (r.world == world.id || r.at == flight::phase::joining))
       found.push_back(std::move(r));
   });
   std::ranges::sort(found, {}, &flight::rank_snapshot::rank);
   std::string text = flight::explain(found);
   const auto known = static_cast<int>(found.size());
-  if (known < size)
+  if (known < world.size)
     text += fmt::format(
-        "({} of {} ranks can be seen from here{})\n", known, size,
+        "({} of {} ranks can be seen from here{})\n", known, world.size,
         flight::recorder_slot::current() != nullptr && flight::recorder_slot::current()->node() == nullptr
             ? "; under tutti-run all of a host can, and Ctrl-\\ there shows all"
             : "; Ctrl-\\ in tutti-run shows all");
@@ -61,7 +60,7 @@ void communicator_state::report_hang() const noexcept {
     return;
   }
   const std::string text = fmt::format("tutti[{}] warning: a timeout; who waits for whom:\n{}", w.info().rank,
-                                       explain_world(w.info().id, w.info().size));
+                                       explain_world(w.info()));
   turn.has_read();
   [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, text.data(), text.size());
 }
@@ -72,9 +71,7 @@ namespace tutti {
 
 std::string explain(const communicator& c) {
   comm::communicator_state* const state = comm::living_state_of(c);
-  if (state == nullptr) return {};
-  const core::world_info& info = state->of_world().info();
-  return comm::explain_world(info.id, info.size);
+  return state != nullptr ? comm::explain_world(state->of_world().info()) : "";
 }
 
 }  // namespace tutti
