@@ -63,10 +63,7 @@ transport::link& world::link_to(int peer) {
   return *known;
 }
 
-transport::link* world::made_link(int peer) noexcept {
-  transport::link* const known = links_[static_cast<std::size_t>(peer)];
-  return known != nullptr ? known : way_to(peer).made_link(peer);
-}
+transport::link* world::made_link(int peer) noexcept { return way_to(peer).made_link(peer); }
 
 void world::mark_waited_for(std::vector<p2p::waits>& by_peer) noexcept {
   endpoint_.mark_waited_for(by_peer);
