@@ -396,8 +396,8 @@ bool communicator_state::end_pending(errc why, const std::string& text, p2p::sub
   bool any = false;
   running_.for_each([&](running_collective& c) {
     if (!ends(c.sequence)) return;
-    c.end(why, names == p2p::subject::collective ? text
-                                                 : fmt::format("{} on {}: {}", c.describe(), name_, text));
+    c.end(why,
+          names == p2p::subject::collective ? text : fmt::format("{} on {}: {}", c.describe(), name_, text));
     any = true;
   });
   const auto is_collective = [this](const core::completion& a) {
