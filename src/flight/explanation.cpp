@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <optional>
@@ -410,13 +412,8 @@ std::string bytes_text(std::uint64_t bytes) {
   if (bytes == 1) return "1 byte";
   if (bytes < 1024) return fmt::format("{} bytes", bytes);
   constexpr const char* units[] = {"KiB", "MiB", "GiB", "TiB"};
-  double amount = static_cast<double>(bytes) / 1024;
-  std::size_t unit = 0;
-  while (amount >= 1024 && unit < 3) {
-    amount /= 1024;
-    ++unit;
-  }
-  return fmt::format("{:.3g} {}", amount, units[unit]);
+  const int unit = std::min(63 - std::countl_zero(bytes), 40) / 10;  // 1: KiB
+  return fmt::format("{:.3g} {}", std::ldexp(static_cast<double>(bytes), -10 * unit), units[unit - 1]);
 }
 
 std::string explain(const std::vector<rank_snapshot>& ranks) {
