@@ -4,7 +4,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 
 namespace tutti::flight {
@@ -112,9 +111,7 @@ std::uint32_t recorder::find_text(std::size_t from, const char* key, std::string
 
 std::uint32_t recorder::text_of(std::string_view text) noexcept {
   text = text.substr(0, sizeof(text_entry::text) - 1);
-  std::size_t from = 14695981039346656037ULL;
-  for (const char c : text) from = (from ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  return find_text(from, by_content, text);
+  return find_text(std::hash<std::string_view>()(text), by_content, text);
 }
 
 // ---- communicators ----
@@ -166,9 +163,7 @@ void recorder::joined(std::uint64_t world) noexcept {
 }
 
 void recorder::ended(phase how, std::string_view why) noexcept {
-  const std::size_t bytes = std::min(why.size(), sizeof head_.failure_text - 1);
-  std::memcpy(head_.failure_text, why.data(), bytes);
-  head_.failure_text[bytes] = '\0';
+  copy_end(head_.failure_text, why.substr(0, sizeof head_.failure_text - 1));
   head_.phase_.store(static_cast<std::uint64_t>(how), std::memory_order_release);
 }
 
