@@ -387,17 +387,14 @@ std::string coordinator::report(const std::vector<outcome>& ends, const outcome*
     if (end.killed && end.signal == SIGKILL) killed.push_back(end.rank);
   if (reason_ == reason::wanted && wanted_.lists_killed && !killed.empty())
     text += fmt::format("tutti-run: rank {} had to be killed\n", base::rank_list(killed));
-  std::string lost;
-  for (const auto& [gone, why] : losses_)
-    lost += fmt::format("tutti-run: {} was lost: {}\n", describe_node(gone), why);
-  if (reason_ == reason::node_lost) text = std::exchange(lost, {});
   if (cause != nullptr && (reason_ == reason::failure || reason_ == reason::none)) {
     text += failure_report(*cause, ends, nodes_.at(node_of(cause->rank)).told, options_,
                            place_of(cause->rank), plan_.world_size);
     if (const int restarts = plan_.restart_count; restarts > 0)
       text += fmt::format("tutti-run: given up after {} restart{}\n", restarts, restarts == 1 ? "" : "s");
   }
-  text += lost;
+  for (const auto& [gone, why] : losses_)
+    text += fmt::format("tutti-run: {} was lost: {}\n", describe_node(gone), why);
   // The user of node 0 gets everything, the others a summary.
   if (node != 0 && !text.empty()) text.resize(text.find('\n') + 1);
   return text;
