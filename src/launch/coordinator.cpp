@@ -247,6 +247,10 @@ void coordinator::lost(int node, const std::string& why) {
     state = node_state{};
     return;
   }
+  if (may_go(node)) {
+    if (!had_ended) say_others_go_on();
+    return try_conclude();
+  }
   losses_.emplace_back(node, why);
   if (phase_ == phase::joining) {
     reason_ = reason::node_lost;
@@ -258,11 +262,6 @@ void coordinator::lost(int node, const std::string& why) {
                                 first_failure_->thrown != outcome::exception::own &&
                                 clock::now() - first_failure_at_ <= moment_of_death;
   if (explains_failure) reason_ = reason::node_lost;
-  if (may_go(node)) {
-    losses_.pop_back();
-    if (!had_ended) say_others_go_on();
-    return try_conclude();
-  }
   if (had_ended || options_.on_failure == failure_policy::go_on)
     say_others_go_on();
   else if (phase_ == phase::running)
