@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <system_error>
@@ -26,6 +27,13 @@ namespace {
 base::unique_fd open_anew(int fd) {
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
   return base::unique_fd(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+}
+
+// Takes the first line, with its newline if that is there.
+std::string_view take_line(std::string_view& bytes) {
+  const std::string_view line = bytes.substr(0, std::min(bytes.find('\n'), bytes.size() - 1) + 1);
+  bytes.remove_prefix(line.size());
+  return line;
 }
 
 constexpr std::size_t most_to_terminal = 256;  // one that is writable has room for about that
@@ -93,11 +101,8 @@ void line_prefixer::feed(std::string_view bytes) {
 
   std::string out;
   if (to_.unfinished_line_of_ == this) {  // no other stream has written in between: the line continues
-    const std::size_t newline = bytes.find('\n');
-    const std::size_t end = newline == std::string_view::npos ? bytes.size() : newline + 1;
-    out += bytes.substr(0, end);
-    bytes.remove_prefix(end);
-    if (newline != std::string_view::npos) to_.set_unfinished_line_of(nullptr);
+    out += take_line(bytes);
+    if (out.back() == '\n') to_.set_unfinished_line_of(nullptr);
   }
   add_lines(bytes, out);
   write(out);
@@ -106,22 +111,14 @@ void line_prefixer::feed(std::string_view bytes) {
 void line_prefixer::add_lines(std::string_view bytes, std::string& out) {
   const std::string prefix = speakers_.prefix(rank_);
   while (!bytes.empty()) {
-    const std::size_t newline = bytes.find('\n');
-    if (newline == std::string_view::npos) {
-      held_ += bytes;
-      if (held_.size() < longest_kept_bytes) break;
-      begin_line(out);
-      out += prefix + held_;
-      held_.clear();
-      to_.set_unfinished_line_of(this);
-      break;
-    }
+    held_ += take_line(bytes);
+    const bool ends = held_.back() == '\n';
+    if (!ends && held_.size() < longest_kept_bytes) break;
     begin_line(out);
     out += prefix;
     out += held_;
-    out += bytes.substr(0, newline + 1);
     held_.clear();
-    bytes.remove_prefix(newline + 1);
+    if (!ends) to_.set_unfinished_line_of(this);
   }
 }
 
