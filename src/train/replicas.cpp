@@ -37,9 +37,8 @@ task<replica_check> compare_hashes(communicator c, std::uint64_t hash) {
   std::map<std::uint64_t, int> times;
   for (const std::uint64_t of_rank : all) ++times[of_rank];
   // Ties go to the first rank's hash, so that all ranks agree.
-  std::uint64_t most = all.front();
-  for (const std::uint64_t of_rank : all)
-    if (times[of_rank] > times[most]) most = of_rank;
+  const auto how_often = [&times](std::uint64_t of_rank) { return times[of_rank]; };
+  const std::uint64_t most = *std::ranges::max_element(all, {}, how_often);
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank] != most) check.differ.push_back(static_cast<int>(rank));
   co_return check;
