@@ -250,7 +250,6 @@ bool is_machine_series(const std::string& name) {
 
 std::vector<time_split> times_of(const run_data& run) {
   std::vector<time_split> all(run.ranks.size());
-  bool any = false;
   std::map<double, std::pair<double, std::size_t>> slowest;  // by step: the time, and the rank
   for (std::size_t i = 0; i < run.ranks.size(); ++i) {
     const auto sum = [&](const char* name) {
@@ -267,7 +266,6 @@ std::vector<time_split> times_of(const run_data& run) {
     all[i].hidden = sum("time/hidden");
     const auto computed = run.ranks[i].series.find("time/compute");
     if (computed == run.ranks[i].series.end()) continue;
-    any = true;
     all[i].steps = computed->second.size();
     for (const point& p : computed->second) {
       const auto [at, first] = slowest.try_emplace(p.step, p.value, i);
@@ -275,7 +273,7 @@ std::vector<time_split> times_of(const run_data& run) {
     }
   }
   for (const auto& [step, who] : slowest) ++all[who.second].slowest;
-  if (!any) all.clear();
+  if (slowest.empty()) all.clear();
   return all;
 }
 
