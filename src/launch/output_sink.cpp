@@ -126,11 +126,8 @@ void line_prefixer::finish() {
   over_ = true;
   if (waiting_) return;
   std::string out;
-  if (!held_.empty()) {
-    begin_line(out);
-    out += speakers_.prefix(rank_) + held_ + '\n';
-    held_.clear();
-  } else if (speakers_.mixed() && to_.unfinished_line_of_ == this) {
+  if (!held_.empty()) add_lines("\n", out);
+  if (speakers_.mixed() && to_.unfinished_line_of_ == this) {
     out += '\n';
     to_.set_unfinished_line_of(nullptr);
   }
