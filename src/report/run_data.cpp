@@ -212,9 +212,8 @@ run_data read_run(const fs::path& directory) {
         directory.string() +
         " is no run: it has neither a rank-0.json nor a rank-0/run.json; a run is a directory "
         "below options::directory, such as runs/2026-01-31_23-59-59");
-  std::sort(run.ranks.begin(), run.ranks.end(), [](const rank_data& a, const rank_data& b) {
-    return std::make_tuple(a.rank < 0, a.rank, a.label) < std::make_tuple(b.rank < 0, b.rank, b.label);
-  });
+  std::ranges::sort(run.ranks, {},
+                    [](const rank_data& r) { return std::tuple(r.rank < 0, r.rank, r.label); });
   int next = 0;
   for (rank_data& r : run.ranks) {
     if (r.rank < 0) r.rank = next;
