@@ -285,9 +285,9 @@ bool is_slurm_step() {
          base::env_string("SLURM_STEP_NUM_NODES");
 }
 
-// Finds the variable for a field; several must agree. Null row: none is set.
-found_variable find_variable(node_field field, const char* option) {
-  found_variable found{nullptr, {}, {}};
+// Finds the variable for a field; several must agree.
+std::optional<found_variable> find_variable(node_field field, const char* option) {
+  std::optional<found_variable> found;
   for (const node_variable& row : node_variables) {
     if (row.field != field) continue;
     const std::string_view starter = row.starter;
@@ -296,22 +296,19 @@ found_variable find_variable(node_field field, const char* option) {
     if (!text) continue;
     const bool is_list = starter == "Slurm" && field == node_field::master_host;
     const found_variable next{&row, *text, is_list ? bootstrap::first_host(*text) : *text};
-    if (found.row == nullptr) {
-      found = next;
-      continue;
-    }
-    if (found.value == next.value) continue;
-    throw usage_error(
-        "{}={} ({}) and {}={} ({}) contradict each other: unset the one that is not meant, or give {}",
-        found.row->name, found.text, found.row->starter, row.name, next.text, starter, option);
+    if (found && found->value != next.value)
+      throw usage_error(
+          "{}={} ({}) and {}={} ({}) contradict each other: unset the one that is not meant, or give {}",
+          found->row->name, found->text, found->row->starter, row.name, next.text, starter, option);
+    if (!found) found = next;
   }
   return found;
 }
 
 // The same for a number, which goes to `into`.
-found_variable take_number(node_field field, int low, const char* option, int& into) {
-  const found_variable found = find_variable(field, option);
-  if (found.row != nullptr) into = number_of(found, low, option);
+std::optional<found_variable> take_number(node_field field, int low, const char* option, int& into) {
+  std::optional<found_variable> found = find_variable(field, option);
+  if (found) into = number_of(*found, low, option);
   return found;
 }
 
@@ -331,36 +328,36 @@ void take_node_variables(options& o, given_options& given) {
   // Ranks inherit the variables of the launcher above them.
   if (base::env_string("TUTTI_JOB_ID")) return;
 
-  if (!given.ranks) given.ranks = take_number(node_field::ranks, 1, "-n", o.ranks).row != nullptr;
+  if (!given.ranks) given.ranks = take_number(node_field::ranks, 1, "-n", o.ranks).has_value();
   if (!given.nodes) {
     const auto v = find_variable(node_field::nodes, "--nnodes");
-    if (v.row == nullptr) return;
-    if (v.value.find(':') != std::string::npos) {
-      parse_nodes(v.value, fmt::format("{}={}", v.row->name, v.text), o);
+    if (!v) return;
+    if (v->value.find(':') != std::string::npos) {
+      parse_nodes(v->value, fmt::format("{}={}", v->row->name, v->text), o);
     } else {
-      const int nodes = number_of(v, 1, "--nnodes");
+      const int nodes = number_of(*v, 1, "--nnodes");
       if (nodes == 1) return;
-      if (std::string_view(v.row->starter) == "Slurm") refuse_several_launchers_on_a_node(nodes);
+      if (std::string_view(v->row->starter) == "Slurm") refuse_several_launchers_on_a_node(nodes);
       o.nodes = nodes;
     }
   }
   if (o.nodes == 1) return;
   if (!given.node_rank)
-    if (const auto v = take_number(node_field::node_rank, 0, "--node-rank", o.node_rank); v.row != nullptr) {
+    if (const auto v = take_number(node_field::node_rank, 0, "--node-rank", o.node_rank)) {
       given.node_rank = true;
       if (o.node_rank >= o.nodes)
         throw usage_error(
             "{}={} ({}) is not one of the {} nodes, 0 to {}: correct it or the number of "
             "nodes, or give --nnodes and --node-rank",
-            v.row->name, v.text, v.row->starter, o.nodes, o.nodes - 1);
+            v->row->name, v->text, v->row->starter, o.nodes, o.nodes - 1);
     }
   if (o.master) return;
   const auto host = find_variable(node_field::master_host, "--master");
-  if (host.row == nullptr) return;
-  o.master = host_and_port{host.value, usual_master_port};
+  if (!host) return;
+  o.master = host_and_port{host->value, usual_master_port};
   const auto port = take_number(node_field::master_port, 1, "--master", o.master->port);
-  if (o.master->port > 65535)
-    throw usage_error("{}={}: a port is a number from 1 to 65535", port.row->name, port.text);
+  if (port && o.master->port > 65535)
+    throw usage_error("{}={}: a port is a number from 1 to 65535", port->row->name, port->text);
 }
 
 }  // namespace
