@@ -21,6 +21,8 @@ class signals_blocked {
   signals_blocked& operator=(const signals_blocked&) = delete;
   ~signals_blocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
+  const sigset_t& before() const noexcept { return before_; }  // the mask that it restores
+
  private:
   sigset_t before_;
 };

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/files.hpp"
+#include "base/signals_blocked.hpp"
 
 namespace tutti::launch {
 namespace {
@@ -97,9 +98,7 @@ pid_t spawn(const process_spec& spec, const guardian& guard, int reports) {
   const std::vector<char*> argv = pointers(spec.arguments), envp = pointers(spec.environment);
   const int streams[] = {spec.input, spec.output, spec.error};
   const pid_t launcher = ::getpid();
-  sigset_t all, mask;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_BLOCK, &all, &mask);
+  const base::signals_blocked signals;
   const pid_t pid = ::fork();
   if (pid == 0) {  // only async-signal-safe calls, on data prepared above
     const pid_t self = ::getpid();
@@ -115,19 +114,17 @@ pid_t spawn(const process_spec& spec, const guardian& guard, int reports) {
       for (const int kept : {spec.inherited, spec.records})
         if (kept >= 0) ::fcntl(kept, F_SETFD, 0);
       if (spec.descriptor_limit) ::setrlimit(RLIMIT_NOFILE, &*spec.descriptor_limit);
-      restore_signals_for_program(mask);
+      restore_signals_for_program(signals.before());
       ::execve(spec.path.c_str(), argv.data(), envp.data());
     }
     const exec_failure failure{self, errno};
     [[maybe_unused]] const ssize_t written = ::write(reports, &failure, sizeof failure);
     ::_exit(failure.error == ENOENT ? 127 : 126);
   }
-  const int error = errno;
+  if (pid < 0) throw std::system_error(errno, std::generic_category(), "fork");
   // Done here as well as in the child, so that the group exists when this function returns, whichever comes
   // first.
-  if (pid > 0) ::setpgid(pid, pid);
-  ::pthread_sigmask(SIG_SETMASK, &mask, nullptr);
-  if (pid < 0) throw std::system_error(error, std::generic_category(), "fork");
+  ::setpgid(pid, pid);
   return pid;
 }
 
