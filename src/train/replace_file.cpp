@@ -16,11 +16,10 @@ namespace {
   throw std::system_error(errno, std::generic_category(), path.string());
 }
 
-struct closing {
-  void operator()(std::FILE* file) const noexcept { std::fclose(file); }
-};
-std::unique_ptr<std::FILE, closing> opened(const std::filesystem::path& path, const char* mode) {
-  std::unique_ptr<std::FILE, closing> file(std::fopen(path.c_str(), mode));
+using open_file = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
+open_file opened(const std::filesystem::path& path, const char* mode) {
+  open_file file(std::fopen(path.c_str(), mode), std::fclose);
   if (!file) fail(path);
   return file;
 }
