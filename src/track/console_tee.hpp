@@ -54,14 +54,9 @@ class console_tee {
       ::dup2(s.before.get(), s.number);
       s.before.reset();
     }
-    bool all = true;
-    for (stream& s : streams_) {
-      if (s.tee < 0) continue;
-      const bool ended = wait_for(s.tee, deadline);
-      if (ended) s.tee = -1;
-      all = all && ended;
-    }
-    return all;
+    for (stream& s : streams_)
+      if (s.tee >= 0 && wait_for(s.tee, deadline)) s.tee = -1;
+    return streams_[0].tee < 0 && streams_[1].tee < 0;
   }
 
  private:
