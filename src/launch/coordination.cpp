@@ -169,8 +169,7 @@ class head_node final : public coordination {
     if (who.node < 0 && options_.elastic) who.node = coordinator_.free_number();
     // Node 0's answer may be a command to all nodes, so it has to be among them.
     from.node = who.node;
-    const bool free = !nodes_.contains(who.node);
-    if (free) nodes_[who.node] = &from;
+    const bool free = nodes_.try_emplace(who.node, &from).second;
     const std::optional<std::string> refusal = coordinator_.join(who);
     if (!refusal) {
       if (!coordinator_.joining()) join_deadline_.cancel();
