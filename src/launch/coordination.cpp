@@ -256,10 +256,7 @@ class head_node final : public coordination {
       if (std::holds_alternative<job_over>(what)) {
         // Last, so that no other launcher is left without an answer.
         last_command_ = what;
-        run_after(end_deadline_, time_to_part, [this] {
-          nodes_.clear();
-          end_if_told();
-        });
+        run_after(end_deadline_, time_to_part, [this] { lose_patience(); });
         return boost::asio::post(node_.loop, [this] { end_if_told(); });
       }
       return execute(what);
