@@ -276,6 +276,7 @@ std::string describe(const operation_snapshot& o, const rank_snapshot& of, const
   return text;
 }
 
+// Never empty.
 rows rows_of(const rank_snapshot& r, const wait_graph& graph) {
   rows all;
   const std::optional<row> hindered = hindrance(r);
@@ -382,10 +383,7 @@ std::string culprit_lines(const wait_graph& graph) {
   const auto culprits = graph.culprits();
   for (const auto& [rank, who] : std::views::take(culprits, most_culprits)) {
     std::string what = "of which nothing is known here (another host?)";
-    if (const rank_snapshot* const r = graph.find(rank)) {
-      const rows lines = rows_of(*r, graph);
-      what = "which " + (lines.empty() ? "does nothing that is known" : lines.front().text());
-    }
+    if (const rank_snapshot* const r = graph.find(rank)) what = "which " + rows_of(*r, graph).front().text();
     text +=
         fmt::format("{} wait{} for rank {}, {}\n", ranks_text(who), who.size() == 1 ? "s" : "", rank, what);
   }
