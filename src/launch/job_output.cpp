@@ -194,10 +194,6 @@ void job_output::give_up_after(std::chrono::milliseconds patience) {
   if (separate_error_) separate_error_->give_up_after(patience);
 }
 
-bool job_output::incomplete() const {
-  return log_incomplete_ || (output_.error() != 0 && output_.error() != EPIPE);
-}
-
 std::string job_output::losses() const {
   if (output_.error() == 0 || output_.error() == EPIPE) return "";
   return fmt::format("tutti-run: standard output is incomplete: {}\n",

@@ -98,7 +98,7 @@ class job_output {
   void give_up_after(std::chrono::milliseconds patience);
 
   // Whether something could not be written.
-  bool incomplete() const;
+  bool incomplete() const { return log_incomplete_ || !losses().empty(); }
   // What the user has not been told of that, as lines.
   std::string losses() const;
 
