@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <csignal>
 #include <stdexcept>
 
 #include "base/text.hpp"
@@ -129,10 +128,6 @@ void coordinator::release(int node) {
                           "tutti-run: this node has left the job; the others go on\n"});
 }
 
-void coordinator::work_done() {
-  if (phase_ == phase::running) stop(reason::none, SIGTERM, -1);
-}
-
 void coordinator::no_quorum(const std::string& why) {
   if (phase_ != phase::running) return;
   wanted_ = {plain_failure, fmt::format("tutti-run: the job was stopped: {}\n", why)};
@@ -226,12 +221,6 @@ void coordinator::on_event(int node, const ranks_ended& e) {
   for (outcome& end : state.told.ends) end = since_start(node, end);
   try_conclude();
 }
-
-void coordinator::on_event(int, const process_ended& e) {
-  if (e.well && !finished_rank_) finished_rank_ = e.rank;
-}
-
-void coordinator::on_event(int node, const rank_stopped& e) { send_running(e, node); }
 
 void coordinator::lost(int node, const std::string& why) {
   node_state& state = nodes_.at(node);

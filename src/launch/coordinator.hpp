@@ -10,6 +10,7 @@
 #pragma once
 
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <map>
 #include <optional>
@@ -49,7 +50,9 @@ class coordinator {
 
   // Where nodes come and go: the ranks of the running world have finished, and waiting ones will not be
   // admitted.
-  void work_done();
+  void work_done() {
+    if (phase_ == phase::running) stop(reason::none, SIGTERM, -1);
+  }
   // Those that are left are too few to go on, for this reason.
   void no_quorum(const std::string& why);
   // Returns a number for a node that comes without one; -1 if there are as many as allowed.
@@ -107,8 +110,10 @@ class coordinator {
   void on_event(int node, const stop_wanted& e);
   void on_event(int node, const kill_wanted& e);
   void on_event(int node, const ranks_ended& e);
-  void on_event(int node, const rank_stopped& e);
-  void on_event(int, const process_ended& e);
+  void on_event(int node, const rank_stopped& e) { send_running(e, node); }
+  void on_event(int, const process_ended& e) {
+    if (e.well && !finished_rank_) finished_rank_ = e.rank;
+  }
   template <class Other>
   void on_event(int, const Other&) {}  // head_node answers it
 
