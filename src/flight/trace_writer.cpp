@@ -75,10 +75,6 @@ trace_writer::trace_writer(const std::string& path, trace_clock clock, std::uint
   buffer_ = "[\n{\"name\":\"tutti\",\"ph\":\"M\",\"pid\":0,\"tid\":0,\"args\":{\"format\":1}}";
 }
 
-double trace_writer::microseconds(std::int64_t ns) const noexcept {
-  return static_cast<double>(ns + clock_.clock_offset_ns - clock_.origin_ns) / 1000;
-}
-
 void trace_writer::put(std::string_view event) {
   if (bytes_ + buffer_.size() + event.size() > most_bytes_) {
     ++counts_.left_out;

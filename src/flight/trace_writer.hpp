@@ -93,7 +93,9 @@ class trace_writer {
   int row_for(rank_state& state, int group, const char* name, std::int64_t start, std::int64_t end);
   void put_name(const char* of, int rank, int track, const std::string& name, int sort_index);
   void put(std::string_view event);
-  double microseconds(std::int64_t ns) const noexcept;
+  double microseconds(std::int64_t ns) const noexcept {
+    return static_cast<double>(ns + clock_.clock_offset_ns - clock_.origin_ns) / 1000;
+  }
   const communicator_snapshot* communicator(rank_state& state, std::uint32_t id);
 
   base::unique_fd file_;

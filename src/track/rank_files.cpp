@@ -174,8 +174,6 @@ rank_files::rank_files(const comm::identity& who, const options& o, std::uint64_
   if (!failure_.empty()) fail_to("write to", directory_, failure_);
 }
 
-fs::path rank_files::console_stem() const { return directory_ / "console" / stem_; }
-
 std::string& rank_files::events_for(const record& r) {
   if (goes_on_ && tags_.insert(r.name).second) put_restart(events_, r);
   return events_;

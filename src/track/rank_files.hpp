@@ -32,7 +32,7 @@ class rank_files {
   rank_files(const comm::identity& who, const track::options& o, std::uint64_t number);
 
   const std::filesystem::path& directory() const noexcept { return directory_; }
-  std::filesystem::path console_stem() const;
+  std::filesystem::path console_stem() const { return directory_ / "console" / stem_; }
   // When the run was made, in seconds since 1970: the samples of all its ranks and starts have one axis.
   double origin() const noexcept { return origin_; }
 
