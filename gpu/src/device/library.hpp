@@ -8,12 +8,12 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <initializer_list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <tutti/error.hpp>
+#include <vector>
 
 #define TUTTI_CALL_MEMBER(member, symbol, parameters) result(*member) parameters = nullptr;
 #define TUTTI_FIND_CALL(member, symbol, parameters) in.find(#symbol, calls->member);
@@ -38,18 +38,14 @@ struct opened_library {
 
 class library {
  public:
-  // Opens the file `told`, or else the first of `names` that can be opened. A copy of names[0] that is already
-  // loaded is preferred: two copies in one process know nothing of each other.
+  // Opens the file `told`, or else the first of `names` that can be opened. names[0] is without a folder, so that a
+  // copy of it that is already loaded is found first: two copies in one process know nothing of each other.
   // Errors: throws errc::not_supported with the cure.
-  library(const std::string& told, std::initializer_list<const char*> names, const char* cure)
-      : name(told.empty() ? *names.begin() : told) {
-    if (told.empty()) {
-      handle_ = ::dlopen(*names.begin(), RTLD_NOW | RTLD_NOLOAD);
-      for (const char* n : names)
-        if (handle_ == nullptr) handle_ = ::dlopen(n, RTLD_NOW | RTLD_LOCAL);
-    } else {
-      handle_ = ::dlopen(told.c_str(), RTLD_NOW | RTLD_LOCAL);
-    }
+  library(const std::string& told, std::vector<std::string> names, const char* cure)
+      : name(told.empty() ? names.front() : told) {
+    if (!told.empty()) names = {told};
+    for (const std::string& n : names)
+      if (handle_ == nullptr) handle_ = ::dlopen(n.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle_ != nullptr) return;
     const char* const said = ::dlerror();
     throw error(errc::not_supported, fmt::format("{} cannot be opened ({}): {}", name,
