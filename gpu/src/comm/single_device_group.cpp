@@ -77,9 +77,7 @@ std::shared_ptr<single_device_group> single_device_group::find(const std::string
   static std::map<std::string, std::weak_ptr<single_device_group>> all;
   const std::lock_guard lock(mutex);
   std::erase_if(all, [](const auto& e) { return e.second.expired(); });
-  std::shared_ptr<single_device_group> found = all[name].lock();
-  if (!found) all[name] = found = std::make_shared<single_device_group>(ranks);
-  return found;
+  return lock_or_make(all[name], ranks);
 }
 
 void single_device_group::settle(std::shared_ptr<contribution> v,

@@ -10,9 +10,7 @@
 namespace tutti::gpu::detail {
 
 std::shared_ptr<submit_thread> submit_thread::of(const std::shared_ptr<attachment>& on) {
-  std::shared_ptr<submit_thread> found = on->submits.lock();
-  if (!found) on->submits = found = std::make_shared<submit_thread>(on);
-  return found;
+  return lock_or_make(on->submits, on);
 }
 
 submit_thread::submit_thread(std::shared_ptr<attachment> on)

@@ -204,6 +204,14 @@ class word_pool {
   std::vector<std::atomic<std::uint64_t>*> spare_;
 };
 
+// Returns the object of `place`, which it makes of `arguments` if there is none.
+template <class T, class... A>
+std::shared_ptr<T> lock_or_make(std::weak_ptr<T>& place, A&&... arguments) {
+  std::shared_ptr<T> found = place.lock();
+  if (!found) place = found = std::make_shared<T>(std::forward<A>(arguments)...);
+  return found;
+}
+
 // Calls a function when its scope ends, in whatever way.
 template <class F>
 class scope_exit {

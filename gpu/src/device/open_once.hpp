@@ -52,10 +52,7 @@ std::shared_ptr<Driver> driver_for(const opened_library<Table>& library, int wan
   static std::mutex mutex;
   static std::map<std::pair<const Table*, int>, std::weak_ptr<Driver>> all;
   const std::lock_guard lock(mutex);
-  std::weak_ptr<Driver>& place = all[{&calls, ordinal}];
-  std::shared_ptr<Driver> found = place.lock();
-  if (!found) place = found = std::make_shared<Driver>(calls, ordinal);
-  return found;
+  return lock_or_make(all[{&calls, ordinal}], calls, ordinal);
 }
 
 // For the call `what` on a device that is not of that vendor.
@@ -89,10 +86,8 @@ device open_once(Loop& of, std::shared_ptr<driver> by) {
   static thread_local std::map<std::pair<driver*, boost::asio::execution_context*>, std::weak_ptr<attachment>>
       open_here;
   std::erase_if(open_here, [](const auto& e) { return e.second.expired(); });
-  std::weak_ptr<attachment>& known = open_here[{by.get(), &loop_of(of)}];
-  std::shared_ptr<attachment> found = known.lock();
-  if (!found) known = found = std::make_shared<attachment>(of, std::move(by));
-  return device(std::move(found));
+  std::weak_ptr<attachment>& place = open_here[{by.get(), &loop_of(of)}];
+  return device(lock_or_make(place, of, std::move(by)));
 }
 
 }  // namespace tutti::gpu::detail

@@ -142,9 +142,7 @@ std::shared_ptr<emulated_device> default_device(int ordinal) {
   static std::mutex mutex;
   static std::map<int, std::weak_ptr<emulated_device>> devices;
   const std::lock_guard lock(mutex);
-  std::shared_ptr<emulated_device> found = devices[ordinal].lock();
-  if (!found) devices[ordinal] = found = std::make_shared<emulated_device>();
-  return found;
+  return lock_or_make(devices[ordinal]);
 }
 
 namespace {
