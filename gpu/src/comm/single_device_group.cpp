@@ -141,10 +141,10 @@ void single_device_group::come(int rank, const std::shared_ptr<contribution>& mi
   const std::lock_guard lock(mutex_);
   if (broken_) return settle(mine, broken_);
   const std::size_t at = next_[static_cast<std::size_t>(rank)]++ - complete_;
-  if (at == tables_.size()) tables_.push_back({contributions(static_cast<std::size_t>(ranks_)), 0});
-  contributions& all = tables_[at].of;
+  if (at == tables_.size()) tables_.emplace_back(static_cast<std::size_t>(ranks_));
+  contributions& all = tables_[at];
   all[static_cast<std::size_t>(rank)] = mine;
-  if (++tables_[at].present < ranks_) return;
+  if (std::find(all.begin(), all.end(), nullptr) != all.end()) return;
 
   std::optional<error> failure;
   try {
@@ -156,7 +156,6 @@ void single_device_group::come(int rank, const std::shared_ptr<contribution>& mi
   }
   for (auto& v : all) settle(std::move(v), failure);
   // Each rank comes to its collectives in order, so the first table is the one that is complete.
-  tables_.front().present = 0;
   std::rotate(tables_.begin(), tables_.begin() + 1, tables_.end());
   ++complete_;
 }
@@ -165,8 +164,8 @@ void single_device_group::break_up(const error& why) noexcept {
   const std::lock_guard lock(mutex_);
   if (broken_) return;
   broken_ = why;
-  for (table& t : tables_)
-    for (auto& v : t.of)
+  for (contributions& all : tables_)
+    for (auto& v : all)
       if (v) settle(std::move(v), broken_);
   tables_.clear();
 }

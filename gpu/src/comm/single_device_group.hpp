@@ -58,10 +58,6 @@ class single_device_group {
   void break_up(const error& why) noexcept;
 
  private:
-  struct table {
-    contributions of;
-    int present = 0;
-  };
   // Drops `v` before it wakes the rank, whose thread must free the memory.
   static void settle(std::shared_ptr<contribution> v, const std::optional<error>& failure) noexcept;
 
@@ -69,7 +65,8 @@ class single_device_group {
   std::mutex mutex_;
   std::vector<std::size_t> next_;  // collective of each rank
   std::size_t complete_ = 0;       // collectives to which all ranks have come
-  std::vector<table> tables_;      // of those behind, in order; free ones at the end are used again
+  // Of those behind, in order. Null: the rank has not come. Free ones, all null, are at the end and used again.
+  std::vector<contributions> tables_;
   std::optional<error> broken_;
 };
 
