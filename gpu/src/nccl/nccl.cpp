@@ -17,8 +17,9 @@ namespace tutti::nccl {
 using namespace gpu::detail;
 namespace {
 
-abi::result enqueue(const abi::table& n, owned_communicator::use& use, const call& what, int rank, int size,
+abi::result enqueue(const owned_communicator& on, owned_communicator::use& use, const call& what,
                     void* stream) {
+  const abi::table& n = on.calls;
   abi::communicator* const c = use.get();
   int op = abi::operation_of(what.op.kind);
   const bool scaled = what.op.kind == reduce_kind::premul_sum;
@@ -36,8 +37,8 @@ abi::result enqueue(const abi::table& n, owned_communicator::use& use, const cal
   const auto exchange_with = [&](std::size_t peer) {
     const tutti::detail::operation_row& row = row_of(what.kind);
     const int other = static_cast<int>(peer);
-    const bool is_root = rank == what.peer, is_other = other == what.peer;
-    const std::size_t bytes = block_of(what, size) * what.in.element_bytes;
+    const bool is_root = on.rank == what.peer, is_other = other == what.peer;
+    const std::size_t bytes = block_of(what, on.size) * what.in.element_bytes;
     const auto block = [=](const view& of, bool blocks) {
       return static_cast<std::byte*>(of.data) + (blocks ? peer * bytes : 0);
     };
@@ -53,7 +54,7 @@ abi::result enqueue(const abi::table& n, owned_communicator::use& use, const cal
     case operation_kind::gather:
     case operation_kind::scatter:
     case operation_kind::all_to_all:
-      r = grouped(static_cast<std::size_t>(size), exchange_with);
+      r = grouped(static_cast<std::size_t>(on.size), exchange_with);
       break;
     case operation_kind::batch: {
       const auto& parts = static_cast<const batch*>(what.extra.get())->parts();
@@ -75,13 +76,11 @@ abi::result enqueue(const abi::table& n, owned_communicator::use& use, const cal
 // Operations run on a stream of the connection.
 class connection final : public vendor, public std::enable_shared_from_this<connection> {
  public:
-  connection(std::shared_ptr<attachment> on, std::shared_ptr<submit_thread> thread, const abi::table& calls,
-             abi::communicator* handle, int rank, int size)
+  connection(std::shared_ptr<attachment> on, std::shared_ptr<submit_thread> thread,
+             std::shared_ptr<owned_communicator> handle)
       : on_(std::move(on)),
         thread_(std::move(thread)),
-        handle_(std::make_shared<owned_communicator>(calls, handle)),
-        rank_(rank),
-        size_(size),
+        handle_(std::move(handle)),
         stream_(stream_state::make(on_)),
         side_(stream_state::make(on_)) {}
   ~connection() override {
@@ -125,8 +124,6 @@ class connection final : public vendor, public std::enable_shared_from_this<conn
           stream_(by->stream_),
           side_(by->side_),
           passed_(by->on_->take_event()),
-          rank_(by->rank_),
-          size_(by->size_),
           by_(by),
           work_(w) {
       if (what_.kind != operation_kind::all_to_all || what_.in.data != what_.out.data ||
@@ -187,7 +184,7 @@ class connection final : public vendor, public std::enable_shared_from_this<conn
     void call_nccl() {
       owned_communicator::use use(*handle_);
       if (use.get() == nullptr) throw error(errc::communicator_failed, "NCCL's communicator has ended");
-      const abi::result r = enqueue(handle_->calls, use, what_, rank_, size_, stream_->native());
+      const abi::result r = enqueue(*handle_, use, what_, stream_->native());
       if (r != abi::success)
         throw error(r == abi::remote_error ? errc::peer_failed : errc::device_failed,
                     "NCCL: " + handle_->calls.explain(r, use.get()));
@@ -199,7 +196,6 @@ class connection final : public vendor, public std::enable_shared_from_this<conn
     const std::shared_ptr<stream_state> stream_, side_;
     stream_state::reserved place_;
     void* passed_;
-    const int rank_, size_;
     std::optional<error> failure_;
     const std::weak_ptr<connection> by_;
     const std::shared_ptr<work_state> work_;
@@ -227,7 +223,6 @@ class connection final : public vendor, public std::enable_shared_from_this<conn
   const std::shared_ptr<attachment> on_;
   const std::shared_ptr<submit_thread> thread_;
   const std::shared_ptr<owned_communicator> handle_;
-  const int rank_, size_;
   const std::shared_ptr<stream_state> stream_;  // NCCL's work, enqueued by the submit thread
   const std::shared_ptr<stream_state> side_;    // opens gates, enqueued by the loop
   recycled_deque<std::shared_ptr<work_state>> pending_;
@@ -284,7 +279,8 @@ task<std::shared_ptr<vendor>> connect(communicator control, gpu::device on) {
       "NCCL_SOCKET_IFNAME chooses interfaces)"};
   abi::communicator* const handle = co_await abi::connect_ranks<abi::unique_id, abi::communicator>(
       std::move(control), thread, on.state().timeout(), &calls, texts, nothing);
-  auto made = std::make_shared<connection>(on.shared_state(), thread, calls, handle, rank, size);
+  auto owned = std::make_shared<owned_communicator>(calls, handle, rank, size);
+  auto made = std::make_shared<connection>(on.shared_state(), thread, std::move(owned));
   co_return made;
 }
 

@@ -32,7 +32,8 @@ namespace tutti::nccl {
 
 class owned_communicator {
  public:
-  owned_communicator(const abi::table& c, abi::communicator* handle) noexcept : calls(c), handle_(handle) {}
+  owned_communicator(const abi::table& c, abi::communicator* handle, int its_rank, int its_size) noexcept
+      : calls(c), rank(its_rank), size(its_size), handle_(handle) {}
 
   // ---- On the loop thread ----
 
@@ -108,6 +109,7 @@ class owned_communicator {
   };
 
   const abi::table& calls;
+  const int rank, size;
 
  private:
   // A call may take 100 short waits, a tenth of a second, to return by itself. Time in which the whole process
