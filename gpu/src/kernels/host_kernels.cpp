@@ -41,21 +41,4 @@ const kernel* find_kernel(std::string_view name) noexcept {
   return find([=](const kernel& k) { return k.name == name; });
 }
 
-void reduce_on_host(reduce_kind kind, element_type type, std::span<const void* const> inputs,
-                    std::span<void* const> outputs, std::span<const double> factors, std::size_t count,
-                    int ranks) {
-  const kernel* const found = find_reduction(kind, type);
-  if (found == nullptr) return;
-  arguments a{};
-  std::copy(inputs.begin(), inputs.end(), a.inputs);
-  std::copy(outputs.begin(), outputs.end(), a.outputs);
-  std::copy(factors.begin(), factors.end(), a.factors);
-  a.count = count;
-  a.input_count = static_cast<int>(inputs.size());
-  a.output_count = static_cast<int>(outputs.size());
-  a.ranks = ranks;
-  a.scaled = factors.empty() ? 0 : 1;
-  found->on_host(a);
-}
-
 }  // namespace tutti::gpu::kernels

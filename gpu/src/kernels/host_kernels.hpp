@@ -5,8 +5,6 @@
 
 #include "kernels/elements.hpp"
 
-#include <cstddef>
-#include <span>
 #include <string_view>
 #include <tutti/reduce_op.hpp>
 
@@ -36,10 +34,5 @@ void run_on_host(const kernel& k, arguments a, const Reach& reach) {
   for (int i = 0; i < a.output_count; ++i) a.outputs[i] = reach(a.outputs[i], a.count * bytes_of(k.to));
   k.on_host(a);
 }
-
-// Reduces by the kernel, if there is one.
-void reduce_on_host(reduce_kind kind, element_type type, std::span<const void* const> inputs,
-                    std::span<void* const> outputs, std::span<const double> factors, std::size_t count,
-                    int ranks);
 
 }  // namespace tutti::gpu::kernels

@@ -40,6 +40,15 @@ bool overlap(const view& a, const view& b) noexcept {
   return a.bytes() > 0 && b.bytes() > 0 && x < y + b.bytes() && y < x + a.bytes();
 }
 
+// On the host oneCCL neither scales nor averages. This multiplies by the factor of a premul_sum, or divides by the number
+// of ranks.
+void reduce_in_place(const call& c, const view& elements, double factor, int ranks) {
+  gpu::kernels::arguments what =
+      gpu::kernels::conversion(elements.data, elements.data, factor, elements.count);
+  what.ranks = ranks;
+  gpu::kernels::find_reduction(c.op.kind, c.in.type)->on_host(what);
+}
+
 abi::result call_oneccl(const core& on, job_data& j) {
   const abi::table& n = on.calls;
   abi::communicator* const handle = on.handle;
@@ -56,11 +65,11 @@ abi::result call_oneccl(const core& on, job_data& j) {
     if (const abi::result r = abi::make_scaled_sum(n, c, handle, &op); r != abi::success) return r;
   } else if (scaled) {
     op = abi::sum;
-    const double factor = factor_in(c.op, c.in.type);
-    const void* const from = in;
-    gpu::kernels::reduce_on_host(reduce_kind::premul_sum, c.in.type, std::span(&from, 1), std::span(&in, 1),
-                                 std::span(&factor, 1), c.in.count, 1);
+    reduce_in_place(c, c.in, factor_in(c.op, c.in.type), 1);
   }
+  const scope_exit destroy_sum([&] {
+    if (scaled && by_queue) n.destroy_operation(op, handle);
+  });
   abi::result r = abi::success;
   switch (c.kind) {
     case operation_kind::scatter:
@@ -79,20 +88,13 @@ abi::result call_oneccl(const core& on, job_data& j) {
     default:
       r = abi::call_library(n, c, op, handle, stream);
   }
-  std::exception_ptr failure;
   try {
     if (r == abi::success && by_queue && on.queue.finish) on.queue.finish();
   } catch (const std::exception& thrown) {
-    failure =
-        std::make_exception_ptr(error(errc::device_failed, fmt::format("the SYCL queue: {}", thrown.what())));
+    throw error(errc::device_failed, fmt::format("the SYCL queue: {}", thrown.what()));
   }
-  if (scaled && by_queue) n.destroy_operation(op, handle);
-  if (failure) std::rethrow_exception(failure);
-  if (r == abi::success && average && !by_queue && includes(row_of(c.kind).writes, on.rank == c.peer)) {
-    const void* const from = out;
-    gpu::kernels::reduce_on_host(reduce_kind::avg, c.in.type, std::span(&from, 1), std::span(&out, 1), {},
-                                 c.out.count, on.size);
-  }
+  if (r == abi::success && average && !by_queue && includes(row_of(c.kind).writes, on.rank == c.peer))
+    reduce_in_place(c, c.out, 1, on.size);
   return r;
 }
 

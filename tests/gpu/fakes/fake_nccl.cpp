@@ -4,6 +4,7 @@
 // the communicator is aborted.
 #include "fake_nccl.hpp"
 #include "fake_cuda.hpp"
+#include "host_reduction.hpp"
 #include "kernels/host_kernels.hpp"
 #include "nccl/nccl_api.hpp"
 
@@ -200,8 +201,8 @@ void carry_out(collective& c) {
       if (p == nullptr) return;
     for (const void* p : in)
       if (p == nullptr) return;
-    tutti::gpu::kernels::reduce_on_host(reduction_named(first.op), type_named(first.type), in, out, factors,
-                                        count, static_cast<int>(n));
+    tutti::fakes::reduce_on_host(reduction_named(first.op), type_named(first.type), in, out, factors, count,
+                                 static_cast<int>(n));
   };
   const auto copy = [](void* to, const void* from, std::size_t bytes) {
     if (to != nullptr && from != nullptr) std::memmove(to, from, bytes);

@@ -3,6 +3,7 @@
 // a GPU, calls block until all ranks have come, and a communicator belongs to the thread that made it.
 // Averages and scaled sums need a stream, which may be any pointer.
 #include "fake_oneccl.hpp"
+#include "host_reduction.hpp"
 #include "kernels/host_kernels.hpp"
 #include "live_handles.hpp"
 #include "oneccl/oneccl_api.hpp"
@@ -110,8 +111,8 @@ std::vector<bytes> results_of(const std::vector<part>& p) {
       if (x.scaled) factors.push_back(x.factor);
     }
     void* const to = made.data();
-    tutti::gpu::kernels::reduce_on_host(kind_of(p[0].op), element_of(p[0].type), in, std::span(&to, 1),
-                                        factors, p[0].count, static_cast<int>(n));
+    tutti::fakes::reduce_on_host(kind_of(p[0].op), element_of(p[0].type), in, std::span(&to, 1), factors,
+                                 p[0].count, static_cast<int>(n));
     return made;
   };
   const auto root = static_cast<std::size_t>(p[0].root);
