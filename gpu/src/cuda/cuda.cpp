@@ -132,8 +132,8 @@ class cuda_driver final : public driver, process_sharing {
  public:
   static constexpr const char *vendor_name = "CUDA", *namespace_name = "cuda";
 
-  cuda_driver(const abi::table& c, int n)
-      : calls(c), ordinal_(n), name_(fmt::format("cuda device {}", ordinal_)) {
+  cuda_driver(const abi::table& c, int n) : driver(n), calls(c) {
+    name_ = fmt::format("cuda device {}", ordinal_);
     check(calls.device_get(&device_, ordinal_), "cuDeviceGet");
     char text[256] = {};
     check(calls.device_name(text, sizeof text, device_), "cuDeviceGetName");
@@ -176,11 +176,6 @@ class cuda_driver final : public driver, process_sharing {
     calls.release(device_);
   }
   in_context enter() const noexcept { return {calls, context_}; }
-
-  std::string name() const override { return name_; }
-  int ordinal() const noexcept override { return ordinal_; }
-  std::string identity() const override { return identity_; }
-  gpu::capabilities can() const noexcept override { return can_; }
 
   // ---- memory ----
 
@@ -460,12 +455,8 @@ class cuda_driver final : public driver, process_sharing {
     return side;
   }
 
-  const int ordinal_;
   abi::device device_ = 0;
   abi::context* context_ = nullptr;
-  std::string name_;
-  std::string identity_;
-  gpu::capabilities can_;
   int multiprocessors_ = 1;
   abi::module* module_ = nullptr;
   word_pool words_;

@@ -91,11 +91,11 @@ class driver {
  public:
   virtual ~driver() = default;
 
-  virtual std::string name() const = 0;
-  virtual int ordinal() const noexcept = 0;
+  const std::string& name() const noexcept { return name_; }
+  int ordinal() const noexcept { return ordinal_; }
   // Identifies the physical device: equal for all its drivers, in this and other processes of the host.
-  virtual std::string identity() const = 0;
-  virtual capabilities can() const noexcept = 0;
+  const std::string& identity() const noexcept { return identity_; }
+  const capabilities& can() const noexcept { return can_; }
   virtual memory_info describe(const void* memory) const noexcept = 0;
 
   virtual void* allocate(std::size_t bytes, memory_kind kind) = 0;
@@ -146,6 +146,13 @@ class driver {
 
   // Called by a thread beside the loop before it uses this driver, or a library on its device.
   virtual void enter_thread() noexcept {}
+
+ protected:
+  explicit driver(int n) noexcept : ordinal_(n) {}
+  const int ordinal_;
+  // Set by the constructor of the derived class.
+  std::string name_, identity_;
+  capabilities can_;
 };
 
 // A failed device notifies nobody, so whoever waits asks.

@@ -31,16 +31,17 @@ engine::event& event_of(void* event) noexcept { return *static_cast<engine::even
 struct emulated_device::impl final : driver {
   static constexpr const char* vendor_name = "tutti::emulated";
 
-  explicit impl(options how) : work(how) {}
+  explicit impl(options how) : driver(devices_made.fetch_add(1)), work(how) {
+    name_ = fmt::format("emulated device {}", ordinal_);
+    identity_ = fmt::format("emulated-{}", work.memory().base());
+    can_ = how;
+  }
 
-  std::string name() const override { return fmt::format("emulated device {}", number); }
-  int ordinal() const noexcept override { return number; }
-  std::string identity() const override { return fmt::format("emulated-{}", work.memory().base()); }
-  gpu::capabilities can() const noexcept override { return work.how(); }
   memory_info describe(const void* memory) const noexcept override {
     const arena::block b = work.memory().find(memory);
     if (b.is == arena::kind::none) return {};
-    return {b.is == arena::kind::pinned ? memory_kind::pinned : memory_kind::device, number, b.base, b.bytes};
+    return {b.is == arena::kind::pinned ? memory_kind::pinned : memory_kind::device, ordinal_, b.base,
+            b.bytes};
   }
 
   void* allocate(std::size_t bytes, memory_kind kind) override {
@@ -124,7 +125,6 @@ struct emulated_device::impl final : driver {
     if (work.failed()) throw error(errc::device_failed, work.failure());
   }
 
-  const int number = devices_made.fetch_add(1);
   engine work;
   word_pool words;
 };

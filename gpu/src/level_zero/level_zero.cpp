@@ -67,10 +67,12 @@ class level_zero_driver final : public driver, public device_calls {
  public:
   static constexpr const char *vendor_name = "Level Zero", *namespace_name = "level_zero";
 
-  level_zero_driver(const abi::table& c, int n) : device_calls{c, n, c.gpus.at(static_cast<std::size_t>(n))} {
+  level_zero_driver(const abi::table& c, int n)
+      : driver(n), device_calls{c, n, c.gpus.at(static_cast<std::size_t>(n))} {
     auto about = abi::zeroed<ze_device_properties_t>(ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES);
     check(calls.zeDeviceGetProperties(native.device, &about), "zeDeviceGetProperties");
-    name_ = about.name;
+    name_ = fmt::format("level_zero device {} ({})", number, about.name);
+    can_.gate = true;
     // Drivers derive the UUID from the slot, so equal hosts have equal ones. The boot id tells hosts apart.
     std::string host;
     std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), host);
@@ -113,11 +115,6 @@ class level_zero_driver final : public driver, public device_calls {
     for (ze_event_pool_handle_t p : pools_) calls.one_at_a_time(calls.zeEventPoolDestroy, p);
     calls.one_at_a_time(calls.zeContextDestroy, native.context);
   }
-
-  std::string name() const override { return fmt::format("level_zero device {} ({})", number, name_); }
-  int ordinal() const noexcept override { return number; }
-  std::string identity() const override { return identity_; }
-  gpu::capabilities can() const noexcept override { return {.gate = true}; }
 
   // ---- memory ----
 
@@ -318,9 +315,7 @@ class level_zero_driver final : public driver, public device_calls {
       return (k.flags & ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE) != 0;
     });
     if (computes == kinds.end())
-      throw error(
-          errc::not_supported,
-          fmt::format("level_zero device {} ({}) has no queues for kernels and copies", number, name_));
+      throw error(errc::not_supported, fmt::format("{} has no queues for kernels and copies", name_));
     group_ = static_cast<std::uint32_t>(computes - kinds.begin());
     group_queues_ = std::max(1U, computes->numQueues);
   }
@@ -417,8 +412,6 @@ class level_zero_driver final : public driver, public device_calls {
     return calls.zeEventHostSynchronize(found->second.pending.front()->event, 0);
   }
 
-  std::string name_;
-  std::string identity_;
   std::shared_ptr<process_sharing> sharing_;  // null: other processes cannot use its memory
   std::uint32_t group_ = 0;                   // of queues for kernels and copies
   std::uint32_t group_queues_ = 1;
