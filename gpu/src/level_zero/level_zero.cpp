@@ -7,15 +7,22 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <deque>
 #include <exception>
 #include <fstream>
 #include <map>
+#include <mutex>
 #include <new>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 namespace tutti::level_zero {
@@ -35,23 +42,52 @@ ze_command_list_handle_t list_of(void* stream) noexcept {
   return static_cast<ze_command_list_handle_t>(stream);
 }
 
-}  // namespace
+// ---- memory of other processes ----
+//
+// On Linux a handle for it begins with a descriptor of the exporting process, which the opening process needs as its
+// own. Newer drivers see to that, and put the process id into the handle.
 
-void device_calls::check(ze_result_t code, const char* what) const {
-  if (code == ZE_RESULT_SUCCESS) return;
-  errc as = errc::system;
-  if (abi::lost(code)) as = errc::device_failed;
-  if (code == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY || code == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)
-    as = errc::resources;
-  if (code == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE || code == ZE_RESULT_ERROR_UNSUPPORTED_VERSION ||
-      code == ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION)
-    as = errc::not_supported;
-  if (code == ZE_RESULT_ERROR_INVALID_ARGUMENT || code == ZE_RESULT_ERROR_INVALID_ENUMERATION ||
-      (code >= ZE_RESULT_ERROR_INVALID_NULL_HANDLE && code <= ZE_RESULT_ERROR_UNSUPPORTED_SIZE) ||
-      code == ZE_RESULT_ERROR_INVALID_NATIVE_BINARY || code == ZE_RESULT_ERROR_INVALID_KERNEL_NAME)
-    as = errc::invalid_argument;
-  throw error(as, fmt::format("level_zero device {}: {}: {}", number, what, explain(code)));
+struct address {
+  ze_ipc_mem_handle_t handle{};
+  std::int32_t process = 0;
+  std::uint64_t numbers = 0;  // PID namespace of `process`
+};
+
+std::uint64_t file_of(int descriptor) noexcept {
+  struct stat s{};
+  return ::fstat(descriptor, &s) == 0 ? s.st_ino : 0;
 }
+std::uint64_t process_numbers() noexcept {
+  struct stat s{};
+  return ::stat("/proc/self/ns/pid", &s) == 0 ? s.st_ino : 0;
+}
+
+// Duplicates the other process's descriptor into this process.
+int take_descriptor(const address& of) {
+  if (of.numbers != process_numbers())
+    throw error(errc::not_supported, "the ranks are in containers that do not see each other's processes");
+  int theirs = -1;
+  std::memcpy(&theirs, of.handle.data, sizeof theirs);
+  const auto process = static_cast<int>(::syscall(SYS_pidfd_open, of.process, 0));
+  const int taken = process < 0 ? -1 : static_cast<int>(::syscall(SYS_pidfd_getfd, process, theirs, 0));
+  const int code = errno;
+  if (process >= 0) ::close(process);
+  if (taken < 0)
+    throw error(
+        errc::not_supported,
+        fmt::format("the descriptor of process {}'s memory cannot be taken: {} (it needs Linux 5.6, one "
+                    "user, and, where kernel.yama.ptrace_scope is not 0, CAP_SYS_PTRACE)",
+                    of.process, std::system_category().message(code)));
+  return taken;
+}
+
+bool names_its_process(const address& n) noexcept {
+  for (std::size_t at = sizeof(int); at + sizeof n.process <= sizeof n.handle.data; ++at)
+    if (std::memcmp(n.handle.data + at, &n.process, sizeof n.process) == 0) return true;
+  return false;
+}
+
+}  // namespace
 
 // Context, events and streams. Shared by all loops of the process. tutti has no kernels for it: reductions are
 // staged, or oneCCL does them. Drivers wait for events by spinning: nothing wakes a loop that sleeps, which looks
@@ -63,15 +99,15 @@ void device_calls::check(ze_result_t code, const char* what) const {
 //
 // Streams are immediate command lists. Lists of drivers before 1.7 do not keep the order of their commands;
 // barriers do.
-class level_zero_driver final : public driver, public device_calls {
+class level_zero_driver final : public driver, process_sharing {
  public:
   static constexpr const char *vendor_name = "Level Zero", *namespace_name = "level_zero";
 
   level_zero_driver(const abi::table& c, int n)
-      : driver(n), device_calls{c, n, c.gpus.at(static_cast<std::size_t>(n))} {
+      : driver(n), calls(c), native(c.gpus.at(static_cast<std::size_t>(n))) {
     auto about = abi::zeroed<ze_device_properties_t>(ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES);
     check(calls.zeDeviceGetProperties(native.device, &about), "zeDeviceGetProperties");
-    name_ = fmt::format("level_zero device {} ({})", number, about.name);
+    name_ = fmt::format("level_zero device {} ({})", ordinal_, about.name);
     can_.gate = true;
     // Drivers derive the UUID from the slot, so equal hosts have equal ones. The boot id tells hosts apart.
     std::string host;
@@ -85,9 +121,8 @@ class level_zero_driver final : public driver, public device_calls {
     check(calls.one_at_a_time(calls.zeContextCreate, native.driver, &how, &native.context),
           "zeContextCreate");
     auto ipc = abi::zeroed<ze_driver_ipc_properties_t>(ZE_STRUCTURE_TYPE_DRIVER_IPC_PROPERTIES);
-    if (calls.zeDriverGetIpcProperties(native.driver, &ipc) == ZE_RESULT_SUCCESS &&
-        (ipc.flags & ZE_IPC_PROPERTY_FLAG_MEMORY) != 0)
-      sharing_ = make_sharing(*this);
+    shares_ = calls.zeDriverGetIpcProperties(native.driver, &ipc) == ZE_RESULT_SUCCESS &&
+              (ipc.flags & ZE_IPC_PROPERTY_FLAG_MEMORY) != 0;
     one_ = new (allocate(sizeof(std::uint64_t), memory_kind::pinned)) std::uint64_t(1);
   }
 
@@ -142,7 +177,7 @@ class level_zero_driver final : public driver, public device_calls {
     found.kind = about.type == ZE_MEMORY_TYPE_DEVICE ? memory_kind::device
                  : about.type == ZE_MEMORY_TYPE_HOST ? memory_kind::pinned
                                                      : memory_kind::managed;
-    found.device = number;
+    found.device = ordinal_;
     if (of != nullptr && of != native.device)
       for (std::size_t i = 0; i < calls.gpus.size(); ++i)
         if (calls.gpus[i].device == of) found.device = static_cast<int>(i);
@@ -151,7 +186,7 @@ class level_zero_driver final : public driver, public device_calls {
       found.base = base;
     return found;
   }
-  process_sharing* sharing() noexcept override { return sharing_.get(); }
+  process_sharing* sharing() noexcept override { return shares_ ? this : nullptr; }
 
   // ---- streams, events and words ----
 
@@ -279,7 +314,78 @@ class level_zero_driver final : public driver, public device_calls {
     return fmt::format("the device has been lost: {} (dmesg says why)", explain(code));
   }
 
+  std::string explain(ze_result_t code) const { return calls.explain(code, native.driver); }
+  // Throws tutti::error if the call `what` has failed.
+  void check(ze_result_t code, const char* what) const {
+    if (code == ZE_RESULT_SUCCESS) return;
+    errc as = errc::system;
+    if (abi::lost(code)) as = errc::device_failed;
+    if (code == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY || code == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)
+      as = errc::resources;
+    if (code == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE || code == ZE_RESULT_ERROR_UNSUPPORTED_VERSION ||
+        code == ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION)
+      as = errc::not_supported;
+    if (code == ZE_RESULT_ERROR_INVALID_ARGUMENT || code == ZE_RESULT_ERROR_INVALID_ENUMERATION ||
+        (code >= ZE_RESULT_ERROR_INVALID_NULL_HANDLE && code <= ZE_RESULT_ERROR_UNSUPPORTED_SIZE) ||
+        code == ZE_RESULT_ERROR_INVALID_NATIVE_BINARY || code == ZE_RESULT_ERROR_INVALID_KERNEL_NAME)
+      as = errc::invalid_argument;
+    throw error(as, fmt::format("level_zero device {}: {}: {}", ordinal_, what, explain(code)));
+  }
+
+  const abi::table& calls;
+  handles native;
+
  private:
+  // ---- other processes, by Level Zero IPC ----
+
+  // The descriptor of opened memory, kept while that is open.
+  struct descriptor {
+    int number = -1;
+    std::uint64_t file = 0;
+  };
+  // A Level Zero event may be reset only when no process waits for it.
+  bool has_events() const noexcept override { return false; }
+  shared_name name_memory(void* start) override {
+    address n;
+    check(calls.zeMemGetIpcHandle(native.context, start, &n.handle), "zeMemGetIpcHandle");
+    n.process = ::getpid();
+    n.numbers = process_numbers();
+    return shared_name(n);
+  }
+  void* open_memory(const shared_name& of) override {
+    const auto n = of.as<address>();
+    const auto open = [this](const ze_ipc_mem_handle_t& handle, void** opened) {
+      return calls.zeMemOpenIpcHandle(native.context, native.device, handle, 0, opened);
+    };
+    void* opened = nullptr;
+    if (names_its_process(n) && open(n.handle, &opened) == ZE_RESULT_SUCCESS) return opened;
+
+    descriptor ours;
+    ours.number = take_descriptor(n);
+    ours.file = file_of(ours.number);
+    ze_ipc_mem_handle_t here = n.handle;
+    std::memcpy(here.data, &ours.number, sizeof ours.number);
+    if (const ze_result_t code = open(here, &opened); code != ZE_RESULT_SUCCESS) {
+      ::close(ours.number);
+      check(code, "zeMemOpenIpcHandle");
+    }
+    const std::lock_guard lock(opened_mutex_);
+    opened_.emplace(opened, ours);
+    return opened;
+  }
+  void close_memory(void* opened) noexcept override {
+    // Until its entry is gone: another loop may open memory at the same address.
+    const std::lock_guard lock(opened_mutex_);
+    calls.zeMemCloseIpcHandle(native.context, opened);
+    const auto found = opened_.find(opened);
+    if (found == opened_.end()) return;
+    // Some drivers close the descriptor with the memory, and its number may belong to another file by now.
+    if (file_of(found->second.number) == found->second.file) ::close(found->second.number);
+    opened_.erase(found);
+  }
+
+  // ---- events and queues ----
+
   // An event of the store, to which it returns: mutex_ is held wherever a moment ends.
   struct moment {
     moment(std::vector<ze_event_handle_t>& store, ze_event_handle_t e) noexcept : event(e), home(store) {}
@@ -412,8 +518,8 @@ class level_zero_driver final : public driver, public device_calls {
     return calls.zeEventHostSynchronize(found->second.pending.front()->event, 0);
   }
 
-  std::shared_ptr<process_sharing> sharing_;  // null: other processes cannot use its memory
-  std::uint32_t group_ = 0;                   // of queues for kernels and copies
+  bool shares_ = false;      // other processes can use its memory
+  std::uint32_t group_ = 0;  // of queues for kernels and copies
   std::uint32_t group_queues_ = 1;
   std::uint32_t next_queue_ = 0;
   bool in_order_ = false;  // the driver's lists keep the order
@@ -423,6 +529,8 @@ class level_zero_driver final : public driver, public device_calls {
   std::map<ze_command_list_handle_t, list_state> streams_;
   std::uint64_t* one_ = nullptr;  // the value that opens gates
   word_pool words_;
+  std::mutex opened_mutex_;
+  std::multimap<void*, descriptor> opened_;  // two loops may open the same memory
 };
 
 int device_count() noexcept { return abi::load().devices(); }

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of Level Zero, as its header declares them. The loader is opened at run time. Parts of the driver use
-// them by device_calls.
+// The calls of Level Zero, as its header declares them. The loader is opened at run time.
 #pragma once
 
-#include "device/driver.hpp"
 #include "device/library.hpp"
 
 #include <level_zero/ze_api.h>
@@ -206,21 +204,3 @@ inline const gpu::detail::opened_library<table>& load() {
 }
 
 }  // namespace tutti::level_zero::abi
-
-namespace tutti::level_zero {
-
-// One GPU.
-struct device_calls {
-  const abi::table& calls;
-  int number = 0;
-  handles native;  // the context is made by the driver
-
-  std::string explain(ze_result_t code) const { return calls.explain(code, native.driver); }
-  // Throws tutti::error if the call `what` has failed.
-  void check(ze_result_t code, const char* what) const;
-};
-
-// Sharing of a device's memory with other processes.
-std::shared_ptr<gpu::detail::process_sharing> make_sharing(const device_calls& of);
-
-}  // namespace tutti::level_zero
