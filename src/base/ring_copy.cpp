@@ -153,8 +153,4 @@ void copy_out_long(void* to, const void* from, std::size_t bytes) noexcept {
   by_loads_and_stores(to, from, bytes);
 }
 
-void copy_past_caches(void* to, const void* from, std::size_t bytes) noexcept {
-  has_avx() ? by_streaming_stores(to, from, bytes) : by_ordinary_stores(to, from, bytes);
-}
-
 }  // namespace tutti::base

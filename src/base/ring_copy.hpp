@@ -89,18 +89,4 @@ inline void copy_out(void* to, const void* from, std::size_t bytes) noexcept {
   bytes < least_long_bytes ? static_cast<void>(std::memcpy(to, from, bytes)) : copy_out_long(to, from, bytes);
 }
 
-// A result of so many bytes goes past the caches: it would not stay there until the program reads it, and its lines
-// need not be fetched before they are written. Those of 16 MiB gain a tenth to a quarter, those of 8 MiB little, of
-// 4 MiB nothing (Intel Xeon, 2 MiB of cache for each core).
-inline constexpr std::size_t larger_than_caches = 8 * 1024 * 1024;
-void copy_past_caches(void* to, const void* from, std::size_t bytes) noexcept;
-
-// Copies a part of a result of `whole` bytes, from a ring or from memory that no writer overwrites meanwhile.
-inline void copy_out(void* to, const void* from, std::size_t bytes, std::size_t whole) noexcept {
-  whole < larger_than_caches ? copy_out(to, from, bytes) : copy_past_caches(to, from, bytes);
-}
-inline void copy_part(void* to, const void* from, std::size_t bytes, std::size_t whole) noexcept {
-  whole < larger_than_caches ? static_cast<void>(std::memcpy(to, from, bytes)) : copy_past_caches(to, from, bytes);
-}
-
 }  // namespace tutti::base

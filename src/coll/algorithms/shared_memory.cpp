@@ -176,12 +176,10 @@ std::span<std::byte> own_block(const collective& c, const posted& p) noexcept {
 
 class movement_rounds : public staged_rounds<movement_rounds, 16> {
  public:
-  // `whole`: bytes of the results.
-  movement_rounds(const collective& c, const posted& what, std::size_t whole) noexcept
+  movement_rounds(const collective& c, const posted& what) noexcept
       : staged_rounds(c, giver_of(c, what), longest_of(c, what),
                       what.gives_own ? 1 : static_cast<std::size_t>(c.size()) - 1, 64),
         w_(what),
-        whole_(whole),
         own_(own_block(c, what)),
         gives_(giver_ < 0 || giver_ == c.rank()),
         receives_(giver_ != c.rank()) {}
@@ -214,7 +212,7 @@ class movement_rounds : public staged_rounds<movement_rounds, 16> {
     }
     if (gives_) b_.say_staged(end_of(staged_));
     const std::size_t kept = in_round(own_.size(), staged_);
-    if (kept > 0) base::copy_part(own_.data() + staged_ * piece_, w_.own + staged_ * piece_, kept, whole_);
+    if (kept > 0) std::memcpy(own_.data() + staged_ * piece_, w_.own + staged_ * piece_, kept);
     ++staged_;
   }
   void read() noexcept {
@@ -225,14 +223,12 @@ class movement_rounds : public staged_rounds<movement_rounds, 16> {
       const std::span<std::byte> block = block_from(giver, w_);
       const std::size_t bytes = in_round(block.size(), ended_);
       if (bytes > 0)
-        base::copy_out(block.data() + ended_ * piece_, b_.at(giver, from + segment(giver, c_.rank())), bytes,
-                       whole_);
+        base::copy_out(block.data() + ended_ * piece_, b_.at(giver, from + segment(giver, c_.rank())), bytes);
     }
     b_.say_consumed(end_of(ended_++));
   }
 
   const posted& w_;
-  const std::size_t whole_;
   const std::span<std::byte> own_;
   const bool gives_;
   const bool receives_;
@@ -241,7 +237,7 @@ class movement_rounds : public staged_rounds<movement_rounds, 16> {
 constexpr std::size_t copied_at_once = 256 * 1024;
 
 // Every rank reads its data where their giver has them.
-task<> move_directly(collective c, const posted* w, const memory_of_others* others, std::size_t whole) {
+task<> move_directly(collective c, const posted* w, const memory_of_others* others) {
   collective_segment& b = c.segment();
   const std::uint64_t end = b.take(64) + 64;  // nothing is written there
   const int root = giver_of(c, *w);
@@ -255,7 +251,7 @@ task<> move_directly(collective c, const posted* w, const memory_of_others* othe
         own ? w->own
             : others->data[static_cast<std::size_t>(giver)] + (w->gives_own ? 0 : w->parts.begin(c.rank()));
     for (std::size_t at = 0; at < block.size(); at += copied_at_once) {
-      base::copy_part(block.data() + at, from + at, std::min(copied_at_once, block.size() - at), whole);
+      std::memcpy(block.data() + at, from + at, std::min(copied_at_once, block.size() - at));
       if (!turn.is_over()) continue;
       co_await collective_segment::wait(b);
       turn.begin();
@@ -273,9 +269,9 @@ task<> copy_in_rounds(collective c, posted what) {
       co_await arrive_and_agree(c, given, {}, root, whole, differ ? &what.parts : nullptr);
   if (whole >= least_to_begin_later) co_await collective_segment::wait(c.segment());
   if (others.agreed) {
-    co_await move_directly(c, &what, &others, whole);
+    co_await move_directly(c, &what, &others);
   } else {
-    movement_rounds staged(c, what, whole);
+    movement_rounds staged(c, what);
     co_await work_off(c, &staged);
   }
 }
@@ -372,11 +368,10 @@ class reduction_rounds : public staged_rounds<reduction_rounds, 8> {
       const int slice = (c_.rank() + i) % c_.size();
       const std::size_t bytes = bytes_of(slice, ended_), to = offset(slice, ended_);
       if (bytes == 0) continue;
-      const std::size_t whole = slices_.bytes(0, c_.size());
       if (others_memory_.agreed)
-        base::copy_part(r_.data + to, others_memory_.results[static_cast<std::size_t>(slice)] + to, bytes, whole);
+        std::memcpy(r_.data + to, others_memory_.results[static_cast<std::size_t>(slice)] + to, bytes);
       else
-        base::copy_out(r_.data + to, b_.at(slice, at(slice, ended_)), bytes, whole);
+        base::copy_out(r_.data + to, b_.at(slice, at(slice, ended_)), bytes);
     }
     b_.say_consumed(end_of(ended_++));
   }

@@ -2,11 +2,11 @@
 #include "transport/shm/direct.hpp"
 
 #include "base/log.hpp"
-#include "base/ring_copy.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 
 namespace tutti::transport::shm {
@@ -139,8 +139,7 @@ outgoing* direct_reads::step(inbound& up, int peer) noexcept {
   // finds no receive.
   const destination_buffer where = up.begin(peer, slice);
   const bool wanted = where.owner != nullptr && r.message.still_shown();
-  if (wanted)
-    base::copy_part(where.at, r.from + r.copied, std::min<std::size_t>(where.room, slice.length), r.rts.length);
+  if (wanted) std::memcpy(where.at, r.from + r.copied, std::min<std::size_t>(where.room, slice.length));
   r.copied += slice.length;
   const bool last = where.owner == nullptr || r.copied >= r.rts.length;
   if (last ? !r.message.end() : !wanted) {
