@@ -50,7 +50,7 @@ void transport::end() noexcept {
 peer_link& transport::at(int peer) {
   std::unique_ptr<peer_link>& l = links_[static_cast<std::size_t>(peer)];
   if (!l) {
-    live_.reserve(live_.size() + 1);
+    if (live_.size() == live_.capacity()) live_.reserve(2 * live_.size() + 1);
     l = make_link(peer);
     live_.push_back(l.get());
     if (leaving_ || !attached_) l->drop();

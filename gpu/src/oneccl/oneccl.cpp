@@ -219,7 +219,8 @@ std::string_view why_not_by_oneccl(const call& c, bool by_queue) noexcept {
                     (c.in.type == element_type::int64 || c.in.type == element_type::uint64);
   if (kind == reduce_kind::user) return "oneCCL has no reduction by a callable";
   if (kind != reduce_kind::none &&
-      (abi::type_of(c.in.type) < 0 || wide || (!made_of_sum && abi::operation_of(kind) < 0)))
+      (abi::type_of(c.in.type) < 0 || wide || gpu::kernels::find_reduction(kind, c.in.type) == nullptr ||
+       (!made_of_sum && abi::operation_of(kind) < 0)))
     return "oneCCL has no such reduction of this type";
   if (!has_chunks(c)) return "oneCCL has no uneven blocks, lists, scans and barriers";
   if (by_queue && c.kind == operation_kind::all_to_all && overlap(c.in, c.out))
