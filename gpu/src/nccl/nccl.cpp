@@ -50,23 +50,18 @@ abi::result enqueue(const owned_communicator& on, owned_communicator::use& use, 
     return r;
   };
   abi::result r = abi::success;
-  switch (what.kind) {
-    case operation_kind::gather:
-    case operation_kind::scatter:
-    case operation_kind::all_to_all:
-      r = grouped(static_cast<std::size_t>(on.size), exchange_with);
-      break;
-    case operation_kind::batch: {
-      const auto& parts = static_cast<const batch*>(what.extra.get())->parts();
-      r = grouped(parts.size(), [&](std::size_t i) {
-        const batch::part& p = parts[i];
-        return p.sends ? n.send(p.data.data, p.data.bytes(), abi::uint8, p.peer, c, stream)
-                       : n.receive(p.data.data, p.data.bytes(), abi::uint8, p.peer, c, stream);
-      });
-      break;
-    }
-    default:
-      r = use.waiting([&] { return abi::call_library(n, what, op, c, stream); });
+  if (what.kind == operation_kind::batch) {
+    const auto& parts = static_cast<const batch*>(what.extra.get())->parts();
+    r = grouped(parts.size(), [&](std::size_t i) {
+      const batch::part& p = parts[i];
+      return p.sends ? n.send(p.data.data, p.data.bytes(), abi::uint8, p.peer, c, stream)
+                     : n.receive(p.data.data, p.data.bytes(), abi::uint8, p.peer, c, stream);
+    });
+  } else if (what.kind == operation_kind::gather || what.kind == operation_kind::scatter ||
+             what.kind == operation_kind::all_to_all) {
+    r = grouped(static_cast<std::size_t>(on.size), exchange_with);
+  } else {
+    r = use.waiting([&] { return abi::call_library(n, what, op, c, stream); });
   }
   if (scaled && use.get() != nullptr) n.destroy_operation(op, c);
   return r;

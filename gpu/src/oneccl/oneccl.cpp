@@ -71,22 +71,17 @@ abi::result call_oneccl(const core& on, job_data& j) {
     if (scaled && by_queue) n.destroy_operation(op, handle);
   });
   abi::result r = abi::success;
-  switch (c.kind) {
-    case operation_kind::scatter:
-      r = n.scatter(in, out, c.out.bytes(), abi::uint8, c.peer, handle, stream);
-      break;
-    case operation_kind::all_to_all:
-      r = n.all_to_all(in, out, c.in.bytes() / ranks, abi::uint8, handle, stream);
-      break;
-    case operation_kind::gather: {
-      // oneCCL has no gather: all ranks send to the root.
-      std::vector<std::size_t> to(ranks, 0), from(ranks, on.rank == c.peer ? c.in.bytes() : 0);
-      to[static_cast<std::size_t>(c.peer)] = c.in.bytes();
-      r = n.all_to_all_v(in, to.data(), out, from.data(), abi::uint8, handle, stream);
-      break;
-    }
-    default:
-      r = abi::call_library(n, c, op, handle, stream);
+  if (c.kind == operation_kind::scatter) {
+    r = n.scatter(in, out, c.out.bytes(), abi::uint8, c.peer, handle, stream);
+  } else if (c.kind == operation_kind::all_to_all) {
+    r = n.all_to_all(in, out, c.in.bytes() / ranks, abi::uint8, handle, stream);
+  } else if (c.kind == operation_kind::gather) {
+    // oneCCL has no gather: all ranks send to the root.
+    std::vector<std::size_t> to(ranks, 0), from(ranks, on.rank == c.peer ? c.in.bytes() : 0);
+    to[static_cast<std::size_t>(c.peer)] = c.in.bytes();
+    r = n.all_to_all_v(in, to.data(), out, from.data(), abi::uint8, handle, stream);
+  } else {
+    r = abi::call_library(n, c, op, handle, stream);
   }
   try {
     if (r == abi::success && by_queue && on.queue.finish) on.queue.finish();
