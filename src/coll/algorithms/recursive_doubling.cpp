@@ -35,31 +35,37 @@ void combine_in_order(const reduce_call& r, void* mine, const void* theirs, std:
   combine(r.op, r.type, mine_first ? mine : theirs, mine_first ? theirs : mine, mine, count);
 }
 
-// Reduces `r` in place on the ranks that take part; `theirs` has memory for as much.
-using exchanging = task<>(collective c, reduce_call r, folding f, std::byte* theirs);
+// Reduces `r` in place on the ranks that take part.
+using exchanging = task<>(collective c, reduce_call r, folding f);
 
-task<> all_reduce_by(exchanging* exchange, collective c, reduce_call r) {
-  r.copy_input();
+task<> fold(exchanging* exchange, collective c, reduce_call r, folding f) {
   const std::size_t bytes = r.count * r.element_bytes;
-  const folding f(c);
   if (f.folded) {
     co_await c.send(c.rank() - 1, r.data, bytes);
     co_await c.receive(c.rank() - 1, r.data, bytes);
     co_return;
   }
-  auto lease = c.scratch().take(bytes);
   if (f.paired) {
+    auto lease = c.scratch().take(bytes);
     co_await c.receive(c.rank() + 1, lease.data(), bytes);
     combine(r.op, r.type, r.data, lease.data(), r.data, r.count);
   }
-  co_await exchange(c, r, f, lease.data());
+  co_await exchange(c, r, f);
   if (f.paired) {
     co_await c.send(c.rank() + 1, r.data, bytes);
   }
 }
 
-task<> double_distance(collective c, reduce_call r, folding f, std::byte* theirs) {
+task<> all_reduce_by(exchanging* exchange, const collective& c, reduce_call r) {
+  r.copy_input();
+  const folding f(c);
+  return f.extra == 0 ? exchange(c, r, f) : fold(exchange, c, r, f);
+}
+
+task<> double_distance(collective c, reduce_call r, folding f) {
   const std::size_t bytes = r.count * r.element_bytes;
+  auto lease = c.scratch().take(f.power > 1 ? bytes : 0);
+  std::byte* const theirs = lease.data();
   for (int mask = 1; mask < f.power; mask *= 2) {
     const int other = f.rank_of(f.number ^ mask);
     auto sending = c.send(other, r.data, bytes);
@@ -70,7 +76,9 @@ task<> double_distance(collective c, reduce_call r, folding f, std::byte* theirs
   finish(r.op, r.type, r.data, r.count, r.ranks);
 }
 
-task<> halve_and_double_distance(collective c, reduce_call r, folding f, std::byte* theirs) {
+task<> halve_and_double_distance(collective c, reduce_call r, folding f) {
+  auto lease = c.scratch().take(r.count * r.element_bytes);
+  std::byte* const theirs = lease.data();
   const blocks parts = blocks::split(r.count, f.power, r.element_bytes);
   // This rank still works on blocks first to last - 1.
   int first = 0;
