@@ -63,6 +63,10 @@ void defer(flow& f, std::coroutine_handle<> h) noexcept {
   f.deferred->handles.push_back(h);
 }
 
+void resume_deferred(flow& f) {
+  while (f.deferred != nullptr && !f.deferred->empty()) f.deferred->take().resume();
+}
+
 void* allocate_frame(std::size_t bytes) {
   const std::size_t index = (bytes + class_bytes - 1) / class_bytes;
   if (TUTTI_RECYCLE_FRAMES && index < classes) {

@@ -88,8 +88,9 @@ inline flow& this_flow() noexcept {
 // Puts `h` on the list of those that wait for the outermost call of this thread.
 void defer(flow& f, std::coroutine_handle<> h) noexcept;
 
+void resume_deferred(flow& f);  // not inline, so that run_child() is
 inline void run_deferred(flow& f) {
-  while (f.deferred != nullptr && !f.deferred->empty()) f.deferred->take().resume();
+  if (f.deferred != nullptr && !f.deferred->empty()) resume_deferred(f);
 }
 
 // Runs the child coroutine `h` with the promise at `promise` for its awaiting parent. Returns true if the
