@@ -122,6 +122,12 @@ struct buffer_view {
   std::size_t bytes() const noexcept { return count * element_bytes; }
 };
 
+inline bool overlap(const buffer_view& a, const buffer_view& b) noexcept {
+  const auto begin_a = reinterpret_cast<std::uintptr_t>(a.data);
+  const auto begin_b = reinterpret_cast<std::uintptr_t>(b.data);
+  return a.bytes() > 0 && b.bytes() > 0 && begin_a < begin_b + b.bytes() && begin_b < begin_a + a.bytes();
+}
+
 template <class B>
 buffer_view view_of(B& buffer) noexcept {
   if constexpr (tensor<B>) return tensor_access<std::remove_cvref_t<B>>::view(buffer);

@@ -54,12 +54,6 @@ bool too_long(const detail::buffer_view& b) noexcept {
   return b.count >> 31 != 0 && b.element_bytes > 0 && b.count > longest / b.element_bytes;
 }
 
-bool overlap(const detail::buffer_view& a, const detail::buffer_view& b) noexcept {
-  const auto begin_a = reinterpret_cast<std::uintptr_t>(a.data);
-  const auto begin_b = reinterpret_cast<std::uintptr_t>(b.data);
-  return a.bytes() > 0 && b.bytes() > 0 && begin_a < begin_b + b.bytes() && begin_b < begin_a + a.bytes();
-}
-
 // Whether `block` is this rank's block of `whole` (by `counts`, or even).
 bool is_own_block(const communicator_state& c, const detail::buffer_view& whole,
                   const detail::buffer_view& block, std::span<const std::size_t> counts) noexcept {

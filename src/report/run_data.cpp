@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <map>
@@ -212,8 +213,9 @@ run_data read_run(const fs::path& directory) {
         directory.string() +
         " is no run: it has neither a rank-0.json nor a rank-0/run.json; a run is a directory "
         "below options::directory, such as runs/2026-01-31_23-59-59");
-  std::ranges::sort(run.ranks, {},
-                    [](const rank_data& r) { return std::tuple(r.rank < 0, r.rank, r.label); });
+  std::ranges::sort(run.ranks, {}, [](const rank_data& r) {
+    return std::make_tuple(r.rank < 0, r.rank, std::cref(r.label));
+  });
   int next = 0;
   for (rank_data& r : run.ranks) {
     if (r.rank < 0) r.rank = next;

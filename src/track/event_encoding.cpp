@@ -10,7 +10,6 @@
 #include <cmath>
 #include <concepts>
 #include <limits>
-#include <numeric>
 #include <ranges>
 #include <type_traits>
 
@@ -151,13 +150,20 @@ wire_message tagged(const record& at) { return wire_message().text(1, at.name); 
 histogram histogram_of(std::span<const double> values, int buckets) {
   auto finite = values | std::views::filter([](double v) { return std::isfinite(v); });
   histogram h;
-  h.count = static_cast<std::uint64_t>(std::ranges::distance(finite));
+  h.min = std::numeric_limits<double>::infinity();
+  h.max = -h.min;
+  for (const double v : finite) {
+    h.min = std::min(h.min, v);
+    h.max = std::max(h.max, v);
+    h.sum += v;
+    h.sum_of_squares += v * v;
+    ++h.count;
+  }
   h.not_finite = values.size() - h.count;
-  if (h.count == 0) return h;
-  h.min = std::ranges::min(finite);
-  h.max = std::ranges::max(finite);
-  h.sum = std::accumulate(finite.begin(), finite.end(), 0.0);
-  h.sum_of_squares = std::inner_product(finite.begin(), finite.end(), finite.begin(), 0.0);
+  if (h.count == 0) {
+    h.min = h.max = 0;
+    return h;
+  }
   // Halves, so that the width of the whole range of doubles is representable, too.
   const double half_width = h.max / 2 - h.min / 2;
   const int n = half_width > 0 ? buckets : 1;

@@ -35,11 +35,6 @@ struct job_data {
   std::shared_ptr<allocation> in_host, out_host;  // in place of the call's own
 };
 
-bool overlap(const view& a, const view& b) noexcept {
-  const auto x = reinterpret_cast<std::uintptr_t>(a.data), y = reinterpret_cast<std::uintptr_t>(b.data);
-  return a.bytes() > 0 && b.bytes() > 0 && x < y + b.bytes() && y < x + a.bytes();
-}
-
 // On the host oneCCL neither scales nor averages. This multiplies by the factor of a premul_sum, or divides by the number
 // of ranks.
 void reduce_in_place(const call& c, const view& elements, double factor, int ranks) {

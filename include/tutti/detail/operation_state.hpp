@@ -53,7 +53,7 @@ struct call {
   reduction op;
   std::span<const std::size_t> in_counts, out_counts;  // elements per rank, for the uneven forms
   buffer_list list;  // of all_reduce, in place; `out` then has the element type and the total count
-  prepared_call* prepared = nullptr;  // of a collective that is prepared or being prepared (ops/backend.hpp)
+  prepared_call* prepared = nullptr;  // of a collective that is prepared or being prepared
   part_ref part;                      // empty: host memory that the program keeps
   call_site where;                    // of the call, in the user's program
 
