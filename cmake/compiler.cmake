@@ -50,6 +50,13 @@ function(tutti_compile_as_ours target)
   endif()
 endfunction()
 
+# With tests, which are to be built quickly, Asio's functions are compiled once. Elsewhere each source has those that it uses, as
+# programs with an installed tutti do, and the compiler can inline them.
+set(tutti_asio_once "")
+if(CMAKE_UNITY_BUILD AND TUTTI_BUILD_TESTS)
+  set(tutti_asio_once BOOST_ASIO_SEPARATE_COMPILATION)
+endif()
+
 # tutti_add_precompiled_headers(name [OPTIONS options...] [HEADERS more headers...]): headers that most sources include, compiled
 # once, in a unity build.
 function(tutti_add_precompiled_headers name)
@@ -63,7 +70,7 @@ function(tutti_add_precompiled_headers name)
   tutti_compile_as_ours(${name})
   set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/include)
-  target_compile_definitions(${name} PRIVATE BOOST_ASIO_RECYCLING_ALLOCATOR_CACHE_SIZE=8)
+  target_compile_definitions(${name} PRIVATE BOOST_ASIO_RECYCLING_ALLOCATOR_CACHE_SIZE=8 ${tutti_asio_once})
   target_compile_options(${name} PRIVATE ${arg_OPTIONS})
   target_precompile_headers(${name} PRIVATE <tutti/tutti.hpp> <boost/asio/co_spawn.hpp> <boost/asio/io_context.hpp>
     <boost/asio/ip/tcp.hpp> <boost/asio/steady_timer.hpp> <filesystem> <map> <set> <sstream> <thread> ${arg_HEADERS})
