@@ -8,7 +8,7 @@
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/host_name_verification.hpp>
 #include <boost/asio/ssl/stream.hpp>
-#ifdef BOOST_ASIO_SEPARATE_COMPILATION   // by cmake/compiler.cmake
+#ifdef BOOST_ASIO_SEPARATE_COMPILATION  // by cmake/compiler.cmake
 #include <boost/asio/ssl/impl/src.hpp>
 #endif
 #endif
