@@ -114,7 +114,7 @@ task<> survive(communicator world, survival plan, census* all) {
 }
 
 void census::note(int me, const communicator& old, int round, const communicator& made) {
-  entry e{me, old.name(), round, made.name(), members_of(old), members_of(made), {}};
+  entry e{me, old.name(), round, made.name(), members_of(old), members_of(made), {}, left_};
   for (const int r : old.failed_ranks()) e.failed.push_back(e.before[static_cast<std::size_t>(r)]);
   entries_.push_back(std::move(e));
 }
@@ -134,9 +134,10 @@ void census::check(const sim::report& r, const std::string& faults, bool only_de
     for (const entry& other : entries_) {
       if (other.made == e.made && (other.members != e.members || other.old != e.old))
         wrong(e, "others have it with " + to_text(other.members) + " from " + other.old);
-      // An agreement that its gatherer told no rank before it died has no effect.
-      if (only_deaths && !killed(e.rank) && !killed(other.rank) && other.old == e.old &&
-          other.round == e.round && other.made != e.made)
+      // An agreement has no effect if all that its gatherer told before it died have died or left, too.
+      const bool both_live = !killed(e.rank) && !killed(other.rank) && !contains(e.left, other.rank) &&
+                             !contains(other.left, e.rank);
+      if (only_deaths && both_live && other.old == e.old && other.round == e.round && other.made != e.made)
         wrong(e, "rank " + std::to_string(other.rank) + " has got " + other.made);
     }
     if (!only_deaths) continue;

@@ -33,6 +33,7 @@ class census {
     std::vector<int> before;
     std::vector<int> members;
     std::vector<int> failed;
+    std::vector<int> left;  // by then, of their own accord
   };
   std::vector<entry> entries_;
   std::vector<int> left_;
