@@ -277,7 +277,7 @@ TEST_CASE("many long values at once, in both directions") {
   core::background_tasks tasks;
   for (std::size_t i = 0; i < several; ++i)
     tasks.start(test::keep_failure(store->set("k" + std::to_string(i), value), &set[i]));
-  run_task(context, store->wait("k7"));
+  run_task(context, store->wait("k7", 50s));
   for (std::size_t i = 0; i < several; ++i)
     tasks.start(test::get_into(*store, "k" + std::to_string(i), 50s, &got[i]));
   test::run_until(context, [&] { return std::ranges::all_of(got, &test::waited::done); });
