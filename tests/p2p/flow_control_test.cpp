@@ -222,7 +222,7 @@ TEST_CASE("flow control: no bytes without credit") { on_each_transport(2, nothin
 TEST_CASE("flow control: messages for destroyed communicators") { on_each_transport(2, for_nobody); }
 TEST_CASE("flow control: a fast sender cannot exhaust a slow receiver") { on_each_transport(2, fast_sender); }
 TEST_CASE("flow control: credit returns") { on_each_transport(2, steady_stream); }
-TEST_CASE("flow control: to itself") { CHECK_NOTHROW(run_local(1, over("shm"), to_itself)); }
+TEST_CASE("flow control: to itself") { CHECK_NOTHROW(run_local(1, over("shm", 4 * patience), to_itself)); }
 TEST_CASE("flow control: thousands of requests") { on_each_transport(2, many_requests); }
 TEST_CASE("probe: reports a message and leaves it") { on_each_transport(3, polls_first); }
 TEST_CASE("probe: cancelled, and when the peer leaves") { on_each_transport(2, probes_that_end); }
