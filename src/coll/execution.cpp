@@ -125,12 +125,12 @@ task<> all_reduce_body(const call* w, collective c, algorithm a) {
   auto memory = c.scratch().take(direct ? 0 : count * elements.bytes);
   std::byte* const data = direct ? start_of(w->out) : memory.data();
   const bool in_as_it_is = direct && is_prepared(*w) && c.size() > 1;
-  if (!in_as_it_is)  // of one rank this is the result
+  if (!in_as_it_is)
     for_each_piece(*w, elements, w->in, [&](const buffer_view& piece, std::size_t at) {
       elements.load(*w, piece.data, data + at, piece.count);
     });
   const std::byte* const input = in_as_it_is ? start_of(w->in) : data;
-  if (c.size() > 1)
+  if (c.size() > 1)  // else what was loaded is the result
     co_await coroutine_of<kind::all_reduce>(a)(
         c, reduce_call{data, input, count, elements.bytes, elements.type, w->op, c.size()});
   if (!direct)

@@ -64,7 +64,7 @@ task<> all_reduce_by(exchanging* exchange, const collective& c, reduce_call r) {
 
 task<> double_distance(collective c, reduce_call r, folding f) {
   const std::size_t bytes = r.count * r.element_bytes;
-  auto lease = c.scratch().take(f.power > 1 ? bytes : 0);
+  auto lease = c.scratch().take(bytes);
   std::byte* const theirs = lease.data();
   for (int mask = 1; mask < f.power; mask *= 2) {
     const int other = f.rank_of(f.number ^ mask);
