@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <tutti/cuda.hpp>
 #include <tutti/emulated.hpp>
+#include <tutti/gpu/open.hpp>
 #include <tutti/level_zero.hpp>
 #include <utility>
 
@@ -101,10 +102,14 @@ void device_kernels::launch(const tutti::gpu::stream& in, kernel which, const ar
   });
 }
 
-tutti::gpu::device open_device(const tutti::communicator& world, const std::string& kind) {
-  if (kind == "emulated") return tutti::emulated::open(world);
-  if (kind == "cuda") return tutti::cuda::open(world);
-  if (kind == "level_zero") return tutti::level_zero::open(world);
+tutti::task<tutti::gpu::device> open_device(tutti::communicator world, std::string kind) {
+  using tutti::gpu::device_kind;
+  for (const device_kind k : {device_kind::emulated, device_kind::cuda, device_kind::level_zero}) {
+    if (kind != tutti::gpu::name_of(k)) continue;
+    tutti::gpu::open_options how;
+    how.kind = k;
+    co_return co_await tutti::gpu::open(world, how);
+  }
   throw std::invalid_argument("--device " + kind + ": it is emulated, cuda or level_zero");
 }
 

@@ -12,12 +12,13 @@
 #include <tutti/communicator.hpp>
 #include <tutti/gpu/stream.hpp>
 #include <tutti/runtime.hpp>
+#include <tutti/task.hpp>
 #include <utility>
 
 namespace gpu_examples {
 
-// `kind` as in --device: "emulated", "cuda" or "level_zero".
-tutti::gpu::device open_device(const tutti::communicator& world, const std::string& kind);
+// gpu::open for a `kind` as in --device: "emulated", "cuda" or "level_zero".
+tutti::task<tutti::gpu::device> open_device(tutti::communicator world, std::string kind);
 
 // Returns the argument after `option`, or `otherwise`.
 std::string option_of(int argc, char** argv, const std::string& option, const std::string& otherwise);

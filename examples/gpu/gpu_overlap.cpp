@@ -55,7 +55,7 @@ struct programme {
         kernels(d),
         computing(d),
         moving(d),
-        weights(d, 1 << 16),
+        weights(d, 1 << 13),  // 32 blocks: the kernels of several ranks fit on one GPU at once
         gradient(d, 1 << 21) {}
 
   void compute(int rounds) {
@@ -93,8 +93,7 @@ void write_trace(const std::string& path, const programme& p, clock_type::time_p
 }
 
 tutti::task<int> overlap(tutti::communicator world, std::string kind, int rounds, std::string trace_file) {
-  const gpu::device dev = gpu_examples::open_device(world, kind);
-  co_await gpu::open(world, dev);
+  const gpu::device dev = co_await gpu_examples::open_device(world, kind);
   programme p(world, dev);
   co_await p.computing.fill(p.weights, std::byte{0});
   co_await p.moving.fill(p.gradient, std::byte{0});
@@ -155,7 +154,7 @@ int main(int argc, char** argv) {
   const std::string kind = gpu_examples::option_of(argc, argv, "--device", "emulated");
   const std::string trace = gpu_examples::option_of(argc, argv, "--trace", "");
   const int rounds = std::atoi(
-      gpu_examples::option_of(argc, argv, "--rounds", kind == "emulated" ? "200" : "2000000").c_str());
+      gpu_examples::option_of(argc, argv, "--rounds", kind == "emulated" ? "1600" : "2000000").c_str());
   return gpu_examples::run(
       argc, argv, [&](tutti::communicator world) { return overlap(std::move(world), kind, rounds, trace); });
 }

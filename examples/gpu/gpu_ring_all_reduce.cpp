@@ -36,9 +36,8 @@ tutti::task<> ring(tutti::communicator world, const device_kernels& kernels, gpu
 }
 
 tutti::task<int> compare(tutti::communicator world, std::string kind) {
-  const gpu::device dev = gpu_examples::open_device(world, kind);
+  const gpu::device dev = co_await gpu_examples::open_device(world, kind);
   const device_kernels kernels(dev);
-  co_await gpu::open(world, dev);
   const gpu::stream s(dev);
   const std::size_t n = 1 << 18;
   const std::vector<float> mine(n, static_cast<float>(world.rank() + 1));

@@ -81,7 +81,6 @@ class trainer {
   }
 
   tutti::task<> initialise() {
-    co_await gpu::open(world_, compute_.on());
     gpu::data_parallel_options o;
     o.first_bucket_bytes = o.bucket_bytes = 1;  // a bucket for each layer
     o.sum = true;                               // each gradient is divided by the samples of all ranks
@@ -293,7 +292,7 @@ struct wishes {
 };
 
 tutti::task<int> train(tutti::communicator world, wishes w, const train_digits::data_split* data) {
-  const gpu::device dev = gpu_examples::open_device(world, w.kind);
+  const gpu::device dev = co_await gpu_examples::open_device(world, w.kind);
   trainer all(world, dev, *data, w.hidden, std::max(1, w.batch / world.size()), w.overlap);
   co_await all.initialise();
   std::vector<double> times;

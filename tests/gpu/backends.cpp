@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu/backends.hpp"
 
+#include "cuda/cuda_api.hpp"
+
 #include <dlfcn.h>
 #include <stdlib.h>
 
@@ -93,7 +95,14 @@ std::vector<backend> make_backends() {
     all.push_back({"Level Zero, adversary", [] { return level_zero_bench(seed_of_this_run(), 0, false); }});
     all.push_back({"Level Zero, slow", [] { return level_zero_bench(0, 300, false); }});
   }
-  if (cuda::why_not().empty()) all.push_back({"CUDA", real});
+  if (cuda::why_not().empty()) {
+    // The context stays, which each test would make anew.
+    const cuda::abi::table& calls = cuda::abi::load().required("CUDA");
+    cuda::abi::device first = 0;
+    cuda::abi::context* kept = nullptr;
+    if (calls.device_get(&first, 0) == cuda::abi::success) calls.retain(&kept, first);
+    all.push_back({"CUDA", real});
+  }
   if (const char* const wanted = std::getenv("TUTTI_TEST_DEVICES"))
     std::erase_if(all, [wanted](const backend& b) { return !b.name.starts_with(wanted); });
   return all;
