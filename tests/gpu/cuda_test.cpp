@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Particular to CUDA: errors without it, several loops and devices, and streams of the program.
+#include "cuda/cuda_api.hpp"
 #include "gpu/backends.hpp"
 #include "support/command.hpp"
 #include "support/skip.hpp"
@@ -129,6 +130,15 @@ task<> open_beside_work(communicator world, slow_start* s) {
 }
 
 }  // namespace
+
+TEST_CASE("processes that share a GPU share its hardware queues") {
+  CHECK(cuda::abi::hardware_queues(1, 1) == 32);
+  CHECK(cuda::abi::hardware_queues(8, 8) == 32);
+  CHECK(cuda::abi::hardware_queues(4, 1) == 24);
+  CHECK(cuda::abi::hardware_queues(7, 2) == 24);
+  CHECK(cuda::abi::hardware_queues(100, 1) == 8);
+  CHECK(cuda::abi::hardware_queues(3, 0) == 32);
+}
 
 TEST_CASE("without CUDA, asking for it says what is missing") {
   const tutti::test::variable none("TUTTI_CUDA_LIBRARY", "/no/such/libcuda.so");

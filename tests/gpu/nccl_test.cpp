@@ -284,6 +284,22 @@ TEST_CASE("NCCL serves communicators that are made from the world") {
   run(3, [](place at) { return tutti::test::on_a_split(std::move(at), gpu::backend::nccl); });
   CHECK(on.communicators() == 0);
 }
+task<> communicators_in_turn(place at, const stage* on) {
+  gpu::device_buffer<float> a(at.device, 10);
+  for (int i = 0; i < 3; ++i) {
+    const communicator next = co_await at.world.duplicate();
+    tutti::request r = tutti::start(next.all_reduce(a, tutti::sum, at.stream));
+    at.stream.wait(r);
+    co_await r;
+    TUTTI_EXPECT(on->communicators() <= at.world.size());
+  }
+  co_await at.world.barrier();
+}
+TEST_CASE("communicators of the same ranks, one after the other, use one of NCCL's") {
+  const stage on(3);
+  run(3, [&on](place at) { return communicators_in_turn(std::move(at), &on); });
+  CHECK(on.communicators() == 0);
+}
 TEST_CASE("streams wait for operations of NCCL's that are not enqueued yet") {
   const stage on(2);
   run(2, tutti::test::many_in_flight);

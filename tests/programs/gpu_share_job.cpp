@@ -24,6 +24,7 @@
 #include <tutti/gpu/data_parallel.hpp>
 #include <tutti/gpu/open.hpp>
 #include <tutti/level_zero.hpp>
+#include <tutti/nccl.hpp>
 #include <tutti/tutti.hpp>
 #include <vector>
 
@@ -188,6 +189,32 @@ task<> a_step_of_training(place at) {
   expect(same.agree(), "compare_replicas", at.world.rank());
 }
 
+// What NCCL has beside collectives, and collectives of some ranks only.
+task<> exchange_register_and_split(place at) {
+  const communicator world = at.world;
+  const int me = world.rank(), ranks = world.size();
+  const int right = (me + 1) % ranks, left = (me + ranks - 1) % ranks;
+  const std::size_t n = 5000;
+  const std::vector<float> mine = numbers<float>(me, n);
+  std::vector<float> got(n), expected(n);
+  gpu::device_buffer<float> a(at.device, n), b(at.device, n);
+  co_await at.stream.upload(a, mine);
+  tutti::nccl::batch ring;
+  ring.send(a, right).recv(b, left);
+  co_await tutti::nccl::exchange(world, ring, at.stream);
+  co_await at.stream.download(got, b);
+  expect(got == numbers<float>(left, n), "exchange", me);
+  const tutti::nccl::registration known = co_await tutti::nccl::register_memory(world, a);
+  const auto own = co_await tutti::nccl::allocate<float>(world, n);
+  co_await world.all_reduce(mine, expected, tutti::max);
+  co_await world.all_reduce(a, own.second, tutti::max, at.stream);
+  co_await at.stream.download(got, own.second);
+  expect(known && got == expected, "all_reduce of registered memory", me);
+  place some = at;
+  some.world = co_await world.split(me % 2, me);
+  co_await every_collective<float>(some, 1000);
+}
+
 // Times are those of CLOCK_MONOTONIC, which the processes of a machine share.
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -260,6 +287,7 @@ task<int> job(communicator world, std::string mode) {
   co_await every_collective<double>(at, 0);
   co_await many_in_flight(at, staged.world);
   co_await a_step_of_training(at);
+  if (by_nccl) co_await exchange_register_and_split(at);
   // Communicators made and destroyed in turn: each reuses the memory of the one before.
   for (const std::size_t n : {5000, 10, 10, 10, 10}) {
     place second = at;

@@ -38,6 +38,18 @@ world_devices& world_devices::of(const communicator& c) {
 
 // ---- of a communicator ----
 
+std::string why_not_nccl_among(const std::vector<const introduction*>& ranks) {
+  std::set<std::uint64_t> places;
+  std::set<std::int32_t> versions;
+  for (const introduction* i : ranks) {
+    places.insert(i->place);
+    versions.insert(i->nccl);
+  }
+  if (versions.contains(0)) return "NCCL cannot be used on all ranks (tutti::nccl::why_not())";
+  if (versions.size() > 1) return "the ranks have different versions of NCCL";
+  return places.size() < ranks.size() ? "two ranks have one device, which NCCL refuses" : "";
+}
+
 namespace {
 
 enum : int {
@@ -84,14 +96,7 @@ communicator_devices::communicator_devices(const communicator& c, const world_de
           "them at once (nvidia-cuda-mps-control -d)");
   }
 
-  std::set<std::uint64_t> places;
-  for (const introduction* i : all) places.insert(i->place);
-  if (!every([&](const introduction* i) { return i->nccl != 0; }))
-    why_not_nccl_ = "NCCL cannot be used on all ranks (tutti::nccl::why_not())";
-  else if (!every([&](const introduction* i) { return i->nccl == first.nccl; }))
-    why_not_nccl_ = "the ranks have different versions of NCCL";
-  else if (places.size() < all.size())
-    why_not_nccl_ = "two ranks have one device, which NCCL refuses";
+  why_not_nccl_ = why_not_nccl_among(all);
   if (how_.queue.handle == nullptr && how_.backend != backend::oneccl)
     why_not_oneccl_ = "there is no queue of SYCL's (open_options::queue)";
 }
@@ -248,7 +253,6 @@ task<> device_call::execute(tutti::detail::operation_state& op) {
       on.take_event(), [home = after_->shared_on()](void* e) { home->give_event(e); },
       frame_allocator<std::byte>());
   on.driver().record(work_->what.ready.get(), after_->native());
-  after_->will_be_awaited(work_->what.ready);
   co_await communicator_devices::of(handle).perform(work_.get());
   co_await waits_in(on, work_->wait_done, work_->done);
   work_->rethrow();

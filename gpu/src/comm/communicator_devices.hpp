@@ -34,7 +34,12 @@ class vendor {
 // Each library has a function that connects the ranks of `control`, a collective, and one that says why it cannot
 // serve a call. The text is empty if it can, and the same on all ranks.
 namespace nccl {
+class idle_communicators;
 task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::device on);
+// NCCL loads its kernels and sets the size of their stack with its first communicator. Both wait for the device, so
+// they must come before any gate. The first call for a device makes a communicator of one rank; it takes a tenth of a
+// second.
+task<> load_kernels(gpu::device on);
 std::string_view why_not_by_nccl(const gpu::detail::call& c) noexcept;
 }  // namespace nccl
 namespace oneccl {
@@ -56,11 +61,15 @@ struct introduction {
   failure_text<976> failure;  // why the rank has no device
 };
 
+// Why NCCL cannot connect these ranks; empty if it can.
+std::string why_not_nccl_among(const std::vector<const introduction*>& ranks);
+
 // Devices of the ranks of a world.
 struct world_devices final : tutti::detail::device_side {
   std::shared_ptr<attachment> on;
   open_options how;
   std::vector<introduction> ranks;  // indexed by world rank
+  std::shared_ptr<nccl::idle_communicators> idle;
 
   // Throws errc::invalid_argument if gpu::open has not been called.
   static world_devices& of(const communicator& c);

@@ -125,6 +125,10 @@ task<device> open_for(communicator world, device given, open_options how) {
   std::vector<detail::introduction> all(static_cast<std::size_t>(world.size()));
   co_await among.all_gather(mine, all);
   check(all);
+  std::vector<const detail::introduction*> ranks;
+  for (const detail::introduction& i : all) ranks.push_back(&i);
+  const bool by_nccl = how.backend == backend::automatic ? all.size() > 1 : how.backend == backend::nccl;
+  if (by_nccl && detail::why_not_nccl_among(ranks).empty()) co_await nccl::load_kernels(given);
   auto opened = std::make_shared<detail::world_devices>();
   opened->on = given.shared_state();
   opened->how = how;
@@ -134,7 +138,11 @@ task<device> open_for(communicator world, device given, open_options how) {
     if (opened->ranks.size() <= place) opened->ranks.resize(place + 1);
     opened->ranks[place] = all[r];
   }
-  tutti::detail::device_side_of_world(world) = std::move(opened);
+  std::shared_ptr<tutti::detail::device_side>& place = tutti::detail::device_side_of_world(world);
+  if (const auto* const before = static_cast<const detail::world_devices*>(place.get());
+      before != nullptr && before->on == opened->on)
+    opened->idle = before->idle;
+  place = std::move(opened);
   co_return given;
 }
 

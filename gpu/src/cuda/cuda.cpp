@@ -15,11 +15,11 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <optional>
 #include <sstream>
 #include <string>
-#include <string_view>
 
 #ifdef TUTTI_CUDA_KERNELS_FILE
 // The bytes of the file, behind a label.
@@ -155,6 +155,12 @@ class cuda_driver final : public driver, process_sharing {
     // GPUs too old for the kernels have none: their collectives are staged.
     module_ = load_kernels(calls);
     can_.kernels = module_ != nullptr;
+    // CUDA loads a kernel where it is looked up. What is looked up under a closed gate does not run until that is
+    // open.
+    if (module_ != nullptr)
+      for (const gpu::kernels::kernel& k : gpu::kernels::all_kernels())
+        if (abi::function* found = nullptr; calls.module_function(&found, module_, k.name) == abi::success)
+          functions_.emplace(&k, found);
     // A new stream may need a hardware queue. To make one waits for the device, which a closed gate would make
     // endless.
     for (const bool urgent : {false, true})
@@ -207,7 +213,12 @@ class cuda_driver final : public driver, process_sharing {
     return reinterpret_cast<void*>(memory);
   }
   void free(void* memory, memory_kind kind) noexcept override {
-    boost::asio::post(reaper_, [this, memory, kind] {
+    free_by([this, memory, kind] {
+      kind == memory_kind::pinned ? calls.host_free(memory) : calls.free(address(memory));
+    });
+  }
+  void free_by(std::function<void()> f) noexcept override {
+    boost::asio::post(reaper_, [this, f = std::move(f)] {
       const in_context here = enter();
       // In this mode, freeing does not break a capture on another thread.
       int mode = abi::capture_mode_relaxed;
@@ -215,7 +226,7 @@ class cuda_driver final : public driver, process_sharing {
       std::unique_lock lock(frees_mutex_);
       // Gates open at the end of their loop at the latest.
       may_free_.wait(lock, [this] { return holds_ == 0; });
-      kind == memory_kind::pinned ? calls.host_free(memory) : calls.free(address(memory));
+      f();
     });
   }
   bool pin(void* memory, std::size_t bytes) noexcept override {
@@ -283,8 +294,8 @@ class cuda_driver final : public driver, process_sharing {
               void* stream) override {
     using gpu::kernels::bytes_of;
     const in_context here = enter();
-    abi::function* const found = kernel == nullptr ? nullptr : function_of(kernel->name);
-    if (found == nullptr) return false;
+    const auto found = functions_.find(kernel);
+    if (found == functions_.end()) return false;
     const std::size_t bytes = what.count * std::min(bytes_of(kernel->from), bytes_of(kernel->to));
     const std::size_t threads = (bytes + 15) / 16;
     const std::size_t most = static_cast<std::size_t>(multiprocessors_) * 8;
@@ -292,7 +303,7 @@ class cuda_driver final : public driver, process_sharing {
         std::clamp<std::size_t>((threads + threads_per_block - 1) / threads_per_block, 1, most);
     gpu::kernels::arguments copied = what;  // CUDA takes no const
     void* parameters[] = {&copied};
-    launch(found, static_cast<unsigned>(blocks), threads_per_block, parameters, stream);
+    launch(found->second, static_cast<unsigned>(blocks), threads_per_block, parameters, stream);
     return true;
   }
   void launch(void* kernel, unsigned blocks, unsigned threads, void** arguments, void* stream) {
@@ -402,15 +413,6 @@ class cuda_driver final : public driver, process_sharing {
     check(try_call(f, arguments...), what);
   }
 
-  // Returns null if there is no such kernel.
-  abi::function* function_of(const char* kernel) {
-    if (module_ == nullptr) return nullptr;
-    const std::lock_guard lock(mutex_);
-    const auto [place, is_new] = functions_.try_emplace(kernel, nullptr);
-    if (is_new && calls.module_function(&place->second, module_, kernel) != abi::success)
-      place->second = nullptr;
-    return place->second;
-  }
   abi::result create_stream(abi::stream** made, bool urgent) {
     int least = 0, greatest = 0;
     calls.priorities(&least, &greatest);
@@ -459,11 +461,11 @@ class cuda_driver final : public driver, process_sharing {
   abi::context* context_ = nullptr;
   int multiprocessors_ = 1;
   abi::module* module_ = nullptr;
+  std::map<const gpu::kernels::kernel*, abi::function*> functions_;
   word_pool words_;
   std::mutex mutex_;
-  std::map<std::string_view, abi::function*> functions_;  // keys are static strings
-  std::vector<abi::stream*> spare_streams_[2];            // by priority: usual, urgent
-  std::map<abi::stream*, bool> is_urgent_;                // of all streams
+  std::vector<abi::stream*> spare_streams_[2];  // by priority: usual, urgent
+  std::map<abi::stream*, bool> is_urgent_;      // of all streams
   std::mutex sides_mutex_;
   std::multimap<void*, side_stream> sides_;  // by stream, one for each loop that waits for it
   std::mutex frees_mutex_;                   // held while memory is freed

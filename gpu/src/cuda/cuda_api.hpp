@@ -5,6 +5,10 @@
 
 #include "device/library.hpp"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -111,10 +115,23 @@ struct table {
   }
 };
 
-// A copy behind a closed gate holds up the copies of the other streams of its hardware queue. With 32 queues no
-// two of a program's few streams share one. CUDA reads the variable once. Call it where no other thread uses the
-// environment.
-inline void set_environment() noexcept { ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); }
+// The hardware queues of a process on a GPU. A copy behind a closed gate holds up the copies of the other streams of its
+// queue; with 32 of them no two of a program's few streams share one. Processes of a GPU have so many together: on an
+// H200 three with 32 ran under MPS, and of four one was refused.
+constexpr int hardware_queues(int local_ranks, int gpus) noexcept {
+  const int ranks = std::max(1, (local_ranks + gpus - 1) / std::max(1, gpus));
+  return std::clamp(96 / ranks, 8, 32);
+}
+// Sets what CUDA and NCCL read once, where it is not set. NCCL's first launch of a kernel with a larger stack would wait
+// for the device, unless all have room from the beginning. Call it where no other thread uses the environment.
+inline void set_environment() noexcept {
+  int gpus = 0;
+  for (int i = 0; i < 64; ++i) gpus += ::access(fmt::format("/dev/nvidia{}", i).c_str(), F_OK) == 0 ? 1 : 0;
+  const char* const ranks = std::getenv("LOCAL_WORLD_SIZE");
+  const int queues = hardware_queues(ranks == nullptr ? 1 : std::atoi(ranks), std::max(1, gpus));
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", std::to_string(queues).c_str(), 0);
+  ::setenv("NCCL_SET_STACK_SIZE", "1", 0);
+}
 
 inline std::unique_ptr<const table> open_library(const std::string& told) {
   gpu::detail::library in(told, {"libcuda.so.1"},

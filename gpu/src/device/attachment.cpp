@@ -16,7 +16,7 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 // Shortest and longest sleep between polls. At the longest, a driver that can notify the loop does.
-constexpr auto shortest_pause = std::chrono::microseconds(50);
+constexpr auto shortest_pause = std::chrono::microseconds(20);
 constexpr auto longest_pause = std::chrono::milliseconds(1);
 constexpr auto longest_farewell = std::chrono::seconds(10);
 
@@ -141,17 +141,9 @@ void stream_state::keep(keeps alive) {
   signal().alive = std::move(alive);
 }
 
-void stream_state::will_be_awaited(std::weak_ptr<void> event) {
-  std::erase_if(awaited_, [](const auto& e) { return e.expired(); });
-  awaited_.push_back(std::move(event));
-}
-
-// CUDA may mark where an event is in a stream at the first wait for it, which then comes behind the gate.
 std::shared_ptr<gate_word> stream_state::close(const std::shared_ptr<attachment>& by) {
   refuse_capture();  // before the stream waits for the word, which must outlive the wait
   auto gate = make_recycled<gate_word>(*by, *on_);
-  for (const auto& e : awaited_)
-    if (const auto event = e.lock()) on_->begin_to_await(event.get());
   by->driver().wait(native_, gate->get(), 1);
   by->add_gate(gate);
   keep(keeps{gate});
@@ -186,7 +178,6 @@ void gate_word::open() noexcept {
 attachment::~attachment() {
   for (const auto& g : gates_)
     if (const auto held = g.lock()) held->open();
-  if (waiting_stream_ != nullptr) driver_->destroy_stream(waiting_stream_);
   for (void* e : events_) driver_->destroy_event(e);
 }
 
@@ -205,11 +196,6 @@ void* attachment::take_event() {
 }
 void attachment::give_event(void* event) noexcept {
   if (event != nullptr) events_.push_back(event);
-}
-
-void attachment::begin_to_await(void* event) {
-  if (waiting_stream_ == nullptr) waiting_stream_ = driver_->make_stream(true);
-  driver_->wait(waiting_stream_, event);
 }
 
 void attachment::add_gate(const std::shared_ptr<gate_word>& g) {
@@ -306,11 +292,11 @@ bool attachment::arm() noexcept {
   }
   changed |= poll();
   if (changed || active_.empty()) return changed;
-  // The doorbell of a GPU rings 100 to 400 us late. At first the loop looks by itself: after each sixteenth of
-  // the time that it has waited.
+  // The doorbell of a GPU rings 100 to 400 us late. At first the loop looks by itself: after each 1/32 of the
+  // time that it has waited.
   if (!all_ring || pause_ < longest_pause) {
     arm_timer(pause_);
-    pause_ = std::min<duration>(pause_ + pause_ / 16, longest_pause);
+    pause_ = std::min<duration>(pause_ + pause_ / 32, longest_pause);
   }
   return false;
 }

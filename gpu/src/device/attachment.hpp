@@ -147,8 +147,6 @@ class stream_state final : public std::enable_shared_from_this<stream_state> {
   void refuse_capture() const;
   reserved reserve();
   void enqueue(const reserved& r);
-  // The event is recorded in the stream, and other streams may wait for it until it ends.
-  void will_be_awaited(std::weak_ptr<void> event);
   // Closes a gate of device `by` in the stream.
   std::shared_ptr<gate_word> close(const std::shared_ptr<attachment>& by);
   // Keeps the memory until the stream has passed the work now in it.
@@ -168,7 +166,6 @@ class stream_state final : public std::enable_shared_from_this<stream_state> {
   std::uint64_t sequence_ = 0;
   std::uint64_t armed_ = 0;  // sequence of the point that the driver will notify for
   recycled_deque<point> points_;
-  std::vector<std::weak_ptr<void>> awaited_;
 };
 
 // A word that a stream waits for until the host or another stream writes it.
@@ -237,8 +234,6 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
   pinned_pool& pinned() const noexcept { return *pinned_; }
   void add_gate(const std::shared_ptr<gate_word>& g);
   int closed_gates() noexcept;
-  // A stream waits for the event from now on. Others may do so later, even behind a gate.
-  void begin_to_await(void* event);
   int gate_limit = 1;
   std::weak_ptr<submit_thread> submits;  // submit_thread::of()
 
@@ -263,7 +258,6 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
   waiter_list ready_;
   recycled_vector<keeps> released_;  // freed in deliver(): destructors of the program may run
   std::vector<void*> events_;
-  void* waiting_stream_ = nullptr;  // of begin_to_await()
   std::vector<std::weak_ptr<gate_word>> gates_;
   std::optional<error> failure_;
   duration pause_{};

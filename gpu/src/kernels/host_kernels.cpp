@@ -30,6 +30,7 @@ const kernel* find(Is is) noexcept {
 
 }  // namespace
 
+std::span<const kernel> all_kernels() noexcept { return all; }
 const kernel* find_reduction(reduce_kind kind, element_type type) noexcept {
   if (kind == reduce_kind::premul_sum) kind = reduce_kind::sum;
   return find([=](const kernel& k) { return kind != reduce_kind::none && k.kind == kind && k.from == type; });

@@ -5,6 +5,7 @@
 
 #include "kernels/elements.hpp"
 
+#include <span>
 #include <string_view>
 #include <tutti/reduce_op.hpp>
 
@@ -19,6 +20,7 @@ struct kernel {
   void (*on_host)(const arguments&);
 };
 
+std::span<const kernel> all_kernels() noexcept;
 // These return null if there is no such kernel. There are sum, product, min, max and premul_sum (the kernel of
 // sum) of numbers, avg of floating-point numbers, bitwise operations of integers; not for complex numbers and
 // callables of the program.

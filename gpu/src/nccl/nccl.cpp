@@ -8,7 +8,10 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <tutti/nccl.hpp>
 #include <tutti/tutti.hpp>
 #include <utility>
@@ -72,17 +75,19 @@ abi::result enqueue(const owned_communicator& on, owned_communicator::use& use, 
 class connection final : public vendor, public std::enable_shared_from_this<connection> {
  public:
   connection(std::shared_ptr<attachment> on, std::shared_ptr<submit_thread> thread,
-             std::shared_ptr<owned_communicator> handle)
+             std::shared_ptr<owned_communicator> handle, std::shared_ptr<idle_communicators> idle,
+             std::vector<int> ranks)
       : on_(std::move(on)),
         thread_(std::move(thread)),
         handle_(std::move(handle)),
+        idle_(std::move(idle)),
+        ranks_(std::move(ranks)),
         stream_(stream_state::make(on_)),
         side_(stream_state::make(on_)) {}
   ~connection() override {
     forget_done();
     if (!pending_.empty()) end(error(errc::cancelled, "the communicator has gone"));
-    // Finalising waits for the other ranks of the node, so the submit thread does it.
-    thread_->submit([of = handle_, idle = ended_.empty()] { idle ? of->destroy() : of->abort(); });
+    if (ended_.empty()) idle_->add(ranks_, handle_);
   }
 
   task<> perform(work_state* w, device_group::turn* mine) override {
@@ -218,6 +223,8 @@ class connection final : public vendor, public std::enable_shared_from_this<conn
   const std::shared_ptr<attachment> on_;
   const std::shared_ptr<submit_thread> thread_;
   const std::shared_ptr<owned_communicator> handle_;
+  const std::shared_ptr<idle_communicators> idle_;
+  const std::vector<int> ranks_;                // in the world
   const std::shared_ptr<stream_state> stream_;  // NCCL's work, enqueued by the submit thread
   const std::shared_ptr<stream_state> side_;    // opens gates, enqueued by the loop
   recycled_deque<std::shared_ptr<work_state>> pending_;
@@ -263,20 +270,61 @@ task<std::shared_ptr<vendor>> connect(communicator control, gpu::device on) {
   const abi::table& calls = abi::load().required("NCCL");
   const std::shared_ptr<submit_thread> thread = submit_thread::of(on.shared_state());
   const int rank = control.rank(), size = control.size();
-  const std::function<abi::result()> nothing = [] { return abi::success; };
-  const gpu::vendor_abi::library_texts texts{
-      "NCCL",
-      "ncclGetUniqueId",
-      "",
-      "ncclCommInitRank",
-      "",
-      "one of them has not called it, or they cannot reach each other (NCCL_DEBUG=INFO says more; "
-      "NCCL_SOCKET_IFNAME chooses interfaces)"};
-  abi::communicator* const handle = co_await abi::connect_ranks<abi::unique_id, abi::communicator>(
-      std::move(control), thread, on.state().timeout(), &calls, texts, nothing);
-  auto owned = std::make_shared<owned_communicator>(calls, handle, rank, size);
-  auto made = std::make_shared<connection>(on.shared_state(), thread, std::move(owned));
+  const std::vector<int> ranks = tutti::detail::world_ranks_of(control);
+  std::shared_ptr<idle_communicators>& kept = world_devices::of(control).idle;
+  if (kept == nullptr) kept = std::make_shared<idle_communicators>(thread);
+  const std::shared_ptr<idle_communicators> idle = kept;
+  std::shared_ptr<owned_communicator> owned;
+  {
+    // One that all of these ranks keep.
+    std::shared_ptr<owned_communicator> offered;
+    const scope_exit put_back([&] {
+      if (offered != nullptr) idle->add(ranks, std::move(offered));
+    });
+    if (rank == 0) offered = idle->take(ranks, 0);
+    std::uint64_t number = offered == nullptr ? 0 : offered->number;
+    co_await control.broadcast(number, 0);
+    if (number != 0) {
+      if (rank != 0) offered = idle->take(ranks, number);
+      int all_have = offered != nullptr ? 1 : 0;
+      co_await control.all_reduce(all_have, tutti::min);
+      if (all_have != 0) owned = std::move(offered);
+    }
+  }
+  if (owned == nullptr) {
+    const std::uint64_t number = tutti::detail::number_of(control).within;
+    const std::function<abi::result()> nothing = [] { return abi::success; };
+    const gpu::vendor_abi::library_texts texts{
+        "NCCL",
+        "ncclGetUniqueId",
+        "",
+        "ncclCommInitRank",
+        "",
+        "one of them has not called it, or they cannot reach each other (NCCL_DEBUG=INFO says more; "
+        "NCCL_SOCKET_IFNAME chooses interfaces)"};
+    abi::communicator* const handle = co_await abi::connect_ranks<abi::unique_id, abi::communicator>(
+        std::move(control), thread, on.state().timeout(), &calls, texts, nothing);
+    owned = std::make_shared<owned_communicator>(calls, handle, rank, size, number);
+  }
+  auto made = std::make_shared<connection>(on.shared_state(), thread, std::move(owned), idle, ranks);
   co_return made;
+}
+
+task<> load_kernels(gpu::device on) {
+  static std::mutex mutex;
+  static std::set<std::weak_ptr<driver>, std::owner_less<>> loaded;
+  {
+    const std::lock_guard lock(mutex);
+    if (!loaded.insert(on.shared_state()->shared_driver()).second) co_return;
+  }
+  const std::function<void()> f = [&calls = abi::load().required("NCCL")] {
+    abi::unique_id id;
+    abi::communicator* made = nullptr;
+    check(calls, calls.get_unique_id(&id), "ncclGetUniqueId");
+    check(calls, calls.init(&made, 1, id, 0), "ncclCommInitRank of one rank");
+    calls.destroy(made);
+  };
+  co_await with_timeout(call_on(submit_thread::of(on.shared_state()), f), on.state().timeout());
 }
 
 operation<> exchange(const communicator& on, batch messages, const tutti::detail::on_stream& after) {
@@ -323,10 +371,10 @@ task<std::pair<registration, void*>> detail::allocate_bytes(communicator on, std
     throw error(errc::not_supported, fmt::format("NCCL {} cannot allocate: 2.19 and later can",
                                                  abi::version_text(calls->version)));
   const auto made = std::make_shared<held>();
-  const std::function<void()> f = [made, bytes, calls, thread = self->thread()] {
+  const std::function<void()> f = [made, bytes, calls, by = self->thread()->on().shared_driver()] {
     void* memory = nullptr;
     check(*calls, calls->memory_allocate(&memory, bytes), "ncclMemAlloc");
-    *made = held(memory, [calls, thread](void* p) { thread->submit([calls, p] { calls->memory_free(p); }); });
+    *made = held(memory, [calls, by](void* p) { by->free_by([calls, p] { calls->memory_free(p); }); });
   };
   co_await call_on(self->thread(), f);
   co_return std::pair<registration, void*>(registration(made), made->get());

@@ -16,24 +16,33 @@
 //   cannot revoke. The submit thread finds get() == nullptr when the call returns.
 // - The interrupter acts only during waiting(), and waiting() does not return while the interrupter acts.
 // - The interrupter ends before the use does, so no thread outlives the device that it works on.
+//
+// Destroying waits for the device, and for the other ranks of the node to destroy it, too. A rank whose stream stands at
+// a gate cannot, and the gate may wait for this rank. So healthy communicators are kept for later communicators of the
+// same ranks, and are destroyed at the end (idle_communicators).
 #pragma once
 
-#include "device/driver.hpp"
+#include "comm/submit_thread.hpp"
 #include "nccl/nccl_api.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace tutti::nccl {
 
 class owned_communicator {
  public:
-  owned_communicator(const abi::table& c, abi::communicator* handle, int its_rank, int its_size) noexcept
-      : calls(c), rank(its_rank), size(its_size), handle_(handle) {}
+  owned_communicator(const abi::table& c, abi::communicator* handle, int its_rank, int its_size,
+                     std::uint64_t its_number) noexcept
+      : calls(c), rank(its_rank), size(its_size), number(its_number), handle_(handle) {}
 
   // ---- On the loop thread ----
 
@@ -110,6 +119,7 @@ class owned_communicator {
 
   const abi::table& calls;
   const int rank, size;
+  const std::uint64_t number;  // the same on all ranks
 
  private:
   // A call may take 100 short waits, a tenth of a second, to return by itself. Time in which the whole process
@@ -156,6 +166,37 @@ class owned_communicator {
   bool waiting_ = false;       // the submit thread is in a call that may not return, or about to enter it
   bool interrupting_ = false;  // the interrupter is in NCCL
   std::jthread interrupter_;
+};
+
+// The communicators that nobody uses any longer, on one rank.
+class idle_communicators {
+ public:
+  explicit idle_communicators(std::shared_ptr<gpu::detail::submit_thread> thread)
+      : thread_(std::move(thread)) {}
+  ~idle_communicators() {
+    for (const auto& [ranks, idle] : all_) thread_->submit([of = idle] { of->destroy(); });
+  }
+  idle_communicators(const idle_communicators&) = delete;
+  idle_communicators& operator=(const idle_communicators&) = delete;
+
+  void add(const std::vector<int>& ranks, std::shared_ptr<owned_communicator> of) {
+    all_.emplace(ranks, std::move(of));
+  }
+  // Takes the one of these ranks that `number` names, or any if it is 0. Returns null if there is none.
+  std::shared_ptr<owned_communicator> take(const std::vector<int>& ranks, std::uint64_t number) {
+    const auto [from, to] = all_.equal_range(ranks);
+    const auto found =
+        std::find_if(from, to, [number](const auto& e) { return number == 0 || e.second->number == number; });
+    if (found == to) return nullptr;
+    const std::shared_ptr<owned_communicator> taken = std::move(found->second);
+    all_.erase(found);
+    return taken;
+  }
+
+ private:
+  const std::shared_ptr<gpu::detail::submit_thread> thread_;
+  std::multimap<std::vector<int>, std::shared_ptr<owned_communicator>>
+      all_;  // by the ranks' numbers in the world
 };
 
 }  // namespace tutti::nccl

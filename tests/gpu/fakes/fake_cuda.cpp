@@ -22,22 +22,10 @@ std::atomic<int> events_left{-1};  // that may still be made; negative: no limit
 void (*at_retain)(void*) = nullptr;
 void* at_retain_data = nullptr;
 
-// Whether a queue waits for a word.
-bool waits(const engine::queue& q) {
-  return std::ranges::any_of(q.items, [](const auto& i) {
-    return i.source != nullptr && i.source->load(std::memory_order_acquire) < i.at_least;
-  });
-}
 // An item that fails is never done.
 bool is_idle(const engine::queue& q) { return q.done == q.enqueued; }
 bool idle(const stream& s) {
   return s.of->engine->all_queues([&s](const auto& q) { return &q != s.queue || is_idle(q); });
-}
-
-// In strict mode programs call NCCL themselves, too, of which tutti does not know.
-bool frees_too_early() {
-  return std::getenv("TUTTI_FAKE_CUDA_STRICT") == nullptr &&
-         !current.back()->engine->all_queues([](const auto& q) { return !waits(q); });
 }
 
 // Waits until `idle_now`; returns false if that takes too long or the device has failed.
@@ -105,6 +93,10 @@ TUTTI_EXPORT void* tutti_fake_cuda_reach(int device, const void* memory, std::ui
 TUTTI_EXPORT int tutti_fake_cuda_device(void* s) { return static_cast<stream*>(s)->of->ordinal; }
 TUTTI_EXPORT int tutti_fake_cuda_current_device(void) {
   return current.empty() ? -1 : current.back()->ordinal;
+}
+TUTTI_EXPORT void tutti_fake_cuda_note_free(const char* call) {
+  if (!current.empty() && a_stream_waits())
+    lib().misused(std::string(call) + " while a stream waits for a word", success);
 }
 
 // ---- CUDA's calls ----
@@ -185,7 +177,7 @@ TUTTI_EXPORT result cuMemFree_v2(device_pointer p) {
   if (in_host_function || current.empty())
     return lib().misused("cuMemFree inside a host function or without a context", invalid_context);
   engine& e = *current.back()->engine;
-  if (frees_too_early()) lib().misused("cuMemFree while a stream waits for a word", success);
+  if (a_stream_waits()) lib().misused("cuMemFree while a stream waits for a word", success);
   if (users_of(*current.back(), e.memory().find(pointer(p)).id) > 0)
     lib().misused("cuMemFree of memory that another process has open", success);
   wait_for_all(e);
@@ -200,7 +192,7 @@ TUTTI_EXPORT result cuMemHostAlloc(void** p, std::size_t bytes, unsigned) {
 }
 TUTTI_EXPORT result cuMemFreeHost(void* p) {
   if (current.empty()) return lib().misused("cuMemFreeHost without a context", invalid_context);
-  if (frees_too_early()) lib().misused("cuMemFreeHost while a stream waits for a word", success);
+  if (a_stream_waits()) lib().misused("cuMemFreeHost while a stream waits for a word", success);
   wait_for_all(*current.back()->engine);
   current.back()->engine->memory().release(p, tutti::emulated::arena::kind::pinned);
   return success;
@@ -285,9 +277,6 @@ TUTTI_EXPORT result cuStreamWaitEvent(stream* s, event* e, unsigned) {
   TUTTI_CHECK(wrong_handle("cuStreamWaitEvent", s));
   TUTTI_CHECK(wrong_handle("cuStreamWaitEvent", e));
   if (e->shared == nullptr) {
-    stream* const in = e->in.exchange(nullptr);
-    if (in != nullptr && lib().knows(in) && in->waits_for_words != e->waits_for_words_before)
-      in->of->engine->record(in->queue, e->point);
     s->of->engine->wait(s->queue, e->point);
   } else if (const std::uint64_t latest = e->shared->recorded.load(std::memory_order_acquire); latest > 0) {
     s->of->engine->wait(s->queue, &e->shared->passed, latest);
@@ -313,7 +302,6 @@ TUTTI_EXPORT result cuStreamWaitValue64_v2(stream* s, device_pointer p, std::uin
     return lib().misused("cuStreamWaitValue64 in a graph, which may be launched when the word has gone",
                          error_invalid_value);
   s->of->engine->wait(s->queue, static_cast<const engine::word*>(pointer(p)), value);
-  ++s->waits_for_words;
   return success;
 }
 TUTTI_EXPORT result cuEventCreate(event** e, unsigned flags) {
@@ -340,8 +328,6 @@ TUTTI_EXPORT result cuEventRecord(event* e, stream* s) {
   TUTTI_CHECK(wrong_handle("cuEventRecord", s));
   if (e->shared == nullptr) {
     s->of->engine->record(s->queue, e->point);
-    e->waits_for_words_before = s->waits_for_words.load();
-    e->in = s;
     return success;
   }
   const std::uint64_t number = e->shared->recorded.fetch_add(1, std::memory_order_acq_rel) + 1;

@@ -57,6 +57,7 @@ result launch_native(const function& f, std::uint64_t items, stream* s, void** p
 
 TUTTI_EXPORT result cuModuleLoadData(module** m, const void*) {
   TUTTI_CHECK(wrong("cuModuleLoadData"));
+  if (a_stream_waits()) lib().misused("cuModuleLoadData while a stream waits for a word", success);
   *m = lib().add(new module{current.back()});
   return success;
 }
@@ -68,6 +69,7 @@ TUTTI_EXPORT result cuModuleUnload(module* m) {
 }
 TUTTI_EXPORT result cuModuleGetFunction(function** f, module* m, const char* name) {
   TUTTI_CHECK(wrong_handle("cuModuleGetFunction", m));
+  if (a_stream_waits()) lib().misused("cuModuleGetFunction while a stream waits for a word", success);
   auto made = std::make_unique<function>();
   made->of_tutti = tutti::gpu::kernels::find_kernel(name);
   if (made->of_tutti == nullptr && !find_native(name, *made)) return error_not_found;

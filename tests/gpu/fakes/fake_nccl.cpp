@@ -42,6 +42,7 @@ struct cuda_stand_in {
   decltype(&tutti_fake_cuda_changed) changed = nullptr;
   decltype(&tutti_fake_cuda_reach) reach = nullptr;
   decltype(&tutti_fake_cuda_current_device) current_device = nullptr;
+  decltype(&tutti_fake_cuda_note_free) note_free = nullptr;
 
   cuda_stand_in() {
     void* const library = ::dlopen(std::getenv("TUTTI_CUDA_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
@@ -56,6 +57,7 @@ struct cuda_stand_in {
     find(changed, "tutti_fake_cuda_changed");
     find(reach, "tutti_fake_cuda_reach");
     find(current_device, "tutti_fake_cuda_current_device");
+    find(note_free, "tutti_fake_cuda_note_free");
   }
 };
 const cuda_stand_in& cuda() {
@@ -526,6 +528,7 @@ TUTTI_EXPORT result ncclCommFinalize(communicator* c) {
   return success;
 }
 TUTTI_EXPORT result ncclCommDestroy(communicator* c) {
+  cuda().note_free("ncclCommDestroy");
   const std::lock_guard lock(lib().mutex);
   free_now(c);
   return success;
