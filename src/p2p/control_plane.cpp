@@ -10,22 +10,19 @@ void control_plane::received(int peer, const frame& head, std::span<const std::b
   const auto ranks = static_cast<std::size_t>(peers_.size());
   switch (head.kind) {
     case frame_kind::fail:
-      failed(peer, head.context, failure_message::decode(head, payload, ranks));
-      break;
+      return failed(peer, head.context, failure_message::decode(head, payload, ranks));
     case frame_kind::agree:
-      routes_.agree(peer, head.context, agreement_message::decode(head, payload));
-      break;
+      return routes_.agree(peer, head.context, agreement_message::decode(head, payload));
     case frame_kind::notice:
       contexts_.admits(peer, head);
-      break;
+      return;
     case frame_kind::ask:
-      asked(peer, head.context, inquiry_message::decode(head));
-      break;
+      return asked(peer, head.context, inquiry_message::decode(head));
     case frame_kind::tell:
       if (const auto there = progress_message::decode(head, ranks)) answered(peer, head.context, *there);
-      break;
+      return;
     default:
-      break;
+      return;
   }
 }
 

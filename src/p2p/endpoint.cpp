@@ -104,31 +104,23 @@ void endpoint::end(int peer, const frame& head, const destination_buffer& where)
   if (where.owner == nullptr && peers_[peer].lost) return;
   switch (head.kind) {
     case frame_kind::eager:
-      receives_.end_eager(peer, head, where);
-      break;
+      return receives_.end_eager(peer, head, where);
     case frame_kind::rts:
-      receives_.end_rts(peer, head);
-      break;
+      return receives_.end_rts(peer, head);
     case frame_kind::cts:
-      sends_.end_cts(peer, head);
-      break;
+      return sends_.end_cts(peer, head);
     case frame_kind::data:
-      receives_.end_data(peer, head, where);
-      break;
+      return receives_.end_data(peer, head, where);
     case frame_kind::cancel:
-      receives_.end_cancel(peer, head);
-      break;
+      return receives_.end_cancel(peer, head);
     case frame_kind::fail:
     case frame_kind::agree:
-      end_control(peer, head, where);
-      break;
+      return end_control(peer, head, where);
     case frame_kind::refuse:
     case frame_kind::fin:
-      sends_.end_answer(peer, head);
-      break;
+      return sends_.end_answer(peer, head);
     case frame_kind::credit:
-      peers_.take_credit(peer, head.length);
-      break;
+      return peers_.take_credit(peer, head.length);
     default:
       control_.received(peer, head, {});
   }

@@ -36,19 +36,19 @@ world_devices& world_devices::of(const communicator& c) {
   return static_cast<world_devices&>(*opened);
 }
 
-// ---- of a communicator ----
-
-std::string why_not_nccl_among(const std::vector<const introduction*>& ranks) {
+std::string world_devices::why_not_nccl(const std::vector<int>& members) const {
   std::set<std::uint64_t> places;
   std::set<std::int32_t> versions;
-  for (const introduction* i : ranks) {
-    places.insert(i->place);
-    versions.insert(i->nccl);
+  for (const int member : members) {
+    places.insert(ranks[static_cast<std::size_t>(member)].place);
+    versions.insert(ranks[static_cast<std::size_t>(member)].nccl);
   }
   if (versions.contains(0)) return "NCCL cannot be used on all ranks (tutti::nccl::why_not())";
   if (versions.size() > 1) return "the ranks have different versions of NCCL";
-  return places.size() < ranks.size() ? "two ranks have one device, which NCCL refuses" : "";
+  return places.size() < members.size() ? "two ranks have one device, which NCCL refuses" : "";
 }
+
+// ---- of a communicator ----
 
 namespace {
 
@@ -96,7 +96,7 @@ communicator_devices::communicator_devices(const communicator& c, const world_de
           "them at once (nvidia-cuda-mps-control -d)");
   }
 
-  why_not_nccl_ = why_not_nccl_among(all);
+  why_not_nccl_ = opened.why_not_nccl(members);
   if (how_.queue.handle == nullptr && how_.backend != backend::oneccl)
     why_not_oneccl_ = "there is no queue of SYCL's (open_options::queue)";
 }

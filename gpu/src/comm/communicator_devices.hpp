@@ -36,9 +36,8 @@ class vendor {
 namespace nccl {
 class idle_communicators;
 task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::device on);
-// NCCL loads its kernels and sets the size of their stack with its first communicator. Both wait for the device, so
-// they must come before any gate. The first call for a device makes a communicator of one rank; it takes a tenth of a
-// second.
+// NCCL loads its kernels and makes room for their stack with its first communicator, which must not come behind a
+// gate: the first call for a device makes one of one rank. Cost: a tenth of a second.
 task<> load_kernels(gpu::device on);
 std::string_view why_not_by_nccl(const gpu::detail::call& c) noexcept;
 }  // namespace nccl
@@ -61,9 +60,6 @@ struct introduction {
   failure_text<976> failure;  // why the rank has no device
 };
 
-// Why NCCL cannot connect these ranks; empty if it can.
-std::string why_not_nccl_among(const std::vector<const introduction*>& ranks);
-
 // Devices of the ranks of a world.
 struct world_devices final : tutti::detail::device_side {
   std::shared_ptr<attachment> on;
@@ -73,6 +69,8 @@ struct world_devices final : tutti::detail::device_side {
 
   // Throws errc::invalid_argument if gpu::open has not been called.
   static world_devices& of(const communicator& c);
+  // Why NCCL cannot connect these ranks of the world; empty if it can.
+  std::string why_not_nccl(const std::vector<int>& members) const;
 };
 
 // The backends of one communicator. Made on first use.

@@ -125,10 +125,6 @@ task<device> open_for(communicator world, device given, open_options how) {
   std::vector<detail::introduction> all(static_cast<std::size_t>(world.size()));
   co_await among.all_gather(mine, all);
   check(all);
-  std::vector<const detail::introduction*> ranks;
-  for (const detail::introduction& i : all) ranks.push_back(&i);
-  const bool by_nccl = how.backend == backend::automatic ? all.size() > 1 : how.backend == backend::nccl;
-  if (by_nccl && detail::why_not_nccl_among(ranks).empty()) co_await nccl::load_kernels(given);
   auto opened = std::make_shared<detail::world_devices>();
   opened->on = given.shared_state();
   opened->how = how;
@@ -138,10 +134,11 @@ task<device> open_for(communicator world, device given, open_options how) {
     if (opened->ranks.size() <= place) opened->ranks.resize(place + 1);
     opened->ranks[place] = all[r];
   }
+  const bool by_nccl = how.backend == backend::automatic ? all.size() > 1 : how.backend == backend::nccl;
+  if (by_nccl && opened->why_not_nccl(members).empty()) co_await nccl::load_kernels(given);
   std::shared_ptr<tutti::detail::device_side>& place = tutti::detail::device_side_of_world(world);
-  if (const auto* const before = static_cast<const detail::world_devices*>(place.get());
-      before != nullptr && before->on == opened->on)
-    opened->idle = before->idle;
+  const auto* const before = static_cast<const detail::world_devices*>(place.get());
+  if (before != nullptr && before->on == opened->on) opened->idle = before->idle;
   place = std::move(opened);
   co_return given;
 }

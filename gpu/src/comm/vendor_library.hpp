@@ -101,12 +101,12 @@ result make_scaled_sum(const Table& calls, const detail::call& c, Communicator* 
 
 // The library's names for error texts, and the cures.
 struct library_texts {
-  const char* name;
-  const char* make_id;  // the call that makes the id, with what prepares it
-  const char* prepare;
-  const char* init;
-  const char* init_failed;     // follows a failure of these two
-  const char* connect_failed;  // follows "... has not connected the ranks within N ms: "
+  const char* name = "";
+  const char* make_id = "";  // the call that makes the id, with what prepares it
+  const char* prepare = "";
+  const char* init = "";
+  const char* init_failed = "";     // follows a failure of these two
+  const char* connect_failed = "";  // follows "... has not connected the ranks within N ms: "
 };
 
 // Makes a communicator of the library for the ranks of `control`. Collective; rank 0 makes the id. The submit

@@ -155,8 +155,7 @@ class cuda_driver final : public driver, process_sharing {
     // GPUs too old for the kernels have none: their collectives are staged.
     module_ = load_kernels(calls);
     can_.kernels = module_ != nullptr;
-    // CUDA loads a kernel where it is looked up. What is looked up under a closed gate does not run until that is
-    // open.
+    // What is looked up under a closed gate does not run until that is open.
     if (module_ != nullptr)
       for (const gpu::kernels::kernel& k : gpu::kernels::all_kernels())
         if (abi::function* found = nullptr; calls.module_function(&found, module_, k.name) == abi::success)

@@ -115,9 +115,8 @@ struct table {
   }
 };
 
-// The hardware queues of a process on a GPU. A copy behind a closed gate holds up the copies of the other streams of its
-// queue; with 32 of them no two of a program's few streams share one. Processes of a GPU have so many together: on an
-// H200 three with 32 ran under MPS, and of four one was refused.
+// The hardware queues of a process. A copy behind a closed gate holds up the copies of other streams of its queue; with 32
+// no two of a program's few streams share one. On an H200 three processes with 32 ran under MPS, a fourth was refused.
 constexpr int hardware_queues(int local_ranks, int gpus) noexcept {
   const int ranks = std::max(1, (local_ranks + gpus - 1) / std::max(1, gpus));
   return std::clamp(96 / ranks, 8, 32);

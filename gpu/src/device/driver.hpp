@@ -101,8 +101,7 @@ class driver {
 
   virtual void* allocate(std::size_t bytes, memory_kind kind) = 0;
   virtual void free(void* memory, memory_kind kind) noexcept = 0;
-  // Calls f(), which frees memory of the device by other means than free(). Where freeing waits for the device, a
-  // thread of the driver calls it in the device's context, once nothing holds frees.
+  // Calls f(), which frees memory of the device by other means, as free() does: on which thread and when.
   virtual void free_by(std::function<void()> f) noexcept { f(); }
   // Pins existing host memory. Returns false if that is impossible.
   virtual bool pin(void*, std::size_t) noexcept { return false; }

@@ -274,40 +274,36 @@ task<std::shared_ptr<vendor>> connect(communicator control, gpu::device on) {
   std::shared_ptr<idle_communicators>& kept = world_devices::of(control).idle;
   if (kept == nullptr) kept = std::make_shared<idle_communicators>(thread);
   const std::shared_ptr<idle_communicators> idle = kept;
-  std::shared_ptr<owned_communicator> owned;
-  {
-    // One that all of these ranks keep.
-    std::shared_ptr<owned_communicator> offered;
-    const scope_exit put_back([&] {
-      if (offered != nullptr) idle->add(ranks, std::move(offered));
-    });
-    if (rank == 0) offered = idle->take(ranks, 0);
-    std::uint64_t number = offered == nullptr ? 0 : offered->number;
-    co_await control.broadcast(number, 0);
-    if (number != 0) {
-      if (rank != 0) offered = idle->take(ranks, number);
-      int all_have = offered != nullptr ? 1 : 0;
-      co_await control.all_reduce(all_have, tutti::min);
-      if (all_have != 0) owned = std::move(offered);
-    }
+  // One that all of these ranks keep, or a new one.
+  std::shared_ptr<owned_communicator> owned = rank == 0 ? idle->take(ranks, 0) : nullptr;
+  int all_have = 0;
+  const scope_exit put_back([&] {
+    if (owned != nullptr && all_have == 0) idle->add(ranks, owned);
+  });
+  std::uint64_t number = owned == nullptr ? 0 : owned->number;
+  co_await control.broadcast(number, 0);
+  if (number != 0) {
+    if (rank != 0) owned = idle->take(ranks, number);
+    int have = owned == nullptr ? 0 : 1;
+    co_await control.all_reduce(have, tutti::min);
+    all_have = have;
   }
-  if (owned == nullptr) {
-    const std::uint64_t number = tutti::detail::number_of(control).within;
+  std::shared_ptr<owned_communicator> chosen = owned;
+  if (all_have == 0) {
+    number = tutti::detail::number_of(control).within;
     const std::function<abi::result()> nothing = [] { return abi::success; };
     const gpu::vendor_abi::library_texts texts{
-        "NCCL",
-        "ncclGetUniqueId",
-        "",
-        "ncclCommInitRank",
-        "",
-        "one of them has not called it, or they cannot reach each other (NCCL_DEBUG=INFO says more; "
-        "NCCL_SOCKET_IFNAME chooses interfaces)"};
+        .name = "NCCL",
+        .make_id = "ncclGetUniqueId",
+        .init = "ncclCommInitRank",
+        .connect_failed =
+            "one of them has not called it, or they cannot reach each other (NCCL_DEBUG=INFO says more; "
+            "NCCL_SOCKET_IFNAME chooses interfaces)"};
     abi::communicator* const handle = co_await abi::connect_ranks<abi::unique_id, abi::communicator>(
         std::move(control), thread, on.state().timeout(), &calls, texts, nothing);
-    owned = std::make_shared<owned_communicator>(calls, handle, rank, size, number);
+    chosen = std::make_shared<owned_communicator>(calls, handle, rank, size, number);
   }
-  auto made = std::make_shared<connection>(on.shared_state(), thread, std::move(owned), idle, ranks);
-  co_return made;
+  co_return std::make_shared<connection>(on.shared_state(), thread, std::move(chosen), idle, ranks);
 }
 
 task<> load_kernels(gpu::device on) {

@@ -17,9 +17,8 @@
 // - The interrupter acts only during waiting(), and waiting() does not return while the interrupter acts.
 // - The interrupter ends before the use does, so no thread outlives the device that it works on.
 //
-// Destroying waits for the device, and for the other ranks of the node to destroy it, too. A rank whose stream stands at
-// a gate cannot, and the gate may wait for this rank. So healthy communicators are kept for later communicators of the
-// same ranks, and are destroyed at the end (idle_communicators).
+// Destroying waits for the device, and for the other ranks of the node. One whose stream stands at a gate that waits for
+// this rank could not do it. So healthy communicators are kept for later ones of the same ranks (idle_communicators).
 #pragma once
 
 #include "comm/submit_thread.hpp"
