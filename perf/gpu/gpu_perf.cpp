@@ -135,6 +135,16 @@ task<> calls(session* s) {
   const gpu::stream stream(s->dev), held(s->dev);
   const tutti::perf::gpu::raw_cuda raw;
   const int times = s->rounds;
+  // The driver has made some dozens already.
+  std::vector<gpu::stream> streams;
+  std::vector<double> from_stock, made_now;
+  for (int i = 0; i < 64; ++i) {
+    const auto begin = clock_type::now();
+    streams.emplace_back(s->dev);
+    (i < 16 ? from_stock : made_now).push_back(seconds(clock_type::now() - begin));
+  }
+  s->row("calls", "a stream from the stock", median(from_stock) * 1e6, "us");
+  s->row("calls", "a stream, the slowest of 48 more", quantile(made_now, 1) * 1e6, "us");
   s->row("calls", "cuEventRecord", raw.time_of_record(stream.native(), times) * 1e6, "us");
   co_await stream.reached();
   s->row("calls", "cuEventQuery of what has passed", raw.time_of_query(times) * 1e6, "us");
@@ -494,13 +504,16 @@ task<int> measure(tutti::communicator world, wishes w) {
   session s;
   s.world = world;
   s.cuda = w.kind == "cuda";
+  const auto begin = clock_type::now();
   s.dev = s.cuda ? tutti::cuda::open(world) : tutti::emulated::open(world);
+  const double opening = seconds(clock_type::now() - begin);
   s.rounds = w.rounds;
   s.largest_mib = w.largest_mib;
   s.only = w.only;
   if (world.rank() == 0) std::printf("%s, %d ranks\n", s.dev.name().c_str(), world.size());
   if (s.wants("latency")) co_await latency(&s);
   co_await world.barrier();
+  if (s.wants("calls")) s.row("calls", "the device is opened", opening * 1e3, "ms");
   if (s.wants("calls") && world.rank() == 0) co_await calls(&s);
   if (s.wants("park")) co_await parking(&s);
   co_await world.barrier();
