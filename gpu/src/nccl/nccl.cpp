@@ -41,7 +41,7 @@ abi::result enqueue(const owned_communicator& on, owned_communicator::use& use, 
     const tutti::detail::operation_row& row = row_of(what.kind);
     const int other = static_cast<int>(peer);
     const bool is_root = on.rank == what.peer, is_other = other == what.peer;
-    const std::size_t bytes = block_of(what, on.size) * what.in.element_bytes;
+    const std::size_t bytes = block_of(what, static_cast<int>(on.ranks.size())) * what.in.element_bytes;
     const auto block = [=](const view& of, bool blocks) {
       return static_cast<std::byte*>(of.data) + (blocks ? peer * bytes : 0);
     };
@@ -62,7 +62,7 @@ abi::result enqueue(const owned_communicator& on, owned_communicator::use& use, 
     });
   } else if (what.kind == operation_kind::gather || what.kind == operation_kind::scatter ||
              what.kind == operation_kind::all_to_all) {
-    r = grouped(static_cast<std::size_t>(on.size), exchange_with);
+    r = grouped(on.ranks.size(), exchange_with);
   } else {
     r = use.waiting([&] { return abi::call_library(n, what, op, c, stream); });
   }
@@ -75,19 +75,17 @@ abi::result enqueue(const owned_communicator& on, owned_communicator::use& use, 
 class connection final : public vendor, public std::enable_shared_from_this<connection> {
  public:
   connection(std::shared_ptr<attachment> on, std::shared_ptr<submit_thread> thread,
-             std::shared_ptr<owned_communicator> handle, std::shared_ptr<idle_communicators> idle,
-             std::vector<int> ranks)
+             std::shared_ptr<owned_communicator> handle, std::shared_ptr<idle_communicators> idle)
       : on_(std::move(on)),
         thread_(std::move(thread)),
         handle_(std::move(handle)),
         idle_(std::move(idle)),
-        ranks_(std::move(ranks)),
         stream_(stream_state::make(on_)),
         side_(stream_state::make(on_)) {}
   ~connection() override {
     forget_done();
     if (!pending_.empty()) end(error(errc::cancelled, "the communicator has gone"));
-    if (ended_.empty()) idle_->add(ranks_, handle_);
+    if (ended_.empty()) idle_->add(handle_);
   }
 
   task<> perform(work_state* w, device_group::turn* mine) override {
@@ -224,7 +222,6 @@ class connection final : public vendor, public std::enable_shared_from_this<conn
   const std::shared_ptr<submit_thread> thread_;
   const std::shared_ptr<owned_communicator> handle_;
   const std::shared_ptr<idle_communicators> idle_;
-  const std::vector<int> ranks_;                // in the world
   const std::shared_ptr<stream_state> stream_;  // NCCL's work, enqueued by the submit thread
   const std::shared_ptr<stream_state> side_;    // opens gates, enqueued by the loop
   recycled_deque<std::shared_ptr<work_state>> pending_;
@@ -269,7 +266,7 @@ std::string_view why_not_by_nccl(const call& c) noexcept {
 task<std::shared_ptr<vendor>> connect(communicator control, gpu::device on) {
   const abi::table& calls = abi::load().required("NCCL");
   const std::shared_ptr<submit_thread> thread = submit_thread::of(on.shared_state());
-  const int rank = control.rank(), size = control.size();
+  const int rank = control.rank();
   const std::vector<int> ranks = tutti::detail::world_ranks_of(control);
   std::shared_ptr<idle_communicators>& kept = world_devices::of(control).idle;
   if (kept == nullptr) kept = std::make_shared<idle_communicators>(thread);
@@ -278,7 +275,7 @@ task<std::shared_ptr<vendor>> connect(communicator control, gpu::device on) {
   std::shared_ptr<owned_communicator> owned = rank == 0 ? idle->take(ranks, 0) : nullptr;
   int all_have = 0;
   const scope_exit put_back([&] {
-    if (owned != nullptr && all_have == 0) idle->add(ranks, owned);
+    if (owned != nullptr && all_have == 0) idle->add(owned);
   });
   std::uint64_t number = owned == nullptr ? 0 : owned->number;
   co_await control.broadcast(number, 0);
@@ -301,9 +298,9 @@ task<std::shared_ptr<vendor>> connect(communicator control, gpu::device on) {
             "NCCL_SOCKET_IFNAME chooses interfaces)"};
     abi::communicator* const handle = co_await abi::connect_ranks<abi::unique_id, abi::communicator>(
         std::move(control), thread, on.state().timeout(), &calls, texts, nothing);
-    chosen = std::make_shared<owned_communicator>(calls, handle, rank, size, number);
+    chosen = std::make_shared<owned_communicator>(calls, handle, rank, ranks, number);
   }
-  co_return std::make_shared<connection>(on.shared_state(), thread, std::move(chosen), idle, ranks);
+  co_return std::make_shared<connection>(on.shared_state(), thread, std::move(chosen), idle);
 }
 
 task<> load_kernels(gpu::device on) {

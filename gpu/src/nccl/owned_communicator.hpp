@@ -39,9 +39,9 @@ namespace tutti::nccl {
 
 class owned_communicator {
  public:
-  owned_communicator(const abi::table& c, abi::communicator* handle, int its_rank, int its_size,
+  owned_communicator(const abi::table& c, abi::communicator* handle, int its_rank, std::vector<int> its_ranks,
                      std::uint64_t its_number) noexcept
-      : calls(c), rank(its_rank), size(its_size), number(its_number), handle_(handle) {}
+      : calls(c), rank(its_rank), ranks(std::move(its_ranks)), number(its_number), handle_(handle) {}
 
   // ---- On the loop thread ----
 
@@ -117,8 +117,9 @@ class owned_communicator {
   };
 
   const abi::table& calls;
-  const int rank, size;
-  const std::uint64_t number;  // the same on all ranks
+  const int rank;
+  const std::vector<int> ranks;  // of all ranks, in the world
+  const std::uint64_t number;    // the same on all ranks
 
  private:
   // A call may take 100 short waits, a tenth of a second, to return by itself. Time in which the whole process
@@ -178,9 +179,7 @@ class idle_communicators {
   idle_communicators(const idle_communicators&) = delete;
   idle_communicators& operator=(const idle_communicators&) = delete;
 
-  void add(const std::vector<int>& ranks, std::shared_ptr<owned_communicator> of) {
-    all_.emplace(ranks, std::move(of));
-  }
+  void add(const std::shared_ptr<owned_communicator>& of) { all_.emplace(of->ranks, of); }
   // Takes the one of these ranks that `number` names, or any if it is 0. Returns null if there is none.
   std::shared_ptr<owned_communicator> take(const std::vector<int>& ranks, std::uint64_t number) {
     const auto [from, to] = all_.equal_range(ranks);
