@@ -136,7 +136,8 @@ int run(F&& main) {
 }
 
 // Runs main as `ranks` ranks in this process, each a thread with a runtime of its own, for tests and debuggers.
-// Errors: rethrows the first error after all ranks have ended. A failing rank ends the waits of the others.
+// Errors: rethrows the first error after all ranks have ended, not one that another rank's error has caused.
+// A failing rank ends the waits of the others.
 template <detail::rank_main F>
 void run_local(int ranks, F&& main) {
   detail::run_local_main(ranks, init_options(), detail::erase_main(main));

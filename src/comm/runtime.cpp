@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <functional>
@@ -137,6 +138,20 @@ void call_off(boost::asio::io_context& context, const memory_store& shared, int 
   telling.start(bootstrap::call_off(through, why));
 }
 
+// Whether another rank's error may have caused this one. Allocates nothing.
+bool may_be_caused(const std::exception_ptr& failure) noexcept {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const error& e) {
+    // A rank that fails while it joins counts as one that has left.
+    constexpr errc causes[] = {errc::cancelled, errc::peer_failed, errc::peer_left,
+                               errc::communicator_failed};
+    return std::ranges::any_of(causes, [&e](errc code) { return e.code() == code; });
+  } catch (...) {
+    return false;
+  }
+}
+
 }  // namespace
 
 int run_rank(runtime& rt, init_options options, any_main& main) {
@@ -162,9 +177,11 @@ void run_local_main(int ranks, init_options options, any_main main) {
   const memory_store shared(unused.get_executor());
   std::mutex recording;
   std::exception_ptr first;
+  // Destructors tell other ranks before their own rank's error is here: the cause may come after its effects.
   const std::function<void()> record = [&] {
     const std::lock_guard lock(recording);
-    if (!first) first = std::current_exception();
+    if (!first || (may_be_caused(first) && !may_be_caused(std::current_exception())))
+      first = std::current_exception();
   };
   const auto failed = [&](int rank) {
     record();

@@ -159,6 +159,15 @@ task<> one_rank_throws(communicator world, int thrower) {
   co_await world.all_reduce(data, sum);
 }
 
+// Rank 1's error comes first, and reads as if another rank had caused it.
+task<> the_cause_comes_last(communicator world) {
+  if (world.rank() == 1) throw error(errc::cancelled, "dropped by the other rank");
+  int x = 0;
+  const failure f = co_await failure_in(world.recv(x, 1));
+  TUTTI_EXPECT(f.code == errc::peer_failed);
+  throw std::runtime_error("boom");
+}
+
 // A rank that throws out of main fails all its communicators, whatever its number there. That includes
 // communicators whose last handle main destroys.
 task<> knows_who_threw(communicator world, bool in_child) {
@@ -541,6 +550,9 @@ TEST_CASE("failure: run_local rethrows the first error, and no rank hangs") {
                            std::runtime_error);
     }
   }
+}
+TEST_CASE("failure: run_local rethrows the cause, not the error that it had on another rank") {
+  CHECK_THROWS_WITH_AS(run_local(2, over("shm"), the_cause_comes_last), "boom", std::runtime_error);
 }
 TEST_CASE("failure: failed_ranks() contains every rank that the error names") {
   for (const std::string& transport : transports) {

@@ -192,7 +192,8 @@ std::map<end, long> sweep(const memory_program& program, const std::string& tran
       ::usleep(1000);
     }
     const end how = killed ? end::hung : ended_without_memory(status, said) ? end::ended : end::died;
-    if (how != end::ended) std::fputs(said.text().c_str(), stderr);
+    if (how != end::ended || p->ended[static_cast<int>(end::other_error)] > 0)
+      std::fputs(said.text().c_str(), stderr);
     if (p->finished) break;
     ++table[how];
     if (how != end::ended)

@@ -126,6 +126,7 @@ void launched::write_input(std::string_view text) const {
 void launched::read_some() {
   std::array<pollfd, 2> streams{pollfd{output_.get(), POLLIN, 0}, pollfd{error_.get(), POLLIN, 0}};
   const int ready = ::poll(streams.data(), streams.size(), bound_ms);
+  if (ready == 0 && ::kill(pid_, SIGQUIT) == 0) read_for(std::chrono::seconds(2));  // what its ranks wait for
   INFO("standard output so far: ", result_.output.substr(0, 2000));
   INFO("standard error so far: ", result_.error);
   REQUIRE_MESSAGE(ready > 0, "tutti-run neither wrote nor ended in time");
