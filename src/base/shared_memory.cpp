@@ -122,8 +122,7 @@ block* arena::find_free(std::size_t bytes, std::size_t alignment) noexcept {
 }
 
 block& arena::add_region(std::size_t bytes) {
-  // Address space costs nothing, and few regions are searched quickly: each is half as large as all before
-  // it.
+  // Address space is free, and few regions are searched quickly: each is half as large as all before it.
   const std::size_t wanted =
       round_up(std::max({bytes, smallest_region_bytes, usage_.reserved_bytes / 2}), page_bytes);
   auto r = std::make_unique<region>();

@@ -182,8 +182,7 @@ class participant {
     co_return co_await give_up();
   }
 
-  // The first rank whose time is over names the missing ranks, and ends the attempt for all; the others read
-  // that.
+  // The first rank whose time is over names the missing ranks, and ends the attempt for all; others read that.
   task<std::string> give_up() {
     std::string why;
     try {

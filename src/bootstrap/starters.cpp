@@ -55,8 +55,7 @@ place ours() {
               ? joined("job", {"TUTTI_JOB_ID"})
               : joined("job", {"TUTTI_JOB_ID", "TUTTI_RESTART_COUNT"});
   if (env_string("TORCHELASTIC_RUN_ID")) {
-    // A run's name may be the same for every run ("none" is the default); the address where its agents meet
-    // is not.
+    // A run's name may be that of every run ("none" is the default); the address where its agents meet is not.
     p.job += joined("torchrun",
                     {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"});
     p.master_port_taken = is_true("TORCHELASTIC_USE_AGENT_STORE");
@@ -101,8 +100,7 @@ place pmi() {
   if (!p.rank.value) return p;
   p.job = p.job_on_host = joined("pmi", {"PMI_JOBID", "PMI_PORT"});
   if (p.job.empty()) {
-    // Hydra has no name for its jobs. But it has one process on each host to which all ranks there have a
-    // socket.
+    // Hydra has no name for its jobs, but one process on each host to which all ranks there have a socket.
     for (const char* variable : {"PMI_FD", "HYDI_CONTROL_FD"}) {
       const std::string proxy = other_end(variable);
       if (proxy.empty()) continue;

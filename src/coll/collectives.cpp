@@ -65,8 +65,7 @@ class collective_operation_state final
     if (!comm().detached()) comm().recorder().end(record, flight::state::cancelled);
     const std::uint32_t first = comm().first_open(sequence);
     leave();
-    // Also if it had failed and nobody had been told yet. Before the body is destroyed: its messages come after
-    // this one.
+    // Also if it had failed and nobody had been told. Before the body goes: its messages come after this one.
     if (!complete && !comm().ends(sequence))
       comm().fail(errc::cancelled, text, p2p::subject::collective, true, p2p::extent::one, first);
     this->~collective_operation_state();

@@ -277,8 +277,7 @@ task<> on_segment(operation_state* op, collective c) {
   co_await body_of(op, c, choose(s, algorithm::automatic));
 }
 
-// The ranks compare their calls, and find out which rank has not called, while devices carry out the
-// operation.
+// The ranks compare their calls, and find who has not called, while devices carry out the operation.
 task<> on_devices(operation_state* op, collective c) {
   scope both;
   both.spawn(detail::communicator_part_of(op->what()).execute(*op));

@@ -167,8 +167,7 @@ void collective_segment::vote(bool yes) noexcept {
 collective_segment::arrival collective_segment::check_arrival(int rank) noexcept {
   const slot& theirs = slot_of(rank);
   if (theirs.stamp.load(std::memory_order_acquire) != operation_) return arrival::not_yet;
-  // Not every rank waits for others in each operation. Differences in operations that no rank compared show
-  // here.
+  // Not every rank waits in each operation. Differences in operations that no rank compared show here.
   if (theirs.sequence != sequence_ || theirs.print != print_ || theirs.history != history())
     return arrival::other;
   // Its earlier operations are over.

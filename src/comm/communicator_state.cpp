@@ -354,8 +354,7 @@ void communicator_state::fail(errc why, const std::string& text, p2p::subject na
   }
   failure_.first = first;
   const p2p::failure_message told{why, text, reach, failed_members(), first, names};
-  // The dead rank is also a member of the communicator that this one was made from, which may hear of it
-  // later.
+  // The dead rank is also in the communicator that this one was made from, which may hear of it later.
   for (communicator_state* c = this; why == errc::peer_failed && c != nullptr && c->parent_ != c->id_;) {
     c = world_->find(2 * c->parent_);
     if (c == nullptr) continue;

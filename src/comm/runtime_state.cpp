@@ -350,8 +350,7 @@ void runtime_state::start(task<> main) {
       self.tell();
       self.later([](runtime_state& s) { s.tasks_.start(s.flush_and_cut()); });
     }
-    // The parameters of main, handles among them, are destroyed with its frame, which must not happen from
-    // inside it.
+    // main's parameters, handles among them, go with its frame, which must not happen from inside it.
     self.later([run = self.runs_](runtime_state& s) {
       if (s.runs_ != run) return;
       s.main_.stop();

@@ -283,8 +283,7 @@ class process_trace {
     const head& h = of.head();
     if (!has_rank(h)) return;
     if (writer_ == nullptr) {
-      // When one rank is a member, all of this process have started to join: they are the world, or a part of
-      // it.
+      // When one rank is a member, all of this process have started to join: they are in the world.
       if (h.at() == phase::joining || failed_) return;
       std::set<int> ranks;
       for_each_recording([&ranks](recording_view other) {

@@ -65,8 +65,7 @@ std::string job_secret(const options& o) {
   return base::random_hex(secret_bytes);
 }
 
-// A closed stream would give its number to the next descriptor opened, and output for the stream would go
-// there.
+// A closed stream would give its number to the next descriptor opened, and its output would go there.
 void fill_closed_streams() {
   for (int fd = ::open("/dev/null", O_RDWR); fd >= 0; fd = ::dup(fd))
     if (fd > STDERR_FILENO) {

@@ -194,8 +194,7 @@ void local_ranks::start_rank(int local_rank) {
   spec.inherited = serves_store ? store_.get() : -1;
   spec.in_foreground = lends_terminal_ && in_terminal_foreground();
   spec.descriptor_limit = descriptor_limit_;
-  // A terminal cannot be shared with rank 0 while its group is in the background: a read would stop it
-  // silently.
+  // No terminal is shared with rank 0 while its group is in the background: a read would stop it.
   const bool alone = options_.nodes == 1 && options_.ranks == 1;
   const bool reads_input = alone || (rank == 0 && !has_terminal_input());
   base::unique_fd null;

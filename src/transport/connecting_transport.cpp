@@ -149,8 +149,7 @@ task<> connecting_transport::serve(core::stream_socket socket) {
   try {
     co_await converse(socket, here);
   } catch (const error& e) {
-    // A connection that ends early is not reported as unauthenticated: peers do that when both sides connect
-    // at once.
+    // A connection that ends early does not count as unauthenticated: one of two opened at once does so.
     if (here && here->turned_out())
       unauthenticated_.report(from, "it had not proved who it is when there was no room for others");
     else if (e.code() != errc::peer_failed)

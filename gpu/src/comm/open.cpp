@@ -39,8 +39,7 @@ void from_environment(const char* variable, const char* const (&names)[N], E& va
   value = static_cast<E>(found - names);
 }
 
-// Loads the libraries and makes the context of the device, which takes hundreds of milliseconds. Any thread may call
-// it.
+// Loads the libraries and makes the device's context: hundreds of milliseconds. Any thread may call it.
 std::shared_ptr<detail::driver> find_driver(device_kind kind, int ordinal) {
   if (kind == device_kind::automatic) {
     const std::string no_cuda = cuda::why_not();

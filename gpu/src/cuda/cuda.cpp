@@ -160,8 +160,7 @@ class cuda_driver final : public driver, process_sharing {
       for (const gpu::kernels::kernel& k : gpu::kernels::all_kernels())
         if (abi::function* found = nullptr; calls.module_function(&found, module_, k.name) == abi::success)
           functions_.emplace(&k, found);
-    // A new stream may need a hardware queue. To make one waits for the device, which a closed gate would make
-    // endless.
+    // A new stream may need a hardware queue: making one waits for the device, under a closed gate for ever.
     for (const bool urgent : {false, true})
       for (std::size_t i = 0; i < streams_in_stock; ++i) {
         abi::stream* made = nullptr;

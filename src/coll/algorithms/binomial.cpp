@@ -69,8 +69,7 @@ task<> gather_binomial(collective c, const std::byte* block, std::byte* data, bl
   std::rotate_copy(held, held + at(size - root), held + at(size), data);
 }
 
-// The gather run backwards: a rank forwards the blocks of the ranks behind it, half of what it has in every
-// round.
+// The gather run backwards: in every round a rank forwards half of its blocks, those of the ranks behind it.
 task<> scatter_binomial(collective c, const std::byte* data, std::byte* block, blocks parts, int root) {
   const std::size_t block_bytes = parts.bytes(c.rank());
   const int size = c.size();

@@ -11,8 +11,7 @@ collective on_this_host(const collective& c) noexcept {
   return c.among(c.comm().places().local, c.comm().places().local_rank);
 }
 
-// The rank of each host that exchanges data with those of other hosts: its leader, on the root's host the
-// root.
+// The rank of each host that exchanges data with other hosts: its leader, on the root's host the root.
 struct speakers {
   speakers(const collective& c, int root)
       : places(c.comm().places()),

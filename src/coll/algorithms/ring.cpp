@@ -119,8 +119,7 @@ task<> all_reduce_ring(collective c, reduce_call r) {
   const std::size_t piece = std::max<std::size_t>(1, piece_bytes / r.element_bytes) * r.element_bytes;
   const std::size_t pieces = (chunks.longest(size) + piece - 1) / piece;  // of the longest chunk
   const std::size_t all = pieces * static_cast<std::size_t>(size - 1);
-  // For piece i of all: its offset in a chunk, and its length. The last piece of a shorter chunk may be
-  // empty.
+  // Piece i of all: its offset in a chunk, and its length. The last one of a shorter chunk may be empty.
   const auto offset = [=](std::size_t i) { return i % pieces * piece; };
   const auto length = [=](int chunk, std::size_t i) {
     const std::size_t bytes = chunks.bytes(chunk);
