@@ -107,9 +107,10 @@ tutti::task<> stays_stopped(tutti::communicator world) {
 
 // Rank 1 dies, and the rank that takes its place in the next world stays stopped.
 tutti::task<> renumbered(tutti::communicator world) {
-  co_await world.barrier();
+  // A slow rank may hear of the death in the first barrier already.
+  auto heard = co_await tutti::as_result(world.barrier());
   if (world.rank() == 1) ::_exit(9);
-  const auto heard = co_await tutti::as_result(world.barrier());
+  if (!heard.error) heard = co_await tutti::as_result(world.barrier());
   if (!heard.error) std::printf("the death was not noticed\n");
   world = co_await world.rejoin();
   co_await stays_stopped(world);
