@@ -294,11 +294,5 @@ int main(int argc, char** argv) {
   if (name == "crawls") drill = crawls;
   if (name == "falls_silent") drill = falls_silent;
   if (drill == nullptr) return 2;
-  try {
-    tutti::run(drill);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "rank failed: %s\n", e.what());
-    return 3;
-  }
-  return 0;
+  return tutti::run(drill);
 }
