@@ -590,6 +590,35 @@ TEST_CASE("a send from a device that is dropped leaves the receive to the next m
   on_emulated(2, send_is_dropped);
 }
 
+// Both streams compute: the receive that is dropped has used no chunk.
+task<> probed_while_closed(communicator world, bench* on) {
+  const place at = co_await open(world, on, small_chunks());
+  gpu::device_buffer<float> x(at.device, message_floats);
+  gpu::stream other(at.device);
+  int token = 0;
+  gpu::gate gate = at.stream.close();
+  if (world.rank() == 0) {
+    request sending = world.isend(x, 1, 3, at.stream);
+    co_await world.recv(token, 1, 8);
+    gate.open();
+    co_await sending;
+  } else {
+    co_await world.probe(0, 3, other);
+    {
+      request dropped = world.irecv(x, 0, 3, at.stream);
+      co_await tutti::sleep_for(1ms);
+    }
+    co_await world.probe(0, 3, other);
+    gate.open();
+    co_await world.send(token, 0, 8);
+    co_await world.recv(x, 0, 3, at.stream);
+  }
+  co_await world.barrier();
+}
+TEST_CASE("a probe does not wait for the gate of another stream, where a receive was dropped") {
+  on_emulated(2, probed_while_closed);
+}
+
 // Rank 1's stream computes: four chunks are on their way to the device when the receive is dropped.
 task<> dropped_with_chunks(communicator world, bench* on) {
   const place at = co_await open(world, on, small_chunks());

@@ -421,6 +421,10 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
   });
   if (meets) mine->end();
   try {
+    if (kind == operation_kind::probe) {
+      co_await probe(w);
+      co_return w->set_done();  // in no stream: those that are lent may be behind a gate
+    }
     const std::shared_ptr<stream_pair> use = lend_streams();
     if (meets) {
       here = make_recycled<single_device_group::contribution>();
@@ -440,8 +444,6 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
       co_await staged_send(w, *use);
     } else if (kind == operation_kind::receive) {
       co_await staged_receive(w, *use);
-    } else if (kind == operation_kind::probe) {
-      co_await probe(w);
     } else if (has_chunks(w->what)) {
       co_await staged_collective(w, *use, mine, &chunks);
     } else {

@@ -54,8 +54,8 @@ class device {
   memory_info describe(const void* memory) const noexcept;
 
   // Sets how many gates the program may keep closed at a time; the default is 1. Streams that share a
-  // hardware queue with a stream at a closed gate wait too. A program that waits for one of those before it
-  // opens the gate never continues.
+  // hardware queue with a stream at a closed gate wait too, and so may operations that use tutti's own streams
+  // after one on that stream. A program that waits for one of those before it opens the gate never continues.
   void set_gate_limit(int gates) noexcept;
 
   detail::attachment& state() const noexcept { return *state_; }
