@@ -21,14 +21,15 @@ namespace {
 
 using tutti::test::contains;
 
-// Ranks that wait in the shell's `read`, which a trap interrupts. So no second process could miss a signal.
-// $0 is a fifo without a writer.
+// Ranks that wait in the shell, by `silence`. So no second process could miss a signal. A shell that gets it just
+// before its read(2) runs the trap when that ends, so it reads for a moment at a time. $0 is a fifo without a writer.
 struct waiting_ranks {
   testing::temporary_directory folder;
   std::string silence = folder.fifo("silence");
 
   std::vector<std::string> command(std::vector<std::string> options, const std::string& script) const {
-    options.insert(options.end(), {"sh", "-c", "exec 3<>$0; " + script, silence});
+    const std::string wait = "silence() { while :; do read -t 0.1 x <&3; done; }; export -f silence; ";
+    options.insert(options.end(), {"bash", "-c", "exec 3<>$0; " + wait + script, silence});
     return options;
   }
 };
@@ -128,7 +129,7 @@ TEST_SUITE("launch/job") {
   TEST_CASE("signals reach every rank") {
     const waiting_ranks ranks;
     launched job(ranks.command({"-n", "3", "--tag-output", "never"},
-                               "trap 'echo usr1 $RANK; exit 0' USR1; echo ready; read x <&3"));
+                               "trap 'echo usr1 $RANK; exit 0' USR1; echo ready; silence"));
     job.wait_for("ready\n", 3);
     job.signal(SIGUSR1);
     const ending end = job.finish();
@@ -139,7 +140,7 @@ TEST_SUITE("launch/job") {
   TEST_CASE("a signal that ends the job gives 128 + signal, whatever the ranks return") {
     const waiting_ranks ranks;
     for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-      launched job(ranks.command({"-n", "2"}, "trap 'exit 0' INT TERM HUP; echo ready; read x <&3"));
+      launched job(ranks.command({"-n", "2"}, "trap 'exit 0' INT TERM HUP; echo ready; silence"));
       job.wait_for("ready\n", 2);
       job.signal(signal);
       const ending end = job.finish();
@@ -152,7 +153,7 @@ TEST_SUITE("launch/job") {
   TEST_CASE("ranks have a grace period to end in order") {
     const waiting_ranks ranks;
     launched job(ranks.command({"-n", "2", "--tag-output", "never"},
-                               "trap 'echo saved $RANK; exit 0' TERM; echo ready; read x <&3"));
+                               "trap 'echo saved $RANK; exit 0' TERM; echo ready; silence"));
     job.wait_for("ready\n", 2);
     job.signal(SIGTERM);
     const ending end = job.finish();
@@ -164,7 +165,7 @@ TEST_SUITE("launch/job") {
   TEST_CASE("a wrapper that dies at once leaves the grace period to the wrapped program") {
     const waiting_ranks ranks;
     launched job(ranks.command({"-n", "1", "--tag-output", "always", "--grace", "1000"},
-                               "sh -c 'trap \"echo saved; exit 0\" TERM; echo ready; read x <&3'; true"));
+                               "bash -c 'trap \"echo saved; exit 0\" TERM; echo ready; silence'; true"));
     job.wait_for("ready\n");
     job.signal(SIGTERM);
     CHECK(contains(job.finish().output, "[0] saved\n"));
@@ -173,7 +174,7 @@ TEST_SUITE("launch/job") {
   TEST_CASE("background processes of a shell that ignore SIGINT do not use up the grace period") {
     const waiting_ranks ranks;
     launched job(ranks.command({"-n", "2", "--grace", "1000"},
-                               "trap 'exit 0' INT; sh -c 'echo ready; read x <&3' & read x <&3"));
+                               "trap 'exit 0' INT; bash -c 'echo ready; silence' & silence"));
     job.wait_for("ready\n", 2);
     job.signal(SIGINT);
     CHECK(job.finish().exit_code == 128 + SIGINT);
@@ -202,7 +203,7 @@ TEST_SUITE("launch/job") {
   TEST_CASE("a second SIGINT kills at once") {
     const waiting_ranks ranks;
     launched job(ranks.command({"-n", "2", "--grace", "1000", "--tag-output", "never"},
-                               "trap 'echo no' INT; echo ready; while :; do read x <&3; done"));
+                               "trap 'echo no' INT; echo ready; silence"));
     job.wait_for("ready\n", 2);
     job.signal(SIGINT);
     job.wait_for("no\n", 2);
@@ -311,7 +312,7 @@ TEST_SUITE("launch/job") {
 
   TEST_CASE("no restart after a stop by the user, or of a program that cannot be started") {
     const waiting_ranks ranks;
-    launched job(ranks.command({"-n", "2", "--max-restarts", "5"}, "echo ready; read x <&3"));
+    launched job(ranks.command({"-n", "2", "--max-restarts", "5"}, "echo ready; silence"));
     job.wait_for("ready\n", 2);
     job.signal(SIGTERM);
     const ending end = job.finish();

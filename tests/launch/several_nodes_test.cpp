@@ -38,12 +38,14 @@ struct job_of_nodes {
   }
 };
 
-// Prints "ready", then waits in the shell's `read`, which a trap interrupts; $0 is a fifo without a writer.
+// Prints "ready", then waits in the shell's `read`, for a moment at a time: a signal just before read(2) does not end
+// it. $0 is a fifo without a writer.
 struct waiting {
   testing::temporary_directory folder;
   std::string silence = folder.fifo("silence");
   words program(const std::string& before = ":") const {
-    return {"sh", "-c", "exec 3<>$0; " + before + "; echo ready $$; read x <&3", silence};
+    return {"bash", "-c", "exec 3<>$0; " + before + "; echo ready $$; while :; do read -t 0.1 x <&3; done",
+            silence};
   }
 };
 
@@ -146,8 +148,7 @@ TEST_SUITE("launch/several_nodes") {
   TEST_CASE("a second Ctrl-C kills on all nodes") {
     const waiting silence;
     const job_of_nodes job{2};
-    const words deaf =
-        silence.program("trap 'echo no' INT; trap '' TERM; while :; do echo ready $$; read x <&3; done");
+    const words deaf = silence.program("trap 'echo no' INT; trap '' TERM");
     auto first = job.start(0, {"-n", "1", "--grace", "1000"}, deaf);
     auto second = job.start(1, {"-n", "1"}, deaf);
     first->wait_for("ready");

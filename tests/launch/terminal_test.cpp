@@ -92,7 +92,9 @@ TEST_SUITE("launch/terminal") {
 
   TEST_CASE("a lone rank that catches Ctrl-C continues") {
     on_terminal job(
-        {"-n", "1", "sh", "-c", "trap 'echo caught' INT; echo ready; read a; read b; echo got $b"}, 80);
+        {"-n", "1", "bash", "-c",
+         "trap 'echo caught' INT; echo ready; until read -t 0.1 a; do :; done; read b; echo got $b"},
+        80);
     job.wait_for("ready");
     job.type("\x03");
     job.wait_for("caught");
@@ -114,11 +116,11 @@ TEST_SUITE("launch/terminal") {
 
   TEST_CASE("ranks get the properties of the terminal behind their pipes, and Ctrl-C reaches them all") {
     const testing::temporary_directory folder;
-    on_terminal job(
-        {"-n", "2", "--tag-output", "never", "sh", "-c",
-         "exec 3<>$0; trap 'echo int $RANK; exit 0' INT; echo tty $TUTTI_TTY $COLUMNS; read x <&3",
-         folder.fifo("silence")},
-        97);
+    on_terminal job({"-n", "2", "--tag-output", "never", "bash", "-c",
+                     "exec 3<>$0; trap 'echo int $RANK; exit 0' INT; echo tty $TUTTI_TTY $COLUMNS; "
+                     "while :; do read -t 0.1 x <&3; done",
+                     folder.fifo("silence")},
+                    97);
     job.wait_for("tty 1 97", 2);
     job.type("\x03");
     CHECK(job.finish() == 128 + SIGINT);
