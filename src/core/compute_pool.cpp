@@ -20,18 +20,18 @@
 namespace tutti::core {
 namespace {
 
-std::atomic<int> local_ranks{1};
+std::atomic<int> ranks_of_host{1};
 
 boost::asio::thread_pool& pool() {
   static boost::asio::thread_pool instance(
-      static_cast<std::size_t>(std::max(1, usable_cores() / local_ranks.load(std::memory_order_relaxed))));
+      static_cast<std::size_t>(std::max(1, usable_cores() / ranks_of_host.load(std::memory_order_relaxed))));
   return instance;
 }
 
 }  // namespace
 
 void set_compute_ranks(int ranks) noexcept {
-  local_ranks.store(std::max(1, ranks), std::memory_order_relaxed);
+  ranks_of_host.store(std::max(1, ranks), std::memory_order_relaxed);
 }
 
 }  // namespace tutti::core
