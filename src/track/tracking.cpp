@@ -63,7 +63,7 @@ class record_writer {
 
   record_queue queue;
 
-  // No more records come: `state` is "finished" or "closed". The rest is done by `deadline`, if possible.
+  // No more records come: `state` is "finished" or "closed". The rest follows by `deadline`, disk permitting.
   void close(const char* state, time_point deadline) {
     {
       const std::lock_guard lock(mutex_);

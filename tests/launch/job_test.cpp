@@ -21,14 +21,13 @@ namespace {
 
 using tutti::test::contains;
 
-// Ranks that wait in the shell, by `silence`. So no second process could miss a signal. A shell that gets it just
-// before its read(2) runs the trap when that ends, so it reads for a moment at a time. $0 is a fifo without a writer.
+// Ranks that wait in the shell, by `silence`. $0 is a fifo without a writer.
 struct waiting_ranks {
   testing::temporary_directory folder;
   std::string silence = folder.fifo("silence");
 
   std::vector<std::string> command(std::vector<std::string> options, const std::string& script) const {
-    const std::string wait = "silence() { while :; do read -t 0.1 x <&3; done; }; export -f silence; ";
+    const std::string wait = "silence() { " + testing::wait_for_signals + "; }; export -f silence; ";
     options.insert(options.end(), {"bash", "-c", "exec 3<>$0; " + wait + script, silence});
     return options;
   }

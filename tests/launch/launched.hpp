@@ -15,6 +15,10 @@ namespace tutti::launch::testing {
 
 std::string launcher_path();  // of tutti-run
 
+// For bash: waits on descriptor 3, a fifo without a writer, in the shell itself: a second process could miss a
+// signal. A shell that gets one just before its read(2) runs the trap when that ends, so it reads for 0.1 s only.
+inline const std::string wait_for_signals = "while :; do read -t 0.1 x <&3; done";
+
 struct ending {
   int exit_code = -1;  // 128 + signal if a signal ended it
   std::string output;

@@ -38,14 +38,12 @@ struct job_of_nodes {
   }
 };
 
-// Prints "ready", then waits in the shell's `read`, for a moment at a time: a signal just before read(2) does not end
-// it. $0 is a fifo without a writer.
+// Prints "ready", then waits in the shell. $0 is a fifo without a writer.
 struct waiting {
   testing::temporary_directory folder;
   std::string silence = folder.fifo("silence");
   words program(const std::string& before = ":") const {
-    return {"bash", "-c", "exec 3<>$0; " + before + "; echo ready $$; while :; do read -t 0.1 x <&3; done",
-            silence};
+    return {"bash", "-c", "exec 3<>$0; " + before + "; echo ready $$; " + testing::wait_for_signals, silence};
   }
 };
 

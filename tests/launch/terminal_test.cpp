@@ -117,8 +117,8 @@ TEST_SUITE("launch/terminal") {
   TEST_CASE("ranks get the properties of the terminal behind their pipes, and Ctrl-C reaches them all") {
     const testing::temporary_directory folder;
     on_terminal job({"-n", "2", "--tag-output", "never", "bash", "-c",
-                     "exec 3<>$0; trap 'echo int $RANK; exit 0' INT; echo tty $TUTTI_TTY $COLUMNS; "
-                     "while :; do read -t 0.1 x <&3; done",
+                     "exec 3<>$0; trap 'echo int $RANK; exit 0' INT; echo tty $TUTTI_TTY $COLUMNS; " +
+                         testing::wait_for_signals,
                      folder.fifo("silence")},
                     97);
     job.wait_for("tty 1 97", 2);

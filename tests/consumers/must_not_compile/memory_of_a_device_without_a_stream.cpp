@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An operation on device memory runs after earlier work of a stream. Without one it might read too early.
-// EXPECT: (use of|call to).*deleted.*on_stream|on_stream.*deleted
+// EXPECT: (use of|call to).*deleted.*on_stream|on_stream'. invokes a deleted function
 #include <tutti/gpu.hpp>
 #include <tutti/tutti.hpp>
 
