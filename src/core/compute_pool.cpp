@@ -15,17 +15,36 @@
 #include <memory>
 #include <memory_resource>
 #include <mutex>
+#include <thread>
 #include <tutti/compute.hpp>
+#include <vector>
 
 namespace tutti::core {
 namespace {
 
 std::atomic<int> ranks_of_host{1};
 
+// Has fewer threads if no more can be made. (Asio's own threads would then be waited for, for ever.)
+class compute_pool {
+ public:
+  explicit compute_pool(int threads) {
+    try {
+      for (int made = 0; made < threads; ++made) threads_.emplace_back([this] { pool_.attach(); });
+    } catch (...) {
+      if (threads_.empty()) throw;
+    }
+  }
+  ~compute_pool() { pool_.stop(); }
+  boost::asio::thread_pool& get() noexcept { return pool_; }
+
+ private:
+  boost::asio::thread_pool pool_{0};
+  std::vector<std::jthread> threads_;
+};
+
 boost::asio::thread_pool& pool() {
-  static boost::asio::thread_pool instance(
-      static_cast<std::size_t>(std::max(1, usable_cores() / ranks_of_host.load(std::memory_order_relaxed))));
-  return instance;
+  static compute_pool instance(std::max(1, usable_cores() / ranks_of_host.load(std::memory_order_relaxed)));
+  return instance.get();
 }
 
 }  // namespace

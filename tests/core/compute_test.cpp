@@ -1,11 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/loop.hpp"
 #include "core/running_task.hpp"
+#include "core/scheduling.hpp"
+#include "support/child.hpp"
+#include "support/instrumented.hpp"
 #include "support/local_world.hpp"
+#include "support/skip.hpp"
 
 #include <doctest/doctest.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <fstream>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -78,7 +88,37 @@ task<> own_the_function(communicator) {
   TUTTI_EXPECT(held.use_count() == 2);  // the one here and the named lambda's; compute has destroyed its own
 }
 
+std::size_t address_space() {
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+// Address space for the stack of one thread more, not of two.
+task<> with_room_for_one_thread(communicator) {
+  pthread_attr_t usual;
+  std::size_t stack = 0;
+  TUTTI_EXPECT(::pthread_getattr_default_np(&usual) == 0 && ::pthread_attr_getstacksize(&usual, &stack) == 0);
+  const rlimit limit{address_space() + stack + stack / 2, RLIM_INFINITY};
+  TUTTI_EXPECT(::setrlimit(RLIMIT_AS, &limit) == 0);
+  const auto work = [] { return 3; };
+  const int got = co_await compute(work);
+  TUTTI_EXPECT(got == 3);
+}
+
 }  // namespace
+
+// The first case: a forked child has no thread of a pool that was made before.
+TEST_CASE("a pool whose second thread cannot be made computes with one") {
+  if (instrumented) TUTTI_SKIP("sanitizers need address space");
+  if (core::usable_cores() < 2) TUTTI_SKIP("the pool has one thread for each core: one core");
+  child limited([](const auto&) {
+    ::alarm(std::chrono::duration_cast<std::chrono::seconds>(patience).count());
+    run_local(1, with_room_for_one_thread);
+    return 0;
+  });
+  CHECK(limited.end() == 0);
+}
 
 TEST_CASE("compute returns the value, the exception or nothing on the loop thread") {
   CHECK_NOTHROW(run_local(1, value_exception_and_void));
