@@ -11,6 +11,15 @@
 #include <utility>
 
 namespace tutti::transport::tcp {
+namespace {
+
+// The first frames of a round leave when they are submitted; the others leave together, by few system calls, in the
+// next round. Two: a header and its payload, or a message and its answer, need no round between them.
+// A long one is alone: its copy is what starting an operation takes.
+constexpr unsigned frames_at_once = 2;
+constexpr std::size_t long_frame_bytes = std::size_t{64} * 1024;
+
+}  // namespace
 
 // ---- one connection ----
 
@@ -67,16 +76,19 @@ bool tcp_link::submit(outgoing& f) noexcept {
     }
   }
   const bool open = at_ == phase::connected && main_.writable;
-  const bool direct = open && main_.send_error == 0 && main_.out.empty();
+  const bool direct =
+      open && main_.send_error == 0 && main_.out.empty() && main_.sent_directly < frames_at_once;
   main_.out.push(f);
   if (!direct) {
     if (at_ == phase::idle) {
       owner_.connect(*this);
     } else if (at_ == phase::closed || open) {
-      ask_again(main_);
+      main_.queued = true;
+      owner_.activate(*this);
     }
     return false;
   }
+  main_.sent_directly += payload_bytes(f.head) > long_frame_bytes ? frames_at_once : 1;
   outbox::list left;
   send(main_, left);
   // Nothing else was queued, so a frame that has left is this one.
@@ -200,9 +212,11 @@ bool tcp_link::serve(connection& c, bool readable, bool writable) noexcept {
 bool tcp_link::move() noexcept {
   bool any = false;
   // By index: one more may be expected meanwhile.
-  for (std::size_t i = 0; i < connections_.size(); ++i)
-    if (connection& c = *connections_[i]; std::exchange(c.again, false) && c.stands())
-      any |= serve(c, true, false);
+  for (std::size_t i = 0; i < connections_.size(); ++i) {
+    connection& c = *connections_[i];
+    const bool again = std::exchange(c.again, false), queued = std::exchange(c.queued, false);
+    if ((again || queued) && c.stands()) any |= serve(c, again, false);
+  }
   return any;
 }
 
@@ -212,6 +226,7 @@ bool tcp_link::glance() noexcept {
 }
 
 bool tcp_link::read(connection& c, bool told) noexcept {
+  c.sent_directly = 0;
   const std::uint64_t before = c.in.received_bytes();
   const inbox::outcome result = c.in.receive(c.stream(), bytes_per_turn);
   if (c.in.received_bytes() != before && at_ == phase::connected) {
@@ -265,6 +280,7 @@ bool tcp_link::refill(connection& c) noexcept {
 }
 
 bool tcp_link::write(connection& c) noexcept {
+  c.sent_directly = 0;
   if (!c.writable || c.send_error != 0) return false;
   const std::uint64_t before = c.out.sent_bytes();
   if (!flush(c)) return false;
