@@ -83,7 +83,6 @@ bool tcp_link::submit(outgoing& f) noexcept {
     if (at_ == phase::idle) {
       owner_.connect(*this);
     } else if (at_ == phase::closed || open) {
-      main_.queued = true;
       owner_.activate(*this);
     }
     return false;
@@ -214,8 +213,8 @@ bool tcp_link::move() noexcept {
   // By index: one more may be expected meanwhile.
   for (std::size_t i = 0; i < connections_.size(); ++i) {
     connection& c = *connections_[i];
-    const bool again = std::exchange(c.again, false), queued = std::exchange(c.queued, false);
-    if ((again || queued) && c.stands()) any |= serve(c, again, false);
+    const bool again = std::exchange(c.again, false);
+    if ((again || !c.out.empty()) && c.stands()) any |= serve(c, again, false);
   }
   return any;
 }

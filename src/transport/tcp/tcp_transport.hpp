@@ -44,8 +44,7 @@ class connection final : public core::watcher {
   outbox out;
   inbox in;
   bool writable = false;
-  unsigned sent_directly = 0;  // frames that left when they were submitted, since the last round
-  bool queued = false;         // frames leave in the next round
+  unsigned sent_directly = 0;  // frames that left when they were submitted, since the last read or write here
   int send_error = 0;          // sending has failed; earlier data of the peer are still read
   bool again = false;          // there is work that the descriptor will not report
   bool usable = false;         // the peer has it, too, so that it may carry data
