@@ -94,7 +94,7 @@ std::string markdown_of_all(const std::vector<perf::benchmark>& all, const std::
                      "perf/README.md, what a place is in perf/NOTES.md.\nA ratio is ours to the rival's, of "
                      "launches one after the other in one "
                      "place.\n";
-  text += perf::markdown_of_targets(all) + "\n## Measurements\n";
+  text += perf::markdown_of_ratios(all) + perf::markdown_of_targets(all) + "\n## Measurements\n";
   for (const perf::benchmark& of : all) {
     text += perf::markdown_of(of);
     if (pictures && !perf::gnuplot_script(of, "").empty())

@@ -4,26 +4,35 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cmath>
+
 namespace perf {
+
+// Four digits: the spread of the launches is far wider.
+static double rounded(double value) {
+  if (value == 0 || !std::isfinite(value)) return value;
+  const double scale = std::pow(10, 3 - std::floor(std::log10(std::abs(value))));
+  return scale >= 1 ? std::round(value * scale) / scale : std::round(value);
+}
 
 // nlohmann_json calls functions of this name.
 static void to_json(nlohmann::json& to, const summary& s) {
-  to = {{"median", s.median}, {"min", s.min}, {"max", s.max}};
+  to = {{"median", rounded(s.median)}, {"min", rounded(s.min)}, {"max", rounded(s.max)}};
 }
 
 static void to_json(nlohmann::json& to, const peer_value& p) {
-  to = {{"peer", p.peer}, {"us", p.us}, {"cpu_us", p.cpu_us}, {"launches", p.launches}};
+  to = {{"peer", p.peer}, {"us", p.us}, {"cpu_us", rounded(p.cpu_us)}, {"launches", p.launches}};
 }
 
 static void to_json(nlohmann::json& to, const comparison_row::verdict& v) {
-  to = {{"target", text_of(v.aim)}, {"against", v.against}, {"reached", v.reached}, {"met", v.met}};
+  to = {{"target", text_of(v.aim)}, {"against", v.against}, {"reached", rounded(v.reached)}, {"met", v.met}};
 }
 
 static void to_json(nlohmann::json& to, const comparison_row& r) {
   to = {{"bytes", r.bytes},       {"place", r.place},   {"own", r.own},    {"pairs", r.pairs},
         {"left_out", r.left_out}, {"rivals", r.others}, {"right", r.good}, {"targets", r.verdicts}};
   if (!r.rival.peer.empty()) to["ratio_to_best"] = r.ratio;
-  if (r.limit_us > 0) to["limit_us"] = r.limit_us;
+  if (r.limit_us > 0) to["limit_us"] = rounded(r.limit_us);
 }
 
 static void to_json(nlohmann::json& to, const overlap_value& v) {
@@ -32,14 +41,14 @@ static void to_json(nlohmann::json& to, const overlap_value& v) {
         {"compute", m.mode},
         {"peer", v.peer},
         {"launches", v.launches},
-        {"overlap", m.overlap},
-        {"comm_us", m.comm_us},
-        {"compute_us", m.compute_us},
-        {"both_us", m.both_us},
-        {"bound_us", m.bound_us},
-        {"comm_cpu_us", m.comm_cpu_us},
-        {"compute_cpu_us", m.compute_cpu_us},
-        {"both_cpu_us", m.both_cpu_us},
+        {"overlap", rounded(m.overlap)},
+        {"comm_us", rounded(m.comm_us)},
+        {"compute_us", rounded(m.compute_us)},
+        {"both_us", rounded(m.both_us)},
+        {"bound_us", rounded(m.bound_us)},
+        {"comm_cpu_us", rounded(m.comm_cpu_us)},
+        {"compute_cpu_us", rounded(m.compute_cpu_us)},
+        {"both_cpu_us", rounded(m.both_cpu_us)},
         {"targets", v.verdicts},
         {"right", v.good}};
 }
@@ -60,8 +69,12 @@ static void to_json(nlohmann::json& to, const benchmark& of) {
 }
 
 std::string json_of(const std::vector<benchmark>& all, const std::string& method) {
-  const nlohmann::json whole{{"method", method}, {"benchmarks", all}};
-  return whole.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  const auto text = [](const nlohmann::json& of) {
+    return of.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  };
+  std::string lines;
+  for (const benchmark& of : all) lines += (lines.empty() ? "\n" : ",\n") + text(of);
+  return "{\"method\":" + text(method) + ",\"benchmarks\":[" + lines + "]}\n";
 }
 
 }  // namespace perf

@@ -138,6 +138,26 @@ std::string markdown_of(const benchmark& of) {
   return result + (about.command == "overlap" ? table_of_overlaps(of) : table_of_times(of));
 }
 
+std::string markdown_of_ratios(const std::vector<benchmark>& all) {
+  std::string lines;
+  for (const benchmark& of : all) {
+    const std::string main = {main_place(of)};
+    std::map<std::string, std::string> cells;  // by peer of ours
+    for (const comparison_row& r : compare(of)) {
+      if (r.rival.peer.empty() || (r.place != main && r.place != "mixed")) continue;
+      std::string& cell = cells[r.own.peer];
+      cell += (cell.empty() ? "" : ", ") + text_of_size(r.bytes) +
+              text(r.ratio.median <= 1 ? " **%.2f** " : " %.2f ", r.ratio.median) + r.rival.peer;
+    }
+    for (const auto& [own, cell] : cells) lines += "| " + of.name + " | " + own + " | " + cell + " |\n";
+  }
+  if (lines.empty()) return {};
+  return "\n## Ratio to the fastest rival\n\nIn the place with most measurements. **Bold**: tutti is at "
+         "least "
+         "as fast.\n\n| case | own | by size |\n|---|---|---|\n" +
+         lines;
+}
+
 std::string markdown_of_targets(const std::vector<benchmark>& all) {
   std::string lines;
   int met = 0, count = 0;

@@ -13,9 +13,11 @@ namespace perf {
 std::string text_of_peers(const benchmark& of);
 // Heading, description and table of one benchmark.
 std::string markdown_of(const benchmark& of);
+// A line for each case: by size, the ratio to the fastest rival, and its name.
+std::string markdown_of_ratios(const std::vector<benchmark>& all);
 // All measured targets, and whether each was met.
 std::string markdown_of_targets(const std::vector<benchmark>& all);
-// All rows of all benchmarks. `method` tells the reader how they were measured.
+// All rows of all benchmarks, a line for each benchmark, with four digits a number. `method` tells the reader how they were measured.
 std::string json_of(const std::vector<benchmark>& all, const std::string& method);
 
 }  // namespace perf

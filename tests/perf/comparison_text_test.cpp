@@ -2,6 +2,7 @@
 #include "common/comparison_text.hpp"
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,7 @@ TEST_CASE("the table names the rival, the ratio, the target and a fault") {
   CHECK(has(table, "library openmpi"));
   CHECK_FALSE(has(table, "WRONG"));
   CHECK(has(perf::markdown_of_targets({of}), "1 of 1 met"));
+  CHECK(has(perf::markdown_of_ratios({of}), "| latency.2.shm | tutti | 8 B **0.50** openmpi |"));
   of.launches[0].what.rows[0].faults = 1;
   CHECK(has(perf::markdown_of(of), "WRONG"));
   CHECK(perf::markdown_of({"empty", {}}).empty());
@@ -52,10 +54,16 @@ TEST_CASE("a target that was missed is marked") {
 }
 
 TEST_CASE("JSON has the same rows") {
-  const std::string json =
-      perf::json_of({{"latency.2.shm", {launched("tutti", 1), launched("openmpi", 2)}}}, "a \"method\"");
-  CHECK(has(json, "\"name\": \"latency.2.shm\""));
-  CHECK(has(json, "\"peer\": \"openmpi\""));
-  CHECK(has(json, "\"met\": true"));
-  CHECK(has(json, "a \\\"method\\\""));
+  const std::string json = perf::json_of(
+      {{"latency.2.shm", {launched("tutti", 0.123456), launched("openmpi", 1234.56)}}}, "a \"method\"");
+  const nlohmann::json read = nlohmann::json::parse(json);
+  CHECK(read["method"] == "a \"method\"");
+  const nlohmann::json& of = read["benchmarks"].at(0);
+  CHECK(of["name"] == "latency.2.shm");
+  CHECK(of["overlaps"].empty());
+  const nlohmann::json& row = of["rows"].at(0);
+  CHECK(row["rivals"].at(0)["peer"] == "openmpi");
+  CHECK(row["rivals"].at(0)["us"]["median"] == 1235);
+  CHECK(row["own"]["us"]["median"] == 0.1235);
+  CHECK(row["targets"].at(0)["met"] == true);
 }
