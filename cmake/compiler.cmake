@@ -5,6 +5,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   message(FATAL_ERROR "tutti needs coroutines as g++ 12 or clang++ 14 have them; this is g++ ${CMAKE_CXX_COMPILER_VERSION}: "
     "apt-get install g++-12, then configure with -DCMAKE_CXX_COMPILER=g++-12")
 endif()
+# There are no modules. CMake 3.28 and newer would look for them in each source, and clang needs a program of its own for it.
+set(CMAKE_CXX_SCAN_FOR_MODULES OFF)
 if(NOT CMAKE_SYSTEM_NAME STREQUAL "Linux")
   message(FATAL_ERROR "tutti runs on Linux: it is made of eventfd, epoll, io_uring and memfd")
 endif()

@@ -4,14 +4,14 @@ list(PREPEND CMAKE_MODULE_PATH ${CMAKE_CURRENT_LIST_DIR})
 
 # Finds a package or says what it is for and how to get it on Debian.
 macro(tutti_require package version debian_package purpose)
-  find_package(${package} ${version} QUIET)
+  find_package(${package} ${version} QUIET ${ARGN})
   if(NOT ${package}_FOUND)
     message(FATAL_ERROR "${package} ${version} was not found; tutti needs it for ${purpose}: apt-get install ${debian_package}")
   endif()
 endmacro()
 
 tutti_require(Threads "" libc6-dev "threads")
-tutti_require(Boost 1.81 libboost1.81-dev "Asio, Intrusive and PFR, headers only")
+tutti_require(Boost 1.81 "libboost-dev (Debian 12: libboost1.81-dev)" "Asio, Intrusive and PFR, headers only" CONFIG)
 tutti_require(fmt 9 libfmt-dev "its texts")
 tutti_require(Nettle 3.4 nettle-dev "the handshake of listeners, HMAC-SHA256")
 tutti_require(nlohmann_json 3 nlohmann-json3-dev "the files of tracking, headers only")
