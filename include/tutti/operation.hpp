@@ -68,15 +68,15 @@ class [[nodiscard(
 
   template <class Token>
     requires(boost::asio::completion_token_for<Token, signature> &&
-             !detail::is_direct_await<std::decay_t<Token>>)
+             !detail::DirectHandler<std::decay_t<Token>>)
   auto operator()(Token&& token) && {
     detail::require_loop(state_.what());
     return boost::asio::async_initiate<Token, signature>(detail::initiation<T>(state_.what()), token);
   }
   // co_await inside boost::asio::awaitable without a token. The operand lives in the suspended frame, and keeps
-  // the handler. If Asio's internal name changes, the overload above serves instead.
-  template <class Signature, class Executor>
-  void operator()(boost::asio::detail::awaitable_async_op_handler<Signature, Executor> handler) && {
+  // the handler. If Asio's internal name or its size changes, the overload above serves instead.
+  template <detail::DirectHandler Handler>
+  void operator()(Handler handler) && {
     direct_.emplace(state_, std::move(handler));
   }
 
@@ -115,14 +115,14 @@ class [[nodiscard("an operation does nothing until it is awaited")]] operation_o
   operation_on_temporary(operation<T>&& other) noexcept : operation<T>(std::move(other)) {}
   operation_on_temporary with(algorithm wanted) && { return std::move(*this).operation<T>::with(wanted); }
 
-  // co_await inside boost::asio::awaitable.
-  template <class Signature, class Executor>
-  void operator()(boost::asio::detail::awaitable_async_op_handler<Signature, Executor> handler) && {
+  // co_await inside boost::asio::awaitable. If Asio's internal name or its size changes, name the buffer.
+  template <detail::DirectHandler Handler>
+  void operator()(Handler handler) && {
     std::move(*this).operation<T>::operator()(std::move(handler));
   }
   // The buffer would be gone before it is read. Name it first.
   template <class Token>
-    requires(!detail::is_direct_await<std::decay_t<Token>>)
+    requires(!detail::DirectHandler<std::decay_t<Token>>)
   void operator()(Token&& token) && = delete;
   template <class Receiver>
   void connect(Receiver&& receiver) && = delete;

@@ -18,6 +18,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -28,11 +29,6 @@ namespace asio = boost::asio;
 
 template <class T>
 using signature_of = typename handler_signature<boost::system::error_code, T>::type;
-
-template <class T>
-inline constexpr bool is_direct_await = false;
-template <class Signature, class Executor>
-inline constexpr bool is_direct_await<asio::detail::awaitable_async_op_handler<Signature, Executor>> = true;
 
 // ---- the slot that a started operation lives in ----
 
@@ -187,11 +183,12 @@ class direct_handler {
     if (kept_ != nullptr) std::destroy_at(kept_);
   }
 
-  template <class Handler>
-  void emplace(operation_state& state, Handler&& handler) {
-    using H = std::decay_t<Handler>;
-    static_assert(sizeof(kept<H>) <= capacity);
-    auto* const k = new (storage_) kept<H>(*this, state, H(std::forward<Handler>(handler)));
+  template <class H>
+  static constexpr bool fits = sizeof(kept<H>) <= capacity;
+
+  template <class H>
+  void emplace(operation_state& state, H handler) {
+    auto* const k = new (storage_) kept<H>(*this, state, std::move(handler));
     kept_ = k;
     k->cancellation.connect([s = &state] { s->cancel(); });
     const bool complete = state.start(
@@ -211,6 +208,19 @@ class direct_handler {
   waiting_handler* kept_ = nullptr;
   alignas(std::max_align_t) std::byte storage_[capacity];
 };
+
+// Whether this is the handler of `co_await operation` inside boost::asio::awaitable. Asio keeps that type private:
+// it is recognised by its printed name, so that this compiles with an Asio that renames it.
+template <class Handler>
+consteval bool awaits_directly() {
+  constexpr std::string_view name = __PRETTY_FUNCTION__;
+  if constexpr (name.find("Handler = boost::asio::detail::awaitable_async_op_handler<") != name.npos)
+    return direct_handler<void>::fits<Handler>;
+  else
+    return false;
+}
+template <class Handler>
+concept DirectHandler = awaits_directly<Handler>();
 
 // The operation state of the sender protocol. start() begins; then exactly one of the receiver's three
 // functions is called, from the loop, or inside start() if the operation completes at once.
