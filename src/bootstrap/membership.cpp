@@ -36,11 +36,15 @@ void membership::change(int number, const F& f) {
 }
 
 void membership::started(int node, int number, int start) {
-  const auto [place, is_new] = processes_.try_emplace(number);
-  if (!is_new && place->second.start >= start) return;  // its own arrival was heard of first
-  if (!is_new) count(number, place->second, -1);
-  place->second = {.node = node, .start = start};
-  count(number, place->second, +1);
+  if (const auto found = processes_.find(number); found != processes_.end()) {
+    if (found->second.start >= start) return;  // its own arrival was heard of first
+    count(number, found->second, -1);
+    processes_.erase(found);
+  }
+  process& p = processes_[number];
+  p.node = node;
+  p.start = start;
+  count(number, p, +1);
   std::erase(world_, number);
 }
 
