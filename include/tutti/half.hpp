@@ -2,6 +2,8 @@
 // float16 and bfloat16: two bytes in memory and in messages, float in arithmetic.
 #pragma once
 
+#include <tutti/detail/element_type.hpp>
+
 #include <bit>
 #include <cstdint>
 #include <limits>

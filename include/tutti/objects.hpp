@@ -66,7 +66,7 @@ class object_reader {
     std::uint64_t n = 0;
     bytes(&n, sizeof n);
     if (n > rest_.size() / (each == 0 ? 1 : each)) refuse();
-    return static_cast<std::size_t>(n);
+    return n;
   }
   // Whether all bytes have been read.
   bool at_end() const noexcept { return rest_.empty(); }
@@ -256,7 +256,7 @@ task<T> broadcast_object(communicator c, T value, int root, std::size_t limit = 
   std::uint64_t length = bytes.size();
   co_await c.broadcast(length, root);
   detail::check_object_size(length, limit);
-  bytes.resize(static_cast<std::size_t>(length));
+  bytes.resize(length);
   co_await c.broadcast(bytes, root);
   if (!is_root) value = detail::from_bytes<T>(bytes);
   co_return value;

@@ -2,6 +2,7 @@
 // Element types and the reductions of elements.
 #pragma once
 
+#include <tutti/detail/element_type.hpp>
 #include <tutti/half.hpp>
 
 #include <array>
@@ -15,26 +16,6 @@
 #include <typeinfo>
 
 namespace tutti {
-
-// The type of elements, by which they are reduced, and compared between ranks; `opaque` has no arithmetic.
-enum class element_type : std::uint8_t {
-  opaque,
-  boolean,
-  int8,
-  uint8,
-  int16,
-  uint16,
-  int32,
-  uint32,
-  int64,
-  uint64,
-  float32,
-  float64,
-  float16,
-  bfloat16,
-  complex_float32,
-  complex_float64
-};
 
 // The kinds of reductions; see `sum` and the constants below it.
 enum class reduce_kind : std::uint8_t {

@@ -27,7 +27,7 @@ class stop_node : public list_member<stop_node> {
   void join_or_stop(stop_scope* scope) noexcept;
 
  protected:
-  ~stop_node() = default;
+  virtual ~stop_node() = default;
 
  private:
   friend class stop_scope;
@@ -132,7 +132,7 @@ stop_scope* scope_of(std::coroutine_handle<Promise> h) noexcept {
 template <class Derived>
 class scope_waiter : stop_node {
  public:
-  ~scope_waiter() { take_back(); }
+  ~scope_waiter() override { take_back(); }
 
   // Does not wait if its scope has been stopped.
   template <class Promise>

@@ -35,7 +35,7 @@ class random_bits {
 template <class T>
 void shuffle(std::span<T> items, random_bits& bits) noexcept {
   for (std::size_t i = items.size(); i > 1; --i) {
-    const auto j = static_cast<std::size_t>(bits.below(i));
+    const std::size_t j = bits.below(i);
     std::swap(items[i - 1], items[j]);
   }
 }
