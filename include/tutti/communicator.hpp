@@ -5,6 +5,7 @@
 #include <tutti/buffer.hpp>
 #include <tutti/chunked.hpp>
 #include <tutti/detail/asio_config.hpp>
+#include <tutti/detail/same_build.hpp>
 #include <tutti/operation.hpp>
 #include <tutti/reduce_op.hpp>
 #include <tutti/request.hpp>
