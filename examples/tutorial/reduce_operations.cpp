@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The eight reduce operations, element by element over all ranks.
+// The eight reduce operations of PyTorch's tutorial, element by element over all ranks, and one more.
 //   tutti-run -n 4 tutorial_reduce_operations
 #include <cstdio>
 #include <tutti/tutti.hpp>
@@ -19,12 +19,14 @@ tutti::task<> run(tutti::communicator world) {
   co_await show(world, "product", numbers, tutti::product);
   co_await show(world, "max", numbers, tutti::max);
   co_await show(world, "min", numbers, tutti::min);
-  co_await show(world, "avg", numbers, tutti::avg);
 
   const std::vector<int> bits{8 + rank, 1 << rank};  // of integers, and of bool
   co_await show(world, "band", bits, tutti::band);
   co_await show(world, "bor", bits, tutti::bor);
   co_await show(world, "bxor", bits, tutti::bxor);
+
+  co_await show(world, "premul_sum", numbers, tutti::premul_sum(0.5));  // multiplied before they are added
+  co_await show(world, "avg", numbers, tutti::avg);                     // not in PyTorch's list
 }
 
 int main() { return tutti::run(run); }

@@ -166,11 +166,29 @@ TEST_CASE("tutorial: collectives of blocks of different sizes") {
 }
 
 TEST_CASE("tutorial: the eight reduce operations") {
-  CHECK(run_ranks(2, "tutorial_reduce_operations").output ==
-        "sum: 3 -1\nproduct: 2 -0\nmax: 2 0\nmin: 1 -1\navg: 1.5 -0.5\nband: 8 0\nbor: 9 3\nbxor: 1 3\n");
+  CHECK(
+      run_ranks(2, "tutorial_reduce_operations").output ==
+      "sum: 3 -1\nproduct: 2 -0\nmax: 2 0\nmin: 1 -1\nband: 8 0\nbor: 9 3\nbxor: 1 3\npremul_sum: 1.5 -0.5\n"
+      "avg: 1.5 -0.5\n");
   CHECK(run_ranks(4, "tutorial_reduce_operations").output ==
-        "sum: 10 -6\nproduct: 24 -0\nmax: 4 0\nmin: 1 -3\navg: 2.5 -1.5\nband: 8 0\nbor: 11 15\n"
-        "bxor: 0 15\n");
+        "sum: 10 -6\nproduct: 24 -0\nmax: 4 0\nmin: 1 -3\nband: 8 0\nbor: 11 15\nbxor: 0 15\n"
+        "premul_sum: 5 -3\navg: 2.5 -1.5\n");
+}
+
+TEST_CASE("tutorial: the program shows the operations that the text lists, and avg") {
+  const std::string text = test::scratch_directory().read(TUTTI_SOURCE_DIR "/docs/tutorial/collectives.md");
+  const std::size_t begin = text.find("Eight operations"), end = text.find("```", begin);
+  REQUIRE(end != std::string::npos);
+  std::string listed, shown;
+  const std::string list = text.substr(begin, end - begin);
+  const std::regex name("`([a-z_]+)`"), line("(?:^|\n)([a-z_]+):");
+  for (std::sregex_iterator m(list.begin(), list.end(), name), none; m != none; ++m)
+    listed += (*m)[1].str() + " ";
+  CHECK(listed == "sum product max min band bor bxor premul_sum avg ");
+  const std::string output = run_ranks(2, "tutorial_reduce_operations").output;
+  for (std::sregex_iterator m(output.begin(), output.end(), line), none; m != none; ++m)
+    shown += (*m)[1].str() + " ";
+  CHECK(shown == listed);
 }
 
 TEST_CASE("tutorial: a partition") {
