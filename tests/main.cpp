@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <tutti/error.hpp>
+#include <tutti/tls.hpp>
 
 namespace {
 
@@ -47,13 +49,17 @@ REGISTER_LISTENER("case_counter", 1, case_counter);
 
 constexpr int skipped_exit_code = 77;  // ctest's SKIP_RETURN_CODE
 
-// TUTTI_LOOP=io_uring skips the program if the kernel, container or build has no io_uring.
-bool forced_loop_is_missing() {
+// TUTTI_LOOP=io_uring skips the program if the kernel, container or build has no io_uring, and TUTTI_TEST_TLS if there is no TLS.
+bool what_is_tested_is_missing() {
   const char* loop = std::getenv("TUTTI_LOOP");
-  if (loop == nullptr || std::string_view(loop) != "io_uring") return false;
   std::string why;
-  if (tutti::core::make_uring_backend(why)) return false;
-  std::printf("SKIPPED: all of this program, TUTTI_LOOP=io_uring: %s\n", why.c_str());
+  if (loop != nullptr && std::string_view(loop) == "io_uring" && !tutti::core::make_uring_backend(why)) {
+    why = "TUTTI_LOOP=io_uring: " + why;
+  } else {
+    why = std::getenv("TUTTI_TEST_TLS") != nullptr ? tutti::test::why_no_tls() : std::string();
+  }
+  if (why.empty()) return false;
+  std::printf("SKIPPED: all of this program, %s\n", why.c_str());
   return true;
 }
 
@@ -67,10 +73,22 @@ void count_skip(const char* file, int line, const std::string& reason) {
   std::fflush(stdout);
 }
 
+const std::string& why_no_tls() {
+  static const std::string why = [] {
+    try {
+      make_tls_identity();
+      return std::string();
+    } catch (const error& e) {
+      return std::string(e.what());
+    }
+  }();
+  return why;
+}
+
 }  // namespace tutti::test
 
 int main(int argc, char** argv) {
-  if (forced_loop_is_missing()) return skipped_exit_code;
+  if (what_is_tested_is_missing()) return skipped_exit_code;
   doctest::Context context(argc, argv);
   const int code = context.run();
   if (context.shouldExit()) return code;

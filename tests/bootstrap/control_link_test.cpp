@@ -2,6 +2,7 @@
 #include "bootstrap/control_link.hpp"
 
 #include "support/listening_socket.hpp"
+#include "support/skip.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/socket.h>
@@ -102,7 +103,10 @@ TEST_SUITE("bootstrap/control_link") {
   TEST_CASE("messages go both ways, in order, and the end is seen") { check_messages(nullptr); }
 
 #ifdef TUTTI_HAVE_TLS
-  TEST_CASE("the same over TLS") { check_messages(make_tls_identity()); }
+  TEST_CASE("the same over TLS") {
+    TUTTI_NEEDS_TLS();
+    check_messages(make_tls_identity());
+  }
 #endif
 
   TEST_CASE("the caller waits for a listener that starts later") {

@@ -157,6 +157,7 @@ TEST_CASE("elastic: a node beyond MAX, without the secret or with the number of 
 
 #ifdef TUTTI_HAVE_TLS
 TEST_CASE("elastic: over TLS nodes join and are killed, and one without it is refused") {
+  TUTTI_NEEDS_TLS();
   elastic_job job("1:3");
   job.variables = {"TUTTI_SECRET=common", "TUTTI_TLS=1"};
   auto first = job.start(1, true);
@@ -177,6 +178,7 @@ TEST_CASE("elastic: over TLS nodes join and are killed, and one without it is re
 }
 
 TEST_CASE("elastic: with certificates nodes join and are killed, and one of another authority is refused") {
+  TUTTI_NEEDS_TLS();
   elastic_job job("1:3");
   const std::string directory = job.folder.path();
   const tutti::test::authority ours(directory, "ours"), others(directory, "others");

@@ -75,19 +75,25 @@ task<> cancel_and_go_on(communicator world) {
 
 }  // namespace
 
-TEST_CASE("tls: messages of all lengths and collectives") { run_local(4, secured(), program); }
+TEST_CASE("tls: messages of all lengths and collectives") {
+  TUTTI_NEEDS_TLS();
+  run_local(4, secured(), program);
+}
 
 TEST_CASE("tls: with checksums as well") {
+  TUTTI_NEEDS_TLS();
   init_options o = secured();
   o.checksums = true;
   run_local(4, o, program);
 }
 
 TEST_CASE("tls: a cancelled operation ends, and the connection stays open") {
+  TUTTI_NEEDS_TLS();
   run_local(2, secured(), cancel_and_go_on);
 }
 
 TEST_CASE("tls: certificates of each rank, by files") {
+  TUTTI_NEEDS_TLS();
   const scratch_directory files;
   const authority ours(files.path().string(), "authority");
   for (int rank = 0; rank < 4; ++rank)

@@ -127,6 +127,7 @@ tls_identity identity_of(const test::authority::issued& files, const std::string
 }  // namespace
 
 TEST_CASE("tls: without any files both sides connect, and the traffic cannot be read") {
+  TUTTI_NEEDS_TLS();
   CHECK(meet(make_tls_identity(), make_tls_identity()).near.code == errc::success);
 
   boost::asio::io_context context;
@@ -159,6 +160,7 @@ TEST_CASE("tls: without any files both sides connect, and the traffic cannot be 
 }
 
 TEST_CASE("tls: a man in the middle with sessions to both sides is not authenticated") {
+  TUTTI_NEEDS_TLS();
   for (const bool same_certificate : {false, true}) {
     boost::asio::io_context context;
     const tls_identity known = make_tls_identity(), own = make_tls_identity();
@@ -198,6 +200,7 @@ TEST_CASE("tls: a man in the middle with sessions to both sides is not authentic
 }
 
 TEST_CASE("tls: if only one side uses TLS, the error says so") {
+  TUTTI_NEEDS_TLS();
   for (const bool near : {false, true}) {
     const ends e = meet(near ? make_tls_identity() : nullptr, near ? nullptr : make_tls_identity());
     CHECK(e.near.code == errc::protocol);
@@ -207,6 +210,7 @@ TEST_CASE("tls: if only one side uses TLS, the error says so") {
 }
 
 TEST_CASE("tls: a wrong secret is reported as a wrong secret") {
+  TUTTI_NEEDS_TLS();
   boost::asio::io_context context;
   pair_of_sockets sockets(context);
   for (core::stream_socket* s : {&sockets.near, &sockets.far}) s->secure_with(make_tls_identity());
@@ -217,6 +221,7 @@ TEST_CASE("tls: a wrong secret is reported as a wrong secret") {
 }
 
 TEST_CASE("tls: certificates must be issued by the authority, valid today, and for this rank") {
+  TUTTI_NEEDS_TLS();
   const test::scratch_directory files;
   const std::string directory = files.path().string();
   const test::authority ours(directory, "ours"), others(directory, "others");
@@ -270,6 +275,7 @@ TEST_CASE("tls: certificates must be issued by the authority, valid today, and f
 }
 
 TEST_CASE("tls: errors name missing, invalid or mismatched files") {
+  TUTTI_NEEDS_TLS();
   const test::scratch_directory files;
   const std::string directory = files.path().string();
   const test::authority ours(directory, "ours");
@@ -290,6 +296,7 @@ TEST_CASE("tls: errors name missing, invalid or mismatched files") {
 }
 
 TEST_CASE("tls: a bit changed in transit ends the connection") {
+  TUTTI_NEEDS_TLS();
   boost::asio::io_context context;
   pair_of_sockets client(context), server(context);
   client.near.secure_with(make_tls_identity());

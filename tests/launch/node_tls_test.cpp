@@ -138,6 +138,7 @@ const words with_tls = {"TUTTI_TLS=1"};
 
 TEST_SUITE("launch/node_tls") {
   TEST_CASE("no message between launchers can be read on the way") {
+    TUTTI_NEEDS_TLS();
     for (const bool secured : {false, true}) {
       CAPTURE(secured);
       const words variables = secured ? with_tls : words{};
@@ -160,6 +161,7 @@ TEST_SUITE("launch/node_tls") {
   }
 
   TEST_CASE("ranks and launchers over TLS, without files and with certificates of each") {
+    TUTTI_NEEDS_TLS();
     const tutti::test::scratch_directory folder;
     const std::string directory = folder.path().string();
     const tutti::test::authority ours(directory, "ours");
@@ -180,6 +182,7 @@ TEST_SUITE("launch/node_tls") {
   }
 
   TEST_CASE("a launcher with TLS and one without, in either role") {
+    TUTTI_NEEDS_TLS();
     check_turned_away(with_tls, {}, "does not use TLS, and this process uses it: set TUTTI_TLS to the same",
                       "uses TLS, and this process does not use it: set TUTTI_TLS to the same");
     check_turned_away({}, with_tls, "uses TLS, and this process does not use it: set TUTTI_TLS to the same",
@@ -187,6 +190,7 @@ TEST_SUITE("launch/node_tls") {
   }
 
   TEST_CASE("certificates of another authority, expired ones, and those of ranks") {
+    TUTTI_NEEDS_TLS();
     const tutti::test::scratch_directory folder;
     const std::string directory = folder.path().string();
     const tutti::test::authority ours(directory, "ours"), others(directory, "others");
@@ -204,6 +208,7 @@ TEST_SUITE("launch/node_tls") {
   }
 
   TEST_CASE("a file that cannot be read is named before anything is sent, and by --check") {
+    TUTTI_NEEDS_TLS();
     words missing = with_tls;
     for (const char* name : {"CERTIFICATE", "KEY", "AUTHORITY"})
       missing.push_back(std::string("TUTTI_TLS_") + name + "=/no/such/file.pem");

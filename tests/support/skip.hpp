@@ -8,6 +8,8 @@ namespace tutti::test {
 
 // Prints `SKIPPED: reason (file:line)` and counts the running test case as skipped.
 void count_skip(const char* file, int line, const std::string& reason);
+// Why TLS does not work here: its module is not there, or does not open. Empty: it works.
+const std::string& why_no_tls();
 
 }  // namespace tutti::test
 
@@ -16,4 +18,10 @@ void count_skip(const char* file, int line, const std::string& reason);
   do {                                                       \
     ::tutti::test::count_skip(__FILE__, __LINE__, (reason)); \
     return;                                                  \
+  } while (false)
+
+// At the beginning of a test case with TLS, which is a module that a build may lack.
+#define TUTTI_NEEDS_TLS()                                                              \
+  do {                                                                                 \
+    if (!::tutti::test::why_no_tls().empty()) TUTTI_SKIP(::tutti::test::why_no_tls()); \
   } while (false)

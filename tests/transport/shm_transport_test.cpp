@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames between ranks that share memory, how they connect, and how connections end.
 #include "transport/shm/shm_transport.hpp"
+#include "support/run_task.hpp"
 
 #include "support/contains.hpp"
 #include "transport/tcp_fixture.hpp"
@@ -516,9 +517,7 @@ TEST_CASE("shm: sleeping loops are woken by messages, and by leaving") {
     r.transport.reset();
     ok[me] = good;
   };
-  std::thread other(play, 1);
-  play(0);
-  other.join();
+  for (const tutti::test::failure& f : tutti::test::run_threads(2, play)) CHECK(f.text.empty());
   CHECK(ok[0]);
   CHECK(ok[1]);
   // One sleep and one wake-up per message, and only a few others.

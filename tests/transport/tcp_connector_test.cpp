@@ -3,6 +3,7 @@
 // all.
 #include "core/handshake.hpp"
 #include "support/contains.hpp"
+#include "support/run_task.hpp"
 #include "support/skip.hpp"
 #include "transport/tcp/listen_address.hpp"
 #include "transport/tcp_fixture.hpp"
@@ -135,9 +136,7 @@ TEST_CASE("tcp connector: both sides connect at once, each in its own thread") {
       ok[me] = good && three_in_order(r.up);
       r.transport.reset();
     };
-    std::thread other(play, 1);
-    play(0);
-    other.join();
+    for (const tutti::test::failure& f : tutti::test::run_threads(2, play)) CHECK(f.text.empty());
     REQUIRE(ok[0]);
     REQUIRE(ok[1]);
   }
