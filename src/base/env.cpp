@@ -46,7 +46,7 @@ constexpr variable table[] = {
   {g::network, "TUTTI_TRANSPORTS", "shm,tcp", "the transports that may be used"},
   {g::network, "TUTTI_INTERFACE", "NAME[,NAME...]", "the network interface on which this rank listens for TCP: the first in the list that exists"},
   {g::network, "TUTTI_ADDRESS", "ADDRESS", "the numeric address on which this rank listens for TCP"},
-  {g::network, "TUTTI_TCP_CONNECTIONS", "1|2..8", "TCP connections that share this rank's long messages (over 512 KiB) to each peer; for networks on which one connection does not fill the line"},
+  {g::network, "TUTTI_TCP_CONNECTIONS", "1|2..8", "TCP connections that share the long messages (over 512 KiB) of two ranks, the fewer of what both say; for networks on which one connection does not fill the line"},
   {g::network, "TUTTI_HOST_ID", "TEXT[,TEXT...]", "stands for another host: ranks with different values do not share memory; a list has one value per rank"},
 
   {g::security, "TUTTI_SECRET", "TEXT", "the job's secret, the same on all ranks; tutti-run makes one; without it ranks listen on loopback only"},

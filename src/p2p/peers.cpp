@@ -45,10 +45,20 @@ void peers::answer(int peer, frame_kind kind, std::uint32_t context, std::uint64
 }
 
 void peers::lose(int peer, const char* what) noexcept {
+  break_off(peer, errc::resources,
+            fmt::format("out of memory for {}, so the connection to {} was broken off", what, describe(peer)));
+}
+
+void peers::reject(int peer, const char* what) noexcept {
+  break_off(peer, errc::protocol,
+            fmt::format("{} sent {}, so the connection to it was broken off. If all ranks are built with the "
+                        "same tutti, suspect the memory or the network hardware of the two hosts",
+                        describe(peer), what));
+}
+
+void peers::break_off(int peer, errc why, std::string text) noexcept {
   if (gone(peer) || std::exchange((*this)[peer].lost, true)) return;
-  std::string text =
-      fmt::format("out of memory for {}, so the connection to {} was broken off", what, describe(peer));
-  link_to(peer).give_up(errc::resources, std::move(text));
+  link_to(peer).give_up(why, std::move(text));
 }
 
 void peers::send_credit(int peer) noexcept {

@@ -101,6 +101,8 @@ class peers {
   // Breaks the connection to `peer` for lack of memory for `what`: without it messages would be incomplete or
   // out of order.
   void lose(int peer, const char* what) noexcept;
+  // Breaks the connection to `peer`, which has sent `what`: no rank of this version does.
+  void reject(int peer, const char* what) noexcept;
 
   // An eager message of the peer needs no memory here any more.
   void give_credit(int peer, std::uint64_t bytes) noexcept {
@@ -119,6 +121,8 @@ class peers {
   std::size_t controls_in_use() const noexcept { return controls_.in_use(); }
 
  private:
+  void break_off(int peer, errc why, std::string text) noexcept;
+
   // A frame that belongs to no transfer, until its link has released it.
   struct control : transport::outgoing {
     base::object_pool<control>* from = nullptr;

@@ -89,6 +89,7 @@ bool receives::take(receive& r, unexpected& u) noexcept {
 
 void receives::hand_over(destination_owner& from, destination_owner& to, std::uint64_t bytes) noexcept {
   to.received = from.received;
+  to.unbegun = from.unbegun;
   // Its parts come in any order.
   if (from.received > 0) std::memcpy(to.data, from.data, bytes);
   to.transfer_id = std::exchange(from.transfer_id, 0);
@@ -108,6 +109,7 @@ void receives::clear_to_send(receive& r, int peer, const frame& rts) noexcept {
     return peers_.answer(peer, frame_kind::refuse, rts.context, rts.transfer_id);
   }
   r.transfer_id = ids_.insert(r);
+  r.unbegun = rts.length;
   r.at = receive::phase::cts_sent;
   if (peers_.link_to(peer).fetch(rts, r.transfer_id)) {
     ++counters_.fetched;
@@ -156,6 +158,12 @@ destination_buffer receives::begin_data(int peer, const frame& head) noexcept {
   if (to->is == destination_owner::kind::unexpected &&
       static_cast<unexpected*>(to)->head.kind == frame_kind::rts) [[unlikely]]
     return {};
+  // When all bytes have come no frame is still writing: else one would, after the receive has ended.
+  if (head.length > to->unbegun) [[unlikely]] {
+    peers_.reject(peer, "more bytes of a message than it has");
+    return {};
+  }
+  to->unbegun -= head.length;
   return {to->data + at, std::min<std::size_t>(head.length, to->capacity - at), to};
 }
 

@@ -36,7 +36,8 @@ struct destination_owner {
   std::uint64_t transfer_id = 0;  // while data frames are to come
   std::byte* data = nullptr;
   std::size_t capacity = 0;
-  std::size_t received = 0;  // of data frames
+  std::size_t unbegun = 0;   // bytes of its data frames whose header has not come
+  std::size_t received = 0;  // of data frames that have come whole
 };
 
 struct send : core::completion, transport::outgoing {

@@ -450,3 +450,25 @@ TEST_CASE("endpoint: random traffic, releases and closes") {
   }
   CHECK(fetched > 100);
 }
+
+TEST_CASE("endpoint: a peer that sends more bytes of a message than it has is rejected") {
+  constexpr std::size_t bytes = longest_eager + 40;
+  for (const bool given_up : {false, true}) {
+    CAPTURE(given_up);
+    pair_of_ranks ranks;
+    p2p::endpoint& to = ranks.sides[1].endpoint;
+    auto receive = std::make_unique<a_receive>(ranks.sides[1], 0, 3, bytes);
+    frame rts{.kind = frame_kind::rts, .context = context, .tag = 3, .length = bytes, .transfer_id = 9};
+    to.end(0, rts, to.begin(0, rts));
+    if (given_up) receive.reset();
+    // On one connection the message has begun to come, on another it comes whole.
+    const frame data{.kind = frame_kind::data, .length = bytes, .transfer_id = std::uint64_t{1} << 32};
+    const destination_buffer begun = to.begin(0, data);
+    CHECK(begun.owner != nullptr);
+    CHECK(ranks.links[1].given_up == errc::success);
+    CHECK(to.begin(0, data).owner == nullptr);
+    CHECK(ranks.links[1].given_up == errc::protocol);
+    ranks.close(errc::protocol, true);
+    if (receive) CHECK(receive->completions == 1);
+  }
+}

@@ -74,10 +74,10 @@ std::set<int> sockets() {
   return found;
 }
 
-// Two ranks. Rank 0 uses `connections` for its long messages, and all are open.
+// Two ranks that use `connections` for their long messages, and all are open.
 struct pair {
   explicit pair(std::size_t connections) : world(2) {
-    world[0].info.tcp_connections = connections;
+    world[0].info.tcp_connections = world[1].info.tcp_connections = connections;
     world.open();
     REQUIRE(world.connect(0, 1));
     static std::vector<std::byte> first_room(MiB);
@@ -196,8 +196,7 @@ TEST_CASE("tcp: long messages use several connections and arrive intact") {
     CHECK(std::memcmp(rooms[i].data(), sent[i]->bytes.data(), bytes) == 0);
     CHECK(rooms[i][bytes] == std::byte{0});
   }
-  // The peer has requested only one connection, and uses all of them as well.
-  world[1].info.tcp_connections = 2;
+  // The peer uses those that the other has made as well.
   world[0].up.rooms[200] = {rooms[0].data(), bytes};
   message back(frame_kind::data, pattern(bytes, 8), 200);
   back.submit(both.to());

@@ -300,6 +300,8 @@ bool inbox::parse() noexcept {
 bool inbox::begin_frame(const std::uint8_t* at) noexcept {
   complaint_ = decode(std::span<const std::uint8_t, header_bytes>(at, header_bytes), head_, way_);
   if (complaint_ == nullptr && heard_leave_) complaint_ = "a frame behind its last one";
+  if (complaint_ == nullptr && data_only_ && head_.kind != frame_kind::data)
+    complaint_ = "a frame of a kind that comes on the first connection only";
   if (complaint_ == nullptr && way_.number != next_number_)
     complaint_ = "a frame whose number is not the next: one is missing, or comes twice";
   if (complaint_ == nullptr && way_.checked != (checksums_ && payload_bytes(head_) > 0))

@@ -138,6 +138,9 @@ class inbox {
   // Reads about `budget` bytes and delivers the frames that they complete.
   outcome receive(core::byte_stream& from, std::size_t budget) noexcept;
 
+  // The stream is of a further connection: it brings data frames only.
+  void take_data_only() noexcept { data_only_ = true; }
+
   // As link::redirect_destination(). Returns false if the current frame, if any, does not go to `owner`.
   bool redirect(void* owner, const destination_buffer& whole) noexcept;
   // Delivers nothing any more; data that come are read and dropped.
@@ -174,6 +177,7 @@ class inbox {
 
   const int peer_;
   const bool checksums_;
+  bool data_only_ = false;
   inbound* up_;  // null: muted
   std::unique_ptr<std::uint8_t[]> staging_;
   std::size_t staged_ = 0;  // bytes at the front of the staging buffer: less than a header, between calls

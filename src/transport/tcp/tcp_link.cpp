@@ -166,7 +166,9 @@ std::size_t tcp_link::connections() const noexcept {
 connection* tcp_link::expect_further() {
   if (at_ != phase::connected || owner_.leaving() || main_.ended || main_.send_error != 0) return nullptr;
   if (connections_.size() >= stripes::most_connections) return nullptr;
-  return &add_connection();
+  connection& c = add_connection();
+  c.in.take_data_only();
+  return &c;
 }
 
 void tcp_link::attach_further(connection& c, base::unique_fd fd, std::unique_ptr<core::tls_session> tls,

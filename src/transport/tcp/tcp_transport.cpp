@@ -180,7 +180,8 @@ task<> tcp_transport::serve_other(core::stream_socket& socket, core::greeting fr
   const bool known =
       rank >= 0 && rank < info_->size && rank != info_->rank && from.peer.epoch == info_->epoch;
   auto* const l = known ? static_cast<tcp_link*>(made_link(rank)) : nullptr;
-  connection* const c = l != nullptr ? l->expect_further() : nullptr;
+  // As many as this rank itself would make: the memory of each is this rank's.
+  connection* const c = l != nullptr && l->further_wanted() > 0 ? l->expect_further() : nullptr;
   if (c == nullptr) {
     co_await core::answer_greeting(socket, info_->secret, from, core::verdict::duplicate, deadline);
     co_return;
