@@ -523,3 +523,34 @@ TEST_CASE("shm: sleeping loops are woken by messages, and by leaving") {
   // One sleep and one wake-up per message, and only a few others.
   CHECK(world[0].loop.counters().parks < 20 * rounds);
 }
+
+TEST_CASE("shm: a rank connects again while too many connections wait at the other") {
+  shm_ranks world(2);
+  // A listener for rank 1 that accepts when the test says so. One connection may wait there.
+  const std::string name = "tutti-test-" + std::to_string(::getpid()) + "-full";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  name.copy(address.sun_path + 1, name.size());
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  const auto* const at = reinterpret_cast<const sockaddr*>(&address);
+  const auto make = [] { return tutti::base::unique_fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0)); };
+  const tutti::base::unique_fd listener = make(), waits = make();
+  REQUIRE(::bind(listener.get(), at, length) == 0);
+  REQUIRE(::listen(listener.get(), 0) == 0);
+  REQUIRE(::connect(waits.get(), at, length) == 0);
+  world[0].info.peers[1].shm_address = name;
+  world.open();
+  message hello(frame_kind::refuse, {});
+  hello.submit(world[0].to(1));
+  REQUIRE(world.drive({0}, [rounds = 0]() mutable { return ++rounds > 100; }));
+  CHECK_FALSE(world[0].up.peers[1].closed);
+  const tutti::base::unique_fd first(::accept(listener.get(), nullptr, nullptr));
+  tutti::base::unique_fd second;
+  REQUIRE(world.drive({0}, [&] {
+    second.reset(::accept(listener.get(), nullptr, nullptr));
+    return static_cast<bool>(second) || world[0].up.peers[1].closed;
+  }));
+  CHECK(second);
+  CAPTURE(world[0].up.peers[1].text);
+  CHECK_FALSE(world[0].up.peers[1].closed);
+}

@@ -4,10 +4,10 @@
 #include "base/text.hpp"
 
 #include <fmt/format.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
-#include <boost/asio/deferred.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <cerrno>
 #include <utility>
@@ -21,6 +21,9 @@ using local = asio::local::stream_protocol;
 
 // The kernel says whose processes connect, so these are this user's: none is evicted for others.
 constexpr core::admission::limits pending_limits{256, std::chrono::seconds(10), std::chrono::seconds(10)};
+
+// Between attempts to connect while the peer has as many connections to accept as may wait.
+constexpr std::chrono::milliseconds first_pause(1), longest_pause(100);
 
 // An abstract name leaves no file.
 local::endpoint abstract(const std::string& name) { return local::endpoint(std::string(1, '\0') + name); }
@@ -63,15 +66,24 @@ bool shm_transport::reaches(const core::endpoint_record& mine,
 
 // ---- connecting ----
 
-task<core::stream_socket> shm_transport::dial(const core::endpoint_record& to, core::time_point) {
-  try {
-    local::socket socket(loop_.context());
-    co_await socket.async_connect(abstract(to.shm_address), asio::deferred);
-    co_return core::stream_socket(std::move(socket));
-  } catch (const boost::system::system_error& e) {
-    const std::string text = e.code().message();  // what() adds a place in Asio's sources
-    if (core::out_of_resources(e.code().value())) throw error(errc::resources, text + "; raise `ulimit -n`");
-    throw error(errc::peer_failed, text);
+// The kernel answers at once. EAGAIN says that no more connections may wait to be accepted.
+task<core::stream_socket> shm_transport::dial(const core::endpoint_record& to, core::time_point deadline) {
+  const core::stream_endpoint there(abstract(to.shm_address));
+  for (std::chrono::milliseconds pause = first_pause;; pause = std::min(2 * pause, longest_pause)) {
+    base::unique_fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (fd && ::connect(fd.get(), there.data(), static_cast<socklen_t>(there.size())) == 0) {
+      core::stream_socket socket(loop_.executor(), there.protocol(), fd.get());
+      fd.release();
+      co_return std::move(socket);
+    }
+    const int code = errno;
+    if (code == EMFILE || code == ENFILE)
+      throw error(errc::resources, base::errno_text(code) + "; raise `ulimit -n`");
+    if (code != EAGAIN)
+      throw error(core::out_of_resources(code) ? errc::resources : errc::peer_failed, base::errno_text(code));
+    if (core::clock::now() + pause >= deadline)
+      throw error(errc::timed_out, "so many connections wait to be accepted that no other may");
+    co_await core::pause(loop_, pause);
   }
 }
 
