@@ -23,20 +23,23 @@ constexpr std::size_t long_frame_bytes = std::size_t{64} * 1024;
 
 // ---- one connection ----
 
-void connection::attach(base::unique_fd fd, std::unique_ptr<core::tls_session> tls, core::backend& backend) {
+void connection::prepare(int fd, core::backend& backend) {
   in.open();
-  stream_ = std::move(tls);
-  if (!stream_) stream_ = std::make_unique<core::socket_stream>(fd.get());
-  watch_ = backend.watch_hot(fd.get(), *this);
+  stream_ = std::make_unique<core::socket_stream>(fd);
+  watch_ = backend.watch_hot(fd, *this);
   backend_ = &backend;
+}
+
+void connection::attach(base::unique_fd fd, std::unique_ptr<core::tls_session> tls) noexcept {
+  if (tls) stream_ = std::move(tls);
   fd_ = std::move(fd);
   writable = true;
 }
 
 void connection::shut(bool abort) noexcept {
   in.stop();
+  if (watch_ != 0) backend_->unwatch(std::exchange(watch_, 0));
   if (!fd_) return;
-  backend_->unwatch(watch_);
   if (abort) {
     const linger at_once{1, 0};
     ::setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
@@ -51,7 +54,7 @@ void connection::end_writing() noexcept {
 }
 
 void connection::on_ready(bool readable, bool is_writable) noexcept {
-  of_.serve(*this, readable, is_writable);
+  if (stands()) of_.serve(*this, readable, is_writable);
 }
 
 // ---- the link ----
@@ -133,15 +136,16 @@ bool tcp_link::amid_long_payload() const noexcept {
 }
 
 void tcp_link::attach(base::unique_fd fd, std::unique_ptr<core::tls_session> tls) {
+  main_.prepare(fd.get(), owner_.backend());
   attach(main_, std::move(fd), std::move(tls), true);
   declined_.reset();
   at_ = phase::connected;
 }
 
 void tcp_link::attach(connection& c, base::unique_fd fd, std::unique_ptr<core::tls_session> tls,
-                      bool usable) {
+                      bool usable) noexcept {
   set_up_connection(fd.get(), owner_.info().silence_limit);
-  c.attach(std::move(fd), std::move(tls), owner_.backend());
+  c.attach(std::move(fd), std::move(tls));
   c.usable = usable;
   if (owner_.leaving()) c.in.mute();
   ask_again(c);
@@ -163,16 +167,22 @@ std::size_t tcp_link::connections() const noexcept {
       std::ranges::count_if(connections_, [](const auto& c) { return c->stands(); }));
 }
 
-connection* tcp_link::expect_further() {
+connection* tcp_link::expect_further(int fd) {
   if (at_ != phase::connected || owner_.leaving() || main_.ended || main_.send_error != 0) return nullptr;
   if (connections_.size() >= stripes::most_connections) return nullptr;
   connection& c = add_connection();
   c.in.take_data_only();
+  try {
+    c.prepare(fd, owner_.backend());
+  } catch (...) {
+    drop_further(c);
+    throw;
+  }
   return &c;
 }
 
 void tcp_link::attach_further(connection& c, base::unique_fd fd, std::unique_ptr<core::tls_session> tls,
-                              bool usable) {
+                              bool usable) noexcept {
   if (at_ == phase::connected) attach(c, std::move(fd), std::move(tls), usable);
 }
 

@@ -154,21 +154,18 @@ void tcp_transport::connect_further(tcp_link& l) noexcept { tasks_.start(reach_f
 task<> tcp_transport::reach_further(tcp_link& l) {
   const core::identity mine{core::purpose::tcp_further, info_->id, info_->epoch, info_->rank};
   const core::time_point deadline = core::deadline_after(info_->timeout);
-  connection* made = nullptr;  // and not attached
   try {
     while (l.at() == phase::connected && l.further_wanted() > 0) {
       core::stream_socket socket = co_await dial(info_->record(l.peer()), deadline);
       socket.secure_with(info_->tls);
       co_await core::greet(socket, info_->secret, mine, l.peer(), deadline);
-      made = l.expect_further();
+      connection* const made = l.expect_further(socket.native_handle());
       if (made == nullptr) co_return;
       l.attach_further(*made, take_descriptor(socket), socket.take_tls(), true);
-      made = nullptr;
     }
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& e) {
-    if (made != nullptr) l.drop_further(*made);
     base::log(base::log_level::debug,
               fmt::format("no further connection to {}: {}", describe(l.peer()), e.what()));
   }
@@ -181,18 +178,19 @@ task<> tcp_transport::serve_other(core::stream_socket& socket, core::greeting fr
       rank >= 0 && rank < info_->size && rank != info_->rank && from.peer.epoch == info_->epoch;
   auto* const l = known ? static_cast<tcp_link*>(made_link(rank)) : nullptr;
   // As many as this rank itself would make: the memory of each is this rank's.
-  connection* const c = l != nullptr && l->further_wanted() > 0 ? l->expect_further() : nullptr;
+  const bool wanted = l != nullptr && l->further_wanted() > 0;
+  connection* const c = wanted ? l->expect_further(socket.native_handle()) : nullptr;
   if (c == nullptr) {
     co_await core::answer_greeting(socket, info_->secret, from, core::verdict::duplicate, deadline);
     co_return;
   }
   try {
     co_await core::answer_greeting(socket, info_->secret, from, core::verdict::accepted, deadline);
-    l->attach_further(*c, take_descriptor(socket), socket.take_tls(), false);
   } catch (...) {
     l->drop_further(*c);
     throw;
   }
+  l->attach_further(*c, take_descriptor(socket), socket.take_tls(), false);
 }
 
 }  // namespace tutti::transport::tcp

@@ -28,8 +28,10 @@ class connection final : public core::watcher {
   connection(const connection&) = delete;
   connection& operator=(const connection&) = delete;
 
-  // Attaches a connected socket. Throws errc::resources, and then leaves this unchanged.
-  void attach(base::unique_fd fd, std::unique_ptr<core::tls_session> tls, core::backend& backend);
+  // Makes all that attaching the socket `fd` needs. Throws errc::resources or std::bad_alloc.
+  void prepare(int fd, core::backend& backend);
+  // Attaches that socket.
+  void attach(base::unique_fd fd, std::unique_ptr<core::tls_session> tls) noexcept;
   // Closes it. With `abort` the kernel drops unsent data, and the peer gets a reset.
   void shut(bool abort) noexcept;
   bool stands() const noexcept { return static_cast<bool>(fd_); }
@@ -79,11 +81,13 @@ class tcp_link final : public peer_link {
   // Attaches the connection. Throws errc::resources and then leaves the link unchanged.
   void attach(base::unique_fd connection, std::unique_ptr<core::tls_session> tls);
 
-  // For further connections, which either side may make while the link is connected. Called before the peer
-  // is told that it has one more. Returns null if it may not. Then attach the connection, or drop it.
-  connection* expect_further();
-  // `usable`: the peer already has it. Throws errc::resources.
-  void attach_further(connection& c, base::unique_fd fd, std::unique_ptr<core::tls_session> tls, bool usable);
+  // For further connections, which either side may make while the link is connected. Called with the connected
+  // socket before the peer is told that it has one more: what may fail later would lose what the peer sends. Returns
+  // null if it may not. Then attach the connection, or drop it. Throws errc::resources or std::bad_alloc.
+  connection* expect_further(int fd);
+  // `usable`: the peer already has it.
+  void attach_further(connection& c, base::unique_fd fd, std::unique_ptr<core::tls_session> tls,
+                      bool usable) noexcept;
   void drop_further(connection& c) noexcept;
   // How many more connections this side wants for its long frames.
   std::size_t further_wanted() const noexcept;
@@ -115,7 +119,8 @@ class tcp_link final : public peer_link {
   // Queues the next thing to write to `c`, whose outbox is empty. Returns false if there is none.
   bool refill(connection& c) noexcept;
   connection& add_connection();
-  void attach(connection& c, base::unique_fd fd, std::unique_ptr<core::tls_session> tls, bool usable);
+  void attach(connection& c, base::unique_fd fd, std::unique_ptr<core::tls_session> tls,
+              bool usable) noexcept;
   // The peer has sent all that it will through `c`; the link ends with its last connection. With a `code` (errno)
   // `c` is lost, and with it the link: nothing is sent any more. What the other connections have received is still
   // read: their messages may be complete.
