@@ -225,7 +225,8 @@ task<> communicator_body(operation_state* op, collective c) {
   const std::uint32_t id = all[0].id;
   const std::string color = w.kind == kind::split ? fmt::format(".{}", w.peer) : "";
   const std::string name = fmt::format("{}/{}{}{}", c.comm().name(), name_of(w.kind), id, color);
-  op->set_made(detail::communicator_ref(&world.make_communicator(id, c.comm().id(), name, std::move(ranks))));
+  op->set_made(
+      detail::communicator_ref(&world.make_agreed_communicator(id, c.comm().id(), name, std::move(ranks))));
 }
 
 task<> body_of(operation_state* op, const collective& c, algorithm with) {

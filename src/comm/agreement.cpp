@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <new>
 #include <optional>
 #include <set>
 #include <variant>
@@ -26,12 +28,21 @@ constexpr auto patience_with_doubts = std::chrono::milliseconds(500);
 // Finished rounds that are kept: latecomers are told how they ended.
 constexpr std::size_t rounds_remembered = 1024;
 
+// Rounds of which one peer has spoken and which this rank has not called.
+constexpr std::ptrdiff_t most_rounds_ahead = 1024;
+
 constexpr std::size_t most_text = 4000;
 
 // Members of a communicator, by their ranks in it, ascending.
 using member_list = std::vector<std::int32_t>;
 bool contains(const member_list& members, std::int32_t rank) noexcept {
   return std::ranges::binary_search(members, rank);
+}
+
+// Whether a peer may have made this list, for a communicator of `size` ranks.
+bool is_list(const member_list& members, std::size_t size) noexcept {
+  return std::ranges::adjacent_find(members, std::ranges::greater_equal()) == members.end() &&
+         (members.empty() || (members.front() >= 0 && static_cast<std::size_t>(members.back()) < size));
 }
 
 // What members tell each other. They wait for the receiver's word after a join, an invite and a give_up.
@@ -83,6 +94,7 @@ struct agreement::round {
 
   agreement& of;
   const key name;
+  int begun_by = -1;      // the peer that spoke of it before this rank
   caller* who = nullptr;  // null: not called here yet, over, or abandoned
   bool abandoned = false;
   std::vector<int> members;  // ranks of the world; for a round that was called here
@@ -120,6 +132,11 @@ agreement::round& agreement::at(std::uint32_t context, std::uint32_t number) {
     settled_order_.pop_front();
   }
   return *rounds_.emplace(k, std::make_unique<round>(*this, k)).first->second;
+}
+
+// Whether this rank has called the round, of which `peer` is a member.
+bool agreement::may_answer(const round& r, int peer) noexcept {
+  return std::ranges::find(r.members, peer) != r.members.end();
 }
 
 agreement::round* agreement::round_of(const caller& who) noexcept {
@@ -402,37 +419,71 @@ void agreement::mark_waited_for(std::vector<p2p::waits>& by_peer) const noexcept
 
 void agreement::received(int peer, std::uint32_t context, std::uint32_t number,
                          std::span<const std::byte> payload) noexcept {
+  try {
+    if (const char* const wrong = act_on(peer, {context, number}, payload))
+      world_.endpoint().reject(peer, wrong);
+  } catch (const std::bad_alloc&) {
+    world_.endpoint().lose(peer, "what it says of who is left");
+  }
+}
+
+// Returns what is wrong with the message, or nullptr.
+const char* agreement::act_on(int peer, key name, std::span<const std::byte> payload) {
   message said;
   try {
     said = base::from_bytes<message>({reinterpret_cast<const char*>(payload.data()), payload.size()}, "");
   } catch (const error&) {
-    return;
+    return "an agreement that cannot be read";
   }
   const int self = world_.info().rank;
   if (const auto* const m = std::get_if<messages::obituary>(&said)) {
     if (m->dead >= 0 && m->dead < world_.info().size && m->dead != self)
       world_.endpoint().control().get_in_touch(m->dead);
-    return;
+    return nullptr;
   }
   auto* const joins = std::get_if<messages::join>(&said);
   const auto* const gives_up = std::get_if<messages::give_up>(&said);
   const bool asks = joins != nullptr || gives_up != nullptr || std::holds_alternative<messages::invite>(said);
-  const key name{context, number};
-  if (!rounds_.contains(name) && world_.find(context) == nullptr &&
-      world_.endpoint().contexts().was_closed(context)) {
+  if (joins != nullptr && !is_list(joins->lost, world_.info().peers.size()))
+    return "an agreement of ranks that there are not";
+  const auto known = rounds_.find(name);
+  if (known == rounds_.end() && world_.find(name.first) == nullptr &&
+      world_.endpoint().contexts().was_closed(name.first)) {
     if (asks) send(name, peer, bytes_of(messages::absent{}));
-    return;
+    return nullptr;
   }
-  round& r = at(context, number);
-  if (asks && !r.open()) return send(name, peer, bytes_of(*r.outcome));
+  if (known == rounds_.end() && asks) {
+    const auto is_ahead = [peer](const auto& entry) {
+      const round& r = *entry.second;
+      return r.begun_by == peer && r.open() && !r.called();
+    };
+    if (std::ranges::count_if(rounds_, is_ahead) >= most_rounds_ahead)
+      return "agreements of communicators that this rank does not have";
+    at(name.first, name.second).begun_by = peer;
+  } else if (!asks && (known == rounds_.end() || !may_answer(*known->second, peer))) {
+    return nullptr;  // an answer to a question that this rank has not asked
+  }
+  round& r = at(name.first, name.second);
+  if (asks && !r.open()) {
+    send(name, peer, bytes_of(*r.outcome));
+    return nullptr;
+  }
   if (gives_up != nullptr) {
-    if (!gathers(r)) return send(name, peer, bytes_of(messages::refused{gives_up->why, gives_up->text}));
+    if (!gathers(r)) {
+      send(name, peer, bytes_of(messages::refused{gives_up->why, gives_up->text.substr(0, most_text)}));
+      return nullptr;
+    }
     r.asking.try_emplace(peer);
     const errc why = p2p::reason_of(gives_up->why);
-    if (r.called()) return leave_round(r, why, gives_up->text);
-    r.why = why;
-    r.text = gives_up->text;
-    return settle(r);
+    const std::string text = gives_up->text.substr(0, most_text);
+    if (r.called()) {
+      leave_round(r, why, text);
+    } else {
+      r.why = why;
+      r.text = text;
+      settle(r);
+    }
+    return nullptr;
   }
   if (asks || std::holds_alternative<messages::absent>(said)) {
     if (joins != nullptr)
@@ -441,22 +492,37 @@ void agreement::received(int peer, std::uint32_t context, std::uint32_t number,
       r.asking.try_emplace(peer);
     else
       r.absent.insert(peer);
-    return advance(r);
+    advance(r);
+    return nullptr;
   }
-  const auto* const settled = std::get_if<messages::settled>(&said);
-  if (settled != nullptr &&
-      (r.members.empty() ||  // not called here: nobody counts on this rank
-       !std::ranges::is_sorted(settled->left_out) || !std::ranges::is_sorted(settled->failed)))
-    return;
+  if (const auto* const found = std::get_if<messages::settled>(&said)) {
+    const std::size_t size = r.members.size();
+    if (!is_list(found->left_out, size) || !is_list(found->failed, size))
+      return "an agreement of ranks that there are not";
+    const bool here = std::ranges::none_of(found->left_out, [&](int out) { return r.member(out) == self; });
+    if (found->id >= 1U << communicator_id_bits) return "an agreement on a number that no rank gives out";
+    // The sender may have it from another member.
+    if (here && r.open() && !world_.is_free(found->id)) {
+      r.why = errc::protocol;
+      r.text =
+          fmt::format("{} says that the members agreed on the number {}, which this rank has used already",
+                      describe(r, peer), found->id);
+      settle(r);
+      return nullptr;
+    }
+    if (here && !world_.is_free(found->id)) return nullptr;
+  }
   if (r.open()) {
     r.outcome = std::move(said);
     settle(r);
-  } else if (settled != nullptr && std::holds_alternative<messages::refused>(*r.outcome)) {
+  } else if (std::holds_alternative<messages::settled>(said) &&
+             std::holds_alternative<messages::refused>(*r.outcome)) {
     // This rank had stopped waiting for it.
     r.outcome = std::move(said);
     r.abandoned = true;
     tell_caller(r);
   }
+  return nullptr;
 }
 
 void agreement::peer_closed(int peer) noexcept {

@@ -89,6 +89,8 @@ class agreement {
   // Describes a rank of the world by its number in the communicator of `r`.
   std::string describe(const round& r, int member) const;
   round* round_of(const caller& who) noexcept;
+  static bool may_answer(const round& r, int peer) noexcept;
+  const char* act_on(int peer, key name, std::span<const std::byte> payload);
   static void expire(void* r) noexcept;
 
   world& world_;

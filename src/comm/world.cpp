@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/world.hpp"
 
+#include "base/throw_error.hpp"
 #include "core/loop.hpp"
 #include "flight/recordings.hpp"
 
@@ -128,6 +129,23 @@ communicator_state& world::make_communicator(std::uint32_t id, std::uint32_t par
   auto* const made = new communicator_state(*this, id, parent, std::move(name), std::move(members));
   communicators_.push_back(made);
   return *made;
+}
+
+bool world::is_free(std::uint32_t id) const noexcept {
+  const p2p::contexts& all = endpoint_.contexts();
+  return id < 1U << communicator_id_bits && all.owner_of(2 * id) == nullptr && !all.was_closed(2 * id);
+}
+
+communicator_state& world::make_agreed_communicator(std::uint32_t id, std::uint32_t parent, std::string name,
+                                                    std::vector<int> members) {
+  if (!is_free(id))
+    base::throw_error(
+        errc::protocol,
+        "the ranks agreed on the number {} for {}, which this rank has used already, or which no "
+        "rank gives out: if all ranks are built with the same tutti, suspect the memory or the "
+        "network hardware of one of them",
+        id, name);
+  return make_communicator(id, parent, std::move(name), std::move(members));
 }
 
 communicator_state* world::find(std::uint32_t message_context) const noexcept {

@@ -79,6 +79,12 @@ class world final : public p2p::router {
   // `members` are ranks of this world; `parent` is the id of the communicator that it is made from.
   communicator_state& make_communicator(std::uint32_t id, std::uint32_t parent, std::string name,
                                         std::vector<int> members);
+  // The same with a number that other ranks gave. Throws errc::protocol if no rank gives it out, or this rank has
+  // used it.
+  communicator_state& make_agreed_communicator(std::uint32_t id, std::uint32_t parent, std::string name,
+                                               std::vector<int> members);
+  // Whether this rank can open a communicator of this number.
+  bool is_free(std::uint32_t id) const noexcept;
   // The communicator of this message context; null if it is not open on this rank.
   communicator_state* find(std::uint32_t message_context) const noexcept;
   agreement& survivors() noexcept { return agreement_; }

@@ -52,17 +52,22 @@ class shrink_operation final : public comm::agreement::caller, public running_op
   operation_state& finish() noexcept {
     operation_state& state = operation_;
     comm().recorder().end(record_, state_of(failure()));
-    if (failure() == errc::success) {
-      comm().add_failed(failed);
-      // Made from what the old one was made from: it takes its place.
-      communicator_state& made = comm().of_world().make_communicator(
-          id, comm().parent() == comm().id() ? id : comm().parent(), shrunk_name(comm().name(), id), members);
-      state.set_made(detail::communicator_ref(&made));
-    } else {
+    if (failure() == errc::success) make();
+    if (failure() != errc::success)
       state.fail(failure(), fmt::format("{}: {}", title(comm(), state.what()), take_text()));
-    }
     this->~shrink_operation();
     return state;
+  }
+  void make() noexcept {
+    comm().add_failed(failed);
+    try {
+      // Made from what the old one was made from: it takes its place.
+      communicator_state& made = comm().of_world().make_agreed_communicator(
+          id, comm().parent() == comm().id() ? id : comm().parent(), shrunk_name(comm().name(), id), members);
+      operation_.set_made(detail::communicator_ref(&made));
+    } catch (const error& e) {
+      set_failure(static_cast<errc>(e.code().value()), e.what());
+    }
   }
   const flight::handle record_;
 };

@@ -15,7 +15,8 @@ void contexts::close(std::uint32_t context) {
 
 bool contexts::admits_to_collective(int peer, const frame& head) const noexcept {
   context_owner* const owner = owner_of(head.context);
-  return owner == nullptr || owner->admit(peer, static_cast<std::uint32_t>(head.tag), head.fingerprint);
+  return owner == nullptr || !owner->has_member(peer) ||
+         owner->admit(peer, static_cast<std::uint32_t>(head.tag), head.fingerprint);
 }
 
 bool contexts::close_by(std::uint32_t context, int peer) {

@@ -126,7 +126,13 @@ class contexts {
     for (const auto& [context, entry] : open_) f(context, *entry.owner);
   }
 
-  // Whether a frame belongs to the collective that this rank calls, or to none.
+  // Whether the context is open and `peer` is no member of it. What it sends there has no effect.
+  bool is_outsider(std::uint32_t context, int peer) const noexcept {
+    const context_owner* const owner = owner_of(context);
+    return owner != nullptr && !owner->has_member(peer);
+  }
+
+  // Whether a frame of a member belongs to the collective that this rank calls, or to none.
   bool admits(int peer, const frame& head) const noexcept {
     return head.fingerprint == point_to_point || admits_to_collective(peer, head);
   }

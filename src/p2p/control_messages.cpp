@@ -55,10 +55,10 @@ failure_message failure_message::decode(const frame& head, std::span<const std::
   const std::size_t words = payload.size() / 4;
   const std::size_t count = words < 2 ? 0 : std::min<std::size_t>(number(1), words - 2);
   if (words >= 2) told.first = number(0);
-  for (std::size_t i = 2; i < 2 + count; ++i)
+  for (std::size_t i = 2; i < 2 + count && told.failed.size() < most_failed_told; ++i)
     if (number(i) < ranks) told.failed.push_back(static_cast<int>(number(i)));
   const std::span<const std::byte> text = payload.subspan(words < 2 ? 0 : 4 * (2 + count));
-  told.text.assign(reinterpret_cast<const char*>(text.data()), text.size());
+  told.text.assign(reinterpret_cast<const char*>(text.data()), std::min(text.size(), longest_text_told));
   return told;
 }
 

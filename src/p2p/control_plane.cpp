@@ -1,12 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "p2p/control_plane.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <new>
+#include <optional>
 #include <utility>
 
 namespace tutti::p2p {
 
 void control_plane::received(int peer, const frame& head, std::span<const std::byte> payload) noexcept {
+  try {
+    if (!contexts_.is_outsider(head.context, peer)) return act_on(peer, head, payload);
+    if (head.kind != frame_kind::fail && head.kind != frame_kind::tell) turn_away(peer, head.context);
+  } catch (const std::bad_alloc&) {
+    peers_.lose(peer, "what it says of a communicator");
+  }
+}
+
+void control_plane::turn_away(int peer, std::uint32_t context) noexcept {
+  send(context, peer,
+       failure_message{
+           errc::protocol,
+           fmt::format("{} is no member of this communicator for {}: a rank that took part in making "
+                       "it has sent different ranks different members",
+                       peers_.describe(peer), peers_.describe(peers_.rank()))});
+}
+
+void control_plane::act_on(int peer, const frame& head, std::span<const std::byte> payload) {
   const auto ranks = static_cast<std::size_t>(peers_.size());
   switch (head.kind) {
     case frame_kind::fail:
@@ -26,10 +48,10 @@ void control_plane::received(int peer, const frame& head, std::span<const std::b
   }
 }
 
-void control_plane::failed(int peer, std::uint32_t context, failure_message told) noexcept {
+void control_plane::failed(int peer, std::uint32_t context, failure_message told) {
   if (context_owner* const owner = contexts_.owner_of(context)) return owner->failed_remotely(peer, told);
-  // Of several only the first counts.
-  const auto is_of = [context](const kept_failure& f) { return f.context == context; };
+  // Of several only the first counts; which of them are from members is not known yet.
+  const auto is_of = [&](const kept_failure& f) { return f.context == context && f.peer == peer; };
   if (contexts_.was_closed(context) || std::ranges::any_of(kept_failures_, is_of)) return;
   keep(context, peer, std::move(told));
 }
@@ -54,8 +76,12 @@ void control_plane::answered(int peer, std::uint32_t context, const progress_mes
   if (there.at == progress_message::state::no_communicator) owner->closed_remotely(peer);
 }
 
-void control_plane::keep(std::uint32_t context, int peer, failure_message what) noexcept {
-  if (kept_failures_.size() == most_kept_failures) kept_failures_.erase(kept_failures_.begin());
+void control_plane::keep(std::uint32_t context, int peer, failure_message what) {
+  // A peer that tells many displaces its own, not those of others.
+  if (kept_failures_.size() == most_kept_failures) {
+    const auto own = std::ranges::find(kept_failures_, peer, &kept_failure::peer);
+    kept_failures_.erase(own != kept_failures_.end() ? own : kept_failures_.begin());
+  }
   kept_failures_.push_back({context, peer, std::move(what)});
 }
 
@@ -71,11 +97,12 @@ void control_plane::announce_closing(std::uint32_t context, int peer) noexcept {
 
 void control_plane::tell_early_failure(std::uint32_t context, context_owner& owner) noexcept {
   const auto is_of = [context](const kept_failure& f) { return f.context == context; };
-  const auto found = std::ranges::find_if(kept_failures_, is_of);
-  if (found == kept_failures_.end()) return;
-  const kept_failure f = std::move(*found);
+  const auto is_from_member = [&](const kept_failure& f) { return is_of(f) && owner.has_member(f.peer); };
+  const auto found = std::ranges::find_if(kept_failures_, is_from_member);
+  std::optional<kept_failure> f;
+  if (found != kept_failures_.end()) f = std::move(*found);
   std::erase_if(kept_failures_, is_of);
-  owner.failed_remotely(f.peer, f.what);
+  if (f) owner.failed_remotely(f->peer, f->what);
 }
 
 }  // namespace tutti::p2p

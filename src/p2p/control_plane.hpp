@@ -27,6 +27,10 @@ class control_plane {
   // Acts on a frame of such a message. `payload` is valid until this returns.
   void received(int peer, const frame& head, std::span<const std::byte> payload) noexcept;
 
+  // Tells `peer`, whose frame of this context was dropped, that it is no member there. It is hostile, or a hostile
+  // rank has told it of other members: then its communicator fails.
+  void turn_away(int peer, std::uint32_t context) noexcept;
+
   // Makes sure that the end of `peer` would be noticed: connects to it if there is no connection yet.
   void get_in_touch(int peer) noexcept {
     if (!peers_.in_touch(peer)) peers_.send_credit(peer);
@@ -56,9 +60,10 @@ class control_plane {
     int peer;  // this rank itself, for a context that it has closed
     failure_message what;
   };
-  void keep(std::uint32_t context, int peer, failure_message what) noexcept;
+  void act_on(int peer, const frame& head, std::span<const std::byte> payload);
+  void keep(std::uint32_t context, int peer, failure_message what);
   void send_kept_failure(std::uint32_t context, int peer) noexcept;
-  void failed(int peer, std::uint32_t context, failure_message told) noexcept;
+  void failed(int peer, std::uint32_t context, failure_message told);
   void asked(int peer, std::uint32_t context, const inquiry_message& asks) noexcept;
   void answered(int peer, std::uint32_t context, const progress_message& there) noexcept;
 

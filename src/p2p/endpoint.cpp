@@ -38,10 +38,17 @@ void endpoint::open_context(std::uint32_t context, context_owner& owner) noexcep
   contexts_.open(context, owner);
   matcher_.open_context(context, peers_.size());
   // Those that came before had no owner to compare them.
-  matcher_.visit_unexpected(context, [this](const match::unexpected_message& m) {
+  std::vector<int> outsiders;
+  matcher_.visit_unexpected(context, [&](const match::unexpected_message& m) {
     const auto& early = static_cast<const unexpected&>(m);
+    if (!owner.has_member(early.peer) && std::ranges::find(outsiders, early.peer) == outsiders.end())
+      outsiders.push_back(early.peer);
     contexts_.admits(early.peer, early.head);
   });
+  for (const int peer : outsiders) {
+    unexpected_.drop(context, peer);
+    control_.turn_away(peer, context);
+  }
 }
 
 void endpoint::close_context(std::uint32_t context) noexcept {

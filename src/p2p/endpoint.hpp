@@ -121,6 +121,11 @@ class endpoint final : public transport::inbound {
   // not yet sent are not considered.
   void mark_waited_for(std::vector<waits>& by_peer) noexcept;
 
+  // Breaks the connection to `peer`, which has sent `what`: no rank of this version does.
+  void reject(int peer, const char* what) noexcept { peers_.reject(peer, what); }
+  // The same for lack of memory for `what`.
+  void lose(int peer, const char* what) noexcept { peers_.lose(peer, what); }
+
   control_plane& control() noexcept { return control_; }
   const p2p::peers& peers() const noexcept { return peers_; }
   const p2p::contexts& contexts() const noexcept { return contexts_; }

@@ -28,6 +28,11 @@ constexpr std::uint64_t cost_of(std::uint64_t bytes) noexcept { return bytes + n
 // Limit of what one peer may have sent eagerly without credit; bounds the memory of unexpected messages.
 inline constexpr std::uint64_t eager_window = 2 * 1024 * 1024;
 
+// Limits of what else one peer may make this rank keep. An honest peer reaches neither unless its program starts
+// that many sends before any of them is received, or this rank answers so much while that peer reads nothing.
+inline constexpr std::size_t most_waiting_messages = std::size_t{1} << 20;
+inline constexpr std::size_t most_control_bytes = std::size_t{256} << 20;
+
 // Finds the link to a rank of the world.
 class router {
  public:
@@ -70,6 +75,9 @@ struct peer_state {
   std::uint64_t eager_out = 0;  // cost of eager messages that this rank sent and the peer has not credited
   // cost of messages taken here since the last credit; credit is sent for half a window at a time
   std::uint64_t owed = 0;
+  std::uint64_t eager_in = 0;  // cost of eager messages that have come and are not credited; <= eager_window
+  std::size_t waiting = 0;     // its messages that came before their receive and still wait
+  std::size_t control_bytes = 0;  // memory of frames without a transfer that its link has not released
   // destination of the eager frame whose header has come, but not all of its payload
   destination_owner* arriving = nullptr;
 };
@@ -104,6 +112,18 @@ class peers {
   // Breaks the connection to `peer`, which has sent `what`: no rank of this version does.
   void reject(int peer, const char* what) noexcept;
 
+  // An eager message of the peer has begun to come. Returns false if the peer has no credit for it: it is rejected.
+  bool use_credit(int peer, std::uint64_t bytes) noexcept {
+    std::uint64_t& in = (*this)[peer].eager_in;
+    in += cost_of(bytes);
+    if (in <= eager_window) [[likely]]
+      return true;
+    reject(peer, "more messages than it has credit for");
+    return false;
+  }
+  // A message of the peer is to wait for its receive. Returns false if too many do: the connection is broken off.
+  bool admit_waiting(int peer) noexcept;
+
   // An eager message of the peer needs no memory here any more.
   void give_credit(int peer, std::uint64_t bytes) noexcept {
     peer_state& to = (*this)[peer];
@@ -125,7 +145,9 @@ class peers {
 
   // A frame that belongs to no transfer, until its link has released it.
   struct control : transport::outgoing {
+    std::size_t bytes() const noexcept { return sizeof(control) + payload_bytes.capacity(); }
     base::object_pool<control>* from = nullptr;
+    peer_state* to = nullptr;
     std::vector<std::byte> payload_bytes;
   };
 

@@ -118,32 +118,56 @@ void receives::clear_to_send(receive& r, int peer, const frame& rts) noexcept {
   }
 }
 
-// Keeps a message that came before its receive; nullptr: there is no memory for it.
+// Whether a message has no receiver and never will.
+bool receives::is_unwanted(int peer, const frame& head) noexcept {
+  if (!contexts_.is_outsider(head.context, peer)) return contexts_.was_closed(head.context);
+  control_.turn_away(peer, head.context);
+  return true;
+}
+
+// Takes out the receive for a message of the peer. nullptr: there is none.
+receive* receives::match(int peer, const frame& head) noexcept {
+  match::posted_receive* const posted = matcher_.arrive({head.context, peer, head.tag});
+  // A receive that names its source names a member.
+  if (posted != nullptr && posted->wanted.source < 0 && contexts_.is_outsider(head.context, peer))
+      [[unlikely]] {
+    matcher_.post_again(*posted);
+    return nullptr;
+  }
+  return static_cast<receive*>(posted);
+}
+
+// Keeps a message that came before its receive; nullptr: too many wait, or there is no memory for it.
 unexpected* receives::keep_early(int peer, const frame& head) noexcept {
   const bool rts = head.kind == frame_kind::rts;
+  if (!peers_.admit_waiting(peer)) [[unlikely]]
+    return nullptr;
   unexpected* const u = unexpected_.memory_of(rts ? 0 : head.length);
-  if (u == nullptr) {
+  if (u != nullptr) {
+    u->head = head;
+    u->peer = peer;
+    u->counted = true;
+  }
+  if (u == nullptr || !unexpected_.keep(*u)) {
+    if (u != nullptr) unexpected_.recycle(*u);
     peers_.lose(peer, rts ? "the rts frame of a message that came before its receive"
                           : "a message that came before its receive");
     return nullptr;
   }
   ++counters_.unexpected;
-  u->head = head;
-  u->peer = peer;
-  unexpected_.keep(*u);
   return u;
 }
 
 destination_buffer receives::begin_eager(int peer, const frame& head) noexcept {
-  if (!contexts_.admits(peer, head)) return {};
-  if (match::posted_receive* posted = matcher_.arrive({head.context, peer, head.tag})) {
-    auto& r = static_cast<receive&>(*posted);
+  if (!peers_.use_credit(peer, head.length) || !contexts_.admits(peer, head)) return {};
+  if (receive* const posted = match(peer, head)) {
+    receive& r = *posted;
     note_message(r, peer, head);
     r.at = receive::phase::arriving;
     peers_[peer].arriving = &r;
     return {r.data, std::min<std::size_t>(head.length, r.capacity), static_cast<destination_owner*>(&r)};
   }
-  if (contexts_.was_closed(head.context)) return {};
+  if (is_unwanted(peer, head)) return {};
   unexpected* const u = keep_early(peer, head);
   if (u == nullptr) return {};
   peers_[peer].arriving = u;
@@ -175,16 +199,17 @@ void receives::deliver_eager(int peer, const frame& head, const std::byte* paylo
     return;
   ++from.counters.receives;
   from.counters.bytes_received += head.length;
+  if (!peers_.use_credit(peer, head.length)) return;
   if (!contexts_.admits(peer, head)) return peers_.give_credit(peer, head.length);
-  if (match::posted_receive* posted = matcher_.arrive({head.context, peer, head.tag})) {
-    auto& r = static_cast<receive&>(*posted);
+  if (receive* const posted = match(peer, head)) {
+    receive& r = *posted;
     note_message(r, peer, head);
     copy_message(r, payload, head.length);
     peers_.give_credit(peer, head.length);
     finish(r);
     return;
   }
-  if (contexts_.was_closed(head.context)) return peers_.give_credit(peer, head.length);
+  if (is_unwanted(peer, head)) return peers_.give_credit(peer, head.length);
   unexpected* const u = keep_early(peer, head);
   if (u == nullptr) return;
   if (head.length > 0) std::memcpy(u->data, payload, head.length);
@@ -204,14 +229,14 @@ void receives::end_eager(int peer, const frame& head, const destination_buffer& 
 void receives::end_rts(int peer, const frame& head) noexcept {
   ++peers_[peer].counters.receives;
   if (!contexts_.admits(peer, head)) return;
-  if (match::posted_receive* posted = matcher_.arrive({head.context, peer, head.tag})) {
-    auto& r = static_cast<receive&>(*posted);
+  if (receive* const posted = match(peer, head)) {
+    receive& r = *posted;
     note_message(r, peer, head);
     clear_to_send(r, peer, head);
     if (r.at == receive::phase::done) finish(r);
-  } else if (!contexts_.was_closed(head.context)) {
+  } else if (!is_unwanted(peer, head)) {
     keep_early(peer, head);
-  } else if (head.fingerprint == point_to_point) {
+  } else if (head.fingerprint == point_to_point && contexts_.was_closed(head.context)) {
     control_.announce_closing(head.context, peer);
   } else {
     peers_.answer(peer, frame_kind::refuse, head.context, head.transfer_id);

@@ -101,6 +101,8 @@ class receives {
       note_misfit(r, peer, head);
   }
   void note_misfit(receive& r, int peer, const frame& head) noexcept;
+  bool is_unwanted(int peer, const frame& head) noexcept;
+  receive* match(int peer, const frame& head) noexcept;
   unexpected* keep_early(int peer, const frame& head) noexcept;
   // Makes `to` the owner of a message of `bytes` bytes that is arriving, and of what has come of it.
   void hand_over(destination_owner& from, destination_owner& to, std::uint64_t bytes) noexcept;

@@ -92,6 +92,7 @@ struct unexpected : match::unexpected_message, destination_owner {
   ~unexpected() { delete[] data; }
 
   frame head;
+  bool counted = false;  // among those of its peer that wait
 };
 
 // What a transfer id on the receiving side names: a receive, or a message that its receive gave up.

@@ -29,11 +29,13 @@ unexpected* unexpected_queue::memory_of(std::uint64_t bytes) noexcept {
   }
   u->transfer_id = 0;
   u->received = 0;
+  u->counted = false;
   return u;
 }
 
 void unexpected_queue::recycle(unexpected& u) noexcept {
   if (u.transfer_id != 0) ids_.erase(std::exchange(u.transfer_id, 0));
+  if (u.counted) --peers_[u.peer].waiting;
   if (u.capacity > short_bytes && long_bytes_ > most_kept_bytes) free_memory_of(u);
   nodes_.give_back(u);
 }
@@ -49,22 +51,29 @@ void unexpected_queue::retire(unexpected& u) noexcept {
   recycle(u);
 }
 
-void unexpected_queue::keep(unexpected& u) noexcept {
+bool unexpected_queue::keep(unexpected& u) noexcept {
   u.from = match::envelope{u.head.context, u.peer, u.head.tag};
+  try {
+    name(u);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
   matcher_.keep(u);
-  is_queued(u);
+  probes_.answer(u);
+  return true;
 }
 
 match::posted_receive* unexpected_queue::put_back(unexpected& u) noexcept {
   match::posted_receive* const posted = matcher_.put_back(u);
-  if (posted == nullptr) is_queued(u);
-  return posted;
+  if (posted != nullptr) return posted;
+  name(u);
+  probes_.answer(u);
+  return nullptr;
 }
 
-void unexpected_queue::is_queued(unexpected& u) noexcept {
-  // One of a message without bytes stays when its sender has gone: nothing is missing.
+// An rts frame. One of a message without bytes stays when its sender has gone: nothing is missing.
+void unexpected_queue::name(unexpected& u) {
   if (u.head.kind == frame_kind::rts && u.head.length > 0) u.transfer_id = ids_.insert(u);
-  probes_.answer(u);
 }
 
 void unexpected_queue::stop_arriving(unexpected& u) noexcept {
@@ -88,12 +97,21 @@ void unexpected_queue::discard_rts(int peer, std::uint64_t transfer_id) noexcept
 }
 
 void unexpected_queue::drop(std::uint32_t context) noexcept {
-  matcher_.take_unexpected(context, [this](match::unexpected_message& m) {
+  matcher_.take_unexpected(context,
+                           [this](match::unexpected_message& m) { drop(static_cast<unexpected&>(m)); });
+}
+
+void unexpected_queue::drop(std::uint32_t context, int peer) noexcept {
+  matcher_.take_unexpected(context, [this, peer](match::unexpected_message& m) {
     auto& u = static_cast<unexpected&>(m);
-    if (u.transfer_id == 0 && peers_[u.peer].arriving != &u) return retire(u);
-    stop_arriving(u);
-    recycle(u);
+    u.peer == peer ? drop(u) : matcher_.keep(u);
   });
+}
+
+void unexpected_queue::drop(unexpected& u) noexcept {
+  if (u.transfer_id == 0 && peers_[u.peer].arriving != &u) return retire(u);
+  stop_arriving(u);
+  recycle(u);
 }
 
 // ---- probes ----

@@ -60,8 +60,9 @@ class unexpected_queue {
   void recycle(unexpected& u) noexcept;
   void retire(unexpected& u) noexcept;
 
-  // Queues a message for which the matcher found no receive. Its head and peer are set.
-  void keep(unexpected& u) noexcept;
+  // Queues a message for which the matcher found no receive. Its head and peer are set. Returns false if there is no
+  // memory for its name.
+  bool keep(unexpected& u) noexcept;
   // Returns the posted receive that accepts a message whose receive gave it up. If there is none, queues the
   // message in its old place and returns nullptr.
   match::posted_receive* put_back(unexpected& u) noexcept;
@@ -74,12 +75,15 @@ class unexpected_queue {
   void discard_rts(int peer, std::uint64_t transfer_id) noexcept;
   // Ends the messages of a context.
   void drop(std::uint32_t context) noexcept;
+  // The same for the messages of one peer only.
+  void drop(std::uint32_t context, int peer) noexcept;
 
   std::size_t in_use() const noexcept { return nodes_.in_use(); }
 
  private:
+  void drop(unexpected& u) noexcept;
   void free_memory_of(unexpected& u) noexcept;
-  void is_queued(unexpected& u) noexcept;
+  void name(unexpected& u);
 
   peers& peers_;
   match::matcher& matcher_;

@@ -469,6 +469,55 @@ TEST_CASE("endpoint: a peer that sends more bytes of a message than it has is re
     CHECK(to.begin(0, data).owner == nullptr);
     CHECK(ranks.links[1].given_up == errc::protocol);
     ranks.close(errc::protocol, true);
+    ranks.settle();
     if (receive) CHECK(receive->completions == 1);
   }
+}
+
+TEST_CASE("endpoint: what a rank sends into a communicator of others has no effect, and it is told so") {
+  constexpr std::uint32_t later = context + 2;
+  for (const frame_kind kind : {frame_kind::eager, frame_kind::rts, frame_kind::fail, frame_kind::agree,
+                                frame_kind::notice, frame_kind::ask, frame_kind::tell})
+    for (const bool of_collective : {false, true})
+      for (const bool early : {false, true}) {
+        CAPTURE(static_cast<int>(kind));
+        CAPTURE(of_collective);
+        CAPTURE(early);
+        pair_of_ranks ranks;
+        p2p::endpoint& to = ranks.sides[1].endpoint;
+        owner others;
+        others.others_are_members = ranks.sides[1].listener.others_are_members = false;
+        a_receive receive(ranks.sides[1], any_source, any_tag, 100);
+        frame head{.kind = kind, .context = early ? later : context, .tag = 3, .transfer_id = 5};
+        if (of_collective) head.fingerprint[0] = std::byte{1};
+        to.deliver(0, head, nullptr);
+        if (early) to.open_context(later, others);
+        const bool is_message = kind == frame_kind::eager || kind == frame_kind::rts;
+        const bool is_told = kind != frame_kind::fail && kind != frame_kind::tell && (!early || is_message);
+        ranks.settle();
+        if (!early) CHECK((ranks.sides[0].listener.reason == errc::protocol) == is_told);
+        if (early) CHECK((ranks.sides[0].endpoint.usage().unexpected == 0));
+        CHECK(ranks.links[1].given_up == errc::success);
+        CHECK(receive.completions == 0);
+        CHECK(ranks.sides[1].listener.failed_by == -1);
+        CHECK(others.failed_by == -1);
+        CHECK(to.usage().unexpected == 0);
+        if (early) to.close_context(later);
+      }
+}
+
+TEST_CASE("endpoint: an outsider's report of a failure does not hide that of a member") {
+  constexpr std::uint32_t later = context + 2;
+  pair_of_ranks ranks;
+  p2p::endpoint& to = ranks.sides[1].endpoint;
+  struct first_only final : owner_base {
+    bool has_member(int rank) const noexcept override { return rank != 0; }
+  } members;
+  to.deliver(0, {.kind = frame_kind::fail, .context = later, .tag = 2}, nullptr);
+  to.control().keep_failure(later, {errc::timed_out, "from a member"});
+  to.open_context(later, members);
+  CHECK(members.failure_text.empty());  // told when its owner asks
+  to.control().tell_early_failure(later, members);
+  CHECK(members.failure_text == "from a member");
+  to.close_context(later);
 }

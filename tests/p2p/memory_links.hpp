@@ -240,7 +240,7 @@ class memory_link final : public transport::link {
   std::vector<reading> reads_;  // the receiver's
 };
 
-struct owner final : p2p::context_owner {
+struct owner_base : p2p::context_owner {
   bool admit(int, std::uint32_t, const p2p::fingerprint&) noexcept override { return true; }
   std::string mismatch_text(int, std::uint32_t, const p2p::fingerprint&,
                             const p2p::fingerprint&) const override {
@@ -253,12 +253,15 @@ struct owner final : p2p::context_owner {
     failed.assign(told.failed.begin(), told.failed.end());
   }
   void peer_closed(int peer, errc, const std::string&) noexcept override { closed_by = peer; }
+  bool has_member(int) const noexcept override { return others_are_members; }
+  bool others_are_members = true;
   int failed_by = -1;
   int closed_by = -1;
   errc reason{};
   std::string failure_text;
   std::vector<int> failed;
 };
+struct owner final : owner_base {};
 
 struct route final : p2p::router {
   transport::link& link_to(int) override { return *out; }

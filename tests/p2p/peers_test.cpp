@@ -5,6 +5,8 @@
 
 #include <doctest/doctest.h>
 #include <string>
+#include <utility>
+#include <vector>
 
 using namespace tutti;
 using namespace tutti::test::memory_links;
@@ -82,4 +84,41 @@ TEST_CASE("peers: credit is sent for half a window at a time, and never exceeds 
   CHECK(f.peers[1].eager_out == 40);
   f.peers.take_credit(1, 60);
   CHECK(f.peers[1].eager_out == 0);
+}
+
+TEST_CASE("peers: a peer without credit that sends is rejected") {
+  fixture f;
+  const std::uint64_t half = p2p::eager_window / 2 - p2p::node_cost;
+  for (int i = 0; i < 20; ++i) {  // as much as is credited
+    CHECK(f.peers.use_credit(1, half));
+    f.peers.give_credit(1, half);
+  }
+  CHECK(f.peers.use_credit(1, half));
+  CHECK(f.peers.use_credit(1, half));
+  CHECK(f.routes.link.given_up == errc::success);
+  CHECK_FALSE(f.peers.use_credit(1, 0));
+  CHECK(f.routes.link.given_up == errc::protocol);
+}
+
+TEST_CASE("peers: so many messages of one peer wait for a receive, and no more") {
+  fixture f;
+  for (std::size_t i = 0; i < p2p::most_waiting_messages; ++i)
+    if (!f.peers.admit_waiting(1)) FAIL("message ", i);
+  CHECK(f.routes.link.given_up == errc::success);
+  CHECK_FALSE(f.peers.admit_waiting(1));
+  CHECK(f.routes.link.given_up == errc::resources);
+}
+
+TEST_CASE("peers: answers to a peer that reads nothing take a bounded amount of memory") {
+  fixture f;
+  const std::vector<std::byte> long_text(1 << 20);
+  for (int i = 0; i < 1000 && !f.peers[1].lost; ++i) {
+    CHECK(f.peers[1].control_bytes <= p2p::most_control_bytes);
+    p2p::control_frame answer{{.kind = frame_kind::fail, .length = long_text.size()}, long_text};
+    f.peers.post(1, std::move(answer));
+  }
+  CHECK(f.routes.link.given_up == errc::resources);
+  while (f.routes.link.push()) {
+  }
+  CHECK(f.peers[1].control_bytes == 0);
 }
