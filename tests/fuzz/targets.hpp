@@ -23,6 +23,7 @@ void launcher_messages(bytes input);
 void shm_messages(bytes input);
 void store_messages(bytes input);
 void peer_table(bytes input);
+void hostile_rank(bytes input);
 
 struct target {
   std::string_view name;
@@ -37,6 +38,7 @@ inline constexpr target targets[] = {
     {"shm_messages", shm_messages},
     {"store_messages", store_messages},
     {"peer_table", peer_table},
+    {"hostile_rank", hostile_rank},
 };
 
 [[noreturn]] inline void fail(const char* what, int line) {
