@@ -6,6 +6,7 @@
 #include <tutti/chunked.hpp>
 #include <tutti/detail/asio_config.hpp>
 #include <tutti/detail/same_build.hpp>
+#include <tutti/matched_message.hpp>
 #include <tutti/operation.hpp>
 #include <tutti/reduce_op.hpp>
 #include <tutti/request.hpp>
@@ -157,6 +158,24 @@ class communicator {
     what.part = from.part(*from.after, {}, {});
     return operation<status>(std::move(what));
   }
+  // Waits for such a message and takes it out of its queue, so that no other receive or probe of this rank gets
+  // it: for several coroutines that receive messages of unknown length.
+  //
+  //   tutti::matched_message m = co_await world.matched_probe();
+  //   std::vector<float> data(m.status().count<float>());
+  //   co_await m.recv(data);
+  //
+  // Receives that are posted get a message before matched probes that wait; these get it in the order of their
+  // start. The others wait on.
+  // Cancellation: loses no message. One that the program has not got yet is queued again in its place.
+  // Cost: as a probe and a receive that comes after its message.
+  operation<matched_message> matched_probe(int source = any_source, int tag = any_tag,
+                                           call_site where = call_site::current()) const {
+    return operation<matched_message>(std::in_place, kind::matched_probe, state_, detail::buffer_view{},
+                                      source, tag, where);
+  }
+  // Messages from memory of devices are not taken: use probe and recv with a stream.
+  operation<matched_message> matched_probe(int source, int tag, const detail::on_stream&) const = delete;
 
   // ---- collectives ----
   //

@@ -24,17 +24,15 @@ struct received {
 //
 // It does not end by itself. Stop awaiting it, or await next() within a timeout, which loses no message. A
 // timeout or an error ends it: next() then returns nothing, and messages() makes another.
-// No other receive of this rank may match these messages while one is awaited: it could take a probed one.
 // Errors: those of recv.
 // Cost: one allocation per message.
 template <class T>
 generator<received<T>> messages(communicator world, int source = any_source, int tag = any_tag) {
   for (;;) {
     received<T> m;
-    m.from = co_await world.probe(source, tag);
-    m.data.resize(m.from.template count<T>());
-    // No other message with the source and tag that the probe returned can come before it.
-    m.from = co_await world.recv(m.data, m.from.source, m.from.tag);
+    matched_message matched = co_await world.matched_probe(source, tag);
+    m.data.resize(matched.status().template count<T>());
+    m.from = co_await matched.recv(m.data);
     co_yield std::move(m);
   }
 }

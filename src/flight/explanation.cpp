@@ -29,7 +29,7 @@ constexpr std::size_t most_culprits = 4;
 constexpr std::size_t most_missing = 8;
 
 operation_kind kind_of(const operation_snapshot& o) { return static_cast<operation_kind>(o.kind); }
-bool is_message(const operation_snapshot& o) { return kind_of(o) <= operation_kind::probe; }
+bool is_message(const operation_snapshot& o) { return kind_of(o) <= operation_kind::matched_probe; }
 bool same_collective(const operation_snapshot& a, const operation_snapshot& b) {
   return a.communicator == b.communicator && a.sequence == b.sequence;
 }
@@ -258,7 +258,7 @@ std::string describe(const operation_snapshot& o, const rank_snapshot& of, const
   const operation_kind kind = kind_of(o);
   const std::string comm = name_of_communicator(o.communicator, of);
   std::string text;
-  if (kind > operation_kind::probe && o.sequence == 0) {
+  if (kind > operation_kind::matched_probe && o.sequence == 0) {
     text = fmt::format("{} on {}", name_of_kind(o.kind), comm);
   } else if (o.sequence == 0) {
     const char* const way = kind == operation_kind::send ? "to" : "from";

@@ -16,7 +16,7 @@
 namespace tutti::flight {
 
 // Its last byte increases when the meaning of anything below changes.
-inline constexpr std::uint64_t magic = 0x7475'7474'6966'6c01;
+inline constexpr std::uint64_t magic = 0x7475'7474'6966'6c02;
 
 using word = std::atomic<std::uint64_t>;
 static_assert(word::is_always_lock_free && sizeof(word) == 8);

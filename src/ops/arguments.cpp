@@ -211,7 +211,7 @@ std::string title(const communicator_state& c, const call& what) {
   if (what.kind == kind::send || what.kind == kind::receive)
     return fmt::format("{} of {} bytes {} on {}, rank {}", operation, what.in.bytes(), peer_text(c, what),
                        c.name(), c.rank());
-  if (what.kind == kind::probe)
+  if (what.kind == kind::probe || what.kind == kind::matched_probe)
     return fmt::format("{} {} on {}, rank {}", operation, peer_text(c, what), c.name(), c.rank());
   return fmt::format("{} on {}, rank {}", operation, c.name(), c.rank());
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operation states of send, receive and probe: the endpoint's transfer state plus the way back to the
+// The operation states of send, receive and the probes: the endpoint's transfer state plus the way back to the
 // operation. On device memory a coroutine of tutti::gpu carries them out.
 #include "ops/arguments.hpp"
+#include "ops/held_message.hpp"
 #include "ops/running_operation.hpp"
 
 #include <fmt/format.h>
@@ -103,6 +104,8 @@ class transfer_operation final : public running_message {
     } else if constexpr (std::is_same_v<Transfer, p2p::send>) {
       say_sent(state);
     } else {
+      if constexpr (std::is_same_v<Transfer, p2p::probe>)
+        if (transfer.taken != nullptr) held_by(state.what())->hold(*std::exchange(transfer.taken, nullptr));
       status result = transfer.result;
       result.source = state.what().peer == any_source ? comm().rank_of(result.source) : state.what().peer;
       state.set_result(result);
@@ -157,9 +160,31 @@ class device_message final : public task_operation<device_message, recorded_comp
 };
 static_assert(sizeof(device_message) <= operation_state::running_bytes);
 
+bool start_matched_probe(operation_state& state) {
+  const call& what = state.what();
+  communicator_state& c = *what.comm;
+  state.set_part(detail::part_ref(new held_message(what.comm)));
+  const int source = what.peer == any_source ? any_source : c.world_rank(what.peer);
+  return start_on<p2p::probe>(state, [&](p2p::probe& p) {
+    p.takes = true;
+    return c.endpoint().start(p, c.message_context(), source, what.tag);
+  });
+}
+
+bool start_matched_receive(operation_state& state, held_message& held) noexcept {
+  const call& what = state.what();
+  return start_on<p2p::receive>(state, [&](p2p::receive& r) {
+    r.recorder = &what.comm->recorder();
+    return what.comm->endpoint().start(r, held.take(), what.out.data, what.out.bytes());
+  });
+}
+
 }  // namespace
 
 bool start_any_message(operation_state& state) {
+  const call& what = state.what();
+  if (what.kind == operation_kind::matched_probe) return start_matched_probe(state);
+  if (held_message* const held = held_by(what)) return start_matched_receive(state, *held);
   if (!state.on_device()) return start_message(state);
   auto* const made = new (state.running_storage()) device_message(state);
   if (!made->start([&] { return detail::communicator_part_of(state.what()).execute(state); })) return false;

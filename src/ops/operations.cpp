@@ -11,13 +11,14 @@
 #include <memory>
 #include <new>
 #include <tutti/detail/operation_state.hpp>
+#include <tutti/matched_message.hpp>
 #include <tutti/prepared.hpp>
 #include <utility>
 
 namespace tutti::detail {
 namespace {
 
-bool is_message(operation_kind kind) noexcept { return kind <= operation_kind::probe; }
+bool is_message(operation_kind kind) noexcept { return kind <= operation_kind::matched_probe; }
 
 // A completion in the storage of an operation state, which is free when the operation completed at once.
 // (Asio's own queue could allocate: its caches belong to one run() or poll(), and the loop polls from inside
@@ -163,6 +164,11 @@ boost::system::error_code operation_state::asio_code() const noexcept {
   if (failure_ == errc::success) return {};
   if (failure_ == errc::cancelled) return boost::asio::error::operation_aborted;
   return make_error_code(failure_);
+}
+
+void refuse_empty_message() {
+  throw error(errc::invalid_argument,
+              "recv of a matched message: it holds none; it was moved from, or not made by matched_probe");
 }
 
 void require_loop(const call& what) {

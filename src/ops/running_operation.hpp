@@ -61,7 +61,7 @@ class running_operation {
 };
 
 // Start an operation; return true if it is already complete. Throw tutti::error for what cannot be done.
-bool start_any_message(detail::operation_state& state);  // send, receive, probe
+bool start_any_message(detail::operation_state& state);  // send, receive, probe, matched_probe
 bool start_shrink(detail::operation_state& state);
 // start_any_message of a message on host memory.
 bool start_message(detail::operation_state& state) noexcept;

@@ -28,6 +28,7 @@
 #include <cstdint>
 #include <string>
 #include <tutti/detail/flow.hpp>
+#include <utility>
 #include <vector>
 
 namespace tutti::p2p {
@@ -79,6 +80,12 @@ class endpoint final : public transport::inbound {
   bool start(probe& p, std::uint32_t context, int source, int tag) noexcept {
     return probes_.start(p, context, source, tag);
   }
+  // Receives a message that a probe has taken, which is used up.
+  bool start(receive& r, unexpected& held, void* data, std::size_t capacity) noexcept {
+    return receives_.start(r, held, data, capacity);
+  }
+  // Queues such a message again in its place, or gives it to a receive that was posted meanwhile.
+  void put_back(unexpected& held) noexcept { receives_.put_back(held); }
   // Sends a message that its link takes whole at once, without a transfer. Returns false if nothing was done:
   // start() a send.
   bool send_now(std::uint32_t context, int peer, int tag, const void* data, std::size_t bytes) noexcept {
@@ -89,7 +96,10 @@ class endpoint final : public transport::inbound {
   // as if this receive had never matched it. That includes a complete one.
   void release(send& s) noexcept { sends_.release(s); }
   void release(receive& r) noexcept { receives_.release(r); }
-  void release(probe& p) noexcept { probes_.release(p); }
+  void release(probe& p) noexcept {
+    probes_.release(p);
+    if (p.taken != nullptr) put_back(*std::exchange(p.taken, nullptr));
+  }
   // Ends the transfer with this failure, delivered as its completion; harmless when done. With
   // errc::cancelled or timed_out it reports what really happened. A receive leaves its message to others, but
   // ends with errc::truncated if it had begun to cut it off. It ends with errc::resources if there is no

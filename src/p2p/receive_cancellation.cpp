@@ -154,7 +154,7 @@ void receives::end_cancel(int peer, const frame& head) noexcept {
   auto& r = static_cast<receive&>(*owner);
   // For a receive of a collective, the sender's communicator has failed, and its next frame says why.
   if (r.expected != point_to_point) return;
-  if (r.received == 0) return wait_again(r);
+  if (r.received == 0 && !r.matched) return wait_again(r);
   end_early(r, errc::cancelled,
             fmt::format("{} took back the message while it was being received", peers_.describe(peer)),
             false);
@@ -177,7 +177,7 @@ void receives::peer_closed(int peer) noexcept {
   // A leaving rank has ended its sends. If nothing has come of a receive's message, that was taken back, and
   // the answer that says so will not come: the receive waits again.
   const auto waits_again = [&why](const receive& r) {
-    return why.code == errc::peer_left && r.received == 0 && r.expected == point_to_point;
+    return why.code == errc::peer_left && r.received == 0 && r.expected == point_to_point && !r.matched;
   };
   ids_.for_each([&](destination_owner& owner) {
     if (owner.peer != peer) return;

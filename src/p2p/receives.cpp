@@ -30,6 +30,33 @@ bool receives::start_with(receive& r, unexpected& u) noexcept {
   return false;
 }
 
+bool receives::start(receive& r, unexpected& held, void* data, std::size_t capacity) noexcept {
+  ++counters_.receives;
+  r.data = static_cast<std::byte*>(data);
+  r.capacity = capacity;
+  r.wanted = held.from;
+  r.arrival = held.arrival;
+  r.matched = true;
+  held.held = false;
+  if (!held.lost) return start_with(r, held);
+  const departure& why = peers_[held.peer].gone;
+  if (why.code != errc::success) {
+    r.set_failure(why.code, why.text);
+  } else {
+    r.set_failure(errc::cancelled,
+                  fmt::format("{} took back the message before it was received", peers_.describe(held.peer)));
+  }
+  unexpected_.recycle(held);
+  r.at = receive::phase::done;
+  return true;
+}
+
+void receives::put_back(unexpected& held) noexcept {
+  held.held = false;
+  if (held.lost) return unexpected_.recycle(held);
+  offer(held);
+}
+
 bool receives::start_without_sender(receive& r, int gone) noexcept {
   matcher_.cancel(r);
   const departure why = contexts_.departure_of(r.wanted.context, gone);

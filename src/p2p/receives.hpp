@@ -58,6 +58,9 @@ class receives {
     return false;
   }
 
+  bool start(receive& r, unexpected& held, void* data, std::size_t capacity) noexcept;
+  void put_back(unexpected& held) noexcept;
+
   void release(receive& r) noexcept;
   void fail(receive& r, errc code, const std::string& text) noexcept;
 

@@ -68,7 +68,8 @@ struct receive : core::completion, match::posted_receive, destination_owner {
   receive() noexcept : destination_owner(kind::receive) {}
 
   phase at = phase::idle;
-  bool lost = false;  // its message is lost for lack of memory: the owner is told so, or the link ends
+  bool lost = false;     // its message is lost for lack of memory: the owner is told so, or the link ends
+  bool matched = false;  // its message is one that a probe had taken: it waits for no other
   fingerprint expected{};
   // Records how much of a long message has come; null: not recorded.
   flight::recorder* recorder = nullptr;
@@ -77,22 +78,27 @@ struct receive : core::completion, match::posted_receive, destination_owner {
 
 struct probe_tag;
 
-// Waits for a message and leaves it in the queue.
-struct probe : core::completion, base::list_hook<probe_tag> {
-  match::envelope wanted{};
-};
-
 // A message, or the rts frame of one, without a receive: it came before its receive, or its receive gave it
 // up. `head.kind` is eager, rts, or data. data: a message that its sender was told to send to a
 // receive that has since ended. An incomplete message arrives into `data`, whose memory is kept when the node is
 // reused: as long as it has a transfer id, or its peer is `arriving` in it. A queued rts frame has a transfer id, too,
-// by which its end is found.
+// by which its end is found, also while it is held.
 struct unexpected : match::unexpected_message, destination_owner {
   unexpected() noexcept : destination_owner(kind::unexpected) {}
   ~unexpected() { delete[] data; }
 
   frame head;
-  bool counted = false;  // among those of its peer that wait
+  bool counted = false;  // among those of its peer that wait for a receive
+  bool held = false;     // a probe has taken it out of the queue
+  bool lost = false;     // and the rest of it will not come
+};
+
+// Waits for a message and leaves it in the queue, or takes it.
+struct probe : core::completion, base::list_hook<probe_tag> {
+  match::envelope wanted{};
+  bool takes = false;  // set by its owner before the start
+  // The message that it has taken. The owner sets it to null when it takes over the message.
+  unexpected* taken = nullptr;
 };
 
 // What a transfer id on the receiving side names: a receive, or a message that its receive gave up.

@@ -29,7 +29,7 @@ unexpected* unexpected_queue::memory_of(std::uint64_t bytes) noexcept {
   }
   u->transfer_id = 0;
   u->received = 0;
-  u->counted = false;
+  u->counted = u->held = u->lost = false;
   return u;
 }
 
@@ -73,7 +73,8 @@ match::posted_receive* unexpected_queue::put_back(unexpected& u) noexcept {
 
 // An rts frame. One of a message without bytes stays when its sender has gone: nothing is missing.
 void unexpected_queue::name(unexpected& u) {
-  if (u.head.kind == frame_kind::rts && u.head.length > 0) u.transfer_id = ids_.insert(u);
+  if (u.head.kind == frame_kind::rts && u.head.length > 0 && u.transfer_id == 0)
+    u.transfer_id = ids_.insert(u);
 }
 
 void unexpected_queue::stop_arriving(unexpected& u) noexcept {
@@ -85,7 +86,9 @@ void unexpected_queue::stop_arriving(unexpected& u) noexcept {
 void unexpected_queue::discard(unexpected& u) noexcept {
   matcher_.discard(u);
   if (u.transfer_id != 0) stop_arriving(u);
-  recycle(u);
+  if (!u.held) return recycle(u);
+  ids_.erase(std::exchange(u.transfer_id, 0));
+  u.lost = true;
 }
 
 void unexpected_queue::discard_rts(int peer, std::uint64_t transfer_id) noexcept {
@@ -118,9 +121,8 @@ void unexpected_queue::drop(unexpected& u) noexcept {
 
 bool probes::start(probe& p, std::uint32_t context, int source, int tag) noexcept {
   p.wanted = match::envelope{context, source, tag};
-  if (const match::unexpected_message* m = matcher_.find(p.wanted)) {
-    const auto& u = static_cast<const unexpected&>(*m);
-    p.result = status{u.peer, u.head.tag, u.head.length};
+  if (match::unexpected_message* m = matcher_.find(p.wanted)) {
+    find_message(p, static_cast<unexpected&>(*m));
     return true;
   }
   if (const int gone = contexts_.gone_source(context, source); gone >= 0) {
@@ -133,18 +135,30 @@ bool probes::start(probe& p, std::uint32_t context, int source, int tag) noexcep
   return false;
 }
 
-void probes::answer(const unexpected& u) noexcept {
+void probes::find_message(probe& p, unexpected& u) noexcept {
+  p.result = status{u.peer, u.head.tag, u.head.length};
+  if (!p.takes) return;
+  matcher_.discard(u);
+  u.held = true;
+  p.taken = &u;
+}
+
+void probes::answer(unexpected& u) noexcept {
   const auto fits = [&u](const probe& p) {
     return p.wanted.context == u.from.context && (p.wanted.source < 0 || p.wanted.source == u.from.source) &&
            (p.wanted.tag == any_tag || p.wanted.tag == u.from.tag);
   };
-  waiting_.for_each([&](probe& p) {
-    if (!fits(p)) return;
-    p.result = status{u.peer, u.head.tag, u.head.length};
-    static_cast<base::list_hook<probe_tag>&>(p).unlink();
-    stop_waiting(engine_, p);
-    engine_.complete(p);
-  });
+  const auto complete_if = [&](bool takes) {
+    waiting_.for_each([&](probe& p) {
+      if (p.takes != takes || u.held || !fits(p)) return;
+      find_message(p, u);
+      static_cast<base::list_hook<probe_tag>&>(p).unlink();
+      stop_waiting(engine_, p);
+      engine_.complete(p);
+    });
+  };
+  complete_if(true);
+  complete_if(false);
 }
 
 void probes::release(probe& p) noexcept {

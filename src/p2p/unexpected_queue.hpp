@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // unexpected_queue: messages without a receive, and their memory. Such a message came before its receive, or
-// its receive gave it up. probes: those that wait for such a message, which they leave in its queue.
+// its receive gave it up. probes: those that wait for such a message, which they leave in its queue, or take out
+// for one receive (matched probes).
 //
 // Invariants: no message that is queued fits a probe that waits. From memory_of() to recycle() a message is
-// queued in the matcher, or written by its link.
+// queued in the matcher, held by a matched probe or its owner, or written by its link.
 #pragma once
 
 #include "base/object_pool.hpp"
@@ -28,8 +29,8 @@ class probes {
   void release(probe& p) noexcept;
   void fail(probe& p, errc code, const std::string& text) noexcept;
 
-  // Completes the probes that `u` fits, a message that has been queued.
-  void answer(const unexpected& u) noexcept;
+  // Completes the probes that `u` fits, a message that has been queued: the first matched probe, or all others.
+  void answer(unexpected& u) noexcept;
   // Fails the probes selected by `ends`.
   template <class Ends>
   void fail_if(const Ends& ends, const departure& why) noexcept {
@@ -43,6 +44,8 @@ class probes {
   }
 
  private:
+  void find_message(probe& p, unexpected& u) noexcept;
+
   core::engine& engine_;
   contexts& contexts_;
   match::matcher& matcher_;
@@ -69,7 +72,7 @@ class unexpected_queue {
 
   // Drops what comes for `u` from now on. To be recycled at once.
   void stop_arriving(unexpected& u) noexcept;
-  // Discards a message that will not come, or not completely.
+  // Discards a message that will not come, or not completely. One that is held is lost, and stays with its holder.
   void discard(unexpected& u) noexcept;
   // Discards the queued rts frame of this message, which its sender takes back.
   void discard_rts(int peer, std::uint64_t transfer_id) noexcept;

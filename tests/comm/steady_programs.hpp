@@ -104,6 +104,19 @@ inline task<> early_messages(communicator world, int times) {
     TUTTI_EXPECT(in[0] == static_cast<std::byte>(i));
   }
 }
+inline task<> matched_probes(communicator world, int times) {
+  for (int i = 0; i < times; ++i) {
+    request sending = world.isend(i, other_of(world));
+    int x = 0;
+    {
+      const matched_message dropped = co_await world.matched_probe();
+    }
+    matched_message m = co_await world.matched_probe(other_of(world));
+    co_await m.recv(x);
+    co_await sending;
+    TUTTI_EXPECT(x == i);
+  }
+}
 inline task<> probes(communicator world, int times) {
   for (int i = 0; i < times; ++i) {
     request sending = world.isend(i, other_of(world));
@@ -284,6 +297,7 @@ constexpr named_program programs[] = {
     {"isend, irecv", &requests},
     {"dropped irecv", &dropped_requests},
     {"probe, recv", &probes},
+    {"matched_probe, recv", &matched_probes},
     {"300 kB, both ways", &long_messages},
     {"60 kB, before their receives", &early_messages},
     {"barrier", &barriers},

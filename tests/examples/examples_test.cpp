@@ -188,6 +188,11 @@ TEST_CASE("examples: ping needs two ranks, and its error says so") {
   CHECK(run.output.find("rank 1") != std::string::npos);
 }
 
+TEST_CASE("examples: workers") {
+  CHECK(run_ranks(1, "workers").output == "0 jobs, total 0\n");
+  CHECK(run_ranks(4, "workers").output == "30 jobs, total 165000\n");
+}
+
 TEST_CASE("examples: overlap") {
   CHECK(run_ranks(1, "overlap").output == "1 ranks, averages 1 and 2.5 to 320: correct\n");
   const outcome four = run_ranks(4, "overlap");

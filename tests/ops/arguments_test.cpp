@@ -52,6 +52,7 @@ task<> ranks_and_tags(communicator world) {
     co_await refused(world.send(x, rank), why);
     co_await refused(world.recv(x, rank), why);
     co_await refused(world.probe(rank), why);
+    co_await refused(world.matched_probe(rank), why);
   }
   co_await refused(world.send(x, any_source), "is outside world");
   for (const int tag : {-1, -7})

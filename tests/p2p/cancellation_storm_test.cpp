@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends, receives and probes are cancelled and dropped at random points, over each real transport. Their
+// Sends, receives and probes, also matched ones, are cancelled and dropped at random points, over each real transport. Their
 // buffers are freed and overwritten at once. Every successfully sent message is received once and in order,
 // no cancelled one is, nothing is left over, and the world still works.
 //
@@ -173,7 +173,11 @@ class rank_in_storm {
       } else if (what < 16) {
         co_await end_a_send();
       } else if (what < 17) {
-        co_await look(route);
+        if (numbers_.one_in(2) || receives_[route]) {
+          co_await look(route);
+        } else {
+          co_await take_one(route);
+        }
       } else {
         co_await turns(1 + numbers_.below(2));
       }
@@ -337,6 +341,28 @@ class rank_in_storm {
     ended e;
     co_await end_of(&looking, &e);
     if (e.code && e.code != errc::cancelled) throw std::runtime_error("probe: " + e.text);
+  }
+
+  // Takes a message by a matched probe. Keeps it for a while, then drops or receives it. No receive waits in the
+  // route, which could get a later message.
+  task<> take_one(std::size_t route) {
+    ++started_;
+    const int source = numbers_.one_in(2) ? any_source : static_cast<int>(numbers_.below(ranks));
+    basic_request<matched_message> probing = start(of(route).matched_probe(source, tag_of(route)));
+    co_await turns(numbers_.below(3));
+    if (numbers_.one_in(3)) co_return;
+    probing.cancel();
+    std::optional<matched_message> taken;
+    try {
+      taken = co_await probing;
+    } catch (const error& e) {
+      if (e.code() != errc::cancelled) throw;
+    }
+    co_await turns(numbers_.below(3));
+    if (!taken || numbers_.one_in(3)) co_return;
+    auto data = std::make_unique<buffer>(most_bytes, numbers_.one_in(4));
+    request receiving = start(taken->recv(data->span()));
+    receives_[route].emplace(pending_receive{std::move(data), std::move(receiving)});
   }
 
   task<> harvest() {

@@ -208,7 +208,8 @@ tutti::task<> messages(tutti::communicator c) {
     for (int i = 0; i < size; ++i) {
       const tutti::status waiting = co_await c.probe(tutti::any_source, 5);
       std::int64_t got = 0;
-      const tutti::status s = co_await c.recv(got, tutti::any_source, 5);
+      tutti::matched_message m = co_await c.matched_probe(tutti::any_source, 5);
+      const tutti::status s = co_await m.recv(got);
       heard[static_cast<std::size_t>(s.source)] = true;
       expect(got == 17 + s.source && waiting.bytes == sizeof got, "a message from any rank");
     }

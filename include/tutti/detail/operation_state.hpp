@@ -21,6 +21,10 @@
 #include <type_traits>
 #include <utility>
 
+namespace tutti {
+class matched_message;
+}
+
 namespace tutti::detail {
 
 using tutti::comm::communicator_state;
@@ -118,12 +122,14 @@ class operation_state {
   void* owner() const noexcept { return owner_; }
   errc failure() const noexcept { return failure_; }
   const status& result() const noexcept { return result_; }
-  // Takes the result as T: a status, or the handle of a new communicator. The handle is empty after a
-  // failure, and on a rank that is not a member. Call it once.
+  // Takes the result as T: a status, the handle of a new communicator, or a matched message. The handle is empty
+  // after a failure, and on a rank that is not a member. The message is empty after a failure. Call it once.
   template <class T>
   T value() {
     if constexpr (std::is_same_v<T, status>) {
       return result_;
+    } else if constexpr (std::is_same_v<T, matched_message>) {
+      return failure_ == errc::success ? T(what_.comm, result_, std::move(what_.part)) : T();
     } else {
       return T(std::move(made_));
     }
@@ -142,6 +148,7 @@ class operation_state {
   void set_running(void* running) noexcept { running_ = running; }
   void* running() const noexcept { return running_; }
   void set_result(const status& result) noexcept { result_ = result; }
+  void set_part(part_ref part) noexcept { what_.part = std::move(part); }
   void set_made(communicator_ref made) noexcept { made_ = std::move(made); }
   void fail(errc code, std::string text) noexcept;
   void complete() noexcept {
