@@ -54,6 +54,7 @@ class intrusive_list {
   void push_back(T& element) noexcept { insert_before(head_, element); }
   void push_front(T& element) noexcept { insert_before(*head_.next, element); }
   T* front() const noexcept { return empty() ? nullptr : element_of(head_.next); }
+  T* back() const noexcept { return empty() ? nullptr : element_of(head_.previous); }
   T* pop_front() noexcept {
     if (empty()) return nullptr;
     T* element = element_of(head_.next);
@@ -64,6 +65,11 @@ class intrusive_list {
   T* after(const T& element) const noexcept {
     hook* next = static_cast<const hook&>(element).next;
     return next == &head_ ? nullptr : element_of(next);
+  }
+  // The element before `element`, or nullptr at the beginning.
+  T* before(const T& element) const noexcept {
+    hook* previous = static_cast<const hook&>(element).previous;
+    return previous == &head_ ? nullptr : element_of(previous);
   }
   // Calls f(element) for each, in order. f may take out the element that it gets, but no other.
   template <class F>

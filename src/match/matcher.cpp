@@ -22,13 +22,22 @@ std::size_t length(const List& list) noexcept {
   return n;
 }
 
-// Inserts before the first element whose `order` is greater. That is usually near the front, because returned
-// elements are old.
+std::uint64_t order_of(const posted_receive& r) noexcept { return r.stamp; }
+std::uint64_t order_of(const unexpected_message& m) noexcept { return m.arrival; }
+
+// Inserts an element in its order, searched from both ends.
 template <class T, class Tag>
-void insert_by(std::uint64_t T::* order, base::intrusive_list<T, Tag>& list, T& element) noexcept {
+void insert_by_order(base::intrusive_list<T, Tag>& list, T& element) noexcept {
+  const auto is_later = [&](const T& other) { return order_of(other) > order_of(element); };
+  T* earlier = list.back();
+  if (earlier == nullptr || !is_later(*earlier)) return list.push_back(element);
   T* later = list.front();
-  while (later != nullptr && later->*order < element.*order) later = list.after(*later);
-  if (later == nullptr) return list.push_back(element);
+  while (!is_later(*later)) {  // so an earlier one exists
+    T* const last = earlier;
+    earlier = list.before(*earlier);
+    if (!is_later(*earlier)) return list.insert_before(*last, element);
+    later = list.after(*later);
+  }
   list.insert_before(*later, element);
 }
 
@@ -43,7 +52,7 @@ void matcher::open_context(std::uint32_t context, int size) {
   outside_.for_each([&](unexpected_message& m) {
     if (m.from.context != context || !c.has(m.from.source)) return;
     take_out(m);
-    c.keep(m);
+    push_back(c, m);
   });
   last_context_ = context;
   last_ = &c;
@@ -68,20 +77,62 @@ void matcher::find_others(std::uint32_t context) noexcept {
   last_context_ = context;
 }
 
-posted_receive* matcher::earlier_from_any(const context_queues& c, std::int32_t tag,
+posted_receive* matcher::earlier_from_any(context_queues& c, std::int32_t tag,
                                           posted_receive* named) noexcept {
-  for (posted_receive* r = c.from_any.front(); r != nullptr; r = c.from_any.after(*r)) {
-    if (named != nullptr && named->stamp < r->stamp) return named;
-    if (accepts(r->wanted.tag, tag)) return r;
-  }
-  return named;
+  if (named != nullptr && named->stamp < c.from_any.front()->stamp) return named;
+  posted_receive* const any = first_accepting(c.from_any, tag);
+  return any != nullptr && (named == nullptr || any->stamp < named->stamp) ? any : named;
 }
 
+// Inserts the youngest element, which is queued next.
+template <class Queue, class T>
+void matcher::insert_in_index(Queue& q, T& element) noexcept {
+  q.indexed = q.indexed && !q.empty();
+  if (q.indexed) index_of(q).insert(element);
+}
+template void matcher::insert_in_index(posted_queue&, posted_receive&) noexcept;
+template void matcher::insert_in_index(source_queue&, unexpected_message&) noexcept;
+template void matcher::insert_in_index(arrival_queue&, unexpected_message&) noexcept;
+
+template <class Queue>
+bool matcher::has_index(Queue& q) noexcept {
+  if (q.indexed) return true;
+  if (!index_of(q).prepare()) return false;
+  q.for_each([&](auto& element) { index_of(q).insert(element); });
+  return q.indexed = true;
+}
+
+posted_receive* matcher::search_on(posted_queue& receives, posted_receive& first, std::int32_t tag) noexcept {
+  posted_receive* r = receives.after(first);
+  for (int passed = 1; r != nullptr && !accepts(r->wanted.tag, tag); r = receives.after(*r))
+    if (passed++ == most_passed && has_index(receives)) break;
+  if (r == nullptr || accepts(r->wanted.tag, tag)) return r;
+  envelope wanted = first.wanted;
+  wanted.tag = tag;
+  posted_receive* const exact = receives_.first(wanted);
+  wanted.tag = any_tag;
+  posted_receive* const any = receives_.first(wanted);
+  if (exact == nullptr || any == nullptr) return exact != nullptr ? exact : any;
+  return exact->stamp < any->stamp ? exact : any;
+}
+
+template <class Queue>
+unexpected_message* matcher::search_on(Queue& messages, unexpected_message& first,
+                                       const envelope& wanted) noexcept {
+  unexpected_message* m = messages.after(first);
+  for (int passed = 1; m != nullptr && !accepts(wanted.tag, m->from.tag); m = messages.after(*m))
+    if (passed++ == most_passed && has_index(messages)) return index_of(messages).first(wanted);
+  return m;
+}
+template unexpected_message* matcher::search_on(source_queue&, unexpected_message&, const envelope&) noexcept;
+template unexpected_message* matcher::search_on(arrival_queue&, unexpected_message&,
+                                                const envelope&) noexcept;
+
 unexpected_message* matcher::find(const envelope& wanted) noexcept {
-  const context_queues* c = find_queues(wanted.context);
+  context_queues* c = find_queues(wanted.context);
   if (c == nullptr) return nullptr;
-  if (wanted.source == any_source) return first_accepted(c->arrivals, wanted.tag);
-  return c->has(wanted.source) ? first_accepted(c->from(wanted.source).unexpected, wanted.tag) : nullptr;
+  if (wanted.source == any_source) return first_accepted(c->arrivals, wanted);
+  return c->has(wanted.source) ? first_accepted(c->from(wanted.source).unexpected, wanted) : nullptr;
 }
 
 const unexpected_message* matcher::find_outside(std::uint32_t context, std::int32_t source) const noexcept {
@@ -99,25 +150,32 @@ void matcher::refuse(const context_queues* c, const envelope& wanted) noexcept {
 
 // ---- giving back ----
 
+template <class Queue, class T>
+void matcher::insert_in_order(Queue& to, T& element) noexcept {
+  to.indexed = to.indexed && !to.empty();
+  if (to.indexed) index_of(to).insert_in_order(element);
+  insert_by_order(to, element);
+}
+
 posted_receive* matcher::put_back(unexpected_message& m) noexcept {
   context_queues* c = find_queues(m.from.context);
   if (c == nullptr || !c->has(m.from.source)) {
-    insert_by(&unexpected_message::arrival, outside_, m);
+    insert_by_order(outside_, m);
     return nullptr;
   }
   if (posted_receive* const r = take_receive(*c, m.from)) {
     r->arrival = m.arrival;
     return r;
   }
-  insert_by(&unexpected_message::arrival, c->from(m.from.source).unexpected, m);
-  insert_by(&unexpected_message::arrival, c->arrivals, m);
+  insert_in_order(c->from(m.from.source).unexpected, m);
+  insert_in_order(c->arrivals, m);
   return nullptr;
 }
 
 unexpected_message* matcher::post_again(posted_receive& r) noexcept {
-  posted_list* into = nullptr;
+  posted_queue* into = nullptr;
   unexpected_message* const m = take_message(r, into);
-  if (m == nullptr) insert_by(&posted_receive::stamp, *into, r);
+  if (m == nullptr) insert_in_order(*into, r);
   return m;
 }
 
@@ -125,7 +183,11 @@ unexpected_message* matcher::post_again(posted_receive& r) noexcept {
 
 void matcher::gather_unexpected(std::uint32_t context, arrival_list& all) noexcept {
   if (context_queues* c = find_queues(context)) {
-    c->arrivals.for_each([](unexpected_message& m) { m.base::list_hook<source_tag>::unlink(); });
+    c->arrivals.for_each([this](unexpected_message& m) {
+      m.base::list_hook<source_tag>::unlink();
+      by_source_.remove(m);
+      by_tag_.remove(m);
+    });
     all.splice_back(c->arrivals);
   }
   outside_.for_each([&](unexpected_message& m) {

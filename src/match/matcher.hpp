@@ -8,50 +8,68 @@
 // whether such a receive is older than one that names the source. Unexpected messages are also in one queue
 // in order of arrival, for receives from any source. Elements belong to the caller and carry their links:
 // nothing is allocated per message. Not thread-safe.
+//
+// A search begins at the front of a queue. One that has passed `most_passed` elements goes on in an index by
+// source and tag, which the queue then has until it is empty. Wildcards are indexed as such: of two entries that
+// fit, the older one is taken. Without memory for the index, the search goes through the queue.
 #pragma once
 
 #include "base/intrusive_list.hpp"
+#include "match/queue_index.hpp"
 
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <tutti/status.hpp>
 
 namespace tutti::match {
-
-using tutti::any_source;
-using tutti::any_tag;
-
-// Source (rank in the context's numbering) and tag. Messages name both, >= 0; a receive may leave either
-// open.
-struct envelope {
-  std::uint32_t context = 0;
-  std::int32_t source = any_source;
-  std::int32_t tag = any_tag;
-};
 
 struct posted_tag;
 struct arrival_tag;
 struct source_tag;
+// Rows of indexes: of receives, of messages by source and tag, and of messages by tag.
+struct receive_row;
+struct source_row;
+struct arrival_row;
 
 // A receive that waits for its message. While it is posted, it does not move and `wanted` does not change.
-struct posted_receive : base::list_hook<posted_tag> {
+struct posted_receive : base::list_hook<posted_tag>, base::list_hook<receive_row> {
   envelope wanted;
   std::uint64_t stamp = 0;    // its place in the order of posting; set by matcher::post
   std::uint64_t arrival = 0;  // of the message that it was given: that one's place in the order of arrival
 
-  bool posted() const noexcept { return linked(); }
+  bool posted() const noexcept { return base::list_hook<posted_tag>::linked(); }
 };
 
 // A message, or the rts frame of one, that came before its receive. While it is queued, it does not move and
 // `from` does not change.
-struct unexpected_message : base::list_hook<arrival_tag>, base::list_hook<source_tag> {
+struct unexpected_message : base::list_hook<arrival_tag>,
+                            base::list_hook<source_tag>,
+                            base::list_hook<source_row>,
+                            base::list_hook<arrival_row> {
   envelope from;
   std::uint64_t arrival = 0;  // its place in the order of arrival; set by matcher::keep
 
   bool queued() const noexcept { return base::list_hook<arrival_tag>::linked(); }
+};
+
+struct receive_row {
+  using element = posted_receive;
+  static const envelope& key(const posted_receive& r) noexcept { return r.wanted; }
+  static std::uint64_t order(const posted_receive& r) noexcept { return r.stamp; }
+};
+struct source_row {
+  using element = unexpected_message;
+  static const envelope& key(const unexpected_message& m) noexcept { return m.from; }
+  static std::uint64_t order(const unexpected_message& m) noexcept { return m.arrival; }
+};
+struct arrival_row {
+  using element = unexpected_message;
+  static envelope key(const unexpected_message& m) noexcept {
+    return {m.from.context, any_source, m.from.tag};
+  }
+  static std::uint64_t order(const unexpected_message& m) noexcept { return m.arrival; }
 };
 
 class matcher {
@@ -73,16 +91,14 @@ class matcher {
 
   // Takes out the receive for an arriving message. Returns nullptr if none is posted, the context is not
   // open, or it has no such source. The caller then calls keep() before anything else is posted, or drops the
-  // message. O(1) if the oldest receive from that source accepts the tag and none from any source is posted.
-  // Otherwise linear in the older receives that the message passes.
+  // message. O(1) on average.
   posted_receive* arrive(const envelope& from) noexcept;
   // Queues a message for which arrive() found no receive. If the context is not open, or lacks the source,
   // the message waits outside all contexts; the caller limits how much waits there. O(1).
   void keep(unexpected_message& m) noexcept;
 
   // Takes out the oldest kept message that `r` accepts. Returns nullptr if there is none; `r` is then posted.
-  // Aborts if the context is not open or lacks the source. O(1) if no message waits, or the first one from
-  // that source (from all, for any_source) is accepted. Otherwise linear in the messages passed.
+  // Aborts if the context is not open or lacks the source. O(1) on average.
   unexpected_message* post(posted_receive& r) noexcept;
   // Returns the message that post() would take for such a receive, and leaves it in place. Returns nullptr
   // also if the context is not open. Cost as post().
@@ -94,14 +110,15 @@ class matcher {
   // Returns a message that was given to a receive and has not been delivered; `m.arrival` is the `arrival` of
   // that receive. Takes out the receive that gets it now, the first posted one that accepts it. nullptr: none
   // is posted, and the message is queued again in its place in the order of arrival. Later messages that
-  // receives have been given stay with those. Linear in the older receives and messages passed.
+  // receives have been given stay with those. Linear in the messages passed from the nearer end of
+  // the queues.
   posted_receive* put_back(unexpected_message& m) noexcept;
   // Posts a receive again whose message is gone, in its place in the order of posting. Otherwise as post().
-  // Linear in the older receives passed.
+  // Linear in the receives passed from the nearer end of the queue.
   unexpected_message* post_again(posted_receive& r) noexcept;
 
   // Take one element out, wherever it is; nothing happens if it is not inside. O(1).
-  void cancel(posted_receive& r) noexcept { r.unlink(); }
+  void cancel(posted_receive& r) noexcept { take_out(r); }
   void discard(unexpected_message& m) noexcept { take_out(m); }
 
   // Take out all elements present at the call and pass each to f, already unlinked. f does not throw and may
@@ -134,13 +151,21 @@ class matcher {
   std::size_t unexpected_count(std::uint32_t context) const noexcept;
 
  private:
+  static constexpr int most_passed = 16;
+
+  template <class T, class Tag>
+  struct queue : base::intrusive_list<T, Tag> {
+    bool indexed = false;
+  };
+  using posted_queue = queue<posted_receive, posted_tag>;
+  using arrival_queue = queue<unexpected_message, arrival_tag>;
+  using source_queue = queue<unexpected_message, source_tag>;
   using posted_list = base::intrusive_list<posted_receive, posted_tag>;
   using arrival_list = base::intrusive_list<unexpected_message, arrival_tag>;
-  using source_list = base::intrusive_list<unexpected_message, source_tag>;
 
   struct source_queues {
-    posted_list posted;
-    source_list unexpected;
+    posted_queue posted;
+    source_queue unexpected;
   };
   struct context_queues {
     explicit context_queues(std::uint32_t sources)
@@ -148,42 +173,73 @@ class matcher {
 
     bool has(std::int32_t source) const noexcept { return static_cast<std::uint32_t>(source) < size; }
     source_queues& from(std::int32_t source) const noexcept { return of[static_cast<std::uint32_t>(source)]; }
-    void keep(unexpected_message& m) noexcept {
-      from(m.from.source).unexpected.push_back(m);
-      arrivals.push_back(m);
-    }
 
     const std::uint32_t size;
     const std::unique_ptr<source_queues[]> of;
-    posted_list from_any;
-    arrival_list arrivals;
+    posted_queue from_any;
+    arrival_queue arrivals;
   };
 
   static bool accepts(std::int32_t wanted_tag, std::int32_t tag) noexcept {
     return wanted_tag == tag || wanted_tag == any_tag;
   }
-  static posted_receive* first_accepting(const posted_list& receives, std::int32_t tag) noexcept {
-    posted_receive* r = receives.front();
-    while (r != nullptr && !accepts(r->wanted.tag, tag)) r = receives.after(*r);
-    return r;
+  queue_index<receive_row>& index_of(const posted_queue&) noexcept { return receives_; }
+  queue_index<source_row>& index_of(const source_queue&) noexcept { return by_source_; }
+  queue_index<arrival_row>& index_of(const arrival_queue&) noexcept { return by_tag_; }
+
+  // The rare cases of indexes are calls, so that the others need no registers for them.
+  template <class Queue, class T>
+  void insert_in_index(Queue& q, T& element) noexcept;
+  void push_back(posted_queue& to, posted_receive& r) noexcept {
+    if (to.indexed) [[unlikely]]
+      insert_in_index(to, r);
+    to.push_back(r);
   }
-  template <class List>
-  static unexpected_message* first_accepted(const List& messages, std::int32_t wanted_tag) noexcept {
-    unexpected_message* m = messages.front();
-    while (m != nullptr && !accepts(wanted_tag, m->from.tag)) m = messages.after(*m);
-    return m;
+  void push_back(context_queues& c, unexpected_message& m) noexcept {
+    source_queue& of_source = c.from(m.from.source).unexpected;
+    if (of_source.indexed || c.arrivals.indexed) [[unlikely]] {
+      insert_in_index(of_source, m);
+      insert_in_index(c.arrivals, m);
+    }
+    of_source.push_back(m);
+    c.arrivals.push_back(m);
   }
-  static void take_out(unexpected_message& m) noexcept {
+  template <class Queue, class T>
+  void insert_in_order(Queue& to, T& element) noexcept;
+  void take_out(posted_receive& r) noexcept {
+    r.base::list_hook<posted_tag>::unlink();
+    receives_.remove(r);
+  }
+  void take_out(unexpected_message& m) noexcept {
     m.base::list_hook<source_tag>::unlink();
     m.base::list_hook<arrival_tag>::unlink();
+    by_source_.remove(m);
+    by_tag_.remove(m);
   }
-  static posted_receive* take_receive(const context_queues& c, const envelope& from) noexcept;
+
+  posted_receive* first_accepting(posted_queue& receives, std::int32_t tag) noexcept {
+    posted_receive* const r = receives.front();
+    return r == nullptr || accepts(r->wanted.tag, tag) ? r : search_on(receives, *r, tag);
+  }
+  template <class Queue>
+  unexpected_message* first_accepted(Queue& messages, const envelope& wanted) noexcept {
+    unexpected_message* const m = messages.front();
+    return m == nullptr || accepts(wanted.tag, m->from.tag) ? m : search_on(messages, *m, wanted);
+  }
+  // Goes on behind the first element, which does not fit.
+  posted_receive* search_on(posted_queue& receives, posted_receive& first, std::int32_t tag) noexcept;
+  template <class Queue>
+  unexpected_message* search_on(Queue& messages, unexpected_message& first, const envelope& wanted) noexcept;
+  // Whether the queue is indexed now; false: there is no memory for it.
+  template <class Queue>
+  bool has_index(Queue& q) noexcept;
+
+  posted_receive* take_receive(context_queues& c, const envelope& from) noexcept;
   // nullptr: `r` is to be queued in `into`.
-  unexpected_message* take_message(posted_receive& r, posted_list*& into) noexcept;
+  unexpected_message* take_message(posted_receive& r, posted_queue*& into) noexcept;
   // Returns the first receive in `from_any` that accepts the tag if it was posted before `named`; otherwise
   // `named`.
-  static posted_receive* earlier_from_any(const context_queues& c, std::int32_t tag,
-                                          posted_receive* named) noexcept;
+  posted_receive* earlier_from_any(context_queues& c, std::int32_t tag, posted_receive* named) noexcept;
   [[noreturn]] static void refuse(const context_queues* c, const envelope& wanted) noexcept;
 
   const context_queues* peek(std::uint32_t context) const noexcept {
@@ -198,6 +254,10 @@ class matcher {
   void find_others(std::uint32_t context) noexcept;
   void gather_unexpected(std::uint32_t context, arrival_list& all) noexcept;
 
+  // Of the queues that are indexed.
+  queue_index<receive_row> receives_;
+  queue_index<source_row> by_source_;
+  queue_index<arrival_row> by_tag_;
   std::map<std::uint32_t, context_queues> open_;
   // The result of the last find_queues(), nullptr if that context is not open.
   std::uint32_t last_context_ = 0;
@@ -207,16 +267,16 @@ class matcher {
   arrival_list outside_;  // for contexts that are not open, and sources that a context does not have
 };
 
-inline posted_receive* matcher::take_receive(const context_queues& c, const envelope& from) noexcept {
+inline posted_receive* matcher::take_receive(context_queues& c, const envelope& from) noexcept {
   posted_receive* r = first_accepting(c.from(from.source).posted, from.tag);
   if (!c.from_any.empty()) [[unlikely]]
     r = earlier_from_any(c, from.tag, r);
-  if (r != nullptr) r->unlink();
+  if (r != nullptr) take_out(*r);
   return r;
 }
 
 inline posted_receive* matcher::arrive(const envelope& from) noexcept {
-  const context_queues* c = find_queues(from.context);
+  context_queues* c = find_queues(from.context);
   if (c == nullptr || !c->has(from.source)) return nullptr;
   posted_receive* const r = take_receive(*c, from);
   if (r != nullptr) r->arrival = next_arrival_++;
@@ -227,21 +287,21 @@ inline void matcher::keep(unexpected_message& m) noexcept {
   m.arrival = next_arrival_++;
   context_queues* c = find_queues(m.from.context);
   if (c != nullptr && c->has(m.from.source)) {
-    c->keep(m);
+    push_back(*c, m);
   } else {
     outside_.push_back(m);
   }
 }
 
 [[gnu::always_inline]] inline unexpected_message* matcher::take_message(posted_receive& r,
-                                                                        posted_list*& into) noexcept {
+                                                                        posted_queue*& into) noexcept {
   assert(!r.posted());
   context_queues* c = find_queues(r.wanted.context);
   const bool named = c != nullptr && c->has(r.wanted.source);
   if (!named && (c == nullptr || r.wanted.source != any_source)) refuse(c, r.wanted);
 
-  unexpected_message* m = named ? first_accepted(c->from(r.wanted.source).unexpected, r.wanted.tag)
-                                : first_accepted(c->arrivals, r.wanted.tag);
+  unexpected_message* m = named ? first_accepted(c->from(r.wanted.source).unexpected, r.wanted)
+                                : first_accepted(c->arrivals, r.wanted);
   if (m != nullptr) {
     take_out(*m);
     r.arrival = m->arrival;
@@ -252,18 +312,22 @@ inline void matcher::keep(unexpected_message& m) noexcept {
 
 inline unexpected_message* matcher::post(posted_receive& r) noexcept {
   r.stamp = next_stamp_++;
-  posted_list* into = nullptr;
+  posted_queue* into = nullptr;
   unexpected_message* const m = take_message(r, into);
-  if (m == nullptr) into->push_back(r);
+  if (m == nullptr) push_back(*into, r);
   return m;
 }
 
 template <class F>
 void matcher::take_posted(std::uint32_t context, std::int32_t source, F f) {
   posted_list all;
+  const auto take_all = [&](posted_queue& q) {
+    if (q.indexed) q.for_each([this](posted_receive& r) { receives_.remove(r); });
+    all.splice_back(q);
+  };
   if (context_queues* c = find_queues(context)) {
-    if (source == any_source) all.splice_back(c->from_any);
-    if (c->has(source)) all.splice_back(c->from(source).posted);
+    if (source == any_source) take_all(c->from_any);
+    if (c->has(source)) take_all(c->from(source).posted);
   }
   while (posted_receive* r = all.pop_front()) f(*r);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Long random sequences on a matcher and on a model, which is two vectors with linear searches.
+// Long random sequences on a matcher and on a model, which is two vectors with linear searches. In some,
+// queues are long enough for an index.
 #include "match/matcher.hpp"
 
 #include <doctest/doctest.h>
@@ -150,8 +151,9 @@ class side_by_side {
   explicit side_by_side(std::uint64_t seed)
       : random_(seed),
         contexts_(1 + random_.below(static_cast<int>(context_numbers.size()))),
-        sources_(1 + random_.below(6)),
-        tags_(1 + random_.below(5)),
+        long_queues_(seed % 4 == 0),
+        sources_(1 + random_.below(long_queues_ ? 2 : 6)),
+        tags_(long_queues_ ? 100 : 1 + random_.below(5)),
         any_percent_(random_.below(3) * 25),
         arrive_percent_(45 + random_.below(11)) {}
 
@@ -185,6 +187,10 @@ class side_by_side {
       put_back();
     } else if (kind >= 580 && kind < 640) {
       post_again();
+    } else if (kind >= 640 && kind < 680) {
+      put_held_back();
+    } else if (kind < 10) {
+      hold(some_wanted(context));
     } else if (kind < 20) {
       cancel();
     } else if (kind < 40) {
@@ -211,7 +217,7 @@ class side_by_side {
       post(some_wanted(context));
     }
     // Short queues match everything at once; long ones are slow in the model.
-    if (expected_.receives.size() + expected_.messages.size() > 80) {
+    if (expected_.receives.size() + expected_.messages.size() > (long_queues_ ? 600 : 80)) {
       if (open) close(context);
       take_messages(context);
     }
@@ -259,9 +265,10 @@ class side_by_side {
   }
 
   void put_back() {
-    const std::optional<given_pair> p = some_pair();
-    if (!p) return;
-    const auto& [was, stamp, arrival] = *p;
+    if (const std::optional<given_pair> p = some_pair()) put_back(*p);
+  }
+  void put_back(const given_pair& p) {
+    const auto& [was, stamp, arrival] = p;
     const int wanted = expected_.arrive(was.from, was.arrived);
     message& x = unused(messages_);
     x.from = was.from;
@@ -270,6 +277,24 @@ class side_by_side {
     compare("put_back", id_of(r), wanted);
     if (r != nullptr) given(*r);
     if (wanted < 0) expected_.insert(expected_.messages, {x.id, was.from, was.arrived});
+  }
+
+  // A message that a matched probe takes, and which is queued again later.
+  void hold(const envelope& wanted) {
+    auto* const x = static_cast<message*>(real_.find(wanted));
+    if (x == nullptr) return;
+    real_.discard(*x);
+    const auto of_model = std::find_if(expected_.messages.begin(), expected_.messages.end(),
+                                       [&](const model::entry& e) { return e.id == x->id; });
+    held_.push_back({{-1, {}, 0, x->from, of_model->order}, 0, x->arrival});
+    expected_.messages.erase(of_model);
+  }
+  void put_held_back() {
+    if (held_.empty()) return;
+    const auto at = held_.begin() + random_.below(static_cast<int>(held_.size()));
+    const given_pair p = *at;
+    held_.erase(at);
+    put_back(p);
   }
 
   void post_again() {
@@ -389,10 +414,13 @@ class side_by_side {
   }
 
   random_source random_;
-  const int contexts_, sources_, tags_, any_percent_, arrive_percent_;
+  const int contexts_;
+  const bool long_queues_;
+  const int sources_, tags_, any_percent_, arrive_percent_;
   std::vector<std::unique_ptr<receive>> receives_;  // by id
   std::vector<std::unique_ptr<message>> messages_;
   std::vector<given_pair> pairs_;
+  std::vector<given_pair> held_;
   std::uint64_t orders_ = 0;
   matcher real_;
   model expected_;

@@ -11,6 +11,7 @@
 #include <array>
 #include <csignal>
 #include <cstdlib>
+#include <ctime>
 #include <string>
 #include <vector>
 
@@ -472,4 +473,34 @@ TEST_CASE("matcher: a message re-queued after its context was closed keeps its p
   m.open_context(5, 1);
   CHECK(post(m, again) == &one);
   CHECK(post(m, last) == &two);
+}
+
+// Each of these would pass half of all others: minutes in place of a fraction of a second.
+TEST_CASE("matcher: the opposite order of many receives or messages, and wildcards among them") {
+  constexpr int count = 100'000;
+  matcher m;
+  m.open_context(0, 2);
+  std::vector<receive> receives(count);
+  std::vector<message> messages(count);
+  const std::clock_t start = std::clock();
+  for (int i = 0; i < count; ++i) {
+    receives[static_cast<std::size_t>(i)].wanted = {0, i % 2 == 0 ? 1 : any_source, i};
+    m.post(receives[static_cast<std::size_t>(i)]);
+  }
+  receive wildcard(0, 1, any_tag);
+  CHECK(post(m, wildcard) == nullptr);
+  for (int i = count - 1; i >= 0; --i)
+    if (m.arrive({0, 1, i}) != &receives[static_cast<std::size_t>(i)]) FAIL("receive " << i);
+  CHECK(m.arrive({0, 1, 0}) == &wildcard);
+  for (int i = 0; i < count; ++i) {
+    messages[static_cast<std::size_t>(i)].from = {0, 1, i};
+    m.keep(messages[static_cast<std::size_t>(i)]);
+  }
+  CHECK(post(m, wildcard) == &messages[0]);
+  for (int i = count - 1; i > 0; --i)
+    if (m.post(receives[static_cast<std::size_t>(i)]) != &messages[static_cast<std::size_t>(i)])
+      FAIL("message " << i);
+  CHECK(m.unexpected_count() == 0);
+  CHECK(m.posted_count() == 0);
+  CHECK((std::clock() - start) / CLOCKS_PER_SEC < 20);
 }
