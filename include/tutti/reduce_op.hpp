@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <cstring>
 #include <iterator>
+#include <memory>
+#include <new>
 #include <type_traits>
 #include <typeinfo>
 
@@ -207,6 +209,9 @@ template <class T, element_type Type = element_type_of<T>()>
 using factor_of = std::conditional_t<is_half(Type) || Type == element_type::complex_float32, float,
                                      std::conditional_t<Type == element_type::complex_float64, double, T>>;
 
+// Results of a user's reduction that are longer than this are made on the heap.
+inline constexpr std::size_t longest_on_stack = 16 * 1024;
+
 template <class Op, class T>
 void fold_by_user(const reduction& self, const void* const* inputs, std::size_t n, void* out,
                   std::size_t count) {
@@ -215,16 +220,28 @@ void fold_by_user(const reduction& self, const void* const* inputs, std::size_t 
   const Op& f = *reinterpret_cast<const Op*>(storage);
   const auto input = [inputs](std::size_t k) { return static_cast<const T*>(inputs[k]); };
   T* o = static_cast<T*>(out);
-  if (n == 2) {
+  if constexpr (sizeof(T) > longest_on_stack) {
+    struct element {
+      alignas(T) std::byte bytes[sizeof(T)];
+    };
+    const std::unique_ptr<element[]> results(new element[2]);
+    for (std::size_t i = 0; i < count; ++i) {
+      const T* all = input(0) + i;
+      for (std::size_t k = 1; k < n; ++k) all = new (results[k % 2].bytes) T(f(*all, input(k)[i]));
+      std::memmove(o + i, all, sizeof(T));
+    }
+    return;
+  } else if (n == 2) {
     const T* a = input(0);
     const T* b = input(1);
     for (std::size_t i = 0; i < count; ++i) o[i] = static_cast<T>(f(a[i], b[i]));
     return;
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    T all = input(0)[i];
-    for (std::size_t k = 1; k < n; ++k) all = static_cast<T>(f(all, input(k)[i]));
-    o[i] = all;
+  } else {
+    for (std::size_t i = 0; i < count; ++i) {
+      T all = input(0)[i];
+      for (std::size_t k = 1; k < n; ++k) all = static_cast<T>(f(all, input(k)[i]));
+      o[i] = all;
+    }
   }
 }
 
@@ -289,7 +306,9 @@ constexpr const char* name_of(reduce_kind kind) noexcept {
 //   premul_sum(f)   the sum after each element was multiplied by f, an arithmetic value converted to the
 //                   type of the elements (real for complex ones); an integer for integers. Each rank
 //                   multiplies by the f of its own call.
-//   avg             the sum divided by the number of ranks; of floating-point and complex numbers
+//   avg             the sum divided by the number of ranks; of floating-point and complex numbers. The sum may
+//                   overflow where the average would not: premul_sum(1.0f / size()) divides first, as NCCL's
+//                   average does, and differs in the last digit unless the number of ranks is a power of 2.
 //   min, max        of everything but complex numbers. NaN if any rank's is; -0 is less than +0.
 //   band, bor, bxor
 //                   of integers and bool
@@ -298,7 +317,8 @@ constexpr const char* name_of(reduce_kind kind) noexcept {
 // bd, ad + bc), with infinities too. A NaN result is always the positive quiet NaN without a payload.
 //
 // A callable T(T, T) that is commutative and associative is a reduction too. It must be trivially copyable
-// and at most 16 bytes, and is called in one fixed order of ranks.
+// and at most 16 bytes, and is called in one fixed order of ranks. For elements of megabytes it takes const
+// references: arguments that it takes by value are on the stack.
 // Errors: errc::mismatch if ranks pass callables of different types; captures, and the functions that pointers
 // name, are not compared. errc::system on all ranks, with the exception's text, if the callable throws.
 inline constexpr detail::built_in_op<reduce_kind::sum> sum{};

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <pthread.h>
 #include <string>
 #include <vector>
 
@@ -250,6 +251,40 @@ TEST_CASE("reduce: only avg has a final step") {
   CHECK(data[0] == 1);
   CHECK(data[1] == -2);
   CHECK(data[2] == 1.0 / 3);
+}
+
+TEST_CASE("reduce: a user's reduction of elements longer than the stack") {
+  struct large {
+    std::array<std::uint32_t, 1 << 20> values;
+  };
+  const auto add = [](const large& a, const large& b) {
+    large result;
+    for (std::size_t i = 0; i < result.values.size(); ++i) result.values[i] = a.values[i] * 3 + b.values[i];
+    return result;
+  };
+  std::vector<large> elements(3);
+  for (std::uint32_t i = 0; i < 3; ++i) elements[i].values.fill(i + 1);
+  struct job {
+    detail::reduction op;
+    std::vector<large>& elements;
+  } j{made<large>(add), elements};
+  pthread_attr_t attributes;
+  REQUIRE(pthread_attr_init(&attributes) == 0);
+  REQUIRE(pthread_attr_setstacksize(&attributes, 1 << 20) == 0);
+  pthread_t thread;
+  const auto fold = [](void* of) -> void* {
+    const job& now = *static_cast<job*>(of);
+    const void* const inputs[] = {&now.elements[0], &now.elements[1], &now.elements[2]};
+    now.op.fold(now.op, inputs, 3, &now.elements[2], 1);
+    now.op.fold(now.op, inputs, 2, &now.elements[0], 1);
+    return nullptr;
+  };
+  REQUIRE(pthread_create(&thread, &attributes, fold, &j) == 0);
+  CHECK(pthread_join(thread, nullptr) == 0);
+  pthread_attr_destroy(&attributes);
+  CHECK(elements[2].values.back() == (1 * 3 + 2) * 3 + 3);
+  CHECK(elements[0].values.back() == 1 * 3 + 2);
+  CHECK(elements[1].values.front() == 2);
 }
 
 TEST_CASE("reduce: a user's reduction is called in rank order, with its result in any of the inputs") {
