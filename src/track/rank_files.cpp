@@ -2,6 +2,7 @@
 #include "track/rank_files.hpp"
 
 #include "base/env.hpp"
+#include "base/hmac.hpp"
 #include "base/text.hpp"
 #include "track/event_encoding.hpp"
 
@@ -16,6 +17,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 #include <utility>
 
 namespace tutti::track {
@@ -57,9 +59,18 @@ std::string file_name(std::string name) {
   return name.substr(0, 100);
 }
 
+// The same for what identifies a run: a name that this changes also gets a hash, so no two become one.
+std::string word_of(const std::string& name) {
+  const std::string word = file_name(name);
+  if (word == name) return word;
+  const base::digest hash =
+      base::hmac_sha256("name", {reinterpret_cast<const std::uint8_t*>(name.data()), name.size()});
+  return word + "." + base::to_hex(std::span(hash).first(6));
+}
+
 std::string default_label(const comm::identity& who, const process_identity& process) {
   return who.rank >= 0 ? "rank_" + std::to_string(who.rank)
-                       : file_name(process.host).substr(0, 60) + "_" + std::to_string(process.pid);
+                       : file_name(process.host) + "_" + std::to_string(process.pid);
 }
 
 // "rank-3" for "rank_3", as without labels; no two labels have one stem.
@@ -99,8 +110,8 @@ std::string default_id(const comm::identity& who, std::uint64_t number, const st
   const bool is_job = job && who.name == "world" && processes.size() == who.places.size() &&
                       base::env_string("WORLD_SIZE") == std::to_string(processes.size());
   const std::string origin =
-      is_job ? "job-" + file_name(*job) : fmt::format("{:016x}-{}", who.world, who.communicator);
-  return fmt::format("{}-{}{}{}", origin, number, name.empty() ? "" : "-", file_name(name));
+      is_job ? "job-" + word_of(*job) : fmt::format("{:016x}-{}", who.world, who.communicator);
+  return fmt::format("{}-{}{}{}", origin, number, name.empty() ? "" : "-", word_of(name));
 }
 
 [[noreturn]] void fail_to(const char* what, const fs::path& path, const std::string& why) {

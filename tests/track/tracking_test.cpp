@@ -220,6 +220,26 @@ TEST_CASE("tracking: ranks need not take part, and a second run has its own dire
     for (const int rank : {1, 2}) CHECK(lines_of(scratch.path() / "runs" / name, rank, "n").size() == 1);
 }
 
+TEST_CASE("tracking: names that no file can have tell runs apart all the same") {
+  const scratch_directory scratch;
+  track::options o = options_in(scratch);
+  const std::string longest(120, 'x');
+  const std::vector<std::string> names = {"sweep lr=1e-3", "sweep+lr=1e-3", "\xe4\xb8\x80\xe5\x8f\xb7",
+                                          "\xe4\xba\x8c\xe5\x8f\xb7", longest + "1", longest + "2"};
+  run_local(1, [&](communicator world) -> task<> {
+    for (const std::string& name : names) {
+      o.name = name;
+      const track::log log = co_await track::open(world, o);
+      log.scalar("n", 0, 0);
+      co_await log.finish();
+    }
+  });
+  for (const std::string& name : names) {
+    CAPTURE(name);
+    CHECK(lines_of(scratch.path() / "runs" / name, 0, "n").size() == 1);
+  }
+}
+
 TEST_CASE("tracking: many scalars of each of four ranks at once: none is lost, or the loss is counted") {
   const scratch_directory scratch;
   int each = is_second_loop() ? 10'000 : 100'000;  // the threads that write know no loop
