@@ -142,6 +142,12 @@ def sdk(module, package):
         raise ExportError(f"{sys.executable} has no {module} ({missing}): pip install {package}") from missing
 
 
+def wandb_title(name):
+    """Converts a name to one of an artifact; a name that this changes also gets a hash, so no two become one."""
+    title = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:112]
+    return title if title == name else f"{title}.{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+
+
 def wandb_rows(wandb, label):
     """All values, by step. Samples count seconds, so they get an axis of their own."""
     rows = {}
@@ -186,8 +192,7 @@ def wandb_label(wandb, run, label, options):
         made.log({name: wandb.Table(columns=["step", "text"], data=rows)})
     files = list(label.artifact_files())
     if files:
-        title = re.sub(r"[^A-Za-z0-9_.-]", "_", f"{run.name}-{label.name}")[:128]
-        artifact = wandb.Artifact(title, type="run_files")
+        artifact = wandb.Artifact(wandb_title(f"{run.name}-{label.name}"), type="run_files")
         for name, file in files:
             artifact.add_file(str(file), name=name)
         made.log_artifact(artifact)

@@ -7,6 +7,7 @@ export_run_test.py EXPORT_RUN TUTTI_RUN TRACK_RUN TRACK_DRILL. TUTTI_EXPORT_PYTH
 import collections
 import json
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -146,6 +147,13 @@ def check_errors(export, scratch):
         assert done.returncode == 1 and f"pip install {module}" in done.stderr, done.stderr
 
 
+def check_titles(export):
+    title = runpy.run_path(str(export))["wandb_title"]
+    assert title("run-rank_0") == "run-rank_0"
+    assert title("lr=1-rank_0") != title("lr+1-rank_0")
+    assert title("x" * 200 + "1") != title("x" * 200 + "2") and len(title("x" * 200)) <= 128
+
+
 def start_three_times(tutti_run, drill, directory):
     """Four ranks that are all killed at step 50, two that go on at step 30, and a process outside."""
     job = subprocess.Popen([tutti_run, "-n", "4", drill, directory, "first", "1"], stdout=subprocess.PIPE, text=True)
@@ -167,6 +175,7 @@ def main():
         for folder in ("none", "home", "wandb", "clearml"):
             (scratch / folder).mkdir()
         check_errors(export, scratch / "none")
+        check_titles(export)
         python = os.environ.get("TUTTI_EXPORT_PYTHON", "python3")
         # Nothing of the caller's account, caches or settings.
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("WANDB_", "CLEARML_", "TRAINS_"))}
@@ -175,7 +184,7 @@ def main():
         if subprocess.run([python, "-c", f"import {NEEDS}"], env=environment, stdout=subprocess.DEVNULL,
                           stderr=subprocess.DEVNULL).returncode != 0:
             print("SKIPPED: no wandb and clearml: pip install wandb clearml, or TUTTI_EXPORT_PYTHON=a python3 "
-                  "that has both\ncases: 1 passed, 0 failed, 4 skipped")
+                  "that has both\ncases: 2 passed, 0 failed, 4 skipped")
             return 77
         call([tutti_run, "-n", 3, track_run, scratch / "runs"])
         run, = (entry for entry in (scratch / "runs").iterdir() if entry.name[0] != ".")
@@ -193,7 +202,7 @@ def main():
             assert len(said_by(run, label)[0]["loss"]) == steps, label
         check_wandb(python, export, run, scratch / "wandb_again", environment, console_of, None)
         check_clearml(python, export, run, scratch / "clearml_again", environment, console_of, None)
-    print("cases: 5 passed, 0 failed, 0 skipped")
+    print("cases: 6 passed, 0 failed, 0 skipped")
     return 0
 
 
