@@ -4,14 +4,18 @@
 #include "base/env.hpp"
 #include "base/hmac.hpp"
 #include "base/text.hpp"
+#include "bootstrap/address.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/starters.hpp"
+#include "bootstrap/store_handover.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <climits>
 #include <cmath>
 #include <cstdlib>
@@ -174,17 +178,41 @@ std::string parse_file_url(const std::string& url) {
   return path;
 }
 
-// The variable is unset whether or not the descriptor is used: its number means nothing to any other process.
-int take_store_fd() {
+// The number of the launcher's socket, if this is rank 0. The variable is unset whether or not the socket is used: the
+// number means nothing to any other process.
+std::optional<int> take_store_fd() {
   const auto fd = base::env_integer("TUTTI_STORE_FD", 0, INT_MAX);
-  if (!fd) return -1;
   ::unsetenv("TUTTI_STORE_FD");
-  if (::fcntl(static_cast<int>(*fd), F_SETFD, FD_CLOEXEC) != 0)
-    refuse(
-        "TUTTI_STORE_FD={} is no open descriptor; tutti-run sets it for rank 0 alone, and a program in "
-        "between must not close it: unset it, or start the program by tutti-run directly",
-        *fd);
+  if (!fd) return std::nullopt;
   return static_cast<int>(*fd);
+}
+
+bool listens(int fd, std::uint16_t port) {
+  int listening = 0;
+  socklen_t length = sizeof listening;
+  const auto at = local_endpoint(fd);
+  return at && at->port() == port &&
+         ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) == 0 && listening != 0;
+}
+
+// Returns the launcher's socket, if it listens at the port of this job; -1: rank 0 has to listen by itself. A program on
+// the way here may have closed the `inherited` one, and another file may have its number. For a second world of this
+// process it is passed again.
+int launchers_socket(const job& j, std::optional<int> inherited) {
+  const auto from = base::env_string("TUTTI_STORE_FROM");
+  if (!inherited && !from) return -1;
+  if (inherited && listens(*inherited, j.master_port)) {
+    ::fcntl(*inherited, F_SETFD, FD_CLOEXEC);
+    return *inherited;
+  }
+  base::unique_fd passed = take_over_store(from.value_or(""));
+  if (!passed && inherited && j.store_listens)
+    refuse(
+        "a program between tutti-run and rank 0 has closed descriptor {}, the socket of the store, and "
+        "tutti-run does not pass it again: {}; let that program keep descriptors open (Python's subprocess: "
+        "close_fds=False), user and network as they are, or set MASTER_PORT to a free port on all ranks",
+        *inherited, base::errno_text(errno));
+  return listens(passed.get(), j.master_port) ? passed.release() : -1;
 }
 
 // The port where the store already listens, or 0. Only for the first world of this process: rank 0 has to
@@ -327,7 +355,7 @@ job resolve(const init_options& options) {
   j.comes_again = base::env_integer("TUTTI_REJOIN", 0, 1).value_or(0) == 1;
   j.restarts = static_cast<int>(base::env_integer("TUTTI_RESTART_COUNT", 0, INT_MAX).value_or(0));
   read_elastic(j);
-  const int store_fd = take_store_fd();
+  const std::optional<int> store_fd = take_store_fd();
   const std::int64_t listening_port = take_listening_port();
   if (at_address) parse_master_url(method, j);
   if (at_file) j.rendezvous_file = parse_file_url(method);
@@ -339,8 +367,8 @@ job resolve(const init_options& options) {
   if (at_address || at_file) return j;
   read_master(found, j);
   // An address other than the launcher's has another listener.
-  if (j.rank == 0 && !j.master_host.empty()) j.store_fd = store_fd;
   j.store_listens = !j.master_host.empty() && j.master_port == listening_port;
+  if (j.rank == 0 && !j.master_host.empty()) j.store_fd = launchers_socket(j, store_fd);
   return j;
 }
 

@@ -49,7 +49,7 @@ struct job : core::world_settings {
 //   under torchrun, whose own store listens at MASTER_PORT: likewise on one host; otherwise the port
 //   TUTTI_MASTER_PORT, by default MASTER_PORT + 1.
 // The descriptor is taken: it is closed on exec from here on, and its variable is unset, so that no other
-// process uses it. TUTTI_STORE_LISTENS is unset too, because it is true of the first world only. Throws
+// process uses it. If it was closed on the way here, the launcher passes it again (store_handover.hpp). TUTTI_STORE_LISTENS is unset too, because it is true of the first world only. Throws
 // errc::invalid_argument for missing, contradictory or unknown settings; the text names the variables and the
 // cure.
 job resolve(const init_options& options);

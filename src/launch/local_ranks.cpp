@@ -75,6 +75,7 @@ bool is_place_of_launcher(std::string_view name) {
   constexpr std::string_view names[] = {"ROLE_RANK",
                                         "ROLE_WORLD_SIZE",
                                         "TUTTI_STORE_FD",
+                                        "TUTTI_STORE_FROM",
                                         "TUTTI_FLIGHT",
                                         "TUTTI_REJOIN",
                                         "TUTTI_ELASTIC",
@@ -91,10 +92,9 @@ bool is_place_of_launcher(std::string_view name) {
   return std::ranges::find(names, name) != std::end(names) || name.starts_with("TORCHELASTIC_");
 }
 
-// "NAME=value" for each variable of a rank: the launcher's own, and the rank's place in the job. `store_fd` is
-// the number of the store's socket, or -1 for a rank that does not get it.
+// "NAME=value" for each variable of a rank: the launcher's own, and the rank's place in the job.
 std::vector<std::string> environment_of_rank(const options& o, const start_ranks& p,
-                                             const std::string& secret, int local_rank, int store_fd) {
+                                             const std::string& secret, int local_rank) {
   std::map<std::string, std::string> all;
   for (char** variable = ::environ; *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
@@ -128,7 +128,6 @@ std::vector<std::string> environment_of_rank(const options& o, const start_ranks
   }
   all["RANK"] = std::to_string(p.first_rank + local_rank);
   all["LOCAL_RANK"] = std::to_string(local_rank);
-  if (store_fd >= 0) all["TUTTI_STORE_FD"] = std::to_string(store_fd);
   std::vector<std::string> variables;
   for (const auto& [name, value] : all) variables.push_back(fmt::format("{}={}", name, value));
   return variables;
@@ -151,7 +150,8 @@ local_ranks::local_ranks(boost::asio::io_context& loop, const options& o, std::s
       spared_(loop),
       // With several nodes, node 0 gets the last lines of each rank, and Ctrl-C is for all of them.
       direct_(o.nodes == 1 && o.ranks == 1 && o.log_dir.empty() && o.tag_output != tag_policy::always),
-      lends_terminal_(o.nodes == 1 && o.ranks == 1 && has_terminal_input()) {}
+      lends_terminal_(o.nodes == 1 && o.ranks == 1 && has_terminal_input()),
+      handover_(loop, store_) {}
 
 void local_ranks::start(const start_ranks& p, base::unique_fd store) {
   plan_ = p;
@@ -185,13 +185,16 @@ void local_ranks::start_rank(int local_rank) {
   process_spec spec;
   spec.path = path_;
   spec.arguments = options_.program;
-  spec.environment =
-      environment_of_rank(options_, plan, secret_, local_rank, serves_store ? store_.get() : -1);
+  spec.environment = environment_of_rank(options_, plan, secret_, local_rank);
+  if (serves_store && store_) {
+    spec.inherited = store_.get();
+    spec.environment.push_back(fmt::format("TUTTI_STORE_FD={}", store_.get()));
+    spec.environment.push_back("TUTTI_STORE_FROM=" + handover_.name());
+  }
   if (const flight::recordings* const all = records_.memory()) {
     spec.records = all->descriptor();
     spec.environment.push_back(flight::variable_for(*all, local_rank));
   }
-  spec.inherited = serves_store ? store_.get() : -1;
   spec.in_foreground = lends_terminal_ && in_terminal_foreground();
   spec.descriptor_limit = descriptor_limit_;
   // No terminal is shared with rank 0 while its group is in the background: a read would stop it.
@@ -211,8 +214,6 @@ void local_ranks::start_rank(int local_rank) {
   }
   records_.starting(local_rank);
   records_.started(local_rank, children_.start(rank, spec));
-  // When rank 0 dies for good, its store must be gone.
-  if (serves_store && plan_.on_failure != failure_policy::restart_rank) store_.reset();
 }
 
 bool local_ranks::child_changed() {
@@ -283,7 +284,7 @@ void local_ranks::on_rank_end(outcome end) {
     return boost::asio::post(deadline_.get_executor(), [this, end] { start_again(end); });
   }
   ends_.push_back(end);
-  // Ranks that wait for admission there must not wait for ever.
+  // Its store must be gone: ranks that wait for admission there must not wait for ever.
   if (end.rank == 0) store_.reset();
   if (!end.failed() || phase_ != phase::running) return;
   const bool others_run = !children_.running().empty();

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/unique_fd.hpp"
+#include "bootstrap/store_handover.hpp"
 #include "launch/children.hpp"
 #include "launch/job_output.hpp"
 #include "launch/node_messages.hpp"
@@ -85,9 +86,10 @@ class local_ranks {
   start_ranks plan_;
   bool asked_rest_ = false;    // processes left by the ranks were asked to end, too
   std::vector<outcome> ends_;  // of this start, in order
-  base::unique_fd store_;      // for rank 0; kept while it may come again
+  base::unique_fd store_;      // for rank 0; kept until it has ended for good
   std::vector<int> restarts_;  // by local rank, in this start
   int to_come_again_ = 0;      // ranks that are about to be restarted
+  bootstrap::store_handover handover_;
 };
 
 }  // namespace tutti::launch

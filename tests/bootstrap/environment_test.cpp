@@ -2,6 +2,7 @@
 #include "bootstrap/environment.hpp"
 
 #include "base/unique_fd.hpp"
+#include "bootstrap/address.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/variables.hpp"
 #include "support/run_task.hpp"
@@ -342,32 +343,40 @@ TEST_CASE("unknown methods, backends, transports and times are refused") {
   CHECK(resolved({}, o).timeout > 24h);
 }
 
-TEST_CASE("only rank 0 gets the launcher's descriptor, and no other program does") {
-  const base::unique_fd fd(::open("/dev/null", O_RDONLY));
+TEST_CASE("only rank 0 gets the launcher's socket, and no other program does") {
+  base::unique_fd fd = bootstrap::listen_at({boost::asio::ip::address_v4::loopback(), 0});
   const std::string number = std::to_string(fd.get());
+  const std::string port = std::to_string(bootstrap::local_endpoint(fd.get()).value().port());
+  const auto rank = [&](const char* its_number, const char* master_port, const char* from = "") {
+    return variables({{"RANK", its_number},
+                      {"WORLD_SIZE", "2"},
+                      {"MASTER_ADDR", "127.0.0.1"},
+                      {"MASTER_PORT", master_port},
+                      {"TUTTI_STORE_FD", number.c_str()},
+                      {"TUTTI_STORE_FROM", from},
+                      {"TUTTI_STORE_LISTENS", port.c_str()}});
+  };
   {
-    const variables v({{"RANK", "0"},
-                       {"WORLD_SIZE", "2"},
-                       {"MASTER_ADDR", "127.0.0.1"},
-                       {"MASTER_PORT", "5"},
-                       {"TUTTI_STORE_FD", number.c_str()}});
+    const variables v = rank("0", port.c_str());
     CHECK(bootstrap::resolve(init_options()).store_fd == fd.get());
     CHECK(std::getenv("TUTTI_STORE_FD") == nullptr);
     CHECK((::fcntl(fd.get(), F_GETFD) & FD_CLOEXEC) != 0);
     CHECK(bootstrap::resolve(init_options()).store_fd == -1);
   }
-  CHECK(resolved({{"RANK", "1"},
-                  {"WORLD_SIZE", "2"},
-                  {"MASTER_ADDR", "127.0.0.1"},
-                  {"MASTER_PORT", "5"},
-                  {"TUTTI_STORE_FD", number.c_str()}})
-            .store_fd == -1);
-  check_refused({{"RANK", "0"},
-                 {"WORLD_SIZE", "2"},
-                 {"MASTER_ADDR", "127.0.0.1"},
-                 {"MASTER_PORT", "5"},
-                 {"TUTTI_STORE_FD", "987654"}},
-                {"TUTTI_STORE_FD=987654", "tutti-run"});
+  {
+    const variables v = rank("1", port.c_str());
+    CHECK(bootstrap::resolve(init_options()).store_fd == -1);
+  }
+  {
+    const variables v = rank("0", "5");
+    CHECK(bootstrap::resolve(init_options()).store_fd == -1);
+  }
+  fd.reset();
+  const variables v = rank("0", port.c_str(), "no such socket");
+  const failure f = test::failure_of([] { bootstrap::resolve(init_options()); });
+  CHECK(f.code == errc::invalid_argument);
+  for (const std::string& part : {"descriptor " + number, std::string("refused"), std::string("close_fds")})
+    CHECK_MESSAGE(f.says(part), part << " is not in: " << f.text);
 }
 
 TEST_CASE("a listening store serves only the first world, at the requested port") {

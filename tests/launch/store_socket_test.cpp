@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <sstream>
+#include <thread>
 
 #include "bootstrap/address.hpp"
 #include "launched.hpp"
@@ -94,6 +95,38 @@ TEST_SUITE("launch/store_socket") {
     CHECK(lines[1] == "1 told " + lines[0].substr(std::string("0 listens at ").size()));
   }
 
+  TEST_CASE("rank 0 gets the socket also behind a program that closes descriptors") {
+    for (const std::string in_between : {"eval \"exec ${TUTTI_STORE_FD-9}>&-\"; exec \"$0\"",
+                                         "eval \"exec ${TUTTI_STORE_FD-9}</dev/null\"; exec \"$0\""}) {
+      CAPTURE(in_between);
+      const testing::ending end =
+          testing::launch({"-n", "2", "--tag-output", "never", "bash", "-c", in_between, TUTTI_SUMS_PATH});
+      CAPTURE(end.error);
+      CHECK(testing::count_of(end.output, "of 2: right") == 2);
+    }
+  }
+
+  TEST_CASE("rank 0 gets the socket again for the next program, although its parent has the port, too") {
+    const testing::temporary_directory folder;
+    // As by Python's subprocess. The fifo keeps rank 1 from meeting the end of the first program.
+    const testing::ending end =
+        testing::launch({"-n", "2", "--tag-output", "never", "bash", "-c",
+                         "run() { (eval \"exec ${TUTTI_STORE_FD-9}>&-\"; exec \"$1\"); }; run \"$0\"; "
+                         "if [ $RANK = 0 ]; then echo next > \"$1\"; else read next < \"$1\"; fi; run \"$0\"",
+                         TUTTI_SUMS_PATH, folder.fifo("next")});
+    CAPTURE(end.error);
+    CHECK(testing::count_of(end.output, "of 2: right") == 4);
+  }
+
+  TEST_CASE("ranks that are told another port meet there") {
+    const std::string place = testing::free_address();
+    const testing::ending end = testing::launch(
+        {"-n", "2", "--tag-output", "never", "env", "MASTER_ADDR=" + place.substr(0, place.rfind(':')),
+         "MASTER_PORT=" + place.substr(place.rfind(':') + 1), TUTTI_SUMS_PATH});
+    CAPTURE(end.error);
+    CHECK(testing::count_of(end.output, "of 2: right") == 2);
+  }
+
   TEST_CASE("the socket closes with rank 0, although the launcher and others live on") {
     const testing::temporary_directory folder;
     const std::string fifo = folder.fifo("go");
@@ -116,6 +149,9 @@ TEST_SUITE("launch/store_socket") {
     testing::watched rank_zero(rank);
     job.close_input();
     CHECK(rank_zero.dies());
+    // The launcher, which can pass the socket again, closes it when it sees the end.
+    const auto limit = std::chrono::steady_clock::now() + 30s;
+    while (can_connect() && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
     CHECK(!can_connect());
     const tutti::base::unique_fd go(::open(fifo.c_str(), O_RDWR | O_CLOEXEC));
     REQUIRE(::write(go.get(), "\n", 1) == 1);
