@@ -37,6 +37,16 @@ std::uint64_t namespace_of(const char* kind) {
   return ::stat(fmt::format("/proc/self/ns/{}", kind).c_str(), &space) == 0 ? space.st_ino : 0;
 }
 
+// This process's user outside of its user namespace: containers of one user have the same, whatever number each
+// knows it by.
+std::string user_of_host() {
+  const auto inside = static_cast<std::uint64_t>(::geteuid());
+  std::ifstream map("/proc/self/uid_map");
+  for (std::uint64_t first = 0, outside = 0, count = 0; map >> first >> outside >> count;)
+    if (inside >= first && inside - first < count) return std::to_string(outside + (inside - first));
+  return std::to_string(inside);
+}
+
 }  // namespace
 
 void throw_malformed(const char* what) {
@@ -72,11 +82,12 @@ core::endpoint_record local_endpoint_record(int rank) {
   if (record.host.empty()) record.host = "unknown";
   record.pid = ::getpid();
   record.pid_space = namespace_of("pid");
-  // Equal for processes that see each other's abstract sockets: one kernel, one network namespace.
+  // Equal for processes that see each other's abstract sockets (one kernel, one network namespace) and trust each
+  // other there (one user).
   std::string kernel;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> kernel;
   record.host_id = core::host_identity(kernel.empty() ? record.host : kernel,
-                                       std::to_string(namespace_of("net")), pretended_host(rank));
+                                       std::to_string(namespace_of("net")), user_of_host(), pretended_host(rank));
   record.cpus = core::cpu_mask();
   return record;
 }

@@ -11,13 +11,13 @@
 
 namespace tutti::core {
 
-// "<kernel>:<network namespace>", and ":<name>" of a simulated host. Ranks with equal identities share memory.
+// "<kernel>:<network namespace>:<user>", and ":<name>" of a simulated host. Ranks with equal identities share memory.
 inline std::string host_identity(const std::string& kernel, const std::string& network,
-                                 const std::string& pretended) {
-  return kernel + ":" + network + (pretended.empty() ? "" : ":" + pretended);
+                                 const std::string& user, const std::string& pretended) {
+  return kernel + ":" + network + ":" + user + (pretended.empty() ? "" : ":" + pretended);
 }
 
-// Whether ranks of these identities reach each other over loopback, as simulated hosts of one machine do.
+// Whether ranks of these identities reach each other over loopback, as users and simulated hosts of one machine do.
 inline bool share_loopback(std::string_view a, std::string_view b) noexcept {
   const auto real = [](std::string_view id) {
     const std::size_t network = id.find(':');

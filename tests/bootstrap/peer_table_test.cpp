@@ -126,4 +126,6 @@ TEST_CASE("the endpoint record of this process") {
   CHECK(core::share_loopback(pretended.host_id, record.host_id));
   CHECK_FALSE(core::share_loopback("kernel:1", "kernel:2"));
   CHECK_FALSE(core::share_loopback("kernel:1:b", "other:1:b"));
+  const std::string user = std::to_string(::geteuid());
+  CHECK_MESSAGE(record.host_id.ends_with(":" + user), record.host_id);
 }

@@ -54,6 +54,19 @@ TEST_SUITE("launch/networks") {
     CHECK(testing::count_of(end.output, "of 3: right\n") == 3);
   }
 
+  TEST_CASE("ranks of one host with different users reach each other over loopback") {
+    const std::string as_others = "exec setpriv --reuid $((65534 - $RANK / 2)) ";
+    if (testing::launch({"-n", "1", "sh", "-c", as_others + "test -x \"$0\"", TUTTI_SUMS_PATH}).exit_code !=
+        0)
+      TUTTI_SKIP("only root can start ranks of two users, of programs that both may read");
+    const ending end = testing::launch(
+        {"-n", "3", "--tag-output", "never", "sh", "-c", as_others + "\"$0\"", TUTTI_SUMS_PATH},
+        {"TUTTI_TIMEOUT=20"});
+    CHECK(end.exit_code == 0);
+    CHECK_MESSAGE(end.error.empty(), end.error);
+    CHECK(testing::count_of(end.output, "of 3: right\n") == 3);
+  }
+
   TEST_CASE("each program that writes a trace refuses an invalid size") {
     const ending end = testing::launch(
         {"-n", "1", "sh", "-c", "unset TUTTI_FLIGHT; TUTTI_TRACE=/dev/null TUTTI_TRACE_MIB=abc exec \"$0\"",
