@@ -5,8 +5,10 @@
 
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <iterator>
 #include <sstream>
@@ -56,6 +58,13 @@ std::uint64_t start_of_process(std::int64_t pid) {
 std::int64_t parent_of_process(std::int64_t pid) {
   const std::string fields = fields_after_name(fmt::format("/proc/{}/stat", pid));
   return fields.empty() ? 0 : std::strtoll(fields.c_str() + 1, nullptr, 10);
+}
+
+std::uint64_t namespace_of(const char* kind) noexcept {
+  char path[32] = "";
+  std::snprintf(path, sizeof path, "/proc/self/ns/%s", kind);
+  struct stat space = {};
+  return ::stat(path, &space) == 0 ? space.st_ino : 0;
 }
 
 }  // namespace tutti::base

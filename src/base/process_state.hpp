@@ -25,4 +25,7 @@ std::uint64_t start_of_process(std::int64_t pid);
 // 0: none, or it cannot be read.
 std::int64_t parent_of_process(std::int64_t pid);
 
+// The number of this process's namespace of a kind ("net", "pid"), among those of this kernel; 0: not known.
+std::uint64_t namespace_of(const char* kind) noexcept;
+
 }  // namespace tutti::base

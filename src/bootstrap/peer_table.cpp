@@ -2,11 +2,10 @@
 #include "bootstrap/peer_table.hpp"
 
 #include "base/env.hpp"
+#include "base/process_state.hpp"
 #include "base/throw_error.hpp"
 #include "core/scheduling.hpp"
 
-#include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <boost/asio/ip/host_name.hpp>
@@ -29,12 +28,6 @@ std::string pretended_host(int rank) {
   std::string_view rest = *said;
   for (; rank > 0 && rest.find(',') != rest.npos; --rank) rest.remove_prefix(rest.find(',') + 1);
   return std::string(rest.substr(0, rest.find(',')));
-}
-
-// The number of this process's namespace of a kind ("net", "pid"); 0: not known.
-std::uint64_t namespace_of(const char* kind) {
-  struct stat space = {};
-  return ::stat(fmt::format("/proc/self/ns/{}", kind).c_str(), &space) == 0 ? space.st_ino : 0;
 }
 
 // This process's user outside of its user namespace: containers of one user have the same, whatever number each
@@ -81,13 +74,14 @@ core::endpoint_record local_endpoint_record(int rank) {
   record.host = boost::asio::ip::host_name(failed);
   if (record.host.empty()) record.host = "unknown";
   record.pid = ::getpid();
-  record.pid_space = namespace_of("pid");
+  record.pid_space = base::namespace_of("pid");
   // Equal for processes that see each other's abstract sockets (one kernel, one network namespace) and trust each
   // other there (one user).
   std::string kernel;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> kernel;
-  record.host_id = core::host_identity(kernel.empty() ? record.host : kernel,
-                                       std::to_string(namespace_of("net")), user_of_host(), pretended_host(rank));
+  record.host_id =
+      core::host_identity(kernel.empty() ? record.host : kernel, std::to_string(base::namespace_of("net")),
+                          user_of_host(), pretended_host(rank));
   record.cpus = core::cpu_mask();
   return record;
 }

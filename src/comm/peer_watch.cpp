@@ -146,9 +146,8 @@ void peer_watch::check(int peer, const transport::health_check& how) {
 bool peer_watch::same_numbering(int peer) const noexcept {
   const core::endpoint_record& mine = world_.info().record(world_.info().rank);
   const core::endpoint_record& theirs = world_.info().record(peer);
-  // Simulated hosts are one machine. Ranks that are threads of one process stop together.
-  return mine.pid_space != 0 && mine.pid_space == theirs.pid_space &&
-         core::share_loopback(mine.host_id, theirs.host_id) && mine.pid != theirs.pid;
+  // Ranks that are threads of one process stop together.
+  return core::share_pids(mine, theirs) && mine.pid != theirs.pid;
 }
 
 void peer_watch::suspect(int peer, doubt what, core::time_point since, core::time_point now) {

@@ -98,7 +98,7 @@ void world::retire(std::unique_ptr<collective_segment> b, bool failed) noexcept 
 std::optional<bool> world::recorded_leaving(int peer) const noexcept {
   const core::endpoint_record& mine = info_.record(info_.rank);
   const core::endpoint_record& theirs = info_.record(peer);
-  if (mine.pid_space == 0 || mine.pid_space != theirs.pid_space) return std::nullopt;
+  if (!core::share_pids(mine, theirs)) return std::nullopt;
   const std::optional<bool> recorded = flight::has_left(peer, info_.id, theirs.pid);
   // A thread does not die alone.
   if (!recorded && mine.pid == theirs.pid) return true;

@@ -31,13 +31,18 @@ struct endpoint_record {
   int rank = -1;
   int number = -1;              // with which its launcher started it: its rank, until ranks are renumbered
   std::string host;             // for people
-  std::int64_t pid = 0;         // for people, and for ranks with the same pid_space
-  std::uint64_t pid_space = 0;  // if equal and not 0, the ranks know each other by their pids
+  std::int64_t pid = 0;         // for people, and for ranks that share_pids()
+  std::uint64_t pid_space = 0;  // the pid namespace; 0: not known
   std::string host_id;          // host_identity()
   std::string shm_address;      // abstract AF_UNIX name of its listener (without the leading 0); empty: none
   std::string tcp_endpoint;     // "address:port", numeric, or "[v6]:port"; empty: none
   std::string cpus;             // the cores it may use, as a hexadecimal mask
 };
+
+// Whether the processes of these ranks know each other by their pids. Numbers of namespaces are of one kernel only.
+inline bool share_pids(const endpoint_record& a, const endpoint_record& b) noexcept {
+  return a.pid_space != 0 && a.pid_space == b.pid_space && share_loopback(a.host_id, b.host_id);
+}
 
 inline constexpr std::size_t usual_tcp_connections = 1;
 inline constexpr std::size_t most_tcp_connections = 8;

@@ -89,6 +89,7 @@ struct alignas(64) head {
   char failure_text[512];     // why it failed
   word failed_ns;             // when an exception left main, on the clock of base::steady_ns
   word failed_code;           // its errc; 0: another exception
+  word pid_space;             // the pid namespace of the owner's numbers; 0: not known
 
   // For readers.
   bool is_written() const noexcept { return ready.load(std::memory_order_acquire) == magic; }

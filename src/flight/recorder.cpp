@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "flight/recorder.hpp"
 
+#include "base/process_state.hpp"
+
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -38,6 +40,7 @@ recorder::recorder(recording_view memory, std::uint64_t (*clock)(const void*) no
   constexpr auto relaxed = std::memory_order_relaxed;
   memory.clear();
   head_.owner.store(both(static_cast<std::uint64_t>(::getpid()), this_thread()), relaxed);
+  head_.pid_space.store(base::namespace_of("pid"), relaxed);
   // A clock of its own counts nanoseconds.
   head_.base_cycles.store(now(), relaxed);
   head_.base_ns.store(clock_ == nullptr ? static_cast<std::uint64_t>(base::steady_ns()) : now(), relaxed);

@@ -3,6 +3,7 @@
 
 #include "base/env.hpp"
 #include "base/files.hpp"
+#include "base/process_state.hpp"
 #include "base/shared_memory.hpp"
 #include "base/text.hpp"
 #include "flight/trace_writer.hpp"
@@ -72,6 +73,7 @@ recordings::recordings(int ranks, shape s) : ranks_(ranks), shape_(s) {
   t.ranks.store(static_cast<std::uint64_t>(ranks), std::memory_order_relaxed);
   t.operations.store(s.operations, std::memory_order_relaxed);
   t.launcher.store(static_cast<std::uint64_t>(::getpid()), std::memory_order_relaxed);
+  t.pid_space.store(base::namespace_of("pid"), std::memory_order_relaxed);
   t.ready.store(magic, std::memory_order_release);
 }
 
@@ -164,7 +166,10 @@ std::shared_ptr<recorder_slot> recorder_slot::take(std::uint64_t (*clock)(const 
     if (made->node_ != nullptr) {
       node_memory = made->node_;
       memory = made->node_->of(place);
-      launcher_pid.store(static_cast<int>(made->node_->front().launcher), std::memory_order_relaxed);
+      const recordings::title& t = made->node_->front();
+      // In another namespace its number is that of a stranger.
+      if (t.pid_space == base::namespace_of("pid"))
+        launcher_pid.store(static_cast<int>(t.launcher), std::memory_order_relaxed);
     }
   }
   if (!memory) {

@@ -49,7 +49,8 @@ class recordings {
     word ready;  // magic
     word ranks;
     word operations;
-    word launcher;        // the process that explains when it gets SIGQUIT
+    word launcher;        // the process that explains when it gets SIGQUIT, as its pid namespace knows it
+    word pid_space;       // that namespace; 0: not known
     word traced;          // 1: loops also record when they sleep
     report_turn reports;  // decides which of the node's ranks reports a timeout
     word stopped[64];     // the processes that set_stopped() has named

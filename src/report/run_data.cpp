@@ -70,14 +70,17 @@ rank_state state_of(const json& status, double heartbeat) {
       track::seconds_since_1970() - heartbeat > patience ? rank_state::unresponsive : rank_state::running;
   const track::process_identity here = track::this_process();
   if (get<std::string>(status, "boot", "") == here.boot) {
+    // A container's numbers mean other processes here, or none.
+    if (get<std::uint64_t>(status, "pid_space", here.pid_space) != here.pid_space) return otherwise;
     const auto pid = get<std::int64_t>(status, "pid", 0);
     const std::uint64_t now = base::start_of_process(pid);
     if (now == 0 || now != get<std::uint64_t>(status, "process_started_ticks", 1)) return rank_state::died;
     // Its program may have been replaced, and its writer may have ended.
     return base::state_of_process(pid) == base::process_state::stopped ? rank_state::stopped : otherwise;
   }
-  if (get<std::string>(status, "host", "") == here.host)
-    return rank_state::died;  // the machine has been restarted since
+  // The machine has been restarted since, unless another one has its name.
+  if (get<std::string>(status, "host", "") == here.host && otherwise == rank_state::unresponsive)
+    return rank_state::died;
   return otherwise;
 }
 

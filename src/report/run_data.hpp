@@ -40,7 +40,7 @@ enum class rank_state {
   running,
   stopped,      // by a signal or a debugger, on this host
   died,         // its status says that it runs, and its process is gone
-  unresponsive  // without a heartbeat for long: it is on another host, or its process no longer writes
+  unresponsive  // without a heartbeat for long: on another host, in another container, or it no longer writes
 };
 const char* name_of(rank_state s) noexcept;
 

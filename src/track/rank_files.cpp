@@ -325,6 +325,7 @@ void rank_files::put_status(std::string_view state, const totals& counts, std::s
                {"label", label_},
                {"host", process_.host},
                {"pid", process_.pid},
+               {"pid_space", process_.pid_space},
                {"process_started_ticks", process_.started_ticks},
                {"boot", process_.boot},
                {"state", state},

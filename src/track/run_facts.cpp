@@ -38,6 +38,7 @@ process_identity this_process() {
   utsname system{};
   if (::uname(&system) == 0) me.host = system.nodename;
   me.boot = first_line("/proc/sys/kernel/random/boot_id");
+  me.pid_space = base::namespace_of("pid");
   me.pid = ::getpid();
   me.started_ticks = base::start_of_process(me.pid);
   return me;

@@ -16,8 +16,9 @@ inline constexpr std::string_view removed = "(removed)";
 // Identifies a process, also after its number has been reused.
 struct process_identity {
   std::string host;
-  std::string boot;  // differs for each start of each kernel
-  std::int64_t pid = 0;
+  std::string boot;                 // differs for each start of each kernel
+  std::uint64_t pid_space = 0;      // the pid namespace; 0: not known
+  std::int64_t pid = 0;             // in that namespace
   std::uint64_t started_ticks = 0;  // base::start_of_process()
 };
 process_identity this_process();

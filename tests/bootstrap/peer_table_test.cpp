@@ -126,6 +126,10 @@ TEST_CASE("the endpoint record of this process") {
   CHECK(core::share_loopback(pretended.host_id, record.host_id));
   CHECK_FALSE(core::share_loopback("kernel:1", "kernel:2"));
   CHECK_FALSE(core::share_loopback("kernel:1:b", "other:1:b"));
+  CHECK(core::share_pids(pretended, record));
+  core::endpoint_record elsewhere = record;
+  elsewhere.host_id = "another kernel:1";  // whose first namespaces have the same numbers
+  CHECK_FALSE(core::share_pids(elsewhere, record));
   const std::string user = std::to_string(::geteuid());
   CHECK_MESSAGE(record.host_id.ends_with(":" + user), record.host_id);
 }

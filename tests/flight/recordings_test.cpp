@@ -47,6 +47,17 @@ TEST_CASE("recordings: the records of a killed process can be read") {
   CHECK(read(all.of(0), 5).at == phase::none);
 }
 
+TEST_CASE("recordings: a process of another pid namespace is not said to have ended") {
+  const recordings all(1, shape{});
+  recorder one(all.of(0));
+  one.joining(0, 1);
+  head& h = all.of(0).head();
+  h.owner = both(1 << 30, 1 << 30);  // none here has these numbers
+  CHECK(read(all.of(0), 5).thread == tutti::base::process_state::gone);
+  h.pid_space = 1;
+  CHECK(read(all.of(0), 5).thread == tutti::base::process_state::unknown);
+}
+
 TEST_CASE("recordings: which ranks of other nodes are stopped") {
   recordings all(1, shape{});
   CHECK_FALSE(all.is_stopped(0, 0));

@@ -64,9 +64,9 @@ TEST_CASE("run_data: a rank that claims to run, but does not, has died") {
   status["process_started_ticks"] = 1;  // another process with the same number
   run.file("rank-1.json", status.dump());
   status["boot"] = "another";  // this host before a reboot
+  status["heartbeat"] = 1.7e9;
   run.file("rank-2.json", status.dump());
   status["host"] = "far away";
-  status["heartbeat"] = 1.7e9;
   run.file("rank-3.json", status.dump());
   const run_data r = read_run(run.path());
   REQUIRE(r.ranks.size() == 4);
@@ -77,6 +77,23 @@ TEST_CASE("run_data: a rank that claims to run, but does not, has died") {
   status["heartbeat"] = track::seconds_since_1970();
   run.file("rank-3.json", status.dump());
   CHECK(read_run(run.path()).ranks[3].state == rank_state::running);
+}
+
+TEST_CASE(
+    "run_data: a process of another pid namespace, or of a machine of this name, is not said to have died") {
+  const written_run run;
+  run.facts(2);
+  nlohmann::json status = written_run::status(0, "running");
+  status["pid"] = 1 << 30;  // none here has this number
+  status["pid_space"] = 1;
+  run.file("rank-0.json", status.dump());
+  status["boot"] = "another";
+  run.file("rank-1.json", status.dump());
+  for (const rank_data& rank : read_run(run.path()).ranks) CHECK(rank.state == rank_state::running);
+  status["boot"] = written_run::status(0, "running")["boot"];
+  status["heartbeat"] = 1.7e9;
+  run.file("rank-0.json", status.dump());
+  CHECK(read_run(run.path()).ranks.at(0).state == rank_state::unresponsive);
 }
 
 TEST_CASE("run_data: a process of this host that no longer writes is not said to run") {
