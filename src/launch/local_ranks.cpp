@@ -122,11 +122,15 @@ std::vector<std::string> environment_of_rank(const options& o, const start_ranks
   }
   all["TUTTI_SECRET"] = secret;
   // The program may draw for a terminal of this width, although it writes into a pipe.
+  const std::string rank = std::to_string(p.first_rank + local_rank);
   if (const int columns = output_terminal_columns(); columns > 0) {
+    const bool tagged =
+        o.tag_output == tag_policy::always || (o.tag_output == tag_policy::automatic && p.world_size > 1);
+    const auto tag = static_cast<int>(tagged ? std::string_view("[] ").size() + rank.size() : 0);
     all["TUTTI_TTY"] = "1";
-    all["COLUMNS"] = std::to_string(columns);
+    all["COLUMNS"] = std::to_string(std::max(columns - tag, 1));
   }
-  all["RANK"] = std::to_string(p.first_rank + local_rank);
+  all["RANK"] = rank;
   all["LOCAL_RANK"] = std::to_string(local_rank);
   std::vector<std::string> variables;
   for (const auto& [name, value] : all) variables.push_back(fmt::format("{}={}", name, value));

@@ -37,13 +37,27 @@ std::string_view take_line(std::string_view& bytes) {
 }
 
 constexpr std::size_t most_to_terminal = 256;  // one that is writable has room for about that
-// For the end of another rank's line: it may be a prompt, or a progress bar.
-constexpr std::chrono::seconds longest_wait_for_line{1};
+// For the end of another rank's line: it may be a prompt, or a progress bar. A user at a terminal waits.
+constexpr std::chrono::milliseconds longest_wait_for_line{1000}, longest_wait_at_terminal{200};
+// Until an unfinished line is shown: its end may be on the way.
+constexpr std::chrono::milliseconds longest_hold{100};
+constexpr std::string_view erase_line = "\r\x1b[K";
+
+// Whether the last line of `text` returns to its start, other than at its end.
+bool is_redrawn(std::string_view text) {
+  if (text.ends_with('\n')) text.remove_suffix(text.ends_with("\r\n") ? 2 : 1);
+  const std::string_view last = text.substr(text.rfind('\n') + 1);
+  return last.find('\r') != last.npos;
+}
 
 }  // namespace
 
 void line_destination::end_wait() {
   for (line_prefixer* const one : std::exchange(waiting_, {})) one->end_wait();
+}
+
+void line_destination::end_hold() {
+  for (line_prefixer* const one : std::exchange(holding_, {})) one->end_hold();
 }
 
 void line_destination::say(std::string_view lines) {
@@ -55,11 +69,13 @@ void line_destination::say(std::string_view lines) {
   end_wait();
 }
 
-bool line_prefixer::waits(std::size_t bytes) {
-  if (waiting_ && held_.size() + bytes > most_waiting_bytes) to_.end_wait();
+bool line_prefixer::waits(std::string_view bytes) {
+  if (waiting_ && held_.size() + bytes.size() > most_waiting_bytes) to_.end_wait();
   if (waiting_) return true;
   const line_prefixer* const other = to_.unfinished_line_of_;
-  if (other == nullptr || other == this || !to_.begin_wait()) return false;
+  if (other == nullptr || other == this) return false;
+  if (to_.is_redrawn_ && is_redrawn(held_ + std::string(bytes))) return false;
+  if (!to_.begin_wait()) return false;
   to_.waiting_.push_back(this);
   return waiting_ = true;
 }
@@ -69,7 +85,28 @@ void line_prefixer::end_wait() {
   std::string out;
   add_lines(std::exchange(held_, {}), out);
   write(out);
+  if (to_.shows_unfinished_lines()) show_held();
   if (over_) finish();
+}
+
+void line_prefixer::hold() {
+  if (held_.empty() || !to_.shows_unfinished_lines()) return;
+  if (std::ranges::find(to_.holding_, this) != to_.holding_.end()) return;
+  to_.begin_hold();
+  to_.holding_.push_back(this);
+}
+
+void line_prefixer::end_hold() {
+  if (!held_.empty() && !waits({})) show_held();
+}
+
+void line_prefixer::show_held() {
+  if (held_.empty()) return;
+  std::string out;
+  const bool redrawn = is_redrawn(held_);
+  add_held(out);
+  to_.set_unfinished_line_of(this, redrawn);
+  write(out);
 }
 
 void line_prefixer::write(std::string_view bytes) {
@@ -78,9 +115,34 @@ void line_prefixer::write(std::string_view bytes) {
   if (to_.unfinished_line_of_ == nullptr) to_.end_wait();
 }
 
-void line_prefixer::begin_line(std::string& out) const {
-  if (to_.is_unfinished_ && to_.unfinished_line_of_ != this) out += '\n';
+void line_prefixer::add_held(std::string& out) {
+  std::string_view held = held_;
+  if (to_.is_unfinished_ && to_.unfinished_line_of_ != this) {
+    if (to_.is_redrawn_ && to_.shows_unfinished_lines() && is_redrawn(held))
+      out += erase_line;
+    else
+      out += '\n';
+  }
   to_.set_unfinished_line_of(nullptr);
+  // At the start of a line a return to it means nothing.
+  if (to_.shows_unfinished_lines())
+    held.remove_prefix(std::min(held.find_first_not_of('\r'), held.size() - 1));
+  out += speakers_.prefix(rank_);
+  returned_ = false;
+  add_redraws(held, out);
+  held_.clear();
+}
+
+void line_prefixer::add_redraws(std::string_view bytes, std::string& out) {
+  if (!to_.shows_unfinished_lines()) {
+    out += bytes;
+    return;
+  }
+  for (const char c : bytes) {
+    if (returned_ && c != '\r' && c != '\n') out += speakers_.prefix(rank_);
+    out += c;
+    returned_ = c == '\r';
+  }
 }
 
 void line_prefixer::feed(std::string_view bytes) {
@@ -91,39 +153,40 @@ void line_prefixer::feed(std::string_view bytes) {
   in_line_ = false;
   if (bytes.empty()) return;
   if (!speakers_.mixed()) {
-    to_.set_unfinished_line_of(bytes.back() == '\n' ? nullptr : this);
+    to_.set_unfinished_line_of(bytes.back() == '\n' ? nullptr : this, is_redrawn(bytes));
+    returned_ = bytes.back() == '\r';
     return write(bytes);
   }
-  if (waits(bytes.size())) {
+  if (waits(bytes)) {
     held_ += bytes;
     return;
   }
 
   std::string out;
   if (to_.unfinished_line_of_ == this) {  // no other stream has written in between: the line continues
-    out += take_line(bytes);
-    if (out.back() == '\n') to_.set_unfinished_line_of(nullptr);
+    const std::string_view more = take_line(bytes);
+    const bool redrawn = to_.is_redrawn_ || is_redrawn(more);
+    add_redraws(more, out);
+    to_.set_unfinished_line_of(more.back() == '\n' ? nullptr : this, redrawn);
   }
   add_lines(bytes, out);
   write(out);
+  hold();
 }
 
 void line_prefixer::add_lines(std::string_view bytes, std::string& out) {
-  const std::string prefix = speakers_.prefix(rank_);
   while (!bytes.empty()) {
     held_ += take_line(bytes);
     const bool ends = held_.back() == '\n';
     if (!ends && held_.size() < longest_kept_bytes) break;
-    begin_line(out);
-    out += prefix;
-    out += held_;
-    held_.clear();
+    add_held(out);
     if (!ends) to_.set_unfinished_line_of(this);
   }
 }
 
 void line_prefixer::finish() {
   over_ = true;
+  std::erase(to_.holding_, this);
   if (waiting_) return;
   std::string out;
   if (!held_.empty()) add_lines("\n", out);
@@ -138,16 +201,16 @@ void line_prefixer::finish() {
 // ---- the launcher's own stream ----
 
 output_sink::output_sink(boost::asio::io_context& loop, int fd)
-    : loop_(loop), line_patience_(loop), reader_patience_(loop), fd_(fd), ready_(loop) {
+    : loop_(loop), line_patience_(loop), hold_patience_(loop), reader_patience_(loop), fd_(fd), ready_(loop) {
   struct stat status{};
   if (::fstat(fd, &status) != 0) return;
-  const bool terminal = ::isatty(fd) == 1;
-  if (!terminal && !S_ISFIFO(status.st_mode) && !S_ISSOCK(status.st_mode)) return;
+  terminal_ = ::isatty(fd) == 1;
+  if (!terminal_ && !S_ISFIFO(status.st_mode) && !S_ISSOCK(status.st_mode)) return;
   own_ = open_anew(fd);
   if (own_)
     fd_ = own_.get();
   else
-    most_at_once_ = terminal ? most_to_terminal : PIPE_BUF;
+    most_at_once_ = terminal_ ? most_to_terminal : PIPE_BUF;
   // Asio would set O_NONBLOCK on a descriptor that it waits for.
   base::unique_fd watching(::epoll_create1(EPOLL_CLOEXEC));
   epoll_event writable{};
@@ -159,8 +222,14 @@ output_sink::output_sink(boost::asio::io_context& loop, int fd)
 }
 
 bool output_sink::begin_wait() {
-  if (!anything_waits()) run_after(line_patience_, longest_wait_for_line, [this] { end_wait(); });
+  if (!anything_waits())
+    run_after(line_patience_, terminal_ ? longest_wait_at_terminal : longest_wait_for_line,
+              [this] { end_wait(); });
   return true;
+}
+
+void output_sink::begin_hold() {
+  if (!anything_is_held()) run_after(hold_patience_, longest_hold, [this] { end_hold(); });
 }
 
 void output_sink::write(std::string_view bytes) {

@@ -2,7 +2,8 @@
 // line_prefixer: turns the output of many ranks into one readable stream. While a single rank has written,
 // its bytes pass unchanged and at once, including progress bars. When a second one writes, lines come whole
 // and start with their rank. If the first one's line is unfinished then, the others' lines wait a moment for
-// its end.
+// its end. On a terminal the start of a line that stays unfinished is shown, too: a prompt, or a progress bar, which
+// is drawn again after a carriage return. Each of its redraws starts with the rank, and one of another rank replaces it.
 //
 // output_sink: the launcher's standard output or error as a destination that never blocks the supervision of
 // the ranks. Bytes that its reader does not yet take are queued, up to a limit at which writers wait.
@@ -46,16 +47,25 @@ class line_destination {
   bool anything_waits() const { return !waiting_.empty(); }
   // Writes the lines that wait for the end of another one.
   void end_wait();
+  // Whether unfinished lines are shown here after a moment: to a reader who waits for them.
+  virtual bool shows_unfinished_lines() const { return false; }
+  // Asks for a call of end_hold() after that moment, unless it is due already.
+  virtual void begin_hold() {}
+  bool anything_is_held() const { return !holding_.empty(); }
+  // Writes the unfinished lines that are held.
+  void end_hold();
 
  private:
   friend class line_prefixer;
-  void set_unfinished_line_of(const line_prefixer* one) {
+  void set_unfinished_line_of(const line_prefixer* one, bool is_redrawn = false) {
     unfinished_line_of_ = one;
     is_unfinished_ = one != nullptr;
+    is_redrawn_ = is_unfinished_ && is_redrawn;
   }
   bool is_unfinished_ = false;                         // the last line has no newline
+  bool is_redrawn_ = false;                            // and its writer returns to its start
   const line_prefixer* unfinished_line_of_ = nullptr;  // null: its stream has ended
-  std::vector<line_prefixer*> waiting_;
+  std::vector<line_prefixer*> waiting_, holding_;
 };
 
 // The ranks that have written so far, on any stream of the job.
@@ -97,19 +107,27 @@ class line_prefixer {
   friend class line_destination;
 
   // Whether lines have to wait for the end of another stream's line.
-  bool waits(std::size_t bytes);
-  // Adds the newline that another stream's unfinished line lacks.
-  void begin_line(std::string& out) const;
+  bool waits(std::string_view bytes);
+  // Ends another stream's unfinished line, or replaces it if both are redrawn. Then adds the held bytes.
+  void add_held(std::string& out);
+  // Adds what continues the line that is shown.
+  void add_to_line(std::string_view bytes, std::string& out);
   // Adds the lines in the held bytes and these to `out`, and holds the start of an unfinished one.
   void add_lines(std::string_view bytes, std::string& out);
+  // Adds `bytes`, with the prefix wherever something is drawn again.
+  void add_redraws(std::string_view bytes, std::string& out);
+  void hold();
+  void end_hold();
+  void show_held();
   void end_wait();
   void write(std::string_view bytes);
 
   int rank_;
   speakers& speakers_;
   line_destination& to_;
-  std::string held_;      // the start of a line whose end has not come, or all that waits
-  bool in_line_ = false;  // the bytes written last have no newline at their end
+  std::string held_;       // the start of a line whose end has not come, or all that waits
+  bool in_line_ = false;   // the bytes written last have no newline at their end
+  bool returned_ = false;  // what was shown last ends with a carriage return
   bool waiting_ = false;
   bool over_ = false;  // the stream has ended
 };
@@ -138,6 +156,8 @@ class output_sink : public line_destination {
 
  private:
   bool begin_wait() override;
+  bool shows_unfinished_lines() const override { return terminal_; }
+  void begin_hold() override;
 
   static constexpr std::size_t congestion_bytes = 64 * 1024;
 
@@ -149,10 +169,11 @@ class output_sink : public line_destination {
   void flush();
 
   boost::asio::io_context& loop_;
-  boost::asio::steady_timer line_patience_;
+  boost::asio::steady_timer line_patience_, hold_patience_;
   boost::asio::steady_timer reader_patience_;
-  base::unique_fd own_;           // as fd, but the launcher's alone, and non-blocking; empty if there is none
-  int fd_;                        // own_, if it is there
+  base::unique_fd own_;  // as fd, but the launcher's alone, and non-blocking; empty if there is none
+  int fd_;               // own_, if it is there
+  bool terminal_ = false;
   std::size_t most_at_once_ = 0;  // how much a writable fd_ takes without blocking; 0: it never blocks
   // An epoll descriptor that watches fd_; closed for a file, which is always writable.
   boost::asio::posix::stream_descriptor ready_;

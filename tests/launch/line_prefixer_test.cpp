@@ -26,6 +26,12 @@ struct patient_page : page {
   int waits = 0;
 };
 
+// That shows unfinished lines once `hold_ends`.
+struct screen : patient_page {
+  bool shows_unfinished_lines() const override { return true; }
+  void hold_ends() { end_hold(); }
+};
+
 struct job_of_three {
   explicit job_of_three(tag_policy policy) : all(policy) {}
   speakers all;
@@ -93,6 +99,52 @@ TEST_SUITE("launch/line_prefixer") {
     zero.finish();
     one.finish();
     CHECK(out.text.ends_with("[2] from2\n[0] next\n[1] rest\n"));
+  }
+
+  TEST_CASE("on a terminal each redraw starts with its rank, and replaces that of another rank") {
+    speakers all(tag_policy::always);
+    screen out;
+    line_prefixer zero(0, all, out), one(1, all, out);
+    zero.feed("\r10 %");
+    CHECK(out.text.empty());
+    out.hold_ends();
+    CHECK(out.text == "[0] 10 %");
+    zero.feed("\r20 %");
+    zero.feed("\r");
+    zero.feed("30 %");
+    CHECK(out.text == "[0] 10 %\r[0] 20 %\r[0] 30 %");
+    out.text.clear();
+    one.feed("5 %\r");
+    out.hold_ends();
+    CHECK(out.text == "\r\x1b[K[1] 5 %\r");
+    one.feed("6 %\r");
+    CHECK(out.text == "\r\x1b[K[1] 5 %\r[1] 6 %\r");
+    out.text.clear();
+    zero.feed("\r100 %\n");
+    CHECK(out.text == "\r\x1b[K[0] 100 %\n");
+    CHECK(out.waits == 0);
+    one.feed("7 %\r\nnext\r\n\r\n");
+    CHECK(out.text.ends_with("\n[1] 7 %\r\n[1] next\r\n[1] \n"));
+  }
+
+  TEST_CASE("on a terminal a prompt is shown, and others wait a moment for its end") {
+    speakers all(tag_policy::always);
+    screen out;
+    line_prefixer zero(0, all, out), one(1, all, out);
+    zero.feed("name? ");
+    out.hold_ends();
+    CHECK(out.text == "[0] name? ");
+    one.feed("\r10 %");
+    out.hold_ends();
+    CHECK(out.text == "[0] name? ");
+    out.patience_ends();
+    CHECK(out.text == "[0] name? \n[1] 10 %");
+    zero.feed("address? ");
+    zero.finish();
+    CHECK(out.text == "[0] name? \n[1] 10 %");
+    out.patience_ends();
+    CHECK(out.text == "[0] name? \n[1] 10 %\n[0] address? \n");
+    out.hold_ends();
   }
 
   TEST_CASE("they wait a moment only, and not for a stream that has ended") {

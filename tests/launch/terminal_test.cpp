@@ -128,6 +128,23 @@ TEST_SUITE("launch/terminal") {
     CHECK(job.shown().find("int 1") != std::string::npos);
   }
 
+  TEST_CASE("progress bars and prompts of several ranks are shown before their line ends") {
+    const testing::temporary_directory folder;
+    on_terminal job({"-n", "2", "--tag-output", "always", "bash", "-c",
+                     "exec 3<>$0; printf '\rat 10%%'; read <&3; ", folder.fifo("silence")},
+                    80);
+    job.wait_for("[0] at 10%");
+    job.wait_for("[1] at 10%");
+    job.type("\x03");
+    CHECK(job.finish() == 128 + SIGINT);
+  }
+
+  TEST_CASE("ranks draw for what their prefix leaves of the terminal's width") {
+    on_terminal job({"-n", "2", "sh", "-c", "echo columns $COLUMNS"}, 80);
+    job.wait_for("columns 76", 2);
+    CHECK(job.finish() == 0);
+  }
+
   TEST_CASE("without a terminal ranks get none") {
     CHECK(testing::launch({"-n", "1", "sh", "-c", "echo ${TUTTI_TTY-none}"}).output == "none\n");
   }
