@@ -139,7 +139,7 @@ struct totals {
   std::uint64_t dropped = 0;
   // Records that could not be written; `failure` says why.
   std::uint64_t failed = 0;
-  // Every record that was not dropped or failed is written.
+  // Every record that was not dropped or failed is written; otherwise `failure` says why not.
   bool complete = false;
   std::string failure;
 };

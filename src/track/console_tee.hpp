@@ -3,12 +3,15 @@
 // before.
 #pragma once
 
+#include "base/files.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
 
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -46,23 +49,27 @@ class console_tee {
     taken_ = false;
   }
 
-  // Restores the streams. Returns true if everything was written to the files by the deadline.
+  // Restores the streams. Returns true if all that this process has written to them is in the files by the deadline.
   bool finish(std::chrono::steady_clock::time_point deadline) {
     for (stream& s : streams_) {
       if (!s.before) continue;
       if (s.number == STDOUT_FILENO) std::fflush(stdout);
+      s.input.reset(::fcntl(s.number, F_DUPFD_CLOEXEC, 3));
       ::dup2(s.before.get(), s.number);
       s.before.reset();
     }
-    for (stream& s : streams_)
-      if (s.tee >= 0 && wait_for(s.tee, deadline)) s.tee = -1;
-    return streams_[0].tee < 0 && streams_[1].tee < 0;
+    bool all = true;
+    for (stream& s : streams_) all = written(s, deadline) && all;
+    return all;
   }
+  // After finish(): whether something that this process has started still writes to the streams.
+  bool in_use() const noexcept { return streams_[0].tee >= 0 || streams_[1].tee >= 0; }
 
  private:
   struct stream {
     int number;
     base::unique_fd before = {};  // the original target of the stream; empty if it is that again
+    base::unique_fd input = {};   // while finish() waits: of the tee
     pid_t tee = -1;
   };
   console_tee() {
@@ -102,14 +109,48 @@ class console_tee {
     }
     return input;
   }
-  // Waits for the end of a child; false at the deadline.
-  static bool wait_for(pid_t child, std::chrono::steady_clock::time_point deadline) {
-    for (;;) {
-      const pid_t got = ::waitpid(child, nullptr, WNOHANG);
-      if (got == child || (got < 0 && errno == ECHILD)) return true;
+  using time_point = std::chrono::steady_clock::time_point;
+
+  // Waits for the end of the tee, or until it waits for more input: others may hold that open for long.
+  static bool written(stream& s, time_point deadline) {
+    constexpr std::chrono::milliseconds to_end{50};  // a tee ends at once when its writers have
+    constexpr int most_empty = 100;
+    int empty = 0;
+    const bool all = poll(
+        [&] {
+          if (ended(s) || waits_for_input(s)) return true;
+          // What this tee does cannot be told: this process must not be the one that holds its input open.
+          if (is_empty(s) && ++empty > most_empty) s.input.reset();
+          return false;
+        },
+        deadline);
+    s.input.reset();
+    const bool over =
+        poll([&] { return ended(s); }, all ? std::chrono::steady_clock::now() + to_end : deadline);
+    return all || over;
+  }
+  static bool ended(stream& s) {
+    if (s.tee < 0) return true;
+    const pid_t got = ::waitpid(s.tee, nullptr, WNOHANG);
+    if (got == s.tee || (got < 0 && errno == ECHILD)) s.tee = -1;
+    return s.tee < 0;
+  }
+  static bool is_empty(const stream& s) {
+    int bytes = 0;
+    return ::ioctl(s.input.get(), FIONREAD, &bytes) == 0 && bytes == 0;
+  }
+  // Whether the pipe was empty before the tee came back to it. Its system call is "0 0x0 ..." then: read, descriptor 0.
+  static bool waits_for_input(const stream& s) {
+    return is_empty(s) && base::contents_of("/proc/" + std::to_string(s.tee) + "/syscall")
+                              .starts_with(std::to_string(SYS_read) + " 0x0 ");
+  }
+  template <class F>
+  static bool poll(F done, time_point deadline) {
+    while (!done()) {
       if (std::chrono::steady_clock::now() >= deadline) return false;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // a tee ends at once when its writers have
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
+    return true;
   }
 
   static inline std::atomic<bool> taken_ = false;  // by a tee of this process

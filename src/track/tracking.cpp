@@ -186,6 +186,8 @@ class record_writer {
 
     if (samples) sample_now();
     if (console && !console->finish(locked(deadline_)))
+      console_state_ = "captured; its end came too late";
+    else if (console && console->in_use())
       console_state_ = "captured; something that this rank has started still writes to it";
     console.reset();
     put_status(locked(final_state_));
@@ -438,7 +440,10 @@ task<totals> log::finish() const {
   const auto deadline = tutti::detail::after(steady_clock::now(), kept->writer->options().finish_timeout);
   kept->writer->close("finished", deadline);
   co_await kept->writer->wait_until(&record_writer::ended, kept->executor, deadline);
-  co_return kept->writer->totals();
+  totals all = kept->writer->totals();
+  if (!all.complete && all.failure.empty())
+    all.failure = "the disk, or the reader of the console, took longer than options::finish_timeout";
+  co_return all;
 }
 
 namespace {

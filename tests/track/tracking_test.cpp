@@ -224,8 +224,9 @@ TEST_CASE("tracking: names that no file can have tell runs apart all the same") 
   const scratch_directory scratch;
   track::options o = options_in(scratch);
   const std::string longest(120, 'x');
-  const std::vector<std::string> names = {"sweep lr=1e-3", "sweep+lr=1e-3", "\xe4\xb8\x80\xe5\x8f\xb7",
-                                          "\xe4\xba\x8c\xe5\x8f\xb7", longest + "1", longest + "2"};
+  const std::vector<std::string> names = {
+      "sweep lr=1e-3", "sweep+lr=1e-3", "\xe4\xb8\x80\xe5\x8f\xb7", "\xe4\xba\x8c\xe5\x8f\xb7",
+      longest + "1",   longest + "2"};
   run_local(1, [&](communicator world) -> task<> {
     for (const std::string& name : names) {
       o.name = name;
@@ -400,6 +401,37 @@ TEST_CASE("tracking: records that fitted on the disk count as written, others ar
     ::setrlimit(RLIMIT_FSIZE, &limit);
     run_local(1, [&scratch](communicator world) {
       return more_events_than_room(std::move(world), options_in(scratch));
+    });
+    return 0;
+  });
+  CHECK(tracking.end() == 0);
+}
+
+namespace {
+
+task<> leaves_a_child_with_the_console(communicator world, track::options o) {
+  const track::log log = co_await track::open(world, o);
+  std::puts("mine");
+  const std::string pid_file = o.directory + "/pid";
+  TUTTI_EXPECT(std::system(("sleep 100 & echo $! > " + pid_file).c_str()) == 0);
+  const track::totals t = co_await log.finish();
+  TUTTI_EXPECT(t.complete);
+  TUTTI_EXPECT(contents(log.directory() / "console" / "rank-0.out") == "mine\n");
+  TUTTI_EXPECT(read_json(log.directory() / "rank-0.json")["console"].get<std::string>().find(
+                   "still writes") != std::string::npos);
+  TUTTI_EXPECT(::kill(std::stoi(contents(pid_file)), SIGKILL) == 0);
+}
+
+}  // namespace
+
+TEST_CASE("tracking: a log finishes while a child of the rank keeps the console") {
+  const scratch_directory scratch;
+  child tracking([&scratch](const auto&) {
+    ::dup2(base::unique_fd(::open("/dev/null", O_WRONLY | O_CLOEXEC)).get(), STDOUT_FILENO);
+    run_local(1, [&scratch](communicator world) {
+      track::options o = options_in(scratch);
+      o.console = true;
+      return leaves_a_child_with_the_console(std::move(world), o);
     });
     return 0;
   });
