@@ -226,16 +226,11 @@ bool rank_files::put_file(const std::string& folder, const std::string& name, st
   const fs::path path = free_path(directory_ / folder / stem_ / name);
   std::error_code code;
   fs::create_directories(path.parent_path(), code);
-  if (!code && from != nullptr) {
-    // Under another name until it is complete.
-    const fs::path beside = path.parent_path() / ("." + path.filename().string() + ".new");
-    fs::copy_file(*from, beside, fs::copy_options::overwrite_existing, code);
-    if (!code) fs::rename(beside, path, code);
-    if (code) return fail(from->string() + " as artifact " + name + ": " + code.message());
-  } else if (!code && !replace_file(path, std::string(bytes))) {
-    code = std::error_code(errno, std::generic_category());
-  }
   if (code) return fail(path.string() + ": " + code.message());
+  if (from != nullptr && !copy_contents(*from, path))
+    return fail(from->string() + " as artifact " + name + ": " + base::write_error_text(errno));
+  if (from == nullptr && !replace_file(path, std::string(bytes)))
+    return fail(path.string() + ": " + base::write_error_text(errno));
   path_in_run = path.lexically_relative(directory_).generic_string();
   return true;
 }

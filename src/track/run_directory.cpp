@@ -39,17 +39,14 @@ std::string target_of(const std::filesystem::path& link) {
   return target;
 }
 
-bool write_file(const std::filesystem::path& path, const std::string& content) {
-  const base::unique_fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  return file && base::write_all(file.get(), content) == content.size();
-}
-
-// Writes a file beside `path`, which `put` (::rename or ::link) then names so. Returns false with errno.
-bool write_beside(const std::filesystem::path& path, const std::string& content, const std::string& ending,
-                  int (*put)(const char*, const char*)) {
+// Makes a file beside `path`, which `put` (::rename or ::link) then names so. `write` fills it. Returns false with errno.
+template <class F>
+bool write_beside(const std::filesystem::path& path, const std::string& ending,
+                  int (*put)(const char*, const char*), F write) {
   const std::filesystem::path beside =
       path.parent_path() / fmt::format(".{}.{}", path.filename().string(), ending);
-  const bool done = write_file(beside, content) && put(beside.c_str(), path.c_str()) == 0;
+  base::unique_fd file(::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  const bool done = file && write(file.get()) && put(beside.c_str(), path.c_str()) == 0;
   const int code = errno;
   if (!done || put != &::rename) ::unlink(beside.c_str());
   errno = code;
@@ -159,12 +156,38 @@ void check_word(const char* what, const std::string& word) {
 }
 
 bool replace_file(const std::filesystem::path& path, const std::string& content) {
-  return write_beside(path, content, "new", &::rename);
+  return write_beside(path, "new", &::rename,
+                      [&](int to) { return base::write_all(to, content) == content.size(); });
 }
 
 bool create_file_once(const std::filesystem::path& path, const std::string& content,
                       const std::string& writer) {
-  return write_beside(path, content, writer, &::link) || errno == EEXIST;
+  return write_beside(path, writer, &::link,
+                      [&](int to) { return base::write_all(to, content) == content.size(); }) ||
+         errno == EEXIST;
+}
+
+bool copy_contents(const std::filesystem::path& from, const std::filesystem::path& path) {
+  const base::unique_fd source(::open(from.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  struct stat status{};
+  if (!source || ::fstat(source.get(), &status) != 0) return false;
+  if (!S_ISREG(status.st_mode)) {
+    errno = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
+    return false;
+  }
+  constexpr std::size_t at_once = std::size_t{1} << 30;
+  return write_beside(path, "new", &::rename, [&](int to) {
+    // What the kernel does not copy by itself is read.
+    while (::copy_file_range(source.get(), nullptr, to, nullptr, at_once, 0) > 0) {
+    }
+    std::string block(std::size_t{1} << 16, '\0');
+    for (;;) {
+      const ssize_t n = TEMP_FAILURE_RETRY(::read(source.get(), block.data(), block.size()));
+      if (n <= 0) return n == 0 && ::fchmod(to, status.st_mode & 0777) == 0;
+      const auto bytes = static_cast<std::size_t>(n);
+      if (base::write_all(to, {block.data(), bytes}) != bytes) return false;
+    }
+  });
 }
 
 append_file::append_file(const std::filesystem::path& path)

@@ -41,6 +41,10 @@ bool replace_file(const std::filesystem::path& path, const std::string& content)
 bool create_file_once(const std::filesystem::path& path, const std::string& content,
                       const std::string& writer);
 
+// Copies a regular file and its permissions in the same way, to its end: files of /proc and /sys have sizes that are not
+// theirs.
+bool copy_contents(const std::filesystem::path& from, const std::filesystem::path& path);
+
 // A file that grows by whole pieces.
 class append_file {
  public:

@@ -341,6 +341,30 @@ TEST_CASE("tracking: a file becomes an artifact; a log without finish is recorde
   CHECK(read_json(run / "rank-0.json")["state"] == "closed");
 }
 
+TEST_CASE("tracking: an artifact has all that its file gives, whatever size that is said to have") {
+  const scratch_directory scratch;
+  const track::options o = options_in(scratch);
+  run_local(1, [&](communicator world) -> task<> {
+    const track::log log = co_await track::open(world, o);
+    log.artifact("environ", fs::path("/proc/self/environ"));
+    log.artifact("online", fs::path("/sys/devices/system/cpu/online"));
+    log.artifact("folder", fs::path("/proc/self"));
+    log.artifact("mem", fs::path("/proc/self/mem"));  // opens, and cannot be read
+    const track::totals t = co_await log.finish();
+    TUTTI_EXPECT(t.written == 2);
+    TUTTI_EXPECT(t.failed == 2);
+    TUTTI_EXPECT(t.failure.find("/proc/self/mem") != std::string::npos);
+  });
+  const fs::path run = only_run(scratch.path() / "runs"), folder = run / "artifacts" / "rank-0";
+  for (const auto& [name, from] :
+       {std::pair("environ", "/proc/self/environ"), std::pair("online", "/sys/devices/system/cpu/online")}) {
+    CAPTURE(name);
+    CHECK(contents(folder / name) == contents(from));
+    CHECK(lines_of(run, 0, name).at(0)["bytes"] == contents(from).size());
+  }
+  CHECK(std::distance(fs::directory_iterator(folder), fs::directory_iterator()) == 2);
+}
+
 TEST_CASE("tracking: an unusable directory is an error of open, with its path") {
   const scratch_directory scratch;
   track::options o = options_in(scratch);
