@@ -118,6 +118,10 @@ std::string default_id(const comm::identity& who, std::uint64_t number, const st
   throw error(errc::system, fmt::format("tracking cannot {} {}: {}", what, path.string(), why));
 }
 
+std::string append_error_text(int code) {
+  return code == ENOENT ? "it was deleted while the run goes on" : base::write_error_text(code);
+}
+
 // "model.bin", "model-2.bin", ...
 fs::path free_path(const fs::path& wanted) {
   std::error_code code;
@@ -310,8 +314,8 @@ bool rank_files::flush() {
   const int events = events_file_.append(events_);
   lines_.clear();
   events_.clear();
-  if (events != 0) fail("the event file: " + base::write_error_text(events));
-  return lines == 0 || fail(stem_ + ".jsonl: " + base::write_error_text(lines));
+  if (events != 0) fail("the event file: " + append_error_text(events));
+  return lines == 0 || fail(stem_ + ".jsonl: " + append_error_text(lines));
 }
 
 void rank_files::put_status(std::string_view state, const totals& counts, std::string_view console) {

@@ -224,7 +224,8 @@ int append_file::cut_to_whole_lines() noexcept {
 
 int append_file::append(std::string_view bytes) noexcept {
   const std::size_t written = base::write_all(file_.get(), bytes);
-  if (written == bytes.size()) return 0;
+  struct stat status{};
+  if (written == bytes.size()) return ::fstat(file_.get(), &status) == 0 && status.st_nlink == 0 ? ENOENT : 0;
   const int code = errno;
   // If that fails, too, a reader finds a line that is cut short.
   if (written > 0) {

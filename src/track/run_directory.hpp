@@ -56,7 +56,8 @@ class append_file {
   bool lock() noexcept;
   // Removes what follows the last newline: a line cut short by a crash. Returns 0 or errno.
   int cut_to_whole_lines() noexcept;
-  // Appends all or nothing: what a full disk has taken is removed again. Returns 0 or errno.
+  // Appends all or nothing: what a full disk has taken is removed again. Returns 0 or errno; ENOENT: the file was
+  // deleted, so nobody can read it.
   int append(std::string_view bytes) noexcept;
   std::uint64_t size() const noexcept;
 

@@ -31,6 +31,14 @@ TEST_CASE("append file: a partial write on a full disk is undone") {
   CHECK(scratch.read(path) == std::string(900, 'a') + "c");
 }
 
+TEST_CASE("append file: a deleted file takes nothing, and says so") {
+  const tutti::test::scratch_directory scratch;
+  append_file file(scratch.path() / "f");
+  CHECK(file.append("a") == 0);
+  std::filesystem::remove(scratch.path() / "f");
+  CHECK(file.append("b") == ENOENT);
+}
+
 TEST_CASE("append file: the error names a file that cannot be made") {
   const auto failure = tutti::test::failure_of([] { append_file("/nowhere/at/all"); });
   CHECK(failure.says("/nowhere/at/all"));

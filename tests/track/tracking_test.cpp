@@ -365,6 +365,22 @@ TEST_CASE("tracking: an artifact has all that its file gives, whatever size that
   CHECK(std::distance(fs::directory_iterator(folder), fs::directory_iterator()) == 2);
 }
 
+TEST_CASE("tracking: records of a run that was deleted count as failed") {
+  const scratch_directory scratch;
+  const track::options o = options_in(scratch);
+  run_local(1, [&](communicator world) -> task<> {
+    const track::log log = co_await track::open(world, o);
+    const fs::path run = log.directory();
+    std::error_code not_empty;  // the status of the rank may be renewed meanwhile
+    while (fs::exists(run)) fs::remove_all(run, not_empty);
+    for (int i = 0; i < 10; ++i) log.scalar("n", i, i);
+    const track::totals t = co_await log.finish();
+    TUTTI_EXPECT(t.written == 0);
+    TUTTI_EXPECT(t.failed == 10);
+    TUTTI_EXPECT(t.failure.find("deleted") != std::string::npos);
+  });
+}
+
 TEST_CASE("tracking: an unusable directory is an error of open, with its path") {
   const scratch_directory scratch;
   track::options o = options_in(scratch);
