@@ -25,9 +25,20 @@ namespace tutti::bootstrap {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
+namespace {
+
+// The address that `host` is, with or without the brackets of an IPv6 address in front of a port.
+asio::ip::address numeric_address(std::string_view host, boost::system::error_code& not_numeric) {
+  const bool bracketed = host.starts_with('[') && host.ends_with(']');
+  if (!bracketed) return asio::ip::make_address(host, not_numeric);
+  return asio::ip::make_address_v6(host.substr(1, host.size() - 2), not_numeric);
+}
+
+}  // namespace
+
 endpoints listening_addresses(const std::string& host, endpoints found) {
   boost::system::error_code not_numeric;
-  asio::ip::make_address(host, not_numeric);
+  numeric_address(host, not_numeric);
   const auto on_loopback = [](const tcp::endpoint& at) { return is_loopback(at.address()); };
   if (!not_numeric || host == "localhost" || !std::ranges::all_of(found, on_loopback)) return found;
   const std::uint16_t port = found.front().port();
@@ -68,8 +79,8 @@ bool is_loopback(const asio::ip::address& address) {
 }
 
 std::string host_and_port(const std::string& host, std::uint16_t port) {
-  return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port)
-                                             : fmt::format("[{}]:{}", host, port);
+  return host.find(':') == std::string::npos || host.starts_with('[') ? fmt::format("{}:{}", host, port)
+                                                                      : fmt::format("[{}]:{}", host, port);
 }
 
 void throw_needs_secret(const std::string& what) {
@@ -148,7 +159,7 @@ task<> keep_endpoints(asio::any_io_executor executor, std::string host, std::uin
 task<endpoints> resolve_host(asio::any_io_executor executor, std::string host, std::uint16_t port,
                              core::time_point deadline, name_lookup ask) {
   boost::system::error_code code;
-  const asio::ip::address numeric = asio::ip::make_address(host, code);
+  const asio::ip::address numeric = numeric_address(host, code);
   if (!code) co_return endpoints(1, tcp::endpoint(numeric, port));
 
   const core::time_point began = core::clock::now();

@@ -29,7 +29,8 @@ using name_lookup = task<name_answer> (*)(boost::asio::any_io_executor executor,
 task<name_answer> ask_system(boost::asio::any_io_executor executor, std::string host, std::uint16_t port,
                              core::time_point deadline);
 
-// Returns all addresses of a host, in the resolver's order, each once. Numeric ones need no resolver. A
+// Returns all addresses of a host, in the resolver's order, each once. Numeric ones need no resolver, and an
+// IPv6 address may have brackets. A
 // well-formed but unknown name is asked for again until the deadline, because its host may start later; a
 // warning then says what is awaited. Lookups run on a thread of Asio. Errors: invalid_argument (a malformed
 // name, or one still unknown at the deadline), timed_out (no answer).

@@ -57,6 +57,22 @@ endpoints resolve(const std::string& host, std::chrono::milliseconds timeout,
       context, bootstrap::resolve_host(context.get_executor(), host, 80, core::deadline_after(timeout), ask));
 }
 
+}  // namespace
+
+TEST_CASE("an IPv6 address may have the brackets that it has in front of a port") {
+  const endpoints loopback{{asio::ip::address_v6::loopback(), 80}};
+  CHECK(resolve("[::1]", 0ms) == loopback);
+  CHECK(bootstrap::listening_addresses("[::1]", loopback) == loopback);
+  CHECK(bootstrap::host_and_port("[::1]", 80) == "[::1]:80");
+  CHECK(bootstrap::host_and_port("::1", 80) == "[::1]:80");
+  answer_for_unknown = asio::error::host_not_found;
+  asked = 0;
+  unknown_until = 1;
+  CHECK(failure_of([] { resolve("[127.0.0.1]", 50s); }).says("there is no host '[127.0.0.1]'"));
+}
+
+namespace {
+
 // The output of `f` on standard error.
 template <class F>
 std::string said_by(F f) {
