@@ -61,7 +61,9 @@ struct connections {
     std::erase_if(idle, [](const connection& c) { return c.to.expired(); });
     return idle;
   }
+  // Of others it is not needed, and the destructor of a FileStore's clone may throw.
   store_ref take(const store_ref& base) {
+    if (dynamic_cast<c10d::TCPStore*>(base.get()) == nullptr) return base;
     {
       const std::scoped_lock hold(mutex);
       auto& all = forget_old();
@@ -142,7 +144,8 @@ torch_store::torch_store(const c10::intrusive_ptr<c10d::Store>& base, core::driv
   }
   own_ = connections::here().take(target_);
   base_ = own_;
-  if (const std::string suffix = one_job ? attempt() : ""; !suffix.empty()) prefix += (prefix.empty() ? "" : "/") + suffix;
+  if (const std::string suffix = one_job ? attempt() : ""; !suffix.empty())
+    prefix += (prefix.empty() ? "" : "/") + suffix;
   if (!prefix.empty()) base_ = c10::make_intrusive<c10d::PrefixStore>(prefix, own_);
   thread_ = std::thread([this] { work(); });
 }
@@ -154,10 +157,8 @@ torch_store::~torch_store() {
     changed_.notify_one();
   }
   thread_.join();
-  // A store with a failed call may still be inside it, so it is not reused. A FileStore is not kept, because the
-  // last one removes the file.
-  if (!failed_ && own_ != target_ && dynamic_cast<c10d::TCPStore*>(own_.get()) != nullptr)
-    connections::here().give_back(target_, std::move(own_));
+  // A store with a failed call may still be inside it, so it is not reused.
+  if (!failed_ && own_ != target_) connections::here().give_back(target_, std::move(own_));
 }
 
 void torch_store::work() {
@@ -194,7 +195,8 @@ bool torch_store::is_idle() {
 // In pieces, because a wait of PyTorch's store cannot be ended before its timeout.
 void torch_store::wait_for(const std::string& key, milliseconds timeout) {
   for (const core::time_point deadline = tutti::detail::after(core::clock::now(), timeout);;) {
-    const core::time_point now = core::clock::now(), until = std::min(deadline, now + std::chrono::seconds(1));
+    const core::time_point now = core::clock::now(),
+                           until = std::min(deadline, now + std::chrono::seconds(1));
     try {
       return base_->wait({key}, std::chrono::ceil<milliseconds>(until - now));
     } catch (const std::exception&) {

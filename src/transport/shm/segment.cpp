@@ -47,11 +47,12 @@ own_segment::own_segment(std::uint64_t world, int rank, int size, int local_rank
     : ring_bytes_(ring_bytes_for(local_ranks)) {
   const std::size_t total = channel_offset(size, ring_bytes_);
   fd_ = base::make_memory_file("tutti", total);
-  if (!fd_)
-    throw error(errc::resources,
-                fmt::format("cannot make a shared segment of {} bytes: {}; set TUTTI_TRANSPORTS=tcp "
-                            "to do without",
-                            total, base::write_error_text(errno)));
+  if (const int why = errno; !fd_)
+    throw error(
+        errc::resources,
+        fmt::format(
+            "cannot make a shared segment of {} bytes: {}; {}", total, base::write_error_text(why),
+            why == EMFILE || why == ENFILE ? "raise `ulimit -n`" : "set TUTTI_TRANSPORTS=tcp to do without"));
   header_ = map_memory(fd_.get(), 0, page_bytes);
   segment_header& h = header();
   h.magic = segment_magic;

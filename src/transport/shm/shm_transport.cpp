@@ -44,9 +44,10 @@ void shm_transport::listen(core::endpoint_record& mine, const listen_wish&) {
     acceptor_.listen(1024);
   } catch (const boost::system::system_error& e) {
     throw error(errc::resources,
-                fmt::format("cannot listen for ranks of this host: {}; set TUTTI_TRANSPORTS=tcp to do "
-                            "without shared memory",
-                            e.code().message()));
+                fmt::format("cannot listen for ranks of this host: {}; {}", e.code().message(),
+                            core::out_of_resources(e.code().value())
+                                ? "raise `ulimit -n`"
+                                : "set TUTTI_TRANSPORTS=tcp to do without shared memory"));
   }
 }
 
