@@ -10,7 +10,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
+#include <iterator>
 #include <new>
 #include <span>
 
@@ -116,6 +118,14 @@ bool is_empty(const communicator_state& c, const call& what) noexcept {
   if (what.kind == operation_kind::barrier) return c.size() == 1;
   const operation_row& row = detail::row_of(what.kind);
   return row.of == family::collective && !row.uneven() && agreed_buffer(what).count == 0;
+}
+
+// Whether each rank's part ends only after all ranks have called it.
+bool waits_for_all(const communicator_state& c, const call& what) noexcept {
+  using kind = operation_kind;
+  constexpr kind mutual[] = {kind::barrier, kind::all_reduce, kind::all_gather, kind::reduce_scatter,
+                             kind::all_to_all};
+  return std::ranges::find(mutual, what.kind) != std::end(mutual) && !is_empty(c, what);
 }
 
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) noexcept {
@@ -229,6 +239,7 @@ bool start_collective(operation_state& state) {
   }
   const plan todo = plan_of(c, what);
   const std::uint32_t sequence = c.next_sequence(todo.print);
+  c.set_compared(waits_for_all(c, what));
   if (c.ends(sequence)) {
     state.fail(c.failure(), c.failure_text());
     return true;

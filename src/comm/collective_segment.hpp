@@ -116,6 +116,11 @@ class collective_segment final : public core::source {
   const std::byte* payload_of(int rank) const noexcept { return slot_of(rank).payload; }
   std::uint32_t sequence_of(int rank) const noexcept { return slot_of(rank).sequence; }
   const p2p::fingerprint& fingerprint_of(int rank) const noexcept { return slot_of(rank).print; }
+  // Whether the latest operation that has begun here is collective `sequence`; `print()` is what it agrees on.
+  bool is_last(std::uint32_t sequence) const noexcept {
+    return state_ == condition::usable && operation_ > 0 && sequence_ == sequence;
+  }
+  const p2p::fingerprint& print() const noexcept { return print_; }
 
   // ---- reading data in place, not in parts ----
 

@@ -129,6 +129,12 @@ communicator_state::communicator_state(world& w, std::uint32_t id, std::uint32_t
 
 communicator_state::~communicator_state() = default;
 
+void communicator_state::rename(std::string name) {
+  name_ = std::move(name);
+  recorder_->close_communicator(record_place_);
+  record_place_ = recorder_->open_communicator(id_, rank_, size(), name_);
+}
+
 int communicator_state::rank_of(int world_rank) const noexcept {
   return world_rank < 0 ? world_rank : ranks_[static_cast<std::size_t>(world_rank)];
 }
@@ -294,10 +300,52 @@ task<> communicator_state::inquire() {
 
 void communicator_state::told(int peer, const p2p::progress_message& there) noexcept {
   const int rank = rank_of(peer);
-  if (rank < 0 || inquiries_.empty()) return;
-  inquiry& first = inquiries_.front();
-  if (first.sequence == there.sequence && !first.answers.empty())
-    first.answers[static_cast<std::size_t>(rank)] = there;
+  if (rank < 0) return;
+  for (inquiry* const asked : {inquiries_.empty() ? nullptr : &inquiries_.front(), comparing_})
+    if (asked != nullptr && asked->sequence == there.sequence && !asked->answers.empty())
+      asked->answers[static_cast<std::size_t>(rank)] = there;
+}
+
+// What a rank sent in its collectives comes before its answer, and is compared when it comes. On the segment
+// nobody need answer: the ranks read what the others called.
+task<> communicator_state::compare_last(core::time_point deadline) {
+  if (compared_ || size() == 1) co_return;
+  const std::uint32_t last = next_sequence_ - 1;
+  const bool on_segment = segment_ != nullptr && segment_->is_last(last);
+  inquiry here;
+  here.sequence = last;
+  here.answers.resize(members_.size());
+  struct comparison {
+    inquiry*& it;
+    ~comparison() { it = nullptr; }
+  } const comparing{comparing_ = &here};
+  std::vector<bool> asked(members_.size());
+  while (!failed() && running_.empty() && engine().now() < deadline) {
+    bool all = true;
+    for (int r = 0; r < size() && !failed(); ++r) {
+      const int member = world_rank(r);
+      if (r == rank_) continue;
+      if (on_segment) {
+        const auto seen = segment_->check_arrival(r);
+        if (seen == collective_segment::arrival::other)
+          mismatch(member, last, segment_->print(), segment_->fingerprint_of(r));
+        all = all && (seen != collective_segment::arrival::not_yet || endpoint_->peers().gone(member));
+        continue;
+      }
+      if (endpoint_->peers().gone(member)) continue;
+      if (size() > most_told_directly && !endpoint_->peers().in_touch(member)) continue;
+      std::optional<p2p::progress_message>& answer = here.answers[static_cast<std::size_t>(r)];
+      const bool again = answer && answer->at == p2p::progress_message::state::not_called;
+      if (again || !asked[static_cast<std::size_t>(r)]) {
+        answer.reset();
+        asked[static_cast<std::size_t>(r)] = true;
+        endpoint_->control().send(collective_context(), member, p2p::inquiry_message{last});
+      }
+      all = all && answer;
+    }
+    if (all) co_return;
+    co_await core::pause(loop_, std::chrono::milliseconds(1));
+  }
 }
 
 std::string communicator_state::findings(const inquiry& all) const {

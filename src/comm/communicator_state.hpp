@@ -77,6 +77,7 @@ class communicator_state final : public p2p::context_owner {
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return static_cast<int>(members_.size()); }
   const std::string& name() const noexcept { return name_; }
+  void rename(std::string name);
   std::uint32_t id() const noexcept { return id_; }
   std::uint32_t parent() const noexcept { return parent_; }
   const std::vector<int>& members() const noexcept { return members_; }
@@ -182,6 +183,12 @@ class communicator_state final : public p2p::context_owner {
   // When all have answered, or after a tenth of a second, fails the communicator with `why` and `text` plus
   // the answers. Does nothing if the collective ends meanwhile.
   void explain_and_fail(std::uint32_t sequence, errc why, std::string text) noexcept;
+  // Records whether the collective that was started last ends only after all ranks have called it.
+  void set_compared(bool all_have_called) noexcept { compared_ = all_have_called; }
+  // Waits, if that is not so, until all ranks have called it. If one called a different collective, the
+  // communicator fails with errc::mismatch on all ranks. Ends without a result at the deadline, if a rank has
+  // left, or while collectives are in progress. This object must stay open meanwhile.
+  task<> compare_last(core::time_point deadline);
   // Called when an operation of this rank has taken longer than its timeout. Writes who waits for whom to standard
   // error, once for all ranks to which that happens within some seconds.
   void report_hang() const noexcept;
@@ -274,7 +281,7 @@ class communicator_state final : public p2p::context_owner {
   flight::recorder* recorder_;
   const std::uint32_t id_;
   const std::uint32_t parent_;
-  const std::string name_;
+  std::string name_;
   std::size_t record_place_;  // index of this communicator in the recording
   const std::vector<int> members_;
   std::vector<int> ranks_;  // by world rank; -1: not a member
@@ -303,6 +310,8 @@ class communicator_state final : public p2p::context_owner {
   // By rank: this rank has waited for it and asked it, so that it tells when it closes this communicator.
   std::vector<bool> asked_;
   std::list<inquiry> inquiries_;  // in order; the other ranks have been asked about the first only
+  bool compared_ = true;
+  inquiry* comparing_ = nullptr;  // of compare_last()
   scratch_pool scratch_;
   std::unique_ptr<comm::collective_segment> segment_;  // null: not all members share memory
   bool segment_wanted_ = false;
