@@ -12,6 +12,7 @@ import atexit
 import os
 
 __all__ = []
+__version__ = "0.1.0"
 
 
 def _load():
