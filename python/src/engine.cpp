@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -68,7 +69,12 @@ core::time_point engine::next_signals() noexcept {
 
 void engine::add_receive(work& w) noexcept { receives_.push_back(w); }
 
+void engine::stay_if_ending() const noexcept {
+  while (python_ends_ && ::gettid() != ::getpid()) ::pause();
+}
+
 void engine::cancel_receives() {
+  python_ends_ = true;
   std::vector<work_ref> waiting;
   {
     const core::driver::entry here(driver_);
@@ -78,22 +84,51 @@ void engine::cancel_receives() {
   for (const work_ref& w : waiting) w->cancel();
 }
 
+void engine::look_again(std::shared_ptr<group_hooks> group) {
+  {
+    const std::scoped_lock hold(mutex_);
+    if (ending_ || std::ranges::find(delayed_, group) != delayed_.end()) return;
+    delayed_.push_back(std::move(group));
+  }
+  wanted_.notify_one();
+}
+
 void engine::start_thread() noexcept {
+  for (std::thread& t : ended_threads_) t.join();  // it has returned, or is about to
+  ended_threads_.clear();
   try {
     threads_.emplace_back([this] { run_callbacks(); });
   } catch (const std::exception&) {  // the system has no more threads: callbacks run one after the other
   }
 }
 
-// A callback may wait for other works. So while a work's callbacks run, another thread is there for the next.
+// A callback may wait for other works. So while a work's callbacks run, another thread is there for the next. Threads
+// that are not needed any more end.
 void engine::run_callbacks() {
+  constexpr int most_idle = 2;
+  constexpr auto look_at_delayed = std::chrono::milliseconds(50);
   std::unique_lock hold(mutex_);
   for (;;) {
+    if (idle_ == most_idle && with_callbacks_.empty() && !ending_) {
+      const auto self = std::ranges::find(threads_, std::this_thread::get_id(), &std::thread::get_id);
+      ended_threads_.push_back(std::move(*self));
+      threads_.erase(self);
+      return;
+    }
     ++idle_;
-    wanted_.wait(hold, [this] { return many_ended_ || !with_callbacks_.empty() || ending_; });
+    const auto has_work = [this] { return many_ended_ || !with_callbacks_.empty() || ending_; };
+    if (delayed_.empty()) {
+      wanted_.wait(hold, [&] { return has_work() || !delayed_.empty(); });
+    }
+    bool looks = false;
+    if (!has_work()) looks = !wanted_.wait_for(hold, look_at_delayed, has_work);
     --idle_;
     work_ref next;
-    if (!with_callbacks_.empty()) {
+    std::vector<std::shared_ptr<group_hooks>> groups;
+    if (looks) {
+      groups.swap(delayed_);
+      if (idle_ == 0 && !ending_) start_thread();
+    } else if (!with_callbacks_.empty()) {
       next = std::move(with_callbacks_.front());
       with_callbacks_.pop_front();
       if (idle_ == 0 && !ending_) start_thread();
@@ -106,6 +141,9 @@ void engine::run_callbacks() {
     if (next) {
       next->finish();
       next.reset();
+    } else if (looks) {
+      for (const auto& group : groups) group->complete_futures(*this);
+      groups.clear();
     } else {
       finish_ended();
     }
@@ -120,7 +158,10 @@ void engine::shut_down(core::time_point deadline) {
   {
     const std::scoped_lock hold(mutex_);
     ending_ = true;
+    delayed_.clear();
     ending.swap(threads_);
+    for (std::thread& t : ended_threads_) ending.push_back(std::move(t));
+    ended_threads_.clear();
   }
   wanted_.notify_all();
   for (std::thread& t : ending) t.join();

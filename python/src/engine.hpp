@@ -8,9 +8,11 @@
 #include "core/driver.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <condition_variable>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <tutti/detail/deadline.hpp>
@@ -22,6 +24,7 @@
 namespace tutti::python {
 
 class work;
+struct group_hooks;
 struct pending_receives;  // the list of an engine
 using work_ref = c10::intrusive_ptr<work>;
 
@@ -43,6 +46,9 @@ class engine {
   // Not on the loop. Must run before a call into Python or PyTorch returns.
   void finish_ended();
 
+  // Not on the loop. Completes futures of this group again soon: a callback that runs delays them.
+  void look_again(std::shared_ptr<group_hooks> group);
+
   // Drives the loop until done() or the deadline; returns false at the deadline. The main thread runs Python's handlers
   // of signals meanwhile, and throws what they raise.
   template <class F>
@@ -58,8 +64,10 @@ class engine {
 
   // On the loop. The work unlinks itself at its end.
   void add_receive(work& w) noexcept;
-  // Not on the loop. Cancels the receives that wait for a message, so that they do not delay the end.
+  // Not on the loop. Python ends: cancels the receives that wait for a message, so that they do not delay the end.
   void cancel_receives();
+  // Stays here if Python ends and this is not the main thread, so that a daemon thread does not raise what the end causes.
+  void stay_if_ending() const noexcept;
 
   // Returns when all operations have ended and all worlds have been left, or at the deadline. Then this
   // object has no threads, and operations progress only while a thread waits for them. Called when Python
@@ -72,6 +80,7 @@ class engine {
   static core::time_point next_signals() noexcept;
   void start_thread() noexcept;
 
+  std::atomic<bool> python_ends_{false};
   boost::asio::io_context context_;
   tutti::runtime runtime_{context_};
   core::driver driver_{runtime_.state().loop()};
@@ -82,8 +91,10 @@ class engine {
   std::deque<work_ref> with_callbacks_;
   bool many_ended_ = false;
   bool ending_ = false;
+  std::vector<std::shared_ptr<group_hooks>> delayed_;
   int idle_ = 0;  // threads that wait
   std::vector<std::thread> threads_;
+  std::vector<std::thread> ended_threads_;  // to be joined
 };
 
 }  // namespace tutti::python

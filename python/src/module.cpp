@@ -113,6 +113,7 @@ PYBIND11_MODULE(_C, m) {
       .def("fileno", &finished_works::fileno)
       .def("watch", &finished_works::watch, py::call_guard<py::gil_scoped_release>())
       .def("drain", &finished_works::drain);
+  m.def("set_in_callback", &set_in_callback, py::arg("is"));
   m.def("cancel_receives", &cancel_receives, py::call_guard<py::gil_scoped_release>());
   m.def("shut_down", &shut_down, py::arg("seconds"), py::call_guard<py::gil_scoped_release>());
   bind_track(m);

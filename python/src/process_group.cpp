@@ -3,6 +3,7 @@
 
 #include "comm/communicator_state.hpp"
 #include "comm/runtime_state.hpp"
+#include "comm/world.hpp"
 #include "process_group_request.hpp"
 #include "torch_store.hpp"
 
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <tutti/init_options.hpp>
@@ -25,6 +27,8 @@ using tutti::detail::call;
 using k = tutti::detail::operation_kind;
 
 constexpr int first_monitored_tag = 0x7fff'0000;
+// How long destroy_process_group waits for ranks that have yet to call the last collective.
+constexpr auto patience_at_end = std::chrono::seconds(5);
 
 // Errors name ranks of the group. Says which of the world they are, if they are others.
 std::string where_is(const process_group::options& o) {
@@ -37,6 +41,11 @@ std::string where_is(const process_group::options& o) {
     if (i <= most) list += (i == 0 ? "" : ", ") + (i == most ? "..." : std::to_string(ranks[i]));
   }
   return same ? "" : c10::str("in a process group whose ranks 0, 1, ... are ", list, " of the world: ");
+}
+
+// PyTorch numbers groups; 0 is the world.
+std::string name_of_group(const process_group::options& o) {
+  return o.group_name.empty() || o.group_name == "0" ? "world" : "group " + o.group_name;
 }
 
 task<> join(runtime& rt, init_options options, torch_store* through, communicator* world) {
@@ -93,19 +102,72 @@ process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int r
   joining.stop();
   if (o.failure) std::rethrow_exception(translated(o.failure, *hooks_));
   world_ = tutti::detail::reference_to(world);
+  world_->rename(name_of_group(*options_));
   world = {};
 }
 
-process_group::~process_group() { shutdown(); }
+process_group::~process_group() { leave(); }
+
+// Data that a broadcast's root has sent, for example, are compared with the others' calls only here, if no later
+// collective has done it.
+void process_group::compare_calls() {
+  core::driver& d = engine_.driver();
+  struct {
+    core::driver* driver;
+    std::atomic<bool> ended = false;
+  } o{&d};
+  core::running_task comparing;
+  tutti::detail::communicator_ref kept;
+  {
+    const core::driver::entry here(d);
+    if (!world_) return;
+    kept = world_;
+    comparing.start(
+        kept->compare_last(core::clock::now() + std::min<core::duration>(options_->timeout, patience_at_end)),
+        [](void* owner, std::exception_ptr) noexcept {
+          auto& it = *static_cast<decltype(o)*>(owner);
+          it.ended = true;
+          it.driver->notify();
+        },
+        &o);
+  }
+  std::exception_ptr raised;
+  try {
+    engine_.wait_until([&o] { return o.ended.load(); }, core::time_point::max());
+  } catch (...) {  // by a handler of a signal
+    raised = std::current_exception();
+  }
+  const core::driver::entry here(d);
+  comparing.stop();
+  const bool differed = kept->failed() && kept->failure() == errc::mismatch && !hooks_->told.exchange(true);
+  const std::string text = differed ? kept->failure_text() : "";
+  kept = {};
+  if (raised) std::rethrow_exception(raised);
+  if (differed)
+    std::rethrow_exception(translated(std::make_exception_ptr(error(errc::mismatch, text)), *hooks_));
+}
 
 void process_group::shutdown() {
+  std::exception_ptr failure;
+  try {
+    if (!engine_.is_parents()) compare_calls();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  leave();
+  if (failure) std::rethrow_exception(failure);
+}
+
+void process_group::leave() {
   if (engine_.is_parents()) {
     // Leaked, because its end would tell other ranks that the parent leaves.
     static_cast<void>(new tutti::detail::communicator_ref(std::move(world_)));
+    static_cast<void>(new tutti::detail::communicator_ref(std::move(in_callbacks_)));
     return;
   }
   {
     const core::driver::entry here(engine_.driver());
+    in_callbacks_ = {};
     world_ = {};
   }
   engine_.finish_ended();
@@ -120,6 +182,7 @@ void process_group::abort() {
   // PyTorch's hook writes down the pending operations, which takes seconds.
   for (const auto& [id, hook] : abort) hook();
   const core::driver::entry here(engine_.driver());
+  if (in_callbacks_) communicator(in_callbacks_).abort();
   if (world_) communicator(world_).abort();
 }
 
@@ -205,6 +268,21 @@ void process_group::check(const char* what) const {
 // The call gets its communicator on the loop, because another thread may destroy the group.
 call process_group::call_of(k kind) { return call(kind, {}); }
 
+// Callbacks run in one order on all ranks, but in any order with what the program does meanwhile. So their collectives
+// are matched among themselves. No rank gives out this number.
+const tutti::detail::communicator_ref& process_group::world_of_callbacks() {
+  constexpr std::uint32_t number = 1;
+  const core::driver::entry here(engine_.driver());
+  if (getSize() == 1) return world_;
+  if (world_ && !in_callbacks_) {
+    std::vector<int> everyone(static_cast<std::size_t>(getSize()));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    in_callbacks_ = tutti::detail::communicator_ref(&world_->of_world().make_communicator(
+        number, world_->id(), world_->name() + ", in callbacks", std::move(everyone)));
+  }
+  return in_callbacks_;
+}
+
 process_group::result process_group::begin(request&& r) {
   const std::chrono::milliseconds timeout =
       r.timeout == c10d::kUnsetTimeout ? options_->timeout : bounded(r.timeout);
@@ -218,16 +296,23 @@ process_group::result process_group::begin(request&& r) {
       std::move(r.outputs), r.inputs.empty() ? std::nullopt : std::optional<tensors>(std::move(r.inputs)));
   if (timeout != joined_with_) made->set_limited();
   if (r.follows) made->set_follows();
-  made->begin(std::move(r.calls),
-              !r.async    ? work::care::waits
-              : r.message ? work::care::later
-                          : work::care::now,
-              world_);
+  if (r.message) made->set_message(r.from_self);
+  if (r.async && !r.message) hooks_->use(made, r.used);
+  try {
+    made->begin(std::move(r.calls),
+                !r.async    ? work::care::waits
+                : r.message ? work::care::later
+                            : work::care::now,
+                made->is_nested() && !r.message ? world_of_callbacks() : world_);
+  } catch (...) {
+    hooks_->release(*made);
+    throw;
+  }
   return made;
 }
 
 process_group::result process_group::broadcast(tensors& data, const c10d::BroadcastOptions& o) {
-  request r("broadcast", "broadcast", c10d::OpType::BROADCAST);
+  request r(*hooks_, "broadcast", "broadcast", c10d::OpType::BROADCAST);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -241,7 +326,7 @@ process_group::result process_group::broadcast(tensors& data, const c10d::Broadc
 }
 
 process_group::result process_group::allreduce(tensors& data, const c10d::AllreduceOptions& o) {
-  request r("all_reduce", "all_reduce", c10d::OpType::ALLREDUCE);
+  request r(*hooks_, "all_reduce", "all_reduce", c10d::OpType::ALLREDUCE);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -250,8 +335,8 @@ process_group::result process_group::allreduce(tensors& data, const c10d::Allred
   if (data[0].is_sparse()) return reduce_sparse(data[0], o);
   const at::Tensor& t = only(data, r.name);
   call c = call_of(k::all_reduce);
-  c.in = c.out = r.writes(t, true);
-  c.op = reduction_of(o.reduceOp, t.scalar_type(), r.name);
+  c.in = c.out = r.writes(real_of(t), true);
+  c.op = r.reduces(o.reduceOp, t, data, getSize());
   r.calls.calls.push_back(std::move(c));
   r.inputs = r.outputs = data;
   return begin(std::move(r));
@@ -259,7 +344,7 @@ process_group::result process_group::allreduce(tensors& data, const c10d::Allred
 
 process_group::result process_group::allreduce_coalesced(tensors& data,
                                                          const c10d::AllreduceCoalescedOptions& o) {
-  request r("all_reduce_coalesced", "all_reduce", c10d::OpType::ALLREDUCE_COALESCED);
+  request r(*hooks_, "all_reduce_coalesced", "all_reduce", c10d::OpType::ALLREDUCE_COALESCED);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -269,34 +354,35 @@ process_group::result process_group::allreduce_coalesced(tensors& data,
   for (const at::Tensor& t : data) {
     TORCH_CHECK_VALUE(t.layout() == at::kStrided, "tutti: tensor layout must be dense");
     check_same(t, data[0], r.name);
-    r.calls.list.push_back(r.writes(t, true));
+    r.calls.list.push_back(r.writes(real_of(t), true));
   }
   c.out = r.calls.list[0];
-  c.out.count = total(data);
+  c.out.count = 0;
+  for (const buffer_view& one : r.calls.list) c.out.count += one.count;
   c.in = c.out;
   c.list.at = [](const void* list, std::size_t i) noexcept {
     return static_cast<const buffer_view*>(list)[i];
   };
   c.list.list = r.calls.list.data();
   c.list.size = r.calls.list.size();
-  c.op = reduction_of(o.reduceOp, data[0].scalar_type(), r.name);
+  c.op = r.reduces(o.reduceOp, data[0], data, getSize());
   r.calls.calls.push_back(std::move(c));
   r.inputs = r.outputs = data;
   return begin(std::move(r));
 }
 
 process_group::result process_group::reduce(tensors& data, const c10d::ReduceOptions& o) {
-  request r("reduce", "reduce", c10d::OpType::REDUCE);
+  request r(*hooks_, "reduce", "reduce", c10d::OpType::REDUCE);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
   const at::Tensor& t = only(data, r.name);
   call c = call_of(k::reduce);
   const bool root = o.rootRank == getRank();
-  c.in = root ? r.writes(t, true) : r.reads(t);
+  c.in = root ? r.writes(real_of(t), true) : r.reads(real_of(t));
   c.out = root ? c.in : none_of(c.in);
   c.peer = static_cast<int>(o.rootRank);
-  c.op = reduction_of(o.reduceOp, t.scalar_type(), r.name);
+  c.op = r.reduces(o.reduceOp, t, root ? data : tensors(), getSize());
   r.calls.calls.push_back(std::move(c));
   r.inputs = r.outputs = data;
   return begin(std::move(r));
@@ -304,7 +390,7 @@ process_group::result process_group::reduce(tensors& data, const c10d::ReduceOpt
 
 process_group::result process_group::allgather(std::vector<tensors>& out, tensors& in,
                                                const c10d::AllgatherOptions& o) {
-  request r("all_gather", "all_gather", c10d::OpType::ALLGATHER);
+  request r(*hooks_, "all_gather", "all_gather", c10d::OpType::ALLGATHER);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -333,7 +419,7 @@ process_group::result process_group::all_gather_single(at::Tensor& out, at::Tens
 
 process_group::result process_group::all_gather_single_coalesced(tensors& out, tensors& in,
                                                                  const c10d::AllgatherOptions& o) {
-  request r("all_gather_into_tensor", "all_gather", c10d::OpType::_ALLGATHER_BASE);
+  request r(*hooks_, "all_gather_into_tensor", "all_gather", c10d::OpType::_ALLGATHER_BASE);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -358,7 +444,7 @@ process_group::result process_group::all_gather_single_coalesced(tensors& out, t
 
 process_group::result process_group::allgather_coalesced(std::vector<tensors>& out, tensors& in,
                                                          const c10d::AllgatherOptions& o) {
-  request r("all_gather_coalesced", "all_gather", c10d::OpType::ALLGATHER_COALESCED);
+  request r(*hooks_, "all_gather_coalesced", "all_gather", c10d::OpType::ALLGATHER_COALESCED);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -386,7 +472,7 @@ process_group::result process_group::allgather_coalesced(std::vector<tensors>& o
 
 process_group::result process_group::gather(std::vector<tensors>& out, tensors& in,
                                             const c10d::GatherOptions& o) {
-  request r("gather", "gather", c10d::OpType::GATHER);
+  request r(*hooks_, "gather", "gather", c10d::OpType::GATHER);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -414,7 +500,7 @@ process_group::result process_group::gather(std::vector<tensors>& out, tensors& 
 
 process_group::result process_group::gather_single(at::Tensor& out, at::Tensor& in,
                                                    const c10d::GatherOptions& o) {
-  request r("gather_single", "gather", c10d::OpType::GATHER);
+  request r(*hooks_, "gather_single", "gather", c10d::OpType::GATHER);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -436,7 +522,7 @@ process_group::result process_group::gather_single(at::Tensor& out, at::Tensor& 
 
 process_group::result process_group::scatter(tensors& out, std::vector<tensors>& in,
                                              const c10d::ScatterOptions& o) {
-  request r("scatter", "scatter", c10d::OpType::SCATTER);
+  request r(*hooks_, "scatter", "scatter", c10d::OpType::SCATTER);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -453,7 +539,7 @@ process_group::result process_group::scatter(tensors& out, std::vector<tensors>&
       TORCH_CHECK_VALUE(t.sizes() == mine.sizes(),
                         "tutti: scatter: invalid tensor size: all have that of the output");
     }
-    c.in = r.reads(joined(in[0]));
+    c.in = r.reads_list(in[0]);
   } else {
     TORCH_CHECK_VALUE(in.empty(), "tutti: scatter: requires empty input on non-root");
   }
@@ -464,7 +550,7 @@ process_group::result process_group::scatter(tensors& out, std::vector<tensors>&
 
 process_group::result process_group::reduce_scatter(tensors& out, std::vector<tensors>& in,
                                                     const c10d::ReduceScatterOptions& o) {
-  request r("reduce_scatter", "reduce_scatter", c10d::OpType::REDUCE_SCATTER);
+  request r(*hooks_, "reduce_scatter", "reduce_scatter", c10d::OpType::REDUCE_SCATTER);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -477,13 +563,15 @@ process_group::result process_group::reduce_scatter(tensors& out, std::vector<te
                     " elements, this rank's input has ", in[0][static_cast<std::size_t>(getRank())].numel());
   const bool even = all_alike(in[0]);
   call c = call_of(even ? k::reduce_scatter : k::reduce_scatter_v);
-  c.in = r.reads(joined(in[0]));
-  c.out = r.writes(mine);
+  tensors real;
+  for (const at::Tensor& t : in[0]) real.push_back(real_of(t));
+  c.in = r.reads_list(real);
+  c.out = r.writes(real_of(mine));
   if (!even) {
-    for (const at::Tensor& t : in[0]) r.calls.in_counts.push_back(static_cast<std::size_t>(t.numel()));
+    for (const at::Tensor& t : real) r.calls.in_counts.push_back(static_cast<std::size_t>(t.numel()));
     r.set_counts(c, true, false);
   }
-  c.op = reduction_of(o.reduceOp, mine.scalar_type(), r.name);
+  c.op = r.reduces(o.reduceOp, mine, out, getSize());
   r.calls.calls.push_back(std::move(c));
   r.outputs = out;
   return begin(std::move(r));
@@ -497,7 +585,7 @@ process_group::result process_group::reduce_scatter_single(at::Tensor& out, at::
 
 process_group::result process_group::reduce_scatter_single_coalesced(tensors& out, tensors& in,
                                                                      const c10d::ReduceScatterOptions& o) {
-  request r("reduce_scatter_tensor", "reduce_scatter", c10d::OpType::_REDUCE_SCATTER_BASE);
+  request r(*hooks_, "reduce_scatter_tensor", "reduce_scatter", c10d::OpType::_REDUCE_SCATTER_BASE);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -512,9 +600,9 @@ process_group::result process_group::reduce_scatter_single_coalesced(tensors& ou
                       in[i].numel(), " elements, the output has ", out[i].numel(), ", and there are ",
                       getSize(), " ranks");
     call c = call_of(k::reduce_scatter);
-    c.in = r.reads(in[i]);
-    c.out = r.writes(out[i]);
-    c.op = reduction_of(o.reduceOp, in[i].scalar_type(), r.name);
+    c.in = r.reads(real_of(in[i]));
+    c.out = r.writes(real_of(out[i]));
+    c.op = r.reduces(o.reduceOp, in[i], {out[i]}, getSize());
     r.calls.calls.push_back(std::move(c));
   }
   r.outputs = out;
@@ -552,7 +640,7 @@ process_group::result process_group::all_to_all_single(at::Tensor& out, at::Tens
                                                        std::vector<std::int64_t>& out_splits,
                                                        std::vector<std::int64_t>& in_splits,
                                                        const c10d::AllToAllOptions& o) {
-  request r("all_to_all_single", "all_to_all", c10d::OpType::ALLTOALL_BASE);
+  request r(*hooks_, "all_to_all_single", "all_to_all", c10d::OpType::ALLTOALL_BASE);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -573,7 +661,7 @@ process_group::result process_group::all_to_all_single(at::Tensor& out, at::Tens
 }
 
 process_group::result process_group::alltoall(tensors& out, tensors& in, const c10d::AllToAllOptions& o) {
-  request r("all_to_all", "all_to_all", c10d::OpType::ALLTOALL);
+  request r(*hooks_, "all_to_all", "all_to_all", c10d::OpType::ALLTOALL);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -584,7 +672,7 @@ process_group::result process_group::alltoall(tensors& out, tensors& in, const c
   for (const at::Tensor& t : out) check_same(t, in[0], r.name);
   // A rank cannot know whether blocks are uneven elsewhere, so it always passes counts.
   call c = call_of(k::all_to_all_v);
-  c.in = r.reads(joined(in));
+  c.in = r.reads_list(in);
   c.out = r.writes_list(out);
   for (const at::Tensor& t : in) r.calls.in_counts.push_back(static_cast<std::size_t>(t.numel()));
   for (const at::Tensor& t : out) r.calls.out_counts.push_back(static_cast<std::size_t>(t.numel()));
@@ -594,9 +682,15 @@ process_group::result process_group::alltoall(tensors& out, tensors& in, const c
   return begin(std::move(r));
 }
 
+void process_group::check_tag(int tag, const char* what) const {
+  TORCH_CHECK_VALUE(tag < first_monitored_tag, "tutti: ", what, ": tag ", tag,
+                    " is one of monitored_barrier's; use one below ", first_monitored_tag);
+}
+
 process_group::result process_group::send(tensors& data, int to, int tag) {
-  request r("send", "send", c10d::OpType::SEND);
+  request r(*hooks_, "send", "send", c10d::OpType::SEND);
   check(r.name);
+  check_tag(tag, r.name);
   r.message = true;
   call c = call_of(k::send);
   c.in = r.reads(only(data, r.name));
@@ -608,10 +702,12 @@ process_group::result process_group::send(tensors& data, int to, int tag) {
 }
 
 process_group::result process_group::recv(tensors& data, int from, int tag) {
-  request r("recv", from == any_source ? "recvAnySource" : "recv",
+  request r(*hooks_, "recv", from == any_source ? "recvAnySource" : "recv",
             from == any_source ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV);
   check(r.name);
+  check_tag(tag, r.name);
   r.message = true;
+  r.from_self = from == getRank() || (from == any_source && getSize() == 1);
   call c = call_of(k::receive);
   c.out = r.receives(only(data, r.name));
   c.in = c.out;
@@ -627,7 +723,7 @@ process_group::result process_group::recvAnysource(tensors& data, int tag) {
 }
 
 process_group::result process_group::barrier(const c10d::BarrierOptions& o) {
-  request r("barrier", "barrier", c10d::OpType::BARRIER);
+  request r(*hooks_, "barrier", "barrier", c10d::OpType::BARRIER);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -647,7 +743,7 @@ void process_group::monitoredBarrier(const c10d::BarrierOptions& o, bool wait_al
   const auto patience = std::chrono::milliseconds(200);
   const int tag = first_monitored_tag + static_cast<int>(monitored_barriers_++ & 0xffff);
   const auto message = [this, tag](k kind, const at::Tensor& t, int peer, std::chrono::milliseconds within) {
-    request r("monitored_barrier", "monitored_barrier", c10d::OpType::BARRIER);
+    request r(*hooks_, "monitored_barrier", "monitored_barrier", c10d::OpType::BARRIER);
     r.message = true;
     r.timeout = within;
     call c = call_of(kind);
@@ -714,6 +810,28 @@ process_group::result process_group::allreduce_sparse(tensors& data, const c10d:
   return reduce_sparse(data[0], o);
 }
 
+namespace {
+
+// What all ranks' sparse tensors must have in common, and how many elements this one's has.
+constexpr std::int64_t most_dimensions = 64;
+at::Tensor sparse_head(const at::Tensor& t) {
+  TORCH_CHECK_VALUE(t.dim() <= most_dimensions, "tutti: all_reduce: a sparse tensor has at most ",
+                    most_dimensions, " dimensions, not ", t.dim());
+  std::vector<std::int64_t> head{t._nnz(), static_cast<std::int64_t>(t.scalar_type()), t.sparse_dim(),
+                                 t.dim()};
+  head.insert(head.end(), t.sizes().begin(), t.sizes().end());
+  head.resize(4 + most_dimensions);
+  return at::tensor(head, at::kLong);
+}
+
+std::string sparse_text(const std::int64_t* head) {
+  return c10::str("a sparse tensor of ", c10::toString(static_cast<at::ScalarType>(head[1])), " with sizes ",
+                  at::IntArrayRef(head + 4, static_cast<std::size_t>(head[3])), " and ", head[2],
+                  head[2] == 1 ? " sparse dimension" : " sparse dimensions");
+}
+
+}  // namespace
+
 // The ranks exchange their indices and values, and each adds them up.
 process_group::result process_group::reduce_sparse(at::Tensor& data, const c10d::AllreduceOptions& o) {
   TORCH_CHECK_VALUE(o.reduceOp == c10d::ReduceOp::SUM,
@@ -725,13 +843,19 @@ process_group::result process_group::reduce_sparse(at::Tensor& data, const c10d:
   const at::NoGradGuard no_grad;
   const at::Tensor mine = data.coalesce();
   at::Tensor indices = mine.indices().contiguous(), values = mine.values().contiguous();
-  at::Tensor count = at::full({1}, mine._nnz(), at::kLong);
-  at::Tensor counts = at::empty({getSize()}, at::kLong);
-  all_gather_single(counts, count, gather);
+  at::Tensor head = sparse_head(mine);
+  at::Tensor heads = at::empty({getSize(), head.numel()}, at::kLong);
+  all_gather_single(heads, head, gather);
+  const auto head_of = [&](int rank) { return heads.const_data_ptr<std::int64_t>() + rank * head.numel(); };
+  for (int i = 1; i < getSize(); ++i)
+    if (!std::equal(head_of(0) + 1, head_of(0) + head.numel(), head_of(i) + 1))
+      fail(c10::str("tutti: ", hooks_->where, "all_reduce: rank 0 gives ", sparse_text(head_of(0)),
+                    ", but rank ", i, " gives ", sparse_text(head_of(i)),
+                    "; all ranks must give the same type and sizes"));
   std::vector<tensors> all_indices(1), all_values(1);
   std::vector<std::int64_t> shape = values.sizes().vec();
   for (int i = 0; i < getSize(); ++i) {
-    shape[0] = counts[i].item<std::int64_t>();
+    shape[0] = *head_of(i);
     all_indices[0].push_back(at::empty({indices.size(0), shape[0]}, indices.options()));
     all_values[0].push_back(at::empty(shape, values.options()));
   }
@@ -743,7 +867,8 @@ process_group::result process_group::reduce_sparse(at::Tensor& data, const c10d:
                                                data.sizes(), mine.options())
                              .coalesce();
   data.copy_(sum);
-  request r("all_reduce", "all_reduce", c10d::OpType::_ALLREDUCE_SPARSE);  // without calls: it has ended
+  request r(*hooks_, "all_reduce", "all_reduce",
+            c10d::OpType::_ALLREDUCE_SPARSE);  // without calls: it has ended
   r.async = false;
   r.outputs = {data};
   return begin(std::move(r));

@@ -96,11 +96,16 @@ class process_group final : public c10d::Backend {
   result begin(request&& r);
   result reduce_sparse(at::Tensor& data, const c10d::AllreduceOptions& o);
   void check(const char* what) const;
+  void check_tag(int tag, const char* what) const;
+  const tutti::detail::communicator_ref& world_of_callbacks();
+  void compare_calls();  // throws if the ranks' last collectives differ
+  void leave();
 
   engine& engine_ = engine::get();
   const c10::intrusive_ptr<options> options_;
   const std::chrono::milliseconds joined_with_;
-  tutti::detail::communicator_ref world_;  // on the loop; empty after shutdown()
+  tutti::detail::communicator_ref world_;         // on the loop; empty after shutdown()
+  tutti::detail::communicator_ref in_callbacks_;  // on the loop; empty until a callback starts a collective
   std::atomic<std::uint64_t> sequence_{0};
   std::atomic<unsigned> monitored_barriers_{0};
   const std::shared_ptr<group_hooks> hooks_ = std::make_shared<group_hooks>();

@@ -41,13 +41,27 @@ void set_factor(tutti::detail::reduction& r, double factor) {
 
 }  // namespace
 
+memory_range memory_of(const at::Tensor& t, bool written) {
+  if (t.numel() == 0 || t._is_zerotensor()) return {};
+  std::int64_t last = 0;
+  for (std::int64_t i = 0; i < t.dim(); ++i) last += (t.size(i) - 1) * t.stride(i);
+  const auto* const begin = static_cast<const std::byte*>(t.const_data_ptr());
+  return {begin, begin + (static_cast<std::size_t>(last) + 1) * t.element_size(), written};
+}
+
 buffer_view none_of(buffer_view v) {
   v.data = nullptr;
   v.count = 0;
   return v;
 }
 
+at::Tensor real_of(const at::Tensor& t) {
+  return t.scalar_type() == at::kComplexHalf ? at::view_as_real(t) : t;
+}
+
 tutti::detail::reduction reduction_of(const c10d::ReduceOp& op, at::ScalarType type, const char* operation) {
+  if (type == at::kComplexHalf && (op.op_ == c10d::ReduceOp::SUM || op.op_ == c10d::ReduceOp::AVG))
+    type = at::kHalf;
   const element_type elements = type_of(type);
   const bool boolean = elements == element_type::boolean;
   tutti::detail::reduction r;
@@ -94,10 +108,7 @@ tutti::detail::reduction reduction_of(const c10d::ReduceOp& op, at::ScalarType t
       break;
   }
   TORCH_CHECK_VALUE(fits(r.kind, elements), "tutti: ", operation, ": ", name_of(op.op_), " of ",
-                    c10::toString(type), " is not defined",
-                    tutti::detail::is_integer(elements) && op.op_ == c10d::ReduceOp::AVG
-                        ? "; use SUM and divide, or a floating-point type"
-                        : "");
+                    c10::toString(type), " is not defined");
   return r;
 }
 
@@ -132,6 +143,10 @@ void check_same(const at::Tensor& t, const at::Tensor& first, const char* operat
   TORCH_CHECK_VALUE(t.scalar_type() == first.scalar_type(), "tutti: ", operation,
                     ": tensor list must have identical type, and has ", c10::toString(first.scalar_type()),
                     " and ", c10::toString(t.scalar_type()));
+}
+
+bool is_plain(const at::Tensor& t) {
+  return t.is_cpu() && t.is_contiguous() && !t.is_conj() && !t.is_neg() && !t._is_zerotensor();
 }
 
 at::Tensor on_host(const at::Tensor& t) {

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <tutti/error.hpp>
 #include <tutti/operation.hpp>
 #include <tutti/with_timeout.hpp>
@@ -18,6 +19,11 @@ namespace tutti::python {
 namespace {
 
 std::atomic<std::uint64_t> next_key{1};
+thread_local bool is_in_callback = false;
+// Works that callbacks have started and that have not finished.
+std::atomic<int> nested_works{0};
+constexpr auto long_callback = std::chrono::seconds(1);
+constexpr auto patience_with_self = std::chrono::milliseconds(100);
 
 task<> within(tutti::detail::call what, std::chrono::milliseconds timeout) {
   operation<> op(std::move(what));
@@ -37,14 +43,48 @@ std::chrono::milliseconds bounded(std::chrono::milliseconds timeout) noexcept {
   return timeout < -for_ever ? for_ever : std::min(timeout, for_ever);
 }
 
+bool set_in_callback(bool is) noexcept { return std::exchange(is_in_callback, is); }
+
 void fail(std::string text) { throw c10::DistBackendError(std::move(text), nullptr); }
+
+namespace {
+
+// The library's cures name what C++ programs have.
+std::string in_words_of_python(std::string text) {
+  constexpr std::pair<std::string_view, std::string_view> words[] = {
+      {"(with_timeout, or else init_options::timeout, TUTTI_TIMEOUT)",
+       "(timeout= of init_process_group or new_group)"},
+      {"(TUTTI_TIMEOUT, in seconds)", "(timeout= of init_process_group or new_group)"},
+      {" (with_timeout)", ""},
+      {"init_options::timeout is", "timeout= is"},
+      {"its loop thread computes or is blocked (tutti::compute takes such work off it), or the process is "
+       "stopped",
+       "its process is stopped"},
+      {"; co_await tutti::compute(...) keeps the loop turning", ""},
+      {" (co_await tutti::compute(...) keeps the loop turning)", ""},
+      {"(init_options::silence_limit, TUTTI_", "(TUTTI_"},
+      {"(init_options::suspect_grace, TUTTI_", "(TUTTI_"},
+      {"never got as far as tutti::run", "never got as far as init_process_group"},
+      {"its last handle there has gone; keep one on every rank until all are done",
+       "it has destroyed the process group; call destroy_process_group when all ranks are done"},
+      {"init_options::", "the argument "},
+      {"tutti::run", "init_process_group"},
+  };
+  for (const auto& [from, to] : words)
+    for (std::size_t at = text.find(from); at != text.npos; at = text.find(from, at + to.size()))
+      text.replace(at, from.size(), to);
+  return text;
+}
+
+}  // namespace
 
 std::exception_ptr translated(std::exception_ptr failure, const group_hooks& group) noexcept {
   try {
     std::rethrow_exception(failure);
   } catch (const error& e) {
     // Programs search the text for PyTorch's words.
-    const std::string text = (e.code() == errc::timed_out ? "Timed out in " : "") + std::string(e.what());
+    const std::string text =
+        (e.code() == errc::timed_out ? "Timed out in " : "") + in_words_of_python(e.what());
     return std::make_exception_ptr(c10::DistBackendError("tutti: " + group.where + text, nullptr));
   } catch (...) {
     return std::current_exception();
@@ -56,6 +96,7 @@ work::work(engine& e, int rank, c10d::OpType type, const char* title, std::uint6
            std::vector<at::Tensor> outputs, const std::optional<std::vector<at::Tensor>>& profiled)
     : Work(rank, type, title, profiled),
       engine_(e),
+      nested_(is_in_callback),
       sequence_(sequence),
       key_(next_key.fetch_add(1, std::memory_order_relaxed)),
       timeout_(timeout),
@@ -95,6 +136,7 @@ void work::begin(plan p, care c, const tutti::detail::communicator_ref& world) {
       one.comm = world;
     }
     hooks_->pending.fetch_add(1, std::memory_order_relaxed);
+    if (nested_) nested_works.fetch_add(1, std::memory_order_relaxed);
     self_ = self;
     if (follows_) {
       for (work* const earlier : hooks_->running) earlier->followers_.push_back(self);
@@ -178,6 +220,34 @@ void group_hooks::call_on_completion(const work& w) noexcept {
   }
 }
 
+void group_hooks::use(const work_ref& w, const std::vector<memory_range>& memory) {
+  const std::scoped_lock hold(mutex);
+  for (const memory_range& one : memory)
+    if (one.begin != nullptr) in_use.emplace_back(one, w);
+  any_in_use = !in_use.empty();
+  w->set_uses();
+}
+
+void group_hooks::wait_for(const memory_range& memory) {
+  while (any_in_use.load(std::memory_order_relaxed)) {
+    work_ref user;
+    {
+      const std::scoped_lock hold(mutex);
+      const auto found =
+          std::ranges::find_if(in_use, [&](const auto& u) { return u.first.conflicts(memory); });
+      if (found == in_use.end()) return;
+      user = found->second;
+    }
+    user->settle();
+  }
+}
+
+void group_hooks::release(const work& w) noexcept {
+  const std::scoped_lock hold(mutex);
+  std::erase_if(in_use, [&w](const auto& u) { return u.second.get() == &w; });
+  any_in_use = !in_use.empty();
+}
+
 void work::ended(std::exception_ptr failure) noexcept {
   failure_ = std::move(failure);
   ended_ = core::clock::now();
@@ -206,6 +276,7 @@ bool work::finish() {
   }
   if (failure_) {
     failure_ = translated(failure_, *hooks_);
+    hooks_->told = true;
   } else if (plan_.after) {
     try {
       const c10::InferenceMode no_grad;  // also writes tensors that were made in inference mode
@@ -215,22 +286,20 @@ bool work::finish() {
     }
   }
   plan_ = {};
+  if (uses_) hooks_->release(*this);
   if (recordFunctionEndCallback_) recordFunctionEndCallback_();
-  c10::intrusive_ptr<c10::ivalue::Future> future, result;
   std::vector<std::function<void()>> callbacks;
+  bool has_futures = false;
   {
     const std::scoped_lock hold(futures_);
     phase_.store(finished, std::memory_order_release);
-    future = future_;
-    result = result_;
+    has_futures = future_ || result_;
     callbacks.swap(callbacks_);
   }
   finished_.notify_all();
-  if (future) mark(future);
-  if (result)
-    result->markCompleted(c10::IValue(
-        static_cast<std::uint8_t>(failure_ ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS)));
+  if (nested_) nested_works.fetch_sub(1, std::memory_order_relaxed);
   for (const auto& f : callbacks) f();
+  if (has_futures) hooks_->complete_futures(engine_);
   hooks_->call_on_completion(*this);
   hooks_->pending.fetch_sub(1, std::memory_order_relaxed);
   return true;
@@ -253,27 +322,95 @@ void work::wait_for_finish() {
   finished_.wait(hold, [this] { return phase_.load(std::memory_order_relaxed) == finished; });
 }
 
+void work::settle() {
+  engine_.wait_until([this] { return phase_.load(std::memory_order_relaxed) != running; },
+                     core::time_point::max());
+  wait_for_finish();
+}
+
 bool work::wait(std::chrono::milliseconds timeout) {
   if (phase_.load(std::memory_order_acquire) != finished) {
     const core::time_point deadline =
         timeout == kNoTimeout ? core::time_point::max() : core::clock::now() + bounded(timeout);
-    const bool over_in_time =
-        engine_.wait_until([this] { return phase_.load(std::memory_order_relaxed) != running; }, deadline);
-    if (!over_in_time)
+    const auto is_over = [this] { return phase_.load(std::memory_order_relaxed) != running; };
+    // Its message is here, unless another thread of this rank sends it.
+    const core::time_point patience = core::clock::now() + patience_with_self;
+    if (from_self_ && patience < deadline && !engine_.wait_until(is_over, patience)) {
+      cancel();
+      fail(
+          "tutti: recv: this rank waits for a message of its own, which it has not sent: call isend before, "
+          "or receive "
+          "from another rank");
+    }
+    if (!engine_.wait_until(is_over, deadline))
       fail(c10::str("tutti: Timed out: wait() gave up after ", timeout.count(),
                     " ms; the operation goes on until its own timeout of ", timeout_.count(), " ms"));
     wait_for_finish();
     engine_.finish_ended();
   }
-  if (failure_) std::rethrow_exception(failure_);
-  return true;
+  if (!failure_) return true;
+  if (!is_in_callback) engine_.stay_if_ending();  // the end waits for callbacks
+  std::rethrow_exception(failure_);
 }
 
-void work::mark(const c10::intrusive_ptr<c10::ivalue::Future>& future) noexcept {
-  if (failure_) {
-    future->setError(failure_);
-  } else {
-    future->markCompleted(c10::IValue(outputs_));
+// futures_ is locked.
+void work::add_future() noexcept {
+  const std::scoped_lock hold(hooks_->mutex);
+  std::vector<work_ref>& all = hooks_->with_futures;
+  if (std::ranges::find(all, this, &work_ref::get) != all.end()) return;
+  const auto later = std::ranges::find_if(all, [this](const work_ref& w) { return w->key_ > key_; });
+  all.insert(later, work_ref::reclaim_copy(this));
+}
+
+void work::complete_futures() noexcept {
+  c10::intrusive_ptr<c10::ivalue::Future> future, result;
+  {
+    const std::scoped_lock hold(futures_);
+    if (!std::exchange(future_completed_, future_.defined())) future = future_;
+    if (!std::exchange(result_completed_, result_.defined())) result = result_;
+  }
+  const bool before = set_in_callback(true);
+  if (future && failure_) future->setError(failure_);
+  if (future && !failure_) future->markCompleted(c10::IValue(outputs_));
+  if (result)
+    result->markCompleted(c10::IValue(
+        static_cast<std::uint8_t>(failure_ ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS)));
+  set_in_callback(before);
+}
+
+void group_hooks::complete_futures(engine& e) {
+  const auto has_finished = [](const work_ref& w) {
+    return w->phase_.load(std::memory_order_acquire) == work::finished;
+  };
+  std::unique_lock hold(mutex);
+  // Messages, and those that callbacks have started.
+  const auto next_unordered = [&] {
+    return std::ranges::find_if(with_futures,
+                                [&](const work_ref& w) { return !w->in_order_ && has_finished(w); });
+  };
+  for (auto found = next_unordered(); found != with_futures.end(); found = next_unordered()) {
+    const work_ref next = std::move(*found);
+    with_futures.erase(found);
+    hold.unlock();
+    next->complete_futures();
+    hold.lock();
+  }
+  for (;;) {
+    const auto first = std::ranges::find_if(with_futures, [](const work_ref& w) { return w->in_order_; });
+    if (first == with_futures.end() || !has_finished(*first)) return;
+    const core::time_point now = core::clock::now();
+    if (completing != 0 && (nested_works > 0 || now < completing_since + long_callback))
+      return e.look_again(shared_from_this());
+    const work_ref next = std::move(*first);
+    with_futures.erase(first);
+    completing = next->key_;
+    completing_since = now;
+    if (std::ranges::any_of(with_futures, has_finished)) e.look_again(shared_from_this());
+    hold.unlock();
+    next->complete_futures();
+    hold.lock();
+    if (completing != next->key_) return;  // another thread goes on
+    completing = 0;
   }
 }
 
@@ -287,10 +424,11 @@ c10::intrusive_ptr<c10::ivalue::Future> work::getFuture() {
       if (!t.is_cpu()) devices.push_back(t.device());
     future_ =
         c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), devices);
+    add_future();
     now = phase_.load(std::memory_order_relaxed) == finished;
   }
   if (now) {
-    mark(future_);
+    hooks_->complete_futures(engine_);
   } else {
     isCompleted();
   }
@@ -303,11 +441,11 @@ c10::intrusive_ptr<c10::ivalue::Future> work::getFutureResult() {
     const std::scoped_lock hold(futures_);
     if (result_) return result_;
     result_ = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+    add_future();
     now = phase_.load(std::memory_order_relaxed) == finished;
   }
   if (now) {
-    result_->markCompleted(c10::IValue(
-        static_cast<std::uint8_t>(failure_ ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS)));
+    hooks_->complete_futures(engine_);
   } else {
     isCompleted();
   }

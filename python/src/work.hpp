@@ -5,6 +5,7 @@
 #include "base/intrusive_list.hpp"
 #include "core/running_task.hpp"
 #include "engine.hpp"
+#include "tensors.hpp"
 #include "torch_versions.hpp"
 
 #include <atomic>
@@ -28,10 +29,20 @@ namespace tutti::python {
 class work;
 
 // The hooks of one process group. Works may outlive the group.
-struct group_hooks {
+struct group_hooks : std::enable_shared_from_this<group_hooks> {
   using on_completion_hook = std::function<void(std::shared_ptr<c10d::WorkInfo>)>;
   void call(const work& w) noexcept;                // on the loop, when it has ended
   void call_on_completion(const work& w) noexcept;  // not on the loop, when it has finished
+  // The work uses this memory until it has finished. Others that would write what it uses, or use what it writes, wait
+  // for it first, so that operations on one tensor take effect in the order of their calls.
+  void use(const work_ref& w, const std::vector<memory_range>& memory);
+  void wait_for(const memory_range& memory);
+  void release(const work& w) noexcept;
+  // Not on the loop. Completes the futures of works that have finished, one work at a time in the order of their starts:
+  // their callbacks then run in one order on all ranks. A callback may wait for works that it has started itself, whose
+  // futures therefore do not wait for it. If it runs long and waits for none of those, it may wait for a later work of
+  // the group, whose futures then complete, too.
+  void complete_futures(engine& e);
   std::string where;  // in texts of errors: which ranks of the world those of the group are; constant
   std::mutex mutex;
   std::vector<std::pair<std::int64_t, c10d::CompletionHook>> completion;
@@ -39,8 +50,14 @@ struct group_hooks {
   std::shared_ptr<const on_completion_hook> on_completion;  // may take the interpreter's lock
   std::atomic<bool> any{false};                             // completion hooks
   std::atomic<bool> any_on_completion{false};
-  std::atomic<int> pending{0};  // works that have not finished
-  std::vector<work*> running;   // on the loop: collectives for which no thread waits
+  std::atomic<int> pending{0};    // works that have not finished
+  std::atomic<bool> told{false};  // a work has failed
+  std::vector<std::pair<memory_range, work_ref>> in_use;
+  std::atomic<bool> any_in_use{false};
+  std::vector<work_ref> with_futures;  // that have not completed, in the order of their starts
+  std::uint64_t completing = 0;        // key of the work whose futures complete now
+  core::time_point completing_since{};
+  std::vector<work*> running;  // on the loop: collectives for which no thread waits
 };
 
 // What an operation needs besides its call. Constant from begin() to the end of the operation.
@@ -70,6 +87,8 @@ class work final : public c10d::Work, public base::list_hook<pending_receives> {
   void cancel();
   // Not on the loop; by any thread, any number of times. Runs the last steps; false if another thread does.
   bool finish();
+  // Not on the loop. Waits until it has finished, and tells no failure.
+  void settle();
   // Not on the loop. Calls f() once, after the work has finished, or at once if it has.
   void when_finished(std::function<void()> f);
 
@@ -96,7 +115,8 @@ class work final : public c10d::Work, public base::list_hook<pending_receives> {
   void ended(std::exception_ptr failure) noexcept;
   void stop_calls() noexcept;
   void wait_for_finish();
-  void mark(const c10::intrusive_ptr<c10::ivalue::Future>& future) noexcept;
+  void add_future() noexcept;
+  void complete_futures() noexcept;
 
   engine& engine_;
   plan plan_;
@@ -106,6 +126,10 @@ class work final : public c10d::Work, public base::list_hook<pending_receives> {
   work_ref self_;                                 // while it runs
   bool attended_ = false;
   bool limited_ = false;             // its timeout is not the world's
+  const bool nested_;                // a callback has started it
+  bool in_order_ = !nested_;         // its futures complete after those of earlier works
+  bool from_self_ = false;           // a message that only this rank could send
+  bool uses_ = false;                // memory of the group's list
   bool follows_ = false;             // it ends after the group's collectives that were started before
   std::vector<work_ref> followers_;  // on the loop: they end after this one
   std::atomic<int> phase_{running};
@@ -123,13 +147,23 @@ class work final : public c10d::Work, public base::list_hook<pending_receives> {
   std::condition_variable finished_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   c10::intrusive_ptr<c10::ivalue::Future> result_;
+  bool future_completed_ = false;
+  bool result_completed_ = false;
   std::vector<std::function<void()>> callbacks_;
 
  public:
   void set_limited() noexcept { limited_ = true; }
   void set_follows() noexcept { follows_ = true; }
+  bool is_nested() const noexcept { return nested_; }
+  void set_uses() noexcept { uses_ = true; }
+  void set_message(bool from_self) noexcept {
+    in_order_ = false;
+    from_self_ = from_self;
+  }
 };
 
+// Sets whether this thread runs a callback of a future, and returns what was set before.
+bool set_in_callback(bool is) noexcept;
 // At most a hundred years, which every clock can add up. PyTorch turns a longer one than its own clock can count, such
 // as timedelta.max, into a negative one.
 std::chrono::milliseconds bounded(std::chrono::milliseconds timeout) noexcept;

@@ -82,6 +82,114 @@ def test_ranks_that_differ_are_told():
     run(3, differing, method="fork")
 
 
+def broadcast_from_itself(rank, size, group):
+    dist.broadcast(torch.full((4,), float(rank)), dist.get_process_group_ranks(group)[rank], group=group)
+
+
+def scatter_from_itself(rank, size, group):
+    dist.scatter(torch.empty(4), [torch.full((4,), float(rank))] * size, group=group, group_src=rank)
+
+
+def broadcast_beside_barrier(rank, size, group):
+    dist.broadcast(torch.ones(4), 0, group=group) if rank == 0 else dist.barrier(group)
+
+
+differences = [broadcast_from_itself, scatter_from_itself, broadcast_beside_barrier]
+
+
+def told_at_the_end(rank, size, body):
+    """What no later collective compares is compared when a rank destroys its group."""
+    for late in range(3):
+        group = dist.new_group(list(range(size)))
+        for _ in range(late % 2):  # over messages, or in memory that the ranks share
+            dist.all_reduce(torch.ones(4), group=group)
+        if rank == late:  # 2: none
+            time.sleep(0.1)
+        told = ""
+        try:
+            body(rank, size, group)
+        except RuntimeError as e:
+            told = str(e)
+        told = told or raises(RuntimeError, "", dist.destroy_process_group, group)
+        for call in ("root 0", "root 1") if body is not broadcast_beside_barrier else ("broadcast", "barrier"):
+            assert call in told, told
+    dist.barrier()
+
+
+@pytest.mark.parametrize("transports", ["shm,tcp", "tcp"])
+@pytest.mark.parametrize("body", differences, ids=lambda b: b.__name__)
+def test_ranks_that_differ_in_their_last_call_are_told(body, transports, monkeypatch):
+    monkeypatch.setenv("TUTTI_TRANSPORTS", transports)
+    run(2, told_at_the_end, body, method="fork")
+
+
+def agree_in_their_last_call(rank, size):
+    """A rank that destroys its group waits for ranks that have yet to call its last collective, and for no other."""
+    group = dist.new_group(list(range(size)))
+    dist.broadcast(torch.ones(4), 0, group=group)
+    if rank == 1:
+        time.sleep(0.3)  # its loop does not need it
+    begin = time.monotonic()
+    dist.destroy_process_group(group)
+    assert time.monotonic() - begin < 3
+    dist.barrier()
+
+
+@pytest.mark.parametrize("transports", ["shm,tcp", "tcp"])
+def test_ranks_that_agree_leave_at_once(transports, monkeypatch):
+    monkeypatch.setenv("TUTTI_TRANSPORTS", transports)
+    run(3, agree_in_their_last_call, method="fork")
+
+
+differ_and_end = """
+import sys, torch, torch.distributed as dist
+rank = int(sys.argv[1])
+dist.init_process_group("tutti", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+dist.all_reduce(torch.ones(4))
+dist.broadcast(torch.ones(4), rank)
+"""
+
+
+def test_ranks_that_differ_are_told_at_their_end(tmp_path):
+    ranks = [subprocess.Popen([sys.executable, "-c", differ_and_end, str(r), str(tmp_path / "store")],
+                              stderr=subprocess.PIPE, text=True) for r in range(2)]
+    try:
+        for r in ranks:
+            _, said = r.communicate(timeout=100)
+            assert "root 0" in said and "root 1" in said, said
+    finally:
+        for r in ranks:
+            r.kill()
+
+
+few_descriptors = """
+import os, resource, sys, torch, torch.distributed as dist
+limit = 200
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+for left in (1, 4, 8, 10, 12):
+    store, opened = dist.FileStore(sys.argv[1], 1), []
+    while len(os.listdir("/proc/self/fd")) - 1 < limit - left:
+        opened.append(open("/dev/null"))
+    try:
+        dist.init_process_group("tutti", store=store, rank=0, world_size=1)
+        dist.all_reduce(torch.ones(1))
+    except Exception as e:
+        print(e)
+    opened.clear()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+print("goes on")
+"""
+
+
+def test_few_descriptors_are_told(tmp_path):
+    """A store whose destructor fails would abort the process."""
+    ended = subprocess.run([sys.executable, "-c", few_descriptors, str(tmp_path / "store")], capture_output=True,
+                           text=True, timeout=100)
+    assert ended.returncode == 0 and "goes on" in ended.stdout, ended
+    assert "TUTTI_TRANSPORTS" not in ended.stdout, ended.stdout
+
+
 def late(rank, size):
     group = dist.new_group(list(range(size)), timeout=datetime.timedelta(milliseconds=300))
     if rank == 0:
@@ -116,8 +224,9 @@ def for_ever(rank, size, store):
         assert x.item() == size
     assert dist.all_reduce(x, async_op=True).wait(for_ever)
     dist.monitored_barrier(timeout=for_ever)
-    raises(RuntimeError, "give at least 1 ms", dist.new_group, [rank], timeout=datetime.timedelta(seconds=-5),
-           use_local_synchronization=True)
+    text = raises(RuntimeError, "give at least 1 ms", dist.new_group, [rank], timeout=datetime.timedelta(seconds=-5),
+                  use_local_synchronization=True)
+    assert "timeout= is" in text and "::" not in text, text
 
 
 def test_timeouts_may_be_for_ever(tmp_path):
@@ -130,6 +239,7 @@ def late_in_a_group(rank, size):
     if rank == 1:
         text = raises(RuntimeError, "not called by rank 1", dist.barrier, group=group)
         assert "whose ranks 0, 1, ... are 1, 2 of the world" in text, text
+        assert "on group 1" in text, text
     dist.barrier()
 
 
@@ -368,6 +478,32 @@ def test_a_receive_in_vain_does_not_delay_the_end():
     run(2, receives_in_vain, method="fork")
 
 
+receives_in_a_thread = """
+import sys, threading, torch, torch.distributed as dist
+rank = int(sys.argv[1])
+dist.init_process_group("tutti", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+started = threading.Event()
+def receive():
+    started.set()
+    dist.recv(torch.empty(1), 1 - rank)
+threading.Thread(target=receive, daemon=True).start()
+started.wait()
+dist.barrier()
+"""
+
+
+def test_a_daemon_thread_that_receives_is_silent_at_the_end(tmp_path):
+    ranks = [subprocess.Popen([sys.executable, "-c", receives_in_a_thread, str(r), str(tmp_path / "store")],
+                              stderr=subprocess.PIPE, text=True) for r in range(2)]
+    try:
+        for r in ranks:
+            _, said = r.communicate(timeout=100)
+            assert r.returncode == 0 and "Traceback" not in said, said
+    finally:
+        for r in ranks:
+            r.kill()
+
+
 def destroys(rank, size, store):
     dist.init_process_group("tutti", init_method="file://" + store, rank=rank, world_size=size)
     dist.all_reduce(torch.ones(2))
@@ -392,8 +528,9 @@ def test_a_program_may_destroy_its_groups_in_a_handler(tmp_path):
 
 
 def another_size(rank, size, store):
-    raises(RuntimeError, "", dist.init_process_group, "tutti", init_method="file://" + store, rank=0,
-           world_size=2, timeout=datetime.timedelta(milliseconds=300))
+    text = raises(RuntimeError, "", dist.init_process_group, "tutti", init_method="file://" + store, rank=0,
+                  world_size=2, timeout=datetime.timedelta(milliseconds=300))
+    assert "timeout= of init_process_group" in text and "TUTTI_" not in text, text
 
 
 def test_ranks_that_do_not_come_are_named(tmp_path):

@@ -60,6 +60,8 @@ def reductions(dtype):
 
 
 def same(got, wanted):
+    if got.dtype is wanted.dtype is torch.complex32:
+        got, wanted = torch.view_as_real(got), torch.view_as_real(wanted)
     assert got.dtype == wanted.dtype and torch.equal(got, wanted), f"{got} is not {wanted}"
 
 
@@ -92,10 +94,197 @@ def reduce_all(rank, size):
         x = numbers(rank, 12, dtype)
         dist.all_reduce(x, dist._make_nccl_premul_sum(0.5))
         same(x, sum(p.double() * 0.5 for p in of_all(size, 12, dtype)).to(dtype))
-    raises(ValueError, "AVG of Long is not defined", dist.all_reduce, torch.ones(3, dtype=torch.int64), op.AVG)
+    raises(ValueError, "AVG of Bool is not defined", dist.all_reduce, torch.ones(3, dtype=torch.bool), op.AVG)
     raises(ValueError, "PREMUL_SUM of Long takes an integer factor, not 0.5", dist.all_reduce,
            torch.ones(3, dtype=torch.int64), dist._make_nccl_premul_sum(0.5))
     raises(ValueError, "BAND of Float is not defined", dist.all_reduce, torch.ones(3), op.BAND)
+
+
+def average_integers(rank, size):
+    """As Lightning divides a SUM by the number of ranks: towards zero."""
+    for dtype in whole:
+        mine = torch.arange(5).to(dtype) * (rank + 1) - (0 if dtype is torch.uint8 else 3)
+        total = sum(torch.arange(5) * (r + 1) - (0 if dtype is torch.uint8 else 3) for r in range(size))
+        wanted = (total / size).to(dtype)
+        x = mine.clone()
+        dist.all_reduce(x, op.AVG)
+        same(x, wanted)
+        x = torch.stack([mine, mine], 1)[:, 0]  # not contiguous
+        dist.all_reduce(x, op.AVG)
+        same(x, wanted)
+        for root in range(size):
+            x = mine.clone()
+            dist.reduce(x, root, op.AVG)
+            same(x, wanted if rank == root else mine)
+        out = torch.empty(5, dtype=dtype)
+        dist.reduce_scatter_tensor(out, mine.repeat(size), op.AVG)
+        same(out, wanted)
+        list_ = [mine.clone(), mine[:2].clone()]
+        dist.all_reduce_coalesced(list_, op.AVG)
+        same(list_[0], wanted)
+        same(list_[1], wanted[:2])
+
+
+def small_complex(rank, size):
+    """Half-precision complex numbers have sums, in every operation that reduces."""
+    mine = torch.complex(torch.arange(4.0), torch.full((4,), float(rank))).to(torch.complex32)
+    wanted = torch.complex(torch.arange(4.0) * size, torch.full((4,), float(sum(range(size))))).to(torch.complex32)
+    for kind, by in ((op.SUM, 1), (op.AVG, size)):
+        result = (wanted.to(torch.complex64) / by).to(torch.complex32)
+        x = mine.clone()
+        dist.all_reduce(x, kind)
+        same(x, result)
+        x = mine.clone()
+        dist.reduce(x, 0, kind)
+        same(x, result if rank == 0 else mine)
+        out = torch.empty(4, dtype=torch.complex32)
+        dist.reduce_scatter_tensor(out, mine.repeat(size), kind)
+        same(out, result)
+        out = torch.empty(4, dtype=torch.complex32)
+        dist.reduce_scatter(out, [mine.clone() for _ in range(size)], kind)
+        same(out, result)
+
+
+def lazy_views(rank, size):
+    """Conjugate and negative views, which the dispatcher resolves for dist.*, but not for those who call the backend."""
+    ours = dist.group.WORLD._get_backend(torch.device("cpu"))
+    values = torch.complex(torch.arange(6.0), torch.full((6,), rank + 1.0))
+    of_all = [torch.complex(torch.arange(6.0), torch.full((6,), r + 1.0)) for r in range(size)]
+
+    def views():
+        yield values.clone().conj(), torch.conj_physical
+        yield torch.complex(torch.zeros(6), values.imag.clone()).conj().imag, lambda t: -t.imag  # a negative view
+
+    for lazy, resolved in views():
+        assert lazy.is_conj() or lazy.is_neg()
+        x = lazy.clone()  # keeps the bit
+        ours.allreduce([x]).wait()
+        same(x.resolve_conj().resolve_neg(), sum(resolved(t) for t in of_all))
+        x = lazy.clone()
+        ours.broadcast(x, size - 1).wait()
+        same(x.resolve_conj().resolve_neg(), resolved(of_all[size - 1]).clone())
+        outs = [torch.empty(6, dtype=lazy.dtype) for _ in range(size)]
+        ours.allgather(outs, lazy).wait()
+        for r in range(size):
+            same(outs[r], resolved(of_all[r]).clone())
+        if rank == 0:
+            ours.send([lazy], 1, 3).wait()
+        elif rank == 1:
+            got = torch.empty(6, dtype=lazy.dtype)
+            ours.recv([got], 0, 3).wait()
+            same(got, resolved(of_all[0]).clone())
+    zeros = torch._efficientzerotensor((3,))
+    outs = [torch.ones(3) for _ in range(size)]
+    ours.allgather(outs, zeros).wait()
+    for out in outs:
+        same(out, torch.zeros(3))
+
+
+def one_after_the_other(rank, size):
+    """Operations on one tensor take effect in the order of their calls."""
+    for n in (1, 1000, 300_000):
+        x = torch.ones(n)
+        works = [dist.all_reduce(x, async_op=True) for _ in range(3)]
+        out = torch.empty(n * size)
+        works.append(dist.all_gather_into_tensor(out, x, async_op=True))
+        for w in reversed(works):
+            w.wait()
+        assert (x == size**3).all() and (out == size**3).all(), (x, out)
+        x = torch.ones(n, 2)[:, 0]  # not contiguous: copied
+        works = [dist.all_reduce(x, async_op=True) for _ in range(2)]
+        dist.all_reduce(x)
+        assert (x == size**3).all(), x
+        for w in works:
+            w.wait()
+    x = torch.ones(4)
+    parts = [dist.all_reduce(x[i:i + 2], async_op=True) for i in (0, 2)]
+    for w in parts:
+        w.wait()
+    assert (x == size).all()
+
+
+def sparse_shapes(rank, size):
+    """Every rank is told, and the group goes on."""
+    def sparse(n, dtype=torch.float32):
+        return torch.sparse_coo_tensor([[1]], [1.0], (n,), dtype=dtype)
+
+    text = raises(RuntimeError, "rank 0", dist.all_reduce, sparse(4 if rank == 0 else 400_000_000))
+    assert "[4]" in text and "[400000000]" in text, text
+    text = raises(RuntimeError, "", dist.all_reduce, sparse(4, torch.float64 if rank == size - 1 else torch.float32))
+    assert "Float" in text and "Double" in text, text
+    x = sparse(4)
+    dist.all_reduce(x)
+    same(x.to_dense(), torch.tensor([0.0, size, 0, 0]))
+
+
+def to_itself(rank, size):
+    """A message of this rank to itself, and a receive of one that it has not sent."""
+    x = torch.full((3,), float(rank))
+    got = torch.empty(3)
+    sent = dist.isend(x, rank, tag=4)
+    dist.recv(got, rank, tag=4)
+    sent.wait()
+    same(got, x)
+    begin = time.monotonic()
+    raises(RuntimeError, "a message of its own", dist.recv, got, rank)
+    raises(RuntimeError, "a message of its own", dist.irecv(got, rank).wait)
+    assert time.monotonic() - begin < 10
+    raises(ValueError, "monitored_barrier's", dist.isend, x, (rank + 1) % size, tag=0x7fffffff)
+    raises(ValueError, "monitored_barrier's", dist.irecv, got, (rank + 1) % size, tag=0x7fff0000)
+
+
+def ordered_callbacks(rank, size):
+    """Callbacks run one after the other, in the order in which their operations were started."""
+    order, running = [], 0
+
+    def seen(future, i):
+        nonlocal running
+        running += 1
+        assert running == 1, running
+        time.sleep(0.001)  # gives others the interpreter's lock
+        order.append(i)
+        running -= 1
+
+    for _ in range(5):
+        if rank != 0:
+            dist.recv(torch.empty(1), 0)
+        # The later ones are shorter.
+        works = [dist.all_reduce(torch.ones(1 << (16 - 2 * i)), async_op=True) for i in range(8)]
+        done = [w.get_future().then(lambda f, i=i: seen(f, i)) for i, w in enumerate(works)]
+        for r in range(1, size) if rank == 0 else ():
+            dist.send(torch.ones(1), r)
+        for f in reversed(done):
+            f.wait()
+        for w in works:
+            w.wait()
+        assert order == list(range(8)), order
+        order.clear()
+
+
+def callback_waits_for_a_later_work(rank, size):
+    if rank != 0:
+        dist.recv(torch.empty(1), 0)
+    first, second = (dist.all_reduce(torch.ones(1000), async_op=True).get_future() for _ in range(2))
+    both = first.then(lambda f: second.wait()[0][0].item())
+    for r in range(1, size) if rank == 0 else ():
+        dist.send(torch.ones(1), r)
+    assert both.wait() == size
+
+
+def threads_of_callbacks(rank, size):
+    def threads():
+        return len(os.listdir("/proc/self/task"))
+
+    dist.all_reduce(torch.ones(1))
+    before = threads()
+    for _ in range(100):
+        works = [dist.all_reduce(torch.ones(10), async_op=True) for _ in range(10)]
+        for f in [w.get_future().then(lambda f: dist.all_reduce(f.value()[0], async_op=True).wait()) for w in works]:
+            f.wait()
+    end = time.monotonic() + 20
+    while threads() > before + 6 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert threads() <= before + 6, (before, threads())
 
 
 def move_all(rank, size):
@@ -409,7 +598,9 @@ def test_a_thousand_groups():
     run(2, thousand_groups, port, method="fork", join=False)
 
 
-bodies = [reduce_all, move_all, uneven, shapes, short_messages, inference, coalesced, messages, works, barrier_after, waiting_callbacks, completion_hook, groups]
+bodies = [reduce_all, average_integers, small_complex, lazy_views, one_after_the_other, sparse_shapes, to_itself,
+          ordered_callbacks, callback_waits_for_a_later_work, threads_of_callbacks, move_all, uneven, shapes, short_messages, inference, coalesced, messages, works, barrier_after,
+          waiting_callbacks, completion_hook, groups]
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -421,6 +612,11 @@ def test_operations(body, size):
 def test_a_barrier_over_tcp(monkeypatch):
     monkeypatch.setenv("TUTTI_TRANSPORTS", "tcp")
     run(2, barrier_after, method="fork")
+
+
+def test_one_after_the_other_over_tcp(monkeypatch):
+    monkeypatch.setenv("TUTTI_TRANSPORTS", "tcp")
+    run(2, one_after_the_other, method="fork")
 
 
 def by_device(rank, size, store):
@@ -445,6 +641,7 @@ def checked(rank, size):
             pass
     w = dist.irecv(x, (rank + 1) % size)
     raises(RuntimeError, "overlaps", dist.all_reduce, x)
+    dist.barrier()  # the message would end the other rank's receive before its all_reduce
     dist.send(torch.zeros(10), (rank - 1) % size)
     w.wait()
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """DistributedDataParallel, FSDP2, DTensor and distributed checkpoints have the same results as with Gloo."""
 
+import itertools
+import time
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -52,17 +55,34 @@ def ddp(rank, size):
         assert torch.equal(first, a)
 
 
-def power_sgd(rank, size):
-    """The callbacks of this hook wait for all_reduces that they start."""
-    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
+def with_hook(rank, size, state, hook):
+    """The callbacks of these hooks wait for collectives that they start, in several buckets at a time."""
+    m = nn.parallel.DistributedDataParallel(model(), bucket_cap_mb=0.001)
+    buckets = itertools.count()
 
-    m = nn.parallel.DistributedDataParallel(model())
-    m.register_comm_hook(power.PowerSGDState(None, start_powerSGD_iter=2), power.powerSGD_hook)
+    def at_another_time(state, bucket):
+        time.sleep(0.003 * ((next(buckets) + rank) % 2))
+        return hook(state, bucket)
+
+    m.register_comm_hook(state, at_another_time)
     trained(m, rank)
+    assert next(buckets) > 5
     for p in m.parameters():
         first = p.detach().clone()
         dist.broadcast(first, 0)
         assert torch.equal(first, p)
+
+
+def power_sgd(rank, size):
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
+
+    with_hook(rank, size, power.PowerSGDState(None, start_powerSGD_iter=2), power.powerSGD_hook)
+
+
+def quantized(rank, size):
+    from torch.distributed.algorithms.ddp_comm_hooks import quantization_hooks
+
+    with_hook(rank, size, None, quantization_hooks.quantization_pertensor_hook)
 
 
 def sparse(rank, size):
@@ -135,7 +155,7 @@ def checkpoint(rank, size, folder):
 
 
 @pytest.mark.parametrize("size", [2, 4])
-@pytest.mark.parametrize("body", [ddp, power_sgd, sparse, fsdp, dtensor], ids=lambda b: b.__name__)
+@pytest.mark.parametrize("body", [ddp, power_sgd, quantized, sparse, fsdp, dtensor], ids=lambda b: b.__name__)
 def test_as_with_gloo(body, size):
     run(size, body, method="fork")
 

@@ -9,10 +9,17 @@ and is loaded by the first process group.
 """
 
 import atexit
+import functools
 import os
+import sys
 
 __all__ = []
 __version__ = "0.1.0"
+
+
+_rebuild = (
+    "in a clone of tutti, build it again: pip install --no-build-isolation --no-deps --force-reinstall ./python"
+)
 
 
 def _load():
@@ -26,19 +33,46 @@ def _load():
         from . import _C
     except ImportError as failure:
         raise ImportError(
-            f"tutti was built for another PyTorch than {torch.__version__}, which is here: "
-            "install tutti-torch again, by pip install --no-build-isolation --force-reinstall tutti-torch"
+            f"tutti was built for another PyTorch than {torch.__version__}, which is here: {_rebuild}"
         ) from failure
     if minor(_C.torch_version) != minor(torch.__version__):
         raise ImportError(
-            f"tutti was built for PyTorch {_C.torch_version}, and this is {torch.__version__}: "
-            "install tutti-torch again, by pip install --no-build-isolation --force-reinstall tutti-torch"
+            f"tutti was built for PyTorch {_C.torch_version}, and this is {torch.__version__}: {_rebuild}"
         )
     return _C
 
 
+@functools.cache
+def _mark_callbacks():
+    """Makes the backend know which collectives are started by callbacks of futures.
+
+    Whether PyTorch calls back at once, in the thread that calls then(), or later in another one differs between ranks.
+    """
+    import torch
+
+    set_in_callback = _load().set_in_callback
+
+    def marked(add):
+        @functools.wraps(add)
+        def with_mark(future, callback):
+            def call(done):
+                before = set_in_callback(True)
+                try:
+                    return callback(done)
+                finally:
+                    set_in_callback(before)
+
+            return add(future, call)
+
+        return with_mark
+
+    for name in ("then", "add_done_callback"):
+        setattr(torch._C.Future, name, marked(getattr(torch._C.Future, name)))
+
+
 def _create(options, backend_options=None, name="tutti"):
     native = _load()
+    _mark_callbacks()
     _at_end()
     return native.create(options, name)
 
@@ -68,8 +102,8 @@ def _shut_down():
     if dist.is_initialized():
         try:
             dist.destroy_process_group()
-        except Exception:  # the program ends, and no caller is left
-            pass
+        except Exception as failure:  # the program ends, and no caller is left
+            print(failure, file=sys.stderr)
     native.shut_down(5.0)
 
 
