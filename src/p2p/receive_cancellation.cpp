@@ -167,8 +167,13 @@ void receives::wait_again(receive& r) noexcept {
   r.peer = -1;
   r.result = status{};
   r.at = receive::phase::posted;
-  if (match::unexpected_message* m = matcher_.post_again(r))
+  if (match::unexpected_message* m = matcher_.post_again(r)) {
     if (take(r, static_cast<unexpected&>(*m))) finish(r);
+  } else if (const int gone = contexts_.gone_source(r.wanted.context, r.wanted.source); gone >= 0) {
+    // Its end failed the receives that were posted then.
+    fail_without_sender(r, gone);
+    finish(r);
+  }
 }
 
 void receives::peer_closed(int peer) noexcept {

@@ -57,12 +57,11 @@ void receives::put_back(unexpected& held) noexcept {
   offer(held);
 }
 
-bool receives::start_without_sender(receive& r, int gone) noexcept {
+void receives::fail_without_sender(receive& r, int gone) noexcept {
   matcher_.cancel(r);
   const departure why = contexts_.departure_of(r.wanted.context, gone);
   r.set_failure(why.code, why.text);
   r.at = receive::phase::done;
-  return true;
 }
 
 // Records how the message differs from what the receive expects.

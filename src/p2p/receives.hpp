@@ -51,8 +51,10 @@ class receives {
     r.lost = false;
     r.wanted = match::envelope{context, source, tag};
     if (match::unexpected_message* m = matcher_.post(r)) return start_with(r, static_cast<unexpected&>(*m));
-    if (const int gone = contexts_.gone_source(context, source); gone >= 0) [[unlikely]]
-      return start_without_sender(r, gone);
+    if (const int gone = contexts_.gone_source(context, source); gone >= 0) [[unlikely]] {
+      fail_without_sender(r, gone);
+      return true;
+    }
     r.at = receive::phase::posted;
     engine_.begin_wait();
     return false;
@@ -84,7 +86,8 @@ class receives {
 
  private:
   bool start_with(receive& r, unexpected& u) noexcept;
-  bool start_without_sender(receive& r, int gone) noexcept;
+  // Takes out a posted receive whose source has gone, and records why.
+  void fail_without_sender(receive& r, int gone) noexcept;
   // Gives a message without a receive to `r`. Returns true if the receive is then complete.
   bool take(receive& r, unexpected& u) noexcept;
   // Ends a receive: it no longer waits. finish() also delivers its completion.

@@ -452,6 +452,35 @@ task<> closes_what_others_wait_on(communicator world, bool early, bool by_except
   co_await world.barrier();
 }
 
+// Rank 1 takes back a message and closes the communicator, when rank 0 has asked for the data and the answer is
+// on its way.
+task<> takes_back_and_closes(communicator world, int source, std::atomic<bool>* asked) {
+  communicator c = co_await world.duplicate();
+  int x = 7;
+  std::vector<char> large(4 << 20);
+  if (world.rank() == 1) {
+    // After an answer, two frames leave at once.
+    co_await c.send(x, 0);
+    co_await c.recv(x, 0);
+    request sending = c.isend(large, 0, 1), behind = c.isend(x, 0, 2);
+    while (!*asked) std::this_thread::yield();
+    behind = request();
+    sending = request();
+    c = communicator();
+  } else {
+    request receiving = c.irecv(large, source, 1);
+    co_await c.recv(x, 1);
+    co_await c.send(x, 1);
+    co_await c.recv(x, 1, 2);
+    *asked = true;
+    const failure f = co_await failure_awaiting(&receiving);
+    TUTTI_EXPECT(f.code == errc::peer_left);
+    TUTTI_EXPECT(f.says("rank 1"));
+    TUTTI_EXPECT(f.says("has closed world/"));
+  }
+  co_await world.barrier();
+}
+
 // One rank ends with "boom", and the expectations of the ranks `watching` hold. Their errors are collected
 // separately, because run_local rethrows only the first.
 template <class F>
@@ -509,6 +538,15 @@ TEST_CASE("failure: a peer that has closed the communicator ends waits for it") 
         on_each_transport(ranks, [early, by_exception](communicator world) {
           return closes_what_others_wait_on(std::move(world), early, by_exception);
         });
+}
+TEST_CASE("failure: a receive whose message is taken back ends if its source has closed the communicator") {
+  for (const int source : {1, any_source}) {
+    std::atomic<bool> asked;
+    on_each_transport(2, [source, &asked](communicator world) {
+      asked = false;
+      return takes_back_and_closes(std::move(world), source, &asked);
+    });
+  }
 }
 TEST_CASE("failure: a receive from any source ends when all have left") { on_each_transport(3, all_leave); }
 TEST_CASE("failure: messages sent before leaving arrive") {
