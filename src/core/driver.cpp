@@ -158,7 +158,7 @@ bool driver::drive(resident& as, predicate done, const void* what, time_point de
     sleep(as, true, std::min({deadline, loop_.engine().timers().next(), clock::now() + nap}));
     nap = std::min<duration>(2 * nap, longest_sleep);
     if (resident_ != &as) return false;
-    loop_.get_up();
+    if (loop_.get_up()) disarmed_ = true;
     idle = 0;
     number = 0;
   }
