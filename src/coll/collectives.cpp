@@ -74,7 +74,10 @@ class collective_operation_state final
   }
 
   // comm::running_collective
-  void end(errc why, const std::string& text) noexcept override { stop_body(why, text); }
+  void end(errc why, const std::string& text) noexcept override {
+    told_ = true;
+    stop_body(why, text);
+  }
   std::string describe() const override {
     return fmt::format("{} #{}", name_of(operation_.what().kind), sequence);
   }
@@ -89,15 +92,24 @@ class collective_operation_state final
 
  private:
   [[gnu::noinline]] void fail() noexcept {
-    const errc why = failure();
+    errc why = failure();
     std::string text = take_text();
+    // What another rank's failure takes with it does not hide the reason.
+    if (!told_ && comm().ends(sequence)) {
+      why = comm().failure();
+      comm().report_failure();  // by this
+      text = comm().text_for(*this, comm().failure_text(), comm().failure_names());
+    }
     // A failure that this rank found first fails the collective on all ranks.
     if (!comm().ends(sequence)) {
-      text = fmt::format("{} on {}: {}", describe(), comm().name(), text);
-      comm().fail(why, text, p2p::subject::collective, true, p2p::extent::one, comm().first_open(sequence));
+      // The link that has ended does not know this communicator's numbers.
+      const bool is_death = comm().dead_member().starts_with(text);
+      text = fmt::format("{} on {}: {}", describe(), comm().name(), is_death ? comm().dead_member() : text);
+      comm().fail(why, text, p2p::subject::collective, true, p2p::extent::one, sequence);
     }
     operation_.fail(why, std::move(text));
   }
+  bool told_ = false;  // the communicator has failed, and has ended it
 };
 static_assert(sizeof(collective_operation_state) <= operation_state::running_bytes);
 
@@ -232,14 +244,14 @@ bool start_posting(operation_state& state, communicator_state& c, const collecti
 bool start_collective(operation_state& state) {
   const call& what = state.what();
   communicator_state& c = *what.comm;
-  if (!c.failed() && !c.dead_member().empty()) {
-    c.fail(errc::peer_failed, c.dead_member(), p2p::subject::other, true, p2p::extent::one, 0);
-    state.fail(errc::peer_failed, fmt::format("{}: {}", title(c, what), c.dead_member()));
-    return true;
-  }
   const plan todo = plan_of(c, what);
   const std::uint32_t sequence = c.next_sequence(todo.print);
   c.set_compared(waits_for_all(c, what));
+  if (!c.failed() && !c.dead_member().empty()) {
+    c.fail(errc::peer_failed, c.dead_member(), p2p::subject::other, true, p2p::extent::one, sequence);
+    state.fail(errc::peer_failed, fmt::format("{}: {}", title(c, what), c.dead_member()));
+    return true;
+  }
   if (c.ends(sequence)) {
     state.fail(c.failure(), c.failure_text());
     return true;

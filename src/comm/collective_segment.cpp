@@ -226,6 +226,7 @@ void collective_segment::notify() noexcept {
 void collective_segment::rank_gone(int rank, errc why, const std::string& text) noexcept {
   p2p::departure& known = departed_[static_cast<std::size_t>(rank)];
   if (known.code == errc::success) known = {why, text};
+  any_departed_ = true;
   loop_.wake();
 }
 
@@ -243,15 +244,26 @@ bool collective_segment::poll(wait& w) noexcept {
   return true;
 }
 
+// Of the rank that is waited for, or of one that has died and will not arrive at this operation; null: there is none.
+const p2p::departure* collective_segment::why_in_vain() const noexcept {
+  for (int r = 0; any_departed_ && r < size_; ++r) {
+    const p2p::departure& gone = departed_[static_cast<std::size_t>(r)];
+    if (gone.code == errc::success) continue;
+    const bool arrived = slot_of(r).stamp.load(std::memory_order_acquire) == operation_;
+    if (r == missing_ || (gone.code != errc::peer_left && !arrived)) return &gone;
+  }
+  return nullptr;
+}
+
 bool collective_segment::poll() noexcept {
   at_once_ = waits_at_once;
   if (owes_notice_) notify();
   if (waiting_ == nullptr) return false;
   missing_ = waiting_->ready_ != nullptr ? waiting_->ready_(waiting_->context_) : -1;
   if (missing_ >= 0) {
-    const p2p::departure& gone = departed_[static_cast<std::size_t>(missing_)];
-    if (gone.code == errc::success) return false;
-    waiting_->set_failure(gone.code, gone.text);
+    const p2p::departure* const gone = why_in_vain();
+    if (gone == nullptr) return false;
+    waiting_->set_failure(gone->code, gone->text);
   }
   wait* const w = waiting_;
   waiting_ = nullptr;

@@ -246,6 +246,7 @@ class collective_segment final : public core::source {
     word.store(value, std::memory_order_release);
     notify();
   }
+  const p2p::departure* why_in_vain() const noexcept;
   void notify() noexcept;
   void release() noexcept;
   // Maps the stream up to `end` and further, in its first lap.
@@ -277,6 +278,7 @@ class collective_segment final : public core::source {
   p2p::fingerprint print_{};
   std::uint64_t history_ = 0;                        // hash of the fingerprints of all earlier operations
   std::array<p2p::departure, most_ranks> departed_;  // errc::success: it has not gone
+  bool any_departed_ = false;
   wait* waiting_ = nullptr;
   int missing_ = -1;
   unsigned at_once_ = 0;  // number of waits that may still end without the loop

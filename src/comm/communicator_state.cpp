@@ -27,6 +27,10 @@ constexpr auto check_after = std::chrono::milliseconds(20);
 // In larger communicators a rank that waits for any member does not connect to all of them.
 constexpr int most_checked_after = 1024;
 
+// After a member's death, how long a collective may wait for others that live. They know of the death as well, and
+// say so if they lack something.
+constexpr auto patience_with_others = std::chrono::milliseconds(100);
+
 // Of more members than these a rank tells some of a failure, and these tell the others.
 constexpr int most_told_directly = 64;
 
@@ -111,6 +115,7 @@ communicator_state::communicator_state(world& w, std::uint32_t id, std::uint32_t
       timer_(&expire, this),
       notice_timer_(&give_notices, this),
       check_timer_(&check_waiting, this),
+      doubts_timer_(&end_doubts, this),
       asked_(members_.size()) {
   for (std::size_t i = 0; i < members_.size(); ++i) {
     ranks_[static_cast<std::size_t>(members_[i])] = static_cast<int>(i);
@@ -178,7 +183,7 @@ std::uint32_t communicator_state::next_sequence(const p2p::fingerprint& mine) no
 }
 
 bool communicator_state::admit(int peer, std::uint32_t sequence, const p2p::fingerprint& theirs) noexcept {
-  if (ends(sequence)) return false;
+  if (ends(sequence) && !is_running(sequence)) return false;
   place& p = places_[sequence % remembered];
   if (p.sequence == sequence && p.started) {
     if (p.print == theirs) return true;
@@ -407,13 +412,18 @@ void communicator_state::fail(errc why, const std::string& text, p2p::subject na
     c = world_->find(2 * c->parent_);
     if (c == nullptr) continue;
     c->add_failed(told.failed);
-    if (c->dead_member_.empty()) c->dead_member_ = text;
+    if (c->dead_member_.text.empty()) c->dead_member_ = {why, text};
   }
   if (tell)
     for (int r = 0; r < size(); ++r)
       if (tells(r)) endpoint_->control().send(message_context(), world_rank(r), told);
   // This rank caused it, or it ends pending operations: an operation of this rank reports it.
-  reported_ = end_pending(why, text, names) || tell || reported_;
+  if (tell) {
+    end_collectives(why, text, names);
+  } else {
+    last_rounds_.begin(why, text, names);
+  }
+  reported_ = end_messages() || tell || reported_;
   if (reach == p2p::extent::children) fail_children(why, text, tell);
 }
 
@@ -439,14 +449,41 @@ void communicator_state::fail_children(errc why, const std::string& text, bool t
   });
 }
 
-bool communicator_state::end_pending(errc why, const std::string& text, p2p::subject names) noexcept {
-  bool any = false;
+std::string communicator_state::text_for(const running_collective& c, const std::string& text,
+                                         p2p::subject names) const {
+  return names == p2p::subject::collective ? text : fmt::format("{} on {}: {}", c.describe(), name_, text);
+}
+
+void communicator_state::end_collectives(errc why, const std::string& text, p2p::subject names) noexcept {
   running_.for_each([&](running_collective& c) {
     if (!ends(c.sequence)) return;
-    c.end(why,
-          names == p2p::subject::collective ? text : fmt::format("{} on {}: {}", c.describe(), name_, text));
-    any = true;
+    c.end(why, text_for(c, text, names));
+    reported_ = true;
   });
+}
+
+void communicator_state::last_rounds::begin(errc why, const std::string& text, p2p::subject names) noexcept {
+  stop();
+  if (of_.running_.empty()) return;
+  left_ = 2;  // this round has begun
+  failure_ = {.why = why, .text = text, .names = names};
+  of_.engine().add(*this);
+  of_.loop_.wake();
+}
+
+void communicator_state::last_rounds::stop() noexcept {
+  if (std::exchange(left_, 0) > 0) of_.engine().remove(*this);
+}
+
+bool communicator_state::last_rounds::poll() noexcept {
+  if (--left_ > 0) return true;
+  of_.engine().remove(*this);
+  of_.end_collectives(failure_.why, failure_.text, failure_.names);
+  return true;
+}
+
+bool communicator_state::end_messages() noexcept {
+  bool any = false;
   const auto is_collective = [this](const core::completion& a) {
     const running_collective* c = running_.front();
     while (c != nullptr && c != &a) c = running_.after(*c);
@@ -457,7 +494,7 @@ bool communicator_state::end_pending(errc why, const std::string& text, p2p::sub
     pending.splice_back(*list);
     while (core::completion* a = pending.pop_front()) {
       if (is_collective(*a)) {
-        list->push_back(*a);  // one that continues
+        list->push_back(*a);
       } else {
         a->on_expire(*a);
         any = true;
@@ -490,11 +527,24 @@ void communicator_state::peer_closed(int peer, errc why, const std::string& text
   // After a failure only collectives remain for which the rank that failed it said that it needs nothing
   // more. Those that need something from `peer` end by that.
   if (why == errc::peer_left || failed()) return;
-  dead_member_ = text_here;
-  // No collective can succeed without all members. Point to point between the others goes on.
-  if (running_collective* c = running_.front())
-    fail(why, fmt::format("{} on {}: {}", c->describe(), name_, text_here), p2p::subject::collective, true,
-         p2p::extent::one, 0);
+  // No collective that it has not reached can succeed. Point to point between the others goes on.
+  dead_member_ = {why, text_here};
+  if (!running_.empty()) engine().timers().arm(doubts_timer_, engine().platform().now() + patience_with_others);
+}
+
+// A collective that a dead member has reached may complete: what it sent came before its end. One that lacks something
+// of it has ended by that, on this rank or another, which then tells all. What remains waits for a rank that says
+// nothing.
+void communicator_state::end_doubts(void* self) noexcept {
+  auto& c = *static_cast<communicator_state*>(self);
+  const core::time_point ended = c.doubts_timer_.when(), now = c.engine().now();
+  const running_collective* const first = c.running_.front();
+  if (c.world_ == nullptr || first == nullptr || first->since > ended - patience_with_others) return;
+  // This rank was stopped meanwhile, and what has come waits.
+  if (now > ended + patience_with_others)
+    return c.engine().timers().arm(c.doubts_timer_, now + patience_with_others);
+  c.fail(c.dead_member_.code, fmt::format("{} on {}: {}", first->describe(), c.name_, c.dead_member_.text),
+         p2p::subject::collective, true);
 }
 
 void communicator_state::closed_remotely(int peer) noexcept {
@@ -631,11 +681,15 @@ void communicator_state::last_reference_gone() noexcept {
 
 void communicator_state::detach() noexcept {
   const bool failed_before = failed();
-  fail(errc::shut_down, "the runtime has ended", p2p::subject::other, false, p2p::extent::one, 0);
+  const std::string text = "the runtime has ended";
+  fail(errc::shut_down, text, p2p::subject::other, false, p2p::extent::one, 0);
+  last_rounds_.stop();
+  end_collectives(errc::shut_down, text, p2p::subject::other);
   world_->retire(std::move(segment_), failed_before);
   timer_.cancel();
   notice_timer_.cancel();
   check_timer_.cancel();
+  doubts_timer_.cancel();
   inquiring_.clear();
   recorder_->close_communicator(record_place_);
   endpoint_->close_context(message_context());

@@ -161,6 +161,9 @@ class communicator_state final : public p2p::context_owner {
   std::uint32_t first_open(std::uint32_t also = 0) const noexcept;
   errc failure() const noexcept { return failure_.why; }
   const std::string& failure_text() const noexcept { return failure_.text; }
+  p2p::subject failure_names() const noexcept { return failure_.names; }
+  // The error of a collective that ends with such a failure.
+  std::string text_for(const running_collective& c, const std::string& text, p2p::subject names) const;
   // As other members are told of it, with this reach.
   p2p::failure_message failure_to_tell(p2p::extent reach) const {
     return {failure_.why, failure_.text, reach, failed_members(), failure_.first, failure_.names};
@@ -174,7 +177,8 @@ class communicator_state final : public p2p::context_owner {
   }
   // Fails the communicator: ends messages, and collectives except those before `first`, with this reason.
   // `names` is what the text names: a pending collective that the text does not name puts its own name before
-  // it. With `tell`, also on the other members. With extent::children, also the communicators made from this one.
+  // it. With `tell`, also on the other members; without, another rank has told this one, and collectives may yet
+  // complete from what has come of them. With extent::children, also the communicators made from this one.
   // `first` is that of failure_message; without it, first_open(). A second failure only extends it to earlier
   // collectives.
   void fail(errc why, const std::string& text, p2p::subject names, bool tell,
@@ -193,7 +197,7 @@ class communicator_state final : public p2p::context_owner {
   // error, once for all ranks to which that happens within some seconds.
   void report_hang() const noexcept;
   // Says why no collective can succeed any more (a member has died); empty otherwise.
-  const std::string& dead_member() const noexcept { return dead_member_; }
+  const std::string& dead_member() const noexcept { return dead_member_.text; }
 
   // The ranks whose link has failed on this rank, and those that other members reported or agreed on;
   // ascending.
@@ -238,6 +242,22 @@ class communicator_state final : public p2p::context_owner {
     int peer = -1;
     p2p::fingerprint print{};
   };
+  // Ends the collectives that the failure reaches when the loop has polled everything once more: what came before
+  // another rank's word of the failure completes them first.
+  class last_rounds final : public core::source {
+   public:
+    explicit last_rounds(communicator_state& c) noexcept : of_(c) {}
+    ~last_rounds() override { stop(); }
+    void begin(errc why, const std::string& text, p2p::subject names) noexcept;
+    void stop() noexcept;
+    bool poll() noexcept override;
+    bool arm() noexcept override { return true; }
+
+   private:
+    communicator_state& of_;
+    int left_ = 0;
+    p2p::failure_message failure_;
+  };
   static constexpr std::size_t remembered = 64;
   static constexpr std::uint32_t calls_before_segment = 8;
 
@@ -259,8 +279,8 @@ class communicator_state final : public p2p::context_owner {
   bool fails_earlier(std::uint32_t first) const noexcept {
     return !failed() || (failure_.first != 0 && (first == 0 || precedes(first, failure_.first)));
   }
-  bool end_pending(errc why, const std::string& text,
-                   p2p::subject names) noexcept;  // returns whether anything was pending
+  bool end_messages() noexcept;  // returns whether any was pending
+  void end_collectives(errc why, const std::string& text, p2p::subject names) noexcept;
   void fail_children(errc why, const std::string& text, bool tell) noexcept;
   bool has_failed(int rank) const noexcept {
     return told_failed_[static_cast<std::size_t>(rank)] || endpoint_->peers().failed(world_rank(rank));
@@ -268,6 +288,7 @@ class communicator_state final : public p2p::context_owner {
   void last_reference_gone() noexcept;
   void arm_timers(core::time_point now) noexcept;
   static void expire(void* self) noexcept;
+  static void end_doubts(void* self) noexcept;
   static void give_notices(void* self) noexcept;
   static void check_waiting(void* self) noexcept;
   void ask_whether_closed(int member) noexcept;
@@ -296,7 +317,7 @@ class communicator_state final : public p2p::context_owner {
   std::array<place, remembered> places_{};
   p2p::failure_message failure_;  // errc::success: it has not failed
   bool reported_ = false;         // an operation of this rank has ended with the failure
-  std::string dead_member_;
+  p2p::departure dead_member_;
   std::vector<bool> told_failed_;  // by rank: other members have reported its failure, or agreed on it
   std::uint32_t rounds_ = 0;
   base::intrusive_list<running_collective, running_tag> running_;
@@ -306,6 +327,8 @@ class communicator_state final : public p2p::context_owner {
   core::timer timer_;
   core::timer notice_timer_;
   core::timer check_timer_;
+  core::timer doubts_timer_;  // armed when a member dies during a collective
+  last_rounds last_rounds_{*this};
   bool waits_for_anyone_ = false;
   // By rank: this rank has waited for it and asked it, so that it tells when it closes this communicator.
   std::vector<bool> asked_;

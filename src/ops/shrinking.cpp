@@ -83,7 +83,7 @@ bool start_shrink(operation_state& state) {
   } else {
     // Names no rank but the dead one.
     c.fail(errc::peer_failed, fmt::format("{}; a member has called shrink on {}", c.dead_member(), c.name()),
-           p2p::subject::other, true, p2p::extent::children, 0);
+           p2p::subject::other, true, p2p::extent::children);
   }
   auto* const running = new (state.running_storage()) shrink_operation(state);
   c.of_world().survivors().join(c, *running, state.has_deadline());

@@ -225,6 +225,44 @@ task<> completes_what_all_have_reached(communicator world, int calls_before, std
   }
 }
 
+// Lets the loop turn until another rank, a thread, has set it.
+task<> reaches(communicator world, std::atomic<int>* step, int value) {
+  boost::asio::steady_timer later(world.get_executor());
+  while (*step < value) {
+    later.expires_after(1ms);
+    co_await later.async_wait(boost::asio::deferred);
+  }
+}
+
+// Rank 0 drops a collective when it has given all that rank 1 needs, which polls later. Or both have called it, and
+// rank 0 aborts the communicator from which that of the collective was made.
+task<> completes_from_what_has_come(communicator world, int calls_before, bool parent, std::atomic<int>* step) {
+  for (int round = 0; round < 10; ++round) {
+    communicator outer = co_await world.duplicate(), c = co_await outer.duplicate();
+    for (int i = 0; i < calls_before; ++i) co_await c.barrier();
+    const int polls_not = 2 * round + 1, failed = 2 * round + 2;
+    request reached;
+    if (world.rank() == 0) {
+      co_await reaches(world, step, polls_not);
+      reached = start(c.barrier());
+      if (parent) co_await reached;
+      reached = request();
+      if (parent) outer.abort();
+      *step = failed;
+    } else {
+      if (parent) reached = start(c.barrier());
+      *step = polls_not;
+      while (*step < failed) std::this_thread::yield();
+      if (!parent) reached = start(c.barrier());
+      const failure f = co_await failure_awaiting(&reached);
+      TUTTI_EXPECT(f.text == "");
+    }
+    const failure next = co_await failure_in(c.barrier());
+    TUTTI_EXPECT(next.says("rank 0"));
+    co_await world.barrier();
+  }
+}
+
 // Rank 0 completes its part of a broadcast, which reaches rank 3 through rank 2, and fails the communicator.
 // Rank 2 begins its part when rank 3, which waits in it, knows of the failure.
 task<> completes_what_the_failed_has_completed(communicator world) {
@@ -621,6 +659,20 @@ TEST_CASE("failure: a collective that all have entered completes although one ra
       return completes_what_all_have_reached(std::move(world), calls_before, &failures);
     });
   }
+}
+TEST_CASE("failure: a collective completes from what has come before the failure") {
+  for (const int calls_before : {0, 20})
+    for (const bool parent : {false, true}) {
+      CAPTURE(calls_before);
+      CAPTURE(parent);
+      for (const std::string& transport : transports) {
+        CAPTURE(transport);
+        std::atomic<int> step = 0;
+        CHECK_NOTHROW(run_local(2, over(transport), [&step, calls_before, parent](communicator world) {
+          return completes_from_what_has_come(std::move(world), calls_before, parent, &step);
+        }));
+      }
+    }
 }
 TEST_CASE("failure: a collective completes if the failed rank had completed it") {
   on_each_transport(4, completes_what_the_failed_has_completed);

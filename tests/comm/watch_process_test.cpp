@@ -93,6 +93,37 @@ TEST_CASE("watch: a stopped rank is suspected within a second, and continues wit
   }
 }
 
+TEST_CASE("watch: a stopped rank completes what all have reached, although one has died since") {
+  const std::string anywhere[] = {"barrier.dissemination", "all_reduce.recursive_doubling", "broadcast.binomial",
+                                  "reduce.binomial",       "gather.linear",                 "scatter.linear"};
+  const std::string shared[] = {"barrier", "all_reduce", "broadcast", "reduce", "all_gather"};
+  std::vector<std::unique_ptr<launched>> jobs;
+  const auto start = [&jobs](const std::string& what, const std::string& transport) {
+    jobs.push_back(std::make_unique<launched>(command(3, "completes:" + what, {"--on-failure", "continue"}),
+                                              words{"TUTTI_TRANSPORTS=" + transport, "TUTTI_TIMEOUT=20"}));
+  };
+  const auto finish = [&jobs] {
+    for (const auto& job : jobs) {
+      const ending end = job->finish();
+      CAPTURE(end.output);
+      CAPTURE(end.error);
+      CHECK(!contains(end.output, "WRONG"));
+      for (const std::string rank : {"rank 0", "rank 1"}) {
+        CHECK(contains(end.output, rank + " reached it and completed\n"));
+        CHECK(contains(end.output, rank + " called the next and peer_failed: barrier"));
+      }
+      CHECK(count_of(end.output, "rank 2 (host ") >= 2);
+    }
+    jobs.clear();
+  };
+  for (const std::string& what : anywhere) {
+    for (const std::string& transport : transports) start(what, transport);
+    finish();
+  }
+  for (const std::string& what : shared) start(what + ".shared_memory", "shm");
+  finish();
+}
+
 // Kills the rank that has stopped itself and printed its process before, so that the job ends.
 static ending finish_without_stopped(launched& job) {
   const auto stopped = static_cast<pid_t>(number_after(job.output(), "pid "));

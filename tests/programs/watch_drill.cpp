@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -277,10 +278,91 @@ tutti::task<> falls_silent(tutti::communicator world) {
               now_s() - last, heard.c_str());
 }
 
+// "COLLECTIVE.ALGORITHM". Rank 1 gets the last frame.
+tutti::task<> call(tutti::communicator world, std::string what, bool* over) {
+  const std::string name = what.substr(what.find('.') + 1);
+  const auto all = tutti::all_algorithms();
+  const tutti::algorithm with =
+      *std::find_if(all.begin(), all.end(), [&name](tutti::algorithm a) { return name == name_of(a); });
+  const int mine = world.rank() + 1;
+  int one = mine;
+  std::vector<int> each(static_cast<std::size_t>(world.size()), mine);
+  if (what.starts_with("barrier.")) co_await world.barrier().with(with);
+  if (what.starts_with("broadcast.")) co_await world.broadcast(one, 2).with(with);
+  if (what.starts_with("reduce.")) co_await world.reduce(mine, one, tutti::sum, 1).with(with);
+  if (what.starts_with("all_reduce.")) co_await world.all_reduce(one, tutti::sum).with(with);
+  if (what.starts_with("all_gather.")) co_await world.all_gather(mine, each).with(with);
+  if (what.starts_with("gather.")) co_await world.gather(mine, each, 1).with(with);
+  if (what.starts_with("scatter.")) co_await world.scatter(each, one, 2).with(with);
+  *over = true;
+}
+
+// The state of a process, as ps prints it.
+char state_of(int pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const std::size_t at = text.rfind(')');
+  return at + 2 < text.size() ? text[at + 2] : '?';
+}
+
+tutti::task<> say_end_of(tutti::task<> work, std::string what) {
+  try {
+    co_await std::move(work);
+    what += " completed";
+  } catch (const tutti::error& e) {
+    what += std::string(e.code() == tutti::errc::peer_failed ? " peer_failed: " : " other: ") + e.what();
+  }
+  std::printf("%s\n", what.c_str());
+  std::fflush(stdout);
+}
+
+// Rank 1 is stopped in a collective when the others have all that they need from it. They complete it, and rank 2
+// dies. Rank 0 then lets rank 1 go on.
+tutti::task<> completes(tutti::communicator world, std::string what) {
+  const std::string me = "rank " + std::to_string(world.rank());
+  const int pid = ::getpid();
+  std::vector<int> pids(static_cast<std::size_t>(world.size()));
+  boost::asio::steady_timer timer(world.get_executor());
+  int x = 0;
+  bool over = false;
+  co_await world.all_gather(pid, pids);
+  co_await call(world, what, &over);  // connects the ranks
+  co_await world.barrier();
+  over = false;
+  if (world.rank() == 2) {
+    co_await world.recv(x, 1);
+    while (state_of(pids[1]) != 'T') co_await nap(timer, 1ms);
+    co_await call(world, what, &over);
+    co_await world.recv(x, 0);
+    ::raise(SIGKILL);
+  }
+  tutti::scope reached;
+  reached.spawn(say_end_of(call(world, what, &over), me + " reached it and"));
+  if (world.rank() == 0) {
+    co_await world.send(x, 1);
+    co_await reached.join();
+    co_await world.send(x, 2);
+  } else {
+    co_await world.recv(x, 0);
+    co_await world.send(x, 2);
+    co_await nap(timer, 5ms);  // what it has sent leaves
+    if (over) std::printf("WRONG: rank 1 waits for nothing\n");
+    ::raise(SIGSTOP);
+    co_await reached.join();
+  }
+  co_await say_end_of(call(world, "barrier.dissemination", &over), me + " called the next and");
+  if (world.rank() == 0) ::kill(pids[1], SIGCONT);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string_view name = argc > 1 ? argv[1] : "";
+  if (constexpr std::string_view prefix = "completes:"; name.starts_with(prefix))
+    return tutti::run([what = std::string(name.substr(prefix.size()))](tutti::communicator world) {
+      return completes(std::move(world), what);
+    });
   tutti::task<> (*drill)(tutti::communicator) = nullptr;
   if (name == "stops") drill = stops;
   if (name == "stays_stopped") drill = stays_stopped;
