@@ -189,10 +189,14 @@ pid_t children::start(int rank, const process_spec& spec) {
   c.death.emplace(loop_, pidfd.get());
   pidfd.release();
   c.death->async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                      [this, &c](const boost::system::error_code& cancelled) {
-                        if (cancelled) return;  // by clear(): the child is no longer in the list
+                      [this, pid](const boost::system::error_code& cancelled) {
+                        if (cancelled) return;
                         collect_dead();
-                        announce(c);
+                        // Not in the list after clear(), which this handler may have been queued before.
+                        const auto is_this = [pid](const auto& c) { return c->end.pid == pid && c->reaped; };
+                        const auto found = std::ranges::find_if(all_, is_this);
+                        if (found == all_.end()) return;
+                        announce(**found);
                         to_.changed();
                       });
   return pid;
