@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -47,6 +48,9 @@ constexpr std::size_t most_slots = 256;
 
 // A signal handler reads them without a lock.
 std::array<std::atomic<recorder_slot*>, most_slots> slots{};
+// Handlers of SIGUSR1 that read recorders: one that is taken out of `slots` stays until they are done. Either its thread
+// sees the handler here, or the handler sees it gone: hence sequentially consistent.
+std::atomic<int> readers_at_signal{0};
 std::atomic<int> launcher_pid{0};
 std::recursive_mutex slots_mutex;
 std::weak_ptr<recordings> node_memory;
@@ -195,8 +199,9 @@ recorder_slot::~recorder_slot() {
   if (recorder_ != nullptr) {
     for (auto& s : slots) {
       recorder_slot* mine = this;
-      if (s.compare_exchange_strong(mine, nullptr, std::memory_order_acq_rel)) break;
+      if (s.compare_exchange_strong(mine, nullptr)) break;
     }
+    while (readers_at_signal.load() > 0) ::sched_yield();
     write_last(recorder_->memory());
     if (const head& h = recorder_->memory().head(); h.at() == phase::failed)
       failed_ranks[failures++ % most_slots] = {h.world.load(std::memory_order_relaxed), h.world_rank()};
@@ -276,8 +281,10 @@ void on_signal(int) noexcept {
   if (const int launcher = launcher_pid.load(std::memory_order_relaxed); launcher > 0) {
     ::kill(launcher, SIGQUIT);
   } else {
+    readers_at_signal.fetch_add(1);
     for (const auto& s : slots)
-      if (recorder_slot* const one = s.load(std::memory_order_acquire)) write_pending(one->recorder());
+      if (recorder_slot* const one = s.load()) write_pending(one->recorder());
+    readers_at_signal.fetch_sub(1);
   }
   errno = error;
 }
