@@ -66,7 +66,8 @@ bool engine::tick() noexcept {
 
 bool engine::arm() noexcept {
   bool any = !ready_.empty();
-  for (source* s : sources_) any |= s->arm();
+  // By index: arming polls, which may add a source.
+  for (std::size_t i = 0; i < sources_.size(); ++i) any |= sources_[i]->arm();
   for (source* s : sleepers_) any |= s->arm();
   any |= !ready_.empty();
   if (any) disarm();
