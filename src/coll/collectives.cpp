@@ -4,7 +4,7 @@
 #include "coll/algorithms.hpp"
 #include "coll/choice.hpp"
 #include "coll/segment_steps.hpp"
-#include "comm/communicator_state.hpp"
+#include "comm/world.hpp"
 #include "ops/arguments.hpp"
 #include "ops/running_operation.hpp"
 
@@ -46,6 +46,12 @@ class collective_operation_state final
           fmt::format("{} on {}: {} on {}", self.describe(), self.comm().name(), self.comm().timeout_text(),
                       self.comm().describe(self.comm().rank())));
     };
+  }
+
+  ~collective_operation_state() {
+    const bool made = ended_ && failure() == errc::success;
+    if (detail::row_of(operation_.what().kind).of == family::set_up && !made && !comm().detached())
+      comm().of_world().note_unmade();
   }
 
   // ops::running_operation

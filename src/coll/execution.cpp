@@ -210,6 +210,8 @@ task<> communicator_body(operation_state* op, collective c) {
   const auto* const all = reinterpret_cast<const proposal*>(memory.data());
   co_await all_gather_bruck(c, reinterpret_cast<const std::byte*>(&mine), memory.data(),
                             blocks::even(sizeof(proposal)));
+  // It has failed on another rank, which will not have the new communicator.
+  if (c.comm().ends(c.sequence())) throw error(c.comm().failure(), c.comm().failure_text());
   if (w.kind == kind::split && w.peer < 0) co_return;
   std::vector<int> ranks;
   if (w.kind == kind::group) {
@@ -225,8 +227,8 @@ task<> communicator_body(operation_state* op, collective c) {
   const std::uint32_t id = all[0].id;
   const std::string color = w.kind == kind::split ? fmt::format(".{}", w.peer) : "";
   const std::string name = fmt::format("{}/{}{}{}", c.comm().name(), name_of(w.kind), id, color);
-  op->set_made(
-      detail::communicator_ref(&world.make_agreed_communicator(id, c.comm().id(), name, std::move(ranks))));
+  op->set_made(detail::communicator_ref(
+      &world.make_agreed_communicator(id, c.comm().id(), name, std::move(ranks), c.sequence())));
 }
 
 task<> body_of(operation_state* op, const collective& c, algorithm with) {

@@ -99,7 +99,7 @@ std::string describe(const p2p::fingerprint& print) {
 }
 
 communicator_state::communicator_state(world& w, std::uint32_t id, std::uint32_t parent, std::string name,
-                                       std::vector<int> members)
+                                       std::vector<int> members, std::uint32_t made_by)
     : world_(&w),
       loop_(w.loop()),
       executor_(loop_.executor()),
@@ -107,6 +107,7 @@ communicator_state::communicator_state(world& w, std::uint32_t id, std::uint32_t
       recorder_(&w.loop().recorder()),
       id_(id),
       parent_(parent),
+      made_by_(made_by),
       name_(std::move(name)),
       members_(std::move(members)),
       ranks_(w.info().peers.size(), -1),
@@ -398,7 +399,7 @@ void communicator_state::fail(errc why, const std::string& text, p2p::subject na
   const std::uint32_t first = from ? *from : first_open();
   if (!fails_earlier(first)) {
     // It failed for another reason; communicators made from it may still be working.
-    if (reach == p2p::extent::children) fail_children(why, text, tell);
+    if (reach != p2p::extent::one) fail_children(why, text, tell);
     return;
   }
   if (!failed()) {
@@ -424,7 +425,7 @@ void communicator_state::fail(errc why, const std::string& text, p2p::subject na
     last_rounds_.begin(why, text, names);
   }
   reported_ = end_messages() || tell || reported_;
-  if (reach == p2p::extent::children) fail_children(why, text, tell);
+  if (reach != p2p::extent::one) fail_children(why, text, tell);
 }
 
 // Of few members all. Of many those that it is in touch with, and those a power of two away, who tell others in
@@ -509,7 +510,8 @@ void communicator_state::failed_remotely(int peer, const p2p::failure_message& t
   add_failed(told.failed);
   // Passed on before anything is taken back. A rank that is communicating with this one then hears the reason
   // first, not that a message was cancelled or that this rank has left.
-  if (fails_earlier(told.first))
+  const bool is_news = fails_earlier(told.first);
+  if (is_news)
     for (int r = 0; r < size(); ++r) {
       const int member = world_rank(r);
       const bool near = r != rank_ && endpoint_->peers().in_touch(member);
@@ -517,6 +519,16 @@ void communicator_state::failed_remotely(int peer, const p2p::failure_message& t
         endpoint_->control().send(message_context(), member, told);
     }
   fail(told.why, told.text, told.names, false, told.reach, told.first);
+  if (is_news && told.first != 0) fail_unmade(told);
+}
+
+// Some rank has not completed the collectives from told.first on. It lacks what they have made here.
+void communicator_state::fail_unmade(const p2p::failure_message& told) noexcept {
+  world_->for_each([&](communicator_state& c) {
+    if (c.parent() != id_ || c.made_by_ == 0 || precedes(c.made_by_, told.first)) return;
+    c.fail(told.why, fmt::format("{} was not made on all ranks: {}", c.name(), told.text), p2p::subject::other, true,
+           p2p::extent::unmade);
+  });
 }
 
 void communicator_state::peer_closed(int peer, errc why, const std::string& text) noexcept {

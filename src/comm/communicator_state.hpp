@@ -69,9 +69,10 @@ class running_collective : public core::completion, public base::list_hook<runni
 class communicator_state final : public p2p::context_owner {
  public:
   // `members` are ranks of the world by rank of this communicator, and include this rank. `parent` is the id
-  // of the communicator that it was made from; for the world's communicator its own id.
+  // of the communicator that it was made from, by its collective `made_by` if that is not 0; for the world's
+  // communicator its own id.
   communicator_state(world& w, std::uint32_t id, std::uint32_t parent, std::string name,
-                     std::vector<int> members);
+                     std::vector<int> members, std::uint32_t made_by);
   ~communicator_state();
 
   int rank() const noexcept { return rank_; }
@@ -281,6 +282,7 @@ class communicator_state final : public p2p::context_owner {
   }
   bool end_messages() noexcept;  // returns whether any was pending
   void end_collectives(errc why, const std::string& text, p2p::subject names) noexcept;
+  void fail_unmade(const p2p::failure_message& told) noexcept;
   void fail_children(errc why, const std::string& text, bool tell) noexcept;
   bool has_failed(int rank) const noexcept {
     return told_failed_[static_cast<std::size_t>(rank)] || endpoint_->peers().failed(world_rank(rank));
@@ -302,6 +304,7 @@ class communicator_state final : public p2p::context_owner {
   flight::recorder* recorder_;
   const std::uint32_t id_;
   const std::uint32_t parent_;
+  const std::uint32_t made_by_;
   std::string name_;
   std::size_t record_place_;  // index of this communicator in the recording
   const std::vector<int> members_;

@@ -124,9 +124,9 @@ std::uint32_t world::next_communicator_id() {
 }
 
 communicator_state& world::make_communicator(std::uint32_t id, std::uint32_t parent, std::string name,
-                                             std::vector<int> members) {
+                                             std::vector<int> members, std::uint32_t made_by) {
   communicators_.reserve(communicators_.size() + 1);
-  auto* const made = new communicator_state(*this, id, parent, std::move(name), std::move(members));
+  auto* const made = new communicator_state(*this, id, parent, std::move(name), std::move(members), made_by);
   communicators_.push_back(made);
   return *made;
 }
@@ -137,7 +137,7 @@ bool world::is_free(std::uint32_t id) const noexcept {
 }
 
 communicator_state& world::make_agreed_communicator(std::uint32_t id, std::uint32_t parent, std::string name,
-                                                    std::vector<int> members) {
+                                                    std::vector<int> members, std::uint32_t made_by) {
   if (!is_free(id))
     base::throw_error(
         errc::protocol,
@@ -145,7 +145,16 @@ communicator_state& world::make_agreed_communicator(std::uint32_t id, std::uint3
         "rank gives out: if all ranks are built with the same tutti, suspect the memory or the "
         "network hardware of one of them",
         id, name);
-  return make_communicator(id, parent, std::move(name), std::move(members));
+  return make_communicator(id, parent, std::move(name), std::move(members), made_by);
+}
+
+bool world::renounce(std::uint32_t context) noexcept {
+  if (unmade_ == 0) return false;
+  --unmade_;
+  endpoint_.renounce_context(context);
+  endpoint_.renounce_context(context + 1);
+  agreement_.stay_out(context);
+  return true;
 }
 
 communicator_state* world::find(std::uint32_t message_context) const noexcept {

@@ -54,6 +54,7 @@ class world final : public p2p::router {
   void agree(int peer, std::uint32_t context, const p2p::agreement_message& m) noexcept override {
     agreement_.received(peer, context, m.round, m.payload);
   }
+  bool renounce(std::uint32_t context) noexcept override;
   void peer_closed(int peer) noexcept override { agreement_.peer_closed(peer); }
 
   void closed(communicator_state& c) noexcept;  // called when its last handle has gone
@@ -76,15 +77,18 @@ class world final : public p2p::router {
   // Keeps the segment of a closed communicator until the others have read what is on it. If the communicator
   // has `failed`, its memory goes with this process.
   void retire(std::unique_ptr<collective_segment> b, bool failed) noexcept;
-  // `members` are ranks of this world; `parent` is the id of the communicator that it is made from.
+  // `members` are ranks of this world; `parent` is the id of the communicator that it is made from, by its collective
+  // `made_by` if that is not 0.
   communicator_state& make_communicator(std::uint32_t id, std::uint32_t parent, std::string name,
-                                        std::vector<int> members);
+                                        std::vector<int> members, std::uint32_t made_by = 0);
   // The same with a number that other ranks gave. Throws errc::protocol if no rank gives it out, or this rank has
   // used it.
   communicator_state& make_agreed_communicator(std::uint32_t id, std::uint32_t parent, std::string name,
-                                               std::vector<int> members);
+                                               std::vector<int> members, std::uint32_t made_by = 0);
   // Whether this rank can open a communicator of this number.
   bool is_free(std::uint32_t id) const noexcept;
+  // A collective that makes a communicator has failed on this rank. Others may have completed it.
+  void note_unmade() noexcept { ++unmade_; }
   // The communicator of this message context; null if it is not open on this rank.
   communicator_state* find(std::uint32_t message_context) const noexcept;
   agreement& survivors() noexcept { return agreement_; }
@@ -134,6 +138,8 @@ class world final : public p2p::router {
   agreement agreement_;
   std::shared_ptr<tcp_store_server> server_;
   std::uint32_t given_out_ = 0;
+  // collectives that have failed here to make a communicator, of which no other rank has told
+  unsigned unmade_ = 0;
   std::vector<std::unique_ptr<collective_segment>> retired_;  // destroyed when all have read them
   peer_watch watch_;
 };

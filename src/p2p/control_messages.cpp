@@ -12,6 +12,7 @@ namespace {
 // The extent and the subject of a failure are stored in the word of its reason.
 constexpr std::int32_t reaches_children = 0x100;
 constexpr std::int32_t names_collective = 0x200;
+constexpr std::int32_t reaches_unmade = 0x400;
 constexpr std::size_t most_failed_told = 4096;
 constexpr std::size_t longest_text_told = 4000;
 
@@ -24,6 +25,7 @@ control_frame failure_message::encode(std::uint32_t context) const {
   const std::size_t text_bytes = std::min(text.size(), longest_text_told);
   control_frame f{{.kind = frame_kind::fail, .context = context, .tag = static_cast<std::int32_t>(why)}};
   if (reach == extent::children) f.head.tag |= reaches_children;
+  if (reach == extent::unmade) f.head.tag |= reaches_unmade;
   if (names == subject::collective) f.head.tag |= names_collective;
   f.head.length = 4 * (2 + count) + text_bytes;
   f.payload.resize(f.head.length);
@@ -45,8 +47,9 @@ errc reason_of(std::uint32_t code) noexcept {
 failure_message failure_message::decode(const frame& head, std::span<const std::byte> payload,
                                         std::size_t ranks) {
   failure_message told;
-  told.why = reason_of(static_cast<std::uint32_t>(head.tag & ~(reaches_children | names_collective)));
+  told.why = reason_of(static_cast<std::uint32_t>(head.tag & ~(reaches_children | names_collective | reaches_unmade)));
   if ((head.tag & reaches_children) != 0) told.reach = extent::children;
+  if ((head.tag & reaches_unmade) != 0) told.reach = extent::unmade;
   if ((head.tag & names_collective) != 0) told.names = subject::collective;
   const auto number = [&](std::size_t i) {
     return base::get_little_endian<std::uint32_t>(reinterpret_cast<const std::uint8_t*>(payload.data()) +

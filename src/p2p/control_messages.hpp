@@ -28,8 +28,9 @@ errc reason_of(std::uint32_t code) noexcept;
 
 // Which communicators a failure reaches.
 enum class extent : std::uint8_t {
-  one,      // the reported one
-  children  // that one and those made from it
+  one,       // the reported one
+  children,  // that one and those made from it
+  unmade     // as children; and a rank that lacks the reported one is not to make it
 };
 
 // What the text of a failure names.

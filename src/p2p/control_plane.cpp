@@ -53,6 +53,7 @@ void control_plane::failed(int peer, std::uint32_t context, failure_message told
   // Of several only the first counts; which of them are from members is not known yet.
   const auto is_of = [&](const kept_failure& f) { return f.context == context && f.peer == peer; };
   if (contexts_.was_closed(context) || std::ranges::any_of(kept_failures_, is_of)) return;
+  if (told.reach == extent::unmade && routes_.renounce(context)) return;
   keep(context, peer, std::move(told));
 }
 

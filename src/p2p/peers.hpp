@@ -42,6 +42,9 @@ class router {
   virtual bool has_left(int /*peer*/) const noexcept { return false; }
   // `peer` has sent this message; its payload is valid until this returns.
   virtual void agree(int /*peer*/, std::uint32_t /*context*/, const agreement_message&) noexcept {}
+  // The others have made the communicator of this message context, and know that some rank lacks it. Returns whether
+  // this rank is one, and has renounced it.
+  virtual bool renounce(std::uint32_t /*context*/) noexcept { return false; }
   // The link to `peer` has closed, and all communicators have been told.
   virtual void peer_closed(int /*peer*/) noexcept {}
 

@@ -263,6 +263,42 @@ task<> completes_from_what_has_come(communicator world, int calls_before, bool p
   }
 }
 
+// Rank 2 gives up a duplicate() that rank 0 has completed, when it still waits for rank 1.
+task<> gives_up_what_another_has_made(communicator world, bool timed_out, std::atomic<int>* step) {
+  enum { begun = 1, made_by_one, given_up };
+  co_await world.barrier();
+  int x = 0;
+  if (world.rank() == 0) {
+    communicator made = co_await world.duplicate();
+    std::vector<char> large(4 << 20);
+    request sending = made.isend(large, 2), receiving = made.irecv(x, 2);
+    *step = made_by_one;
+    for (request* waiting : {&sending, &receiving}) {
+      const failure f = co_await failure_awaiting(waiting);
+      TUTTI_EXPECT(f.code == (timed_out ? errc::timed_out : errc::cancelled));
+      TUTTI_EXPECT(f.says(made.name() + " was not made on all ranks: duplicate #"));
+      TUTTI_EXPECT(f.says(" on rank 2 (host "));
+    }
+  } else if (world.rank() == 1) {
+    auto making = start(world.duplicate());
+    *step = begun;
+    const auto until = std::chrono::steady_clock::now() + patience;
+    while (*step < given_up && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    const failure f = co_await failure_awaiting(&making);
+    TUTTI_EXPECT(f.says(" on rank 2 (host "));
+  } else {
+    co_await reaches(world, step, begun);
+    auto making = start(world.duplicate());
+    co_await reaches(world, step, made_by_one);
+    if (timed_out) {
+      const failure f = co_await failure_in(with_timeout(making, 10ms));
+      TUTTI_EXPECT(f.code == errc::timed_out);
+    }
+    making = {};
+    *step = given_up;
+  }
+}
+
 // Rank 0 completes its part of a broadcast, which reaches rank 3 through rank 2, and fails the communicator.
 // Rank 2 begins its part when rank 3, which waits in it, knows of the failure.
 task<> completes_what_the_failed_has_completed(communicator world) {
@@ -673,6 +709,18 @@ TEST_CASE("failure: a collective completes from what has come before the failure
         }));
       }
     }
+}
+TEST_CASE("failure: a communicator that one rank has given up before it had it fails on those that have it") {
+  for (const bool timed_out : {false, true}) {
+    CAPTURE(timed_out);
+    for (const std::string& transport : transports) {
+      CAPTURE(transport);
+      std::atomic<int> step = 0;
+      CHECK_NOTHROW(run_local(3, over(transport), [&step, timed_out](communicator world) {
+        return gives_up_what_another_has_made(std::move(world), timed_out, &step);
+      }));
+    }
+  }
 }
 TEST_CASE("failure: a collective completes if the failed rank had completed it") {
   on_each_transport(4, completes_what_the_failed_has_completed);

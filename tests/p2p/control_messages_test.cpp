@@ -29,6 +29,7 @@ TEST_CASE("control messages: a failure arrives with its reason, its ranks, its e
   for (const auto& [reach, names] : {std::pair(extent::one, subject::collective),
                                      {extent::one, subject::other},
                                      {extent::children, subject::other},
+                                     {extent::unmade, subject::other},
                                      {extent::children, subject::collective}}) {
     const control_frame f = failure_message{errc::peer_failed, text, reach, failed, 17, names}.encode(9);
     CHECK(f.head.kind == transport::frame_kind::fail);
