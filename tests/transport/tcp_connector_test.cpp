@@ -3,13 +3,17 @@
 // all.
 #include "core/handshake.hpp"
 #include "support/contains.hpp"
+#include "support/listening_socket.hpp"
 #include "support/run_task.hpp"
 #include "support/skip.hpp"
 #include "transport/tcp/listen_address.hpp"
 #include "transport/tcp_fixture.hpp"
 
+#include <fcntl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <random>
 #include <thread>
@@ -444,4 +448,36 @@ TEST_CASE("tcp connector: IPv6") {
   CHECK(endpoint_of(*world, 0).starts_with("[::1]:"));
   world->open();
   CHECK(world->connect(0, 1));
+}
+
+TEST_CASE("tcp connector: an address from which nothing comes is named long before the timeout") {
+  ranks world(2, "", 1s);
+  std::uint16_t port = 0;
+  const tutti::base::unique_fd full = tutti::test::listening_socket(port);
+  REQUIRE(::listen(full.get(), 0) == 0);  // further attempts to connect are dropped
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(port);
+  std::vector<tutti::base::unique_fd> waiting;
+  for (int i = 0; i < 4; ++i) {
+    waiting.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    ::connect(waiting.back().get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  }
+  world[0].info.peers[1].tcp_endpoint = "127.0.0.1:" + std::to_string(port);
+  world.open();
+  message m(frame_kind::eager, pattern(5, 1), 1);
+  m.submit(world[0].to(1));
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  const tutti::base::unique_fd reader(ends[0]), terminal(::dup(STDERR_FILENO));
+  ::dup2(tutti::base::unique_fd(ends[1]).get(), STDERR_FILENO);
+  const bool closed = world.drive({0}, [&] { return world[0].up.closings == 1; });
+  ::dup2(terminal.get(), STDERR_FILENO);
+  REQUIRE(closed);
+  CHECK(world[0].up.peers[1].why == errc::timed_out);
+  std::string said(4000, ' ');
+  said.resize(static_cast<std::size_t>(std::max<ssize_t>(0, ::read(reader.get(), said.data(), said.size()))));
+  CHECK(contains(said, ("no answer yet from 127.0.0.1:" + std::to_string(port)).c_str()));
+  CHECK(contains(said, "TUTTI_ADDRESS"));
 }
