@@ -216,6 +216,7 @@ class worlds {
     ranks_[1]->memory->other = ranks_[0]->memory;
     world_handles_ =
         handles_of(ranks_[0]->world->world_communicator(), ranks_[1]->world->world_communicator());
+    settle();  // the loops learn their thread
   }
   ~worlds() {
     world_handles_ = {};
@@ -352,11 +353,13 @@ class attack {
  public:
   static bool has_tls() { return identity() != nullptr; }
 
-  attack(worlds& all, reader& in) : all_(all), in_(in), me_(all.take_hostile_rank()) {
+  // `leads`: it is rank 0 of the communicator with both real ranks: it gives out numbers, and gathers.
+  attack(worlds& all, reader& in, bool leads)
+      : all_(all), in_(in), me_(all.take_hostile_rank()), leads_(leads) {
     trio_id_ = all.next_id();
     duo_id_ = all.next_id();
     next_id_ = duo_id_ + world_size;
-    trio_ = all.make(trio_id_, 0, "trio", {0, 1, me_});
+    trio_ = all.make(trio_id_, 0, "trio", leads ? std::vector<int>{me_, 0, 1} : std::vector<int>{0, 1, me_});
     duo_ = all.make(duo_id_, duo_id_, "duo", {0, 1});
     if (all.over() == way::shared_memory) own_.emplace(77, me_, world_size, world_size);
     for (int to = 0; to < real_ranks; ++to) connect(to);
@@ -448,9 +451,11 @@ class attack {
   void begin(std::uint8_t what) {
     const auto arguments = in_.value<std::uint8_t>();
     const int r = arguments & 1;
-    const communicator& c = (arguments & 2) != 0 ? trio_[static_cast<std::size_t>(r)] : all_.world_of(r);
+    const bool small = (arguments & 2) != 0;
+    const communicator& c = small ? trio_[static_cast<std::size_t>(r)] : all_.world_of(r);
     if (!c) return;
-    const int hostile = (arguments & 2) != 0 ? 2 : me_;
+    const int hostile = !small ? me_ : leads_ ? 0 : 2;
+    const int other = 1 - r + (small && leads_ ? 1 : 0);
     const int tag = (arguments & 4) != 0 ? any_tag : 1;
     const std::size_t bytes = (arguments & 8) != 0 ? 100 : (arguments & 16) != 0 ? 5000 : 300'000;
     switch (what % 10) {
@@ -462,7 +467,7 @@ class attack {
       case 3:
         return start(send(c, hostile, 1, bytes));
       case 4:
-        return start(send(c, 1 - r, 1, bytes));
+        return start(send(c, other, 1, bytes));
       case 5:
         return start(add_up(c, bytes / 100));
       case 6:
@@ -489,6 +494,7 @@ class attack {
     const std::uint32_t usual[] = {
         0,        trio_id_,    duo_id_, next_id_, 1U << 28, 1U << 31, next_id_ + 1, ~0U, trio_id_ | 1U << 28,
         1U << 30, seen_number_};
+    if (which < 100) return trio_id_;
     return which < 240 ? usual[which % std::size(usual)] : in_.value<std::uint32_t>();
   }
   std::uint64_t an_id() {
@@ -739,6 +745,7 @@ class attack {
   worlds& all_;
   reader& in_;
   const int me_;
+  const bool leads_;
   std::uint32_t trio_id_ = 0, duo_id_ = 0, next_id_ = 0, seen_number_ = 0;
   std::int32_t seen_tag_ = 1;
   worlds::pair trio_, duo_;
@@ -761,7 +768,7 @@ void hostile_rank(bytes input) {
     all[over].reset();
     all[over] = std::make_unique<worlds>(static_cast<way>(over));
   }
-  attack(*all[over], in).run();
+  attack(*all[over], in, (mode & 16) != 0).run();
 }
 
 }  // namespace tutti::fuzz
