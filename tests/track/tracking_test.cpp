@@ -455,6 +455,7 @@ task<> leaves_a_child_with_the_console(communicator world, track::options o) {
   const std::string pid_file = o.directory + "/pid";
   TUTTI_EXPECT(std::system(("sleep 100 & echo $! > " + pid_file).c_str()) == 0);
   const track::totals t = co_await log.finish();
+  TUTTI_EXPECT(::kill(std::stoi(contents(pid_file)), SIGKILL) == 0);
   TUTTI_EXPECT(t.complete);
   TUTTI_EXPECT(contents(log.directory() / "console" / "rank-0.out") == "mine\n");
   TUTTI_EXPECT(read_json(log.directory() / "rank-0.json")["console"].get<std::string>().find(
