@@ -396,6 +396,13 @@ std::uint32_t communicator_state::first_open(std::uint32_t also) const noexcept 
 void communicator_state::fail(errc why, const std::string& text, p2p::subject names, bool tell,
                               p2p::extent reach, std::optional<std::uint32_t> from) noexcept {
   if (world_ == nullptr) return;
+  // What this rank gives up after a failure or a member's death, it gives up because of that.
+  if (tell && p2p::given_up(why)) {
+    const bool dies = !failed() && doubts_timer_.armed();
+    const p2p::departure cause = dies ? dead_member_ : p2p::departure{failure_.why, failure_.text};
+    if ((dies || failed()) && cause.code != why)
+      return fail(cause.code, cause.text, p2p::subject::other, tell, reach, from);
+  }
   const std::uint32_t first = from ? *from : first_open();
   if (!fails_earlier(first)) {
     // It failed for another reason; communicators made from it may still be working.
