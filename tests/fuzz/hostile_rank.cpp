@@ -66,7 +66,7 @@ class input_time final : public core::platform {
  private:
   const core::time_point began_ = core::clock::now();
   core::duration moved_{};
-  std::uint64_t random_ = 0;
+  std::uint64_t random_ = real().random();  // listeners take their names from it
 };
 
 // ---- the way between the real ranks ----
@@ -557,7 +557,7 @@ class attack {
       f.length = payload.size();
     } else {
       const auto size = in_.value<std::uint16_t>();
-      const std::uint64_t lengths[] = {0, 12, 100, 300, 5000, 36, 64, 250'000};
+      const std::uint64_t lengths[] = {0, 12, 100, 300, 5000, 36, 64, 20'000};
       f.length = size < 60'000 ? lengths[size % 8] : in_.value<std::uint64_t>();
       const bytes some = in_.take(carries_payload(f.kind) ? in_.value<std::uint8_t>() % 64 : 0);
       payload.assign(reinterpret_cast<const char*>(some.data()), some.size());
@@ -609,7 +609,7 @@ class attack {
 
   // Over shared memory: as the writer of a real rank would, and then with some of it changed.
   void write(connection& c, const frame& f, const std::string& payload, std::uint8_t how) {
-    std::vector<std::byte> data(std::size_t{300'000});
+    static std::vector<std::byte> data(std::size_t{64} * 1024);
     std::memcpy(data.data(), payload.data(), payload.size());
     frame head = f;
     if (payload_bytes(head) > 60'000) head.length = 60'000;
