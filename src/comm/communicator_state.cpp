@@ -533,8 +533,8 @@ void communicator_state::failed_remotely(int peer, const p2p::failure_message& t
 void communicator_state::fail_unmade(const p2p::failure_message& told) noexcept {
   world_->for_each([&](communicator_state& c) {
     if (c.parent() != id_ || c.made_by_ == 0 || precedes(c.made_by_, told.first)) return;
-    c.fail(told.why, fmt::format("{} was not made on all ranks: {}", c.name(), told.text), p2p::subject::other, true,
-           p2p::extent::unmade);
+    c.fail(told.why, fmt::format("{} was not made on all ranks: {}", c.name(), told.text),
+           p2p::subject::other, true, p2p::extent::unmade);
   });
 }
 
@@ -548,7 +548,8 @@ void communicator_state::peer_closed(int peer, errc why, const std::string& text
   if (why == errc::peer_left || failed()) return;
   // No collective that it has not reached can succeed. Point to point between the others goes on.
   dead_member_ = {why, text_here};
-  if (!running_.empty()) engine().timers().arm(doubts_timer_, engine().platform().now() + patience_with_others);
+  if (!running_.empty())
+    engine().timers().arm(doubts_timer_, engine().platform().now() + patience_with_others);
 }
 
 // A collective that a dead member has reached may complete: what it sent came before its end. One that lacks something

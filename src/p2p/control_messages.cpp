@@ -47,7 +47,8 @@ errc reason_of(std::uint32_t code) noexcept {
 failure_message failure_message::decode(const frame& head, std::span<const std::byte> payload,
                                         std::size_t ranks) {
   failure_message told;
-  told.why = reason_of(static_cast<std::uint32_t>(head.tag & ~(reaches_children | names_collective | reaches_unmade)));
+  told.why = reason_of(
+      static_cast<std::uint32_t>(head.tag & ~(reaches_children | names_collective | reaches_unmade)));
   if ((head.tag & reaches_children) != 0) told.reach = extent::children;
   if ((head.tag & reaches_unmade) != 0) told.reach = extent::unmade;
   if ((head.tag & names_collective) != 0) told.names = subject::collective;

@@ -4,6 +4,7 @@
 #include "coll/reduce.hpp"
 
 #include <doctest/doctest.h>
+#include <pthread.h>
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -11,7 +12,6 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <pthread.h>
 #include <string>
 #include <vector>
 

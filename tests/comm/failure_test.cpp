@@ -236,7 +236,8 @@ task<> reaches(communicator world, std::atomic<int>* step, int value) {
 
 // Rank 0 drops a collective when it has given all that rank 1 needs, which polls later. Or both have called it, and
 // rank 0 aborts the communicator from which that of the collective was made.
-task<> completes_from_what_has_come(communicator world, int calls_before, bool parent, std::atomic<int>* step) {
+task<> completes_from_what_has_come(communicator world, int calls_before, bool parent,
+                                    std::atomic<int>* step) {
   for (int round = 0; round < 10; ++round) {
     communicator outer = co_await world.duplicate(), c = co_await outer.duplicate();
     for (int i = 0; i < calls_before; ++i) co_await c.barrier();

@@ -94,8 +94,9 @@ TEST_CASE("watch: a stopped rank is suspected within a second, and continues wit
 }
 
 TEST_CASE("watch: a stopped rank completes what all have reached, although one has died since") {
-  const std::string anywhere[] = {"barrier.dissemination", "all_reduce.recursive_doubling", "broadcast.binomial",
-                                  "reduce.binomial",       "gather.linear",                 "scatter.linear"};
+  const std::string anywhere[] = {"barrier.dissemination", "all_reduce.recursive_doubling",
+                                  "broadcast.binomial",    "reduce.binomial",
+                                  "gather.linear",         "scatter.linear"};
   const std::string shared[] = {"barrier", "all_reduce", "broadcast", "reduce", "all_gather"};
   std::vector<std::unique_ptr<launched>> jobs;
   const auto start = [&jobs](const std::string& what, const std::string& transport) {

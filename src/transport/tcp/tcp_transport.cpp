@@ -18,7 +18,8 @@ constexpr std::chrono::milliseconds says_unanswered_after(3000);
 void say_unanswered(void* record) noexcept {
   const auto& to = *static_cast<const core::endpoint_record*>(record);
   base::log_warning(fmt::format(
-      "no answer yet from {}, where the rank with pid {} on host {} listens: a firewall or a network namespace may be in "
+      "no answer yet from {}, where the rank with pid {} on host {} listens: a firewall or a network "
+      "namespace may be in "
       "the way, or the address may be one of an interface that does not lead here: set TUTTI_ADDRESS or "
       "TUTTI_INTERFACE on host {}; trying until the timeout",
       to.tcp_endpoint, to.pid, to.host, to.host));
@@ -113,7 +114,8 @@ task<core::stream_socket> tcp_transport::dial(const core::endpoint_record& to, c
   if (to.tcp_endpoint.empty()) throw error(errc::peer_failed, "it has published no address for TCP");
   // A refusal comes at once. Where packets are dropped, nothing comes until the deadline.
   core::timer unanswered(&say_unanswered, const_cast<core::endpoint_record*>(&to));
-  loop_.engine().timers().arm(unanswered, core::clock::now() + std::min(says_unanswered_after, core::time_left(deadline) / 10));
+  loop_.engine().timers().arm(
+      unanswered, core::clock::now() + std::min(says_unanswered_after, core::time_left(deadline) / 10));
   loop_.wake();
   co_return co_await core::connect(loop_.executor(), parse_endpoint(to.tcp_endpoint), deadline);
 }
