@@ -620,7 +620,9 @@ class attack {
       o.payload = data.data();
       written = c.writer.write_slice(o);
     } else if (c.writer.in_parts(head)) {
-      if (c.writer.has_room_for_parts(head)) c.lines += (c.writer.write_part(head, data.data(), 0), 1);
+      if (!c.writer.has_room_for_parts(head)) return;
+      c.writer.write_part(head, data.data(), 0);
+      written = true;
     } else {
       written = c.writer.write_message(head, data.data());
     }
