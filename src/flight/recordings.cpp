@@ -171,7 +171,7 @@ std::shared_ptr<recorder_slot> recorder_slot::take(std::uint64_t (*clock)(const 
       node_memory = made->node_;
       memory = made->node_->of(place);
       const recordings::title& t = made->node_->front();
-      // In another namespace its number is that of a stranger.
+      // In another namespace its number is that of another process.
       if (t.pid_space == base::namespace_of("pid"))
         launcher_pid.store(static_cast<int>(t.launcher), std::memory_order_relaxed);
     }

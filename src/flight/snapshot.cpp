@@ -126,7 +126,7 @@ rank_snapshot read(const recording_view& from, std::size_t recent) {
   r.rank = h.world_rank();
   r.world = h.world.load(relaxed);
   r.pid = h.pid();
-  // In another namespace its number is that of a stranger, or of nobody.
+  // In another namespace its number is that of another process, or of none.
   if (h.pid_space.load(relaxed) == base::namespace_of("pid"))
     r.thread = base::state_of_thread(r.pid, static_cast<int>(low_of(h.owner.load(relaxed))));
   r.now_ns = times.now_ns();
