@@ -36,6 +36,12 @@ void prepare_process() {
   static const std::terminate_handler before = std::set_terminate([] {
     try {
       if (const std::exception_ptr why = std::current_exception()) std::rethrow_exception(why);
+      // g++ ends some functions without their exception: those that destroy something first.
+      if (std::uncaught_exceptions() > 0)
+        base::log_error(
+            "an exception met a function that has none, most likely because memory has run out: this rank "
+            "cannot go on, and its process ends; raise its limit (ulimit -v, memory.max of its cgroup), or "
+            "start fewer ranks on this host");
     } catch (const std::bad_alloc&) {
       base::log_error(
           "out of memory: this rank cannot go on, and its process ends; raise its limit (ulimit -v, "

@@ -80,7 +80,8 @@ class kept_output {
 bool ended_without_memory(int status, const kept_output& said) {
   const std::string text = said.text();
   const auto says = [&text](const char* what) { return text.find(what) != std::string::npos; };
-  bool its_line = says("error: out of memory: this rank cannot go on");
+  bool its_line = says("error: out of memory: this rank cannot go on") ||
+                  says("most likely because memory has run out: this rank cannot go on");
 #ifdef __SANITIZE_THREAD__
   // In its code g++ ends a noexcept function without the exception, so that the handler cannot tell which it was.
   its_line = its_line || says("terminate called without an active exception");
