@@ -419,21 +419,20 @@ void agreement::mark_waited_for(std::vector<p2p::waits>& by_peer) const noexcept
 
 void agreement::received(int peer, std::uint32_t context, std::uint32_t number,
                          std::span<const std::byte> payload) noexcept {
-  try {
-    if (const char* const wrong = act_on(peer, {context, number}, payload))
-      world_.endpoint().reject(peer, wrong);
-  } catch (const std::bad_alloc&) {
-    world_.endpoint().lose(peer, "what it says of who is left");
-  }
+  if (const char* const wrong = act_on(peer, {context, number}, payload))
+    world_.endpoint().reject(peer, wrong);
 }
 
 // Returns what is wrong with the message, or nullptr.
-const char* agreement::act_on(int peer, key name, std::span<const std::byte> payload) {
+const char* agreement::act_on(int peer, key name, std::span<const std::byte> payload) noexcept {
   message said;
   try {
     said = base::from_bytes<message>({reinterpret_cast<const char*>(payload.data()), payload.size()}, "");
   } catch (const error&) {
     return "an agreement that cannot be read";
+  } catch (const std::bad_alloc&) {  // the peer decides how long it is
+    world_.endpoint().lose(peer, "what it says of who is left");
+    return nullptr;
   }
   const int self = world_.info().rank;
   if (const auto* const m = std::get_if<messages::obituary>(&said)) {

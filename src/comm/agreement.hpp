@@ -90,7 +90,7 @@ class agreement {
   std::string describe(const round& r, int member) const;
   round* round_of(const caller& who) noexcept;
   static bool may_answer(const round& r, int peer) noexcept;
-  const char* act_on(int peer, key name, std::span<const std::byte> payload);
+  const char* act_on(int peer, key name, std::span<const std::byte> payload) noexcept;
   static void expire(void* r) noexcept;
 
   world& world_;
