@@ -115,7 +115,6 @@ constexpr variable table[] = {
   {g::internal, "TUTTI_STORE_FD", "", "socket on which rank 0 listens for the others"},
   {g::internal, "TUTTI_STORE_FROM", "", "where rank 0 asks the launcher for that socket, if it was closed on the way or for a second world"},
   {g::internal, "TUTTI_STORE_LISTENS", "", "port of TUTTI_STORE_FD"},
-  {g::internal, "TUTTI_TAKEN_PLACE", "", "a rank sets it for programs that it starts, so that they do not join in its place"},
   {g::internal, "TUTTI_FLIGHT", "", "shared memory of the flight recorder"},
   {g::internal, "TUTTI_TTY", "", "1: the launcher's output is a terminal"},
   {g::internal, "COLUMNS", "", "width of that terminal"},

@@ -3,7 +3,6 @@
 
 #include "base/env.hpp"
 #include "base/hmac.hpp"
-#include "base/process_state.hpp"
 #include "base/text.hpp"
 #include "bootstrap/address.hpp"
 #include "bootstrap/rendezvous.hpp"
@@ -14,7 +13,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -23,7 +21,6 @@
 #include <cstdlib>
 #include <ranges>
 #include <span>
-#include <sstream>
 #include <string_view>
 #include <tutti/error.hpp>
 
@@ -185,8 +182,8 @@ std::string parse_file_url(const std::string& url) {
 // number means nothing to any other process.
 std::optional<int> take_store_fd() {
   const auto fd = base::env_integer("TUTTI_STORE_FD", 0, INT_MAX);
-  ::unsetenv("TUTTI_STORE_FD");
   if (!fd) return std::nullopt;
+  ::unsetenv("TUTTI_STORE_FD");
   return static_cast<int>(*fd);
 }
 
@@ -194,8 +191,8 @@ bool listens(int fd, std::uint16_t port) {
   int listening = 0;
   socklen_t length = sizeof listening;
   const auto at = local_endpoint(fd);
-  return at && at->port() == port && ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) == 0 &&
-         listening != 0;
+  return at && at->port() == port &&
+         ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) == 0 && listening != 0;
 }
 
 // Returns the launcher's socket, if it listens at the port of this job; -1: rank 0 has to listen by itself. A program on
@@ -224,31 +221,6 @@ std::int64_t take_listening_port() {
   const std::int64_t port = base::env_integer("TUTTI_STORE_LISTENS", 1, 65535).value_or(0);
   ::unsetenv("TUTTI_STORE_LISTENS");
   return port;
-}
-
-// ---- programs that a rank starts ----
-
-constexpr const char* place_variable = "TUTTI_TAKEN_PLACE";
-
-// Empty: there is no place that others could take.
-std::string place_text(const job& j) {
-  if (!j.rendezvous_file.empty()) return fmt::format("{}/{} {}", j.rank, j.world_size, j.rendezvous_file);
-  if (j.master_host.empty()) return {};
-  return fmt::format("{}/{} {}", j.rank, j.world_size, host_and_port(j.master_host, j.master_port));
-}
-
-// "<pid> <start of that process> <place>"
-void refuse_taken_place(const job& j, const place& found) {
-  std::istringstream mark(base::env_string(place_variable).value_or(""));
-  std::int64_t pid = 0;
-  std::uint64_t start = 0;
-  std::string taken;
-  if (!(mark >> pid >> start >> std::ws) || !std::getline(mark, taken) || taken != place_text(j)) return;
-  if (pid == ::getpid() || base::start_of_process(pid) != start) return;
-  refuse(
-      "this program runs inside rank {} of a job (pid {}), which has given it {} and {}: unset these, "
-      "MASTER_ADDR and MASTER_PORT to run it alone, or start it with tutti-run -n N as a job of its own",
-      j.rank, pid, found.rank.from, found.size.from);
 }
 
 // Longer times count as this, which the clock can add up.
@@ -392,26 +364,13 @@ job resolve(const init_options& options) {
         "init_method '{}' needs to know which rank this is: set init_options::rank and world_size, or "
         "RANK and WORLD_SIZE",
         method);
-  if (at_address || at_file) {
-    refuse_taken_place(j, found);
-    return j;
-  }
+  if (at_address || at_file) return j;
   read_master(found, j);
-  refuse_taken_place(j, found);
   // An address other than the launcher's has another listener.
   j.store_listens = !j.master_host.empty() && j.master_port == listening_port;
   if (j.rank == 0 && !j.master_host.empty()) j.store_fd = launchers_socket(j, store_fd);
   return j;
 }
-
-taken_place::taken_place(const job& j) {
-  const std::string text = place_text(j);
-  if (text.empty()) return;
-  const std::int64_t pid = ::getpid();
-  ::setenv(place_variable, fmt::format("{} {} {}", pid, base::start_of_process(pid), text).c_str(), 1);
-}
-
-taken_place::~taken_place() { ::unsetenv(place_variable); }
 
 job resolve_at_store(const init_options& options) {
   job j;

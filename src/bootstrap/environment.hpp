@@ -53,17 +53,6 @@ struct job : core::world_settings {
 // errc::invalid_argument for missing, contradictory or unknown settings; the text names the variables and the
 // cure.
 job resolve(const init_options& options);
-
-// While it lives, resolve() refuses the place of this job to programs that this process starts: they inherit it. No mark
-// where the environment gives no place that ranks would meet at.
-class taken_place {
- public:
-  explicit taken_place(const job& j);
-  taken_place(const taken_place&) = delete;
-  taken_place& operator=(const taken_place&) = delete;
-  ~taken_place();
-};
-
 // The same if the ranks meet in a store that the program passes in. init_method and the addresses have no
 // effect, nor has the environment's rank if the options have one: a program may form several worlds. Also
 // throws errc::not_supported for the backend "mpi".

@@ -80,7 +80,6 @@ task<communicator> init(runtime& rt, init_options options) {
   comm::runtime_state& state = claimed(rt);
   bootstrap::job job = bootstrap::resolve(options);
   if (job.over_mpi) co_return co_await state.join_mpi(job);
-  state.take_place(job);
   const bool serves = job.rank == 0 && job.world_size > 1 && job.rendezvous_file.empty() && !job.elastic;
   if (!serves) co_return co_await state.join(job, nullptr, nullptr);
   const auto executor = rt.get_executor();

@@ -40,8 +40,6 @@ class runtime_state {
 
   core::loop& loop() noexcept { return loop_; }
 
-  // Until this ends, programs that this process starts cannot take the place of `job`.
-  void take_place(const bootstrap::job& job) { place_.emplace(job); }
   // Joins the world of `job`: through a store of the program, or, if that is null, where the job's ranks meet.
   // `server` is that of a rank 0 that serves the store of its job, otherwise null.
   task<communicator> join(bootstrap::job job, store* through, std::shared_ptr<tcp_store_server> server);
@@ -79,7 +77,6 @@ class runtime_state {
 
   task<communicator> join_next_elastic(world* old, bootstrap::job job);
 
-  std::optional<bootstrap::taken_place> place_;
   core::loop loop_;
   std::vector<std::unique_ptr<world>> worlds_;
   std::shared_ptr<tcp_store_server> epoch_server_;  // serves all epochs, on rank 0

@@ -76,7 +76,6 @@ bool is_place_of_launcher(std::string_view name) {
                                         "ROLE_WORLD_SIZE",
                                         "TUTTI_STORE_FD",
                                         "TUTTI_STORE_FROM",
-                                        "TUTTI_TAKEN_PLACE",
                                         "TUTTI_FLIGHT",
                                         "TUTTI_REJOIN",
                                         "TUTTI_ELASTIC",

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/environment.hpp"
 
-#include "base/process_state.hpp"
 #include "base/unique_fd.hpp"
 #include "bootstrap/address.hpp"
 #include "bootstrap/rendezvous.hpp"
@@ -10,8 +9,6 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
-#include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <initializer_list>
@@ -380,28 +377,6 @@ TEST_CASE("only rank 0 gets the launcher's socket, and no other program does") {
   CHECK(f.code == errc::invalid_argument);
   for (const std::string& part : {"descriptor " + number, std::string("refused"), std::string("close_fds")})
     CHECK_MESSAGE(f.says(part), part << " is not in: " << f.text);
-}
-
-TEST_CASE("the place of a rank that lives is refused to the programs that it starts") {
-  const auto marked = [](std::int64_t pid, std::uint64_t start, const std::string& place) {
-    const std::string mark = fmt::format("{} {} {}", pid, start, place);
-    return test::failure_of([&] {
-      resolved({{"RANK", "1"},
-                {"WORLD_SIZE", "2"},
-                {"MASTER_ADDR", "::1"},
-                {"MASTER_PORT", "5"},
-                {"TUTTI_TAKEN_PLACE", mark.c_str()}});
-    });
-  };
-  const std::string place = "1/2 [::1]:5";
-  const std::int64_t parent = ::getppid();
-  const std::uint64_t start = base::start_of_process(parent);
-  const failure inside = marked(parent, start, place);
-  CHECK(inside.code == errc::invalid_argument);
-  for (const char* part : {"inside rank 1", "RANK=1", "WORLD_SIZE=2", "tutti-run"}) CHECK(inside.says(part));
-  CHECK_FALSE(marked(parent, start, "0/2 [::1]:5").code);
-  CHECK_FALSE(marked(parent, start + 1, place).code);  // that rank has ended
-  CHECK_FALSE(marked(::getpid(), base::start_of_process(::getpid()), place).code);
 }
 
 TEST_CASE("a listening store serves only the first world, at the requested port") {
