@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/asio/deferred.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <utility>
 
@@ -70,6 +72,8 @@ bool shm_transport::reaches(const core::endpoint_record& mine,
 // The kernel answers at once. EAGAIN says that no more connections may wait to be accepted.
 task<core::stream_socket> shm_transport::dial(const core::endpoint_record& to, core::time_point deadline) {
   const core::stream_endpoint there(abstract(to.shm_address));
+  // Never from inside link::submit(), whose frame would be sent, and its transfer end, before it has returned.
+  co_await asio::post(loop_.executor(), asio::deferred);
   for (std::chrono::milliseconds pause = first_pause;; pause = std::min(2 * pause, longest_pause)) {
     base::unique_fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (fd && ::connect(fd.get(), there.data(), static_cast<socklen_t>(there.size())) == 0) {
