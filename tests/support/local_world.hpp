@@ -68,7 +68,7 @@ template <class Operation>
 task<failure> failure_in(Operation op) {
   std::exception_ptr caught;
   try {
-    co_await std::move(op);
+    static_cast<void>(co_await std::move(op));
   } catch (...) {
     caught = std::current_exception();
   }
