@@ -141,6 +141,18 @@ def test_ranks_that_agree_leave_at_once(transports, monkeypatch):
     run(3, agree_in_their_last_call, method="fork")
 
 
+def ends_of_two(program, tmp_path):
+    """Runs the program as two ranks. Returns the exit code and standard error of each."""
+    ranks = [subprocess.Popen([sys.executable, "-c", program, str(r), str(tmp_path / "store")],
+                              stderr=subprocess.PIPE, text=True) for r in range(2)]
+    try:
+        said = [r.communicate(timeout=100)[1] for r in ranks]
+        return [(r.returncode, text) for r, text in zip(ranks, said)]
+    finally:
+        for r in ranks:
+            r.kill()
+
+
 differ_and_end = """
 import sys, torch, torch.distributed as dist
 rank = int(sys.argv[1])
@@ -151,15 +163,8 @@ dist.broadcast(torch.ones(4), rank)
 
 
 def test_ranks_that_differ_are_told_at_their_end(tmp_path):
-    ranks = [subprocess.Popen([sys.executable, "-c", differ_and_end, str(r), str(tmp_path / "store")],
-                              stderr=subprocess.PIPE, text=True) for r in range(2)]
-    try:
-        for r in ranks:
-            _, said = r.communicate(timeout=100)
-            assert "root 0" in said and "root 1" in said, said
-    finally:
-        for r in ranks:
-            r.kill()
+    for _, said in ends_of_two(differ_and_end, tmp_path):
+        assert "root 0" in said and "root 1" in said, said
 
 
 few_descriptors = """
@@ -493,15 +498,8 @@ dist.barrier()
 
 
 def test_a_daemon_thread_that_receives_is_silent_at_the_end(tmp_path):
-    ranks = [subprocess.Popen([sys.executable, "-c", receives_in_a_thread, str(r), str(tmp_path / "store")],
-                              stderr=subprocess.PIPE, text=True) for r in range(2)]
-    try:
-        for r in ranks:
-            _, said = r.communicate(timeout=100)
-            assert r.returncode == 0 and "Traceback" not in said, said
-    finally:
-        for r in ranks:
-            r.kill()
+    for code, said in ends_of_two(receives_in_a_thread, tmp_path):
+        assert code == 0 and "Traceback" not in said, said
 
 
 def destroys(rank, size, store):
