@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/store_handover.hpp"
 
+#include "base/passed_descriptors.hpp"
 #include "core/socket_io.hpp"
 
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 namespace tutti::bootstrap {
 namespace {
@@ -27,37 +29,6 @@ socklen_t make_address(const std::string& name, sockaddr_un& address) noexcept {
   if (name.size() >= sizeof address.sun_path) return 0;
   std::memcpy(address.sun_path + 1, name.data(), name.size());
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-}
-
-// Any user could connect to an abstract name, or listen at one that the launcher has left.
-bool trusted(int socket) noexcept {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
-         (peer.uid == ::geteuid() || peer.uid == 0);
-}
-
-// One byte with room for one descriptor.
-struct message : msghdr {
-  message() noexcept : msghdr() {
-    msg_iov = &part;
-    msg_iovlen = 1;
-    msg_control = control;
-    msg_controllen = sizeof control;
-  }
-  char byte = 0;
-  iovec part{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-};
-
-void send_descriptor(int socket, int fd) noexcept {
-  message one;
-  cmsghdr* const header = CMSG_FIRSTHDR(&one);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof fd);
-  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  ::sendmsg(socket, &one, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 }  // namespace
@@ -83,7 +54,10 @@ void store_handover::serve_next() {
         if (ended) return;
         const base::unique_fd peer(::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC));
         if (!peer && core::out_of_resources(errno)) return;  // it would be asked again at once
-        if (peer && store_ && trusted(peer.get())) send_descriptor(peer.get(), store_.get());
+        // Any user could connect to an abstract name, or listen at one that the launcher has left.
+        constexpr std::byte sign[1] = {};
+        if (const int fd = store_.get(); peer && store_ && base::same_user(peer.get()))
+          base::send_descriptors(peer.get(), {&fd, 1}, sign);
         serve_next();
       });
 }
@@ -95,17 +69,10 @@ base::unique_fd take_over_store(const std::string& name) noexcept {
   const timeval patience{patience_seconds, 0};
   ::setsockopt(launcher.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   if (!launcher || ::connect(launcher.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) return {};
-  message one;
-  const ssize_t got = TEMP_FAILURE_RETRY(::recvmsg(launcher.get(), &one, MSG_CMSG_CLOEXEC));
-  if (got < 0) return {};
-  const cmsghdr* const header = CMSG_FIRSTHDR(&one);
-  base::unique_fd store;
-  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-    store.reset(fd);
-  }
-  if (store && trusted(launcher.get())) return store;
+  std::byte sign[1];
+  base::passed_descriptors got = base::receive_descriptors(launcher.get(), sign, 0);
+  if (got.bytes < 0) return {};
+  if (got.descriptors[0] && base::same_user(launcher.get())) return std::move(got.descriptors[0]);
   errno = EPERM;  // the launcher closes the connection to another user
   return {};
 }

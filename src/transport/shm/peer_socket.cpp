@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/shm/peer_socket.hpp"
 
+#include "base/passed_descriptors.hpp"
+
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -16,18 +18,6 @@
 
 namespace tutti::transport::shm {
 namespace {
-
-// A label, and room for two descriptors behind it.
-struct labelled_message : msghdr {
-  explicit labelled_message(region_label& label) noexcept : msghdr{}, data{&label, sizeof label} {
-    msg_iov = &data;
-    msg_iovlen = 1;
-    msg_control = control;
-    msg_controllen = sizeof control;
-  }
-  iovec data;
-  alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
-};
 
 // As in <linux/pidfd.h> of kernels later than most headers: the first version with the exit code.
 struct pidfd_info {
@@ -51,39 +41,20 @@ constexpr int peer_pidfd = 77;  // asm-generic/socket.h of Linux 6.5
 
 // ---- descriptors ----
 
-// All or nothing: so few bytes are sent whole.
 bool send_descriptors(int socket, std::span<const int> descriptors, const region_label& label) noexcept {
-  region_label content = label;
-  labelled_message message(content);
-  message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
-  std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
-  const ssize_t sent = TEMP_FAILURE_RETRY(::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL));
-  return sent == static_cast<ssize_t>(sizeof content);
+  return base::send_descriptors(socket, descriptors, std::as_bytes(std::span(&label, 1)));
 }
 
 passed receive_descriptors(int socket) noexcept {
   passed p;
-  labelled_message message(p.label);
-  const ssize_t got = TEMP_FAILURE_RETRY(::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC));
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return p;
-  p.is = passed::outcome::hung_up;
-  if (got <= 0) return p;
-  p.is = got == static_cast<ssize_t>(sizeof p.label) ? passed::outcome::all : passed::outcome::nonsense;
-  p.cut_off = (message.msg_flags & MSG_CTRUNC) != 0;
-  std::size_t count = 0;
-  for (cmsghdr* h = CMSG_FIRSTHDR(&message); h != nullptr; h = CMSG_NXTHDR(&message, h)) {
-    if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS) continue;
-    for (std::size_t at = 0; at + CMSG_LEN(sizeof(int)) <= h->cmsg_len; at += sizeof(int)) {
-      int received = -1;
-      std::memcpy(&received, CMSG_DATA(h) + at, sizeof received);
-      base::unique_fd owned(received);  // additional ones are closed
-      if (count < p.descriptors.size()) p.descriptors[count++] = std::move(owned);
-    }
-  }
+  base::passed_descriptors got =
+      base::receive_descriptors(socket, std::as_writable_bytes(std::span(&p.label, 1)), MSG_DONTWAIT);
+  if (got.bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return p;
+  p.is = got.bytes <= 0                                      ? passed::outcome::hung_up
+         : got.bytes == static_cast<ssize_t>(sizeof p.label) ? passed::outcome::all
+                                                             : passed::outcome::nonsense;
+  p.descriptors = std::move(got.descriptors);
+  p.cut_off = got.cut_off;
   return p;
 }
 
@@ -100,13 +71,6 @@ std::optional<std::array<base::unique_fd, 2>> receive_pair(int socket) {
 }
 
 // ---- the process ----
-
-bool same_user(int socket) noexcept {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
-         (peer.uid == ::geteuid() || peer.uid == 0);
-}
 
 peer_process::peer_process(int socket) noexcept {
   int fd = -1;

@@ -35,9 +35,6 @@ passed receive_descriptors(int socket) noexcept;
 // Receives two descriptors; empty if nothing has come yet. Throws tutti::error (peer_failed, resources, protocol).
 std::optional<std::array<base::unique_fd, 2>> receive_pair(int socket);
 
-// Whether the process at the other end runs as this user (or as root).
-bool same_user(int socket) noexcept;
-
 // How the process at the other end of a connection has ended. From Linux 6.16 on the kernel tells that to
 // processes other than the parent, too, once the parent has reaped it.
 class peer_process {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/shm/shm_transport.hpp"
 
+#include "base/passed_descriptors.hpp"
 #include "base/text.hpp"
 
 #include <fmt/format.h>
@@ -92,7 +93,7 @@ task<core::stream_socket> shm_transport::dial(const core::endpoint_record& to, c
   }
 }
 
-bool shm_transport::may_prove(core::stream_socket& socket) { return same_user(socket.native_handle()); }
+bool shm_transport::may_prove(core::stream_socket& socket) { return base::same_user(socket.native_handle()); }
 
 void shm_transport::give_up(peer_link& l, const setback& last) {
   const char* cause = "; it has ended, or never got as far as tutti::run: look at its output";
