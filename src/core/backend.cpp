@@ -5,6 +5,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/throw_error.hpp"
+#include "core/socket_io.hpp"
 
 #include <fmt/format.h>
 #include <sys/epoll.h>
@@ -36,7 +37,7 @@ bool add_to(const base::unique_fd& epoll, int fd, std::uint32_t events, std::uin
                       "no memory for io_uring: {}; or unset TUTTI_LOOP, or set it to epoll, "
                       "which does the same",
                       why);
-  if (code == EMFILE || code == ENFILE)
+  if (out_of_descriptors(code))
     base::throw_error(errc::resources,
                       "this process may open no more descriptors for io_uring ({}); raise `ulimit -n`", why);
   base::throw_error(errc::not_supported,

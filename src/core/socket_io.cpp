@@ -222,8 +222,9 @@ task<stream_socket> connect(asio::any_io_executor executor, stream_endpoint to, 
   co_return std::move(socket);
 }
 
+bool out_of_descriptors(int code) noexcept { return code == EMFILE || code == ENFILE; }
 bool out_of_resources(int code) noexcept {
-  return code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM;
+  return out_of_descriptors(code) || code == ENOBUFS || code == ENOMEM;
 }
 
 std::string endpoint_text(const stream_endpoint& endpoint) {

@@ -77,7 +77,9 @@ bool is_connected_to_itself(const stream_socket& socket);
 // Returns a connected socket: non-blocking, closed on exec, without Nagle's delay. Also throws connection_refused.
 task<stream_socket> connect(boost::asio::any_io_executor executor, stream_endpoint to, time_point deadline);
 
-// Whether a call failed with this errno because descriptors or memory ran out.
+// Whether a call failed with this errno because descriptors ran out.
+bool out_of_descriptors(int code) noexcept;
+// The same for descriptors or memory.
 bool out_of_resources(int code) noexcept;
 
 // "127.0.0.1:4711", "[::1]:4711", "@abstract-name", "/a/path": for error texts.

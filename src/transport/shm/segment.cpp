@@ -3,6 +3,7 @@
 
 #include "base/shared_memory.hpp"
 #include "base/text.hpp"
+#include "core/socket_io.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -52,7 +53,7 @@ own_segment::own_segment(std::uint64_t world, int rank, int size, int local_rank
         errc::resources,
         fmt::format(
             "cannot make a shared segment of {} bytes: {}; {}", total, base::write_error_text(why),
-            why == EMFILE || why == ENFILE ? "raise `ulimit -n`" : "set TUTTI_TRANSPORTS=tcp to do without"));
+            core::out_of_descriptors(why) ? "raise `ulimit -n`" : "set TUTTI_TRANSPORTS=tcp to do without"));
   header_ = map_memory(fd_.get(), 0, page_bytes);
   segment_header& h = header();
   h.magic = segment_magic;

@@ -48,7 +48,7 @@ void shm_transport::listen(core::endpoint_record& mine, const listen_wish&) {
   } catch (const boost::system::system_error& e) {
     throw error(errc::resources,
                 fmt::format("cannot listen for ranks of this host: {}; {}", e.code().message(),
-                            core::out_of_resources(e.code().value())
+                            core::out_of_descriptors(e.code().value())
                                 ? "raise `ulimit -n`"
                                 : "set TUTTI_TRANSPORTS=tcp to do without shared memory"));
   }
@@ -83,7 +83,7 @@ task<core::stream_socket> shm_transport::dial(const core::endpoint_record& to, c
       co_return std::move(socket);
     }
     const int code = errno;
-    if (code == EMFILE || code == ENFILE)
+    if (core::out_of_descriptors(code))
       throw error(errc::resources, base::errno_text(code) + "; raise `ulimit -n`");
     if (code != EAGAIN)
       throw error(core::out_of_resources(code) ? errc::resources : errc::peer_failed, base::errno_text(code));
