@@ -10,9 +10,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <exception>
-#include <iterator>
 #include <new>
 #include <span>
 
@@ -50,7 +48,7 @@ class collective_operation_state final
 
   ~collective_operation_state() {
     const bool made = ended_ && failure() == errc::success;
-    if (detail::row_of(operation_.what().kind).of == family::set_up && !made && !comm().detached())
+    if (!made && detail::row_of(operation_.what().kind).of == family::set_up && !comm().detached())
       comm().of_world().note_unmade();
   }
 
@@ -136,14 +134,6 @@ bool is_empty(const communicator_state& c, const call& what) noexcept {
   if (what.kind == operation_kind::barrier) return c.size() == 1;
   const operation_row& row = detail::row_of(what.kind);
   return row.of == family::collective && !row.uneven() && agreed_buffer(what).count == 0;
-}
-
-// Whether each rank's part ends only after all ranks have called it.
-bool waits_for_all(const communicator_state& c, const call& what) noexcept {
-  using kind = operation_kind;
-  constexpr kind mutual[] = {kind::barrier, kind::all_reduce, kind::all_gather, kind::reduce_scatter,
-                             kind::all_to_all};
-  return std::ranges::find(mutual, what.kind) != std::end(mutual) && !is_empty(c, what);
 }
 
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) noexcept {
@@ -252,7 +242,6 @@ bool start_collective(operation_state& state) {
   communicator_state& c = *what.comm;
   const plan todo = plan_of(c, what);
   const std::uint32_t sequence = c.next_sequence(todo.print);
-  c.set_compared(waits_for_all(c, what));
   if (!c.failed() && !c.dead_member().empty()) {
     c.fail(errc::peer_failed, c.dead_member(), p2p::subject::other, true, p2p::extent::one, sequence);
     state.fail(errc::peer_failed, fmt::format("{}: {}", title(c, what), c.dead_member()));

@@ -98,6 +98,21 @@ std::string describe(const p2p::fingerprint& print) {
   return fmt::format("{}{}({})", prefix, detail::name_of(kind), description);
 }
 
+namespace {
+
+// Whether each rank's part of such a collective ends only after all ranks have called it.
+bool waits_for_all(const p2p::fingerprint& print) noexcept {
+  using kind = detail::operation_kind;
+  constexpr kind mutual[] = {kind::barrier, kind::all_reduce, kind::all_gather, kind::reduce_scatter,
+                             kind::all_to_all};
+  const auto d = std::bit_cast<collective_description>(print);
+  const auto what = static_cast<kind>((d.kind & ~on_device) - 1);  // none of these if it is being prepared
+  const bool is_empty = d.count == 0 && what != kind::barrier && (d.kind & on_device) == 0;
+  return std::ranges::find(mutual, what) != std::end(mutual) && !is_empty;
+}
+
+}  // namespace
+
 communicator_state::communicator_state(world& w, std::uint32_t id, std::uint32_t parent, std::string name,
                                        std::vector<int> members, std::uint32_t made_by)
     : world_(&w),
@@ -315,8 +330,9 @@ void communicator_state::told(int peer, const p2p::progress_message& there) noex
 // What a rank sent in its collectives comes before its answer, and is compared when it comes. On the segment
 // nobody need answer: the ranks read what the others called.
 task<> communicator_state::compare_last(core::time_point deadline) {
-  if (compared_ || size() == 1) co_return;
   const std::uint32_t last = next_sequence_ - 1;
+  const place& called = places_[last % remembered];
+  if (size() == 1 || !called.started || called.sequence != last || waits_for_all(called.print)) co_return;
   const bool on_segment = segment_ != nullptr && segment_->is_last(last);
   inquiry here;
   here.sequence = last;

@@ -188,11 +188,9 @@ class communicator_state final : public p2p::context_owner {
   // When all have answered, or after a tenth of a second, fails the communicator with `why` and `text` plus
   // the answers. Does nothing if the collective ends meanwhile.
   void explain_and_fail(std::uint32_t sequence, errc why, std::string text) noexcept;
-  // Records whether the collective that was started last ends only after all ranks have called it.
-  void set_compared(bool all_have_called) noexcept { compared_ = all_have_called; }
-  // Waits, if that is not so, until all ranks have called it. If one called a different collective, the
-  // communicator fails with errc::mismatch on all ranks. Ends without a result at the deadline, if a rank has
-  // left, or while collectives are in progress. This object must stay open meanwhile.
+  // Waits until all ranks have called the collective that was started last, unless it ends on each only then. If one
+  // called a different collective, the communicator fails with errc::mismatch on all ranks. Ends without a result at
+  // the deadline, if a rank has left, or while collectives are in progress. This object must stay open meanwhile.
   task<> compare_last(core::time_point deadline);
   // Called when an operation of this rank has taken longer than its timeout. Writes who waits for whom to standard
   // error, once for all ranks to which that happens within some seconds.
@@ -336,7 +334,6 @@ class communicator_state final : public p2p::context_owner {
   // By rank: this rank has waited for it and asked it, so that it tells when it closes this communicator.
   std::vector<bool> asked_;
   std::list<inquiry> inquiries_;  // in order; the other ranks have been asked about the first only
-  bool compared_ = true;
   inquiry* comparing_ = nullptr;  // of compare_last()
   scratch_pool scratch_;
   std::unique_ptr<comm::collective_segment> segment_;  // null: not all members share memory

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that call different collectives all get an error that names both calls.
+#include "comm/communicator_state.hpp"
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <functional>
 #include <numeric>
 #include <string>
@@ -393,6 +395,34 @@ TEST_CASE("mismatch: detected in the first call of a new communicator if one ran
     CAPTURE(transport);
     CHECK_NOTHROW(run_local(2, over(transport), one_element_and_none));
   }
+}
+
+// A broadcast ends on its root at once, unless the other rank's call has come before.
+task<> compares_last_call(communicator world, bool differ, int calls_before) {
+  communicator c = co_await world.duplicate();
+  for (int i = 0; i < calls_before; ++i) co_await c.barrier();  // 20: over shared memory
+  std::vector<float> data(4);
+  const failure here = co_await failure_in(c.broadcast(data, differ ? world.rank() : 0));
+  TUTTI_EXPECT(here.code == errc::success || (differ && here.code == errc::mismatch));
+  const detail::communicator_ref last = detail::reference_to(c);
+  co_await last->compare_last(core::clock::now() + std::chrono::seconds(30));
+  const failure next = co_await failure_in(c.barrier());
+  const failure& told = here.code ? here : next;
+  if (!differ) TUTTI_EXPECT(told.code == errc::success);
+  if (differ) TUTTI_EXPECT(told.says("root 0"));
+  if (differ) TUTTI_EXPECT(told.says("root 1"));
+}
+TEST_CASE("mismatch: found by comparing the last call, which nothing waits for") {
+  for (const std::string& transport : transports)
+    for (const bool differ : {false, true})
+      for (const int calls_before : {0, 20}) {
+        CAPTURE(transport);
+        CAPTURE(differ);
+        CAPTURE(calls_before);
+        CHECK_NOTHROW(run_local(2, over(transport), [=](communicator world) {
+          return compares_last_call(std::move(world), differ, calls_before);
+        }));
+      }
 }
 
 TEST_CASE("mismatch: also detected if one rank is hundreds of collectives ahead") {
