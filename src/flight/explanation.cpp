@@ -258,7 +258,7 @@ std::string describe(const operation_snapshot& o, const rank_snapshot& of, const
   const operation_kind kind = kind_of(o);
   const std::string comm = name_of_communicator(o.communicator, of);
   std::string text;
-  if (kind > operation_kind::matched_probe && o.sequence == 0) {
+  if (!is_message(o) && o.sequence == 0) {
     text = fmt::format("{} on {}", name_of_kind(o.kind), comm);
   } else if (o.sequence == 0) {
     const char* const way = kind == operation_kind::send ? "to" : "from";

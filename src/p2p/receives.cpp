@@ -168,20 +168,19 @@ unexpected* receives::keep_early(int peer, const frame& head) noexcept {
   const bool rts = head.kind == frame_kind::rts;
   if (!peers_.admit_waiting(peer)) [[unlikely]]
     return nullptr;
-  unexpected* const u = unexpected_.memory_of(rts ? 0 : head.length);
-  if (u != nullptr) {
+  if (unexpected* const u = unexpected_.memory_of(rts ? 0 : head.length)) {
     u->head = head;
     u->peer = peer;
     u->counted = true;
+    if (unexpected_.keep(*u)) {
+      ++counters_.unexpected;
+      return u;
+    }
+    unexpected_.recycle(*u);
   }
-  if (u == nullptr || !unexpected_.keep(*u)) {
-    if (u != nullptr) unexpected_.recycle(*u);
-    peers_.lose(peer, rts ? "the rts frame of a message that came before its receive"
-                          : "a message that came before its receive");
-    return nullptr;
-  }
-  ++counters_.unexpected;
-  return u;
+  peers_.lose(peer, rts ? "the rts frame of a message that came before its receive"
+                        : "a message that came before its receive");
+  return nullptr;
 }
 
 destination_buffer receives::begin_eager(int peer, const frame& head) noexcept {
