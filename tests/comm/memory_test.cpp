@@ -13,6 +13,7 @@
 #include <execinfo.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -151,6 +152,12 @@ void make_runs(const memory_program& program, const std::string& transport, long
   p.finished = true;
 }
 
+// In the child, which does not outlive the test.
+void begin_child() {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::setenv("TUTTI_LOG", "error", 0);
+}
+
 // Makes the runs in a child. Continues in a new child after one that died or hung.
 std::map<end, long> sweep(const memory_program& program, const std::string& transport, long points,
                           long row) {
@@ -164,7 +171,7 @@ std::map<end, long> sweep(const memory_program& program, const std::string& tran
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
     if (child == 0) {
-      ::setenv("TUTTI_LOG", "error", 0);
+      begin_child();
       failing_memory::fail_after(1L << 40, 1);
       const end how = run_once(program, transport, -1, row);
       p->allocations = failing_memory::count.load();
@@ -184,7 +191,7 @@ std::map<end, long> sweep(const memory_program& program, const std::string& tran
     REQUIRE(child >= 0);
     if (child == 0) {
       said.take();
-      ::setenv("TUTTI_LOG", "error", 0);
+      begin_child();
       make_runs(program, transport, first, step, row, *p);
       ::_exit(0);
     }
