@@ -11,6 +11,17 @@ function(run_step what output)
   set(${output} "${text}" PARENT_SCOPE)
 endfunction()
 
+# Runs a command that must be refused with a message that matches `expectation`. `mistake` says what is accepted otherwise.
+function(run_refused_step mistake expectation)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE text ERROR_VARIABLE text)
+  if(result EQUAL 0)
+    message(FATAL_ERROR "${mistake} is accepted; it must be refused, with: ${expectation}")
+  endif()
+  if(NOT text MATCHES "${expectation}")
+    message(FATAL_ERROR "${mistake} is refused, but the message does not say '${expectation}':\n${text}")
+  endif()
+endfunction()
+
 # hello without a launcher is a world of one. WITH_TLS: it opens the TLS module of its tutti.
 function(check_hello program)
   set(environment "")
