@@ -191,8 +191,8 @@ bool listens(int fd, std::uint16_t port) {
   int listening = 0;
   socklen_t length = sizeof listening;
   const auto at = local_endpoint(fd);
-  return at && at->port() == port &&
-         ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) == 0 && listening != 0;
+  return at && at->port() == port && ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) == 0 &&
+         listening != 0;
 }
 
 // Returns the launcher's socket, if it listens at the port of this job; -1: rank 0 has to listen by itself. A program on
