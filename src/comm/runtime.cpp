@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public runtime, joining, and the ways to start a program.
+#include "base/files.hpp"
 #include "base/log.hpp"
 #include "bootstrap/environment.hpp"
 #include "bootstrap/rendezvous.hpp"
@@ -7,6 +8,7 @@
 #include "core/backend.hpp"
 #include "core/running_task.hpp"
 #include "core/wakeup.hpp"
+#include "flight/recordings.hpp"
 
 #include <fmt/format.h>
 
@@ -18,6 +20,7 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <string>
 #include <thread>
 #include <tutti/background.hpp>
 #include <tutti/runtime.hpp>
@@ -61,6 +64,23 @@ comm::runtime_state& claimed(runtime& rt) {
   return rt.state();
 }
 
+// A program that a rank starts inherits the rank's place. Only where it would meet at the same address: with another
+// MASTER_PORT it may be a rank of another job.
+void refuse_inside_rank(const init_options& options, const bootstrap::job& job) {
+  if (options.rank >= 0 || options.init_method != "env://" || job.world_size == 1) return;
+  const std::int64_t around = flight::rank_around_this_process();
+  if (around == 0) return;
+  const std::string inherited = fmt::format("{0}MASTER_PORT={1}{0}", '\0', job.master_port);
+  if (base::contents_of(fmt::format("/proc/{}/environ", around)).find(inherited) == std::string::npos) return;
+  throw error(
+      errc::invalid_argument,
+      fmt::format(
+          "this program runs inside rank {} of a job (process {}) and has inherited its place: to run "
+          "it alone, unset RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; as a job of its own, "
+          "start it with tutti-run -n N",
+          job.rank, around));
+}
+
 }  // namespace
 
 runtime::runtime()
@@ -80,6 +100,7 @@ task<communicator> init(runtime& rt, init_options options) {
   comm::runtime_state& state = claimed(rt);
   bootstrap::job job = bootstrap::resolve(options);
   if (job.over_mpi) co_return co_await state.join_mpi(job);
+  refuse_inside_rank(options, job);
   const bool serves = job.rank == 0 && job.world_size > 1 && job.rendezvous_file.empty() && !job.elastic;
   if (!serves) co_return co_await state.join(job, nullptr, nullptr);
   const auto executor = rt.get_executor();

@@ -20,6 +20,7 @@
 #include <bit>
 #include <cerrno>
 #include <csignal>
+#include <filesystem>
 #include <mutex>
 #include <stdexcept>
 #include <system_error>
@@ -29,7 +30,13 @@ namespace tutti::flight {
 namespace {
 
 constexpr const char* variable = "TUTTI_FLIGHT";
+constexpr const char* memory_name = "tutti-flight";
+constexpr const char* memory_path = "/memfd:tutti-flight";
 constexpr int most_ranks = 65536;
+
+constexpr bool is_in_world(phase p) noexcept {
+  return p == phase::joining || p == phase::member || p == phase::leaving;
+}
 
 // Never 0, which means nobody.
 std::uint64_t name_of(int rank, std::int64_t pid) noexcept {
@@ -70,7 +77,7 @@ std::size_t failures = 0;
 
 recordings::recordings(int ranks, shape s) : ranks_(ranks), shape_(s) {
   const std::size_t bytes = page_bytes + static_cast<std::size_t>(ranks) * s.bytes();
-  fd_ = base::make_memory_file("tutti-flight", bytes);
+  fd_ = base::make_memory_file(memory_name, bytes);
   if (!fd_) throw std::system_error(errno, std::generic_category(), "the flight recorder's memory");
   memory_ = map_memory(bytes, MAP_SHARED, fd_.get());
   title& t = front();
@@ -134,20 +141,29 @@ std::size_t wanted_operations(bool traced) {
 
 namespace {
 
-// The launcher's memory and this process's place in it; null if there is none.
-std::shared_ptr<recordings> node_of_environment(int& place) {
+// What TUTTI_FLIGHT says: a descriptor, and this rank's place in that memory.
+struct given_place {
+  int fd = -1;
+  int local_rank = -1;
+};
+
+std::optional<given_place> place_of_environment() {
   const std::string text = base::env_string(variable).value_or("");
   const std::size_t colon = text.find(':');
-  if (colon == text.npos) return nullptr;
+  if (colon == text.npos) return std::nullopt;
   const auto fd = base::to_number<int>(text.substr(0, colon));
   const auto local_rank = base::to_number<int>(text.substr(colon + 1));
-  if (!fd || *fd < 0 || !local_rank) return nullptr;
-  place = *local_rank;
+  if (!fd || *fd < 0 || !local_rank || *local_rank < 0) return std::nullopt;
+  return given_place{*fd, *local_rank};
+}
+
+// The launcher's memory; null if there is none.
+std::shared_ptr<recordings> memory_at(const given_place& at) {
   try {
-    auto all = std::make_shared<recordings>(*fd);
-    if (place < 0 || place >= all->ranks()) return nullptr;
+    auto all = std::make_shared<recordings>(at.fd);
+    if (at.local_rank >= all->ranks()) return nullptr;
     // Processes started by this one are not this rank.
-    ::fcntl(*fd, F_SETFD, FD_CLOEXEC);
+    ::fcntl(at.fd, F_SETFD, FD_CLOEXEC);
     return all;
   } catch (const std::exception&) {
     // the descriptor was closed on the way here, for example by a shell in between: continue without
@@ -165,11 +181,11 @@ std::shared_ptr<recorder_slot> recorder_slot::take(std::uint64_t (*clock)(const 
   const std::lock_guard lock(slots_mutex);
   recording_view memory;
   if (real_clock && node_memory.expired()) {
-    int place = -1;
-    made->node_ = node_of_environment(place);
+    const std::optional<given_place> at = place_of_environment();
+    if (at) made->node_ = memory_at(*at);
     if (made->node_ != nullptr) {
       node_memory = made->node_;
-      memory = made->node_->of(place);
+      memory = made->node_->of(at->local_rank);
       const recordings::title& t = made->node_->front();
       // In another namespace its number is that of another process.
       if (t.pid_space == base::namespace_of("pid"))
@@ -208,6 +224,27 @@ recorder_slot::~recorder_slot() {
     recorder_.reset();
   }
   node_.reset();  // under the lock: the next one may take the place
+}
+
+std::int64_t rank_around_this_process() {
+  const std::optional<given_place> at = place_of_environment();
+  if (!at) return 0;
+  const std::uint64_t pid_space = base::namespace_of("pid");
+  for (std::int64_t pid = ::getppid(); pid > 0; pid = base::parent_of_process(pid)) {
+    // A process that the launcher started, and this one, has the same memory there; others have any file.
+    const std::string path = fmt::format("/proc/{}/fd/{}", pid, at->fd);
+    std::error_code unread;
+    if (!std::filesystem::read_symlink(path, unread).native().starts_with(memory_path)) continue;
+    const base::unique_fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    try {
+      const recordings all(fd.get());
+      if (at->local_rank >= all.ranks()) continue;
+      const head& h = all.of(at->local_rank).head();
+      if (h.is_written() && h.pid_space == pid_space && h.pid() == pid && is_in_world(h.at())) return pid;
+    } catch (const std::exception&) {  // no such memory
+    }
+  }
+  return 0;
 }
 
 std::optional<bool> has_left(int rank, std::uint64_t world, std::int64_t pid) noexcept {

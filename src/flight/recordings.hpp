@@ -118,6 +118,10 @@ void for_each_recording(const std::function<void(recording_view)>& f);
 // has not failed.
 std::optional<bool> has_left(int rank, std::uint64_t world, std::int64_t pid) noexcept;
 
+// The process of the rank whose place TUTTI_FLIGHT names, if that one is in a world, and has started this process or one
+// of its parents; otherwise 0. So it finds none without a launcher, nor in another pid namespace.
+std::int64_t rank_around_this_process();
+
 // Makes SIGUSR1, unless the program handles it, have the launcher explain. Without a launcher this process
 // writes what its operations wait for to standard error.
 void explain_at_signal() noexcept;

@@ -62,6 +62,20 @@ TEST_SUITE("launch/rank_environment") {
     CHECK(launch({"-n", "1", "sh", "-c", "echo $TUTTI_SECRET"}, {"TUTTI_SECRET=mine"}).output == "mine\n");
   }
 
+  TEST_CASE("a program that a rank starts does not join in the rank's place") {
+    const testing::ending end =
+        launch({"-n", "2", "--tag-output", "never", TUTTI_SUMS_PATH, "inside"}, {"TUTTI_TIMEOUT=30"});
+    CAPTURE(end.output);
+    CAPTURE(end.error);
+    CHECK(end.exit_code == 0);
+    for (const std::string rank : {"0", "1"}) {
+      CHECK(end.error.find("inside rank " + rank + " of a job (process ") != std::string::npos);
+      CHECK(end.output.find("rank " + rank + ": inherited place failed, alone went on") != std::string::npos);
+    }
+    CHECK(testing::count_of(end.output, "of 2: right") == 2);
+    CHECK(testing::count_of(end.output, "of 1: right") == 2);
+  }
+
   TEST_CASE("other variables are passed, stale ones are not") {
     const testing::ending end =
         launch({"-n", "2", "sh", "-c", "[ $RANK = 1 ] && echo $FLAVOUR $RANK ${TUTTI_STORE_FD-none}; true"},

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that check each other, for launch/networks_test: sums of several sizes, a ring, and a barrier. The
-// last line of each rank confirms its results. With an argument they do so in a second world, too.
+// last line of each rank confirms its results. With an argument each rank first starts this program, with its
+// own place and then alone.
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <numeric>
+#include <string>
 #include <tutti/tutti.hpp>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -31,9 +35,20 @@ tutti::task<> sums(tutti::communicator world) {
   std::printf("rank %d of %d: %s\n", rank, size, right ? "right" : "wrong");
 }
 
+const char* how_ended(const std::string& command) {
+  return std::system(command.c_str()) == 0 ? "went on" : "failed";
+}
+
+tutti::task<> inside(tutti::communicator world, std::string program) {
+  const char* const in_its_place = how_ended(program);
+  const char* const alone = how_ended("env -u RANK -u WORLD_SIZE -u MASTER_ADDR -u MASTER_PORT " + program);
+  std::printf("rank %d: inherited place %s, alone %s\n", world.rank(), in_its_place, alone);
+  co_await sums(std::move(world));
+}
+
 }  // namespace
 
-int main(int argc, char**) {
-  const int code = tutti::run(sums);
-  return code != 0 || argc == 1 ? code : tutti::run(sums);
+int main(int argc, char** argv) {
+  if (argc == 1) return tutti::run(sums);
+  return tutti::run([&](tutti::communicator world) { return inside(std::move(world), argv[0]); });
 }
