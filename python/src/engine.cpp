@@ -55,7 +55,7 @@ void engine::add_ended(work_ref w, bool has_callbacks) noexcept {
 void engine::finish_ended() {
   std::vector<work_ref> now;
   {
-    const core::driver::entry here(driver_);
+    const core::loop_driver::entry here(driver_);
     now.swap(ended_);
   }
   for (const work_ref& w : now) w->finish();
@@ -77,7 +77,7 @@ void engine::cancel_receives() {
   python_ends_ = true;
   std::vector<work_ref> waiting;
   {
-    const core::driver::entry here(driver_);
+    const core::loop_driver::entry here(driver_);
     for (work* w = receives_.front(); w != nullptr; w = receives_.after(*w))
       waiting.push_back(work_ref::reclaim_copy(w));
   }

@@ -5,7 +5,7 @@
 
 #include "base/intrusive_list.hpp"
 #include "comm/runtime_state.hpp"
-#include "core/driver.hpp"
+#include "core/loop_driver.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -36,7 +36,7 @@ class engine {
   // nullptr before this process's first process group.
   static engine* made() noexcept;
 
-  core::driver& driver() noexcept { return driver_; }
+  core::loop_driver& driver() noexcept { return driver_; }
   tutti::runtime& runtime() noexcept { return runtime_; }
   // Whether it belongs to the process that forked this one: it has no threads here, and calls throw.
   bool is_parents() const noexcept { return driver_.is_parents(); }
@@ -83,7 +83,7 @@ class engine {
   std::atomic<bool> python_ends_{false};
   boost::asio::io_context context_;
   tutti::runtime runtime_{context_};
-  core::driver driver_{runtime_.state().loop()};
+  core::loop_driver driver_{runtime_.state().loop()};
   std::vector<work_ref> ended_;                            // on the loop: they have no callbacks
   base::intrusive_list<work, pending_receives> receives_;  // on the loop
   std::mutex mutex_;                                       // of the rest

@@ -59,7 +59,7 @@ process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int r
                              c10::intrusive_ptr<options> chosen, bool one_job)
     : Backend(rank, size), options_(std::move(chosen)), joined_with_(options_->timeout) {
   hooks_->where = where_is(*options_);
-  core::driver& d = engine_.driver();
+  core::loop_driver& d = engine_.driver();
   torch_store through(store, d, one_job);
   init_options how;
   how.rank = rank;
@@ -68,12 +68,12 @@ process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int r
   core::running_task joining;
   communicator world;
   struct outcome {
-    core::driver* driver;
+    core::loop_driver* driver;
     bool ended = false;
     std::exception_ptr failure = nullptr;
   } o{&d};
   {
-    const core::driver::entry here(d);
+    const core::loop_driver::entry here(d);
     joining.start(
         join(engine_.runtime(), how, &through, &world),
         [](void* owner, std::exception_ptr failure) noexcept {
@@ -92,13 +92,13 @@ process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int r
     const auto may_stop = [&] { return o.ended || through.is_idle(); };
     for (;;) {
       d.run_until(may_stop, core::time_point::max());
-      const core::driver::entry here(d);
+      const core::loop_driver::entry here(d);
       if (!may_stop()) continue;  // another thread has driven the loop in between
       joining.stop();
       throw;
     }
   }
-  const core::driver::entry here(d);
+  const core::loop_driver::entry here(d);
   joining.stop();
   if (o.failure) std::rethrow_exception(translated(o.failure, *hooks_));
   world_ = tutti::detail::reference_to(world);
@@ -111,15 +111,15 @@ process_group::~process_group() { leave(); }
 // Data that a broadcast's root has sent, for example, are compared with the others' calls only here, if no later
 // collective has done it.
 void process_group::compare_calls() {
-  core::driver& d = engine_.driver();
+  core::loop_driver& d = engine_.driver();
   struct {
-    core::driver* driver;
+    core::loop_driver* driver;
     std::atomic<bool> ended = false;
   } o{&d};
   core::running_task comparing;
   tutti::detail::communicator_ref kept;
   {
-    const core::driver::entry here(d);
+    const core::loop_driver::entry here(d);
     if (!world_) return;
     kept = world_;
     comparing.start(
@@ -137,7 +137,7 @@ void process_group::compare_calls() {
   } catch (...) {  // by a handler of a signal
     raised = std::current_exception();
   }
-  const core::driver::entry here(d);
+  const core::loop_driver::entry here(d);
   comparing.stop();
   const bool differed = kept->failed() && kept->failure() == errc::mismatch && !hooks_->told.exchange(true);
   const std::string text = differed ? kept->failure_text() : "";
@@ -166,7 +166,7 @@ void process_group::leave() {
     return;
   }
   {
-    const core::driver::entry here(engine_.driver());
+    const core::loop_driver::entry here(engine_.driver());
     in_callbacks_ = {};
     world_ = {};
   }
@@ -181,13 +181,13 @@ void process_group::abort() {
   }
   // PyTorch's hook writes down the pending operations, which takes seconds.
   for (const auto& [id, hook] : abort) hook();
-  const core::driver::entry here(engine_.driver());
+  const core::loop_driver::entry here(engine_.driver());
   if (in_callbacks_) communicator(in_callbacks_).abort();
   if (world_) communicator(world_).abort();
 }
 
 c10d::ErrorType process_group::getError() {
-  const core::driver::entry here(engine_.driver());
+  const core::loop_driver::entry here(engine_.driver());
   return world_ && world_->failed() ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
 }
 
@@ -272,7 +272,7 @@ call process_group::call_of(k kind) { return call(kind, {}); }
 // are matched among themselves. No rank gives out this number.
 const tutti::detail::communicator_ref& process_group::world_of_callbacks() {
   constexpr std::uint32_t number = 1;
-  const core::driver::entry here(engine_.driver());
+  const core::loop_driver::entry here(engine_.driver());
   if (getSize() == 1) return world_;
   if (world_ && !in_callbacks_) {
     std::vector<int> everyone(static_cast<std::size_t>(getSize()));

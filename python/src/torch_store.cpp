@@ -133,7 +133,7 @@ struct torch_store::on_thread {
   }
 };
 
-torch_store::torch_store(const c10::intrusive_ptr<c10d::Store>& base, core::driver& d, bool one_job)
+torch_store::torch_store(const c10::intrusive_ptr<c10d::Store>& base, core::loop_driver& d, bool one_job)
     : driver_(d) {
   // A blocking call on a connection delays all other users of it.
   target_ = base;
@@ -177,7 +177,7 @@ void torch_store::work() {
       next->failure = std::current_exception();
       failed_ = true;
     }
-    const core::driver::entry here(driver_);
+    const core::loop_driver::entry here(driver_);
     {
       const std::scoped_lock hold(mutex_);
       calls_.pop();

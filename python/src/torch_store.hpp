@@ -2,7 +2,7 @@
 // Adapts PyTorch's store to tutti's interface, so that the ranks of a group find each other through it.
 #pragma once
 
-#include "core/driver.hpp"
+#include "core/loop_driver.hpp"
 
 #include <atomic>
 #include <condition_variable>
@@ -20,7 +20,7 @@ namespace tutti::python {
 class torch_store final : public store {
  public:
   // `one_job`: all ranks were started by the same torchrun, if by any.
-  torch_store(const c10::intrusive_ptr<c10d::Store>& base, core::driver& d, bool one_job);
+  torch_store(const c10::intrusive_ptr<c10d::Store>& base, core::loop_driver& d, bool one_job);
   // Joins the thread. Not on the loop.
   ~torch_store() override;
 
@@ -45,7 +45,7 @@ class torch_store final : public store {
   c10::intrusive_ptr<c10d::Store> target_;  // without its prefixes
   c10::intrusive_ptr<c10d::Store> own_;     // a connection to it
   c10::intrusive_ptr<c10d::Store> base_;    // own_ with the prefixes
-  core::driver& driver_;
+  core::loop_driver& driver_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::queue<on_thread*> calls_;  // the first is under way

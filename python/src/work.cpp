@@ -130,7 +130,7 @@ void work::begin(plan p, care c, const tutti::detail::communicator_ref& world) {
     others_ = std::make_unique<core::running_task[]>(calls - 1);
   }
   {
-    const core::driver::entry here(engine_.driver());
+    const core::loop_driver::entry here(engine_.driver());
     for (tutti::detail::call& one : plan_.calls) {
       if (!world) fail(c10::str("tutti: ", name_of(one.kind), ": this process group was destroyed"));
       one.comm = world;
@@ -181,7 +181,7 @@ void work::stop_calls() noexcept {
 
 void work::cancel() {
   {
-    const core::driver::entry here(engine_.driver());
+    const core::loop_driver::entry here(engine_.driver());
     if (phase_.load(std::memory_order_relaxed) == running) {
       stop_calls();
       ended(std::make_exception_ptr(error(errc::cancelled, "the operation was cancelled")));
@@ -270,7 +270,7 @@ bool work::finish() {
   int now = over;
   if (!phase_.compare_exchange_strong(now, finishing, std::memory_order_acq_rel)) return now == finished;
   {
-    const core::driver::entry here(engine_.driver());
+    const core::loop_driver::entry here(engine_.driver());
     stop_calls();
     plan_.calls.clear();
   }

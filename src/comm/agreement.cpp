@@ -66,14 +66,14 @@ struct give_up {
   std::string text;
 };
 struct absent {};  // the sender takes no part
-struct obituary {
+struct failure_notice {
   std::int32_t dead;  // rank of the world
 };
 
 }  // namespace messages
 
 using message = std::variant<messages::join, messages::invite, messages::settled, messages::refused,
-                             messages::give_up, messages::absent, messages::obituary>;
+                             messages::give_up, messages::absent, messages::failure_notice>;
 std::string bytes_of(const message& m) { return base::to_bytes(m); }
 
 template <class Reason>
@@ -183,7 +183,7 @@ void agreement::join(communicator_state& c, caller& who, bool has_deadline) {
   r.timeout_text = c.timeout_text();
   r.cause = c.failure_to_tell(p2p::extent::children);
   r.who = &who;
-  core::engine& engine = world_.loop().engine();
+  core::progress_engine& engine = world_.loop().engine();
   engine.begin_wait();
   if (!r.open()) return tell_caller(r);
   if (!has_deadline) engine.timers().arm(r.timer, engine.platform().now() + c.timeout());
@@ -238,7 +238,7 @@ void agreement::gather(round& r) {
   member_list cut_off;
   while (!broken.empty()) {
     if (!r.doubts_over) {
-      core::engine& engine = world_.loop().engine();
+      core::progress_engine& engine = world_.loop().engine();
       if (!r.doubts.armed()) engine.timers().arm(r.doubts, engine.platform().now() + patience_with_doubts);
       return;
     }
@@ -366,7 +366,7 @@ void agreement::leave_round(round& r, errc why, const std::string& text) {
   r.why = why;
   r.text = text;
   r.gatherer = -1;  // the gatherer is to be told
-  core::engine& engine = world_.loop().engine();
+  core::progress_engine& engine = world_.loop().engine();
   engine.timers().arm(r.timer,
                       engine.platform().now() + (gathers(r) ? patience_of_gatherer : patience_with_gatherer));
   advance(r);
@@ -435,7 +435,7 @@ const char* agreement::act_on(int peer, key name, std::span<const std::byte> pay
     return nullptr;
   }
   const int self = world_.info().rank;
-  if (const auto* const m = std::get_if<messages::obituary>(&said)) {
+  if (const auto* const m = std::get_if<messages::failure_notice>(&said)) {
     if (m->dead >= 0 && m->dead < world_.info().size && m->dead != self)
       world_.endpoint().control().get_in_touch(m->dead);
     return nullptr;
@@ -532,7 +532,7 @@ void agreement::peer_closed(int peer) noexcept {
   const p2p::peers& all = world_.endpoint().peers();
   if (!all.failed(peer)) return;
   // Ranks without a connection to the dead one would not hear of its death. They check for themselves.
-  const std::string text = bytes_of(messages::obituary{peer});
+  const std::string text = bytes_of(messages::failure_notice{peer});
   for (int other = 0; other < world_.info().size; ++other)
     if (other != world_.info().rank && all.in_touch(other) && !all.gone(other)) send({0, 0}, other, text);
 }

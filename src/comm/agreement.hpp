@@ -12,7 +12,7 @@
 // Rounds of one communicator are numbered: a frame of another round or another communicator is recognised.
 #pragma once
 
-#include "core/engine.hpp"
+#include "core/progress_engine.hpp"
 #include "p2p/endpoint.hpp"
 
 #include <cstddef>

@@ -96,7 +96,7 @@ class communicator_state final : public p2p::context_owner {
   // Throws errc::wrong_thread on another thread than the loop's. `call` is what the program called. Requires that
   // it is not detached.
   void require_loop_thread(const char* call) const;
-  core::engine& engine() const noexcept { return loop_.engine(); }
+  core::progress_engine& engine() const noexcept { return loop_.engine(); }
   p2p::endpoint& endpoint() const noexcept { return *endpoint_; }
   flight::recorder& recorder() const noexcept { return *recorder_; }  // requires that it is not detached
   // Whether the runtime has ended while handles were left; the world is then null.
@@ -143,7 +143,8 @@ class communicator_state final : public p2p::context_owner {
   // there is no such limit. on_expire is also called when the communicator fails. `a` leaves by unlinking.
   // `cycles` is a recent reading of base::cycles(), or 0.
   void watch(core::completion& a, bool has_deadline, std::uint64_t cycles) noexcept {
-    a.started = engine().recent(cycles) + core::engine::age_of_recent;  // a timeout never comes early
+    a.started =
+        engine().recent(cycles) + core::progress_engine::age_of_recent;  // a timeout never comes early
     (has_deadline ? patient_ : waiting_).push_back(a);
     if (!check_timer_.armed() || (!has_deadline && !timer_.armed())) [[unlikely]]
       arm_timers(a.started);

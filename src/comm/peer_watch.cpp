@@ -54,7 +54,7 @@ peer_watch::peer_watch(world& w)
 peer_watch::~peer_watch() { world_.loop().engine().remove(*this); }
 
 bool peer_watch::arm() noexcept {
-  core::engine& engine = world_.loop().engine();
+  core::progress_engine& engine = world_.loop().engine();
   if (engine.waiting() && !timer_.armed()) engine.timers().arm(timer_, engine.now() + period_);
   return false;
 }

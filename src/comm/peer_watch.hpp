@@ -11,7 +11,7 @@
 // told apart, only the timeouts of operations apply.
 #pragma once
 
-#include "core/engine.hpp"
+#include "core/progress_engine.hpp"
 #include "p2p/endpoint.hpp"
 #include "transport/link.hpp"
 

@@ -86,7 +86,7 @@ void poller::deliver_soon() noexcept {
     impl_->loop.engine().complete(impl_->delivery);
 }
 void poller::arm_timer(duration from_now) noexcept {
-  core::engine& engine = impl_->loop.engine();
+  core::progress_engine& engine = impl_->loop.engine();
   engine.timers().arm(impl_->timer, after(engine.platform().now(), from_now));
 }
 void poller::cancel_timer() noexcept { impl_->timer.cancel(); }

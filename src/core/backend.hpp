@@ -4,7 +4,7 @@
 
 #include "base/id_table.hpp"
 #include "base/unique_fd.hpp"
-#include "core/engine.hpp"
+#include "core/progress_engine.hpp"
 
 #include <cstdint>
 #include <memory>

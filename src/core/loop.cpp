@@ -287,11 +287,11 @@ void loop::release() noexcept {
 
 void loop::wake() noexcept {
   if (scheduled_ || holds_ == 0) return;
-  get_up();
+  unpark();
   schedule();
 }
 
-bool loop::get_up() noexcept {
+bool loop::unpark() noexcept {
   if (!parked_) return false;
   parked_ = false;
   if (recorder_ != nullptr) recorder_->woke_up();
@@ -299,7 +299,7 @@ bool loop::get_up() noexcept {
   return true;
 }
 
-bool loop::lie_down() {
+bool loop::park() {
   backend();
   if (engine_.arm()) return false;
   if (recorder_ != nullptr) recorder_->fell_asleep();
@@ -315,7 +315,7 @@ void loop::schedule() noexcept {
 void loop::end_sleep() {
   wait_pending_ = false;
   if (scheduled_) return;
-  get_up();
+  unpark();
   scheduled_ = true;
   turn();
 }
@@ -345,7 +345,7 @@ void loop::turn() {
     schedule();
     return;
   }
-  park();
+  end_turn();
 }
 
 bool loop::step() noexcept {
@@ -428,12 +428,12 @@ bool loop::give_way() noexcept {
   return gave_way;
 }
 
-void loop::park() {
+void loop::end_turn() {
   if (holds_ == 0) {
     scheduled_ = false;
     return;
   }
-  if (!lie_down()) return schedule();
+  if (!park()) return schedule();
   watch_and_set_alarm();
   ++counters_.parks;
   stall_watch_.pause();

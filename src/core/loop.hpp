@@ -7,7 +7,7 @@
 #pragma once
 
 #include "core/backend.hpp"
-#include "core/engine.hpp"
+#include "core/progress_engine.hpp"
 #include "core/scheduling.hpp"
 #include "core/stall_watch.hpp"
 
@@ -69,7 +69,7 @@ class loop {
 
   boost::asio::io_context& context() noexcept { return context_; }
   boost::asio::io_context::executor_type executor() noexcept { return context_.get_executor(); }
-  core::engine& engine() noexcept { return engine_; }
+  core::progress_engine& engine() noexcept { return engine_; }
   // Makes the backend on the first call, on the loop thread: an io_uring belongs to the thread that made it.
   core::backend& backend();
 
@@ -93,9 +93,9 @@ class loop {
   // Runs one round of a stepped loop, on this thread from here on. Returns whether anything happened.
   bool step() noexcept;
   // Before sleeping on backend().wait_descriptor(): arms the doorbells, or returns false if there is work.
-  bool lie_down();
+  bool park();
   // Before the next step after that. Returns whether they were armed.
-  bool get_up() noexcept;
+  bool unpark() noexcept;
 
   // Makes the next turn happen soon. Call it on the loop thread.
   void wake() noexcept;
@@ -148,12 +148,12 @@ class loop {
   // Yields. Returns whether another thread had the core for as long as an awaited rank takes.
   bool give_way() noexcept;
   bool tick() noexcept;  // the engine's tick, and a check for stalls
-  void park();
+  void end_turn();       // parks, unless another turn follows
   void watch_and_set_alarm();
 
   const unsigned made_in_ = fork_generation();
   boost::asio::io_context& context_;
-  core::engine engine_;
+  core::progress_engine engine_;
   std::unique_ptr<core::backend> backend_;
   std::optional<boost::asio::posix::stream_descriptor> descriptor_;  // the backend's, which owns it
   std::optional<boost::asio::steady_timer> timer_;  // made at the first sleep: it costs three descriptors

@@ -25,7 +25,7 @@ struct buffer_in_flight {
 };
 
 // Those of the operation's loop; null if it has no list yet and none is to be made. Several threads in turn may be one loop
-// (core/driver.hpp), so they are not of a thread.
+// (core/loop_driver.hpp), so they are not of a thread.
 std::vector<buffer_in_flight>* buffers_in_flight(const operation_state& state, bool make) {
   static std::mutex mutex;
   // Outlives static objects of the program.

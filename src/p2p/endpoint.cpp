@@ -7,7 +7,8 @@
 
 namespace tutti::p2p {
 
-endpoint::endpoint(core::engine& engine, router& routes, int rank, int size, std::uint32_t first_generation)
+endpoint::endpoint(core::progress_engine& engine, router& routes, int rank, int size,
+                   std::uint32_t first_generation)
     : routes_(routes),
       peers_(routes, rank, size),
       contexts_(peers_),

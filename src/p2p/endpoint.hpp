@@ -12,7 +12,7 @@
 // a context ends. ARCHITECTURE.md has a table of them; a part knows only the parts above it.
 #pragma once
 
-#include "core/engine.hpp"
+#include "core/progress_engine.hpp"
 #include "match/matcher.hpp"
 #include "p2p/contexts.hpp"
 #include "p2p/control_plane.hpp"
@@ -55,7 +55,8 @@ struct endpoint_usage {
 class endpoint final : public transport::inbound {
  public:
   // The first transfer ids have this generation.
-  endpoint(core::engine& engine, router& routes, int rank, int size, std::uint32_t first_generation = 1);
+  endpoint(core::progress_engine& engine, router& routes, int rank, int size,
+           std::uint32_t first_generation = 1);
   endpoint(const endpoint&) = delete;
   endpoint& operator=(const endpoint&) = delete;
 

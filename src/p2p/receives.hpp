@@ -30,8 +30,8 @@ struct receive_counters {
 
 class receives {
  public:
-  receives(core::engine& engine, peers& all, contexts& open, control_plane& control, match::matcher& matching,
-           receive_ids& ids, unexpected_queue& early) noexcept
+  receives(core::progress_engine& engine, peers& all, contexts& open, control_plane& control,
+           match::matcher& matching, receive_ids& ids, unexpected_queue& early) noexcept
       : engine_(engine),
         peers_(all),
         contexts_(open),
@@ -126,7 +126,7 @@ class receives {
   void wait_again(receive& r) noexcept;
   void drop_arriving(int peer) noexcept;
 
-  core::engine& engine_;
+  core::progress_engine& engine_;
   peers& peers_;
   contexts& contexts_;
   control_plane& control_;

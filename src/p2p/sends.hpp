@@ -24,7 +24,7 @@ struct send_counters {
 
 class sends {
  public:
-  sends(core::engine& engine, peers& all, contexts& open, std::uint32_t first_generation)
+  sends(core::progress_engine& engine, peers& all, contexts& open, std::uint32_t first_generation)
       : engine_(engine), peers_(all), contexts_(open), ids_(first_generation) {}
 
   // Contracts: class endpoint.
@@ -63,7 +63,7 @@ class sends {
     engine_.complete(s);
   }
 
-  core::engine& engine_;
+  core::progress_engine& engine_;
   peers& peers_;
   contexts& contexts_;
   base::id_table<send> ids_;

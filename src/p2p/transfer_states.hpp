@@ -4,7 +4,7 @@
 #pragma once
 
 #include "base/id_table.hpp"
-#include "core/engine.hpp"
+#include "core/progress_engine.hpp"
 #include "flight/layout.hpp"
 #include "match/matcher.hpp"
 #include "transport/link.hpp"
@@ -108,15 +108,15 @@ using receive_ids = base::id_table<destination_owner>;
 // messages are lost with it.
 inline bool given_up(errc code) noexcept { return code == errc::cancelled || code == errc::timed_out; }
 
-// Ends a wait that core::engine::begin_wait() began.
-inline void stop_waiting(core::engine& engine, core::completion& a) noexcept {
+// Ends a wait that core::progress_engine::begin_wait() began.
+inline void stop_waiting(core::progress_engine& engine, core::completion& a) noexcept {
   static_cast<base::list_hook<core::waiting_tag>&>(a).unlink();
   engine.end_wait();
 }
 
 // Ends a send or a receive, for which begin_wait() was called and which `ids` may name.
 template <class Ids, class Transfer>
-void settle(core::engine& engine, Ids& ids, Transfer& t) noexcept {
+void settle(core::progress_engine& engine, Ids& ids, Transfer& t) noexcept {
   if (t.transfer_id != 0) ids.erase(t.transfer_id);
   t.transfer_id = 0;
   t.at = Transfer::phase::done;

@@ -21,7 +21,7 @@ namespace tutti::p2p {
 
 class probes {
  public:
-  probes(core::engine& engine, contexts& open, match::matcher& matching) noexcept
+  probes(core::progress_engine& engine, contexts& open, match::matcher& matching) noexcept
       : engine_(engine), contexts_(open), matcher_(matching) {}
 
   // Contracts: class endpoint.
@@ -46,7 +46,7 @@ class probes {
  private:
   void find_message(probe& p, unexpected& u) noexcept;
 
-  core::engine& engine_;
+  core::progress_engine& engine_;
   contexts& contexts_;
   match::matcher& matcher_;
   base::intrusive_list<probe, probe_tag> waiting_;

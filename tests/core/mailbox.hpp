@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/unique_fd.hpp"
-#include "core/engine.hpp"
+#include "core/progress_engine.hpp"
 
 #include <sys/eventfd.h>
 

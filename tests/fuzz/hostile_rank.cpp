@@ -149,8 +149,8 @@ struct real_rank {
     any |= context.poll() > 0;
     // All events are looked for before a loop sleeps only.
     if (any || !is_stepped()) return any;
-    if (!loop.lie_down()) return true;
-    loop.get_up();
+    if (!loop.park()) return true;
+    loop.unpark();
     return false;
   }
   boost::asio::io_context context{1};
@@ -382,10 +382,10 @@ struct give_up {
   std::string text;
 };
 struct absent {};
-struct obituary {
+struct failure_notice {
   std::int32_t dead;
 };
-using message = std::variant<join, invite, settled, refused, give_up, absent, obituary>;
+using message = std::variant<join, invite, settled, refused, give_up, absent, failure_notice>;
 }  // namespace agreed
 
 class attack {
@@ -571,7 +571,7 @@ class attack {
         m = agreed::absent{};
         break;
       default:
-        m = agreed::obituary{in_.value<std::int8_t>()};
+        m = agreed::failure_notice{in_.value<std::int8_t>()};
     }
     return base::to_bytes(m);
   }

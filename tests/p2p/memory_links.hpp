@@ -2,7 +2,7 @@
 // Two endpoints on links in memory, which delay, split and break as the test requests.
 #pragma once
 
-#include "core/engine.hpp"
+#include "core/progress_engine.hpp"
 #include "p2p/endpoint.hpp"
 #include "support/local_world.hpp"
 
@@ -274,7 +274,7 @@ struct side {
       : engine(e), endpoint(engine, routes, rank, 2, first_generation) {
     endpoint.open_context(context, listener);
   }
-  core::engine engine;
+  core::progress_engine engine;
   route routes;
   owner listener;
   p2p::endpoint endpoint;

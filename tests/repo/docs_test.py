@@ -282,27 +282,6 @@ def python_blocks_parse(folders):
     return wrong
 
 
-# ---- words ----
-
-def old_words_do_not_come_back(folders):
-    """tests/repo/old_words.txt"""
-    rules, words = [], []
-    for line in (ROOT / "tests/repo/old_words.txt").read_text().split("\n"):
-        if line and not line.startswith("#"):
-            word, _, allowed = line.partition(" : ")
-            end = r"" if word.endswith("(") else r"\b"
-            words.append(word.strip())
-            rules.append((re.compile(r"\b(?:%s)%s" % (word.strip(), end)), allowed.split()))
-    any_of_them = re.compile(r"\b(?:%s)" % "|".join(words))   # most files have none
-    wrong = []
-    for path in files("*.cpp", "*.hpp", "*.md", "*.py", "run", "CMakeLists.txt", "*.cmake"):
-        text, name = path.read_text(), name_of(path)
-        for rule, allowed in rules if any_of_them.search(text) else []:
-            if not any(name == place or name.startswith(place + "/") for place in allowed):
-                wrong += [f"{name}:{text.count(chr(10), 0, found.start()) + 1}: {found[0]}" for found in rule.finditer(text)]
-    return wrong
-
-
 # ---- command lines ----
 
 def command_lines_in(text):
@@ -376,7 +355,7 @@ def command_lines_run(folders):
 def main():
     folders = [str(pathlib.Path(folder).resolve()) for folder in sys.argv[1:] if folder != "--run"]
     rules = [pages_are_as_the_code_has_them, man_pages_and_completion_know_every_option, pictures_are_as_drawn, variables_of_the_code_are_in_the_table, pages_are_in_the_navigation,
-             python_blocks_parse, old_words_do_not_come_back, command_lines_are_known]
+             python_blocks_parse, command_lines_are_known]
     of_headers = [public_names_are_in_the_reference, links_lead_somewhere, prose_names_what_exists]
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     for rule in [command_lines_run] if "--run" in sys.argv else rules + of_headers:

@@ -20,14 +20,14 @@ inline bool is_message(operation_kind kind) noexcept {
   return row_of(kind).of == tutti::detail::family::message;
 }
 // Whether the call is a collective of equal blocks or whole vectors, which can be split into chunks.
-inline bool has_chunks(const call& c) noexcept {
+inline bool has_chunks(const device_arguments& c) noexcept {
   const tutti::detail::operation_row& row = row_of(c.kind);
   return row.of == tutti::detail::family::collective && !row.uneven() && row.out != shape::nothing &&
          c.kind != operation_kind::scan && c.kind != operation_kind::exclusive_scan &&
          (c.whole == nullptr || c.whole->list.at == nullptr);
 }
 // Elements of one rank's block, such as `in` of all_gather and `out` of reduce_scatter.
-inline std::size_t block_of(const call& c, int size) noexcept {
+inline std::size_t block_of(const device_arguments& c, int size) noexcept {
   const tutti::detail::operation_row& row = row_of(c.kind);
   if (row.out == shape::block) return c.out.count;
   const bool blocks = row.in == shape::blocks;
@@ -66,7 +66,7 @@ using reason = failure_text<252>;
 class chunk_layout {
  public:
   // The layout on `rank` of `size` for call `c`.
-  chunk_layout(const call& c, int rank, int size) noexcept
+  chunk_layout(const device_arguments& c, int rank, int size) noexcept
       : call_(c),
         row_(row_of(c.kind)),
         rank_(static_cast<std::size_t>(rank)),
@@ -119,7 +119,7 @@ class chunk_layout {
     return static_cast<std::byte*>(base) + elements * call_.in.element_bytes;
   }
 
-  const call& call_;
+  const device_arguments& call_;
   const tutti::detail::operation_row& row_;
   std::size_t rank_, size_, block_;
 };

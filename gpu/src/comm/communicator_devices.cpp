@@ -106,7 +106,7 @@ bool communicator_devices::may_use(backend b, operation_kind kind) const noexcep
          kind == operation_kind::batch;
 }
 
-std::string_view communicator_devices::why_not(backend b, const call& c) const noexcept {
+std::string_view communicator_devices::why_not(backend b, const device_arguments& c) const noexcept {
   if (!may_use(b, c.kind)) return forced_;
   if (is_message(c.kind) && b != backend::staged) return "messages are staged";
   if (c.kind == operation_kind::batch && b != backend::nccl) return "NCCL alone moves batches of messages";
@@ -125,7 +125,7 @@ std::string_view communicator_devices::why_not(backend b, const call& c) const n
   }
 }
 
-backend communicator_devices::pick(const call& c) const {
+backend communicator_devices::pick(const device_arguments& c) const {
   const backend* const by = std::ranges::find_if(in_order, [&](backend b) { return why_not(b, c).empty(); });
   if (by != std::end(in_order)) return *by;
   if (c.kind == operation_kind::batch)
@@ -138,7 +138,7 @@ backend communicator_devices::pick(const call& c) const {
                   gpu::name_of(how_.backend), why_not(how_.backend, c)));
 }
 
-served_by communicator_devices::explain(const call& c) const {
+served_by communicator_devices::explain(const device_arguments& c) const {
   served_by found;
   for (const backend b : in_order) {
     const std::string_view why = why_not(b, c);
@@ -169,7 +169,7 @@ communicator_devices& communicator_devices::of(const communicator& c) {
 // The first collective that needs a window or a library opens or connects it. Collectives that start
 // meanwhile wait for their turn, which comes in the same order on all ranks.
 task<> communicator_devices::perform(work_state* w) {
-  const call& c = w->what;
+  const device_arguments& c = w->what;
   std::optional<device_group::turn> mine;
   if (!is_message(c.kind)) mine.emplace(*own_);
   if (looks_for_window() && has_chunks(c)) {
@@ -221,7 +221,7 @@ std::string device_call::bad_argument(const tutti::detail::call& what) const {
   return {};
 }
 
-call device_call::made(const tutti::detail::call& what) const {
+device_arguments device_call::made(const tutti::detail::call& what) const {
   return {.kind = what.kind,
           .in = {what.in, in_},
           .out = {what.out, out_ ? out_ : in_},

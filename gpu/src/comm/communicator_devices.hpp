@@ -39,11 +39,11 @@ task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::de
 // NCCL loads its kernels and makes room for their stack with its first communicator, which must not come behind a
 // gate: the first call for a device makes one of one rank. Cost: a tenth of a second.
 task<> load_kernels(gpu::device on);
-std::string_view why_not_by_nccl(const gpu::detail::call& c) noexcept;
+std::string_view why_not_by_nccl(const gpu::detail::device_arguments& c) noexcept;
 }  // namespace nccl
 namespace oneccl {
 task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::device on, sycl_queue queue);
-std::string_view why_not_by_oneccl(const gpu::detail::call& c, bool by_queue) noexcept;
+std::string_view why_not_by_oneccl(const gpu::detail::device_arguments& c, bool by_queue) noexcept;
 }  // namespace oneccl
 
 namespace gpu::detail {
@@ -81,8 +81,8 @@ class communicator_devices final : public tutti::detail::device_side {
 
   bool looks_for_window() const noexcept { return own_->looks_for_window(); }
   // Returns the same backend on all ranks. Throws errc::not_supported if no allowed backend serves `c`.
-  backend pick(const call& c) const;
-  served_by explain(const call& c) const;
+  backend pick(const device_arguments& c) const;
+  served_by explain(const device_arguments& c) const;
   // Carries out one operation. Completes when all its work is in streams; throws the error that ended it.
   task<> perform(work_state* w);
   // Null until NCCL is connected.
@@ -90,7 +90,7 @@ class communicator_devices final : public tutti::detail::device_side {
 
  private:
   bool may_use(backend b, operation_kind kind) const noexcept;
-  std::string_view why_not(backend b, const call& c) const noexcept;
+  std::string_view why_not(backend b, const device_arguments& c) const noexcept;
   struct library {
     communicator beside;  // used once, to connect
     std::shared_ptr<vendor> connected;
@@ -123,7 +123,7 @@ class device_call final : public tutti::detail::communicator_part, public workin
   }
 
   // The call as backends see it.
-  call made(const tutti::detail::call& what) const;
+  device_arguments made(const tutti::detail::call& what) const;
 
  private:
   const std::shared_ptr<stream_state> after_;

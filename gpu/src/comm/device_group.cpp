@@ -33,7 +33,7 @@ task<> device_group::its_turn(const turn* mine) {
   while (turns_.front() != mine) co_await waits_in(*on_, awaiting_turn_);
 }
 
-request device_group::reduce_chunk(const call& c, const chunk_layout& layout, chunk_state& k) {
+request device_group::reduce_chunk(const device_arguments& c, const chunk_layout& layout, chunk_state& k) {
   tutti::detail::call what(c.kind, tutti::detail::reference_to(chunks_));
   what.peer = std::max(c.peer, 0);
   what.op = c.op;
@@ -48,7 +48,7 @@ request device_group::reduce_chunk(const call& c, const chunk_layout& layout, ch
 // chunks are in the communicator at a time, so that it does not idle between them.
 task<> device_group::staged_collective(work_state* w, stream_pair use, turn* mine, chunks_in_flight* chunks) {
   chunks_in_flight& slots = *chunks;
-  const call& c = w->what;
+  const device_arguments& c = w->what;
   driver& d = on_->driver();
   co_await take_turn(w, &use, mine);
   const chunk_layout layout(c, rank(), size());
@@ -141,7 +141,7 @@ task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, ch
 
 namespace {
 
-bool accepts(const call& c, const status& from) noexcept {
+bool accepts(const device_arguments& c, const status& from) noexcept {
   return (c.peer == any_source || c.peer == from.source) && (c.tag == any_tag || c.tag == from.tag);
 }
 
@@ -150,7 +150,9 @@ bool accepts(const call& c, const status& from) noexcept {
 // A receive or probe that waits for a header. It may get one that another receive gives back.
 class device_group::awaited_header {
  public:
-  awaited_header(device_group& g, const call& c) : what(c), group_(g) { group_.awaited_.push_back(this); }
+  awaited_header(device_group& g, const device_arguments& c) : what(c), group_(g) {
+    group_.awaited_.push_back(this);
+  }
   awaited_header(const awaited_header&) = delete;
   awaited_header& operator=(const awaited_header&) = delete;
   ~awaited_header() {
@@ -158,7 +160,7 @@ class device_group::awaited_header {
     if (given) group_.give_back(std::move(*given));
   }
 
-  const call& what;
+  const device_arguments& what;
   request waiting;
   bool called = false;           // `waiting` was cancelled, because a header was given back
   std::optional<message> given;  // to a receive
@@ -210,7 +212,7 @@ task<> device_group::drain(message m) {
 }
 
 task<> device_group::staged_send(work_state* w, stream_pair use) {
-  const call& c = w->what;
+  const device_arguments& c = w->what;
   const std::uint64_t head[2] = {c.in.bytes(), next_message_++ & 0x3fffffff};
   const int tag = static_cast<int>(head[1]);
   request sending_rts = heads_.isend(std::span<const std::uint64_t>(head), c.peer, c.tag);
@@ -256,7 +258,7 @@ task<> device_group::staged_send(work_state* w, stream_pair use) {
 }
 
 task<> device_group::staged_receive(work_state* w, stream_pair use) {
-  const call& c = w->what;
+  const device_arguments& c = w->what;
   on_->driver().wait(use.in->native(), c.ready.get());
   for (bool came = false; !came;) {
     message m;
@@ -319,7 +321,7 @@ task<bool> device_group::receive_chunks(message* m, const view* to, stream_state
 
 // Takes the header of the message, which has the length, and keeps it for the receive.
 task<> device_group::probe(work_state* w) {
-  const call& c = w->what;
+  const device_arguments& c = w->what;
   while (find_probed(c) == probed_.end()) {
     awaited_header there(*this, c);
     there.waiting = start(heads_.probe(c.peer, c.tag));
@@ -341,7 +343,7 @@ task<> device_group::probe(work_state* w) {
   w->result.bytes = static_cast<std::size_t>(first.head[0]);
 }
 
-recycled_deque<device_group::message>::iterator device_group::find_probed(const call& c) {
+recycled_deque<device_group::message>::iterator device_group::find_probed(const device_arguments& c) {
   return std::find_if(probed_.begin(), probed_.end(), [&c](const message& m) { return accepts(c, m.from); });
 }
 
@@ -363,7 +365,7 @@ device_group::~device_group() {
         error(errc::peer_left, fmt::format("rank {} has closed the communicator", rank())));
 }
 
-std::string_view device_group::why_not_on_one_device(const call& c) const noexcept {
+std::string_view device_group::why_not_on_one_device(const device_arguments& c) const noexcept {
   if (!single_device_ && !window_) return apart_;
   if (!has_chunks(c)) return "uneven blocks, lists, scans and barriers are staged";
   // An all_to_all in place would need more memory than a window has.

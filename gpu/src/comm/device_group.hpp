@@ -59,7 +59,7 @@ class device_group {
   };
   task<> its_turn(const turn* mine);
   // Why the ranks cannot run `c` on a device that they share; empty if they can. The same on all ranks.
-  std::string_view why_not_on_one_device(const call& c) const noexcept;
+  std::string_view why_not_on_one_device(const device_arguments& c) const noexcept;
   // Carries out one checked operation after w->what.ready. Completes when all its work is in streams.
   // Destroying the frame ends it on all ranks. `mine` of a collective is made when the collective starts.
   task<> perform(work_state* w, backend by, turn* mine);
@@ -104,16 +104,18 @@ class device_group {
   task<> staged_receive(work_state* w, stream_pair use);
   task<bool> receive_chunks(message* m, const view* to, stream_state* in);
   task<> probe(work_state* w);
-  recycled_deque<message>::iterator find_probed(const call& c);
+  recycled_deque<message>::iterator find_probed(const device_arguments& c);
   void give_back(message m);
   void end_early(message m) noexcept;
   task<> drain(message m);
   // Sets `told` on the other ranks if the operation failed on rank 0, which tells all.
   task<> through_window(work_state* w, stream_pair use, turn* mine, bool* told);
-  void begin_passage(const call& c, const stream_pair& use, const chunk_layout& layout, passage& p);
+  void begin_passage(const device_arguments& c, const stream_pair& use, const chunk_layout& layout,
+                     passage& p);
   task<> tell_ready(recycled_deque<passage>* under_way);
-  void carry_out(const call& c, const stream_pair& use, passage& p, bool first);  // on rank 0, for all ranks
-  request reduce_chunk(const call& c, const chunk_layout& layout, chunk_state& k);
+  void carry_out(const device_arguments& c, const stream_pair& use, passage& p,
+                 bool first);  // on rank 0, for all ranks
+  request reduce_chunk(const device_arguments& c, const chunk_layout& layout, chunk_state& k);
   void tell(const breach& b, operation_kind kind, backend by, const communicator& of);
   void keep(std::shared_ptr<single_device_group::contribution> here) noexcept;
 

@@ -89,7 +89,7 @@ void single_device_group::settle(std::shared_ptr<contribution> v,
   if (waker) waker->notify();
 }
 
-single_device_group::arguments single_device_group::arguments_of(const call& c) {
+single_device_group::arguments single_device_group::arguments_of(const device_arguments& c) {
   arguments a{c.kind, c.in.type, c.op.kind, c.peer, c.in.element_bytes, c.in.count, c.out.count};
   if (a.op == reduce_kind::premul_sum) a.factor = factor_in(c.op, a.type);
   return a;

@@ -25,7 +25,7 @@ class single_device_group {
     std::size_t element_bytes = 0, in = 0, out = 0;  // `in` and `out` in elements
     double factor = 1;
   };
-  static arguments arguments_of(const call& c);
+  static arguments arguments_of(const device_arguments& c);
   // One rank's part of one collective, or of a chunk of it: its arguments and memory, then the outcome.
   struct contribution {
     arguments what;

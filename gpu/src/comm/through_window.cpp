@@ -20,8 +20,8 @@ struct device_group::passage {
   mark ready, done;  // set if the host waits for the device before it sends
 };
 
-void device_group::begin_passage(const call& c, const stream_pair& use, const chunk_layout& layout,
-                                 passage& p) {
+void device_group::begin_passage(const device_arguments& c, const stream_pair& use,
+                                 const chunk_layout& layout, passage& p) {
   driver& d = on_->driver();
   void* const slot = window_->slot(rank(), p.number);
   d.wait(use.out->native(), window_->freed(p.number));
@@ -55,7 +55,7 @@ task<> device_group::tell_ready(recycled_deque<passage>* under_way) {
   }
 }
 
-void device_group::carry_out(const call& c, const stream_pair& use, passage& p, bool first) {
+void device_group::carry_out(const device_arguments& c, const stream_pair& use, passage& p, bool first) {
   single_device_group::contributions all;
   for (const single_device_group::arguments& n : p.notes) {
     all.push_back(make_recycled<single_device_group::contribution>());
@@ -92,7 +92,7 @@ task<> device_group::find_window() {
 }
 
 task<> device_group::through_window(work_state* w, stream_pair use, turn* mine, bool* told) {
-  const call& c = w->what;
+  const device_arguments& c = w->what;
   driver& d = on_->driver();
   w->keep_until_done(hold_frees(on_->shared_driver()));
   co_await take_turn(w, &use, mine);

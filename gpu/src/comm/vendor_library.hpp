@@ -66,7 +66,8 @@ inline std::string explain(const char* library, int version, result code, const 
 // Makes a collective that both libraries have. Operations that only move elements move bytes: the library need
 // not know the type.
 template <class Table, class Communicator>
-result call_library(const Table& calls, const detail::call& c, int op, Communicator* on, void* stream) {
+result call_library(const Table& calls, const detail::device_arguments& c, int op, Communicator* on,
+                    void* stream) {
   const int type = type_of(c.in.type);
   switch (c.kind) {
     case detail::operation_kind::all_reduce:
@@ -86,7 +87,7 @@ result call_library(const Table& calls, const detail::call& c, int op, Communica
 
 // Makes the library's reduction for a premul_sum. It expects the factor in the element type.
 template <class Table, class Communicator>
-result make_scaled_sum(const Table& calls, const detail::call& c, Communicator* on, int* op) {
+result make_scaled_sum(const Table& calls, const detail::device_arguments& c, Communicator* on, int* op) {
   alignas(16) std::byte factor[16];
   std::memcpy(factor, c.op.state.data(), sizeof factor);
   if (tutti::detail::is_half(c.in.type)) {

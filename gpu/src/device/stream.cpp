@@ -18,7 +18,7 @@ namespace {
 using tutti::detail::operation_state;
 
 void enqueue_work(work_state& w, driver& d, void* stream) {
-  const call& c = w.what;
+  const device_arguments& c = w.what;
   const std::size_t bytes = c.in.bytes();
   switch (c.kind) {
     case operation_kind::copy:
@@ -50,7 +50,8 @@ void enqueue_work(work_state& w, driver& d, void* stream) {
 // The device part of a stream's operation.
 class stream_call final : public tutti::detail::stream_part, public working_part {
  public:
-  stream_call(std::shared_ptr<stream_state> in, call what) : stream_(std::move(in)), what_(std::move(what)) {}
+  stream_call(std::shared_ptr<stream_state> in, device_arguments what)
+      : stream_(std::move(in)), what_(std::move(what)) {}
 
   bool start(operation_state& op) override {
     attachment& on = stream_->on();
@@ -111,7 +112,7 @@ class stream_call final : public tutti::detail::stream_part, public working_part
   }
 
   const std::shared_ptr<stream_state> stream_;
-  const call what_;
+  const device_arguments what_;
 };
 
 }  // namespace
@@ -187,7 +188,7 @@ tutti::detail::call stream::part_of_stream(tutti::detail::operation_kind kind, d
   tutti::detail::call what(kind, {});
   what.in = from;
   what.out = to;
-  detail::call made{
+  detail::device_arguments made{
       .kind = kind, .in = std::move(from), .out = std::move(to), .value = value, .factor = factor};
   what.part = tutti::detail::part_ref(new detail::stream_call(state_, std::move(made)));
   return what;

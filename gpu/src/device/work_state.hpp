@@ -13,7 +13,7 @@
 namespace tutti::gpu::detail {
 
 // What the device needs of a call. The call may end before the device has passed its work.
-struct call {
+struct device_arguments {
   operation_kind kind{};
   view in{};
   view out{};
@@ -29,7 +29,7 @@ struct call {
 };
 
 struct work_state : std::enable_shared_from_this<work_state> {
-  work_state(std::shared_ptr<attachment> a, call c) : on(std::move(a)), what(std::move(c)) {
+  work_state(std::shared_ptr<attachment> a, device_arguments c) : on(std::move(a)), what(std::move(c)) {
     result.bytes = what.in.bytes();
   }
   ~work_state();
@@ -53,7 +53,7 @@ struct work_state : std::enable_shared_from_this<work_state> {
   }
 
   std::shared_ptr<attachment> on;
-  call what;
+  device_arguments what;
   bool enqueued = false;
   bool done = false;
   bool abandoned = false;  // nothing waits for it: host memory is not written any more

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The emulated device: its driver and its public functions.
 #include "device/open_once.hpp"
-#include "emulated/engine.hpp"
+#include "emulated/device_queues.hpp"
 #include "kernels/host_kernels.hpp"
 
 #include <fmt/format.h>
@@ -22,8 +22,8 @@ using gpu::memory_kind;
 
 std::atomic<int> devices_made{0};
 
-engine::queue* queue_of(void* stream) noexcept { return static_cast<engine::queue*>(stream); }
-engine::event& event_of(void* event) noexcept { return *static_cast<engine::event*>(event); }
+device_queues::queue* queue_of(void* stream) noexcept { return static_cast<device_queues::queue*>(stream); }
+device_queues::event& event_of(void* event) noexcept { return *static_cast<device_queues::event*>(event); }
 
 }  // namespace
 
@@ -60,9 +60,9 @@ struct emulated_device::impl final : driver {
 
   void* make_stream(bool) override { return work.make_queue(); }
   void destroy_stream(void* stream) noexcept override { work.destroy_queue(queue_of(stream)); }
-  void* make_event() override { return new engine::event; }
-  void destroy_event(void* event) noexcept override { delete static_cast<engine::event*>(event); }
-  // Queued work refers to words by address: their pages live as long as the engine.
+  void* make_event() override { return new device_queues::event; }
+  void destroy_event(void* event) noexcept override { delete static_cast<device_queues::event*>(event); }
+  // Queued work refers to words by address: their pages live as long as the queues.
   word make_word() override { return word{words.take(*this), nullptr}; }
   void destroy_word(word w) noexcept override { words.give_back(w.value); }
 
@@ -87,7 +87,7 @@ struct emulated_device::impl final : driver {
   void changed(const word&) noexcept override { work.changed(); }
   bool launch(const gpu::kernels::kernel* kernel, const gpu::kernels::arguments& what,
               void* stream) override {
-    engine::queue* const queue = usable(stream);
+    device_queues::queue* const queue = usable(stream);
     if (!work.how().kernels || kernel == nullptr) return false;
     work.run(queue, [e = &work, kernel, what] {
       gpu::kernels::run_on_host(*kernel, what,
@@ -109,7 +109,7 @@ struct emulated_device::impl final : driver {
   }
   bool arm(void* event, void*, const std::shared_ptr<const doorbell_handle>& b) override {
     // Each notification has its own queue: one that waits must not delay another.
-    engine::queue* const side = work.make_queue();
+    device_queues::queue* const side = work.make_queue();
     work.wait(side, event_of(event));
     work.call(side, [b] { b->notify(); });
     work.destroy_queue(side);
@@ -117,7 +117,7 @@ struct emulated_device::impl final : driver {
   }
 
   // The queue of a stream, unless the device has failed.
-  engine::queue* usable(void* stream) const {
+  device_queues::queue* usable(void* stream) const {
     fail_if_lost();
     return queue_of(stream);
   }
@@ -125,7 +125,7 @@ struct emulated_device::impl final : driver {
     if (work.failed()) throw error(errc::device_failed, work.failure());
   }
 
-  engine work;
+  device_queues work;
   word_pool words;
 };
 

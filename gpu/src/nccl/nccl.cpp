@@ -20,7 +20,7 @@ namespace tutti::nccl {
 using namespace gpu::detail;
 namespace {
 
-abi::result enqueue(const owned_communicator& on, owned_communicator::use& use, const call& what,
+abi::result enqueue(const owned_communicator& on, owned_communicator::use& use, const device_arguments& what,
                     void* stream) {
   const abi::table& n = on.calls;
   abi::communicator* const c = use.get();
@@ -188,7 +188,7 @@ class connection final : public vendor, public std::enable_shared_from_this<conn
                     "NCCL: " + handle_->calls.explain(r, use.get()));
     }
 
-    call what_;
+    device_arguments what_;
     std::shared_ptr<allocation> copy_of_input_;  // for all_to_all in place, which NCCL lacks
     const std::shared_ptr<owned_communicator> handle_;
     const std::shared_ptr<stream_state> stream_, side_;
@@ -252,7 +252,7 @@ task<std::shared_ptr<connection>> connection_of(communicator c) {
 std::string why_not() { return abi::load().why; }
 int version() noexcept { return abi::load().version(); }
 
-std::string_view why_not_by_nccl(const call& c) noexcept {
+std::string_view why_not_by_nccl(const device_arguments& c) noexcept {
   const reduce_kind kind = c.op.kind;
   const bool reduces = kind == reduce_kind::premul_sum || abi::operation_of(kind) >= 0;
   if (kind == reduce_kind::user) return "NCCL has no reduction by a callable";

@@ -31,13 +31,13 @@ struct core {
 
 // One call of oneCCL, with the memory that it uses.
 struct job_data {
-  call what;
+  device_arguments what;
   std::shared_ptr<allocation> in_host, out_host;  // in place of the call's own
 };
 
 // On the host oneCCL neither scales nor averages. This multiplies by the factor of a premul_sum, or divides by the number
 // of ranks.
-void reduce_in_place(const call& c, const view& elements, double factor, int ranks) {
+void reduce_in_place(const device_arguments& c, const view& elements, double factor, int ranks) {
   gpu::kernels::arguments what =
       gpu::kernels::conversion(elements.data, elements.data, factor, elements.count);
   what.ranks = ranks;
@@ -49,7 +49,7 @@ abi::result call_oneccl(const core& on, job_data& j) {
   abi::communicator* const handle = on.handle;
   void* const stream = on.queue.handle;
   const bool by_queue = stream != nullptr;
-  const call& c = j.what;
+  const device_arguments& c = j.what;
   void* const in = c.in.data;
   void* const out = c.out.data;
   const auto ranks = static_cast<std::size_t>(on.size);
@@ -115,7 +115,7 @@ class connection final : public vendor {
       ended_ = true;
       thread_->leave_behind();
     });
-    const call& c = w->what;
+    const device_arguments& c = w->what;
     driver& d = on_->driver();
     auto j = std::make_shared<job_data>();
     j->what = c;
@@ -202,7 +202,7 @@ void see_to_environment(bool has_queue) {
 std::string why_not() { return abi::load().why; }
 int version() noexcept { return abi::load().version(); }
 
-std::string_view why_not_by_oneccl(const call& c, bool by_queue) noexcept {
+std::string_view why_not_by_oneccl(const device_arguments& c, bool by_queue) noexcept {
   const reduce_kind kind = c.op.kind;
   const bool made_of_sum = kind == reduce_kind::avg || kind == reduce_kind::premul_sum;
   const bool wide = kind == reduce_kind::premul_sum &&

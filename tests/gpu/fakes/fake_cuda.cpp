@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for libcuda on the engine of emulated devices: CUDA's symbols, order, visibility and sticky
+// A stand-in for libcuda on the queues of emulated devices: CUDA's symbols, order, visibility and sticky
 // errors, without a GPU. It is stricter than CUDA to find mistakes: pageable memory is an illegal address,
 // freeing waits for the device, and must not while a stream waits for a word: CUDA locks its driver meanwhile.
 //
@@ -23,14 +23,14 @@ void (*at_retain)(void*) = nullptr;
 void* at_retain_data = nullptr;
 
 // An item that fails is never done.
-bool is_idle(const engine::queue& q) { return q.done == q.enqueued; }
+bool is_idle(const device_queues::queue& q) { return q.done == q.enqueued; }
 bool idle(const stream& s) {
-  return s.of->engine->all_queues([&s](const auto& q) { return &q != s.queue || is_idle(q); });
+  return s.of->queues->all_queues([&s](const auto& q) { return &q != s.queue || is_idle(q); });
 }
 
 // Waits until `idle_now`; returns false if that takes too long or the device has failed.
 template <class Idle>
-bool wait_until(const engine& e, Idle idle_now, std::chrono::seconds longest) {
+bool wait_until(const device_queues& e, Idle idle_now, std::chrono::seconds longest) {
   const auto until = std::chrono::steady_clock::now() + longest;
   while (!idle_now()) {
     if (e.failed() || std::chrono::steady_clock::now() >= until) return false;
@@ -39,7 +39,7 @@ bool wait_until(const engine& e, Idle idle_now, std::chrono::seconds longest) {
   return true;
 }
 // As freeing memory does on a GPU.
-void wait_for_all(const engine& e) {
+void wait_for_all(const device_queues& e) {
   wait_until(e, [&e] { return e.all_queues(is_idle); }, std::chrono::seconds(5));
 }
 
@@ -53,11 +53,11 @@ TUTTI_EXPORT void tutti_fake_cuda_reset(int devices, std::uint64_t adversary, st
   lib().reset(devices, adversary, delay_us, words != 0);
 }
 TUTTI_EXPORT void tutti_fake_cuda_fail_after(int device, std::uint64_t n, const char* why) {
-  lib().devices.at(static_cast<std::size_t>(device))->engine->fail_after(n, why);
+  lib().devices.at(static_cast<std::size_t>(device))->queues->fail_after(n, why);
 }
 TUTTI_EXPORT void tutti_fake_cuda_refuse_events_after(int n) { events_left.store(n); }
 TUTTI_EXPORT void tutti_fake_cuda_pause(int device, int on) {
-  lib().devices.at(static_cast<std::size_t>(device))->engine->pause(on != 0);
+  lib().devices.at(static_cast<std::size_t>(device))->queues->pause(on != 0);
 }
 TUTTI_EXPORT void tutti_fake_cuda_at_retain(void (*f)(void*), void* data) {
   at_retain = f;
@@ -67,26 +67,26 @@ TUTTI_EXPORT void tutti_fake_cuda_set_capturing(void* s, int on) {
   static_cast<stream*>(s)->queue->capturing.store(on != 0);
 }
 TUTTI_EXPORT std::uint64_t tutti_fake_cuda_allocations(int device) {
-  return lib().devices.at(static_cast<std::size_t>(device))->engine->memory().allocations();
+  return lib().devices.at(static_cast<std::size_t>(device))->queues->memory().allocations();
 }
 TUTTI_EXPORT std::uint64_t tutti_fake_cuda_misuses(void) { return lib().misuses; }
 TUTTI_EXPORT const char* tutti_fake_cuda_last_misuse(void) { return lib().misuse.c_str(); }
 
 TUTTI_EXPORT void tutti_fake_cuda_run(void* s, void (*f)(void*), void* data) {
   auto* const on = static_cast<stream*>(s);
-  on->of->engine->run(on->queue, [f, data] { f(data); });
+  on->of->queues->run(on->queue, [f, data] { f(data); });
 }
 TUTTI_EXPORT void tutti_fake_cuda_wait(void* s, const std::uint64_t* word) {
   auto* const on = static_cast<stream*>(s);
-  on->of->engine->wait(on->queue, reinterpret_cast<const engine::word*>(word), 1);
+  on->of->queues->wait(on->queue, reinterpret_cast<const device_queues::word*>(word), 1);
 }
 TUTTI_EXPORT void tutti_fake_cuda_changed(int device) {
-  lib().devices.at(static_cast<std::size_t>(device))->engine->changed();
+  lib().devices.at(static_cast<std::size_t>(device))->queues->changed();
 }
 TUTTI_EXPORT void* tutti_fake_cuda_reach(int device, const void* memory, std::uint64_t bytes) {
   try {
-    return lib().devices.at(static_cast<std::size_t>(device))->engine->reach(memory, bytes);
-  } catch (const engine::fault&) {
+    return lib().devices.at(static_cast<std::size_t>(device))->queues->reach(memory, bytes);
+  } catch (const device_queues::fault&) {
     return nullptr;
   }
 }
@@ -169,14 +169,14 @@ TUTTI_EXPORT result cuGetErrorString(result code, const char** text) {
 }
 TUTTI_EXPORT result cuMemAlloc_v2(device_pointer* p, std::size_t bytes) {
   TUTTI_CHECK(wrong("cuMemAlloc"));
-  void* const memory = current.back()->engine->memory().allocate(bytes);
+  void* const memory = current.back()->queues->memory().allocate(bytes);
   *p = reinterpret_cast<device_pointer>(memory);
   return memory == nullptr ? error_out_of_memory : success;
 }
 TUTTI_EXPORT result cuMemFree_v2(device_pointer p) {
   if (in_host_function || current.empty())
     return lib().misused("cuMemFree inside a host function or without a context", invalid_context);
-  engine& e = *current.back()->engine;
+  device_queues& e = *current.back()->queues;
   if (a_stream_waits()) lib().misused("cuMemFree while a stream waits for a word", success);
   if (users_of(*current.back(), e.memory().find(pointer(p)).id) > 0)
     lib().misused("cuMemFree of memory that another process has open", success);
@@ -187,29 +187,29 @@ TUTTI_EXPORT result cuMemFree_v2(device_pointer p) {
 }
 TUTTI_EXPORT result cuMemHostAlloc(void** p, std::size_t bytes, unsigned) {
   TUTTI_CHECK(wrong("cuMemHostAlloc"));
-  *p = current.back()->engine->memory().allocate_pinned(bytes);
+  *p = current.back()->queues->memory().allocate_pinned(bytes);
   return success;
 }
 TUTTI_EXPORT result cuMemFreeHost(void* p) {
   if (current.empty()) return lib().misused("cuMemFreeHost without a context", invalid_context);
   if (a_stream_waits()) lib().misused("cuMemFreeHost while a stream waits for a word", success);
-  wait_for_all(*current.back()->engine);
-  current.back()->engine->memory().release(p, tutti::emulated::arena::kind::pinned);
+  wait_for_all(*current.back()->queues);
+  current.back()->queues->memory().release(p, tutti::emulated::arena::kind::pinned);
   return success;
 }
 TUTTI_EXPORT result cuMemHostRegister_v2(void* p, std::size_t bytes, unsigned) {
   TUTTI_CHECK(wrong("cuMemHostRegister"));
-  return current.back()->engine->memory().pin(p, bytes) ? success : error_already_registered;
+  return current.back()->queues->memory().pin(p, bytes) ? success : error_already_registered;
 }
 TUTTI_EXPORT result cuMemHostUnregister(void* p) {
   if (current.empty()) return invalid_context;
-  current.back()->engine->memory().release(p, tutti::emulated::arena::kind::pinned);
+  current.back()->queues->memory().release(p, tutti::emulated::arena::kind::pinned);
   return success;
 }
 TUTTI_EXPORT result cuPointerGetAttributes(unsigned n, int* wanted, void** values, device_pointer p) {
   if (current.empty()) return invalid_context;
   using tutti::emulated::arena;
-  const arena::block block = current.back()->engine->memory().find(pointer(p));
+  const arena::block block = current.back()->queues->memory().find(pointer(p));
   for (unsigned i = 0; i < n; ++i) {
     switch (wanted[i]) {
       case pointer_memory_type:
@@ -237,27 +237,27 @@ TUTTI_EXPORT result cuPointerGetAttributes(unsigned n, int* wanted, void** value
 }
 TUTTI_EXPORT result cuMemcpyAsync(device_pointer to, device_pointer from, std::size_t bytes, stream* s) {
   TUTTI_CHECK(wrong_handle("cuMemcpyAsync", s));
-  s->of->engine->run(s->queue, [e = s->of->engine.get(), to, from, bytes] {
+  s->of->queues->run(s->queue, [e = s->of->queues.get(), to, from, bytes] {
     std::memmove(e->reach(pointer(to), bytes), e->reach(pointer(from), bytes), bytes);
   });
   return success;
 }
 TUTTI_EXPORT result cuMemsetD8Async(device_pointer to, unsigned char value, std::size_t bytes, stream* s) {
   TUTTI_CHECK(wrong_handle("cuMemsetD8Async", s));
-  s->of->engine->run(s->queue, [e = s->of->engine.get(), to, value, bytes] {
+  s->of->queues->run(s->queue, [e = s->of->queues.get(), to, value, bytes] {
     std::memset(e->reach(pointer(to), bytes), value, bytes);
   });
   return success;
 }
 TUTTI_EXPORT result cuStreamCreateWithPriority(stream** s, unsigned, int) {
   TUTTI_CHECK(wrong("cuStreamCreateWithPriority"));
-  *s = lib().add(new stream{current.back(), current.back()->engine->make_queue()});
+  *s = lib().add(new stream{current.back(), current.back()->queues->make_queue()});
   return success;
 }
 TUTTI_EXPORT result cuStreamDestroy_v2(stream* s) {
   if (!lib().remove(s))
     return lib().misused("cuStreamDestroy of a stream that has gone", error_invalid_handle);
-  s->of->engine->destroy_queue(s->queue);
+  s->of->queues->destroy_queue(s->queue);
   delete s;
   return success;
 }
@@ -269,7 +269,7 @@ TUTTI_EXPORT result cuStreamSynchronize(stream* s) {
   TUTTI_CHECK(wrong_handle("cuStreamSynchronize", s));
   if (s->queue->capturing.load())
     return lib().misused("cuStreamSynchronize of a stream that is being captured", capture_unsupported);
-  if (wait_until(*s->of->engine, [s] { return idle(*s); }, std::chrono::seconds(60))) return success;
+  if (wait_until(*s->of->queues, [s] { return idle(*s); }, std::chrono::seconds(60))) return success;
   TUTTI_CHECK(wrong("cuStreamSynchronize"));
   return lib().misused("cuStreamSynchronize of a stream that stands still", error_unknown);
 }
@@ -277,9 +277,9 @@ TUTTI_EXPORT result cuStreamWaitEvent(stream* s, event* e, unsigned) {
   TUTTI_CHECK(wrong_handle("cuStreamWaitEvent", s));
   TUTTI_CHECK(wrong_handle("cuStreamWaitEvent", e));
   if (e->shared == nullptr) {
-    s->of->engine->wait(s->queue, e->point);
+    s->of->queues->wait(s->queue, e->point);
   } else if (const std::uint64_t latest = e->shared->recorded.load(std::memory_order_acquire); latest > 0) {
-    s->of->engine->wait(s->queue, &e->shared->passed, latest);
+    s->of->queues->wait(s->queue, &e->shared->passed, latest);
   }
   return success;
 }
@@ -292,7 +292,7 @@ TUTTI_EXPORT result cuStreamIsCapturing(stream* s, int* status) {
 TUTTI_EXPORT result cuStreamWriteValue64_v2(stream* s, device_pointer p, std::uint64_t value, unsigned) {
   TUTTI_CHECK(wrong_handle("cuStreamWriteValue64", s));
   if (!s->of->words) return error_not_supported;
-  s->of->engine->write(s->queue, static_cast<engine::word*>(pointer(p)), value);
+  s->of->queues->write(s->queue, static_cast<device_queues::word*>(pointer(p)), value);
   return success;
 }
 TUTTI_EXPORT result cuStreamWaitValue64_v2(stream* s, device_pointer p, std::uint64_t value, unsigned) {
@@ -301,7 +301,7 @@ TUTTI_EXPORT result cuStreamWaitValue64_v2(stream* s, device_pointer p, std::uin
   if (s->queue->capturing.load())
     return lib().misused("cuStreamWaitValue64 in a graph, which may be launched when the word has gone",
                          error_invalid_value);
-  s->of->engine->wait(s->queue, static_cast<const engine::word*>(pointer(p)), value);
+  s->of->queues->wait(s->queue, static_cast<const device_queues::word*>(pointer(p)), value);
   return success;
 }
 TUTTI_EXPORT result cuEventCreate(event** e, unsigned flags) {
@@ -327,11 +327,11 @@ TUTTI_EXPORT result cuEventRecord(event* e, stream* s) {
   TUTTI_CHECK(wrong_handle("cuEventRecord", e));
   TUTTI_CHECK(wrong_handle("cuEventRecord", s));
   if (e->shared == nullptr) {
-    s->of->engine->record(s->queue, e->point);
+    s->of->queues->record(s->queue, e->point);
     return success;
   }
   const std::uint64_t number = e->shared->recorded.fetch_add(1, std::memory_order_acq_rel) + 1;
-  s->of->engine->call(s->queue, [m = e->shared, number] {
+  s->of->queues->call(s->queue, [m = e->shared, number] {
     std::uint64_t before = m->passed.load(std::memory_order_relaxed);
     while (before < number && !m->passed.compare_exchange_weak(before, number, std::memory_order_acq_rel)) {
     }
@@ -340,7 +340,7 @@ TUTTI_EXPORT result cuEventRecord(event* e, stream* s) {
 }
 TUTTI_EXPORT result cuEventQuery(event* e) {
   if (lib().knows(e)) {
-    const bool passed = e->shared == nullptr ? e->of->engine->passed(e->point)
+    const bool passed = e->shared == nullptr ? e->of->queues->passed(e->point)
                                              : e->shared->passed.load(std::memory_order_acquire) >=
                                                    e->shared->recorded.load(std::memory_order_acquire);
     if (passed) return success;
@@ -350,7 +350,7 @@ TUTTI_EXPORT result cuEventQuery(event* e) {
 }
 TUTTI_EXPORT result cuLaunchHostFunc(stream* s, host_function f, void* data) {
   TUTTI_CHECK(wrong_handle("cuLaunchHostFunc", s));
-  s->of->engine->call(s->queue, [f, data] {
+  s->of->queues->call(s->queue, [f, data] {
     in_host_function = true;
     f(data);
     in_host_function = false;

@@ -152,7 +152,7 @@ using namespace tutti::cuda::fake;
 
 TUTTI_EXPORT result cuIpcGetMemHandle(ipc_memory* handle, device_pointer p) {
   if (const result code = wrong("cuIpcGetMemHandle"); code != success) return code;
-  const auto& memory = current.back()->engine->memory();
+  const auto& memory = current.back()->queues->memory();
   const auto block = memory.find(pointer(p));
   if (block.is != tutti::emulated::arena::kind::own || block.base != pointer(p))
     return lib().misused("cuIpcGetMemHandle of what is not the start of an allocation", error_invalid_value);
@@ -186,7 +186,7 @@ TUTTI_EXPORT result cuIpcOpenMemHandle_v2(device_pointer* p, ipc_memory handle, 
         told("elsewhere") ? ::memfd_create("elsewhere", MFD_CLOEXEC) : open_of(n.process, n.memory);
     if (told("elsewhere") && ::ftruncate(fd, static_cast<off_t>(n.offset + n.bytes)) != 0) return map_failed;
     address =
-        of == nullptr || fd < 0 ? nullptr : current.back()->engine->memory().adopt(fd, n.offset, n.bytes);
+        of == nullptr || fd < 0 ? nullptr : current.back()->queues->memory().adopt(fd, n.offset, n.bytes);
     if (fd >= 0) ::close(fd);
     if (address == nullptr) return map_failed;
     all.open[address] = opened{n.index, of, current.back(), 0};
@@ -208,7 +208,7 @@ TUTTI_EXPORT result cuIpcCloseMemHandle(device_pointer p) {
   const opened gone = found->second;
   all.open.erase(found);
   std::erase_if(all.addresses, [p](const auto& a) { return a.second == pointer(p); });
-  gone.in->engine->memory().release(pointer(p), tutti::emulated::arena::kind::adopted);
+  gone.in->queues->memory().release(pointer(p), tutti::emulated::arena::kind::adopted);
   gone.of->users[gone.index].fetch_sub(1, std::memory_order_acq_rel);
   return success;
 }

@@ -37,7 +37,7 @@ result launch_native(const function& f, std::uint64_t items, stream* s, void** p
     const auto* const at = static_cast<const std::byte*>(parameters[k]);
     values.emplace_back(at, at + f.parameters[k]);
   }
-  s->of->engine->run(s->queue, [e = s->of->engine.get(), native = f.native, items, values] {
+  s->of->queues->run(s->queue, [e = s->of->queues.get(), native = f.native, items, values] {
     std::vector<const void*> addresses;
     for (const auto& v : values) addresses.push_back(v.data());
     tutti::fakes::kernel_launch how;
@@ -45,7 +45,7 @@ result launch_native(const function& f, std::uint64_t items, stream* s, void** p
     how.arguments = addresses.data();
     how.argument_count = addresses.size();
     how.reach = [](const void* device, const void* memory, std::size_t bytes) -> void* {
-      return static_cast<const engine*>(device)->reach(memory, bytes);
+      return static_cast<const device_queues*>(device)->reach(memory, bytes);
     };
     how.device = e;
     native(how);
@@ -91,7 +91,7 @@ TUTTI_EXPORT result cuLaunchKernel(function* f, unsigned blocks, unsigned blocks
     return lib().misused("cuLaunchKernel without parameters", error_invalid_value);
   if (f->native != nullptr) return launch_native(*f, items, s, parameters);
   const auto& a = *static_cast<const arguments*>(parameters[0]);
-  s->of->engine->run(s->queue, [e = s->of->engine.get(), kernel = f->of_tutti, a] {
+  s->of->queues->run(s->queue, [e = s->of->queues.get(), kernel = f->of_tutti, a] {
     run_on_host(*kernel, a, [e](const void* at, std::size_t bytes) { return e->reach(at, bytes); });
   });
   return success;

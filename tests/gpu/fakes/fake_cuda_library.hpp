@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cuda/cuda_api.hpp"
-#include "emulated/engine.hpp"
+#include "emulated/device_queues.hpp"
 #include "kernels/host_kernels.hpp"
 #include "live_handles.hpp"
 #include "native_kernel.hpp"
@@ -23,13 +23,13 @@
 namespace tutti::cuda::abi {
 
 struct context {
-  std::unique_ptr<emulated::engine> engine;
+  std::unique_ptr<emulated::device_queues> queues;
   int ordinal = 0;
   bool words = true;
 };
 struct stream {
   context* of;
-  emulated::engine::queue* queue;
+  emulated::device_queues::queue* queue;
 };
 // In memory that other processes map. Each record takes the next number.
 struct shared_moment {
@@ -38,7 +38,7 @@ struct shared_moment {
 };
 struct event {
   context* of;
-  emulated::engine::event point;
+  emulated::device_queues::event point;
   shared_moment* shared = nullptr;  // for events of several processes
 };
 struct module {
@@ -56,7 +56,7 @@ struct function {
 namespace tutti::cuda::fake {
 
 using namespace tutti::cuda::abi;
-using tutti::emulated::engine;
+using tutti::emulated::device_queues;
 
 // ---- between processes: fake_cuda_ipc.cpp ----
 
@@ -89,7 +89,7 @@ struct library : fakes::live_handles {
       how.delay = std::chrono::microseconds(delay_us);
       if (adversary != 0) how.workers = 4;
       devices.push_back(std::make_unique<context>());
-      devices.back()->engine = std::make_unique<engine>(how);
+      devices.back()->queues = std::make_unique<device_queues>(how);
       devices.back()->ordinal = i;
       devices.back()->words = words;
     }
@@ -119,8 +119,8 @@ inline result wrong(const char* call) {
   if (in_host_function)
     return lib().misused(std::string(call) + " inside a host function", error_not_permitted);
   if (current.empty()) return lib().misused(std::string(call) + " without a context", invalid_context);
-  if (current.back()->engine->failed()) {
-    last_failure = current.back()->engine->failure();
+  if (current.back()->queues->failed()) {
+    last_failure = current.back()->queues->failure();
     return failed_launch;
   }
   return success;
@@ -138,7 +138,7 @@ inline bool a_stream_waits() {
     return i.source != nullptr && i.source->load(std::memory_order_acquire) < i.at_least;
   };
   return std::getenv("TUTTI_FAKE_CUDA_STRICT") == nullptr &&
-         !current.back()->engine->all_queues(
+         !current.back()->queues->all_queues(
              [&](const auto& q) { return std::ranges::none_of(q.items, waits); });
 }
 inline void* pointer(device_pointer p) { return reinterpret_cast<void*>(p); }

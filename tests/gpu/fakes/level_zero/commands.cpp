@@ -24,7 +24,7 @@ void _ze_command_list_handle_t::operator delete(void* memory) noexcept {
 
 namespace tutti::fakes {
 
-using emulated::engine;
+using emulated::device_queues;
 
 namespace {
 
@@ -53,7 +53,7 @@ ze_result_t wrong(const char* call, ze_command_list_handle_t l, ze_event_handle_
     return s.misused(std::string(call) + " that signals an event that has gone");
   for (std::uint32_t i = 0; i < n; ++i)
     if (!s.knows(waits[i])) return s.misused(std::string(call) + " that waits for an event that has gone");
-  return l->device->engine->failed() ? ZE_RESULT_ERROR_DEVICE_LOST : ZE_RESULT_SUCCESS;
+  return l->device->queues->failed() ? ZE_RESULT_ERROR_DEVICE_LOST : ZE_RESULT_SUCCESS;
 }
 
 // Appends one command. A list that keeps the order has a queue. In others each command has its own queue,
@@ -61,13 +61,13 @@ ze_result_t wrong(const char* call, ze_command_list_handle_t l, ze_event_handle_
 ze_result_t append(ze_command_list_handle_t l, std::function<void()> work, bool barrier,
                    ze_event_handle_t signal, std::uint32_t n, ze_event_handle_t* waits) {
   const appending alone(l);
-  engine& e = *l->device->engine;
-  engine::queue* const q = l->queue != nullptr ? l->queue : e.make_queue();
+  device_queues& e = *l->device->queues;
+  device_queues::queue* const q = l->queue != nullptr ? l->queue : e.make_queue();
   l->pending.fetch_add(1);
   if (l->queue == nullptr) {
     e.wait(q, l->barrier);
     if (barrier && n == 0)
-      for (const engine::event& before : l->since_barrier) e.wait(q, before);
+      for (const device_queues::event& before : l->since_barrier) e.wait(q, before);
   }
   for (std::uint32_t i = 0; i < n; ++i) {
     ze_event_handle_t const w = waits[i];
@@ -83,7 +83,7 @@ ze_result_t append(ze_command_list_handle_t l, std::function<void()> work, bool 
     if (signal != nullptr) signal->uses.fetch_sub(1);
   });
   if (l->queue == nullptr) {
-    engine::event done;
+    device_queues::event done;
     e.record(q, done);
     if (barrier && n == 0) l->since_barrier.clear();
     if (barrier) {
@@ -105,22 +105,22 @@ ze_result_t list_create(ze_context_handle_t, ze_device_handle_t d, const ze_comm
                         ze_command_list_handle_t* made) {
   state& s = global();
   constexpr std::uint32_t in_order = 2;
-  if (d->engine->failed()) return ZE_RESULT_ERROR_DEVICE_LOST;
+  if (d->queues->failed()) return ZE_RESULT_ERROR_DEVICE_LOST;
   if (how->ordinal != 1 || how->index >= 4)
     return s.misused("a list on queues that cannot compute, or are not there");
   if (how->mode != ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS) return s.misused("a list that blocks the host");
   if ((how->flags & in_order) != 0 && !s.in_order) return ZE_RESULT_ERROR_INVALID_ENUMERATION;
   auto* const l = new _ze_command_list_handle_t;
   l->device = d;
-  if ((how->flags & in_order) != 0) l->queue = d->engine->make_queue();
+  if ((how->flags & in_order) != 0) l->queue = d->queues->make_queue();
   *made = s.add(l);
   return ZE_RESULT_SUCCESS;
 }
 ze_result_t list_destroy(ze_command_list_handle_t l) {
   if (!global().remove(l)) return global().misused("zeCommandListDestroy of a list that has gone");
-  const bool in_use = l->pending.load() > 0 && !l->device->engine->failed();
-  if (l->queue != nullptr) l->device->engine->destroy_queue(l->queue);
-  if (in_use || l->device->engine->failed()) {
+  const bool in_use = l->pending.load() > 0 && !l->device->queues->failed();
+  if (l->queue != nullptr) l->device->queues->destroy_queue(l->queue);
+  if (in_use || l->device->queues->failed()) {
     {
       const std::lock_guard lock(global().mutex);
       global().ended_lists.emplace_back(l);
@@ -157,7 +157,7 @@ ze_result_t append_copy(ze_command_list_handle_t l, void* to, const void* from, 
   if (const ze_result_t code = wrong("zeCommandListAppendMemoryCopy", l, signal, n, waits);
       code != ZE_RESULT_SUCCESS)
     return code;
-  const auto work = [e = l->device->engine.get(), to, from, bytes] {
+  const auto work = [e = l->device->queues.get(), to, from, bytes] {
     std::memmove(e->reach(to, bytes), e->reach(from, bytes), bytes);
   };
   return append(l, work, false, signal, n, waits);
@@ -170,7 +170,7 @@ ze_result_t append_fill(ze_command_list_handle_t l, void* to, const void* patter
     return code;
   if (pattern_bytes != 1) return ZE_RESULT_ERROR_INVALID_SIZE;
   const int value = *static_cast<const unsigned char*>(pattern);
-  const auto work = [e = l->device->engine.get(), to, value, bytes] {
+  const auto work = [e = l->device->queues.get(), to, value, bytes] {
     std::memset(e->reach(to, bytes), value, bytes);
   };
   return append(l, work, false, signal, n, waits);
@@ -206,7 +206,7 @@ ze_result_t event_create(ze_event_pool_handle_t pool, const ze_event_desc_t* how
 }
 static bool any_failed() {
   for (const auto& gpu : global().gpus)
-    if (gpu.engine->failed()) return true;
+    if (gpu.queues->failed()) return true;
   return false;
 }
 ze_result_t event_destroy(ze_event_handle_t e) {
@@ -226,7 +226,7 @@ ze_result_t event_destroy(ze_event_handle_t e) {
 ze_result_t event_signal(ze_event_handle_t e) {
   if (!global().knows(e)) return global().misused("zeEventHostSignal of an event that has gone");
   e->signalled.store(1, std::memory_order_release);
-  for (const auto& gpu : global().gpus) gpu.engine->changed();
+  for (const auto& gpu : global().gpus) gpu.queues->changed();
   return ZE_RESULT_SUCCESS;
 }
 ze_result_t event_reset(ze_event_handle_t e) {
@@ -333,7 +333,7 @@ ze_result_t append_launch(ze_command_list_handle_t l, ze_kernel_handle_t k, cons
     return code;
   const std::uint64_t items =
       std::uint64_t{groups->groupCountX} * groups->groupCountY * groups->groupCountZ * k->group_size;
-  const auto work = [e = l->device->engine.get(), f = k->function, items, arguments = k->arguments] {
+  const auto work = [e = l->device->queues.get(), f = k->function, items, arguments = k->arguments] {
     std::vector<const void*> values;
     for (const auto& a : arguments) values.push_back(a.data());
     kernel_launch how;
@@ -341,7 +341,7 @@ ze_result_t append_launch(ze_command_list_handle_t l, ze_kernel_handle_t k, cons
     how.arguments = values.data();
     how.argument_count = values.size();
     how.reach = [](const void* device, const void* memory, std::size_t bytes) -> void* {
-      return static_cast<const engine*>(device)->reach(memory, bytes);
+      return static_cast<const device_queues*>(device)->reach(memory, bytes);
     };
     how.device = e;
     f(how);

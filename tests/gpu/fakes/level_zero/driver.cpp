@@ -13,7 +13,7 @@
 namespace tutti::fakes {
 
 using emulated::arena;
-using emulated::engine;
+using emulated::device_queues;
 
 state& global() {
   static state* const instance = new state;  // never destroyed: the loader may call at exit
@@ -42,7 +42,7 @@ void state::reset(std::uint64_t adversary, std::uint64_t delay_us, bool keeps_or
     how.delay = std::chrono::microseconds(delay_us);
     if (adversary != 0) how.workers = 4;
     auto& gpu = gpus[static_cast<std::size_t>(i)];
-    gpu.engine = std::make_unique<engine>(how);
+    gpu.queues = std::make_unique<device_queues>(how);
     gpu.ordinal = i;
   }
   ended_lists.clear();
@@ -134,7 +134,7 @@ ze_result_t device_access_peer(ze_device_handle_t, ze_device_handle_t, ze_bool_t
   return ZE_RESULT_SUCCESS;
 }
 ze_result_t device_status(ze_device_handle_t d) {
-  return d->engine->failed() ? ZE_RESULT_ERROR_DEVICE_LOST : ZE_RESULT_SUCCESS;
+  return d->queues->failed() ? ZE_RESULT_ERROR_DEVICE_LOST : ZE_RESULT_SUCCESS;
 }
 
 ze_result_t context_create(ze_driver_handle_t, const ze_context_desc_t*, ze_context_handle_t* made) {
@@ -148,7 +148,7 @@ ze_result_t context_destroy(ze_context_handle_t c) {
 }
 ze_result_t context_status(ze_context_handle_t) {
   for (const auto& gpu : global().gpus)
-    if (gpu.engine->failed()) return ZE_RESULT_ERROR_DEVICE_LOST;
+    if (gpu.queues->failed()) return ZE_RESULT_ERROR_DEVICE_LOST;
   return ZE_RESULT_SUCCESS;
 }
 
@@ -156,18 +156,18 @@ ze_result_t context_status(ze_context_handle_t) {
 
 ze_result_t alloc_device(ze_context_handle_t, const ze_device_mem_alloc_desc_t*, std::size_t bytes,
                          std::size_t alignment, ze_device_handle_t d, void** made) {
-  if (d->engine->failed()) return ZE_RESULT_ERROR_DEVICE_LOST;
+  if (d->queues->failed()) return ZE_RESULT_ERROR_DEVICE_LOST;
   if (alignment > 256) return ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT;
-  *made = d->engine->memory().allocate(bytes);
+  *made = d->queues->memory().allocate(bytes);
   return *made == nullptr ? ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY : ZE_RESULT_SUCCESS;
 }
 ze_result_t alloc_host(ze_context_handle_t, const ze_host_mem_alloc_desc_t*, std::size_t bytes, std::size_t,
                        void** made) {
   // All devices can access it.
   auto& gpus = global().gpus;
-  *made = gpus[0].engine->memory().allocate_pinned(bytes);
-  const std::size_t size = gpus[0].engine->memory().find(*made).bytes;
-  for (std::size_t i = 1; i < gpus.size(); ++i) gpus[i].engine->memory().pin(*made, size);
+  *made = gpus[0].queues->memory().allocate_pinned(bytes);
+  const std::size_t size = gpus[0].queues->memory().find(*made).bytes;
+  for (std::size_t i = 1; i < gpus.size(); ++i) gpus[i].queues->memory().pin(*made, size);
   return ZE_RESULT_SUCCESS;
 }
 ze_result_t alloc_shared(ze_context_handle_t c, const ze_device_mem_alloc_desc_t*,
@@ -181,18 +181,19 @@ ze_result_t alloc_shared(ze_context_handle_t c, const ze_device_mem_alloc_desc_t
 ze_result_t free_memory(ze_context_handle_t, void* memory) {
   auto& gpus = global().gpus;
   for (const auto& gpu : gpus) {
-    arena& of = gpu.engine->memory();
+    arena& of = gpu.queues->memory();
     if (!of.contains(memory)) continue;
     if (open_elsewhere(of, of.find(memory)))
       global().misused("zeMemFree of memory that another process has open");
     return of.release(memory, arena::kind::own) ? ZE_RESULT_SUCCESS
                                                 : global().misused("zeMemFree of what is not allocated");
   }
-  const arena::block b = gpus[0].engine->memory().find(memory);
+  const arena::block b = gpus[0].queues->memory().find(memory);
   if (b.is != arena::kind::pinned || b.base != memory)
     return global().misused("zeMemFree of what is not allocated");
-  for (std::size_t i = 1; i < gpus.size(); ++i) gpus[i].engine->memory().release(memory, arena::kind::pinned);
-  gpus[0].engine->memory().release(memory, arena::kind::pinned);
+  for (std::size_t i = 1; i < gpus.size(); ++i)
+    gpus[i].queues->memory().release(memory, arena::kind::pinned);
+  gpus[0].queues->memory().release(memory, arena::kind::pinned);
   const std::lock_guard lock(global().mutex);
   global().shared.erase(memory);
   return ZE_RESULT_SUCCESS;
@@ -204,13 +205,14 @@ ze_result_t memory_properties(ze_context_handle_t, const void* memory, ze_memory
   p->pageSize = 4096;
   if (on != nullptr) *on = nullptr;
   for (auto& gpu : global().gpus)
-    if (const arena::block b = gpu.engine->memory().find(memory); b.is == arena::kind::own) {
+    if (const arena::block b = gpu.queues->memory().find(memory); b.is == arena::kind::own) {
       p->type = ZE_MEMORY_TYPE_DEVICE;
       p->id = b.id;
       if (on != nullptr) *on = &gpu;
       return ZE_RESULT_SUCCESS;
     }
-  if (const arena::block b = global().gpus[0].engine->memory().find(memory); b.is == arena::kind::pinned) {
+  if (const arena::block b = global().gpus[0].queues->memory().find(memory);
+      b.is == arena::kind::pinned) {
     const std::lock_guard lock(global().mutex);
     p->type = global().shared.count(b.base) == 1 ? ZE_MEMORY_TYPE_SHARED : ZE_MEMORY_TYPE_HOST;
   }
@@ -218,12 +220,12 @@ ze_result_t memory_properties(ze_context_handle_t, const void* memory, ze_memory
 }
 ze_result_t address_range(ze_context_handle_t, const void* memory, void** base, std::size_t* bytes) {
   for (const auto& gpu : global().gpus)
-    if (const arena::block b = gpu.engine->memory().find(memory); b.is == arena::kind::own) {
+    if (const arena::block b = gpu.queues->memory().find(memory); b.is == arena::kind::own) {
       *base = b.base;
       *bytes = b.bytes;
       return ZE_RESULT_SUCCESS;
     }
-  const arena::block b = global().gpus[0].engine->memory().find(memory);
+  const arena::block b = global().gpus[0].queues->memory().find(memory);
   *base = b.base;
   *bytes = b.bytes;
   return b.is == arena::kind::pinned ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_ARGUMENT;
@@ -239,14 +241,14 @@ TUTTI_EXPORT void tutti_level_zero_reset(std::uint64_t adversary, std::uint64_t 
   global().reset(adversary, delay_us, in_order != 0);
 }
 TUTTI_EXPORT void tutti_level_zero_fail_after(int device, std::uint64_t n) {
-  global().gpus.at(static_cast<std::size_t>(device)).engine->fail_after(n, "as the test wanted");
+  global().gpus.at(static_cast<std::size_t>(device)).queues->fail_after(n, "as the test wanted");
 }
 TUTTI_EXPORT void tutti_level_zero_pause(int device, int on) {
-  global().gpus.at(static_cast<std::size_t>(device)).engine->pause(on != 0);
+  global().gpus.at(static_cast<std::size_t>(device)).queues->pause(on != 0);
 }
 TUTTI_EXPORT void tutti_level_zero_refuse_barriers(int on) { global().refuses_barriers = on != 0; }
 TUTTI_EXPORT std::uint64_t tutti_level_zero_allocations(int device) {
-  return global().gpus.at(static_cast<std::size_t>(device)).engine->memory().allocations();
+  return global().gpus.at(static_cast<std::size_t>(device)).queues->memory().allocations();
 }
 TUTTI_EXPORT std::uint64_t tutti_level_zero_misuses(void) { return global().misuses; }
 TUTTI_EXPORT const char* tutti_level_zero_last_misuse(void) { return global().misuse.c_str(); }

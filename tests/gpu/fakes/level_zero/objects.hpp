@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A driver for Level Zero on the engine of emulated devices; this header has its objects. The real loader
+// A driver for Level Zero on the queues of emulated devices; this header has its objects. The real loader
 // opens it (ZE_ENABLE_ALT_DRIVERS), with its layers if they are requested. It is stricter than a GPU to find
 // mistakes: it counts what the specification leaves undefined. The host cannot access device memory, pageable
 // memory is an illegal address, and lists without the in-order flag lose any order that no barrier requests.
 #pragma once
 
-#include "emulated/engine.hpp"
+#include "emulated/device_queues.hpp"
 #include "live_handles.hpp"
 #include "native_kernel.hpp"
 
@@ -23,7 +23,7 @@
 #define TUTTI_EXPORT extern "C" __attribute__((visibility("default")))
 
 struct _ze_device_handle_t {
-  std::unique_ptr<tutti::emulated::engine> engine;
+  std::unique_ptr<tutti::emulated::device_queues> queues;
   int ordinal = 0;
 };
 struct _ze_driver_handle_t {};
@@ -34,7 +34,7 @@ struct _ze_event_pool_handle_t {
   int live = 0;
 };
 struct _ze_event_handle_t {
-  tutti::emulated::engine::word signalled{0};
+  tutti::emulated::device_queues::word signalled{0};
   std::atomic<int> uses{0};  // commands that still refer to it
   ze_event_pool_handle_t pool = nullptr;
   std::uint32_t index = 0;
@@ -46,9 +46,9 @@ struct _ze_command_list_handle_t {
   static void operator delete(void* memory) noexcept;
 
   ze_device_handle_t device = nullptr;
-  tutti::emulated::engine::queue* queue = nullptr;            // null if the list does not keep the order
-  tutti::emulated::engine::event barrier;                     // then: the last barrier
-  std::vector<tutti::emulated::engine::event> since_barrier;  // and the commands after it
+  tutti::emulated::device_queues::queue* queue = nullptr;  // null if the list does not keep the order
+  tutti::emulated::device_queues::event barrier;           // then: the last barrier
+  std::vector<tutti::emulated::device_queues::event> since_barrier;  // and the commands after it
   std::atomic<int> pending{0};
   std::atomic<bool> appending{false};
 };

@@ -85,7 +85,7 @@ bool open_elsewhere(const emulated::arena& memory, const emulated::arena::block&
 
 ze_result_t ipc_name(ze_context_handle_t, const void* memory, ze_ipc_mem_handle_t* handle) {
   for (const auto& gpu : global().gpus) {
-    const emulated::arena& of = gpu.engine->memory();
+    const emulated::arena& of = gpu.queues->memory();
     const auto block = of.find(memory);
     if (block.is != emulated::arena::kind::own || block.base != memory) continue;
     name n;
@@ -106,16 +106,16 @@ ze_result_t ipc_open(ze_context_handle_t, ze_device_handle_t d, ze_ipc_mem_handl
   name n;
   std::memcpy(&n, handle.data, sizeof n);
   for (const auto& gpu : global().gpus)
-    if (n.file == file_of(gpu.engine->memory().descriptor()))
+    if (n.file == file_of(gpu.queues->memory().descriptor()))
       return global().misused("zeMemOpenIpcHandle in the process that made it");
   if (flags != 0) return ZE_RESULT_ERROR_INVALID_ENUMERATION;
   if (told("refused")) return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
-  if (d->engine->failed()) return ZE_RESULT_ERROR_DEVICE_LOST;
+  if (d->queues->failed()) return ZE_RESULT_ERROR_DEVICE_LOST;
   const int lock = descriptor_for(n);
   if (lock < 0) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
   struct flock l = range(n, F_RDLCK);
   *opened =
-      ::fcntl(lock, F_OFD_SETLK, &l) == 0 ? d->engine->memory().adopt(lock, n.offset, n.bytes) : nullptr;
+      ::fcntl(lock, F_OFD_SETLK, &l) == 0 ? d->queues->memory().adopt(lock, n.offset, n.bytes) : nullptr;
   if (*opened == nullptr) {
     ::close(lock);
     return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
@@ -135,7 +135,7 @@ ze_result_t ipc_close(ze_context_handle_t, const void* memory) {
   }
   const auto [device, lock] = found->second;
   s.opened.erase(found);
-  device->engine->memory().release(memory, emulated::arena::kind::adopted);
+  device->queues->memory().release(memory, emulated::arena::kind::adopted);
   ::close(lock);
   return ZE_RESULT_SUCCESS;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine alone, with a simulated clock.
-#include "core/engine.hpp"
+#include "core/progress_engine.hpp"
 
 #include <doctest/doctest.h>
 #include <chrono>
@@ -54,7 +54,7 @@ struct scripted : source {
 
 struct fixture {
   manual_clock clock;
-  engine e{clock};
+  progress_engine e{clock};
   ints log;
 };
 

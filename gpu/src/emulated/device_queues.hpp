@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine of an emulated device: queues whose work runs in order, on threads that take turns among them.
+// The queues of an emulated device: the work of each runs in order, on threads that take turns among them.
 // The stand-ins for vendors' libraries run on it, too.
 //
 // Only the head of a queue can run, and it may wait for an event or a word. The scheduler takes the oldest
@@ -26,7 +26,7 @@
 
 namespace tutti::emulated {
 
-// A function stored in place. The engine uses its lists' nodes again, too. So it allocates nothing in steady state,
+// A function stored in place. The nodes of lists are used again, too: device_queues allocate nothing in steady state,
 // and tests see every allocation of the code above it.
 class placed_function {
  public:
@@ -53,7 +53,7 @@ class placed_function {
   alignas(std::max_align_t) std::byte room_[512];
 };
 
-class engine {
+class device_queues {
  public:
   struct fault : std::runtime_error {
     using std::runtime_error::runtime_error;
@@ -63,12 +63,12 @@ class engine {
   // A point in a queue. Waits and queries refer to the last record before them, as in CUDA. An event that was
   // never recorded has passed.
   struct event {
-    const queue* in = nullptr;  // guarded by the engine's mutex
+    const queue* in = nullptr;  // guarded by the queues' mutex
     std::uint64_t place = 0;    // position of the record
   };
 
-  explicit engine(options how);
-  ~engine();
+  explicit device_queues(options how);
+  ~device_queues();
 
   arena& memory() noexcept { return memory_; }
   const arena& memory() const noexcept { return memory_; }
@@ -153,7 +153,7 @@ class engine {
   bool ending_ = false;
 };
 
-struct engine::queue {
+struct device_queues::queue {
   std::list<item> items;
   std::uint64_t enqueued = 0, done = 0;  // numbers of items; a queue that is used again goes on counting
   bool busy = false;
@@ -162,7 +162,7 @@ struct engine::queue {
 };
 
 template <class Fill>
-void engine::enqueue(queue* q, const Fill& fill) {
+void device_queues::enqueue(queue* q, const Fill& fill) {
   {
     const std::lock_guard lock(mutex_);
     if (spare_items_.empty()) spare_items_.emplace_back();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emulated/engine.hpp"
+#include "emulated/device_queues.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -8,16 +8,16 @@
 namespace tutti::emulated {
 namespace {
 
-// Polling interval for words that queues wait for: the host may write them without calling the engine.
+// Polling interval for words that queues wait for: the host may write them without calling changed().
 constexpr auto between_polls_of_words = std::chrono::microseconds(50);
 
 }  // namespace
 
-engine::engine(options how) : how_(how), memory_(how.memory_bytes), random_(how.adversary) {
+device_queues::device_queues(options how) : how_(how), memory_(how.memory_bytes), random_(how.adversary) {
   for (int i = 0; i < std::max(1, how_.workers); ++i) workers_.emplace_back([this] { work_loop(); });
 }
 
-engine::~engine() {
+device_queues::~device_queues() {
   std::unique_lock lock(mutex_);
   ending_ = true;
   changed_.notify_all();
@@ -25,7 +25,7 @@ engine::~engine() {
   for (std::thread& t : workers_) t.join();
 }
 
-engine::queue* engine::make_queue() {
+device_queues::queue* device_queues::make_queue() {
   const std::lock_guard lock(mutex_);
   if (spare_queues_.empty()) spare_queues_.emplace_back();
   queues_.splice(queues_.end(), spare_queues_, spare_queues_.begin());
@@ -35,7 +35,7 @@ engine::queue* engine::make_queue() {
   return &q;
 }
 
-void engine::destroy_queue(queue* q) noexcept {
+void device_queues::destroy_queue(queue* q) noexcept {
   const std::lock_guard lock(mutex_);
   q->doomed = true;
   retire(q);
@@ -43,60 +43,60 @@ void engine::destroy_queue(queue* q) noexcept {
 }
 
 // Removes a doomed queue once it is empty.
-void engine::retire(queue* q) noexcept {
+void device_queues::retire(queue* q) noexcept {
   if (!q->doomed || !q->items.empty() || q->busy) return;
   const auto at = std::ranges::find(queues_, q, [](const queue& x) { return &x; });
   spare_queues_.splice(spare_queues_.begin(), queues_, at);
 }
 
-void engine::record(queue* q, event& e) {
+void device_queues::record(queue* q, event& e) {
   enqueue(q, [&](item&) { e = {q, q->enqueued}; });
 }
-void engine::wait(queue* q, const event& e) {
+void device_queues::wait(queue* q, const event& e) {
   enqueue(q, [&](item& i) { i.after = e; });
 }
-void engine::wait(queue* q, const word* w, std::uint64_t at_least) {
+void device_queues::wait(queue* q, const word* w, std::uint64_t at_least) {
   enqueue(q, [&](item& i) {
     i.source = w;
     i.at_least = at_least;
   });
 }
-bool engine::has_passed(const event& e) noexcept { return e.in == nullptr || e.in->done >= e.place; }
-bool engine::passed(const event& e) const {
+bool device_queues::has_passed(const event& e) noexcept { return e.in == nullptr || e.in->done >= e.place; }
+bool device_queues::passed(const event& e) const {
   const std::lock_guard lock(mutex_);
   return has_passed(e);
 }
 
-void engine::changed() noexcept {
+void device_queues::changed() noexcept {
   const std::lock_guard lock(mutex_);
   changed_.notify_all();
 }
 
-std::string engine::failure() const {
+std::string device_queues::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;
 }
 
-void engine::fail_after(std::uint64_t n, std::string why) {
+void device_queues::fail_after(std::uint64_t n, std::string why) {
   const std::lock_guard lock(mutex_);
   fail_at_ = executed_ + n;
   fail_why_ = std::move(why);
 }
 
-void engine::pause(bool on) noexcept {
+void device_queues::pause(bool on) noexcept {
   const std::lock_guard lock(mutex_);
   paused_ = on;
   changed_.notify_all();
 }
 
-bool engine::runnable(const queue& q) const noexcept {
+bool device_queues::runnable(const queue& q) const noexcept {
   if (q.busy || q.items.empty()) return false;
   const item& head = q.items.front();
   return has_passed(head.after) &&
          (head.source == nullptr || head.source->load(std::memory_order_acquire) >= head.at_least);
 }
 
-engine::queue* engine::choose() noexcept {
+device_queues::queue* device_queues::choose() noexcept {
   queue* chosen = nullptr;
   std::size_t seen = 0;
   for (queue& q : queues_) {
@@ -111,7 +111,7 @@ engine::queue* engine::choose() noexcept {
   return chosen;
 }
 
-void engine::work_loop() {
+void device_queues::work_loop() {
   std::unique_lock lock(mutex_);
   for (;;) {
     if (ending_) return;
@@ -165,7 +165,7 @@ void engine::work_loop() {
   }
 }
 
-std::byte* engine::reach(const void* memory, std::size_t bytes) const {
+std::byte* device_queues::reach(const void* memory, std::size_t bytes) const {
   if (std::byte* const inside = memory_.view(memory, bytes)) return inside;
   throw fault(memory_.contains(memory)
                   ? "an illegal memory access: an address, or a length, outside of every allocation"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/engine.hpp"
+#include "core/progress_engine.hpp"
 
 namespace tutti::core {
 namespace {
@@ -16,19 +16,19 @@ void completion::set_failure(errc code, std::string text) noexcept {
 
 std::string completion::take_text() noexcept { return text_ ? std::move(*text_) : std::string(); }
 
-void engine::remove(source& s) noexcept {
+void progress_engine::remove(source& s) noexcept {
   std::erase(sources_, &s);
   std::erase(sleepers_, &s);
 }
 
-void engine::abandon() noexcept {
+void progress_engine::abandon() noexcept {
   sources_.clear();
   sleepers_.clear();
   while (ready_.pop_front() != nullptr) {
   }
 }
 
-bool engine::deliver() noexcept {
+bool progress_engine::deliver() noexcept {
   bool any = false;
   for (int i = 0; i < completions_per_round; ++i) {
     completion* a = ready_.pop_front();
@@ -39,7 +39,7 @@ bool engine::deliver() noexcept {
   return any;
 }
 
-bool engine::poll() noexcept {
+bool progress_engine::poll() noexcept {
   bool any = !ready_.empty() && deliver();
   // By index: completions are delivered later, but polling may still add or remove a source.
   for (std::size_t i = 0; i < sources_.size(); ++i)
@@ -52,19 +52,19 @@ bool engine::poll() noexcept {
   return any;
 }
 
-void engine::read_clock() noexcept {
+void progress_engine::read_clock() noexcept {
   now_ = platform_.now();
 #if defined(__x86_64__)
   cycles_then_ = base::cycles();
 #endif
 }
 
-bool engine::tick() noexcept {
+bool progress_engine::tick() noexcept {
   read_clock();
   return timers_.fire_due(now_);
 }
 
-bool engine::arm() noexcept {
+bool progress_engine::arm() noexcept {
   bool any = !ready_.empty();
   // By index: arming polls, which may add a source.
   for (std::size_t i = 0; i < sources_.size(); ++i) any |= sources_[i]->arm();
@@ -74,7 +74,7 @@ bool engine::arm() noexcept {
   return any;
 }
 
-void engine::disarm() noexcept {
+void progress_engine::disarm() noexcept {
   for (source* s : sources_) s->disarm();
 }
 

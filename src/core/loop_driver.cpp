@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/driver.hpp"
+#include "core/loop_driver.hpp"
 
 #include "base/cycles.hpp"
 
@@ -27,18 +27,18 @@ constexpr auto after_calls = std::chrono::milliseconds(2);
 
 }  // namespace
 
-driver::driver(core::loop& l) : loop_(l) {
+loop_driver::loop_driver(core::loop& l) : loop_(l) {
   loop_.set_stepped();
   loop_.backend();  // nothing that can fail is left for later
   thread_ = std::thread([this] { progress(); });
 }
 
-driver::~driver() {
+loop_driver::~loop_driver() {
   stop();
   loop_.bind_to_this_thread();  // for what belongs to the thread
 }
 
-void driver::stop() {
+void loop_driver::stop() {
   if (!thread_.joinable()) return;
   {
     const std::scoped_lock hold(mutex_);
@@ -48,7 +48,7 @@ void driver::stop() {
   thread_.join();
 }
 
-void driver::lock() {
+void loop_driver::lock() {
   if (is_parents()) throw error(errc::wrong_thread, wrong_thread_text());
   wanted_.fetch_add(1, std::memory_order_relaxed);
   bool have = mutex_.try_lock();
@@ -61,18 +61,18 @@ void driver::lock() {
   loop_.bind_to_this_thread();
 }
 
-void driver::unlock() noexcept {
+void loop_driver::unlock() noexcept {
   loop_.unbind();
   mutex_.unlock();
 }
 
-driver::entry::entry(driver& d) : driver_(d) {
+loop_driver::entry::entry(loop_driver& d) : driver_(d) {
   d.lock();
-  if (d.loop_.get_up()) d.disarmed_ = true;
+  if (d.loop_.unpark()) d.disarmed_ = true;
 }
 
-driver::entry::~entry() {
-  driver& d = driver_;
+loop_driver::entry::~entry() {
+  loop_driver& d = driver_;
   d.loop_.step();
   if (d.resident_ != &d.caller_) {
     d.leave_to_next();
@@ -85,14 +85,14 @@ driver::entry::~entry() {
   if (kick) ::eventfd_write(d.caller_.kick.get(), 1);
 }
 
-void driver::round(unsigned number) noexcept {
+void loop_driver::round(unsigned number) noexcept {
   if (number % looks_between_asio != 0) return;
   loop_.context().restart();
   loop_.context().poll();
 }
 
 // Lets the threads that want the loop have it for a round of their own.
-void driver::give_way() {
+void loop_driver::give_way() {
   unlock();
   for (int i = 0; wanted_.load(std::memory_order_relaxed) > 0 && i < pauses_for_lock; ++i) base::relax();
   mutex_.lock();
@@ -100,7 +100,7 @@ void driver::give_way() {
 }
 
 // Sleeps without the loop. Ends by a kick, at the time, or, with `watch_loop`, when the loop has work.
-void driver::sleep(resident& as, bool watch_loop, time_point until) {
+void loop_driver::sleep(resident& as, bool watch_loop, time_point until) {
   const int kick = as.kick.get();
   pollfd watched[2] = {{kick, POLLIN, 0}, {watch_loop ? loop_.backend().wait_descriptor() : -1, POLLIN, 0}};
   const auto left = std::max<duration>(until - clock::now(), duration::zero());
@@ -117,13 +117,13 @@ void driver::sleep(resident& as, bool watch_loop, time_point until) {
 }
 
 // Drives as the resident: until done, the deadline, or replacement by another thread. Returns true if done.
-bool driver::drive(resident& as, predicate done, const void* what, time_point deadline) {
+bool loop_driver::drive(resident& as, predicate done, const void* what, time_point deadline) {
   resident_ = &as;
   unsigned number = 0;
   duration nap = shortest_sleep;
   time_point until{};  // end of the spin
   unsigned idle = 0;
-  if (loop_.get_up()) disarmed_ = true;
+  if (loop_.unpark()) disarmed_ = true;
   for (;;) {
     const bool any = loop_.step();
     if (std::exchange(notified_, false) && waiting_ > 0) left_.notify_all();
@@ -153,18 +153,18 @@ bool driver::drive(resident& as, predicate done, const void* what, time_point de
       continue;
     }
     round(0);
-    if (!loop_.lie_down()) continue;
+    if (!loop_.park()) continue;
     disarmed_ = false;
     sleep(as, true, std::min({deadline, loop_.engine().timers().next(), clock::now() + nap}));
     nap = std::min<duration>(2 * nap, longest_sleep);
     if (resident_ != &as) return false;
-    if (loop_.get_up()) disarmed_ = true;
+    if (loop_.unpark()) disarmed_ = true;
     idle = 0;
     number = 0;
   }
 }
 
-bool driver::run_until(predicate done, const void* what, time_point deadline) {
+bool loop_driver::run_until(predicate done, const void* what, time_point deadline) {
   lock();
   bool is_done = false;
   for (;;) {
@@ -194,7 +194,7 @@ bool driver::run_until(predicate done, const void* what, time_point deadline) {
 }
 
 // Lets another caller or the thread go on, or tells the thread that the doorbells are no longer armed.
-void driver::leave_to_next() noexcept {
+void loop_driver::leave_to_next() noexcept {
   ++calls_;
   if (waiting_ > 0) left_.notify_all();
   const bool kick = waiting_ == 0 && progress_.sleeps && (hurry_ || std::exchange(disarmed_, false));
@@ -203,9 +203,9 @@ void driver::leave_to_next() noexcept {
   if (kick) ::eventfd_write(progress_.kick.get(), 1);
 }
 
-void driver::progress() {
+void loop_driver::progress() {
   const short_time_slices here;
-  const auto never = [](const void* d) { return static_cast<const driver*>(d)->ending_; };
+  const auto never = [](const void* d) { return static_cast<const loop_driver*>(d)->ending_; };
   mutex_.lock();
   loop_.bind_to_this_thread();
   std::uint64_t seen = 0;

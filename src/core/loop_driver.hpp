@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// driver: a loop that belongs to no single thread, for programs whose threads call in and block (PyTorch's).
+// loop_driver: a loop that belongs to no single thread, for programs whose threads call in and block (PyTorch's).
 //
 // A waiting caller polls the loop itself, so nothing is handed from thread to thread; a thread of the driver does
 // what no caller waits for. One thread at a time is the loop, under a mutex. It yields to others between two
@@ -15,14 +15,14 @@
 
 namespace tutti::core {
 
-class driver {
+class loop_driver {
  public:
   // Starts the thread. `l` outlives this and has not been used yet. Throws errc::resources.
-  explicit driver(core::loop& l);
-  driver(const driver&) = delete;
-  driver& operator=(const driver&) = delete;
+  explicit loop_driver(core::loop& l);
+  loop_driver(const loop_driver&) = delete;
+  loop_driver& operator=(const loop_driver&) = delete;
   // Requires that no thread is in a call.
-  ~driver();
+  ~loop_driver();
   // Ends the thread: from now on work progresses only during calls.
   void stop();
 
@@ -34,13 +34,13 @@ class driver {
   // Waits until the loop's thread ends its round. Throws errc::wrong_thread in a forked child.
   class entry {
    public:
-    explicit entry(driver& d);
+    explicit entry(loop_driver& d);
     entry(const entry&) = delete;
     entry& operator=(const entry&) = delete;
     ~entry();
 
    private:
-    driver& driver_;
+    loop_driver& driver_;
   };
 
   // Drives the loop, or waits for the thread that does, until done() returns true; the loop calls it. Returns

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A loop that threads share: a waiting thread drives it. Attended operations progress without one.
-#include "core/driver.hpp"
+#include "core/loop_driver.hpp"
 
 #include "core/loop.hpp"
 #include "core/mailbox.hpp"
@@ -27,13 +27,13 @@ const core::time_point in_time = core::clock::now() + 1min;
 struct listener {
   boost::asio::io_context context;
   core::loop loop{context};
-  core::driver driver{loop};
+  core::loop_driver driver{loop};
   test::mailbox mail;
   std::atomic<int> seen{0};
   std::atomic<std::thread::id> on;
 
   listener() {
-    const core::driver::entry here(driver);
+    const core::loop_driver::entry here(driver);
     mail.on_mail = [this](int value) {
       seen = value;
       on = std::this_thread::get_id();
@@ -43,7 +43,7 @@ struct listener {
     driver.loop().backend().watch_doorbell(mail.doorbell());
   }
   ~listener() {
-    const core::driver::entry here(driver);
+    const core::loop_driver::entry here(driver);
     driver.loop().engine().remove(mail);
     driver.loop().backend().unwatch_doorbell(mail.doorbell());
   }
@@ -52,7 +52,7 @@ struct listener {
   }
 };
 
-task<> pause_and_set(core::driver& d, std::chrono::milliseconds how_long, std::atomic<bool>& done) {
+task<> pause_and_set(core::loop_driver& d, std::chrono::milliseconds how_long, std::atomic<bool>& done) {
   co_await core::pause(d.loop(), how_long);
   done = true;
   d.notify();
@@ -104,13 +104,13 @@ TEST_CASE("driver: other threads start and end operations while a thread sleeps 
         core::running_task body;
         std::atomic<bool> over{false};
         {
-          const core::driver::entry here(l.driver);
+          const core::loop_driver::entry here(l.driver);
           body.start(
               pause_and_set(l.driver, std::chrono::milliseconds(i % 100 == 0 ? 1 : 0), over),
               [](void*, std::exception_ptr) noexcept {}, nullptr);
         }
         done += l.driver.run_until([&over] { return over.load(); }, in_time) ? 1 : 0;
-        const core::driver::entry here(l.driver);
+        const core::loop_driver::entry here(l.driver);
         body.stop();
       }
     });
@@ -125,7 +125,7 @@ TEST_CASE("driver: other threads start and end operations while a thread sleeps 
 TEST_CASE("driver: attended operations progress while no thread waits") {
   listener l;
   {
-    const core::driver::entry here(l.driver);
+    const core::loop_driver::entry here(l.driver);
     l.driver.attend(1, true);
   }
   for (int i = 1; i <= 100; ++i) {
@@ -138,7 +138,7 @@ TEST_CASE("driver: attended operations progress while no thread waits") {
     if (i % 3 == 0) CHECK(l.wait_for(i - 1));
     if (i % 3 == 1) CHECK_FALSE(l.wait_for(i + 1, core::clock::now() + 100us));
   }
-  const core::driver::entry here(l.driver);
+  const core::loop_driver::entry here(l.driver);
   l.driver.attend(-1);
 }
 

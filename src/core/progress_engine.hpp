@@ -58,12 +58,12 @@ class source {
   virtual void disarm() noexcept {}
 };
 
-class engine {
+class progress_engine {
  public:
-  explicit engine(core::platform& e) noexcept
+  explicit progress_engine(core::platform& e) noexcept
       : platform_(e), in_real_time_(&e == &core::platform::real()), now_(e.now()) {}
-  engine(const engine&) = delete;
-  engine& operator=(const engine&) = delete;
+  progress_engine(const progress_engine&) = delete;
+  progress_engine& operator=(const progress_engine&) = delete;
 
   void add(source& s) { sources_.push_back(&s); }
   // Adds a source that is only armed, not polled: for checks while the loop sleeps.
