@@ -92,22 +92,22 @@ namespace {
 
 constexpr int in_progress = 7;  // ncclInProgress
 
-// ncclConfig_t of 2.18, which later versions accept.
-struct config {
-  std::size_t size = sizeof(config);
-  unsigned magic = 0xcafebeef;
-  unsigned version = 21800;
-  int blocking = 1;
-  int cga_cluster_size = std::numeric_limits<int>::min();
-  int min_ctas = std::numeric_limits<int>::min();
-  int max_ctas = std::numeric_limits<int>::min();
-  const char* net_name = nullptr;
-  int split_share = std::numeric_limits<int>::min();
-};
-
 }  // namespace
 
 struct raw_nccl::calls {
+  // ncclConfig_t of 2.18, which later versions accept.
+  struct config {
+    std::size_t size = sizeof(config);
+    unsigned magic = 0xcafebeef;
+    unsigned version = 21800;
+    int blocking = 1;
+    int cga_cluster_size = std::numeric_limits<int>::min();
+    int min_ctas = std::numeric_limits<int>::min();
+    int max_ctas = std::numeric_limits<int>::min();
+    const char* net_name = nullptr;
+    int split_share = std::numeric_limits<int>::min();
+  };
+
   int (*version)(int*) = nullptr;
   int (*unique)(id*) = nullptr;
   int (*init)(void**, int, id, int, config*) = nullptr;
@@ -149,7 +149,7 @@ void raw_nccl::settle(int code, const char* what) const {
   check(code, what);
 }
 void raw_nccl::init(int ranks, id of, int rank, bool blocking) {
-  config how;
+  calls::config how;
   how.blocking = blocking ? 1 : 0;
   settle(calls_->init(&communicator_, ranks, of, rank, &how), "ncclCommInitRankConfig");
 }
