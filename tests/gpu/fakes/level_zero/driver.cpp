@@ -191,8 +191,7 @@ ze_result_t free_memory(ze_context_handle_t, void* memory) {
   const arena::block b = gpus[0].queues->memory().find(memory);
   if (b.is != arena::kind::pinned || b.base != memory)
     return global().misused("zeMemFree of what is not allocated");
-  for (std::size_t i = 1; i < gpus.size(); ++i)
-    gpus[i].queues->memory().release(memory, arena::kind::pinned);
+  for (std::size_t i = 1; i < gpus.size(); ++i) gpus[i].queues->memory().release(memory, arena::kind::pinned);
   gpus[0].queues->memory().release(memory, arena::kind::pinned);
   const std::lock_guard lock(global().mutex);
   global().shared.erase(memory);
@@ -211,8 +210,7 @@ ze_result_t memory_properties(ze_context_handle_t, const void* memory, ze_memory
       if (on != nullptr) *on = &gpu;
       return ZE_RESULT_SUCCESS;
     }
-  if (const arena::block b = global().gpus[0].queues->memory().find(memory);
-      b.is == arena::kind::pinned) {
+  if (const arena::block b = global().gpus[0].queues->memory().find(memory); b.is == arena::kind::pinned) {
     const std::lock_guard lock(global().mutex);
     p->type = global().shared.count(b.base) == 1 ? ZE_MEMORY_TYPE_SHARED : ZE_MEMORY_TYPE_HOST;
   }
