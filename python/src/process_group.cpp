@@ -123,7 +123,8 @@ void process_group::compare_calls() {
     if (!world_) return;
     kept = world_;
     comparing.start(
-        kept->compare_last(core::clock::now() + std::min<core::duration>(options_->timeout, patience_at_end)),
+        kept->progress().compare_last(core::clock::now() +
+                                      std::min<core::duration>(options_->timeout, patience_at_end)),
         [](void* owner, std::exception_ptr) noexcept {
           auto& it = *static_cast<decltype(o)*>(owner);
           it.ended = true;
@@ -139,8 +140,8 @@ void process_group::compare_calls() {
   }
   const core::loop_driver::entry here(d);
   comparing.stop();
-  const bool differed = kept->failed() && kept->failure() == errc::mismatch && !hooks_->told.exchange(true);
-  const std::string text = differed ? kept->failure_text() : "";
+  const bool differed = kept->failure().why() == errc::mismatch && !hooks_->told.exchange(true);
+  const std::string text = differed ? kept->failure().text() : "";
   kept = {};
   if (raised) std::rethrow_exception(raised);
   if (differed)
@@ -277,8 +278,8 @@ const tutti::detail::communicator_ref& process_group::world_of_callbacks() {
   if (world_ && !in_callbacks_) {
     std::vector<int> everyone(static_cast<std::size_t>(getSize()));
     std::iota(everyone.begin(), everyone.end(), 0);
-    in_callbacks_ = tutti::detail::communicator_ref(&world_->of_world().make_communicator(
-        number, world_->id(), world_->name() + ", in callbacks", std::move(everyone)));
+    in_callbacks_ = tutti::detail::communicator_ref(&comm::world_of(*world_).make_communicator(
+        {number, world_->numbers().id}, world_->group().name() + ", in callbacks", std::move(everyone)));
   }
   return in_callbacks_;
 }

@@ -173,6 +173,13 @@ std::size_t agreed_bytes(const comm::communicator_state& c, const detail::call& 
   return agreed_buffer(what).bytes() * (is_block ? static_cast<std::size_t>(c.size()) : 1);
 }
 
+// Whether a collective has used the segment, or so many have been called without it that making it pays. The same on all
+// ranks.
+bool segment_pays(const comm::communicator_state& c) noexcept {
+  constexpr std::uint32_t calls_before_segment = 8;
+  return c.segment()->wanted() || c.order().next() > calls_before_segment;
+}
+
 }  // namespace
 
 situation situation_of(const comm::communicator_state& c, const detail::call& what) {
@@ -180,10 +187,10 @@ situation situation_of(const comm::communicator_state& c, const detail::call& wh
   situation s;
   s.kind = what.kind;
   s.ranks = c.size();
-  s.one_host = c.places().hosts() == 1;
-  s.separate_hosts = c.places().hosts() == s.ranks;
-  s.hierarchy = c.places().hierarchy();
-  s.even_hosts = c.places().even;
+  s.one_host = c.group().places().hosts() == 1;
+  s.separate_hosts = c.group().places().hosts() == s.ranks;
+  s.hierarchy = c.group().places().hierarchy();
+  s.even_hosts = c.group().places().even;
   s.even_blocks = !row.uneven();
   s.bytes = agreed_bytes(c, what, row);
   if (row.reduces && what.op.kind != reduce_kind::premul_sum) {
@@ -192,8 +199,8 @@ situation situation_of(const comm::communicator_state& c, const detail::call& wh
   }
   // Reductions use the segment from the first one on, so that the same call always gives the same bits. For
   // the others, making it must pay.
-  s.shared_memory = c.shares_memory() && (row.reduces || what.prepared != nullptr || c.segment_pays() ||
-                                          what.wanted == algorithm::shared_memory);
+  s.shared_memory = c.segment() != nullptr && (row.reduces || what.prepared != nullptr || segment_pays(c) ||
+                                               what.wanted == algorithm::shared_memory);
   if (row.reduces && agreed_buffer(what).element_bytes > comm::collective_segment::most_element_bytes)
     s.shared_memory = false;
   return s;

@@ -96,23 +96,23 @@ class collective {
   int ahead(int n) const noexcept { return (rank_ + n + size_) % size_; }
   comm::scratch_pool& scratch() const noexcept { return comm_->scratch(); }
   const comm::communicator_state& comm() const noexcept { return *comm_; }
-  comm::collective_segment& segment() const noexcept { return comm_->shared_segment(); }
+  comm::collective_segment& segment() const noexcept { return *comm_->segment(); }
   std::uint32_t sequence() const noexcept { return sequence_; }
   const p2p::fingerprint& print() const noexcept { return print_; }
 
   // Transfers of one collective between the same two ranks match in the order in which they start.
   p2p::sending send(int rank, const void* data, std::size_t bytes) const noexcept {
-    return p2p::sending(comm_->endpoint(), comm_->collective_context(), world_rank(rank),
+    return p2p::sending(comm_->endpoint(), comm_->numbers().collectives(), world_rank(rank),
                         static_cast<int>(sequence_), data, bytes, print_);
   }
   p2p::receiving receive(int rank, void* data, std::size_t bytes) const noexcept {
-    return p2p::receiving(comm_->endpoint(), comm_->collective_context(), world_rank(rank),
+    return p2p::receiving(comm_->endpoint(), comm_->numbers().collectives(), world_rank(rank),
                           static_cast<int>(sequence_), data, bytes, print_);
   }
 
  private:
   int world_rank(int rank) const noexcept {
-    return comm_->world_rank(members_ == nullptr ? rank : members_[rank]);
+    return comm_->group().world_rank(members_ == nullptr ? rank : members_[rank]);
   }
 
   comm::communicator_state* comm_;

@@ -4,6 +4,7 @@
 #include "coll/algorithms.hpp"
 #include "coll/choice.hpp"
 #include "coll/segment_steps.hpp"
+#include "comm/fingerprint.hpp"
 #include "comm/world.hpp"
 #include "ops/arguments.hpp"
 #include "ops/running_operation.hpp"
@@ -38,42 +39,43 @@ class collective_operation_state final
       : task_operation(s, number, number) {
     on_expire = [](core::completion& a) noexcept {
       auto& self = static_cast<collective_operation_state&>(a);
-      self.comm().report_hang();
-      self.comm().explain_and_fail(
+      comm::report_hang(self.comm());
+      self.comm().progress().explain_and_fail(
           self.sequence, errc::timed_out,
-          fmt::format("{} on {}: {} on {}", self.describe(), self.comm().name(), self.comm().timeout_text(),
-                      self.comm().describe(self.comm().rank())));
+          fmt::format("{} on {}: {} on {}", self.describe(), self.comm().group().name(),
+                      self.comm().pending().timeout_text(),
+                      self.comm().group().describe(self.comm().rank())));
     };
   }
 
   ~collective_operation_state() {
     const bool made = ended_ && failure() == errc::success;
     if (!made && detail::row_of(operation_.what().kind).of == family::set_up && !comm().detached())
-      comm().of_world().note_unmade();
+      comm::world_of(comm()).note_unmade();
   }
 
   // ops::running_operation
   void stop(errc why, const std::string& text) noexcept override {
     if (ended_) return;
     const std::string failure_text =
-        fmt::format("{} on {} was {} on {}{}{}", describe(), comm().name(),
-                    why == errc::cancelled ? "cancelled" : "ended", comm().describe(comm().rank()),
+        fmt::format("{} on {} was {} on {}{}{}", describe(), comm().group().name(),
+                    why == errc::cancelled ? "cancelled" : "ended", comm().group().describe(comm().rank()),
                     text == "cancelled" ? "" : ": ", text == "cancelled" ? "" : text);
     if (why == errc::timed_out)
-      comm().explain_and_fail(sequence, why, failure_text);
+      comm().progress().explain_and_fail(sequence, why, failure_text);
     else
-      comm().fail(why, failure_text, p2p::subject::collective, true);
+      comm().failure().fail(why, failure_text, p2p::subject::collective, true);
   }
   void abandon() noexcept override {
     const bool complete = ended_ && failure() == errc::success;
     const std::string text = fmt::format("{} on {} was dropped before its end on {}", describe(),
-                                         comm().name(), comm().describe(comm().rank()));
+                                         comm().group().name(), comm().group().describe(comm().rank()));
     if (!comm().detached()) comm().recorder().end(record, flight::state::cancelled);
-    const std::uint32_t first = comm().first_open(sequence);
+    const std::uint32_t first = comm().order().first_open(sequence);
     leave();
     // Also if it had failed and nobody had been told. Before the body goes: its messages come after this one.
-    if (!complete && !comm().ends(sequence))
-      comm().fail(errc::cancelled, text, p2p::subject::collective, true, p2p::extent::one, first);
+    if (!complete && !comm().failure().ends(sequence))
+      comm().failure().fail(errc::cancelled, text, p2p::subject::collective, true, p2p::extent::one, first);
     this->~collective_operation_state();
   }
 
@@ -99,17 +101,18 @@ class collective_operation_state final
     errc why = failure();
     std::string text = take_text();
     // What another rank's failure takes with it does not hide the reason.
-    if (!told_ && comm().ends(sequence)) {
-      why = comm().failure();
-      comm().report_failure();  // by this
-      text = comm().text_for(*this, comm().failure_text(), comm().failure_names());
+    if (!told_ && comm().failure().ends(sequence)) {
+      why = comm().failure().why();
+      comm().failure().report();  // by this
+      text = comm().failure().text_for(*this, comm().failure().text(), comm().failure().names());
     }
     // A failure that this rank found first fails the collective on all ranks.
-    if (!comm().ends(sequence)) {
+    if (!comm().failure().ends(sequence)) {
       // The link that has ended does not know this communicator's numbers.
-      const bool is_death = comm().dead_member().starts_with(text);
-      text = fmt::format("{} on {}: {}", describe(), comm().name(), is_death ? comm().dead_member() : text);
-      comm().fail(why, text, p2p::subject::collective, true, p2p::extent::one, sequence);
+      const bool is_death = comm().failure().dead_member().starts_with(text);
+      text = fmt::format("{} on {}: {}", describe(), comm().group().name(),
+                         is_death ? comm().failure().dead_member() : text);
+      comm().failure().fail(why, text, p2p::subject::collective, true, p2p::extent::one, sequence);
     }
     operation_.fail(why, std::move(text));
   }
@@ -122,7 +125,7 @@ static_assert(sizeof(collective_operation_state) <= operation_state::running_byt
 template <class Make>
 bool start_running(operation_state& state, communicator_state& c, std::uint32_t sequence, const Make& make) {
   auto* const running = new (state.running_storage()) collective_operation_state(state, sequence);
-  c.add(*running);
+  c.progress().add(*running);
   if (!running->start(make)) return false;
   running->finish();
   return true;
@@ -182,7 +185,7 @@ comm::collective_description describe_call(communicator_state& c, const call& wh
     d.kind |= comm::on_device;
   } else {
     const algorithm chosen = choose(situation_of(c, what), what.wanted);
-    if (chosen == algorithm::shared_memory) c.want_segment();
+    if (chosen == algorithm::shared_memory) c.segment()->want();
     d.algorithm = static_cast<std::uint8_t>(chosen);
   }
   return d;
@@ -214,7 +217,7 @@ plan plan_of(communicator_state& c, const call& what) {
 // is needed. Returns true if complete.
 bool start_posting(operation_state& state, communicator_state& c, const collective& place,
                    const posted& what) {
-  comm::collective_segment& b = c.shared_segment();
+  comm::collective_segment& b = *c.segment();
   b.begin(place.sequence(), place.print());
   const publication mine(place, what.bytes);
   bool written = false;
@@ -242,17 +245,18 @@ bool start_collective(operation_state& state) {
   communicator_state& c = *what.comm;
   const plan todo = plan_of(c, what);
   const std::uint32_t sequence = c.next_sequence(todo.print);
-  if (!c.failed() && !c.dead_member().empty()) {
-    c.fail(errc::peer_failed, c.dead_member(), p2p::subject::other, true, p2p::extent::one, sequence);
-    state.fail(errc::peer_failed, fmt::format("{}: {}", title(c, what), c.dead_member()));
+  if (!c.failure().failed() && !c.failure().dead_member().empty()) {
+    c.failure().fail(errc::peer_failed, c.failure().dead_member(), p2p::subject::other, true,
+                     p2p::extent::one, sequence);
+    state.fail(errc::peer_failed, fmt::format("{}: {}", title(c, what), c.failure().dead_member()));
     return true;
   }
-  if (c.ends(sequence)) {
-    state.fail(c.failure(), c.failure_text());
+  if (c.failure().ends(sequence)) {
+    state.fail(c.failure().why(), c.failure().text());
     return true;
   }
   const collective place(c, sequence, todo.print);
-  if (todo.with == algorithm::shared_memory && c.shared_segment().free() && !is_empty(c, what))
+  if (todo.with == algorithm::shared_memory && c.segment()->free() && !is_empty(c, what))
     if (const posted all = posted_for(what, place); all.is_short())
       return start_posting(state, c, place, all);
   return start_running(state, c, sequence,

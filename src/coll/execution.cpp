@@ -204,14 +204,14 @@ struct proposal {
 // call. In duplicate all ranks have one color and one key.
 task<> communicator_body(operation_state* op, collective c) {
   const call& w = op->what();
-  comm::world& world = c.comm().of_world();
+  comm::world& world = comm::world_of(c.comm());
   const proposal mine{w.peer, w.tag, c.rank() == 0 ? world.next_communicator_id() : 0};
   auto memory = c.scratch().take(static_cast<std::size_t>(c.size()) * sizeof(proposal));
   const auto* const all = reinterpret_cast<const proposal*>(memory.data());
   co_await all_gather_bruck(c, reinterpret_cast<const std::byte*>(&mine), memory.data(),
                             blocks::even(sizeof(proposal)));
   // It has failed on another rank, which will not have the new communicator.
-  if (c.comm().ends(c.sequence())) throw error(c.comm().failure(), c.comm().failure_text());
+  if (c.comm().failure().ends(c.sequence())) throw error(c.comm().failure().why(), c.comm().failure().text());
   if (w.kind == kind::split && w.peer < 0) co_return;
   std::vector<int> ranks;
   if (w.kind == kind::group) {
@@ -223,12 +223,12 @@ task<> communicator_body(operation_state* op, collective c) {
       if (all[r].color == w.peer) ranks.push_back(r);
     std::ranges::sort(ranks, {}, [all](int r) { return std::pair(all[r].key, r); });
   }
-  for (int& rank : ranks) rank = c.comm().world_rank(rank);
+  for (int& rank : ranks) rank = c.comm().group().world_rank(rank);
   const std::uint32_t id = all[0].id;
   const std::string color = w.kind == kind::split ? fmt::format(".{}", w.peer) : "";
-  const std::string name = fmt::format("{}/{}{}{}", c.comm().name(), name_of(w.kind), id, color);
+  const std::string name = fmt::format("{}/{}{}{}", c.comm().group().name(), name_of(w.kind), id, color);
   op->set_made(detail::communicator_ref(
-      &world.make_agreed_communicator(id, c.comm().id(), name, std::move(ranks), c.sequence())));
+      &world.make_agreed_communicator({id, c.comm().numbers().id, c.sequence()}, name, std::move(ranks))));
 }
 
 task<> body_of(operation_state* op, const collective& c, algorithm with) {

@@ -116,9 +116,10 @@ void arrivals::refuse() const {
   const int rank = mismatched_;
   const std::string theirs =
       b.sequence_of(rank) == c_.sequence() ? "" : fmt::format(" (its collective #{})", b.sequence_of(rank));
-  throw error(errc::mismatch, c_.comm().mismatch_text(c_.comm().world_rank(rank), c_.sequence(), c_.print(),
-                                                      b.fingerprint_of(rank)) +
-                                  theirs);
+  throw error(errc::mismatch,
+              c_.comm().progress().mismatch_text(c_.comm().group().world_rank(rank), c_.sequence(),
+                                                 c_.print(), b.fingerprint_of(rank)) +
+                  theirs);
 }
 
 task<> publish_on_segment(collective c, posted what) {

@@ -2,7 +2,7 @@
 #include "comm/agreement.hpp"
 
 #include "base/fields.hpp"
-#include "comm/world.hpp"
+#include "comm/communicator_state.hpp"
 
 #include <fmt/format.h>
 
@@ -120,8 +120,12 @@ struct agreement::round {
   bool called() const noexcept { return who != nullptr || abandoned; }
 };
 
-agreement::agreement(world& w) noexcept : world_(w) {}
+agreement::agreement(communicator_home& home) noexcept : home_(home) {}
 agreement::~agreement() = default;
+
+communicator_state* agreement::find(std::uint32_t message_context) const noexcept {
+  return message_context % 2 == 0 ? home_.communicators().find(message_context / 2) : nullptr;
+}
 
 agreement::round& agreement::at(std::uint32_t context, std::uint32_t number) {
   const key k{context, number};
@@ -147,29 +151,29 @@ agreement::round* agreement::round_of(const caller& who) noexcept {
 
 void agreement::send(key to, int peer, const std::string& bytes) noexcept {
   const p2p::agreement_message m{to.second, std::as_bytes(std::span(bytes))};
-  world_.endpoint().control().send(to.first, peer, m);
+  home_.endpoint().control().send(to.first, peer, m);
 }
 
 // A member that is to take part first hears why the communicator has failed.
 void agreement::ask(const round& r, int peer, const std::string& bytes) noexcept {
-  world_.endpoint().control().send(r.name.first, peer, r.cause);
+  home_.endpoint().control().send(r.name.first, peer, r.cause);
   send(r.name, peer, bytes);
 }
 
 bool agreement::has_gone(const round& r, int member) const noexcept {
-  return world_.endpoint().peers().gone(member) || r.absent.contains(member);
+  return home_.endpoint().peers().gone(member) || r.absent.contains(member);
 }
 
 // Ranks of the world; none while the communicator is not known here.
 std::span<const int> agreement::members_of(const round& r) const noexcept {
-  const communicator_state* const c = r.members.empty() ? world_.find(r.name.first) : nullptr;
-  return c != nullptr ? c->members() : r.members;
+  const communicator_state* const c = r.members.empty() ? find(r.name.first) : nullptr;
+  return c != nullptr ? c->group().members() : r.members;
 }
 
 // Whether this rank is the first of those that have not gone.
 bool agreement::gathers(const round& r) const noexcept {
   for (const int m : members_of(r)) {
-    if (m == world_.info().rank) return true;
+    if (m == home_.info().rank) return true;
     if (!has_gone(r, m)) return false;
   }
   return false;
@@ -178,15 +182,15 @@ bool agreement::gathers(const round& r) const noexcept {
 // ---- taking part ----
 
 void agreement::join(communicator_state& c, caller& who, bool has_deadline) {
-  round& r = at(c.message_context(), c.next_round());
-  r.members = c.members();
-  r.timeout_text = c.timeout_text();
-  r.cause = c.failure_to_tell(p2p::extent::children);
+  round& r = at(c.numbers().messages(), c.failure().next_round());
+  r.members = c.group().members();
+  r.timeout_text = c.pending().timeout_text();
+  r.cause = c.failure().to_tell(p2p::extent::children);
   r.who = &who;
-  core::progress_engine& engine = world_.loop().engine();
+  core::progress_engine& engine = home_.loop().engine();
   engine.begin_wait();
   if (!r.open()) return tell_caller(r);
-  if (!has_deadline) engine.timers().arm(r.timer, engine.platform().now() + c.timeout());
+  if (!has_deadline) engine.timers().arm(r.timer, engine.platform().now() + c.pending().timeout());
   advance(r);
 }
 
@@ -194,7 +198,7 @@ void agreement::join(communicator_state& c, caller& who, bool has_deadline) {
 void agreement::advance(round& r) {
   if (!r.open() || !r.called()) return;
   for (const int m : r.members) {
-    if (m == world_.info().rank) {
+    if (m == home_.info().rank) {
       // An earlier gatherer may have settled the round and told others before it went: ask them.
       if (r.leaving() && m == r.members.front()) return settle(r);
       return gather(r);
@@ -211,7 +215,7 @@ void agreement::advance(round& r) {
 }
 
 void agreement::gather(round& r) {
-  const int self = world_.info().rank;
+  const int self = home_.info().rank;
   if (!std::exchange(r.invited, true)) {
     for (const int m : r.members)
       if (m != self && !has_gone(r, m)) ask(r, m, bytes_of(messages::invite{}));
@@ -238,7 +242,7 @@ void agreement::gather(round& r) {
   member_list cut_off;
   while (!broken.empty()) {
     if (!r.doubts_over) {
-      core::progress_engine& engine = world_.loop().engine();
+      core::progress_engine& engine = home_.loop().engine();
       if (!r.doubts.armed()) engine.timers().arm(r.doubts, engine.platform().now() + patience_with_doubts);
       return;
     }
@@ -253,7 +257,7 @@ void agreement::gather(round& r) {
   }
   messages::settled found;
   try {
-    found.id = world_.next_communicator_id();
+    found.id = home_.next_communicator_id();
   } catch (const error& e) {
     r.why = static_cast<errc>(e.code().value());
     r.text = e.what();
@@ -264,7 +268,7 @@ void agreement::gather(round& r) {
     found.left_out.push_back(rank);
     const int m = r.member(rank);
     const bool lost = m != self && std::ranges::find(cut_off, rank) != cut_off.end();
-    if (lost || world_.endpoint().peers().failed(m)) found.failed.push_back(rank);
+    if (lost || home_.endpoint().peers().failed(m)) found.failed.push_back(rank);
   }
   r.outcome = std::move(found);
   settle(r);
@@ -303,7 +307,7 @@ void agreement::tell_caller(round& r) {
     if (contains(found.failed, rank)) dead.push_back(r.member(rank));
     if (!contains(found.left_out, rank)) members.push_back(r.member(rank));
   }
-  const bool here = std::ranges::find(members, world_.info().rank) != members.end();
+  const bool here = std::ranges::find(members, home_.info().rank) != members.end();
   if (who == nullptr) {
     // The others count on this rank, which no longer takes part.
     r.abandoned = false;
@@ -316,17 +320,17 @@ void agreement::tell_caller(round& r) {
     who->failed = std::move(dead);
     return complete(*who);
   }
-  if (communicator_state* const c = world_.find(r.name.first)) c->add_failed(dead);
+  if (communicator_state* const c = find(r.name.first)) c->failure().add_failed(dead);
   refuse(*who, errc::peer_failed,
          fmt::format(
              "the others go on without {}, which is this rank: the connection between it and one of them is "
              "broken",
-             describe(r, world_.info().rank)));
+             describe(r, home_.info().rank)));
 }
 
 void agreement::complete(caller& who) noexcept {
-  world_.loop().engine().end_wait();
-  world_.loop().engine().complete(who);
+  home_.loop().engine().end_wait();
+  home_.loop().engine().complete(who);
 }
 
 void agreement::refuse(caller& who, errc why, std::string text) noexcept {
@@ -344,7 +348,7 @@ void agreement::abandon(caller& who, const std::string& text) noexcept {
   if (round* const r = round_of(who)) {
     r->who = nullptr;
     r->abandoned = true;
-    world_.loop().engine().end_wait();
+    home_.loop().engine().end_wait();
     leave_round(*r, errc::cancelled, text);
   } else if (who.failure() == errc::success) {
     decline(who.id, who.members, text);
@@ -352,13 +356,13 @@ void agreement::abandon(caller& who, const std::string& text) noexcept {
 }
 
 void agreement::decline(std::uint32_t id, const std::vector<int>& members, const std::string& text) noexcept {
-  p2p::endpoint& e = world_.endpoint();
+  p2p::endpoint& e = home_.endpoint();
   e.renounce_context(2 * id);
   e.renounce_context(2 * id + 1);
   stay_out(2 * id);
   const p2p::failure_message told{errc::cancelled, text};
   for (const int m : members)
-    if (m != world_.info().rank) e.control().send(2 * id, m, told);
+    if (m != home_.info().rank) e.control().send(2 * id, m, told);
 }
 
 void agreement::leave_round(round& r, errc why, const std::string& text) {
@@ -366,7 +370,7 @@ void agreement::leave_round(round& r, errc why, const std::string& text) {
   r.why = why;
   r.text = text;
   r.gatherer = -1;  // the gatherer is to be told
-  core::progress_engine& engine = world_.loop().engine();
+  core::progress_engine& engine = home_.loop().engine();
   engine.timers().arm(r.timer,
                       engine.platform().now() + (gathers(r) ? patience_of_gatherer : patience_with_gatherer));
   advance(r);
@@ -377,7 +381,7 @@ void agreement::expire(void* self) noexcept {
   agreement& a = r.of;
   if (!r.leaving())
     return a.leave_round(r, errc::timed_out,
-                         fmt::format("{} on {}", r.timeout_text, a.describe(r, a.world_.info().rank)));
+                         fmt::format("{} on {}", r.timeout_text, a.describe(r, a.home_.info().rank)));
   if (r.gatherer >= 0)
     r.text += fmt::format("; {}, which gathers the answers, does not say anything: {}",
                           a.describe(r, r.gatherer), why_silent);
@@ -385,9 +389,9 @@ void agreement::expire(void* self) noexcept {
 }
 
 std::string agreement::describe(const round& r, int member) const {
-  const communicator_state* const c = world_.find(r.name.first);
-  const int rank = c != nullptr ? c->rank_of(member) : -1;
-  return rank >= 0 ? c->describe(rank) : world_.describe(member);
+  const communicator_state* const c = find(r.name.first);
+  const int rank = c != nullptr ? c->group().rank_of(member) : -1;
+  return rank >= 0 ? c->group().describe(rank) : home_.info().describe(member);
 }
 
 // Names the members that kept a round open, as far as this rank can know.
@@ -395,7 +399,7 @@ std::string agreement::missing(const round& r) const {
   if (!gathers(r)) return {};
   std::vector<std::string> names;
   for (const int m : members_of(r)) {
-    const bool here = m == world_.info().rank;
+    const bool here = m == home_.info().rank;
     if (here ? r.called() : has_gone(r, m) || r.asking.contains(m)) continue;
     names.push_back(describe(r, m));
   }
@@ -407,7 +411,7 @@ void agreement::mark_waited_for(std::vector<p2p::waits>& by_peer) const noexcept
     if (!r->open() || !r->called()) continue;
     const bool from_all = gathers(*r);
     for (const int m : r->members) {
-      if (m == world_.info().rank || has_gone(*r, m)) continue;
+      if (m == home_.info().rank || has_gone(*r, m)) continue;
       if (from_all && r->asking.contains(m)) continue;
       by_peer[static_cast<std::size_t>(m)] = p2p::waits::for_it;
       if (!from_all) break;  // the gatherer
@@ -420,7 +424,7 @@ void agreement::mark_waited_for(std::vector<p2p::waits>& by_peer) const noexcept
 void agreement::received(int peer, std::uint32_t context, std::uint32_t number,
                          std::span<const std::byte> payload) noexcept {
   if (const char* const wrong = act_on(peer, {context, number}, payload))
-    world_.endpoint().reject(peer, wrong);
+    home_.endpoint().reject(peer, wrong);
 }
 
 // Returns what is wrong with the message, or nullptr.
@@ -431,23 +435,23 @@ const char* agreement::act_on(int peer, key name, std::span<const std::byte> pay
   } catch (const error&) {
     return "an agreement that cannot be read";
   } catch (const std::bad_alloc&) {  // the peer decides how long it is
-    world_.endpoint().lose(peer, "what it says of who is left");
+    home_.endpoint().lose(peer, "what it says of who is left");
     return nullptr;
   }
-  const int self = world_.info().rank;
+  const int self = home_.info().rank;
   if (const auto* const m = std::get_if<messages::failure_notice>(&said)) {
-    if (m->dead >= 0 && m->dead < world_.info().size && m->dead != self)
-      world_.endpoint().control().get_in_touch(m->dead);
+    if (m->dead >= 0 && m->dead < home_.info().size && m->dead != self)
+      home_.endpoint().control().get_in_touch(m->dead);
     return nullptr;
   }
   auto* const joins = std::get_if<messages::join>(&said);
   const auto* const gives_up = std::get_if<messages::give_up>(&said);
   const bool asks = joins != nullptr || gives_up != nullptr || std::holds_alternative<messages::invite>(said);
-  if (joins != nullptr && !is_list(joins->lost, world_.info().peers.size()))
+  if (joins != nullptr && !is_list(joins->lost, home_.info().peers.size()))
     return "an agreement of ranks that there are not";
   const auto known = rounds_.find(name);
-  if (known == rounds_.end() && world_.find(name.first) == nullptr &&
-      world_.endpoint().contexts().was_closed(name.first)) {
+  if (known == rounds_.end() && find(name.first) == nullptr &&
+      home_.endpoint().contexts().was_closed(name.first)) {
     if (asks) send(name, peer, bytes_of(messages::absent{}));
     return nullptr;
   }
@@ -501,7 +505,7 @@ const char* agreement::act_on(int peer, key name, std::span<const std::byte> pay
     const bool here = std::ranges::none_of(found->left_out, [&](int out) { return r.member(out) == self; });
     if (found->id >= 1U << communicator_id_bits) return "an agreement on a number that no rank gives out";
     // The sender may have it from another member.
-    if (here && r.open() && !world_.is_free(found->id)) {
+    if (here && r.open() && !home_.is_free(found->id)) {
       r.why = errc::protocol;
       r.text =
           fmt::format("{} says that the members agreed on the number {}, which this rank has used already",
@@ -509,7 +513,7 @@ const char* agreement::act_on(int peer, key name, std::span<const std::byte> pay
       settle(r);
       return nullptr;
     }
-    if (here && !world_.is_free(found->id)) return nullptr;
+    if (here && !home_.is_free(found->id)) return nullptr;
   }
   if (r.open()) {
     r.outcome = std::move(said);
@@ -529,12 +533,12 @@ void agreement::peer_closed(int peer) noexcept {
     r->asking.erase(peer);
     advance(*r);
   }
-  const p2p::peers& all = world_.endpoint().peers();
+  const p2p::peers& all = home_.endpoint().peers();
   if (!all.failed(peer)) return;
   // Ranks without a connection to the dead one would not hear of its death. They check for themselves.
   const std::string text = bytes_of(messages::failure_notice{peer});
-  for (int other = 0; other < world_.info().size; ++other)
-    if (other != world_.info().rank && all.in_touch(other) && !all.gone(other)) send({0, 0}, other, text);
+  for (int other = 0; other < home_.info().size; ++other)
+    if (other != home_.info().rank && all.in_touch(other) && !all.gone(other)) send({0, 0}, other, text);
 }
 
 void agreement::stay_out(std::uint32_t context) noexcept {

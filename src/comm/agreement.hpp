@@ -12,6 +12,7 @@
 // Rounds of one communicator are numbered: a frame of another round or another communicator is recognised.
 #pragma once
 
+#include "comm/communicator_home.hpp"
 #include "core/progress_engine.hpp"
 #include "p2p/endpoint.hpp"
 
@@ -29,7 +30,6 @@
 namespace tutti::comm {
 
 class communicator_state;
-class world;
 
 class agreement {
  public:
@@ -41,7 +41,7 @@ class agreement {
     std::vector<int> failed;
   };
 
-  explicit agreement(world& w) noexcept;
+  explicit agreement(communicator_home& home) noexcept;
   agreement(const agreement&) = delete;
   agreement& operator=(const agreement&) = delete;
   ~agreement();
@@ -93,7 +93,10 @@ class agreement {
   const char* act_on(int peer, key name, std::span<const std::byte> payload) noexcept;
   static void expire(void* r) noexcept;
 
-  world& world_;
+  // The communicator of this message context; null if it is not open on this rank.
+  communicator_state* find(std::uint32_t message_context) const noexcept;
+
+  communicator_home& home_;
   std::map<key, std::unique_ptr<round>> rounds_;
   std::deque<key> settled_order_;  // the oldest first
 };

@@ -196,6 +196,9 @@ class collective_segment final : public core::source {
   // Polls for a short while without the loop. Returns true if the wait is over. Otherwise await it: the loop
   // may be due.
   bool poll(wait& w) noexcept;
+  // Whether a collective has been started that uses it. Then its memory is there, or is being made.
+  void want() noexcept { wanted_ = true; }
+  bool wanted() const noexcept { return wanted_; }
   // Whether no operation is in progress or waiting for its turn.
   bool free() const noexcept { return state_ == condition::usable && turns_.empty(); }
   // The rank (of the communicator) that operation `sequence` waits for, or -1.
@@ -259,6 +262,7 @@ class collective_segment final : public core::source {
   const int size_;
   const std::size_t ring_bytes_;
   condition state_ = condition::unmade;
+  bool wanted_ = false;
   bool watched_ = false;
   bool owes_notice_ = false;  // finish() has changed words since the last notify()
   std::byte* own_ = nullptr;

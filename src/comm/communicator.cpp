@@ -15,7 +15,7 @@ int communicator::rank() const noexcept { return state_ ? state_->rank() : -1; }
 int communicator::size() const noexcept { return state_ ? state_->size() : 0; }
 const std::string& communicator::name() const noexcept {
   static const std::string none = "(no communicator)";
-  return state_ ? state_->name() : none;
+  return state_ ? state_->group().name() : none;
 }
 
 void communicator::abort() {
@@ -23,18 +23,21 @@ void communicator::abort() {
   if (state == nullptr) return;
   const std::string why =
       fmt::format("{} was aborted by {}, which called abort(); its own output may say why", name(),
-                  state->describe(rank()));
-  state->fail(errc::cancelled, why, p2p::subject::other, true, p2p::extent::children);
+                  state->group().describe(rank()));
+  state->failure().fail(errc::cancelled, why, p2p::subject::other, true, p2p::extent::children);
 }
 
 std::vector<int> communicator::failed_ranks() const {
   const comm::communicator_state* const state = comm::living_state_of(*this, "failed_ranks");
-  return state == nullptr ? std::vector<int>() : state->failed_ranks();
+  return state == nullptr ? std::vector<int>() : state->failure().failed_ranks();
 }
 
 std::vector<int> communicator::suspected_ranks() const {
   const comm::communicator_state* const state = comm::living_state_of(*this, "suspected_ranks");
-  return state == nullptr ? std::vector<int>() : state->suspected_ranks();
+  std::vector<int> suspected;
+  for (int r = 0; state != nullptr && r < state->size(); ++r)
+    if (state->home().suspects(state->group().world_rank(r))) suspected.push_back(r);
+  return suspected;
 }
 
 comm::communicator_state& comm::state_for(const communicator& c, const char* call) {
@@ -50,13 +53,13 @@ namespace {
 
 // By value: the handles keep the old world alive while the new one is made.
 task<communicator> meet_again(communicator old) {
-  comm::world& w = comm::state_for(old, "rejoin").of_world();
-  if (!w.meet_again)
+  comm::world& w = comm::world_of(comm::state_for(old, "rejoin"));
+  if (!w.next_job)
     throw error(errc::not_supported,
                 fmt::format("rejoin on {}: nothing starts ranks of this job anew; start it with tutti-run "
                             "--on-failure restart or --nnodes MIN:MAX, or go on without them with shrink()",
                             old.name()));
-  co_return co_await w.meet_again(w);
+  co_return co_await w.owner()->meet_again(w);
 }
 
 }  // namespace
@@ -64,7 +67,7 @@ task<communicator> meet_again(communicator old) {
 task<communicator> communicator::rejoin() const { return meet_again(*this); }
 
 int newcomers(const communicator& world) {
-  const auto& watch = comm::state_for(world, "newcomers").of_world().newcomers;
+  const auto& watch = comm::world_of(comm::state_for(world, "newcomers")).newcomers;
   return watch ? watch->count() : 0;
 }
 
@@ -92,29 +95,32 @@ std::shared_ptr<device_side>& device_side_of(const communicator& c) noexcept {
   return state_behind(c).devices();
 }
 std::shared_ptr<device_side>& device_side_of_world(const communicator& c) noexcept {
-  return state_behind(c).of_world().devices;
+  return comm::world_of(state_behind(c)).devices;
 }
-const std::vector<int>& world_ranks_of(const communicator& c) noexcept { return state_behind(c).members(); }
+const std::vector<int>& world_ranks_of(const communicator& c) noexcept {
+  return state_behind(c).group().members();
+}
 
 communicator_number number_of(const communicator& c) noexcept {
-  return {state_behind(c).of_world().info().id, state_behind(c).id()};
+  return {state_behind(c).home().info().id, state_behind(c).numbers().id};
 }
 
 void fail(const communicator& c, errc why, const std::string& text) noexcept {
-  if (!state_behind(c).detached()) state_behind(c).fail(why, text, p2p::subject::other, true);
+  if (!state_behind(c).detached()) state_behind(c).failure().fail(why, text, p2p::subject::other, true);
 }
 
 communicator_failure failure_of(const communicator& c) {
   const communicator_state& of = state_behind(c);
-  return {of.failure(), of.failure_text()};
+  return {of.failure().why(), of.failure().text()};
 }
 
 communicator beside(const communicator& c, int which) {
   communicator_state& of = state_behind(c);
-  communicator_state& made = of.of_world().make_communicator(
-      of.id_beside(which), of.id(), fmt::format("{} (devices)", of.name()), of.members());
+  communicator_state& made = comm::world_of(of).make_communicator(
+      {of.numbers().id_beside(which), of.numbers().id}, fmt::format("{} (devices)", of.group().name()),
+      of.group().members());
   // An operation that uses it ends by its own communicator's timeout.
-  made.set_timeout(2 * of.timeout());
+  made.pending().set_timeout(2 * of.pending().timeout());
   return communicator(communicator_ref(&made));
 }
 

@@ -41,11 +41,11 @@ std::vector<peer_counters> peer_counters_of(const communicator& c) {
   std::vector<peer_counters> all;
   comm::communicator_state* const state = comm::living_state_of(c);
   if (state == nullptr) return all;
-  const int size = state->of_world().info().size;
+  const int size = state->home().info().size;
   for (int rank = 0; rank < size; ++rank) {
     const p2p::peer_counters& n = state->endpoint().peers()[rank].counters;
     transport::link_counters way;
-    if (const transport::link* const l = state->of_world().made_link(rank)) way = l->counters;
+    if (const transport::link* const l = comm::world_of(*state).made_link(rank)) way = l->counters;
     if (n.sends + n.receives + way.retries == 0) continue;
     all.push_back({.rank = rank,
                    .sends = n.sends,
@@ -78,7 +78,7 @@ std::string prometheus_text(const communicator& c) {
   comm::communicator_state* const state = comm::living_state_of(c);
   if (state == nullptr) return {};
   const counters n = counters_of(c);
-  const std::string rank = fmt::format("rank=\"{}\"", state->of_world().info().rank);
+  const std::string rank = fmt::format("rank=\"{}\"", state->home().info().rank);
   std::string text;
   // Writes the description of a metric. Returns a function that writes a line for a set of labels.
   const auto metric = [&text](std::string_view name, std::string_view type, std::string_view help) {

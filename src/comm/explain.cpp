@@ -2,7 +2,6 @@
 #include "base/log.hpp"
 #include "comm/communicator_state.hpp"
 #include "comm/identity.hpp"
-#include "comm/world.hpp"
 #include "flight/explanation.hpp"
 #include "flight/recordings.hpp"
 
@@ -47,20 +46,20 @@ std::string explain_world(const core::world_info& world) {
 
 }  // namespace
 
-void communicator_state::report_hang() const noexcept {
-  world& w = *world_;
+void report_hang(const communicator_state& c) noexcept {
+  const core::world_info& world = c.home().info();
   // Under simulated time a timeout does not interest a person.
-  if (&w.loop().engine().platform() != &core::platform::real()) return;
+  if (&c.loop().engine().platform() != &core::platform::real()) return;
   if (!base::log_enabled(base::log_level::warning)) return;
-  const flight::recordings* const node = w.loop().recorder_slot().node();
+  const flight::recordings* const node = c.loop().recorder_slot().node();
   flight::report_turn& turn = node != nullptr ? node->front().reports : of_process;
   if (!turn.take(quiet_ns)) {
     for (int i = 0; i < most_waits && turn.being_read(); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return;
   }
-  const std::string text = fmt::format("tutti[{}] warning: a timeout; who waits for whom:\n{}", w.info().rank,
-                                       explain_world(w.info()));
+  const std::string text =
+      fmt::format("tutti[{}] warning: a timeout; who waits for whom:\n{}", world.rank, explain_world(world));
   turn.has_read();
   [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, text.data(), text.size());
 }
@@ -71,7 +70,7 @@ namespace tutti {
 
 std::string explain(const communicator& c) {
   comm::communicator_state* const state = comm::living_state_of(c);
-  return state != nullptr ? comm::explain_world(state->of_world().info()) : "";
+  return state != nullptr ? comm::explain_world(state->home().info()) : "";
 }
 
 }  // namespace tutti

@@ -4,7 +4,6 @@
 #pragma once
 
 #include "comm/communicator_state.hpp"
-#include "comm/world.hpp"
 
 #include <cstdint>
 #include <string>
@@ -49,10 +48,13 @@ struct identity {
 // Call it on the loop thread of a communicator whose runtime still runs.
 inline identity identity_of(const communicator& c) {
   communicator_state& state = *detail::communicator_access::state_of(c);
-  const core::world_info& info = state.of_world().info();
-  identity who{.world = info.id, .communicator = state.id(), .name = state.name(), .rank = state.rank()};
+  const core::world_info& info = state.home().info();
+  identity who{.world = info.id,
+               .communicator = state.numbers().id,
+               .name = state.group().name(),
+               .rank = state.rank()};
   for (int rank = 0; rank < state.size(); ++rank) {
-    const core::endpoint_record& record = info.record(state.world_rank(rank));
+    const core::endpoint_record& record = info.record(state.group().world_rank(rank));
     who.places.push_back({record.host, record.pid});
   }
   return who;

@@ -3,7 +3,6 @@
 
 #include "base/log.hpp"
 #include "base/process_state.hpp"
-#include "comm/world.hpp"
 #include "flight/recordings.hpp"
 #include "transport/tcp/heartbeat.hpp"
 
@@ -28,9 +27,8 @@ constexpr core::duration shortest_period = 20ms;
 constexpr core::duration too_late = 400ms;
 
 // For processes of another host, the launcher there knows whether they are stopped, and passes it on.
-bool told_to_be_stopped(world& w, int peer) {
-  const flight::recordings* const node = w.loop().recorder_slot().node();
-  const core::endpoint_record& record = w.info().record(peer);
+bool told_to_be_stopped(core::loop& loop, const core::endpoint_record& record) {
+  const flight::recordings* const node = loop.recorder_slot().node();
   return node != nullptr && node->is_stopped(record.number, record.pid);
 }
 
@@ -41,20 +39,22 @@ std::string seconds(core::duration d) {
 
 }  // namespace
 
-peer_watch::peer_watch(world& w)
-    : world_(w),
-      period_(transport::tcp::heartbeat::period(w.info().silence_limit)),
+peer_watch::peer_watch(core::loop& loop, const core::world_info& info, watched& ranks)
+    : loop_(loop),
+      info_(info),
+      ranks_(ranks),
+      period_(transport::tcp::heartbeat::period(info.silence_limit)),
       timer_(&fire, this),
-      waited_for_(w.info().peers.size()),
-      peers_(w.info().peers.size()) {
+      waited_for_(info.peers.size()),
+      peers_(info.peers.size()) {
   // Alone there is nobody to wait for.
-  if (w.info().size > 1) w.loop().engine().add_sleeper(*this);
+  if (info.size > 1) loop.engine().add_sleeper(*this);
 }
 
-peer_watch::~peer_watch() { world_.loop().engine().remove(*this); }
+peer_watch::~peer_watch() { loop_.engine().remove(*this); }
 
 bool peer_watch::arm() noexcept {
-  core::progress_engine& engine = world_.loop().engine();
+  core::progress_engine& engine = loop_.engine();
   if (engine.waiting() && !timer_.armed()) engine.timers().arm(timer_, engine.now() + period_);
   return false;
 }
@@ -63,22 +63,22 @@ void peer_watch::fire(void* self) noexcept {
   auto& watch = *static_cast<peer_watch*>(self);
   watch.check_all();
   // A loop that spins longer than this does not call arm() in between.
-  core::loop& loop = watch.world_.loop();
+  core::loop& loop = watch.loop_;
   if (loop.engine().waiting() || loop.spin().budget >= watch.period_)
     loop.engine().timers().arm(watch.timer_, loop.engine().now() + watch.next_);
 }
 
 void peer_watch::check_all() {
   next_ = period_;
-  transport::health_check how{world_.loop().engine().platform().now()};
+  transport::health_check how{loop_.engine().platform().now()};
   how.again = how.now - timer_.when() > too_late;
   std::fill(waited_for_.begin(), waited_for_.end(), p2p::waits::not_at_all);
-  world_.mark_waited_for(waited_for_);
-  const int size = world_.info().size;
+  ranks_.mark_waited_for(waited_for_);
+  const int size = info_.size;
   for (int peer = 0; peer < size; ++peer) {
-    if (peer == world_.info().rank) continue;
+    if (peer == info_.rank) continue;
     const p2p::waits waits = waited_for_[static_cast<std::size_t>(peer)];
-    if (waits == p2p::waits::not_at_all || world_.endpoint().peers().gone(peer)) {
+    if (waits == p2p::waits::not_at_all || ranks_.has_gone(peer)) {
       forget(peer);
     } else {
       how.loop = waits == p2p::waits::for_it;
@@ -89,15 +89,15 @@ void peer_watch::check_all() {
 
 void peer_watch::forget(int peer) {
   state& s = peers_[static_cast<std::size_t>(peer)];
-  if (transport::link* const l = world_.made_link(peer); std::exchange(s.examined, false) && l != nullptr)
+  if (transport::link* const l = ranks_.made_link(peer); std::exchange(s.examined, false) && l != nullptr)
     l->rest();
-  trust(peer, world_.loop().engine().now());
+  trust(peer, loop_.engine().now());
   s.ran_resting = false;
 }
 
 void peer_watch::check(int peer, const transport::health_check& how) {
   state& s = peers_[static_cast<std::size_t>(peer)];
-  transport::link* const l = world_.made_link(peer);
+  transport::link* const l = ranks_.made_link(peer);
   transport::peer_health v;
   if (l != nullptr) {
     // Checks start one period after the wait.
@@ -107,15 +107,16 @@ void peer_watch::check(int peer, const transport::health_check& how) {
   if (v.is == condition::unresponsive)
     return give_up(peer, fmt::format("nothing has come from its host for {}: the host or the network between "
                                      "has failed (init_options::silence_limit, TUTTI_SILENCE_LIMIT: {})",
-                                     seconds(v.since), seconds(world_.info().silence_limit)));
+                                     seconds(v.since), seconds(info_.silence_limit)));
   // If several ranks may bring the awaited message, each may take its time.
   if (!how.loop || v.is == condition::well) return trust(peer, how.now);
   process_state process =
-      same_numbering(peer) ? base::state_of_process(world_.info().record(peer).pid) : process_state::unknown;
-  if (process == process_state::unknown && told_to_be_stopped(world_, peer)) process = process_state::stopped;
+      same_numbering(peer) ? base::state_of_process(info_.record(peer).pid) : process_state::unknown;
+  if (process == process_state::unknown && told_to_be_stopped(loop_, info_.record(peer)))
+    process = process_state::stopped;
   if (process == process_state::stopped) {
-    const core::duration grace = world_.info().suspect_grace;
-    if (grace.count() > 0 && world_.counts_as_failed(peer))
+    const core::duration grace = info_.suspect_grace;
+    if (grace.count() > 0 && ranks_.counts_as_failed(peer))
       return give_up(peer, "it is stopped, and other ranks count it as failed already");
     suspect(peer, doubt::stopped, how.now, how.now);
     if (grace.count() > 0 && how.now - s.since >= grace)
@@ -144,8 +145,8 @@ void peer_watch::check(int peer, const transport::health_check& how) {
 }
 
 bool peer_watch::same_numbering(int peer) const noexcept {
-  const core::endpoint_record& mine = world_.info().record(world_.info().rank);
-  const core::endpoint_record& theirs = world_.info().record(peer);
+  const core::endpoint_record& mine = info_.record(info_.rank);
+  const core::endpoint_record& theirs = info_.record(peer);
   // Ranks that are threads of one process stop together.
   return core::share_pids(mine, theirs) && mine.pid != theirs.pid;
 }
@@ -162,7 +163,7 @@ void peer_watch::suspect(int peer, doubt what, core::time_point since, core::tim
   if (s.told || (what != doubt::stopped && lasts < 2 * s.told_of)) return;
   s.told = true;
   if (what != doubt::stopped) s.told_of = lasts;
-  const core::duration grace = world_.info().suspect_grace, limit = world_.info().silence_limit;
+  const core::duration grace = info_.suspect_grace, limit = info_.silence_limit;
   const auto [seen, cure] = [&]() -> std::pair<const char*, std::string> {
     switch (what) {
       case doubt::stopped:
@@ -188,23 +189,21 @@ void peer_watch::suspect(int peer, doubt what, core::time_point since, core::tim
     }
   }();
   base::log_warning(fmt::format("waiting for {}, which does not progress: {} for {}; {}",
-                                world_.describe(peer), seen, seconds(lasts), cure));
+                                info_.describe(peer), seen, seconds(lasts), cure));
 }
 
 void peer_watch::trust(int peer, core::time_point now) {
   state& s = peers_[static_cast<std::size_t>(peer)];
   if (s.is == doubt::none) return;
   if (s.told)
-    base::log_warning(fmt::format("{} goes on, after {}", world_.describe(peer), seconds(now - s.since)));
+    base::log_warning(fmt::format("{} goes on, after {}", info_.describe(peer), seconds(now - s.since)));
   s.is = doubt::none;
   s.told = false;
 }
 
 void peer_watch::give_up(int peer, const std::string& why) {
   peers_[static_cast<std::size_t>(peer)].is = doubt::none;
-  // The link is made now if there is none: it reports the end.
-  world_.link_to(peer).give_up(errc::peer_failed,
-                               fmt::format("{} is given up: {}", world_.describe(peer), why));
+  ranks_.give_up(peer, fmt::format("{} is given up: {}", info_.describe(peer), why));
 }
 
 }  // namespace tutti::comm

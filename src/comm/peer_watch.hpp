@@ -11,7 +11,8 @@
 // told apart, only the timeouts of operations apply.
 #pragma once
 
-#include "core/progress_engine.hpp"
+#include "core/loop.hpp"
+#include "core/world_info.hpp"
 #include "p2p/endpoint.hpp"
 #include "transport/link.hpp"
 
@@ -20,11 +21,25 @@
 
 namespace tutti::comm {
 
-class world;
-
 class peer_watch final : public core::source {
  public:
-  explicit peer_watch(world& w);
+  // The ranks of a world, which are watched.
+  class watched {
+   public:
+    // Raises `by_peer` to how this rank waits for each other rank.
+    virtual void mark_waited_for(std::vector<p2p::waits>& by_peer) noexcept = 0;
+    virtual transport::link* made_link(int peer) noexcept = 0;  // null: none yet
+    virtual bool has_gone(int peer) const noexcept = 0;
+    // Whether some communicator counts `peer` among its failed ranks, perhaps because others do.
+    virtual bool counts_as_failed(int peer) const noexcept = 0;
+    // Ends the link to `peer` with errc::peer_failed and this text.
+    virtual void give_up(int peer, const std::string& text) noexcept = 0;
+
+   protected:
+    ~watched() = default;
+  };
+
+  peer_watch(core::loop& loop, const core::world_info& info, watched& ranks);
   ~peer_watch() override;
 
   // Whether `peer`, a rank of the world, was waited for without progress at the last check.
@@ -54,7 +69,9 @@ class peer_watch final : public core::source {
   void give_up(int peer, const std::string& why);
   bool same_numbering(int peer) const noexcept;
 
-  world& world_;
+  core::loop& loop_;
+  const core::world_info& info_;
+  watched& ranks_;
   const core::duration period_;
   core::duration next_{};  // until the next check
   core::timer timer_;

@@ -60,7 +60,7 @@ poller::poller(runtime& rt)
     : impl_(std::make_unique<impl>(*this, loop_of(rt), bootstrap::local_job(0, 1, {}).timeout)) {}
 poller::poller(const communicator& of) {
   comm::communicator_state& state = comm::state_for(of, "opening a device");
-  impl_ = std::make_unique<impl>(*this, state.loop(), state.timeout());
+  impl_ = std::make_unique<impl>(*this, state.loop(), state.pending().timeout());
 }
 poller::~poller() = default;
 

@@ -125,7 +125,8 @@ bootstrap::peer_table table_of(const mpi::membership& joined) {
 
 // A rank that still waits in the old world would wait for ever.
 void leave_epoch(world& old) {
-  old.fail(fmt::format("{} leaves this epoch to join the next (rejoin)", old.describe(old.info().rank)));
+  old.fail(
+      fmt::format("{} leaves this epoch to join the next (rejoin)", old.info().describe(old.info().rank)));
 }
 
 }  // namespace
@@ -215,15 +216,21 @@ task<communicator> runtime_state::join(bootstrap::job job, store* through,
   if (how == rendezvous::elastic) {
     w.newcomers = std::make_unique<bootstrap::newcomer_watch>(job, epoch);
     job.newcomer = false;
-    w.meet_again = [this, job](world& old) { return join_next_elastic(&old, job); };
+    w.next_job = job;
   } else if (how == rendezvous::in_epochs) {
     job.restarts = epoch + 1;
-    w.meet_again = [this, job](world& old) {
-      leave_epoch(old);
-      return join(job, nullptr, epoch_server_);
-    };
+    w.next_job = job;
   }
   co_return std::move(joined);
+}
+
+task<communicator> runtime_state::meet_again(world& old) {
+  if (!old.newcomers) {
+    const bootstrap::job next = *old.next_job;
+    leave_epoch(old);
+    return join(next, nullptr, epoch_server_);
+  }
+  return join_next_elastic(&old, *old.next_job);
 }
 
 task<communicator> runtime_state::join_next_elastic(world* old, bootstrap::job job) {
@@ -270,17 +277,18 @@ communicator runtime_state::enter(core::world_info info, transports ways,
   core::set_compute_ranks(local_ranks);
 
   worlds_.reserve(worlds_.size() + 1);
-  auto joined = std::make_unique<world>(loop_, std::move(info), std::move(ways), std::move(server));
-  world* w = joined.get();
-  w->on_idle = [this](world& idle) {
-    if (failing_) return;
-    ++leaving_;
-    const core::time_point by = loop_.engine().platform().now() + linger;
-    // Called from the loop, not from inside the code that dropped the last handle.
-    later([w = &idle, by](runtime_state& self) { self.tasks_.start(self.leave(w, by)); });
-  };
+  auto joined = std::make_unique<world>(loop_, std::move(info), std::move(ways), std::move(server),
+                                        static_cast<world_owner*>(this));
   worlds_.push_back(std::move(joined));
-  return communicator(detail::communicator_ref(&w->world_communicator()));
+  return communicator(detail::communicator_ref(&worlds_.back()->world_communicator()));
+}
+
+void runtime_state::idle(world& w) noexcept {
+  if (failing_) return;
+  ++leaving_;
+  const core::time_point by = loop_.engine().platform().now() + linger;
+  // Called from the loop, not from inside the code that dropped the last handle.
+  later([left = &w, by](runtime_state& self) { self.tasks_.start(self.leave(left, by)); });
 }
 
 task<> runtime_state::leave(world* w, core::time_point by) {
@@ -306,10 +314,10 @@ void runtime_state::tell() noexcept {
   const core::thrown why = core::what_of(main_failure_);
   loop_.recorder().failed(why.text, static_cast<int>(why.code));
   for (const auto& w : worlds_) {
-    w->failing = w->has_communicators();  // the others are already being left
+    w->failing = !w->communicators().empty();  // the others are already being left
     if (!w->failing) continue;
     w->fail(fmt::format("{} failed: {} (an exception left its program; its own output says more)",
-                        w->describe(w->info().rank), why.text));
+                        w->info().describe(w->info().rank), why.text));
   }
 }
 
@@ -324,7 +332,7 @@ task<> runtime_state::flush_and_cut() {
     if (w->failing) w->cut();
   // Worlds with handles left end with the runtime.
   std::erase_if(worlds_,
-                [](const std::unique_ptr<world>& w) { return w->failing && !w->has_communicators(); });
+                [](const std::unique_ptr<world>& w) { return w->failing && w->communicators().empty(); });
   failing_ = false;
   --leaving_;
   check_end();

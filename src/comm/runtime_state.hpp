@@ -20,7 +20,7 @@
 
 namespace tutti::comm {
 
-class runtime_state {
+class runtime_state final : world_owner {
  public:
   explicit runtime_state(boost::asio::io_context& context, core::platform& from = core::platform::real())
       : loop_(context, from) {}
@@ -66,6 +66,10 @@ class runtime_state {
   const std::vector<std::unique_ptr<world>>& worlds() const noexcept { return worlds_; }
 
  private:
+  // world_owner
+  void idle(world& w) noexcept override;
+  task<communicator> meet_again(world& old) override;
+
   void close() noexcept;
   // Calls f(*this) from the io_context, unless this has gone by then.
   template <class F>

@@ -5,6 +5,7 @@
 #include "core/loop.hpp"
 #include "flight/recordings.hpp"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -19,30 +20,34 @@ constexpr int most_told = 64;
 
 world::world(core::loop& loop, core::world_info info,
              std::vector<std::unique_ptr<transport::transport>> transports,
-             std::shared_ptr<tcp_store_server> server)
+             std::shared_ptr<tcp_store_server> server, world_owner* owner)
     : loop_(loop),
       info_(std::move(info)),
+      owner_(owner),
       links_(info_.peers.size(), nullptr),
       endpoint_(loop.engine(), *this, info_.rank, info_.size),
       transports_(std::move(transports)),
       agreement_(*this),
       server_(std::move(server)),
-      watch_(*this) {
+      watch_(loop, info_, *this) {
   for (auto& t : transports_) t->open(info_, endpoint_);
   std::vector<int> everyone(static_cast<std::size_t>(info_.size));
   std::iota(everyone.begin(), everyone.end(), 0);
-  world_communicator_ = &make_communicator(0, 0, "world", std::move(everyone));
+  world_communicator_ = &make_communicator({}, "world", std::move(everyone));
   loop_.hold();
 }
 
 world::~world() {
   // Each one closes the communicators beside its own.
-  for_each([](communicator_state& c) { c.devices().reset(); });
+  communicators_.for_each([](communicator_state& c) { c.devices().reset(); });
   devices.reset();
   cut();
   agreement_.end();
   // If the last handle goes on another thread, it deletes the state from then on.
-  for (communicator_state* const c : std::exchange(communicators_, {})) c->detach();
+  std::exchange(communicators_, {}).for_each([this](communicator_state& c) {
+    const bool failed = c.failure().failed();
+    retire(c.detach(), failed);
+  });
   // Ranks that still read them must not find them gone; the memory goes with this process.
   for (auto& b : retired_)
     if (!b->can_go()) b->keep_part();
@@ -69,7 +74,7 @@ transport::link* world::made_link(int peer) noexcept { return way_to(peer).made_
 void world::mark_waited_for(std::vector<p2p::waits>& by_peer) noexcept {
   endpoint_.mark_waited_for(by_peer);
   agreement_.mark_waited_for(by_peer);
-  for (const communicator_state* c : communicators_) c->mark_waited_for(by_peer);
+  communicators_.for_each([&](communicator_state& c) { c.progress().mark_waited_for(by_peer); });
   for (std::size_t peer = 0; peer < by_peer.size(); ++peer)
     if (links_[peer] != nullptr && links_[peer]->has_queue()) by_peer[peer] = p2p::waits::for_it;
 }
@@ -123,11 +128,11 @@ std::uint32_t world::next_communicator_id() {
   return ++given_out_ * size + static_cast<std::uint32_t>(info_.rank);
 }
 
-communicator_state& world::make_communicator(std::uint32_t id, std::uint32_t parent, std::string name,
-                                             std::vector<int> members, std::uint32_t made_by) {
-  communicators_.reserve(communicators_.size() + 1);
-  auto* const made = new communicator_state(*this, id, parent, std::move(name), std::move(members), made_by);
-  communicators_.push_back(made);
+communicator_state& world::make_communicator(communicator_numbers numbers, std::string name,
+                                             std::vector<int> members) {
+  communicators_.reserve_one();
+  auto* const made = new communicator_state(*this, numbers, std::move(name), std::move(members));
+  communicators_.add(numbers.id, *made);
   return *made;
 }
 
@@ -136,16 +141,16 @@ bool world::is_free(std::uint32_t id) const noexcept {
   return id < 1U << communicator_id_bits && all.owner_of(2 * id) == nullptr && !all.was_closed(2 * id);
 }
 
-communicator_state& world::make_agreed_communicator(std::uint32_t id, std::uint32_t parent, std::string name,
-                                                    std::vector<int> members, std::uint32_t made_by) {
-  if (!is_free(id))
+communicator_state& world::make_agreed_communicator(communicator_numbers numbers, std::string name,
+                                                    std::vector<int> members) {
+  if (!is_free(numbers.id))
     base::throw_error(
         errc::protocol,
         "the ranks agreed on the number {} for {}, which this rank has used already, or which no "
         "rank gives out: if all ranks are built with the same tutti, suspect the memory or the "
         "network hardware of one of them",
-        id, name);
-  return make_communicator(id, parent, std::move(name), std::move(members), made_by);
+        numbers.id, name);
+  return make_communicator(numbers, std::move(name), std::move(members));
 }
 
 bool world::renounce(std::uint32_t context) noexcept {
@@ -157,18 +162,14 @@ bool world::renounce(std::uint32_t context) noexcept {
   return true;
 }
 
-communicator_state* world::find(std::uint32_t message_context) const noexcept {
-  for (communicator_state* c : communicators_)
-    if (c->message_context() == message_context) return c;
-  return nullptr;
-}
-
-void world::closed(communicator_state& c) noexcept {
-  std::erase(communicators_, &c);
-  agreement_.stay_out(c.message_context());
+void world::close(communicator_state& c, std::unique_ptr<collective_segment> left) noexcept {
+  retire(std::move(left), c.failure().failed());
+  communicators_.remove(c);
+  agreement_.stay_out(c.numbers().messages());
   delete &c;
-  if (communicators_.empty()) devices.reset();
-  if (communicators_.empty() && on_idle) on_idle(*this);
+  if (!communicators_.empty()) return;
+  devices.reset();
+  if (owner_ != nullptr) owner_->idle(*this);
 }
 
 task<> world::leave(core::time_point deadline) {
@@ -184,7 +185,9 @@ task<> world::leave(core::time_point deadline) {
   for (;;) {
     retire(nullptr, false);
     bool waits = !retired_.empty();
-    for (const communicator_state* c : communicators_) waits = waits || c->segment_is_read();
+    communicators_.for_each([&waits](const communicator_state& c) {
+      waits = waits || (c.segment() != nullptr && !c.failure().failed() && !c.segment()->can_go());
+    });
     if (!waits || loop_.engine().platform().now() >= patience) break;
     co_await core::pause(loop_, std::chrono::milliseconds(1));
   }
@@ -195,19 +198,25 @@ task<> world::leave(core::time_point deadline) {
 void world::fail(const std::string& text) noexcept {
   // If this rank did not survive the failure of others, the text names them, too.
   std::vector<int> failed{info_.rank};
-  for (const communicator_state* c : communicators_) {
-    const std::vector<int> known = c->failed_members();
+  communicators_.for_each([&failed](const communicator_state& c) {
+    const std::vector<int> known = c.failure().failed_members();
     failed.insert(failed.end(), known.begin(), known.end());
-  }
-  for_each([&failed](communicator_state& c) { c.add_failed(failed); });
-  for_each([&](communicator_state& c) {
-    c.fail(errc::peer_failed, text + c.number_here(info_.rank), p2p::subject::other, true);
+  });
+  communicators_.for_each([&failed](communicator_state& c) { c.failure().add_failed(failed); });
+  communicators_.for_each([&](communicator_state& c) {
+    c.failure().fail(errc::peer_failed, text + c.group().number_here(info_.rank), p2p::subject::other, true);
   });
 }
 
 bool world::counts_as_failed(int peer) const noexcept {
-  return std::any_of(communicators_.begin(), communicators_.end(),
-                     [peer](const communicator_state* c) { return c->counts_as_failed(peer); });
+  bool counts = false;
+  communicators_.for_each([&](const communicator_state& c) { counts = counts || c.failure().counts(peer); });
+  return counts;
+}
+
+void world::give_up(int peer, const std::string& text) noexcept {
+  // The link is made now if there is none: it reports the end.
+  link_to(peer).give_up(errc::peer_failed, text);
 }
 
 bool world::has_queue() const noexcept {

@@ -22,7 +22,7 @@ using kind = detail::operation_kind;
 // The call may be one that was not checked.
 std::string peer_text(const communicator_state& c, const call& what) {
   const bool is_rank = what.peer >= 0 && what.peer < c.size();
-  const std::string peer = is_rank ? c.describe(what.peer) : fmt::format("rank {}", what.peer);
+  const std::string peer = is_rank ? c.group().describe(what.peer) : fmt::format("rank {}", what.peer);
   if (what.kind == kind::send) return fmt::format("to {}, tag {}", peer, what.tag);
   const std::string from = what.peer == any_source ? "from any rank" : "from " + peer;
   return from + (what.tag == any_tag ? ", any tag" : fmt::format(", tag {}", what.tag));
@@ -111,7 +111,8 @@ std::string wrong_pieces(const detail::buffer_list& list) {
 }
 
 std::string outside(const communicator_state& c, const char* what, int rank) {
-  return fmt::format("{} {} is outside {}, whose ranks are 0 to {}", what, rank, c.name(), c.size() - 1);
+  return fmt::format("{} {} is outside {}, whose ranks are 0 to {}", what, rank, c.group().name(),
+                     c.size() - 1);
 }
 
 std::string wrong_group(const communicator_state& c, const call& what) {
@@ -210,10 +211,10 @@ std::string title(const communicator_state& c, const call& what) {
   const char* const operation = name_of(what.kind);
   if (what.kind == kind::send || what.kind == kind::receive)
     return fmt::format("{} of {} bytes {} on {}, rank {}", operation, what.in.bytes(), peer_text(c, what),
-                       c.name(), c.rank());
+                       c.group().name(), c.rank());
   if (what.kind == kind::probe || what.kind == kind::matched_probe)
-    return fmt::format("{} {} on {}, rank {}", operation, peer_text(c, what), c.name(), c.rank());
-  return fmt::format("{} on {}, rank {}", operation, c.name(), c.rank());
+    return fmt::format("{} {} on {}, rank {}", operation, peer_text(c, what), c.group().name(), c.rank());
+  return fmt::format("{} on {}, rank {}", operation, c.group().name(), c.rank());
 }
 
 }  // namespace tutti::ops

@@ -22,23 +22,24 @@ using detail::operation_state;
 std::string why_nothing_came(const communicator_state& c, const call& what) {
   if (what.kind == operation_kind::send) return ": no receive that matches was posted there";
   const bool on_device = what.on_device();
-  const int source = what.peer == any_source ? any_source : c.world_rank(what.peer);
+  const int source = what.peer == any_source ? any_source : c.group().world_rank(what.peer);
   status other;
   const auto waits = [&](bool of_device) {
-    return c.endpoint().waiting_message(of_device ? c.rts_context() : c.message_context(), source, other);
+    return c.endpoint().waiting_message(of_device ? c.numbers().rts() : c.numbers().messages(), source,
+                                        other);
   };
   if (waits(!on_device) && (what.tag == any_tag || what.tag == other.tag))
     return fmt::format(
         ": no message that matches has come, but one from memory of {} from {} with tag {}: receive it {} a "
         "stream",
-        on_device ? "the host" : "a device", c.describe(c.rank_of(other.source)), other.tag,
+        on_device ? "the host" : "a device", c.group().describe(c.group().rank_of(other.source)), other.tag,
         on_device ? "without" : "with");
   if (waits(on_device))
     return fmt::format(
         ": no message that matches has come, but one{} from {} with tag {} waits for its receive; which tag "
         "is meant?",
-        on_device ? "" : fmt::format(" of {} bytes", other.bytes), c.describe(c.rank_of(other.source)),
-        other.tag);
+        on_device ? "" : fmt::format(" of {} bytes", other.bytes),
+        c.group().describe(c.group().rank_of(other.source)), other.tag);
   return ": no message that matches has come; does the other side send with this tag, on this communicator?";
 }
 
@@ -59,9 +60,9 @@ class running_message : public running_operation {
   }
   // Ends it: its communicator has failed, or it has taken longer than its timeout.
   void expire() noexcept {
-    if (comm().failed()) return end(comm().failure(), comm().failure_text());
-    comm().report_hang();
-    stop(errc::timed_out, comm().timeout_text());
+    if (comm().failure().failed()) return end(comm().failure().why(), comm().failure().text());
+    comm::report_hang(comm());
+    stop(errc::timed_out, comm().pending().timeout_text());
   }
 
  protected:
@@ -107,7 +108,8 @@ class transfer_operation final : public running_message {
       if constexpr (std::is_same_v<Transfer, p2p::probe>)
         if (transfer.taken != nullptr) held_by(state.what())->hold(*std::exchange(transfer.taken, nullptr));
       status result = transfer.result;
-      result.source = state.what().peer == any_source ? comm().rank_of(result.source) : state.what().peer;
+      result.source =
+          state.what().peer == any_source ? comm().group().rank_of(result.source) : state.what().peer;
       state.set_result(result);
     }
     this->~transfer_operation();
@@ -132,8 +134,8 @@ bool start_on(operation_state& state, Start start) noexcept {
   const std::uint64_t now = c.recorder().now();
   made->record = c.recorder().begin(facts_of(c, state.what(), 0), now);
   if constexpr (std::is_same_v<Transfer, p2p::receive>) made->transfer.record = made->record;
-  if (state.what().peer == any_source) c.expect_anyone();
-  c.watch(made->transfer, state.has_deadline(), now);
+  if (state.what().peer == any_source) c.pending().expect_anyone();
+  c.pending().watch(made->transfer, state.has_deadline(), now);
   return false;
 }
 
@@ -164,10 +166,10 @@ bool start_matched_probe(operation_state& state) {
   const call& what = state.what();
   communicator_state& c = *what.comm;
   state.set_part(detail::part_ref(new held_message(what.comm)));
-  const int source = what.peer == any_source ? any_source : c.world_rank(what.peer);
+  const int source = what.peer == any_source ? any_source : c.group().world_rank(what.peer);
   return start_on<p2p::probe>(state, [&](p2p::probe& p) {
     p.takes = true;
-    return c.endpoint().start(p, c.message_context(), source, what.tag);
+    return c.endpoint().start(p, c.numbers().messages(), source, what.tag);
   });
 }
 
@@ -195,23 +197,24 @@ bool start_any_message(operation_state& state) {
 bool start_message(operation_state& state) noexcept {
   const call& what = state.what();
   communicator_state& c = *what.comm;
-  const int source = what.peer == any_source ? any_source : c.world_rank(what.peer);
+  const int source = what.peer == any_source ? any_source : c.group().world_rank(what.peer);
   if (what.kind == operation_kind::receive)
     return start_on<p2p::receive>(state, [&](p2p::receive& r) {
       r.recorder = &c.recorder();
-      return c.endpoint().start(r, c.message_context(), source, what.tag, what.out.data, what.out.bytes(),
+      return c.endpoint().start(r, c.numbers().messages(), source, what.tag, what.out.data, what.out.bytes(),
                                 p2p::point_to_point);
     });
   if (what.kind == operation_kind::probe)
-    return start_on<p2p::probe>(
-        state, [&](p2p::probe& p) { return c.endpoint().start(p, c.message_context(), source, what.tag); });
-  if (c.endpoint().send_now(c.message_context(), source, what.tag, what.in.data, what.in.bytes())) {
+    return start_on<p2p::probe>(state, [&](p2p::probe& p) {
+      return c.endpoint().start(p, c.numbers().messages(), source, what.tag);
+    });
+  if (c.endpoint().send_now(c.numbers().messages(), source, what.tag, what.in.data, what.in.bytes())) {
     c.recorder().note(facts_of(c, what, 0), flight::state::done);
     say_sent(state);
     return true;
   }
   return start_on<p2p::send>(state, [&](p2p::send& s) {
-    return c.endpoint().start(s, c.message_context(), source, what.tag, what.in.data, what.in.bytes(),
+    return c.endpoint().start(s, c.numbers().messages(), source, what.tag, what.in.data, what.in.bytes(),
                               p2p::point_to_point);
   });
 }

@@ -26,7 +26,7 @@ bool is_message(operation_kind kind) noexcept { return kind <= operation_kind::m
 static_assert(sizeof(core::completion) <= operation_state::running_bytes);
 
 bool is_plain_message(const communicator_state& c, const call& what) noexcept {
-  return ops::plainly_good(c, what) && !c.detached() && c.loop().on_this_thread() && !c.failed() &&
+  return ops::plainly_good(c, what) && !c.detached() && c.loop().on_this_thread() && !c.failure().failed() &&
          ops::checks_of_buffers() == ops::buffer_checks::off;
 }
 
@@ -80,20 +80,20 @@ bool operation_state::begin() {
   communicator_state& c = *what_.comm;
   // The loop of a detached communicator is gone.
   if (!c.detached() && !c.loop().on_this_thread())
-    return refuse(errc::wrong_thread,
-                  fmt::format("{} on {}: {}", name_of(what_.kind), c.name(), core::wrong_thread_text()));
+    return refuse(errc::wrong_thread, fmt::format("{} on {}: {}", name_of(what_.kind), c.group().name(),
+                                                  core::wrong_thread_text()));
   const bool mends = what_.kind == operation_kind::shrink;
-  const bool goes_on = !is_message(what_.kind) && !c.ends_next();
-  if (c.detached() || (c.failed() && !mends && !goes_on))
-    return refuse(c.report_failure(), fmt::format("{}: the communicator failed earlier: {}",
-                                                  ops::title(c, what_), c.failure_text()));
+  const bool goes_on = !is_message(what_.kind) && !c.failure().ends(c.order().next());
+  if (c.detached() || (c.failure().failed() && !mends && !goes_on))
+    return refuse(c.failure().report(), fmt::format("{}: the communicator failed earlier: {}",
+                                                    ops::title(c, what_), c.failure().text()));
   prepared_call* const prepared = what_.prepared;
   if (prepared != nullptr || !(ops::plainly_good(c, what_) || ops::plainly_good_vectors(what_))) {
     const std::string wrong =
         prepared != nullptr ? why_not_now(*prepared, what_) : ops::bad_argument(c, what_);
     if (!wrong.empty())
-      return refuse(errc::invalid_argument,
-                    fmt::format("{} on {}, rank {}: {}", name_of(what_.kind), c.name(), c.rank(), wrong));
+      return refuse(errc::invalid_argument, fmt::format("{} on {}, rank {}: {}", name_of(what_.kind),
+                                                        c.group().name(), c.rank(), wrong));
   }
   if (ops::checks_of_buffers() != ops::buffer_checks::off) {
     // Before the start: the operation may be complete and destroyed when start returns.
@@ -196,7 +196,7 @@ bool complete_later(operation_state& state) noexcept {
     std::destroy_at(&a);
     s.complete();
   };
-  c->engine().complete(*late);
+  c->loop().engine().complete(*late);
   return true;
 }
 
@@ -206,8 +206,8 @@ prepared_call* make_prepared(const call& what) {
   if (of == family::set_up || of == family::repair)
     refuse_to_prepare(what, "each call makes a communicator; call it each time");
   if (const std::string wrong = ops::bad_argument(*what.comm, what); !wrong.empty())
-    refuse_to_prepare(what, fmt::format("{} on {}, rank {}: {}", name_of(what.kind), what.comm->name(),
-                                        what.comm->rank(), wrong));
+    refuse_to_prepare(what, fmt::format("{} on {}, rank {}: {}", name_of(what.kind),
+                                        what.comm->group().name(), what.comm->rank(), wrong));
   auto made = std::make_unique<prepared_call>(what);
   if (of == family::collective) made->what.prepared = made.get();
   return made.release();

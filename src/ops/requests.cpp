@@ -82,7 +82,7 @@ operation_state& request_state(request_slot& slot) noexcept {
     const call& what = slot.state->what();
     slot.state->abandon();
     slot.state->fail(errc::shut_down,
-                     fmt::format("{}: {}", ops::title(*what.comm, what), what.comm->failure_text()));
+                     fmt::format("{}: {}", ops::title(*what.comm, what), what.comm->failure().text()));
   }
   return *slot.state;
 }

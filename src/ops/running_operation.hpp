@@ -71,7 +71,7 @@ inline flight::operation_facts facts_of(const comm::communicator_state& c, const
                                         std::uint32_t sequence) noexcept {
   const bool reads = what.kind == detail::operation_kind::send || what.out.data == nullptr;
   return {.kind = static_cast<std::uint8_t>(what.kind),
-          .communicator = c.id(),
+          .communicator = c.numbers().id,
           .sequence = sequence,
           .peer = what.peer,
           .tag = what.tag,
@@ -102,8 +102,8 @@ class task_operation : public Completion, public Running {
     if (ended_) return true;
     waits_ = true;
     const std::uint64_t cycles = this->comm().recorder().stays(this->record);
-    this->comm().engine().begin_wait();
-    this->comm().watch(*this, this->operation_.has_deadline(), cycles);
+    this->comm().loop().engine().begin_wait();
+    this->comm().pending().watch(*this, this->operation_.has_deadline(), cycles);
     return false;
   }
   // Returns the operation with the outcome. This has gone.
@@ -133,12 +133,12 @@ class task_operation : public Completion, public Running {
     if (why == errc::shut_down) this->operation_.release_device();
     state().leave();
     this->set_failure(why, text);
-    this->comm().engine().complete(*this);
+    this->comm().loop().engine().complete(*this);
   }
   void leave() noexcept {
     static_cast<base::list_hook<core::waiting_tag>&>(*this).unlink();
     static_cast<base::list_hook<core::ready_tag>&>(*this).unlink();
-    if (waits_) this->comm().engine().end_wait();
+    if (waits_) this->comm().loop().engine().end_wait();
     waits_ = false;
   }
 
@@ -155,7 +155,7 @@ class task_operation : public Completion, public Running {
     }
     if (!m.waits_) return;  // still inside start()
     m.state().leave();
-    m.comm().engine().complete(m);
+    m.comm().loop().engine().complete(m);
   }
 
   core::running_task body_;

@@ -32,17 +32,17 @@ class shrink_operation final : public comm::agreement::caller, public running_op
   }
 
   void stop(errc why, const std::string& text) noexcept override {
-    comm().of_world().survivors().give_up(
+    comm::world_of(comm()).survivors().give_up(
         *this, why,
         fmt::format("shrink was {} on {}{}", why == errc::cancelled ? "cancelled" : "ended",
-                    comm().describe(comm().rank()), text == "cancelled" ? "" : ": " + text));
+                    comm().group().describe(comm().rank()), text == "cancelled" ? "" : ": " + text));
   }
   void abandon() noexcept override {
     if (!comm().detached()) {
       comm().recorder().end(record_, flight::state::cancelled);
-      comm().of_world().survivors().abandon(
-          *this, fmt::format("shrink on {} was dropped before its end on {}", comm().name(),
-                             comm().describe(comm().rank())));
+      comm::world_of(comm()).survivors().abandon(
+          *this, fmt::format("shrink on {} was dropped before its end on {}", comm().group().name(),
+                             comm().group().describe(comm().rank())));
     }
     static_cast<base::list_hook<core::ready_tag>&>(*this).unlink();  // it may have ended with its runtime
     this->~shrink_operation();
@@ -59,11 +59,12 @@ class shrink_operation final : public comm::agreement::caller, public running_op
     return state;
   }
   void make() noexcept {
-    comm().add_failed(failed);
+    comm().failure().add_failed(failed);
     try {
       // Made from what the old one was made from: it takes its place.
-      communicator_state& made = comm().of_world().make_agreed_communicator(
-          id, comm().parent() == comm().id() ? id : comm().parent(), shrunk_name(comm().name(), id), members);
+      communicator_state& made = comm::world_of(comm()).make_agreed_communicator(
+          {id, comm().numbers().is_child() ? comm().numbers().parent : id},
+          shrunk_name(comm().group().name(), id), members);
       operation_.set_made(detail::communicator_ref(&made));
     } catch (const error& e) {
       set_failure(static_cast<errc>(e.code().value()), e.what());
@@ -77,16 +78,19 @@ static_assert(sizeof(shrink_operation) <= operation_state::running_bytes);
 
 bool start_shrink(operation_state& state) {
   communicator_state& c = *state.what().comm;
-  const std::string who = fmt::format("{} has called shrink on {}", c.describe(c.rank()), c.name());
-  if (c.dead_member().empty()) {
-    c.fail(errc::cancelled, who, p2p::subject::other, true, p2p::extent::children);
+  const std::string who =
+      fmt::format("{} has called shrink on {}", c.group().describe(c.rank()), c.group().name());
+  if (c.failure().dead_member().empty()) {
+    c.failure().fail(errc::cancelled, who, p2p::subject::other, true, p2p::extent::children);
   } else {
     // Names no rank but the dead one.
-    c.fail(errc::peer_failed, fmt::format("{}; a member has called shrink on {}", c.dead_member(), c.name()),
-           p2p::subject::other, true, p2p::extent::children);
+    c.failure().fail(
+        errc::peer_failed,
+        fmt::format("{}; a member has called shrink on {}", c.failure().dead_member(), c.group().name()),
+        p2p::subject::other, true, p2p::extent::children);
   }
   auto* const running = new (state.running_storage()) shrink_operation(state);
-  c.of_world().survivors().join(c, *running, state.has_deadline());
+  comm::world_of(c).survivors().join(c, *running, state.has_deadline());
   return false;
 }
 

@@ -33,11 +33,11 @@ using agreement_message = std::variant<join, invite, settled>;
 
 comm::world& world_behind(const communicator& c) {
   const operation<> any = c.barrier();
-  return any.what().comm->of_world();
+  return comm::world_of(*any.what().comm);
 }
 std::uint32_t number_of(const communicator& c) {
   const operation<> any = c.barrier();
-  return any.what().comm->id();
+  return any.what().comm->numbers().id;
 }
 
 void say(const communicator& world, int to, std::uint32_t round, const agreement_message& m) {
@@ -92,7 +92,7 @@ task<> open_numbers(communicator world) {
   for (const std::uint32_t id : {0U, number_of(open), closed, 1U << 28, 1U << 31, ~0U}) {
     errc why = errc::success;
     try {
-      w.make_agreed_communicator(id, 0, "agreed", {0});
+      w.make_agreed_communicator({id, 0}, "agreed", {0});
     } catch (const error& e) {
       why = static_cast<errc>(e.code().value());
     }

@@ -405,7 +405,7 @@ task<> compares_last_call(communicator world, bool differ, int calls_before) {
   const failure here = co_await failure_in(c.broadcast(data, differ ? world.rank() : 0));
   TUTTI_EXPECT(here.code == errc::success || (differ && here.code == errc::mismatch));
   const detail::communicator_ref last = detail::reference_to(c);
-  co_await last->compare_last(core::clock::now() + std::chrono::seconds(30));
+  co_await last->progress().compare_last(core::clock::now() + std::chrono::seconds(30));
   const failure next = co_await failure_in(c.barrier());
   const failure& told = here.code ? here : next;
   if (!differ) TUTTI_EXPECT(told.code == errc::success);

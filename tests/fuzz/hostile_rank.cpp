@@ -212,7 +212,7 @@ class worlds {
         all.push_back(std::move(t));
       }
       info.rank = r;
-      mine.world = std::make_unique<comm::world>(mine.loop, info, std::move(all), nullptr);
+      mine.world = std::make_unique<comm::world>(mine.loop, info, std::move(all), nullptr, nullptr);
     }
     ranks_[0]->memory->other = ranks_[1]->memory;
     ranks_[1]->memory->other = ranks_[0]->memory;
@@ -244,8 +244,8 @@ class worlds {
   // A communicator of these ranks, without a collective.
   pair make(std::uint32_t id, std::uint32_t parent, const std::string& name,
             const std::vector<int>& members) {
-    return handles_of((*this)[0].world->make_communicator(id, parent, name, members),
-                      (*this)[1].world->make_communicator(id, parent, name, members));
+    return handles_of((*this)[0].world->make_communicator({id, parent}, name, members),
+                      (*this)[1].world->make_communicator({id, parent}, name, members));
   }
   std::uint32_t next_id() { return (*this)[0].world->next_communicator_id(); }
 

@@ -290,6 +290,21 @@ TEST_CASE("includes make no cycle, neither of files nor of layers") {
   CHECK_MESSAGE(!cycle_in(layers), "layers: " << cycle_in(layers).value_or(""));
 }
 
+// ARCHITECTURE.md has a table of each folder's parts. A part is a header with its source.
+TEST_CASE("the parts of comm/ and of p2p/ depend on each other in one direction") {
+  const auto part = [](const std::string& path) { return path.substr(0, path.rfind('.')); };
+  for (const char* folder : {"src/comm", "src/p2p"}) {
+    std::map<std::string, std::set<std::string>> parts;
+    for (const std::string& path : repo::files_below(folder, sources_and_headers))
+      for (const repo::include_directive& include : repo::includes_of(repo::read(path))) {
+        const std::optional<std::string> meant = file_meant(path, include);
+        if (meant && part(*meant) != part(path)) parts[part(path)].insert(part(*meant));
+      }
+    CHECK_FALSE(parts.empty());
+    CHECK_MESSAGE(!cycle_in(parts), cycle_in(parts).value_or(""));
+  }
+}
+
 TEST_CASE("public headers include no vendor and no operating system") {
   findings foreign;
   std::vector<std::string> headers = repo::files_below("include", sources_and_headers);

@@ -17,7 +17,7 @@ namespace {
 // Its members as ranks of the world.
 std::vector<int> members_of(const communicator& c) {
   const operation<> any = c.barrier();
-  return any.what().comm->members();
+  return any.what().comm->group().members();
 }
 
 std::string to_text(const std::vector<int>& ranks) {

@@ -12,7 +12,7 @@ namespace tutti::test {
 // Applies to later operations of this rank on `c`, not to communicators made from `c`. No operation may be
 // pending.
 inline void set_default_timeout(const communicator& c, std::chrono::milliseconds timeout) {
-  detail::communicator_access::state_of(c)->set_timeout(timeout);
+  detail::communicator_access::state_of(c)->pending().set_timeout(timeout);
 }
 
 }  // namespace tutti::test

@@ -8,13 +8,13 @@ namespace tutti::coll {
 namespace {
 
 collective on_this_host(const collective& c) noexcept {
-  return c.among(c.comm().places().local, c.comm().places().local_rank);
+  return c.among(c.comm().group().places().local, c.comm().group().places().local_rank);
 }
 
 // The rank of each host that exchanges data with other hosts: its leader, on the root's host the root.
 struct speakers {
   speakers(const collective& c, int root)
-      : places(c.comm().places()),
+      : places(c.comm().group().places()),
         memory(c.scratch().take(places.leaders.size() * sizeof(int))),
         ranks(reinterpret_cast<int*>(memory.data()), places.leaders.size()),
         root_host(places.host_of[static_cast<std::size_t>(root)]),
@@ -39,7 +39,7 @@ struct speakers {
 // The ranks of a host report to their leader, the leaders run a barrier, and each leader
 // releases its host. ceil(log2 H) rounds on the network.
 task<> barrier_hierarchical(collective c) {
-  const comm::topology& places = c.comm().places();
+  const comm::topology& places = c.comm().group().places();
   const collective here = on_this_host(c);
   co_await gather_linear(here, nullptr, nullptr, blocks::even(0), 0);
   if (places.local_rank == 0) {
@@ -75,7 +75,7 @@ task<> reduce_hierarchical(collective c, reduce_call r, int root) {
 // per host on the network.
 task<> all_reduce_hierarchical(collective c, reduce_call r) {
   r.copy_input();
-  const comm::topology& places = c.comm().places();
+  const comm::topology& places = c.comm().group().places();
   const collective here = on_this_host(c);
   co_await reduce_binomial(here, r, 0);
   if (places.local_rank == 0) {
@@ -89,7 +89,7 @@ task<> all_reduce_hierarchical(collective c, reduce_call r) {
 // with the same slice reduce it between the hosts, and each host gathers the slices. Between hosts 2 (H-1)/H
 // n/L bytes per rank: all ranks of a host use the network at once. (DPML: Bayatpour et al., SC 2017.)
 task<> all_reduce_hierarchical_split(collective c, reduce_call r) {
-  const comm::topology& places = c.comm().places();
+  const comm::topology& places = c.comm().group().places();
   const collective here = on_this_host(c);
   const collective across = c.among(places.column, places.host);
   const blocks slices = blocks::split(r.count, here.size(), r.element_bytes);

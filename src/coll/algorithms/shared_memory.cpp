@@ -29,7 +29,9 @@ constexpr std::size_t least_to_begin_later = 256 * 1024;
 // Bounds how long an operation copies before the loop gets a turn.
 class own_turn {
  public:
-  explicit own_turn(const collective& c) noexcept : platform_(c.comm().engine().platform()) { begin(); }
+  explicit own_turn(const collective& c) noexcept : platform_(c.comm().loop().engine().platform()) {
+    begin();
+  }
   void begin() noexcept { ends_ = platform_.now() + longest; }
   bool is_over() const noexcept { return platform_.now() >= ends_; }
 
