@@ -651,10 +651,11 @@ process_group::result process_group::all_to_all_single(at::Tensor& out, at::Tens
   const bool even = in_splits.empty() && out_splits.empty();
   TORCH_CHECK_VALUE(!even || in.numel() == out.numel(), "tutti: all_to_all_single: the input has ",
                     in.numel(), " elements, the output ", out.numel());
-  call c = call_of(even ? k::all_to_all : k::all_to_all_v);
+  // A rank cannot know whether blocks are uneven elsewhere, so it always passes counts.
+  call c = call_of(k::all_to_all_v);
   c.in = r.reads(in);
   c.out = r.writes(out);
-  if (!even) r.set_counts(c, true, true);
+  r.set_counts(c, true, true);
   r.calls.calls.push_back(std::move(c));
   r.outputs = {out};
   return begin(std::move(r));
@@ -670,8 +671,7 @@ process_group::result process_group::alltoall(tensors& out, tensors& in, const c
                     " ranks");
   for (const at::Tensor& t : in) check_same(t, in[0], r.name);
   for (const at::Tensor& t : out) check_same(t, in[0], r.name);
-  // A rank cannot know whether blocks are uneven elsewhere, so it always passes counts.
-  call c = call_of(k::all_to_all_v);
+  call c = call_of(k::all_to_all_v);  // as all_to_all_single
   c.in = r.reads_list(in);
   c.out = r.writes_list(out);
   for (const at::Tensor& t : in) r.calls.in_counts.push_back(static_cast<std::size_t>(t.numel()));

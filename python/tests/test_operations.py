@@ -555,6 +555,34 @@ def groups(rank, size):
     dist.barrier()
 
 
+def uneven_on_some_ranks(rank, size):
+    """A rank may give no split sizes, which is to say even ones, while others give theirs."""
+    x = torch.arange(2 * size) + 100 * rank
+    wanted = torch.cat([torch.arange(2 * rank, 2 * rank + 2) + 100 * r for r in range(size)])
+    splits = [2] * size
+    for given in range(size + 1):  # how many ranks give splits
+        mine = splits if rank < given else None
+        out = torch.empty_like(x)
+        dist.all_to_all_single(out, x, mine, mine)
+        same(out, wanted)
+        out = torch.empty_like(x)
+        dist.all_to_all_single(out, x, output_split_sizes=mine)
+        same(out, wanted)
+    if size < 3:
+        return
+    # The last rank exchanges even blocks with all. The first two give each other three rows and one.
+    rows = {0: [2] * size, 1: [2] * size}
+    rows[0][1], rows[1][0] = 3, 1
+    ins = rows.get(rank, [2] * size)
+    outs = list(ins)
+    if rank < 2:
+        outs[1 - rank] = rows[1 - rank][rank]
+    parts = [torch.full((n,), 10 * rank + r) for r, n in enumerate(ins)]
+    out = torch.empty(sum(outs), dtype=torch.int64)
+    dist.all_to_all_single(out, torch.cat(parts), *((outs, ins) if rank < 2 else (None, None)))
+    same(out, torch.cat([torch.full((n,), 10 * r + rank) for r, n in enumerate(outs)]))
+
+
 class mallinfo2(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks",
                                                      "uordblks", "fordblks", "keepcost")]
@@ -600,7 +628,7 @@ def test_a_thousand_groups():
 
 bodies = [reduce_all, average_integers, small_complex, lazy_views, one_after_the_other, sparse_shapes, to_itself,
           ordered_callbacks, callback_waits_for_a_later_work, threads_of_callbacks, move_all, uneven, shapes, short_messages, inference, coalesced, messages, works, barrier_after,
-          waiting_callbacks, completion_hook, groups]
+          waiting_callbacks, completion_hook, uneven_on_some_ranks, groups]
 
 
 @pytest.mark.parametrize("size", [2, 4])
