@@ -74,8 +74,13 @@ c10::intrusive_ptr<c10d::Backend> create(const c10d::DistributedBackendOptions& 
   chosen->group_name = given.group_id;
   chosen->global_ranks_in_group.assign(given.global_ranks_in_group.begin(),
                                        given.global_ranks_in_group.end());
-  return c10::make_intrusive<process_group>(given.store, given.group_rank, given.group_size,
-                                            std::move(chosen));
+  const bool of_all = given.global_ranks_in_group.empty();
+  if (const auto all = of_all ? nullptr : process_group::of_all(given.store))
+    return c10::make_intrusive<process_group>(*all, given.store, chosen->global_ranks_in_group, chosen);
+  auto made = c10::make_intrusive<process_group>(given.store, given.group_rank, given.group_size,
+                                                 std::move(chosen));
+  if (of_all) made->set_of_all(given.store);
+  return made;
 }
 
 void handle_signals() {

@@ -583,6 +583,73 @@ def uneven_on_some_ranks(rank, size):
     same(out, torch.cat([torch.full((n,), 10 * r + rank) for r, n in enumerate(outs)]))
 
 
+def resources():
+    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+
+def groups_share_a_world(rank, size):
+    """A group of some ranks makes no connections, starts no threads, and leaves one key in the store."""
+    store = dist.distributed_c10d._get_default_store()
+    x = torch.ones(5)
+    dist.all_reduce(x)
+    dist.barrier()
+    before, keys = resources(), store.num_keys()
+    many = [dist.new_group([0, size - 1]) for _ in range(30)]
+    if rank in (0, size - 1):
+        for group in many:
+            x = torch.ones(5)
+            dist.all_reduce(x, group=group)
+            assert x[0].item() == 2
+    descriptors, threads = resources()
+    assert descriptors <= before[0] + 2 * size and threads == before[1], (before, descriptors, threads)
+    dist.barrier()
+    assert store.num_keys() <= keys + len(many), (keys, store.num_keys())
+    dist.barrier()
+    # A group may have the name of one that was destroyed.
+    for _ in range(3):
+        group = dist.new_group(list(range(size)), use_local_synchronization=True)
+        x = torch.ones(5)
+        dist.all_reduce(x, group=group)
+        assert x[0].item() == size
+        dist.destroy_process_group(group)
+
+
+def quick_one(rank, size):
+    """A rank may use a group, and destroy it, before others have made it."""
+    for _ in range(10):
+        if rank != 0:
+            dist.recv(torch.empty(1), 0)
+        group = dist.new_group(list(range(size)))
+        if rank == 0:
+            dist.broadcast(torch.full((3,), 7.0), 0, group=group)
+            sent = [dist.isend(torch.full((3,), 8.0), r, group=group) for r in range(1, size)]
+            for r in range(1, size):
+                dist.send(torch.ones(1), r)
+            for w in sent:
+                w.wait()
+        else:
+            for wanted in (7, 8):
+                x = torch.empty(3)
+                dist.broadcast(x, 0, group=group) if wanted == 7 else dist.recv(x, 0, group=group)
+                assert (x == wanted).all(), x
+        dist.destroy_process_group(group)
+
+
+def groups_of_another_backend(rank, size, store):
+    """Without a world of its own the first group makes one."""
+    dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=size)
+    ours = [dist.new_group(list(range(size)), backend="tutti") for _ in range(2)]
+    for group in ours:
+        x = torch.ones(3)
+        dist.all_reduce(x, group=group)
+        assert (x == size).all()
+        assert group._get_backend(torch.device("cpu")).name() == "tutti"
+
+
+def test_groups_beside_gloo(tmp_path):
+    run(2, groups_of_another_backend, str(tmp_path / "store"), method="fork", join=False)
+
+
 class mallinfo2(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks",
                                                      "uordblks", "fordblks", "keepcost")]
@@ -628,7 +695,7 @@ def test_a_thousand_groups():
 
 bodies = [reduce_all, average_integers, small_complex, lazy_views, one_after_the_other, sparse_shapes, to_itself,
           ordered_callbacks, callback_waits_for_a_later_work, threads_of_callbacks, move_all, uneven, shapes, short_messages, inference, coalesced, messages, works, barrier_after,
-          waiting_callbacks, completion_hook, uneven_on_some_ranks, groups]
+          waiting_callbacks, completion_hook, uneven_on_some_ranks, groups, groups_share_a_world, quick_one]
 
 
 @pytest.mark.parametrize("size", [2, 4])
