@@ -555,6 +555,20 @@ def groups(rank, size):
     dist.barrier()
 
 
+def classes_of_pytorch(rank, size):
+    """Futures of works are the backend's own; those of others are as PyTorch has them."""
+    for name in ("then", "add_done_callback"):
+        assert type(getattr(torch._C.Future, name)).__name__ == "instancemethod", getattr(torch._C.Future, name)
+    future = dist.all_reduce(torch.ones(1), async_op=True).get_future()
+    assert isinstance(future, torch._C.Future) and type(future) is not torch._C.Future
+    seen = []
+    future.add_done_callback(lambda f: seen.append(f.value()[0].item()))
+    assert type(future.then(lambda f: 1).then(lambda f: f.value() + 1)) is type(future)
+    assert future.then(lambda f: 1).then(lambda f: f.value() + 1).wait() == 2
+    assert torch.futures.collect_all([future]).wait()[0].value()[0].item() == size
+    assert seen == [size], seen
+
+
 def uneven_on_some_ranks(rank, size):
     """A rank may give no split sizes, which is to say even ones, while others give theirs."""
     x = torch.arange(2 * size) + 100 * rank
@@ -695,7 +709,7 @@ def test_a_thousand_groups():
 
 bodies = [reduce_all, average_integers, small_complex, lazy_views, one_after_the_other, sparse_shapes, to_itself,
           ordered_callbacks, callback_waits_for_a_later_work, threads_of_callbacks, move_all, uneven, shapes, short_messages, inference, coalesced, messages, works, barrier_after,
-          waiting_callbacks, completion_hook, uneven_on_some_ranks, groups, groups_share_a_world, quick_one]
+          waiting_callbacks, completion_hook, classes_of_pytorch, uneven_on_some_ranks, groups, groups_share_a_world, quick_one]
 
 
 @pytest.mark.parametrize("size", [2, 4])
