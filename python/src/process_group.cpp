@@ -210,8 +210,8 @@ void process_group::set_of_all(const c10::intrusive_ptr<c10d::Store>& store) {
 std::unique_ptr<process_group::parent> process_group::of_all(const c10::intrusive_ptr<c10d::Store>& store) {
   group_of_all& all = group_of_all::here();
   const std::scoped_lock hold(all.mutex);
-  if (all.group == nullptr || all.group->engine_.is_parents()) return nullptr;
-  if (all.store != torch_store::without_prefixes(store).get()) return nullptr;
+  if (all.group == nullptr || all.store != torch_store::without_prefixes(store).get()) return nullptr;
+  all.group->check("new_group");
   const core::driver::entry here(all.group->engine_.driver());
   return all.group->world_ ? std::make_unique<parent>(*all.group) : nullptr;
 }

@@ -377,6 +377,7 @@ def forks(rank, size):
         code = 1
         try:
             raises(RuntimeError, "forked", dist.all_reduce, torch.ones(2))
+            raises(RuntimeError, "forked", dist.new_group, list(range(size)))
             code = 0
         finally:
             os._exit(code)
