@@ -69,8 +69,12 @@ core::time_point engine::next_signals() noexcept {
 
 void engine::add_receive(work& w) noexcept { receives_.push_back(w); }
 
-void engine::stay_if_ending() const noexcept {
-  while (python_ends_ && ::gettid() != ::getpid()) ::pause();
+void engine::stay_if_ending(bool left) const noexcept {
+  if (::gettid() == ::getpid()) return;
+  const core::time_point until = core::clock::now() + std::chrono::seconds(left ? 1 : 0);
+  while (!python_ends_ && core::clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  while (python_ends_) ::pause();
 }
 
 void engine::cancel_receives() {

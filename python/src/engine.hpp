@@ -67,7 +67,8 @@ class engine {
   // Not on the loop. Python ends: cancels the receives that wait for a message, so that they do not delay the end.
   void cancel_receives();
   // Stays here if Python ends and this is not the main thread, so that a daemon thread does not raise what the end causes.
-  void stay_if_ending() const noexcept;
+  // `left`: another rank has ended in order. This one may do so, too, so it has a second to begin.
+  void stay_if_ending(bool left) const noexcept;
 
   // Returns when all operations have ended and all worlds have been left, or at the deadline. Then this
   // object has no threads, and operations progress only while a thread waits for them. Called when Python

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <torch/csrc/distributed/c10d/Types.hpp>
@@ -68,14 +69,38 @@ class finished_works {
   std::shared_ptr<shared> shared_;
 };
 
+// As a Future of tutti._futures, which marks its callbacks.
+py::object marked(const torch::jit::PythonFutureWrapper& f) {
+  py::object made = py::module::import("tutti._futures").attr("Future")(py::list());
+  auto& ours = made.cast<torch::jit::PythonFutureWrapper&>();
+  ours.fut = f.fut;
+  ours.unwrap_func = f.unwrap_func;
+  return made;
+}
+
+template <c10::intrusive_ptr<c10::ivalue::Future> (work::*Get)()>
+py::object future_of(work& w) {
+  c10::intrusive_ptr<c10::ivalue::Future> f;
+  {
+    const py::gil_scoped_release unlocked;  // callbacks of other futures may run now
+    f = (w.*Get)();
+  }
+  return marked(torch::jit::PythonFutureWrapper(std::move(f)));
+}
+
 c10::intrusive_ptr<c10d::Backend> create(const c10d::DistributedBackendOptions& given, std::string name) {
   const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(given.timeout);
   auto chosen = c10::make_intrusive<process_group::options>(timeout, std::move(name));
   chosen->group_name = given.group_id;
   chosen->global_ranks_in_group.assign(given.global_ranks_in_group.begin(),
                                        given.global_ranks_in_group.end());
-  return c10::make_intrusive<process_group>(given.store, given.group_rank, given.group_size,
-                                            std::move(chosen));
+  const bool of_all = given.global_ranks_in_group.empty();
+  if (const auto all = of_all ? nullptr : process_group::of_all(given.store))
+    return c10::make_intrusive<process_group>(*all, given.store, chosen->global_ranks_in_group, chosen);
+  auto made =
+      c10::make_intrusive<process_group>(given.store, given.group_rank, given.group_size, std::move(chosen));
+  if (of_all) made->set_of_all(given.store);
+  return made;
 }
 
 void handle_signals() {
@@ -104,6 +129,12 @@ PYBIND11_MODULE(_C, m) {
       .def(
           "perform_nocolor_split", [](process_group&, const py::object&) {}, py::arg("device"))
       .def("_set_default_timeout", &process_group::setTimeout, py::arg("timeout"));
+  // PyTorch hands out our works as objects of this class.
+  py::class_<work, c10d::Work, c10::intrusive_ptr<work>>(m, "WorkTutti")
+      .def("get_future", &future_of<&work::getFuture>)
+      .def("get_future_result", &future_of<&work::getFutureResult>);
+  m.def("marked", &marked, py::arg("future"));
+  m.def("set_in_callback", &set_in_callback, py::arg("is"));
   m.def("create", &create, py::arg("options"), py::arg("name"), py::call_guard<py::gil_scoped_release>());
   m.def(
       "cancel", [](const c10::intrusive_ptr<c10d::Work>& w) { finished_works::ours(w).cancel(); },
@@ -113,7 +144,6 @@ PYBIND11_MODULE(_C, m) {
       .def("fileno", &finished_works::fileno)
       .def("watch", &finished_works::watch, py::call_guard<py::gil_scoped_release>())
       .def("drain", &finished_works::drain);
-  m.def("set_in_callback", &set_in_callback, py::arg("is"));
   m.def("cancel_receives", &cancel_receives, py::call_guard<py::gil_scoped_release>());
   m.def("shut_down", &shut_down, py::arg("seconds"), py::call_guard<py::gil_scoped_release>());
   bind_track(m);

@@ -10,9 +10,10 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <map>
 #include <mutex>
-#include <numeric>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <tutti/init_options.hpp>
 #include <tutti/task.hpp>
@@ -55,18 +56,10 @@ task<> join(runtime& rt, init_options options, torch_store* through, communicato
 
 }  // namespace
 
-process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                             c10::intrusive_ptr<options> chosen, bool one_job)
-    : Backend(rank, size), options_(std::move(chosen)), joined_with_(options_->timeout) {
-  hooks_->where = where_is(*options_);
+template <class F>
+void process_group::run(torch_store& through, const F& make_task) {
   core::loop_driver& d = engine_.driver();
-  torch_store through(store, d, one_job);
-  init_options how;
-  how.rank = rank;
-  how.world_size = size;
-  how.timeout = options_->timeout;
-  core::running_task joining;
-  communicator world;
+  core::running_task running;
   struct outcome {
     core::loop_driver* driver;
     bool ended = false;
@@ -74,8 +67,8 @@ process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int r
   } o{&d};
   {
     const core::loop_driver::entry here(d);
-    joining.start(
-        join(engine_.runtime(), how, &through, &world),
+    running.start(
+        make_task(),
         [](void* owner, std::exception_ptr failure) noexcept {
           auto& it = *static_cast<outcome*>(owner);
           it.failure = std::move(failure);
@@ -94,16 +87,133 @@ process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int r
       d.run_until(may_stop, core::time_point::max());
       const core::loop_driver::entry here(d);
       if (!may_stop()) continue;  // another thread has driven the loop in between
-      joining.stop();
+      running.stop();
       throw;
     }
   }
-  const core::loop_driver::entry here(d);
-  joining.stop();
+  {
+    const core::loop_driver::entry here(d);
+    running.stop();
+  }
   if (o.failure) std::rethrow_exception(translated(o.failure, *hooks_));
+}
+
+process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                             c10::intrusive_ptr<options> chosen, bool one_job)
+    : Backend(rank, size), options_(std::move(chosen)), joined_with_(options_->timeout) {
+  hooks_->where = where_is(*options_);
+  torch_store through(store, engine_.driver(), one_job);
+  init_options how;
+  how.rank = rank;
+  how.world_size = size;
+  how.timeout = options_->timeout;
+  communicator world;
+  run(through, [&] { return join(engine_.runtime(), how, &through, &world); });
+  const core::loop_driver::entry here(engine_.driver());
   world_ = tutti::detail::reference_to(world);
   world_->rename(name_of_group(*options_));
   world = {};
+}
+
+// Of the communicators of a group.
+struct process_group::numbers {
+  std::uint32_t group = 0;
+  std::uint32_t in_callbacks = 0;
+
+  // Each rank of the group calls it.
+  static task<> share(torch_store* through, std::string key, std::chrono::milliseconds timeout, bool gives,
+                      numbers* all) {
+    if (gives) {
+      co_await through->set(key, c10::str(all->group, ' ', all->in_callbacks), timeout);
+    } else {
+      std::istringstream text(co_await through->get(key, timeout));
+      if (!(text >> all->group >> all->in_callbacks))
+        throw error(errc::protocol, "torch's store has other numbers of a group than rank 0 has set");
+    }
+  }
+};
+
+namespace {
+
+struct group_of_all {
+  std::mutex mutex;
+  process_group* group = nullptr;
+  const c10d::Store* store = nullptr;
+  std::map<std::string, unsigned> named;  // how many groups had a name since then
+
+  static group_of_all& here() {
+    static auto* const it = new group_of_all;
+    return *it;
+  }
+};
+
+}  // namespace
+
+process_group::parent::parent(process_group& g) : of(g.engine_), rank(g.getRank()), world(g.world_) {}
+
+process_group::parent::~parent() {
+  const core::loop_driver::entry here(of.driver());
+  world = {};
+}
+
+process_group::process_group(const parent& of, const c10::intrusive_ptr<c10d::Store>& store,
+                             const std::vector<std::uint64_t>& members, c10::intrusive_ptr<options> chosen)
+    : Backend(
+          static_cast<int>(std::ranges::find(members, static_cast<std::uint64_t>(of.rank)) - members.begin()),
+          static_cast<int>(members.size())),
+      options_(std::move(chosen)),
+      joined_with_(options_->timeout) {
+  hooks_->where = where_is(*options_);
+  if (options_->timeout < std::chrono::milliseconds(1))
+    fail(c10::str("tutti: new_group: timeout= is ", options_->timeout.count(), " ms; give at least 1 ms"));
+  const bool gives = getRank() == 0;
+  numbers all;
+  std::string key;
+  comm::world& world = comm::world_of(*of.world);
+  {
+    const core::loop_driver::entry here(engine_.driver());
+    if (gives) all = {world.next_communicator_id(), world.next_communicator_id()};
+    key = c10::str("group/", world.info().id, '/', of.world->numbers().id);
+  }
+  {  // a later group may have the name of one that was destroyed
+    group_of_all& named = group_of_all::here();
+    const std::scoped_lock hold(named.mutex);
+    key += c10::str('/', ++named.named[c10::str(key, '/', options_->group_name)]);
+  }
+  if (getSize() > 1) {
+    torch_store through(store, engine_.driver(), true);
+    run(through, [&] { return numbers::share(&through, key, options_->timeout, gives, &all); });
+  }
+  const core::loop_driver::entry here(engine_.driver());
+  std::vector<int> ranks;
+  for (const std::uint64_t member : members) {
+    ranks.push_back(of.world->group().world_rank(static_cast<int>(member)));
+    if (world.endpoint().peers().gone(ranks.back()))
+      fail(c10::str("tutti: ", hooks_->where, "new_group: ", world.info().describe(ranks.back()),
+                    " has ended: make groups of the other ranks"));
+  }
+  // It is no child of the parent, which may be aborted while this one goes on.
+  world_ = tutti::detail::communicator_ref(
+      &world.make_agreed_communicator({all.group, all.group}, name_of_group(*options_), std::move(ranks)));
+  world_->pending().set_timeout(options_->timeout);
+  number_in_callbacks_ = all.in_callbacks;
+}
+
+void process_group::set_of_all(const c10::intrusive_ptr<c10d::Store>& store) {
+  group_of_all& all = group_of_all::here();
+  const std::scoped_lock hold(all.mutex);
+  all.group = this;
+  all.store = torch_store::without_prefixes(store).get();
+  all.named.clear();
+}
+
+std::unique_ptr<process_group::parent> process_group::of_all(const c10::intrusive_ptr<c10d::Store>& store) {
+  group_of_all& all = group_of_all::here();
+  const std::scoped_lock hold(all.mutex);
+  if (all.group == nullptr || all.store != torch_store::without_prefixes(store).get()) return nullptr;
+  all.group->check("new_group");
+  const core::loop_driver::entry here(all.group->engine_.driver());
+  return all.group->world_ ? std::make_unique<parent>(*all.group) : nullptr;
 }
 
 process_group::~process_group() { leave(); }
@@ -160,6 +270,11 @@ void process_group::shutdown() {
 }
 
 void process_group::leave() {
+  {
+    group_of_all& all = group_of_all::here();
+    const std::scoped_lock hold(all.mutex);
+    if (all.group == this) all.group = nullptr;
+  }
   if (engine_.is_parents()) {
     // Leaked, because its end would tell other ranks that the parent leaves.
     static_cast<void>(new tutti::detail::communicator_ref(std::move(world_)));
@@ -189,16 +304,22 @@ void process_group::abort() {
 
 c10d::ErrorType process_group::getError() {
   const core::loop_driver::entry here(engine_.driver());
-  return world_ && world_->failed() ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
+  return world_ && world_->failure().failed() ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
 }
 
 c10::intrusive_ptr<c10d::Backend> process_group::split(const c10::intrusive_ptr<c10d::Store>& store,
                                                        const std::vector<int>& ranks,
                                                        const c10::intrusive_ptr<Backend::Options>& opts) {
-  const auto mine = std::ranges::find(ranks, getRank());
-  if (mine == ranks.end()) return nullptr;
-  const int rank = static_cast<int>(mine - ranks.begin()), size = static_cast<int>(ranks.size());
-  return c10::make_intrusive<process_group>(store, rank, size, options_for(opts));
+  check("split_group");
+  if (std::ranges::find(ranks, getRank()) == ranks.end()) return nullptr;
+  std::unique_ptr<parent> here;
+  {
+    const core::loop_driver::entry on_loop(engine_.driver());
+    if (!world_) fail("tutti: split_group: this process group was destroyed");
+    here = std::make_unique<parent>(*this);
+  }
+  return c10::make_intrusive<process_group>(
+      *here, store, std::vector<std::uint64_t>(ranks.begin(), ranks.end()), options_for(opts));
 }
 
 c10::intrusive_ptr<c10d::Backend> process_group::merge(const c10::intrusive_ptr<c10d::Store>& store,
@@ -270,17 +391,14 @@ void process_group::check(const char* what) const {
 call process_group::call_of(k kind) { return call(kind, {}); }
 
 // Callbacks run in one order on all ranks, but in any order with what the program does meanwhile. So their collectives
-// are matched among themselves. No rank gives out this number.
+// are matched among themselves.
 const tutti::detail::communicator_ref& process_group::world_of_callbacks() {
-  constexpr std::uint32_t number = 1;
   const core::loop_driver::entry here(engine_.driver());
   if (getSize() == 1) return world_;
-  if (world_ && !in_callbacks_) {
-    std::vector<int> everyone(static_cast<std::size_t>(getSize()));
-    std::iota(everyone.begin(), everyone.end(), 0);
+  if (world_ && !in_callbacks_)
     in_callbacks_ = tutti::detail::communicator_ref(&comm::world_of(*world_).make_communicator(
-        {number, world_->numbers().id}, world_->group().name() + ", in callbacks", std::move(everyone)));
-  }
+        {number_in_callbacks_, world_->numbers().id}, world_->group().name() + ", in callbacks",
+        world_->group().members()));
   return in_callbacks_;
 }
 
@@ -652,10 +770,11 @@ process_group::result process_group::all_to_all_single(at::Tensor& out, at::Tens
   const bool even = in_splits.empty() && out_splits.empty();
   TORCH_CHECK_VALUE(!even || in.numel() == out.numel(), "tutti: all_to_all_single: the input has ",
                     in.numel(), " elements, the output ", out.numel());
-  call c = call_of(even ? k::all_to_all : k::all_to_all_v);
+  // A rank cannot know whether blocks are uneven elsewhere, so it always passes counts.
+  call c = call_of(k::all_to_all_v);
   c.in = r.reads(in);
   c.out = r.writes(out);
-  if (!even) r.set_counts(c, true, true);
+  r.set_counts(c, true, true);
   r.calls.calls.push_back(std::move(c));
   r.outputs = {out};
   return begin(std::move(r));
@@ -671,8 +790,7 @@ process_group::result process_group::alltoall(tensors& out, tensors& in, const c
                     " ranks");
   for (const at::Tensor& t : in) check_same(t, in[0], r.name);
   for (const at::Tensor& t : out) check_same(t, in[0], r.name);
-  // A rank cannot know whether blocks are uneven elsewhere, so it always passes counts.
-  call c = call_of(k::all_to_all_v);
+  call c = call_of(k::all_to_all_v);  // as all_to_all_single
   c.in = r.reads_list(in);
   c.out = r.writes_list(out);
   for (const at::Tensor& t : in) r.calls.in_counts.push_back(static_cast<std::size_t>(t.numel()));

@@ -17,6 +17,8 @@
 
 namespace tutti::python {
 
+class torch_store;
+
 class process_group final : public c10d::Backend {
  public:
   struct options : Backend::Options {
@@ -32,7 +34,27 @@ class process_group final : public c10d::Backend {
   // `one_job`: as for torch_store.
   process_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                 c10::intrusive_ptr<options> chosen, bool one_job = true);
+  // A group whose ranks others are made of, and its world.
+  struct parent {
+    explicit parent(process_group& of);  // on the loop
+    parent(const parent&) = delete;
+    parent& operator=(const parent&) = delete;
+    ~parent();
+    engine& of;
+    const int rank;
+    tutti::detail::communicator_ref world;
+  };
+  // Some ranks of a group become one of their own, in its world: no connections are made. `members` are ranks of the
+  // parent, by rank of the new group. Each of them learns the group's numbers from the first one. Returns when this rank
+  // has them; others may come later. Call without the interpreter's lock.
+  process_group(const parent& of, const c10::intrusive_ptr<c10d::Store>& store,
+                const std::vector<std::uint64_t>& members, c10::intrusive_ptr<options> chosen);
   ~process_group() override;
+
+  // The group of init_process_group, while it has not been destroyed; nullptr if it has another backend or store. The
+  // same on all ranks.
+  static std::unique_ptr<parent> of_all(const c10::intrusive_ptr<c10d::Store>& store);
+  void set_of_all(const c10::intrusive_ptr<c10d::Store>& store);
 
   const std::string getBackendName() const override { return options_->backend; }
   c10::intrusive_ptr<Backend::Options> getBackendOptions() override { return options_; }
@@ -98,6 +120,10 @@ class process_group final : public c10d::Backend {
   void check(const char* what) const;
   void check_tag(int tag, const char* what) const;
   const tutti::detail::communicator_ref& world_of_callbacks();
+  // Runs a task that uses the store. What a signal's handler raises ends the wait for it.
+  template <class F>
+  void run(torch_store& through, const F& make_task);
+  struct numbers;
   void compare_calls();  // throws if the ranks' last collectives differ
   void leave();
 
@@ -106,6 +132,7 @@ class process_group final : public c10d::Backend {
   const std::chrono::milliseconds joined_with_;
   tutti::detail::communicator_ref world_;         // on the loop; empty after shutdown()
   tutti::detail::communicator_ref in_callbacks_;  // on the loop; empty until a callback starts a collective
+  std::uint32_t number_in_callbacks_ = 1;         // of that communicator; no rank gives out 1
   std::atomic<std::uint64_t> sequence_{0};
   std::atomic<unsigned> monitored_barriers_{0};
   const std::shared_ptr<group_hooks> hooks_ = std::make_shared<group_hooks>();

@@ -133,6 +133,11 @@ struct torch_store::on_thread {
   }
 };
 
+store_ref torch_store::without_prefixes(store_ref s) {
+  while (auto* const outer = dynamic_cast<c10d::PrefixStore*>(s.get())) s = outer->getUnderlyingStore();
+  return s;
+}
+
 torch_store::torch_store(const c10::intrusive_ptr<c10d::Store>& base, core::loop_driver& d, bool one_job)
     : driver_(d) {
   // A blocking call on a connection delays all other users of it.

@@ -21,6 +21,8 @@ class torch_store final : public store {
  public:
   // `one_job`: all ranks were started by the same torchrun, if by any.
   torch_store(const c10::intrusive_ptr<c10d::Store>& base, core::loop_driver& d, bool one_job);
+  // The store behind PyTorch's prefixes.
+  static c10::intrusive_ptr<c10d::Store> without_prefixes(c10::intrusive_ptr<c10d::Store> s);
   // Joins the thread. Not on the loop.
   ~torch_store() override;
 

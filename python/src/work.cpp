@@ -78,6 +78,20 @@ std::string in_words_of_python(std::string text) {
 
 }  // namespace
 
+namespace {
+
+bool has_code(const std::exception_ptr& failure, errc code) noexcept {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const error& e) {
+    return e.code() == code;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
+
 std::exception_ptr translated(std::exception_ptr failure, const group_hooks& group) noexcept {
   try {
     std::rethrow_exception(failure);
@@ -275,6 +289,7 @@ bool work::finish() {
     plan_.calls.clear();
   }
   if (failure_) {
+    peer_left_ = has_code(failure_, errc::peer_left);
     failure_ = translated(failure_, *hooks_);
     hooks_->told = true;
   } else if (plan_.after) {
@@ -349,7 +364,7 @@ bool work::wait(std::chrono::milliseconds timeout) {
     engine_.finish_ended();
   }
   if (!failure_) return true;
-  if (!is_in_callback) engine_.stay_if_ending();  // the end waits for callbacks
+  if (!is_in_callback) engine_.stay_if_ending(peer_left_);  // the end waits for callbacks
   std::rethrow_exception(failure_);
 }
 

@@ -134,6 +134,7 @@ class work final : public c10d::Work, public base::list_hook<pending_receives> {
   std::vector<work_ref> followers_;  // on the loop: they end after this one
   std::atomic<int> phase_{running};
   std::exception_ptr failure_;
+  bool peer_left_ = false;  // the failure: another rank has ended in order
   int source_ = -1;
   std::size_t received_ = 0;  // bytes of a message
   const std::uint64_t sequence_;

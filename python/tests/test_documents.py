@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python of docs/pytorch.md, run in order by a world of one rank."""
+"""The Python of docs/pytorch.md, run in order by a world of one rank, and what the wheel contains."""
 
 import ast
 import asyncio
+import importlib.metadata
 import inspect
 import os
 import pathlib
 import re
+import subprocess
 
 import torch
 
+import tutti
 from ranks import run
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "pytorch.md"
@@ -35,3 +38,18 @@ def page(rank, size, folder):
 
 def test_the_page_runs(tmp_path):
     run(1, page, str(tmp_path), method="fork", join=False)
+
+
+def test_the_module_needs_no_libraries_of_the_distribution():
+    """Those that it contains may have other names where it runs, or be missing."""
+    module = next(pathlib.Path(tutti.__file__).parent.glob("_C*.so"))
+    said = subprocess.run(["readelf", "-d", module], capture_output=True, text=True, check=True).stdout
+    needed = re.findall(r"NEEDED.*\[(.*?)\]", said)
+    rest = [n for n in needed if not re.match(r"lib(c10|torch_cpu|torch_python|stdc\+\+|gcc_s|c|m|dl|rt|pthread)\.|ld-linux", n)]
+    assert needed and not rest, rest
+
+
+def test_the_wheel_says_what_it_contains():
+    names = [p.name for p in importlib.metadata.files("tutti-torch") or ()]
+    for name in ("LICENSE", "THIRD_PARTY.txt", "LGPL-3.0.txt", "GPL-3.0.txt"):
+        assert name in names, names

@@ -333,6 +333,43 @@ def test_abort_ends_what_waits():
     run(2, aborted, method="fork")
 
 
+def aborted_beside_others(rank, size):
+    """Groups of the same ranks, one of which fails after the other."""
+    first, second = (dist.new_group(list(range(size))) for _ in range(2))
+    for failing in (first, dist.group.WORLD):
+        if rank == 0:
+            failing._get_backend(torch.device("cpu")).abort()
+        raises(RuntimeError, "abort", dist.barrier, group=failing)
+        x = torch.ones(3)
+        dist.all_reduce(x, group=second)
+        assert (x == size).all()
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_group_goes_on_beside_one_that_was_aborted(size):
+    run(size, aborted_beside_others, method="fork")
+
+
+def group_with_a_dead_rank(rank, size):
+    group = dist.new_group([0, 2])
+    dist.all_reduce(torch.ones(1))
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    raises(RuntimeError, "rank 1", dist.barrier)
+    for g in (group, dist.new_group([0, 2])):  # those that were made before go on, and others can be made
+        x = torch.ones(3)
+        dist.all_reduce(x, group=g)
+        assert (x == 2).all()
+    begin = time.monotonic()
+    raises(RuntimeError, "rank 1", dist.new_group, list(range(size)))
+    assert time.monotonic() - begin < 20
+    dist.barrier(group=group)
+
+
+def test_groups_of_the_others_after_a_death():
+    run(3, group_with_a_dead_rank, method="fork", expected=[0, -9, 0])
+
+
 def forks(rank, size):
     dist.all_reduce(torch.ones(2))
     child = os.fork()
@@ -340,6 +377,7 @@ def forks(rank, size):
         code = 1
         try:
             raises(RuntimeError, "forked", dist.all_reduce, torch.ones(2))
+            raises(RuntimeError, "forked", dist.new_group, list(range(size)))
             code = 0
         finally:
             os._exit(code)

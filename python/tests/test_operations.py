@@ -555,6 +555,115 @@ def groups(rank, size):
     dist.barrier()
 
 
+def classes_of_pytorch(rank, size):
+    """Futures of works are the backend's own; those of others are as PyTorch has them."""
+    for name in ("then", "add_done_callback"):
+        assert type(getattr(torch._C.Future, name)).__name__ == "instancemethod", getattr(torch._C.Future, name)
+    future = dist.all_reduce(torch.ones(1), async_op=True).get_future()
+    assert isinstance(future, torch._C.Future) and type(future) is not torch._C.Future
+    seen = []
+    future.add_done_callback(lambda f: seen.append(f.value()[0].item()))
+    assert type(future.then(lambda f: 1).then(lambda f: f.value() + 1)) is type(future)
+    assert future.then(lambda f: 1).then(lambda f: f.value() + 1).wait() == 2
+    assert torch.futures.collect_all([future]).wait()[0].value()[0].item() == size
+    assert seen == [size], seen
+
+
+def uneven_on_some_ranks(rank, size):
+    """A rank may give no split sizes, which is to say even ones, while others give theirs."""
+    x = torch.arange(2 * size) + 100 * rank
+    wanted = torch.cat([torch.arange(2 * rank, 2 * rank + 2) + 100 * r for r in range(size)])
+    splits = [2] * size
+    for given in range(size + 1):  # how many ranks give splits
+        mine = splits if rank < given else None
+        out = torch.empty_like(x)
+        dist.all_to_all_single(out, x, mine, mine)
+        same(out, wanted)
+        out = torch.empty_like(x)
+        dist.all_to_all_single(out, x, output_split_sizes=mine)
+        same(out, wanted)
+    if size < 3:
+        return
+    # The last rank exchanges even blocks with all. The first two give each other three rows and one.
+    rows = {0: [2] * size, 1: [2] * size}
+    rows[0][1], rows[1][0] = 3, 1
+    ins = rows.get(rank, [2] * size)
+    outs = list(ins)
+    if rank < 2:
+        outs[1 - rank] = rows[1 - rank][rank]
+    parts = [torch.full((n,), 10 * rank + r) for r, n in enumerate(ins)]
+    out = torch.empty(sum(outs), dtype=torch.int64)
+    dist.all_to_all_single(out, torch.cat(parts), *((outs, ins) if rank < 2 else (None, None)))
+    same(out, torch.cat([torch.full((n,), 10 * r + rank) for r, n in enumerate(outs)]))
+
+
+def resources():
+    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+
+def groups_share_a_world(rank, size):
+    """A group of some ranks makes no connections, starts no threads, and leaves one key in the store."""
+    store = dist.distributed_c10d._get_default_store()
+    x = torch.ones(5)
+    dist.all_reduce(x)
+    dist.barrier()
+    before, keys = resources(), store.num_keys()
+    many = [dist.new_group([0, size - 1]) for _ in range(30)]
+    if rank in (0, size - 1):
+        for group in many:
+            x = torch.ones(5)
+            dist.all_reduce(x, group=group)
+            assert x[0].item() == 2
+    descriptors, threads = resources()
+    assert descriptors <= before[0] + 2 * size and threads == before[1], (before, descriptors, threads)
+    dist.barrier()
+    assert store.num_keys() <= keys + len(many), (keys, store.num_keys())
+    dist.barrier()
+    # A group may have the name of one that was destroyed.
+    for _ in range(3):
+        group = dist.new_group(list(range(size)), use_local_synchronization=True)
+        x = torch.ones(5)
+        dist.all_reduce(x, group=group)
+        assert x[0].item() == size
+        dist.destroy_process_group(group)
+
+
+def quick_one(rank, size):
+    """A rank may use a group, and destroy it, before others have made it."""
+    for _ in range(10):
+        if rank != 0:
+            dist.recv(torch.empty(1), 0)
+        group = dist.new_group(list(range(size)))
+        if rank == 0:
+            dist.broadcast(torch.full((3,), 7.0), 0, group=group)
+            sent = [dist.isend(torch.full((3,), 8.0), r, group=group) for r in range(1, size)]
+            for r in range(1, size):
+                dist.send(torch.ones(1), r)
+            for w in sent:
+                w.wait()
+        else:
+            for wanted in (7, 8):
+                x = torch.empty(3)
+                dist.broadcast(x, 0, group=group) if wanted == 7 else dist.recv(x, 0, group=group)
+                assert (x == wanted).all(), x
+        dist.destroy_process_group(group)
+
+
+def groups_of_another_backend(rank, size, store):
+    """Without a world of its own the first group makes one."""
+    dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=size)
+    ours = [dist.new_group(list(range(size)), backend="tutti") for _ in range(2)]
+    for group in ours:
+        x = torch.ones(3)
+        dist.all_reduce(x, group=group)
+        assert (x == size).all()
+        assert group._get_backend(torch.device("cpu")).name() == "tutti"
+
+
+def test_groups_beside_gloo(tmp_path):
+    run(2, groups_of_another_backend, str(tmp_path / "store"), method="fork", join=False)
+
+
 class mallinfo2(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks",
                                                      "uordblks", "fordblks", "keepcost")]
@@ -600,7 +709,7 @@ def test_a_thousand_groups():
 
 bodies = [reduce_all, average_integers, small_complex, lazy_views, one_after_the_other, sparse_shapes, to_itself,
           ordered_callbacks, callback_waits_for_a_later_work, threads_of_callbacks, move_all, uneven, shapes, short_messages, inference, coalesced, messages, works, barrier_after,
-          waiting_callbacks, completion_hook, groups]
+          waiting_callbacks, completion_hook, classes_of_pytorch, uneven_on_some_ranks, groups, groups_share_a_world, quick_one]
 
 
 @pytest.mark.parametrize("size", [2, 4])

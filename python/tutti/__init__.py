@@ -9,7 +9,6 @@ and is loaded by the first process group.
 """
 
 import atexit
-import functools
 import os
 import sys
 
@@ -42,37 +41,8 @@ def _load():
     return _C
 
 
-@functools.cache
-def _mark_callbacks():
-    """Makes the backend know which collectives are started by callbacks of futures.
-
-    Whether PyTorch calls back at once, in the thread that calls then(), or later in another one differs between ranks.
-    """
-    import torch
-
-    set_in_callback = _load().set_in_callback
-
-    def marked(add):
-        @functools.wraps(add)
-        def with_mark(future, callback):
-            def call(done):
-                before = set_in_callback(True)
-                try:
-                    return callback(done)
-                finally:
-                    set_in_callback(before)
-
-            return add(future, call)
-
-        return with_mark
-
-    for name in ("then", "add_done_callback"):
-        setattr(torch._C.Future, name, marked(getattr(torch._C.Future, name)))
-
-
 def _create(options, backend_options=None, name="tutti"):
     native = _load()
-    _mark_callbacks()
     _at_end()
     return native.create(options, name)
 
