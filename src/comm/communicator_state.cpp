@@ -5,6 +5,7 @@
 
 #include <boost/asio/post.hpp>
 #include <exception>
+#include <tutti/detail/operation_state.hpp>
 #include <utility>
 
 namespace tutti::comm {
