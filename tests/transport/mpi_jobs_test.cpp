@@ -124,14 +124,15 @@ std::string missing_mpis() {
 }
 
 // The ranks write into a file instead of through the launcher, because MPICH's launcher may end an aborted
-// job before it has read their last output. UCX, which Debian's MPICH uses, leaves shared memory of aborted
-// jobs, which is removed with the directory. An MPI with the standard ABI is found by its mpirun.
+// job before it has read their last output. Open MPI, and UCX, which Debian's MPICH uses, leave shared memory of
+// aborted jobs, which is removed with the directory. An MPI with the standard ABI is found by its mpirun.
 outcome run_ranks(const mpi& m, int ranks, const std::string& program, const std::string& variables = "") {
   const tutti::test::scratch_directory scratch;
   const std::string said = scratch.path() / "said";
   outcome result = run_command(
       "TUTTI_BACKEND=mpi TUTTI_TIMEOUT=60 TUTTI_MPI_MODULE=" + (by_standard_abi() ? "" : m.module) +
-          " UCX_POSIX_DIR=" + scratch.path().string() + " " + variables,
+          " UCX_POSIX_DIR=" + scratch.path().string() +
+          " OMPI_MCA_btl_vader_backing_directory=" + scratch.path().string() + " " + variables,
       m.launcher + " -n " + std::to_string(ranks) + " sh -c 'exec \"$@\" >>" + said + " 2>&1' sh " + program);
   result.output = scratch.read(said) + result.output;
   return result;
