@@ -38,6 +38,11 @@ class open_communicators {
     for (const entry& one : std::vector(all_))
       if (std::ranges::find(all_, one.second, &entry::second) != all_.end()) f(*one.second);
   }
+  // Whether f(const communicator_state&) is true of one of them. f changes nothing.
+  template <class F>
+  bool any(const F& f) const {
+    return std::ranges::any_of(all_, [&f](const entry& one) { return f(std::as_const(*one.second)); });
+  }
   bool empty() const noexcept { return all_.empty(); }
   std::size_t size() const noexcept { return all_.size(); }
 

@@ -5,7 +5,6 @@
 
 #include <bit>
 #include <chrono>
-#include <functional>
 
 namespace tutti::comm {
 namespace {

@@ -185,8 +185,8 @@ task<> world::leave(core::time_point deadline) {
   for (;;) {
     retire(nullptr, false);
     bool waits = !retired_.empty();
-    communicators_.for_each([&waits](const communicator_state& c) {
-      waits = waits || (c.segment() != nullptr && !c.failure().failed() && !c.segment()->can_go());
+    waits = waits || communicators_.any([](const communicator_state& c) {
+      return c.segment() != nullptr && !c.failure().failed() && !c.segment()->can_go();
     });
     if (!waits || loop_.engine().platform().now() >= patience) break;
     co_await core::pause(loop_, std::chrono::milliseconds(1));
@@ -209,9 +209,7 @@ void world::fail(const std::string& text) noexcept {
 }
 
 bool world::counts_as_failed(int peer) const noexcept {
-  bool counts = false;
-  communicators_.for_each([&](const communicator_state& c) { counts = counts || c.failure().counts(peer); });
-  return counts;
+  return communicators_.any([peer](const communicator_state& c) { return c.failure().counts(peer); });
 }
 
 void world::give_up(int peer, const std::string& text) noexcept {
