@@ -66,8 +66,10 @@ comm::runtime_state& claimed(runtime& rt) {
 
 // A program that a rank starts inherits the rank's place. Only where it would meet at the same address: with another
 // MASTER_PORT it may be a rank of another job.
-void refuse_inside_rank(const init_options& options, const bootstrap::job& job) {
+void refuse_inside_rank(core::loop& loop, const init_options& options, const bootstrap::job& job) {
   if (options.rank >= 0 || options.init_method != "env://" || job.world_size == 1) return;
+  if (loop.recorder_slot().node() != nullptr)
+    return;  // a rank does not pass on the launcher's memory: this is the rank
   const std::int64_t around = flight::rank_around_this_process();
   if (around == 0) return;
   const std::string inherited = fmt::format("{0}MASTER_PORT={1}{0}", '\0', job.master_port);
@@ -100,7 +102,7 @@ task<communicator> init(runtime& rt, init_options options) {
   comm::runtime_state& state = claimed(rt);
   bootstrap::job job = bootstrap::resolve(options);
   if (job.over_mpi) co_return co_await state.join_mpi(job);
-  refuse_inside_rank(options, job);
+  refuse_inside_rank(state.loop(), options, job);
   const bool serves = job.rank == 0 && job.world_size > 1 && job.rendezvous_file.empty() && !job.elastic;
   if (!serves) co_return co_await state.join(job, nullptr, nullptr);
   const auto executor = rt.get_executor();

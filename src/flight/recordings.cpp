@@ -31,7 +31,6 @@ namespace {
 
 constexpr const char* variable = "TUTTI_FLIGHT";
 constexpr const char* memory_name = "tutti-flight";
-constexpr const char* memory_path = "/memfd:tutti-flight";
 constexpr int most_ranks = 65536;
 
 constexpr bool is_in_world(phase p) noexcept {
@@ -230,11 +229,12 @@ std::int64_t rank_around_this_process() {
   const std::optional<given_place> at = place_of_environment();
   if (!at) return 0;
   const std::uint64_t pid_space = base::namespace_of("pid");
+  const std::string file = fmt::format("/memfd:{}", memory_name);
   for (std::int64_t pid = ::getppid(); pid > 0; pid = base::parent_of_process(pid)) {
     // A process that the launcher started, and this one, has the same memory there; others have any file.
     const std::string path = fmt::format("/proc/{}/fd/{}", pid, at->fd);
     std::error_code unread;
-    if (!std::filesystem::read_symlink(path, unread).native().starts_with(memory_path)) continue;
+    if (!std::filesystem::read_symlink(path, unread).native().starts_with(file)) continue;
     const base::unique_fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
     try {
       const recordings all(fd.get());
