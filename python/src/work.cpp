@@ -78,20 +78,6 @@ std::string in_words_of_python(std::string text) {
 
 }  // namespace
 
-namespace {
-
-bool has_code(const std::exception_ptr& failure, errc code) noexcept {
-  try {
-    std::rethrow_exception(failure);
-  } catch (const error& e) {
-    return e.code() == code;
-  } catch (...) {
-    return false;
-  }
-}
-
-}  // namespace
-
 std::exception_ptr translated(std::exception_ptr failure, const group_hooks& group) noexcept {
   try {
     std::rethrow_exception(failure);
@@ -289,7 +275,7 @@ bool work::finish() {
     plan_.calls.clear();
   }
   if (failure_) {
-    peer_left_ = has_code(failure_, errc::peer_left);
+    peer_left_ = core::what_of(failure_).code == errc::peer_left;
     failure_ = translated(failure_, *hooks_);
     hooks_->told = true;
   } else if (plan_.after) {
