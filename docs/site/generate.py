@@ -57,6 +57,11 @@ def texts_of_commands(folders):
     return "\n".join(out)
 
 
+def comparable(page):
+    """Without what CLI11's version decides: "N=2" or "N [2] " for a default value, and where lines break."""
+    return " ".join(re.sub(r" \[(\S*)\](?=\s)", r"=\1", page).split())
+
+
 def main():
     check, folders, differ = "--check" in sys.argv, [a for a in sys.argv[1:] if a != "--check"], []
     for name, text in (("configuration", tables_of_variables()), ("commands", texts_of_commands(folders))):
@@ -65,7 +70,7 @@ def main():
         page = PAGES[name].read_text()
         before, _, rest = page.partition(BEGIN)
         wanted = f"{before}{BEGIN}\n\n{text}\n{END}{rest.partition(END)[2]}"
-        if wanted != page:
+        if comparable(wanted) != comparable(page) if check else wanted != page:
             differ.append(PAGES[name].relative_to(ROOT).as_posix())
             if not check:
                 PAGES[name].write_text(wanted)

@@ -11,16 +11,15 @@
 
 namespace {
 
-tutti::test::command_result run(int ranks, const std::string& program) {
-  return tutti::test::run_shell(std::string(TUTTI_RUN_PATH) + " -n " + std::to_string(ranks) + " " +
-                                TUTTI_EXAMPLES_BIN_DIR + "/" + program);
+tutti::test::command_result run(int ranks, const std::string& program, const std::string& environment = "") {
+  return tutti::test::run_shell(environment + " " TUTTI_RUN_PATH " -n " + std::to_string(ranks) +
+                                " " TUTTI_EXAMPLES_BIN_DIR "/" + program);
 }
 
 // Checks what tutorial_backends prints for `word`: each rank's sum, and the backend of each operation.
 void check_backend(const std::string& environment, int ranks, const std::string& word,
                    const std::vector<std::string>& verbs) {
-  const auto result = tutti::test::run_shell(environment + " " TUTTI_RUN_PATH " -n " + std::to_string(ranks) +
-                                             " " TUTTI_EXAMPLES_BIN_DIR "/tutorial_backends " + word);
+  const auto result = run(ranks, "tutorial_backends " + word, environment);
   CAPTURE(word);
   CHECK_MESSAGE(result.exit_code == 0, result.output);
   for (int rank = 0; rank < ranks; ++rank)
@@ -53,16 +52,9 @@ TEST_CASE("gpu_train learns, and its replicas stay the same") {
 }
 
 TEST_CASE("tutorial_backends says what each backend can do") {
-  for (const int ranks : {2, 4}) {
+  for (const int ranks : {2, 4})
     check_backend("TUTTI_DEVICE=emulated", ranks, "staged",
                   {"send: by staged", "all_reduce: by staged", "scan: by staged", "barrier: by staged"});
-    check_backend("TUTTI_CUDA_LIBRARY=" TUTTI_FAKE_CUDA_PATH, ranks, "one_device",
-                  {"recv: by staged", "all_reduce: by one_device", "reduce_scatter: by one_device",
-                   "all_to_all: no: all_to_all between processes is staged",
-                   "scan: no: uneven blocks, lists, scans and barriers are staged"});
-    check_backend("TUTTI_CUDA_LIBRARY=" TUTTI_FAKE_CUDA_PATH, ranks, "auto",
-                  {"all_reduce: by one_device", "scan: by staged"});
-  }
   // The stand-ins for NCCL and oneCCL connect no processes.
   check_backend("TUTTI_CUDA_LIBRARY=" TUTTI_FAKE_CUDA_PATH " TUTTI_NCCL_LIBRARY=" TUTTI_FAKE_NCCL_PATH, 1,
                 "nccl",
@@ -74,12 +66,24 @@ TEST_CASE("tutorial_backends says what each backend can do") {
                    "barrier: no: oneCCL has no uneven blocks, lists, scans and barriers"});
 }
 
+TEST_CASE("tutorial_backends says what one kernel can do for processes that share a device") {
+  const std::string stand_in = "TUTTI_CUDA_LIBRARY=" TUTTI_FAKE_CUDA_PATH;
+  if (run(2, "tutorial_backends one_device", stand_in).says("there is no kernel for this reduction"))
+    TUTTI_SKIP("no kernels for CUDA: nvcc is not installed");
+  for (const int ranks : {2, 4}) {
+    check_backend(stand_in, ranks, "one_device",
+                  {"recv: by staged", "all_reduce: by one_device", "reduce_scatter: by one_device",
+                   "all_to_all: no: all_to_all between processes is staged",
+                   "scan: no: uneven blocks, lists, scans and barriers are staged"});
+    check_backend(stand_in, ranks, "auto", {"all_reduce: by one_device", "scan: by staged"});
+  }
+}
+
 TEST_CASE("tutorial_backends says why a backend cannot") {
   for (const int ranks : {2, 4}) {
     const auto result =
-        tutti::test::run_shell("TUTTI_CUDA_LIBRARY=" TUTTI_FAKE_CUDA_PATH
-                               " TUTTI_NCCL_LIBRARY=" TUTTI_FAKE_NCCL_PATH " " TUTTI_RUN_PATH " -n " +
-                               std::to_string(ranks) + " " TUTTI_EXAMPLES_BIN_DIR "/tutorial_backends nccl");
+        run(ranks, "tutorial_backends nccl",
+            "TUTTI_CUDA_LIBRARY=" TUTTI_FAKE_CUDA_PATH " TUTTI_NCCL_LIBRARY=" TUTTI_FAKE_NCCL_PATH);
     CHECK(result.exit_code == 1);
     CHECK_MESSAGE(result.says("all_reduce: no: two ranks have one device, which NCCL refuses\n"),
                   result.output);
@@ -90,10 +94,9 @@ TEST_CASE("tutorial_backends says why a backend cannot") {
 // The stand-in ends a program that breaks CUDA's rules.
 TEST_CASE("the examples run on CUDA") {
   const auto on_stand_in = [](int ranks, const std::string& program) {
-    return tutti::test::run_shell("TUTTI_CUDA_LIBRARY=" TUTTI_FAKE_CUDA_PATH
-                                  " TUTTI_FAKE_CUDA_KERNELS=" TUTTI_EXAMPLE_NATIVE_KERNELS_PATH
-                                  " TUTTI_FAKE_CUDA_STRICT=1 " TUTTI_RUN_PATH " -n " +
-                                  std::to_string(ranks) + " " TUTTI_EXAMPLES_BIN_DIR "/" + program);
+    return run(ranks, program,
+               "TUTTI_CUDA_LIBRARY=" TUTTI_FAKE_CUDA_PATH
+               " TUTTI_FAKE_CUDA_KERNELS=" TUTTI_EXAMPLE_NATIVE_KERNELS_PATH " TUTTI_FAKE_CUDA_STRICT=1");
   };
   for (const int ranks : {1, 2}) {
     const auto ring = on_stand_in(ranks, "gpu_ring_all_reduce --device cuda");

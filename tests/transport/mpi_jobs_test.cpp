@@ -65,9 +65,9 @@ mpi find_mpi(const std::string& name, const std::string& folder = "") {
   if (m.launcher.empty()) m.missing = "no mpirun of " + name + (folder.empty() ? "" : " in " + folder);
   if (!std::filesystem::exists(m.module)) m.missing = "tutti was built without " + name;
   if (name == "openmpi") {
-    // As root, for containers; more ranks than cores.
-    m.launcher =
-        "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " + m.launcher + " --oversubscribe";
+    // As root, for containers; more ranks than cores; one host, where looking for network interfaces warns.
+    m.launcher = "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl=^tcp " +
+                 m.launcher + " --oversubscribe";
   }
   return m;
 }
