@@ -30,7 +30,9 @@ namespace detail {
 struct communicator_access;
 }
 
-// A cheap handle of a group of ranks: copies share it. No other communicator receives its messages.
+// A cheap handle of a group of ranks: copies share it. No other communicator receives its messages. The last copy
+// closes the communicator on this rank: at once, or from the loop if an exception destroys it or it goes on another
+// thread. A main that ends by an exception so fails the communicator before its handles close it.
 //
 // Threads: a communicator belongs to the loop of its runtime. Call its operations on the loop thread, from
 // coroutines and handlers that run there. On any other thread they end with errc::wrong_thread;

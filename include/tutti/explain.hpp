@@ -16,4 +16,9 @@ namespace tutti {
 // Cost: about 0.1 ms per rank.
 std::string explain(const communicator& c);
 
+// Installs a handler of SIGUSR1 that prints what each rank of this process waits for; under tutti-run, the launcher
+// then explains the whole job. Does nothing where the program has a handler. tutti::run and the ranks of tutti-run
+// call it; a runtime by itself installs no handler.
+void explain_at_signal() noexcept;
+
 }  // namespace tutti

@@ -73,4 +73,6 @@ std::string explain(const communicator& c) {
   return state != nullptr ? comm::explain_world(state->home().info()) : "";
 }
 
+void explain_at_signal() noexcept { flight::explain_at_signal(); }
+
 }  // namespace tutti

@@ -5,7 +5,6 @@
 #include "bootstrap/environment.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "comm/runtime_state.hpp"
-#include "core/backend.hpp"
 #include "core/running_task.hpp"
 #include "core/wakeup.hpp"
 #include "flight/recordings.hpp"
@@ -30,32 +29,6 @@ namespace tutti {
 namespace {
 
 constexpr auto farewell = std::chrono::seconds(2);
-
-void prepare_process() {
-  // A world of one may not need its event loop before its end, which is too late for this error.
-  static_cast<void>(core::wanted_backend());
-  // Memory for what the user decides the size of is refused with an error. Where there is none for anything else,
-  // an exception meets a function that has none, and the process ends with this line. The others see it die.
-  static const std::terminate_handler before = std::set_terminate([] {
-    try {
-      if (const std::exception_ptr why = std::current_exception()) std::rethrow_exception(why);
-      // g++ ends some functions without their exception: those that destroy something first.
-      if (std::uncaught_exceptions() > 0)
-        base::log_error(
-            "an exception met a function that has none, most likely because memory has run out: this rank "
-            "cannot go on, and its process ends; raise its limit (ulimit -v, memory.max of its cgroup), or "
-            "start fewer ranks on this host");
-    } catch (const std::bad_alloc&) {
-      base::log_error(
-          "out of memory: this rank cannot go on, and its process ends; raise its limit (ulimit -v, "
-          "memory.max of its cgroup), or start fewer ranks on this host");
-    } catch (...) {
-    }
-    before();
-    std::abort();
-  });
-  static_cast<void>(before);
-}
 
 // Makes this thread the loop thread of `rt`.
 comm::runtime_state& claimed(runtime& rt) {
@@ -87,12 +60,8 @@ void refuse_inside_rank(core::loop& loop, const init_options& options, const boo
 
 runtime::runtime()
     : own_(std::make_unique<boost::asio::io_context>(1)),
-      state_(std::make_unique<comm::runtime_state>(*own_)) {
-  prepare_process();
-}
-runtime::runtime(boost::asio::io_context& context) : state_(std::make_unique<comm::runtime_state>(context)) {
-  prepare_process();
-}
+      state_(std::make_unique<comm::runtime_state>(*own_)) {}
+runtime::runtime(boost::asio::io_context& context) : state_(std::make_unique<comm::runtime_state>(context)) {}
 runtime::~runtime() { comm::runtime_state::end(std::move(state_)); }
 
 boost::asio::io_context& runtime::context() noexcept { return state_->loop().context(); }
@@ -188,6 +157,7 @@ int run_rank(runtime& rt, init_options options, any_main& main) {
 }
 
 int run_main(init_options options, any_main main) noexcept {
+  comm::claim_process();
   try {
     runtime rt;
     return run_rank(rt, std::move(options), main);

@@ -6,6 +6,7 @@
 #include "bootstrap/elastic_store.hpp"
 #include "bootstrap/peer_table.hpp"
 #include "bootstrap/rendezvous.hpp"
+#include "core/backend.hpp"
 #include "core/scheduling.hpp"
 #include "flight/recordings.hpp"
 #include "transport/mpi/mpi_transport.hpp"
@@ -19,8 +20,12 @@
 #include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
+#include <cstdlib>
+#include <exception>
+#include <new>
 #include <tutti/as_result.hpp>
 #include <tutti/detail/token_face.hpp>
+#include <tutti/explain.hpp>
 
 namespace tutti::comm {
 namespace {
@@ -131,6 +136,36 @@ void leave_epoch(world& old) {
 
 }  // namespace
 
+// Memory for what the user decides the size of is refused with an error. Where there is none for anything else, an
+// exception meets a function that has none, and the process ends with this line. The others see it die.
+void claim_process() noexcept {
+  static const std::terminate_handler before = std::set_terminate([] {
+    try {
+      if (const std::exception_ptr why = std::current_exception()) std::rethrow_exception(why);
+      // g++ ends some functions without their exception: those that destroy something first.
+      if (std::uncaught_exceptions() > 0)
+        base::log_error(
+            "an exception met a function that has none, most likely because memory has run out: this rank "
+            "cannot go on, and its process ends; raise its limit (ulimit -v, memory.max of its cgroup), or "
+            "start fewer ranks on this host");
+    } catch (const std::bad_alloc&) {
+      base::log_error(
+          "out of memory: this rank cannot go on, and its process ends; raise its limit (ulimit -v, "
+          "memory.max of its cgroup), or start fewer ranks on this host");
+    } catch (...) {
+    }
+    before();
+    std::abort();
+  });
+  static_cast<void>(before);
+  explain_at_signal();
+}
+
+runtime_state::runtime_state(boost::asio::io_context& context, core::platform& from) : loop_(context, from) {
+  // A world of one may not need its event loop before its end, which is too late for this error.
+  static_cast<void>(core::wanted_backend());
+}
+
 void runtime_state::close() noexcept {
   self_ = nullptr;
   stop();
@@ -181,7 +216,7 @@ task<communicator> runtime_state::join(bootstrap::job job, store* through,
   }
   const core::time_point deadline = loop_.engine().platform().now() + job.timeout;
   base::set_log_rank(how == rendezvous::alone ? -1 : job.rank);
-  flight::explain_at_signal();
+  if (loop_.recorder_slot().node() != nullptr) claim_process();  // a rank of tutti-run
   loop_.recorder().joining(job.rank, job.world_size);
   core::endpoint_record mine = bootstrap::local_endpoint_record(job.rank);
   bootstrap::endpoints master;
@@ -250,7 +285,6 @@ task<communicator> runtime_state::join_mpi(bootstrap::job job) {
   const boost::asio::any_io_executor executor = loop_.executor();
   co_await here.start(executor, job.timeout);
   base::set_log_rank(here.size() > 1 ? here.rank() : -1);
-  flight::explain_at_signal();
   loop_.recorder().joining(here.rank(), here.size());
   check_place(job, here);
   const std::uint64_t number = loop_.engine().platform().random();

@@ -20,10 +20,13 @@
 
 namespace tutti::comm {
 
+// For a process that is a rank and nothing else: an end for want of memory says so, and SIGUSR1 explains what the
+// rank waits for. Does nothing the second time.
+void claim_process() noexcept;
+
 class runtime_state final : world_owner {
  public:
-  explicit runtime_state(boost::asio::io_context& context, core::platform& from = core::platform::real())
-      : loop_(context, from) {}
+  explicit runtime_state(boost::asio::io_context& context, core::platform& from = core::platform::real());
   ~runtime_state() { close(); }
   // Destroys `ending`. During a turn of its loop, its memory stays until the end of that turn.
   static void end(std::unique_ptr<runtime_state> ending) noexcept;

@@ -2,11 +2,11 @@
 #include "core/loop.hpp"
 
 #include "base/cycles.hpp"
+#include "base/forks.hpp"
 #include "base/log.hpp"
 #include "base/throw_error.hpp"
 #include "flight/recordings.hpp"
 
-#include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -42,17 +42,23 @@ constexpr auto longest_turn = std::chrono::microseconds(200);
 
 thread_local loop* current_loop = nullptr;
 
-// The loops of this process, for use in a child that it forks. The lock is held across fork().
+// The loops of one process. A forked child has a list of its own: a thread of its parent may hold the lock.
 struct all_loops {
-  std::mutex lock;
-  std::vector<loop*> list;
+  all_loops* const parents;
+  const unsigned made_in = base::forks();
+  std::mutex lock{};
+  std::vector<loop*> list{};
 };
 all_loops& loops() {
-  static auto* const all = new all_loops;  // outlives static objects of the program
-  return *all;
+  static constinit std::atomic<all_loops*> all{nullptr};  // what it points to outlives static objects
+  all_loops* now = all.load(std::memory_order_acquire);
+  if (now != nullptr && now->made_in == base::forks()) return *now;
+  base::watch_forks();
+  auto* const mine = new all_loops{now};
+  if (all.compare_exchange_strong(now, mine, std::memory_order_acq_rel)) return *mine;
+  delete mine;
+  return *now;
 }
-
-std::atomic<unsigned> generation{0};  // counts forks of ranks
 
 // Called when a forked child returns to the loop. Its sockets, rings and shared memory are its parent's.
 // Anything it did to them, even closing in order, would affect the parent.
@@ -74,10 +80,8 @@ std::atomic<unsigned> generation{0};  // counts forks of ranks
 
 }  // namespace
 
-unsigned fork_generation() noexcept { return generation.load(std::memory_order_relaxed); }
-
 const char* wrong_thread_text() noexcept {
-  if (fork_generation() > 0)
+  if (const all_loops* const before = loops().parents; before != nullptr && !before->list.empty())
     return "called in a process that the rank has forked: a communicator is its parent's; let the child exec "
            "or _exit, and start processes before tutti::run, or by posix_spawn";
   return "called outside the communicator's loop thread; use boost::asio::post or boost::asio::co_spawn on "
@@ -106,24 +110,8 @@ struct loop::handler {
 loop::loop(boost::asio::io_context& context, platform& from)
     : context_(context), engine_(from), alive_(std::make_shared<loop*>(this)) {
   engine_.set_on_wait([](void* self) noexcept { static_cast<loop*>(self)->wake(); }, this);
-  static const int registered =
-      ::pthread_atfork([] { loops().lock.lock(); }, [] { loops().lock.unlock(); }, &forget_after_fork);
-  static_cast<void>(registered);
   const std::scoped_lock hold(loops().lock);
   loops().list.push_back(this);
-}
-
-// Called in the child, with the lock.
-void loop::forget_after_fork() noexcept {
-  if (!loops().list.empty()) ++generation;
-  for (loop* const l : loops().list) {
-    l->thread_.store(nullptr, std::memory_order_relaxed);  // the child has no loop thread
-    l->engine_.abandon();
-    l->leaving_ = true;  // a running turn ends now
-  }
-  current_loop = nullptr;
-  loops().list.clear();
-  loops().lock.unlock();
 }
 
 loop::~loop() {
@@ -185,6 +173,7 @@ loop::at_work loop::find_at_work() noexcept {
   const auto runs_here = [](loop* l) {
     return l->context_.get_executor().running_in_this_thread() && !l->stepped_;
   };
+  if (current_loop != nullptr && current_loop->is_parents()) current_loop = nullptr;
   loop* found = current_loop;
   if (found == nullptr || (!found->stepped_ && !runs_here(found))) {
     const std::scoped_lock hold(loops().lock);
@@ -224,6 +213,7 @@ void loop::resume_here(std::coroutine_handle<> h) {
 
 bool loop::claim_this_thread() noexcept {
   const void* none = nullptr;
+  if (is_parents()) return false;
   if (!on_this_thread() && !thread_.compare_exchange_strong(none, this_thread())) return false;
   bind_to_this_thread();
   return true;
@@ -363,6 +353,7 @@ bool loop::tick() noexcept {
 
 bool loop::stay_awake() {
   tick();
+  if (is_parents()) return false;
   unsigned idle = 0;
   unsigned since_asio = 0;
   unsigned busy = 0;
@@ -374,7 +365,7 @@ bool loop::stay_awake() {
       if (std::exchange(gave_way, false)) peer_on_this_core_ = true;
       idle = since_asio = 0;
       system_calls_ = 0;
-      if (++busy >= busy_rounds_between_asio || leaving_) return true;
+      if (++busy >= busy_rounds_between_asio || leaving_ || is_parents()) return true;
       if (busy % busy_rounds_between_clock == 0) {
         tick();
         if (engine_.now() >= turn_ends) return true;

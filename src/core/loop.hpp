@@ -47,8 +47,6 @@ class loop_timer : public base::list_hook<loop_timer_tag> {
   loop* loop_ = nullptr;
 };
 
-// Number of forks, by processes with a loop, between the first process and this one.
-unsigned fork_generation() noexcept;
 // The text for a call from the wrong thread, or from a forked child, with the cure.
 const char* wrong_thread_text() noexcept;
 
@@ -65,7 +63,7 @@ class loop {
   ~loop();
 
   // Whether this process was forked after this was made, and ends when it returns to it.
-  bool is_parents() const noexcept { return made_in_ != fork_generation(); }
+  bool is_parents() const noexcept { return engine_.is_parents(); }
 
   boost::asio::io_context& context() noexcept { return context_; }
   boost::asio::io_context::executor_type executor() noexcept { return context_.get_executor(); }
@@ -114,9 +112,11 @@ class loop {
   void bind_to_this_thread() noexcept;
   // Leaves the loop without a thread. Call it on the loop thread.
   void unbind() noexcept;
-  // As bind_to_this_thread, but returns false if another thread is the loop thread.
+  // As bind_to_this_thread, but returns false if another thread is the loop thread, or in a forked child.
   bool claim_this_thread() noexcept;
-  bool on_this_thread() const noexcept { return thread_.load(std::memory_order_relaxed) == this_thread(); }
+  bool on_this_thread() const noexcept {
+    return thread_.load(std::memory_order_relaxed) == this_thread() && !is_parents();
+  }
   // The loop that is running on this thread: the stepped one that was last bound here, or one whose
   // io_context runs here. The first thread that asks becomes the loop thread; null if another one is. If no loop
   // is running, the one that was last bound to this thread, or null.
@@ -142,7 +142,6 @@ class loop {
   void turn();
   void end_sleep();
   void end_alarm();
-  static void forget_after_fork() noexcept;
   // Spins for the budget; returns false when it is time to park.
   bool stay_awake();
   // Yields. Returns whether another thread had the core for as long as an awaited rank takes.
@@ -151,7 +150,6 @@ class loop {
   void end_turn();       // parks, unless another turn follows
   void watch_and_set_alarm();
 
-  const unsigned made_in_ = fork_generation();
   boost::asio::io_context& context_;
   core::progress_engine engine_;
   std::unique_ptr<core::backend> backend_;

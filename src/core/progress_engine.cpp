@@ -35,6 +35,7 @@ bool progress_engine::deliver() noexcept {
     if (a == nullptr) break;
     any = true;
     a->on_done(*a);
+    if (is_parents()) abandon();
   }
   return any;
 }
@@ -61,7 +62,9 @@ void progress_engine::read_clock() noexcept {
 
 bool progress_engine::tick() noexcept {
   read_clock();
-  return timers_.fire_due(now_);
+  const bool fired = timers_.fire_due(now_);
+  if (fired && is_parents()) abandon();
+  return fired;
 }
 
 bool progress_engine::arm() noexcept {

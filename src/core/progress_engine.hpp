@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/cycles.hpp"
+#include "base/forks.hpp"
 #include "base/intrusive_list.hpp"
 #include "core/platform.hpp"
 #include "core/timer_queue.hpp"
@@ -70,7 +71,10 @@ class progress_engine {
   void add_sleeper(source& s) { sleepers_.push_back(&s); }
   void remove(source& s) noexcept;
 
-  // Called in a fork of the engine's process: nothing is polled or delivered any more.
+  // Whether this process was forked after this was made.
+  bool is_parents() const noexcept { return made_in_ != base::forks(); }
+  // Nothing is polled or delivered any more. A forked child abandons the engine when the program's code, called by
+  // poll() or tick(), returns.
   void abandon() noexcept;
 
   // Records that a completion waits for an outside event, until end_wait(): the loop spins for its budget.
@@ -124,6 +128,7 @@ class progress_engine {
   bool deliver() noexcept;
   void read_clock() noexcept;
 
+  const unsigned made_in_ = base::forks();
   core::platform& platform_;
   [[maybe_unused]] const bool in_real_time_;
   time_point now_;

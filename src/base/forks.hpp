@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tells a forked child from its parent. Installs no handler of fork: the kernel clears a page in the child.
+#pragma once
+
+#include <atomic>
+
+namespace tutti::base {
+namespace forks_detail {
+
+inline constinit std::atomic<unsigned> unwatched{1};
+inline constinit std::atomic<std::atomic<unsigned>*> word{&unwatched};  // 0 in a child that has not asked yet
+unsigned count_one() noexcept;
+
+}  // namespace forks_detail
+
+// From here on forks are counted. Costs a page of memory; does nothing the second time. Where the kernel cannot
+// clear pages (before Linux 4.14), registers a handler with pthread_atfork.
+void watch_forks() noexcept;
+
+// A number that differs in a child that was forked after watch_forks(). Costs two reads of memory.
+inline unsigned forks() noexcept {
+  const unsigned seen = forks_detail::word.load(std::memory_order_relaxed)->load(std::memory_order_relaxed);
+  return seen != 0 ? seen : forks_detail::count_one();
+}
+
+}  // namespace tutti::base
