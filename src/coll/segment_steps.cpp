@@ -14,11 +14,8 @@ namespace {
 using comm::collective_segment;
 using kind = detail::operation_kind;
 
-// If all ranks write and then read, rounds gain nothing while the data stay in the caches. If one rank writes
-// and the others read, the limit is lower, because they would start late.
-constexpr std::size_t exchange_limit = 128 * 1024;
-// Longer blocks in shared memory are read in place from least_direct on: one copy instead of two.
-constexpr std::size_t own_blocks_limit = least_direct / 2;
+using limits::coll::exchange_limit;
+using limits::coll::own_blocks_limit;
 // In bytes, so that the loop gets its turn.
 constexpr std::size_t most_read = 512 * 1024;
 

@@ -6,6 +6,7 @@
 // eager_out <= eager_window.
 #pragma once
 
+#include "base/limits.hpp"
 #include "base/object_pool.hpp"
 #include "p2p/control_messages.hpp"
 #include "p2p/transfer_states.hpp"
@@ -21,17 +22,10 @@
 
 namespace tutti::p2p {
 
-// The cost of a message in the window of eager ones, besides its bytes: its node.
-inline constexpr std::uint64_t node_cost = 256;
+using namespace limits::p2p;
+
+// What a message takes of the window of eager ones.
 constexpr std::uint64_t cost_of(std::uint64_t bytes) noexcept { return bytes + node_cost; }
-
-// Limit of what one peer may have sent eagerly without credit; bounds the memory of unexpected messages.
-inline constexpr std::uint64_t eager_window = 2 * 1024 * 1024;
-
-// Limits of what else one peer may make this rank keep. An honest peer reaches neither unless its program starts
-// that many sends before any of them is received, or this rank answers so much while that peer reads nothing.
-inline constexpr std::size_t most_waiting_messages = std::size_t{1} << 20;
-inline constexpr std::size_t most_control_bytes = std::size_t{256} << 20;
 
 // Finds the link to a rank of the world.
 class router {

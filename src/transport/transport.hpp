@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/intrusive_list.hpp"
+#include "base/limits.hpp"
 #include "base/shared_memory.hpp"
 #include "base/unique_fd.hpp"
 #include "bootstrap/address.hpp"
@@ -53,8 +54,7 @@ class neighbours {
   ~neighbours() = default;
 };
 
-// What a link moves in one go before the loop gets its turn: bounds the delay of everything else.
-inline constexpr std::size_t bytes_per_turn = std::size_t{1024} * 1024;
+using limits::bytes_per_turn;
 
 struct active_tag;
 class peer_link;

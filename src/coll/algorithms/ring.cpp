@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rings: every rank receives from its left neighbour and sends to its right one.
+#include "base/limits.hpp"
 #include "coll/algorithms.hpp"
 
 #include <algorithm>
@@ -10,11 +11,9 @@
 namespace tutti::coll {
 namespace {
 
+using limits::coll::piece_bytes;
+constexpr std::size_t ahead = limits::coll::pieces_ahead;
 constexpr std::size_t posted_ahead = 4;  // pieces that a rank passes on, for which receives are posted
-constexpr std::size_t piece_bytes = std::size_t{256} * 1024;
-// Pieces for which receives are posted, and that leave before the one whose turn it is has arrived: a piece
-// takes three times the delay of the link, for its rts, cts and data.
-constexpr std::size_t ahead = 8;
 constexpr std::size_t slice_bytes = std::size_t{64} * 1024;
 
 // Receives pieces first to in - 1 from the left neighbour, posted ahead so that early data go to their place at

@@ -20,6 +20,8 @@ namespace tutti::coll {
 namespace {
 
 using comm::collective_segment;
+using limits::coll::largest_piece;
+using limits::coll::smallest_piece;
 using progress_words = collective_segment::progress_words;
 
 // An operation of at least so many bytes suspends once before copying the first block, so that starting it is
@@ -136,9 +138,6 @@ class staged_rounds {
     }
     return -1;
   }
-
-  static constexpr std::size_t smallest_piece = 16 * 1024;
-  static constexpr std::size_t largest_piece = 128 * 1024;
 
   const collective& c_;
   collective_segment& b_;

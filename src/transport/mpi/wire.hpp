@@ -10,6 +10,7 @@
 #pragma once
 
 #include "base/intrusive_list.hpp"
+#include "base/limits.hpp"
 #include "base/object_pool.hpp"
 #include "transport/mpi/calls.hpp"
 
@@ -20,8 +21,7 @@
 
 namespace tutti::transport::mpi {
 
-// The longest message whose parcels are kept for reuse.
-inline constexpr std::size_t parcel_bytes = std::size_t{128} * 1024 + 64;
+using namespace limits::mpi;
 
 class wire {
  public:

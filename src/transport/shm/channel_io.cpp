@@ -21,9 +21,6 @@ constexpr std::size_t fingerprint_in_transfer_ids = sizeof(transfer_ids);
 // Where the length of a message stands in the lines of its parts.
 constexpr std::size_t length_in_part = sizeof line::body - sizeof(std::uint64_t);
 
-// Of eager messages.
-constexpr std::size_t least_part_bytes = 4 * 1024, part_limit_bytes = 16 * 1024;
-
 // Writes the fingerprint of a frame of a collective at that place in the body. Returns the flag that says so.
 std::uint32_t write_fingerprint(line& l, std::size_t at, const frame& head) noexcept {
   if (head.fingerprint == none) return 0;

@@ -13,14 +13,6 @@
 
 namespace tutti::transport::shm {
 
-inline constexpr std::size_t eager_limit_bytes = 64 * 1024;
-// Longer eager messages leave in parts: the reader copies one out while the next is copied in. In a burst the reader
-// is busy with the message before, so only those longer than the second limit do.
-inline constexpr std::size_t whole_bytes = 4 * 1024;
-inline constexpr std::size_t whole_in_burst_bytes = 8 * 1024;
-// Longer messages are read by the receiver in the sender's memory, if that can be mapped.
-inline constexpr std::size_t copied_twice_bytes = 4 * 1024;
-
 class channel_writer {
  public:
   channel_writer() noexcept = default;

@@ -19,8 +19,6 @@ constexpr std::size_t most_regions = 1024;
 
 // ---- the hand-off ----
 
-static_assert(direct_slots <= 256, "the number of a slot takes the lowest byte of a name");
-
 std::uint64_t shown_messages::show(std::uint64_t region, std::uint64_t offset) noexcept {
   const auto free = std::find(names_.begin(), names_.end(), std::uint64_t{0});
   if (free == names_.end()) return 0;

@@ -86,9 +86,6 @@ class peer_regions {
   std::vector<entry> entries_;
 };
 
-// Bytes that are copied before the loop gets its turn.
-inline constexpr std::size_t direct_slice_bytes = 256 * 1024;
-
 // The messages that this rank is reading from one peer's pages, slice by slice.
 class direct_reads {
  public:

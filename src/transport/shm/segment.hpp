@@ -11,6 +11,7 @@
 // sparse: only touched pages take memory, and a sender maps only the header and its own channel.
 #pragma once
 
+#include "base/limits.hpp"
 #include "base/unique_fd.hpp"
 #include "core/platform.hpp"
 
@@ -21,14 +22,10 @@
 
 namespace tutti::transport::shm {
 
+using namespace limits::shm;
+
 inline constexpr std::uint32_t segment_magic = 0x74757474;  // "tutt"
 inline constexpr std::uint32_t layout_version = 9;
-inline constexpr std::size_t page_bytes = 4096;
-inline constexpr std::size_t line_bytes = 64;
-inline constexpr std::size_t lines_per_channel = 128;
-inline constexpr std::size_t slice_bytes = 64 * 1024;  // at most, of a long message in the ring
-inline constexpr std::size_t least_slice_bytes = 16 * 1024;
-inline constexpr std::size_t least_ring_bytes = 4 * slice_bytes;
 
 // Many processors fetch two adjacent lines together: words written by different sides are 128 bytes apart.
 inline constexpr std::size_t apart = 128;
@@ -60,7 +57,6 @@ struct direct_slot {
   std::atomic<std::uint64_t> offset;  // in the region
   std::uint64_t reserved;
 };
-inline constexpr std::size_t direct_slots = 64;
 
 struct channel_header {
   // Written by the consumer: how far it has read, in lines and in bytes.

@@ -24,10 +24,6 @@
 
 namespace tutti::transport::tcp {
 
-// The most that one call of the kernel gets. With one more slice, sender and receiver of a 1 MiB message on
-// loopback keep each other waiting: 165-200 us, against 131-150 (perf/NOTES.md).
-inline constexpr std::size_t bytes_per_call = 3 * slice_bytes;
-
 class outbox {
  public:
   using list = base::intrusive_list<outgoing, outgoing_tag>;

@@ -9,6 +9,7 @@
 // lost, repeated or early frames are noticed.
 #pragma once
 
+#include "base/limits.hpp"
 #include "transport/link.hpp"
 
 #include <array>
@@ -18,13 +19,7 @@
 
 namespace tutti::transport::tcp {
 
-inline constexpr std::size_t header_bytes = 64;
-inline constexpr std::size_t eager_limit_bytes = std::size_t{256} * 1024;
-// Longer data frames leave as several, between which other frames may pass.
-inline constexpr std::size_t slice_bytes = std::size_t{256} * 1024;
-inline constexpr std::size_t fail_text_limit_bytes = std::size_t{64} * 1024;
-// Names each rank of a world twice at most, in 4 bytes.
-inline constexpr std::size_t agree_limit_bytes = std::size_t{1024} * 1024;
+using namespace limits::tcp;
 
 using header = std::array<std::uint8_t, header_bytes>;
 

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// The limits that must fit each other across layers, and what must hold between them. Sizes are in bytes. Each layer
+// sees its own by a using-directive. Limits that concern one file only stand there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tutti::limits {
+
+// What a link moves in one go before the loop gets its turn: bounds the delay of everything else.
+inline constexpr std::size_t bytes_per_turn = std::size_t{1024} * 1024;
+
+namespace p2p {
+
+// The cost of a message in the window of eager ones, besides its bytes: its node.
+inline constexpr std::uint64_t node_cost = 256;
+// Limit of what one peer may have sent eagerly without credit; bounds the memory of unexpected messages. Credit comes
+// back for half a window at a time.
+inline constexpr std::uint64_t eager_window = 2 * 1024 * 1024;
+// Limits of what else one peer may make this rank keep. An honest peer reaches neither unless its program starts
+// that many sends before any of them is received, or this rank answers so much while that peer reads nothing.
+inline constexpr std::size_t most_waiting_messages = std::size_t{1} << 20;
+inline constexpr std::size_t most_control_bytes = std::size_t{256} << 20;
+
+}  // namespace p2p
+
+namespace tcp {
+
+inline constexpr std::size_t header_bytes = 64;
+inline constexpr std::size_t eager_limit_bytes = std::size_t{256} * 1024;
+// Longer data frames leave as several, between which other frames may pass.
+inline constexpr std::size_t slice_bytes = std::size_t{256} * 1024;
+// The most that one call of the kernel gets. With one more slice, sender and receiver of a 1 MiB message on
+// loopback keep each other waiting: 165-200 us, against 131-150 (perf/NOTES.md).
+inline constexpr std::size_t bytes_per_call = 3 * slice_bytes;
+inline constexpr std::size_t fail_text_limit_bytes = std::size_t{64} * 1024;
+// Names each rank of a world twice at most, in 4 bytes.
+inline constexpr std::size_t agree_limit_bytes = std::size_t{1024} * 1024;
+
+}  // namespace tcp
+
+namespace shm {
+
+inline constexpr std::size_t page_bytes = 4096;
+inline constexpr std::size_t line_bytes = 64;
+inline constexpr std::size_t lines_per_channel = 128;
+inline constexpr std::size_t slice_bytes = 64 * 1024;  // at most, of a long message in the ring
+inline constexpr std::size_t least_slice_bytes = 16 * 1024;
+inline constexpr std::size_t least_ring_bytes = 4 * slice_bytes;
+inline constexpr std::size_t eager_limit_bytes = 64 * 1024;
+// Longer eager messages leave in parts: the reader copies one out while the next is copied in. In a burst the reader
+// is busy with the message before, so only those longer than the second limit do.
+inline constexpr std::size_t whole_bytes = 4 * 1024;
+inline constexpr std::size_t whole_in_burst_bytes = 8 * 1024;
+inline constexpr std::size_t least_part_bytes = 4 * 1024, part_limit_bytes = 16 * 1024;
+// Longer messages are read by the receiver in the sender's memory, if that can be mapped.
+inline constexpr std::size_t copied_twice_bytes = 4 * 1024;
+inline constexpr std::size_t direct_slots = 64;
+// Copied of such a message before the loop gets its turn.
+inline constexpr std::size_t direct_slice_bytes = 256 * 1024;
+
+}  // namespace shm
+
+namespace mpi {
+
+// The longest message whose parcels are kept for reuse.
+inline constexpr std::size_t parcel_bytes = std::size_t{128} * 1024 + tcp::header_bytes;
+
+}  // namespace mpi
+
+namespace coll {
+
+// A ring passes pieces that fit in a core's cache. For `pieces_ahead` of them receives are posted, and as many leave
+// before the one whose turn it is has come: by rendezvous a piece takes three times the delay of the link.
+inline constexpr std::size_t piece_bytes = std::size_t{256} * 1024;
+inline constexpr std::size_t pieces_ahead = 8;
+
+// In a collective segment, of one rank's data. Shorter ones are staged, because agreeing on reading in place costs a
+// second wait.
+inline constexpr std::size_t least_direct = 128 * 1024;
+// If all ranks write and then read, rounds gain nothing while the data stay in the caches. If one rank writes
+// and the others read, the limit is lower, because they would start late.
+inline constexpr std::size_t exchange_limit = 128 * 1024;
+inline constexpr std::size_t one_piece_limit = 32 * 1024;
+inline constexpr std::size_t own_blocks_limit = least_direct / 2;
+// Of pieces of longer data, in rounds.
+inline constexpr std::size_t smallest_piece = 16 * 1024;
+inline constexpr std::size_t largest_piece = 128 * 1024;
+
+}  // namespace coll
+
+constexpr bool is_power_of_two(std::size_t n) noexcept { return n != 0 && (n & (n - 1)) == 0; }
+
+// An eager message of any transport has room in an unused window, twice over: one more may leave while credit is owed.
+static_assert(2 * (tcp::eager_limit_bytes + p2p::node_cost) <= p2p::eager_window);
+static_assert(2 * (shm::eager_limit_bytes + p2p::node_cost) <= p2p::eager_window);
+// A slice leaves in one call and one turn.
+static_assert(tcp::slice_bytes <= tcp::bytes_per_call && tcp::bytes_per_call <= bytes_per_turn);
+static_assert(tcp::eager_limit_bytes <= tcp::slice_bytes);
+static_assert(shm::slice_bytes <= bytes_per_turn && shm::direct_slice_bytes <= bytes_per_turn);
+static_assert(tcp::agree_limit_bytes <= p2p::most_control_bytes);
+// Positions in channels are taken modulo these. A ring has room for an eager message, or two slices, wherever it ends.
+static_assert(is_power_of_two(shm::lines_per_channel) && is_power_of_two(shm::least_ring_bytes));
+static_assert(2 * shm::eager_limit_bytes <= shm::least_ring_bytes);
+static_assert(2 * shm::slice_bytes <= shm::least_ring_bytes && shm::least_slice_bytes <= shm::slice_bytes);
+// All parts of an eager message have lines.
+static_assert(shm::eager_limit_bytes / shm::part_limit_bytes < shm::lines_per_channel);
+static_assert(shm::least_part_bytes <= shm::part_limit_bytes &&
+              shm::whole_bytes <= shm::whole_in_burst_bytes);
+static_assert(shm::direct_slots <= 256, "the number of a slot takes the lowest byte of a name");
+// Pieces of a ring go eagerly.
+static_assert(coll::piece_bytes <= tcp::eager_limit_bytes);
+static_assert(coll::one_piece_limit <= coll::own_blocks_limit &&
+              coll::own_blocks_limit <= coll::least_direct);
+static_assert(coll::smallest_piece <= coll::largest_piece);
+
+}  // namespace tutti::limits
