@@ -2,7 +2,7 @@
 # What the compiler is told for tutti's own targets; nothing here reaches the users of the library.
 
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12)
-  message(FATAL_ERROR "tutti needs coroutines as g++ 12 or clang++ 14 have them; this is g++ ${CMAKE_CXX_COMPILER_VERSION}: "
+  message(FATAL_ERROR "tutti needs coroutines as g++ 12 or clang++ 19 have them; this is g++ ${CMAKE_CXX_COMPILER_VERSION}: "
     "apt-get install g++-12, then configure with -DCMAKE_CXX_COMPILER=g++-12")
 endif()
 # There are no modules. CMake 3.28 and newer would look for them in each source, and clang needs a program of its own for it.
