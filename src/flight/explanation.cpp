@@ -29,7 +29,9 @@ constexpr std::size_t most_culprits = 4;
 constexpr std::size_t most_missing = 8;
 
 operation_kind kind_of(const operation_snapshot& o) { return static_cast<operation_kind>(o.kind); }
-bool is_message(const operation_snapshot& o) { return kind_of(o) <= operation_kind::matched_probe; }
+bool is_message(const operation_snapshot& o) {
+  return detail::is_known(kind_of(o)) && detail::is_message(kind_of(o));
+}
 bool same_collective(const operation_snapshot& a, const operation_snapshot& b) {
   return a.communicator == b.communicator && a.sequence == b.sequence;
 }

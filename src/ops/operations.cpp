@@ -18,8 +18,6 @@
 namespace tutti::detail {
 namespace {
 
-bool is_message(operation_kind kind) noexcept { return kind <= operation_kind::matched_probe; }
-
 // A completion in the storage of an operation state, which is free when the operation completed at once.
 // (Asio's own queue could allocate: its caches belong to one run() or poll(), and the loop polls from inside
 // a handler.)

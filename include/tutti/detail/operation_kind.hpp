@@ -135,6 +135,9 @@ constexpr const operation_row& row_of(operation_kind kind) noexcept {
   return operation_rows[static_cast<std::size_t>(kind)];
 }
 
+// Between two ranks, and in no order among collectives.
+constexpr bool is_message(operation_kind kind) noexcept { return row_of(kind).of == family::message; }
+
 // False for the kind in a damaged record.
 constexpr bool is_known(operation_kind kind) noexcept {
   return static_cast<std::size_t>(kind) < std::size(operation_rows);
