@@ -92,10 +92,22 @@ function(tutti_use_precompiled_headers target)
   endif()
 endfunction()
 
+# tutti_set_shared(target): what a shared library needs besides. Programs and libraries share their Asio, and nothing else of what
+# is compiled in.
+function(tutti_set_shared target)
+  if(BUILD_SHARED_LIBS)
+    set_target_properties(${target} PROPERTIES
+      SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
+      LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/exported.map INSTALL_RPATH \$ORIGIN)
+    target_link_options(${target} PRIVATE LINKER:--version-script=${PROJECT_SOURCE_DIR}/cmake/exported.map LINKER:--no-undefined)
+  endif()
+endfunction()
+
 # tutti_add_part(name sources...): the target tutti::<name>, a library beside the runtime, so that no program has it unasked.
 function(tutti_add_part name)
   set(target tutti_${name})
-  add_library(${target} STATIC ${ARGN})
+  add_library(${target} ${ARGN})
+  tutti_set_shared(${target})
   add_library(tutti::${name} ALIAS ${target})
   tutti_compile_as_ours(${target})
   tutti_use_precompiled_headers(${target})

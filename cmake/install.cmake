@@ -1,48 +1,76 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `cmake --install` puts where: headers, the static libraries, tutti-run and tutti-report with their man pages, and the two ways
-# to find them.
+# What `cmake --install` puts where: headers, the libraries, tutti-run and tutti-report with their man pages, and the two ways to
+# find them. Components, of which cmake/packages.cmake makes packages: programs, mpi, and development, which is all else.
 include(CMakePackageConfigHelpers)
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
 
 set(tutti_parts train track sim gpu)
 list(TRANSFORM tutti_parts PREPEND tutti_ OUTPUT_VARIABLE libraries)
+set(namelink "")
+if(BUILD_SHARED_LIBS AND TUTTI_SELF_CONTAINED)   # for wheels, which would have a copy in the place of a link
+  set(namelink NAMELINK_SKIP)
+  foreach(library IN ITEMS tutti ${libraries})
+    file(CONFIGURE OUTPUT namelinks/lib${library}.so
+      CONTENT "INPUT(lib${library}.so.${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})\n")
+    install(FILES ${PROJECT_BINARY_DIR}/namelinks/lib${library}.so DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  endforeach()
+endif()
 install(TARGETS tutti ${libraries} EXPORT tuttiTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ${namelink}
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tutti ${PROJECT_SOURCE_DIR}/gpu/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp")
 if(TUTTI_BUILD_TOOLS)
-  install(TARGETS tutti-run tutti-report RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  if(BUILD_SHARED_LIBS)
+    file(RELATIVE_PATH libraries ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+    set_target_properties(tutti-run PROPERTIES INSTALL_RPATH $ORIGIN/${libraries})
+  endif()
+  install(TARGETS tutti-run tutti-report RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
   tutti_install_help(tutti-run tutti-report)
 endif()
 if(TARGET tutti_tls)
-  install(TARGETS tutti_tls LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS tutti_tls LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT programs)
 endif()
 if(tutti_mpi_modules)
-  install(TARGETS ${tutti_mpi_modules} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS ${tutti_mpi_modules} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT mpi)
 endif()
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+if(TUTTI_SELF_CONTAINED)
+  include(cmake/boost_headers.cmake)
+endif()
 
 install(EXPORT tuttiTargets NAMESPACE tutti:: DESTINATION ${package_dir})
 set(tutti_with_io_uring ${Liburing_FOUND})
+list(GET tutti_boost_include_dirs 0 boost)
+file(STRINGS ${boost}/boost/asio/version.hpp tutti_asio_version REGEX "define BOOST_ASIO_VERSION ")
+string(REGEX REPLACE ".*VERSION ([0-9]+).*" "\\1" tutti_asio_version "${tutti_asio_version}")
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/tuttiConfig.cmake.in tuttiConfig.cmake
   INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(tuttiConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_SOURCE_DIR}/cmake/torch.cmake ${PROJECT_BINARY_DIR}/tuttiConfig.cmake ${PROJECT_BINARY_DIR}/tuttiConfigVersion.cmake
   DESTINATION ${package_dir})
 
-# pkg-config: the library is static, so everything behind it is named among what a plain `--libs` prints.
-set(tutti_pc_requires "fmt nettle")
-install(FILES ${PROJECT_SOURCE_DIR}/cmake/FindNettle.cmake DESTINATION ${package_dir})
-if(Liburing_FOUND)
-  install(FILES ${PROJECT_SOURCE_DIR}/cmake/FindLiburing.cmake DESTINATION ${package_dir})
-  string(APPEND tutti_pc_requires " liburing")
+# pkg-config: of a static library, everything behind it is named among what a plain `--libs` prints.
+set(tutti_pc_requires "")
+if(NOT BUILD_SHARED_LIBS)
+  set(tutti_pc_requires "fmt nettle")
+  install(FILES ${PROJECT_SOURCE_DIR}/cmake/FindNettle.cmake DESTINATION ${package_dir})
+  if(Liburing_FOUND)
+    install(FILES ${PROJECT_SOURCE_DIR}/cmake/FindLiburing.cmake DESTINATION ${package_dir})
+    string(APPEND tutti_pc_requires " liburing")
+  endif()
 endif()
 set(tutti_pc_libs "")
 foreach(library IN LISTS CMAKE_DL_LIBS)
   string(APPEND tutti_pc_libs "-l${library} ")
 endforeach()
-list(JOIN tutti_boost_flags " " tutti_pc_cflags)
+if(TUTTI_SELF_CONTAINED)
+  set(tutti_pc_cflags "-isystem \${includedir}/tutti_boost")
+else()
+  list(JOIN tutti_boost_flags " " tutti_pc_cflags)
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   string(APPEND tutti_pc_cflags " -Wno-mismatched-new-delete")
 endif()
@@ -66,3 +94,4 @@ tutti_install_part(tutti_train tutti "training")
 tutti_install_part(tutti_track tutti "tracking of runs")
 tutti_install_part(tutti_sim tutti "the simulator")
 tutti_install_part(tutti_gpu tutti_train "devices")
+include(cmake/packages.cmake)

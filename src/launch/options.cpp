@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <memory>
 
@@ -49,6 +50,18 @@ std::string list_of_variables() {
     list += fmt::format("  {}{}{}\n      {}\n", v.name, v.values.empty() ? "" : "=", v.values, v.text);
   }
   return list;
+}
+
+// Throws usage_error where headers and libraries are not installed beside this program.
+std::string installed_prefix() {
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe");
+  const std::filesystem::path prefix = program.parent_path().parent_path();
+  if (!std::filesystem::exists(prefix / "include" / "tutti" / "tutti.hpp"))
+    throw usage_error(
+        "--prefix: tutti's headers and libraries are not installed beside {}: ./run install, in a clone of "
+        "tutti, or apt-get install libtutti-dev",
+        program.string());
+  return prefix.string() + "\n";
 }
 
 class help_format : public CLI::Formatter {
@@ -232,6 +245,11 @@ void add_options(CLI::App& app, options& o) {
   app.add_flag_callback(
       "--variables", [] { throw help_request{list_of_variables()}; },
       "list the environment variables that tutti reads, and end");
+  app.add_flag_callback(
+      "--prefix", [] { throw help_request{installed_prefix()}; },
+      "print the folder in which tutti is installed, for CMAKE_PREFIX_PATH, and end");
+  app.add_flag_callback(
+      "--version", [] { throw help_request{"tutti " TUTTI_VERSION "\n"}; }, "print the version, and end");
 }
 
 void parse(CLI::App& app, int argc, const char* const* argv, options& o) {

@@ -202,4 +202,9 @@ TEST_SUITE("launch/options") {
     CHECK(mentions(text, "Security:\n  TUTTI_SECRET=TEXT\n      the job's secret"));
     CHECK(mentions(text, "  TUTTI_LOOP=auto|io_uring|epoll\n"));
   }
+
+  TEST_CASE("--prefix beside no installation says how to have one") {
+    CHECK(mentions(refusal({"--prefix"}), "not installed beside"));
+    CHECK(mentions(refusal({"--prefix"}), "libtutti-dev"));
+  }
 }
