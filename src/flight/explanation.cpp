@@ -29,7 +29,13 @@ constexpr std::size_t most_culprits = 4;
 constexpr std::size_t most_missing = 8;
 
 operation_kind kind_of(const operation_snapshot& o) { return static_cast<operation_kind>(o.kind); }
-bool is_message(const operation_snapshot& o) { return kind_of(o) <= operation_kind::matched_probe; }
+bool is_one_sided(const operation_snapshot& o) {
+  return detail::is_known(kind_of(o)) && detail::row_of(kind_of(o)).of == detail::family::one_sided;
+}
+// Not a collective: its peer is what it waits for.
+bool is_message(const operation_snapshot& o) {
+  return kind_of(o) <= operation_kind::matched_probe || is_one_sided(o);
+}
 bool same_collective(const operation_snapshot& a, const operation_snapshot& b) {
   return a.communicator == b.communicator && a.sequence == b.sequence;
 }
@@ -260,6 +266,10 @@ std::string describe(const operation_snapshot& o, const rank_snapshot& of, const
   std::string text;
   if (!is_message(o) && o.sequence == 0) {
     text = fmt::format("{} on {}", name_of_kind(o.kind), comm);
+  } else if (is_one_sided(o)) {
+    text =
+        fmt::format("{}{}{} on {}", name_of_kind(o.kind), o.peer >= 0 ? " at " + peer_text(o, of, graph) : "",
+                    o.tag >= 0 ? fmt::format(", signal {}", o.tag) : "", comm);
   } else if (o.sequence == 0) {
     const char* const way = kind == operation_kind::send ? "to" : "from";
     text = fmt::format("{} {} {}, {} on {}", name_of_kind(o.kind), way, peer_text(o, of, graph),

@@ -18,7 +18,10 @@
 namespace tutti::detail {
 namespace {
 
-bool is_message(operation_kind kind) noexcept { return kind <= operation_kind::matched_probe; }
+// Whether its failure is its own: it is no collective.
+bool is_message(operation_kind kind) noexcept {
+  return row_of(kind).of == family::message || row_of(kind).of == family::one_sided;
+}
 
 // A completion in the storage of an operation state, which is free when the operation completed at once.
 // (Asio's own queue could allocate: its caches belong to one run() or poll(), and the loop polls from inside
@@ -107,6 +110,8 @@ bool operation_state::begin() {
       return ops::start_any_message(*this);
     case family::repair:
       return ops::start_shrink(*this);
+    case family::one_sided:
+      return rma::start_one_sided(*this);
     default:
       return coll::start_collective(*this);
   }
