@@ -60,6 +60,11 @@ tutti::task<perf::row> measure(tutti::communicator world, perf::options chosen, 
     bool done = false;
     if constexpr (requires { perf::run_prepared_rounds(world, data, b.rounds); })
       if (done = chosen.prepared; done) co_await perf::run_prepared_rounds(world, data, b.rounds);
+    if constexpr (requires { perf::run_one_sided_rounds(world, data, b.rounds); })
+      if (!done && chosen.one_sided) {
+        done = true;
+        co_await perf::run_one_sided_rounds(world, data, b.rounds);
+      }
     if (!done) co_await perf::run_rounds(world, data, b.rounds);
     watch.stop();
 
@@ -160,7 +165,9 @@ tutti::task<int> measure_all(tutti::communicator world, perf::options chosen) {
   perf::report about;
   about.program = names.program;
   about.library = library;
-  about.command = perf::name_of(chosen.what) + std::string(chosen.prepared ? ", prepared" : "");
+  about.command = perf::name_of(chosen.what) + std::string(chosen.prepared    ? ", prepared"
+                                                           : chosen.one_sided ? ", one-sided"
+                                                                              : "");
   about.transport = co_await transport_of(world);
   about.loop = perf::has_descriptor_named("[io_uring]") ? "io_uring" : "epoll";
   about.memory = perf::name_of(chosen.where);

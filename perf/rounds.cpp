@@ -58,6 +58,21 @@ tutti::task<> run_prepared_rounds(tutti::communicator world, message_pair* data,
   }
 }
 
+tutti::task<> run_one_sided_rounds(tutti::communicator world, message_pair* data, std::int64_t rounds) {
+  const bool first = data->begins();
+  const int peer = data->peer();
+  const std::span<const std::byte> out = data->out();
+  tutti::window w = co_await world.window(data->in(), {.signals = 1});
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    if (first) co_await w.put_signal(out, peer, 0, 0);
+    const auto has_come = [round](std::uint64_t n) { return n > static_cast<std::uint64_t>(round); };
+    co_await w.wait_signal(0, has_come);
+    data->sample();
+    if (!first) co_await w.put_signal(out, peer, 0, 0);
+  }
+  co_await world.barrier();
+}
+
 tutti::task<> run_rounds(tutti::communicator world, message_window* data, std::int64_t rounds) {
   if (world.rank() == 0)
     co_await send_windows(world, data, rounds);

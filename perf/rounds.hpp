@@ -25,4 +25,7 @@ tutti::task<> run_rounds(tutti::communicator world, barrier_times* data, std::in
 tutti::task<> run_prepared_rounds(tutti::communicator world, message_pair* data, std::int64_t rounds);
 tutti::task<> run_prepared_rounds(tutti::communicator world, vector_sum* data, std::int64_t rounds);
 
+// The same by put_signal and wait_signal.
+tutti::task<> run_one_sided_rounds(tutti::communicator world, message_pair* data, std::int64_t rounds);
+
 }  // namespace perf

@@ -11,6 +11,7 @@
 #include <tutti/reduce_op.hpp>
 #include <tutti/request.hpp>
 #include <tutti/status.hpp>
+#include <tutti/window.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <cstddef>
@@ -399,6 +400,23 @@ class communicator {
   // Makes a communicator of the same ranks.
   operation<communicator> duplicate(call_site where = call_site::current()) const {
     return operation<communicator>(detail::call(kind::duplicate, state_, where));
+  }
+
+  // Makes a window of `buffer`: memory that the other ranks read and write without a receive here. See class window.
+  // Sizes and numbers of signals may differ by rank.
+  // Completes: when every rank has called it.
+  // Buffers: stays until the window has been dropped.
+  // Errors: errc::mismatch on all ranks if element types differ.
+  // Cost: as duplicate: each window has a communicator of its own. Allocates.
+  template <class B>
+  operation<tutti::window<element_of_t<B>>> window(B&& buffer, window_options how = {},
+                                                   call_site where = call_site::current()) const {
+    static_assert(WritableBuffer<B>, "window needs a writable buffer that outlives it: an lvalue, or a span");
+    static_assert(!detail::of_device<B>, "tutti: a window is memory of the host");
+    detail::call what(kind::window, state_, where);
+    what.out = detail::view_of(buffer);
+    what.in.count = how.signals < 0 ? 0 : static_cast<std::size_t>(how.signals);
+    return operation<tutti::window<element_of_t<B>>>(std::move(what));
   }
 
   // ---- failure ----

@@ -28,7 +28,7 @@ namespace tutti {
 //                                      set_error(std::exception_ptr), for errc::cancelled too. Start it on
 //                                      the loop thread. Their adaptor allocates one coroutine frame
 //
-// T is void, status, communicator or matched_message. An awaited operation keeps its state in the awaiting frame.
+// T is void, status, communicator, window, matched_message, or the value of a signal. An awaited operation keeps its state in the awaiting frame.
 // Buffers: stay valid until the operation has completed, failed or been cancelled. Until then the program
 // does not modify a buffer that is sent, and does not touch one that is received into.
 // Cancellation: destroying the awaiting frame cancels the operation. Its buffers may then be reused.

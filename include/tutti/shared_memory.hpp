@@ -20,7 +20,8 @@ void free_shared_bytes(void* memory) noexcept;
 // A standard allocator of shared memory: `std::vector<float, tutti::shared_allocator<float>>`.
 //
 // A receiver on the same host reads a message of more than 4 KiB from the sender's own pages: one copy instead
-// of two. Receive buffers gain nothing. Other ranks can read this memory, and nothing else of this process.
+// of two. Receive buffers gain nothing. A window of it (tutti/window.hpp) is read and written in place. Other ranks can
+// map this memory, and nothing else of this process.
 //
 // The memory needs no communicator and may outlive them all. It is not visible in the file system, and nothing
 // remains after any end of the process. Pages take memory when they are first touched; blocks of 128 KiB and

@@ -36,4 +36,5 @@
 #include <tutti/trace.hpp>
 #include <tutti/when_all.hpp>
 #include <tutti/when_any.hpp>
+#include <tutti/window.hpp>
 #include <tutti/with_timeout.hpp>

@@ -140,6 +140,8 @@ void describe(CLI::App& command, const traits& t, spoken& to, const program_name
         ->type_name("LIST");
   if (names.can_prepare && (t.what == command::latency || t.what == command::all_reduce))
     command.add_flag("--prepared", o.prepared, "prepare the operations once, and repeat them");
+  if (names.can_prepare && t.what == command::latency)
+    command.add_flag("--one-sided", o.one_sided, "put_signal and wait_signal in place of send and recv");
   if (!names.algorithms.empty())
     command
         .add_option("--algorithm", o.algorithm, "of all_reduce (default: " + names.algorithms.front() + ")")

@@ -50,6 +50,7 @@ struct options {
   bool rewrites = false;         // each rank writes to what it sends before every operation
   bool pin = false;              // rank r to core r, modulo the cores
   bool prepared = false;         // latency, all_reduce: operations are prepared once and then repeated
+  bool one_sided = false;        // latency: put_signal and wait_signal in place of send and recv
   std::string algorithm;         // empty: the program's default
   std::string launcher;          // startup: words before "-n RANKS program"; empty: our own launcher
   std::int64_t launched_ns = 0;  // startup, in a launched rank: when it was launched

@@ -32,7 +32,7 @@ std::string describe(const p2p::fingerprint& print) {
   const bool device = (d.kind & on_device) != 0;
   d.kind &= static_cast<std::uint8_t>(~(being_prepared | on_device));
   const auto kind = static_cast<detail::operation_kind>(d.kind - 1);
-  if (d.kind == 0 || kind > detail::operation_kind::duplicate)
+  if (d.kind == 0 || kind > detail::operation_kind::window)
     return fmt::format("an unknown collective ({})", d.kind);
   const std::uint64_t count = d.count;
   std::string description;
@@ -48,7 +48,7 @@ std::string describe(const p2p::fingerprint& print) {
     say(fmt::format("ranks with hash {:x}", count));
   } else if (row.counts_known()) {
     say(fmt::format("{}, counts with hash {:x}", type, count));
-  } else if (row.uneven()) {
+  } else if (row.uneven() || kind == detail::operation_kind::window) {
     say(type);
   } else if (row.out != detail::shape::nothing) {
     say(fmt::format("{} elements of {}", count, type));

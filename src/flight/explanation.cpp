@@ -29,8 +29,12 @@ constexpr std::size_t most_culprits = 4;
 constexpr std::size_t most_missing = 8;
 
 operation_kind kind_of(const operation_snapshot& o) { return static_cast<operation_kind>(o.kind); }
-bool is_message(const operation_snapshot& o) {
-  return detail::is_known(kind_of(o)) && detail::is_message(kind_of(o));
+bool is_one_sided(const operation_snapshot& o) {
+  return detail::is_known(kind_of(o)) && detail::row_of(kind_of(o)).of == detail::family::one_sided;
+}
+// Its peer is what it waits for.
+bool is_pairwise(const operation_snapshot& o) {
+  return detail::is_known(kind_of(o)) && detail::is_pairwise(kind_of(o));
 }
 bool same_collective(const operation_snapshot& a, const operation_snapshot& b) {
   return a.communicator == b.communicator && a.sequence == b.sequence;
@@ -99,7 +103,7 @@ class wait_graph {
     std::set<std::pair<std::uint32_t, std::uint32_t>> seen;
     for (const rank_snapshot& r : ranks)
       for (const operation_snapshot& o : r.pending) {
-        if (is_message(o) || !seen.emplace(o.communicator, o.sequence).second) continue;
+        if (is_pairwise(o) || !seen.emplace(o.communicator, o.sequence).second) continue;
         missing_ranks m{&o, &r, {}};
         for (const rank_snapshot& other : ranks) {
           const communicator_snapshot* const c = other.communicator(o.communicator);
@@ -145,12 +149,12 @@ class wait_graph {
 
   // Whether its other half is pending, too.
   bool has_met(const rank_snapshot& of, const operation_snapshot& o) const {
-    if (!is_message(o)) return false;
+    if (!is_pairwise(o)) return false;
     const rank_snapshot* const other = find(world_rank(o.communicator, o.peer));
     if (other == nullptr) return false;
     const bool sends = kind_of(o) == operation_kind::send;
     return std::any_of(other->pending.begin(), other->pending.end(), [&](const operation_snapshot& p) {
-      if (!is_message(p) || p.communicator != o.communicator) return false;
+      if (!is_pairwise(p) || p.communicator != o.communicator) return false;
       if (kind_of(p) != (sends ? operation_kind::receive : operation_kind::send)) return false;
       const operation_snapshot& receive = sends ? p : o;
       const operation_snapshot& send = sends ? o : p;
@@ -161,7 +165,7 @@ class wait_graph {
 
   // The ranks that the operation waits for, if known; empty: unknown, or its message is on its way.
   std::vector<int> waited_for(const rank_snapshot& of, const operation_snapshot& o) const {
-    if (is_message(o)) {
+    if (is_pairwise(o)) {
       const int peer = world_rank(o.communicator, o.peer);
       if (peer < 0 || has_met(of, o)) return {};
       return {peer};
@@ -231,7 +235,7 @@ class wait_graph {
   bool works_in(int rank, const operation_snapshot& o) const {
     const rank_snapshot* const r = find(rank);
     const auto in_it = [&](const operation_snapshot& p) { return same_collective(p, o); };
-    return !is_message(o) && r != nullptr && std::ranges::any_of(r->pending, in_it) && !hindrance(*r);
+    return !is_pairwise(o) && r != nullptr && std::ranges::any_of(r->pending, in_it) && !hindrance(*r);
   }
 
   std::map<int, const rank_snapshot*> by_rank_;
@@ -260,8 +264,12 @@ std::string describe(const operation_snapshot& o, const rank_snapshot& of, const
   const operation_kind kind = kind_of(o);
   const std::string comm = name_of_communicator(o.communicator, of);
   std::string text;
-  if (!is_message(o) && o.sequence == 0) {
+  if (!is_pairwise(o) && o.sequence == 0) {
     text = fmt::format("{} on {}", name_of_kind(o.kind), comm);
+  } else if (is_one_sided(o)) {
+    text =
+        fmt::format("{}{}{} on {}", name_of_kind(o.kind), o.peer >= 0 ? " at " + peer_text(o, of, graph) : "",
+                    o.tag >= 0 ? fmt::format(", signal {}", o.tag) : "", comm);
   } else if (o.sequence == 0) {
     const char* const way = kind == operation_kind::send ? "to" : "from";
     text = fmt::format("{} {} {}, {} on {}", name_of_kind(o.kind), way, peer_text(o, of, graph),

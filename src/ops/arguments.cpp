@@ -214,6 +214,13 @@ std::string title(const communicator_state& c, const call& what) {
                        c.group().name(), c.rank());
   if (what.kind == kind::probe || what.kind == kind::matched_probe)
     return fmt::format("{} {} on {}, rank {}", operation, peer_text(c, what), c.group().name(), c.rank());
+  if (detail::row_of(what.kind).of == family::one_sided) {
+    const std::size_t bytes = what.in.bytes() + what.out.bytes();
+    return fmt::format("{}{}{}{} on {}, rank {}", operation,
+                       bytes > 0 ? fmt::format(" of {} bytes", bytes) : "",
+                       what.peer >= 0 && what.peer < c.size() ? " at " + c.group().describe(what.peer) : "",
+                       what.tag >= 0 ? fmt::format(", signal {}", what.tag) : "", c.group().name(), c.rank());
+  }
   return fmt::format("{} on {}, rank {}", operation, c.group().name(), c.rank());
 }
 

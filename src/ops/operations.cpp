@@ -81,7 +81,7 @@ bool operation_state::begin() {
     return refuse(errc::wrong_thread, fmt::format("{} on {}: {}", name_of(what_.kind), c.group().name(),
                                                   core::wrong_thread_text()));
   const bool mends = what_.kind == operation_kind::shrink;
-  const bool goes_on = !is_message(what_.kind) && !c.failure().ends(c.order().next());
+  const bool goes_on = !is_pairwise(what_.kind) && !c.failure().ends(c.order().next());
   if (c.detached() || (c.failure().failed() && !mends && !goes_on))
     return refuse(c.failure().report(), fmt::format("{}: the communicator failed earlier: {}",
                                                     ops::title(c, what_), c.failure().text()));
@@ -105,6 +105,8 @@ bool operation_state::begin() {
       return ops::start_any_message(*this);
     case family::repair:
       return ops::start_shrink(*this);
+    case family::one_sided:
+      return rma::start_one_sided(*this);
     default:
       return coll::start_collective(*this);
   }
@@ -126,7 +128,7 @@ void operation_state::stop(errc why, const std::string& text) noexcept {
 }
 
 bool operation_stop::start(stop_scope& scope, operation_state::completion on_complete, void* owner) noexcept {
-  if (scope.stopped() && is_message(state_.what().kind)) {
+  if (scope.stopped() && is_pairwise(state_.what().kind)) {
     state_.fail(scope.why(),
                 fmt::format("{} was not started: {}", name_of(state_.what().kind), scope.text()));
     return true;

@@ -39,6 +39,11 @@ namespace tutti::coll {
 bool start_collective(detail::operation_state& state);
 }  // namespace tutti::coll
 
+namespace tutti::rma {
+// ops::start_... of operations on windows.
+bool start_one_sided(detail::operation_state& state);
+}  // namespace tutti::rma
+
 namespace tutti::ops {
 
 // Lies in the storage of its operation's state.

@@ -13,7 +13,17 @@ void contexts::close(std::uint32_t context) {
   closed_.add(context);
 }
 
+message_taker* contexts::exchange_taker(std::uint32_t context, message_taker* taker) noexcept {
+  const auto entry = open_.find(context);
+  if (entry == open_.end()) return nullptr;
+  if (taker != nullptr) ++takers_;
+  message_taker* const before = std::exchange(entry->second.taker, taker);
+  if (before != nullptr) --takers_;
+  return before;
+}
+
 bool contexts::admits_to_collective(int peer, const frame& head) const noexcept {
+  if (head.fingerprint[0] == for_taker) return true;
   context_owner* const owner = owner_of(head.context);
   return owner == nullptr || !owner->has_member(peer) ||
          owner->admit(peer, static_cast<std::uint32_t>(head.tag), head.fingerprint);

@@ -108,7 +108,17 @@ class contexts {
   explicit contexts(const peers& all) noexcept
       : peers_(all), closed_(static_cast<std::uint32_t>(all.size())) {}
 
-  void open(std::uint32_t context, context_owner& owner) { open_.emplace(context, state{&owner, -1, {}}); }
+  void open(std::uint32_t context, context_owner& owner) {
+    open_.emplace(context, state{&owner, -1, {}, nullptr});
+  }
+  // Makes `taker` that of the open context, and returns the one before; nullptr: none.
+  message_taker* exchange_taker(std::uint32_t context, message_taker* taker) noexcept;
+  message_taker* taker_of(std::uint32_t context) const noexcept {
+    if (takers_ == 0) [[likely]]
+      return nullptr;
+    const auto entry = open_.find(context);
+    return entry != open_.end() ? entry->second.taker : nullptr;
+  }
   // Closes a context, or one that this rank has not opened and will not open.
   void close(std::uint32_t context);
   // Whether the context was open on this rank and no longer is.
@@ -167,6 +177,7 @@ class contexts {
     context_owner* owner = nullptr;
     int untold = -1;  // a failed member that no wildcard receive has reported yet
     std::vector<int> closed_by;
+    message_taker* taker = nullptr;
   };
   static bool is_closed_by(const state& s, int peer) noexcept {
     return std::find(s.closed_by.begin(), s.closed_by.end(), peer) != s.closed_by.end();
@@ -182,6 +193,7 @@ class contexts {
   std::unordered_map<std::uint32_t, state> open_;
   closed_contexts closed_;
   std::size_t closings_ = 0;  // number of pairs of an open context and a peer that has closed it
+  std::size_t takers_ = 0;    // number of open contexts that have one
 };
 
 }  // namespace tutti::p2p

@@ -52,7 +52,18 @@ void endpoint::open_context(std::uint32_t context, context_owner& owner) noexcep
   }
 }
 
+void endpoint::set_taker(std::uint32_t context, message_taker* taker) noexcept {
+  contexts_.exchange_taker(context, taker);
+  if (taker == nullptr) return;
+  matcher_.take_unexpected(context, [&](match::unexpected_message& m) {
+    auto& u = static_cast<unexpected&>(m);
+    u.held = true;
+    taker->take(u);
+  });
+}
+
 void endpoint::close_context(std::uint32_t context) noexcept {
+  if (message_taker* const taker = contexts_.exchange_taker(context, nullptr)) taker->context_closes();
   const departure why{errc::shut_down, "the communicator was closed"};
   for (int source = 0; source < peers_.size(); ++source) receives_.fail_posted(context, source, why);
   receives_.fail_posted(context, match::any_source, why);

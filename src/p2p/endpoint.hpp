@@ -68,6 +68,9 @@ class endpoint final : public transport::inbound {
   // now or later, end with errc::peer_left.
   void closed_by(std::uint32_t context, int peer) noexcept;
 
+  // Makes `taker` take the messages of the open context, also those that have come; nullptr: none does any more.
+  void set_taker(std::uint32_t context, message_taker* taker) noexcept;
+
   // Starts a transfer. Returns true if it is already complete: read failure() and the result; no completion
   // follows. The transfer and the buffer must stay valid until completion, or until release().
   bool start(send& s, std::uint32_t context, int peer, int tag, const void* data, std::size_t bytes,

@@ -261,7 +261,8 @@ void receives::end_rts(int peer, const frame& head) noexcept {
     if (r.at == receive::phase::done) finish(r);
   } else if (!is_unwanted(peer, head)) {
     keep_early(peer, head);
-  } else if (head.fingerprint == point_to_point && contexts_.was_closed(head.context)) {
+  } else if ((head.fingerprint == point_to_point || head.fingerprint[0] == for_taker) &&
+             contexts_.was_closed(head.context)) {
     control_.announce_closing(head.context, peer);
   } else {
     peers_.answer(peer, frame_kind::refuse, head.context, head.transfer_id);

@@ -26,6 +26,9 @@ using transport::frame;
 using transport::frame_kind;
 using fingerprint = transport::fingerprint_bytes;
 inline constexpr fingerprint point_to_point{};  // of messages that are part of no collective
+// The first byte of the fingerprint of a message to a message_taker; that of a collective differs. The other bytes
+// are the sender's.
+inline constexpr std::byte for_taker{0xff};
 
 // The target of a destination buffer's owner pointer: what a message arrives into.
 struct destination_owner {
@@ -91,6 +94,19 @@ struct unexpected : match::unexpected_message, destination_owner {
   bool counted = false;  // among those of its peer that wait for a receive
   bool held = false;     // a probe has taken it out of the queue
   bool lost = false;     // and the rest of it will not come
+};
+
+// Takes the messages of one context that no receive has been posted for, in place of the queue.
+class message_taker {
+ public:
+  // Holds the message, which may still be arriving. Ends it later, not inside this call: by endpoint::start of a
+  // receive for it, or by endpoint::put_back.
+  virtual void take(unexpected& held) noexcept = 0;
+  // The context closes: puts back what it holds, and ends its transfers.
+  virtual void context_closes() noexcept = 0;
+
+ protected:
+  ~message_taker() = default;
 };
 
 // Waits for a message and leaves it in the queue, or takes it.

@@ -144,6 +144,11 @@ void probes::find_message(probe& p, unexpected& u) noexcept {
 }
 
 void probes::answer(unexpected& u) noexcept {
+  if (message_taker* const taker = contexts_.taker_of(u.from.context)) [[unlikely]] {
+    matcher_.discard(u);
+    u.held = true;
+    return taker->take(u);
+  }
   const auto fits = [&u](const probe& p) {
     return p.wanted.context == u.from.context && (p.wanted.source < 0 || p.wanted.source == u.from.source) &&
            (p.wanted.tag == any_tag || p.wanted.tag == u.from.tag);

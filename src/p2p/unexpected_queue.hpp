@@ -29,7 +29,8 @@ class probes {
   void release(probe& p) noexcept;
   void fail(probe& p, errc code, const std::string& text) noexcept;
 
-  // Completes the probes that `u` fits, a message that has been queued: the first matched probe, or all others.
+  // Gives `u`, a message that has been queued, to the taker of its context. Without one completes the probes that it
+  // fits: the first matched probe, or all others.
   void answer(unexpected& u) noexcept;
   // Fails the probes selected by `ends`.
   template <class Ends>

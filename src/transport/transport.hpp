@@ -44,6 +44,9 @@ class neighbours {
   // to the peer.
   virtual const std::byte* find_memory(int peer, std::uint64_t region, std::uint64_t offset,
                                        std::uint64_t bytes) noexcept = 0;
+  // The same, to write there: mapped by the first call. It lets this rank write to all of the region.
+  virtual std::byte* find_writable(int peer, std::uint64_t region, std::uint64_t offset,
+                                   std::uint64_t bytes) noexcept = 0;
   // A word that is not 0 while the peer sleeps or is about to. After writing what the peer waits for, fence,
   // read this word, and notify the peer if it is set. Null without a connection. It stays valid as long as
   // the transport. Sources that are added to the peer's engine after the transport are armed after the word.

@@ -48,6 +48,9 @@ class near_ranks final : public transport::neighbours {
     if (found == host_.regions.end() || offset + bytes > found->second.bytes) return nullptr;
     return static_cast<const std::byte*>(found->second.at) + offset;
   }
+  std::byte* find_writable(int, std::uint64_t, std::uint64_t, std::uint64_t) noexcept override {
+    return nullptr;
+  }
   const std::atomic<std::uint32_t>* sleeps(int peer) noexcept override {
     return &host_.asleep[static_cast<std::size_t>(peer)];
   }

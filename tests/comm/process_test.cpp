@@ -99,6 +99,10 @@ TEST_CASE("processes: a rank is killed while it sends long messages") {
 TEST_CASE("processes: a rank is killed while it receives long messages") {
   check_survivors("killed_while_receiving", "peer_failed", "send", 128 + SIGKILL);
 }
+TEST_CASE("processes: a rank of a window is killed") {
+  check_survivors("killed_while_its_signal_is_waited_for", "peer_failed", "wait_signal", 128 + SIGKILL);
+  check_survivors("killed_while_its_window_is_used", "peer_failed", "fetch_add", 128 + SIGKILL);
+}
 TEST_CASE("processes: a rank returns early") {
   check_survivors("returns_early", "peer_left", "has finished", 0);
 }

@@ -87,6 +87,17 @@ TEST_CASE("only here: shrink and rejoin") {
   }
 }
 
+TEST_CASE("only here: halos by put_signal") {
+  for (const int ranks : {2, 4})
+    CHECK(run(ranks, "halo").output == "after 100 steps the rod has 1000 of 1000 units of heat\n");
+}
+
+TEST_CASE("only here: a work queue by fetch_add") {
+  for (const int ranks : {2, 4})
+    CHECK(run(ranks, "work_queue").output ==
+          "1000 results; the longest sequence below 1001 starts at 871 and has 178 steps\n");
+}
+
 TEST_CASE("only here: a shared vector") {
   for (const int ranks : {2, 4}) {
     const command_result r = run(ranks, "shared");

@@ -120,6 +120,23 @@ tutti::task<> killed_while_receiving(tutti::communicator world) {
   }
 }
 
+tutti::task<> killed_with_a_window(tutti::communicator world, bool waits) {
+  int mine = 0;
+  tutti::window w = co_await world.window(std::span(&mine, 1));
+  co_await w.put(victim, victim);
+  co_await w.flush(victim);
+  co_await others_wait(world);
+  if (world.rank() == victim) die();
+  if (waits) co_await w.wait_signal(0, [](std::uint64_t n) { return n > 0; });
+  for (;;) co_await w.fetch_add(victim, 0, 1);
+}
+tutti::task<> killed_while_its_signal_is_waited_for(tutti::communicator world) {
+  return killed_with_a_window(std::move(world), true);
+}
+tutti::task<> killed_while_its_window_is_used(tutti::communicator world) {
+  return killed_with_a_window(std::move(world), false);
+}
+
 tutti::task<> returns_early(tutti::communicator world) {
   co_await others_wait(world);
   if (world.rank() == victim) co_return;
@@ -194,6 +211,8 @@ constexpr drill drills[] = {
     {"killed_before_any_message_that_is_probed_for", &killed_before_any_message_that_is_probed_for},
     {"killed_while_sending", &killed_while_sending},
     {"killed_while_receiving", &killed_while_receiving},
+    {"killed_while_its_signal_is_waited_for", &killed_while_its_signal_is_waited_for},
+    {"killed_while_its_window_is_used", &killed_while_its_window_is_used},
     {"returns_early", &returns_early},
     {"leaves_unmet", &leaves_unmet},
     {"exits_without_leaving", &exits_without_leaving},

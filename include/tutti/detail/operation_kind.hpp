@@ -32,8 +32,17 @@ enum class operation_kind : std::uint8_t {
   group,
   split,
   duplicate,
+  window,
   prepare,
   shrink,
+  put,
+  get,
+  accumulate,
+  put_signal,
+  wait_signal,
+  fetch_add,
+  compare_exchange,
+  flush,
   copy,
   upload,
   download,
@@ -55,8 +64,9 @@ constexpr bool includes(ranks_that which, bool is_root) noexcept {
   return which == ranks_that::all || which == (is_root ? ranks_that::root : ranks_that::all_but_root);
 }
 
-// `set_up`: collectives whose call has no buffers. `stream`: operations of one device, without a communicator.
-enum class family : std::uint8_t { message, collective, set_up, repair, stream };
+// `set_up`: collectives whose call has no buffers. `one_sided`: operations on windows. `stream`: operations of one
+// device, without a communicator.
+enum class family : std::uint8_t { message, collective, set_up, repair, one_sided, stream };
 
 struct operation_row {
   operation_kind kind;
@@ -109,8 +119,17 @@ inline constexpr operation_row operation_rows[] = {
   {k::group,            "group",            f::set_up,       !rooted, k::group,          e::nothing, e::nothing, r::none, r::none,         s::out, false},
   {k::split,            "split",            f::set_up,       !rooted, k::split,          e::nothing, e::nothing, r::none, r::none,         s::out, false},
   {k::duplicate,        "duplicate",        f::set_up,       !rooted, k::duplicate,      e::nothing, e::nothing, r::none, r::none,         s::out, false},
+  {k::window,          "window",           f::set_up,       !rooted, k::window,           e::nothing, e::vector,  r::none, r::none,         s::out, false},
   {k::prepare,          "prepare",          f::set_up,       !rooted, k::prepare,        e::nothing, e::nothing, r::none, r::none,         s::out, false},
   {k::shrink,           "shrink",           f::repair,       !rooted, k::shrink,         e::nothing, e::nothing, r::none, r::none,         s::out, false},
+  {k::put,             "put",              f::one_sided,    !rooted, k::put,              e::vector,  e::nothing, r::all,  r::none,         s::in,  false},
+  {k::get,             "get",              f::one_sided,    !rooted, k::get,              e::nothing, e::vector,  r::none, r::all,          s::out, false},
+  {k::accumulate,      "accumulate",       f::one_sided,    !rooted, k::accumulate,       e::vector,  e::nothing, r::all,  r::none,         s::in,  true},
+  {k::put_signal,      "put_signal",       f::one_sided,    !rooted, k::put_signal,       e::vector,  e::nothing, r::all,  r::none,         s::in,  false},
+  {k::wait_signal,     "wait_signal",      f::one_sided,    !rooted, k::wait_signal,      e::nothing, e::nothing, r::none, r::none,         s::out, false},
+  {k::fetch_add,       "fetch_add",        f::one_sided,    !rooted, k::fetch_add,        e::nothing, e::nothing, r::none, r::none,         s::out, false},
+  {k::compare_exchange,"compare_exchange", f::one_sided,    !rooted, k::compare_exchange, e::nothing, e::nothing, r::none, r::none,         s::out, false},
+  {k::flush,           "flush",            f::one_sided,    !rooted, k::flush,            e::nothing, e::nothing, r::none, r::none,         s::out, false},
   {k::copy,             "copy",             f::stream,       !rooted, k::copy,           e::vector,  e::vector,  r::all,  r::all,          s::out, false},
   {k::upload,           "upload",           f::stream,       !rooted, k::upload,         e::vector,  e::vector,  r::all,  r::all,          s::out, false},
   {k::download,         "download",         f::stream,       !rooted, k::download,       e::vector,  e::vector,  r::all,  r::all,          s::out, false},
@@ -135,8 +154,10 @@ constexpr const operation_row& row_of(operation_kind kind) noexcept {
   return operation_rows[static_cast<std::size_t>(kind)];
 }
 
-// Between two ranks, and in no order among collectives.
-constexpr bool is_message(operation_kind kind) noexcept { return row_of(kind).of == family::message; }
+// Between two ranks, and in no order among collectives: its failure is its own.
+constexpr bool is_pairwise(operation_kind kind) noexcept {
+  return row_of(kind).of == family::message || row_of(kind).of == family::one_sided;
+}
 
 // False for the kind in a damaged record.
 constexpr bool is_known(operation_kind kind) noexcept {

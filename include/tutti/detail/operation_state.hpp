@@ -122,7 +122,8 @@ class operation_state {
   void* owner() const noexcept { return owner_; }
   errc failure() const noexcept { return failure_; }
   const status& result() const noexcept { return result_; }
-  // Takes the result as T: a status, the handle of a new communicator, or a matched message. The handle is empty
+  // Takes the result as T: a status, the handle of a new communicator, a window, a signal's value (as the status has it
+  // in `bytes`), or a matched message. The handle is empty
   // after a failure, and on a rank that is not a member. The message is empty after a failure. Call it once.
   template <class T>
   T value() {
@@ -130,6 +131,10 @@ class operation_state {
       return result_;
     } else if constexpr (std::is_same_v<T, matched_message>) {
       return failure_ == errc::success ? T(what_.comm, result_, std::move(what_.part)) : T();
+    } else if constexpr (std::is_same_v<T, std::uint64_t>) {
+      return result_.bytes;
+    } else if constexpr (std::is_constructible_v<T, const communicator_ref&, const call&>) {
+      return T(std::exchange(made_, {}), what_);
     } else {
       return T(std::move(made_));
     }
@@ -185,7 +190,7 @@ class operation_state {
   bool noted_ = false;
   errc failure_ = errc::success;
   status result_;
-  communicator_ref made_;  // of group, split, duplicate and shrink
+  communicator_ref made_;  // of group, split, duplicate, window and shrink
   std::unique_ptr<std::string> text_;
   alignas(16) std::byte storage_[running_bytes];
 };

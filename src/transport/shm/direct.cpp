@@ -84,7 +84,8 @@ void peer_regions::add(const region_label& label, base::unique_fd fd) noexcept {
       !can_be_read_safely(fd.get(), label.bytes))
     return;
   try {
-    entries_.push_back(entry{label.region, map_memory(fd.get(), 0, label.bytes, access::read_only)});
+    mapping memory = map_memory(fd.get(), 0, label.bytes, access::read_only);
+    entries_.push_back(entry{label.region, std::move(memory), std::move(fd), {}});
   } catch (const std::exception& e) {
     base::log_info(fmt::format("a peer's shared memory is not read in place: {}", e.what()));
   }
@@ -101,6 +102,19 @@ const std::byte* peer_regions::find(std::uint64_t region, std::uint64_t offset,
   if (e == nullptr) return nullptr;
   const std::size_t size = e->memory.get_deleter().bytes;
   return offset <= size && bytes <= size - offset ? e->memory.get() + offset : nullptr;
+}
+
+std::byte* peer_regions::find_writable(std::uint64_t region, std::uint64_t offset,
+                                       std::uint64_t bytes) noexcept {
+  if (find(region, offset, bytes) == nullptr) return nullptr;
+  const auto e = std::ranges::find(entries_, region, &entry::region);
+  try {
+    if (!e->writable) e->writable = map_memory(e->fd.get(), 0, e->memory.get_deleter().bytes);
+  } catch (const std::exception& why) {
+    base::log_info(fmt::format("a peer's shared memory is not written in place: {}", why.what()));
+    return nullptr;
+  }
+  return e->writable.get() + offset;
 }
 
 // ---- reading ----

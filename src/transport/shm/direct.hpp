@@ -66,7 +66,7 @@ class shown_message {
 };
 
 // A peer's shared memory as this rank sees it: read-only, mapped when its descriptor comes, kept as long as the
-// link.
+// link. What is to be written is mapped a second time.
 class peer_regions {
  public:
   // Maps a region that the peer offers. A region that cannot be mapped, or whose file could shrink under a
@@ -74,12 +74,16 @@ class peer_regions {
   void add(const region_label& label, base::unique_fd fd) noexcept;
   // Returns `bytes` bytes from `offset` of `region`; null if it is unknown or does not contain all of them.
   const std::byte* find(std::uint64_t region, std::uint64_t offset, std::uint64_t bytes) const noexcept;
+  // The same, to write there.
+  std::byte* find_writable(std::uint64_t region, std::uint64_t offset, std::uint64_t bytes) noexcept;
   bool knows(std::uint64_t region) const noexcept { return entry_of(region) != nullptr; }
 
  private:
   struct entry {
     std::uint64_t region;
     mapping memory;
+    base::unique_fd fd;
+    mapping writable;  // null until it is asked for
   };
   const entry* entry_of(std::uint64_t region) const noexcept;
 

@@ -139,6 +139,12 @@ const std::byte* shm_link::find_memory(std::uint64_t region, std::uint64_t offse
   return regions_.find(region, offset, bytes);
 }
 
+std::byte* shm_link::find_writable(std::uint64_t region, std::uint64_t offset,
+                                   std::uint64_t bytes) noexcept {
+  return find_memory(region, offset, bytes) != nullptr ? regions_.find_writable(region, offset, bytes)
+                                                       : nullptr;
+}
+
 bool shm_link::fetch(const frame& rts, std::uint64_t transfer_id) noexcept {
   if (at_ != phase::connected || owner_.leaving() || rts.other_transfer_id == 0 || reads_.full())
     return false;

@@ -59,6 +59,7 @@ class shm_link final : public peer_link, public core::watcher {
   // See class neighbours.
   bool offer(const base::shared_place& place) noexcept;
   const std::byte* find_memory(std::uint64_t region, std::uint64_t offset, std::uint64_t bytes) noexcept;
+  std::byte* find_writable(std::uint64_t region, std::uint64_t offset, std::uint64_t bytes) noexcept;
   const std::atomic<std::uint32_t>* sleeps() const noexcept {
     return at_ == phase::connected ? &outbox_->header().armed : nullptr;
   }
@@ -124,6 +125,10 @@ class shm_transport final : public connecting_transport, public neighbours {
   const std::byte* find_memory(int peer, std::uint64_t region, std::uint64_t offset,
                                std::uint64_t bytes) noexcept override {
     return at(peer).find_memory(region, offset, bytes);
+  }
+  std::byte* find_writable(int peer, std::uint64_t region, std::uint64_t offset,
+                           std::uint64_t bytes) noexcept override {
+    return at(peer).find_writable(region, offset, bytes);
   }
   const std::atomic<std::uint32_t>* sleeps(int peer) noexcept override { return at(peer).sleeps(); }
   void notify(int peer) noexcept override { at(peer).notify(); }
