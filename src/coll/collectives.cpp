@@ -238,8 +238,6 @@ bool start_posting(operation_state& state, communicator_state& c, const collecti
   });
 }
 
-}  // namespace
-
 bool start_collective(operation_state& state) {
   const call& what = state.what();
   communicator_state& c = *what.comm;
@@ -263,4 +261,10 @@ bool start_collective(operation_state& state) {
                        [&] { return is_empty(c, what) ? nothing() : execute(state, place, todo.with); });
 }
 
+}  // namespace
 }  // namespace tutti::coll
+
+template <>
+bool tutti::ops::start<tutti::detail::family::collective>(detail::operation_state& state) {
+  return coll::start_collective(state);
+}

@@ -183,7 +183,8 @@ bool start_matched_receive(operation_state& state, held_message& held) noexcept 
 
 }  // namespace
 
-bool start_any_message(operation_state& state) {
+template <>
+bool start<detail::family::message>(operation_state& state) {
   const call& what = state.what();
   if (what.kind == operation_kind::matched_probe) return start_matched_probe(state);
   if (held_message* const held = held_by(what)) return start_matched_receive(state, *held);

@@ -102,13 +102,13 @@ bool operation_state::begin() {
   if (prepared != nullptr) noted_ = prepared->in_use = true;
   switch (row_of(what_.kind).of) {
     case family::message:
-      return ops::start_any_message(*this);
+      return ops::start<family::message>(*this);
     case family::repair:
-      return ops::start_shrink(*this);
+      return ops::start<family::repair>(*this);
     case family::one_sided:
-      return rma::start_one_sided(*this);
+      return ops::start<family::one_sided>(*this);
     default:
-      return coll::start_collective(*this);
+      return ops::start<family::collective>(*this);
   }
 }
 

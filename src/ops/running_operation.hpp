@@ -34,16 +34,6 @@ struct prepared_call {
 
 }  // namespace tutti::detail
 
-namespace tutti::coll {
-// ops::start_... of collectives, also of those that make communicators.
-bool start_collective(detail::operation_state& state);
-}  // namespace tutti::coll
-
-namespace tutti::rma {
-// ops::start_... of operations on windows.
-bool start_one_sided(detail::operation_state& state);
-}  // namespace tutti::rma
-
 namespace tutti::ops {
 
 // Lies in the storage of its operation's state.
@@ -65,10 +55,19 @@ class running_operation {
   detail::operation_state& operation_;
 };
 
-// Start an operation; return true if it is already complete. Throw tutti::error for what cannot be done.
-bool start_any_message(detail::operation_state& state);  // send, receive, probe, matched_probe
-bool start_shrink(detail::operation_state& state);
-// start_any_message of a message on host memory.
+// Starts an operation of this family; returns true if it is already complete. Throws tutti::error for what cannot be
+// done. The layer that carries a family out defines its function: nothing here names a layer above.
+template <detail::family>
+bool start(detail::operation_state& state);
+template <>
+bool start<detail::family::message>(detail::operation_state& state);
+template <>
+bool start<detail::family::collective>(detail::operation_state& state);  // also of the family set_up
+template <>
+bool start<detail::family::repair>(detail::operation_state& state);
+template <>
+bool start<detail::family::one_sided>(detail::operation_state& state);
+// Of a message on host memory.
 bool start_message(detail::operation_state& state) noexcept;
 
 // The entry of a call. `sequence` of a collective; 0 for a message.

@@ -76,7 +76,8 @@ static_assert(sizeof(shrink_operation) <= operation_state::running_bytes);
 
 }  // namespace
 
-bool start_shrink(operation_state& state) {
+template <>
+bool start<detail::family::repair>(operation_state& state) {
   communicator_state& c = *state.what().comm;
   const std::string who =
       fmt::format("{} has called shrink on {}", c.group().describe(c.rank()), c.group().name());

@@ -263,8 +263,6 @@ class one_sided_operation final : public ops::task_operation<one_sided_operation
 };
 static_assert(sizeof(one_sided_operation) <= operation_state::running_bytes);
 
-}  // namespace
-
 bool start_one_sided(operation_state& state) {
   const call& what = state.what();
   communicator_state& c = *what.comm;
@@ -286,7 +284,13 @@ bool start_one_sided(operation_state& state) {
   return true;
 }
 
+}  // namespace
 }  // namespace tutti::rma
+
+template <>
+bool tutti::ops::start<tutti::detail::family::one_sided>(detail::operation_state& state) {
+  return rma::start_one_sided(state);
+}
 
 namespace tutti::detail {
 
