@@ -9,7 +9,7 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
 set(tutti_parts train track sim gpu)
 list(TRANSFORM tutti_parts PREPEND tutti_ OUTPUT_VARIABLE libraries)
 set(namelink "")
-if(BUILD_SHARED_LIBS AND TUTTI_SELF_CONTAINED)   # for wheels, which would have a copy in the place of a link
+if(BUILD_SHARED_LIBS AND TUTTI_SELF_CONTAINED)   # for wheels, which would have a copy in place of the link
   set(namelink NAMELINK_SKIP)
   foreach(library IN ITEMS tutti ${libraries})
     file(CONFIGURE OUTPUT namelinks/lib${library}.so
@@ -19,7 +19,7 @@ if(BUILD_SHARED_LIBS AND TUTTI_SELF_CONTAINED)   # for wheels, which would have 
 endif()
 install(TARGETS tutti ${libraries} EXPORT tuttiTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ${namelink}
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT programs ${namelink}
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tutti ${PROJECT_SOURCE_DIR}/gpu/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp")
 if(TUTTI_BUILD_TOOLS)
@@ -36,8 +36,9 @@ endif()
 if(tutti_mpi_modules)
   install(TARGETS ${tutti_mpi_modules} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT mpi)
 endif()
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT programs)
 if(TUTTI_SELF_CONTAINED)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/licenses/ DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT programs)
   include(cmake/boost_headers.cmake)
 endif()
 
@@ -94,4 +95,6 @@ tutti_install_part(tutti_train tutti "training")
 tutti_install_part(tutti_track tutti "tracking of runs")
 tutti_install_part(tutti_sim tutti "the simulator")
 tutti_install_part(tutti_gpu tutti_train "devices")
-include(cmake/packages.cmake)
+if(namelink)
+  include(cmake/packages.cmake)
+endif()

@@ -27,7 +27,8 @@ CONTAINED = [
 
 def version():
     found = re.search(r"^  VERSION (\d+\.\d+\.\d+)$", (ROOT / "CMakeLists.txt").read_text(), re.M)[1]
-    names = {"python/tutti/__init__.py": r'__version__ = "([\d.]+)"', "deploy/packages/vcpkg/tutti/vcpkg.json": r'"version": "([\d.]+)"'}
+    names = {"python/tutti/__init__.py": r'__version__ = "([\d.]+)"', "deploy/packages/vcpkg/tutti/vcpkg.json": r'"version": "([\d.]+)"',
+             "deploy/packages/spack/packages/tutti/package.py": r'version\("([\d.]+)"\)'}
     names.update({path.relative_to(ROOT).as_posix(): r"/tutti:(\d[\d.]*\d)"
                   for pattern in ("README.md", "Dockerfile", "kubernetes/*.yaml") for path in ROOT.glob(f"deploy/{pattern}")})
     wrong = [f"{name} has version {other}, and CMakeLists.txt {found}" for name, pattern in names.items()

@@ -29,6 +29,7 @@ class Tutti(ConanFile):
         self.requires("boost/[>=1.81]", transitive_headers=True)
         self.requires("fmt/[>=9]")
         self.requires("liburing/[>=2.2]")
+        self.requires("nettle/[>=3.4]")
         self.requires("openssl/[>=3]")
         self.requires("cli11/[>=2]")
         self.requires("nlohmann_json/[>=3]")

@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-from pathlib import Path
-
 from spack.package import *
 
 
 class Tutti(CMakePackage):
     """Asynchronous communication between the ranks of a parallel program, in C++20 coroutines."""
 
-    # The sources are those of the clone that contains this recipe.
-    git = (Path(__file__).resolve().parents[5]).as_uri()
-    version("main", commit="HEAD")
+    # The sources are those of the folder in which `spack dev-build` runs.
+    version("0.1.0")
     license("Apache-2.0")
 
     variant("shared", default=False, description="Build shared libraries")
