@@ -99,7 +99,7 @@ window_state::window_state(detail::communicator_ref comm, const detail::buffer_v
   requests_have_come_.on_done = [](core::completion& c) noexcept {
     auto& w = *static_cast<window_state*>(c.user);
     for (auto& [peer, of] : w.origins_)
-      if (!of->waiting.empty() && !of->serving.running()) of->serving.start(w.serve(of.get()));
+      if (!of->empty() && !of->serving.running()) of->serving.start(w.serve(of.get()));
   };
   comm_->endpoint().set_taker(comm_->numbers().messages(), this);
 }
@@ -112,10 +112,7 @@ void window_state::context_closes() noexcept {
   if (std::exchange(watched_, false)) comm_->loop().engine().remove(*this);
   for (auto& [peer, of] : origins_) {
     of->serving.stop();
-    while (!of->waiting.empty()) {
-      comm_->endpoint().put_back(*of->waiting.front());
-      of->waiting.pop_front();
-    }
+    while (!of->empty()) comm_->endpoint().put_back(of->take_first());
   }
 }
 
@@ -205,8 +202,7 @@ void window_state::attach(int rank, const place_record& told) {
 void window_state::notify(int rank, const target& t) noexcept {
   if (rank == comm_->rank()) return comm_->loop().wake();
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (t.sleeps->load(std::memory_order_relaxed) != 0)
-    t.near->notify(comm_->group().world_rank(rank));
+  if (t.sleeps->load(std::memory_order_relaxed) != 0) t.near->notify(comm_->group().world_rank(rank));
 }
 
 visit::visit(window_state& w, int rank, target& t)
@@ -294,9 +290,8 @@ std::string window_state::why_bad(const request& r, const p2p::frame& head) cons
 }
 
 task<> window_state::serve(origin* of) {
-  while (!of->waiting.empty()) {
-    p2p::unexpected& held = *of->waiting.front();
-    of->waiting.pop_front();
+  while (!of->empty()) {
+    p2p::unexpected& held = of->take_first();
     const request r = request::from(held.head);
     const std::string wrong = why_bad(r, held.head);
     // An answer whose operation has ended early is no error.

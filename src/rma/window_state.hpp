@@ -25,7 +25,6 @@
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <map>
 #include <memory>
@@ -97,8 +96,8 @@ struct place_record {
 struct target {
   bool known = false;
   std::uint64_t bytes = 0, signals = 0, mark = 0;
-  control_block* control = nullptr;  // null: its loop carries out everything
-  std::byte* data = nullptr;         // null: its loop carries out puts and gets
+  control_block* control = nullptr;       // null: its loop carries out everything
+  std::byte* data = nullptr;              // null: its loop carries out puts and gets
   transport::neighbours* near = nullptr;  // where there is a control block, but not of this rank
   const std::atomic<std::uint32_t>* sleeps = nullptr;
   bool unflushed = false;  // requests have left that a flush waits for
@@ -174,7 +173,18 @@ class window_state final : public p2p::message_taker, public core::source {
  private:
   // One origin's requests.
   struct origin {
-    std::deque<p2p::unexpected*> waiting;
+    bool empty() const noexcept { return waiting.empty(); }
+    p2p::unexpected& take_first() noexcept {
+      p2p::unexpected* const first = waiting[taken++];
+      if (2 * taken >= waiting.size()) {  // a queue that allocates nothing in steady state
+        waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(taken));
+        taken = 0;
+      }
+      return *first;
+    }
+
+    std::vector<p2p::unexpected*> waiting;  // in the order of their arrival
+    std::size_t taken = 0;                  // of their first
     core::running_task serving;
   };
 
