@@ -58,7 +58,7 @@ task<> join(runtime& rt, init_options options, torch_store* through, communicato
 
 template <class F>
 void process_group::run(torch_store& through, const F& make_task) {
-  core::loop_driver& d = engine_.driver();
+  core::loop_driver& d = runtime_.driver();
   core::running_task running;
   struct outcome {
     core::loop_driver* driver;
@@ -79,7 +79,7 @@ void process_group::run(torch_store& through, const F& make_task) {
   }
   try {
     // Every wait of the operation has a deadline.
-    engine_.wait_until([&o] { return o.ended; }, core::time_point::max());
+    runtime_.wait_until([&o] { return o.ended; }, core::time_point::max());
   } catch (...) {  // a handler of a signal, such as Ctrl-C's, raises
     through.give_up();
     const auto may_stop = [&] { return o.ended || through.is_idle(); };
@@ -102,14 +102,14 @@ process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int r
                              c10::intrusive_ptr<options> chosen, bool one_job)
     : Backend(rank, size), options_(std::move(chosen)), joined_with_(options_->timeout) {
   hooks_->where = where_is(*options_);
-  torch_store through(store, engine_.driver(), one_job);
+  torch_store through(store, runtime_.driver(), one_job);
   init_options how;
   how.rank = rank;
   how.world_size = size;
   how.timeout = options_->timeout;
   communicator world;
-  run(through, [&] { return join(engine_.runtime(), how, &through, &world); });
-  const core::loop_driver::entry here(engine_.driver());
+  run(through, [&] { return join(runtime_.runtime(), how, &through, &world); });
+  const core::loop_driver::entry here(runtime_.driver());
   world_ = tutti::detail::reference_to(world);
   world_->rename(name_of_group(*options_));
   world = {};
@@ -149,7 +149,7 @@ struct group_of_all {
 
 }  // namespace
 
-process_group::parent::parent(process_group& g) : of(g.engine_), rank(g.getRank()), world(g.world_) {}
+process_group::parent::parent(process_group& g) : of(g.runtime_), rank(g.getRank()), world(g.world_) {}
 
 process_group::parent::~parent() {
   const core::loop_driver::entry here(of.driver());
@@ -171,7 +171,7 @@ process_group::process_group(const parent& of, const c10::intrusive_ptr<c10d::St
   std::string key;
   comm::world& world = comm::world_of(*of.world);
   {
-    const core::loop_driver::entry here(engine_.driver());
+    const core::loop_driver::entry here(runtime_.driver());
     if (gives) all = {world.next_communicator_id(), world.next_communicator_id()};
     key = c10::str("group/", world.info().id, '/', of.world->numbers().id);
   }
@@ -181,10 +181,10 @@ process_group::process_group(const parent& of, const c10::intrusive_ptr<c10d::St
     key += c10::str('/', ++named.named[c10::str(key, '/', options_->group_name)]);
   }
   if (getSize() > 1) {
-    torch_store through(store, engine_.driver(), true);
+    torch_store through(store, runtime_.driver(), true);
     run(through, [&] { return numbers::share(&through, key, options_->timeout, gives, &all); });
   }
-  const core::loop_driver::entry here(engine_.driver());
+  const core::loop_driver::entry here(runtime_.driver());
   std::vector<int> ranks;
   for (const std::uint64_t member : members) {
     ranks.push_back(of.world->group().world_rank(static_cast<int>(member)));
@@ -212,7 +212,7 @@ std::unique_ptr<process_group::parent> process_group::of_all(const c10::intrusiv
   const std::scoped_lock hold(all.mutex);
   if (all.group == nullptr || all.store != torch_store::without_prefixes(store).get()) return nullptr;
   all.group->check("new_group");
-  const core::loop_driver::entry here(all.group->engine_.driver());
+  const core::loop_driver::entry here(all.group->runtime_.driver());
   return all.group->world_ ? std::make_unique<parent>(*all.group) : nullptr;
 }
 
@@ -221,7 +221,7 @@ process_group::~process_group() { leave(); }
 // Data that a broadcast's root has sent, for example, are compared with the others' calls only here, if no later
 // collective has done it.
 void process_group::compare_calls() {
-  core::loop_driver& d = engine_.driver();
+  core::loop_driver& d = runtime_.driver();
   struct {
     core::loop_driver* driver;
     std::atomic<bool> ended = false;
@@ -244,7 +244,7 @@ void process_group::compare_calls() {
   }
   std::exception_ptr raised;
   try {
-    engine_.wait_until([&o] { return o.ended.load(); }, core::time_point::max());
+    runtime_.wait_until([&o] { return o.ended.load(); }, core::time_point::max());
   } catch (...) {  // by a handler of a signal
     raised = std::current_exception();
   }
@@ -261,7 +261,7 @@ void process_group::compare_calls() {
 void process_group::shutdown() {
   std::exception_ptr failure;
   try {
-    if (!engine_.is_parents()) compare_calls();
+    if (!runtime_.is_parents()) compare_calls();
   } catch (...) {
     failure = std::current_exception();
   }
@@ -275,18 +275,18 @@ void process_group::leave() {
     const std::scoped_lock hold(all.mutex);
     if (all.group == this) all.group = nullptr;
   }
-  if (engine_.is_parents()) {
+  if (runtime_.is_parents()) {
     // Leaked, because its end would tell other ranks that the parent leaves.
     static_cast<void>(new tutti::detail::communicator_ref(std::move(world_)));
     static_cast<void>(new tutti::detail::communicator_ref(std::move(in_callbacks_)));
     return;
   }
   {
-    const core::loop_driver::entry here(engine_.driver());
+    const core::loop_driver::entry here(runtime_.driver());
     in_callbacks_ = {};
     world_ = {};
   }
-  engine_.finish_ended();
+  runtime_.finish_ended();
 }
 
 void process_group::abort() {
@@ -297,13 +297,13 @@ void process_group::abort() {
   }
   // PyTorch's hook writes down the pending operations, which takes seconds.
   for (const auto& [id, hook] : abort) hook();
-  const core::loop_driver::entry here(engine_.driver());
+  const core::loop_driver::entry here(runtime_.driver());
   if (in_callbacks_) communicator(in_callbacks_).abort();
   if (world_) communicator(world_).abort();
 }
 
 c10d::ErrorType process_group::getError() {
-  const core::loop_driver::entry here(engine_.driver());
+  const core::loop_driver::entry here(runtime_.driver());
   return world_ && world_->failure().failed() ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
 }
 
@@ -314,7 +314,7 @@ c10::intrusive_ptr<c10d::Backend> process_group::split(const c10::intrusive_ptr<
   if (std::ranges::find(ranks, getRank()) == ranks.end()) return nullptr;
   std::unique_ptr<parent> here;
   {
-    const core::loop_driver::entry on_loop(engine_.driver());
+    const core::loop_driver::entry on_loop(runtime_.driver());
     if (!world_) fail("tutti: split_group: this process group was destroyed");
     here = std::make_unique<parent>(*this);
   }
@@ -373,14 +373,14 @@ void process_group::registerOnCompletionHook(std::function<void(std::shared_ptr<
 
 void process_group::waitForPendingWorks() {
   while (hooks_->pending > 0) {
-    engine_.driver().run_until([this] { return hooks_->pending == 0; },
-                               core::clock::now() + std::chrono::milliseconds(1));
-    engine_.finish_ended();
+    runtime_.driver().run_until([this] { return hooks_->pending == 0; },
+                                core::clock::now() + std::chrono::milliseconds(1));
+    runtime_.finish_ended();
   }
 }
 
 void process_group::check(const char* what) const {
-  if (engine_.is_parents())
+  if (runtime_.is_parents())
     fail(
         c10::str("tutti: ", what,
                  ": this process was forked by one that uses this process group, which is its parent's: call "
@@ -393,7 +393,7 @@ call process_group::call_of(k kind) { return call(kind, {}); }
 // Callbacks run in one order on all ranks, but in any order with what the program does meanwhile. So their collectives
 // are matched among themselves.
 const tutti::detail::communicator_ref& process_group::world_of_callbacks() {
-  const core::loop_driver::entry here(engine_.driver());
+  const core::loop_driver::entry here(runtime_.driver());
   if (getSize() == 1) return world_;
   if (world_ && !in_callbacks_)
     in_callbacks_ = tutti::detail::communicator_ref(&comm::world_of(*world_).make_communicator(
@@ -411,7 +411,7 @@ process_group::result process_group::begin(request&& r) {
       for (const auto& f : all) f(received);
     };
   auto made = c10::make_intrusive<work>(
-      engine_, getRank(), r.type, title_of(options_->backend, r.profiled), sequence_, timeout, hooks_,
+      runtime_, getRank(), r.type, title_of(options_->backend, r.profiled), sequence_, timeout, hooks_,
       std::move(r.outputs), r.inputs.empty() ? std::nullopt : std::optional<tensors>(std::move(r.inputs)));
   if (timeout != joined_with_) made->set_limited();
   if (r.follows) made->set_follows();

@@ -40,7 +40,7 @@ class process_group final : public c10d::Backend {
     parent(const parent&) = delete;
     parent& operator=(const parent&) = delete;
     ~parent();
-    engine& of;
+    torch_runtime& of;
     const int rank;
     tutti::detail::communicator_ref world;
   };
@@ -127,7 +127,7 @@ class process_group final : public c10d::Backend {
   void compare_calls();  // throws if the ranks' last collectives differ
   void leave();
 
-  engine& engine_ = engine::get();
+  torch_runtime& runtime_ = torch_runtime::get();
   const c10::intrusive_ptr<options> options_;
   const std::chrono::milliseconds joined_with_;
   tutti::detail::communicator_ref world_;         // on the loop; empty after shutdown()

@@ -91,11 +91,11 @@ std::exception_ptr translated(std::exception_ptr failure, const group_hooks& gro
   }
 }
 
-work::work(engine& e, int rank, c10d::OpType type, const char* title, std::uint64_t sequence,
+work::work(torch_runtime& e, int rank, c10d::OpType type, const char* title, std::uint64_t sequence,
            std::chrono::milliseconds timeout, std::shared_ptr<group_hooks> hooks,
            std::vector<at::Tensor> outputs, const std::optional<std::vector<at::Tensor>>& profiled)
     : Work(rank, type, title, profiled),
-      engine_(e),
+      runtime_(e),
       nested_(is_in_callback),
       sequence_(sequence),
       key_(next_key.fetch_add(1, std::memory_order_relaxed)),
@@ -130,7 +130,7 @@ void work::begin(plan p, care c, const tutti::detail::communicator_ref& world) {
     others_ = std::make_unique<core::running_task[]>(calls - 1);
   }
   {
-    const core::loop_driver::entry here(engine_.driver());
+    const core::loop_driver::entry here(runtime_.driver());
     for (tutti::detail::call& one : plan_.calls) {
       if (!world) fail(c10::str("tutti: ", name_of(one.kind), ": this process group was destroyed"));
       one.comm = world;
@@ -151,10 +151,10 @@ void work::begin(plan p, care c, const tutti::detail::communicator_ref& world) {
                 static_cast<work*>(w)->call_ended(std::move(failure));
               },
               this);
-    if (phase_.load(std::memory_order_relaxed) == running && receives) engine_.add_receive(*this);
+    if (phase_.load(std::memory_order_relaxed) == running && receives) runtime_.add_receive(*this);
     if (phase_.load(std::memory_order_relaxed) == running && c != care::waits) {
       attended_ = true;
-      engine_.driver().attend(1, c == care::now);
+      runtime_.driver().attend(1, c == care::now);
       if (c == care::now) hooks_->running.push_back(this);
     }
   }
@@ -181,7 +181,7 @@ void work::stop_calls() noexcept {
 
 void work::cancel() {
   {
-    const core::loop_driver::entry here(engine_.driver());
+    const core::loop_driver::entry here(runtime_.driver());
     if (phase_.load(std::memory_order_relaxed) == running) {
       stop_calls();
       ended(std::make_exception_ptr(error(errc::cancelled, "the operation was cancelled")));
@@ -252,7 +252,7 @@ void work::ended(std::exception_ptr failure) noexcept {
   failure_ = std::move(failure);
   ended_ = core::clock::now();
   unlink();
-  if (attended_) engine_.driver().attend(-1);
+  if (attended_) runtime_.driver().attend(-1);
   hooks_->call(*this);
   bool has_callbacks = false;
   {
@@ -260,8 +260,8 @@ void work::ended(std::exception_ptr failure) noexcept {
     has_callbacks = future_ || result_ || !callbacks_.empty() || hooks_->any_on_completion;
     phase_.store(over, std::memory_order_release);
   }
-  engine_.driver().notify();
-  engine_.add_ended(std::move(self_), has_callbacks);
+  runtime_.driver().notify();
+  runtime_.add_ended(std::move(self_), has_callbacks);
   std::erase(hooks_->running, this);
   for (const work_ref& w : std::exchange(followers_, {})) w->call_ended(nullptr);
 }
@@ -270,7 +270,7 @@ bool work::finish() {
   int now = over;
   if (!phase_.compare_exchange_strong(now, finishing, std::memory_order_acq_rel)) return now == finished;
   {
-    const core::loop_driver::entry here(engine_.driver());
+    const core::loop_driver::entry here(runtime_.driver());
     stop_calls();
     plan_.calls.clear();
   }
@@ -300,7 +300,7 @@ bool work::finish() {
   finished_.notify_all();
   if (nested_) nested_works.fetch_sub(1, std::memory_order_relaxed);
   for (const auto& f : callbacks) f();
-  if (has_futures) hooks_->complete_futures(engine_);
+  if (has_futures) hooks_->complete_futures(runtime_);
   hooks_->call_on_completion(*this);
   hooks_->pending.fetch_sub(1, std::memory_order_relaxed);
   return true;
@@ -324,8 +324,8 @@ void work::wait_for_finish() {
 }
 
 void work::settle() {
-  engine_.wait_until([this] { return phase_.load(std::memory_order_relaxed) != running; },
-                     core::time_point::max());
+  runtime_.wait_until([this] { return phase_.load(std::memory_order_relaxed) != running; },
+                      core::time_point::max());
   wait_for_finish();
 }
 
@@ -336,21 +336,21 @@ bool work::wait(std::chrono::milliseconds timeout) {
     const auto is_over = [this] { return phase_.load(std::memory_order_relaxed) != running; };
     // Its message is here, unless another thread of this rank sends it.
     const core::time_point patience = core::clock::now() + patience_with_self;
-    if (from_self_ && patience < deadline && !engine_.wait_until(is_over, patience)) {
+    if (from_self_ && patience < deadline && !runtime_.wait_until(is_over, patience)) {
       cancel();
       fail(
           "tutti: recv: this rank waits for a message of its own, which it has not sent: call isend before, "
           "or receive "
           "from another rank");
     }
-    if (!engine_.wait_until(is_over, deadline))
+    if (!runtime_.wait_until(is_over, deadline))
       fail(c10::str("tutti: Timed out: wait() gave up after ", timeout.count(),
                     " ms; the operation goes on until its own timeout of ", timeout_.count(), " ms"));
     wait_for_finish();
-    engine_.finish_ended();
+    runtime_.finish_ended();
   }
   if (!failure_) return true;
-  if (!is_in_callback) engine_.stay_if_ending(peer_left_);  // the end waits for callbacks
+  if (!is_in_callback) runtime_.stay_if_ending(peer_left_);  // the end waits for callbacks
   std::rethrow_exception(failure_);
 }
 
@@ -379,7 +379,7 @@ void work::complete_futures() noexcept {
   set_in_callback(before);
 }
 
-void group_hooks::complete_futures(engine& e) {
+void group_hooks::complete_futures(torch_runtime& e) {
   const auto has_finished = [](const work_ref& w) {
     return w->phase_.load(std::memory_order_acquire) == work::finished;
   };
@@ -429,7 +429,7 @@ c10::intrusive_ptr<c10::ivalue::Future> work::getFuture() {
     now = phase_.load(std::memory_order_relaxed) == finished;
   }
   if (now) {
-    hooks_->complete_futures(engine_);
+    hooks_->complete_futures(runtime_);
   } else {
     isCompleted();
   }
@@ -446,7 +446,7 @@ c10::intrusive_ptr<c10::ivalue::Future> work::getFutureResult() {
     now = phase_.load(std::memory_order_relaxed) == finished;
   }
   if (now) {
-    hooks_->complete_futures(engine_);
+    hooks_->complete_futures(runtime_);
   } else {
     isCompleted();
   }

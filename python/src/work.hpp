@@ -4,8 +4,8 @@
 
 #include "base/intrusive_list.hpp"
 #include "core/running_task.hpp"
-#include "engine.hpp"
 #include "tensors.hpp"
+#include "torch_runtime.hpp"
 #include "torch_versions.hpp"
 
 #include <atomic>
@@ -42,7 +42,7 @@ struct group_hooks : std::enable_shared_from_this<group_hooks> {
   // their callbacks then run in one order on all ranks. A callback may wait for works that it has started itself, whose
   // futures therefore do not wait for it. If it runs long and waits for none of those, it may wait for a later work of
   // the group, whose futures then complete, too.
-  void complete_futures(engine& e);
+  void complete_futures(torch_runtime& e);
   std::string where;  // in texts of errors: which ranks of the world those of the group are; constant
   std::mutex mutex;
   std::vector<std::pair<std::int64_t, c10d::CompletionHook>> completion;
@@ -73,7 +73,7 @@ struct plan {
 class work final : public c10d::Work, public base::list_hook<pending_receives> {
  public:
   // `title` is a literal; the profiler shows `profiled`.
-  work(engine& e, int rank, c10d::OpType type, const char* title, std::uint64_t sequence,
+  work(torch_runtime& e, int rank, c10d::OpType type, const char* title, std::uint64_t sequence,
        std::chrono::milliseconds timeout, std::shared_ptr<group_hooks> hooks, std::vector<at::Tensor> outputs,
        const std::optional<std::vector<at::Tensor>>& profiled);
   ~work() override;
@@ -118,7 +118,7 @@ class work final : public c10d::Work, public base::list_hook<pending_receives> {
   void add_future() noexcept;
   void complete_futures() noexcept;
 
-  engine& engine_;
+  torch_runtime& runtime_;
   plan plan_;
   core::running_task body_;                       // on the loop: performs the first call
   std::unique_ptr<core::running_task[]> others_;  // on the loop: the other calls

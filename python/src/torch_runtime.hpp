@@ -25,16 +25,16 @@ namespace tutti::python {
 
 class work;
 struct group_hooks;
-struct pending_receives;  // the list of an engine
+struct pending_receives;  // the list of a torch_runtime
 using work_ref = c10::intrusive_ptr<work>;
 
-class engine {
+class torch_runtime {
  public:
   // Created by the first process group; a forked child creates its own. Never destroyed, because Python may
   // end in any order.
-  static engine& get();
+  static torch_runtime& get();
   // nullptr before this process's first process group.
-  static engine* made() noexcept;
+  static torch_runtime* made() noexcept;
 
   core::loop_driver& driver() noexcept { return driver_; }
   tutti::runtime& runtime() noexcept { return runtime_; }
@@ -76,7 +76,7 @@ class engine {
   void shut_down(core::time_point deadline);
 
  private:
-  engine();
+  torch_runtime();
   void run_callbacks();
   static core::time_point next_signals() noexcept;
   void start_thread() noexcept;
