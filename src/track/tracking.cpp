@@ -268,7 +268,7 @@ value::value(float v) {
   held_ = base::to_number<double>({text, static_cast<std::size_t>(end - text)}).value_or(v);
 }
 
-namespace detail {
+namespace impl {
 
 // What the handles of one log share on the loop thread's side.
 class owner {
@@ -322,7 +322,7 @@ class owner {
   process_sampler process;
 };
 
-}  // namespace detail
+}  // namespace impl
 
 namespace {
 
@@ -338,7 +338,7 @@ std::uint64_t number_of_this_run(const comm::identity& who, const std::string& n
 
 // Tracking does not end a training: records without memory are counted.
 template <class F>
-void say(const std::shared_ptr<detail::owner>& owner, F said) noexcept {
+void say(const std::shared_ptr<impl::owner>& owner, F said) noexcept {
   if (!owner) return;
   try {
     if (owner->samples_only) return owner->sample_messages();
@@ -357,32 +357,30 @@ std::filesystem::path log::directory() const {
 }
 
 void log::scalar(std::string_view name, std::int64_t step, double number) const noexcept {
-  say(owner_, [&](detail::owner& o) { o.push(name, step, number); });
+  say(owner_, [&](impl::owner& o) { o.push(name, step, number); });
 }
 
 void log::text(std::string_view name, std::int64_t step, std::string_view value) const noexcept {
-  say(owner_, [&](detail::owner& o) { o.push(name, step, std::string(value)); });
+  say(owner_, [&](impl::owner& o) { o.push(name, step, std::string(value)); });
 }
 
 void log::histogram(std::string_view name, std::int64_t step, std::span<const float> values) const noexcept {
-  say(owner_,
-      [&](detail::owner& o) { o.push(name, step, std::vector<double>(values.begin(), values.end())); });
+  say(owner_, [&](impl::owner& o) { o.push(name, step, std::vector<double>(values.begin(), values.end())); });
 }
 
 void log::histogram(std::string_view name, std::int64_t step, std::span<const double> values) const noexcept {
-  say(owner_,
-      [&](detail::owner& o) { o.push(name, step, std::vector<double>(values.begin(), values.end())); });
+  say(owner_, [&](impl::owner& o) { o.push(name, step, std::vector<double>(values.begin(), values.end())); });
 }
 
 void log::image(std::string_view name, std::int64_t step, image_view p) const noexcept {
-  say(owner_, [&](detail::owner& o) {
+  say(owner_, [&](impl::owner& o) {
     if (!is_image(p.width, p.height, p.channels, p.samples.size())) return o.writer->queue.count_dropped();
     o.push(name, step, image_record{p.width, p.height, p.channels, {p.samples.begin(), p.samples.end()}});
   });
 }
 
 void log::hyperparameters(const hyperparameter_map& values) const noexcept {
-  say(owner_, [&](detail::owner& o) { o.push({}, 0, values); });
+  say(owner_, [&](impl::owner& o) { o.push({}, 0, values); });
 }
 
 void log::times(std::int64_t step, step_times seconds) const noexcept {
@@ -395,7 +393,7 @@ void log::times(std::int64_t step, step_times seconds) const noexcept {
     scalar("step/bytes", step, static_cast<double>(seconds.bytes));
     scalar("step/overlap", step, communication > 0 ? seconds.hidden_seconds / communication : 0);
   }
-  say(owner_, [&](detail::owner& o) {
+  say(owner_, [&](impl::owner& o) {
     const std::optional<usage> used = o.sample_process();
     if (!used) return;
     o.push("step/cpu_percent", step, used->busy_percent);
@@ -404,21 +402,21 @@ void log::times(std::int64_t step, step_times seconds) const noexcept {
 }
 
 void log::artifact(std::string_view name, std::span<const std::byte> bytes) const noexcept {
-  say(owner_, [&](detail::owner& o) {
+  say(owner_, [&](impl::owner& o) {
     if (!is_inside(name)) return o.writer->queue.count_dropped();
     o.push(name, 0, std::vector(bytes.begin(), bytes.end()));
   });
 }
 
 void log::artifact(std::string_view name, const std::filesystem::path& file) const noexcept {
-  say(owner_, [&](detail::owner& o) {
+  say(owner_, [&](impl::owner& o) {
     if (!is_inside(name)) return o.writer->queue.count_dropped();
     o.push(name, 0, std::filesystem::absolute(file));
   });
 }
 
 task<bool> log::room(std::chrono::milliseconds at_most) const {
-  const std::shared_ptr<detail::owner> kept = owner_;
+  const std::shared_ptr<impl::owner> kept = owner_;
   if (!kept || kept->finishing) co_return true;
   const auto deadline = tutti::detail::after(steady_clock::now(), at_most);
   const bool there_is = co_await kept->writer->wait_until(&record_writer::has_room, kept->executor, deadline);
@@ -428,7 +426,7 @@ task<bool> log::room(std::chrono::milliseconds at_most) const {
 totals log::so_far() const { return owner_ ? owner_->writer->totals() : totals(); }
 
 task<totals> log::finish() const {
-  const std::shared_ptr<detail::owner> kept = owner_;
+  const std::shared_ptr<impl::owner> kept = owner_;
   if (!kept) {
     totals nothing;
     nothing.complete = true;
@@ -466,7 +464,7 @@ task<log> open_by(comm::identity who, communicator c, boost::asio::io_context::e
                                      std::to_string(timeout.count()) + " ms: the disk does not answer");
   }
   writer->rethrow_failure();
-  co_return log(std::make_shared<detail::owner>(std::move(writer), std::move(c), executor, samples_only));
+  co_return log(std::make_shared<impl::owner>(std::move(writer), std::move(c), executor, samples_only));
 }
 
 }  // namespace

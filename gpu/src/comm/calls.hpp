@@ -11,7 +11,7 @@
 #include <tutti/detail/operation_state.hpp>
 #include <tutti/error.hpp>
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 
 using tutti::detail::shape;
 using tutti::detail::side;
@@ -124,4 +124,4 @@ class chunk_layout {
   std::size_t rank_, size_, block_;
 };
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

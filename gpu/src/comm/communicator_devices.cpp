@@ -14,19 +14,19 @@ namespace tutti::gpu {
 
 tutti::detail::part_ref device_part_of(const stream& after, std::shared_ptr<const void> in,
                                        std::shared_ptr<const void> out) {
-  return tutti::detail::part_ref(new detail::device_call(after.state(), std::move(in), std::move(out)));
+  return tutti::detail::part_ref(new impl::device_call(after.state(), std::move(in), std::move(out)));
 }
 
 served_by backend_for(const tutti::detail::call& what) {
-  const auto* const part = dynamic_cast<const detail::device_call*>(what.part.get());
+  const auto* const part = dynamic_cast<const impl::device_call*>(what.part.get());
   if (!what.comm || part == nullptr)
     throw error(errc::invalid_argument, "gpu::backend_for: an operation on memory of devices is needed");
   if (std::string wrong = part->bad_stream(what); !wrong.empty())
     throw error(errc::invalid_argument, fmt::format("gpu::backend_for: {}", wrong));
-  return detail::communicator_devices::of(communicator(what.comm)).explain(part->made(what));
+  return impl::communicator_devices::of(communicator(what.comm)).explain(part->made(what));
 }
 
-namespace detail {
+namespace impl {
 
 world_devices& world_devices::of(const communicator& c) {
   tutti::detail::device_side* const opened = tutti::detail::device_side_of_world(c).get();
@@ -259,5 +259,5 @@ task<> device_call::execute(tutti::detail::operation_state& op) {
   if (is_message(what.kind)) op.set_result(work_->result);
 }
 
-}  // namespace detail
+}  // namespace impl
 }  // namespace tutti::gpu

@@ -15,7 +15,7 @@
 
 namespace tutti {
 
-namespace gpu::detail {
+namespace gpu::impl {
 
 // A vendor's library, connected for the ranks of one communicator.
 class vendor {
@@ -29,24 +29,24 @@ class vendor {
   virtual task<> perform(work_state* w, device_group::turn* mine) = 0;
 };
 
-}  // namespace gpu::detail
+}  // namespace gpu::impl
 
 // Each library has a function that connects the ranks of `control`, a collective, and one that says why it cannot
 // serve a call. The text is empty if it can, and the same on all ranks.
 namespace nccl {
 class idle_communicators;
-task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::device on);
+task<std::shared_ptr<gpu::impl::vendor>> connect(communicator control, gpu::device on);
 // NCCL loads its kernels and makes room for their stack with its first communicator, which must not come behind a
 // gate: the first call for a device makes one of one rank. Cost: a tenth of a second.
 task<> load_kernels(gpu::device on);
-std::string_view why_not_by_nccl(const gpu::detail::device_arguments& c) noexcept;
+std::string_view why_not_by_nccl(const gpu::impl::device_arguments& c) noexcept;
 }  // namespace nccl
 namespace oneccl {
-task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::device on, sycl_queue queue);
-std::string_view why_not_by_oneccl(const gpu::detail::device_arguments& c, bool by_queue) noexcept;
+task<std::shared_ptr<gpu::impl::vendor>> connect(communicator control, gpu::device on, sycl_queue queue);
+std::string_view why_not_by_oneccl(const gpu::impl::device_arguments& c, bool by_queue) noexcept;
 }  // namespace oneccl
 
-namespace gpu::detail {
+namespace gpu::impl {
 
 // What each rank tells all others in gpu::open.
 struct introduction {
@@ -130,5 +130,5 @@ class device_call final : public tutti::detail::communicator_part, public workin
   const std::shared_ptr<const void> in_, out_, extra_;
 };
 
-}  // namespace gpu::detail
+}  // namespace gpu::impl
 }  // namespace tutti

@@ -11,7 +11,7 @@
 #include <tutti/tutti.hpp>
 #include <utility>
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 
 std::shared_ptr<device_group::stream_pair> device_group::lend_streams() {
   if (spare_streams_.empty())
@@ -462,4 +462,4 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
   }
 }
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

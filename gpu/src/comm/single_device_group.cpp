@@ -10,7 +10,7 @@
 #include <tutti/error.hpp>
 #include <utility>
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 namespace {
 
 using tutti::detail::ranks_that;
@@ -170,4 +170,4 @@ void single_device_group::break_up(const error& why) noexcept {
   tables_.clear();
 }
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

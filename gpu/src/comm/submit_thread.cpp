@@ -7,7 +7,7 @@
 #include <future>
 #include <utility>
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 
 std::shared_ptr<submit_thread> submit_thread::of(const std::shared_ptr<attachment>& on) {
   return lock_or_make(on->submits, on);
@@ -135,4 +135,4 @@ task<> call_on(std::shared_ptr<submit_thread> on, std::function<void()> f) {
   if (j->failure) std::rethrow_exception(j->failure);
 }
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

@@ -11,7 +11,7 @@
 #include <tutti/error.hpp>
 #include <utility>
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 namespace {
 
 using clock = std::chrono::steady_clock;
@@ -366,7 +366,7 @@ std::shared_ptr<allocation> allocate(const device& on, std::size_t bytes, memory
   return {new allocation{on.state().driver().allocate(bytes, kind)}, free};
 }
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl
 
 namespace tutti::gpu {
 

@@ -28,7 +28,7 @@
 #include <string>
 #include <vector>
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 
 using tutti::detail::operation_kind;
 
@@ -179,9 +179,9 @@ class gate_word {
   void open() noexcept;
 
  private:
-  std::shared_ptr<detail::driver> driver_;
+  std::shared_ptr<gpu::impl::driver> driver_;
   word word_;
-  std::shared_ptr<detail::driver> waits_;
+  std::shared_ptr<gpu::impl::driver> waits_;
   std::atomic<bool> holds_frees_{true};
 };
 
@@ -189,15 +189,15 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
  public:
   // `of` is a communicator or a runtime.
   template <class Loop>
-  attachment(Loop& of, std::shared_ptr<detail::driver> d)
+  attachment(Loop& of, std::shared_ptr<gpu::impl::driver> d)
       : poller(of),
         driver_(std::move(d)),
         doorbell_(std::make_shared<doorbell_handle>(doorbell())),
         pinned_(std::make_shared<pinned_pool>(driver_, false)) {}
   ~attachment() override;
 
-  detail::driver& driver() const noexcept { return *driver_; }
-  const std::shared_ptr<detail::driver>& shared_driver() const noexcept { return driver_; }
+  gpu::impl::driver& driver() const noexcept { return *driver_; }
+  const std::shared_ptr<gpu::impl::driver>& shared_driver() const noexcept { return driver_; }
   // Throws errc::wrong_thread, or the device's failure.
   void check() const;
   // The doorbell of this loop, for other threads.
@@ -250,7 +250,7 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
   void forget(stream_state& s) noexcept;
   void pop(stream_state& s, const std::optional<error>& failure);
 
-  std::shared_ptr<detail::driver> driver_;
+  std::shared_ptr<gpu::impl::driver> driver_;
   std::shared_ptr<const doorbell_handle> doorbell_;
   std::shared_ptr<pinned_pool> pinned_;
   std::vector<stream_state*> active_;
@@ -324,4 +324,4 @@ class mark final : waiter {
   waiter_list waiting_;
 };
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

@@ -32,7 +32,7 @@ struct arguments;
 struct kernel;
 }  // namespace tutti::gpu::kernels
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 
 // A word in host memory that streams write and wait for. Values only grow.
 struct word {
@@ -242,4 +242,4 @@ inline std::shared_ptr<const void> hold_frees(std::shared_ptr<driver> of) {
   return tutti::detail::make_recycled<scope_exit<decltype(end)>>(std::move(end));
 }
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 
 class pinned_pool : public std::enable_shared_from_this<pinned_pool> {
  public:
@@ -70,4 +70,4 @@ class pinned_pool : public std::enable_shared_from_this<pinned_pool> {
   std::vector<std::unique_ptr<piece>> spare_;
 };
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

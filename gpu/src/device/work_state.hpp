@@ -10,7 +10,7 @@
 #include <tutti/gpu/memory.hpp>
 #include <tutti/status.hpp>
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 
 // What the device needs of a call. The call may end before the device has passed its work.
 struct device_arguments {
@@ -93,4 +93,4 @@ class working_part {
   std::shared_ptr<work_state> work_;
 };
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

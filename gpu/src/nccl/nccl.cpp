@@ -17,7 +17,7 @@
 #include <utility>
 
 namespace tutti::nccl {
-using namespace gpu::detail;
+using namespace gpu::impl;
 namespace {
 
 abi::result enqueue(const owned_communicator& on, owned_communicator::use& use, const device_arguments& what,
@@ -127,8 +127,7 @@ class connection final : public vendor, public std::enable_shared_from_this<conn
       if (what_.kind != operation_kind::all_to_all || what_.in.data != what_.out.data ||
           what_.in.bytes() == 0)
         return;
-      copy_of_input_ =
-          gpu::detail::allocate(gpu::device(by->on_), what_.in.bytes(), gpu::memory_kind::device);
+      copy_of_input_ = gpu::impl::allocate(gpu::device(by->on_), what_.in.bytes(), gpu::memory_kind::device);
       w->keep_until_done(copy_of_input_);
     }
     ~operation_job() override {
@@ -331,7 +330,7 @@ operation<> exchange(const communicator& on, batch messages, const tutti::detail
   return operation<>(std::move(what));
 }
 
-task<registration> detail::register_view(communicator on, view memory) {
+task<registration> impl::register_view(communicator on, view memory) {
   const std::shared_ptr<connection> self = co_await connection_of(std::move(on));
   const std::shared_ptr<owned_communicator> of = self->handle();
   if (of->calls.register_memory == nullptr)
@@ -357,7 +356,7 @@ task<registration> detail::register_view(communicator on, view memory) {
   co_return registration(made);
 }
 
-task<std::pair<registration, void*>> detail::allocate_bytes(communicator on, std::size_t bytes) {
+task<std::pair<registration, void*>> impl::allocate_bytes(communicator on, std::size_t bytes) {
   const std::shared_ptr<connection> self = co_await connection_of(std::move(on));
   const abi::table* const calls = &self->handle()->calls;
   if (calls->memory_allocate == nullptr)

@@ -18,7 +18,7 @@
 #include <vector>
 
 namespace tutti::oneccl {
-using namespace gpu::detail;
+using namespace gpu::impl;
 namespace {
 
 // What the submit thread and the loop share.

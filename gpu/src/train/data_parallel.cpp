@@ -39,8 +39,8 @@ request in_place(tutti::detail::operation_kind kind, const communicator& c, cons
 task<> reduce_bucket(communicator c, device_values inout, reduce_kind op, stream in) {
   request reducing = in_place(tutti::detail::operation_kind::all_reduce, c, inout, in, 0, op);
   if (!reducing.done()) {
-    const auto& part = static_cast<const detail::device_call&>(*reducing.state()->what().part.get());
-    const std::shared_ptr<detail::work_state> work = part.work();
+    const auto& part = static_cast<const impl::device_call&>(*reducing.state()->what().part.get());
+    const std::shared_ptr<impl::work_state> work = part.work();
     co_await work->until_enqueued();
     work->rethrow();
   }
@@ -55,8 +55,8 @@ task<> reduce_bucket(communicator c, device_values inout, reduce_kind op, stream
 // to = from * factor in the order of `in`; completes when that is enqueued. Where there is no kernel for it,
 // by the processor. A factor of 0 gives zeros, also of what is not finite.
 task<> convert_bucket(device_values to, device_values from, double factor, stream in) {
-  detail::stream_state& s = *in.state();
-  detail::driver& d = s.on().driver();
+  impl::stream_state& s = *in.state();
+  impl::driver& d = s.on().driver();
   const kernels::kernel* const kernel = kernels::find_conversion(from.type(), to.type());
   if (factor == 0) d.fill(to.data(), std::byte{0}, to.bytes(), s.native());
   if (factor == 0 ||
@@ -91,16 +91,16 @@ class device_bucket final : public tutti::detail::bucket {
       if (all_.type != element_type::float32)
         throw error(errc::invalid_argument,
                     "data_parallel: the hook averages floats only; take a hook of namespace tutti::gpu");
-      copy_ = detail::allocate(on, all_.bytes(), memory_kind::pinned);
+      copy_ = impl::allocate(on, all_.bytes(), memory_kind::pinned);
       parts_ = views_at(static_cast<float*>(copy_->data));
     }
     std::shared_ptr<const void> keep = std::make_shared<const std::vector<registered_gradient>>(gradients_);
     if (!in_place_) {
-      const auto packed = detail::allocate(on, all_.bytes(), memory_kind::device);
+      const auto packed = impl::allocate(on, all_.bytes(), memory_kind::device);
       all_.data = packed->data;
       keep = packed;
     }
-    data_ = device_values(detail::view{all_, std::move(keep)});
+    data_ = device_values(impl::view{all_, std::move(keep)});
   }
 
   void check(const stream* s) const override {
@@ -122,7 +122,7 @@ class device_bucket final : public tutti::detail::bucket {
     on->wait(own_);
   }
   void clear(const stream* on) override {
-    detail::stream_state& s = *on->state();
+    impl::stream_state& s = *on->state();
     for (const registered_gradient& g : gradients_)
       s.on().driver().fill(g.values.data, std::byte{0}, g.values.bytes(), s.native());
     keep_gradients(s);
@@ -130,7 +130,7 @@ class device_bucket final : public tutti::detail::bucket {
 
  private:
   task<> apply_on_host(communicator c, std::size_t index) {
-    detail::stream_state& s = *own_.state();
+    impl::stream_state& s = *own_.state();
     s.on().driver().copy(copy_->data, data_.data(), data_.bytes(), s.native());
     s.keep({copy_, data_.view().keep});
     co_await own_.reached();
@@ -151,7 +151,7 @@ class device_bucket final : public tutti::detail::bucket {
   }
   void copy(bool back) {
     if (in_place_) return;
-    detail::stream_state& s = *own_.state();
+    impl::stream_state& s = *own_.state();
     auto* part = static_cast<std::byte*>(data_.data());
     for (const registered_gradient& g : gradients_) {
       const std::size_t bytes = g.values.bytes();
@@ -161,18 +161,18 @@ class device_bucket final : public tutti::detail::bucket {
     keep_gradients(s);
   }
   // Until the device has passed what is in `s` now.
-  void keep_gradients(detail::stream_state& s) const {
-    detail::keeps alive{data_.view().keep};
+  void keep_gradients(impl::stream_state& s) const {
+    impl::keeps alive{data_.view().keep};
     for (const registered_gradient& g : gradients_) alive.push_back(g.keep);
     s.keep(std::move(alive));
   }
 
   const std::shared_ptr<gradient_hook> hook_;
   const std::shared_ptr<tutti::gradient_hook> host_hook_;
-  std::shared_ptr<detail::allocation> copy_;  // for host_hook_
-  std::vector<gradient_view> parts_;          // of copy_
+  std::shared_ptr<impl::allocation> copy_;  // for host_hook_
+  std::vector<gradient_view> parts_;        // of copy_
   const stream own_;
-  device_values data_{detail::view{}};
+  device_values data_{impl::view{}};
   std::vector<stream> after_;  // where its gradients are computed
 };
 
@@ -214,7 +214,7 @@ tutti::detail::gradient_memory memory_of(const std::vector<device_values>& gradi
   memory.make = [](const communicator& c, std::vector<registered_gradient> all,
                    const std::shared_ptr<tutti::detail::any_gradient_hook>& hook)
       -> std::unique_ptr<tutti::detail::bucket> {
-    return std::make_unique<device_bucket>(std::move(all), device(detail::world_devices::of(c).on), hook);
+    return std::make_unique<device_bucket>(std::move(all), device(impl::world_devices::of(c).on), hook);
   };
   memory.takes_turns = true;
   return memory;

@@ -26,19 +26,18 @@ class device_values {
   template <WritableDeviceMemory B>
     requires(tutti::detail::is_floating(
                 tutti::detail::element_type_of<std::remove_cv_t<typename B::value_type>>()))
-  device_values(const B& memory, std::size_t rows = 1) noexcept
-      : view_(detail::view_of(memory)), rows_(rows) {}
-  explicit device_values(detail::view v) noexcept : view_(std::move(v)) {}
+  device_values(const B& memory, std::size_t rows = 1) noexcept : view_(impl::view_of(memory)), rows_(rows) {}
+  explicit device_values(impl::view v) noexcept : view_(std::move(v)) {}
 
   std::size_t size() const noexcept { return view_.count; }
   std::size_t bytes() const noexcept { return view_.bytes(); }
   element_type type() const noexcept { return view_.type; }
   void* data() const noexcept { return view_.data; }
   std::size_t rows() const noexcept { return rows_; }
-  const detail::view& view() const noexcept { return view_; }
+  const impl::view& view() const noexcept { return view_; }
 
  private:
-  detail::view view_;
+  impl::view view_;
   std::size_t rows_ = 1;
 };
 
