@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include <tutti/communicator.hpp>
-#include <tutti/detail/call_part.hpp>
+#include <tutti/extend/executor_part.hpp>
 #include <tutti/task.hpp>
 
 namespace tutti {

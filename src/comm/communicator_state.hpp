@@ -21,8 +21,8 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <tutti/detail/call_part.hpp>
 #include <tutti/error.hpp>
+#include <tutti/extend/executor_part.hpp>
 #include <vector>
 
 namespace tutti::comm {

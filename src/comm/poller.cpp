@@ -8,7 +8,7 @@
 #include <sys/eventfd.h>
 
 #include <tutti/detail/deadline.hpp>
-#include <tutti/detail/poller.hpp>
+#include <tutti/extend/poller.hpp>
 #include <tutti/runtime.hpp>
 
 namespace tutti::detail {

@@ -13,7 +13,7 @@
 #include <chrono>
 #include <deque>
 #include <thread>
-#include <tutti/detail/poller.hpp>
+#include <tutti/extend/poller.hpp>
 #include <utility>
 #include <vector>
 

@@ -7,7 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
-#include <tutti/detail/poller.hpp>
+#include <tutti/extend/poller.hpp>
 #include <tutti/tutti.hpp>
 
 namespace {

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <tutti/detail/call_part.hpp>
+#include <tutti/extend/executor_part.hpp>
 #include <tutti/gpu/open.hpp>
 #include <tutti/task.hpp>
 #include <vector>

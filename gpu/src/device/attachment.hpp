@@ -12,10 +12,10 @@
 #include "device/pinned_pool.hpp"
 
 #include <tutti/detail/flow.hpp>
-#include <tutti/detail/operation_kind.hpp>
-#include <tutti/detail/poller.hpp>
 #include <tutti/detail/stop_scope.hpp>
 #include <tutti/error.hpp>
+#include <tutti/extend/operation_kind.hpp>
+#include <tutti/extend/poller.hpp>
 
 #include <atomic>
 #include <boost/intrusive/list.hpp>

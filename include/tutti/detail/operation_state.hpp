@@ -5,10 +5,10 @@
 #include <tutti/algorithm.hpp>
 #include <tutti/buffer.hpp>
 #include <tutti/detail/asio_config.hpp>
-#include <tutti/detail/call_part.hpp>
-#include <tutti/detail/operation_kind.hpp>
 #include <tutti/detail/stop_scope.hpp>
 #include <tutti/error.hpp>
+#include <tutti/extend/executor_part.hpp>
+#include <tutti/extend/operation_kind.hpp>
 #include <tutti/reduce_op.hpp>
 #include <tutti/status.hpp>
 

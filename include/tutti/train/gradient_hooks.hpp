@@ -3,8 +3,8 @@
 #pragma once
 
 #include <tutti/communicator.hpp>
-#include <tutti/detail/bucket.hpp>
 #include <tutti/task.hpp>
+#include <tutti/train/bucket.hpp>
 
 #include <cstddef>
 #include <cstdint>

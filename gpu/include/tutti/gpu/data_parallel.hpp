@@ -4,10 +4,10 @@
 #pragma once
 
 #include <tutti/communicator.hpp>
-#include <tutti/detail/bucket.hpp>
 #include <tutti/gpu/memory.hpp>
 #include <tutti/gpu/stream.hpp>
 #include <tutti/task.hpp>
+#include <tutti/train/bucket.hpp>
 #include <tutti/train/data_parallel.hpp>
 #include <tutti/train/replicas.hpp>
 
