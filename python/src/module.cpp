@@ -113,8 +113,9 @@ void cancel_receives() {
 }
 
 void shut_down(double seconds) {
-  if (torch_runtime* const e = torch_runtime::made(); e != nullptr)
-    e->shut_down(tutti::detail::after(tutti::core::clock::now(), std::chrono::duration<double>(seconds)));
+  if (torch_runtime* const made = torch_runtime::made(); made != nullptr)
+    made->shut_down(
+        tutti::extend::after(tutti::python::clock::now(), std::chrono::duration<double>(seconds)));
 }
 
 }  // namespace

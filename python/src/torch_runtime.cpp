@@ -55,25 +55,24 @@ void torch_runtime::add_ended(work_ref w, bool has_callbacks) noexcept {
 void torch_runtime::finish_ended() {
   std::vector<work_ref> now;
   {
-    const core::loop_driver::entry here(driver_);
+    const extend::loop_driver::entry here(driver_);
     now.swap(ended_);
   }
   for (const work_ref& w : now) w->finish();
 }
 
 // Python handles signals in the main thread only.
-core::time_point torch_runtime::next_signals() noexcept {
+time_point torch_runtime::next_signals() noexcept {
   thread_local const bool is_main = ::gettid() == ::getpid();
-  return is_main ? core::clock::now() + std::chrono::milliseconds(100) : core::time_point::max();
+  return is_main ? clock::now() + std::chrono::milliseconds(100) : time_point::max();
 }
 
 void torch_runtime::add_receive(work& w) noexcept { receives_.push_back(w); }
 
 void torch_runtime::stay_if_ending(bool left) const noexcept {
   if (::gettid() == ::getpid()) return;
-  const core::time_point until = core::clock::now() + std::chrono::seconds(left ? 1 : 0);
-  while (!python_ends_ && core::clock::now() < until)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const time_point until = clock::now() + std::chrono::seconds(left ? 1 : 0);
+  while (!python_ends_ && clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   while (python_ends_) ::pause();
 }
 
@@ -81,7 +80,7 @@ void torch_runtime::cancel_receives() {
   python_ends_ = true;
   std::vector<work_ref> waiting;
   {
-    const core::loop_driver::entry here(driver_);
+    const extend::loop_driver::entry here(driver_);
     for (work* w = receives_.front(); w != nullptr; w = receives_.after(*w))
       waiting.push_back(work_ref::reclaim_copy(w));
   }
@@ -155,9 +154,8 @@ void torch_runtime::run_callbacks() {
   }
 }
 
-void torch_runtime::shut_down(core::time_point deadline) {
-  comm::runtime_state& state = runtime_.state();
-  driver_.run_until([&state] { return state.worlds().empty(); }, deadline);
+void torch_runtime::shut_down(time_point deadline) {
+  driver_.run_until([this] { return driver_.has_left_all(); }, deadline);
   std::vector<std::thread> ending;
   {
     const std::scoped_lock hold(mutex_);

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <tutti/error.hpp>
+#include <tutti/extend/failure.hpp>
 #include <tutti/operation.hpp>
 #include <tutti/with_timeout.hpp>
 #include <utility>
@@ -25,12 +26,12 @@ std::atomic<int> nested_works{0};
 constexpr auto long_callback = std::chrono::seconds(1);
 constexpr auto patience_with_self = std::chrono::milliseconds(100);
 
-task<> within(tutti::detail::call what, std::chrono::milliseconds timeout) {
+task<> within(extend::call what, std::chrono::milliseconds timeout) {
   operation<> op(std::move(what));
   co_await with_timeout(std::move(op), timeout);
 }
 
-task<status> receive(tutti::detail::call what, std::chrono::milliseconds timeout) {
+task<status> receive(extend::call what, std::chrono::milliseconds timeout) {
   operation<status> op(std::move(what));
   const status got = co_await with_timeout(std::move(op), timeout);
   co_return got;
@@ -107,8 +108,8 @@ work::~work() = default;
 
 task<> work::perform(std::size_t number) {
   if (number >= plan_.calls.size()) co_return;  // a work without calls
-  tutti::detail::call& what = plan_.calls[number];
-  if (what.kind == tutti::detail::operation_kind::receive) {
+  extend::call& what = plan_.calls[number];
+  if (what.kind == extend::operation_kind::receive) {
     const status got = co_await receive(std::move(what), timeout_);
     source_ = got.source;
     received_ = got.bytes;
@@ -120,20 +121,20 @@ task<> work::perform(std::size_t number) {
   }
 }
 
-void work::begin(plan p, care c, const tutti::detail::communicator_ref& world) {
+void work::begin(plan p, care c, const communicator& world) {
   plan_ = std::move(p);
   const auto self = work_ref::reclaim_copy(this);
   const std::size_t calls = plan_.calls.size();
-  const bool receives = calls > 0 && plan_.calls[0].kind == tutti::detail::operation_kind::receive;
+  const bool receives = calls > 0 && plan_.calls[0].kind == extend::operation_kind::receive;
   if (calls > 1) {
     pending_calls_ = calls;
-    others_ = std::make_unique<core::running_task[]>(calls - 1);
+    others_ = std::make_unique<extend::running_task[]>(calls - 1);
   }
   {
-    const core::loop_driver::entry here(runtime_.driver());
-    for (tutti::detail::call& one : plan_.calls) {
+    const extend::loop_driver::entry here(runtime_.driver());
+    for (extend::call& one : plan_.calls) {
       if (!world) fail(c10::str("tutti: ", name_of(one.kind), ": this process group was destroyed"));
-      one.comm = world;
+      one.comm = extend::reference_to(world);
     }
     hooks_->pending.fetch_add(1, std::memory_order_relaxed);
     if (nested_) nested_works.fetch_add(1, std::memory_order_relaxed);
@@ -181,7 +182,7 @@ void work::stop_calls() noexcept {
 
 void work::cancel() {
   {
-    const core::loop_driver::entry here(runtime_.driver());
+    const extend::loop_driver::entry here(runtime_.driver());
     if (phase_.load(std::memory_order_relaxed) == running) {
       stop_calls();
       ended(std::make_exception_ptr(error(errc::cancelled, "the operation was cancelled")));
@@ -250,7 +251,7 @@ void group_hooks::release(const work& w) noexcept {
 
 void work::ended(std::exception_ptr failure) noexcept {
   failure_ = std::move(failure);
-  ended_ = core::clock::now();
+  ended_ = clock::now();
   unlink();
   if (attended_) runtime_.driver().attend(-1);
   hooks_->call(*this);
@@ -270,12 +271,12 @@ bool work::finish() {
   int now = over;
   if (!phase_.compare_exchange_strong(now, finishing, std::memory_order_acq_rel)) return now == finished;
   {
-    const core::loop_driver::entry here(runtime_.driver());
+    const extend::loop_driver::entry here(runtime_.driver());
     stop_calls();
     plan_.calls.clear();
   }
   if (failure_) {
-    peer_left_ = core::what_of(failure_).code == errc::peer_left;
+    peer_left_ = extend::what_of(failure_).code == errc::peer_left;
     failure_ = translated(failure_, *hooks_);
     hooks_->told = true;
   } else if (plan_.after) {
@@ -325,17 +326,16 @@ void work::wait_for_finish() {
 
 void work::settle() {
   runtime_.wait_until([this] { return phase_.load(std::memory_order_relaxed) != running; },
-                      core::time_point::max());
+                      time_point::max());
   wait_for_finish();
 }
 
 bool work::wait(std::chrono::milliseconds timeout) {
   if (phase_.load(std::memory_order_acquire) != finished) {
-    const core::time_point deadline =
-        timeout == kNoTimeout ? core::time_point::max() : core::clock::now() + bounded(timeout);
+    const time_point deadline = timeout == kNoTimeout ? time_point::max() : clock::now() + bounded(timeout);
     const auto is_over = [this] { return phase_.load(std::memory_order_relaxed) != running; };
     // Its message is here, unless another thread of this rank sends it.
-    const core::time_point patience = core::clock::now() + patience_with_self;
+    const time_point patience = clock::now() + patience_with_self;
     if (from_self_ && patience < deadline && !runtime_.wait_until(is_over, patience)) {
       cancel();
       fail(
@@ -399,7 +399,7 @@ void group_hooks::complete_futures(torch_runtime& e) {
   for (;;) {
     const auto first = std::ranges::find_if(with_futures, [](const work_ref& w) { return w->in_order_; });
     if (first == with_futures.end() || !has_finished(*first)) return;
-    const core::time_point now = core::clock::now();
+    const time_point now = clock::now();
     if (completing != 0 && (nested_works > 0 || now < completing_since + long_callback))
       return e.look_again(shared_from_this());
     const work_ref next = std::move(*first);

@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // A result that another thread produces.
-class parcel : public tutti::detail::poller {
+class parcel : public tutti::extend::poller {
  public:
   using poller::poller;
   ~parcel() override { *gone = true; }

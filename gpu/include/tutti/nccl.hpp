@@ -52,7 +52,8 @@ class batch {
 // Completes: when this rank's messages have been moved. A message that no rank receives keeps it waiting
 // until its deadline.
 // Errors: errc::not_supported if NCCL cannot be used on all ranks (gpu::backend_for says why).
-operation<> exchange(const tutti::communicator& on, batch messages, const tutti::detail::on_stream& after);
+operation<> exchange(const tutti::communicator& on, batch messages, const gpu::stream& after,
+                     call_site where = call_site::current());
 
 // Memory registered with NCCL. Collectives on registered buffers of all ranks avoid copies where NCCL can.
 // The registration ends with its last handle, on the submit thread.

@@ -127,7 +127,7 @@ task<device> open_for(communicator world, device given, open_options how) {
   auto opened = std::make_shared<impl::world_devices>();
   opened->on = given.shared_state();
   opened->how = how;
-  const std::vector<int>& members = tutti::detail::world_ranks_of(world);
+  const std::vector<int>& members = tutti::extend::world_ranks_of(world);
   for (std::size_t r = 0; r < all.size(); ++r) {
     const auto place = static_cast<std::size_t>(members[r]);
     if (opened->ranks.size() <= place) opened->ranks.resize(place + 1);
@@ -135,7 +135,7 @@ task<device> open_for(communicator world, device given, open_options how) {
   }
   const bool by_nccl = how.backend == backend::automatic ? all.size() > 1 : how.backend == backend::nccl;
   if (by_nccl && opened->why_not_nccl(members).empty()) co_await nccl::load_kernels(given);
-  std::shared_ptr<tutti::detail::device_side>& place = tutti::detail::device_side_of_world(world);
+  std::shared_ptr<void>& place = impl::world_devices::place_of(world);
   const auto* const before = static_cast<const impl::world_devices*>(place.get());
   if (before != nullptr && before->on == opened->on) opened->idle = before->idle;
   place = std::move(opened);

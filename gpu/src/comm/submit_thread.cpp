@@ -123,7 +123,7 @@ struct function_job final : job {
 void submit_thread::submit(std::function<void()> f) { submit(std::make_shared<function_job>(std::move(f))); }
 
 task<> call_on(std::shared_ptr<submit_thread> on, std::function<void()> f) {
-  const tutti::detail::scoped_promise* const self = co_await tutti::detail::own_promise{};
+  const tutti::extend::scoped_promise* const self = co_await tutti::extend::own_promise{};
   self->throw_if_stopped("the operation was not started");
   const auto j = std::make_shared<function_job>(std::move(f));
   on->submit(j);

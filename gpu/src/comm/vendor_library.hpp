@@ -90,7 +90,7 @@ template <class Table, class Communicator>
 result make_scaled_sum(const Table& calls, const impl::device_arguments& c, Communicator* on, int* op) {
   alignas(16) std::byte factor[16];
   std::memcpy(factor, c.op.state.data(), sizeof factor);
-  if (tutti::detail::is_half(c.in.type)) {
+  if (tutti::extend::is_half(c.in.type)) {
     float f = 0;  // as factors of halves are kept
     std::memcpy(&f, factor, sizeof f);
     const std::uint16_t bits =

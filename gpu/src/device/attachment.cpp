@@ -28,14 +28,14 @@ void doorbell_handle::notify() const noexcept { static_cast<void>(::eventfd_writ
 
 // ---- waits_in ----
 
-void waits_in::on_stop(const tutti::detail::stop_scope& stopped) noexcept {
+void waits_in::on_stop(const tutti::extend::stop_scope& stopped) noexcept {
   set_failure(error(stopped.why(), stopped.text()));
   on_.resume_soon(*this);
 }
 
 void waits_in::done() noexcept {
   leave();
-  tutti::detail::resume_bounded(handle_);
+  tutti::extend::resume_bounded(handle_);
 }
 
 // ---- stream_state ----

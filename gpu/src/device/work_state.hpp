@@ -6,7 +6,7 @@
 
 #include <memory>
 #include <optional>
-#include <tutti/detail/operation_state.hpp>
+#include <tutti/extend/call.hpp>
 #include <tutti/gpu/memory.hpp>
 #include <tutti/status.hpp>
 
@@ -21,10 +21,10 @@ struct device_arguments {
   int tag = 0;
   std::byte value{};
   double factor = 1;  // for conversions
-  tutti::detail::reduction op{};
+  tutti::extend::reduction op{};
   std::shared_ptr<const void> extra{};  // messages of a batch
   // For operations of tutti::communicator: the call while it runs, and the event to wait for first.
-  const tutti::detail::call* whole = nullptr;
+  const tutti::extend::call* whole = nullptr;
   std::shared_ptr<void> ready{};
 };
 

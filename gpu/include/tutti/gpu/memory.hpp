@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tutti/buffer.hpp>
+#include <tutti/extend/call.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -98,7 +99,7 @@ class owned_memory {
 };
 
 // Keeps the memory alive, if it has an owner.
-struct view : tutti::detail::buffer_view {
+struct view : tutti::extend::buffer_view {
   std::shared_ptr<const void> keep;
 };
 
@@ -138,12 +139,7 @@ namespace impl {
 
 template <class B>
 view view_of(B& buffer) noexcept {
-  view made{tutti::detail::view_of(buffer), nullptr};
-  if constexpr (requires {
-                  { buffer.memory() } -> std::same_as<const std::shared_ptr<allocation>&>;
-                })
-    made.keep = buffer.memory();
-  return made;
+  return {tutti::extend::view_of(buffer), tutti::extend::owner_of(buffer)};
 }
 
 template <class T>
@@ -155,7 +151,7 @@ inline constexpr bool is_pinned<pinned_buffer<T>> = true;
 
 // Buffers of device operations: device_span<T> and device_buffer<T>.
 template <class B>
-concept DeviceMemory = tutti::detail::device_memory<B>;
+concept DeviceMemory = tutti::extend::device_memory<B>;
 // Buffers that device operations may write.
 template <class B>
 concept WritableDeviceMemory = DeviceMemory<B> && WritableBuffer<B>;
