@@ -16,6 +16,7 @@ DOXYFILE = """
 INPUT = {inputs}
 RECURSIVE = YES
 FILE_PATTERNS = *.hpp
+INPUT_FILTER = "sed 's/::inline v[0-9]*//'"
 EXTRACT_ALL = YES
 GENERATE_HTML = NO
 GENERATE_LATEX = NO
@@ -28,7 +29,7 @@ WARNINGS = NO
 OUTPUT_DIRECTORY = {output}
 STRIP_FROM_PATH = {root}
 """
-HIDDEN = ("detail", "rows", "base", "comm", "promise_type")   # namespaces and types that are nobody's to name
+HIDDEN = ("detail", "impl", "rows", "base", "comm", "promise_type")   # namespaces and types that are nobody's to name
 # The caller leaves it out: it is the place of the call.
 CALL_SITE = re.compile(r",?\s*(?:detail::origin_of<(?:[^<>]|<[^<>]*>)*> from|call_site where|const detail::maybe_on_stream& from) = call_site::current\(\)")
 

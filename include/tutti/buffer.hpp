@@ -3,6 +3,7 @@
 // memory of a device (tutti/gpu.hpp), or a tensor (tutti/torch.hpp).
 #pragma once
 
+#include <tutti/extend/buffer.hpp>
 #include <tutti/reduce_op.hpp>
 
 #include <cstddef>
@@ -19,19 +20,6 @@ template <class B>
 concept element_range = std::ranges::contiguous_range<B> && std::ranges::sized_range<B> &&
                         std::is_trivially_copyable_v<std::ranges::range_value_t<B>>;
 
-// gpu::device_buffer and gpu::device_span.
-template <class B>
-concept device_memory = requires { typename std::remove_cvref_t<B>::device_span_type; };
-
-// An owner of memory whose element type is known at run time: torch::Tensor, for which tutti/torch.hpp
-// specialises this. `view(b)` returns a buffer_view. `keep(from, b...)` returns the part of a call that keeps
-// b, or a list of them, alive. `reduction(op, type)` returns the reduction for such elements, and
-// `piece(b, offset, n)` a tensor of n of them.
-template <class T>
-struct tensor_access {};
-template <class B>
-concept tensor =
-    requires(const std::remove_cvref_t<B>& b) { tensor_access<std::remove_cvref_t<B>>::view(b); };
 struct any_element {};
 // A buffer that may lie in memory of a device.
 template <class B>
@@ -111,22 +99,6 @@ consteval auto span_of_buffer() {
 }
 template <class B>
 using span_of = typename decltype(span_of_buffer<B>())::type;
-
-// A buffer without its static type. The library writes through `data` only where the operation receives.
-struct buffer_view {
-  void* data = nullptr;
-  std::size_t count = 0;  // elements
-  std::uint32_t element_bytes = 0;
-  element_type type = element_type::opaque;
-
-  std::size_t bytes() const noexcept { return count * element_bytes; }
-};
-
-inline bool overlap(const buffer_view& a, const buffer_view& b) noexcept {
-  const auto begin_a = reinterpret_cast<std::uintptr_t>(a.data);
-  const auto begin_b = reinterpret_cast<std::uintptr_t>(b.data);
-  return a.bytes() > 0 && b.bytes() > 0 && begin_a < begin_b + b.bytes() && begin_b < begin_a + a.bytes();
-}
 
 template <class B>
 buffer_view view_of(B& buffer) noexcept {

@@ -69,7 +69,7 @@ class chunked_all_reduce {
     what.out.data = static_cast<std::byte*>(whole_.out.data) + started_ * whole_.out.element_bytes;
     what.out.count = n;
     what.in = what.out;
-    if (what.on_device()) what.part = detail::communicator_part_of(what).again();
+    if (what.on_device()) what.part = detail::executor_part_of(what).again();
     started_ += n;
     place = request(std::move(what));
   }

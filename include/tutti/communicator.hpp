@@ -158,7 +158,7 @@ class communicator {
       return operation<status>(std::in_place, kind::probe, state_, detail::buffer_view{}, source, tag,
                                from.where);
     detail::call what(kind::probe, state_, detail::buffer_view{}, source, tag, from.where);
-    what.part = from.part(*from.after, {}, {});
+    what.part = from.after->part_of({});
     return operation<status>(std::move(what));
   }
   // Waits for such a message and takes it out of its queue, so that no other receive or probe of this rank gets
@@ -192,7 +192,7 @@ class communicator {
   // on it at the start.
   operation<> barrier(const detail::maybe_on_stream& from = call_site::current()) const {
     detail::call what(kind::barrier, state_, from.where);
-    if (from.after != nullptr) what.part = from.part(*from.after, {}, {});
+    if (from.after != nullptr) what.part = from.after->part_of({});
     return operation<>(std::move(what));
   }
 
@@ -245,7 +245,7 @@ class communicator {
     what.list.at = [](const void* first, std::size_t i) noexcept {
       return detail::view_of(const_cast<span&>(static_cast<const span*>(first)[i]));
     };
-    if constexpr (detail::device_memory<span>) what.part = device_part_of(from.after);
+    if constexpr (detail::device_memory<span>) what.part = from.after.part_of({});
     if constexpr (detail::tensor<span>) what.part = detail::tensor_access<span>::keep(from, list);
     return operation<>(std::move(what));
   }
@@ -512,7 +512,7 @@ class communicator {
   template <class From, class B, class... More>
   static detail::part_ref part_of(const From& from, const B& buffer, const More&... more) {
     if constexpr (detail::device_memory<B>)
-      return device_part_of(from.after, buffer, more...);
+      return from.after.part_of(detail::owner_of(buffer), detail::owner_of(more)...);
     else
       return detail::tensor_access<B>::keep(from, buffer, more...);
   }

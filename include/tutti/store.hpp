@@ -110,6 +110,8 @@ class store {
   void set_timeout(milliseconds timeout);
 
  protected:
+  // "get('a key') on memory_store": how error texts name an operation of this store.
+  std::string title_of(const store_request& what) const;
   store() = default;
   // Carries out an operation that perform() has checked, with a timeout that is not negative.
   virtual task<store_answer> carry_out(store_request what) = 0;

@@ -144,7 +144,7 @@ struct totals {
   std::string failure;
 };
 
-namespace detail {
+namespace impl {
 class owner;
 }
 
@@ -160,7 +160,7 @@ class owner;
 class log {
  public:
   log() noexcept = default;
-  explicit log(std::shared_ptr<detail::owner> o) noexcept : owner_(std::move(o)) {}
+  explicit log(std::shared_ptr<impl::owner> o) noexcept : owner_(std::move(o)) {}
   // Whether this rank's records are written.
   explicit operator bool() const noexcept;
   // The directory of the run; with run_per_rank, of this rank's. Empty if this rank's records are not written.
@@ -200,7 +200,7 @@ class log {
   task<totals> finish() const;
 
  private:
-  std::shared_ptr<detail::owner> owner_;
+  std::shared_ptr<impl::owner> owner_;
 };
 
 // Opens this rank's part of a run, on the loop thread of `c`. Every rank of `c` that takes part calls it equally

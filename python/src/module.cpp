@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Python interface: a process group for init_process_group, and support for tutti.aio.
 #include "base/unique_fd.hpp"
-#include "engine.hpp"
 #include "process_group.hpp"
+#include "torch_runtime.hpp"
 #include "track.hpp"
 
 #include <pybind11/chrono.h>
@@ -109,12 +109,13 @@ void handle_signals() {
 }
 
 void cancel_receives() {
-  if (engine* const e = engine::made(); e != nullptr) e->cancel_receives();
+  if (torch_runtime* const made = torch_runtime::made(); made != nullptr) made->cancel_receives();
 }
 
 void shut_down(double seconds) {
-  if (engine* const e = engine::made(); e != nullptr)
-    e->shut_down(tutti::detail::after(tutti::core::clock::now(), std::chrono::duration<double>(seconds)));
+  if (torch_runtime* const made = torch_runtime::made(); made != nullptr)
+    made->shut_down(
+        tutti::extend::after(tutti::python::clock::now(), std::chrono::duration<double>(seconds)));
 }
 
 }  // namespace
@@ -122,7 +123,7 @@ void shut_down(double seconds) {
 PYBIND11_MODULE(_C, m) {
   py::module::import("torch.distributed");  // registers c10d's types
   m.attr("torch_version") = TUTTI_TORCH_VERSION;
-  engine::handle_signals = &handle_signals;
+  torch_runtime::handle_signals = &handle_signals;
   // torch.distributed looks for methods that the base class lacks.
   py::class_<process_group, c10d::Backend, c10::intrusive_ptr<process_group>>(m, "ProcessGroupTutti")
       // Called on the ranks that are not members of a new group, which here do nothing.

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "process_group.hpp"
 
-#include "comm/communicator_state.hpp"
-#include "comm/runtime_state.hpp"
-#include "comm/world.hpp"
 #include "process_group_request.hpp"
 #include "torch_store.hpp"
 
@@ -15,6 +12,8 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <tutti/extend/failure.hpp>
+#include <tutti/extend/side_channel.hpp>
 #include <tutti/init_options.hpp>
 #include <tutti/task.hpp>
 #include <tutti/torch/tensor.hpp>
@@ -23,9 +22,9 @@
 namespace tutti::python {
 namespace {
 
-using tutti::detail::buffer_view;
-using tutti::detail::call;
-using k = tutti::detail::operation_kind;
+using extend::buffer_view;
+using extend::call;
+using k = extend::operation_kind;
 
 constexpr int first_monitored_tag = 0x7fff'0000;
 // How long destroy_process_group waits for ranks that have yet to call the last collective.
@@ -58,15 +57,15 @@ task<> join(runtime& rt, init_options options, torch_store* through, communicato
 
 template <class F>
 void process_group::run(torch_store& through, const F& make_task) {
-  core::loop_driver& d = engine_.driver();
-  core::running_task running;
+  extend::loop_driver& d = runtime_.driver();
+  extend::running_task running;
   struct outcome {
-    core::loop_driver* driver;
+    extend::loop_driver* driver;
     bool ended = false;
     std::exception_ptr failure = nullptr;
   } o{&d};
   {
-    const core::loop_driver::entry here(d);
+    const extend::loop_driver::entry here(d);
     running.start(
         make_task(),
         [](void* owner, std::exception_ptr failure) noexcept {
@@ -79,20 +78,20 @@ void process_group::run(torch_store& through, const F& make_task) {
   }
   try {
     // Every wait of the operation has a deadline.
-    engine_.wait_until([&o] { return o.ended; }, core::time_point::max());
+    runtime_.wait_until([&o] { return o.ended; }, time_point::max());
   } catch (...) {  // a handler of a signal, such as Ctrl-C's, raises
     through.give_up();
     const auto may_stop = [&] { return o.ended || through.is_idle(); };
     for (;;) {
-      d.run_until(may_stop, core::time_point::max());
-      const core::loop_driver::entry here(d);
+      d.run_until(may_stop, time_point::max());
+      const extend::loop_driver::entry here(d);
       if (!may_stop()) continue;  // another thread has driven the loop in between
       running.stop();
       throw;
     }
   }
   {
-    const core::loop_driver::entry here(d);
+    const extend::loop_driver::entry here(d);
     running.stop();
   }
   if (o.failure) std::rethrow_exception(translated(o.failure, *hooks_));
@@ -102,17 +101,16 @@ process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int r
                              c10::intrusive_ptr<options> chosen, bool one_job)
     : Backend(rank, size), options_(std::move(chosen)), joined_with_(options_->timeout) {
   hooks_->where = where_is(*options_);
-  torch_store through(store, engine_.driver(), one_job);
+  torch_store through(store, runtime_.driver(), one_job);
   init_options how;
   how.rank = rank;
   how.world_size = size;
   how.timeout = options_->timeout;
   communicator world;
-  run(through, [&] { return join(engine_.runtime(), how, &through, &world); });
-  const core::loop_driver::entry here(engine_.driver());
-  world_ = tutti::detail::reference_to(world);
-  world_->rename(name_of_group(*options_));
-  world = {};
+  run(through, [&] { return join(runtime_.runtime(), how, &through, &world); });
+  const extend::loop_driver::entry here(runtime_.driver());
+  world_ = std::exchange(world, {});
+  extend::set_name(world_, name_of_group(*options_));
 }
 
 // Of the communicators of a group.
@@ -149,10 +147,10 @@ struct group_of_all {
 
 }  // namespace
 
-process_group::parent::parent(process_group& g) : of(g.engine_), rank(g.getRank()), world(g.world_) {}
+process_group::parent::parent(process_group& g) : of(g.runtime_), rank(g.getRank()), world(g.world_) {}
 
 process_group::parent::~parent() {
-  const core::loop_driver::entry here(of.driver());
+  const extend::loop_driver::entry here(of.driver());
   world = {};
 }
 
@@ -169,11 +167,11 @@ process_group::process_group(const parent& of, const c10::intrusive_ptr<c10d::St
   const bool gives = getRank() == 0;
   numbers all;
   std::string key;
-  comm::world& world = comm::world_of(*of.world);
   {
-    const core::loop_driver::entry here(engine_.driver());
-    if (gives) all = {world.next_communicator_id(), world.next_communicator_id()};
-    key = c10::str("group/", world.info().id, '/', of.world->numbers().id);
+    const extend::loop_driver::entry here(runtime_.driver());
+    if (gives) all = {extend::draw_number(of.world), extend::draw_number(of.world)};
+    const extend::identity parent = extend::identity_of(of.world);
+    key = c10::str("group/", parent.world, '/', parent.communicator);
   }
   {  // a later group may have the name of one that was destroyed
     group_of_all& named = group_of_all::here();
@@ -181,21 +179,18 @@ process_group::process_group(const parent& of, const c10::intrusive_ptr<c10d::St
     key += c10::str('/', ++named.named[c10::str(key, '/', options_->group_name)]);
   }
   if (getSize() > 1) {
-    torch_store through(store, engine_.driver(), true);
+    torch_store through(store, runtime_.driver(), true);
     run(through, [&] { return numbers::share(&through, key, options_->timeout, gives, &all); });
   }
-  const core::loop_driver::entry here(engine_.driver());
-  std::vector<int> ranks;
-  for (const std::uint64_t member : members) {
-    ranks.push_back(of.world->group().world_rank(static_cast<int>(member)));
-    if (world.endpoint().peers().gone(ranks.back()))
-      fail(c10::str("tutti: ", hooks_->where, "new_group: ", world.info().describe(ranks.back()),
-                    " has ended: make groups of the other ranks"));
-  }
+  const extend::loop_driver::entry here(runtime_.driver());
   // It is no child of the parent, which may be aborted while this one goes on.
-  world_ = tutti::detail::communicator_ref(
-      &world.make_agreed_communicator({all.group, all.group}, name_of_group(*options_), std::move(ranks)));
-  world_->pending().set_timeout(options_->timeout);
+  try {
+    world_ = extend::make_numbered(of.world, all.group, name_of_group(*options_),
+                                   std::vector<int>(members.begin(), members.end()));
+  } catch (const error&) {
+    std::rethrow_exception(translated(std::current_exception(), *hooks_));
+  }
+  extend::set_timeout(world_, options_->timeout);
   number_in_callbacks_ = all.in_callbacks;
 }
 
@@ -212,7 +207,7 @@ std::unique_ptr<process_group::parent> process_group::of_all(const c10::intrusiv
   const std::scoped_lock hold(all.mutex);
   if (all.group == nullptr || all.store != torch_store::without_prefixes(store).get()) return nullptr;
   all.group->check("new_group");
-  const core::loop_driver::entry here(all.group->engine_.driver());
+  const extend::loop_driver::entry here(all.group->runtime_.driver());
   return all.group->world_ ? std::make_unique<parent>(*all.group) : nullptr;
 }
 
@@ -221,20 +216,20 @@ process_group::~process_group() { leave(); }
 // Data that a broadcast's root has sent, for example, are compared with the others' calls only here, if no later
 // collective has done it.
 void process_group::compare_calls() {
-  core::loop_driver& d = engine_.driver();
+  extend::loop_driver& d = runtime_.driver();
   struct {
-    core::loop_driver* driver;
+    extend::loop_driver* driver;
     std::atomic<bool> ended = false;
   } o{&d};
-  core::running_task comparing;
-  tutti::detail::communicator_ref kept;
+  extend::running_task comparing;
+  communicator kept;
   {
-    const core::loop_driver::entry here(d);
+    const extend::loop_driver::entry here(d);
     if (!world_) return;
     kept = world_;
     comparing.start(
-        kept->progress().compare_last(core::clock::now() +
-                                      std::min<core::duration>(options_->timeout, patience_at_end)),
+        extend::compare_last(kept,
+                             clock::now() + std::min<clock::duration>(options_->timeout, patience_at_end)),
         [](void* owner, std::exception_ptr) noexcept {
           auto& it = *static_cast<decltype(o)*>(owner);
           it.ended = true;
@@ -244,24 +239,24 @@ void process_group::compare_calls() {
   }
   std::exception_ptr raised;
   try {
-    engine_.wait_until([&o] { return o.ended.load(); }, core::time_point::max());
+    runtime_.wait_until([&o] { return o.ended.load(); }, time_point::max());
   } catch (...) {  // by a handler of a signal
     raised = std::current_exception();
   }
-  const core::loop_driver::entry here(d);
+  const extend::loop_driver::entry here(d);
   comparing.stop();
-  const bool differed = kept->failure().why() == errc::mismatch && !hooks_->told.exchange(true);
-  const std::string text = differed ? kept->failure().text() : "";
+  const extend::failure found = extend::failure_of(kept);
+  const bool differed = found.code == errc::mismatch && !hooks_->told.exchange(true);
   kept = {};
   if (raised) std::rethrow_exception(raised);
   if (differed)
-    std::rethrow_exception(translated(std::make_exception_ptr(error(errc::mismatch, text)), *hooks_));
+    std::rethrow_exception(translated(std::make_exception_ptr(error(errc::mismatch, found.text)), *hooks_));
 }
 
 void process_group::shutdown() {
   std::exception_ptr failure;
   try {
-    if (!engine_.is_parents()) compare_calls();
+    if (!runtime_.is_parents()) compare_calls();
   } catch (...) {
     failure = std::current_exception();
   }
@@ -275,18 +270,18 @@ void process_group::leave() {
     const std::scoped_lock hold(all.mutex);
     if (all.group == this) all.group = nullptr;
   }
-  if (engine_.is_parents()) {
+  if (runtime_.is_parents()) {
     // Leaked, because its end would tell other ranks that the parent leaves.
-    static_cast<void>(new tutti::detail::communicator_ref(std::move(world_)));
-    static_cast<void>(new tutti::detail::communicator_ref(std::move(in_callbacks_)));
+    static_cast<void>(new communicator(std::move(world_)));
+    static_cast<void>(new communicator(std::move(in_callbacks_)));
     return;
   }
   {
-    const core::loop_driver::entry here(engine_.driver());
+    const extend::loop_driver::entry here(runtime_.driver());
     in_callbacks_ = {};
     world_ = {};
   }
-  engine_.finish_ended();
+  runtime_.finish_ended();
 }
 
 void process_group::abort() {
@@ -297,14 +292,15 @@ void process_group::abort() {
   }
   // PyTorch's hook writes down the pending operations, which takes seconds.
   for (const auto& [id, hook] : abort) hook();
-  const core::loop_driver::entry here(engine_.driver());
-  if (in_callbacks_) communicator(in_callbacks_).abort();
-  if (world_) communicator(world_).abort();
+  const extend::loop_driver::entry here(runtime_.driver());
+  if (in_callbacks_) in_callbacks_.abort();
+  if (world_) world_.abort();
 }
 
 c10d::ErrorType process_group::getError() {
-  const core::loop_driver::entry here(engine_.driver());
-  return world_ && world_->failure().failed() ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
+  const extend::loop_driver::entry here(runtime_.driver());
+  return world_ && extend::failure_of(world_).code != errc::success ? c10d::ErrorType::COMM_ERROR
+                                                                    : c10d::ErrorType::SUCCESS;
 }
 
 c10::intrusive_ptr<c10d::Backend> process_group::split(const c10::intrusive_ptr<c10d::Store>& store,
@@ -314,7 +310,7 @@ c10::intrusive_ptr<c10d::Backend> process_group::split(const c10::intrusive_ptr<
   if (std::ranges::find(ranks, getRank()) == ranks.end()) return nullptr;
   std::unique_ptr<parent> here;
   {
-    const core::loop_driver::entry on_loop(engine_.driver());
+    const extend::loop_driver::entry on_loop(runtime_.driver());
     if (!world_) fail("tutti: split_group: this process group was destroyed");
     here = std::make_unique<parent>(*this);
   }
@@ -373,14 +369,14 @@ void process_group::registerOnCompletionHook(std::function<void(std::shared_ptr<
 
 void process_group::waitForPendingWorks() {
   while (hooks_->pending > 0) {
-    engine_.driver().run_until([this] { return hooks_->pending == 0; },
-                               core::clock::now() + std::chrono::milliseconds(1));
-    engine_.finish_ended();
+    runtime_.driver().run_until([this] { return hooks_->pending == 0; },
+                                clock::now() + std::chrono::milliseconds(1));
+    runtime_.finish_ended();
   }
 }
 
 void process_group::check(const char* what) const {
-  if (engine_.is_parents())
+  if (runtime_.is_parents())
     fail(
         c10::str("tutti: ", what,
                  ": this process was forked by one that uses this process group, which is its parent's: call "
@@ -392,13 +388,12 @@ call process_group::call_of(k kind) { return call(kind, {}); }
 
 // Callbacks run in one order on all ranks, but in any order with what the program does meanwhile. So their collectives
 // are matched among themselves.
-const tutti::detail::communicator_ref& process_group::world_of_callbacks() {
-  const core::loop_driver::entry here(engine_.driver());
+const communicator& process_group::world_of_callbacks() {
+  const extend::loop_driver::entry here(runtime_.driver());
   if (getSize() == 1) return world_;
   if (world_ && !in_callbacks_)
-    in_callbacks_ = tutti::detail::communicator_ref(&comm::world_of(*world_).make_communicator(
-        {number_in_callbacks_, world_->numbers().id}, world_->group().name() + ", in callbacks",
-        world_->group().members()));
+    in_callbacks_ =
+        extend::duplicate_numbered(world_, number_in_callbacks_, world_.name() + ", in callbacks");
   return in_callbacks_;
 }
 
@@ -411,7 +406,7 @@ process_group::result process_group::begin(request&& r) {
       for (const auto& f : all) f(received);
     };
   auto made = c10::make_intrusive<work>(
-      engine_, getRank(), r.type, title_of(options_->backend, r.profiled), sequence_, timeout, hooks_,
+      runtime_, getRank(), r.type, title_of(options_->backend, r.profiled), sequence_, timeout, hooks_,
       std::move(r.outputs), r.inputs.empty() ? std::nullopt : std::optional<tensors>(std::move(r.inputs)));
   if (timeout != joined_with_) made->set_limited();
   if (r.follows) made->set_follows();
@@ -857,7 +852,7 @@ void process_group::monitoredBarrier(const c10d::BarrierOptions& o, bool wait_al
   check("monitored_barrier");
   const std::chrono::milliseconds timeout =
       o.timeout == c10d::kUnsetTimeout ? options_->timeout : bounded(o.timeout);
-  const core::time_point end = tutti::detail::after(core::clock::now(), timeout);
+  const time_point end = extend::after(clock::now(), timeout);
   // Time for rank 0 to send the reason before the others give up.
   const auto patience = std::chrono::milliseconds(200);
   const int tag = first_monitored_tag + static_cast<int>(monitored_barriers_++ & 0xffff);
@@ -874,7 +869,7 @@ void process_group::monitoredBarrier(const c10d::BarrierOptions& o, bool wait_al
   };
   const auto left = [end] {
     return std::max(std::chrono::milliseconds(1),
-                    std::chrono::duration_cast<std::chrono::milliseconds>(end - core::clock::now()));
+                    std::chrono::duration_cast<std::chrono::milliseconds>(end - clock::now()));
   };
   at::Tensor word = at::zeros({1}, at::kByte);
   if (getRank() != 0) {
@@ -898,7 +893,7 @@ void process_group::monitoredBarrier(const c10d::BarrierOptions& o, bool wait_al
   std::vector<int> late;
   std::string why;
   for (auto& [peer, w] : coming) {
-    if (!wait_all_ranks && core::clock::now() >= end && !(w->isCompleted() && w->isSuccess()))
+    if (!wait_all_ranks && clock::now() >= end && !(w->isCompleted() && w->isSuccess()))
       fail(c10::str("[Rank 0]: Rank 0 timed out in monitoredBarrier after ", timeout.count(),
                     " ms; ranks from ", peer, " on were not heard of"));
     try {

@@ -40,9 +40,9 @@ class process_group final : public c10d::Backend {
     parent(const parent&) = delete;
     parent& operator=(const parent&) = delete;
     ~parent();
-    engine& of;
+    torch_runtime& of;
     const int rank;
-    tutti::detail::communicator_ref world;
+    communicator world;
   };
   // Some ranks of a group become one of their own, in its world: no connections are made. `members` are ranks of the
   // parent, by rank of the new group. Each of them learns the group's numbers from the first one. Returns when this rank
@@ -112,14 +112,14 @@ class process_group final : public c10d::Backend {
 
  private:
   struct request;
-  static tutti::detail::call call_of(tutti::detail::operation_kind kind);
+  static extend::call call_of(extend::operation_kind kind);
   // Those of this group, save what `opts` has.
   c10::intrusive_ptr<options> options_for(const c10::intrusive_ptr<Backend::Options>& opts) const;
   result begin(request&& r);
   result reduce_sparse(at::Tensor& data, const c10d::AllreduceOptions& o);
   void check(const char* what) const;
   void check_tag(int tag, const char* what) const;
-  const tutti::detail::communicator_ref& world_of_callbacks();
+  const communicator& world_of_callbacks();
   // Runs a task that uses the store. What a signal's handler raises ends the wait for it.
   template <class F>
   void run(torch_store& through, const F& make_task);
@@ -127,12 +127,12 @@ class process_group final : public c10d::Backend {
   void compare_calls();  // throws if the ranks' last collectives differ
   void leave();
 
-  engine& engine_ = engine::get();
+  torch_runtime& runtime_ = torch_runtime::get();
   const c10::intrusive_ptr<options> options_;
   const std::chrono::milliseconds joined_with_;
-  tutti::detail::communicator_ref world_;         // on the loop; empty after shutdown()
-  tutti::detail::communicator_ref in_callbacks_;  // on the loop; empty until a callback starts a collective
-  std::uint32_t number_in_callbacks_ = 1;         // of that communicator; no rank gives out 1
+  communicator world_;                     // on the loop; empty after shutdown()
+  communicator in_callbacks_;              // on the loop; empty until a callback starts a collective
+  std::uint32_t number_in_callbacks_ = 1;  // of that communicator; no rank gives out 1
   std::atomic<std::uint64_t> sequence_{0};
   std::atomic<unsigned> monitored_barriers_{0};
   const std::shared_ptr<group_hooks> hooks_ = std::make_shared<group_hooks>();

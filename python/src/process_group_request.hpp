@@ -14,8 +14,8 @@ namespace tutti::python {
 
 // An operation that is being prepared.
 struct process_group::request {
-  using buffer_view = tutti::detail::buffer_view;
-  using call = tutti::detail::call;
+  using buffer_view = extend::buffer_view;
+  using call = extend::call;
 
   request(group_hooks& of, const char* operation, const char* profiled_as, c10d::OpType op)
       : group(of), name(operation), profiled(profiled_as), type(op) {}
@@ -83,8 +83,8 @@ struct process_group::request {
     return reads(joined(from));
   }
   // The reduction of such tensors. Averages of integers are sums, which each rank then divides as `x / size` of C does.
-  tutti::detail::reduction reduces(const c10d::ReduceOp& op, const at::Tensor& like, const tensors& results,
-                                   int size) {
+  extend::reduction reduces(const c10d::ReduceOp& op, const at::Tensor& like, const tensors& results,
+                            int size) {
     if (op.op_ != c10d::ReduceOp::AVG || !at::isIntegralType(like.scalar_type(), false))
       return reduction_of(op, like.scalar_type(), name);
     if (!results.empty())

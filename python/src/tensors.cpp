@@ -17,9 +17,9 @@
 namespace tutti::python {
 namespace {
 
-using tutti::detail::buffer_view;
-using tutti::detail::fits;
-using tutti::detail::type_of;
+using extend::buffer_view;
+using extend::fits;
+using tutti::torch::type_of;
 
 const char* name_of(c10d::ReduceOp::RedOpType op) noexcept {
   static constexpr const char* names[] = {"SUM",  "AVG", "PRODUCT", "MIN",       "MAX",
@@ -28,13 +28,13 @@ const char* name_of(c10d::ReduceOp::RedOpType op) noexcept {
 }
 
 template <class T>
-void set_factor(tutti::detail::reduction& r, double factor) {
+void set_factor(extend::reduction& r, double factor) {
   if constexpr (std::is_same_v<T, bool>) {
     return;  // rejected by the caller
-  } else if constexpr (tutti::detail::reduces<tutti::detail::premul_sum_op<double>, T>()) {
-    r = tutti::detail::make_reduction<tutti::detail::premul_sum_op<double>, T>(premul_sum(factor));
+  } else if constexpr (extend::reduces<extend::premul_sum_op<double>, T>()) {
+    r = extend::make_reduction<extend::premul_sum_op<double>, T>(premul_sum(factor));
   } else {
-    r = tutti::detail::make_reduction<tutti::detail::premul_sum_op<std::int64_t>, T>(
+    r = extend::make_reduction<extend::premul_sum_op<std::int64_t>, T>(
         premul_sum(static_cast<std::int64_t>(factor)));
   }
 }
@@ -59,12 +59,12 @@ at::Tensor real_of(const at::Tensor& t) {
   return t.scalar_type() == at::kComplexHalf ? at::view_as_real(t) : t;
 }
 
-tutti::detail::reduction reduction_of(const c10d::ReduceOp& op, at::ScalarType type, const char* operation) {
+extend::reduction reduction_of(const c10d::ReduceOp& op, at::ScalarType type, const char* operation) {
   if (type == at::kComplexHalf && (op.op_ == c10d::ReduceOp::SUM || op.op_ == c10d::ReduceOp::AVG))
     type = at::kHalf;
   const element_type elements = type_of(type);
   const bool boolean = elements == element_type::boolean;
-  tutti::detail::reduction r;
+  extend::reduction r;
   switch (op.op_) {
     case c10d::ReduceOp::SUM:
       r.kind = boolean ? reduce_kind::bor : reduce_kind::sum;
@@ -96,10 +96,9 @@ tutti::detail::reduction reduction_of(const c10d::ReduceOp& op, at::ScalarType t
       TORCH_CHECK_VALUE(by != nullptr, "tutti: ", operation, ": PREMUL_SUM without a factor");
       const double factor =
           by->tensor_factor.defined() ? by->tensor_factor.item<double>() : by->double_factor;
-      TORCH_CHECK_VALUE(!tutti::detail::is_integer(elements) || factor == std::trunc(factor),
-                        "tutti: ", operation, ": PREMUL_SUM of ", c10::toString(type),
-                        " takes an integer factor, not ", factor);
-      tutti::detail::for_each_type([&]<class T>(at::ScalarType each, std::type_identity<T>) {
+      TORCH_CHECK_VALUE(!extend::is_integer(elements) || factor == std::trunc(factor), "tutti: ", operation,
+                        ": PREMUL_SUM of ", c10::toString(type), " takes an integer factor, not ", factor);
+      tutti::torch::for_each_type([&]<class T>(at::ScalarType each, std::type_identity<T>) {
         if (each == type) set_factor<T>(r, factor);
       });
       break;

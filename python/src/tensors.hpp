@@ -4,7 +4,7 @@
 
 #include <cstddef>
 #include <string>
-#include <tutti/detail/operation_state.hpp>
+#include <tutti/extend/call.hpp>
 #include <tutti/torch/tensor.hpp>
 #include <vector>
 
@@ -15,9 +15,7 @@ namespace tutti::python {
 
 using tensors = std::vector<at::Tensor>;
 
-inline tutti::detail::buffer_view view_of(const at::Tensor& t) noexcept {
-  return tutti::detail::view_of_tensor(t);
-}
+using tutti::torch::view_of;
 // The memory from a tensor's first element to its last.
 struct memory_range {
   const std::byte* begin = nullptr;
@@ -30,9 +28,9 @@ struct memory_range {
 };
 memory_range memory_of(const at::Tensor& t, bool written);
 // An empty view of that element type.
-tutti::detail::buffer_view none_of(tutti::detail::buffer_view v);
+extend::buffer_view none_of(extend::buffer_view v);
 // c10d's reduction for this element type. For bool, SUM and PRODUCT are "or" and "and".
-tutti::detail::reduction reduction_of(const c10d::ReduceOp& op, at::ScalarType type, const char* operation);
+extend::reduction reduction_of(const c10d::ReduceOp& op, at::ScalarType type, const char* operation);
 // Returns "tutti:all_reduce", for example. Strings live for ever, because the profiler keeps the pointer.
 const char* title_of(const std::string& backend, const char* operation);
 // A complex32 tensor as its real and imaginary parts, which reductions take; any other as it is.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_store.hpp"
 
-#include "bootstrap/store_contents.hpp"
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,9 +11,8 @@
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <tutti/detail/deadline.hpp>
-#include <tutti/detail/flow.hpp>
 #include <tutti/error.hpp>
+#include <tutti/extend/support.hpp>
 #include <utility>
 #include <vector>
 
@@ -25,6 +22,8 @@
 namespace tutti::python {
 namespace {
 
+using clock = std::chrono::steady_clock;
+using time_point = clock::time_point;
 using bytes = std::vector<std::uint8_t>;
 using store_ref = c10::intrusive_ptr<c10d::Store>;
 
@@ -128,7 +127,7 @@ struct torch_store::on_thread {
     } catch (const std::exception& e) {
       const std::string text = e.what();
       const std::string first = text.substr(0, text.find('\n'));
-      throw error(code_of(text), bootstrap::title_of(what, store.name()) + ": " + first);
+      throw error(code_of(text), store.title_of(what) + ": " + first);
     }
   }
 };
@@ -138,7 +137,7 @@ store_ref torch_store::without_prefixes(store_ref s) {
   return s;
 }
 
-torch_store::torch_store(const c10::intrusive_ptr<c10d::Store>& base, core::loop_driver& d, bool one_job)
+torch_store::torch_store(const c10::intrusive_ptr<c10d::Store>& base, extend::loop_driver& d, bool one_job)
     : driver_(d) {
   // A blocking call on a connection delays all other users of it.
   target_ = base;
@@ -182,12 +181,12 @@ void torch_store::work() {
       next->failure = std::current_exception();
       failed_ = true;
     }
-    const core::loop_driver::entry here(driver_);
+    const extend::loop_driver::entry here(driver_);
     {
       const std::scoped_lock hold(mutex_);
       calls_.pop();
     }
-    tutti::detail::resume_bounded(next->waiting);
+    extend::resume_bounded(next->waiting);
     driver_.notify();
   }
 }
@@ -199,13 +198,12 @@ bool torch_store::is_idle() {
 
 // In pieces, because a wait of PyTorch's store cannot be ended before its timeout.
 void torch_store::wait_for(const std::string& key, milliseconds timeout) {
-  for (const core::time_point deadline = tutti::detail::after(core::clock::now(), timeout);;) {
-    const core::time_point now = core::clock::now(),
-                           until = std::min(deadline, now + std::chrono::seconds(1));
+  for (const time_point deadline = extend::after(clock::now(), timeout);;) {
+    const time_point now = clock::now(), until = std::min(deadline, now + std::chrono::seconds(1));
     try {
       return base_->wait({key}, std::chrono::ceil<milliseconds>(until - now));
     } catch (const std::exception&) {
-      if (given_up_ || core::clock::now() < until || until == deadline) throw;
+      if (given_up_ || clock::now() < until || until == deadline) throw;
     }
   }
 }

@@ -2,14 +2,13 @@
 // Adapts PyTorch's store to tutti's interface, so that the ranks of a group find each other through it.
 #pragma once
 
-#include "core/loop_driver.hpp"
-
 #include <atomic>
 #include <condition_variable>
 #include <coroutine>
 #include <mutex>
 #include <queue>
 #include <thread>
+#include <tutti/extend/loop_driver.hpp>
 #include <tutti/store.hpp>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -20,7 +19,7 @@ namespace tutti::python {
 class torch_store final : public store {
  public:
   // `one_job`: all ranks were started by the same torchrun, if by any.
-  torch_store(const c10::intrusive_ptr<c10d::Store>& base, core::loop_driver& d, bool one_job);
+  torch_store(const c10::intrusive_ptr<c10d::Store>& base, extend::loop_driver& d, bool one_job);
   // The store behind PyTorch's prefixes.
   static c10::intrusive_ptr<c10d::Store> without_prefixes(c10::intrusive_ptr<c10d::Store> s);
   // Joins the thread. Not on the loop.
@@ -47,7 +46,7 @@ class torch_store final : public store {
   c10::intrusive_ptr<c10d::Store> target_;  // without its prefixes
   c10::intrusive_ptr<c10d::Store> own_;     // a connection to it
   c10::intrusive_ptr<c10d::Store> base_;    // own_ with the prefixes
-  core::loop_driver& driver_;
+  extend::loop_driver& driver_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::queue<on_thread*> calls_;  // the first is under way

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <tutti/error.hpp>
+#include <tutti/extend/failure.hpp>
 #include <tutti/operation.hpp>
 #include <tutti/with_timeout.hpp>
 #include <utility>
@@ -25,12 +26,12 @@ std::atomic<int> nested_works{0};
 constexpr auto long_callback = std::chrono::seconds(1);
 constexpr auto patience_with_self = std::chrono::milliseconds(100);
 
-task<> within(tutti::detail::call what, std::chrono::milliseconds timeout) {
+task<> within(extend::call what, std::chrono::milliseconds timeout) {
   operation<> op(std::move(what));
   co_await with_timeout(std::move(op), timeout);
 }
 
-task<status> receive(tutti::detail::call what, std::chrono::milliseconds timeout) {
+task<status> receive(extend::call what, std::chrono::milliseconds timeout) {
   operation<status> op(std::move(what));
   const status got = co_await with_timeout(std::move(op), timeout);
   co_return got;
@@ -91,11 +92,11 @@ std::exception_ptr translated(std::exception_ptr failure, const group_hooks& gro
   }
 }
 
-work::work(engine& e, int rank, c10d::OpType type, const char* title, std::uint64_t sequence,
+work::work(torch_runtime& e, int rank, c10d::OpType type, const char* title, std::uint64_t sequence,
            std::chrono::milliseconds timeout, std::shared_ptr<group_hooks> hooks,
            std::vector<at::Tensor> outputs, const std::optional<std::vector<at::Tensor>>& profiled)
     : Work(rank, type, title, profiled),
-      engine_(e),
+      runtime_(e),
       nested_(is_in_callback),
       sequence_(sequence),
       key_(next_key.fetch_add(1, std::memory_order_relaxed)),
@@ -107,8 +108,8 @@ work::~work() = default;
 
 task<> work::perform(std::size_t number) {
   if (number >= plan_.calls.size()) co_return;  // a work without calls
-  tutti::detail::call& what = plan_.calls[number];
-  if (what.kind == tutti::detail::operation_kind::receive) {
+  extend::call& what = plan_.calls[number];
+  if (what.kind == extend::operation_kind::receive) {
     const status got = co_await receive(std::move(what), timeout_);
     source_ = got.source;
     received_ = got.bytes;
@@ -120,20 +121,20 @@ task<> work::perform(std::size_t number) {
   }
 }
 
-void work::begin(plan p, care c, const tutti::detail::communicator_ref& world) {
+void work::begin(plan p, care c, const communicator& world) {
   plan_ = std::move(p);
   const auto self = work_ref::reclaim_copy(this);
   const std::size_t calls = plan_.calls.size();
-  const bool receives = calls > 0 && plan_.calls[0].kind == tutti::detail::operation_kind::receive;
+  const bool receives = calls > 0 && plan_.calls[0].kind == extend::operation_kind::receive;
   if (calls > 1) {
     pending_calls_ = calls;
-    others_ = std::make_unique<core::running_task[]>(calls - 1);
+    others_ = std::make_unique<extend::running_task[]>(calls - 1);
   }
   {
-    const core::loop_driver::entry here(engine_.driver());
-    for (tutti::detail::call& one : plan_.calls) {
+    const extend::loop_driver::entry here(runtime_.driver());
+    for (extend::call& one : plan_.calls) {
       if (!world) fail(c10::str("tutti: ", name_of(one.kind), ": this process group was destroyed"));
-      one.comm = world;
+      one.comm = extend::reference_to(world);
     }
     hooks_->pending.fetch_add(1, std::memory_order_relaxed);
     if (nested_) nested_works.fetch_add(1, std::memory_order_relaxed);
@@ -151,10 +152,10 @@ void work::begin(plan p, care c, const tutti::detail::communicator_ref& world) {
                 static_cast<work*>(w)->call_ended(std::move(failure));
               },
               this);
-    if (phase_.load(std::memory_order_relaxed) == running && receives) engine_.add_receive(*this);
+    if (phase_.load(std::memory_order_relaxed) == running && receives) runtime_.add_receive(*this);
     if (phase_.load(std::memory_order_relaxed) == running && c != care::waits) {
       attended_ = true;
-      engine_.driver().attend(1, c == care::now);
+      runtime_.driver().attend(1, c == care::now);
       if (c == care::now) hooks_->running.push_back(this);
     }
   }
@@ -181,7 +182,7 @@ void work::stop_calls() noexcept {
 
 void work::cancel() {
   {
-    const core::loop_driver::entry here(engine_.driver());
+    const extend::loop_driver::entry here(runtime_.driver());
     if (phase_.load(std::memory_order_relaxed) == running) {
       stop_calls();
       ended(std::make_exception_ptr(error(errc::cancelled, "the operation was cancelled")));
@@ -250,9 +251,9 @@ void group_hooks::release(const work& w) noexcept {
 
 void work::ended(std::exception_ptr failure) noexcept {
   failure_ = std::move(failure);
-  ended_ = core::clock::now();
+  ended_ = clock::now();
   unlink();
-  if (attended_) engine_.driver().attend(-1);
+  if (attended_) runtime_.driver().attend(-1);
   hooks_->call(*this);
   bool has_callbacks = false;
   {
@@ -260,8 +261,8 @@ void work::ended(std::exception_ptr failure) noexcept {
     has_callbacks = future_ || result_ || !callbacks_.empty() || hooks_->any_on_completion;
     phase_.store(over, std::memory_order_release);
   }
-  engine_.driver().notify();
-  engine_.add_ended(std::move(self_), has_callbacks);
+  runtime_.driver().notify();
+  runtime_.add_ended(std::move(self_), has_callbacks);
   std::erase(hooks_->running, this);
   for (const work_ref& w : std::exchange(followers_, {})) w->call_ended(nullptr);
 }
@@ -270,12 +271,12 @@ bool work::finish() {
   int now = over;
   if (!phase_.compare_exchange_strong(now, finishing, std::memory_order_acq_rel)) return now == finished;
   {
-    const core::loop_driver::entry here(engine_.driver());
+    const extend::loop_driver::entry here(runtime_.driver());
     stop_calls();
     plan_.calls.clear();
   }
   if (failure_) {
-    peer_left_ = core::what_of(failure_).code == errc::peer_left;
+    peer_left_ = extend::what_of(failure_).code == errc::peer_left;
     failure_ = translated(failure_, *hooks_);
     hooks_->told = true;
   } else if (plan_.after) {
@@ -300,7 +301,7 @@ bool work::finish() {
   finished_.notify_all();
   if (nested_) nested_works.fetch_sub(1, std::memory_order_relaxed);
   for (const auto& f : callbacks) f();
-  if (has_futures) hooks_->complete_futures(engine_);
+  if (has_futures) hooks_->complete_futures(runtime_);
   hooks_->call_on_completion(*this);
   hooks_->pending.fetch_sub(1, std::memory_order_relaxed);
   return true;
@@ -324,33 +325,32 @@ void work::wait_for_finish() {
 }
 
 void work::settle() {
-  engine_.wait_until([this] { return phase_.load(std::memory_order_relaxed) != running; },
-                     core::time_point::max());
+  runtime_.wait_until([this] { return phase_.load(std::memory_order_relaxed) != running; },
+                      time_point::max());
   wait_for_finish();
 }
 
 bool work::wait(std::chrono::milliseconds timeout) {
   if (phase_.load(std::memory_order_acquire) != finished) {
-    const core::time_point deadline =
-        timeout == kNoTimeout ? core::time_point::max() : core::clock::now() + bounded(timeout);
+    const time_point deadline = timeout == kNoTimeout ? time_point::max() : clock::now() + bounded(timeout);
     const auto is_over = [this] { return phase_.load(std::memory_order_relaxed) != running; };
     // Its message is here, unless another thread of this rank sends it.
-    const core::time_point patience = core::clock::now() + patience_with_self;
-    if (from_self_ && patience < deadline && !engine_.wait_until(is_over, patience)) {
+    const time_point patience = clock::now() + patience_with_self;
+    if (from_self_ && patience < deadline && !runtime_.wait_until(is_over, patience)) {
       cancel();
       fail(
           "tutti: recv: this rank waits for a message of its own, which it has not sent: call isend before, "
           "or receive "
           "from another rank");
     }
-    if (!engine_.wait_until(is_over, deadline))
+    if (!runtime_.wait_until(is_over, deadline))
       fail(c10::str("tutti: Timed out: wait() gave up after ", timeout.count(),
                     " ms; the operation goes on until its own timeout of ", timeout_.count(), " ms"));
     wait_for_finish();
-    engine_.finish_ended();
+    runtime_.finish_ended();
   }
   if (!failure_) return true;
-  if (!is_in_callback) engine_.stay_if_ending(peer_left_);  // the end waits for callbacks
+  if (!is_in_callback) runtime_.stay_if_ending(peer_left_);  // the end waits for callbacks
   std::rethrow_exception(failure_);
 }
 
@@ -379,7 +379,7 @@ void work::complete_futures() noexcept {
   set_in_callback(before);
 }
 
-void group_hooks::complete_futures(engine& e) {
+void group_hooks::complete_futures(torch_runtime& e) {
   const auto has_finished = [](const work_ref& w) {
     return w->phase_.load(std::memory_order_acquire) == work::finished;
   };
@@ -399,7 +399,7 @@ void group_hooks::complete_futures(engine& e) {
   for (;;) {
     const auto first = std::ranges::find_if(with_futures, [](const work_ref& w) { return w->in_order_; });
     if (first == with_futures.end() || !has_finished(*first)) return;
-    const core::time_point now = core::clock::now();
+    const time_point now = clock::now();
     if (completing != 0 && (nested_works > 0 || now < completing_since + long_callback))
       return e.look_again(shared_from_this());
     const work_ref next = std::move(*first);
@@ -429,7 +429,7 @@ c10::intrusive_ptr<c10::ivalue::Future> work::getFuture() {
     now = phase_.load(std::memory_order_relaxed) == finished;
   }
   if (now) {
-    hooks_->complete_futures(engine_);
+    hooks_->complete_futures(runtime_);
   } else {
     isCompleted();
   }
@@ -446,7 +446,7 @@ c10::intrusive_ptr<c10::ivalue::Future> work::getFutureResult() {
     now = phase_.load(std::memory_order_relaxed) == finished;
   }
   if (now) {
-    hooks_->complete_futures(engine_);
+    hooks_->complete_futures(runtime_);
   } else {
     isCompleted();
   }

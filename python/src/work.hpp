@@ -3,9 +3,8 @@
 #pragma once
 
 #include "base/intrusive_list.hpp"
-#include "core/running_task.hpp"
-#include "engine.hpp"
 #include "tensors.hpp"
+#include "torch_runtime.hpp"
 #include "torch_versions.hpp"
 
 #include <atomic>
@@ -17,7 +16,8 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <tutti/detail/operation_state.hpp>
+#include <tutti/extend/call.hpp>
+#include <tutti/extend/running_task.hpp>
 #include <tutti/task.hpp>
 #include <vector>
 
@@ -42,7 +42,7 @@ struct group_hooks : std::enable_shared_from_this<group_hooks> {
   // their callbacks then run in one order on all ranks. A callback may wait for works that it has started itself, whose
   // futures therefore do not wait for it. If it runs long and waits for none of those, it may wait for a later work of
   // the group, whose futures then complete, too.
-  void complete_futures(engine& e);
+  void complete_futures(torch_runtime& e);
   std::string where;  // in texts of errors: which ranks of the world those of the group are; constant
   std::mutex mutex;
   std::vector<std::pair<std::int64_t, c10d::CompletionHook>> completion;
@@ -56,16 +56,16 @@ struct group_hooks : std::enable_shared_from_this<group_hooks> {
   std::atomic<bool> any_in_use{false};
   std::vector<work_ref> with_futures;  // that have not completed, in the order of their starts
   std::uint64_t completing = 0;        // key of the work whose futures complete now
-  core::time_point completing_since{};
+  time_point completing_since{};
   std::vector<work*> running;  // on the loop: collectives for which no thread waits
 };
 
 // What an operation needs besides its call. Constant from begin() to the end of the operation.
 struct plan {
-  std::vector<tutti::detail::call> calls;  // started in this order, at once
-  std::vector<at::Tensor> keeps;           // keeps their memory alive
+  std::vector<extend::call> calls;  // started in this order, at once
+  std::vector<at::Tensor> keeps;    // keeps their memory alive
   std::vector<std::size_t> in_counts, out_counts;
-  std::vector<tutti::detail::buffer_view> list;
+  std::vector<extend::buffer_view> list;
   // Copies results to their destination; not on the loop. Of a receive it is given the bytes of the message.
   std::function<void(std::size_t received)> after;
 };
@@ -73,7 +73,7 @@ struct plan {
 class work final : public c10d::Work, public base::list_hook<pending_receives> {
  public:
   // `title` is a literal; the profiler shows `profiled`.
-  work(engine& e, int rank, c10d::OpType type, const char* title, std::uint64_t sequence,
+  work(torch_runtime& e, int rank, c10d::OpType type, const char* title, std::uint64_t sequence,
        std::chrono::milliseconds timeout, std::shared_ptr<group_hooks> hooks, std::vector<at::Tensor> outputs,
        const std::optional<std::vector<at::Tensor>>& profiled);
   ~work() override;
@@ -82,7 +82,7 @@ class work final : public c10d::Work, public base::list_hook<pending_receives> {
   // probably waits soon; it computes meanwhile.
   enum class care { waits, later, now };
   // Starts the calls on `world`, which is read on the loop. Throws if it is empty: the group was destroyed.
-  void begin(plan p, care c, const tutti::detail::communicator_ref& world);
+  void begin(plan p, care c, const communicator& world);
   // Ends the calls; wait() reports their result. The tensors are no longer used when it returns.
   void cancel();
   // Not on the loop; by any thread, any number of times. Runs the last steps; false if another thread does.
@@ -118,12 +118,12 @@ class work final : public c10d::Work, public base::list_hook<pending_receives> {
   void add_future() noexcept;
   void complete_futures() noexcept;
 
-  engine& engine_;
+  torch_runtime& runtime_;
   plan plan_;
-  core::running_task body_;                       // on the loop: performs the first call
-  std::unique_ptr<core::running_task[]> others_;  // on the loop: the other calls
-  std::size_t pending_calls_ = 1;                 // on the loop
-  work_ref self_;                                 // while it runs
+  extend::running_task body_;                       // on the loop: performs the first call
+  std::unique_ptr<extend::running_task[]> others_;  // on the loop: the other calls
+  std::size_t pending_calls_ = 1;                   // on the loop
+  work_ref self_;                                   // while it runs
   bool attended_ = false;
   bool limited_ = false;             // its timeout is not the world's
   const bool nested_;                // a callback has started it
@@ -142,8 +142,8 @@ class work final : public c10d::Work, public base::list_hook<pending_receives> {
   const std::chrono::milliseconds timeout_;
   const std::shared_ptr<group_hooks> hooks_;
   std::vector<at::Tensor> outputs_;
-  const core::time_point began_ = core::clock::now();
-  core::time_point ended_{};
+  const time_point began_ = clock::now();
+  time_point ended_{};
   mutable std::mutex futures_;
   std::condition_variable finished_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;

@@ -283,7 +283,7 @@ task<> on_segment(operation_state* op, collective c) {
 // The ranks compare their calls, and find who has not called, while devices carry out the operation.
 task<> on_devices(operation_state* op, collective c) {
   scope both;
-  both.spawn(detail::communicator_part_of(op->what()).execute(*op));
+  both.spawn(detail::executor_part_of(op->what()).execute(*op));
   both.spawn(barrier_dissemination(c));
   co_await both.join();
 }

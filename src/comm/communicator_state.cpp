@@ -138,7 +138,7 @@ void communicator_state::last_reference_gone() noexcept {
     delete this;
     return;
   }
-  devices_.reset();  // closes the communicators beside this one
+  attributes_.clear();  // closes the side channels
   if (failure_.failed())
     endpoint_.control().keep_failure(numbers_.messages(), failure_.to_tell(p2p::extent::one));
   // A rank that closes its last communicator leaves the world, and says that instead.
@@ -171,8 +171,6 @@ void communicator_state::close_contexts() noexcept {
 
 namespace tutti::detail {
 
-void add_reference(communicator_state& state) noexcept { state.add_reference(); }
-void release_reference(communicator_state& state) noexcept { state.release_reference(); }
 boost::asio::io_context::executor_type executor_of(const communicator_state& state) noexcept {
   return state.executor();
 }

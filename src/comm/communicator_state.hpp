@@ -18,16 +18,17 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <tutti/detail/call_part.hpp>
 #include <tutti/error.hpp>
+#include <tutti/extend/side_channel.hpp>
 #include <vector>
 
 namespace tutti::comm {
 
-// Bits above these select one of the communicators beside it that tutti::gpu has (detail::beside).
+// Bits above these select one of its side channels (extend/side_channel.hpp).
 inline constexpr int communicator_id_bits = 28;
 
 struct communicator_numbers {
@@ -40,11 +41,11 @@ struct communicator_numbers {
   // Contexts of its messages and of its collectives.
   std::uint32_t messages() const noexcept { return 2 * id; }
   std::uint32_t collectives() const noexcept { return 2 * id + 1; }
-  // Of a communicator of the same ranks for the library's own messages (detail::beside), and the context of one.
+  // Of a side channel, and the context of the one for rts headers.
   std::uint32_t id_beside(int which) const noexcept {
     return id | static_cast<std::uint32_t>(which + 1) << communicator_id_bits;
   }
-  std::uint32_t rts() const noexcept { return 2 * id_beside(detail::beside_rts); }
+  std::uint32_t rts() const noexcept { return 2 * id_beside(extend::rts_channel); }
 };
 
 class communicator_state final : p2p::context_owner, failure_spread::owner {
@@ -84,7 +85,8 @@ class communicator_state final : p2p::context_owner, failure_spread::owner {
   // Where collectives of ranks that share memory work; null: not all members do. The same on all of them.
   collective_segment* segment() const noexcept { return segment_.get(); }
   scratch_pool& scratch() noexcept { return scratch_; }
-  std::shared_ptr<detail::device_side>& devices() noexcept { return devices_; }
+  // What extensions keep with it (extend/side_channel.hpp).
+  std::map<const void*, std::shared_ptr<void>>& attributes() noexcept { return attributes_; }
 
   void add_reference() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void release_reference() noexcept;
@@ -137,7 +139,7 @@ class communicator_state final : p2p::context_owner, failure_spread::owner {
   failure_spread failure_;
   scratch_pool scratch_;
   std::unique_ptr<collective_segment> segment_;
-  std::shared_ptr<detail::device_side> devices_;
+  std::map<const void*, std::shared_ptr<void>> attributes_;
   progress_exchange progress_;  // last: its task uses the others
 };
 

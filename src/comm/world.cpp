@@ -38,9 +38,9 @@ world::world(core::loop& loop, core::world_info info,
 }
 
 world::~world() {
-  // Each one closes the communicators beside its own.
-  communicators_.for_each([](communicator_state& c) { c.devices().reset(); });
-  devices.reset();
+  // Each one closes its side channels.
+  communicators_.for_each([](communicator_state& c) { c.attributes().clear(); });
+  attributes.clear();
   cut();
   agreement_.end();
   // If the last handle goes on another thread, it deletes the state from then on.
@@ -168,7 +168,7 @@ void world::close(communicator_state& c, std::unique_ptr<collective_segment> lef
   agreement_.stay_out(c.numbers().messages());
   delete &c;
   if (!communicators_.empty()) return;
-  devices.reset();
+  attributes.clear();
   if (owner_ != nullptr) owner_->idle(*this);
 }
 

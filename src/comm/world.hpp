@@ -14,6 +14,7 @@
 #include "transport/transport.hpp"
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -81,8 +82,8 @@ class world final : public communicator_home, p2p::router, peer_watch::watched {
   bool has_queue() const noexcept;
   void cut() noexcept;
 
-  // What tutti::gpu has opened for this world; freed with the last communicator.
-  std::shared_ptr<detail::device_side> devices;
+  // What extensions keep with this world; freed with the last communicator.
+  std::map<const void*, std::shared_ptr<void>> attributes;
   // How the ranks of this world meet again. Empty: they cannot.
   std::optional<bootstrap::job> next_job;
   // Set for a world that newcomers may join; otherwise null.

@@ -66,23 +66,22 @@ void loop_driver::unlock() noexcept {
   mutex_.unlock();
 }
 
-loop_driver::entry::entry(loop_driver& d) : driver_(d) {
-  d.lock();
-  if (d.loop_.unpark()) d.disarmed_ = true;
+void loop_driver::enter() {
+  lock();
+  if (loop_.unpark()) disarmed_ = true;
 }
 
-loop_driver::entry::~entry() {
-  loop_driver& d = driver_;
-  d.loop_.step();
-  if (d.resident_ != &d.caller_) {
-    d.leave_to_next();
+void loop_driver::leave() {
+  loop_.step();
+  if (resident_ != &caller_) {
+    leave_to_next();
     return;
   }
   // A caller goes on driving: it arms the doorbells anew.
-  if (d.notified_ && d.waiting_ > 0) d.left_.notify_all();
-  const bool kick = std::exchange(d.disarmed_, false) && d.caller_.sleeps;
-  d.unlock();
-  if (kick) ::eventfd_write(d.caller_.kick.get(), 1);
+  if (notified_ && waiting_ > 0) left_.notify_all();
+  const bool kick = std::exchange(disarmed_, false) && caller_.sleeps;
+  unlock();
+  if (kick) ::eventfd_write(caller_.kick.get(), 1);
 }
 
 void loop_driver::round(unsigned number) noexcept {

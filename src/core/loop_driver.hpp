@@ -34,14 +34,18 @@ class loop_driver {
   // Waits until the loop's thread ends its round. Throws errc::wrong_thread in a forked child.
   class entry {
    public:
-    explicit entry(loop_driver& d);
+    explicit entry(loop_driver& d) : driver_(d) { d.enter(); }
     entry(const entry&) = delete;
     entry& operator=(const entry&) = delete;
-    ~entry();
+    ~entry() { driver_.leave(); }
 
    private:
     loop_driver& driver_;
   };
+
+  // The two halves of it.
+  void enter();
+  void leave();
 
   // Drives the loop, or waits for the thread that does, until done() returns true; the loop calls it. Returns
   // false if the deadline has passed. Throws errc::wrong_thread in a forked child.
@@ -49,6 +53,8 @@ class loop_driver {
   bool run_until(const F& done, time_point deadline) {
     return run_until([](const void* f) { return (*static_cast<const F*>(f))(); }, &done, deadline);
   }
+  using predicate = bool (*)(const void*);
+  bool run_until(predicate done, const void* what, time_point deadline);
 
   // Called on the loop: changes the number of operations that progress although no thread may wait for them: by
   // the driver's thread after this call with `now`, otherwise after a fifth of a millisecond without calls.
@@ -64,9 +70,7 @@ class loop_driver {
     base::unique_fd kick = make_eventfd();  // ends its sleep
     bool sleeps = false;
   };
-  using predicate = bool (*)(const void*);
 
-  bool run_until(predicate done, const void* what, time_point deadline);
   void lock();
   void unlock() noexcept;
   void round(unsigned number) noexcept;

@@ -13,7 +13,7 @@
 #include <optional>
 #include <ranges>
 #include <set>
-#include <tutti/detail/operation_kind.hpp>
+#include <tutti/extend/operation_kind.hpp>
 #include <tutti/status.hpp>
 #include <utility>
 

@@ -190,7 +190,7 @@ bool start<detail::family::message>(operation_state& state) {
   if (held_message* const held = held_by(what)) return start_matched_receive(state, *held);
   if (!state.on_device()) return start_message(state);
   auto* const made = new (state.running_storage()) device_message(state);
-  if (!made->start([&] { return detail::communicator_part_of(state.what()).execute(state); })) return false;
+  if (!made->start([&] { return detail::executor_part_of(state.what()).execute(state); })) return false;
   made->finish();
   return true;
 }

@@ -68,7 +68,7 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
 }
 
 bool operation_state::begin() {
-  if (is_of_stream(what_)) return stream_part_of(what_).start(*this);  // tutti::gpu carries it out
+  if (is_of_stream(what_)) return stream_part_of(what_).start(*this);
   const auto refuse = [this](errc why, std::string text) noexcept {
     fail(why, std::move(text));
     return true;

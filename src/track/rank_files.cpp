@@ -68,7 +68,7 @@ std::string word_of(const std::string& name) {
   return word + "." + base::to_hex(std::span(hash).first(6));
 }
 
-std::string default_label(const comm::identity& who, const process_identity& process) {
+std::string default_label(const extend::identity& who, const process_identity& process) {
   return who.rank >= 0 ? "rank_" + std::to_string(who.rank)
                        : file_name(process.host) + "_" + std::to_string(process.pid);
 }
@@ -103,9 +103,9 @@ std::string event_file_name(const fs::path& folder, double now) {
 }
 
 // The world of the job has the same id at each start of the job; every other communicator has one of its own.
-std::string default_id(const comm::identity& who, std::uint64_t number, const std::string& name) {
+std::string default_id(const extend::identity& who, std::uint64_t number, const std::string& name) {
   std::set<std::pair<std::string, std::int64_t>> processes;
-  for (const comm::place& p : who.places) processes.emplace(p.host, p.pid);
+  for (const extend::place& p : who.places) processes.emplace(p.host, p.pid);
   const auto job = base::env_string("TUTTI_JOB_ID");
   const bool is_job = job && who.name == "world" && processes.size() == who.places.size() &&
                       base::env_string("WORLD_SIZE") == std::to_string(processes.size());
@@ -144,7 +144,7 @@ bool is_inside(std::string_view name) {
   });
 }
 
-rank_files::rank_files(const comm::identity& who, const options& o, std::uint64_t number)
+rank_files::rank_files(const extend::identity& who, const options& o, std::uint64_t number)
     : who_(who), options_(o), process_(this_process()), opened_(seconds_since_1970()) {
   check_run_name(o.name);
   label_ = !o.label.empty() ? o.label : default_label(who, process_);
@@ -196,7 +196,7 @@ std::string& rank_files::events_for(const record& r) {
 
 std::string rank_files::run_facts_line(const std::string& name) const {
   json places = json::array();
-  for (const comm::place& p : who_.places)
+  for (const extend::place& p : who_.places)
     places.push_back({{"rank", places.size()}, {"host", p.host}, {"pid", p.pid}});
   std::error_code ignored;
   const fs::path here = fs::current_path(ignored);

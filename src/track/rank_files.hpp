@@ -12,7 +12,6 @@
 // With a run per rank, all of it is in rank-3/, and so are its event files.
 #pragma once
 
-#include "comm/identity.hpp"
 #include "track/record_queue.hpp"
 #include "track/run_directory.hpp"
 #include "track/run_facts.hpp"
@@ -22,6 +21,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <tutti/extend/side_channel.hpp>
 
 namespace tutti::track {
 
@@ -29,7 +29,7 @@ class rank_files {
  public:
   // Makes the files, or continues them. `number` is how many runs this rank has opened on this communicator
   // before. who.rank is -1 in a process without a communicator. Throws tutti::error.
-  rank_files(const comm::identity& who, const track::options& o, std::uint64_t number);
+  rank_files(const extend::identity& who, const track::options& o, std::uint64_t number);
 
   const std::filesystem::path& directory() const noexcept { return directory_; }
   std::filesystem::path console_stem() const { return directory_ / "console" / stem_; }
@@ -57,7 +57,7 @@ class rank_files {
   std::string run_facts_line(const std::string& name) const;
   bool fail(std::string text);
 
-  const comm::identity who_;
+  const extend::identity who_;
   const track::options options_;
   const process_identity process_;
   const double opened_;

@@ -5,9 +5,6 @@
 #include "base/log.hpp"
 #include "base/signals_blocked.hpp"
 #include "base/text.hpp"
-#include "bootstrap/store_contents.hpp"
-#include "comm/identity.hpp"
-#include "core/loop.hpp"
 #include "track/console_tee.hpp"
 #include "track/event_encoding.hpp"
 #include "track/machine_sample.hpp"
@@ -16,7 +13,6 @@
 #include "track/run_facts.hpp"
 
 #include <algorithm>
-#include <boost/asio/any_io_executor.hpp>
 #include <charconv>
 #include <chrono>
 #include <condition_variable>
@@ -32,8 +28,9 @@
 #include <thread>
 #include <tuple>
 #include <tutti/counters.hpp>
-#include <tutti/detail/deadline.hpp>
 #include <tutti/error.hpp>
+#include <tutti/extend/async_condition.hpp>
+#include <tutti/extend/support.hpp>
 #include <tutti/task.hpp>
 #include <utility>
 #include <vector>
@@ -49,7 +46,7 @@ class record_writer {
  public:
   using time_point = std::chrono::steady_clock::time_point;
 
-  record_writer(comm::identity who, track::options o, std::uint64_t number)
+  record_writer(extend::identity who, track::options o, std::uint64_t number)
       : queue(o.buffer_bytes, o.full), who_(std::move(who)), options_(std::move(o)), number_(number) {}
   // Call it once. Throws errc::resources if there is no thread.
   static void start(const std::shared_ptr<record_writer>& self) {
@@ -93,12 +90,9 @@ class record_writer {
 
   // Completes when `done` returns true, or at the deadline; returns its value. Used on the executor's thread, by
   // callers that keep this alive.
-  task<bool> wait_until(bool (record_writer::*done)() const, boost::asio::any_io_executor executor,
+  task<bool> wait_until(bool (record_writer::*done)() const, extend::loop_executor executor,
                         time_point deadline) {
-    const bootstrap::store_contents::watch watch(changed_, "", executor);
-    bool in_time = true;
-    while (in_time && !(this->*done)()) in_time = co_await watch.changed().wait(deadline, "tracking");
-    co_return (this->*done)();
+    return changed_.wait_until([this, done] { return (this->*done)(); }, executor, deadline, "tracking");
   }
   // Blocks; for a destructor.
   void wait_for_end(time_point deadline) const {
@@ -138,7 +132,7 @@ class record_writer {
       // Under the lock: a waiting thread may end the process right after.
       ended_changed_.notify_all();
     }
-    changed_.notify("");
+    changed_.notify_all();
   }
 
   void record_all() {
@@ -157,7 +151,7 @@ class record_writer {
       origin_ = files_->origin();
       opened_ = true;
     }
-    changed_.notify("");
+    changed_.notify_all();
 
     const bool samples = options_.system_metrics.count() > 0;
     process_sampler process;
@@ -167,17 +161,17 @@ class record_writer {
       sample(process, *gpu);
     };
     time_point next_sample =
-        samples ? tutti::detail::after(steady_clock::now(), options_.system_metrics) : time_point::max();
+        samples ? extend::after(steady_clock::now(), options_.system_metrics) : time_point::max();
     time_point next_heartbeat = steady_clock::now();
     for (;;) {
       const time_point now = steady_clock::now();
       if (now >= next_heartbeat) {
         put_status("running");
-        next_heartbeat = tutti::detail::after(now, options_.heartbeat);
+        next_heartbeat = extend::after(now, options_.heartbeat);
       }
       if (now >= next_sample) {
         sample_now();
-        next_sample = tutti::detail::after(now, options_.system_metrics);
+        next_sample = extend::after(now, options_.system_metrics);
       }
       queue.wait(std::min(next_sample, next_heartbeat), linger);
       write(queue.take(most_at_once_bytes));
@@ -208,7 +202,7 @@ class record_writer {
       if (!why.empty()) totals_.failure = why;
     }
     queue.release();
-    changed_.notify("");
+    changed_.notify_all();
   }
 
   void sample(process_sampler& process, gpu_sampler& gpu) {
@@ -230,18 +224,18 @@ class record_writer {
   int local_rank() const {
     const auto me = who_.places.begin() + std::max(who_.rank, 0);
     return static_cast<int>(
-        std::count_if(who_.places.begin(), me, [me](const comm::place& p) { return p.host == me->host; }));
+        std::count_if(who_.places.begin(), me, [me](const extend::place& p) { return p.host == me->host; }));
   }
   void put_status(const char* state) { files_->put_status(state, totals(), console_state_); }
 
-  const comm::identity who_;
+  const extend::identity who_;
   const track::options options_;
   const std::uint64_t number_;
   // Of the thread.
   std::unique_ptr<rank_files> files_;
   std::string console_state_;
 
-  bootstrap::store_contents changed_;  // without a key: coroutines of any loop watch it as they do a store's
+  extend::async_condition changed_;
   mutable std::mutex mutex_;
   mutable std::condition_variable ended_changed_;
   std::filesystem::path directory_;
@@ -268,7 +262,7 @@ value::value(float v) {
   held_ = base::to_number<double>({text, static_cast<std::size_t>(end - text)}).value_or(v);
 }
 
-namespace detail {
+namespace impl {
 
 // What the handles of one log share on the loop thread's side.
 class owner {
@@ -295,7 +289,7 @@ class owner {
 
   const std::shared_ptr<record_writer> writer;
   communicator world;  // empty once finishing, and without a communicator; used on the loop thread only
-  const boost::asio::io_context::executor_type executor;
+  const extend::loop_executor executor;
   const bool samples_only;
   bool finishing = false;  // as `world`
 
@@ -316,19 +310,18 @@ class owner {
   }
 
   const std::thread::id loop_thread = std::this_thread::get_id();
-  steady_clock::time_point next_sample =
-      tutti::detail::after(steady_clock::now(), writer->options().system_metrics);
+  steady_clock::time_point next_sample = extend::after(steady_clock::now(), writer->options().system_metrics);
   std::mutex process_mutex;
   process_sampler process;
 };
 
-}  // namespace detail
+}  // namespace impl
 
 namespace {
 
 // Number of this run on this rank of this communicator, from 0: the same on ranks that open runs in the same
 // order.
-std::uint64_t number_of_this_run(const comm::identity& who, const std::string& name) {
+std::uint64_t number_of_this_run(const extend::identity& who, const std::string& name) {
   static std::mutex mutex;
   static auto& opened =
       *new std::map<std::tuple<std::uint64_t, std::uint32_t, int, std::string>, std::uint64_t>;
@@ -338,7 +331,7 @@ std::uint64_t number_of_this_run(const comm::identity& who, const std::string& n
 
 // Tracking does not end a training: records without memory are counted.
 template <class F>
-void say(const std::shared_ptr<detail::owner>& owner, F said) noexcept {
+void say(const std::shared_ptr<impl::owner>& owner, F said) noexcept {
   if (!owner) return;
   try {
     if (owner->samples_only) return owner->sample_messages();
@@ -357,32 +350,30 @@ std::filesystem::path log::directory() const {
 }
 
 void log::scalar(std::string_view name, std::int64_t step, double number) const noexcept {
-  say(owner_, [&](detail::owner& o) { o.push(name, step, number); });
+  say(owner_, [&](impl::owner& o) { o.push(name, step, number); });
 }
 
 void log::text(std::string_view name, std::int64_t step, std::string_view value) const noexcept {
-  say(owner_, [&](detail::owner& o) { o.push(name, step, std::string(value)); });
+  say(owner_, [&](impl::owner& o) { o.push(name, step, std::string(value)); });
 }
 
 void log::histogram(std::string_view name, std::int64_t step, std::span<const float> values) const noexcept {
-  say(owner_,
-      [&](detail::owner& o) { o.push(name, step, std::vector<double>(values.begin(), values.end())); });
+  say(owner_, [&](impl::owner& o) { o.push(name, step, std::vector<double>(values.begin(), values.end())); });
 }
 
 void log::histogram(std::string_view name, std::int64_t step, std::span<const double> values) const noexcept {
-  say(owner_,
-      [&](detail::owner& o) { o.push(name, step, std::vector<double>(values.begin(), values.end())); });
+  say(owner_, [&](impl::owner& o) { o.push(name, step, std::vector<double>(values.begin(), values.end())); });
 }
 
 void log::image(std::string_view name, std::int64_t step, image_view p) const noexcept {
-  say(owner_, [&](detail::owner& o) {
+  say(owner_, [&](impl::owner& o) {
     if (!is_image(p.width, p.height, p.channels, p.samples.size())) return o.writer->queue.count_dropped();
     o.push(name, step, image_record{p.width, p.height, p.channels, {p.samples.begin(), p.samples.end()}});
   });
 }
 
 void log::hyperparameters(const hyperparameter_map& values) const noexcept {
-  say(owner_, [&](detail::owner& o) { o.push({}, 0, values); });
+  say(owner_, [&](impl::owner& o) { o.push({}, 0, values); });
 }
 
 void log::times(std::int64_t step, step_times seconds) const noexcept {
@@ -395,7 +386,7 @@ void log::times(std::int64_t step, step_times seconds) const noexcept {
     scalar("step/bytes", step, static_cast<double>(seconds.bytes));
     scalar("step/overlap", step, communication > 0 ? seconds.hidden_seconds / communication : 0);
   }
-  say(owner_, [&](detail::owner& o) {
+  say(owner_, [&](impl::owner& o) {
     const std::optional<usage> used = o.sample_process();
     if (!used) return;
     o.push("step/cpu_percent", step, used->busy_percent);
@@ -404,23 +395,23 @@ void log::times(std::int64_t step, step_times seconds) const noexcept {
 }
 
 void log::artifact(std::string_view name, std::span<const std::byte> bytes) const noexcept {
-  say(owner_, [&](detail::owner& o) {
+  say(owner_, [&](impl::owner& o) {
     if (!is_inside(name)) return o.writer->queue.count_dropped();
     o.push(name, 0, std::vector(bytes.begin(), bytes.end()));
   });
 }
 
 void log::artifact(std::string_view name, const std::filesystem::path& file) const noexcept {
-  say(owner_, [&](detail::owner& o) {
+  say(owner_, [&](impl::owner& o) {
     if (!is_inside(name)) return o.writer->queue.count_dropped();
     o.push(name, 0, std::filesystem::absolute(file));
   });
 }
 
 task<bool> log::room(std::chrono::milliseconds at_most) const {
-  const std::shared_ptr<detail::owner> kept = owner_;
+  const std::shared_ptr<impl::owner> kept = owner_;
   if (!kept || kept->finishing) co_return true;
-  const auto deadline = tutti::detail::after(steady_clock::now(), at_most);
+  const auto deadline = extend::after(steady_clock::now(), at_most);
   const bool there_is = co_await kept->writer->wait_until(&record_writer::has_room, kept->executor, deadline);
   co_return there_is;
 }
@@ -428,7 +419,7 @@ task<bool> log::room(std::chrono::milliseconds at_most) const {
 totals log::so_far() const { return owner_ ? owner_->writer->totals() : totals(); }
 
 task<totals> log::finish() const {
-  const std::shared_ptr<detail::owner> kept = owner_;
+  const std::shared_ptr<impl::owner> kept = owner_;
   if (!kept) {
     totals nothing;
     nothing.complete = true;
@@ -437,7 +428,7 @@ task<totals> log::finish() const {
   if (kept->finishing) co_return kept->writer->totals();
   kept->finishing = true;
   const communicator world = std::exchange(kept->world, {});  // until the end
-  const auto deadline = tutti::detail::after(steady_clock::now(), kept->writer->options().finish_timeout);
+  const auto deadline = extend::after(steady_clock::now(), kept->writer->options().finish_timeout);
   kept->writer->close("finished", deadline);
   co_await kept->writer->wait_until(&record_writer::ended, kept->executor, deadline);
   totals all = kept->writer->totals();
@@ -448,8 +439,7 @@ task<totals> log::finish() const {
 
 namespace {
 
-task<log> open_by(comm::identity who, communicator c, boost::asio::io_context::executor_type executor,
-                  options o) {
+task<log> open_by(extend::identity who, communicator c, extend::loop_executor executor, options o) {
   const std::uint64_t number = number_of_this_run(who, o.name);
   const bool samples_only = o.ranks == layout::rank_0_only && who.rank > 0;
   if (samples_only && o.system_metrics.count() == 0) co_return log();
@@ -458,7 +448,7 @@ task<log> open_by(comm::identity who, communicator c, boost::asio::io_context::e
   const std::string directory = o.directory;
   auto writer = std::make_shared<record_writer>(std::move(who), std::move(o), number);
   record_writer::start(writer);
-  const auto deadline = tutti::detail::after(steady_clock::now(), timeout);
+  const auto deadline = extend::after(steady_clock::now(), timeout);
   const bool is_open = co_await writer->wait_until(&record_writer::opened, executor, deadline);
   if (!is_open) {
     writer->close("closed", steady_clock::now());
@@ -466,7 +456,7 @@ task<log> open_by(comm::identity who, communicator c, boost::asio::io_context::e
                                      std::to_string(timeout.count()) + " ms: the disk does not answer");
   }
   writer->rethrow_failure();
-  co_return log(std::make_shared<detail::owner>(std::move(writer), std::move(c), executor, samples_only));
+  co_return log(std::make_shared<impl::owner>(std::move(writer), std::move(c), executor, samples_only));
 }
 
 }  // namespace
@@ -474,7 +464,7 @@ task<log> open_by(comm::identity who, communicator c, boost::asio::io_context::e
 task<log> open(communicator c, options o) {
   if (!c)
     throw error(errc::invalid_argument, "tracking of an empty communicator: this rank is not a member of it");
-  comm::identity who = comm::identity_of(c);
+  extend::identity who = extend::identity_of(c);
   const auto executor = c.get_executor();
   log opened = co_await open_by(std::move(who), std::move(c), executor, std::move(o));
   co_return opened;
@@ -484,9 +474,8 @@ task<log> open(options o) {
   if (o.id.empty())
     throw error(errc::invalid_argument,
                 "tracking without a communicator needs options::id, the run that this process writes to");
-  const auto executor =
-      core::loop::here("tracking was opened", "open it in a task that runs there").executor();
-  comm::identity who;
+  const auto executor = extend::executor_here("tracking was opened", "open it in a task that runs there");
+  extend::identity who;
   who.rank = -1;
   log opened = co_await open_by(std::move(who), {}, executor, std::move(o));
   co_return opened;

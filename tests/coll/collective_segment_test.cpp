@@ -13,7 +13,7 @@
 #include <chrono>
 #include <deque>
 #include <thread>
-#include <tutti/detail/poller.hpp>
+#include <tutti/extend/poller.hpp>
 #include <utility>
 #include <vector>
 
@@ -176,7 +176,7 @@ void reach(std::atomic<bool>& moment) {
 
 // Polled after the segment. If nothing waits, a loop arms after the first poll that finds nothing. The poll
 // during which begin() was called does not count.
-class last_poll final : public detail::poller {
+class last_poll final : public extend::poller {
  public:
   last_poll(const communicator& c, core::loop& loop, moments& m) : poller(c), loop_(loop), moments_(m) {}
   void begin() noexcept { loop_.engine().end_wait(); }

@@ -7,7 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
-#include <tutti/detail/poller.hpp>
+#include <tutti/extend/poller.hpp>
 #include <tutti/tutti.hpp>
 
 namespace {
@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // A result that another thread produces.
-class parcel : public tutti::detail::poller {
+class parcel : public tutti::extend::poller {
  public:
   using poller::poller;
   ~parcel() override { *gone = true; }

@@ -225,7 +225,7 @@ TEST_CASE("a list whose last event the driver refuses is destroyed only when its
   {
     const auto on = level_zero::driver_at(0);
     void *const ending = on->make_stream(false), *const other = on->make_stream(false);
-    const gpu::detail::word opened = on->make_word();
+    const gpu::impl::word opened = on->make_word();
     below.pause(0, 1);
     on->write(ending, opened, 1);
     below.refuse_barriers(1);

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers are folders: checks every #include of the tree against the permitted ones.
+// Layers are folders: checks every #include of the tree, and every name with a layer in it, against the permitted ones.
 #include "repo/source_tree.hpp"
 
 #include <doctest/doctest.h>
 #include <algorithm>
+#include <cctype>
 #include <functional>
 #include <map>
 #include <optional>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -44,12 +47,16 @@ const std::map<std::string, int>& row_of_layer() {
   return all;
 }
 
-// Layers with narrower limits than their row: matching is pure data, training uses public headers, the
-// launcher is beside the rest of the library.
+// Layers with narrower limits than their row: matching is pure data, training and tracking are beside the runtime
+// and use its public headers, the launcher is beside the rest of the library.
 const std::map<std::string, std::set<std::string>> narrow_layers{
-    {"base", {"base"}},           {"flight", {"flight", "base"}},
-    {"match", {"match", "base"}}, {"launch", {"launch", "bootstrap", "flight", "base"}},
-    {"train", {"train"}},         {"report", {"report", "track", "base"}}};
+    {"base", {"base"}},
+    {"flight", {"flight", "base"}},
+    {"match", {"match", "base"}},
+    {"launch", {"launch", "bootstrap", "flight", "base"}},
+    {"train", {"train", "base"}},
+    {"track", {"track", "base"}},
+    {"report", {"report", "track", "base"}}};
 
 // Foreign libraries, and the prefixes of paths that may use them.
 struct vendor {
@@ -194,6 +201,47 @@ bool may_include(const std::string& layer, const std::string& other) {
   return own_row != rows.end() && other_row != rows.end() && other_row->second <= own_row->second;
 }
 
+struct named {
+  std::string name;
+  int line = 0;
+  bool operator==(const named&) const = default;
+};
+
+// Namespaces of tutti that code opens or names: x of `x::y`, `tutti::x::y` and `namespace tutti::x {`.
+std::vector<named> namespaces_in(const std::string& text) {
+  const std::string code = repo::code_only(text);
+  const auto in_word = [&code](std::size_t i) {
+    return i < code.size() && (std::isalnum(static_cast<unsigned char>(code[i])) != 0 || code[i] == '_');
+  };
+  std::vector<named> found;
+  std::string before, second;  // the last two words
+  for (std::size_t i = 0; i < code.size(); ++i) {
+    if (!in_word(i)) continue;
+    const std::size_t begin = i;
+    while (in_word(i)) ++i;
+    const std::string word = code.substr(begin, i - begin);
+    const bool is_inner = begin >= 2 && code.compare(begin - 2, 2, "::") == 0;
+    const std::size_t next = std::min(code.find_first_not_of(" \n", i), code.size());
+    const bool opens = code.compare(next, 1, "{") == 0 &&
+                       (before == "namespace" || (before == "tutti" && second == "namespace"));
+    if (word != "tutti" && (!is_inner || before == "tutti") && (opens || code.compare(next, 2, "::") == 0))
+      found.push_back({word, repo::line_of(code, begin)});
+    second = std::exchange(before, word);
+  }
+  return found;
+}
+
+// The parts of the runtime, and what stands beside it.
+const std::set<std::string> layers_of_runtime{"core", "match", "transport", "bootstrap", "p2p",
+                                              "comm", "ops",   "coll",      "flight",    "launch"};
+constexpr const char* beside_runtime[] = {"gpu",   "cuda",     "nccl",  "oneccl", "level_zero", "emulated",
+                                          "train", "training", "track", "sim",    "torch",      "python"};
+
+bool is_beside(const std::string& path) {
+  return starts_with_any(path, {"gpu/", "python/", "src/train/", "src/track/", "include/tutti/train",
+                                "include/tutti/track", "include/tutti/torch"});
+}
+
 // The file of the tree that an include directive in `path` names; nothing for a system header.
 std::optional<std::string> file_meant(const std::string& path, const repo::include_directive& include) {
   if (include.name.rfind("tutti/", 0) == 0) {
@@ -259,6 +307,72 @@ TEST_CASE("a layer includes only its own row and the rows below") {
         upward.push_back(at(path, include));
   }
   repo::check_none(upward, "upward edges between layers; move what is shared down, or pass it in:");
+}
+
+// A declaration in advance, or a name, crosses a border as an include does.
+TEST_CASE("a layer names only its own row and the rows below") {
+  findings upward;
+  for (const std::string& path : repo::files_below("src", sources_and_headers)) {
+    const std::string layer = first_folder(path.substr(4));
+    for (const auto& [name, line] : namespaces_in(repo::read(path))) {
+      if (layer == "ops" && name == "coll") continue;  // calls the one function there that starts collectives
+      if (row_of_layer().contains(name) && !may_include(layer, name))
+        upward.push_back(path + ":" + std::to_string(line) + " names " + name + "::");
+    }
+  }
+  repo::check_none(upward, "names of layers above; move what is shared down, or pass it in:");
+}
+
+TEST_CASE("what stands beside the runtime uses public headers, extend/ and base/ only") {
+  findings inside;
+  for (const char* tree : {"gpu", "python/src", "src/train", "src/track", "include/tutti"})
+    for (const std::string& path : repo::files_below(tree, sources_and_headers)) {
+      if (!is_beside(path)) continue;
+      const std::string text = repo::read(path);
+      for (const repo::include_directive& include : repo::includes_of(text)) {
+        const bool own = !include.quoted || repo::fs::exists(repo::root() / "python/src" / include.name);
+        if (include.name.starts_with("tutti/detail/") ||
+            (path.starts_with("python/") && !own && first_folder(include.name) != "base"))
+          inside.push_back(at(path, include));
+      }
+      for (const auto& [name, line] : namespaces_in(text))
+        if (name == "detail" || (layers_of_runtime.contains(name) && !may_include("track", name)))
+          inside.push_back(path + ":" + std::to_string(line) + " names " + name + "::");
+    }
+  repo::check_none(inside, "the inside of the runtime; promise it in include/tutti/extend/, or do without:");
+}
+
+TEST_CASE("the runtime names nothing that stands beside it") {
+  findings outward;
+  for (const char* tree : {"include/tutti", "src"})
+    for (const std::string& path : repo::files_below(tree, sources_and_headers)) {
+      const std::string layer = first_folder(path.substr(4));
+      if (is_beside(path) || path.starts_with("include/tutti/sim") || layer == "sim" || layer == "report")
+        continue;
+      for (const auto& [name, line] : namespaces_in(repo::read(path)))
+        if (std::ranges::find(beside_runtime, name) != std::end(beside_runtime))
+          outward.push_back(path + ":" + std::to_string(line) + " names " + name + "::");
+    }
+  repo::check_none(outward, "what stands beside; extend/ has what both need:");
+}
+
+TEST_CASE("extend/ names none of its users, in comments neither") {
+  const std::regex users("\\b(gpu|nccl|cuda|torch|python|train|track|data_parallel)\\b", std::regex::icase);
+  findings named;
+  for (const std::string& path : repo::files_below("include/tutti/extend", sources_and_headers)) {
+    const std::string text = repo::read(path);
+    if (std::smatch found; std::regex_search(text, found, users))
+      named.push_back(path + ":" +
+                      std::to_string(repo::line_of(text, static_cast<std::size_t>(found.position()))) +
+                      " names " + found.str());
+  }
+  repo::check_none(named, "the interface serves any library:");
+}
+
+TEST_CASE("names of namespaces are found in code") {
+  const auto found =
+      namespaces_in("// a::b\nnamespace tutti::c {\nd::e f; }  // namespace tutti::c\nasio::detail::g h;\n");
+  CHECK((found == std::vector<named>{{"c", 2}, {"d", 3}, {"asio", 4}}));
 }
 
 TEST_CASE("a quoted include names a file below the root of its own tree") {

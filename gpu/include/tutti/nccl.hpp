@@ -26,18 +26,18 @@ class batch {
   // Adds a send.
   template <gpu::DeviceMemory B>
   batch& send(const B& data, int dest) {
-    parts_.push_back({true, gpu::detail::view_of(data), dest});
+    parts_.push_back({true, gpu::impl::view_of(data), dest});
     return *this;
   }
   // Adds a receive. Its count must equal that of the send.
   template <gpu::WritableDeviceMemory B>
   batch& recv(const B& data, int source) {
-    parts_.push_back({false, gpu::detail::view_of(data), source});
+    parts_.push_back({false, gpu::impl::view_of(data), source});
     return *this;
   }
   struct part {
     bool sends;
-    gpu::detail::view data;
+    gpu::impl::view data;
     int peer;
   };
   const std::vector<part>& parts() const noexcept { return parts_; }
@@ -52,7 +52,8 @@ class batch {
 // Completes: when this rank's messages have been moved. A message that no rank receives keeps it waiting
 // until its deadline.
 // Errors: errc::not_supported if NCCL cannot be used on all ranks (gpu::backend_for says why).
-operation<> exchange(const tutti::communicator& on, batch messages, const tutti::detail::on_stream& after);
+operation<> exchange(const tutti::communicator& on, batch messages, const gpu::stream& after,
+                     call_site where = call_site::current());
 
 // Memory registered with NCCL. Collectives on registered buffers of all ranks avoid copies where NCCL can.
 // The registration ends with its last handle, on the submit thread.
@@ -66,24 +67,24 @@ class registration {
   std::shared_ptr<void> state_;
 };
 
-namespace detail {
-task<registration> register_view(tutti::communicator on, gpu::detail::view memory);
+namespace impl {
+task<registration> register_view(tutti::communicator on, gpu::impl::view memory);
 task<std::pair<registration, void*>> allocate_bytes(tutti::communicator on, std::size_t bytes);
-}  // namespace detail
+}  // namespace impl
 
 // Registers memory for the collectives of `on`. Every rank of `on` calls it. Connects NCCL if it is not yet
 // connected.
 // Errors: errc::not_supported before NCCL 2.19, and if NCCL cannot be used.
 template <gpu::DeviceMemory B>
 task<registration> register_memory(const tutti::communicator& on, const B& memory) {
-  return detail::register_view(on, gpu::detail::view_of(memory));
+  return impl::register_view(on, gpu::impl::view_of(memory));
 }
 // Allocates memory by ncclMemAlloc, which NCCL uses best, on this rank's device: a span of `size` elements of
 // T. It is freed with the last handle.
 // Errors: those of register_memory; errc::resources.
 template <class T>
 task<std::pair<registration, gpu::device_span<T>>> allocate(tutti::communicator on, std::size_t size) {
-  auto made = co_await detail::allocate_bytes(std::move(on), size * sizeof(T));
+  auto made = co_await impl::allocate_bytes(std::move(on), size * sizeof(T));
   co_return std::pair<registration, gpu::device_span<T>>(
       std::move(made.first), gpu::device_span<T>(static_cast<T*>(made.second), size));
 }

@@ -8,38 +8,38 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <tutti/detail/operation_state.hpp>
 #include <tutti/error.hpp>
+#include <tutti/extend/call.hpp>
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 
-using tutti::detail::shape;
-using tutti::detail::side;
+using tutti::extend::shape;
+using tutti::extend::side;
 
 inline bool is_message(operation_kind kind) noexcept {
-  return row_of(kind).of == tutti::detail::family::message;
+  return row_of(kind).of == tutti::extend::family::message;
 }
 // Whether the call is a collective of equal blocks or whole vectors, which can be split into chunks.
 inline bool has_chunks(const device_arguments& c) noexcept {
-  const tutti::detail::operation_row& row = row_of(c.kind);
-  return row.of == tutti::detail::family::collective && !row.uneven() && row.out != shape::nothing &&
+  const tutti::extend::operation_row& row = row_of(c.kind);
+  return row.of == tutti::extend::family::collective && !row.uneven() && row.out != shape::nothing &&
          c.kind != operation_kind::scan && c.kind != operation_kind::exclusive_scan &&
          (c.whole == nullptr || c.whole->list.at == nullptr);
 }
 // Elements of one rank's block, such as `in` of all_gather and `out` of reduce_scatter.
 inline std::size_t block_of(const device_arguments& c, int size) noexcept {
-  const tutti::detail::operation_row& row = row_of(c.kind);
+  const tutti::extend::operation_row& row = row_of(c.kind);
   if (row.out == shape::block) return c.out.count;
   const bool blocks = row.in == shape::blocks;
   return blocks ? c.in.count / static_cast<std::size_t>(size) : c.in.count;
 }
 
 // The factor of a premul_sum. Requires an element type whose factors fit into a double.
-inline double factor_in(const tutti::detail::reduction& op, element_type type) noexcept {
-  if (tutti::detail::is_half(type)) type = element_type::float32;  // as factor_of() has it
+inline double factor_in(const tutti::extend::reduction& op, element_type type) noexcept {
+  if (tutti::extend::is_half(type)) type = element_type::float32;  // as factor_of() has it
   double factor = 0;
   const auto read_as = [&]<class T>(T value) {
-    if (tutti::detail::element_type_of<T>() != type) return;
+    if (tutti::extend::element_type_of<T>() != type) return;
     std::memcpy(&value, op.state.data(), sizeof value);
     factor = static_cast<double>(value);
   };
@@ -120,8 +120,8 @@ class chunk_layout {
   }
 
   const device_arguments& call_;
-  const tutti::detail::operation_row& row_;
+  const tutti::extend::operation_row& row_;
   std::size_t rank_, size_, block_;
 };
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

@@ -12,28 +12,37 @@
 
 namespace tutti::gpu {
 
-tutti::detail::part_ref device_part_of(const stream& after, std::shared_ptr<const void> in,
-                                       std::shared_ptr<const void> out) {
-  return tutti::detail::part_ref(new detail::device_call(after.state(), std::move(in), std::move(out)));
+extend::part_ref stream::part_of(std::shared_ptr<const void> in, std::shared_ptr<const void> out) const {
+  return extend::part_ref(new impl::device_call(state_, std::move(in), std::move(out)));
 }
 
-served_by backend_for(const tutti::detail::call& what) {
-  const auto* const part = dynamic_cast<const detail::device_call*>(what.part.get());
+served_by backend_for(const tutti::extend::call& what) {
+  const auto* const part = dynamic_cast<const impl::device_call*>(what.part.get());
   if (!what.comm || part == nullptr)
     throw error(errc::invalid_argument, "gpu::backend_for: an operation on memory of devices is needed");
   if (std::string wrong = part->bad_stream(what); !wrong.empty())
     throw error(errc::invalid_argument, fmt::format("gpu::backend_for: {}", wrong));
-  return detail::communicator_devices::of(communicator(what.comm)).explain(part->made(what));
+  return impl::communicator_devices::of(communicator(what.comm)).explain(part->made(what));
 }
 
-namespace detail {
+namespace impl {
+
+namespace {
+
+constexpr char attribute_key = 0;
+
+}  // namespace
+
+std::shared_ptr<void>& world_devices::place_of(const communicator& c) {
+  return tutti::extend::world_attribute_of(c, &attribute_key);
+}
 
 world_devices& world_devices::of(const communicator& c) {
-  tutti::detail::device_side* const opened = tutti::detail::device_side_of_world(c).get();
+  void* const opened = place_of(c).get();
   if (opened == nullptr)
     throw error(errc::invalid_argument,
                 "no device is open: co_await tutti::gpu::open(world) first, on all ranks");
-  return static_cast<world_devices&>(*opened);
+  return *static_cast<world_devices*>(opened);
 }
 
 std::string world_devices::why_not_nccl(const std::vector<int>& members) const {
@@ -54,12 +63,16 @@ namespace {
 
 enum : int {
   for_chunks,
-  for_heads = tutti::detail::beside_rts,
+  for_heads = tutti::extend::rts_channel,
   for_payload,
   for_notes,
   for_nccl,
   for_oneccl
 };
+
+communicator channel(const communicator& c, int number) {
+  return tutti::extend::side_channel(c, number, "devices");
+}
 
 // A call is served by the first that can.
 constexpr backend in_order[] = {backend::nccl, backend::oneccl, backend::one_device, backend::staged};
@@ -69,27 +82,26 @@ constexpr backend in_order[] = {backend::nccl, backend::oneccl, backend::one_dev
 communicator_devices::communicator_devices(const communicator& c, const world_devices& opened)
     : on_(opened.on),
       how_(opened.how),
-      own_(std::make_shared<device_group>(on_, tutti::detail::beside(c, for_chunks),
-                                          tutti::detail::beside(c, for_heads),
-                                          tutti::detail::beside(c, for_payload), how_)),
-      nccl_{tutti::detail::beside(c, for_nccl), nullptr},
-      oneccl_{tutti::detail::beside(c, for_oneccl), nullptr},
+      own_(std::make_shared<device_group>(on_, channel(c, for_chunks), channel(c, for_heads),
+                                          channel(c, for_payload), how_)),
+      nccl_{channel(c, for_nccl), nullptr},
+      oneccl_{channel(c, for_oneccl), nullptr},
       forced_(fmt::format("the backend {} is forced", gpu::name_of(how_.backend))) {
-  const std::vector<int>& members = tutti::detail::world_ranks_of(c);
+  const std::vector<int>& members = tutti::extend::world_ranks_of(c);
   std::vector<const introduction*> all;
   for (const int member : members) all.push_back(&opened.ranks[static_cast<std::size_t>(member)]);
   const introduction& first = *all[0];
   const auto every = [&all](auto same) { return std::all_of(all.begin(), all.end(), same); };
   const bool one_process = every([&](const introduction* i) { return i->process == first.process; });
   const bool one_device = every([&](const introduction* i) { return i->device == first.device; });
-  const tutti::detail::communicator_number number = tutti::detail::number_of(c);
+  const tutti::extend::identity who = tutti::extend::identity_of(c);
   if (one_device && one_process)
-    own_->meet(single_device_group::find(fmt::format("{:x}.{}.{}", number.world, number.within, members[0]),
+    own_->meet(single_device_group::find(fmt::format("{:x}.{}.{}", who.world, who.communicator, members[0]),
                                          c.size()));
   const bool at_once = every([](const introduction* i) { return i->processes_at_once != 0; });
   if (one_device && !one_process && may_use(backend::one_device, operation_kind::all_reduce)) {
     if (at_once || how_.backend != backend::automatic)
-      own_->look_for_window(tutti::detail::beside(c, for_notes));
+      own_->look_for_window(channel(c, for_notes));
     else
       own_->meet_nowhere(
           "the device runs the ranks' processes in turns, which makes staging faster; MPS runs "
@@ -152,10 +164,10 @@ served_by communicator_devices::explain(const device_arguments& c) const {
 }
 
 communicator_devices& communicator_devices::of(const communicator& c) {
-  std::shared_ptr<tutti::detail::device_side>& place = tutti::detail::device_side_of(c);
+  std::shared_ptr<void>& place = tutti::extend::attribute_of(c, &attribute_key);
   if (!place) {
     const world_devices& opened = world_devices::of(c);
-    for (const int member : tutti::detail::world_ranks_of(c)) {
+    for (const int member : tutti::extend::world_ranks_of(c)) {
       const auto at = static_cast<std::size_t>(member);
       if (at >= opened.ranks.size() || opened.ranks[at].process == 0)
         throw error(errc::invalid_argument,
@@ -163,7 +175,7 @@ communicator_devices& communicator_devices::of(const communicator& c) {
     }
     place = std::make_shared<communicator_devices>(c, opened);
   }
-  return static_cast<communicator_devices&>(*place);
+  return *static_cast<communicator_devices*>(place.get());
 }
 
 // The first collective that needs a window or a library opens or connects it. Collectives that start
@@ -194,7 +206,7 @@ task<> communicator_devices::perform(work_state* w) {
 
 // ---- of a call ----
 
-std::string device_call::bad_stream(const tutti::detail::call& what) const {
+std::string device_call::bad_stream(const tutti::extend::call& what) const {
   if (!after_) return "the stream is empty";
   const communicator handle(what.comm);
   const world_devices& opened = world_devices::of(handle);
@@ -209,19 +221,19 @@ std::string device_call::bad_stream(const tutti::detail::call& what) const {
   return {};
 }
 
-std::string device_call::bad_argument(const tutti::detail::call& what) const {
+std::string device_call::bad_argument(const tutti::extend::call& what) const {
   std::string wrong = bad_stream(what);
   if (!wrong.empty()) return wrong;
   // The element type of tensors is known only at run time.
-  if (tutti::detail::row_of(what.kind).reduces && what.op.kind != reduce_kind::user &&
-      !tutti::detail::fits(what.op.kind, what.out.type))
+  if (tutti::extend::row_of(what.kind).reduces && what.op.kind != reduce_kind::user &&
+      !tutti::extend::fits(what.op.kind, what.out.type))
     return "this reduction is not defined for elements of this type";
   communicator_devices& side = communicator_devices::of(communicator(what.comm));
   if (!side.looks_for_window()) static_cast<void>(side.pick(made(what)));
   return {};
 }
 
-device_arguments device_call::made(const tutti::detail::call& what) const {
+device_arguments device_call::made(const tutti::extend::call& what) const {
   return {.kind = what.kind,
           .in = {what.in, in_},
           .out = {what.out, out_ ? out_ : in_},
@@ -232,8 +244,8 @@ device_arguments device_call::made(const tutti::detail::call& what) const {
           .whole = &what};
 }
 
-task<> device_call::execute(tutti::detail::operation_state& op) {
-  const tutti::detail::call& what = op.what();
+task<> device_call::execute(tutti::extend::operation_state& op) {
+  const tutti::extend::call& what = op.what();
   attachment& on = after_->on();
   on.check();
   const communicator handle(what.comm);
@@ -259,5 +271,5 @@ task<> device_call::execute(tutti::detail::operation_state& op) {
   if (is_message(what.kind)) op.set_result(work_->result);
 }
 
-}  // namespace detail
+}  // namespace impl
 }  // namespace tutti::gpu

@@ -8,14 +8,15 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <tutti/detail/call_part.hpp>
+#include <tutti/extend/executor_part.hpp>
+#include <tutti/extend/side_channel.hpp>
 #include <tutti/gpu/open.hpp>
 #include <tutti/task.hpp>
 #include <vector>
 
 namespace tutti {
 
-namespace gpu::detail {
+namespace gpu::impl {
 
 // A vendor's library, connected for the ranks of one communicator.
 class vendor {
@@ -29,24 +30,24 @@ class vendor {
   virtual task<> perform(work_state* w, device_group::turn* mine) = 0;
 };
 
-}  // namespace gpu::detail
+}  // namespace gpu::impl
 
 // Each library has a function that connects the ranks of `control`, a collective, and one that says why it cannot
 // serve a call. The text is empty if it can, and the same on all ranks.
 namespace nccl {
 class idle_communicators;
-task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::device on);
+task<std::shared_ptr<gpu::impl::vendor>> connect(communicator control, gpu::device on);
 // NCCL loads its kernels and makes room for their stack with its first communicator, which must not come behind a
 // gate: the first call for a device makes one of one rank. Cost: a tenth of a second.
 task<> load_kernels(gpu::device on);
-std::string_view why_not_by_nccl(const gpu::detail::device_arguments& c) noexcept;
+std::string_view why_not_by_nccl(const gpu::impl::device_arguments& c) noexcept;
 }  // namespace nccl
 namespace oneccl {
-task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::device on, sycl_queue queue);
-std::string_view why_not_by_oneccl(const gpu::detail::device_arguments& c, bool by_queue) noexcept;
+task<std::shared_ptr<gpu::impl::vendor>> connect(communicator control, gpu::device on, sycl_queue queue);
+std::string_view why_not_by_oneccl(const gpu::impl::device_arguments& c, bool by_queue) noexcept;
 }  // namespace oneccl
 
-namespace gpu::detail {
+namespace gpu::impl {
 
 // What each rank tells all others in gpu::open.
 struct introduction {
@@ -61,7 +62,7 @@ struct introduction {
 };
 
 // Devices of the ranks of a world.
-struct world_devices final : tutti::detail::device_side {
+struct world_devices final {
   std::shared_ptr<attachment> on;
   open_options how;
   std::vector<introduction> ranks;  // indexed by world rank
@@ -69,12 +70,14 @@ struct world_devices final : tutti::detail::device_side {
 
   // Throws errc::invalid_argument if gpu::open has not been called.
   static world_devices& of(const communicator& c);
+  // Where they are kept with the world; null before gpu::open.
+  static std::shared_ptr<void>& place_of(const communicator& c);
   // Why NCCL cannot connect these ranks of the world; empty if it can.
   std::string why_not_nccl(const std::vector<int>& members) const;
 };
 
 // The backends of one communicator. Made on first use.
-class communicator_devices final : public tutti::detail::device_side {
+class communicator_devices final {
  public:
   communicator_devices(const communicator& c, const world_devices& opened);
   static communicator_devices& of(const communicator& c);
@@ -106,7 +109,7 @@ class communicator_devices final : public tutti::detail::device_side {
 };
 
 // The device part of a call.
-class device_call final : public tutti::detail::communicator_part, public working_part {
+class device_call final : public tutti::extend::executor_part, public working_part {
  public:
   // `extra` holds the messages of a batch.
   device_call(std::shared_ptr<stream_state> after, std::shared_ptr<const void> in,
@@ -114,21 +117,21 @@ class device_call final : public tutti::detail::communicator_part, public workin
       : after_(std::move(after)), in_(std::move(in)), out_(std::move(out)), extra_(std::move(extra)) {}
 
   // Why the stream cannot be used; empty if it can.
-  std::string bad_stream(const tutti::detail::call& what) const;
+  std::string bad_stream(const tutti::extend::call& what) const;
   // Throws errc::not_supported if no allowed backend serves the call.
-  std::string bad_argument(const tutti::detail::call& what) const override;
-  task<> execute(tutti::detail::operation_state& op) override;
-  tutti::detail::part_ref again() const override {
-    return tutti::detail::part_ref(new device_call(after_, in_, out_, extra_));
+  std::string bad_argument(const tutti::extend::call& what) const override;
+  task<> execute(tutti::extend::operation_state& op) override;
+  tutti::extend::part_ref again() const override {
+    return tutti::extend::part_ref(new device_call(after_, in_, out_, extra_));
   }
 
   // The call as backends see it.
-  device_arguments made(const tutti::detail::call& what) const;
+  device_arguments made(const tutti::extend::call& what) const;
 
  private:
   const std::shared_ptr<stream_state> after_;
   const std::shared_ptr<const void> in_, out_, extra_;
 };
 
-}  // namespace gpu::detail
+}  // namespace gpu::impl
 }  // namespace tutti

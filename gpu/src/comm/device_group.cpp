@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <boost/asio/detached.hpp>
 #include <tutti/error.hpp>
+#include <tutti/extend/failure.hpp>
+#include <tutti/extend/side_channel.hpp>
 #include <tutti/tutti.hpp>
 #include <utility>
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 
 std::shared_ptr<device_group::stream_pair> device_group::lend_streams() {
   if (spare_streams_.empty())
@@ -34,7 +36,7 @@ task<> device_group::its_turn(const turn* mine) {
 }
 
 request device_group::reduce_chunk(const device_arguments& c, const chunk_layout& layout, chunk_state& k) {
-  tutti::detail::call what(c.kind, tutti::detail::reference_to(chunks_));
+  tutti::extend::call what(c.kind, tutti::extend::reference_to(chunks_));
   what.peer = std::max(c.peer, 0);
   what.op = c.op;
   what.in = layout.part(side::in, k.memory->data, k.count);
@@ -90,8 +92,8 @@ task<> device_group::staged_collective(work_state* w, stream_pair use, turn* min
 
 // Carries out in one piece what cannot be split into chunks.
 task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, chunks_in_flight* chunks) {
-  const tutti::detail::call& c = *w->what.whole;
-  const tutti::detail::operation_row& row = row_of(c.kind);
+  const tutti::extend::call& c = *w->what.whole;
+  const tutti::extend::operation_row& row = row_of(c.kind);
   const bool is_root = c.peer == rank();
   const bool reads = row.in != shape::nothing && includes(row.reads, is_root);
   // An exclusive scan has no result on rank 0.
@@ -99,7 +101,7 @@ task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, ch
                       !(c.kind == operation_kind::exclusive_scan && rank() == 0);
   driver& d = on_->driver();
   co_await take_turn(w, &use, mine);
-  tutti::detail::call host(c.kind, tutti::detail::reference_to(chunks_), c.where);
+  tutti::extend::call host(c.kind, tutti::extend::reference_to(chunks_), c.where);
   host.peer = c.peer;
   host.op = c.op;
   host.in_counts = c.in_counts;
@@ -112,11 +114,11 @@ task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, ch
   const auto out = in_place ? in : staging_->take(c.out.bytes());
   host.in.data = in->data;
   host.out.data = out->data;
-  const auto copy_pieces = [&](const tutti::detail::buffer_view& all, void* staged, bool to_host,
+  const auto copy_pieces = [&](const tutti::extend::buffer_view& all, void* staged, bool to_host,
                                void* stream) {
     auto* at = static_cast<std::byte*>(staged);
     for (std::size_t i = 0; i < (in_place ? c.list.size : 1); ++i) {
-      const tutti::detail::buffer_view piece = in_place ? c.list.at(c.list.list, i) : all;
+      const tutti::extend::buffer_view piece = in_place ? c.list.at(c.list.list, i) : all;
       if (piece.bytes() > 0)
         d.copy(to_host ? at : piece.data, to_host ? piece.data : at, piece.bytes(), stream);
       at += piece.bytes();
@@ -383,18 +385,18 @@ std::string_view device_group::why_not_on_one_device(const device_arguments& c) 
 // Tells the other ranks about an operation that failed here, so that they do not wait for this rank. Uses the
 // reason of the operation's communicator if that has failed, so that both paths give the same.
 void device_group::tell(const breach& b, operation_kind kind, backend by, const communicator& of) {
-  tutti::detail::communicator_failure failed = tutti::detail::failure_of(of);
-  if (failed.why == errc::success && b.why) failed = {code_of(*b.why), b.why->what()};
-  if (failed.why == errc::success) failed = {errc::cancelled, "it was ended early"};
+  tutti::extend::failure failed = tutti::extend::failure_of(of);
+  if (failed.code == errc::success && b.why) failed = {code_of(*b.why), b.why->what()};
+  if (failed.code == errc::success) failed = {errc::cancelled, "it was ended early"};
   if (by == backend::staged) {
-    tutti::detail::fail(chunks_, failed.why, failed.text);
+    tutti::extend::fail(chunks_, failed.code, failed.text);
   } else if (single_device_) {
     single_device_->break_up(
-        error(failed.why, fmt::format("{} has failed on rank {}: {}", name_of(kind), rank(), failed.text)));
+        error(failed.code, fmt::format("{} has failed on rank {}: {}", name_of(kind), rank(), failed.text)));
   } else {
     window_->give_up();
     on_->resume_soon(awaiting_slot_);
-    if (!b.told) tutti::detail::fail(notes_, failed.why, failed.text);
+    if (!b.told) tutti::extend::fail(notes_, failed.code, failed.text);
   }
 }
 
@@ -462,4 +464,4 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
   }
 }
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

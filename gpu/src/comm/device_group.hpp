@@ -18,7 +18,7 @@
 #include <tutti/task.hpp>
 #include <vector>
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 
 class device_group {
  public:
@@ -141,4 +141,4 @@ class device_group {
   waiter_list awaiting_slot_;  // of the window
 };
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

@@ -40,7 +40,7 @@ void from_environment(const char* variable, const char* const (&names)[N], E& va
 }
 
 // Loads the libraries and makes the device's context: hundreds of milliseconds. Any thread may call it.
-std::shared_ptr<detail::driver> find_driver(device_kind kind, int ordinal) {
+std::shared_ptr<impl::driver> find_driver(device_kind kind, int ordinal) {
   if (kind == device_kind::automatic) {
     const std::string no_cuda = cuda::why_not();
     const std::string no_level_zero = no_cuda.empty() ? std::string() : level_zero::why_not();
@@ -66,7 +66,7 @@ std::uint64_t place_for_nccl(std::string device, int version, int rank) {
 }
 
 // Throws what a rank lacks, or how the ranks differ.
-void check(const std::vector<detail::introduction>& all) {
+void check(const std::vector<impl::introduction>& all) {
   for (std::size_t r = 0; r < all.size(); ++r)
     if (all[r].failure.why != 0)
       throw error(static_cast<errc>(all[r].failure.why),
@@ -90,7 +90,7 @@ void check(const std::vector<detail::introduction>& all) {
 task<device> open_for(communicator world, device given, open_options how) {
   // Takes this call's place in the order of collectives: the device takes a time of its own on each rank.
   const communicator among = co_await world.duplicate();
-  detail::introduction mine;
+  impl::introduction mine;
   try {
     from_environment("TUTTI_DEVICE", kinds, how.kind);
     from_environment("TUTTI_GPU_BACKEND", backends, how.backend);
@@ -107,11 +107,11 @@ task<device> open_for(communicator world, device given, open_options how) {
     } else if (!given) {
       cuda::abi::set_environment();
       const auto find = [kind = how.kind, ordinal = how.ordinal] { return find_driver(kind, ordinal); };
-      std::shared_ptr<detail::driver> by = co_await compute(find);
-      given = detail::open_once(world, std::move(by));
+      std::shared_ptr<impl::driver> by = co_await compute(find);
+      given = impl::open_once(world, std::move(by));
     }
     given.state().check();
-    mine.process = detail::this_process();
+    mine.process = impl::this_process();
     mine.device = std::hash<std::string>()(given.state().driver().identity());
     mine.chunk_bytes = how.chunk_bytes;
     mine.backend = static_cast<std::int32_t>(how.backend);
@@ -121,13 +121,13 @@ task<device> open_for(communicator world, device given, open_options how) {
   } catch (const error& e) {
     mine.failure.set(e);
   }
-  std::vector<detail::introduction> all(static_cast<std::size_t>(world.size()));
+  std::vector<impl::introduction> all(static_cast<std::size_t>(world.size()));
   co_await among.all_gather(mine, all);
   check(all);
-  auto opened = std::make_shared<detail::world_devices>();
+  auto opened = std::make_shared<impl::world_devices>();
   opened->on = given.shared_state();
   opened->how = how;
-  const std::vector<int>& members = tutti::detail::world_ranks_of(world);
+  const std::vector<int>& members = tutti::extend::world_ranks_of(world);
   for (std::size_t r = 0; r < all.size(); ++r) {
     const auto place = static_cast<std::size_t>(members[r]);
     if (opened->ranks.size() <= place) opened->ranks.resize(place + 1);
@@ -135,8 +135,8 @@ task<device> open_for(communicator world, device given, open_options how) {
   }
   const bool by_nccl = how.backend == backend::automatic ? all.size() > 1 : how.backend == backend::nccl;
   if (by_nccl && opened->why_not_nccl(members).empty()) co_await nccl::load_kernels(given);
-  std::shared_ptr<tutti::detail::device_side>& place = tutti::detail::device_side_of_world(world);
-  const auto* const before = static_cast<const detail::world_devices*>(place.get());
+  std::shared_ptr<void>& place = impl::world_devices::place_of(world);
+  const auto* const before = static_cast<const impl::world_devices*>(place.get());
   if (before != nullptr && before->on == opened->on) opened->idle = before->idle;
   place = std::move(opened);
   co_return given;

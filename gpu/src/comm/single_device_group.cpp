@@ -10,10 +10,10 @@
 #include <tutti/error.hpp>
 #include <utility>
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 namespace {
 
-using tutti::detail::ranks_that;
+using tutti::extend::ranks_that;
 using contributions = single_device_group::contributions;
 
 std::byte* at(const view& v, std::size_t element) noexcept {
@@ -118,7 +118,7 @@ void single_device_group::enqueue(const contributions& of, const std::shared_ptr
   for (const auto& v : of)
     if (v->event != nullptr) with->wait(stream, v->event);
   const contribution& first = *of[0];
-  const tutti::detail::operation_row& row = row_of(first.what.kind);
+  const tutti::extend::operation_row& row = row_of(first.what.kind);
   if (row.reduces) return reduce(*with, of, stream);
   const bool exchanges = row.in == shape::blocks && row.out == shape::blocks;
   if (exchanges) copy_inputs_in_place(with, of, stream);
@@ -170,4 +170,4 @@ void single_device_group::break_up(const error& why) noexcept {
   tables_.clear();
 }
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

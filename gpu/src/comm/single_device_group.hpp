@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 
 class single_device_group {
  public:
@@ -70,4 +70,4 @@ class single_device_group {
   std::optional<error> broken_;
 };
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

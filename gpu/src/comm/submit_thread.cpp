@@ -7,7 +7,7 @@
 #include <future>
 #include <utility>
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 
 std::shared_ptr<submit_thread> submit_thread::of(const std::shared_ptr<attachment>& on) {
   return lock_or_make(on->submits, on);
@@ -123,7 +123,7 @@ struct function_job final : job {
 void submit_thread::submit(std::function<void()> f) { submit(std::make_shared<function_job>(std::move(f))); }
 
 task<> call_on(std::shared_ptr<submit_thread> on, std::function<void()> f) {
-  const tutti::detail::scoped_promise* const self = co_await tutti::detail::own_promise{};
+  const tutti::extend::scoped_promise* const self = co_await tutti::extend::own_promise{};
   self->throw_if_stopped("the operation was not started");
   const auto j = std::make_shared<function_job>(std::move(f));
   on->submit(j);
@@ -135,4 +135,4 @@ task<> call_on(std::shared_ptr<submit_thread> on, std::function<void()> f) {
   if (j->failure) std::rethrow_exception(j->failure);
 }
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

@@ -15,7 +15,7 @@
 #include <tutti/task.hpp>
 #include <vector>
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 
 // One call, or a few that belong together.
 class job {
@@ -53,7 +53,7 @@ class submit_thread final : attachment::listener {
     bool ending = false;
     std::chrono::nanoseconds spin{};  // how long to look for the next job before sleeping
     std::shared_ptr<const doorbell_handle> waker;
-    std::shared_ptr<detail::driver> driver;
+    std::shared_ptr<impl::driver> driver;
   };
   static void work(std::shared_ptr<shared> s) noexcept;
   static void spin(const shared& s) noexcept;
@@ -72,4 +72,4 @@ class submit_thread final : attachment::listener {
 // must own what it uses.
 task<> call_on(std::shared_ptr<submit_thread> on, std::function<void()> f);
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <tutti/tutti.hpp>
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 
 struct device_group::passage {
   std::uint64_t number = 0;  // of the chunk in the window
@@ -143,4 +143,4 @@ task<> device_group::through_window(work_state* w, stream_pair use, turn* mine, 
   }
 }
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

@@ -66,19 +66,19 @@ inline std::string explain(const char* library, int version, result code, const 
 // Makes a collective that both libraries have. Operations that only move elements move bytes: the library need
 // not know the type.
 template <class Table, class Communicator>
-result call_library(const Table& calls, const detail::device_arguments& c, int op, Communicator* on,
+result call_library(const Table& calls, const impl::device_arguments& c, int op, Communicator* on,
                     void* stream) {
   const int type = type_of(c.in.type);
   switch (c.kind) {
-    case detail::operation_kind::all_reduce:
+    case impl::operation_kind::all_reduce:
       return calls.all_reduce(c.in.data, c.out.data, c.in.count, type, op, on, stream);
-    case detail::operation_kind::reduce:
+    case impl::operation_kind::reduce:
       return calls.reduce(c.in.data, c.out.data, c.in.count, type, op, c.peer, on, stream);
-    case detail::operation_kind::reduce_scatter:
+    case impl::operation_kind::reduce_scatter:
       return calls.reduce_scatter(c.in.data, c.out.data, c.out.count, type, op, on, stream);
-    case detail::operation_kind::broadcast:
+    case impl::operation_kind::broadcast:
       return calls.broadcast(c.in.data, c.out.data, c.in.bytes(), uint8, c.peer, on, stream);
-    case detail::operation_kind::all_gather:
+    case impl::operation_kind::all_gather:
       return calls.all_gather(c.in.data, c.out.data, c.in.bytes(), uint8, on, stream);
     default:
       return invalid_argument;
@@ -87,10 +87,10 @@ result call_library(const Table& calls, const detail::device_arguments& c, int o
 
 // Makes the library's reduction for a premul_sum. It expects the factor in the element type.
 template <class Table, class Communicator>
-result make_scaled_sum(const Table& calls, const detail::device_arguments& c, Communicator* on, int* op) {
+result make_scaled_sum(const Table& calls, const impl::device_arguments& c, Communicator* on, int* op) {
   alignas(16) std::byte factor[16];
   std::memcpy(factor, c.op.state.data(), sizeof factor);
-  if (tutti::detail::is_half(c.in.type)) {
+  if (tutti::extend::is_half(c.in.type)) {
     float f = 0;  // as factors of halves are kept
     std::memcpy(&f, factor, sizeof f);
     const std::uint16_t bits =
@@ -114,7 +114,7 @@ struct library_texts {
 // thread makes all calls, `prepare` first. `limit` ends the wait for init(), which returns when all ranks have
 // called it.
 template <class Id, class Communicator, class Table>
-task<Communicator*> connect_ranks(communicator control, std::shared_ptr<detail::submit_thread> thread,
+task<Communicator*> connect_ranks(communicator control, std::shared_ptr<impl::submit_thread> thread,
                                   std::chrono::milliseconds limit, const Table* calls, library_texts texts,
                                   std::function<result()> prepare) {
   // The id, or why there is none: if rank 0 has failed, the others must not wait for the id.
@@ -131,7 +131,7 @@ task<Communicator*> connect_ranks(communicator control, std::shared_ptr<detail::
       mine->code = prepare();
       if (mine->code == success) mine->code = calls->get_unique_id(&mine->id);
     };
-    co_await detail::call_on(thread, make_id);
+    co_await impl::call_on(thread, make_id);
   }
   co_await control.broadcast(*mine, 0);
   if (mine->code != success)
@@ -152,7 +152,7 @@ task<Communicator*> connect_ranks(communicator control, std::shared_ptr<detail::
     check(calls->init(made.get(), size, mine->id, rank), texts.init);
   };
   try {
-    co_await with_timeout(detail::call_on(thread, init), limit);
+    co_await with_timeout(impl::call_on(thread, init), limit);
   } catch (const error& e) {
     if (e.code() != errc::timed_out) throw;
     throw error(errc::timed_out, fmt::format("{} has not connected the ranks within {} ms: {}", texts.name,

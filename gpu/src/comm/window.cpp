@@ -11,7 +11,7 @@
 #include <tutti/tutti.hpp>
 #include <utility>
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 namespace {
 
 using namespace std::chrono_literals;
@@ -268,4 +268,4 @@ task<std::shared_ptr<window>> window::open(std::shared_ptr<attachment> on, commu
   co_return nullptr;
 }
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 
 // A random number that identifies this process.
 std::uint64_t this_process();
@@ -98,4 +98,4 @@ class window {
   bool given_up_ = false;
 };
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

@@ -36,7 +36,7 @@ extern "C" const unsigned char tutti_cuda_kernels_begin[];
 #endif
 
 namespace tutti::cuda {
-using namespace gpu::detail;
+using namespace gpu::impl;
 namespace {
 
 using gpu::memory_info;

@@ -133,9 +133,9 @@ inline void set_environment() noexcept {
 }
 
 inline std::unique_ptr<const table> open_library(const std::string& told) {
-  gpu::detail::library in(told, {"libcuda.so.1"},
-                          "NVIDIA's driver is not installed, or this container has no access to it "
-                          "(TUTTI_CUDA_LIBRARY names another file)");
+  gpu::impl::library in(told, {"libcuda.so.1"},
+                        "NVIDIA's driver is not installed, or this container has no access to it "
+                        "(TUTTI_CUDA_LIBRARY names another file)");
   auto calls = std::make_unique<table>();
   TUTTI_CUDA_CALLS(TUTTI_REQUIRE_CALL)
   if (!in.missing.empty())
@@ -156,8 +156,8 @@ inline std::unique_ptr<const table> open_library(const std::string& told) {
 }
 
 // Opens and initialises the library of TUTTI_CUDA_LIBRARY, or libcuda.so.1, once for the process.
-inline const gpu::detail::opened_library<table>& load() {
-  return gpu::detail::load_library("TUTTI_CUDA_LIBRARY", &open_library);
+inline const gpu::impl::opened_library<table>& load() {
+  return gpu::impl::load_library("TUTTI_CUDA_LIBRARY", &open_library);
 }
 
 }  // namespace tutti::cuda::abi

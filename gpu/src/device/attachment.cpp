@@ -11,7 +11,7 @@
 #include <tutti/error.hpp>
 #include <utility>
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 namespace {
 
 using clock = std::chrono::steady_clock;
@@ -28,14 +28,14 @@ void doorbell_handle::notify() const noexcept { static_cast<void>(::eventfd_writ
 
 // ---- waits_in ----
 
-void waits_in::on_stop(const tutti::detail::stop_scope& stopped) noexcept {
+void waits_in::on_stop(const tutti::extend::stop_scope& stopped) noexcept {
   set_failure(error(stopped.why(), stopped.text()));
   on_.resume_soon(*this);
 }
 
 void waits_in::done() noexcept {
   leave();
-  tutti::detail::resume_bounded(handle_);
+  tutti::extend::resume_bounded(handle_);
 }
 
 // ---- stream_state ----
@@ -366,7 +366,7 @@ std::shared_ptr<allocation> allocate(const device& on, std::size_t bytes, memory
   return {new allocation{on.state().driver().allocate(bytes, kind)}, free};
 }
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl
 
 namespace tutti::gpu {
 

@@ -11,11 +11,10 @@
 #include "device/driver.hpp"
 #include "device/pinned_pool.hpp"
 
-#include <tutti/detail/flow.hpp>
-#include <tutti/detail/operation_kind.hpp>
-#include <tutti/detail/poller.hpp>
-#include <tutti/detail/stop_scope.hpp>
 #include <tutti/error.hpp>
+#include <tutti/extend/operation_kind.hpp>
+#include <tutti/extend/poller.hpp>
+#include <tutti/extend/support.hpp>
 
 #include <atomic>
 #include <boost/intrusive/list.hpp>
@@ -28,16 +27,16 @@
 #include <string>
 #include <vector>
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 
-using tutti::detail::operation_kind;
+using tutti::extend::operation_kind;
 
 class attachment;
 class gate_word;
 class submit_thread;
 // Objects made for each operation use recycled memory.
-using tutti::detail::frame_allocator;
-using tutti::detail::make_recycled;
+using tutti::extend::frame_allocator;
+using tutti::extend::make_recycled;
 template <class T>
 using recycled_vector = std::vector<T, frame_allocator<T>>;
 template <class T>
@@ -79,7 +78,7 @@ using waiter_list = boost::intrusive::list<waiter, boost::intrusive::constant_ti
 
 // Awaiter of a coroutine that waits in a list, until attachment::resume_soon() resumes it. It resumes with the
 // reason when its scope is stopped.
-class waits_in : public waiter, tutti::detail::stop_node {
+class waits_in : public waiter, tutti::extend::stop_node {
  public:
   // `ready`: does not wait.
   waits_in(attachment& on, waiter_list& list, bool ready = false) noexcept
@@ -89,7 +88,7 @@ class waits_in : public waiter, tutti::detail::stop_node {
   template <class Promise>
   bool await_suspend(std::coroutine_handle<Promise> h) {
     handle_ = h;
-    tutti::detail::stop_scope* const scope = tutti::detail::scope_of(h);
+    tutti::extend::stop_scope* const scope = tutti::extend::scope_of(h);
     if (scope != nullptr && scope->stopped()) {
       set_failure(error(scope->why(), "the operation was not started: " + scope->text()));
       return false;
@@ -102,7 +101,7 @@ class waits_in : public waiter, tutti::detail::stop_node {
   void done() noexcept final;
 
  private:
-  void on_stop(const tutti::detail::stop_scope& stopped) noexcept final;
+  void on_stop(const tutti::extend::stop_scope& stopped) noexcept final;
 
   attachment& on_;
   waiter_list& list_;
@@ -179,25 +178,25 @@ class gate_word {
   void open() noexcept;
 
  private:
-  std::shared_ptr<detail::driver> driver_;
+  std::shared_ptr<gpu::impl::driver> driver_;
   word word_;
-  std::shared_ptr<detail::driver> waits_;
+  std::shared_ptr<gpu::impl::driver> waits_;
   std::atomic<bool> holds_frees_{true};
 };
 
-class attachment final : public tutti::detail::poller, public std::enable_shared_from_this<attachment> {
+class attachment final : public tutti::extend::poller, public std::enable_shared_from_this<attachment> {
  public:
   // `of` is a communicator or a runtime.
   template <class Loop>
-  attachment(Loop& of, std::shared_ptr<detail::driver> d)
-      : poller(of),
+  attachment(Loop& of, std::shared_ptr<gpu::impl::driver> d)
+      : poller(of, "opening a device"),
         driver_(std::move(d)),
         doorbell_(std::make_shared<doorbell_handle>(doorbell())),
         pinned_(std::make_shared<pinned_pool>(driver_, false)) {}
   ~attachment() override;
 
-  detail::driver& driver() const noexcept { return *driver_; }
-  const std::shared_ptr<detail::driver>& shared_driver() const noexcept { return driver_; }
+  gpu::impl::driver& driver() const noexcept { return *driver_; }
+  const std::shared_ptr<gpu::impl::driver>& shared_driver() const noexcept { return driver_; }
   // Throws errc::wrong_thread, or the device's failure.
   void check() const;
   // The doorbell of this loop, for other threads.
@@ -250,7 +249,7 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
   void forget(stream_state& s) noexcept;
   void pop(stream_state& s, const std::optional<error>& failure);
 
-  std::shared_ptr<detail::driver> driver_;
+  std::shared_ptr<gpu::impl::driver> driver_;
   std::shared_ptr<const doorbell_handle> doorbell_;
   std::shared_ptr<pinned_pool> pinned_;
   std::vector<stream_state*> active_;
@@ -324,4 +323,4 @@ class mark final : waiter {
   waiter_list waiting_;
 };
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

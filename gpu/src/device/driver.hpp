@@ -6,7 +6,7 @@
 // only the call fails.
 #pragma once
 
-#include <tutti/detail/flow.hpp>
+#include <tutti/extend/support.hpp>
 #include <tutti/gpu/device.hpp>
 
 #include <array>
@@ -32,7 +32,7 @@ struct arguments;
 struct kernel;
 }  // namespace tutti::gpu::kernels
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 
 // A word in host memory that streams write and wait for. Values only grow.
 struct word {
@@ -239,7 +239,7 @@ class scope_exit {
 inline std::shared_ptr<const void> hold_frees(std::shared_ptr<driver> of) {
   of->hold_frees(true);
   auto end = [of = std::move(of)] { of->hold_frees(false); };
-  return tutti::detail::make_recycled<scope_exit<decltype(end)>>(std::move(end));
+  return tutti::extend::make_recycled<scope_exit<decltype(end)>>(std::move(end));
 }
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

@@ -19,7 +19,7 @@
 #define TUTTI_FIND_CALL(member, symbol, parameters) in.find(#symbol, calls->member);
 #define TUTTI_REQUIRE_CALL(member, symbol, parameters) in.require(#symbol, calls->member);
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 
 template <class Table>
 struct opened_library {
@@ -88,4 +88,4 @@ const opened_library<Table>& load_library(const char* variable,
   return found->second;
 }
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

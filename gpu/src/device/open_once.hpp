@@ -22,15 +22,15 @@
 // the driver makes its context: the slow part of opening a device. Any thread may call it.
 // Errors: throws those of open().
 namespace tutti::cuda {
-std::shared_ptr<gpu::detail::driver> driver_at(int ordinal);
+std::shared_ptr<gpu::impl::driver> driver_at(int ordinal);
 // Whether it is one of CUDA's devices.
 bool is_cuda(const gpu::device& on) noexcept;
 }  // namespace tutti::cuda
 namespace tutti::level_zero {
-std::shared_ptr<gpu::detail::driver> driver_at(int ordinal);
+std::shared_ptr<gpu::impl::driver> driver_at(int ordinal);
 }  // namespace tutti::level_zero
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 
 // What an error adds where there is no library of a vendor.
 inline constexpr const char* emulated_instead =
@@ -90,4 +90,4 @@ device open_once(Loop& of, std::shared_ptr<driver> by) {
   return device(lock_or_make(place, of, std::move(by)));
 }
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

@@ -8,12 +8,12 @@
 #include <bit>
 #include <cstddef>
 #include <memory>
-#include <tutti/detail/flow.hpp>
+#include <tutti/extend/support.hpp>
 #include <tutti/shared_memory.hpp>
 #include <utility>
 #include <vector>
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 
 class pinned_pool : public std::enable_shared_from_this<pinned_pool> {
  public:
@@ -32,7 +32,7 @@ class pinned_pool : public std::enable_shared_from_this<pinned_pool> {
       spare_.erase(spare);
     }
     return {taken.release(), [home = shared_from_this()](piece* p) { home->spare_.emplace_back(p); },
-            tutti::detail::frame_allocator<std::byte>()};
+            tutti::extend::frame_allocator<std::byte>()};
   }
 
  private:
@@ -43,10 +43,10 @@ class pinned_pool : public std::enable_shared_from_this<pinned_pool> {
   struct piece : allocation {
     piece(driver& d, std::size_t size, bool shared) : of(d), bytes(size) {
       if (shared) {
-        data = tutti::detail::allocate_shared_bytes(bytes, page);
+        data = tutti::extend::allocate_shared_bytes(bytes, page);
         is_shared = of.pin(data, bytes);
         if (is_shared) return;
-        tutti::detail::free_shared_bytes(data);
+        tutti::extend::free_shared_bytes(data);
       }
       data = of.allocate(bytes, memory_kind::pinned);
     }
@@ -55,7 +55,7 @@ class pinned_pool : public std::enable_shared_from_this<pinned_pool> {
     ~piece() {
       if (is_shared) {
         of.unpin(data);
-        tutti::detail::free_shared_bytes(data);
+        tutti::extend::free_shared_bytes(data);
       } else {
         of.free(data, memory_kind::pinned);
       }
@@ -70,4 +70,4 @@ class pinned_pool : public std::enable_shared_from_this<pinned_pool> {
   std::vector<std::unique_ptr<piece>> spare_;
 };
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

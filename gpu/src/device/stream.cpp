@@ -11,11 +11,11 @@
 #include <utility>
 
 namespace tutti::gpu {
-namespace detail {
+namespace impl {
 
 namespace {
 
-using tutti::detail::operation_state;
+using tutti::extend::operation_state;
 
 void enqueue_work(work_state& w, driver& d, void* stream) {
   const device_arguments& c = w.what;
@@ -48,7 +48,7 @@ void enqueue_work(work_state& w, driver& d, void* stream) {
 }
 
 // The device part of a stream's operation.
-class stream_call final : public tutti::detail::stream_part, public working_part {
+class stream_call final : public tutti::extend::stream_part, public working_part {
  public:
   stream_call(std::shared_ptr<stream_state> in, device_arguments what)
       : stream_(std::move(in)), what_(std::move(what)) {}
@@ -116,7 +116,7 @@ class stream_call final : public tutti::detail::stream_part, public working_part
 };
 
 }  // namespace
-}  // namespace detail
+}  // namespace impl
 
 void gate::open() noexcept {
   if (word_) word_->open();
@@ -126,7 +126,7 @@ bool gate::is_open() const noexcept { return word_ == nullptr || word_->is_open(
 stream::stream(const device& on, bool urgent) {
   if (!on) throw error(errc::invalid_argument, "a stream was made on no device (the handle is empty)");
   on.state().check();
-  state_ = detail::stream_state::make(on.shared_state(), urgent);
+  state_ = impl::stream_state::make(on.shared_state(), urgent);
 }
 
 stream stream::borrow(const device& on, void* native) {
@@ -134,7 +134,7 @@ stream stream::borrow(const device& on, void* native) {
     throw error(errc::invalid_argument,
                 "stream::borrow needs a device and a stream that is not the default stream");
   on.state().check();
-  return stream(std::make_shared<detail::stream_state>(on.shared_state(), native, false));
+  return stream(std::make_shared<impl::stream_state>(on.shared_state(), native, false));
 }
 
 device stream::on() const noexcept { return state_ ? device(state_->shared_on()) : device(); }
@@ -143,21 +143,21 @@ void* stream::native() const noexcept { return state_ ? state_->native() : nullp
 void stream::wait(const request& r) const {
   if (!state_) throw error(errc::invalid_argument, "stream::wait of an empty stream");
   state_->on().check();
-  tutti::detail::operation_state* const state = r.state();
+  tutti::extend::operation_state* const state = r.state();
   if (state == nullptr) throw error(errc::invalid_argument, "stream::wait of an empty request");
   if (r.done()) return state->rethrow();
-  const auto* const what = dynamic_cast<const detail::working_part*>(state->what().part.get());
+  const auto* const what = dynamic_cast<const impl::working_part*>(state->what().part.get());
   if (what == nullptr)
     throw error(errc::invalid_argument, fmt::format("stream::wait of a {} of memory of the host: co_await it",
                                                     name_of(state->what().kind)));
-  if (state->what().kind == tutti::detail::operation_kind::reached)
+  if (state->what().kind == tutti::extend::operation_kind::reached)
     throw error(errc::invalid_argument, "stream::wait of reached(): wait for the stream itself");
   if (what->work()) what->work()->make_wait(*state_);
 }
 
 void stream::wait(const stream& other) const {
   if (!state_ || !other.state_) throw error(errc::invalid_argument, "stream::wait of an empty stream");
-  detail::attachment& on = state_->on();
+  impl::attachment& on = state_->on();
   on.check();
   // A wait refers to the last record before it, so the event can be reused at once.
   const auto give_back = [&on](void* e) { on.give_event(e); };
@@ -168,7 +168,7 @@ void stream::wait(const stream& other) const {
 
 gate stream::close() const {
   if (!state_) throw error(errc::invalid_argument, "stream::close of an empty stream");
-  detail::attachment& on = state_->on();
+  impl::attachment& on = state_->on();
   on.check();
   if (!on.driver().can().gate)
     throw error(errc::not_supported,
@@ -182,21 +182,21 @@ gate stream::close() const {
   return gate(state_->close(state_->shared_on()));
 }
 
-tutti::detail::call stream::part_of_stream(tutti::detail::operation_kind kind, detail::view to,
-                                           detail::view from, std::byte value, double factor) const {
+tutti::extend::call stream::part_of_stream(tutti::extend::operation_kind kind, impl::view to, impl::view from,
+                                           std::byte value, double factor) const {
   if (!state_) throw error(errc::invalid_argument, fmt::format("{} on an empty stream", name_of(kind)));
-  tutti::detail::call what(kind, {});
+  tutti::extend::call what(kind, {});
   what.in = from;
   what.out = to;
-  detail::device_arguments made{
+  impl::device_arguments made{
       .kind = kind, .in = std::move(from), .out = std::move(to), .value = value, .factor = factor};
-  what.part = tutti::detail::part_ref(new detail::stream_call(state_, std::move(made)));
+  what.part = tutti::extend::part_ref(new impl::stream_call(state_, std::move(made)));
   return what;
 }
 
-tutti::operation<status> stream::moves(tutti::detail::operation_kind kind, detail::view to, detail::view from,
+tutti::operation<status> stream::moves(tutti::extend::operation_kind kind, impl::view to, impl::view from,
                                        std::byte value, double factor) const {
-  const bool converts = kind == tutti::detail::operation_kind::convert;
+  const bool converts = kind == tutti::extend::operation_kind::convert;
   if (converts && to.count != from.count)
     throw error(errc::invalid_argument, fmt::format("convert: {} elements to {}", from.count, to.count));
   if (!converts && to.bytes() < from.bytes())

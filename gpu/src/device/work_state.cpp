@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 
 work_state::~work_state() {
   open_gates();
@@ -87,4 +87,4 @@ void work_state::make_wait(stream_state& s) {
   gates_.push_back(s.close(on));
 }
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

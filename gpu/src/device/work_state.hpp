@@ -6,11 +6,11 @@
 
 #include <memory>
 #include <optional>
-#include <tutti/detail/operation_state.hpp>
+#include <tutti/extend/call.hpp>
 #include <tutti/gpu/memory.hpp>
 #include <tutti/status.hpp>
 
-namespace tutti::gpu::detail {
+namespace tutti::gpu::impl {
 
 // What the device needs of a call. The call may end before the device has passed its work.
 struct device_arguments {
@@ -21,10 +21,10 @@ struct device_arguments {
   int tag = 0;
   std::byte value{};
   double factor = 1;  // for conversions
-  tutti::detail::reduction op{};
+  tutti::extend::reduction op{};
   std::shared_ptr<const void> extra{};  // messages of a batch
   // For operations of tutti::communicator: the call while it runs, and the event to wait for first.
-  const tutti::detail::call* whole = nullptr;
+  const tutti::extend::call* whole = nullptr;
   std::shared_ptr<void> ready{};
 };
 
@@ -93,4 +93,4 @@ class working_part {
   std::shared_ptr<work_state> work_;
 };
 
-}  // namespace tutti::gpu::detail
+}  // namespace tutti::gpu::impl

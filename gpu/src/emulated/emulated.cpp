@@ -13,7 +13,7 @@
 #include <tutti/runtime.hpp>
 
 namespace tutti::emulated {
-using namespace gpu::detail;
+using namespace gpu::impl;
 
 namespace {
 

@@ -7,11 +7,12 @@
 
 #include <span>
 #include <string_view>
+#include <tutti/extend/call.hpp>
 #include <tutti/reduce_op.hpp>
 
 namespace tutti::gpu::kernels {
 
-using tutti::detail::bytes_of;
+using tutti::extend::bytes_of;
 
 struct kernel {
   reduce_kind kind;       // none: a conversion

@@ -9,11 +9,11 @@ namespace tutti::level_zero {
 namespace {
 
 [[noreturn]] void absent() {
-  throw error(errc::not_supported, "no Level Zero: " + why_not() + gpu::detail::emulated_instead);
+  throw error(errc::not_supported, "no Level Zero: " + why_not() + gpu::impl::emulated_instead);
 }
 
 [[noreturn]] void not_ours(const gpu::device& on, const char* what) {
-  gpu::detail::throw_not_of(on, "Level Zero", what);
+  gpu::impl::throw_not_of(on, "Level Zero", what);
 }
 
 }  // namespace
@@ -23,7 +23,7 @@ std::string why_not() {
   return "tutti was built without its header level_zero/ze_api.h (install libze-dev, or level-zero-devel, "
          "then configure and build tutti again)";
 }
-std::shared_ptr<gpu::detail::driver> driver_at(int) { absent(); }
+std::shared_ptr<gpu::impl::driver> driver_at(int) { absent(); }
 gpu::device open(const communicator&, int) { absent(); }
 gpu::device open(runtime&, int) { absent(); }
 handles native(const gpu::device& on) { not_ours(on, "level_zero::native"); }

@@ -26,7 +26,7 @@
 #include <utility>
 
 namespace tutti::level_zero {
-using namespace gpu::detail;
+using namespace gpu::impl;
 namespace {
 
 using gpu::memory_info;
@@ -403,7 +403,7 @@ class level_zero_driver final : public driver, process_sharing {
     std::deque<std::shared_ptr<moment>> pending;      // recorded, not known to have passed
     std::vector<std::shared_ptr<moment>> waited_for;  // since the last record
   };
-  // The handle of an event of detail::driver has the moment recorded last (null: none), that of a word the moment
+  // The handle of an event of impl::driver has the moment recorded last (null: none), that of a word the moment
   // which is signalled once the gate is open.
   static std::shared_ptr<moment>& moment_of(void* handle) noexcept {
     return *static_cast<std::shared_ptr<moment>*>(handle);

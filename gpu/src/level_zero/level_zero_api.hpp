@@ -172,9 +172,9 @@ inline void find_gpus(table& calls) {
 }
 
 inline std::unique_ptr<const table> open_library(const std::string& told) {
-  gpu::detail::library in(told, {"libze_loader.so.1"},
-                          "install Level Zero's loader (libze1, or level-zero) and the driver of the GPU "
-                          "(TUTTI_LEVEL_ZERO_LIBRARY names another file)");
+  gpu::impl::library in(told, {"libze_loader.so.1"},
+                        "install Level Zero's loader (libze1, or level-zero) and the driver of the GPU "
+                        "(TUTTI_LEVEL_ZERO_LIBRARY names another file)");
   auto calls = std::make_unique<table>();
 #define TUTTI_LEVEL_ZERO_REQUIRE(call) in.require(#call, calls->call);
   TUTTI_LEVEL_ZERO_CALLS(TUTTI_LEVEL_ZERO_REQUIRE)
@@ -199,8 +199,8 @@ inline std::unique_ptr<const table> open_library(const std::string& told) {
 }
 
 // Opens and initialises the library of TUTTI_LEVEL_ZERO_LIBRARY, or libze_loader.so.1, once for the process.
-inline const gpu::detail::opened_library<table>& load() {
-  return gpu::detail::load_library("TUTTI_LEVEL_ZERO_LIBRARY", &open_library);
+inline const gpu::impl::opened_library<table>& load() {
+  return gpu::impl::load_library("TUTTI_LEVEL_ZERO_LIBRARY", &open_library);
 }
 
 }  // namespace tutti::level_zero::abi

@@ -17,7 +17,7 @@
 #include <utility>
 
 namespace tutti::nccl {
-using namespace gpu::detail;
+using namespace gpu::impl;
 namespace {
 
 abi::result enqueue(const owned_communicator& on, owned_communicator::use& use, const device_arguments& what,
@@ -38,7 +38,7 @@ abi::result enqueue(const owned_communicator& on, owned_communicator::use& use, 
   };
   // Sends a block to `peer`, and receives one from it, as far as the collective moves blocks between the two.
   const auto exchange_with = [&](std::size_t peer) {
-    const tutti::detail::operation_row& row = row_of(what.kind);
+    const tutti::extend::operation_row& row = row_of(what.kind);
     const int other = static_cast<int>(peer);
     const bool is_root = on.rank == what.peer, is_other = other == what.peer;
     const std::size_t bytes = block_of(what, static_cast<int>(on.ranks.size())) * what.in.element_bytes;
@@ -127,8 +127,7 @@ class connection final : public vendor, public std::enable_shared_from_this<conn
       if (what_.kind != operation_kind::all_to_all || what_.in.data != what_.out.data ||
           what_.in.bytes() == 0)
         return;
-      copy_of_input_ =
-          gpu::detail::allocate(gpu::device(by->on_), what_.in.bytes(), gpu::memory_kind::device);
+      copy_of_input_ = gpu::impl::allocate(gpu::device(by->on_), what_.in.bytes(), gpu::memory_kind::device);
       w->keep_until_done(copy_of_input_);
     }
     ~operation_job() override {
@@ -267,7 +266,7 @@ task<std::shared_ptr<vendor>> connect(communicator control, gpu::device on) {
   const abi::table& calls = abi::load().required("NCCL");
   const std::shared_ptr<submit_thread> thread = submit_thread::of(on.shared_state());
   const int rank = control.rank();
-  const std::vector<int> ranks = tutti::detail::world_ranks_of(control);
+  const std::vector<int> ranks = tutti::extend::world_ranks_of(control);
   std::shared_ptr<idle_communicators>& kept = world_devices::of(control).idle;
   if (kept == nullptr) kept = std::make_shared<idle_communicators>(thread);
   const std::shared_ptr<idle_communicators> idle = kept;
@@ -287,7 +286,7 @@ task<std::shared_ptr<vendor>> connect(communicator control, gpu::device on) {
   }
   std::shared_ptr<owned_communicator> chosen = owned;
   if (all_have == 0) {
-    number = tutti::detail::number_of(control).within;
+    number = tutti::extend::identity_of(control).communicator;
     const std::function<abi::result()> nothing = [] { return abi::success; };
     const gpu::vendor_abi::library_texts texts{
         .name = "NCCL",
@@ -320,18 +319,18 @@ task<> load_kernels(gpu::device on) {
   co_await with_timeout(call_on(submit_thread::of(on.shared_state()), f), on.state().timeout());
 }
 
-operation<> exchange(const communicator& on, batch messages, const tutti::detail::on_stream& after) {
-  tutti::detail::call what(operation_kind::batch, tutti::detail::reference_to(on), after.where);
+operation<> exchange(const communicator& on, batch messages, const gpu::stream& after, call_site where) {
+  tutti::extend::call what(operation_kind::batch, tutti::extend::reference_to(on), where);
   for (const batch::part& p : messages.parts())
     if (p.peer < 0 || p.peer >= on.size())
       throw error(errc::invalid_argument, fmt::format("nccl::exchange on {}: {} is not a rank (0 to {})",
                                                       on.name(), p.peer, on.size() - 1));
-  what.part = tutti::detail::part_ref(new device_call(after.after.state(), nullptr, nullptr,
-                                                      std::make_shared<const batch>(std::move(messages))));
+  what.part = tutti::extend::part_ref(
+      new device_call(after.state(), nullptr, nullptr, std::make_shared<const batch>(std::move(messages))));
   return operation<>(std::move(what));
 }
 
-task<registration> detail::register_view(communicator on, view memory) {
+task<registration> impl::register_view(communicator on, view memory) {
   const std::shared_ptr<connection> self = co_await connection_of(std::move(on));
   const std::shared_ptr<owned_communicator> of = self->handle();
   if (of->calls.register_memory == nullptr)
@@ -357,7 +356,7 @@ task<registration> detail::register_view(communicator on, view memory) {
   co_return registration(made);
 }
 
-task<std::pair<registration, void*>> detail::allocate_bytes(communicator on, std::size_t bytes) {
+task<std::pair<registration, void*>> impl::allocate_bytes(communicator on, std::size_t bytes) {
   const std::shared_ptr<connection> self = co_await connection_of(std::move(on));
   const abi::table* const calls = &self->handle()->calls;
   if (calls->memory_allocate == nullptr)

@@ -63,7 +63,7 @@ struct table {
 };
 
 inline std::unique_ptr<const table> open_library(const std::string& told) {
-  gpu::detail::library in(
+  gpu::impl::library in(
       told, {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"},
       "install NCCL (libnccl2, or nvidia-nccl of PyPI), or say where it is with TUTTI_NCCL_LIBRARY; "
       "tutti::communicator needs none for memory of devices (gpu::open)");
@@ -81,8 +81,8 @@ inline std::unique_ptr<const table> open_library(const std::string& told) {
 }
 
 // Opens the library of TUTTI_NCCL_LIBRARY, one that is already loaded (PyTorch's), or libnccl.so.2.
-inline const gpu::detail::opened_library<table>& load() {
-  return gpu::detail::load_library("TUTTI_NCCL_LIBRARY", &open_library);
+inline const gpu::impl::opened_library<table>& load() {
+  return gpu::impl::load_library("TUTTI_NCCL_LIBRARY", &open_library);
 }
 
 }  // namespace tutti::nccl::abi

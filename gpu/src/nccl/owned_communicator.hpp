@@ -46,7 +46,7 @@ class owned_communicator {
   // ---- On the loop thread ----
 
   // No use begins from now on; a call that does not return is interrupted.
-  void end(std::shared_ptr<gpu::detail::driver> on) noexcept {
+  void end(std::shared_ptr<gpu::impl::driver> on) noexcept {
     const std::lock_guard lock(mutex_);
     if (std::exchange(ended_, true)) return;
     if (!in_use_) return;
@@ -171,7 +171,7 @@ class owned_communicator {
 // The communicators that nobody uses any longer, on one rank.
 class idle_communicators {
  public:
-  explicit idle_communicators(std::shared_ptr<gpu::detail::submit_thread> thread)
+  explicit idle_communicators(std::shared_ptr<gpu::impl::submit_thread> thread)
       : thread_(std::move(thread)) {}
   ~idle_communicators() {
     for (const auto& [ranks, idle] : all_) thread_->submit([of = idle] { of->destroy(); });
@@ -192,7 +192,7 @@ class idle_communicators {
   }
 
  private:
-  const std::shared_ptr<gpu::detail::submit_thread> thread_;
+  const std::shared_ptr<gpu::impl::submit_thread> thread_;
   std::multimap<std::vector<int>, std::shared_ptr<owned_communicator>>
       all_;  // by the ranks' numbers in the world
 };

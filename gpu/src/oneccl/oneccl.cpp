@@ -18,7 +18,7 @@
 #include <vector>
 
 namespace tutti::oneccl {
-using namespace gpu::detail;
+using namespace gpu::impl;
 namespace {
 
 // What the submit thread and the loop share.
@@ -123,7 +123,7 @@ class connection final : public vendor {
     j->what.ready.reset();
     void*& in = j->what.in.data;
     void*& out = j->what.out.data;
-    const tutti::detail::operation_row& row = row_of(c.kind);
+    const tutti::extend::operation_row& row = row_of(c.kind);
     const bool takes = includes(row.reads, core_->rank == c.peer),
                gives = includes(row.writes, core_->rank == c.peer);
     const bool in_place = c.kind == operation_kind::all_reduce || c.kind == operation_kind::reduce ||

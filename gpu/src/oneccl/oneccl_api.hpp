@@ -54,7 +54,7 @@ struct table {
 };
 
 inline std::unique_ptr<const table> open_library(const std::string& told) {
-  gpu::detail::library in(
+  gpu::impl::library in(
       told, {"libccl.so.2"},
       "install oneCCL (oneccl and oneccl-cpu of PyPI; ./run setup-oneccl), or say where it is with "
       "TUTTI_ONECCL_LIBRARY; tutti::communicator needs none for memory of devices (gpu::open)");
@@ -70,8 +70,8 @@ inline std::unique_ptr<const table> open_library(const std::string& told) {
 }
 
 // Opens the library of TUTTI_ONECCL_LIBRARY, one already loaded, or libccl.so.2.
-inline const gpu::detail::opened_library<table>& load() {
-  return gpu::detail::load_library("TUTTI_ONECCL_LIBRARY", &open_library);
+inline const gpu::impl::opened_library<table>& load() {
+  return gpu::impl::load_library("TUTTI_ONECCL_LIBRARY", &open_library);
 }
 
 }  // namespace tutti::oneccl::abi

@@ -17,30 +17,30 @@
 namespace tutti::gpu {
 namespace {
 
-using tutti::detail::registered_gradient;
+using tutti::training::registered_gradient;
 
 constexpr std::size_t bytes_hashed_at_a_time = std::size_t{4} << 20;  // of whole words, as hash_of() has them
 
 // ---- what is done to a bucket, whose type is known at run time only ----
 
 // Starts a collective of all of it, in place, after the work on `after`.
-request in_place(tutti::detail::operation_kind kind, const communicator& c, const device_values& inout,
+request in_place(tutti::extend::operation_kind kind, const communicator& c, const device_values& inout,
                  const stream& after, int root, reduce_kind op = reduce_kind::none) {
-  tutti::detail::call what(kind, tutti::detail::reference_to(c));
+  tutti::extend::call what(kind, tutti::extend::reference_to(c));
   what.in = what.out = inout.view();
   what.peer = root;
   what.op.kind = op;
-  what.part = device_part_of(after, inout.view().keep, {});
+  what.part = after.part_of(inout.view().keep);
   return request(std::move(what));
 }
 
 // Reduces all of it, in place, in the order of `in`. Completes when `in` waits for the result. Destroyed before, it
 // cancels the collective on all ranks.
 task<> reduce_bucket(communicator c, device_values inout, reduce_kind op, stream in) {
-  request reducing = in_place(tutti::detail::operation_kind::all_reduce, c, inout, in, 0, op);
+  request reducing = in_place(tutti::extend::operation_kind::all_reduce, c, inout, in, 0, op);
   if (!reducing.done()) {
-    const auto& part = static_cast<const detail::device_call&>(*reducing.state()->what().part.get());
-    const std::shared_ptr<detail::work_state> work = part.work();
+    const auto& part = static_cast<const impl::device_call&>(*reducing.state()->what().part.get());
+    const std::shared_ptr<impl::work_state> work = part.work();
     co_await work->until_enqueued();
     work->rethrow();
   }
@@ -55,8 +55,8 @@ task<> reduce_bucket(communicator c, device_values inout, reduce_kind op, stream
 // to = from * factor in the order of `in`; completes when that is enqueued. Where there is no kernel for it,
 // by the processor. A factor of 0 gives zeros, also of what is not finite.
 task<> convert_bucket(device_values to, device_values from, double factor, stream in) {
-  detail::stream_state& s = *in.state();
-  detail::driver& d = s.on().driver();
+  impl::stream_state& s = *in.state();
+  impl::driver& d = s.on().driver();
   const kernels::kernel* const kernel = kernels::find_conversion(from.type(), to.type());
   if (factor == 0) d.fill(to.data(), std::byte{0}, to.bytes(), s.native());
   if (factor == 0 ||
@@ -79,10 +79,10 @@ task<> convert_bucket(device_values to, device_values from, double factor, strea
 // ---- buckets ----
 
 // A bucket of gradients in memory of a device. It has a stream of its own.
-class device_bucket final : public tutti::detail::bucket {
+class device_bucket final : public tutti::training::bucket {
  public:
   device_bucket(std::vector<registered_gradient> gradients, const device& on,
-                const std::shared_ptr<tutti::detail::any_gradient_hook>& hook)
+                const std::shared_ptr<tutti::training::any_gradient_hook>& hook)
       : bucket(std::move(gradients)),
         hook_(std::dynamic_pointer_cast<gradient_hook>(hook)),
         host_hook_(std::dynamic_pointer_cast<tutti::gradient_hook>(hook)),
@@ -91,20 +91,21 @@ class device_bucket final : public tutti::detail::bucket {
       if (all_.type != element_type::float32)
         throw error(errc::invalid_argument,
                     "data_parallel: the hook averages floats only; take a hook of namespace tutti::gpu");
-      copy_ = detail::allocate(on, all_.bytes(), memory_kind::pinned);
+      copy_ = impl::allocate(on, all_.bytes(), memory_kind::pinned);
       parts_ = views_at(static_cast<float*>(copy_->data));
     }
     std::shared_ptr<const void> keep = std::make_shared<const std::vector<registered_gradient>>(gradients_);
     if (!in_place_) {
-      const auto packed = detail::allocate(on, all_.bytes(), memory_kind::device);
+      const auto packed = impl::allocate(on, all_.bytes(), memory_kind::device);
       all_.data = packed->data;
       keep = packed;
     }
-    data_ = device_values(detail::view{all_, std::move(keep)});
+    data_ = device_values(impl::view{all_, std::move(keep)});
   }
 
-  void check(const stream* s) const override {
+  void check(const extend::stream* after) const override {
     own_.on().state().check();
+    const auto* const s = dynamic_cast<const stream*>(after);
     if (s == nullptr || !*s || s->on().shared_state() != own_.on().shared_state())
       throw error(errc::invalid_argument,
                   "data_parallel: the gradients are on a device; name a stream of " + own_.on().name());
@@ -117,20 +118,22 @@ class device_bucket final : public tutti::detail::bucket {
     return apply_on_host(std::move(c), index);
   }
   task<> multiply(double factor) override { return convert_bucket(data_, data_, factor, own_); }
-  void unpack(const stream* on) override {
+  void unpack(const extend::stream* on) override {
     copy(true);
-    on->wait(own_);
+    checked(on).wait(own_);
   }
-  void clear(const stream* on) override {
-    detail::stream_state& s = *on->state();
+  void clear(const extend::stream* on) override {
+    impl::stream_state& s = *checked(on).state();
     for (const registered_gradient& g : gradients_)
       s.on().driver().fill(g.values.data, std::byte{0}, g.values.bytes(), s.native());
     keep_gradients(s);
   }
 
  private:
+  // A stream that check() has accepted.
+  static const stream& checked(const extend::stream* s) { return static_cast<const stream&>(*s); }
   task<> apply_on_host(communicator c, std::size_t index) {
-    detail::stream_state& s = *own_.state();
+    impl::stream_state& s = *own_.state();
     s.on().driver().copy(copy_->data, data_.data(), data_.bytes(), s.native());
     s.keep({copy_, data_.view().keep});
     co_await own_.reached();
@@ -139,10 +142,11 @@ class device_bucket final : public tutti::detail::bucket {
     s.on().driver().copy(data_.data(), copy_->data, data_.bytes(), s.native());
     s.keep({copy_, data_.view().keep});
   }
-  void follow(const stream* after) override {
+  void follow(const extend::stream* after) override {
+    const stream& followed = checked(after);
     const bool known = std::any_of(after_.begin(), after_.end(),
-                                   [&](const stream& s) { return s.state() == after->state(); });
-    if (!known) after_.push_back(*after);
+                                   [&](const stream& s) { return s.state() == followed.state(); });
+    if (!known) after_.push_back(followed);
   }
   void pack() override {
     for (const stream& s : after_) own_.wait(s);
@@ -151,7 +155,7 @@ class device_bucket final : public tutti::detail::bucket {
   }
   void copy(bool back) {
     if (in_place_) return;
-    detail::stream_state& s = *own_.state();
+    impl::stream_state& s = *own_.state();
     auto* part = static_cast<std::byte*>(data_.data());
     for (const registered_gradient& g : gradients_) {
       const std::size_t bytes = g.values.bytes();
@@ -161,18 +165,18 @@ class device_bucket final : public tutti::detail::bucket {
     keep_gradients(s);
   }
   // Until the device has passed what is in `s` now.
-  void keep_gradients(detail::stream_state& s) const {
-    detail::keeps alive{data_.view().keep};
+  void keep_gradients(impl::stream_state& s) const {
+    impl::keeps alive{data_.view().keep};
     for (const registered_gradient& g : gradients_) alive.push_back(g.keep);
     s.keep(std::move(alive));
   }
 
   const std::shared_ptr<gradient_hook> hook_;
   const std::shared_ptr<tutti::gradient_hook> host_hook_;
-  std::shared_ptr<detail::allocation> copy_;  // for host_hook_
-  std::vector<gradient_view> parts_;          // of copy_
+  std::shared_ptr<impl::allocation> copy_;  // for host_hook_
+  std::vector<gradient_view> parts_;        // of copy_
   const stream own_;
-  device_values data_{detail::view{}};
+  device_values data_{impl::view{}};
   std::vector<stream> after_;  // where its gradients are computed
 };
 
@@ -189,7 +193,7 @@ template <class Half>
 class compressed final : public gradient_hook {
  public:
   task<> reduce(communicator c, gradient_bucket bucket, stream in) override {
-    if (tutti::detail::is_half(bucket.data.type())) {
+    if (tutti::extend::is_half(bucket.data.type())) {
       co_await reduce_bucket(c, bucket.data, reduce_kind::avg, in);
       co_return;
     }
@@ -208,13 +212,13 @@ class compressed final : public gradient_hook {
 
 }  // namespace
 
-tutti::detail::gradient_memory memory_of(const std::vector<device_values>& gradients) {
-  tutti::detail::gradient_memory memory;
+tutti::training::gradient_memory memory_of(const std::vector<device_values>& gradients) {
+  tutti::training::gradient_memory memory;
   for (const device_values& g : gradients) memory.gradients.push_back({g.view(), g.rows(), g.view().keep});
   memory.make = [](const communicator& c, std::vector<registered_gradient> all,
-                   const std::shared_ptr<tutti::detail::any_gradient_hook>& hook)
-      -> std::unique_ptr<tutti::detail::bucket> {
-    return std::make_unique<device_bucket>(std::move(all), device(detail::world_devices::of(c).on), hook);
+                   const std::shared_ptr<tutti::training::any_gradient_hook>& hook)
+      -> std::unique_ptr<tutti::training::bucket> {
+    return std::make_unique<device_bucket>(std::move(all), device(impl::world_devices::of(c).on), hook);
   };
   memory.takes_turns = true;
   return memory;
@@ -223,7 +227,7 @@ tutti::detail::gradient_memory memory_of(const std::vector<device_values>& gradi
 task<> broadcast_pieces(communicator c, std::vector<device_values> pieces, int root, stream after) {
   std::vector<request> moving;
   for (const device_values& piece : pieces)
-    moving.push_back(in_place(tutti::detail::operation_kind::broadcast, c, piece, after, root));
+    moving.push_back(in_place(tutti::extend::operation_kind::broadcast, c, piece, after, root));
   for (request& m : moving) co_await m;
 }
 

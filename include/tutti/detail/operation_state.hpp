@@ -2,14 +2,10 @@
 // The state of one operation, and the functions that start, stop and abandon it.
 #pragma once
 
-#include <tutti/algorithm.hpp>
-#include <tutti/buffer.hpp>
 #include <tutti/detail/asio_config.hpp>
-#include <tutti/detail/call_part.hpp>
-#include <tutti/detail/operation_kind.hpp>
 #include <tutti/detail/stop_scope.hpp>
 #include <tutti/error.hpp>
-#include <tutti/reduce_op.hpp>
+#include <tutti/extend/call.hpp>
 #include <tutti/status.hpp>
 
 #include <boost/asio/io_context.hpp>
@@ -29,40 +25,14 @@ namespace tutti::detail {
 
 using tutti::comm::communicator_state;
 
-// A list of buffers that one operation treats as one.
-struct buffer_list {
-  buffer_view (*at)(const void* list, std::size_t i) noexcept = nullptr;  // null: no list
-  const void* list = nullptr;
-  std::size_t size = 0;
-};
+// The last argument of an operation on a B.
+template <class B>
+using origin_of = std::conditional_t<device_memory<B>, on_stream,
+                                     std::conditional_t<tensor<B>, maybe_on_stream, call_site>>;
 
-struct prepared_call;
-
-// The arguments of an operation: values only, so that a completion token may store and move them.
-struct call {
-  call(operation_kind k, communicator_ref c, call_site w = call_site::current()) noexcept
-      : kind(k), comm(std::move(c)), where(w) {}
-  // A call with one buffer and a peer or root.
-  call(operation_kind k, const communicator_ref& c, const buffer_view& data, int p, int t,
-       call_site w) noexcept
-      : kind(k), comm(c), in(data), out(data), peer(p), tag(t), where(w) {}
-
-  operation_kind kind;
-  communicator_ref comm;
-  buffer_view in;         // read; for group: in.count ranks, as int
-  buffer_view out;        // written; the same memory as `in` for in-place forms
-  int peer = any_source;  // destination, source or root
-  int tag = any_tag;
-  algorithm wanted = algorithm::automatic;
-  reduction op;
-  std::span<const std::size_t> in_counts, out_counts;  // elements per rank, for the uneven forms
-  buffer_list list;  // of all_reduce, in place; `out` then has the element type and the total count
-  prepared_call* prepared = nullptr;  // of a collective that is prepared or being prepared
-  part_ref part;                      // empty: host memory that the program keeps
-  call_site where;                    // of the call, in the user's program
-
-  bool on_device() const noexcept { return part && part->on_device(); }
-};
+inline call_site place_of(const call_site& where) noexcept { return where; }
+inline call_site place_of(const on_stream& from) noexcept { return from.where; }
+inline call_site place_of(const maybe_on_stream& from) noexcept { return from.where; }
 
 inline bool is_of_stream(const call& what) noexcept { return row_of(what.kind).of == family::stream; }
 // Errors: throws errc::invalid_argument for a call of an empty communicator, errc::shut_down for one whose
@@ -70,8 +40,8 @@ inline bool is_of_stream(const call& what) noexcept { return row_of(what.kind).o
 void require_loop(const call& what);
 // Errors: throws errc::invalid_argument for a call that is no collective.
 void require_algorithms(const call& what);
-inline communicator_part& communicator_part_of(const call& what) noexcept {
-  return static_cast<communicator_part&>(*what.part.get());
+inline executor_part& executor_part_of(const call& what) noexcept {
+  return static_cast<executor_part&>(*what.part.get());
 }
 inline stream_part& stream_part_of(const call& what) noexcept {
   return static_cast<stream_part&>(*what.part.get());
@@ -147,7 +117,7 @@ class operation_state {
   // The failure as Asio reports it: cancellation is boost::asio::error::operation_aborted.
   boost::system::error_code asio_code() const noexcept;
 
-  // For src/: storage for the operation state of the kind, and the functions by which it reports.
+  // For those that carry it out (extend/executor_part.hpp): storage for their state, and how they report.
   static constexpr std::size_t running_bytes = 320;
   void* running_storage() noexcept { return storage_; }
   void set_running(void* running) noexcept { running_ = running; }

@@ -26,7 +26,7 @@
 #include <utility>
 
 namespace tutti::torch {
-namespace detail {
+namespace impl {
 
 inline std::string content_of(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -68,7 +68,7 @@ inline task<> load_by(communicator c, std::filesystem::path path, std::function<
   read(content);
 }
 
-}  // namespace detail
+}  // namespace impl
 
 // Writes rank 0's `value` (a module, an optimiser or tensors, as torch::save takes them) to the file `path`.
 // Collective. The new file replaces the old one at once; a program that ends meanwhile leaves the old one.
@@ -77,8 +77,8 @@ inline task<> load_by(communicator c, std::filesystem::path path, std::function<
 // Errors: errc::system, on all ranks.
 template <class Value>
 task<> save(communicator c, const Value& value, std::filesystem::path path) {
-  return detail::save_by(std::move(c), std::move(path),
-                         [&value](std::ostream& to) { ::torch::save(value, to); });
+  return impl::save_by(std::move(c), std::move(path),
+                       [&value](std::ostream& to) { ::torch::save(value, to); });
 }
 
 // Loads the file `path`, which only rank 0 reads, into `value` on every rank. Collective.
@@ -86,8 +86,8 @@ task<> save(communicator c, const Value& value, std::filesystem::path path) {
 // Errors: errc::system, on all ranks; the exception of torch::load if the file has another form than `value`.
 template <class Value>
 task<> load(communicator c, Value& value, std::filesystem::path path) {
-  return detail::load_by(std::move(c), std::move(path),
-                         [&value](std::istream& from) { ::torch::load(value, from); });
+  return impl::load_by(std::move(c), std::move(path),
+                       [&value](std::istream& from) { ::torch::load(value, from); });
 }
 
 }  // namespace tutti::torch

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tutti/communicator.hpp>
+#include <tutti/extend/call.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -11,12 +12,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <ranges>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-namespace tutti::detail {
+namespace tutti::torch {
 
 // Calls f(type, std::type_identity<T>{}) for each type of tensors with arithmetic, where T is that of its elements.
 template <class F>
@@ -42,7 +44,7 @@ void for_each_type(F f) {
 inline element_type type_of(at::ScalarType type) noexcept {
   element_type found = element_type::opaque;
   for_each_type([&]<class T>(at::ScalarType each, std::type_identity<T>) {
-    if (each == type) found = element_type_of<T>();
+    if (each == type) found = extend::element_type_of<T>();
   });
   return found;
 }
@@ -50,8 +52,8 @@ inline element_type type_of(at::ScalarType type) noexcept {
 // Whether its memory is a device's that gpu::open opens.
 inline bool is_on_device(const at::Tensor& t) noexcept { return t.is_cuda() || t.is_xpu(); }
 
-inline buffer_view view_of_tensor(const at::Tensor& t) noexcept {
-  buffer_view view;
+inline extend::buffer_view view_of(const at::Tensor& t) noexcept {
+  extend::buffer_view view;
   if (!t.defined() || !(t.is_cpu() || is_on_device(t)) || t.layout() != at::kStrided)
     return view;  // refused by why_not
   view.data = t.mutable_data_ptr();
@@ -60,6 +62,8 @@ inline buffer_view view_of_tensor(const at::Tensor& t) noexcept {
   view.type = type_of(t.scalar_type());
   return view;
 }
+
+namespace impl {
 
 // Why these cannot be buffers of one operation, or empty.
 inline std::string why_not(const std::vector<at::Tensor>& all, bool with_stream) {
@@ -84,13 +88,14 @@ inline std::string why_not(const std::vector<at::Tensor>& all, bool with_stream)
 }
 
 // The part of a call on tensors: keeps them alive until the operation has ended.
-class tensor_part final : public call_part {
+class tensor_part final : public extend::call_part {
  public:
   tensor_part(std::vector<at::Tensor> kept, std::string wrong)
       : call_part(false), kept_(std::move(kept)), wrong_(std::move(wrong)) {}
-  std::string bad_argument(const call& what) const override {
+  std::string bad_argument(const extend::call& what) const override {
     if (!wrong_.empty()) return wrong_;
-    if (row_of(what.kind).reduces && what.op.kind != reduce_kind::user && !fits(what.op.kind, what.out.type))
+    if (row_of(what.kind).reduces && what.op.kind != reduce_kind::user &&
+        !extend::fits(what.op.kind, what.out.type))
       return std::string("this reduction is not defined for elements of ") +
              c10::toString(kept_.front().scalar_type()) +
              " (premul_sum of integers takes an integer factor, a callable its own type); "
@@ -104,11 +109,11 @@ class tensor_part final : public call_part {
 };
 
 // Those on a device are kept until the device has passed the operation.
-inline part_ref part_of_tensors(const maybe_on_stream& from, std::vector<at::Tensor> all) {
+inline extend::part_ref part_of_tensors(const extend::maybe_on_stream& from, std::vector<at::Tensor> all) {
   std::string wrong = why_not(all, from.after != nullptr);
   if (from.after == nullptr || !wrong.empty())
-    return part_ref(new tensor_part(std::move(all), std::move(wrong)));
-  return from.part(*from.after, std::make_shared<const std::vector<at::Tensor>>(std::move(all)), {});
+    return extend::part_ref(new tensor_part(std::move(all), std::move(wrong)));
+  return from.after->part_of(std::make_shared<const std::vector<at::Tensor>>(std::move(all)));
 }
 
 // T of a callable T(T, T).
@@ -128,29 +133,33 @@ auto reduced_by(const Op& op) {
         "tutti: a callable that reduces tensors names its type, such as [](float a, float b) { ... }");
 }
 
+}  // namespace impl
+}  // namespace tutti::torch
+
 template <>
-struct tensor_access<at::Tensor> {
-  static buffer_view view(const at::Tensor& t) noexcept { return view_of_tensor(t); }
+struct tutti::extend::tensor_access<at::Tensor> {
+  static buffer_view view(const at::Tensor& t) noexcept { return torch::view_of(t); }
   template <class... More>
     requires(std::same_as<More, at::Tensor> && ...)
   static part_ref keep(const maybe_on_stream& from, const at::Tensor& first, const More&... more) {
-    return part_of_tensors(from, {first, more...});
+    return torch::impl::part_of_tensors(from, {first, more...});
   }
-  template <buffer_range List>
+  template <std::ranges::contiguous_range List>
   static part_ref keep(const maybe_on_stream& from, const List& list) {
-    return part_of_tensors(from, std::vector<at::Tensor>(std::ranges::begin(list), std::ranges::end(list)));
+    return torch::impl::part_of_tensors(
+        from, std::vector<at::Tensor>(std::ranges::begin(list), std::ranges::end(list)));
   }
   // A reduction that does not fit is rejected when the operation starts.
   template <class Op>
-  static tutti::detail::reduction reduction(const Op& op, element_type type) {
-    tutti::detail::reduction r;
+  static extend::reduction reduction(const Op& op, element_type type) {
+    extend::reduction r;
     if constexpr (!built_in<Op>) {
-      using T = typename decltype(reduced_by(op))::type;
+      using T = typename decltype(torch::impl::reduced_by(op))::type;
       if (element_type_of<T>() == type) r = make_reduction<Op, T>(op);
     } else if constexpr (Op::kind != reduce_kind::premul_sum) {
       r.kind = Op::kind;
     } else {
-      for_each_type([&]<class T>(at::ScalarType, std::type_identity<T>) {
+      torch::for_each_type([&]<class T>(at::ScalarType, std::type_identity<T>) {
         if constexpr (reduces<Op, T>())
           if (element_type_of<T>() == type) r = make_reduction<Op, T>(op);
       });
@@ -162,5 +171,3 @@ struct tensor_access<at::Tensor> {
     return t.view({-1}).narrow(0, static_cast<std::int64_t>(offset), static_cast<std::int64_t>(n));
   }
 };
-
-}  // namespace tutti::detail

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <tutti/communicator.hpp>
-#include <tutti/detail/bucket.hpp>
 #include <tutti/task.hpp>
+#include <tutti/train/bucket.hpp>
 #include <tutti/train/gradient_hooks.hpp>
 
 #include <cstddef>
@@ -28,7 +28,7 @@ struct data_parallel_options {
   // `nullptr` averages without compression. A gpu::gradient_hook works on memory of a device. A gradient_hook
   // works on host memory, and for floats on a device on a copy of them in host memory. A hook belongs to one
   // data_parallel: it keeps state from step to step.
-  std::shared_ptr<detail::any_gradient_hook> hook;
+  std::shared_ptr<training::any_gradient_hook> hook;
   // Sums instead of averaging: for gradients that each rank has divided by the samples of all ranks.
   bool sum = false;
   // Allows ranks to have different numbers of batches; see join_step().
@@ -50,7 +50,7 @@ struct averaging_times {
 };
 
 // Gradients in host memory, for data_parallel::create().
-detail::gradient_memory memory_of(const std::vector<gradient_view>& gradients);
+training::gradient_memory memory_of(const std::vector<gradient_view>& gradients);
 
 // The gradients of one model, averaged over all ranks of a communicator in each step.
 //
@@ -110,7 +110,7 @@ class data_parallel {
     return broadcast(std::vector<std::span<float>>{values}, root);
   }
   // The same of gpu::device_values, after the work on `after`.
-  template <class Values, detail::Stream S>
+  template <class Values, extend::Stream S>
   task<> broadcast(std::vector<Values> pieces, int root, S after) const {
     return broadcast_pieces(averaged_over(), std::move(pieces), root, std::move(after));
   }
@@ -120,7 +120,7 @@ class data_parallel {
   // Buffers: the gradient's memory belongs to this object until reduced() has completed.
   // Errors: throws errc::invalid_argument if the gradient was already ready, or for a stream of other memory.
   void ready(std::size_t i) { mark(i, nullptr); }
-  template <detail::Stream S>
+  template <extend::Stream S>
   void ready(std::size_t i, const S& after) {
     mark(i, &after);
   }
@@ -133,7 +133,7 @@ class data_parallel {
   // The same on a device: makes work enqueued on `on` from then on wait for the averages. Gradients without
   // ready() are taken as the work now on `on` leaves them. `co_await on.reached()` then waits on the host.
   // Completes: when all work of the step is enqueued on the device.
-  template <detail::Stream S>
+  template <extend::Stream S>
   task<> reduced(S on) {
     co_await reduce(&on);
   }
@@ -164,7 +164,7 @@ class data_parallel {
   //   for (;;) { const bool more = co_await parallel.join_step(); if (!more) break; optimiser.step(); }
   task<bool> join_step() { return join(nullptr); }
   // The same on a device: work enqueued on `on` from then on waits for the average.
-  template <detail::Stream S>
+  template <extend::Stream S>
   task<bool> join_step(S on) {
     const bool more = co_await join(&on);
     co_return more;
@@ -178,11 +178,11 @@ class data_parallel {
  private:
   explicit data_parallel(std::shared_ptr<state> s) noexcept;
   // A null stream is of host memory.
-  static task<data_parallel> create_in(communicator c, detail::gradient_memory memory,
+  static task<data_parallel> create_in(communicator c, training::gradient_memory memory,
                                        data_parallel_options o);
-  void mark(std::size_t i, const gpu::stream* after);
-  task<> reduce(const gpu::stream* on);
-  task<bool> join(const gpu::stream* on);
+  void mark(std::size_t i, const extend::stream* after);
+  task<> reduce(const extend::stream* on);
+  task<bool> join(const extend::stream* on);
   communicator averaged_over() const;
   state& usable() const;
   static task<> reduce_bucket(state& s, std::size_t i);

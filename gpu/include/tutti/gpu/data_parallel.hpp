@@ -4,10 +4,10 @@
 #pragma once
 
 #include <tutti/communicator.hpp>
-#include <tutti/detail/bucket.hpp>
 #include <tutti/gpu/memory.hpp>
 #include <tutti/gpu/stream.hpp>
 #include <tutti/task.hpp>
+#include <tutti/train/bucket.hpp>
 #include <tutti/train/data_parallel.hpp>
 #include <tutti/train/replicas.hpp>
 
@@ -24,21 +24,20 @@ namespace tutti::gpu {
 class device_values {
  public:
   template <WritableDeviceMemory B>
-    requires(tutti::detail::is_floating(
-                tutti::detail::element_type_of<std::remove_cv_t<typename B::value_type>>()))
-  device_values(const B& memory, std::size_t rows = 1) noexcept
-      : view_(detail::view_of(memory)), rows_(rows) {}
-  explicit device_values(detail::view v) noexcept : view_(std::move(v)) {}
+    requires(tutti::extend::is_floating(
+                tutti::extend::element_type_of<std::remove_cv_t<typename B::value_type>>()))
+  device_values(const B& memory, std::size_t rows = 1) noexcept : view_(impl::view_of(memory)), rows_(rows) {}
+  explicit device_values(impl::view v) noexcept : view_(std::move(v)) {}
 
   std::size_t size() const noexcept { return view_.count; }
   std::size_t bytes() const noexcept { return view_.bytes(); }
   element_type type() const noexcept { return view_.type; }
   void* data() const noexcept { return view_.data; }
   std::size_t rows() const noexcept { return rows_; }
-  const detail::view& view() const noexcept { return view_; }
+  const impl::view& view() const noexcept { return view_; }
 
  private:
-  detail::view view_;
+  impl::view view_;
   std::size_t rows_ = 1;
 };
 
@@ -51,7 +50,7 @@ struct gradient_bucket {
 };
 
 // Averages buckets on a device. Derive from it to write a hook of your own; each data_parallel needs its own object.
-class gradient_hook : public tutti::detail::any_gradient_hook {
+class gradient_hook : public tutti::training::any_gradient_hook {
  public:
   // Replaces bucket.data by the average over the ranks of `c`, exact or approximate, with the same bits on
   // all ranks. It works in the order of stream `in`: its reads come after the work there. When the task
@@ -76,7 +75,7 @@ using tutti::data_parallel;
 using tutti::data_parallel_options;
 
 // Gradients in memory of a device, for data_parallel::create().
-tutti::detail::gradient_memory memory_of(const std::vector<device_values>& gradients);
+tutti::training::gradient_memory memory_of(const std::vector<device_values>& gradients);
 // data_parallel::broadcast() of such memory.
 task<> broadcast_pieces(communicator c, std::vector<device_values> pieces, int root, stream after);
 

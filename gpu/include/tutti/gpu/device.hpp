@@ -10,7 +10,7 @@
 
 namespace tutti::gpu {
 
-namespace detail {
+namespace impl {
 class attachment;
 }
 
@@ -39,7 +39,7 @@ class device {
  public:
   // An empty handle.
   device() noexcept = default;
-  explicit device(std::shared_ptr<detail::attachment> state) noexcept : state_(std::move(state)) {}
+  explicit device(std::shared_ptr<impl::attachment> state) noexcept : state_(std::move(state)) {}
 
   explicit operator bool() const noexcept { return state_ != nullptr; }
   // Its name, such as "emulated device 0" or "cuda device 0 (NVIDIA H200)".
@@ -58,11 +58,11 @@ class device {
   // after one on that stream. A program that waits for one of those before it opens the gate never continues.
   void set_gate_limit(int gates) noexcept;
 
-  detail::attachment& state() const noexcept { return *state_; }
-  const std::shared_ptr<detail::attachment>& shared_state() const noexcept { return state_; }
+  impl::attachment& state() const noexcept { return *state_; }
+  const std::shared_ptr<impl::attachment>& shared_state() const noexcept { return state_; }
 
  private:
-  std::shared_ptr<detail::attachment> state_;
+  std::shared_ptr<impl::attachment> state_;
 };
 
 }  // namespace tutti::gpu

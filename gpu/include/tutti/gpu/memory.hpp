@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tutti/buffer.hpp>
+#include <tutti/extend/call.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -68,7 +69,7 @@ class device_span {
   std::size_t size_ = 0;
 };
 
-namespace detail {
+namespace impl {
 
 // Memory of or for a device. Freed when the device has finished the last operation that uses it.
 struct allocation {
@@ -98,21 +99,21 @@ class owned_memory {
 };
 
 // Keeps the memory alive, if it has an owner.
-struct view : tutti::detail::buffer_view {
+struct view : tutti::extend::buffer_view {
   std::shared_ptr<const void> keep;
 };
 
-}  // namespace detail
+}  // namespace impl
 
 // Owned memory of a device. Operations on the buffer, unlike those on a span of it, keep the memory until the
 // device has finished. That holds even if the buffer is destroyed or the operation is cancelled.
 template <class T>
-class device_buffer : public detail::owned_memory<T, memory_kind::device> {
+class device_buffer : public impl::owned_memory<T, memory_kind::device> {
  public:
   // device_buffer(on, size): `size` elements, not initialised. Call it on the loop thread of `on`.
   // Errors: throws errc::resources.
   // Cost: may wait for the device: do not allocate while it works.
-  using detail::owned_memory<T, memory_kind::device>::owned_memory;
+  using impl::owned_memory<T, memory_kind::device>::owned_memory;
   using device_span_type = device_span<T>;
 
   device_span<T> span() noexcept { return {this->data(), this->size()}; }
@@ -124,26 +125,21 @@ class device_buffer : public detail::owned_memory<T, memory_kind::device> {
 
 // Owned host memory that the device copies to and from directly. Ordinary memory for the host.
 template <class T>
-class pinned_buffer : public detail::owned_memory<T, memory_kind::pinned> {
+class pinned_buffer : public impl::owned_memory<T, memory_kind::pinned> {
  public:
   // pinned_buffer(on, size): as device_buffer's.
-  using detail::owned_memory<T, memory_kind::pinned>::owned_memory;
+  using impl::owned_memory<T, memory_kind::pinned>::owned_memory;
 
   T* begin() const noexcept { return this->data(); }
   T* end() const noexcept { return begin() + this->size(); }
   T& operator[](std::size_t i) const noexcept { return begin()[i]; }
 };
 
-namespace detail {
+namespace impl {
 
 template <class B>
 view view_of(B& buffer) noexcept {
-  view made{tutti::detail::view_of(buffer), nullptr};
-  if constexpr (requires {
-                  { buffer.memory() } -> std::same_as<const std::shared_ptr<allocation>&>;
-                })
-    made.keep = buffer.memory();
-  return made;
+  return {tutti::extend::view_of(buffer), tutti::extend::owner_of(buffer)};
 }
 
 template <class T>
@@ -151,11 +147,11 @@ inline constexpr bool is_pinned = false;
 template <class T>
 inline constexpr bool is_pinned<pinned_buffer<T>> = true;
 
-}  // namespace detail
+}  // namespace impl
 
 // Buffers of device operations: device_span<T> and device_buffer<T>.
 template <class B>
-concept DeviceMemory = tutti::detail::device_memory<B>;
+concept DeviceMemory = tutti::extend::device_memory<B>;
 // Buffers that device operations may write.
 template <class B>
 concept WritableDeviceMemory = DeviceMemory<B> && WritableBuffer<B>;

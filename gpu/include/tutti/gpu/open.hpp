@@ -89,7 +89,7 @@ struct served_by {
 };
 // Returns the backend of an operation on device memory that has not been started.
 // Errors: throws errc::invalid_argument for any other operation.
-served_by backend_for(const tutti::detail::call& what);
+served_by backend_for(const tutti::extend::call& what);
 template <class T>
 served_by backend_for(const tutti::operation<T>& op) {
   return backend_for(op.what());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tutti/buffer.hpp>
+#include <tutti/extend/call.hpp>
 #include <tutti/gpu/device.hpp>
 #include <tutti/operation.hpp>
 #include <tutti/request.hpp>
@@ -14,17 +15,17 @@
 
 namespace tutti::gpu {
 
-namespace detail {
+namespace impl {
 class gate_word;
 class stream_state;
-}  // namespace detail
+}  // namespace impl
 
 // A gate that stops a stream until it is opened. It opens by itself when it is destroyed, when the device
 // fails, and when the device's last handle goes.
 class gate {
  public:
   gate() noexcept = default;
-  explicit gate(std::shared_ptr<detail::gate_word> word) noexcept : word_(std::move(word)) {}
+  explicit gate(std::shared_ptr<impl::gate_word> word) noexcept : word_(std::move(word)) {}
   gate(gate&&) noexcept = default;
   gate& operator=(gate&& other) noexcept {
     open();
@@ -38,12 +39,12 @@ class gate {
   bool is_open() const noexcept;
 
  private:
-  std::shared_ptr<detail::gate_word> word_;
+  std::shared_ptr<impl::gate_word> word_;
 };
 
 // An ordered queue of work on a device. A cheap handle: copies mean the same stream. Destroying the last one
 // waits until the stream has ended. Used on the loop thread of its device.
-class stream {
+class stream : public extend::stream {
  public:
   stream() noexcept = default;
   // Makes a new stream. `urgent` gives its work priority, if the device supports that.
@@ -51,7 +52,7 @@ class stream {
   // Wraps a stream of the program (CUstream or cudaStream_t), which must outlive the handle. Null is
   // rejected: the default stream waits for all others.
   static stream borrow(const device& on, void* native);
-  explicit stream(std::shared_ptr<detail::stream_state> state) noexcept : state_(std::move(state)) {}
+  explicit stream(std::shared_ptr<impl::stream_state> state) noexcept : state_(std::move(state)) {}
 
   explicit operator bool() const noexcept { return state_ != nullptr; }
   // The device of the stream.
@@ -65,7 +66,7 @@ class stream {
   // Cancellation: does not affect the stream.
   // Cost: one event record and one word write in the stream, and one load per poll of the loop.
   tutti::operation<> reached() const {
-    return tutti::operation<>(part_of_stream(tutti::detail::operation_kind::reached));
+    return tutti::operation<>(part_of_stream(tutti::extend::operation_kind::reached));
   }
 
   // Makes work enqueued from now on wait for the request, while the host goes on. The request is a copy, or
@@ -94,7 +95,7 @@ class stream {
   template <class To, class From>
     requires(WritableDeviceMemory<To> && DeviceMemory<From>)
   tutti::operation<status> copy(const To& to, const From& from) const {
-    return moves(tutti::detail::operation_kind::copy, detail::view_of(to), detail::view_of(from));
+    return moves(tutti::extend::operation_kind::copy, impl::view_of(to), impl::view_of(from));
   }
   // Copies from host to device. Pinned buffers are copied directly. Other memory passes through pinned memory
   // of the library, and may be changed as soon as the operation has started.
@@ -102,25 +103,25 @@ class stream {
     requires(WritableDeviceMemory<To> && Buffer<From> && !DeviceMemory<From>)
   tutti::operation<status> upload(const To& to, const From& from) const {
     return moves(
-        detail::is_pinned<From> ? tutti::detail::operation_kind::copy : tutti::detail::operation_kind::upload,
-        detail::view_of(to), detail::view_of(from));
+        impl::is_pinned<From> ? tutti::extend::operation_kind::copy : tutti::extend::operation_kind::upload,
+        impl::view_of(to), impl::view_of(from));
   }
   // Copies from device to host. Ordinary memory is written exactly when the operation completes.
   template <class To, class From>
     requires DeviceMemory<From>
   tutti::operation<status> download(To&& to, const From& from) const {
     using plain = std::remove_cvref_t<To>;
-    static_assert(detail::is_pinned<plain> || WritableBuffer<To>,
+    static_assert(impl::is_pinned<plain> || WritableBuffer<To>,
                   "download needs a writable buffer that outlives it");
-    return moves(detail::is_pinned<plain> ? tutti::detail::operation_kind::copy
-                                          : tutti::detail::operation_kind::download,
-                 detail::view_of(to), detail::view_of(from));
+    return moves(impl::is_pinned<plain> ? tutti::extend::operation_kind::copy
+                                        : tutti::extend::operation_kind::download,
+                 impl::view_of(to), impl::view_of(from));
   }
   // Sets every byte of `to` to `value`.
   template <class To>
     requires WritableDeviceMemory<To>
   tutti::operation<status> fill(const To& to, std::byte value) const {
-    return moves(tutti::detail::operation_kind::fill, detail::view_of(to), detail::view_of(to), value);
+    return moves(tutti::extend::operation_kind::fill, impl::view_of(to), impl::view_of(to), value);
   }
 
   // Sets to[i] = from[i] * factor by a kernel, between any two of float, double, float16 and bfloat16. The
@@ -129,27 +130,20 @@ class stream {
   template <class To, class From>
     requires(WritableDeviceMemory<To> && DeviceMemory<From>)
   tutti::operation<status> convert(const To& to, const From& from, double factor = 1) const {
-    return moves(tutti::detail::operation_kind::convert, detail::view_of(to), detail::view_of(from), {},
-                 factor);
+    return moves(tutti::extend::operation_kind::convert, impl::view_of(to), impl::view_of(from), {}, factor);
   }
 
-  const std::shared_ptr<detail::stream_state>& state() const noexcept { return state_; }
+  const std::shared_ptr<impl::stream_state>& state() const noexcept { return state_; }
+  extend::part_ref part_of(std::shared_ptr<const void> in,
+                           std::shared_ptr<const void> out = {}) const override;
 
  private:
-  tutti::detail::call part_of_stream(tutti::detail::operation_kind kind, detail::view to = {},
-                                     detail::view from = {}, std::byte value = {}, double factor = 1) const;
-  tutti::operation<status> moves(tutti::detail::operation_kind kind, detail::view to, detail::view from,
+  tutti::extend::call part_of_stream(tutti::extend::operation_kind kind, impl::view to = {},
+                                     impl::view from = {}, std::byte value = {}, double factor = 1) const;
+  tutti::operation<status> moves(tutti::extend::operation_kind kind, impl::view to, impl::view from,
                                  std::byte value = {}, double factor = 1) const;
 
-  std::shared_ptr<detail::stream_state> state_;
+  std::shared_ptr<impl::stream_state> state_;
 };
-
-// Makes the device part of an operation of tutti::communicator on this memory (none, one or two buffers), after the
-// work in `after`.
-template <DeviceMemory... B>
-tutti::detail::part_ref device_part_of(const stream& after, const B&... memory) {
-  std::shared_ptr<const void> keep[2]{detail::view_of(memory).keep...};
-  return device_part_of(after, std::move(keep[0]), std::move(keep[1]));
-}
 
 }  // namespace tutti::gpu

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// poller: lets a library beside this one (devices) use a rank's loop. The loop polls the library's work, can
-// be woken by it, and delivers its completions as it delivers its own.
+// poller: joins a rank's loop. The loop polls the extension's work while it spins, arms it before it sleeps, can be woken
+// by it, and delivers its completions as it delivers its own.
 #pragma once
 
 #include <tutti/communicator.hpp>
 #include <tutti/detail/asio_config.hpp>
+#include <tutti/extend/version.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <memory>
 
 namespace tutti {
-
 class runtime;
+}
 
-namespace detail {
+namespace tutti::extend::inline v1 {
 
 // A source of work that a loop polls. All calls happen on the loop thread, except notify().
 class poller {
@@ -23,10 +24,10 @@ class poller {
   using duration = std::chrono::steady_clock::duration;
 
   // Adds the poller to a loop. Call it on the loop thread; if there is none yet, this thread becomes it. The
-  // runtime outlives the poller. Until the poller is destroyed, the io_context has work.
+  // runtime outlives the poller. Until the poller is destroyed, the io_context has work. Texts name `call`.
   // Errors: throws errc::invalid_argument (an empty communicator), errc::wrong_thread or errc::shut_down.
-  explicit poller(runtime& rt);
-  explicit poller(const communicator& of);
+  explicit poller(runtime& rt, const char* call = "joining the loop");
+  explicit poller(const communicator& of, const char* call = "joining the loop");
   poller(const poller&) = delete;
   poller& operator=(const poller&) = delete;
   virtual ~poller();
@@ -64,9 +65,8 @@ class poller {
   void cancel_timer() noexcept;
 
  private:
-  struct impl;
-  std::unique_ptr<impl> impl_;
+  struct source;
+  std::unique_ptr<source> source_;
 };
 
-}  // namespace detail
-}  // namespace tutti
+}  // namespace tutti::extend::inline v1

@@ -2,11 +2,13 @@
 // The kinds of operations, and one row for each with all properties that differ between them.
 #pragma once
 
+#include <tutti/extend/version.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
 
-namespace tutti::detail {
+namespace tutti::extend::inline v1 {
 
 enum class operation_kind : std::uint8_t {
   send,
@@ -169,4 +171,8 @@ constexpr const char* name_of(operation_kind kind) noexcept {
   return is_known(kind) ? row_of(kind).name : "?";
 }
 
-}  // namespace tutti::detail
+}  // namespace tutti::extend::inline v1
+
+namespace tutti::detail {
+using extend::name_of, extend::row_of;  // overloads of its own
+}

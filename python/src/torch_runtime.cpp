@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine.hpp"
+#include "torch_runtime.hpp"
 
 #include "work.hpp"
 
@@ -14,27 +14,27 @@
 namespace tutti::python {
 namespace {
 
-std::atomic<engine*> the_engine{nullptr};
+std::atomic<torch_runtime*> the_runtime{nullptr};
 
 }  // namespace
 
-engine& engine::get() {
+torch_runtime& torch_runtime::get() {
   static std::mutex making;
   const std::scoped_lock hold(making);
-  if (made() == nullptr) the_engine = new engine;
-  return *the_engine;
+  if (made() == nullptr) the_runtime = new torch_runtime;
+  return *the_runtime;
 }
 
-engine* engine::made() noexcept {
-  engine* const last = the_engine;
+torch_runtime* torch_runtime::made() noexcept {
+  torch_runtime* const last = the_runtime;
   return last == nullptr || last->is_parents() ? nullptr : last;
 }
 
-engine::engine() {
+torch_runtime::torch_runtime() {
   threads_.emplace_back([this] { run_callbacks(); });
 }
 
-void engine::add_ended(work_ref w, bool has_callbacks) noexcept {
+void torch_runtime::add_ended(work_ref w, bool has_callbacks) noexcept {
   if (!has_callbacks) {
     ended_.push_back(std::move(w));
     if (ended_.size() % 256 != 0) return;
@@ -52,43 +52,42 @@ void engine::add_ended(work_ref w, bool has_callbacks) noexcept {
   wanted_.notify_one();
 }
 
-void engine::finish_ended() {
+void torch_runtime::finish_ended() {
   std::vector<work_ref> now;
   {
-    const core::loop_driver::entry here(driver_);
+    const extend::loop_driver::entry here(driver_);
     now.swap(ended_);
   }
   for (const work_ref& w : now) w->finish();
 }
 
 // Python handles signals in the main thread only.
-core::time_point engine::next_signals() noexcept {
+time_point torch_runtime::next_signals() noexcept {
   thread_local const bool is_main = ::gettid() == ::getpid();
-  return is_main ? core::clock::now() + std::chrono::milliseconds(100) : core::time_point::max();
+  return is_main ? clock::now() + std::chrono::milliseconds(100) : time_point::max();
 }
 
-void engine::add_receive(work& w) noexcept { receives_.push_back(w); }
+void torch_runtime::add_receive(work& w) noexcept { receives_.push_back(w); }
 
-void engine::stay_if_ending(bool left) const noexcept {
+void torch_runtime::stay_if_ending(bool left) const noexcept {
   if (::gettid() == ::getpid()) return;
-  const core::time_point until = core::clock::now() + std::chrono::seconds(left ? 1 : 0);
-  while (!python_ends_ && core::clock::now() < until)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const time_point until = clock::now() + std::chrono::seconds(left ? 1 : 0);
+  while (!python_ends_ && clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   while (python_ends_) ::pause();
 }
 
-void engine::cancel_receives() {
+void torch_runtime::cancel_receives() {
   python_ends_ = true;
   std::vector<work_ref> waiting;
   {
-    const core::loop_driver::entry here(driver_);
+    const extend::loop_driver::entry here(driver_);
     for (work* w = receives_.front(); w != nullptr; w = receives_.after(*w))
       waiting.push_back(work_ref::reclaim_copy(w));
   }
   for (const work_ref& w : waiting) w->cancel();
 }
 
-void engine::look_again(std::shared_ptr<group_hooks> group) {
+void torch_runtime::look_again(std::shared_ptr<group_hooks> group) {
   {
     const std::scoped_lock hold(mutex_);
     if (ending_ || std::ranges::find(delayed_, group) != delayed_.end()) return;
@@ -97,7 +96,7 @@ void engine::look_again(std::shared_ptr<group_hooks> group) {
   wanted_.notify_one();
 }
 
-void engine::start_thread() noexcept {
+void torch_runtime::start_thread() noexcept {
   for (std::thread& t : ended_threads_) t.join();  // it has returned, or is about to
   ended_threads_.clear();
   try {
@@ -108,7 +107,7 @@ void engine::start_thread() noexcept {
 
 // A callback may wait for other works. So while a work's callbacks run, another thread is there for the next. Threads
 // that are not needed any more end.
-void engine::run_callbacks() {
+void torch_runtime::run_callbacks() {
   constexpr int most_idle = 2;
   constexpr auto look_at_delayed = std::chrono::milliseconds(50);
   std::unique_lock hold(mutex_);
@@ -155,9 +154,8 @@ void engine::run_callbacks() {
   }
 }
 
-void engine::shut_down(core::time_point deadline) {
-  comm::runtime_state& state = runtime_.state();
-  driver_.run_until([&state] { return state.worlds().empty(); }, deadline);
+void torch_runtime::shut_down(time_point deadline) {
+  driver_.run_until([this] { return driver_.has_left_all(); }, deadline);
   std::vector<std::thread> ending;
   {
     const std::scoped_lock hold(mutex_);

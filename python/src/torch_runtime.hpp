@@ -4,18 +4,18 @@
 #pragma once
 
 #include "base/intrusive_list.hpp"
-#include "comm/runtime_state.hpp"
-#include "core/loop_driver.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <tutti/detail/deadline.hpp>
+#include <tutti/extend/loop_driver.hpp>
+#include <tutti/extend/support.hpp>
 #include <tutti/runtime.hpp>
 #include <vector>
 
@@ -25,18 +25,20 @@ namespace tutti::python {
 
 class work;
 struct group_hooks;
-struct pending_receives;  // the list of an engine
+struct pending_receives;  // the list of a torch_runtime
 using work_ref = c10::intrusive_ptr<work>;
+using clock = std::chrono::steady_clock;
+using time_point = clock::time_point;
 
-class engine {
+class torch_runtime {
  public:
   // Created by the first process group; a forked child creates its own. Never destroyed, because Python may
   // end in any order.
-  static engine& get();
+  static torch_runtime& get();
   // nullptr before this process's first process group.
-  static engine* made() noexcept;
+  static torch_runtime* made() noexcept;
 
-  core::loop_driver& driver() noexcept { return driver_; }
+  extend::loop_driver& driver() noexcept { return driver_; }
   tutti::runtime& runtime() noexcept { return runtime_; }
   // Whether it belongs to the process that forked this one: it has no threads here, and calls throw.
   bool is_parents() const noexcept { return driver_.is_parents(); }
@@ -52,9 +54,9 @@ class engine {
   // Drives the loop until done() or the deadline; returns false at the deadline. The main thread runs Python's handlers
   // of signals meanwhile, and throws what they raise.
   template <class F>
-  bool wait_until(const F& done, core::time_point deadline) {
+  bool wait_until(const F& done, time_point deadline) {
     while (!driver_.run_until(done, std::min(deadline, next_signals()))) {
-      if (core::clock::now() >= deadline) return false;
+      if (clock::now() >= deadline) return false;
       handle_signals();
     }
     return true;
@@ -73,18 +75,18 @@ class engine {
   // Returns when all operations have ended and all worlds have been left, or at the deadline. Then this
   // object has no threads, and operations progress only while a thread waits for them. Called when Python
   // ends.
-  void shut_down(core::time_point deadline);
+  void shut_down(time_point deadline);
 
  private:
-  engine();
+  torch_runtime();
   void run_callbacks();
-  static core::time_point next_signals() noexcept;
+  static time_point next_signals() noexcept;
   void start_thread() noexcept;
 
   std::atomic<bool> python_ends_{false};
   boost::asio::io_context context_;
   tutti::runtime runtime_{context_};
-  core::loop_driver driver_{runtime_.state().loop()};
+  extend::loop_driver driver_{runtime_};
   std::vector<work_ref> ended_;                            // on the loop: they have no callbacks
   base::intrusive_list<work, pending_receives> receives_;  // on the loop
   std::mutex mutex_;                                       // of the rest
