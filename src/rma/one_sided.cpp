@@ -122,6 +122,7 @@ std::optional<std::uint64_t> at_once(const call& what) {
   const std::uint64_t at = check_bounds(what, t);
   if (!in_place(what, t) || (has_data(what.kind) && buffer_of(what).bytes() > slice_bytes))
     return std::nullopt;
+  if (!w.may_end_at_once(buffer_of(what).bytes())) return std::nullopt;
   if (has_data(what.kind)) copy_slice(what, t, at, 0);
   return what.tag >= 0 ? change_signal(what, t) : 0;
 }
@@ -216,14 +217,14 @@ task<> carry_out(operation_state* op) {
   }
   const std::uint64_t at = check_bounds(what, t);
   if (!in_place(what, t)) co_return co_await by_request(op, at);
-  if (has_data(what.kind))
-    for (std::size_t done = 0; done < buffer_of(what).bytes();) {
-      done += copy_slice(what, t, at, done);
-      if (done == buffer_of(what).bytes()) break;
-      window_state::turn others(w);
-      co_await others;
-      check_open(w);
-    }
+  for (std::size_t done = 0;;) {
+    window_state::turn others(w);
+    co_await others;
+    check_open(w);
+    if (!has_data(what.kind)) break;
+    done += copy_slice(what, t, at, done);
+    if (done == buffer_of(what).bytes()) break;
+  }
   if (what.tag >= 0) op->set_result({.source = what.peer, .bytes = change_signal(what, t)});
 }
 

@@ -129,6 +129,15 @@ class window_state final : public p2p::message_taker, public core::source {
   void notify(int rank, const target& t) noexcept;
   std::uint32_t next_number() noexcept { return last_number_ = (last_number_ + 1) % most_numbers; }
   base::ring_writer& writer() noexcept { return writer_; }
+  // Whether an operation on this many bytes may end without the loop; in between, the loop gets its turn: a program
+  // that does nothing else would never hear that a rank has died.
+  bool may_end_at_once(std::size_t bytes) noexcept {
+    constexpr std::size_t most = 256, bytes_that_count = 4096;  // 256 operations, or 1 MiB
+    since_turn_ += 1 + bytes / bytes_that_count;
+    if (since_turn_ < most) return true;
+    since_turn_ = 0;
+    return false;
+  }
 
   // Waits until this rank's signal fulfils a condition; throws errc::peer_failed if a member dies before.
   class signal_wait : public core::completion, public base::list_hook<signal_wait_tag> {
@@ -207,6 +216,7 @@ class window_state final : public p2p::message_taker, public core::source {
   bool detached_ = false;  // nothing more comes: the communicator has closed
   bool watched_ = false;
   std::uint32_t last_number_ = 0;
+  std::size_t since_turn_ = 0;
   std::vector<std::unique_ptr<target>> targets_;    // by rank; null: not used yet
   std::map<int, std::unique_ptr<origin>> origins_;  // by rank of the world
   core::completion requests_have_come_;

@@ -81,6 +81,18 @@ TEST_CASE("explanation: a circle through messages and a collective") {
       "of them can go on\n"));
 }
 
+TEST_CASE("explanation: operations on windows wait for their rank, and signals for any") {
+  std::vector<rank_snapshot> ranks{rank(0, 3), rank(1, 3), rank(2, 3)};
+  ranks[0].pending = {operation(operation_kind::flush, 1)};
+  ranks[1].pending = {operation(operation_kind::fetch_add, 0, 3)};
+  ranks[2].pending = {operation(operation_kind::wait_signal, tutti::any_source, 7)};
+  ranks[2].pending[0].bytes = 0;
+  CHECK(has_circle(ranks));
+  const std::string text = explain(ranks);
+  CHECK(contains(text, "rank 1 waits 2.0 s in fetch_add at rank 0, signal 3 on world"));
+  CHECK(contains(text, "rank 2 waits 2.0 s in wait_signal, signal 7 on world, at train.cpp:81\n"));
+}
+
 TEST_CASE("explanation: a matched send and receive are no circle") {
   std::vector<rank_snapshot> ranks{rank(0, 2), rank(1, 2)};
   ranks[0].pending = {operation(operation_kind::send, 1, 3)};

@@ -211,7 +211,7 @@ task<> random_puts(communicator world, bool shared, std::uint64_t seed) {
   std::vector<std::uint64_t> out(count), in(count);
   std::vector<std::uint64_t> added(static_cast<std::size_t>(ranks)),
       uncertain(static_cast<std::size_t>(ranks));
-  for (std::uint64_t round = 1; round <= (instrumented ? 30U : 80U); ++round) {
+  for (std::uint64_t round = 1; round <= (instrumented ? 20U : 40U); ++round) {
     const int to = static_cast<int>(numbers.below(static_cast<std::size_t>(ranks)));
     std::vector<element>& theirs = model[static_cast<std::size_t>(to)];
     const block_of_random b = block_in(numbers);
