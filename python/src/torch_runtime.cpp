@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <tutti/explain.hpp>
 #include <utility>
 
 namespace tutti::python {
@@ -31,6 +32,7 @@ torch_runtime* torch_runtime::made() noexcept {
 }
 
 torch_runtime::torch_runtime() {
+  explain_at_signal();
   threads_.emplace_back([this] { run_callbacks(); });
 }
 
