@@ -22,7 +22,7 @@
 
 namespace tutti {
 
-training::bucket::bucket(std::vector<registered_gradient> gradients)
+bucketing::bucket::bucket(std::vector<registered_gradient> gradients)
     : gradients_(std::move(gradients)), all_(gradients_.front().values), missing_(gradients_.size()) {
   for (std::size_t i = 1; i < gradients_.size(); ++i) {
     const extend::buffer_view& next = gradients_[i].values;
@@ -31,7 +31,7 @@ training::bucket::bucket(std::vector<registered_gradient> gradients)
   }
 }
 
-bool training::bucket::count(const extend::stream* after) {
+bool bucketing::bucket::count(const extend::stream* after) {
   follow(after);
   // Releases what this gradient's thread has written; the last acquires what all others have.
   if (missing_.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
@@ -44,7 +44,7 @@ bool training::bucket::count(const extend::stream* after) {
   return true;
 }
 
-std::vector<gradient_view> training::bucket::views_at(float* data) const {
+std::vector<gradient_view> bucketing::bucket::views_at(float* data) const {
   std::vector<gradient_view> views;
   for (const auto& [values, rows, keep] : gradients_) {
     views.emplace_back(std::span(data, values.count), rows);
@@ -53,7 +53,7 @@ std::vector<gradient_view> training::bucket::views_at(float* data) const {
   return views;
 }
 
-void training::bucket::reset() noexcept {
+void bucketing::bucket::reset() noexcept {
   complete_.store(false, std::memory_order_relaxed);
   missing_.store(gradients_.size(), std::memory_order_relaxed);
 }
@@ -62,10 +62,10 @@ using clock = std::chrono::steady_clock;
 
 namespace {
 
-class host_bucket final : public training::bucket {
+class host_bucket final : public bucketing::bucket {
  public:
-  host_bucket(std::vector<training::registered_gradient> gradients,
-              const std::shared_ptr<training::any_gradient_hook>& hook)
+  host_bucket(std::vector<bucketing::registered_gradient> gradients,
+              const std::shared_ptr<bucketing::any_gradient_hook>& hook)
       : bucket(std::move(gradients)), hook_(std::dynamic_pointer_cast<gradient_hook>(hook)) {
     if (hook && !hook_)
       throw error(errc::invalid_argument,
@@ -97,7 +97,8 @@ class host_bucket final : public training::bucket {
   }
   void unpack(const extend::stream*) override { copy(true); }
   void clear(const extend::stream*) override {
-    for (const training::registered_gradient& g : gradients_) std::memset(g.values.data, 0, g.values.bytes());
+    for (const bucketing::registered_gradient& g : gradients_)
+      std::memset(g.values.data, 0, g.values.bytes());
   }
 
  private:
@@ -117,7 +118,7 @@ class host_bucket final : public training::bucket {
 };
 
 // Equal for equal buckets and collectives of a step. Throws errc::invalid_argument.
-std::uint64_t layout_of(const std::vector<training::registered_gradient>& gradients,
+std::uint64_t layout_of(const std::vector<bucketing::registered_gradient>& gradients,
                         const data_parallel_options& o) {
   if (gradients.empty()) throw error(errc::invalid_argument, "data_parallel: no gradients are registered");
   const bool on_host = std::dynamic_pointer_cast<gradient_hook>(o.hook) != nullptr;
@@ -164,21 +165,21 @@ task<> expect_one_layout(communicator c, std::uint64_t layout, std::exception_pt
         fmt::format("data_parallel: create() was refused on rank {}, whose error says why", *refuses));
 }
 
-bool has_float16(const training::gradient_memory& memory) {
-  return std::ranges::any_of(memory.gradients, [](const training::registered_gradient& g) {
+bool has_float16(const bucketing::gradient_memory& memory) {
+  return std::ranges::any_of(memory.gradients, [](const bucketing::registered_gradient& g) {
     return g.values.type == element_type::float16;
   });
 }
 
 }  // namespace
 
-training::gradient_memory memory_of(const std::vector<gradient_view>& gradients) {
-  training::gradient_memory memory;
+bucketing::gradient_memory memory_of(const std::vector<gradient_view>& gradients) {
+  bucketing::gradient_memory memory;
   for (const gradient_view& g : gradients)
     memory.gradients.push_back({extend::view_of(g.values), g.rows, nullptr});
   memory.make =
-      [](const communicator&, std::vector<training::registered_gradient> all,
-         const std::shared_ptr<training::any_gradient_hook>& hook) -> std::unique_ptr<training::bucket> {
+      [](const communicator&, std::vector<bucketing::registered_gradient> all,
+         const std::shared_ptr<bucketing::any_gradient_hook>& hook) -> std::unique_ptr<bucketing::bucket> {
     return std::make_unique<host_bucket>(std::move(all), hook);
   };
   return memory;
@@ -191,7 +192,7 @@ double averaging_times::overlap() const noexcept {
 }
 
 struct data_parallel::state : std::enable_shared_from_this<state> {
-  state(communicator c, training::gradient_memory memory, data_parallel_options o)
+  state(communicator c, bucketing::gradient_memory memory, data_parallel_options o)
       : world(std::move(c)),
         options(std::move(o)),
         has_channels(std::dynamic_pointer_cast<gradient_hook>(options.hook) != nullptr),
@@ -203,8 +204,8 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
   }
 
   // Of one element type each, from the last gradient to the first. Throws errc::invalid_argument.
-  void make_buckets(const training::gradient_memory& memory) {
-    const std::vector<training::registered_gradient>& all = memory.gradients;
+  void make_buckets(const bucketing::gradient_memory& memory) {
+    const std::vector<bucketing::registered_gradient>& all = memory.gradients;
     std::size_t end = all.size();
     while (end > 0) {
       const std::size_t limit = buckets.empty() ? options.first_bucket_bytes : options.bucket_bytes;
@@ -317,7 +318,7 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
   std::vector<communicator> channels;  // of each bucket, for a gradient_hook
   const data_parallel_options options;
   const bool has_channels, in_turns, needs_weights;
-  std::vector<std::unique_ptr<training::bucket>> buckets;
+  std::vector<std::unique_ptr<bucketing::bucket>> buckets;
   std::vector<std::size_t> bucket_of;           // of each gradient
   std::unique_ptr<std::atomic<bool>[]> marked;  // gradients that are complete
   std::size_t bytes = 0;
@@ -349,7 +350,7 @@ data_parallel& data_parallel::operator=(data_parallel&&) noexcept = default;
 data_parallel::~data_parallel() = default;
 data_parallel::data_parallel(std::shared_ptr<state> s) noexcept : state_(std::move(s)) {}
 
-task<data_parallel> data_parallel::create_in(communicator c, training::gradient_memory memory,
+task<data_parallel> data_parallel::create_in(communicator c, bucketing::gradient_memory memory,
                                              data_parallel_options o) {
   if (!c) throw error(errc::invalid_argument, "data_parallel: an empty communicator");
   std::uint64_t layout = 0;
@@ -390,7 +391,7 @@ task<> data_parallel::broadcast(std::vector<std::span<float>> pieces, int root) 
 }
 
 task<> data_parallel::reduce_bucket(state& s, std::size_t i) {
-  training::bucket& b = *s.buckets[i];
+  bucketing::bucket& b = *s.buckets[i];
   if (s.scale != 1) co_await b.multiply(s.scale);
   if (s.options.hook)
     co_await b.apply_hook(s.has_channels ? s.channels[i] : s.world, i);
@@ -408,7 +409,7 @@ void data_parallel::mark(std::size_t i, const extend::stream* after) {
     throw error(
         errc::invalid_argument,
         fmt::format("data_parallel: gradient {} is ready, but {} are registered", i, s.bucket_of.size()));
-  training::bucket& b = *s.buckets[s.bucket_of[i]];
+  bucketing::bucket& b = *s.buckets[s.bucket_of[i]];
   b.check(after);
   if (s.marked[i].exchange(true, std::memory_order_acq_rel))
     throw error(

@@ -45,7 +45,7 @@ struct named_training {
 };
 constexpr named_training training_programs[] = {{"data_parallel", &steps_of_training}};
 
-task<> trains(device_rank r, std::shared_ptr<training::any_gradient_hook> hook, bool uneven) {
+task<> trains(device_rank r, std::shared_ptr<bucketing::any_gradient_hook> hook, bool uneven) {
   std::vector<float> x(3000), y(100);
   const std::vector<gradient_view> of_host{gradient_view(x), gradient_view(y)};
   const std::vector<gpu::device_values> of_device{r.a, r.b};

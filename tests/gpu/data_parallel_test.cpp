@@ -89,7 +89,7 @@ struct way {
   bool sum = false;
   order in = order::backward;
   bool two_streams = false;
-  std::function<std::shared_ptr<tutti::training::any_gradient_hook>()> hook;
+  std::function<std::shared_ptr<tutti::bucketing::any_gradient_hook>()> hook;
   double tolerance = 1e-4;
 };
 

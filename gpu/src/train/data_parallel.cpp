@@ -17,7 +17,7 @@
 namespace tutti::gpu {
 namespace {
 
-using tutti::training::registered_gradient;
+using tutti::bucketing::registered_gradient;
 
 constexpr std::size_t bytes_hashed_at_a_time = std::size_t{4} << 20;  // of whole words, as hash_of() has them
 
@@ -79,10 +79,10 @@ task<> convert_bucket(device_values to, device_values from, double factor, strea
 // ---- buckets ----
 
 // A bucket of gradients in memory of a device. It has a stream of its own.
-class device_bucket final : public tutti::training::bucket {
+class device_bucket final : public tutti::bucketing::bucket {
  public:
   device_bucket(std::vector<registered_gradient> gradients, const device& on,
-                const std::shared_ptr<tutti::training::any_gradient_hook>& hook)
+                const std::shared_ptr<tutti::bucketing::any_gradient_hook>& hook)
       : bucket(std::move(gradients)),
         hook_(std::dynamic_pointer_cast<gradient_hook>(hook)),
         host_hook_(std::dynamic_pointer_cast<tutti::gradient_hook>(hook)),
@@ -212,12 +212,12 @@ class compressed final : public gradient_hook {
 
 }  // namespace
 
-tutti::training::gradient_memory memory_of(const std::vector<device_values>& gradients) {
-  tutti::training::gradient_memory memory;
+tutti::bucketing::gradient_memory memory_of(const std::vector<device_values>& gradients) {
+  tutti::bucketing::gradient_memory memory;
   for (const device_values& g : gradients) memory.gradients.push_back({g.view(), g.rows(), g.view().keep});
   memory.make = [](const communicator& c, std::vector<registered_gradient> all,
-                   const std::shared_ptr<tutti::training::any_gradient_hook>& hook)
-      -> std::unique_ptr<tutti::training::bucket> {
+                   const std::shared_ptr<tutti::bucketing::any_gradient_hook>& hook)
+      -> std::unique_ptr<tutti::bucketing::bucket> {
     return std::make_unique<device_bucket>(std::move(all), device(impl::world_devices::of(c).on), hook);
   };
   memory.takes_turns = true;

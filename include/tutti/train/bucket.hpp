@@ -18,7 +18,7 @@ namespace tutti {
 class communicator;
 struct gradient_view;
 
-namespace training {
+namespace bucketing {
 
 // Base of the gradient hooks for any kind of memory.
 class any_gradient_hook {
@@ -91,5 +91,5 @@ struct gradient_memory {
   bool takes_turns = false;
 };
 
-}  // namespace training
+}  // namespace bucketing
 }  // namespace tutti

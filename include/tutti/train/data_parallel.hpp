@@ -28,7 +28,7 @@ struct data_parallel_options {
   // `nullptr` averages without compression. A gpu::gradient_hook works on memory of a device. A gradient_hook
   // works on host memory, and for floats on a device on a copy of them in host memory. A hook belongs to one
   // data_parallel: it keeps state from step to step.
-  std::shared_ptr<training::any_gradient_hook> hook;
+  std::shared_ptr<bucketing::any_gradient_hook> hook;
   // Sums instead of averaging: for gradients that each rank has divided by the samples of all ranks.
   bool sum = false;
   // Allows ranks to have different numbers of batches; see join_step().
@@ -50,7 +50,7 @@ struct averaging_times {
 };
 
 // Gradients in host memory, for data_parallel::create().
-training::gradient_memory memory_of(const std::vector<gradient_view>& gradients);
+bucketing::gradient_memory memory_of(const std::vector<gradient_view>& gradients);
 
 // The gradients of one model, averaged over all ranks of a communicator in each step.
 //
@@ -178,7 +178,7 @@ class data_parallel {
  private:
   explicit data_parallel(std::shared_ptr<state> s) noexcept;
   // A null stream is of host memory.
-  static task<data_parallel> create_in(communicator c, training::gradient_memory memory,
+  static task<data_parallel> create_in(communicator c, bucketing::gradient_memory memory,
                                        data_parallel_options o);
   void mark(std::size_t i, const extend::stream* after);
   task<> reduce(const extend::stream* on);

@@ -33,7 +33,7 @@ struct gradient_bucket {
 };
 
 // Averages buckets of floats in host memory. Derive from it to write a hook of your own.
-class gradient_hook : public training::any_gradient_hook {
+class gradient_hook : public bucketing::any_gradient_hook {
  public:
   // Replaces bucket.data by the average over the ranks of `c`, exact or approximate, with the same bits on
   // all ranks. Called on the loop thread, once per bucket and step, for several buckets at once. `c` belongs

@@ -50,7 +50,7 @@ struct gradient_bucket {
 };
 
 // Averages buckets on a device. Derive from it to write a hook of your own; each data_parallel needs its own object.
-class gradient_hook : public tutti::training::any_gradient_hook {
+class gradient_hook : public tutti::bucketing::any_gradient_hook {
  public:
   // Replaces bucket.data by the average over the ranks of `c`, exact or approximate, with the same bits on
   // all ranks. It works in the order of stream `in`: its reads come after the work there. When the task
@@ -75,7 +75,7 @@ using tutti::data_parallel;
 using tutti::data_parallel_options;
 
 // Gradients in memory of a device, for data_parallel::create().
-tutti::training::gradient_memory memory_of(const std::vector<device_values>& gradients);
+tutti::bucketing::gradient_memory memory_of(const std::vector<device_values>& gradients);
 // data_parallel::broadcast() of such memory.
 task<> broadcast_pieces(communicator c, std::vector<device_values> pieces, int root, stream after);
 
