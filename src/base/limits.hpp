@@ -11,7 +11,7 @@ namespace tutti::limits {
 // What a link moves in one go before the loop gets its turn: bounds the delay of everything else.
 inline constexpr std::size_t bytes_per_turn = std::size_t{1024} * 1024;
 
-namespace p2p {
+namespace messages {
 
 // The cost of a message in the window of eager ones, besides its bytes: its node.
 inline constexpr std::uint64_t node_cost = 256;
@@ -23,7 +23,7 @@ inline constexpr std::uint64_t eager_window = 2 * 1024 * 1024;
 inline constexpr std::size_t most_waiting_messages = std::size_t{1} << 20;
 inline constexpr std::size_t most_control_bytes = std::size_t{256} << 20;
 
-}  // namespace p2p
+}  // namespace messages
 
 namespace tcp {
 
@@ -69,7 +69,7 @@ inline constexpr std::size_t parcel_bytes = std::size_t{128} * 1024 + tcp::heade
 
 }  // namespace mpi
 
-namespace coll {
+namespace collectives {
 
 // A ring passes pieces that fit in a core's cache. For `pieces_ahead` of them receives are posted, and as many leave
 // before the one whose turn it is has come: by rendezvous a piece takes three times the delay of the link.
@@ -88,18 +88,18 @@ inline constexpr std::size_t own_blocks_limit = least_direct / 2;
 inline constexpr std::size_t smallest_piece = 16 * 1024;
 inline constexpr std::size_t largest_piece = 128 * 1024;
 
-}  // namespace coll
+}  // namespace collectives
 
 constexpr bool is_power_of_two(std::size_t n) noexcept { return n != 0 && (n & (n - 1)) == 0; }
 
 // An eager message of any transport has room in an unused window, twice over: one more may leave while credit is owed.
-static_assert(2 * (tcp::eager_limit_bytes + p2p::node_cost) <= p2p::eager_window);
-static_assert(2 * (shm::eager_limit_bytes + p2p::node_cost) <= p2p::eager_window);
+static_assert(2 * (tcp::eager_limit_bytes + messages::node_cost) <= messages::eager_window);
+static_assert(2 * (shm::eager_limit_bytes + messages::node_cost) <= messages::eager_window);
 // A slice leaves in one call and one turn.
 static_assert(tcp::slice_bytes <= tcp::bytes_per_call && tcp::bytes_per_call <= bytes_per_turn);
 static_assert(tcp::eager_limit_bytes <= tcp::slice_bytes);
 static_assert(shm::slice_bytes <= bytes_per_turn && shm::direct_slice_bytes <= bytes_per_turn);
-static_assert(tcp::agree_limit_bytes <= p2p::most_control_bytes);
+static_assert(tcp::agree_limit_bytes <= messages::most_control_bytes);
 // Positions in channels are taken modulo these. A ring has room for an eager message, or two slices, wherever it ends.
 static_assert(is_power_of_two(shm::lines_per_channel) && is_power_of_two(shm::least_ring_bytes));
 static_assert(2 * shm::eager_limit_bytes <= shm::least_ring_bytes);
@@ -110,9 +110,9 @@ static_assert(shm::least_part_bytes <= shm::part_limit_bytes &&
               shm::whole_bytes <= shm::whole_in_burst_bytes);
 static_assert(shm::direct_slots <= 256, "the number of a slot takes the lowest byte of a name");
 // Pieces of a ring go eagerly.
-static_assert(coll::piece_bytes <= tcp::eager_limit_bytes);
-static_assert(coll::one_piece_limit <= coll::own_blocks_limit &&
-              coll::own_blocks_limit <= coll::least_direct);
-static_assert(coll::smallest_piece <= coll::largest_piece);
+static_assert(collectives::piece_bytes <= tcp::eager_limit_bytes);
+static_assert(collectives::one_piece_limit <= collectives::own_blocks_limit &&
+              collectives::own_blocks_limit <= collectives::least_direct);
+static_assert(collectives::smallest_piece <= collectives::largest_piece);
 
 }  // namespace tutti::limits

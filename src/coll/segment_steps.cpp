@@ -14,8 +14,8 @@ namespace {
 using comm::collective_segment;
 using kind = detail::operation_kind;
 
-using limits::coll::exchange_limit;
-using limits::coll::own_blocks_limit;
+using limits::collectives::exchange_limit;
+using limits::collectives::own_blocks_limit;
 // In bytes, so that the loop gets its turn.
 constexpr std::size_t most_read = 512 * 1024;
 

@@ -113,7 +113,7 @@ void reduce_of_ranks(const collective& c, const detail::reduction& op, element_t
 // safe: others' memory is mapped read-only and never shrinks. A rank returns only when all have read what they
 // need of it. A rank that ends early fails the communicator, and no rank that was still reading succeeds.
 
-using limits::coll::least_direct;
+using limits::collectives::least_direct;
 
 // The others' memory by rank; null where there are no bytes.
 struct memory_of_others {
@@ -156,7 +156,7 @@ struct posted {
 
   bool is_short() const noexcept { return bytes <= limit; }
 
-  static constexpr std::size_t usual_limit = limits::coll::one_piece_limit;
+  static constexpr std::size_t usual_limit = limits::collectives::one_piece_limit;
   std::size_t bytes = 0;             // room for each rank, in bytes: the same on all
   std::size_t limit = usual_limit;   // of `bytes`, for one piece
   const std::byte* given = nullptr;  // what this rank writes

@@ -22,7 +22,7 @@
 
 namespace tutti::p2p {
 
-using namespace limits::p2p;
+using namespace limits::messages;
 
 // What a message takes of the window of eager ones.
 constexpr std::uint64_t cost_of(std::uint64_t bytes) noexcept { return bytes + node_cost; }

@@ -134,7 +134,7 @@ TEST_SUITE("comm/footprint") {
       CHECK(peer.descriptors <= (sockets ? 1.0 : 2.5));  // a quarter: one that is being closed
       CHECK(peer.heap <= (sockets ? 96 : 24) * 1024);    // pools grow in steps
       CHECK(peer.shared <= (sockets ? 0 : 5) * 1024 * 1024);
-      CHECK(communicator.descriptors <= 0.1);
+      CHECK(communicator.descriptors <= 0.125);  // regions of shared memory, which double
       CHECK(communicator.heap <= 8 * 1024);
     }
   }

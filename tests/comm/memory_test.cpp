@@ -5,6 +5,7 @@
 // TUTTI_MEMORY_POINTS: how many allocations of each program fail in turn, evenly spread; "all": every one.
 // TUTTI_MEMORY_ROW: how many fail in succession (1). TUTTI_MEMORY_PROGRAM: only this program.
 #include "comm/memory_programs.hpp"
+#include "comm/runtime_state.hpp"
 #include "support/failing_memory.hpp"
 #include "support/local_world.hpp"
 #include "support/scratch_directory.hpp"
@@ -154,6 +155,7 @@ void make_runs(const memory_program& program, const std::string& transport, long
 
 // In the child, which does not outlive the test.
 void begin_child() {
+  tutti::comm::claim_process();  // as run() does
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::setenv("TUTTI_LOG", "error", 0);
 }

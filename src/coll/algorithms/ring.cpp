@@ -11,8 +11,8 @@
 namespace tutti::coll {
 namespace {
 
-using limits::coll::piece_bytes;
-constexpr std::size_t ahead = limits::coll::pieces_ahead;
+using limits::collectives::piece_bytes;
+constexpr std::size_t ahead = limits::collectives::pieces_ahead;
 constexpr std::size_t posted_ahead = 4;  // pieces that a rank passes on, for which receives are posted
 constexpr std::size_t slice_bytes = std::size_t{64} * 1024;
 

@@ -20,8 +20,8 @@ namespace tutti::coll {
 namespace {
 
 using comm::collective_segment;
-using limits::coll::largest_piece;
-using limits::coll::smallest_piece;
+using limits::collectives::largest_piece;
+using limits::collectives::smallest_piece;
 using progress_words = collective_segment::progress_words;
 
 // An operation of at least so many bytes suspends once before copying the first block, so that starting it is
