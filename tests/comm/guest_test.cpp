@@ -53,6 +53,7 @@ task<> program(runtime* rt, const memory_store* shared, int rank) {
 TEST_CASE("guest: a runtime installs no handler of signals, of std::terminate or of fork") {
   const auto signals = signal_handlers();
   const std::terminate_handler terminate = std::get_terminate();
+  const int fork_handlers_before = fork_handlers;
   boost::asio::io_context unused;
   const memory_store shared(unused.get_executor());
   std::vector<std::thread> ranks;
@@ -69,7 +70,7 @@ TEST_CASE("guest: a runtime installs no handler of signals, of std::terminate or
     CHECK((now[number].sa_handler == signals[number].sa_handler));
   }
   CHECK((std::get_terminate() == terminate));
-  CHECK(fork_handlers == 0);
+  CHECK(fork_handlers == fork_handlers_before);
   // run() takes them, so the comparisons could fail.
   const int ended = tutti::run([](communicator) -> task<> { co_return; });
   CHECK(ended == 0);
