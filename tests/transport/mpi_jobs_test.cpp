@@ -132,7 +132,8 @@ outcome run_ranks(const mpi& m, int ranks, const std::string& program, const std
   outcome result = run_command(
       "TUTTI_BACKEND=mpi TUTTI_TIMEOUT=60 TUTTI_MPI_MODULE=" + (by_standard_abi() ? "" : m.module) +
           " UCX_POSIX_DIR=" + scratch.path().string() +
-          " OMPI_MCA_btl_vader_backing_directory=" + scratch.path().string() + " " + variables,
+          " OMPI_MCA_btl_vader_backing_directory=" + scratch.path().string() +  // Open MPI 4
+          " OMPI_MCA_btl_sm_backing_directory=" + scratch.path().string() + " " + variables,
       m.launcher + " -n " + std::to_string(ranks) + " sh -c 'exec \"$@\" >>" + said + " 2>&1' sh " + program);
   result.output = scratch.read(said) + result.output;
   return result;
