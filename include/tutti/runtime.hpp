@@ -28,7 +28,8 @@ class runtime_state;
 // One thread runs that io_context for as long as the runtime lives; on a second thread run() throws
 // errc::wrong_thread. Destroy communicators before the runtime: remaining ones fail with errc::shut_down.
 // A runtime takes nothing of the process: it installs no signal handler, no handler of std::terminate or fork. (run(),
-// and ranks of tutti-run, install the first two: explain_at_signal() of <tutti/explain.hpp>, and a line for want of memory.)
+// and ranks of tutti-run, install the first two: explain_at_signal() of <tutti/explain.hpp>, and a line for want of memory.
+// A file_store, also that of ranks that meet at a file, registers a handler of fork, which closes its file in the child.)
 // While operations are in progress, a turn of the loop calls other handlers of the io_context from inside its own
 // handler, one at a time: a handler of the program may find a turn, but never another of its handlers, on its stack.
 // Handlers of the program's io_context may destroy the runtime, except during run(). Handlers that wait for its

@@ -3,10 +3,14 @@
 // sees its own by a using-directive. Limits that concern one file only stand there.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
 namespace tutti::limits {
+
+// No buffer is longer: there is not so much memory.
+inline constexpr std::uint64_t longest_buffer_bytes = std::uint64_t{1} << 48;
 
 // What a link moves in one go before the loop gets its turn: bounds the delay of everything else.
 inline constexpr std::size_t bytes_per_turn = std::size_t{1024} * 1024;
@@ -57,7 +61,7 @@ inline constexpr std::size_t least_part_bytes = 4 * 1024, part_limit_bytes = 16 
 // Longer messages are read by the receiver in the sender's memory, if that can be mapped.
 inline constexpr std::size_t copied_twice_bytes = 4 * 1024;
 inline constexpr std::size_t direct_slots = 64;
-// Copied of such a message before the loop gets its turn.
+// Copied of such a message, or in place of a window, before the loop gets its turn.
 inline constexpr std::size_t direct_slice_bytes = 256 * 1024;
 
 }  // namespace shm
@@ -90,8 +94,6 @@ inline constexpr std::size_t largest_piece = 128 * 1024;
 
 }  // namespace collectives
 
-constexpr bool is_power_of_two(std::size_t n) noexcept { return n != 0 && (n & (n - 1)) == 0; }
-
 // An eager message of any transport has room in an unused window, twice over: one more may leave while credit is owed.
 static_assert(2 * (tcp::eager_limit_bytes + messages::node_cost) <= messages::eager_window);
 static_assert(2 * (shm::eager_limit_bytes + messages::node_cost) <= messages::eager_window);
@@ -101,7 +103,7 @@ static_assert(tcp::eager_limit_bytes <= tcp::slice_bytes);
 static_assert(shm::slice_bytes <= bytes_per_turn && shm::direct_slice_bytes <= bytes_per_turn);
 static_assert(tcp::agree_limit_bytes <= messages::most_control_bytes);
 // Positions in channels are taken modulo these. A ring has room for an eager message, or two slices, wherever it ends.
-static_assert(is_power_of_two(shm::lines_per_channel) && is_power_of_two(shm::least_ring_bytes));
+static_assert(std::has_single_bit(shm::lines_per_channel) && std::has_single_bit(shm::least_ring_bytes));
 static_assert(2 * shm::eager_limit_bytes <= shm::least_ring_bytes);
 static_assert(2 * shm::slice_bytes <= shm::least_ring_bytes && shm::least_slice_bytes <= shm::slice_bytes);
 // All parts of an eager message have lines.

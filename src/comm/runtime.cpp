@@ -12,12 +12,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <future>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <string>
 #include <thread>

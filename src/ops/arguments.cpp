@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/arguments.hpp"
 
+#include "base/limits.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -50,8 +52,8 @@ std::string wrong_list(const communicator_state& c, const char* name, std::span<
 
 // Whether a buffer is longer than any memory, as after the conversion of a negative number to its count.
 bool too_long(const detail::buffer_view& b) noexcept {
-  constexpr std::size_t longest = std::size_t{1} << 48;  // bytes
-  return b.count >> 31 != 0 && b.element_bytes > 0 && b.count > longest / b.element_bytes;
+  return b.count >> 31 != 0 && b.element_bytes > 0 &&
+         b.count > limits::longest_buffer_bytes / b.element_bytes;
 }
 
 // Whether `block` is this rank's block of `whole` (by `counts`, or even).

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations on windows, as their origin carries them out: at once where it can do so in place, otherwise by a
 // coroutine that copies in slices, or sends requests.
+#include "base/limits.hpp"
 #include "ops/arguments.hpp"
 #include "ops/running_operation.hpp"
 #include "rma/window_state.hpp"
@@ -22,8 +23,7 @@ using detail::operation_state;
 using detail::window_access;
 using kind = detail::operation_kind;
 
-// Bytes that are copied before the loop gets its turn.
-constexpr std::size_t slice_bytes = 256 * 1024;
+constexpr std::size_t slice_bytes = limits::shm::direct_slice_bytes;
 
 const window_access& access_of(const call& what) noexcept {
   return static_cast<const window_access&>(*what.part.get());

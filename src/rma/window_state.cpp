@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rma/window_state.hpp"
 
+#include "base/limits.hpp"
 #include "base/log.hpp"
 #include "base/shared_memory.hpp"
 #include "coll/reduce.hpp"
@@ -146,11 +147,10 @@ void window_state::close() noexcept {
   }
   if (visited) {
     // The block is not used again: this rank would wait for them each time.
-    base::log_warning(
-        fmt::format("the window {} at {} was dropped while another rank was stopped, or died, in the middle "
-                    "of a copy to or "
-                    "from it: if that rank goes on, it writes to this memory; do not reuse it",
-                    comm_->group().name(), mine_.data));
+    base::log_warning(fmt::format(
+        "the window {} at {} was dropped while another rank was stopped, or died, in the middle of "
+        "a copy to or from it: if that rank goes on, it writes to this memory; do not reuse it",
+        comm_->group().name(), mine_.data));
     return;
   }
   const std::scoped_lock hold(freed().mutex);
@@ -173,10 +173,8 @@ transport::neighbours* window_state::neighbours_of(int rank) const noexcept {
 void window_state::attach(int rank, const place_record& told) {
   target& t = target_of(rank);
   if (t.known) return;
-  // As of a call: no buffer is longer.
-  constexpr std::uint64_t longest = std::uint64_t{1} << 48;
   const int peer = comm_->group().world_rank(rank);
-  if (told.bytes > longest || told.signals > most_numbers) {
+  if (told.bytes > limits::longest_buffer_bytes || told.signals > most_numbers) {
     comm_->endpoint().reject(peer, "a window that is longer than any memory");
     throw error(errc::protocol,
                 fmt::format("{} has a window longer than any memory", comm_->group().describe(rank)));

@@ -16,9 +16,6 @@ namespace tutti::gpu::impl {
 using tutti::extend::shape;
 using tutti::extend::side;
 
-inline bool is_message(operation_kind kind) noexcept {
-  return row_of(kind).of == tutti::extend::family::message;
-}
 // Whether the call is a collective of equal blocks or whole vectors, which can be split into chunks.
 inline bool has_chunks(const device_arguments& c) noexcept {
   const tutti::extend::operation_row& row = row_of(c.kind);

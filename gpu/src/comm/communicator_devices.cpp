@@ -114,13 +114,13 @@ communicator_devices::communicator_devices(const communicator& c, const world_de
 }
 
 bool communicator_devices::may_use(backend b, operation_kind kind) const noexcept {
-  return how_.backend == backend::automatic || how_.backend == b || is_message(kind) ||
+  return how_.backend == backend::automatic || how_.backend == b || is_pairwise(kind) ||
          kind == operation_kind::batch;
 }
 
 std::string_view communicator_devices::why_not(backend b, const device_arguments& c) const noexcept {
   if (!may_use(b, c.kind)) return forced_;
-  if (is_message(c.kind) && b != backend::staged) return "messages are staged";
+  if (is_pairwise(c.kind) && b != backend::staged) return "messages are staged";
   if (c.kind == operation_kind::batch && b != backend::nccl) return "NCCL alone moves batches of messages";
   switch (b) {
     case backend::nccl:
@@ -183,7 +183,7 @@ communicator_devices& communicator_devices::of(const communicator& c) {
 task<> communicator_devices::perform(work_state* w) {
   const device_arguments& c = w->what;
   std::optional<device_group::turn> mine;
-  if (!is_message(c.kind)) mine.emplace(*own_);
+  if (!is_pairwise(c.kind)) mine.emplace(*own_);
   if (looks_for_window() && has_chunks(c)) {
     co_await own_->its_turn(&*mine);
     if (looks_for_window()) co_await own_->find_window();
@@ -268,7 +268,7 @@ task<> device_call::execute(tutti::extend::operation_state& op) {
   co_await communicator_devices::of(handle).perform(work_.get());
   co_await waits_in(on, work_->wait_done, work_->done);
   work_->rethrow();
-  if (is_message(what.kind)) op.set_result(work_->result);
+  if (is_pairwise(what.kind)) op.set_result(work_->result);
 }
 
 }  // namespace impl

@@ -421,7 +421,7 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
   const scope_exit keep_here([this, &here] { keep(std::move(here)); });
   breach others;
   const scope_exit unless_averted([&, of = communicator(w->what.whole->comm)] {
-    if (!others.averted && !is_message(kind)) tell(others, kind, by, of);
+    if (!others.averted && !is_pairwise(kind)) tell(others, kind, by, of);
   });
   if (meets) mine->end();
   try {
