@@ -146,31 +146,31 @@ void ignore_end(void*, std::exception_ptr) noexcept {}
 
 TEST_CASE("a parent continues by itself after a finished child; a suspended child resumes it") {
   std::coroutine_handle<> waiting;
-  int sum = 0;
+  int total = 0;
   core::running_task t;
-  t.start(parent(&waiting, &sum), &ignore_end, nullptr);
-  CHECK(sum == 1);
+  t.start(parent(&waiting, &total), &ignore_end, nullptr);
+  CHECK(total == 1);
   CHECK(this_flow().depth == 0);
   CHECK(this_flow().starting == nullptr);
   detail::resume_bounded(waiting);
-  CHECK(sum == 16);
+  CHECK(total == 16);
   CHECK_FALSE(t.running());
 }
 
 TEST_CASE("each thread has a flow of its own") {
   this_flow().depth = flow::depth_limit;
   unsigned elsewhere = 1;
-  int sum = 0;
+  int total = 0;
   std::thread([&] {
     elsewhere = this_flow().depth;
     std::coroutine_handle<> waiting;
     core::running_task t;
-    t.start(parent(&waiting, &sum), &ignore_end, nullptr);
+    t.start(parent(&waiting, &total), &ignore_end, nullptr);
     waiting.resume();
   }).join();
   this_flow().depth = 0;
   CHECK(elsewhere == 0);
-  CHECK(sum == 16);
+  CHECK(total == 16);
 }
 
 namespace {

@@ -101,9 +101,9 @@ task<> collect(int* sum) {
 TEST_CASE("a task returns its value to its awaiter") {
   CHECK(run(seven()) == 7);
   CHECK(*run(owner()) == 3);
-  int sum = 0;
-  run(collect(&sum));
-  CHECK(sum == 7 + 5 + 3 + 9 + 4 + 1000);
+  int total = 0;
+  run(collect(&total));
+  CHECK(total == 7 + 5 + 3 + 9 + 4 + 1000);
 }
 
 namespace {
