@@ -96,7 +96,7 @@ class communicator {
   // Completes: when the buffer may be changed. A short message is copied out: at once, or when the link is
   // connected and has room. A long one completes when the receiver has taken it. Long means over 256 KiB on
   // TCP, over 64 KiB in shared memory, over 16 KiB to this rank itself or over an MPI, and over 4 KiB from
-  // memory of tutti::shared_allocator. While 2 MiB sent to a rank are not received, every message is long.
+  // memory of tutti::shared_allocator. While 4 MiB sent to a rank are not received, every message is long.
   // Cancellation: takes the message back unless the receiver has received it.
   // Cost: two copies in shared memory, into and out of a ring; one for long messages from memory of
   // tutti::shared_allocator. On TCP only the kernel's copies.
@@ -205,7 +205,8 @@ class communicator {
   }
 
   // Reduces `inout` of all ranks element by element, and puts the result in `inout` of every rank. All ranks
-  // get the same bits. With the same ranks and algorithm, the bits are the same from run to run.
+  // get the same bits. With the same ranks and algorithm, the bits are the same from run to run; for more than 16 ranks
+  // of a host also with the same TUTTI_FLAT_RANKS, and with ranks bound to the same caches.
   template <class B, class Op>
     requires(!detail::buffer_range<B>)
   operation<> all_reduce(B&& inout, const Op& op, detail::origin_of<B> from = call_site::current()) const {

@@ -65,6 +65,7 @@ constexpr variable table[] = {
   {g::speed, "TUTTI_SPIN_US", "50|MICROSECONDS", "how long an idle rank polls before it sleeps; default: 50 with a core per rank"},
   {g::speed, "TUTTI_SLICE_US", "100|MICROSECONDS", "time slice requested from the scheduler for the loop thread of tutti::run; 0: the system's (Linux 6.12)"},
   {g::speed, "TUTTI_ALGORITHMS", "KIND=NAME[,...]", "forces algorithms of collectives, such as all_reduce=ring,broadcast=binomial; the same on all ranks"},
+  {g::speed, "TUTTI_FLAT_RANKS", "16|RANKS", "up to so many ranks of one host (2 to 32) have one segment for collectives, more have two levels; the same on all ranks"},
   {g::speed, "TUTTI_TUNING", "FILE", "rules that choose algorithms, tried before the built-in ones; the same on all ranks; ./run tune writes them for one host, tutti-perf tune for the ranks it runs on"},
 
   {g::records, "TUTTI_LOG", "warning|error|info|debug", "least severity of messages on standard error"},

@@ -16,8 +16,8 @@ namespace tutti::bootstrap {
 namespace {
 
 // They change with the form of what follows; if that is an endpoint_record, so does elastic_store's.
-constexpr std::string_view record_head = "peer5";
-constexpr std::string_view table_head = "world3";
+constexpr std::string_view record_head = "peer6";
+constexpr std::string_view table_head = "world4";
 constexpr const char* a_record = "a rank's endpoint record";
 constexpr const char* a_table = "a world's peer table";
 
@@ -83,6 +83,7 @@ core::endpoint_record local_endpoint_record(int rank) {
       core::host_identity(kernel.empty() ? record.host : kernel, std::to_string(base::namespace_of("net")),
                           user_of_host(), pretended_host(rank));
   record.cpus = core::cpu_mask();
+  record.cache = core::cache_of(record.cpus);
   return record;
 }
 

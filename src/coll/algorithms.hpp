@@ -2,7 +2,7 @@
 // The algorithms of collectives: a file in coll/algorithms/ and a row for each collective here.
 //
 // all_reduce_* takes prepared data and returns finished data. The callers of the other reductions finish
-// them, except those on a collective segment (*_shared_memory). These also take halves as they are and round
+// them, except those on one collective segment (*_shared_memory). These also take halves as they are and round
 // them once.
 #pragma once
 
@@ -125,8 +125,8 @@ using exclusive_scan = scan;
   ROW(reduce_scatter, direct,             reduce_scatter_direct,         nothing,              64,    16384 * KiB)        \
   ROW(reduce_scatter, ring,               reduce_scatter_ring,           nothing,              0,     any_size)           \
                                                                                                                           \
-  ROW(all_to_all,     shared_memory,      all_to_all_shared_memory,      segment_even_blocks,  3,     any_size)           \
-  ROW(all_to_all,     shared_memory,      all_to_all_shared_memory,      segment_even_blocks,  0,     64 * KiB)            \
+  ROW(all_to_all,     shared_memory,      all_to_all_shared_memory,      one_segment,          3,     any_size)           \
+  ROW(all_to_all,     shared_memory,      all_to_all_shared_memory,      one_segment,          0,     64 * KiB)            \
   ROW(all_to_all,     bruck,              all_to_all_bruck,              even_blocks,          8,     4 * KiB)            \
   ROW(all_to_all,     bruck,              all_to_all_bruck,              even_blocks,          64,    64 * KiB)           \
   ROW(all_to_all,     bruck,              all_to_all_bruck,              even_blocks,          1024,  1024 * KiB)         \
@@ -150,6 +150,14 @@ auto* coroutine_of(algorithm a) noexcept {
 #undef TUTTI_FIND
   std::abort();
 }
+
+// What the algorithms on collective segments are where these have two levels (coll/algorithms/groups.cpp).
+algorithm_form::barrier barrier_in_groups;
+algorithm_form::broadcast broadcast_in_groups;
+algorithm_form::reduce reduce_in_groups;
+algorithm_form::all_reduce all_reduce_in_groups;
+algorithm_form::all_gather all_gather_in_groups;
+algorithm_form::reduce_scatter reduce_scatter_in_groups;
 
 // Passes all blocks round a ring; shared by several algorithms. The block that this rank has in place is
 // `own`: its own number, or any that is one more than the left neighbour's. A `root` has all blocks, so that

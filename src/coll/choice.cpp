@@ -39,11 +39,10 @@ constexpr requirement halves{"float16 or bfloat16 elements", &s::halves};
 constexpr requirement even_blocks{"blocks of equal size", &s::even_blocks};
 constexpr requirement one_host{"one host", &s::one_host};
 constexpr requirement separate_hosts{"a host for each rank", &s::separate_hosts};
-constexpr requirement segment{
-    "2 to 16 ranks that all share memory, and elements of at most 32 KiB where it reduces",
-    &s::shared_memory};
-constexpr requirement segment_even_blocks{"2 to 16 ranks that all share memory, and blocks of equal size",
-                                          &s::shared_memory, &s::even_blocks};
+constexpr requirement segment{"ranks that all share memory, and elements of at most 8 KiB where it reduces",
+                              &s::shared_memory};
+constexpr requirement one_segment{"2 to 16 ranks that all share memory, and blocks of equal size",
+                                  &s::one_segment, &s::even_blocks};
 constexpr requirement hierarchy{"several hosts with several ranks each", &s::hierarchy};
 constexpr requirement even_hierarchy{"several hosts with several ranks each, the same number on all",
                                      &s::hierarchy, &s::even_hosts};
@@ -177,7 +176,7 @@ std::size_t agreed_bytes(const comm::communicator_state& c, const detail::call& 
 // ranks.
 bool segment_pays(const comm::communicator_state& c) noexcept {
   constexpr std::uint32_t calls_before_segment = 8;
-  return c.segment()->wanted() || c.order().next() > calls_before_segment;
+  return c.segments()->wanted() || c.order().next() > calls_before_segment;
 }
 
 }  // namespace
@@ -199,10 +198,12 @@ situation situation_of(const comm::communicator_state& c, const detail::call& wh
   }
   // Reductions use the segment from the first one on, so that the same call always gives the same bits. For
   // the others, making it must pay.
-  s.shared_memory = c.segment() != nullptr && (row.reduces || what.prepared != nullptr || segment_pays(c) ||
-                                               what.wanted == algorithm::shared_memory);
-  if (row.reduces && agreed_buffer(what).element_bytes > comm::collective_segment::most_element_bytes)
+  s.shared_memory = c.segments() != nullptr && (row.reduces || what.prepared != nullptr || segment_pays(c) ||
+                                                what.wanted == algorithm::shared_memory);
+  if (row.reduces && s.shared_memory &&
+      agreed_buffer(what).element_bytes > c.segments()->most_element_bytes())
     s.shared_memory = false;
+  s.one_segment = s.shared_memory && c.segments()->flat() != nullptr;
   return s;
 }
 

@@ -25,7 +25,8 @@ struct situation {
   bool hierarchy = false;       // several hosts, some with several ranks
   bool even_hosts = false;      // all hosts have the same number of ranks
   bool even_blocks = true;
-  bool shared_memory = false;  // there is a segment, or making one pays
+  bool shared_memory = false;  // there are segments, or making them pays
+  bool one_segment = false;    // there is one, or making it pays
   bool halves = false;         // whose partial results are floats
 };
 

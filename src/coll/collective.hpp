@@ -78,7 +78,13 @@ class blocks {
 class collective {
  public:
   collective(comm::communicator_state& c, std::uint32_t sequence, const p2p::fingerprint& print) noexcept
-      : comm_(&c), sequence_(sequence), print_(print), rank_(c.rank()), size_(c.size()) {}
+      : comm_(&c),
+        segment_(c.segments() != nullptr ? c.segments()->flat() : nullptr),
+        sequence_(sequence),
+        print_(print),
+        rank_(c.rank()),
+        size_(c.size()),
+        givers_(size_) {}
 
   // The same collective among some of the ranks. `members` are ranks of the communicator and outlive the
   // algorithm; `rank` is this rank's place among them.
@@ -86,41 +92,63 @@ class collective {
     collective part = *this;
     part.members_ = members.data();
     part.rank_ = rank;
-    part.size_ = static_cast<int>(members.size());
+    part.size_ = part.givers_ = static_cast<int>(members.size());
+    return part;
+  }
+  // Where ranks share memory in two levels: the same collective among the ranks of this rank's group, or of its
+  // column, which reduces only what one rank of each group gives.
+  collective near() const noexcept { return on(comm_->segments()->near()); }
+  collective across() const noexcept {
+    collective part = on(comm_->segments()->across());
+    part.givers_ = comm_->segments()->groups()->groups();
     return part;
   }
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
+  // In reductions on a segment, ranks from this number on have nothing to give.
+  int givers() const noexcept { return givers_; }
+  // How the ranks are divided if they share memory in two levels; null: they have one segment.
+  const comm::grouping* groups() const noexcept {
+    return segment_ == nullptr ? comm_->segments()->groups() : nullptr;
+  }
   // The rank `n` ahead of this one in a ring, or behind it: -size <= n <= size.
   int ahead(int n) const noexcept { return (rank_ + n + size_) % size_; }
   comm::scratch_pool& scratch() const noexcept { return comm_->scratch(); }
   const comm::communicator_state& comm() const noexcept { return *comm_; }
-  comm::collective_segment& segment() const noexcept { return *comm_->segment(); }
+  comm::collective_segment& segment() const noexcept { return *segment_; }
   std::uint32_t sequence() const noexcept { return sequence_; }
   const p2p::fingerprint& print() const noexcept { return print_; }
 
+  int rank_in_world(int rank) const noexcept {
+    return comm_->group().world_rank(members_ == nullptr ? rank : members_[rank]);
+  }
+
   // Transfers of one collective between the same two ranks match in the order in which they start.
   p2p::sending send(int rank, const void* data, std::size_t bytes) const noexcept {
-    return p2p::sending(comm_->endpoint(), comm_->numbers().collectives(), world_rank(rank),
+    return p2p::sending(comm_->endpoint(), comm_->numbers().collectives(), rank_in_world(rank),
                         static_cast<int>(sequence_), data, bytes, print_);
   }
   p2p::receiving receive(int rank, void* data, std::size_t bytes) const noexcept {
-    return p2p::receiving(comm_->endpoint(), comm_->numbers().collectives(), world_rank(rank),
+    return p2p::receiving(comm_->endpoint(), comm_->numbers().collectives(), rank_in_world(rank),
                           static_cast<int>(sequence_), data, bytes, print_);
   }
 
  private:
-  int world_rank(int rank) const noexcept {
-    return comm_->group().world_rank(members_ == nullptr ? rank : members_[rank]);
+  collective on(comm::host_segments::level& l) const noexcept {
+    collective part = among(l.ranks, l.own);
+    part.segment_ = &l.segment;
+    return part;
   }
 
   comm::communicator_state* comm_;
+  comm::collective_segment* segment_;  // null: none, or two levels
   std::uint32_t sequence_;
   p2p::fingerprint print_;
   const int* members_ = nullptr;  // null: all ranks
   int rank_;
   int size_;
+  int givers_;
 };
 
 // Constructs a transfer in place: transfers do not move. std::optional::emplace() takes this, and its

@@ -185,7 +185,7 @@ comm::collective_description describe_call(communicator_state& c, const call& wh
     d.kind |= comm::on_device;
   } else {
     const algorithm chosen = choose(situation_of(c, what), what.wanted);
-    if (chosen == algorithm::shared_memory) c.segment()->want();
+    if (chosen == algorithm::shared_memory) c.segments()->want();
     d.algorithm = static_cast<std::uint8_t>(chosen);
   }
   return d;
@@ -217,7 +217,7 @@ plan plan_of(communicator_state& c, const call& what) {
 // is needed. Returns true if complete.
 bool start_posting(operation_state& state, communicator_state& c, const collective& place,
                    const posted& what) {
-  comm::collective_segment& b = *c.segment();
+  comm::collective_segment& b = place.segment();
   b.begin(place.sequence(), place.print());
   const publication mine(place, what.bytes);
   bool written = false;
@@ -254,7 +254,8 @@ bool start_collective(operation_state& state) {
     return true;
   }
   const collective place(c, sequence, todo.print);
-  if (todo.with == algorithm::shared_memory && c.segment()->free() && !is_empty(c, what))
+  if (todo.with == algorithm::shared_memory && place.groups() == nullptr && place.segment().free() &&
+      !is_empty(c, what))
     if (const posted all = posted_for(what, place); all.is_short())
       return start_posting(state, c, place, all);
   return start_running(state, c, sequence,

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <tutti/scope.hpp>
 #include <vector>
@@ -70,18 +71,19 @@ task<> all_to_all_body(const call* w, collective c, algorithm a) {
 // ---- reductions ----
 
 // Such algorithms also finish what they reduce.
-bool reduces_all_at_once(algorithm a) noexcept {
-  return a == algorithm::shared_memory || a == algorithm::direct || a == algorithm::one_shot;
+bool reduces_all_at_once(const collective& c, algorithm a) noexcept {
+  return (a == algorithm::shared_memory && c.groups() == nullptr) || a == algorithm::direct ||
+         a == algorithm::one_shot;
 }
 
 // The elements that the algorithms work on: the user's, or floats in place of halves.
 struct accumulator {
   // Where all contributions are reduced at once, partial results of halves are never written. Factors are
   // applied before, to floats.
-  accumulator(const call& w, algorithm a) noexcept
+  accumulator(const collective& c, const call& w, algorithm a) noexcept
       : given(w.out.type),
-        type(reduces_all_at_once(a) && w.op.kind != reduce_kind::premul_sum ? given
-                                                                            : accumulator_of(w.op, given)),
+        type(reduces_all_at_once(c, a) && w.op.kind != reduce_kind::premul_sum ? given
+                                                                               : accumulator_of(w.op, given)),
         bytes(type == given ? w.out.element_bytes : sizeof(float)) {}
   bool same() const noexcept { return type == given; }
   // Loads this rank's prepared contribution.
@@ -119,7 +121,7 @@ void for_each_piece(const call& w, const accumulator& elements, const buffer_vie
 }
 
 task<> all_reduce_body(const call* w, collective c, algorithm a) {
-  const accumulator elements(*w, a);
+  const accumulator elements(c, *w, a);
   const std::size_t count = w->out.count;
   const bool direct = elements.same() && w->list.at == nullptr;
   auto memory = c.scratch().take(direct ? 0 : count * elements.bytes);
@@ -141,7 +143,7 @@ task<> all_reduce_body(const call* w, collective c, algorithm a) {
 
 // Of reduce and reduce_scatter.
 task<> reduce_body(const call* w, collective c, algorithm a) {
-  const accumulator elements(*w, a);
+  const accumulator elements(c, *w, a);
   const bool scatters = detail::row_of(w->kind).even == kind::reduce_scatter;
   const std::size_t own = scatters ? w->out.count : w->in.count;
   const layout in(c, w->in_counts, elements.bytes, own * elements.bytes);
@@ -165,12 +167,12 @@ task<> reduce_body(const call* w, collective c, algorithm a) {
     co_await coroutine_of<kind::reduce>(a)(c, r, w->peer);
   }
   if (!has_result) co_return;
-  if (!reduces_all_at_once(a)) finish(w->op, elements.type, result, own, c.size());
+  if (!reduces_all_at_once(c, a)) finish(w->op, elements.type, result, own, c.size());
   if (!elements.same()) elements.store(result, w->out.data, own);
 }
 
 task<> scan_body(const call* w, collective c, algorithm a) {
-  const accumulator elements(*w, a);
+  const accumulator elements(c, *w, a);
   const std::size_t count = w->in.count;
   const std::size_t bytes = count * elements.bytes;
   const bool exclusive = w->kind == kind::exclusive_scan;
@@ -261,22 +263,27 @@ task<> body_of(operation_state* op, const collective& c, algorithm with) {
   }
 }
 
-// Runs in its turn; if no segment can be made, with another algorithm.
-task<> on_segment(operation_state* op, collective c) {
-  comm::collective_segment& b = c.segment();
-  comm::collective_segment::turn turn(b);
+// Runs in its turn; if no segments can be made, with another algorithm.
+task<> on_segments(operation_state* op, collective c) {
+  const bool two_levels = c.groups() != nullptr;
+  comm::collective_segment& near = (two_levels ? c.near() : c).segment();
+  comm::collective_segment::turn turn(near);
+  std::optional<comm::collective_segment::turn> turn_across;
+  if (two_levels) turn_across.emplace(c.across().segment());
   co_await turn;
-  if (b.state() == comm::collective_segment::condition::unmade) co_await set_up_segment(c);
-  if (b.state() == comm::collective_segment::condition::usable) {
-    b.begin(c.sequence(), c.print());
+  if (two_levels) co_await *turn_across;
+  if (near.state() == comm::collective_segment::condition::unmade) co_await set_up_segments(c);
+  const bool usable = near.state() == comm::collective_segment::condition::usable;
+  if (usable) {
+    if (!two_levels) near.begin(c.sequence(), c.print());  // else each step does
     co_await body_of(op, c, algorithm::shared_memory);
-    b.finish();
-    turn.finish();
-    co_return;
+    if (!two_levels) near.finish();
   }
   turn.finish();
+  if (two_levels) turn_across->finish();
+  if (usable) co_return;
   situation s = situation_of(c.comm(), op->what());
-  s.shared_memory = false;
+  s.shared_memory = s.one_segment = false;
   co_await body_of(op, c, choose(s, algorithm::automatic));
 }
 
@@ -292,7 +299,7 @@ task<> on_devices(operation_state* op, collective c) {
 
 task<> execute(operation_state& op, const collective& c, algorithm with) {
   if (op.what().on_device()) return on_devices(&op, c);
-  return with == algorithm::shared_memory ? on_segment(&op, c) : body_of(&op, c, with);
+  return with == algorithm::shared_memory ? on_segments(&op, c) : body_of(&op, c, with);
 }
 
 }  // namespace tutti::coll

@@ -21,9 +21,9 @@
 
 namespace tutti::coll {
 
-// Makes the segment by messages, in the turn of the first operation on it. Ends without a segment if a rank
-// lacks what it needs.
-task<> set_up_segment(collective c);
+// Makes the segments by messages, in the turn of the first operation on them. Ends without any if a rank lacks what
+// it needs.
+task<> set_up_segments(collective c);
 
 // Waits until over() returns -1, and not the rank that is waited for. Awaited like its base class. Not movable:
 // a test is bound to the object's address.
@@ -97,12 +97,12 @@ class publication {
   std::size_t bytes_;
 };
 
-// reduce_all of input(rank) of all ranks.
+// reduce_all of input(rank) of all ranks that give.
 template <class Input>
 void reduce_of_ranks(const collective& c, const detail::reduction& op, element_type type, const Input& input,
                      void* to, std::size_t count) {
   std::array<const void*, comm::collective_segment::most_ranks> inputs;
-  const auto size = static_cast<std::size_t>(c.size());
+  const auto size = static_cast<std::size_t>(c.givers());
   for (std::size_t r = 0; r < size; ++r) inputs[r] = input(static_cast<int>(r));
   reduce_all(op, type, std::span<const void* const>(inputs.data(), size), to, count);
 }

@@ -4,6 +4,7 @@
 #include "base/cycles.hpp"
 #include "base/shared_memory.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <new>
@@ -23,8 +24,6 @@ constexpr std::size_t ring_for(int ranks) noexcept {
   for (int n = 4; n < ranks; n *= 2) bytes /= 2;
   return bytes;
 }
-static_assert(collective_segment::most_ranks * collective_segment::most_element_bytes <=
-              ring_for(collective_segment::most_ranks) / 2);
 
 // Polls of others' words before a wait goes to the loop: about twice the time in which a line comes from
 // another core. Only if each rank has a core.
@@ -41,7 +40,12 @@ collective_segment::collective_segment(core::loop& loop, transport::neighbours& 
       members_(members.begin(), members.end()),
       rank_(rank),
       size_(static_cast<int>(members.size())),
-      ring_bytes_(ring_for(size_)) {}
+      ring_bytes_(ring_for(size_)),
+      others_(members.size()) {}
+
+std::size_t collective_segment::most_element_bytes(int ranks) noexcept {
+  return std::min(std::size_t{32} * 1024, ring_for(ranks) / 2 / static_cast<std::size_t>(ranks));
+}
 
 collective_segment::~collective_segment() { release(); }
 
@@ -69,7 +73,7 @@ collective_segment::handle collective_segment::make_part() noexcept {
   own_progress().mark.store(loop_.engine().platform().random() | 1, std::memory_order_relaxed);
   for (std::size_t i = 0; i < slots; ++i) new (own_ + slot_offset(i)) slot();
   own_ring_ = own_ + ring_offset;
-  views_[static_cast<std::size_t>(rank_)] = own_;
+  other(rank_).part = own_;
   return handle{{place->region, place->offset}, own_progress().mark.load(std::memory_order_relaxed)};
 }
 
@@ -77,11 +81,11 @@ bool collective_segment::show_part() noexcept { return show(own_, ring_offset + 
 
 bool collective_segment::find_part(int rank, const handle& theirs) noexcept {
   const int peer = members_[static_cast<std::size_t>(rank)];
-  const auto i = static_cast<std::size_t>(rank);
-  views_[i] = find_memory(rank, theirs, ring_offset + ring_bytes_);
-  sleeps_[i] = near_.sleeps(peer);
-  marks_[i] = theirs.mark;
-  return views_[i] != nullptr && sleeps_[i] != nullptr;
+  known_rank& it = other(rank);
+  it.part = find_memory(rank, theirs, ring_offset + ring_bytes_);
+  it.sleeps = near_.sleeps(peer);
+  it.mark = theirs.mark;
+  return it.part != nullptr && it.sleeps != nullptr;
 }
 
 void collective_segment::decide(bool usable) noexcept {
@@ -96,7 +100,7 @@ bool collective_segment::can_go() const noexcept {
     const progress_words& theirs = progress_of(r);
     const bool finished = theirs.finished.load(std::memory_order_acquire) >= operation_;
     // A rank that has returned its part has seen that all had finished.
-    if (theirs.mark.load(std::memory_order_acquire) != marks_[static_cast<std::size_t>(r)]) return true;
+    if (theirs.mark.load(std::memory_order_acquire) != other(r).mark) return true;
     if (!finished) return false;
   }
   return true;
@@ -171,7 +175,7 @@ collective_segment::arrival collective_segment::check_arrival(int rank) noexcept
   if (theirs.sequence != sequence_ || theirs.print != print_ || theirs.history != history())
     return arrival::other;
   // Its earlier operations are over.
-  progress& p = seen_[static_cast<std::size_t>(rank)];
+  known_rank& p = other(rank);
   p.finished = operation_ - 1;
   p.consumed = begun_at_;
   return arrival::here;
@@ -199,7 +203,7 @@ void collective_segment::populate(std::uint64_t end) noexcept {
 
 int collective_segment::room_for(std::uint64_t end) noexcept {
   for (int r = 0; r < size_; ++r) {
-    progress& p = seen_[static_cast<std::size_t>(r)];
+    known_rank& p = other(r);
     if (r == rank_ || (p.finished + slots >= operation_ && p.consumed + ring_bytes_ >= end)) continue;
     const progress_words& w = progress_of(r);
     p.finished = w.finished.load(std::memory_order_acquire);
@@ -215,7 +219,7 @@ void collective_segment::notify() noexcept {
   // sees the written words.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int r = 0; r < size_; ++r) {
-    const auto* const sleeps = sleeps_[static_cast<std::size_t>(r)];
+    const auto* const sleeps = other(r).sleeps;
     if (sleeps != nullptr && sleeps->load(std::memory_order_relaxed) != 0)
       near_.notify(members_[static_cast<std::size_t>(r)]);
   }
@@ -224,9 +228,9 @@ void collective_segment::notify() noexcept {
 // ---- waiting ----
 
 void collective_segment::rank_gone(int rank, errc why, const std::string& text) noexcept {
+  departed_.resize(others_.size());
   p2p::departure& known = departed_[static_cast<std::size_t>(rank)];
   if (known.code == errc::success) known = {why, text};
-  any_departed_ = true;
   loop_.wake();
 }
 
@@ -246,7 +250,7 @@ bool collective_segment::poll(wait& w) noexcept {
 
 // Of the rank that is waited for, or of one that has died and will not arrive at this operation; null: there is none.
 const p2p::departure* collective_segment::why_in_vain() const noexcept {
-  for (int r = 0; any_departed_ && r < size_; ++r) {
+  for (int r = 0; std::cmp_less(r, departed_.size()); ++r) {
     const p2p::departure& gone = departed_[static_cast<std::size_t>(r)];
     if (gone.code == errc::success) continue;
     const bool arrived = slot_of(r).stamp.load(std::memory_order_acquire) == operation_;

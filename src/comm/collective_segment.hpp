@@ -32,12 +32,12 @@ struct segment_turn_tag;
 
 class collective_segment final : public core::source {
  public:
-  static constexpr int most_ranks = 16;
+  static constexpr int most_ranks = 32;
   static constexpr std::size_t slots = 32;         // operations that a rank may be ahead of the slowest
   static constexpr std::size_t slot_payload = 32;  // bytes
-  // The longest element that is reduced on a segment: one of each rank's fits in half the stream, so that
-  // there is room for it at any position.
-  static constexpr std::size_t most_element_bytes = std::size_t{32} * 1024;
+  // The longest element that is reduced on a segment of so many ranks: one of each rank's fits in half the stream,
+  // so that there is room for it at any position.
+  static std::size_t most_element_bytes(int ranks) noexcept;
 
   enum class condition { unmade, usable, unusable };
 
@@ -149,14 +149,14 @@ class collective_segment final : public core::source {
     written_ += bytes;
   }
   const std::byte* at(int rank, std::uint64_t position) const noexcept {
-    return views_[static_cast<std::size_t>(rank)] + ring_offset + position % ring_bytes_;
+    return other(rank).part + ring_offset + position % ring_bytes_;
   }
   // Returns -1 if this rank may write its slot and the stream up to `end`. Otherwise returns a rank that must
   // read further first.
   int room_for(std::uint64_t end) noexcept;
 
   const progress_words& progress_of(int rank) const noexcept {
-    return *reinterpret_cast<const progress_words*>(views_[static_cast<std::size_t>(rank)]);
+    return *reinterpret_cast<const progress_words*>(other(rank).part);
   }
   void say_staged(std::uint64_t end) noexcept { say(own_progress().staged, end); }
   void say_reduced(std::uint64_t end) noexcept { say(own_progress().reduced, end); }
@@ -232,17 +232,22 @@ class collective_segment final : public core::source {
   static constexpr std::size_t ring_offset = 8192;
   static_assert((1 + slots) * apart <= ring_offset);
 
-  struct progress {  // lower bounds for another rank
-    std::uint64_t consumed = 0;
-    std::uint64_t finished = 0;
+  // What this rank knows of another one.
+  struct known_rank {
+    const std::byte* part = nullptr;
+    const std::atomic<std::uint32_t>* sleeps = nullptr;
+    std::uint64_t consumed = 0, finished = 0;  // lower bounds
+    std::uint64_t mark = 0;
   };
 
+  known_rank& other(int rank) noexcept { return others_[static_cast<std::size_t>(rank)]; }
+  const known_rank& other(int rank) const noexcept { return others_[static_cast<std::size_t>(rank)]; }
   std::uint16_t history() const noexcept { return static_cast<std::uint16_t>(history_ >> 48); }
   // Where the slot of an operation begins in a part.
   static std::size_t slot_offset(std::uint64_t operation) noexcept { return (1 + operation % slots) * apart; }
   slot& own_slot() noexcept { return *reinterpret_cast<slot*>(own_ + slot_offset(operation_)); }
   const slot& slot_of(int rank) const noexcept {
-    return *reinterpret_cast<const slot*>(views_[static_cast<std::size_t>(rank)] + slot_offset(operation_));
+    return *reinterpret_cast<const slot*>(other(rank).part + slot_offset(operation_));
   }
   progress_words& own_progress() noexcept { return *reinterpret_cast<progress_words*>(own_); }
   void say(std::atomic<std::uint64_t>& word, std::uint64_t value) noexcept {
@@ -267,10 +272,7 @@ class collective_segment final : public core::source {
   bool owes_notice_ = false;  // finish() has changed words since the last notify()
   std::byte* own_ = nullptr;
   std::byte* own_ring_ = nullptr;
-  std::array<const std::byte*, most_ranks> views_{};
-  std::array<std::uint64_t, most_ranks> marks_{};
-  std::array<const std::atomic<std::uint32_t>*, most_ranks> sleeps_{};
-  std::array<progress, most_ranks> seen_{};
+  std::vector<known_rank> others_;  // by rank
   base::ring_writer writer_;
   base::intrusive_list<turn, segment_turn_tag> turns_;  // the front has the segment
   std::uint64_t operation_ = 0;                         // number of the latest turn that has begun; from 1
@@ -280,9 +282,8 @@ class collective_segment final : public core::source {
   std::size_t written_ = 0;     // bytes that this rank has written in the operation
   std::uint32_t sequence_ = 0;
   p2p::fingerprint print_{};
-  std::uint64_t history_ = 0;                        // hash of the fingerprints of all earlier operations
-  std::array<p2p::departure, most_ranks> departed_;  // errc::success: it has not gone
-  bool any_departed_ = false;
+  std::uint64_t history_ = 0;             // hash of the fingerprints of all earlier operations
+  std::vector<p2p::departure> departed_;  // by rank, errc::success: it has not gone; empty: none has
   wait* waiting_ = nullptr;
   int missing_ = -1;
   unsigned at_once_ = 0;  // number of waits that may still end without the loop

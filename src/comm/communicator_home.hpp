@@ -2,7 +2,7 @@
 // communicator_home: what a communicator, and an agreement of its members, need of the world that they are in.
 #pragma once
 
-#include "comm/collective_segment.hpp"
+#include "comm/host_segments.hpp"
 #include "core/loop.hpp"
 #include "core/world_info.hpp"
 #include "p2p/endpoint.hpp"
@@ -68,7 +68,7 @@ class communicator_home {
   // Whether `peer`, a rank of the world, is waited for and makes no progress.
   virtual bool suspects(int peer) const noexcept = 0;
   // The last handle of `c` has gone, and the runtime still runs: destroys it. Others may still read its segment.
-  virtual void close(communicator_state& c, std::unique_ptr<collective_segment> left) noexcept = 0;
+  virtual void close(communicator_state& c, std::unique_ptr<host_segments> left) noexcept = 0;
 
  protected:
   ~communicator_home() = default;

@@ -22,9 +22,12 @@ communicator_state::communicator_state(communicator_home& home, communicator_num
       record_place_(recorder_.open_communicator(numbers_.id, rank(), size(), group_.name())),
       pending_(loop_.engine(), home.info().timeout, &check_waiting, this),
       failure_(*this, loop_, endpoint_, group_, order_, pending_),
-      progress_(loop_, endpoint_, numbers_.collectives(), group_, order_, failure_, segment_) {
-  if (transport::neighbours* const near = home.memory_of(group_.members()))
-    segment_ = std::make_unique<collective_segment>(loop_, *near, group_.members(), rank());
+      progress_(loop_, endpoint_, numbers_.collectives(), group_, order_, failure_, segments_) {
+  if (transport::neighbours* const near = home.memory_of(group_.members())) {
+    std::vector<std::string> caches;
+    for (const int member : group_.members()) caches.push_back(home.info().record(member).cache);
+    segments_ = host_segments::make(loop_, *near, group_.members(), caches, rank());
+  }
   endpoint_.open_context(numbers_.messages(), *this);
   endpoint_.open_context(numbers_.collectives(), *this);
   endpoint_.control().tell_early_failure(numbers_.messages(), *this);
@@ -67,7 +70,7 @@ void communicator_state::peer_closed(int peer, errc why, const std::string& text
   const int rank = group_.rank_of(peer);
   if (rank < 0) return;
   const std::string text_here = text + group_.number_here(peer);
-  if (segment_ != nullptr) segment_->rank_gone(rank, why, text_here);
+  if (segments_ != nullptr) segments_->rank_gone(rank, why, text_here);
   // After a failure only collectives remain for which the rank that failed it said that it needs nothing
   // more. Those that need something from `peer` end by that.
   if (why != errc::peer_left && !failure_.failed()) failure_.lost_member(why, text_here);
@@ -76,7 +79,7 @@ void communicator_state::peer_closed(int peer, errc why, const std::string& text
 void communicator_state::closed_remotely(int peer) noexcept {
   const int rank = group_.rank_of(peer);
   if (rank < 0) return;
-  if (segment_ != nullptr) segment_->rank_gone(rank, errc::peer_left, closed_text(peer));
+  if (segments_ != nullptr) segments_->rank_gone(rank, errc::peer_left, closed_text(peer));
   endpoint_.closed_by(numbers_.messages(), peer);
   endpoint_.closed_by(numbers_.collectives(), peer);
 }
@@ -147,10 +150,10 @@ void communicator_state::last_reference_gone() noexcept {
       if (member != group_.world_rank(rank()) && endpoint_.peers().in_touch(member))
         endpoint_.control().announce_closing(numbers_.collectives(), member);
   close_contexts();
-  home_->close(*this, std::move(segment_));
+  home_->close(*this, std::move(segments_));
 }
 
-std::unique_ptr<collective_segment> communicator_state::detach() noexcept {
+std::unique_ptr<host_segments> communicator_state::detach() noexcept {
   failure_.shut_down();
   pending_.stop();
   progress_.shut_down();
@@ -158,7 +161,7 @@ std::unique_ptr<collective_segment> communicator_state::detach() noexcept {
   group_.forget_world();
   const std::lock_guard lock(ending_);
   home_ = nullptr;
-  return std::move(segment_);
+  return std::move(segments_);
 }
 
 void communicator_state::close_contexts() noexcept {

@@ -4,10 +4,10 @@
 #pragma once
 
 #include "comm/collective_order.hpp"
-#include "comm/collective_segment.hpp"
 #include "comm/communicator_home.hpp"
 #include "comm/failure_spread.hpp"
 #include "comm/group.hpp"
+#include "comm/host_segments.hpp"
 #include "comm/pending_operations.hpp"
 #include "comm/progress_exchange.hpp"
 #include "comm/scratch.hpp"
@@ -82,16 +82,17 @@ class communicator_state final : p2p::context_owner, failure_spread::owner {
   // different collective has already arrived for that place, the communicator fails with errc::mismatch.
   std::uint32_t next_sequence(const p2p::fingerprint& mine) noexcept;
 
-  // Where collectives of ranks that share memory work; null: not all members do. The same on all of them.
-  collective_segment* segment() const noexcept { return segment_.get(); }
+  // Where collectives of ranks that share memory work; null: not all members do, or they are too many. The same on all
+  // of them.
+  host_segments* segments() const noexcept { return segments_.get(); }
   scratch_pool& scratch() noexcept { return scratch_; }
   // What extensions keep with it (extend/side_channel.hpp).
   std::map<const void*, std::shared_ptr<void>>& attributes() noexcept { return attributes_; }
 
   void add_reference() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void release_reference() noexcept;
-  // The world ends before the last handle. Returns the segment, which others may still read.
-  std::unique_ptr<collective_segment> detach() noexcept;
+  // The world ends before the last handle. Returns the segments, which others may still read.
+  std::unique_ptr<host_segments> detach() noexcept;
 
  private:
   // p2p::context_owner
@@ -138,7 +139,7 @@ class communicator_state final : p2p::context_owner, failure_spread::owner {
   pending_operations pending_;
   failure_spread failure_;
   scratch_pool scratch_;
-  std::unique_ptr<collective_segment> segment_;
+  std::unique_ptr<host_segments> segments_;
   std::map<const void*, std::shared_ptr<void>> attributes_;
   progress_exchange progress_;  // last: its task uses the others
 };

@@ -27,19 +27,19 @@ constexpr auto patience_with_answers = std::chrono::milliseconds(100);
 
 progress_exchange::progress_exchange(core::loop& loop, p2p::endpoint& endpoint, std::uint32_t context,
                                      const group& members, collective_order& order, failure_spread& failure,
-                                     const std::unique_ptr<collective_segment>& segment)
+                                     const std::unique_ptr<host_segments>& segments)
     : loop_(loop),
       endpoint_(endpoint),
       context_(context),
       members_(members),
       order_(order),
       failure_(failure),
-      segment_(segment),
+      segments_(segments),
       notice_timer_(&give_notices, this),
       asked_(members.members().size()) {}
 
 int progress_exchange::waits_on_segment_for(std::uint32_t sequence) const noexcept {
-  const int rank = segment_ != nullptr ? segment_->waits_for(sequence) : -1;
+  const int rank = segments_ != nullptr ? segments_->waits_for(sequence) : -1;
   return rank >= 0 ? members_.world_rank(rank) : -1;
 }
 
@@ -152,7 +152,8 @@ task<> progress_exchange::compare_last(core::time_point deadline) {
   const std::uint32_t last = order_.last();
   const p2p::fingerprint* const called = order_.called(last);
   if (members_.size() == 1 || called == nullptr || waits_for_all(*called)) co_return;
-  const bool on_segment = segment_ != nullptr && segment_->is_last(last);
+  collective_segment* const segment = segments_ != nullptr ? segments_->flat() : nullptr;
+  const bool on_segment = segment != nullptr && segment->is_last(last);
   inquiry here;
   here.sequence = last;
   here.answers.resize(members_.members().size());
@@ -167,9 +168,9 @@ task<> progress_exchange::compare_last(core::time_point deadline) {
       const int member = members_.world_rank(r);
       if (r == members_.rank()) continue;
       if (on_segment) {
-        const auto seen = segment_->check_arrival(r);
+        const auto seen = segment->check_arrival(r);
         if (seen == collective_segment::arrival::other)
-          mismatch(member, last, segment_->print(), segment_->fingerprint_of(r));
+          mismatch(member, last, segment->print(), segment->fingerprint_of(r));
         all = all && (seen != collective_segment::arrival::not_yet || endpoint_.peers().gone(member));
         continue;
       }

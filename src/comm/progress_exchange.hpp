@@ -8,9 +8,9 @@
 #pragma once
 
 #include "comm/collective_order.hpp"
-#include "comm/collective_segment.hpp"
 #include "comm/failure_spread.hpp"
 #include "comm/group.hpp"
+#include "comm/host_segments.hpp"
 #include "core/loop.hpp"
 #include "core/running_task.hpp"
 #include "flight/recorder.hpp"
@@ -31,7 +31,7 @@ class progress_exchange {
   // `segment` may be null, and become null.
   progress_exchange(core::loop& loop, p2p::endpoint& endpoint, std::uint32_t context, const group& members,
                     collective_order& order, failure_spread& failure,
-                    const std::unique_ptr<collective_segment>& segment);
+                    const std::unique_ptr<host_segments>& segments);
 
   // Counts `c` as in progress. If it lasts long, this rank tells others what it waits in.
   void add(running_collective& c) noexcept;
@@ -85,7 +85,7 @@ class progress_exchange {
   const group& members_;
   collective_order& order_;
   failure_spread& failure_;
-  const std::unique_ptr<collective_segment>& segment_;
+  const std::unique_ptr<host_segments>& segments_;
   core::timer notice_timer_;
   // By rank: this rank has waited for it and asked it, so that it tells when it closes this communicator.
   std::vector<bool> asked_;

@@ -80,13 +80,13 @@ void world::mark_waited_for(std::vector<p2p::waits>& by_peer) noexcept {
 }
 
 transport::neighbours* world::memory_of(const std::vector<int>& members) const noexcept {
-  if (members.size() < 2 || members.size() > collective_segment::most_ranks) return nullptr;
+  if (members.size() < 2) return nullptr;
   for (const auto& t : transports_) {
-    const auto all = [&](int a) {
-      return std::all_of(members.begin(), members.end(),
-                         [&](int b) { return a == b || t->reaches(info_.record(a), info_.record(b)); });
+    // Who shares memory with one shares it with all of them.
+    const auto with_first = [&](int member) {
+      return member == members.front() || t->reaches(info_.record(members.front()), info_.record(member));
     };
-    if (std::all_of(members.begin(), members.end(), all)) return t->memory();
+    if (std::all_of(members.begin(), members.end(), with_first)) return t->memory();
     // Preferred between some of them.
     for (const int member : members)
       if (member != info_.rank && t->reaches(info_.record(info_.rank), info_.record(member))) return nullptr;
@@ -94,8 +94,8 @@ transport::neighbours* world::memory_of(const std::vector<int>& members) const n
   return nullptr;
 }
 
-void world::retire(std::unique_ptr<collective_segment> b, bool failed) noexcept {
-  std::erase_if(retired_, [](const std::unique_ptr<collective_segment>& old) { return old->can_go(); });
+void world::retire(std::unique_ptr<host_segments> b, bool failed) noexcept {
+  std::erase_if(retired_, [](const std::unique_ptr<host_segments>& old) { return old->can_go(); });
   if (b != nullptr && failed) b->keep_part();
   if (b != nullptr && !failed) retired_.push_back(std::move(b));
 }
@@ -162,7 +162,7 @@ bool world::renounce(std::uint32_t context) noexcept {
   return true;
 }
 
-void world::close(communicator_state& c, std::unique_ptr<collective_segment> left) noexcept {
+void world::close(communicator_state& c, std::unique_ptr<host_segments> left) noexcept {
   retire(std::move(left), c.failure().failed());
   communicators_.remove(c);
   agreement_.stay_out(c.numbers().messages());
@@ -186,7 +186,7 @@ task<> world::leave(core::time_point deadline) {
     retire(nullptr, false);
     bool waits = !retired_.empty();
     waits = waits || communicators_.any([](const communicator_state& c) {
-      return c.segment() != nullptr && !c.failure().failed() && !c.segment()->can_go();
+      return c.segments() != nullptr && !c.failure().failed() && !c.segments()->can_go();
     });
     if (!waits || loop_.engine().platform().now() >= patience) break;
     co_await core::pause(loop_, std::chrono::milliseconds(1));

@@ -5,9 +5,9 @@
 #include "bootstrap/elastic_store.hpp"
 #include "bootstrap/environment.hpp"
 #include "comm/agreement.hpp"
-#include "comm/collective_segment.hpp"
 #include "comm/communicator_home.hpp"
 #include "comm/communicator_state.hpp"
+#include "comm/host_segments.hpp"
 #include "comm/peer_watch.hpp"
 #include "core/world_info.hpp"
 #include "p2p/endpoint.hpp"
@@ -24,7 +24,8 @@
 
 namespace tutti {
 class communicator;
-}
+class store;
+}  // namespace tutti
 
 namespace tutti::comm {
 
@@ -94,7 +95,7 @@ class world final : public communicator_home, p2p::router, peer_watch::watched {
   // communicator_home
   transport::neighbours* memory_of(const std::vector<int>& members) const noexcept override;
   bool suspects(int peer) const noexcept override { return watch_.suspects(peer); }
-  void close(communicator_state& c, std::unique_ptr<collective_segment> left) noexcept override;
+  void close(communicator_state& c, std::unique_ptr<host_segments> left) noexcept override;
   // p2p::router
   transport::link& link_to(int peer) override;
   std::string describe(int peer) const override { return info_.describe(peer); }
@@ -112,7 +113,7 @@ class world final : public communicator_home, p2p::router, peer_watch::watched {
 
   // Keeps the segment of a closed communicator until the others have read what is on it. If the communicator
   // has `failed`, its memory goes with this process.
-  void retire(std::unique_ptr<collective_segment> b, bool failed) noexcept;
+  void retire(std::unique_ptr<host_segments> b, bool failed) noexcept;
   // The transport that connects this rank and `peer`.
   transport::transport& way_to(int peer) noexcept;
   // Whether `peer` has left in order or is about to. Empty: this rank cannot read the recording of `peer`.
@@ -137,7 +138,7 @@ class world final : public communicator_home, p2p::router, peer_watch::watched {
   std::uint32_t given_out_ = 0;
   // collectives that have failed here to make a communicator, of which no other rank has told
   unsigned unmade_ = 0;
-  std::vector<std::unique_ptr<collective_segment>> retired_;  // destroyed when all have read them
+  std::vector<std::unique_ptr<host_segments>> retired_;  // destroyed when all have read them
   peer_watch watch_;
 };
 

@@ -90,6 +90,28 @@ std::string cpu_mask() {
   return digits.substr(std::min(digits.find_first_not_of('0'), digits.size()));
 }
 
+std::vector<int> cores_in(const std::string& mask) {
+  std::vector<int> cores;
+  int digit = 0;
+  for (std::size_t i = mask.size(); i-- > 0;) {
+    const std::size_t value = std::string_view("0123456789abcdef").find(mask[i]);
+    if (value >= 16) continue;
+    for (int bit = 0; bit < 4; ++bit)
+      if ((value >> bit & 1) != 0) cores.push_back(4 * digit + bit);
+    ++digit;
+  }
+  return cores;
+}
+
+std::string cache_of(const std::string& mask, const std::string& cores) {
+  const std::vector<int> own = cores_in(mask);
+  if (own.empty()) return {};
+  std::string sharing;
+  std::ifstream(fmt::format("{}/cpu{}/cache/index3/shared_cpu_map", cores, own.front())) >> sharing;
+  const std::vector<int> all = cores_in(sharing);
+  return std::ranges::includes(all, own) ? fmt::format("{}", all.front()) : "";
+}
+
 int usable_cores(const std::vector<std::string>& masks) noexcept {
   int cores = cores_of(masks);
   if (cores == 0) cores = cores_of({cpu_mask()});

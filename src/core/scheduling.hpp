@@ -29,6 +29,10 @@ int usable_cores(const std::vector<std::string>& masks = {}) noexcept;
 void set_compute_ranks(int ranks) noexcept;
 // This process's affinity mask as hexadecimal digits, least significant core last; empty if it is unknown.
 std::string cpu_mask();
+std::vector<int> cores_in(const std::string& mask);  // ascending; commas in the mask mean nothing
+// The number of the lowest core that shares the last-level cache of all cores of this mask, as text; empty: they do not
+// share one, or it is not known. `cores` is the folder where the kernel describes them.
+std::string cache_of(const std::string& mask, const std::string& cores = "/sys/devices/system/cpu");
 
 // While it lives, the thread that made it asks the kernel for short time slices: 100 us, the shortest
 // possible, or TUTTI_SLICE_US microseconds (up to 100,000). 0 asks for nothing; other text throws

@@ -37,6 +37,7 @@ struct endpoint_record {
   std::string shm_address;      // abstract AF_UNIX name of its listener (without the leading 0); empty: none
   std::string tcp_endpoint;     // "address:port", numeric, or "[v6]:port"; empty: none
   std::string cpus;             // the cores it may use, as a hexadecimal mask
+  std::string cache;            // core::cache_of() these
 };
 
 // Whether the processes of these ranks know each other by their pids. Numbers of namespaces are of one kernel only.

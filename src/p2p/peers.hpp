@@ -70,7 +70,7 @@ struct peer_state {
   bool lost = false;                // nothing more is accepted from it; its link is about to close
   peer_counters counters;
   std::uint64_t eager_out = 0;  // cost of eager messages that this rank sent and the peer has not credited
-  // cost of messages taken here since the last credit; credit is sent for half a window at a time
+  // cost of messages taken here since the last credit, which is sent for credit_at_once
   std::uint64_t owed = 0;
   std::uint64_t eager_in = 0;  // cost of eager messages that have come and are not credited; <= eager_window
   std::size_t waiting = 0;     // its messages that came before their receive and still wait
@@ -125,7 +125,7 @@ class peers {
   void give_credit(int peer, std::uint64_t bytes) noexcept {
     peer_state& to = (*this)[peer];
     to.owed += cost_of(bytes);
-    if (to.owed >= eager_window / 2) send_credit(peer);
+    if (to.owed >= credit_at_once) send_credit(peer);
   }
   // Credits the peer with what is owed to it, if only to send something.
   void send_credit(int peer) noexcept;

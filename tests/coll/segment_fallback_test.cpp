@@ -76,6 +76,8 @@ TEST_CASE("collective segment: without shared memory collectives work by message
   if (first) CHECK(base::shared_memory_in_use().regions == 0);
 }
 
-TEST_CASE("collective segment: more ranks than a segment supports work by messages") {
+TEST_CASE(
+    "collective segment: more ranks than one supports have two levels, and very many work by messages") {
   CHECK_NOTHROW(run_local(17, over("shm"), sums));
+  CHECK_NOTHROW(run_local(40, over("shm"), sums));
 }

@@ -2,6 +2,7 @@
 #include "core/scheduling.hpp"
 
 #include "support/run_task.hpp"
+#include "support/scratch_directory.hpp"
 #include "support/skip.hpp"
 
 #include <sched.h>
@@ -11,6 +12,8 @@
 #include <doctest/doctest.h>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <tutti/tutti.hpp>
@@ -127,6 +130,25 @@ TEST_CASE("the mask is the affinity of this thread") {
         std::string(1, "1248"[pinned_to % 4]) + std::string(static_cast<std::size_t>(pinned_to / 4), '0'));
   CHECK(cores == 1);
   CHECK(core::usable_cores(masks{core::cpu_mask()}) == core::usable_cores());
+}
+
+TEST_CASE("cores share a cache if the kernel says so of all of them") {
+  const test::scratch_directory folder;
+  const auto describe = [&](int core, const char* sharing) {
+    const auto cache = folder.path() / ("cpu" + std::to_string(core)) / "cache" / "index3";
+    std::filesystem::create_directories(cache);
+    std::ofstream(cache / "shared_cpu_map") << sharing << '\n';
+  };
+  const auto cache_of = [&](const char* mask) { return core::cache_of(mask, folder.path().string()); };
+  for (int core = 0; core < 4; ++core) describe(core, "00000000,0000000f");
+  for (int core = 36; core < 40; ++core) describe(core, "000000f0,00000000");
+  CHECK(cache_of("1") == "0");
+  CHECK(cache_of("c") == "0");
+  CHECK(cache_of("1000000000") == "36");
+  CHECK(cache_of("f000000000") == "36");
+  CHECK(cache_of("8000000008").empty());  // two caches
+  CHECK(cache_of("10").empty());          // not described
+  CHECK(cache_of("").empty());
 }
 
 TEST_CASE("time slices are short while requested, and not for new threads") {

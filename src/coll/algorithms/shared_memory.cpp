@@ -409,15 +409,20 @@ task<> reduce_on_segment(collective c, reduce_call r, const blocks& slices, int 
 }  // namespace
 
 // Every rank publishes that it has arrived, and reads the others' words: one line written, P-1 read.
-task<> barrier_shared_memory(collective c) { return publish_on_segment(c, posted{}); }
+task<> barrier_shared_memory(collective c) {
+  if (c.groups() != nullptr) return barrier_in_groups(c);
+  return publish_on_segment(c, posted{});
+}
 
 // The root writes, the others read: n bytes written, n read by each, one wait.
 task<> broadcast_shared_memory(collective c, std::byte* data, std::size_t bytes, int root) {
+  if (c.groups() != nullptr) return broadcast_in_groups(c, data, bytes, root);
   return copy_on_segment(c, posted::broadcast(c, data, bytes, root));
 }
 
 // Every rank writes its block and reads those of the others: n/P bytes written, (P-1)/P n read, one wait.
 task<> all_gather_shared_memory(collective c, const std::byte* block, std::byte* data, blocks parts) {
+  if (c.groups() != nullptr) return all_gather_in_groups(c, block, data, parts);
   posted what = posted::all_gather(c, block, data, parts);
   std::byte* const own = data + parts.begin(c.rank());
   // If all ranks can read the results, or its block is in place already, this rank's block is given from there.
@@ -440,18 +445,21 @@ task<> all_to_all_shared_memory(collective c, const std::byte* data, blocks part
 // by the root. Long vectors in rounds: each rank reduces a slice, and the root collects the slices. Root -1:
 // all ranks reduce the vectors, or collect the slices.
 task<> reduce_shared_memory(collective c, reduce_call r, int root) {
+  if (c.groups() != nullptr) return reduce_in_groups(c, r, root);
   return reduce_on_segment(c, r, blocks::split(r.count, c.size(), r.element_bytes), root);
 }
 
 // Short vectors: n bytes written, (P-1) n read, one wait. Long ones: n bytes written and 2 (P-1)/P n read,
 // each once and while in cache. Either way all ranks use the same order of operands, and get the same bits.
 task<> all_reduce_shared_memory(collective c, reduce_call r) {
+  if (c.groups() != nullptr) return all_reduce_in_groups(c, r);
   return reduce_shared_memory(c, r, posted::all);
 }
 
 // Every rank writes its vector, and reduces its block of all: n bytes written, (P-1)/P n read. Long vectors
 // in rounds, with the same bytes.
 task<> reduce_scatter_shared_memory(collective c, reduce_call r, blocks parts) {
+  if (c.groups() != nullptr) return reduce_scatter_in_groups(c, r, parts);
   return reduce_on_segment(c, r, parts, posted::nobody);
 }
 

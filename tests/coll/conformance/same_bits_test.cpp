@@ -216,7 +216,9 @@ TEST_CASE("same bits: on all ranks and in every run") {
         return program(std::move(world), here, &results);
       }));
       const auto [before, is_first] =
-          seen.try_emplace(where.transport + std::to_string(where.ranks) + where.hosts, results);
+          seen.try_emplace(where.transport + std::to_string(where.ranks) + where.hosts +
+                               (where.two_levels ? " in two levels" : ""),
+                           results);
       CHECK(results == before->second);
     }
   }

@@ -58,6 +58,7 @@ coll::situation setting::situation_of(coll::operation_kind kind, bool even_block
   s.hierarchy = places.hierarchy();
   s.even_hosts = places.even;
   s.shared_memory = transport == "shm" && ranks > 1;
+  s.one_segment = s.shared_memory && !two_levels;
   return s;
 }
 
@@ -81,9 +82,11 @@ const std::vector<setting>& settings() {
     for (const std::string& transport : transports)
       for (const int ranks : {1, 2, 3, 4, 5, 8})
         if (!few || ranks == 3 || ranks == 4) made.push_back({transport, ranks, ""});
+    made.push_back({"shm", 5, "", true});  // groups of three and of two
     made.push_back({"mixed", 4, "a,a,b,b"});
     made.push_back({"mixed", 5, "a,b,a,c,b"});  // no neighbours on one host, uneven hosts
     if (few) return made;
+    made.push_back({"shm", 8, "", true});
     made.push_back({"mixed", 3, "a,b,c"});
     made.push_back({"mixed", 8, "a,b,b,a,a,b,b,a"});
     return made;

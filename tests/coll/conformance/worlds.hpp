@@ -23,10 +23,12 @@ struct setting {
   // "shm", "tcp", "mpi", "mixed": shared memory between ranks of one host, TCP between hosts.
   std::string transport;
   int ranks = 1;
-  std::string hosts;  // "a,a,b,b": by rank; empty: one host
+  std::string hosts;        // "a,a,b,b": by rank; empty: one host
+  bool two_levels = false;  // of collective segments
 
   std::string name() const {
-    return transport + ", " + std::to_string(ranks) + " ranks" + (hosts.empty() ? "" : " on hosts ") + hosts;
+    return transport + ", " + std::to_string(ranks) + " ranks" + (hosts.empty() ? "" : " on hosts ") + hosts +
+           (two_levels ? " in two levels" : "");
   }
   // The situation in which an algorithm of this collective runs here.
   coll::situation situation_of(coll::operation_kind kind, bool even_blocks = true) const;
@@ -66,6 +68,7 @@ void run_in(const setting& where, F main) {
     TUTTI_SKIP(where.name() + ": this machine has no address but loopback");
   const scoped_variable hosts("TUTTI_HOST_ID", where.hosts);
   const scoped_variable listening("TUTTI_ADDRESS", address);
+  const scoped_variable flat("TUTTI_FLAT_RANKS", where.two_levels ? "3" : "");
   run_local(where.ranks, options_for(where), of_rank);
 }
 template <class F>
