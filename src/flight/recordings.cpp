@@ -30,7 +30,6 @@ namespace tutti::flight {
 namespace {
 
 constexpr const char* variable = "TUTTI_FLIGHT";
-constexpr const char* memory_name = "tutti-flight";
 constexpr int most_ranks = 65536;
 
 constexpr bool is_in_world(phase p) noexcept {

@@ -18,6 +18,9 @@
 
 namespace tutti::flight {
 
+// Of the memory of a node's recordings, as /proc shows it.
+inline constexpr const char* memory_name = "tutti-flight";
+
 // Ranks that time out do so together, with the same to report. One of them says what all wait for; the others
 // change nothing before it has read that. May lie in memory shared by processes; all zeros are a valid object.
 class report_turn {

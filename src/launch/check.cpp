@@ -22,6 +22,7 @@
 #include "base/env.hpp"
 #include "bootstrap/address.hpp"
 #include "bootstrap/environment.hpp"
+#include "core/scheduling.hpp"
 #include "launch/store_socket.hpp"
 
 namespace tutti::launch {
@@ -153,6 +154,16 @@ void print_limits() {
   fmt::print("limits: {} open files, {} bytes of locked memory\n", text(RLIMIT_NOFILE), text(RLIMIT_MEMLOCK));
 }
 
+void print_binding(const options& o) {
+  const std::vector<rank_place> places = places_of_ranks(o.bind, std::max(1, o.ranks), core::cpu_mask());
+  if (o.bind == binding::none)
+    fmt::print(
+        "cores: {} for all ranks of this node together; --bind core, cache or numa gives each its own\n",
+        core::usable_cores());
+  for (std::size_t r = 0; r < places.size() && o.bind != binding::none; ++r)
+    fmt::print("cores: {} for the node's rank {}\n", fmt::join(places[r].cores, ","), r);
+}
+
 // A misspelt variable changes nothing, and nothing says so.
 void print_unknown_variables() {
   for (char** each = ::environ; *each != nullptr; ++each) {
@@ -172,6 +183,7 @@ int run_check(const options& o) {
   well &= check_tls();
   well &= check_shared_memory();
   print_limits();
+  print_binding(o);
   print_unknown_variables();
   if (o.master) well &= o.node_rank == 0 ? check_port(o) : check_way(o);
   return well ? 0 : 1;

@@ -2,6 +2,7 @@
 #include "launch/children.hpp"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -96,6 +97,10 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
 // Throws std::system_error if no process can be made. Only `reports` tells whether the program started.
 pid_t spawn(const process_spec& spec, const guardian& guard, int reports) {
   const std::vector<char*> argv = pointers(spec.arguments), envp = pointers(spec.environment);
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  for (const int core : spec.cores)
+    if (core < CPU_SETSIZE) CPU_SET(core, &cores);
   const int streams[] = {spec.input, spec.output, spec.error};
   const pid_t launcher = ::getpid();
   const base::signals_blocked signals;
@@ -114,6 +119,7 @@ pid_t spawn(const process_spec& spec, const guardian& guard, int reports) {
       for (const int kept : {spec.inherited, spec.records})
         if (kept >= 0) ::fcntl(kept, F_SETFD, 0);
       if (spec.descriptor_limit) ::setrlimit(RLIMIT_NOFILE, &*spec.descriptor_limit);
+      if (CPU_COUNT(&cores) > 0) ::sched_setaffinity(0, sizeof cores, &cores);
       restore_signals_for_program(signals.before());
       ::execve(spec.path.c_str(), argv.data(), envp.data());
     }

@@ -57,6 +57,7 @@ struct process_spec {
   int records = -1;
   bool in_foreground = false;  // its group takes over the terminal on the launcher's standard input
   std::optional<rlimit> descriptor_limit;
+  std::vector<int> cores;  // that it may use; empty: the launcher's
 };
 
 // A tiny process that outlives the launcher briefly. It sleeps in read() on a pipe whose only writer is the

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "core/scheduling.hpp"
 #include "launch/run_after.hpp"
 
 namespace tutti::launch {
@@ -94,7 +95,7 @@ bool is_place_of_launcher(std::string_view name) {
 
 // "NAME=value" for each variable of a rank: the launcher's own, and the rank's place in the job.
 std::vector<std::string> environment_of_rank(const options& o, const start_ranks& p,
-                                             const std::string& secret, int local_rank) {
+                                             const std::string& secret, int local_rank, int threads) {
   std::map<std::string, std::string> all;
   for (char** variable = ::environ; *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
@@ -121,6 +122,8 @@ std::vector<std::string> environment_of_rank(const options& o, const start_ranks
     all["TUTTI_REJOIN"] = "1";
   }
   all["TUTTI_SECRET"] = secret;
+  // OpenMP and what uses it would start a thread for every core on each rank.
+  if (o.ranks > 1) all.try_emplace("OMP_NUM_THREADS", std::to_string(threads));
   // The program may draw for a terminal of this width, although it writes into a pipe.
   const std::string rank = std::to_string(p.first_rank + local_rank);
   if (const int columns = output_terminal_columns(); columns > 0) {
@@ -148,6 +151,7 @@ local_ranks::local_ranks(boost::asio::io_context& loop, const options& o, std::s
       descriptor_limit_(raise_descriptor_limit()),
       children_(loop,
                 {[this](outcome end) { on_rank_end(std::move(end)); }, [this] { on_children_changed(); }}),
+      places_(places_of_ranks(o.bind, o.ranks, core::cpu_mask())),
       records_(o.ranks, flight::wanted_operations(!o.trace.empty()), o.elastic),
       output_(output),
       deadline_(loop),
@@ -189,7 +193,9 @@ void local_ranks::start_rank(int local_rank) {
   process_spec spec;
   spec.path = path_;
   spec.arguments = options_.program;
-  spec.environment = environment_of_rank(options_, plan, secret_, local_rank);
+  const rank_place& place = places_[static_cast<std::size_t>(local_rank)];
+  spec.environment = environment_of_rank(options_, plan, secret_, local_rank, place.threads);
+  spec.cores = place.cores;
   if (serves_store && store_) {
     spec.inherited = store_.get();
     spec.environment.push_back(fmt::format("TUTTI_STORE_FD={}", store_.get()));

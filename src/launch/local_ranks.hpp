@@ -75,6 +75,7 @@ class local_ranks {
   std::function<void(const event&)> tell_;
   std::optional<rlimit> descriptor_limit_;  // the ranks' limit, if the launcher has raised its own
   children children_;
+  const std::vector<rank_place> places_;  // by local rank
   rank_records records_;
   job_output& output_;
   boost::asio::steady_timer deadline_;  // of the grace period, then of the kernel to carry out SIGKILL

@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
   try {
     const options o = parse_options(argc, argv);
     if (o.check) return run_check(o);
+    if (o.status) return run_status(o);
     const program_search program = find_program(o.program.front());
     // With several nodes, node 0 must hear of it: the program then fails to start like any rank.
     if (program.error != 0 && o.nodes == 1) {

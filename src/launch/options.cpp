@@ -190,6 +190,8 @@ const std::map<std::string, failure_policy> policies = {{"stop", failure_policy:
                                                         {"restart-all", failure_policy::restart_all}};
 const std::map<std::string, tag_policy> tags = {
     {"auto", tag_policy::automatic}, {"always", tag_policy::always}, {"never", tag_policy::never}};
+const std::map<std::string, binding> bindings = {
+    {"none", binding::none}, {"core", binding::core}, {"cache", binding::cache}, {"numa", binding::numa}};
 const std::map<std::string, bootstrap::quorum> quorums = {{"none", bootstrap::quorum::none},
                                                           {"majority", bootstrap::quorum::majority}};
 
@@ -218,12 +220,20 @@ void add_options(CLI::App& app, options& o) {
   add_number(app, "--max-restarts", o.max_restarts, "K",
              "restarts before giving up (default 3), with restart of each rank; without --on-failure, "
              "restart-all is meant");
+  add_choice(
+      app, "--bind", o.bind, bindings, "WHAT",
+      "the cores that a rank may use: none, all of them (the default); core, one of its own; cache or "
+      "numa, those of a last-level cache or a memory node, over which the ranks are spread in their order");
   app.add_option("--log-dir", o.log_dir,
                  "also write each rank's output to DIR/rank-<r>.out and .err, after a restart to "
                  "DIR/rank-<r>.restart-<k>.out and .err")
       ->type_name("DIR");
   app.add_flag("--check", o.check,
                "start nothing: say where this node and node 0 are, and what would stop a job, with its cure");
+  app.add_flag(
+      "--status", o.status,
+      "start nothing: say who waits for whom in the jobs that run on this node, or in those of the processes "
+      "that are named: tutti-run --status 4711");
   app.add_flag("--quiet", o.quiet, "print no output of the ranks: it is in --log-dir");
   add_choice(
       app, "--tag-output", o.tag_output, tags, "WHEN",
@@ -393,12 +403,13 @@ options parse_options(int argc, const char* const* argv) {
 
   given_options given{app.count("-n") > 0, app.count("--nnodes") > 0, app.count("--node-rank") > 0};
   take_node_variables(o, given);
-  if (o.check && !given.ranks) o.ranks = 1;
-  if (!o.check && !given.ranks)
+  const bool starts = !o.check && !o.status;
+  if (!starts && !given.ranks) o.ranks = 1;
+  if (starts && !given.ranks)
     throw usage_error("how many ranks? Give -n, for example: tutti-run -n 4 ./program");
   if (o.ranks < 1 || o.ranks > most_ranks_per_node)
     throw usage_error("-n {}: give a number of ranks from 1 to {}", o.ranks, most_ranks_per_node);
-  if (!o.check && (o.program.empty() || o.program.front().empty()))
+  if (starts && (o.program.empty() || o.program.front().empty()))
     throw usage_error(
         "which program? Give its name after the options, for example: tutti-run -n 4 ./program");
   if (app.count("--quorum") > 0 && !o.elastic)

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bootstrap/membership.hpp"
+#include "launch/binding.hpp"
 
 namespace tutti::launch {
 
@@ -37,11 +38,13 @@ struct options {
   // Node 0 decides what all nodes do alike: its on_failure, max_restarts and grace period count for all.
   failure_policy on_failure = failure_policy::stop;
   int max_restarts = 0;
+  binding bind = binding::none;
   tag_policy tag_output = tag_policy::automatic;
   std::string trace;                           // file; empty: none
   std::chrono::milliseconds explain_after{0};  // without progress; 0: never
   std::string log_dir;                         // empty: no log files
   bool check = false;                          // say what would stop a job, and start none
+  bool status = false;                         // say what running jobs wait for, and start none
   bool quiet = false;                          // the ranks' output goes only to the log files
   std::chrono::milliseconds timeout{0};        // of the whole job; 0: none
   std::chrono::milliseconds grace{5000};
@@ -97,6 +100,10 @@ options parse_options(int argc, const char* const* argv);
 // Runs a job of the executable file at `path` in this process. Returns its exit code when all is over and all output
 // has left. Throws usage_error, std::runtime_error or std::system_error for what prevents a start.
 int run_job(const options& o, const std::string& path);
+
+// --status: prints what the ranks of the jobs on this node do or wait for: of those that the processes in `program` belong
+// to, or of all if there are none. Returns 0 if there is such a job, else 1. Throws usage_error.
+int run_status(const options& o);
 
 // --check: checks this node and the way to node 0, for at most `--join-timeout` or half a minute, and prints the
 // findings. Never shows the secret. Returns 0 if nothing would stop a job, else 1.

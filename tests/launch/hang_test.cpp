@@ -16,6 +16,7 @@
 using tutti::launch::testing::count_of;
 using tutti::launch::testing::ending;
 using tutti::launch::testing::free_address;
+using tutti::launch::testing::launch;
 using tutti::launch::testing::launched;
 
 namespace {
@@ -153,6 +154,30 @@ TEST_CASE("hang: SIGUSR1 to a rank makes tutti-run explain, and the rank goes on
   CHECK(count_of(job.error(), "a circle: rank 0 waits for 1") > 0);
   for (const pid_t process : all) CHECK(::kill(process, 0) == 0);
   CHECK(end(job).exit_code == 128 + SIGTERM);
+}
+
+TEST_CASE("hang: --status asks a running job from outside, by its launcher or by a rank") {
+  launched job(command("receives_in_a_circle", 2));
+  const std::vector<pid_t> ranks = processes(job, 2);
+  job.ask(SIGQUIT, "a circle: ");  // they wait now
+  const pid_t launcher = job.pid();
+  for (const pid_t pid : {job.pid(), ranks[0], ranks[1]}) {
+    const ending asked = launch({"--status", std::to_string(pid)});
+    INFO(asked.output);
+    CHECK(asked.exit_code == 0);
+    CHECK(contains(asked.output, "process " + std::to_string(pid) + ": "));
+    CHECK(contains(asked.output, " receives_in_a_circle\n"));
+    CHECK(contains(asked.output, "a circle: rank 0 waits for 1 (recv at stuck.cpp:"));
+  }
+  // A job is shown once, whichever of its processes is named first.
+  const ending both = launch({"--status", std::to_string(ranks[1]), std::to_string(job.pid())});
+  CHECK(count_of(both.output, "a circle: ") == 1);
+  CHECK(contains(launch({"--status"}).output, "process " + std::to_string(job.pid()) + ": "));
+  CHECK(contains(end(job).error, "who waits for whom"));  // it went on
+  const ending none = launch({"--status", std::to_string(launcher)});
+  CHECK(none.exit_code == 1);
+  CHECK(contains(none.output, "no such process of a job runs here"));
+  CHECK(contains(launch({"--status", "train"}).error, "give the number of a process"));
 }
 
 TEST_CASE("hang: --explain-after explains by itself, once for each hang") {
