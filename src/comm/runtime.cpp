@@ -95,8 +95,7 @@ task<communicator> init(runtime& rt, init_options options) {
 
 task<communicator> init(runtime& rt, init_options options, store& through) {
   comm::runtime_state& state = claimed(rt);
-  bootstrap::job job = bootstrap::resolve_at_store(options);
-  co_return co_await state.join(job, job.world_size > 1 ? &through : nullptr, nullptr);
+  co_return co_await state.join(std::move(options), through);
 }
 
 namespace detail {

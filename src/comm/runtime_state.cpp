@@ -203,6 +203,11 @@ void runtime_state::later(F f) {
   });
 }
 
+task<communicator> runtime_state::join(init_options options, store& through) {
+  bootstrap::job job = bootstrap::resolve_at_store(options);
+  co_return co_await join(job, job.world_size > 1 ? &through : nullptr, nullptr);
+}
+
 task<communicator> runtime_state::join(bootstrap::job job, store* through,
                                        std::shared_ptr<tcp_store_server> server) {
   const lifetime alive(*this);

@@ -46,6 +46,8 @@ class runtime_state final : world_owner {
   // Joins the world of `job`: through a store of the program, or, if that is null, where the job's ranks meet.
   // `server` is that of a rank 0 that serves the store of its job, otherwise null.
   task<communicator> join(bootstrap::job job, store* through, std::shared_ptr<tcp_store_server> server);
+  // Joins a world whose ranks meet in a store of the program.
+  task<communicator> join(init_options options, store& through) override;
   // Joins the world of all processes of this MPI job.
   task<communicator> join_mpi(bootstrap::job job);
   // Enters a world that has been formed; `ways` reach all of its ranks.

@@ -38,6 +38,8 @@ class world_owner {
   virtual void idle(world& w) noexcept = 0;
   // The ranks of a world with a next_job meet again.
   virtual task<communicator> meet_again(world& old) = 0;
+  // Joins a world whose ranks meet in a store of the program.
+  virtual task<communicator> join(init_options options, store& through) = 0;
 
  protected:
   ~world_owner() = default;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The programs of examples/only_here, on two ranks and on four.
 #include "support/command.hpp"
+#include "support/scratch_directory.hpp"
 
 #include <doctest/doctest.h>
 
@@ -8,6 +9,7 @@
 
 using tutti::test::command_result;
 using tutti::test::run_shell;
+using tutti::test::scratch_directory;
 
 namespace {
 
@@ -96,6 +98,23 @@ TEST_CASE("only here: a work queue by fetch_add") {
   for (const int ranks : {2, 4})
     CHECK(run(ranks, "work_queue").output ==
           "1000 results; the longest sequence below 1001 starts at 871 and has 178 steps\n");
+}
+
+TEST_CASE("only here: two jobs that meet, and a matrix that changes its layout") {
+  for (const int ranks : {2, 4}) {
+    const scratch_directory folder;
+    const std::string file = (folder.path() / "meeting").string();
+    const std::string start = std::string(TUTTI_RUN_PATH) + " -n ";
+    const command_result r =
+        run_shell(start + std::to_string(ranks) + " " + program("two_jobs") + " train " + file + " & " +
+                  start + "2 " + program("two_jobs") + " serve " + file + " && wait $!");
+    INFO(r.output);
+    CHECK(r.exit_code == 0);
+    for (const int step : {10, 20, 30})
+      for (const int server : {0, 1})
+        CHECK(r.says("server " + std::to_string(server) + ": 125000 weights of step " + std::to_string(step) +
+                     "\n"));
+  }
 }
 
 TEST_CASE("only here: a shared vector") {
