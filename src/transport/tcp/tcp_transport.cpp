@@ -53,45 +53,54 @@ bool tcp_transport::reaches(const core::endpoint_record& mine,
 }
 
 void tcp_transport::expect_more(tcp_link& l) noexcept {
-  if (const auto known = std::ranges::find(expected_, &l, &expected::from); known != expected_.end()) {
-    known->rounds = 0;
-    return;
+  auto known = std::ranges::find(expected_, &l, &expected::from);
+  if (known == expected_.end()) {
+    // A free place, or that of the link from which nothing has come for longest.
+    known = std::ranges::min_element(expected_, {},
+                                     [](const expected& e) { return e.from == nullptr ? 0 : e.latest; });
+    if (known->from == nullptr) ++expecting_;
+    *known = expected{&l, 0, 0};
+    loop_.backend().set_glanced_at(true);
   }
-  // A free place, or that of the link from which nothing has come for longest.
-  const auto idle = [](const expected& e) { return e.from == nullptr ? rounds_expected : e.rounds; };
-  *std::ranges::max_element(expected_, {}, idle) = expected{&l, 0};
-  loop_.backend().set_glanced_at(true);
+  known->latest = round_;
+  const auto index = static_cast<std::size_t>(known - expected_.begin());
+  expected_[latest_].next = index;
+  latest_ = index;
 }
 
 void tcp_transport::expect_nothing(tcp_link& l) noexcept {
-  bool any = false;
-  for (expected& e : expected_) {
-    if (e.from == &l) e = expected{};
-    any |= e.from != nullptr;
-  }
-  if (!any) loop_.backend().set_glanced_at(false);
+  const auto known = std::ranges::find(expected_, &l, &expected::from);
+  if (known == expected_.end()) return;
+  known->from = nullptr;
+  if (--expecting_ == 0) loop_.backend().set_glanced_at(false);
+}
+
+bool tcp_transport::glance_at(expected& e) noexcept {
+  tcp_link* const l = e.from;
+  if (l->glance()) return true;
+  loop_.note_system_call();
+  if (e.from == l && round_ - e.latest >= rounds_expected) expect_nothing(*l);
+  return false;
 }
 
 bool tcp_transport::glance() noexcept {
-  bool any = false;
-  bool all_between = false;
-  for (expected& e : expected_) {
-    tcp_link* const l = e.from;
-    if (l == nullptr) continue;
-    // The rest of a long payload is better read in large parts.
-    if (l->amid_long_payload()) {
-      loop_.backend().set_glanced_at(false);
-      return any;
-    }
-    all_between = true;
-    if (l->glance()) {
-      any = true;
-    } else {
-      loop_.note_system_call();
-      if (e.from == l && ++e.rounds >= rounds_expected) expect_nothing(*l);
-    }
+  if (expecting_ == 0) return false;
+  ++round_;
+  // The rest of a long payload is better read in large parts.
+  const auto is_long = [](const expected& e) { return e.from != nullptr && e.from->amid_long_payload(); };
+  const bool amid_long = std::ranges::any_of(expected_, is_long);
+  loop_.backend().set_glanced_at(!amid_long);
+  if (amid_long) return false;
+  expected& likely = expected_[expected_[latest_].next];
+  bool any = likely.from != nullptr && glance_at(likely);
+  // In turn the others.
+  for (std::size_t i = 0; i < most_expected; ++i) {
+    turn_ = (turn_ + 1) % most_expected;
+    expected& e = expected_[turn_];
+    if (e.from == nullptr || &e == &likely) continue;
+    any |= glance_at(e);
+    break;
   }
-  if (all_between) loop_.backend().set_glanced_at(true);
   return any;
 }
 

@@ -11,6 +11,8 @@
 #include "transport/tcp/heartbeat.hpp"
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -159,8 +161,8 @@ class tcp_transport final : public connecting_transport {
   // Starts to make the further connections of a connected link. The link does without those that cannot be
   // had.
   void connect_further(tcp_link& l) noexcept;
-  // Data have come from `l`, and more are likely. For a while it is read in every round, without an event of
-  // the descriptor: one recv costs less than an event and the recv.
+  // Data have come from `l`, and more are likely. For a while it is read without an event of the descriptor, in every
+  // round or in turn with others: one recv costs less than an event and the recv.
   void expect_more(tcp_link& l) noexcept;
   void expect_nothing(tcp_link& l) noexcept;
 
@@ -177,10 +179,19 @@ class tcp_transport final : public connecting_transport {
 
   struct expected {
     tcp_link* from = nullptr;
-    unsigned rounds = 0;  // without anything
+    std::uint64_t latest = 0;  // the round in which data came
+    std::size_t next =
+        0;  // from which data came after these: likely again, for collectives repeat their order
   };
-  static constexpr std::size_t most_expected = 3;
+  // Recursive doubling has so many partners in a world of 4,096 ranks.
+  static constexpr std::size_t most_expected = 12;
+  bool glance_at(expected& e) noexcept;
+
   std::array<expected, most_expected> expected_;
+  std::size_t expecting_ = 0;  // those that have a link
+  std::size_t latest_ = 0;     // index: the last data came from it
+  std::size_t turn_ = 0;       // index: besides the one that is likely, one is read in each round
+  std::uint64_t round_ = 0;
 };
 
 }  // namespace tutti::transport::tcp
