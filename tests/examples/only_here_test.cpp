@@ -107,6 +107,18 @@ TEST_CASE("only here: a shared vector") {
   }
 }
 
+TEST_CASE("only here: a pipeline has the losses of one process, to the last digit") {
+  const std::string alone = run(1, "pipeline 4").output;
+  const std::string loss = alone.substr(0, alone.find(';'));
+  CHECK(loss.starts_with("loss 4.49425"));
+  for (const int ranks : {2, 4}) {
+    const command_result r = run(ranks, "pipeline 4");
+    INFO(r.output);
+    CHECK(r.says(loss + "; time in bubbles 0."));
+    CHECK(r.says(ranks == 2 ? "by the formula 0.200\n" : "by the formula 0.429\n"));
+  }
+}
+
 TEST_CASE("only here: a server that trains") {
   for (const int ranks : {2, 4}) {
     const command_result r = run(ranks, "asio_server 200");
