@@ -119,6 +119,12 @@ TEST_CASE("only here: a pipeline has the losses of one process, to the last digi
   }
 }
 
+TEST_CASE("only here: a sharded optimiser has the loss of one process, and its share of the state") {
+  for (const int ranks : {1, 2, 4})
+    CHECK(run(ranks, "sharded").output ==
+          "loss 7741.6; bytes of state on each rank: " + std::to_string(320000 / ranks) + "\n");
+}
+
 TEST_CASE("only here: a server that trains") {
   for (const int ranks : {2, 4}) {
     const command_result r = run(ranks, "asio_server 200");
