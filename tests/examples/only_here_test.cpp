@@ -125,6 +125,13 @@ TEST_CASE("only here: a sharded optimiser has the loss of one process, and its s
           "loss 7741.6; bytes of state on each rank: " + std::to_string(320000 / ranks) + "\n");
 }
 
+TEST_CASE(
+    "only here: layers split by columns and rows have the loss of one process, in any number of chunks") {
+  for (const int ranks : {1, 2, 4})
+    for (const char* chunks : {"1", "8"})
+      CHECK(run(ranks, std::string("tensor_parallel ") + chunks).output.starts_with("loss 64821; "));
+}
+
 TEST_CASE("only here: a server that trains") {
   for (const int ranks : {2, 4}) {
     const command_result r = run(ranks, "asio_server 200");
