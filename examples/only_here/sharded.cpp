@@ -6,7 +6,6 @@
 
 #include <cmath>
 #include <cstdio>
-#include <vector>
 
 using values = std::span<float>;
 constexpr int layers = 8, width = 5000, batch = 12;  // x[l + 1] = tanh(weight[l] x[l]), element by element
@@ -43,14 +42,15 @@ tutti::task<> train(tutti::communicator world) {
       co_await tutti::compute(backward);
       adam.ready(l);
     }
-    co_await adam.step([&](const tutti::shard<values>& own) {
+    for (int l = layers; l-- > 0;) {
+      const tutti::shard<values> own = co_await adam.reduced(l);
       for (std::size_t k = 0; k < own.parameters.size(); ++k) {
         float &m = mean[own.offset + k], &v = square[own.offset + k], g = own.gradient[k];
-        m += 0.1F * (g - m);
-        v += 0.01F * (g * g - v);
+        m += 0.1F * (g - m), v += 0.01F * (g * g - v);
         own.parameters[k] -= 0.01F * m / (std::sqrt(v) + 1e-8F);
       }
-    });
+    }
+    adam.gather();
   }
   co_await adam.gathered();
   co_await world.all_reduce(loss, tutti::sum);

@@ -60,10 +60,12 @@ task<> equals_one_process(communicator world, bench* on) {
       optimiser.ready(i);  // after the upload, which has not ended
       co_await computing;
     }
-    co_await optimiser.step([&](const tutti::shard<values>& own) {
-      return momentum_step(compute, own.parameters, own.gradient,
-                           momentum.span().subspan(own.offset, own.parameters.size()));
-    });
+    for (std::size_t i = sizes.size(); i-- > 0;) {
+      const tutti::shard<values> own = co_await optimiser.reduced(i);
+      co_await momentum_step(compute, own.parameters, own.gradient,
+                             momentum.span().subspan(own.offset, own.parameters.size()));
+    }
+    optimiser.gather();
     co_await optimiser.gathered();
     for (std::size_t k = 0; k < one.size(); ++k) {
       one_momentum[k] = one_momentum[k] / 2 + static_cast<float>(static_cast<int>(k) % 7 + step) * 2;

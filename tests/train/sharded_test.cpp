@@ -51,7 +51,7 @@ std::pair<floats, floats> of_one_process(int steps) {
   return {p, momentum};
 }
 
-enum class way { in_place, shared_memory, other_thread, any_order, never_ready };
+enum class way { in_place, shared_memory, other_thread, any_order, ready_at_the_end };
 
 // A rank's model, and memory for gradients: one for each piece, or one that all pieces share.
 struct model {
@@ -90,7 +90,7 @@ task<> train(optimiser* o, model* m, floats* momentum, int first, int last, way 
       for (std::size_t j = 0; j < n; ++j) {
         const std::size_t i = how == way::any_order ? (j + static_cast<std::size_t>(m->rank)) % n : n - 1 - j;
         m->backward(i, step);
-        if (how != way::never_ready) o->ready(i);
+        if (how != way::ready_at_the_end) o->ready(i);
       }
     };
     if (how == way::other_thread) {
@@ -104,10 +104,13 @@ task<> train(optimiser* o, model* m, floats* momentum, int first, int last, way 
     } else {
       backward();
     }
-    co_await o->step([&](const shard<std::span<float>>& own) {
+    for (std::size_t i = n; i-- > 0;) {
+      if (how == way::ready_at_the_end) o->ready(i);
+      const shard<std::span<float>> own = co_await o->reduced(i);
       for (std::size_t k = 0; k < own.parameters.size(); ++k)
         momentum_step(own.parameters[k], (*momentum)[own.offset + k], own.gradient[k]);
-    });
+    }
+    o->gather();
   }
   co_await o->gathered();
 }
@@ -148,47 +151,85 @@ task<> goes_on_with_fewer(communicator world) {
   }
 }
 
-task<> step_once(optimiser* o, bool fails) {
-  co_await o->step([fails](const shard<std::span<float>>& own) {
-    if (fails && own.piece == 3) throw std::runtime_error("no step");
-  });
+task<> step_once(optimiser* o, bool gives_up = false) {
+  for (std::size_t i = sizes.size(); i-- > 0;) {
+    o->ready(i);
+    co_await o->reduced(i);
+    if (gives_up && i == 3) throw std::runtime_error("no step");
+  }
+  o->gather();
+  co_await o->gathered();
 }
 
-// Rank 1's optimiser throws in the middle of a step.
-task<> fails_on_one(communicator world) {
+// Rank 1 ends in the middle of a step.
+task<> ends_early_on_one(communicator world) {
   model m(world, way::in_place);
-  optimiser o = co_await optimiser::create(world, m.pieces);
-  const failure f = co_await failure_in(step_once(&o, world.rank() == 1));
-  failure later = co_await failure_in(o.gathered());
+  std::optional<optimiser> o(co_await optimiser::create(world, m.pieces));
+  const failure f = co_await failure_in(step_once(&*o, world.rank() == 1));
   if (world.rank() == 1) {
     TUTTI_EXPECT(f.says("no step"));
-    later = co_await failure_in(step_once(&o, false));
-  } else if (f.code != errc::success) {
-    later = f;  // it came in the middle of this rank's step
+    o.reset();
+  } else {
+    TUTTI_EXPECT(f.code == errc::peer_left);
+    TUTTI_EXPECT(f.says("rank 1"));
+    bool refused = false;
+    try {
+      o->ready(0);
+    } catch (const error& e) {
+      refused = e.code() == errc::communicator_failed;
+    }
+    TUTTI_EXPECT(refused);
   }
-  TUTTI_EXPECT(later.code == errc::cancelled || later.code == errc::communicator_failed);
-  TUTTI_EXPECT(world.rank() == 1 || later.says("rank 1"));
   co_await world.barrier();  // `world` has not failed
 }
 
-// Rank 1 destroys the coroutine that waits in step(), before the others have called theirs.
-task<> is_given_up_by_one(communicator world) {
+task<> await_last(optimiser* o) { co_await o->reduced(sizes.size() - 1); }
+task<> join(scope* s) { co_await s->join(); }
+
+// Rank 1 is cancelled while it waits for the others' gradients.
+task<> is_cancelled_on_one(communicator world) {
   model m(world, way::in_place);
   optimiser o = co_await optimiser::create(world, m.pieces);
   if (world.rank() == 1) {
+    o.ready(sizes.size() - 1);
     scope waits;
-    waits.spawn(step_once(&o, false));
+    waits.spawn(await_last(&o));
     TUTTI_EXPECT(waits.running() == 1);
+    waits.cancel();
+    const failure f = co_await failure_in(join(&waits));
+    TUTTI_EXPECT(f.code == errc::cancelled);
   }
   co_await world.barrier();
-  const failure f = co_await failure_in(step_once(&o, false));
-  TUTTI_EXPECT(f.code == errc::cancelled || f.code == errc::communicator_failed);
+  if (world.rank() == 0) {
+    const failure f = co_await failure_in(step_once(&o));
+    TUTTI_EXPECT(f.code == errc::cancelled);
+    TUTTI_EXPECT(f.says("rank 1"));
+  }
   co_await world.barrier();
+}
+
+// A coroutine that waits for a reduction is destroyed, and another one takes its place.
+task<> goes_on_without_one_waiter(communicator world) {
+  model m(world, way::in_place);
+  optimiser o = co_await optimiser::create(world, m.pieces);
+  o.ready(sizes.size() - 1);
+  {
+    scope waits;
+    if (world.rank() == 1) waits.spawn(await_last(&o));
+  }
+  co_await o.reduced(sizes.size() - 1);
+  for (std::size_t i = sizes.size() - 1; i-- > 0;) {
+    o.ready(i);
+    co_await o.reduced(i);
+  }
+  o.gather();
+  co_await o.gathered();
+  co_await step_once(&o);
 }
 
 task<> create_and_step(communicator world, std::vector<sharded_piece<std::span<float>>> pieces) {
   optimiser o = co_await optimiser::create(world, std::move(pieces));
-  co_await step_once(&o, false);
+  co_await step_once(&o);
 }
 
 task<> refuses(communicator world) {
@@ -205,13 +246,15 @@ task<> refuses(communicator world) {
   o.ready(2);
   wrong = co_await failure_in(o.reduced(2));
   TUTTI_EXPECT(wrong.says("call ready(5) first"));
-  bool twice = false;
-  try {
-    o.ready(2);
-  } catch (const error& e) {
-    twice = e.code() == errc::invalid_argument;
+  for (const bool gathers : {false, true}) {
+    bool refused = false;
+    try {
+      gathers ? o.gather() : o.ready(2);  // in the middle of a step, and a second time
+    } catch (const error& e) {
+      refused = e.code() == errc::invalid_argument;
+    }
+    TUTTI_EXPECT(refused);
   }
-  TUTTI_EXPECT(twice);
   co_await world.barrier();
 }
 
@@ -220,7 +263,7 @@ task<> refuses(communicator world) {
 TEST_CASE("sharded: the parameters of one process, for any number of ranks and any order of gradients") {
   for (const int ranks : {1, 2, 3, 4})
     for (const way how :
-         {way::in_place, way::shared_memory, way::other_thread, way::any_order, way::never_ready}) {
+         {way::in_place, way::shared_memory, way::other_thread, way::any_order, way::ready_at_the_end}) {
       CAPTURE(ranks);
       CAPTURE(static_cast<int>(how));
       CHECK_NOTHROW(
@@ -233,12 +276,13 @@ TEST_CASE("sharded: state that was gathered from four ranks goes on with two, an
 }
 
 TEST_CASE(
-    "sharded: a step that fails or is given up on one rank fails on all, and not the program's "
+    "sharded: a step that one rank ends early, or cancels, fails on all, and not the program's "
     "communicator") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
-    CHECK_NOTHROW(run_local(3, over(transport), fails_on_one));
-    CHECK_NOTHROW(run_local(2, over(transport), is_given_up_by_one));
+    CHECK_NOTHROW(run_local(3, over(transport), ends_early_on_one));
+    CHECK_NOTHROW(run_local(2, over(transport), is_cancelled_on_one));
+    CHECK_NOTHROW(run_local(2, over(transport), goes_on_without_one_waiter));
   }
 }
 

@@ -11,7 +11,6 @@
 
 #include <atomic>
 #include <boost/asio/post.hpp>
-#include <concepts>
 #include <cstddef>
 #include <deque>
 #include <memory>
@@ -49,18 +48,22 @@ struct shard {
 //   for (each batch) {
 //     for (i = 0; i < n; ++i) { co_await optimiser.gathered(i); forward(i); }
 //     for (i = n; i-- > 0;) { backward(i); optimiser.ready(i); }
-//     co_await optimiser.step([&](const auto& own) { sgd(own.parameters, own.gradient, &momentum[own.offset]); });
+//     for (i = n; i-- > 0;) {
+//       const auto own = co_await optimiser.reduced(i);
+//       sgd(own.parameters, own.gradient, &momentum[own.offset]);
+//     }
+//     optimiser.gather();
 //   }
 //   co_await optimiser.gathered();
 //
 // Each piece is averaged by a reduce_scatter behind the backward pass, from the last piece to the first on all ranks.
-// After the step an all_gather of each piece, from the first to the last, overlaps the next forward pass.
+// gather() starts an all_gather of each piece, from the first to the last, which overlaps the next forward pass.
 // For memory of a device, Stream is gpu::stream: operations follow the work that is on it when they start, and the
 // awaited functions complete when the device has done them.
 //
 // Belongs to the loop thread of its communicator, except ready(). Move-only.
 // Cost: each step sends 2 (P - 1) / P times the bytes of the model, as an all_reduce does.
-// Cancellation: destroying it with collectives in flight fails its own communicator on all ranks, and not `c`.
+// Cancellation: destroying it in the middle of a step fails its own communicator on all ranks, and not `c`.
 template <class B, class... Stream>
 class sharded {
   struct part {
@@ -110,23 +113,13 @@ class sharded {
     bool failed = false;
   };
 
-  // Fails the communicator on all ranks if a step throws or is destroyed before its end.
-  struct unfinished {
-    ~unfinished() {
-      if (of == nullptr) return;
-      of->failed = true;
-      of->world.abort();
-    }
-    state* of;
-  };
-
  public:
   // Registers the pieces, and copies the parameters of rank 0 to every rank. Collective over `c`, which it duplicates:
   // the program's collectives keep their order. `after` is a stream, for memory of a device.
-  // Buffers: they stay at their addresses as long as this lives. Gradients belong to it from ready() until reduced()
-  // or step() has completed, parameters from step() until gathered() has.
+  // Buffers: they stay at their addresses as long as this lives. A gradient belongs to it from ready() until reduced()
+  // has completed, parameters from gather() until gathered() has.
   // Errors: errc::invalid_argument for a piece without elements or of different sizes; the others get errc::peer_left,
-  // here or in step(). errc::mismatch if the ranks' pieces differ in size or type.
+  // here or in reduced(). errc::mismatch if the ranks' pieces differ in size or type.
   static task<sharded> create(communicator c, std::vector<sharded_piece<B>> pieces, Stream... after) {
     sharded made;
     communicator own = co_await c.duplicate();
@@ -148,7 +141,7 @@ class sharded {
     const std::shared_ptr<state> s = usable(i);
     if (s->parts[i].ready.exchange(true, std::memory_order_acq_rel))
       throw error(errc::invalid_argument,
-                  "sharded: piece " + std::to_string(i) + " is ready already: await step() first");
+                  "sharded: piece " + std::to_string(i) + " is ready already: call gather() first");
     const auto executor = s->world.get_executor();
     if (executor.running_in_this_thread()) return s->launch();
     boost::asio::post(executor, [weak = std::weak_ptr(s)] {
@@ -156,36 +149,28 @@ class sharded {
     });
   }
 
-  // Waits until this rank has the average of its share of piece i. With sharded_piece::reduced the memory of the
-  // gradient may then serve another piece.
-  // Errors: those of reduce_scatter; errc::invalid_argument if ready() of it, or of a piece behind it, is missing.
-  task<> reduced(std::size_t i) {
+  // Waits until this rank has the average of its share of piece i, and returns what it steps. It may be awaited again.
+  // With sharded_piece::reduced, the memory of the gradient may then serve another piece.
+  // Errors: those of reduce_scatter; all later calls then fail. errc::invalid_argument if ready() of this piece, or of
+  // one behind it, is missing.
+  // Cancellation: fails it on all ranks. Destroying the awaiting frame leaves the reduction in flight.
+  task<shard<B>> reduced(std::size_t i) {
     const std::shared_ptr<state> s = usable(i);
     s->launch();
     if (s->next > i)
       throw error(errc::invalid_argument, "sharded: call ready(" + std::to_string(s->next - 1) + ") first");
-    if (s->parts[i].reducing) co_await s->parts[i].reducing;
+    co_await ended(s, &s->parts[i].reducing);
+    co_return s->parts[i].own;
   }
 
-  // Calls f(shard<B>) for each piece, from the last to the first, when the average of this rank's share is there; a
-  // gradient without ready() is taken as it is. f steps the share, or returns a task<> that does. Then starts to
-  // gather the parameters of all pieces. Collective.
-  // Errors: those of reduce_scatter and of f. Later calls then fail, on all ranks. Cancellation: the same.
-  template <class F>
-  task<> step(F f) {
+  // Starts to gather the parameters of all pieces, which every rank has stepped its shares of. Collective.
+  // Errors: throws errc::invalid_argument if a piece was not awaited by reduced() in this step, or by gathered().
+  void gather() {
     const std::shared_ptr<state> s = usable(0);
-    unfinished guard{s.get()};
-    for (part& p : s->parts) p.ready.store(true, std::memory_order_relaxed);
-    s->launch();
-    for (std::size_t i = s->parts.size(); i-- > 0;) {
-      part& p = s->parts[i];
-      if (p.reducing) co_await p.reducing;
-      if (p.gathering) co_await p.gathering;  // of the step before
-      if constexpr (std::same_as<decltype(f(std::as_const(p.own))), void>)
-        f(std::as_const(p.own));
-      else
-        co_await f(std::as_const(p.own));
-    }
+    for (const part& p : s->parts)
+      if (s->next > 0 || p.reducing || p.gathering)
+        throw error(errc::invalid_argument,
+                    "sharded: await reduced() and gathered() of each piece before gather()");
     for (part& p : s->parts) {
       p.ready.store(false, std::memory_order_relaxed);
       const auto gather = [&](const auto&... on) {
@@ -196,14 +181,13 @@ class sharded {
       p.gathering = start(std::apply(gather, s->after));
     }
     s->next = s->parts.size();
-    guard.of = nullptr;
   }
 
   // Waits until this rank has all ranks' shares of piece i, or of all pieces; at once if none is in flight.
-  // Errors: those of all_gather.
+  // Errors and cancellation: as reduced(), of all_gather.
   task<> gathered(std::size_t i) {
     const std::shared_ptr<state> s = usable(i);
-    if (s->parts[i].gathering) co_await s->parts[i].gathering;
+    co_await ended(s, &s->parts[i].gathering);
   }
   task<> gathered() {
     for (std::size_t i = 0; state_ && i < state_->parts.size(); ++i) co_await gathered(i);
@@ -211,7 +195,8 @@ class sharded {
 
   // Gathers optimiser state for a checkpoint, from `mine` (own_elements()) of each rank to `whole` of `root`, and
   // scatters it to any number of ranks. `whole` has an element for each parameter, in the order of the pieces; on
-  // other ranks it may be empty. Collective. Errors: those of gather_v and scatter_v.
+  // other ranks it may be empty. Collective.
+  // Errors: those of gather_v and scatter_v.
   task<> gather_state(B mine, B whole, int root) const { return move_state(mine, whole, root, true); }
   task<> scatter_state(B whole, B mine, int root) const { return move_state(mine, whole, root, false); }
 
@@ -228,6 +213,15 @@ class sharded {
       throw error(errc::invalid_argument, "sharded: there is no piece " + std::to_string(i));
     if (state_->failed) throw error(errc::communicator_failed, "sharded: a step failed: create() another");
     return state_;
+  }
+  static task<> ended(std::shared_ptr<state> s, request* r) {
+    if (!*r) co_return;  // was awaited before
+    try {
+      co_await *r;
+    } catch (...) {
+      s->failed = s->failed || !*r;
+      throw;
+    }
   }
   task<> move_state(B mine, B whole, int root, bool gather) const {
     const std::shared_ptr<state> s = usable(0);
