@@ -167,6 +167,37 @@ def segment():
     return p
 
 
+def pipeline():
+    """Four stages and eight micro-batches, each pass as soon as its input and the stage are there: 1F1B."""
+    stages, batches, forward, backward = 4, 8, 1, 2   # and the times of a pass
+    p = Picture("A pipeline of four stages: forward and backward passes of eight micro-batches", 560, 216, 12)
+    ended = {}   # (stage, micro-batch, whether backward): when
+    free, next_pass, left = [0] * stages, [[0, 0] for _ in range(stages)], stages * batches * 2
+    unit, x_of = 14.4, lambda t: 70 + 14.4 * t
+    while left:
+        ready = []
+        for s in range(stages):
+            f, b = next_pass[s]
+            if b < f and (s + 1 == stages or (s + 1, b, True) in ended):
+                ready.append((max(free[s], ended[(s, b, False)] if s + 1 == stages else ended[(s + 1, b, True)]), 0, s, b, True))
+            if f < batches and f - b < stages - s and (s == 0 or (s - 1, f, False) in ended):
+                ready.append((max(free[s], ended[(s - 1, f, False)] if s else 0), 1, s, f, False))
+        begin, _, s, i, back = min(ready)
+        free[s] = ended[(s, i, back)] = begin + (backward if back else forward)
+        next_pass[s][back] += 1
+        left -= 1
+        y = 16 + 40 * s
+        p.parts.append(f'<rect class="{"good" if back else "main"}" x="{x_of(begin):g}" y="{y}" width="{unit * (free[s] - begin):g}" height="30"/>')
+        p.text(x_of((begin + free[s]) / 2), y + 19, str(i), "text", "middle", font_size=11)
+    for s in range(stages):
+        p.text(16, 35 + 40 * s, f"stage {s}")
+    for x, style, words in ((70, "main", "forward"), (150, "good", "backward")):
+        p.parts.append(f'<rect class="{style}" x="{x}" y="186" width="14" height="14"/>')
+        p.text(x + 20, 198, words)
+    p.text(245, 198, f"empty: {100 * (stages - 1) // (batches + stages - 1)} % of the time is bubbles", "soft")
+    return p
+
+
 def hang():
     p = Picture("A hang explained: ranks 0 and 2 wait for rank 1, which computes", 560, 214)
     for y, name in ((24, "rank 0"), (104, "rank 2")):
@@ -225,7 +256,7 @@ def results():
     return p
 
 
-PICTURES = {"quick-start": quick_start, "layers": layers, "message": message, "ring": ring, "segment": segment, "hang": hang,
+PICTURES = {"quick-start": quick_start, "layers": layers, "message": message, "ring": ring, "segment": segment, "pipeline": pipeline, "hang": hang,
             "results": results}
 
 

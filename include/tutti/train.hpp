@@ -7,4 +7,5 @@
 #include <tutti/train/partition.hpp>
 #include <tutti/train/replace_file.hpp>
 #include <tutti/train/replicas.hpp>
+#include <tutti/train/sharded.hpp>
 #include <tutti/train/shuffle.hpp>

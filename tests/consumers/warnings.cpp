@@ -17,6 +17,7 @@
 #include <chrono>
 #include <complex>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -89,6 +90,18 @@ tutti::task<> messages(tutti::communicator world) {
   co_await tutti::with_timeout(world.barrier(), std::chrono::seconds(1));
 }
 
+tutti::task<> steps(tutti::communicator world) {
+  std::vector<float> parameters(10), gradient(10);
+  std::vector<tutti::sharded_piece<std::span<float>>> pieces;
+  pieces.push_back({parameters, gradient, {}});
+  auto optimiser = co_await tutti::sharded<std::span<float>>::create(world, pieces);
+  optimiser.ready(0);
+  const tutti::shard<std::span<float>> own = co_await optimiser.reduced(0);
+  if (!own.parameters.empty()) own.parameters[0] -= own.gradient[0];
+  optimiser.gather();
+  co_await optimiser.gathered();
+}
+
 tutti::task<> mixed(tutti::communicator world) {
   std::vector<float> x(10);
   std::future<void> future = world.all_reduce(x, tutti::sum)(boost::asio::use_future);
@@ -99,6 +112,7 @@ tutti::task<> mixed(tutti::communicator world) {
   tasks.spawn(reductions(world));
   tasks.spawn(collectives(world));
   tasks.spawn(messages(world));
+  tasks.spawn(steps(world));
   co_await tasks.join();
   tutti::channel<int> values(2);
   co_await values.send(co_await inner(world));

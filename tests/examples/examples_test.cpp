@@ -2,6 +2,7 @@
 // The example programs under tutti-run, as users start them. Their output must match the documents.
 #include "base/unique_fd.hpp"
 #include "support/child.hpp"
+#include "support/scratch_directory.hpp"
 #include "support/second_loop.hpp"
 #include "support/skip.hpp"
 #include "support/variable.hpp"
@@ -25,8 +26,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <regex>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -350,6 +353,44 @@ TEST_CASE("examples: survive continues with the remaining ranks, or with all aga
     REQUIRE(!last.empty());
     CHECK(std::stod(last[1]) > 95);
   }
+}
+
+TEST_CASE("examples: a grid of replicas and stages goes on as one process when ranks die") {
+  const tutti::test::scratch_directory files;
+  const std::string checkpoint = (files.path() / "checkpoint").string();
+  const auto losses_of = [](const outcome& run) {
+    std::map<int, std::set<std::string>> losses;  // of each step, which may be made again
+    for (const std::string& line : run.lines)
+      if (std::smatch of; std::regex_match(line, of, std::regex(R"(step (\d+): loss (.*))")))
+        losses[std::stoi(of[1])].insert(of[2]);
+    return losses;
+  };
+  const auto run = [&](int ranks, const std::string& kills) {
+    return run_command(TUTTI_RUN_PATH " -n " + std::to_string(ranks) + " --on-failure continue " +
+                       example("grid") + " " + checkpoint + kills);
+  };
+  const auto alone = losses_of(run(1, ""));
+  CHECK(alone.size() == 15);
+  CHECK(losses_of(run(2, "")) == alone);
+  CHECK(losses_of(run(4, "")) == alone);
+
+  const outcome one = run(4, " 3@8");
+  CAPTURE(one.output);
+  CHECK(losses_of(one) == alone);
+  CHECK(one.says("step 8, from the memory of the ranks"));
+  CHECK(one.says("a grid of 1 replicas of 2 stages"));
+  const outcome first_and_more =
+      run(4, " 0@2 2@9");  // the second from a replica that was made after the first
+  CAPTURE(first_and_more.output);
+  CHECK(losses_of(first_and_more) == alone);
+  const outcome both = run(4, " 1@8 3@8");
+  CAPTURE(both.output);
+  CHECK(losses_of(both) == alone);
+  CHECK(both.says("step 5, from the checkpoint"));
+  const outcome three = run(4, " 0@7 1@7 2@7");
+  CAPTURE(three.output);
+  CHECK(losses_of(three) == alone);
+  CHECK(three.says("a grid of 1 replicas of 1 stages"));
 }
 
 TEST_CASE("examples: elastic learns the same on any number of ranks") {

@@ -126,6 +126,31 @@ TEST_CASE("only here: a shared vector") {
   }
 }
 
+TEST_CASE("only here: a pipeline has the losses of one process, to the last digit") {
+  const std::string alone = run(1, "pipeline 4").output;
+  const std::string loss = alone.substr(0, alone.find(';'));
+  CHECK(loss.starts_with("loss 4.49425"));
+  for (const int ranks : {2, 4}) {
+    const command_result r = run(ranks, "pipeline 4");
+    INFO(r.output);
+    CHECK(r.says(loss + "; time in bubbles 0."));
+    CHECK(r.says(ranks == 2 ? "by the formula 0.200\n" : "by the formula 0.429\n"));
+  }
+}
+
+TEST_CASE("only here: a sharded optimiser has the loss of one process, and its share of the state") {
+  for (const int ranks : {1, 2, 4})
+    CHECK(run(ranks, "sharded").output ==
+          "loss 7741.6; bytes of state on each rank: " + std::to_string(320000 / ranks) + "\n");
+}
+
+TEST_CASE(
+    "only here: layers split by columns and rows have the loss of one process, in any number of chunks") {
+  for (const int ranks : {1, 2, 4})
+    for (const char* chunks : {"1", "8"})
+      CHECK(run(ranks, std::string("tensor_parallel ") + chunks).output.starts_with("loss 64821; "));
+}
+
 TEST_CASE("only here: a server that trains") {
   for (const int ranks : {2, 4}) {
     const command_result r = run(ranks, "asio_server 200");

@@ -14,6 +14,7 @@
 #include <tutti/emulated.hpp>
 #include <tutti/gpu.hpp>
 #include <tutti/torch.hpp>
+#include <tutti/train/sharded.hpp>
 #include <vector>
 
 using namespace tutti;
@@ -319,6 +320,33 @@ task<> saved_and_loaded(communicator world) {
   co_await world.barrier();
 }
 
+task<> a_sharded_optimiser(communicator world) {
+  const int n = world.size();
+  std::vector<sharded_piece<at::Tensor>> pieces;
+  for (const std::int64_t size : {6, 7})  // which some numbers of ranks divide evenly
+    pieces.push_back(
+        {at::full({size}, world.rank() == 0 ? 3.0 : 0.0), at::full({size}, world.rank() + 1.0), {}});
+  auto optimiser = co_await sharded<at::Tensor>::create(world, pieces);
+  at::Tensor momentum = at::zeros({static_cast<std::int64_t>(optimiser.own_elements())});
+  for (std::size_t i = pieces.size(); i-- > 0;) {
+    optimiser.ready(i);
+    const shard<at::Tensor> own = co_await optimiser.reduced(i);
+    const auto offset = static_cast<std::int64_t>(own.offset);
+    momentum.narrow(0, offset, own.gradient.numel()).add_(own.gradient);
+    own.parameters.sub_(own.gradient);
+  }
+  optimiser.gather();
+  co_await optimiser.gathered();
+  const double average = (n + 1) / 2.0;
+  for (const auto& piece : pieces) TUTTI_EXPECT(piece.parameters.eq(3 - average).all().item<bool>());
+  const at::Tensor whole = at::zeros({world.rank() == 0 ? 13 : 0});
+  co_await optimiser.gather_state(momentum, whole, 0);
+  TUTTI_EXPECT(whole.eq(average).all().item<bool>());
+  momentum.zero_();
+  co_await optimiser.scatter_state(whole, momentum, 0);
+  TUTTI_EXPECT(momentum.eq(average).all().item<bool>());
+}
+
 }  // namespace
 
 TEST_CASE("every operation takes tensors") {
@@ -331,6 +359,9 @@ TEST_CASE("an operation keeps its tensors until it has ended") { run_on(2, kept_
 TEST_CASE("an unsuitable tensor is refused with an alternative") { run_on(2, refused); }
 TEST_CASE("a module on several ranks learns the same as on one") {
   for (const int ranks : {2, 4}) run_on(ranks, same_as_one);
+}
+TEST_CASE("an optimiser of tensors is sharded") {
+  for (const int ranks : {1, 2, 3, 4}) run_on(ranks, a_sharded_optimiser);
 }
 TEST_CASE("sparse gradients are averaged") { run_on(2, sparse_gradients); }
 TEST_CASE("a parameter of another type than float is refused by its name") { run_on(2, refuses_other_types); }

@@ -19,15 +19,17 @@ namespace tutti {
 // The index of a sample in its data set.
 using sample_index = std::uint32_t;
 
-// Returns the consecutive share of `whole` that belongs to `rank` of `ranks`. The shares of all ranks are disjoint,
-// cover the whole in order, and differ in size by at most one. Requires 0 <= rank < ranks.
+// Where the share of `rank` of `ranks` begins in `size` elements. The shares of all ranks are disjoint, cover the whole in
+// order, and differ in size by at most one. Requires 0 <= rank <= ranks; at `ranks` the last share has ended.
+inline std::size_t share_begin(std::size_t size, int rank, int ranks) noexcept {
+  const std::size_t n = static_cast<std::size_t>(ranks), r = static_cast<std::size_t>(rank);
+  return size / n * r + size % n * r / n;  // size * r / n without overflow
+}
+// Returns the share of `whole` that belongs to `rank` of `ranks`. Requires 0 <= rank < ranks.
 template <class T>
 std::span<T> share_of(std::span<T> whole, int rank, int ranks) noexcept {
-  const std::size_t n = static_cast<std::size_t>(ranks), r = static_cast<std::size_t>(rank);
-  const std::size_t even = whole.size() / n, over = whole.size() % n;
-  // size * r / n without overflow.
-  const std::size_t first = even * r + over * r / n, last = even * (r + 1) + over * (r + 1) / n;
-  return whole.subspan(first, last - first);
+  const std::size_t first = share_begin(whole.size(), rank, ranks);
+  return whole.subspan(first, share_begin(whole.size(), rank + 1, ranks) - first);
 }
 
 // Consecutive batches of `batch` samples, the last of which may be smaller: their number, and batch `step`.
