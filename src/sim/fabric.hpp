@@ -154,7 +154,8 @@ class sim_link final : public transport::peer_link {
 
   bool submit(transport::outgoing& o) noexcept override;
   transport::cancel_result cancel(transport::outgoing& o) noexcept override;
-  bool redirect_destination(void* owner, const transport::destination_buffer& instead) noexcept override;
+  transport::redirect_result redirect_destination(
+      void* owner, const transport::destination_buffer& instead) noexcept override;
   bool sends_eagerly(const void* data, std::size_t bytes) const noexcept override;
   void give_up(errc, std::string) noexcept override {}  // faults end links here
   void leave() noexcept override;

@@ -35,7 +35,7 @@ class shm_link final : public peer_link, public core::watcher {
   bool stop_fetching(std::uint64_t transfer_id, frame& rts) noexcept override {
     return reads_.stop(transfer_id, rts);
   }
-  bool redirect_destination(void* owner, const destination_buffer& instead) noexcept override;
+  redirect_result redirect_destination(void* owner, const destination_buffer& instead) noexcept override;
   bool sends_eagerly(const void* data, std::size_t bytes) const noexcept override;
   peer_health examine(const health_check& l) noexcept override;
   void rest() noexcept override { examined_ = false; }

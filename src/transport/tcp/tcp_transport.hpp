@@ -70,7 +70,7 @@ class tcp_link final : public peer_link {
 
   bool submit(outgoing& f) noexcept override;
   cancel_result cancel(outgoing& f) noexcept override;
-  bool redirect_destination(void* owner, const destination_buffer& instead) noexcept override;
+  redirect_result redirect_destination(void* owner, const destination_buffer& instead) noexcept override;
   bool sends_eagerly(const void*, std::size_t bytes) const noexcept override {
     return bytes <= eager_limit_bytes;
   }
