@@ -16,8 +16,8 @@ namespace tutti::bootstrap {
 namespace {
 
 // They change with the form of what follows; if that is an endpoint_record, so does elastic_store's.
-constexpr std::string_view record_head = "peer5";
-constexpr std::string_view table_head = "world3";
+constexpr std::string_view record_head = "peer6";
+constexpr std::string_view table_head = "world4";
 constexpr const char* a_record = "a rank's endpoint record";
 constexpr const char* a_table = "a world's peer table";
 

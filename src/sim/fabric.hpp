@@ -188,6 +188,8 @@ class sim_transport final : public transport::transport {
   sim_transport(fabric& f, core::loop& loop, int rank) noexcept : transport(loop), fabric_(f), rank_(rank) {}
   ~sim_transport() override { end(); }
 
+  const char* name() const noexcept override { return "sim"; }
+
   void open(const core::world_info& info, tutti::transport::inbound& up) override {
     fabric_.at(rank_).transport = this;
     start(info, up);

@@ -111,6 +111,8 @@ class shm_transport final : public connecting_transport, public neighbours {
   explicit shm_transport(core::loop& loop);
   ~shm_transport() override { end(); }
 
+  const char* name() const noexcept override { return "shm"; }
+
   void listen(core::endpoint_record& mine, const listen_wish& wish) override;
   void open(const core::world_info& info, inbound& up) override;
   bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept override;

@@ -148,6 +148,8 @@ class tcp_transport final : public connecting_transport {
   explicit tcp_transport(core::loop& loop);
   ~tcp_transport() override { end(); }
 
+  const char* name() const noexcept override { return "tcp"; }
+
   // listen_address() in listen_address.hpp chooses the address.
   void listen(core::endpoint_record& mine, const listen_wish& wish) override;
   void open(const core::world_info& info, inbound& up) override;
