@@ -42,10 +42,7 @@ void keep_quiet() {
   for (const auto& each : settings) ::setenv(each.name, each.value, 0);
 }
 
-bool set_by_user(const char* name) {
-  return std::getenv(fmt::format("UCX_{}", name).c_str()) != nullptr ||
-         std::getenv(fmt::format("TUTTI_UCX_{}", name).c_str()) != nullptr;
-}
+bool set_by_user(const char* name) { return std::getenv(fmt::format("UCX_{}", name).c_str()) != nullptr; }
 
 }  // namespace
 
@@ -106,7 +103,7 @@ ucp_context* ucx_library::context(bool only_rdma, std::size_t ranks) const {
                 version_, text_of(status), what);
   };
   ucp_config* config = nullptr;
-  check(call.ucp_config_read("TUTTI", nullptr, &config), "reading its settings");
+  check(call.ucp_config_read(nullptr, nullptr, &config), "reading its settings");
   // The connection beside each endpoint tells of the peer's end, sooner.
   if (!set_by_user("KEEPALIVE_INTERVAL")) call.ucp_config_modify(config, "KEEPALIVE_INTERVAL", "inf");
   // UCX's own TCP and shared memory are slower than tutti's.

@@ -78,8 +78,10 @@ transports listening_transports(core::loop& loop, const bootstrap::job& job,
       t->listen(mine, wish);
       made.push_back(std::move(t));
     } catch (const error& e) {
-      // A transport selected by name must work; otherwise the other one may serve.
-      if (!job.transports.empty()) throw;
+      // A transport selected by name must work, except UCX where TCP is named as well; otherwise the other one may
+      // serve.
+      const bool optional = name == std::string_view("ucx") && job.transports.contains("tcp");
+      if (!job.transports.empty() && !optional) throw;
       base::log_warning(fmt::format("going on without {}: {}", name, e.what()));
     }
   };

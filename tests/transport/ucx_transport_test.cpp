@@ -8,6 +8,9 @@
 #include "support/skip.hpp"
 #include "transport/tcp_fixture.hpp"
 
+#include <atomic>
+#include <thread>
+
 namespace {
 
 using namespace tcp_test;
@@ -379,4 +382,45 @@ TEST_CASE("ucx: sleeping loops are woken by messages, and by leaving") {
   CHECK(ok[0]);
   CHECK(ok[1]);
   CHECK(world[0].loop.counters().parks < 20 * rounds);
+}
+
+TEST_CASE("ucx: two sides that take back what neither has begun to receive both end") {
+  NEEDS_UCX();
+  ucx_ranks world(2);
+  std::atomic<int> submitted{0}, drained{0};
+  bool ok[2] = {false, false};
+  const auto play = [&](int me) {
+    world.open(me);
+    ucx_rank& r = world[me];
+    message hello(frame_kind::refuse, {});
+    hello.submit(r.to(1 - me));
+    bool good = world.run(me, [&] { return r.up.frames.size() == 1 && hello.finished; });
+    std::vector<std::byte> room(long_bytes);
+    r.up.rooms[1] = {room.data(), room.size()};
+    message data(frame_kind::data, pattern(long_bytes, 1), 1);
+    data.submit(r.to(1 - me));
+    for (++submitted; submitted < 2;) std::this_thread::yield();
+    good = good && r.to(1 - me).cancel(data) == cancel_result::drains;
+    r.to(1 - me).drain(data);
+    std::fill(data.bytes.begin(), data.bytes.end(), std::byte{0xEE});
+    // As a loop that goes on.
+    for (++drained; drained < 2;) {
+      r.context.restart();
+      r.context.poll();
+    }
+    message after(frame_kind::eager, pattern(10, 2), 2);
+    after.submit(r.to(1 - me));
+    good = good && world.run(me, [&] { return r.up.frames.size() == 2; });
+    const std::size_t received = r.up.rooms[1].received;
+    const std::vector<std::byte> expected = pattern(long_bytes, 1);
+    good = good && received == ucx::slices_in_flight * ucx::slice_bytes && r.up.closings == 0 &&
+           std::memcmp(room.data(), expected.data(), received) == 0;
+    r.leave();
+    good = good && world.run(me, [&] { return r.has_left; });
+    r.transport.reset();
+    ok[me] = good;
+  };
+  for (const tutti::test::failure& f : tutti::test::run_threads(2, play)) CHECK(f.text.empty());
+  CHECK(ok[0]);
+  CHECK(ok[1]);
 }

@@ -16,6 +16,7 @@ bool ucx_transport::work_quietly(core::duration patience, const std::uint64_t& e
   core::time_point until = clock.now() + patience;
   for (;;) {
     if (done()) return true;
+    receive_aside();
     if (ucx_->call.ucp_worker_progress(worker_) == 0) ::sched_yield();  // the peer may need this core
     if (seen != events) {
       seen = events;

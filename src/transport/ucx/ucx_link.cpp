@@ -91,8 +91,9 @@ std::string ucx_link::bind(const link_key& key, const std::string& address) {
   const ucs_status_t status = owner_.ucx().call.ucp_ep_create(owner_.worker(), &wanted, &endpoint_);
   if (status == ucs_status_t::ok) return {};
   endpoint_ = nullptr;
-  return fmt::format("{} of UCX {} on {} to {}", owner_.ucx().text_of(status), owner_.ucx().version(),
-                     owner_.describe(owner_.info().rank), owner_.describe(peer_));
+  return fmt::format("UCX {} on {} finds no way to {} ({})", owner_.ucx().version(),
+                     owner_.describe(owner_.info().rank), owner_.describe(peer_),
+                     owner_.ucx().text_of(status));
 }
 
 void ucx_link::attach(base::unique_fd lifeline) {
@@ -308,42 +309,73 @@ bool ucx_link::receive(const frame& head, void* offered) noexcept {
   a.from = this;
   a.head = head;
   a.where = a.place = where;
-  a.redirected = false;
+  a.redirected = a.aside = false;
   if (where.room < head.length) {  // UCX writes all of a slice
-    a.own.reset(new std::byte[head.length]);
-    a.place = {a.own.get(), static_cast<std::size_t>(head.length), nullptr};
+    use_own_memory(a);
   }
+  start(a, offered);
+  return true;
+}
+
+void ucx_link::receive_aside(held_frame& h) noexcept {
+  if (!takes()) return;
+  arrival& a = owner_.arrival_pool().take();
+  a.from = this;
+  a.head = h.head;
+  a.where = {};
+  a.redirected = false;
+  a.aside = true;
+  use_own_memory(a);
+  start(a, std::exchange(h.offered, nullptr));
+}
+
+void ucx_link::use_own_memory(arrival& a) noexcept {
+  a.own.reset(new std::byte[a.head.length]);
+  a.place = {a.own.get(), static_cast<std::size_t>(a.head.length), nullptr};
+}
+
+void ucx_link::start(arrival& a, void* offered) noexcept {
   arriving_.push_back(a);
   ucp_request_param_t how;
   how.mask = ucp_request_param_t::has_callback | ucp_request_param_t::has_user_data;
   how.callback.received = slice_received;
   how.user_data = &a;
   const abi::ucs_status_ptr_t request =
-      owner_.ucx().call.ucp_am_recv_data_nbx(owner_.worker(), offered, a.place.at, head.length, &how);
+      owner_.ucx().call.ucp_am_recv_data_nbx(owner_.worker(), offered, a.place.at, a.head.length, &how);
   if (request == nullptr) {
     slice_ended(a, ucs_status_t::ok);
   } else if (abi::is_error(request)) {
     slice_ended(a, abi::error_of(request));
   }
-  return true;
 }
 
 void ucx_link::slice_ended(arrival& a, ucs_status_t status) noexcept {
   a.unlink();
   ++ends_;
   a.status = status;
-  if (status == ucs_status_t::ok && a.place.at != a.where.at) {
-    const std::size_t bytes = std::min<std::size_t>(a.head.length, a.where.room);
-    if (a.where.at != nullptr && bytes > 0) std::memcpy(a.where.at, a.place.at, bytes);
-  }
-  a.own.reset();
+  if (status == ucs_status_t::ok && !a.aside) settle(a);
   owner_.note_ended(a);
+}
+
+// Copies what has come to where it belongs.
+void ucx_link::settle(arrival& a) noexcept {
+  const std::size_t bytes = std::min<std::size_t>(a.head.length, a.where.room);
+  if (a.place.at != a.where.at && a.where.at != nullptr && bytes > 0)
+    std::memcpy(a.where.at, a.place.at, bytes);
+  a.own.reset();
 }
 
 void ucx_link::report(arrival& a) noexcept {
   const bool open = takes() && !owner_.leaving();
   if (open && a.status != ucs_status_t::ok) ucx_failed(a.status);
-  if (open && a.status == ucs_status_t::ok && lifeline_stands()) owner_.up().end(peer_, a.head, a.where);
+  if (open && a.status == ucs_status_t::ok && lifeline_stands()) {
+    if (a.aside) {
+      a.where = owner_.up().begin(peer_, a.head);
+      settle(a);
+    }
+    owner_.up().end(peer_, a.head, a.where);
+  }
+  a.own.reset();
   end_redirected(a);
   owner_.arrival_pool().give_back(a);
 }
@@ -536,6 +568,7 @@ void ucx_link::disconnect(bool abort) noexcept {
   owner_.ended().for_each([&](arrival& a) {
     if (a.from != this) return;
     a.unlink();
+    a.own.reset();
     if (!abort) end_redirected(a);
     owner_.arrival_pool().give_back(a);
   });

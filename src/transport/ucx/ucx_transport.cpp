@@ -168,7 +168,10 @@ void ucx_transport::give_up(peer_link& l, const setback& last) {
 }
 
 void ucx_transport::note_lanes(int peer, abi::ucp_ep* endpoint) noexcept {
-  if (!ucx_->names_transports()) return;
+  const auto log = [&](const std::string& lanes) {
+    base::log_info(fmt::format("{} is reached by UCX {}{}", describe(peer), ucx_->version(), lanes));
+  };
+  if (!ucx_->names_transports()) return log("");
   std::array<abi::ucp_transport_entry_t, 16> lanes;
   abi::ucp_ep_attr_t about;
   about.mask = abi::ucp_ep_attr_t::has_transports;
@@ -181,8 +184,7 @@ void ucx_transport::note_lanes(int peer, abi::ucp_ep* endpoint) noexcept {
     // EFA's transport, which UCX takes for one that reports events.
     by_timer_ |= std::string_view(lanes[i].transport).starts_with("srd");
   }
-  base::log_info(fmt::format("{} is reached by UCX {} over {}", describe(peer), ucx_->version(),
-                             fmt::join(names, ", ")));
+  log(fmt::format(" over {}", fmt::join(names, ", ")));
 }
 
 // ---- the loop ----
@@ -235,6 +237,15 @@ void ucx_transport::drop_held(const ucx_link* of) noexcept {
   held_.for_each([&](held_frame& h) {
     if (of != nullptr && h.from != of) return;
     h.unlink();
+    let_go(h);
+  });
+}
+
+void ucx_transport::receive_aside() noexcept {
+  held_.for_each([&](held_frame& h) {
+    if (h.offered == nullptr) return;
+    h.unlink();
+    if (!leaving_) h.from->receive_aside(h);
     let_go(h);
   });
 }

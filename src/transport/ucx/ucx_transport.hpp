@@ -13,7 +13,8 @@
 // the receive buffer. Neither side copies. What UCX has begun cannot be stopped. So a frame that is taken back, and a
 // destination that is given up, may drain (link.hpp).
 //
-// Whoever must have a buffer back at once waits for its slices. If the peer lets none of them end for
+// Whoever must have a buffer back at once waits for its slices. Its peer may do the same: so each side receives what it
+// is offered meanwhile, into memory of the link, or neither would end. If the peer lets none of them end for
 // `patience_with_slices`, or has died, the link is broken by force: the lifeline is shut down first, then the endpoint
 // is closed, and UCX returns all buffers. Data that UCX reports as received count only if the lifeline still stands
 // then: a sender that has broken off may be reusing its buffer.
@@ -74,6 +75,7 @@ struct arrival : base::list_hook<arrival_tag> {
   destination_buffer where;  // where it belongs
   destination_buffer place;  // where UCX writes it; without an owner, to memory of this
   bool redirected = false;   // since UCX has begun
+  bool aside = false;        // to memory of this; nothing above knows of it yet
   abi::ucs_status_t status = abi::ucs_status_t::ok;
   std::unique_ptr<std::byte[]> own;  // for a frame of which not all is wanted
 };
@@ -123,6 +125,8 @@ class ucx_link final : public peer_link, public core::watcher {
   void corrupt(const char* what) noexcept;
   // Delivers a frame that was held.
   void deliver(held_frame& h) noexcept;
+  // Receives an offered slice into memory of the link, where nothing above may be asked for its destination.
+  void receive_aside(held_frame& h) noexcept;
   // Reports an arrival that has ended.
   void report(arrival& a) noexcept;
   // What UCX has told.
@@ -150,6 +154,9 @@ class ucx_link final : public peer_link, public core::watcher {
   bool on_the_way(const outgoing& f) const noexcept;
   bool end_frames() noexcept;
   bool receive(const frame& head, void* offered) noexcept;
+  void use_own_memory(arrival& a) noexcept;
+  void start(arrival& a, void* offered) noexcept;
+  void settle(arrival& a) noexcept;
   bool written(const void* owner) const noexcept;
   void end_redirected(const arrival& a) noexcept;
   bool lifeline_stands() noexcept;
@@ -216,7 +223,8 @@ class ucx_transport final : public connecting_transport {
   bool was_idle() const noexcept { return was_idle_; }
   // Whether this is a forked child, where UCX may not be used.
   bool is_parents() const noexcept;
-  // Lets UCX work, with nothing called upward, until `done()`. Returns false if `events` has not changed for so long.
+  // Lets UCX work, with nothing called upward, until `done()`; slices that come are received aside. Returns false if
+  // `events` has not changed for so long.
   template <class Done>
   bool work_quietly(core::duration patience, const std::uint64_t& events, Done done) noexcept;
 
@@ -235,6 +243,7 @@ class ucx_transport final : public connecting_transport {
   // Holds a frame. Returns false if it is dropped.
   bool hold(std::span<const std::uint8_t> header, void* data, std::size_t length, bool rendezvous) noexcept;
   void let_go(held_frame& h) noexcept;
+  void receive_aside() noexcept;
 
   const bool only_rdma_;
   const std::size_t ranks_;
@@ -244,7 +253,7 @@ class ucx_transport final : public connecting_transport {
   bool opened_ = false;    // and watched
   bool was_idle_ = false;  // UCX had nothing to do in this round
   bool by_timer_ = false;  // a lane of some link reports no events
-  unsigned refusals_ = 0;   // of UCX to report events, in a row
+  unsigned refusals_ = 0;  // of UCX to report events, in a row
   core::timer pause_timer_;
   base::object_pool<parcel> parcels_;
   base::object_pool<slice> slice_pool_;
