@@ -57,6 +57,8 @@ struct peer_counters {
   std::uint64_t stalls = 0;
   // Connection attempts after a failed one.
   std::uint64_t retries = 0;
+  // The transport between them: "self", "shm", "tcp", "ucx" or "mpi".
+  std::string transport;
 };
 // Returns the counters of every rank that this rank has communicated with, in rank order. As counters_of.
 std::vector<peer_counters> peer_counters_of(const communicator& c);

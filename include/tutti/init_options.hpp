@@ -33,8 +33,9 @@ struct init_options {
   // transports and secret have no effect. All processes must call init equally often. TUTTI_BACKEND=mpi
   // selects it for a program that leaves the default.
   std::string backend = "native";
-  // Transports to use, a subset of {"shm", "tcp"}. Empty: TUTTI_TRANSPORTS (comma-separated), or all that
-  // work. A value given both here and in the environment must be the same.
+  // Transports to use, a subset of {"shm", "ucx", "tcp"}. Empty: TUTTI_TRANSPORTS (comma-separated), or shared
+  // memory on a host, and between hosts UCX if they have RDMA devices, else TCP. With "ucx" also where UCX finds
+  // none; not together with `tls`. A value given both here and in the environment must be the same.
   std::vector<std::string> transports;
   // How long a host may leave messages and probes unanswered before its ranks count as dead. Only hosts of
   // ranks that an operation waits for are watched. Such operations then end with errc::peer_failed. A host

@@ -43,7 +43,7 @@ constexpr variable table[] = {
   {g::place, "TUTTI_REJOIN", "0|1", "1: failed ranks are started again one by one and rejoin the others; tutti-run --on-failure restart sets it"},
   {g::place, "TUTTI_ELASTIC", "first|newcomer", "nodes may come and go; newcomer: this rank was started while others ran; RANK and WORLD_SIZE then only number the processes; tutti-run --nnodes MIN:MAX sets it"},
 
-  {g::network, "TUTTI_TRANSPORTS", "shm,tcp", "the transports that may be used"},
+  {g::network, "TUTTI_TRANSPORTS", "shm,ucx,tcp", "the transports that may be used, in this order of preference; by default ucx only between hosts with RDMA devices, and with ucx named also without"},
   {g::network, "TUTTI_INTERFACE", "NAME[,NAME...]", "the network interface on which this rank listens for TCP: the first in the list that exists"},
   {g::network, "TUTTI_ADDRESS", "ADDRESS", "the numeric address on which this rank listens for TCP"},
   {g::network, "TUTTI_TCP_CONNECTIONS", "1|2..8", "TCP connections that share the long messages (over 512 KiB) of two ranks, the fewer of what both say; for networks on which one connection does not fill the line"},

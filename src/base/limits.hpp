@@ -68,6 +68,21 @@ inline constexpr std::size_t direct_slice_bytes = 256 * 1024;
 
 }  // namespace shm
 
+namespace ucx {
+
+// In front of each frame: the key of the direction, the sender's rank, the frame's number, its header.
+inline constexpr std::size_t envelope_bytes = 16 + 4 + 4 + tcp::header_bytes;
+// UCX sends up to 8 KiB in one piece. Longer messages would come in parts, which the receiver allocates memory for.
+inline constexpr std::size_t eager_limit_bytes = std::size_t{8} * 1024 - envelope_bytes;
+// The receiver pulls slices from the sender's memory. So many of a link are on the way at a time, which is what has to
+// end when a transfer ends early.
+inline constexpr std::size_t slice_bytes = std::size_t{1024} * 1024;
+inline constexpr std::size_t slices_in_flight = 4;
+// Short frames that UCX has not sent yet, to one peer.
+inline constexpr std::size_t most_frames_in_flight = 128;
+
+}  // namespace ucx
+
 namespace mpi {
 
 // The longest message whose parcels are kept for reuse.
@@ -103,6 +118,7 @@ inline constexpr std::size_t largest_piece = 128 * 1024;
 // An eager message of any transport has room in an unused window, twice over: one more may leave while credit is owed.
 static_assert(2 * (tcp::eager_limit_bytes + messages::node_cost) <= messages::eager_window);
 static_assert(2 * (shm::eager_limit_bytes + messages::node_cost) <= messages::eager_window);
+static_assert(2 * (ucx::eager_limit_bytes + messages::node_cost) <= messages::eager_window);
 // A slice leaves in one call and one turn.
 static_assert(tcp::slice_bytes <= tcp::bytes_per_call && tcp::bytes_per_call <= bytes_per_turn);
 static_assert(tcp::eager_limit_bytes <= tcp::slice_bytes);

@@ -24,7 +24,7 @@ namespace {
 // Keys. A rank that comes appends its arrival, under a place that it draws, and waits for the answer of that
 // place: the epoch, the size of its world and its rank there. The launcher takes away what it has read.
 constexpr const char* arrivals_key = "arrivals";
-constexpr std::string_view arrival_head = "arrival3 ";  // then a membership::arrival
+constexpr std::string_view arrival_head = "arrival4 ";  // then a membership::arrival
 std::string answer_key(std::uint64_t place) { return fmt::format("answer/{:016x}", place); }
 std::string table_key(std::int64_t epoch) { return fmt::format("table/{}", epoch); }
 // Numbers of newcomers while this epoch's world runs, one after the other.

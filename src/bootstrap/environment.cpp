@@ -247,9 +247,12 @@ std::chrono::milliseconds read_time(const char* variable, const char* option, st
 
 void check_transports(const std::set<std::string>& names, const char* where) {
   for (const std::string& name : names)
-    if (name != "shm" && name != "tcp")
-      refuse("{} asks for the transport '{}'; there are shm and tcp, and without a choice both are used",
-             where, name);
+    if (name != "shm" && name != "tcp" && name != "ucx")
+      refuse(
+          "{} asks for the transport '{}'; there are shm, ucx and tcp, and without a choice all that work "
+          "are "
+          "used, ucx between hosts with RDMA devices",
+          where, name);
 }
 
 std::set<std::string> read_transports(const init_options& options) {

@@ -24,7 +24,7 @@ struct job : core::world_settings {
   int store_fd = -1;  // on rank 0, under tutti-run: a socket that already listens there; its taker owns it
   // since before this process started: a refused rank will find no listener later
   bool store_listens = false;
-  std::set<std::string> transports;  // "shm", "tcp"; empty: all that work
+  std::set<std::string> transports;  // "shm", "ucx", "tcp"; empty: all that work
   // Identifies this start of the program, different for every other start, so that leftovers of another are
   // recognised. Empty: unknown.
   std::string job_id;

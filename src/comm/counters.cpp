@@ -54,7 +54,8 @@ std::vector<peer_counters> peer_counters_of(const communicator& c) {
                    .bytes_received = n.bytes_received,
                    .without_credit = n.without_credit,
                    .stalls = way.stalls,
-                   .retries = way.retries});
+                   .retries = way.retries,
+                   .transport = comm::world_of(*state).transport_to(rank)});
   }
   return all;
 }

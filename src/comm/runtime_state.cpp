@@ -2,6 +2,8 @@
 #include "comm/runtime_state.hpp"
 
 #include "base/log.hpp"
+#include "base/rdma_devices.hpp"
+#include "base/throw_error.hpp"
 #include "bootstrap/address.hpp"
 #include "bootstrap/elastic_store.hpp"
 #include "bootstrap/peer_table.hpp"
@@ -14,6 +16,7 @@
 #include "transport/shm/shm_transport.hpp"
 #include "transport/tcp/tcp_transport.hpp"
 #include "transport/transport.hpp"
+#include "transport/ucx/ucx_transport.hpp"
 
 #include <fmt/format.h>
 
@@ -49,6 +52,20 @@ transport::listen_wish wish_of(const bootstrap::job& job, bootstrap::endpoints m
   return wish;
 }
 
+// Whether this rank is to use UCX: if it is named, or for other hosts where this one has RDMA devices.
+bool wants_ucx(const bootstrap::job& job, const transport::listen_wish& wish) {
+  const bool named = job.transports.contains("ucx");
+  if (job.tls == nullptr)
+    return named || (job.transports.empty() && wish.towards && base::any_active(base::rdma_ports()));
+  if (named)
+    base::throw_error(
+        errc::invalid_argument,
+        "TUTTI_TRANSPORTS or init_options::transports name ucx, and TUTTI_TLS or init_options::tls is set: "
+        "UCX encrypts nothing. Leave out ucx, so that TCP with TLS is used, or do without TLS on a network "
+        "that you trust");
+  return false;
+}
+
 transports listening_transports(core::loop& loop, const bootstrap::job& job,
                                 const bootstrap::endpoints& master, core::endpoint_record& mine) {
   transports made;
@@ -61,12 +78,18 @@ transports listening_transports(core::loop& loop, const bootstrap::job& job,
       t->listen(mine, wish);
       made.push_back(std::move(t));
     } catch (const error& e) {
-      // A transport selected by name must work; otherwise the other one may serve.
-      if (!job.transports.empty()) throw;
+      // A transport selected by name must work, except UCX where TCP is named as well; otherwise the other one may
+      // serve.
+      const bool optional = name == std::string_view("ucx") && job.transports.contains("tcp");
+      if (!job.transports.empty() && !optional) throw;
       base::log_warning(fmt::format("going on without {}: {}", name, e.what()));
     }
   };
   add("shm", std::make_unique<transport::shm::shm_transport>(loop));
+  if (wants_ucx(job, wish)) {
+    const auto ranks = static_cast<std::size_t>(std::max(job.world_size, 2));
+    add("ucx", std::make_unique<transport::ucx::ucx_transport>(loop, job.transports.empty(), ranks));
+  }
   add("tcp", std::make_unique<transport::tcp::tcp_transport>(loop));
   return made;
 }
@@ -81,8 +104,8 @@ void check_reach(const core::world_info& info, const transports& ways) {
           errc::join_failed,
           fmt::format(
               "rank {} (host {}) and rank {} (host {}) have no transport in common; set TUTTI_TRANSPORTS to "
-              "the same on all ranks (shared memory reaches one host only, TCP needs TUTTI_SECRET beyond "
-              "loopback)",
+              "the same on all ranks (shared memory reaches one host only, TCP and UCX need TUTTI_SECRET "
+              "beyond loopback)",
               info.rank, mine.host, peer.rank, peer.host));
   }
 }

@@ -114,7 +114,7 @@ void world::meet_unmet() noexcept {
   if (info_.size > most_told) return;
   for (int peer = 0; peer < info_.size; ++peer) {
     const core::endpoint_record& theirs = info_.record(peer);
-    const bool listens = !theirs.shm_address.empty() || !theirs.tcp_endpoint.empty();
+    const bool listens = !theirs.shm_address.empty() || !theirs.ucx_endpoint.empty() || !theirs.tcp_endpoint.empty();
     // Two ranks read each other's recordings, or neither does.
     if (peer != info_.rank && listens && !recorded_leaving(peer)) endpoint_.control().meet(peer);
   }

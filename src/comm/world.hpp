@@ -62,6 +62,8 @@ class world final : public communicator_home, p2p::router, peer_watch::watched {
   world_owner* owner() noexcept { return owner_; }
   agreement& survivors() noexcept { return agreement_; }
 
+  // The name of the transport that connects this rank and `peer`.
+  const char* transport_to(int peer) noexcept { return way_to(peer).name(); }
   // Returns the link to a rank, or null if there is none yet.
   transport::link* made_link(int peer) noexcept override;
 

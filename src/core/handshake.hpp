@@ -35,7 +35,8 @@ enum class purpose : std::uint8_t {
   tcp_link = 2,
   shm_link = 3,
   launcher = 4,
-  tcp_further = 5  // one more connection of a TCP link; a listener for tcp_link accepts it
+  tcp_further = 5,  // one more connection of a TCP link; a listener for tcp_link accepts it
+  ucx_link = 6
 };
 
 struct identity {

@@ -36,6 +36,7 @@ struct endpoint_record {
   std::string host_id;          // host_identity()
   std::string shm_address;      // abstract AF_UNIX name of its listener (without the leading 0); empty: none
   std::string tcp_endpoint;     // "address:port", numeric, or "[v6]:port"; empty: none
+  std::string ucx_endpoint;     // likewise, of the connections beside UCX; empty: this rank does without UCX
   std::string cpus;             // the cores it may use, as a hexadecimal mask
   std::string cache;            // core::cache_of() these
 };

@@ -20,6 +20,8 @@
 #include <vector>
 
 #include "base/env.hpp"
+#include "base/rdma_devices.hpp"
+#include "base/ucx_library.hpp"
 #include "bootstrap/address.hpp"
 #include "bootstrap/environment.hpp"
 #include "core/scheduling.hpp"
@@ -145,6 +147,39 @@ bool check_shared_memory() {
              "or remove what is left in it");
 }
 
+// Whether ranks of this node use UCX between hosts, and why or why not. By default they do where a device can.
+bool check_rdma() {
+  const std::vector<base::rdma_port> ports = base::rdma_ports();
+  for (const base::rdma_port& port : ports)
+    fmt::print("RDMA: {} ({}, {}){}\n", port.name, port.layer, port.rate, port.active ? "" : ", not active");
+  const std::string chosen = "," + base::env_string("TUTTI_TRANSPORTS").value_or("") + ",";
+  const bool named = chosen.find(",ucx,") != chosen.npos;
+  const auto not_used = [](std::string_view why) { fmt::print("UCX: not used, since {}\n", why); };
+  if (base::env_string("TUTTI_TLS") == "1") {
+    not_used("it encrypts nothing, and TUTTI_TLS is set");
+    return !named || problem("leave ucx out of TUTTI_TRANSPORTS, or unset TUTTI_TLS");
+  }
+  if (!named) {
+    if (chosen != ",,") {
+      not_used("TUTTI_TRANSPORTS leaves it out");
+      return true;
+    }
+    if (!base::any_active(ports)) {
+      not_used("this host has no RDMA device with an active port: TCP is used between hosts");
+      return true;
+    }
+  }
+  try {
+    const base::ucx_library& ucx = base::ucx_library::of_this_process();
+    ucx.context(!named, 2);
+    fmt::print("UCX: version {}, used between hosts\n", ucx.version());
+    return true;
+  } catch (const std::exception& e) {
+    not_used(e.what());
+    return !named || problem("make UCX work on this node, or leave ucx out of TUTTI_TRANSPORTS");
+  }
+}
+
 void print_limits() {
   const auto text = [](auto resource) {
     rlimit limit{};
@@ -182,6 +217,7 @@ int run_check(const options& o) {
   bool well = check_secret(o);
   well &= check_tls();
   well &= check_shared_memory();
+  well &= check_rdma();
   print_limits();
   print_binding(o);
   print_unknown_variables();

@@ -155,6 +155,12 @@ void endpoint::end_control(int peer, const frame& head, const destination_buffer
   if (u != nullptr) unexpected_.recycle(*u);
 }
 
+void endpoint::released(void* owner) noexcept {
+  auto& old = *static_cast<destination_owner*>(owner);
+  if (old.is == destination_owner::kind::receive) return receives_.released(static_cast<receive&>(old));
+  unexpected_.released(static_cast<unexpected&>(old));
+}
+
 void endpoint::closed(int peer, errc code, std::string text) noexcept {
   if (!peers_.close(peer, code, std::move(text))) return;
   const departure& why = peers_[peer].gone;
@@ -213,6 +219,7 @@ void endpoint::mark_waited_for(std::vector<waits>& by_peer) noexcept {
   receive_ids_.for_each([&](const destination_owner& owner) {
     if (owner.is == destination_owner::kind::receive) mark(owner.peer, waits::for_it);
   });
+  receives_.for_each_draining([&](const receive& r) { mark(r.peer, waits::for_it); });
   for (int p = 0; p < peers_.size(); ++p)
     if (peers_[p].arriving != nullptr) mark(p, waits::for_it);
 }

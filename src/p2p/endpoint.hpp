@@ -104,7 +104,8 @@ class endpoint final : public transport::inbound {
     probes_.release(p);
     if (p.taken != nullptr) put_back(*std::exchange(p.taken, nullptr));
   }
-  // Ends the transfer with this failure, delivered as its completion; harmless when done. With
+  // Ends the transfer with this failure, delivered as its completion; harmless when done. The completion follows
+  // when nothing uses the buffer any more, which takes some milliseconds if hardware or the peer does. With
   // errc::cancelled or timed_out it reports what really happened. A receive leaves its message to others, but
   // ends with errc::truncated if it had begun to cut it off. It ends with errc::resources if there is no
   // memory to keep the message in. A send whose message arrives all the same succeeds. With any other code
@@ -151,6 +152,7 @@ class endpoint final : public transport::inbound {
   destination_buffer begin(int peer, const frame& head) noexcept override;
   void end(int peer, const frame& head, const destination_buffer& where) noexcept override;
   void deliver(int peer, const frame& head, const std::byte* payload) noexcept override;
+  void released(void* owner) noexcept override;
   void closed(int peer, errc why, std::string text) noexcept override;
 
  private:

@@ -15,6 +15,9 @@
 // - Complete but not yet reported: dropping the receive queues the message again. Cancelling it is too late
 //   and reports the result.
 //
+// A link whose hardware still writes the buffer says so (redirect_result::drains). The receive then completes
+// when it does not any more. Its message goes on in the meantime, in its new place.
+//
 // A receive that was cutting its message off ends with errc::truncated. A receive whose message is taken back
 // before any of it came waits again in its place in the order of posting; later it ends with errc::cancelled,
 // naming the sender. Later messages that other receives have been given meanwhile stay with those: only
@@ -49,8 +52,15 @@ void receives::release(receive& r) noexcept {
         lost = back == nullptr;
       }
       break;
+    case receive::phase::draining:
+      break;
     default:
       back = detach(r, keep, lost);
+  }
+  if (r.at == receive::phase::draining) {
+    peers_.link_to(r.peer).drain_destination(static_cast<destination_owner*>(&r));
+    static_cast<base::list_hook<match::posted_tag>&>(r).unlink();
+    settle(r);
   }
   if (back != nullptr) offer(*back);
   // Other receives wait for it, or for a message behind it, and nothing else can tell them.
@@ -58,7 +68,8 @@ void receives::release(receive& r) noexcept {
 }
 
 void receives::fail(receive& r, errc code, const std::string& text) noexcept {
-  if (r.at == receive::phase::done || r.at == receive::phase::idle) return;
+  if (r.at == receive::phase::done || r.at == receive::phase::idle || r.at == receive::phase::draining)
+    return;
   end_early(r, code, text, given_up(code) && r.expected == point_to_point);
 }
 
@@ -75,14 +86,25 @@ void receives::end_early(receive& r, errc code, const std::string& text, bool ke
   } else if (!too_long) {
     r.set_failure(code, text);
   }
-  engine_.complete(r);
+  if (r.at != receive::phase::draining) engine_.complete(r);
   if (back != nullptr) offer(*back);
+}
+
+void receives::drain_later(receive& r) noexcept {
+  r.at = receive::phase::draining;
+  draining_.push_back(r);
+}
+
+void receives::released(receive& r) noexcept {
+  static_cast<base::list_hook<match::posted_tag>&>(r).unlink();
+  finish(r);
 }
 
 unexpected* receives::detach(receive& r, bool keep, bool& lost) noexcept {
   unexpected* back = nullptr;
   switch (r.at) {
     case receive::phase::idle:
+    case receive::phase::draining:
     case receive::phase::done:
       return nullptr;
     case receive::phase::posted:
@@ -93,7 +115,7 @@ unexpected* receives::detach(receive& r, bool keep, bool& lost) noexcept {
       if (!peers_.gone(r.peer)) back = detach_arriving(r, keep && r.failure() == errc::success, lost);
   }
   if (back != nullptr) ++counters_.given_back;
-  settle(r);
+  if (r.at != receive::phase::draining) settle(r);
   return back;
 }
 
@@ -107,13 +129,16 @@ unexpected* receives::detach_arriving(receive& r, bool keep, bool& lost) noexcep
            : nullptr;
   lost = keep && back == nullptr;
   if (fetched && back != nullptr) back->head = rts;
+  redirect_result old_place;
   if (back != nullptr && !fetched) {
-    hand_over(r, *back, r.result.bytes);
+    old_place = hand_over(r, *back, r.result.bytes);
   } else {
-    // Its transfer id is erased with it: data in flight are dropped.
-    link.redirect_destination(static_cast<destination_owner*>(&r), destination_buffer{});
+    // Without its transfer id, data in flight are dropped.
+    ids_.erase(std::exchange(r.transfer_id, 0));
+    old_place = link.redirect_destination(static_cast<destination_owner*>(&r), destination_buffer{});
     if (eager) peers_[r.peer].arriving = nullptr;
   }
+  if (old_place == redirect_result::drains) drain_later(r);
   return back;
 }
 
@@ -154,16 +179,21 @@ void receives::end_cancel(int peer, const frame& head) noexcept {
   auto& r = static_cast<receive&>(*owner);
   // For a receive of a collective, the sender's communicator has failed, and its next frame says why.
   if (r.expected != point_to_point) return;
-  if (r.received == 0 && !r.matched) return wait_again(r);
+  r.received == 0 && !r.matched ? wait_again(r) : end_taken_back(r);
+}
+
+void receives::end_taken_back(receive& r) noexcept {
   end_early(r, errc::cancelled,
-            fmt::format("{} took back the message while it was being received", peers_.describe(peer)),
+            fmt::format("{} took back the message while it was being received", peers_.describe(r.peer)),
             false);
 }
 
 // Its message was taken back before any of it came: the receive waits as if it had never been matched.
 void receives::wait_again(receive& r) noexcept {
+  if (peers_.link_to(r.peer).redirect_destination(static_cast<destination_owner*>(&r), {}) ==
+      redirect_result::drains)
+    return end_taken_back(r);  // its buffer is not free for another message
   ids_.erase(std::exchange(r.transfer_id, 0));
-  peers_.link_to(r.peer).redirect_destination(static_cast<destination_owner*>(&r), destination_buffer{});
   r.peer = -1;
   r.result = status{};
   r.at = receive::phase::posted;

@@ -102,7 +102,7 @@ bool receives::take(receive& r, unexpected& u) noexcept {
     if (ends) {
       unexpected_.stop_arriving(u);
     } else {
-      hand_over(u, r, r.result.bytes);
+      u.drains = hand_over(u, r, r.result.bytes) == redirect_result::drains;
       r.at = eager ? receive::phase::arriving : receive::phase::cts_sent;
     }
     unexpected_.recycle(u);
@@ -113,7 +113,8 @@ bool receives::take(receive& r, unexpected& u) noexcept {
   return true;
 }
 
-void receives::hand_over(destination_owner& from, destination_owner& to, std::uint64_t bytes) noexcept {
+redirect_result receives::hand_over(destination_owner& from, destination_owner& to,
+                                    std::uint64_t bytes) noexcept {
   to.received = from.received;
   to.unbegun = from.unbegun;
   // Its parts come in any order.
@@ -122,8 +123,8 @@ void receives::hand_over(destination_owner& from, destination_owner& to, std::ui
   ids_.replace(to.transfer_id, to);
   destination_owner*& arriving = peers_[from.peer].arriving;
   if (arriving == &from) arriving = &to;
-  peers_.link_to(from.peer).redirect_destination(&from,
-                                                 {to.data, std::min<std::size_t>(bytes, to.capacity), &to});
+  return peers_.link_to(from.peer).redirect_destination(
+      &from, {to.data, std::min<std::size_t>(bytes, to.capacity), &to});
 }
 
 // Has the link fetch the message of an rts frame, or asks for it. A message that would not fit is refused. A message

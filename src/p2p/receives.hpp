@@ -82,6 +82,14 @@ class receives {
   // any.
   bool fail_posted(std::uint32_t context, int source, const departure& why) noexcept;
 
+  // The old place of a receive's message is not written any more.
+  void released(receive& r) noexcept;
+  // Calls f(const receive&) for each that has ended, but whose buffer is still written.
+  template <class F>
+  void for_each_draining(F f) const {
+    draining_.for_each([&f](const match::posted_receive& p) { f(static_cast<const receive&>(p)); });
+  }
+
   const receive_counters& counters() const noexcept { return counters_; }
 
  private:
@@ -111,18 +119,20 @@ class receives {
   receive* match(int peer, const frame& head) noexcept;
   unexpected* keep_early(int peer, const frame& head) noexcept;
   // Makes `to` the owner of a message of `bytes` bytes that is arriving, and of what has come of it.
-  void hand_over(destination_owner& from, destination_owner& to, std::uint64_t bytes) noexcept;
+  redirect_result hand_over(destination_owner& from, destination_owner& to, std::uint64_t bytes) noexcept;
   void clear_to_send(receive& r, int peer, const frame& rts) noexcept;
 
   void end_early(receive& r, errc code, const std::string& text, bool keep) noexcept;
-  // Detaches a receive: on return nothing refers to it or its buffer. Returns its message if it has one that
-  // is to be kept; `lost` is set if there is no memory for it.
+  // Detaches a receive: on return nothing refers to it or its buffer, unless it drains. Returns its message if it
+  // has one that is to be kept; `lost` is set if there is no memory for it.
   unexpected* detach(receive& r, bool keep, bool& lost) noexcept;
   unexpected* detach_arriving(receive& r, bool keep, bool& lost) noexcept;
   // Memory for the message of `r`; nullptr: there is none.
   unexpected* memory_for(const receive& r, frame_kind kind, std::size_t bytes) noexcept;
   unexpected* keep_whole(const receive& r) noexcept;
   void offer(unexpected& u) noexcept;
+  void drain_later(receive& r) noexcept;
+  void end_taken_back(receive& r) noexcept;
   void wait_again(receive& r) noexcept;
   void drop_arriving(int peer) noexcept;
 
@@ -133,6 +143,7 @@ class receives {
   match::matcher& matcher_;
   receive_ids& ids_;
   unexpected_queue& unexpected_;
+  base::intrusive_list<match::posted_receive, match::posted_tag> draining_;
   receive_counters counters_;
 };
 

@@ -70,6 +70,10 @@ bool sends::send_now(std::uint32_t context, int peer, int tag, const void* data,
 // The link has released a send's frame.
 void sends::sent(transport::outgoing& o, bool ok) noexcept {
   auto& s = static_cast<send&>(o);
+  if (s.at == send::phase::draining) {
+    if (s.through->end_streaming(s, ok) && given_up(s.failure())) s.set_failure(errc::success, {});
+    return s.through->finish(s);
+  }
   // Otherwise closed() follows with the reason, unless this rank itself broke the connection.
   if (ok && (s.at == send::phase::queued || s.at == send::phase::streaming)) s.through->finish(s);
 }
@@ -99,7 +103,8 @@ void sends::end_answer(int peer, const frame& head) noexcept {
   finish(*s);
 }
 
-bool sends::take_back(send& s) noexcept {
+cancel_result sends::take_back(send& s) noexcept {
+  if (s.at == send::phase::draining) return cancel_result::drains;
   bool arrives = false;
   if (!peers_.gone(s.peer)) {
     const bool in_link = static_cast<base::list_hook<transport::outgoing_tag>&>(s).linked();
@@ -120,30 +125,41 @@ bool sends::take_back(send& s) noexcept {
         break;
       }
       case send::phase::streaming:
-        arrives = leaves;
-        if (!arrives) cancel(s.head.transfer_id);
+        if (outcome == cancel_result::drains) {
+          s.at = send::phase::draining;
+          return outcome;
+        }
+        arrives = end_streaming(s, leaves);
         break;
       case send::phase::idle:
+      case send::phase::draining:
       case send::phase::done:
         break;
     }
   }
   if (s.at == send::phase::queued && !arrives) peers_.take_credit(s.peer, cost_of(s.bytes));
   settle(s);
-  return arrives;
+  return arrives ? cancel_result::arrived : cancel_result::gone;
+}
+
+bool sends::end_streaming(send& s, bool all) noexcept {
+  if (!all) peers_.answer(s.peer, frame_kind::cancel, s.head.context, s.transfer_id, s.head.transfer_id);
+  return all;
 }
 
 void sends::release(send& s) noexcept {
   if (s.at == send::phase::idle) return;
   static_cast<base::list_hook<core::ready_tag>&>(s).unlink();
-  if (s.at != send::phase::done) take_back(s);
+  if (s.at == send::phase::done || take_back(s) != cancel_result::drains) return;
+  end_streaming(s, peers_.link_to(s.peer).drain(s));
+  settle(s);
 }
 
 void sends::fail(send& s, errc code, const std::string& text) noexcept {
-  if (s.at == send::phase::done || s.at == send::phase::idle) return;
-  const bool arrives = take_back(s);
-  if (!arrives || !given_up(code)) s.set_failure(code, text);
-  engine_.complete(s);
+  if (s.at == send::phase::done || s.at == send::phase::idle || s.at == send::phase::draining) return;
+  const cancel_result outcome = take_back(s);
+  if (outcome != cancel_result::arrived || !given_up(code)) s.set_failure(code, text);
+  if (outcome != cancel_result::drains) engine_.complete(s);
 }
 
 void sends::peer_closed(int peer) noexcept {

@@ -53,9 +53,11 @@ class sends {
 
  private:
   static void sent(transport::outgoing& o, bool ok) noexcept;
-  // Takes a send back. On return nothing refers to the send or its buffer. Returns true if the message
-  // arrives all the same.
-  bool take_back(send& s) noexcept;
+  // Takes a send back. Returns `drains` if its link still reads the buffer. Otherwise nothing refers to the send or
+  // its buffer; `arrived`: the message arrives all the same.
+  cancel_result take_back(send& s) noexcept;
+  // The link has no data of a send that is taken back any more. Returns whether the message arrives: `all` has left.
+  bool end_streaming(send& s, bool all) noexcept;
   // Ends a send: it no longer waits. finish() also delivers its completion.
   void settle(send& s) noexcept { p2p::settle(engine_, ids_, s); }
   void finish(send& s) noexcept {

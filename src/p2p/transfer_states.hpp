@@ -24,6 +24,7 @@ using transport::cancel_result;
 using transport::destination_buffer;
 using transport::frame;
 using transport::frame_kind;
+using transport::redirect_result;
 using fingerprint = transport::fingerprint_bytes;
 inline constexpr fingerprint point_to_point{};  // of messages that are part of no collective
 // The first byte of the fingerprint of a message to a message_taker; that of a collective differs. The other bytes
@@ -50,6 +51,7 @@ struct send : core::completion, transport::outgoing {
     // the rts frame has left or waits in the link; the receiver has not answered, or reads the message itself
     rts_sent,
     streaming,  // the data frame is in the link
+    draining,   // taken back, but its link still reads the buffer
     done        // complete: delivered, or in the engine's ready list
   };
   phase at = phase::idle;
@@ -66,6 +68,7 @@ struct receive : core::completion, match::posted_receive, destination_owner {
     posted,    // no message yet
     arriving,  // an eager frame is arriving into the buffer
     cts_sent,  // the sender was told to send, or the link fetches; data frames go into the buffer
+    draining,  // detached from its message, but its link still writes the buffer
     done
   };
   receive() noexcept : destination_owner(kind::receive) {}
@@ -93,6 +96,8 @@ struct unexpected : match::unexpected_message, destination_owner {
   frame head;
   bool counted = false;  // among those of its peer that wait for a receive
   bool held = false;     // a probe has taken it out of the queue
+  bool drains = false;   // it has been redirected, but its link still writes `data`
+  bool ended = false;    // and it is recycled when the link does not
   bool lost = false;     // and the rest of it will not come
 };
 

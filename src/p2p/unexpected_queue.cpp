@@ -29,15 +29,22 @@ unexpected* unexpected_queue::memory_of(std::uint64_t bytes) noexcept {
   }
   u->transfer_id = 0;
   u->received = 0;
-  u->counted = u->held = u->lost = false;
+  u->counted = u->held = u->lost = u->drains = u->ended = false;
   return u;
 }
 
 void unexpected_queue::recycle(unexpected& u) noexcept {
   if (u.transfer_id != 0) ids_.erase(std::exchange(u.transfer_id, 0));
-  if (u.counted) --peers_[u.peer].waiting;
+  if (std::exchange(u.counted, false)) --peers_[u.peer].waiting;
+  u.ended = u.drains;
+  if (u.ended) return;
   if (u.capacity > short_bytes && long_bytes_ > most_kept_bytes) free_memory_of(u);
   nodes_.give_back(u);
+}
+
+void unexpected_queue::released(unexpected& u) noexcept {
+  u.drains = false;
+  if (u.ended) recycle(u);
 }
 
 void unexpected_queue::free_memory_of(unexpected& u) noexcept {
@@ -80,7 +87,8 @@ void unexpected_queue::name(unexpected& u) {
 void unexpected_queue::stop_arriving(unexpected& u) noexcept {
   if (peers_[u.peer].arriving == &u) peers_[u.peer].arriving = nullptr;
   if (!peers_.gone(u.peer))
-    peers_.link_to(u.peer).redirect_destination(static_cast<destination_owner*>(&u), destination_buffer{});
+    u.drains = peers_.link_to(u.peer).redirect_destination(static_cast<destination_owner*>(&u), {}) ==
+               redirect_result::drains;
 }
 
 void unexpected_queue::discard(unexpected& u) noexcept {

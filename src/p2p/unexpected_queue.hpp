@@ -73,6 +73,8 @@ class unexpected_queue {
 
   // Drops what comes for `u` from now on. To be recycled at once.
   void stop_arriving(unexpected& u) noexcept;
+  // The link does not write to the memory of `u` any more, from which its message was redirected.
+  void released(unexpected& u) noexcept;
   // Discards a message that will not come, or not completely. One that is held is lost, and stays with its holder.
   void discard(unexpected& u) noexcept;
   // Discards the queued rts frame of this message, which its sender takes back.

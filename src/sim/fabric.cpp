@@ -16,6 +16,7 @@ using tutti::transport::destination_buffer;
 using tutti::transport::frame;
 using tutti::transport::frame_kind;
 using tutti::transport::outgoing;
+using tutti::transport::redirect_result;
 
 namespace {
 
@@ -385,10 +386,10 @@ void sim_link::await_port(nanoseconds when) noexcept {
   owner_.fabric_.want_step(owner_.rank(), when);
 }
 
-bool sim_link::redirect_destination(void* owner, const destination_buffer& instead) noexcept {
-  if (half_way_ == nullptr || where_.owner != owner) return false;
+redirect_result sim_link::redirect_destination(void* owner, const destination_buffer& instead) noexcept {
+  if (half_way_ == nullptr || where_.owner != owner) return redirect_result::none;
   move_destination(where_, half_way_->come, instead, half_way_->head);
-  return true;
+  return redirect_result::moved;
 }
 
 bool sim_link::sends_eagerly(const void*, std::size_t bytes) const noexcept {

@@ -154,7 +154,8 @@ class sim_link final : public transport::peer_link {
 
   bool submit(transport::outgoing& o) noexcept override;
   transport::cancel_result cancel(transport::outgoing& o) noexcept override;
-  bool redirect_destination(void* owner, const transport::destination_buffer& instead) noexcept override;
+  transport::redirect_result redirect_destination(
+      void* owner, const transport::destination_buffer& instead) noexcept override;
   bool sends_eagerly(const void* data, std::size_t bytes) const noexcept override;
   void give_up(errc, std::string) noexcept override {}  // faults end links here
   void leave() noexcept override;
@@ -186,6 +187,8 @@ class sim_transport final : public transport::transport {
  public:
   sim_transport(fabric& f, core::loop& loop, int rank) noexcept : transport(loop), fabric_(f), rank_(rank) {}
   ~sim_transport() override { end(); }
+
+  const char* name() const noexcept override { return "sim"; }
 
   void open(const core::world_info& info, tutti::transport::inbound& up) override {
     fabric_.at(rank_).transport = this;

@@ -152,7 +152,18 @@ enum class cancel_result : std::uint8_t {
   gone,  // it does not arrive, or (data) its end does not
   // it had begun to leave on a stream and cannot be stopped: the peer gets all of it, the rest from a copy
   leaves,
-  arrived  // an rts frame's message, which the peer has read to its end in this side's memory
+  arrived,  // an rts frame's message, which the peer has read to its end in this side's memory
+  // A data frame whose payload hardware or the peer still reads. `done` is called when they no longer do: with
+  // `sent` if the peer gets all of it.
+  drains
+};
+
+// What happens to the old place of payload that is being received.
+enum class redirect_result : std::uint8_t {
+  none,   // no frame of this owner is partly received
+  moved,  // it is not referenced any more
+  // It is still written. inbound::released() is called when it is not. What has come is then in the new place.
+  drains
 };
 
 // The upper layer. Called only from the loop, never from inside submit().
@@ -171,6 +182,9 @@ class inbound {
   }
   // All of the frame has come, and is where begin() said.
   virtual void end(int peer, const frame& head, const destination_buffer& where) noexcept = 0;
+  // Nothing writes any more to the old place of `owner`, which was draining (link::redirect_destination). The
+  // default is for layers above links that never drain.
+  virtual void released(void* /*owner*/) noexcept {}
   // The link has ended, and everything that came through it has been delivered. `why` is peer_left after a
   // leave frame; otherwise peer_failed, timed_out (of connecting), unauthorized or protocol.
   virtual void closed(int peer, errc why, std::string text) noexcept = 0;
@@ -221,11 +235,16 @@ class link {
   // Sends a frame of which the link keeps nothing, if that is possible at once and nothing waits before it.
   // Not for rts and data frames. Returns false if nothing was done: use submit().
   virtual bool send_now(const frame& /*head*/, const std::byte* /*payload*/) noexcept { return false; }
-  // Takes back a queued frame; on return its payload is not referenced. Slices of a data frame that have left
-  // stay sent. A frame that had begun to leave on a stream is finished from a copy. Also works for an rts
-  // frame that has left: a peer that is reading the payload itself then fails, unless it has finished.
-  // Returns what happens to the frame; `gone` for others that had left. Harmless if nothing is to be done.
+  // Takes back a queued frame; on return its payload is not referenced, unless it drains. Slices of a data
+  // frame that have left stay sent. A frame that had begun to leave on a stream is finished from a copy. Also
+  // works for an rts frame that has left: a peer that is reading the payload itself then fails, unless it has
+  // finished. Returns what happens to the frame; `gone` for others that had left. Harmless if nothing is to be
+  // done.
   virtual cancel_result cancel(outgoing& frame) noexcept = 0;
+  // Waits until the payload of a frame that drains is not referenced any more, and calls nothing upward meanwhile,
+  // nor `done` of this frame. Returns whether the peer gets all of it. If the peer does nothing for too long, the
+  // link ends instead.
+  virtual bool drain(outgoing& /*frame*/) noexcept { return false; }
   // Fetches the message of an rts frame without asking the sender, if the peer lets this side read its
   // memory. Returns true if so. The message then arrives as if it had been asked for with `transfer_id`: as
   // data frames in slices, started from the loop, or as a cancel frame. begin() is called before every slice,
@@ -238,11 +257,14 @@ class link {
   virtual bool stop_fetching(std::uint64_t /*transfer_id*/, frame& /*rts*/) noexcept { return false; }
   // Redirects the payload of frames being received for `owner` to `instead`, memory for the whole message. A
   // data frame fills its part at other_transfer_id. An empty destination drops the payload. Data that have
-  // come are copied there. On return the old place is not referenced, and end() will name the new one.
-  // Returns false if no frame of `owner` is partly received, as on links that deliver frames whole.
-  virtual bool redirect_destination(void* /*owner*/, const destination_buffer& /*instead*/) noexcept {
-    return false;
+  // come are copied there. On return the old place is not referenced, unless it drains, and end() will name the
+  // new one. Links that deliver frames whole have nothing to redirect.
+  virtual redirect_result redirect_destination(void* /*owner*/,
+                                               const destination_buffer& /*instead*/) noexcept {
+    return redirect_result::none;
   }
+  // As drain(), for the old place of `owner`: released() is not called for it.
+  virtual void drain_destination(void* /*owner*/) noexcept {}
   // Whether this message is better sent eagerly than by rendezvous.
   virtual bool sends_eagerly(const void* data, std::size_t bytes) const noexcept = 0;
   virtual bool closed() const noexcept = 0;

@@ -92,6 +92,8 @@ class self_transport final : public transport {
   explicit self_transport(core::loop& loop) noexcept : transport(loop) {}
   ~self_transport() override { end(); }
 
+  const char* name() const noexcept override { return "self"; }
+
   void open(const core::world_info& info, inbound& up) override {
     start(info, up);
     at(info.rank);

@@ -65,6 +65,8 @@ class peer_link;
 // Owns its links. The loop polls it, and it keeps the loop alive while its world is open.
 class transport : public core::source {
  public:
+  // As in TUTTI_TRANSPORTS.
+  virtual const char* name() const noexcept = 0;
   // Opens the listener, if there is one, and enters its address into this rank's endpoint record, before the
   // world is known. Throws tutti::error.
   virtual void listen(core::endpoint_record& /*mine*/, const listen_wish& /*wish*/) {}

@@ -26,6 +26,7 @@ core::endpoint_record sample(int rank) {
   record.host_id = "~";
   record.shm_address = "tutti-\x01";
   record.tcp_endpoint = "[fe80::1]:4711";
+  record.ucx_endpoint = "10.0.0.1:4712";
   record.cpus = "ff00";
   record.cache = "8";
   return record;
@@ -46,6 +47,7 @@ void check_equal(const core::endpoint_record& a, const core::endpoint_record& b)
   CHECK(a.host_id == b.host_id);
   CHECK(a.shm_address == b.shm_address);
   CHECK(a.tcp_endpoint == b.tcp_endpoint);
+  CHECK(a.ucx_endpoint == b.ucx_endpoint);
   CHECK(a.cpus == b.cpus);
   CHECK(a.cache == b.cache);
 }

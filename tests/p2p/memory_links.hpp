@@ -52,6 +52,10 @@ class memory_link final : public transport::link {
     const bool arrived = o.shown != 0 && shown_.erase(o.shown) == 0;
     o.shown = 0;
     if (arrived) return transport::cancel_result::arrived;
+    if (drains && lends(o)) {
+      drained_.push_back(o);
+      return transport::cancel_result::drains;
+    }
     if (!begun) return transport::cancel_result::gone;
     // Like a stream that had begun to send: the rest of the frame is finished from a copy.
     if (o.head.kind != frame_kind::data) {
@@ -60,6 +64,12 @@ class memory_link final : public transport::link {
     }
     send_slice(o);
     return o.progress >= o.head.length ? transport::cancel_result::leaves : transport::cancel_result::gone;
+  }
+  bool drain(outgoing& o) noexcept override {
+    o.unlink();
+    for (packet& p : pipe_)
+      if (p.of == &o) p.copy();
+    return o.progress >= o.head.length;
   }
   // Called on the receiver's link, which leads back to the sender.
   bool fetch(const frame& rts, std::uint64_t transfer_id) noexcept override {
@@ -77,15 +87,27 @@ class memory_link final : public transport::link {
     }
     return false;
   }
-  bool redirect_destination(void* owner, const destination_buffer& instead) noexcept override {
+  transport::redirect_result redirect_destination(void* owner,
+                                                  const destination_buffer& instead) noexcept override {
     // Called on the link towards the peer; frames from the peer are in the other direction.
-    bool any = false;
+    auto result = transport::redirect_result::none;
     for (packet& p : back->pipe_) {
-      if (!p.begun || p.where.owner != owner) continue;
-      transport::move_destination(p.where, p.come, instead, p.head);
-      any = true;
+      if (!p.begun || (p.where.owner != owner && p.place.owner != owner)) continue;
+      const bool writes = drains && p.head.kind == frame_kind::data;
+      if (p.where.owner == owner) transport::move_destination(p.where, writes ? 0 : p.come, instead, p.head);
+      if (!writes) p.place = p.where;
+      if (result != transport::redirect_result::drains)
+        result = writes && p.place.owner == owner ? transport::redirect_result::drains
+                                                  : transport::redirect_result::moved;
     }
-    return any;
+    return result;
+  }
+  void drain_destination(void* owner) noexcept override {
+    for (packet& p : back->pipe_) {
+      if (p.place.owner != owner || p.where.owner == owner) continue;
+      p.place = p.where;
+      p.come = 0;
+    }
   }
   bool sends_eagerly(const void*, std::size_t bytes) const noexcept override {
     return bytes <= longest_eager;
@@ -104,7 +126,11 @@ class memory_link final : public transport::link {
       send_whole(*o);
     }
     queue_.pop_front();
-    o->done(*o, true);
+    if (lends(*o)) {
+      lent_.push_back(*o);
+    } else {
+      o->done(*o, true);
+    }
     return true;
   }
   // The receiver reads the header first, later the first half of the payload, then the rest.
@@ -114,16 +140,18 @@ class memory_link final : public transport::link {
     packet& p = pipe_[at];
     if (!p.begun) {
       p.begun = true;
-      p.where = to.begin(from, p.head);
+      p.where = p.place = to.begin(from, p.head);
       return true;
     }
-    const std::size_t until = p.come == 0 && p.payload.size() > 1 ? p.payload.size() / 2 : p.payload.size();
-    const std::size_t end = std::min(p.where.room, until);
-    if (end > p.come) std::memcpy(p.where.at + p.come, p.payload.data() + p.come, end - p.come);
+    const std::size_t until = p.come == 0 && p.bytes().size() > 1 ? p.bytes().size() / 2 : p.bytes().size();
+    const std::size_t end = std::min(p.place.room, until);
+    if (end > p.come) std::memcpy(p.place.at + p.come, p.bytes().data() + p.come, end - p.come);
     p.come = until;
-    if (p.come < p.payload.size()) return true;
+    if (p.come < p.bytes().size()) return true;
     packet done = std::move(p);
     pipe_.erase(pipe_.begin() + static_cast<std::ptrdiff_t>(at));
+    if (done.place.owner != done.where.owner) release_place(to, done);
+    if (done.of != nullptr) give_back(*done.of);
     if (done.head.kind == frame_kind::cancel) back->note_cancel(done.head);
     to.end(from, done.head, done.where);
     return true;
@@ -160,10 +188,16 @@ class memory_link final : public transport::link {
   }
   // Returns frames that have not left. Frames in the pipe may be lost.
   void hand_back() {
-    while (outgoing* o = queue_.pop_front()) o->done(*o, false);
+    for (auto* list : {&queue_, &lent_, &drained_})
+      while (outgoing* o = list->pop_front()) o->done(*o, false);
   }
-  void lose_pipe() {
-    pipe_.clear();
+  // `to`: the endpoint of the receiver.
+  void lose_pipe(p2p::endpoint& to) {
+    while (!pipe_.empty()) {
+      const packet lost = std::move(pipe_.front());
+      pipe_.pop_front();
+      if (lost.place.owner != lost.where.owner) release_place(to, lost);
+    }
     shown_.clear();
     reads_.clear();
   }
@@ -178,17 +212,47 @@ class memory_link final : public transport::link {
   bool streams = false;   // a frame cancelled while it waits is still sent
   bool scatters = false;  // data frames arrive in any order and interleaved, and later frames may pass them
   bool passes = false;    // they arrive last
+  // They are read from the sender's memory and written to the receiver's as long as they are on the way.
+  bool drains = false;
   errc given_up = errc::success;
 
  private:
   struct packet {
     packet(const frame& h, std::vector<std::byte> bytes) : head(h), payload(std::move(bytes)) {}
+    std::span<const std::byte> bytes() const {
+      return of != nullptr ? std::span(lent, head.length) : std::span<const std::byte>(payload);
+    }
+    void copy() {
+      payload.assign(lent, lent + head.length);
+      of = nullptr;
+    }
     frame head;
     std::vector<std::byte> payload;
+    outgoing* of = nullptr;  // whose memory is lent
+    const std::byte* lent = nullptr;
     bool begun = false;
     std::size_t come = 0;  // bytes of the payload so far
     destination_buffer where;
+    destination_buffer place;  // where it is written until it is complete
   };
+  bool lends(const outgoing& o) const noexcept {
+    return std::ranges::any_of(pipe_, [&o](const packet& p) { return p.of == &o; });
+  }
+  // A slice of this frame has arrived.
+  void give_back(outgoing& o) noexcept {
+    if (lends(o) || queue_.has(o)) return;
+    o.unlink();
+    o.done(o, o.progress >= o.head.length);
+  }
+  // The payload of a packet that was redirected has come whole, or will not.
+  void release_place(p2p::endpoint& to, const packet& p) noexcept {
+    const std::size_t bytes = std::min({p.come, p.where.room, p.place.room});
+    if (bytes > 0) std::memcpy(p.where.at, p.place.at, bytes);
+    const auto same = [&p](const packet& o) {
+      return o.place.owner == p.place.owner && o.where.owner != p.place.owner;
+    };
+    if (p.place.owner != nullptr && std::ranges::none_of(pipe_, same)) to.released(p.place.owner);
+  }
   // Selects the frame in the pipe that continues next.
   std::size_t next() {
     if (!scatters && !passes) return 0;
@@ -209,8 +273,11 @@ class memory_link final : public transport::link {
   };
   void send_slice(outgoing& o) {
     const std::size_t bytes = std::min<std::uint64_t>(slice, o.head.length - o.progress);
-    packet p{o.head, {o.payload + o.progress, o.payload + o.progress + bytes}};
+    packet p{o.head, {}};
     p.head.length = bytes;
+    p.of = &o;
+    p.lent = o.payload + o.progress;
+    if (!drains) p.copy();
     p.head.other_transfer_id += o.progress;
     pipe_.push_back(std::move(p));
     o.progress += bytes;
@@ -233,7 +300,16 @@ class memory_link final : public transport::link {
       return;
     }
   }
-  base::intrusive_list<outgoing, transport::outgoing_tag> queue_;
+  struct list : base::intrusive_list<outgoing, transport::outgoing_tag> {
+    bool has(const outgoing& wanted) const noexcept {
+      bool any = false;
+      for_each([&](const outgoing& o) { any |= &o == &wanted; });
+      return any;
+    }
+  };
+  list queue_;
+  list lent_;     // all slices have left, some have not arrived
+  list drained_;  // cancelled, with slices on the way
   std::deque<packet> pipe_;
   std::map<std::uint64_t, const outgoing*> shown_;  // the sender's
   std::uint64_t last_shown_ = 0;
@@ -329,7 +405,7 @@ struct pair_of_ranks {
         while (links[i].pull(sides[1 - i].endpoint, i)) {
         }
       links[i].reported = true;
-      links[i].lose_pipe();
+      links[i].lose_pipe(sides[1 - i].endpoint);
     }
     for (int i = 0; i < 2; ++i) {
       links[i].hand_back();
@@ -345,10 +421,28 @@ template <class Transfer>
 struct watched {
   watched() {
     transfer.user = this;
-    transfer.on_done = [](core::completion& a) noexcept { ++static_cast<watched*>(a.user)->completions; };
+    transfer.on_done = [](core::completion& a) noexcept {
+      auto& self = *static_cast<watched*>(a.user);
+      ++self.completions;
+      if (std::exchange(self.drains, false)) self.overwrite();
+    };
   }
+  virtual ~watched() = default;
+  // Ends it, as its owner does, which then overwrites the buffer. success: without a completion.
+  void end(p2p::endpoint& at, errc why) {
+    if (why == errc::success) {
+      if (completions == 0) completions = -1;
+      at.release(transfer);
+    } else {
+      at.fail(transfer, why, "ended by its owner");
+    }
+    drains = transfer.at == Transfer::phase::draining;
+    if (!drains) overwrite();
+  }
+  virtual void overwrite() noexcept {}
   Transfer transfer;
   int completions = 0;
+  bool drains = false;  // its buffer is its owner's only when it completes
 };
 
 struct a_send : watched<p2p::send> {
@@ -356,15 +450,9 @@ struct a_send : watched<p2p::send> {
     if (s.endpoint.start(transfer, context, 1 - s.endpoint.rank(), tag, data.data(), bytes, none))
       ++completions;
   }
-  ~a_send() { from.endpoint.release(transfer); }
-  // Called by its owner, which then overwrites the buffer. success: without a completion.
-  void end(errc why) {
-    if (why == errc::success) {
-      if (completions == 0) completions = -1;
-      from.endpoint.release(transfer);
-    } else {
-      from.endpoint.fail(transfer, why, "ended by its owner");
-    }
+  ~a_send() override { from.endpoint.release(transfer); }
+  void end(errc why) { watched::end(from.endpoint, why); }
+  void overwrite() noexcept override {
     for (std::byte& b : data) b = std::byte{0xDD};
   }
   side& from;
@@ -374,20 +462,14 @@ struct a_receive : watched<p2p::receive> {
   a_receive(side& s, int source, int tag, std::size_t room) : to(s), buffer(room) {
     if (s.endpoint.start(transfer, context, source, tag, buffer.span().data(), room, none)) ++completions;
   }
-  ~a_receive() { to.endpoint.release(transfer); }
+  ~a_receive() override { to.endpoint.release(transfer); }
   bool has(const std::vector<std::byte>& wanted) {
     const std::span<std::byte> got = buffer.span().first(wanted.size());
     return std::equal(got.begin(), got.end(), wanted.begin());
   }
-  // Called by its owner, whose buffer it then is again. Later writes to it show in
-  // given_back_buffer_intact().
-  void end(errc why) {
-    if (why == errc::success) {
-      if (completions == 0) completions = -1;
-      to.endpoint.release(transfer);
-    } else {
-      to.endpoint.fail(transfer, why, "ended by its owner");
-    }
+  void end(errc why) { watched::end(to.endpoint, why); }
+  // Later writes to it show in given_back_buffer_intact().
+  void overwrite() noexcept override {
     for (std::byte& b : buffer.span()) b = std::byte{0xA5};
   }
   bool given_back_buffer_intact() const { return buffer.untouched(); }

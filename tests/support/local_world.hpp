@@ -31,7 +31,11 @@ namespace tutti::test {
   throw std::runtime_error(std::string(file) + ":" + std::to_string(line) + ": not so: " + condition);
 }
 
-inline const std::array<std::string, 2> transports = {"shm", "tcp"};
+// TUTTI_TEST_TRANSPORT=ucx runs the same tests over another one.
+inline const std::vector<std::string> transports = [] {
+  const char* const other = std::getenv("TUTTI_TEST_TRANSPORT");
+  return other != nullptr ? std::vector<std::string>{other} : std::vector<std::string>{"shm", "tcp"};
+}();
 
 // Long enough for a busy machine under sanitizers; reached only by a hang.
 inline constexpr std::chrono::seconds patience(30);

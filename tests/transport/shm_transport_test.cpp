@@ -200,15 +200,18 @@ TEST_CASE("shm: while the parts of a message come, its destination can change") 
   REQUIRE(up.peers[0].in_frame);
   recorder::state& from = up.peers[0];
   std::vector<std::byte> elsewhere(bytes);
-  CHECK_FALSE(world[1].to(0).redirect_destination(&elsewhere, {}));  // of none that arrives
-  REQUIRE(world[1].to(0).redirect_destination(&from, {elsewhere.data(), bytes, &from}));
+  using tutti::transport::redirect_result;
+  CHECK(world[1].to(0).redirect_destination(&elsewhere, {}) ==
+        redirect_result::none);  // of none that arrives
+  REQUIRE(world[1].to(0).redirect_destination(&from, {elsewhere.data(), bytes, &from}) ==
+          redirect_result::moved);
   const std::vector<std::byte> untouched(bytes, std::byte{0xEE});
   from.buffer = untouched;
   REQUIRE(world.drive({1}, [&] { return up.frames.size() == 6; }));
   CHECK(elsewhere == sent[4]->bytes);
   CHECK(up.frames[5].payload == untouched);
   CHECK(up.frames[4].payload == sent[3]->bytes);
-  CHECK_FALSE(world[1].to(0).redirect_destination(&from, {}));
+  CHECK(world[1].to(0).redirect_destination(&from, {}) == redirect_result::none);
 }
 
 TEST_CASE("shm: long data arrive in slices in the receiver's memory, and messages pass them") {

@@ -87,6 +87,7 @@ class recorder : public tutti::transport::inbound {
     s.in_frame = false;
     frames.push_back(arrived{peer, head, std::move(s.buffer)});
   }
+  void released(void* owner) noexcept override { released_owners.push_back(owner); }
   void closed(int peer, errc why, std::string text) noexcept override {
     state& s = peers[peer];
     CHECK_FALSE(s.closed);
@@ -111,6 +112,7 @@ class recorder : public tutti::transport::inbound {
   std::vector<arrived> frames;          // all but data frames
   std::size_t data_frames = 0;
   int closings = 0;
+  std::vector<void*> released_owners;  // of destinations that had drained
   bool finished = false;  // no more calls are allowed
 };
 

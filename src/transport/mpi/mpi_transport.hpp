@@ -57,6 +57,8 @@ class mpi_transport final : public transport, private wire::listener {
   mpi_transport(core::loop& loop, wire& through);
   ~mpi_transport() override { end(); }
 
+  const char* name() const noexcept override { return "mpi"; }
+
   void open(const core::world_info& info, inbound& up) override;
   bool has_queue() const noexcept override { return wire_.sending() || transport::has_queue(); }
   void cut() noexcept override;

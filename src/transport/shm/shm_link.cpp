@@ -96,10 +96,10 @@ void shm_link::take_part(const channel_reader::item& part) noexcept {
   owner_.up().end(peer_, part.head, where_);
 }
 
-bool shm_link::redirect_destination(void* owner, const destination_buffer& instead) noexcept {
-  if (come_ == 0 || where_.owner != owner) return false;
+redirect_result shm_link::redirect_destination(void* owner, const destination_buffer& instead) noexcept {
+  if (come_ == 0 || where_.owner != owner) return redirect_result::none;
   move_destination(where_, come_, instead, frame{.kind = frame_kind::eager});
-  return true;
+  return redirect_result::moved;
 }
 
 // If the message lies in memory that the peer can map, the rts frame says so. If anything is missing, it is
@@ -139,8 +139,7 @@ const std::byte* shm_link::find_memory(std::uint64_t region, std::uint64_t offse
   return regions_.find(region, offset, bytes);
 }
 
-std::byte* shm_link::find_writable(std::uint64_t region, std::uint64_t offset,
-                                   std::uint64_t bytes) noexcept {
+std::byte* shm_link::find_writable(std::uint64_t region, std::uint64_t offset, std::uint64_t bytes) noexcept {
   return find_memory(region, offset, bytes) != nullptr ? regions_.find_writable(region, offset, bytes)
                                                        : nullptr;
 }

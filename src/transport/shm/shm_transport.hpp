@@ -35,7 +35,7 @@ class shm_link final : public peer_link, public core::watcher {
   bool stop_fetching(std::uint64_t transfer_id, frame& rts) noexcept override {
     return reads_.stop(transfer_id, rts);
   }
-  bool redirect_destination(void* owner, const destination_buffer& instead) noexcept override;
+  redirect_result redirect_destination(void* owner, const destination_buffer& instead) noexcept override;
   bool sends_eagerly(const void* data, std::size_t bytes) const noexcept override;
   peer_health examine(const health_check& l) noexcept override;
   void rest() noexcept override { examined_ = false; }
@@ -110,6 +110,8 @@ class shm_transport final : public connecting_transport, public neighbours {
  public:
   explicit shm_transport(core::loop& loop);
   ~shm_transport() override { end(); }
+
+  const char* name() const noexcept override { return "shm"; }
 
   void listen(core::endpoint_record& mine, const listen_wish& wish) override;
   void open(const core::world_info& info, inbound& up) override;

@@ -137,7 +137,7 @@ class inbox {
   // The stream is of a further connection: it brings data frames only.
   void take_data_only() noexcept { data_only_ = true; }
 
-  // As link::redirect_destination(). Returns false if the current frame, if any, does not go to `owner`.
+  // Redirects the current frame, as a link does. Returns false if there is none, or it does not go to `owner`.
   bool redirect(void* owner, const destination_buffer& whole) noexcept;
   // Delivers nothing any more; data that come are read and dropped.
   void mute() noexcept;

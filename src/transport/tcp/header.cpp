@@ -37,7 +37,8 @@ void encode(const frame& f, header& into, const passage& way) noexcept {
   put_little_endian(at + 60, crc32c(std::span<const std::uint8_t>(at, checked_bytes)));
 }
 
-const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f, passage& way) noexcept {
+const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f, passage& way,
+                   std::uint64_t slice) noexcept {
   const std::uint8_t* const at = from.data();
   if (get_little_endian<std::uint32_t>(at) != magic) return "bytes that do not begin a frame";
   if (at[4] != version) return "a frame of another version of tutti";
@@ -58,7 +59,7 @@ const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f, p
   std::memcpy(f.fingerprint.data(), at + 40, f.fingerprint.size());
   if (f.kind == frame_kind::eager && f.length > eager_limit_bytes)
     return "an eager frame longer than the eager limit";
-  if (f.kind == frame_kind::data && f.length > slice_bytes) return "a data frame longer than a slice";
+  if (f.kind == frame_kind::data && f.length > slice) return "a data frame longer than a slice";
   if ((f.kind == frame_kind::fail && f.length > fail_text_limit_bytes) ||
       (f.kind == frame_kind::agree && f.length > agree_limit_bytes))
     return "a fail or agree frame with too long a payload";

@@ -32,7 +32,8 @@ struct passage {
 
 void encode(const frame& f, header& into, const passage& way = {}) noexcept;
 // Decodes a header. Returns null if a peer of this version may send it; `f` is then that frame. Otherwise
-// returns a text that says what is wrong; `f` and `way` are unspecified.
-const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f, passage& way) noexcept;
+// returns a text that says what is wrong; `f` and `way` are unspecified. Data frames have up to `slice` bytes.
+const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f, passage& way,
+                   std::uint64_t slice = slice_bytes) noexcept;
 
 }  // namespace tutti::transport::tcp

@@ -121,10 +121,10 @@ cancel_result tcp_link::cancel(outgoing& f) noexcept {
   return outcome.value_or(cancel_result::gone);
 }
 
-bool tcp_link::redirect_destination(void* owner, const destination_buffer& instead) noexcept {
+redirect_result tcp_link::redirect_destination(void* owner, const destination_buffer& instead) noexcept {
   bool any = false;
   for (const auto& c : connections_) any |= c->in.redirect(owner, instead);
-  return any;
+  return any ? redirect_result::moved : redirect_result::none;
 }
 
 bool tcp_link::has_queue() const noexcept {

@@ -72,7 +72,7 @@ class tcp_link final : public peer_link {
 
   bool submit(outgoing& f) noexcept override;
   cancel_result cancel(outgoing& f) noexcept override;
-  bool redirect_destination(void* owner, const destination_buffer& instead) noexcept override;
+  redirect_result redirect_destination(void* owner, const destination_buffer& instead) noexcept override;
   bool sends_eagerly(const void*, std::size_t bytes) const noexcept override {
     return bytes <= eager_limit_bytes;
   }
@@ -149,6 +149,8 @@ class tcp_transport final : public connecting_transport {
  public:
   explicit tcp_transport(core::loop& loop);
   ~tcp_transport() override { end(); }
+
+  const char* name() const noexcept override { return "tcp"; }
 
   // listen_address() in listen_address.hpp chooses the address.
   void listen(core::endpoint_record& mine, const listen_wish& wish) override;
