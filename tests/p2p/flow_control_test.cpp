@@ -27,10 +27,13 @@ p2p::endpoint_counters traffic_of(const communicator& c) {
   return any.what().comm->endpoint().counters();
 }
 
+// Empty or short messages.
+constexpr int more_than_a_window = static_cast<int>(p2p::eager_window / p2p::node_cost) + 1000;
+
 // Many short messages before the first receive: the sender has to wait, the receiver's memory is bounded, and
 // all messages arrive in order.
 task<> fast_sender(communicator world) {
-  constexpr int messages = 10'000;
+  constexpr int messages = more_than_a_window;
   if (world.rank() == 0) {
     std::vector<int> numbers(messages);
     std::iota(numbers.begin(), numbers.end(), 0);
@@ -175,7 +178,7 @@ task<> fair(communicator world) {
 
 // Also empty messages without credit.
 task<> nothing_without_credit(communicator world) {
-  constexpr int messages = 10'000;
+  constexpr int messages = more_than_a_window;
   char none = 0;
   if (world.rank() == 0) {
     const std::span<const char> nothing(&none, 0);
