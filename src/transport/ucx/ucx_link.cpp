@@ -150,7 +150,8 @@ void ucx_link::parcel_ended(parcel& p) noexcept {
     p.capacity = 0;
   }
   owner_.parcels().give_back(p);
-  if (parcels_out_-- == most_frames_in_flight) owner_.activate(*this);
+  --parcels_out_;
+  if (!messages_.empty() || owner_.leaving()) owner_.activate(*this);
 }
 
 bool ucx_link::send_slice(outgoing& f) noexcept {
@@ -493,7 +494,7 @@ bool ucx_link::move() noexcept {
   }
   any |= send_slices();
   any |= end_frames();
-  if (owner_.leaving() && !farewell_sent_ && !has_queue() && slices_.empty())
+  if (owner_.leaving() && !farewell_sent_ && !has_queue())
     farewell_sent_ = send_frame(farewell_.head, nullptr);
   if (at_ != phase::connected || (error_ == ucs_status_t::ok && !lifeline_ended_)) return any;
   if (owner_.leaving()) {

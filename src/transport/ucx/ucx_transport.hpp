@@ -104,7 +104,10 @@ class ucx_link final : public peer_link, public core::watcher {
   bool sends_eagerly(const void*, std::size_t bytes) const noexcept override {
     return bytes <= eager_limit_bytes;
   }
-  bool has_queue() const noexcept override { return peer_link::has_queue() || !draining_.empty(); }
+  // Also of frames that UCX has not sent yet.
+  bool has_queue() const noexcept override {
+    return peer_link::has_queue() || !draining_.empty() || parcels_out_ > 0;
+  }
   peer_health examine(const health_check& l) noexcept override;
   void rest() noexcept override;
   void leave() noexcept override;
