@@ -13,6 +13,7 @@
 
 #include <tutti/tutti.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +21,7 @@
 #include <string_view>
 #include <utility>
 #include <variant>
+#include <vector>
 
 namespace {
 
@@ -137,8 +139,11 @@ tutti::task<std::string> transport_of(tutti::communicator world) {
   if (backend != nullptr && std::string_view(backend) == "mpi") co_return "mpi";
   double shares = perf::maps_memory_named("memfd:tutti (") ? 1 : 0;
   co_await world.all_reduce(shares, tutti::sum);
-  if (shares == 0) co_return "tcp";
-  co_return shares == world.size() ? "shm" : "shm and tcp";
+  if (shares == world.size()) co_return "shm";
+  const std::vector<tutti::peer_counters> peers = tutti::peer_counters_of(world);
+  const bool ucx =
+      std::ranges::any_of(peers, [](const tutti::peer_counters& p) { return p.transport == "ucx"; });
+  co_return std::string(shares == 0 ? "" : "shm and ") + (ucx ? "ucx" : "tcp");
 }
 
 // Runs in a rank that `startup` has launched.

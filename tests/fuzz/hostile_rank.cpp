@@ -108,6 +108,8 @@ class memory_transport final : public transport::transport {
  public:
   explicit memory_transport(core::loop& loop) noexcept : transport(loop) {}
   ~memory_transport() override { end(); }
+
+  const char* name() const noexcept override { return "memory"; }
   void open(const core::world_info& info, ::tutti::transport::inbound& up) override { start(info, up); }
   bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept override {
     return mine.rank != peer.rank && mine.rank < real_ranks && peer.rank < real_ranks;

@@ -523,7 +523,8 @@ void ucx_link::leave() noexcept {
 template <class Done>
 bool ucx_link::wait_for_slices(Done done) noexcept {
   if (done()) return true;
-  if (owner_.work_quietly(patience_with_slices, ends_, done)) return true;
+  owner_.work_quietly(patience_with_slices, ends_, [&] { return done() || !lifeline_stands(); });
+  if (done()) return true;
   force();
   fail(
       errc::peer_failed,

@@ -28,7 +28,8 @@ constexpr std::size_t longest_greeting = std::size_t{64} * 1024;
 constexpr core::duration pause_while_waiting = std::chrono::milliseconds(1);
 constexpr core::duration pause_while_idle = std::chrono::milliseconds(20);
 // UCX refuses to report events as long as something waits for room in shared memory, which the peer may not make for
-// long. After so many refusals in a row the loop sleeps between its looks.
+// long. After so many refusals in a row the loop sleeps between its looks. It also looks while UCX has something: not
+// all of connecting two endpoints is reported.
 constexpr unsigned most_refusals = 64;
 
 // Sends `mine` and receives the peer's, each behind its length.
@@ -276,8 +277,10 @@ bool ucx_transport::arm() noexcept {
   const bool refused = ucx_->call.ucp_worker_arm(worker_) == ucs_status_t::busy;
   refusals_ = refused ? refusals_ + 1 : 0;
   if (refused && refusals_ < most_refusals) return true;
-  if (refused || by_timer_) {
-    const bool waits = refused || leaving_ || loop_.engine().waiting();
+  const bool busy = std::ranges::any_of(
+      live_, [](const peer_link* l) { return static_cast<const ucx_link*>(l)->in_ucx(); });
+  if (refused || busy || by_timer_) {
+    const bool waits = refused || busy || leaving_ || loop_.engine().waiting();
     loop_.engine().timers().arm(
         pause_timer_, loop_.engine().platform().now() + (waits ? pause_while_waiting : pause_while_idle));
   }

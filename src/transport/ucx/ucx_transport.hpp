@@ -40,7 +40,8 @@ namespace tutti::transport::ucx {
 using namespace limits::ucx;
 namespace abi = base::ucx_abi;
 
-inline constexpr core::duration patience_with_slices = std::chrono::milliseconds(50);
+// On a machine with more ranks than cores a peer may wait for its core for a tenth of a second.
+inline constexpr core::duration patience_with_slices = std::chrono::milliseconds(500);
 inline constexpr unsigned message_id = 1;  // of tutti's active messages
 
 using link_key = std::array<std::uint8_t, 16>;
@@ -111,6 +112,8 @@ class ucx_link final : public peer_link, public core::watcher {
   peer_health examine(const health_check& l) noexcept override;
   void rest() noexcept override;
   void leave() noexcept override;
+  // Whether UCX has something of this link that has not ended.
+  bool in_ucx() const noexcept { return parcels_out_ + slices_out_ > 0 || !arriving_.empty(); }
 
   // For the transport, in this order.
   // Makes the key that the peer is to put in front of its frames.
