@@ -183,7 +183,7 @@ std::string etcd_client::address_of(std::size_t member) const {
 }
 
 core::time_point etcd_client::limit_of_attempt(core::time_point deadline) const {
-  return members_.size() == 1 ? deadline : std::min(deadline, core::deadline_after(3s));
+  return std::min(deadline, core::deadline_after(members_.size() == 1 ? 20s : 3s));
 }
 
 void etcd_client::leave(std::size_t member) {
