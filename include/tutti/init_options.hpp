@@ -21,6 +21,9 @@ struct init_options {
   //                      until the timeout. IPv6 addresses stand in brackets
   //   "file:///path"     at a file that all ranks see, on this host or a network file system with locks. A
   //                      file left by an earlier run does no harm. The last rank to come removes the file
+  //   "etcd://host:port[,host:port]/JOB"
+  //                      in an etcd cluster, under this name of the job (etcd_store). An earlier run's keys do no
+  //                      harm. TUTTI_STORE has the same effect on a program that leaves "env://"
   std::string init_method = "env://";
   // This rank's number and the number of ranks. -1 takes them from the environment: RANK and WORLD_SIZE, or
   // the variables of mpirun or srun. A value given both here and in the environment must be the same.

@@ -105,6 +105,8 @@ class store {
 
   // The name in error texts: "memory_store", "tcp_store at 10.0.0.1:29500".
   virtual std::string name() const = 0;
+  // The limit in bytes of this store: `largest_value`, or less where something else stores the values.
+  virtual std::size_t most_bytes() const noexcept { return largest_value; }
   // The timeout of operations that name none; 10 minutes if not set.
   milliseconds timeout() const noexcept { return timeout_; }
   void set_timeout(milliseconds timeout);
@@ -246,6 +248,44 @@ class tcp_store final : public store {
   std::unique_ptr<impl> impl_;
 };
 
+// A store in an etcd cluster (version 3.4 or later, by its JSON gateway), which lives on when a process or a host
+// dies. All users that name one job share the contents, on any host.
+//
+// etcd keeps the keys for 60 s after the last user has left or died. A user renews them while its loop turns; after
+// 60 s without any user that does, they are gone, and so is the store. Whoever can reach etcd can read and change
+// them, unless etcd asks for certificates.
+// When a member dies or has no leader, the next one is asked, until the timeout. An operation is not carried out twice:
+// each change is a transaction that also counts the changes of its user.
+// Errors: also errc::timed_out (no member answers), errc::peer_failed (the keys have expired), errc::protocol (no etcd),
+// errc::resources (etcd has no space), errc::unauthorized (etcd asks for a user). Values have most_bytes() at most, as
+// etcd takes 1.5 MiB in a request.
+// Cost: a change takes a request, and one more to read first unless it is set() or compare_exchange() from empty; again
+// whenever another user has changed the key meanwhile. A wait has a connection of its own.
+class etcd_store final : public store {
+ public:
+  static constexpr std::size_t largest_value = (3u << 19) - 4096;
+
+  // Joins the contents of a job: "etcd://host:port[,host:port...]/JOB" (2379 if there is no port). With "etcds://" the
+  // connections have TLS, and etcd and this process check each other's certificate by the files of `tls`. The timeout
+  // also becomes that of the store.
+  // Errors: as above; errc::invalid_argument (a malformed text, members of different clusters, TLS without files).
+  static task<std::unique_ptr<etcd_store>> connect(boost::asio::any_io_executor executor, std::string url,
+                                                   std::chrono::milliseconds timeout,
+                                                   tls_identity tls = nullptr);
+  // Leaves the store. No operation may be pending.
+  ~etcd_store() override;
+
+  std::string name() const override;
+  std::size_t most_bytes() const noexcept override { return largest_value; }
+
+ private:
+  struct impl;
+  explicit etcd_store(std::unique_ptr<impl> i);
+  task<store_answer> carry_out(store_request what) override;
+
+  std::unique_ptr<impl> impl_;
+};
+
 // The keys of another store that begin with `prefix` and a slash: separates the users of one store.
 class prefix_store final : public store {
  public:
@@ -253,6 +293,7 @@ class prefix_store final : public store {
   prefix_store(store& base, std::string prefix);
 
   std::string name() const override;
+  std::size_t most_bytes() const noexcept override { return base_.most_bytes(); }
 
  private:
   task<store_answer> carry_out(store_request what) override;

@@ -5,6 +5,7 @@
 #include "base/hmac.hpp"
 #include "base/text.hpp"
 #include "bootstrap/address.hpp"
+#include "bootstrap/etcd_client.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/starters.hpp"
 #include "bootstrap/store_handover.hpp"
@@ -315,6 +316,28 @@ tls_identity read_tls(const init_options& options, const std::string& owner) {
                            read_file_name("TUTTI_TLS_AUTHORITY", options.tls_authority, owner));
 }
 
+void meet_in_etcd(const std::string& url, const init_options& options, job& j) {
+  const etcd_place there = parse_etcd_url(url);
+  if (j.elastic)
+    refuse(
+        "ranks whose nodes come and go meet at tutti-run of node 0, not at '{}': unset TUTTI_STORE, or give "
+        "--nnodes a fixed number",
+        url);
+  j.etcd = url;
+  if (!there.tls) return;
+  const std::string owner = std::to_string(j.rank);
+  const auto file = [&owner, &url](const char* variable, const std::string& option) {
+    std::string name = read_file_name(variable, option, owner);
+    if (name.empty())
+      refuse("'{}' asks for TLS, which needs certificates: set {}, or write etcd:// for an etcd without TLS",
+             url, variable);
+    return name;
+  };
+  const std::string certificate = file("TUTTI_TLS_CERTIFICATE", options.tls_certificate);
+  const std::string key = file("TUTTI_TLS_KEY", options.tls_key);
+  j.tls_of_etcd = make_tls_identity(certificate, key, file("TUTTI_TLS_AUTHORITY", options.tls_authority));
+}
+
 void read_common(const init_options& options, job& j) {
   j.timeout = read_time("TUTTI_TIMEOUT", "timeout", options.timeout, 1ms, false);
   j.silence_limit = read_time("TUTTI_SILENCE_LIMIT", "silence_limit", options.silence_limit, 500ms, true);
@@ -344,12 +367,14 @@ job resolve(const init_options& options) {
     j.world_size = found.size.value.value_or(-1);
     return j;
   }
-  const std::string& method = options.init_method;
+  std::string method = options.init_method;
+  if (method == "env://") method = base::env_string("TUTTI_STORE").value_or(method);
   const bool at_address = method.starts_with("tcp://"), at_file = method.starts_with("file://");
-  if (method != "env://" && !at_address && !at_file)
+  const bool in_etcd = is_etcd_url(method);
+  if (method != "env://" && !at_address && !at_file && !in_etcd)
     refuse(
-        "init_method '{}' is not known: there are env:// (MASTER_ADDR and MASTER_PORT say where rank 0 "
-        "is), tcp://host:port and file:///path",
+        "init_method (or TUTTI_STORE) '{}' is not known: there are env:// (MASTER_ADDR and MASTER_PORT say "
+        "where rank 0 is), tcp://host:port, file:///path and etcd://host:port/JOB",
         method);
   const place found = place_of(options);
   take_place(found, j);
@@ -362,12 +387,14 @@ job resolve(const init_options& options) {
   const std::int64_t listening_port = take_listening_port();
   if (at_address) parse_master_url(method, j);
   if (at_file) j.rendezvous_file = parse_file_url(method);
-  if ((at_address || at_file) && j.alone)
+  if (in_etcd) meet_in_etcd(method, options, j);
+  if ((at_address || at_file || in_etcd) && j.alone)
     refuse(
-        "init_method '{}' needs to know which rank this is: set init_options::rank and world_size, or "
+        "init_method (or TUTTI_STORE) '{}' needs to know which rank this is: set init_options::rank and "
+        "world_size, or "
         "RANK and WORLD_SIZE",
         method);
-  if (at_address || at_file) return j;
+  if (at_address || at_file || in_etcd) return j;
   read_master(found, j);
   // An address other than the launcher's has another listener.
   j.store_listens = !j.master_host.empty() && j.master_port == listening_port;

@@ -15,10 +15,13 @@ namespace tutti::bootstrap {
 struct job : core::world_settings {
   int rank = 0;
   int world_size = 1;
-  // Where the ranks meet: rank 0 serves a store at an address, or all open a file. Neither in a world of one.
+  // Where the ranks meet: rank 0 serves a store at an address, or all open a file or go to etcd (an URL of
+  // etcd_store, and with what it is authenticated). None in a world of one.
   std::string master_host;
   std::uint16_t master_port = 0;
   std::string rendezvous_file;
+  std::string etcd;
+  tls_identity tls_of_etcd;
   bool private_rendezvous = false;  // the file is in a directory made for the purpose
   bool at_store = false;            // in a store that the program has passed in
   int store_fd = -1;  // on rank 0, under tutti-run: a socket that already listens there; its taker owns it
@@ -44,6 +47,7 @@ struct job : core::world_settings {
 // Determines the job of this process from the variables in base/env.cpp. Without RANK it reads those of
 // Open MPI, MPICH (PMI) or Slurm; it also reads those that torchrun adds (starters.hpp). With env://, the ranks
 // meet at the first of these that applies:
+//   TUTTI_STORE, in etcd;
 //   MASTER_ADDR and MASTER_PORT, if both are set;
 //   a file in a directory of this user, if a starter has started all ranks on one host and named the job;
 //   under torchrun, whose own store listens at MASTER_PORT: likewise on one host; otherwise the port

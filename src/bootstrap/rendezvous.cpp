@@ -264,12 +264,6 @@ task<std::int64_t> newest_epoch(store& through, std::int64_t least, core::time_p
   co_return least;
 }
 
-// A process whose rank has come before takes the place of one that has died.
-task<bool> enter_once(store& epoch, int rank, core::time_point deadline) {
-  const std::string before = co_await propose(epoch, rank_key(rank), "", core::time_left(deadline));
-  co_return before.empty();
-}
-
 }  // namespace
 
 core::world_info world_of(const job& who, peer_table table) {
@@ -311,6 +305,11 @@ task<> call_off(store& through, std::string why) {
   return end_attempt(through, std::string(failed_head) + why, patience);
 }
 
+task<bool> is_first(store& epoch, int rank, core::time_point deadline) {
+  const std::string before = co_await propose(epoch, rank_key(rank), "", core::time_left(deadline));
+  co_return before.empty();
+}
+
 task<core::world_info> meet_at(store& through, job who, core::endpoint_record mine, std::int64_t* least,
                                epoch_entry enter, core::time_point deadline) {
   for (;; ++*least) {
@@ -334,8 +333,9 @@ task<core::world_info> meet_at(store& through, job who, core::endpoint_record mi
 task<core::world_info> meet_in_epochs(boost::asio::any_io_executor executor, job who,
                                       core::endpoint_record mine, std::int64_t least,
                                       std::shared_ptr<tcp_store_server> server, core::time_point deadline) {
+  // A process whose rank has come before takes the place of one that has died.
   const epoch_entry enter = [rank = who.rank](store& epoch, core::time_point until) {
-    return enter_once(epoch, rank, until);
+    return is_first(epoch, rank, until);
   };
   for (;;) {
     const std::unique_ptr<store> through = co_await store_of_rank_0(executor, who, deadline, server);

@@ -58,6 +58,9 @@ task<> call_off(store& through, std::string why);
 // has died: the epoch cannot become a world any more.
 using epoch_entry = std::function<task<bool>(store& epoch, core::time_point deadline)>;
 
+// Whether no process with this rank has entered the epoch before.
+task<bool> is_first(store& epoch, int rank, core::time_point deadline);
+
 // Completes on every rank with the same world when all job.world_size ranks have entered one epoch of
 // `through`. That is *least or a later one, and is in the world's info; *least is the last one tried. An
 // epoch ends without a world when a rank of a later epoch comes, or `enter` returns false. The next epoch then
@@ -85,6 +88,15 @@ task<core::world_info> meet_in_epochs(boost::asio::any_io_executor executor, job
 // which only this user can read. Errors are those of meet() and file_store::open().
 task<core::world_info> meet_at_file(boost::asio::any_io_executor executor, job who,
                                     core::endpoint_record mine, core::time_point deadline);
+
+// ---- in etcd ----
+
+// meet_at() in an etcd_store at job.etcd. Ranks come in any order. What was said of files of earlier runs holds for
+// keys. The last rank to enter an epoch, and one that finds its number taken, asks all others to answer. If one does not
+// within 5 s, the next epoch begins. Without a secret the ranks agree on one, and listen on loopback only. Errors are
+// those of meet() and etcd_store::connect().
+task<core::world_info> meet_in_etcd(boost::asio::any_io_executor executor, job who, core::endpoint_record mine,
+                                    core::time_point deadline);
 
 // "tutti" in XDG_RUNTIME_DIR if there is one, else /tmp/tutti-<uid>: the same for all processes of a user.
 std::string private_directory();

@@ -178,11 +178,11 @@ task<store_answer> store::perform(store_request what) {
   if (what.key.empty() && what.operation != store_operation::count)
     base::throw_error(errc::invalid_argument, "{}: the key is empty; give it a name", title_of(what));
   const std::size_t bytes = what.key.size() + what.value.size() + what.expected.size();
-  if (bytes > largest_value) {
+  if (bytes > most_bytes()) {
     what.key.resize(std::min<std::size_t>(what.key.size(), 100));
     base::throw_error(errc::invalid_argument,
                       "{}: {} bytes are more than a store takes ({}); send large data through a communicator",
-                      title_of(what), bytes, largest_value);
+                      title_of(what), bytes, most_bytes());
   }
   if (what.timeout < milliseconds(0)) what.timeout = timeout_;
   return carry_out(std::move(what));

@@ -70,7 +70,8 @@ task<communicator> init(runtime& rt, init_options options) {
   bootstrap::job job = bootstrap::resolve(options);
   if (job.over_mpi) co_return co_await state.join_mpi(job);
   refuse_inside_rank(state.loop(), options, job);
-  const bool serves = job.rank == 0 && job.world_size > 1 && job.rendezvous_file.empty() && !job.elastic;
+  const bool serves =
+      job.rank == 0 && job.world_size > 1 && job.rendezvous_file.empty() && job.etcd.empty() && !job.elastic;
   if (!serves) co_return co_await state.join(job, nullptr, nullptr);
   const auto executor = rt.get_executor();
   const comm::runtime_state::lifetime alive(state);

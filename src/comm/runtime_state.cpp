@@ -43,7 +43,7 @@ using transports = std::vector<std::unique_ptr<transport::transport>>;
 // The world is this host unless there is an address of rank 0, a store of the program, or a secret from
 // outside.
 transport::listen_wish wish_of(const bootstrap::job& job, bootstrap::endpoints master) {
-  const bool at_file = !job.rendezvous_file.empty();
+  const bool at_file = !job.rendezvous_file.empty() || !job.etcd.empty();
   // Whoever may read the file or the store gets a secret from it.
   transport::listen_wish wish{!job.secret.empty() || at_file || job.at_store};
   if (!job.master_host.empty()) wish.towards = job.master_host;
@@ -110,11 +110,12 @@ void check_reach(const core::world_info& info, const transports& ways) {
   }
 }
 
-enum class rendezvous { alone, at_file, in_store, in_epochs, elastic };
+enum class rendezvous { alone, at_file, in_etcd, in_store, in_epochs, elastic };
 rendezvous rendezvous_of(const bootstrap::job& job) {
   if (job.elastic) return rendezvous::elastic;
   if (job.world_size == 1) return rendezvous::alone;
   if (!job.rendezvous_file.empty()) return rendezvous::at_file;
+  if (!job.etcd.empty()) return rendezvous::in_etcd;
   return job.comes_again ? rendezvous::in_epochs : rendezvous::in_store;
 }
 
@@ -260,6 +261,8 @@ task<communicator> runtime_state::join(bootstrap::job job, store* through,
     info = co_await bootstrap::meet_in_epochs(executor, job, mine, job.restarts, server, deadline);
   } else if (how == rendezvous::at_file) {
     info = co_await bootstrap::meet_at_file(executor, job, mine, deadline);
+  } else if (how == rendezvous::in_etcd) {
+    info = co_await bootstrap::meet_in_etcd(executor, job, mine, deadline);
   } else if (how == rendezvous::in_store) {
     if (job.at_store) job.secret = co_await bootstrap::agree_on_secret(*through, job.secret, deadline);
     info = co_await bootstrap::meet(*through, job, mine, deadline);

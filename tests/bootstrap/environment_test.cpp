@@ -288,6 +288,31 @@ TEST_CASE("file:// names the file where the ranks meet") {
   check_refused({}, {"RANK", "file:///shared/run"}, no_rank);
 }
 
+TEST_CASE("etcd:// and TUTTI_STORE name the etcd where the ranks meet") {
+  const std::string url = "etcd://a:2379,b/training";
+  const job of_variable = resolved({{"TUTTI_STORE", url.c_str()},
+                                    {"RANK", "1"},
+                                    {"WORLD_SIZE", "2"},
+                                    {"MASTER_ADDR", "elsewhere"},
+                                    {"MASTER_PORT", "1"}});
+  CHECK(of_variable.etcd == url);
+  CHECK(of_variable.master_host.empty());
+  init_options o;
+  o.rank = 0;
+  o.world_size = 2;
+  o.init_method = url;
+  CHECK(resolved({{"TUTTI_STORE", "etcd://other/job"}}, o).etcd == url);
+  CHECK_FALSE(resolved({}, o).tls_of_etcd);
+  check_refused({{"TUTTI_ELASTIC", "first"}}, {"TUTTI_STORE", "--nnodes"}, o);
+  o.init_method = "etcds://a/training";
+  check_refused({}, {"TUTTI_TLS_CERTIFICATE", "etcds://a/training"}, o);
+  o.init_method = "etcd://a";
+  check_refused({}, {"etcd://a", "/JOB"}, o);
+  check_refused({{"TUTTI_STORE", "redis://a/0"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}},
+                {"redis://a/0", "TUTTI_STORE"});
+  check_refused({{"TUTTI_STORE", url.c_str()}}, {"RANK", url.c_str()});
+}
+
 TEST_CASE("with the backend mpi, processes and ranks are MPI's") {
   CHECK_FALSE(resolved({}).over_mpi);
   init_options o;

@@ -208,17 +208,17 @@ inline void check_store(boost::asio::io_context& context, store& a, store& b) {
     CHECK(f.code == errc::invalid_argument);
     f = failure_of([&] { run_task(context, a.get("")); });
     CHECK(f.code == errc::invalid_argument);
-    f = failure_of([&] { run_task(context, a.set("k", std::string(store::largest_value, 'x'))); });
+    f = failure_of([&] { run_task(context, a.set("k", std::string(a.most_bytes(), 'x'))); });
     CHECK(f.code == errc::invalid_argument);
     CHECK(run_task(context, a.count()) == 0);
   }
   SUBCASE("the largest value, and one byte more") {
-    run_task(context, a.set("key", std::string(store::largest_value - 20, 'x')));
-    CHECK(get(b, "key").size() == store::largest_value - 20);
+    run_task(context, a.set("key", std::string(a.most_bytes() - 20, 'x')));
+    CHECK(get(b, "key").size() == a.most_bytes() - 20);
     const failure f = failure_of([&] { run_task(context, b.append("key", std::string(64, 'y'))); });
     CHECK(f.code == errc::resources);
-    CHECK(get(a, "key").size() == store::largest_value - 20);
-    const std::string prefix(store::largest_value + 1, 'x');
+    CHECK(get(a, "key").size() == a.most_bytes() - 20);
+    const std::string prefix(a.most_bytes() + 1, 'x');
     CHECK(failure_of([&] { run_task(context, a.count(prefix)); }).code == errc::invalid_argument);
     CHECK(run_task(context, a.count()) == 1);
   }

@@ -65,7 +65,7 @@ struct vendor {
 };
 const std::vector<vendor> vendors{
     {"liburing", {"src/core/uring_backend"}},
-    {"nettle/", {"src/base/hmac"}},
+    {"nettle/", {"src/base/base64", "src/base/hmac"}},
     {"openssl/", {"src/core/tls_openssl", "tests/support/certificates"}},
     {"CLI/", {"src/launch/", "src/report/main", "examples/", "perf/"}},
     {"Eigen/",
@@ -82,8 +82,8 @@ const std::vector<vendor> vendors{
     {"mpi.h", {"perf/", "src/transport/mpi/mpi_module", "tests/programs/mpi_by_itself"}},
     {"mpi_abi.h", {"tests/transport/mpi_abi_test"}},
     {"nlohmann/",
-     {"perf/common/", "src/report/", "src/track/", "tests/perf/", "tests/track/", "tests/report/",
-      "tests/launch/"}},
+     {"perf/common/", "src/bootstrap/etcd_", "src/report/", "src/track/", "tests/perf/", "tests/track/",
+      "tests/report/", "tests/bootstrap/etcd_", "tests/launch/"}},
     {"doctest/", {"tests/"}},
 };
 
