@@ -3,7 +3,7 @@
 // columns. They meet at a file; any store will do.
 //   tutti-run -n 4 only_two_jobs train meeting & tutti-run -n 2 only_two_jobs serve meeting
 #include <tutti/join.hpp>
-#include <tutti/reshard.hpp>
+#include <tutti/train/reshard.hpp>
 #include <tutti/tutti.hpp>
 
 #include <algorithm>

@@ -7,5 +7,6 @@
 #include <tutti/train/partition.hpp>
 #include <tutti/train/replace_file.hpp>
 #include <tutti/train/replicas.hpp>
+#include <tutti/train/reshard.hpp>
 #include <tutti/train/sharded.hpp>
 #include <tutti/train/shuffle.hpp>

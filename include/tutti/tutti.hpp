@@ -17,6 +17,7 @@
 #include <tutti/generator.hpp>
 #include <tutti/half.hpp>
 #include <tutti/init_options.hpp>
+#include <tutti/join.hpp>
 #include <tutti/matched_message.hpp>
 #include <tutti/messages.hpp>
 #include <tutti/objects.hpp>

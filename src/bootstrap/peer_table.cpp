@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/peer_table.hpp"
 
+#include "base/cores.hpp"
 #include "base/env.hpp"
 #include "base/process_state.hpp"
 #include "base/throw_error.hpp"
-#include "core/scheduling.hpp"
 
 #include <unistd.h>
 
@@ -82,8 +82,8 @@ core::endpoint_record local_endpoint_record(int rank) {
   record.host_id =
       core::host_identity(kernel.empty() ? record.host : kernel, std::to_string(base::namespace_of("net")),
                           user_of_host(), pretended_host(rank));
-  record.cpus = core::cpu_mask();
-  record.cache = core::cache_of(record.cpus);
+  record.cpus = base::cpu_mask();
+  record.cache = base::cache_of(record.cpus);
   return record;
 }
 

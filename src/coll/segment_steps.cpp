@@ -126,7 +126,10 @@ task<> set_up_segments(collective c) {
   const bool two_levels = c.groups() != nullptr;
   const collective near = two_levels ? c.near() : c;
   bool good = co_await connect_segment(near);
-  if (two_levels && !co_await connect_segment(c.across())) good = false;
+  if (two_levels) {
+    const bool good_across = co_await connect_segment(c.across());
+    good = good && good_across;
+  }
   good = co_await good_on_all(near, good);
   if (two_levels) {
     good = co_await good_on_all(c.across(), good);

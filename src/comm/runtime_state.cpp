@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/runtime_state.hpp"
 
+#include "base/cores.hpp"
 #include "base/log.hpp"
 #include "base/rdma_devices.hpp"
 #include "base/throw_error.hpp"
@@ -338,7 +339,7 @@ communicator runtime_state::enter(core::world_info info, transports ways,
     if (peer.host_id == my_host) masks.push_back(peer.cpus);
   const int local_ranks = static_cast<int>(masks.size());
   loop_.recorder().joined(info.id);
-  loop_.set_spin(core::spin_policy::choose(local_ranks, core::usable_cores(masks)));
+  loop_.set_spin(core::spin_policy::choose(local_ranks, base::usable_cores(masks)));
   core::set_compute_ranks(local_ranks);
 
   worlds_.reserve(worlds_.size() + 1);

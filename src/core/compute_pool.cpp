@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The compute pool of the process: Asio's thread pool, made on first use, sized to the cores per rank.
+#include "base/cores.hpp"
 #include "core/loop.hpp"
 #include "core/scheduling.hpp"
 #include "flight/recordings.hpp"
@@ -43,7 +44,8 @@ class compute_pool {
 };
 
 boost::asio::thread_pool& pool() {
-  static compute_pool instance(std::max(1, usable_cores() / ranks_of_host.load(std::memory_order_relaxed)));
+  static compute_pool instance(
+      std::max(1, base::usable_cores() / ranks_of_host.load(std::memory_order_relaxed)));
   return instance.get();
 }
 

@@ -5,8 +5,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <string>
-#include <vector>
 
 namespace tutti::core {
 
@@ -22,18 +20,8 @@ struct spin_policy {
   static spin_policy choose(int local_ranks, int usable_cores);
 };
 
-// Cores that processes with these affinity masks (endpoint_record::cpus), or this one, may use together: as many as
-// the cgroup's quota at most.
-int usable_cores(const std::vector<std::string>& masks = {}) noexcept;
 // Sets how many ranks share this process's compute pool and cores. Has an effect until tutti::compute is first used.
 void set_compute_ranks(int ranks) noexcept;
-// This process's affinity mask as hexadecimal digits, least significant core last; empty if it is unknown.
-std::string cpu_mask();
-std::vector<int> cores_in(const std::string& mask);  // ascending; commas in the mask mean nothing
-// The number of the lowest core that shares the last-level cache of all cores of this mask, as text; empty: they do not
-// share one, or it is not known. `cores` is the folder where the kernel describes them.
-std::string cache_of(const std::string& mask, const std::string& cores = "/sys/devices/system/cpu");
-
 // While it lives, the thread that made it asks the kernel for short time slices: 100 us, the shortest
 // possible, or TUTTI_SLICE_US microseconds (up to 100,000). 0 asks for nothing; other text throws
 // errc::invalid_argument. The thread's share of the core stays the same, but a rank that is woken beside other

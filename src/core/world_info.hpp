@@ -38,7 +38,7 @@ struct endpoint_record {
   std::string tcp_endpoint;     // "address:port", numeric, or "[v6]:port"; empty: none
   std::string ucx_endpoint;     // likewise, of the connections beside UCX; empty: this rank does without UCX
   std::string cpus;             // the cores it may use, as a hexadecimal mask
-  std::string cache;            // core::cache_of() these
+  std::string cache;            // base::cache_of() these
 };
 
 // Whether the processes of these ranks know each other by their pids. Numbers of namespaces are of one kernel only.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/binding.hpp"
+#include "base/cores.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +10,6 @@
 #include <iterator>
 #include <system_error>
 
-#include "core/scheduling.hpp"
 #include "launch/options.hpp"
 
 namespace tutti::launch {
@@ -18,7 +18,7 @@ namespace {
 std::vector<int> cores_in_file(const std::filesystem::path& file) {
   std::string mask;
   std::ifstream(file) >> mask;
-  return core::cores_in(mask);
+  return base::cores_in(mask);
 }
 
 // All cores that share with this one; only itself if the kernel does not say.
@@ -47,7 +47,7 @@ std::vector<rank_place> places_of_ranks(binding how, int ranks, const std::strin
   std::vector<rank_place> places(static_cast<std::size_t>(ranks));
   std::vector<std::vector<int>> groups;
   if (how != binding::none) {
-    const std::vector<int> usable = core::cores_in(mask);
+    const std::vector<int> usable = base::cores_in(mask);
     for (const int core : usable) {
       if (std::ranges::any_of(groups, [&](const auto& g) { return std::ranges::binary_search(g, core); }))
         continue;
@@ -56,7 +56,7 @@ std::vector<rank_place> places_of_ranks(binding how, int ranks, const std::strin
     }
   }
   if (groups.empty()) {
-    const int share = std::max(1, core::usable_cores({mask}) / std::max(1, ranks));
+    const int share = std::max(1, base::usable_cores({mask}) / std::max(1, ranks));
     for (rank_place& p : places) p.threads = share;
     return places;
   }

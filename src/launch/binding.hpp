@@ -16,7 +16,7 @@ struct rank_place {
   int threads = 1;         // its share of them
 };
 
-// One place for each rank. `mask` is the launcher's affinity (core::cpu_mask()), `system` the folder where the kernel
+// One place for each rank. `mask` is the launcher's affinity (base::cpu_mask()), `system` the folder where the kernel
 // describes the machine. Throws usage_error if there are fewer cores than ranks that want one each.
 std::vector<rank_place> places_of_ranks(binding how, int ranks, const std::string& mask,
                                         const std::string& system = "/sys/devices/system");

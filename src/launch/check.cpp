@@ -19,12 +19,12 @@
 #include <string_view>
 #include <vector>
 
+#include "base/cores.hpp"
 #include "base/env.hpp"
 #include "base/rdma_devices.hpp"
 #include "base/ucx_library.hpp"
 #include "bootstrap/address.hpp"
 #include "bootstrap/environment.hpp"
-#include "core/scheduling.hpp"
 #include "launch/store_socket.hpp"
 
 namespace tutti::launch {
@@ -190,11 +190,11 @@ void print_limits() {
 }
 
 void print_binding(const options& o) {
-  const std::vector<rank_place> places = places_of_ranks(o.bind, std::max(1, o.ranks), core::cpu_mask());
+  const std::vector<rank_place> places = places_of_ranks(o.bind, std::max(1, o.ranks), base::cpu_mask());
   if (o.bind == binding::none)
     fmt::print(
         "cores: {} for all ranks of this node together; --bind core, cache or numa gives each its own\n",
-        core::usable_cores());
+        base::usable_cores());
   for (std::size_t r = 0; r < places.size() && o.bind != binding::none; ++r)
     fmt::print("cores: {} for the node's rank {}\n", fmt::join(places[r].cores, ","), r);
 }

@@ -17,8 +17,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/cores.hpp"
 #include "base/text.hpp"
-#include "core/scheduling.hpp"
 #include "launch/run_after.hpp"
 
 namespace tutti::launch {
@@ -151,7 +151,7 @@ local_ranks::local_ranks(boost::asio::io_context& loop, const options& o, std::s
       descriptor_limit_(raise_descriptor_limit()),
       children_(loop,
                 {[this](outcome end) { on_rank_end(std::move(end)); }, [this] { on_children_changed(); }}),
-      places_(places_of_ranks(o.bind, o.ranks, core::cpu_mask())),
+      places_(places_of_ranks(o.bind, o.ranks, base::cpu_mask())),
       records_(o.ranks, flight::wanted_operations(!o.trace.empty()), o.elastic),
       output_(output),
       deadline_(loop),

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <tutti/error.hpp>
 #include <tutti/request.hpp>
-#include <tutti/reshard.hpp>
+#include <tutti/train/reshard.hpp>
 #include <utility>
 
 namespace tutti {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/cores.hpp"
 #include "core/loop.hpp"
 #include "core/running_task.hpp"
 #include "core/scheduling.hpp"
@@ -111,7 +112,7 @@ task<> with_room_for_one_thread(communicator) {
 // The first case: a forked child has no thread of a pool that was made before.
 TEST_CASE("a pool whose second thread cannot be made computes with one") {
   if (instrumented) TUTTI_SKIP("sanitizers need address space");
-  if (core::usable_cores() < 2) TUTTI_SKIP("the pool has one thread for each core: one core");
+  if (base::usable_cores() < 2) TUTTI_SKIP("the pool has one thread for each core: one core");
   child limited([](const auto&) {
     ::alarm(std::chrono::duration_cast<std::chrono::seconds>(patience).count());
     run_local(1, with_room_for_one_thread);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/binding.hpp"
+#include "base/cores.hpp"
 
 #include <doctest/doctest.h>
 #include <sched.h>
@@ -8,7 +9,6 @@
 #include <fstream>
 #include <string>
 
-#include "core/scheduling.hpp"
 #include "launch/options.hpp"
 #include "launched.hpp"
 #include "support/scratch_directory.hpp"
@@ -84,8 +84,8 @@ TEST_SUITE("launch/binding") {
   }
 
   TEST_CASE("a rank runs where it is bound, and knows its share of the cores") {
-    const std::string mask = core::cpu_mask();
-    if (core::cores_in(mask).size() < 2) TUTTI_SKIP("one core");
+    const std::string mask = base::cpu_mask();
+    if (base::cores_in(mask).size() < 2) TUTTI_SKIP("one core");
     const testing::ending end =
         testing::launch({"-n", "2", "--bind", "core", "--tag-output", "never", "--", "sh", "-c",
                          "echo \"$(grep Cpus_allowed_list /proc/self/status) threads\""},

@@ -18,9 +18,10 @@
 #include <vector>
 
 // At the beginning of a test case that needs it.
-#define TUTTI_NEEDS_ETCD()                                                                            \
-  do {                                                                                                \
-    if (!::tutti::test::has_etcd()) TUTTI_SKIP("etcd is not installed: apt-get install etcd-server"); \
+#define TUTTI_NEEDS_ETCD()                                                                                \
+  do {                                                                                                    \
+    if (!::tutti::test::has_etcd())                                                                       \
+      TUTTI_SKIP("etcd is not installed: apt-get install etcd-server, which also starts one of its own"); \
   } while (false)
 
 namespace tutti::test {

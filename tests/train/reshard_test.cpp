@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <random>
 #include <string>
-#include <tutti/reshard.hpp>
+#include <tutti/train/reshard.hpp>
 #include <utility>
 #include <vector>
 
