@@ -353,7 +353,7 @@ TEST_CASE("unknown methods, backends, transports and times are refused") {
   o = init_options();
   check_refused({{"TUTTI_BACKEND", "gloo"}}, {"TUTTI_BACKEND", "gloo", "mpi"});
   o.transports = {"rdma"};
-  check_refused({}, {"rdma", "shm and tcp"}, o);
+  check_refused({}, {"rdma", "shm, ucx and tcp"}, o);
   check_refused({{"TUTTI_CHECKSUMS", "2"}}, {"TUTTI_CHECKSUMS", "2"});
   check_refused({{"TUTTI_TCP_CONNECTIONS", "0"}}, {"TUTTI_TCP_CONNECTIONS", "0"});
   check_refused({{"TUTTI_TCP_CONNECTIONS", "9"}}, {"TUTTI_TCP_CONNECTIONS", "9"});

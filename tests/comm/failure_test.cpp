@@ -244,7 +244,9 @@ task<> completes_from_what_has_come(communicator world, int calls_before, bool p
     for (int i = 0; i < calls_before; ++i) co_await c.barrier();
     const int polls_not = 2 * round + 1, failed = 2 * round + 2;
     request reached;
+    char called = 1;
     if (world.rank() == 0) {
+      if (parent) co_await world.recv(called, 1);
       co_await reaches(world, step, polls_not);
       reached = start(c.barrier());
       if (parent) co_await reached;
@@ -252,7 +254,10 @@ task<> completes_from_what_has_come(communicator world, int calls_before, bool p
       if (parent) outer.abort();
       *step = failed;
     } else {
-      if (parent) reached = start(c.barrier());
+      if (parent) {
+        reached = start(c.barrier());
+        co_await world.send(called, 0);  // what the barrier sends has left before
+      }
       *step = polls_not;
       while (*step < failed) std::this_thread::yield();
       if (!parent) reached = start(c.barrier());
