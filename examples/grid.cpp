@@ -28,9 +28,9 @@ namespace {
 constexpr int layers = 8, width = 64, micro_batches = 8, steps = 15, steps_per_checkpoint = 5;
 
 struct model {
-  std::span<float> layers_from(int first, int last) {
-    return std::span(weights).subspan(static_cast<std::size_t>(first * width),
-                                      static_cast<std::size_t>((last - first) * width));
+  std::span<float> layers_from(int begin, int end) {
+    return std::span(weights).subspan(static_cast<std::size_t>(begin * width),
+                                      static_cast<std::size_t>((end - begin) * width));
   }
 
   int step = 0, first = 0, last = layers;  // this rank holds the layers from first to last

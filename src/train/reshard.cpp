@@ -116,13 +116,13 @@ std::size_t layout::elements(int rank) const noexcept {
 }
 
 std::size_t reshard_plan::slice::elements() const noexcept {
-  std::size_t product = 1;
+  std::size_t all = 1;
   for (const std::vector<run>& in : runs) {
-    std::size_t sum = 0;
-    for (const run& r : in) sum += r.count;
-    product *= sum;
+    std::size_t here = 0;
+    for (const run& r : in) here += r.count;
+    all *= here;
   }
-  return product;
+  return all;
 }
 
 reshard_plan::reshard_plan(const layout& from, const layout& to, int rank) {

@@ -237,9 +237,9 @@ TEST_CASE("the leader of three members is killed between changes") {
     const auto mine = join(context, url);
     if (user == 2) return run_task(context, mine->wait("end"));
     for (int i = 0; i < least || !killed; ++i) {
-      const std::int64_t sum = run_task(context, mine->add("sum", 1));
+      const std::int64_t total = run_task(context, mine->add("sum", 1));
       const std::lock_guard held(lock);
-      sums.insert(sum);
+      sums.insert(total);
       ++changes;
       if (i == 5 && ++changing == 2) both_change.set_value();
     }
@@ -273,8 +273,8 @@ TEST_CASE("etcd is gone, and comes back") {
   check_says(failure_of([&] { run_task(context, store->add("n", 1, 200ms)); }), errc::timed_out,
              {"add('n') on etcd_store", "did not answer in time", "endpoint health"});
   cluster.process(0).signal(SIGCONT);
-  const std::int64_t sum = run_task(context, store->add("n", 10));
-  CHECK((sum == 10 || sum == 11));  // the one that was given up may have happened
+  const std::int64_t total = run_task(context, store->add("n", 10));
+  CHECK((total == 10 || total == 11));  // the one that was given up may have happened
 }
 
 TEST_CASE("keys that nobody has renewed are gone, and the store with them") {
