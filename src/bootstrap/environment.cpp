@@ -251,8 +251,7 @@ void check_transports(const std::set<std::string>& names, const char* where) {
     if (name != "shm" && name != "tcp" && name != "ucx")
       refuse(
           "{} asks for the transport '{}'; there are shm, ucx and tcp, and without a choice all that work "
-          "are "
-          "used, ucx between hosts with RDMA devices",
+          "are used, ucx between hosts with RDMA devices",
           where, name);
 }
 

@@ -191,11 +191,13 @@ void print_limits() {
 
 void print_binding(const options& o) {
   const std::vector<rank_place> places = places_of_ranks(o.bind, std::max(1, o.ranks), base::cpu_mask());
-  if (o.bind == binding::none)
+  if (o.bind == binding::none) {
     fmt::print(
         "cores: {} for all ranks of this node together; --bind core, cache or numa gives each its own\n",
         base::usable_cores());
-  for (std::size_t r = 0; r < places.size() && o.bind != binding::none; ++r)
+    return;
+  }
+  for (std::size_t r = 0; r < places.size(); ++r)
     fmt::print("cores: {} for the node's rank {}\n", fmt::join(places[r].cores, ","), r);
 }
 

@@ -55,6 +55,14 @@ void connecting_transport::stop_listening() noexcept {
   acceptor_.close(ignored);
 }
 
+bool connecting_transport::all_have_closed() noexcept {
+  const auto is_open = [](const peer_link* l) { return !l->closed(); };
+  // A link whose queue still waits for its connection may need the one that its peer makes.
+  const auto is_settled = [](const peer_link* l) { return l->closed() || l->at() == phase::connected; };
+  if (std::ranges::all_of(live_, is_settled)) stop_listening();
+  return std::ranges::none_of(live_, is_open);
+}
+
 // Ends all connecting and accepting where it waits.
 void connecting_transport::cut() noexcept {
   leaving_ = true;

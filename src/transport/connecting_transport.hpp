@@ -41,8 +41,9 @@ class connecting_transport : public transport {
 
   // Joins the loop and accepts at acceptor_. `tls`: of the connections, or null.
   void start(const core::world_info& info, inbound& up, tls_identity tls);
-  // Refuses new peers from now on.
-  void stop_listening() noexcept;
+  // Whether all links have closed: what has_left() is where each closes when its peer has all. Refuses new peers once
+  // no link needs them.
+  bool all_have_closed() noexcept;
   static base::unique_fd take_descriptor(core::stream_socket& socket);
 
   // Opens a connection. Throws tutti::error.
@@ -63,6 +64,7 @@ class connecting_transport : public transport {
  private:
   using pending_connection = core::admission::pending_connection;
 
+  void stop_listening() noexcept;
   task<> reach(peer_link& l);
   task<> await_peer(peer_link& l, core::stream_socket& declined, core::time_point deadline);
   task<> serve(core::stream_socket accepted);

@@ -109,14 +109,6 @@ bool tcp_transport::poll() noexcept {
   return work_active() || any_come;
 }
 
-bool tcp_transport::has_left() noexcept {
-  const auto is_open = [](const peer_link* l) { return !l->closed(); };
-  // A link whose queue still waits for its connection may need the one that its peer makes.
-  const auto is_settled = [](const peer_link* l) { return l->closed() || l->at() == phase::connected; };
-  if (std::ranges::all_of(live_, is_settled)) stop_listening();
-  return std::ranges::none_of(live_, is_open);
-}
-
 // ---- connecting ----
 
 task<core::stream_socket> tcp_transport::dial(const core::endpoint_record& to, core::time_point deadline) {

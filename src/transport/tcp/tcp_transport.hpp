@@ -174,7 +174,7 @@ class tcp_transport final : public connecting_transport {
   task<> complete(peer_link& l, core::stream_socket& socket, core::time_point deadline) override;
   task<> serve_other(core::stream_socket& socket, core::greeting from, core::time_point deadline) override;
   void give_up(peer_link& l, const setback& last) override;
-  bool has_left() noexcept override;
+  bool has_left() noexcept override { return all_have_closed(); }
 
   task<> reach_further(tcp_link& l);
   bool glance() noexcept;
@@ -182,8 +182,8 @@ class tcp_transport final : public connecting_transport {
   struct expected {
     tcp_link* from = nullptr;
     std::uint64_t latest = 0;  // the round in which data came
-    std::size_t next =
-        0;  // from which data came after these: likely again, for collectives repeat their order
+    // Index of that from which data came after these: likely again, for collectives repeat their order.
+    std::size_t next = 0;
   };
   // Recursive doubling has so many partners in a world of 4,096 ranks.
   static constexpr std::size_t most_expected = 12;

@@ -287,12 +287,4 @@ bool ucx_transport::arm() noexcept {
   return false;
 }
 
-bool ucx_transport::has_left() noexcept {
-  const auto is_open = [](const peer_link* l) { return !l->closed(); };
-  // A link whose queue still waits for its connection may need the one that its peer makes.
-  const auto is_settled = [](const peer_link* l) { return l->closed() || l->at() == phase::connected; };
-  if (std::ranges::all_of(live_, is_settled)) stop_listening();
-  return std::ranges::none_of(live_, is_open);
-}
-
 }  // namespace tutti::transport::ucx

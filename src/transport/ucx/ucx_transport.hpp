@@ -239,7 +239,7 @@ class ucx_transport final : public connecting_transport {
   task<core::stream_socket> dial(const core::endpoint_record& to, core::time_point deadline) override;
   task<> complete(peer_link& l, core::stream_socket& socket, core::time_point deadline) override;
   void give_up(peer_link& l, const setback& last) override;
-  bool has_left() noexcept override;
+  bool has_left() noexcept override { return all_have_closed(); }
 
   std::string own_address() const;
   // Lets UCX work once, and delivers what has come. Returns whether anything happened.
