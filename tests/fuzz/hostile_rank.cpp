@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank of the job that sends what it likes. Ranks 0 and 1 are real, with operations of all kinds in flight. An
 // input says which operations begin, what the hostile rank sends by which of its connections, and in what order.
-// Two communicators that the hostile rank is a member of, and one that it is not, take part. Afterwards the real
-// ranks still understand each other, and nothing of the operations is left.
+// Two communicators that the hostile rank is a member of, one that it is not, and a window of all three take part.
+// Afterwards the real ranks still understand each other, and nothing of the operations is left.
 //
 // A world serves many inputs: each has a hostile rank of its own, because that one's link may end. Frames between
 // the real ranks go through memory. Those of hostile ranks come over socket pairs (TCP with one and with three
@@ -16,6 +16,7 @@
 #include "core/running_task.hpp"
 #include "core/tls.hpp"
 #include "fuzz/targets.hpp"
+#include "rma/window_state.hpp"
 #include "transport/shm/shm_transport.hpp"
 #include "transport/tcp/tcp_transport.hpp"
 
@@ -49,6 +50,7 @@ using transport::frame_kind;
 constexpr int real_ranks = 2;
 constexpr int hostile_ranks = 24;
 constexpr int world_size = real_ranks + hostile_ranks;
+constexpr std::size_t window_bytes = 20'000, signals = 4;  // of a real rank
 
 // How the hostile ranks of a world are reached.
 enum class way : std::uint8_t { tcp, tcp_of_three, shared_memory, tls };
@@ -249,6 +251,14 @@ class worlds {
     return handles_of((*this)[0].world->make_communicator({id, parent}, name, members),
                       (*this)[1].world->make_communicator({id, parent}, name, members));
   }
+  // A real rank's part of a window of these ranks.
+  window<int> open(int r, std::uint32_t id, const std::vector<int>& members, std::span<int> memory) {
+    const detail::communicator_ref of(&(*this)[r].world->make_communicator({id, id}, "field", members));
+    detail::call what(detail::operation_kind::window, of, call_site::current());
+    what.out = detail::view_of(memory);
+    what.in.count = signals;
+    return {of, what};
+  }
   std::uint32_t next_id() { return (*this)[0].world->next_communicator_id(); }
 
  private:
@@ -339,6 +349,20 @@ task<> look(communicator c) {
   if (!found.error) TUTTI_INVARIANT(found.value.source >= 0 && found.value.source < c.size());
 }
 
+// One access to a window, which lives as long as this.
+task<> reach(const window<int>* w, int how, int to, std::size_t count, std::size_t offset, int signal) {
+  const buffer memory(count * sizeof(int));
+  const std::span<int> data(reinterpret_cast<int*>(memory.bytes().data()), count);
+  if (how == 0) co_await as_result(w->put(data, to, offset));
+  if (how == 1) co_await as_result(w->put_signal(data, to, offset, signal));
+  if (how == 2) co_await as_result(w->get(data, to, offset));
+  if (how == 3) co_await as_result(w->accumulate(data, to, offset, sum));
+  if (how == 4) co_await as_result(w->flush(to));
+  if (how == 5) co_await as_result(w->fetch_add(to, signal, 1));
+  if (how == 6) co_await as_result(w->compare_exchange(to, signal, 0, 1));
+  if (how == 7) co_await as_result(w->wait_signal(signal, [](std::uint64_t now) { return now % 4 == 3; }));
+}
+
 // What must succeed, whatever the hostile rank did.
 task<> must_send(communicator c, bool* done) {
   const std::vector<int> data(1000, 41);
@@ -399,9 +423,16 @@ class attack {
       : all_(all), in_(in), me_(all.take_hostile_rank()), leads_(leads) {
     trio_id_ = all.next_id();
     duo_id_ = all.next_id();
-    next_id_ = duo_id_ + world_size;
-    trio_ = all.make(trio_id_, 0, "trio", leads ? std::vector<int>{me_, 0, 1} : std::vector<int>{0, 1, me_});
+    field_id_ = all.next_id();
+    next_id_ = field_id_ + world_size;
+    const std::vector<int> members = leads ? std::vector<int>{me_, 0, 1} : std::vector<int>{0, 1, me_};
+    trio_ = all.make(trio_id_, 0, "trio", members);
     duo_ = all.make(duo_id_, duo_id_, "duo", {0, 1});
+    for (std::size_t r = 0; r < real_ranks; ++r) {
+      const std::span<std::byte> memory = memory_[r].bytes();
+      field_[r] = all.open(static_cast<int>(r), field_id_, members,
+                           {reinterpret_cast<int*>(memory.data()), memory.size() / sizeof(int)});
+    }
     if (all.over() == way::shared_memory) own_.emplace(77, me_, world_size, world_size);
     for (int to = 0; to < real_ranks; ++to) connect(to);
   }
@@ -413,8 +444,12 @@ class attack {
         begin(what);
       } else if (what < 200) {
         send_frame();
-      } else {
+      } else if (what < 236) {
         other(what);
+      } else if (what < 244) {
+        begin_access(what % 8);
+      } else {
+        send_request();
       }
     }
     all_.settle();
@@ -423,6 +458,7 @@ class attack {
     all_.settle();
     tasks_.clear();
     trio_ = {};
+    field_ = {};
     all_.settle();
     finish();
   }
@@ -520,6 +556,14 @@ class attack {
         if (!tasks_.empty()) tasks_.erase(tasks_.begin() + arguments % static_cast<int>(tasks_.size()));
     }
   }
+  void begin_access(int how) {
+    const auto arguments = in_.value<std::uint8_t>();
+    const window<int>& w = field_[arguments & 1];
+    if (!w) return;
+    constexpr std::size_t counts[] = {0, 1, 5000, 75'000}, offsets[] = {0, 0, 1, 4999};
+    start(reach(&w, how, arguments >> 1 & 3, counts[arguments >> 3 & 3], offsets[arguments >> 5 & 3],
+                arguments >> 7));
+  }
   void start(task<> body) {
     if (tasks_.size() >= 40) return;
     tasks_.push_back(std::make_unique<core::running_task>());
@@ -610,9 +654,49 @@ class attack {
       }
     }
     if (f.kind == frame_kind::heartbeat || f.kind == frame_kind::alive) f.length = 0;
-    if (c->segment) return write(*c, f, payload, how);
-    const bool whole = (how & 128) == 0;
-    put(*c, f, payload, whole);
+    send(*c, f, payload, how);
+  }
+  void send(connection& c, const frame& f, const std::string& payload, std::uint8_t how) {
+    if (c.segment) return write(c, f, payload, how);
+    put(c, f, payload, (how & 128) == 0);
+  }
+
+  // What one rank asks of another's window, or answers.
+  void send_request() {
+    connection* const c = chosen(in_.value<std::uint8_t>());
+    const auto how = in_.value<std::uint8_t>();
+    if (c == nullptr) return;
+    const auto number = [this]() -> std::uint64_t {
+      constexpr std::uint64_t usual[] = {0, 1, 3, 4, 20'000, 19'996, 2, ~0ULL};
+      const auto which = in_.value<std::uint8_t>();
+      return which < 224 ? usual[which % 8] : in_.value<std::uint64_t>();
+    };
+    rma::request r;
+    r.is = static_cast<rma::request::kind>(in_.value<std::uint8_t>() % (1U << rma::request::kind_bits));
+    r.number = static_cast<std::uint32_t>(number());
+    r.at = number();
+    r.operand = number();
+    const bool answers = r.is == rma::request::kind::answer;
+    std::string payload;
+    constexpr std::uint64_t lengths[] = {0, 4, 8, 400, 20'000, sizeof(rma::place_record), 6, 100'000};
+    frame f;
+    f.kind = (how & 64) != 0 ? frame_kind::rts : frame_kind::eager;
+    f.context = 2 * field_id_;
+    f.tag = answers && seen_request_ != 0 ? seen_request_ : r.tag();
+    f.transfer_id = f.kind == frame_kind::rts ? an_id() : 0;
+    f.length = lengths[how % 8];
+    if (!answers) f.fingerprint = r.print();
+    if (answers && f.length == sizeof(rma::place_record)) {
+      const rma::place_record told{.bytes = number(),
+                                   .signals = number(),
+                                   .mark = number(),
+                                   .control_region = number(),
+                                   .control_offset = number(),
+                                   .data_region = number(),
+                                   .data_offset = number()};
+      payload.assign(reinterpret_cast<const char*>(&told), sizeof told);
+    }
+    send(*c, f, payload, how);
   }
 
   // Over a stream. What an honest peer's link would refuse to send ends the link, which costs an input much.
@@ -716,7 +800,8 @@ class attack {
         return all_.time().advance(std::chrono::milliseconds(steps_ms[which % 8]));
       }
       default:
-        if (which % 4 == 0) trio_[which / 4 % real_ranks] = {};
+        if (which % 8 == 0) trio_[which / 8 % real_ranks] = {};
+        if (which % 8 == 4) field_[which / 8 % real_ranks] = {};
         if (which % 4 == 1 && c != nullptr && c->segment) offer(*c);
     }
   }
@@ -752,6 +837,7 @@ class attack {
         if (c.received.size() - at < tcp::header_bytes + payload_bytes(f)) break;
         at += tcp::header_bytes + static_cast<std::size_t>(payload_bytes(f));
         seen_number_ = f.context / 2;
+        if (seen_number_ == field_id_) seen_request_ = f.tag & ~((1 << rma::request::kind_bits) - 1);
         for (const std::uint64_t id : {f.transfer_id, f.other_transfer_id})
           if (id != 0 && seen_ids_.size() < 32 && std::ranges::find(seen_ids_, id) == seen_ids_.end())
             seen_ids_.push_back(id);
@@ -790,9 +876,12 @@ class attack {
   reader& in_;
   const int me_;
   const bool leads_;
-  std::uint32_t trio_id_ = 0, duo_id_ = 0, next_id_ = 0, seen_number_ = 0;
+  std::uint32_t trio_id_ = 0, duo_id_ = 0, field_id_ = 0, next_id_ = 0, seen_number_ = 0;
   std::int32_t seen_tag_ = 1;
+  std::int32_t seen_request_ = 0;  // as the tag of its answer
   worlds::pair trio_, duo_;
+  std::array<buffer, real_ranks> memory_{buffer(window_bytes), buffer(window_bytes)};
+  std::array<window<int>, real_ranks> field_;
   std::optional<shm::own_segment> own_;
   std::vector<std::unique_ptr<connection>> connections_;  // their writers point into them
   std::vector<std::unique_ptr<core::running_task>> tasks_;
