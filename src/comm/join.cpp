@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/hmac.hpp"
 #include "base/text.hpp"
+#include "bootstrap/rendezvous.hpp"
 #include "comm/identity.hpp"
 #include "comm/world.hpp"
+#include "core/wakeup.hpp"
 
 #include <fmt/format.h>
 
@@ -20,7 +21,7 @@ namespace {
 struct meeting {
   std::int32_t place = -1;  // 0: this job came first; -1: it failed
   std::int32_t others = 0;  // ranks of the other job
-  std::string text;         // the secret, or why it failed
+  std::string text;         // the secret of both jobs, or why it failed
 };
 
 // The ranks of two jobs meet by their numbers: each writes its own, and waits for the other's.
@@ -35,12 +36,9 @@ task<meeting> meet(store* ours, std::string name, int ranks, std::string secret)
   m.place = static_cast<int>(number) - 1;
   const auto key_of = [&](int place) { return fmt::format("ranks of job {}", place); };
   co_await ours->set(key_of(m.place), std::to_string(ranks));
-  if (m.place == 0) {
-    if (secret.empty()) secret = base::random_hex(32);
-    co_await ours->set("secret", secret);
-  }
   const std::string others = co_await ours->get(key_of(1 - m.place));
-  m.text = co_await ours->get("secret");
+  m.text =
+      co_await bootstrap::agree_on_secret(*ours, std::move(secret), core::deadline_after(ours->timeout()));
   m.others = base::to_number<std::int32_t>(others).value_or(0);
   if (m.others < 1)
     throw error(errc::protocol,

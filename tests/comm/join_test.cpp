@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two jobs, each of ranks that are threads, meet in a store.
+#include "base/files.hpp"
 #include "support/local_world.hpp"
 #include "support/run_task.hpp"
 #include "support/scratch_directory.hpp"
@@ -87,7 +88,42 @@ task<> fail_to_meet(communicator world, const std::string* path, errc of_first) 
   co_await world.barrier();  // it goes on
 }
 
+// With this secret; returns how it ended.
+task<> join_with(communicator world, const std::string* path, std::string secret, errc* ended) {
+  const auto store = co_await open(world, path);
+  init_options how;
+  how.secret = std::move(secret);
+  how.timeout = 2s;
+  *ended = errc::success;
+  try {
+    joined both = co_await join(world, "secretly", *store, how);
+    co_await both.all.barrier();
+  } catch (const error& e) {
+    *ended = static_cast<errc>(e.code().value());
+  }
+  const std::string kept = base::contents_of(*path);
+  TUTTI_EXPECT(kept.find("jobs") != std::string::npos);  // a key
+  TUTTI_EXPECT(kept.find("what only") == std::string::npos);
+}
+
 }  // namespace
+
+TEST_CASE("join: a secret that the jobs name is not written to the store; with another one nobody joins") {
+  for (const std::string other : {"what only the jobs know", "something else", ""}) {
+    CAPTURE(other);
+    const scratch_directory folder;
+    const std::string path = (folder.path() / "store").string();
+    errc ended_a = errc::protocol, ended_b = errc::protocol;
+    job one(1, [&](communicator world) {
+      return join_with(std::move(world), &path, "what only the jobs know", &ended_a);
+    });
+    job two(1, [&](communicator world) { return join_with(std::move(world), &path, other, &ended_b); });
+    one.end();
+    two.end();
+    CHECK((ended_a == errc::success) == (other == "what only the jobs know"));
+    CHECK((ended_b == errc::success) == (other == "what only the jobs know"));
+  }
+}
 
 TEST_CASE("join: two jobs of any sizes are one world, beside their own") {
   for (const auto& [a, b] : {std::pair(3, 2), std::pair(1, 4), std::pair(1, 1)}) {
