@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames between ranks that share memory, how they connect, and how connections end.
 #include "transport/shm/shm_transport.hpp"
-#include "support/run_task.hpp"
 
-#include "support/contains.hpp"
-#include "transport/tcp_fixture.hpp"
+#include "transport/contract.hpp"
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -12,26 +10,12 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <thread>
 
 namespace {
 
 using namespace tcp_test;
 namespace shm = tutti::transport::shm;
 using shm_ranks = ranks_over<shm::shm_transport>;
-
-using messages = std::vector<std::unique_ptr<message>>;
-
-message& add(messages& all, frame_kind kind, std::vector<std::byte> payload, std::uint64_t transfer_id) {
-  all.push_back(std::make_unique<message>(kind, std::move(payload), transfer_id));
-  return *all.back();
-}
-
-bool all_sent(const messages& all) {
-  for (const auto& m : all)
-    if (!m->finished || !m->sent) return false;
-  return true;
-}
 
 shm::shm_link& link_of(shm_ranks& world, int from, int to) {
   return static_cast<shm::shm_link&>(world[from].to(to));
@@ -43,37 +27,19 @@ bool is_open(const shm::shm_link& l) { return l.at() == phase::connected; }
 
 using tutti::test::contains;
 
-// More than a channel holds: the rest stays in the link until the receiver has read.
-constexpr std::size_t too_much = 8 * 1024 * 1024 + 17;
+struct shm_way {
+  using transport = shm::shm_transport;
+  static constexpr std::size_t eager_limit = shm::eager_limit_bytes;
+  static constexpr std::size_t too_much = 8 * 1024 * 1024 + 17;  // more than a channel holds
+  static std::string absent() { return {}; }
+};
+constexpr std::size_t too_much = shm_way::too_much;
 
 }  // namespace
 
-TEST_CASE("shm: messages of all sizes arrive in order, both ways") {
-  shm_ranks world(2);
-  world.open();
-  messages sent[2];
-  std::vector<std::size_t> sizes = {0, 1, 31, 32, 33, 47, 48, 49, 63, 64, 65, 1000, 4095, 4096};
-  for (std::size_t size = 0; size <= shm::eager_limit_bytes; size += 97) sizes.push_back(size);
-  for (int from = 0; from < 2; ++from)
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      message& m = add(sent[from], frame_kind::eager, pattern(sizes[i], static_cast<unsigned>(i)), 0);
-      m.head.tag = static_cast<std::int32_t>(i) - 5;
-      m.head.context = 17;
-      m.submit(world[from].to(1 - from));
-    }
-  REQUIRE(world.drive([&] {
-    return world[0].up.frames.size() == sizes.size() && world[1].up.frames.size() == sizes.size() &&
-           all_sent(sent[0]) && all_sent(sent[1]);
-  }));
-  for (int to = 0; to < 2; ++to)
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      const arrived& a = world[to].up.frames[i];
-      CHECK(a.peer == 1 - to);
-      CHECK(a.head.tag == static_cast<std::int32_t>(i) - 5);
-      CHECK(a.head.context == 17);
-      CHECK(a.payload == sent[1 - to][i]->bytes);
-    }
-}
+TRANSPORT_CONTRACT("shm", shm_way)
+TRANSPORT_CASE("shm", shm_way, "data cancelled half way leave the channel intact and free the memory",
+               takes_back_half_of_the_data<shm_way>())
 
 TEST_CASE("shm: frames of each kind keep all their fields") {
   shm_ranks world(2);
@@ -214,72 +180,6 @@ TEST_CASE("shm: while the parts of a message come, its destination can change") 
   CHECK(world[1].to(0).redirect_destination(&from, {}) == redirect_result::none);
 }
 
-TEST_CASE("shm: long data arrive in slices in the receiver's memory, and messages pass them") {
-  shm_ranks world(2);
-  world.open();
-  std::vector<std::vector<std::byte>> rooms(3, std::vector<std::byte>(too_much + 1, std::byte{0}));
-  messages sent;
-  for (unsigned i = 0; i < 3; ++i) {
-    world[1].up.rooms[100 + i] = {rooms[i].data(), i == 2 ? too_much / 2 : too_much};
-    add(sent, frame_kind::data, pattern(too_much, i), 100 + i);
-  }
-  REQUIRE(world.connect(0, 1));
-  for (auto& m : sent) m->submit(world[0].to(1));
-  REQUIRE_FALSE(sent.back()->finished);
-  message note(frame_kind::eager, pattern(10, 9), 0);
-  note.submit(world[0].to(1));
-  REQUIRE(world.drive([&] { return world[1].up.frames.size() == 2; }));
-  CHECK_FALSE(sent.back()->finished);
-  REQUIRE(world.drive([&] {
-    return all_sent(sent) && world[1].up.rooms[100].received == too_much &&
-           world[1].up.rooms[101].received == too_much && world[1].up.rooms[102].received == too_much;
-  }));
-  CHECK(std::memcmp(rooms[0].data(), sent[0]->bytes.data(), too_much) == 0);
-  CHECK(std::memcmp(rooms[1].data(), sent[1]->bytes.data(), too_much) == 0);
-  CHECK(std::memcmp(rooms[2].data(), sent[2]->bytes.data(), too_much / 2) == 0);
-  CHECK(rooms[0][too_much] == std::byte{0});
-  CHECK(rooms[2][too_much / 2] == std::byte{0});
-  CHECK(world[1].up.data_frames == 3 * (too_much / shm::slice_bytes + 1));
-}
-
-TEST_CASE("shm: frames cancelled before the connection exists are not sent") {
-  shm_ranks world(2);
-  world.open();
-  message one(frame_kind::eager, pattern(10, 1), 0), two(frame_kind::eager, pattern(20, 2), 0);
-  one.submit(world[0].to(1));
-  two.submit(world[0].to(1));
-  world[0].to(1).cancel(one);
-  world[0].to(1).cancel(one);
-  REQUIRE(world.drive([&] { return world[1].up.frames.size() == 1; }));
-  CHECK(world[1].up.frames[0].payload == two.bytes);
-  CHECK_FALSE(one.finished);
-}
-
-TEST_CASE("shm: data cancelled half way leave the channel intact and free the memory") {
-  shm_ranks world(2);
-  world.open();
-  REQUIRE(world.connect(0, 1));
-  std::vector<std::byte> room(too_much, std::byte{0});
-  world[1].up.rooms[1] = {room.data(), too_much};
-  const std::vector<std::byte> expected = pattern(too_much, 1);
-  message data(frame_kind::data, expected, 1);
-  data.submit(world[0].to(1));
-  REQUIRE(world.settle(0));  // the receiver reads nothing: the ring is full
-  REQUIRE_FALSE(data.finished);
-  world[0].to(1).cancel(data);
-  data.bytes.clear();
-  data.bytes.shrink_to_fit();
-  message after(frame_kind::eager, pattern(1000, 2), 0);
-  after.submit(world[0].to(1));
-  REQUIRE(world.drive([&] { return world[1].up.frames.size() == 2; }));
-  CHECK(world[1].up.frames[1].payload == after.bytes);
-  const std::size_t received = world[1].up.rooms[1].received;
-  CHECK(received > 0);
-  CHECK(received < too_much);
-  CHECK(std::memcmp(room.data(), expected.data(), received) == 0);
-  CHECK_FALSE(data.finished);
-}
-
 TEST_CASE("shm: a slow reader makes the sender sleep, not spin, and gets everything") {
   shm_ranks world(2);
   world.open();
@@ -312,36 +212,18 @@ TEST_CASE("shm: a slow reader makes the sender sleep, not spin, and gets everyth
   for (unsigned i = 0; i < 500; ++i) CHECK(world[1].up.frames[i + 1].payload == notes[i]->bytes);
 }
 
-TEST_CASE("shm: a peer that dies is reported once, after its last messages and the return of unsent frames") {
-  shm_ranks world(3);
+TEST_CASE("shm: messages that a peer had sent before it died are delivered before its end") {
+  shm_ranks world(2);
   world.open();
   REQUIRE(world.connect(0, 1));
-  message stuck(frame_kind::data, pattern(too_much, 1), 1);
-  stuck.submit(world[1].to(0));
-  REQUIRE(world.settle(1));
-  REQUIRE_FALSE(stuck.finished);
   messages last;
-  for (unsigned i = 0; i < 50; ++i) add(last, frame_kind::eager, pattern(1000, i), 0).submit(world[0].to(1));
+  for (unsigned i = 0; i < 50; ++i) add(last, frame_kind::eager, pattern(1000, i)).submit(world[0].to(1));
   REQUIRE(all_sent(last));
   world[0].transport->cut();
   world[0].up.finished = true;
   REQUIRE(world.drive([&] { return world[1].up.closings == 1; }));
   CHECK(world[1].up.frames.size() == 51);
-  CHECK(stuck.finished);
-  CHECK_FALSE(stuck.sent);
-  CHECK(world[1].to(0).closed());
-  const recorder::state& s = world[1].up.peers[0];
-  CHECK(s.why == errc::peer_failed);
-  CHECK(contains(s.text, "rank 0 (host host0, pid 1000)"));
-  CHECK(contains(s.text, "died or was killed"));
-  // The loop returns a frame for a closed link.
-  message late(frame_kind::eager, pattern(5, 1), 0);
-  late.submit(world[1].to(0));
-  CHECK_FALSE(late.finished);
-  REQUIRE(world.drive({1}, [&] { return late.finished; }));
-  CHECK_FALSE(late.sent);
-  CHECK(world[1].up.closings == 1);
-  CHECK_FALSE(world[1].up.peers[2].closed);
+  CHECK(world[1].up.peers[0].why == errc::peer_failed);
 }
 
 TEST_CASE("shm: a peer that has ended cannot be reached, and the error says so") {
@@ -401,79 +283,6 @@ TEST_CASE("shm: a peer given up while both connected stays given up when it woul
   CHECK(up.finished);
 }
 
-TEST_CASE("shm: leaving after sending loses nothing, and is distinguished from dying") {
-  shm_ranks world(2);
-  world.open();
-  REQUIRE(world.connect(0, 1));
-  std::vector<std::byte> room(too_much);
-  world[1].up.rooms[1] = {room.data(), too_much};
-  message unread(frame_kind::data, pattern(too_much, 5), 2);
-  unread.submit(world[1].to(0));
-  messages sent;
-  add(sent, frame_kind::data, pattern(too_much, 1), 1).submit(world[0].to(1));
-  for (unsigned i = 0; i < 300; ++i) add(sent, frame_kind::eager, pattern(1000, i), 0).submit(world[0].to(1));
-  world[0].leave();
-  REQUIRE(world.drive([&] { return world[0].has_left && world[1].up.closings == 1; }));
-  CHECK(all_sent(sent));
-  CHECK(world[1].up.frames.size() == 301);
-  CHECK(world[1].up.rooms[1].received == too_much);
-  CHECK(std::memcmp(room.data(), sent[0]->bytes.data(), too_much) == 0);
-  CHECK(world[1].up.peers[0].why == errc::peer_left);
-  CHECK(contains(world[1].up.peers[0].text, "rank 0 (host host0, pid 1000)"));
-  CHECK(unread.finished);
-  // The transport has nothing left in the loop, so its io_context runs out of work.
-  world[0].context.restart();
-  world[0].context.run_for(limit);
-  CHECK(world[0].context.stopped());
-}
-
-TEST_CASE("shm: frames that wait for their connection are sent before the transport leaves") {
-  shm_ranks world(2);
-  world.open();
-  messages sent;
-  int from = 0;
-  SUBCASE("the lower rank") { from = 0; }
-  SUBCASE("the higher rank") { from = 1; }
-  for (unsigned i = 0; i < 200; ++i)
-    add(sent, frame_kind::eager, pattern(1000, i), 0).submit(world[from].to(1 - from));
-  world[from].leave();
-  REQUIRE(world.drive([&] { return world[from].has_left; }));
-  CHECK(all_sent(sent));
-  REQUIRE(world.drive([&] { return world[1 - from].up.closings == 1; }));
-  CHECK(world[1 - from].up.frames.size() == 200);
-  CHECK(world[1 - from].up.peers[from].why == errc::peer_left);
-}
-
-TEST_CASE("shm: all leave at the same time") {
-  shm_ranks world(3);
-  world.open();
-  for (int from = 0; from < 3; ++from)
-    for (int to = 0; to < from; ++to) REQUIRE(world.connect(from, to));
-  for (int i = 0; i < 3; ++i) world[i].leave();
-  CHECK(world.drive([&] { return world[0].has_left && world[1].has_left && world[2].has_left; }));
-}
-
-TEST_CASE("shm: leaving does not wait beyond its deadline for a peer that does not read") {
-  shm_ranks world(2);
-  world.open();
-  REQUIRE(world.connect(0, 1));
-  message stuck(frame_kind::data, pattern(too_much, 1), 1);
-  stuck.submit(world[0].to(1));
-  world[0].leave(50ms);
-  REQUIRE(world.drive({0}, [&] { return world[0].has_left; }));
-  CHECK_FALSE(stuck.sent);
-}
-
-TEST_CASE("shm: a transport without connections leaves at once, and cutting twice has no effect") {
-  shm_ranks world(2);
-  world.open();
-  world[0].leave();
-  CHECK(world[0].has_left);
-  world[0].transport->cut();
-  world[1].transport->cut();
-  world[1].transport->cut();
-}
-
 TEST_CASE("shm: unauthenticated peers at the listener have no effect") {
   shm_ranks world(2, "a secret");
   world.open();
@@ -497,34 +306,6 @@ TEST_CASE("shm: unauthenticated peers at the listener have no effect") {
   CHECK(world.connect(0, 1));
   CHECK(world[1].up.closings == 0);
   CHECK(world[1].up.frames.size() == 1);
-}
-
-TEST_CASE("shm: sleeping loops are woken by messages, and by leaving") {
-  shm_ranks world(2);
-  constexpr unsigned rounds = 300;
-  bool ok[2] = {false, false};
-  const auto play = [&](int me) {
-    world.open(me);
-    auto& r = world[me];
-    messages sent;
-    bool good = true;
-    for (unsigned i = 0; i < rounds && good; ++i) {
-      if (me == 0) add(sent, frame_kind::eager, pattern(i, i), 0).submit(r.to(1));
-      good = world.run(me, [&] { return r.up.frames.size() == i + 1; }) &&
-             r.up.frames[i].payload == pattern(i, i);
-      if (me == 1) add(sent, frame_kind::eager, pattern(i, i), 0).submit(r.to(0));
-    }
-    good = good && world.run(me, [&] { return all_sent(sent); });
-    r.leave();
-    good = good && world.run(me, [&] { return r.has_left; });
-    r.transport.reset();
-    ok[me] = good;
-  };
-  for (const tutti::test::failure& f : tutti::test::run_threads(2, play)) CHECK(f.text.empty());
-  CHECK(ok[0]);
-  CHECK(ok[1]);
-  // One sleep and one wake-up per message, and only a few others.
-  CHECK(world[0].loop.counters().parks < 20 * rounds);
 }
 
 TEST_CASE("shm: a rank connects again while too many connections wait at the other") {

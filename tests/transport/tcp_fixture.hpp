@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -113,7 +114,7 @@ class recorder : public tutti::transport::inbound {
   std::size_t data_frames = 0;
   int closings = 0;
   std::vector<void*> released_owners;  // of destinations that had drained
-  bool finished = false;  // no more calls are allowed
+  bool finished = false;               // no more calls are allowed
 };
 
 struct message : outgoing {
@@ -141,6 +142,17 @@ struct message : outgoing {
   bool finished = false;
   bool sent = false;
 };
+
+using messages = std::vector<std::unique_ptr<message>>;
+
+inline message& add(messages& all, frame_kind kind, std::vector<std::byte> payload,
+                    std::uint64_t transfer_id = 0) {
+  all.push_back(std::make_unique<message>(kind, std::move(payload), transfer_id));
+  return *all.back();
+}
+inline bool all_sent(const messages& all) {
+  return std::ranges::all_of(all, [](const auto& m) { return m->finished && m->sent; });
+}
 
 template <class Transport>
 struct rank_over {

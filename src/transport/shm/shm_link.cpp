@@ -38,7 +38,7 @@ bool shm_link::submit(outgoing& o) noexcept {
   }
   if (at_ == phase::closed && owner_.leaving()) return false;
   // A closed link keeps the frame until work() hands it back: never from inside submit().
-  messages_.push_back(o);
+  (o.head.kind == frame_kind::data ? data_ : messages_).push_back(o);
   if (at_ == phase::idle) {
     owner_.connect(*this);
   } else if (at_ == phase::closed) {
