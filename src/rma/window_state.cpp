@@ -252,7 +252,8 @@ void window_state::drop(p2p::unexpected& held) noexcept {
 // nothing of this.
 std::string window_state::why_bad(const request& r, const p2p::frame& head) const {
   const auto inside = [&](std::uint64_t bytes) {
-    return r.at <= mine_.bytes() && bytes <= mine_.bytes() - r.at && bytes % mine_.element_bytes == 0;
+    return r.at <= mine_.bytes() && bytes <= mine_.bytes() - r.at && r.at % mine_.element_bytes == 0 &&
+           bytes % mine_.element_bytes == 0;
   };
   using kind = request::kind;
   switch (r.is) {

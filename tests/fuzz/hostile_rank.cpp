@@ -203,6 +203,7 @@ class worlds {
       auto memory = std::make_unique<memory_transport>(mine.loop);
       mine.memory = memory.get();
       std::vector<std::unique_ptr<transport::transport>> all;
+      all.push_back(transport::make_self_transport(mine.loop));
       all.push_back(std::move(memory));
       if (over == way::shared_memory) {
         auto t = std::make_unique<shm::shm_transport>(mine.loop);
@@ -654,9 +655,9 @@ class attack {
       }
     }
     if (f.kind == frame_kind::heartbeat || f.kind == frame_kind::alive) f.length = 0;
-    send(*c, f, payload, how);
+    emit(*c, f, payload, how);
   }
-  void send(connection& c, const frame& f, const std::string& payload, std::uint8_t how) {
+  void emit(connection& c, const frame& f, const std::string& payload, std::uint8_t how) {
     if (c.segment) return write(c, f, payload, how);
     put(c, f, payload, (how & 128) == 0);
   }
@@ -696,7 +697,7 @@ class attack {
                                    .data_offset = number()};
       payload.assign(reinterpret_cast<const char*>(&told), sizeof told);
     }
-    send(*c, f, payload, how);
+    emit(*c, f, payload, how);
   }
 
   // Over a stream. What an honest peer's link would refuse to send ends the link, which costs an input much.
