@@ -28,10 +28,13 @@ namespace tutti {
 //                                      set_error(std::exception_ptr), for errc::cancelled too. Start it on
 //                                      the loop thread. Their adaptor allocates one coroutine frame
 //
-// T is void, status, communicator, window, matched_message, or the value of a signal. An awaited operation keeps its state in the awaiting frame.
+// T is void, status, communicator, window, matched_message, or the value of a signal. An awaited operation keeps its
+// state in the awaiting frame, and is moved only before it has been used: afterwards that is an assertion.
 // Buffers: stay valid until the operation has completed, failed or been cancelled. Until then the program
 // does not modify a buffer that is sent, and does not touch one that is received into.
 // Cancellation: destroying the awaiting frame cancels the operation. Its buffers may then be reused.
+// Cost: 688 bytes in the awaiting frame, so that nothing is allocated to start it: the call (192), what carries it out
+// (320), how it ended (64), and a handler of Asio (112).
 template <class T = void>
 class [[nodiscard(
     "an operation does nothing until it is awaited, started or given a completion token")]] operation {
@@ -43,8 +46,7 @@ class [[nodiscard(
   // Constructs the call in place from its parts.
   template <class... Parts>
   explicit operation(std::in_place_t, const Parts&... parts) noexcept : state_(std::in_place, parts...) {}
-  // Moves an operation that has not been used.
-  operation(operation&& other) noexcept : state_(other.state_.what()) {}
+  operation(operation&& other) noexcept : state_(other.state_.unused_call()) {}
 
   class awaiter : detail::operation_stop {
    public:
@@ -92,7 +94,7 @@ class [[nodiscard(
   // Errors: errc::invalid_argument if the collective has no algorithm of that name, or it cannot do this
   // call. Throws it at once if this is no collective.
   operation with(algorithm wanted) && {
-    detail::call what = state_.what();
+    detail::call what = state_.unused_call();
     detail::require_algorithms(what);
     what.wanted = wanted;
     return operation(std::move(what));

@@ -9,6 +9,7 @@
 #include <tutti/status.hpp>
 
 #include <boost/asio/io_context.hpp>
+#include <cassert>
 #include <coroutine>
 #include <cstddef>
 #include <memory>
@@ -89,12 +90,17 @@ class operation_state {
   static void nobody_waits(operation_state&) noexcept {}
 
   const call& what() const noexcept { return what_; }
+  // Of an operation that has not been started.
+  const call& unused_call() const noexcept {
+    assert(on_complete_ == nullptr && "an operation that has been started cannot be moved");
+    return what_;
+  }
   void* owner() const noexcept { return owner_; }
   errc failure() const noexcept { return failure_; }
   const status& result() const noexcept { return result_; }
-  // Takes the result as T: a status, the handle of a new communicator, a window, a signal's value (as the status has it
-  // in `bytes`), or a matched message. The handle is empty
-  // after a failure, and on a rank that is not a member. The message is empty after a failure. Call it once.
+  // Takes the result as T: a status, the handle of a new communicator, a window, a signal's value (as the status has
+  // it in `bytes`), or a matched message. The handle is empty after a failure, and on a rank that is not a member. The
+  // message is empty after a failure. Call it once.
   template <class T>
   T value() {
     if constexpr (std::is_same_v<T, status>) {
