@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coll/conformance/worlds.hpp"
 
+#include "comm/host_segments.hpp"
 #include "comm/topology.hpp"
 #include "support/instrumented.hpp"
 #include "support/second_loop.hpp"
@@ -58,7 +59,7 @@ coll::situation setting::situation_of(coll::operation_kind kind, bool even_block
   s.hierarchy = places.hierarchy();
   s.even_hosts = places.even;
   s.shared_memory = transport == "shm" && ranks > 1;
-  s.one_segment = s.shared_memory && !two_levels;
+  s.one_segment = s.shared_memory && !two_levels && ranks <= comm::host_segments::most_flat_ranks();
   return s;
 }
 
