@@ -2,6 +2,7 @@
 #include "coll/segment_steps.hpp"
 
 #include "base/ring_copy.hpp"
+#include "coll/cost.hpp"
 
 #include <fmt/format.h>
 
@@ -18,9 +19,6 @@ using limits::collectives::exchange_limit;
 using limits::collectives::own_blocks_limit;
 // In bytes, so that the loop gets its turn.
 constexpr std::size_t most_read = 512 * 1024;
-// Of vectors that every rank reduces whole: of more bytes, rounds read less. 16 ranks on 16 cores took 43 us for 16 KiB
-// whole and 27 us for 64 KiB in rounds; 4 ranks 7.1 and 19.
-constexpr std::size_t most_whole = 16 * 1024, most_whole_read = 48 * 1024;
 
 void write(const collective& c, const posted& p, const publication& mine) noexcept {
   collective_segment& segment = c.segment();
@@ -191,12 +189,9 @@ posted posted::reduce(const collective& c, const reduce_call& r, const blocks& s
   const bool is_root = c.rank() == root, scatters = root == nobody;
   const std::size_t bytes = r.count * r.element_bytes;
   return {.bytes = bytes,
-          // Of more ranks, rounds read less.
           .limit = scatters    ? own_blocks_limit
                    : root >= 0 ? usual_limit
-                   : c.size() == 2
-                       ? exchange_limit
-                       : std::min(most_whole, most_whole_read / static_cast<std::size_t>(c.size() - 1)),
+                               : whole_limits[static_cast<std::size_t>(c.size())],
           .given = r.input,
           .given_bytes = is_root ? 0 : bytes,
           .gives_own = !scatters,

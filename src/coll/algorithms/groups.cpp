@@ -2,6 +2,7 @@
 // Two levels of collective segments (comm/host_segments.hpp): each step is an operation among the ranks of a group, or
 // of a column, by the algorithms for one segment.
 #include "coll/algorithms.hpp"
+#include "coll/cost.hpp"
 #include "coll/segment_steps.hpp"
 
 #include <algorithm>
@@ -127,8 +128,11 @@ task<> all_reduce_slices(collective c, reduce_call r) {
 }  // namespace
 
 task<> all_reduce_in_groups(collective c, reduce_call r) {
-  constexpr std::size_t most_whole = 16 * 1024;
-  return r.count * r.element_bytes <= most_whole ? all_reduce_whole(c, r) : all_reduce_slices(c, r);
+  // The same on all ranks, whose groups may differ by one.
+  const grouping& groups = *c.groups();
+  const bool slices =
+      slices_pay(static_cast<double>(r.count * r.element_bytes), groups.columns(), groups.groups());
+  return slices ? all_reduce_slices(c, r) : all_reduce_whole(c, r);
 }
 
 // Each group gathers its blocks, and the columns exchange those of the groups: every block is written twice, and read

@@ -55,7 +55,7 @@ coll::situation setting::situation_of(coll::operation_kind kind, bool even_block
   if (hosts.empty()) by_rank.assign(static_cast<std::size_t>(ranks), "");
   const comm::topology places(by_rank, 0);
   s.one_host = places.hosts() == 1;
-  s.separate_hosts = places.hosts() == s.ranks;
+  s.neighbours = transport == "shm";
   s.hierarchy = places.hierarchy();
   s.even_hosts = places.even;
   s.shared_memory = transport == "shm" && ranks > 1;
