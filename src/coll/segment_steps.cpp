@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 namespace tutti::coll {
 namespace {
@@ -174,6 +175,25 @@ task<> publish_rest(collective c, posted what, publication mine, bool written) {
   co_await post(c, what, mine, written);
   b.finish();
   turn.finish();
+}
+
+task<> publish_rest_of_steps(posted_steps steps, std::size_t at, publication mine, bool written) {
+  // The turns have come; that of a step behind is harmless.
+  collective_segment::turn first(steps.all.front()->on.segment());
+  std::optional<collective_segment::turn> second;
+  if (steps.has(1)) second.emplace(steps.all.back()->on.segment());
+  for (;;) {
+    const auto& [on, what] = *steps.all[at];
+    co_await post(on, what, mine, written);
+    on.segment().finish();
+    if (!steps.has(++at)) break;
+    const auto& [next, then] = *steps.all[at];
+    next.segment().begin(next.sequence(), next.print());
+    mine = publication(next, then.bytes);
+    written = false;
+  }
+  first.finish();
+  if (second) second->finish();
 }
 
 posted posted::broadcast(const collective& c, std::byte* data, std::size_t bytes, int root) noexcept {
