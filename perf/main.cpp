@@ -30,6 +30,7 @@ const perf::program_names names{
     .launcher = "tutti-run",
     .has_shared_memory = true,
     .can_prepare = true,
+    .can_reduce_in_place = true,
     .also = "tutti-perf tune writes rules for choosing algorithms: tutti-perf tune --help\n"};
 
 constexpr const char* library = "tutti " TUTTI_PERF_VERSION;
@@ -93,7 +94,7 @@ tutti::task<perf::row> measure_size(tutti::communicator world, perf::options cho
       co_return result;
     }
     case perf::command::all_reduce: {
-      perf::vector_sum data(bytes, world.rank(), world.size(), from);
+      perf::vector_sum data(bytes, world.rank(), world.size(), from, chosen.in_place);
       perf::row result = co_await measure(world, chosen, bytes, &data);
       co_return result;
     }
@@ -177,7 +178,7 @@ tutti::task<int> measure_all(tutti::communicator world, perf::options chosen) {
   about.loop = perf::has_descriptor_named("[io_uring]") ? "io_uring" : "epoll";
   about.memory = perf::name_of(chosen.where);
   about.binding = chosen.pin ? "pinned" : "free";
-  about.contents = chosen.rewrites ? "rewritten" : "unchanged";
+  about.contents = perf::contents_of(chosen);
   about.ranks = world.size();
   about.cores = perf::usable_cores();
   about.machine = perf::machine_text();

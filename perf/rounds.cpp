@@ -82,14 +82,21 @@ tutti::task<> run_rounds(tutti::communicator world, message_window* data, std::i
 
 tutti::task<> run_rounds(tutti::communicator world, vector_sum* data, std::int64_t rounds) {
   for (std::int64_t round = 0; round < rounds; ++round) {
-    co_await world.all_reduce(data->in(), data->out(), tutti::sum);
+    data->load();
+    if (data->in_place())
+      co_await world.all_reduce(data->out(), tutti::sum);
+    else
+      co_await world.all_reduce(data->in(), data->out(), tutti::sum);
     data->sample();
   }
 }
 
 tutti::task<> run_prepared_rounds(tutti::communicator world, vector_sum* data, std::int64_t rounds) {
-  const auto summing = co_await tutti::prepare(world.all_reduce(data->in(), data->out(), tutti::sum));
+  auto once = data->in_place() ? world.all_reduce(data->out(), tutti::sum)
+                               : world.all_reduce(data->in(), data->out(), tutti::sum);
+  const auto summing = co_await tutti::prepare(std::move(once));
   for (std::int64_t round = 0; round < rounds; ++round) {
+    data->load();
     co_await summing();
     data->sample();
   }

@@ -124,7 +124,7 @@ row measure_size_blocking(World& world, const options& chosen, std::size_t bytes
     case command::message_rate:
       return measured(message_window(bytes, window_for(chosen, bytes), rank, from));
     case command::all_reduce:
-      return measured(vector_sum(bytes, rank, size, from));
+      return measured(vector_sum(bytes, rank, size, from, chosen.in_place));
     case command::all_gather:
       return measured(gathered_blocks(bytes, rank, size, from));
     case command::reduce_scatter:
@@ -169,7 +169,7 @@ int measure_all_blocking(World& world, const options& chosen, const program_name
   about.command = name_of(chosen.what);
   about.transport = world.transport();
   about.binding = chosen.pin ? "pinned" : "free";
-  about.contents = chosen.rewrites ? "rewritten" : "unchanged";
+  about.contents = contents_of(chosen);
   about.ranks = world.size();
   about.cores = usable_cores();
   about.machine = machine_text();

@@ -150,6 +150,10 @@ void describe(CLI::App& command, const traits& t, spoken& to, const program_name
   if (t.unit != measured_in::nothing && t.what != command::overlap)
     command.add_flag("--rewrite", o.rewrites,
                      "write to every cache line of what is sent before every operation, in the timed part");
+  if (names.can_reduce_in_place && t.what == command::all_reduce)
+    command.add_flag(
+        "--in-place", o.in_place,
+        "reduce in place; what is reduced is copied there before every operation, in the timed part");
   if (t.what != command::startup) command.add_flag("--pin", o.pin, "bind rank r to core r, modulo the cores");
   command
       .add_option("--json", o.json, "also write the result there; - is stdout, the table then goes to stderr")
@@ -216,6 +220,10 @@ const char* name_of(computing mode) noexcept {
       break;
   }
   return "polled";
+}
+
+const char* contents_of(const options& chosen) noexcept {
+  return chosen.in_place ? "in place" : chosen.rewrites ? "rewritten" : "unchanged";
 }
 
 bool program_names::knows(command what) const noexcept {

@@ -48,15 +48,19 @@ struct options {
   memory where = memory::ordinary;
   std::vector<computing> modes;  // overlap
   bool rewrites = false;         // each rank writes to what it sends before every operation
-  bool pin = false;              // rank r to core r, modulo the cores
-  bool prepared = false;         // latency, all_reduce: operations are prepared once and then repeated
-  bool one_sided = false;        // latency: put_signal and wait_signal in place of send and recv
-  std::string algorithm;         // empty: the program's default
-  std::string launcher;          // startup: words before "-n RANKS program"; empty: our own launcher
+  bool in_place = false;   // all_reduce: of a buffer into which the data are copied before every operation
+  bool pin = false;        // rank r to core r, modulo the cores
+  bool prepared = false;   // latency, all_reduce: operations are prepared once and then repeated
+  bool one_sided = false;  // latency: put_signal and wait_signal in place of send and recv
+  std::string algorithm;   // empty: the program's default
+  std::string launcher;    // startup: words before "-n RANKS program"; empty: our own launcher
   std::int64_t launched_ns = 0;  // startup, in a launched rank: when it was launched
   std::string result;            // startup, in a launched rank: the file for the answer
   std::string json;              // a file, or "-" for stdout; empty: none
 };
+
+// What becomes of the data between two operations: "unchanged", "rewritten", "in place".
+const char* contents_of(const options& chosen) noexcept;
 
 // How users start this program, and its features.
 struct program_names {
@@ -67,6 +71,7 @@ struct program_names {
   std::vector<std::string> algorithms = {};  // values of --algorithm; empty: no such option
   bool can_poll = false;                     // overlap supports computing::polled
   bool can_prepare = false;                  // supports --prepared
+  bool can_reduce_in_place = false;          // supports --in-place
   std::string also = {};                     // a line of the help about features beside the commands
 
   bool knows(command what) const noexcept;

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -108,17 +109,28 @@ class message_window {
   std::int64_t faults_ = 0;
 };
 
-// all_reduce: a round is one sum of floats, out of place.
+// all_reduce: a round is one sum of floats, out of place or in place.
 class vector_sum {
  public:
-  vector_sum(std::size_t bytes, int rank, int ranks, const memory_source& from = ordinary_memory)
-      : in_(bytes, from), out_(bytes, from), count_(bytes / sizeof(float)), rank_(rank), ranks_(ranks) {}
+  vector_sum(std::size_t bytes, int rank, int ranks, const memory_source& from = ordinary_memory,
+             bool in_place = false)
+      : in_(bytes, from),
+        out_(bytes, from),
+        count_(bytes / sizeof(float)),
+        rank_(rank),
+        ranks_(ranks),
+        in_place_(in_place) {}
 
   static constexpr int operations_per_round() noexcept { return 1; }
   static constexpr bool keeps_time() noexcept { return true; }  // the slowest rank counts
 
-  std::span<const float> in() noexcept { return floats(in_); }
+  bool in_place() const noexcept { return in_place_; }
+  std::span<const float> in() noexcept { return floats(in_place_ ? out_ : in_); }
   std::span<float> out() noexcept { return floats(out_); }
+  // Before every operation.
+  void load() noexcept {
+    if (in_place_) std::memcpy(out_.all().data(), in_.all().data(), in_.all().size());
+  }
 
   void prepare(std::uint64_t batch_seed, bool rewrites = false) noexcept {
     rewrites_ = rewrites;
@@ -142,6 +154,7 @@ class vector_sum {
   buffer in_, out_;
   std::size_t count_;
   int rank_, ranks_;
+  bool in_place_;
   bool rewrites_ = false;
   std::uint64_t seed_ = 0;
   float last_ = 0;

@@ -18,7 +18,10 @@
 
 namespace {
 
-const perf::program_names names{TUTTI_PERF_PROGRAM, TUTTI_PERF_LAUNCHER, false, {}, {}, true};
+const perf::program_names names{.program = TUTTI_PERF_PROGRAM,
+                                .launcher = TUTTI_PERF_LAUNCHER,
+                                .can_poll = true,
+                                .can_reduce_in_place = true};
 
 int count_of(std::size_t elements) { return static_cast<int>(elements); }  // perf::most_size_bytes fits
 
@@ -109,8 +112,9 @@ class mpi_world {
 
   void run_rounds(perf::vector_sum* data, std::int64_t rounds) {
     for (std::int64_t round = 0; round < rounds; ++round) {
-      MPI_Allreduce(data->in().data(), data->out().data(), count_of(data->out().size()), MPI_FLOAT, MPI_SUM,
-                    MPI_COMM_WORLD);
+      data->load();
+      MPI_Allreduce(data->in_place() ? MPI_IN_PLACE : data->in().data(), data->out().data(),
+                    count_of(data->out().size()), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
       data->sample();
     }
   }

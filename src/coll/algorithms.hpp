@@ -57,83 +57,58 @@ using exclusive_scan = scan;
 
 }  // namespace algorithm_form
 
-// The rows, grouped by kind in the order of kinds: the first row of a kind that fits is taken. An algorithm
-// has a minimal number of ranks, a maximal number of bytes, and needs (coll/choice.cpp). Bytes are those of
-// one rank's whole vector; for blocks, of the largest buffer. Where perf/NOTES.md says so, switch points were
-// measured with perf/ on two cores over shared memory; the others are MPICH's usual ones.
+// The rows, grouped by kind in the order of kinds. A row has needs, and says when the algorithm is chosen: `first(ranks,
+// bytes)`: always, with that many ranks or more and at most so many bytes; `cheapest`: if no row before it is always
+// chosen, and it costs least (coll/cost.hpp). The rows of a kind are in the order of preference.
 // clang-format off
-#define TUTTI_ALGORITHM_ROWS(ROW)                                                                                         \
-/*    kind            name                coroutine                      needs                 ranks  bytes            */ \
-  ROW(barrier,        shared_memory,      barrier_shared_memory,         segment,              0,     any_size)           \
-  ROW(barrier,        hierarchical,       barrier_hierarchical,          hierarchy,            0,     any_size)           \
-  ROW(barrier,        dissemination,      barrier_dissemination,         nothing,              0,     any_size)           \
-                                                                                                                          \
-  ROW(broadcast,      shared_memory,      broadcast_shared_memory,       segment,              0,     any_size)           \
-  ROW(broadcast,      hierarchical,       broadcast_hierarchical,        hierarchy,            0,     any_size)           \
-  ROW(broadcast,      binomial,           broadcast_binomial,            nothing,              0,     64 * KiB)           \
-  ROW(broadcast,      binomial,           broadcast_binomial,            nothing,              17,    512 * KiB)          \
-  ROW(broadcast,      binomial,           broadcast_binomial,            nothing,              64,    1024 * KiB)         \
-  ROW(broadcast,      binomial,           broadcast_binomial,            nothing,              256,   4096 * KiB)         \
-  ROW(broadcast,      binomial,           broadcast_binomial,            nothing,              1024,  16384 * KiB)        \
-  ROW(broadcast,      scatter_all_gather, broadcast_scatter_all_gather,  nothing,              4,     any_size)           \
-  ROW(broadcast,      binomial,           broadcast_binomial,            nothing,              0,     any_size)           \
-  ROW(broadcast,      ring,               broadcast_ring,                nothing,              0,     any_size)           \
-                                                                                                                          \
-  ROW(reduce,         shared_memory,      reduce_shared_memory,          segment,              0,     any_size)           \
-  ROW(reduce,         hierarchical,       reduce_hierarchical,           hierarchy,            0,     any_size)           \
-  ROW(reduce,         binomial,           reduce_binomial,               nothing,              3,     64 * KiB)           \
-  ROW(reduce,         binomial,           reduce_binomial,               nothing,              64,    1024 * KiB)         \
-  ROW(reduce,         binomial,           reduce_binomial,               nothing,              256,   4096 * KiB)         \
-  ROW(reduce,         binomial,           reduce_binomial,               nothing,              1024,  16384 * KiB)        \
-  ROW(reduce,         ring,               reduce_ring,                   nothing,              3,     any_size)           \
-  ROW(reduce,         binomial,           reduce_binomial,               nothing,              0,     any_size)           \
-                                                                                                                          \
-  ROW(all_reduce,     shared_memory,      all_reduce_shared_memory,      segment,              0,     any_size)           \
-  ROW(all_reduce,     hierarchical,       all_reduce_hierarchical,       hierarchy,            0,     64 * KiB)           \
-  ROW(all_reduce,     hierarchical_split, all_reduce_hierarchical_split, even_hierarchy,       0,     any_size)           \
-  ROW(all_reduce,     hierarchical,       all_reduce_hierarchical,       hierarchy,            0,     any_size)           \
-  ROW(all_reduce,     recursive_doubling, all_reduce_recursive_doubling, nothing,              9,     32 * KiB)           \
-  ROW(all_reduce,     one_shot,           all_reduce_one_shot,           separate_hosts,       3,     32 * KiB)           \
-  ROW(all_reduce,     recursive_doubling, all_reduce_recursive_doubling, nothing,              0,     16 * KiB)           \
-  ROW(all_reduce,     direct,             all_reduce_direct,             halves,               0,     any_size)           \
-  ROW(all_reduce,     recursive_doubling, all_reduce_recursive_doubling, nothing,              0,     64 * KiB)           \
-  ROW(all_reduce,     rabenseifner,       all_reduce_rabenseifner,       nothing,              4,     1024 * KiB)         \
-  ROW(all_reduce,     rabenseifner,       all_reduce_rabenseifner,       nothing,              64,    8192 * KiB)         \
-  ROW(all_reduce,     rabenseifner,       all_reduce_rabenseifner,       nothing,              1024,  131072 * KiB)       \
-  ROW(all_reduce,     ring,               all_reduce_ring,               nothing,              0,     any_size)           \
-  ROW(all_reduce,     direct,             all_reduce_direct,             nothing,              0,     any_size)           \
-  ROW(all_reduce,     one_shot,           all_reduce_one_shot,           nothing,              0,     any_size)           \
-                                                                                                                          \
-  ROW(scatter,        binomial,           scatter_binomial,              even_blocks,          16,    32 * KiB)           \
-  ROW(scatter,        linear,             scatter_linear,                nothing,              0,     any_size)           \
-  ROW(gather,         binomial,           gather_binomial,               even_blocks,          16,    32 * KiB)           \
-  ROW(gather,         linear,             gather_linear,                 nothing,              0,     any_size)           \
-                                                                                                                          \
-  ROW(all_gather,     shared_memory,      all_gather_shared_memory,      segment,              0,     any_size)           \
-  ROW(all_gather,     bruck,              all_gather_bruck,              even_blocks,          3,     80 * KiB)           \
-  ROW(all_gather,     bruck,              all_gather_bruck,              even_blocks,          64,    1024 * KiB)         \
-  ROW(all_gather,     bruck,              all_gather_bruck,              even_blocks,          1024,  16384 * KiB)        \
-  ROW(all_gather,     ring,               all_gather_ring,               nothing,              0,     any_size)           \
-                                                                                                                          \
-  ROW(reduce_scatter, shared_memory,      reduce_scatter_shared_memory,  segment,              0,     any_size)           \
-  ROW(reduce_scatter, direct,             reduce_scatter_direct,         halves,               0,     any_size)           \
-  ROW(reduce_scatter, bruck,              reduce_scatter_bruck,          one_host,             4,     64 * KiB)           \
-  ROW(reduce_scatter, bruck,              reduce_scatter_bruck,          nothing,              16,    64 * KiB)           \
-  ROW(reduce_scatter, bruck,              reduce_scatter_bruck,          nothing,              64,    512 * KiB)          \
-  ROW(reduce_scatter, bruck,              reduce_scatter_bruck,          nothing,              256,   4096 * KiB)         \
-  ROW(reduce_scatter, direct,             reduce_scatter_direct,         nothing,              0,     4096 * KiB)         \
-  ROW(reduce_scatter, direct,             reduce_scatter_direct,         nothing,              64,    16384 * KiB)        \
-  ROW(reduce_scatter, ring,               reduce_scatter_ring,           nothing,              0,     any_size)           \
-                                                                                                                          \
-  ROW(all_to_all,     shared_memory,      all_to_all_shared_memory,      one_segment,          3,     any_size)           \
-  ROW(all_to_all,     shared_memory,      all_to_all_shared_memory,      one_segment,          0,     64 * KiB)            \
-  ROW(all_to_all,     bruck,              all_to_all_bruck,              even_blocks,          8,     4 * KiB)            \
-  ROW(all_to_all,     bruck,              all_to_all_bruck,              even_blocks,          64,    64 * KiB)           \
-  ROW(all_to_all,     bruck,              all_to_all_bruck,              even_blocks,          1024,  1024 * KiB)         \
-  ROW(all_to_all,     pairwise,           all_to_all_pairwise,           nothing,              0,     any_size)           \
-                                                                                                                          \
-  ROW(scan,           recursive_doubling, scan_recursive_doubling,       nothing,              0,     any_size)           \
-  ROW(exclusive_scan, recursive_doubling, scan_recursive_doubling,       nothing,              0,     any_size)
+#define TUTTI_ALGORITHM_ROWS(ROW)                                                                                    \
+/*    kind            name                coroutine                      needs           when                 */     \
+  ROW(barrier,        shared_memory,      barrier_shared_memory,         segment,        first())                    \
+  ROW(barrier,        hierarchical,       barrier_hierarchical,          hierarchy,      first())                    \
+  ROW(barrier,        dissemination,      barrier_dissemination,         nothing,        cheapest)                   \
+                                                                                                                     \
+  ROW(broadcast,      shared_memory,      broadcast_shared_memory,       segment,        first())                    \
+  ROW(broadcast,      hierarchical,       broadcast_hierarchical,        hierarchy,      first())                    \
+  ROW(broadcast,      binomial,           broadcast_binomial,            nothing,        cheapest)                   \
+  ROW(broadcast,      scatter_all_gather, broadcast_scatter_all_gather,  nothing,        cheapest)                   \
+  ROW(broadcast,      ring,               broadcast_ring,                nothing,        cheapest)                   \
+                                                                                                                     \
+  ROW(reduce,         shared_memory,      reduce_shared_memory,          segment,        first())                    \
+  ROW(reduce,         hierarchical,       reduce_hierarchical,           hierarchy,      first())                    \
+  ROW(reduce,         binomial,           reduce_binomial,               nothing,        cheapest)                   \
+  ROW(reduce,         ring,               reduce_ring,                   nothing,        cheapest)                   \
+                                                                                                                     \
+  ROW(all_reduce,     shared_memory,      all_reduce_shared_memory,      segment,        first())                    \
+  ROW(all_reduce,     hierarchical,       all_reduce_hierarchical,       hierarchy,      first(0, 64 * KiB))         \
+  ROW(all_reduce,     hierarchical_split, all_reduce_hierarchical_split, even_hierarchy, first())                    \
+  ROW(all_reduce,     hierarchical,       all_reduce_hierarchical,       hierarchy,      first())                    \
+  ROW(all_reduce,     ring,               all_reduce_ring,               nothing,        cheapest)                   \
+  ROW(all_reduce,     recursive_doubling, all_reduce_recursive_doubling, nothing,        cheapest)                   \
+  ROW(all_reduce,     rabenseifner,       all_reduce_rabenseifner,       nothing,        cheapest)                   \
+  ROW(all_reduce,     direct,             all_reduce_direct,             nothing,        cheapest)                   \
+  ROW(all_reduce,     one_shot,           all_reduce_one_shot,           nothing,        cheapest)                   \
+                                                                                                                     \
+  ROW(scatter,        linear,             scatter_linear,                nothing,        cheapest)                   \
+  ROW(scatter,        binomial,           scatter_binomial,              even_blocks,    cheapest)                   \
+  ROW(gather,         linear,             gather_linear,                 nothing,        cheapest)                   \
+  ROW(gather,         binomial,           gather_binomial,               even_blocks,    cheapest)                   \
+                                                                                                                     \
+  ROW(all_gather,     shared_memory,      all_gather_shared_memory,      segment,        first())                    \
+  ROW(all_gather,     ring,               all_gather_ring,               nothing,        cheapest)                   \
+  ROW(all_gather,     bruck,              all_gather_bruck,              even_blocks,    cheapest)                   \
+                                                                                                                     \
+  ROW(reduce_scatter, shared_memory,      reduce_scatter_shared_memory,  segment,        first())                    \
+  ROW(reduce_scatter, ring,               reduce_scatter_ring,           nothing,        cheapest)                   \
+  ROW(reduce_scatter, direct,             reduce_scatter_direct,         nothing,        cheapest)                   \
+  ROW(reduce_scatter, bruck,              reduce_scatter_bruck,          nothing,        cheapest)                   \
+                                                                                                                     \
+  ROW(all_to_all,     shared_memory,      all_to_all_shared_memory,      one_segment,    first(3))                   \
+  ROW(all_to_all,     shared_memory,      all_to_all_shared_memory,      one_segment,    first(0, 64 * KiB))         \
+  ROW(all_to_all,     pairwise,           all_to_all_pairwise,           nothing,        cheapest)                   \
+  ROW(all_to_all,     bruck,              all_to_all_bruck,              even_blocks,    cheapest)                   \
+                                                                                                                     \
+  ROW(scan,           recursive_doubling, scan_recursive_doubling,       nothing,        cheapest)                   \
+  ROW(exclusive_scan, recursive_doubling, scan_recursive_doubling,       nothing,        cheapest)
 // clang-format on
 
 #define TUTTI_DECLARE(kind, name, coroutine, ...) algorithm_form::kind coroutine;

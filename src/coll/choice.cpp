@@ -5,6 +5,7 @@
 #include "base/files.hpp"
 #include "base/text.hpp"
 #include "coll/algorithms.hpp"
+#include "coll/cost.hpp"
 
 #include <fmt/format.h>
 
@@ -35,10 +36,7 @@ struct requirement {
 namespace needs {
 using s = situation;
 constexpr requirement nothing;
-constexpr requirement halves{"float16 or bfloat16 elements", &s::halves};
 constexpr requirement even_blocks{"blocks of equal size", &s::even_blocks};
-constexpr requirement one_host{"one host", &s::one_host};
-constexpr requirement separate_hosts{"a host for each rank", &s::separate_hosts};
 constexpr requirement segment{"ranks that all share memory, and elements of at most 8 KiB where it reduces",
                               &s::shared_memory};
 constexpr requirement one_segment{"2 to 16 ranks that all share memory, and blocks of equal size",
@@ -48,14 +46,24 @@ constexpr requirement even_hierarchy{"several hosts with several ranks each, the
                                      &s::hierarchy, &s::even_hosts};
 }  // namespace needs
 
+// When a row's algorithm is chosen.
+struct preference {
+  bool always = false;
+  int ranks = 0;                 // minimum
+  std::size_t bytes = any_size;  // maximum
+};
+constexpr preference first(int ranks = 0, std::size_t bytes = any_size) { return {true, ranks, bytes}; }
+constexpr preference cheapest;
+
 struct row {
-  rule when;
+  kind of;
+  algorithm use;
   requirement need;
+  preference when;
   const char* name = nullptr;
 };
 constexpr row table[] = {
-#define TUTTI_ROW(kind, name, coroutine, need, ranks, bytes) \
-  {{operation_kind::kind, false, ranks, bytes, name}, needs::need, #name},
+#define TUTTI_ROW(kind, name, coroutine, need, when) {operation_kind::kind, name, needs::need, when, #name},
     TUTTI_ALGORITHM_ROWS(TUTTI_ROW)
 #undef TUTTI_ROW
 };
@@ -66,8 +74,7 @@ constexpr auto every_algorithm = [] {
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<algorithm>(i + 1);
   return all;
 }();
-static_assert(std::ranges::max(table, {}, [](const row& r) { return r.when.use; }).when.use ==
-              every_algorithm.back());
+static_assert(std::ranges::max(table, {}, [](const row& r) { return r.use; }).use == every_algorithm.back());
 
 std::optional<kind> kind_named(std::string_view name) noexcept {
   for (const detail::operation_row& r : detail::operation_rows)
@@ -136,15 +143,14 @@ bool meets(const requirement& need, const situation& s) noexcept {
   return (need.first == nullptr || s.*need.first) && (need.second == nullptr || s.*need.second);
 }
 
-static_assert(std::ranges::is_sorted(table, {}, [](const row& r) { return r.when.kind; }));
+static_assert(std::ranges::is_sorted(table, {}, &row::of));
 
 // The rows of one kind, which are adjacent.
 std::span<const row> rows_of(kind k) noexcept {
   static constexpr auto by_kind = [] {
     std::array<std::span<const row>, std::size(detail::operation_rows)> of;
     for (std::size_t i = 0; i < of.size(); ++i)
-      of[i] =
-          std::ranges::equal_range(table, static_cast<kind>(i), {}, [](const row& r) { return r.when.kind; });
+      of[i] = std::ranges::equal_range(table, static_cast<kind>(i), {}, &row::of);
     return of;
   }();
   return by_kind[static_cast<std::size_t>(k)];
@@ -155,12 +161,40 @@ std::span<const row> rows_of(kind k) noexcept {
 const row* find(kind k, algorithm a) noexcept {
   const row* last = nullptr;
   for (const row& r : rows_of(detail::row_of(k).even))
-    if (r.when.use == a) last = &r;
+    if (r.use == a) last = &r;
   return last;
 }
 
 bool applies(const rule& r, const situation& s) noexcept {
   return (!r.hierarchy || s.hierarchy) && s.ranks >= r.ranks && s.bytes <= r.bytes;
+}
+
+double cost_of(algorithm a, const situation& s) noexcept {
+  const link_costs& links = s.neighbours ? shared_memory_links : s.one_host ? loopback_links : network_links;
+  // Algorithms that reduce all contributions at once send halves as they are, others as floats.
+  const bool widened = s.halves && a != direct && a != one_shot;
+  return cost_of(detail::row_of(s.kind).even, a, static_cast<double>(s.bytes) * (widened ? 2 : 1), s.ranks,
+                 links)
+      .time;
+}
+
+algorithm by_rows(std::span<const row> rows, const situation& s) noexcept {
+  // A row that costs a tenth less is preferred to the ones before: the model is no better than that.
+  constexpr double worth = 1.1;
+  const row* best = nullptr;
+  double least = 0;
+  for (const row& r : rows) {
+    if (!meets(r.need, s)) continue;
+    if (r.when.always) {
+      if (s.ranks >= r.when.ranks && s.bytes <= r.when.bytes) return r.use;
+      continue;
+    }
+    const double time = s.ranks > 1 ? cost_of(r.use, s) : 0;
+    if (time < 0 || (best != nullptr && time * worth >= least)) continue;
+    best = &r;
+    least = time;
+  }
+  return best != nullptr ? best->use : automatic;
 }
 
 // Bytes of a whole vector. 0 if ranks know only their own block: all must make the same choice.
@@ -187,7 +221,7 @@ situation situation_of(const comm::communicator_state& c, const detail::call& wh
   s.kind = what.kind;
   s.ranks = c.size();
   s.one_host = c.group().places().hosts() == 1;
-  s.separate_hosts = c.group().places().hosts() == s.ranks;
+  s.neighbours = c.segments() != nullptr;
   s.hierarchy = c.group().places().hierarchy();
   s.even_hosts = c.group().places().even;
   s.even_blocks = !row.uneven();
@@ -265,9 +299,7 @@ algorithm choose(const situation& s, algorithm wanted) {
   // Rules are measured with floats. Most algorithms would send halves as floats.
   for (const rule& r : tuned)
     if (!s.halves && r.kind == even && applies(r, s) && fits(r.use, s)) return r.use;
-  for (const row& r : rows_of(even))
-    if (applies(r.when, s) && meets(r.need, s)) return r.when.use;
-  return automatic;
+  return by_rows(rows_of(even), s);
 }
 
 }  // namespace tutti::coll
@@ -278,7 +310,7 @@ std::span<const algorithm> all_algorithms() noexcept { return coll::every_algori
 
 const char* name_of(algorithm a) noexcept {
   if (a == algorithm::automatic) return "automatic";
-  const auto at = std::ranges::find(coll::table, a, [](const coll::row& r) { return r.when.use; });
+  const auto at = std::ranges::find(coll::table, a, &coll::row::use);
   return at != std::end(coll::table) ? at->name : "?";
 }
 

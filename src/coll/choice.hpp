@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the algorithm of a collective by kind, bytes, ranks and hosts, from the rows of
-// coll/algorithms.hpp.
+// Chooses the algorithm of a collective by kind, bytes, ranks and hosts, from the rows of coll/algorithms.hpp and the
+// costs of coll/cost.hpp.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,10 @@ struct situation {
   operation_kind kind{};
   std::size_t bytes = 0;  // of one rank's whole vector; for blocks, of the largest buffer
   int ranks = 1;
-  bool one_host = false;        // of all ranks
-  bool separate_hosts = false;  // each rank has its own
-  bool hierarchy = false;       // several hosts, some with several ranks
-  bool even_hosts = false;      // all hosts have the same number of ranks
+  bool one_host = false;    // of all ranks
+  bool neighbours = false;  // all ranks reach each other through shared memory
+  bool hierarchy = false;   // several hosts, some with several ranks
+  bool even_hosts = false;  // all hosts have the same number of ranks
   bool even_blocks = true;
   bool shared_memory = false;  // there are segments, or making them pays
   bool one_segment = false;    // there is one, or making it pays
@@ -57,7 +57,7 @@ bool fits(algorithm a, const situation& s) noexcept;
 std::vector<rule> parse_rules(std::string_view text, const std::string& source);
 
 // Chooses in this order: `wanted` by the call; TUTTI_ALGORITHMS (all_reduce=ring,broadcast=binomial); the
-// rules of the file TUTTI_TUNING; the built-in rows. Throws errc::invalid_argument if `wanted` does not fit,
+// rules of the file TUTTI_TUNING; the rows. Throws errc::invalid_argument if `wanted` does not fit,
 // or a variable is invalid.
 algorithm choose(const situation& s, algorithm wanted);
 

@@ -13,6 +13,7 @@
 
 #include <exception>
 #include <new>
+#include <optional>
 #include <span>
 
 namespace tutti::coll {
@@ -238,6 +239,41 @@ bool start_posting(operation_state& state, communicator_state& c, const collecti
   });
 }
 
+// The same in two levels: one step after the other.
+bool start_steps(operation_state& state, communicator_state& c, const collective& place,
+                 const posted_steps& steps) {
+  std::size_t at = 0;
+  std::optional<publication> mine;
+  bool written = false;
+  std::exception_ptr thrown;  // by a user's reduction
+  try {
+    for (; steps.has(at); ++at) {
+      const auto& [on, what] = *steps.all[at];
+      on.segment().begin(on.sequence(), on.print());
+      mine.emplace(on, what.bytes);
+      written = false;
+      if (!publish_at_once(on, what, *mine, written)) break;
+      on.segment().finish();
+    }
+  } catch (...) {
+    thrown = std::current_exception();
+  }
+  if (!thrown && !steps.has(at)) {
+    c.recorder().note(facts_of(c, state.what(), place.sequence()), flight::state::done);
+    succeed(state, c);
+    return true;
+  }
+  return start_running(state, c, place.sequence(), [&] {
+    if (thrown) std::rethrow_exception(thrown);
+    return publish_rest_of_steps(steps, at, *mine, written);
+  });
+}
+
+// Whether no operation is in progress or waiting for its turn.
+bool are_free(comm::host_segments& s) noexcept {
+  return s.near().segment.free() && (s.groups() == nullptr || s.across().segment.free());
+}
+
 bool start_collective(operation_state& state) {
   const call& what = state.what();
   communicator_state& c = *what.comm;
@@ -254,10 +290,14 @@ bool start_collective(operation_state& state) {
     return true;
   }
   const collective place(c, sequence, todo.print);
-  if (todo.with == algorithm::shared_memory && place.groups() == nullptr && place.segment().free() &&
-      !is_empty(c, what))
-    if (const posted all = posted_for(what, place); all.is_short())
+  if (todo.with == algorithm::shared_memory && are_free(*c.segments()) && !is_empty(c, what)) {
+    if (place.groups() != nullptr) {
+      if (const posted_steps steps = steps_for(what, place); !steps.none())
+        return start_steps(state, c, place, steps);
+    } else if (const posted all = posted_for(what, place); all.is_short()) {
       return start_posting(state, c, place, all);
+    }
+  }
   return start_running(state, c, sequence,
                        [&] { return is_empty(c, what) ? nothing() : execute(state, place, todo.with); });
 }

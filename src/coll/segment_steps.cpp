@@ -2,11 +2,13 @@
 #include "coll/segment_steps.hpp"
 
 #include "base/ring_copy.hpp"
+#include "coll/cost.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 namespace tutti::coll {
 namespace {
@@ -18,9 +20,6 @@ using limits::collectives::exchange_limit;
 using limits::collectives::own_blocks_limit;
 // In bytes, so that the loop gets its turn.
 constexpr std::size_t most_read = 512 * 1024;
-// Of vectors that every rank reduces whole: of more bytes, rounds read less. 16 ranks on 16 cores took 43 us for 16 KiB
-// whole and 27 us for 64 KiB in rounds; 4 ranks 7.1 and 19.
-constexpr std::size_t most_whole = 16 * 1024, most_whole_read = 48 * 1024;
 
 void write(const collective& c, const posted& p, const publication& mine) noexcept {
   collective_segment& segment = c.segment();
@@ -178,6 +177,25 @@ task<> publish_rest(collective c, posted what, publication mine, bool written) {
   turn.finish();
 }
 
+task<> publish_rest_of_steps(posted_steps steps, std::size_t at, publication mine, bool written) {
+  // The turns have come; that of a step behind is harmless.
+  collective_segment::turn first(steps.all.front()->on.segment());
+  std::optional<collective_segment::turn> second;
+  if (steps.has(1)) second.emplace(steps.all.back()->on.segment());
+  for (;;) {
+    const auto& [on, what] = *steps.all[at];
+    co_await post(on, what, mine, written);
+    on.segment().finish();
+    if (!steps.has(++at)) break;
+    const auto& [next, then] = *steps.all[at];
+    next.segment().begin(next.sequence(), next.print());
+    mine = publication(next, then.bytes);
+    written = false;
+  }
+  first.finish();
+  if (second) second->finish();
+}
+
 posted posted::broadcast(const collective& c, std::byte* data, std::size_t bytes, int root) noexcept {
   const bool is_root = c.rank() == root;
   return {.bytes = bytes,
@@ -191,12 +209,9 @@ posted posted::reduce(const collective& c, const reduce_call& r, const blocks& s
   const bool is_root = c.rank() == root, scatters = root == nobody;
   const std::size_t bytes = r.count * r.element_bytes;
   return {.bytes = bytes,
-          // Of more ranks, rounds read less.
           .limit = scatters    ? own_blocks_limit
                    : root >= 0 ? usual_limit
-                   : c.size() == 2
-                       ? exchange_limit
-                       : std::min(most_whole, most_whole_read / static_cast<std::size_t>(c.size() - 1)),
+                               : whole_limits[static_cast<std::size_t>(c.size())],
           .given = r.input,
           .given_bytes = is_root ? 0 : bytes,
           .gives_own = !scatters,

@@ -15,6 +15,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <tutti/detail/operation_state.hpp>
 #include <tutti/task.hpp>
@@ -80,18 +81,18 @@ class arrivals : public comm::collective_segment::wait {
 class publication {
  public:
   publication(const collective& c, std::size_t bytes) noexcept
-      : segment_(c.segment()),
+      : segment_(&c.segment()),
         in_slot_(bytes <= comm::collective_segment::slot_payload),
-        at_(in_slot_ ? 0 : segment_.take(bytes)),
+        at_(in_slot_ ? 0 : segment_->take(bytes)),
         bytes_(bytes) {}
   std::uint64_t end() const noexcept { return in_slot_ ? 0 : at_ + bytes_; }
-  std::byte* data() const noexcept { return in_slot_ ? segment_.payload() : segment_.at(at_); }
+  std::byte* data() const noexcept { return in_slot_ ? segment_->payload() : segment_->at(at_); }
   const std::byte* of(int rank) const noexcept {
-    return in_slot_ ? segment_.payload_of(rank) : segment_.at(rank, at_);
+    return in_slot_ ? segment_->payload_of(rank) : segment_->at(rank, at_);
   }
 
  private:
-  comm::collective_segment& segment_;
+  comm::collective_segment* segment_;
   bool in_slot_;
   std::uint64_t at_;
   std::size_t bytes_;
@@ -176,6 +177,22 @@ struct posted {
 // What to publish for this call. Not short if the call takes more than one step.
 posted posted_for(const detail::call& what, const collective& c) noexcept;
 
+// An operation in two levels with few bytes: what this rank publishes on one segment, and then on the other.
+struct posted_steps {
+  struct step {
+    collective on;
+    posted what;
+  };
+  bool none() const noexcept { return !all.front().has_value(); }
+  bool has(std::size_t i) const noexcept { return i < all.size() && all[i].has_value(); }
+  void add(const collective& on, const posted& what) noexcept { all[none() ? 0 : 1].emplace(step{on, what}); }
+
+  std::array<std::optional<step>, 2> all;
+};
+
+// The steps of a call. None if it takes others (coll/algorithms/groups.cpp): all ranks publish the same either way.
+posted_steps steps_for(const detail::call& what, const collective& c) noexcept;
+
 // Carries out the operation, in its turn.
 task<> publish_on_segment(collective c, posted what);
 
@@ -184,5 +201,7 @@ task<> publish_on_segment(collective c, posted what);
 // publish_rest() does what is left. Throws what a user's reduction throws.
 bool publish_at_once(const collective& c, const posted& what, const publication& mine, bool& written);
 task<> publish_rest(collective c, posted what, publication mine, bool written);
+// The same from step `at` on.
+task<> publish_rest_of_steps(posted_steps steps, std::size_t at, publication mine, bool written);
 
 }  // namespace tutti::coll

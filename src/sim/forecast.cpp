@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coll/choice.hpp"
+#include "coll/cost.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <tutti/sim/forecast.hpp>
 #include <tutti/sleep.hpp>
@@ -22,6 +22,11 @@ coll::operation_kind kind_of(pattern p) noexcept {
 
 bool in_blocks(pattern p) noexcept { return p >= pattern::all_gather; }
 
+// Of a rank's whole vector; of blocks, of the largest buffer.
+std::size_t all_bytes(pattern what, std::size_t bytes, int ranks) noexcept {
+  return in_blocks(what) ? bytes * static_cast<std::size_t>(ranks) : bytes;
+}
+
 // The algorithm that the collective would choose.
 algorithm chosen(pattern what, algorithm with, std::size_t bytes, int ranks) {
   if (ranks < 1 || bytes % sizeof(float) != 0)
@@ -30,9 +35,8 @@ algorithm chosen(pattern what, algorithm with, std::size_t bytes, int ranks) {
         fmt::format("a forecast of {} bytes on {} ranks; give a multiple of 4, and 1 or more", bytes, ranks));
   coll::situation s;
   s.kind = kind_of(what);
-  s.bytes = in_blocks(what) ? bytes * static_cast<std::size_t>(ranks) : bytes;
+  s.bytes = all_bytes(what, bytes, ranks);
   s.ranks = ranks;
-  s.separate_hosts = true;
   return coll::choose(s, with);
 }
 
@@ -80,94 +84,16 @@ task<> measure(communicator world, attempt* a) {
   a->ended = std::max<duration>(a->ended, now().time_since_epoch());
 }
 
-// ---- formulas ----
-
-class message_costs {
- public:
-  explicit message_costs(const network& n) noexcept : net_(n) {}
-
-  // Time of one message, from the call to its end at the receiver.
-  double message(double bytes) const noexcept {
-    const double one = frame(bytes);
-    return bytes <= static_cast<double>(net_.eager_limit) ? one : one + 2 * frame(0);  // rts and cts
-  }
-  // Time between two messages of one sender.
-  double interval(double bytes) const noexcept {
-    const double through = static_cast<double>(net_.gap.count()) + wire(bytes);
-    return std::max(static_cast<double>(net_.overhead.count()), through);
-  }
-  // Time of rounds with twice as many bytes each time.
-  double doubling(double first, double all) const noexcept {
-    double t = 0;
-    for (double b = first; all > 0; b *= 2) {
-      t += message(std::min(b, all));
-      all -= std::min(b, all);
-    }
-    return t;
-  }
-
- private:
-  double wire(double bytes) const noexcept {
-    const double per_byte = net_.bytes_per_second > 0 ? 1e9 / net_.bytes_per_second : 0;
-    return (bytes + static_cast<double>(net_.header_bytes)) * per_byte;
-  }
-  double frame(double bytes) const noexcept {
-    return 2 * static_cast<double>(net_.overhead.count()) + static_cast<double>(net_.latency.count()) +
-           wire(bytes);
-  }
-  const network& net_;
-};
-
-struct estimate {
-  double time = 0;
-  double connections = 0;
-};
-
-// Negative: no formula. `b` is the number of bytes.
-estimate steps_of(pattern what, algorithm with, double b, unsigned ranks, const message_costs& f) {
-  const double n = ranks;
-  const double log = std::bit_width(ranks - 1);
-  // Messages of those beyond the power of two, before and after.
-  const double extra = std::has_single_bit(ranks) ? 0 : 2;
-  const double halves = f.doubling(b / n, b * (n - 1) / n);
-  switch (with) {
-    case algorithm::dissemination:
-      return {log * f.message(0), std::min(n - 1, 2 * log)};
-    case algorithm::binomial:
-      return {log * f.message(b), log};
-    case algorithm::recursive_doubling:
-      return {(std::floor(std::log2(n)) + extra) * f.message(b), std::floor(std::log2(n)) + extra / 2};
-    case algorithm::rabenseifner:
-      return {2 * halves + extra * f.message(b), std::floor(std::log2(n)) + extra / 2};
-    case algorithm::ring:
-      if (what == pattern::all_reduce) return {2 * (n - 1) * f.message(b / n), std::min(n - 1, 2.0)};
-      // The root collects the blocks one by one.
-      if (what == pattern::reduce) return {n * f.message(b / n) + (n - 2) * f.interval(b / n), n - 1};
-      if (!in_blocks(what)) return {-1, 0};
-      return {(n - 1) * f.message(b), std::min(n - 1, 2.0)};
-    case algorithm::direct:
-      // Four messages are under way at a time; the results of an all_reduce go round.
-      if (what == pattern::reduce_scatter)
-        return steps_of(pattern::all_to_all, algorithm::pairwise, b, ranks, f);
-      if (what != pattern::all_reduce) return {-1, 0};
-      return {f.message(b / n) + (n - 2) * std::max(f.interval(b / n), n > 5 ? f.message(b / n) / 4 : 0) +
-                  (n - 1) * f.message(b / n),
-              n - 1};
-    case algorithm::scatter_all_gather:
-      // The root sends the blocks one by one, and they go round meanwhile.
-      return {(n - 1) * (f.message(b / n) + f.interval(b / n)), n - 1};
-    case algorithm::bruck:
-      if (what == pattern::all_to_all) return {log * f.message(b * n / 2), std::min(n - 1, 2 * log)};
-      return {f.doubling(b, b * (n - 1)), std::min(n - 1, 2 * log)};
-    case algorithm::one_shot:
-    case algorithm::pairwise: {
-      const double in_flight = with == algorithm::one_shot ? 7 : 4;  // steps at a time
-      const double waiting = n > in_flight + 1 ? f.message(b) / in_flight : 0;
-      return {f.message(b) + (n - 2) * std::max(f.interval(b), waiting), n - 1};
-    }
-    default:
-      return {-1, 0};
-  }
+// Copies inside a rank cost nothing, as in the simulator.
+coll::link_costs costs_of(const network& n) noexcept {
+  const double byte = n.bytes_per_second > 0 ? 1e9 / n.bytes_per_second : 0;
+  return {static_cast<double>(n.latency.count()),
+          static_cast<double>(n.overhead.count()),
+          static_cast<double>(n.gap.count()),
+          byte,
+          0,
+          static_cast<double>(n.header_bytes),
+          static_cast<double>(n.eager_limit)};
 }
 
 }  // namespace
@@ -197,8 +123,8 @@ forecast compute_forecast(pattern what, algorithm with, std::size_t bytes, int r
   const algorithm used = chosen(what, with, bytes, ranks);
   forecast f;
   if (ranks == 1) return f;
-  const estimate e =
-      steps_of(what, used, static_cast<double>(bytes), static_cast<unsigned>(ranks), message_costs(n));
+  const coll::cost e = coll::cost_of(kind_of(what), used, static_cast<double>(all_bytes(what, bytes, ranks)),
+                                     ranks, costs_of(n));
   if (e.time < 0)
     throw error(errc::not_supported, fmt::format("there is no formula for {} by {}; it can be simulated",
                                                  name_of(what), tutti::name_of(used)));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of algorithms: few steps for short data, few bytes for long data, and overrides by the user.
+// The choice of algorithms: few steps for short data, few bytes for long data, and overrides by the user.
 #include "coll/choice.hpp"
+#include "coll/cost.hpp"
 #include "support/contains.hpp"
 
 #include <doctest/doctest.h>
@@ -49,9 +50,49 @@ TEST_CASE("choice: short data take few steps, long data a ring") {
   if (chosen_from_outside()) return;
   for (const int ranks : {2, 3, 4, 8, 64, 1000}) {
     CAPTURE(ranks);
-    CHECK(choose(an_all_reduce(0, ranks), algorithm::automatic) == algorithm::recursive_doubling);
-    CHECK(choose(an_all_reduce(8, ranks), algorithm::automatic) == algorithm::recursive_doubling);
-    CHECK(choose(an_all_reduce(std::size_t{256} << 20, ranks), algorithm::automatic) == algorithm::ring);
+    // Between few hosts one step costs least, though it takes as many messages as there are hosts.
+    const algorithm few_steps = ranks > 2 && ranks < 16 ? algorithm::one_shot : algorithm::recursive_doubling;
+    CHECK(choose(an_all_reduce(0, ranks), algorithm::automatic) == few_steps);
+    CHECK(choose(an_all_reduce(8, ranks), algorithm::automatic) == few_steps);
+    CHECK(choose(an_all_reduce(std::size_t{1} << 30, ranks), algorithm::automatic) == algorithm::ring);
+  }
+}
+
+TEST_CASE("choice: what is chosen costs at most a tenth more than the least") {
+  if (chosen_from_outside()) return;
+  for (const tutti::detail::operation_row& row : tutti::detail::operation_rows) {
+    if (row.of != tutti::detail::family::collective || row.uneven()) continue;
+    for (const int ranks : {2, 3, 5, 16, 24, 64, 700})
+      for (std::size_t bytes = 1; bytes <= std::size_t{64} << 20; bytes *= 4) {
+        situation s;
+        s.kind = row.kind;
+        s.bytes = bytes;
+        s.ranks = ranks;
+        const auto time = [&](algorithm a) {
+          return tutti::coll::cost_of(s.kind, a, static_cast<double>(bytes), ranks,
+                                      tutti::coll::network_links)
+              .time;
+        };
+        const algorithm chosen = choose(s, algorithm::automatic);
+        CAPTURE(std::string(row.name));
+        CAPTURE(std::string(tutti::name_of(chosen)));
+        CAPTURE(ranks);
+        CAPTURE(bytes);
+        for (const algorithm a : tutti::all_algorithms())
+          if (tutti::coll::fits(a, s) && time(a) >= 0) CHECK(time(chosen) <= 1.1 * 1.1 * time(a));
+      }
+  }
+}
+
+TEST_CASE("choice: of more ranks, whole vectors are read up to fewer bytes") {
+  using tutti::coll::rounds_cost, tutti::coll::whole_cost, tutti::coll::whole_limits;
+  CHECK(whole_limits[2] == tutti::limits::collectives::exchange_limit);
+  for (int ranks = 3; ranks <= 16; ++ranks) {
+    const auto limit = static_cast<double>(whole_limits[static_cast<std::size_t>(ranks)]);
+    CAPTURE(ranks);
+    CHECK(whole_limits[static_cast<std::size_t>(ranks)] < whole_limits[static_cast<std::size_t>(ranks) - 1]);
+    CHECK(whole_cost(limit, ranks) <= rounds_cost(limit, ranks));
+    CHECK(whole_cost(limit + 1, ranks) > rounds_cost(limit + 1, ranks));
   }
 }
 
@@ -63,7 +104,7 @@ TEST_CASE("choice: halves with float partial results are reduced all at once, un
   s.kind = operation_kind::reduce_scatter;
   CHECK(choose(s, algorithm::automatic) == algorithm::direct);
   s = an_all_reduce(64, 4);
-  s.halves = true;
+  s.halves = s.one_host = true;
   CHECK(choose(s, algorithm::automatic) == algorithm::recursive_doubling);
 }
 
@@ -84,13 +125,14 @@ TEST_CASE("choice: reduce_scatter of few bytes sends fewer messages on one host 
 
 TEST_CASE("choice: all_reduce of few bytes between few hosts takes one step") {
   situation s = an_all_reduce(1024, 4);
-  CHECK(choose(s, algorithm::automatic) == algorithm::recursive_doubling);
-  s.separate_hosts = true;
   CHECK(choose(s, algorithm::automatic) == algorithm::one_shot);
   s.bytes = 64 * 1024;
   CHECK(choose(s, algorithm::automatic) == algorithm::recursive_doubling);
   s = an_all_reduce(1024, 16);
-  s.separate_hosts = true;
+  CHECK(choose(s, algorithm::automatic) == algorithm::recursive_doubling);
+  // Each message takes time of a processor on both sides, which is most of the time on one host.
+  s = an_all_reduce(1024, 4);
+  s.one_host = true;
   CHECK(choose(s, algorithm::automatic) == algorithm::recursive_doubling);
 }
 
@@ -107,7 +149,7 @@ TEST_CASE("choice: every collective gets a suitable algorithm in every situation
           s.hierarchy = (flags & 1) != 0;
           s.even_hosts = (flags & 2) != 0;
           s.one_host = flags == 4;
-          s.separate_hosts = flags == 5;
+          s.neighbours = flags == 5;
           s.even_blocks = s.kind < operation_kind::scatter_v;
           s.halves = ranks == 3;
           const algorithm a = choose(s, algorithm::automatic);

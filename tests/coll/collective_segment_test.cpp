@@ -2,6 +2,7 @@
 // Collectives between ranks that read each other's memory: several at once, with ranks that sleep or leave,
 // and with memory that is freed.
 #include "base/shared_memory.hpp"
+#include "coll/conformance/worlds.hpp"
 #include "comm/communicator_state.hpp"
 #include "support/local_world.hpp"
 
@@ -260,6 +261,40 @@ task<> root_without_waits(communicator world, std::atomic<int>* received) {
   co_await world.broadcast(last, 0).with(here);
 }
 
+// Short operations in two levels, one after the other. Now and then a rank is late, so that others wait in their first
+// step or in their second.
+task<> steps_in_turn(communicator world) {
+  random_numbers numbers(static_cast<std::uint64_t>(world.rank()));
+  const int total = world.size() * (world.size() - 1) / 2;
+  for (int i = 0; i < 300; ++i) {
+    if (numbers.one_in(8)) co_await sleep_for(std::chrono::microseconds(numbers.below(200)));
+    std::vector<int> sums(i % 5 == 0 ? 300 : 1, world.rank() + i), given(i % 7 == 0 ? 500 : 2, -1);
+    const int root = i % world.size();
+    if (world.rank() == root) std::fill(given.begin(), given.end(), i);
+    co_await world.all_reduce(sums, sum);
+    co_await world.broadcast(given, root);
+    for (const int x : sums) TUTTI_EXPECT(x == total + i * world.size());
+    for (const int x : given) TUTTI_EXPECT(x == i);
+    if (i % 3 == 0) co_await world.barrier();
+  }
+}
+
+struct sum_that_throws {
+  bool throws;
+  int operator()(int a, int b) const {
+    if (throws) throw std::runtime_error("no sum today");
+    return a + b;
+  }
+};
+
+task<> one_throws(communicator world) {
+  for (int i = 0; i < 20; ++i) {
+    int x = 1;
+    co_await world.all_reduce(x, sum_that_throws{i == 12 && world.rank() == 3});
+    TUTTI_EXPECT(x == world.size());
+  }
+}
+
 }  // namespace
 
 TEST_CASE("collective segment: other work gets its turn beside operations that never wait") {
@@ -327,5 +362,20 @@ TEST_CASE("collective segment: ranks in different collectives get an error") {
     CHECK((f.code == errc::mismatch || f.code == errc::communicator_failed));
     CHECK(f.says("50000 elements"));
     CHECK(f.says("60000 elements"));
+  }
+}
+
+TEST_CASE("collective segment: in two levels, short operations take their steps in turn") {
+  const scoped_variable flat("TUTTI_FLAT_RANKS", "3");
+  CHECK_NOTHROW(run_local(4, over("shm"), steps_in_turn));
+  CHECK_NOTHROW(run_local(7, over("shm"), steps_in_turn));  // a group of four: one of them only takes
+}
+
+TEST_CASE("collective segment: in two levels, a reduction that throws fails the collective on all ranks") {
+  const scoped_variable flat("TUTTI_FLAT_RANKS", "3");
+  const std::vector<failure> seen = failures_of(5, over("shm"), one_throws);
+  for (std::size_t r = 0; r < seen.size(); ++r) {
+    CAPTURE(r);
+    CHECK(seen[r].says("no sum today"));
   }
 }

@@ -108,16 +108,16 @@ void drill(const std::string& transport, long target_ms) {
     CHECK(all.noticed_us[all.noticed_us.size() / 2] < target_ms * 1000);
 }
 
-// Kills one rank in each job. Records how long after its death the survivors noticed.
-void kill_in_streams(const std::string& transport) {
-  const int wanted = number_from("TUTTI_KILL_DRILL", 6);
+// Kills one rank in each job, of each of these sizes in turn. Records how long after its death the survivors noticed.
+void kill_in_streams(const std::string& transport, const std::vector<int>& sizes, int kills) {
   const int bytes[] = {4, 16, 1024, 64 * 1024, 1024 * 1024, 4 * 1024 * 1024};
   std::vector<long> noticed_us;
-  for (int kill = 0; kill < wanted; ++kill) {
-    const int ranks = 3 + kill % 3;
+  for (int kill = 0; kill < kills; ++kill) {
+    const auto turn = std::div(kill, static_cast<int>(sizes.size()));
+    const int ranks = sizes[static_cast<std::size_t>(turn.rem)];
     const temporary_directory here;
     launched job({"-n", std::to_string(ranks), "--tag-output", "never", "--on-failure", "continue",
-                  TUTTI_KILL_STREAM_PATH, here.path() + "/death", std::to_string(kill / 3 % ranks),
+                  TUTTI_KILL_STREAM_PATH, here.path() + "/death", std::to_string(turn.quot % ranks),
                   std::to_string(bytes[static_cast<std::size_t>(kill) % std::size(bytes)]),
                   std::to_string(1000 * (kill % 17))},
                  {"TUTTI_TRANSPORTS=" + transport, "TUTTI_TIMEOUT=" + std::to_string(timeout_s)});
@@ -135,14 +135,19 @@ void kill_in_streams(const std::string& transport) {
     CHECK(noticed_us.size() - before == static_cast<std::size_t>(ranks - 1));
   }
   REQUIRE(!noticed_us.empty());
-  MESSAGE(transport << ": " << wanted << " kills, " << summary("noticed:", noticed_us));
+  MESSAGE(transport << ": " << kills << " kills, " << summary("noticed:", noticed_us));
   CHECK(*std::max_element(noticed_us.begin(), noticed_us.end()) < timeout_s * 1'000'000 / 2);
 }
 
 }  // namespace
 
 TEST_CASE("kill drill: survivors name the dead rank") {
-  for (const std::string& transport : transports()) kill_in_streams(transport);
+  for (const std::string& transport : transports())
+    kill_in_streams(transport, {3, 4, 5}, number_from("TUTTI_KILL_DRILL", 6));
+}
+TEST_CASE("kill drill: 63 survivors of one host, which share memory in two levels, name the dead rank") {
+  if (transports().front() != "shm") return;
+  kill_in_streams("shm", {64}, std::max(1, number_from("TUTTI_KILL_DRILL", 0) / 12));
 }
 TEST_CASE("kill drill: one rank after the other is killed until one is left") {
   for (const std::string& transport : transports()) drill(transport, transport == "shm" ? 50 : 200);

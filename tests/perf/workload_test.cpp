@@ -84,3 +84,18 @@ TEST_CASE("all_reduce: the sum of the previous batch is a fault") {
   zero.check();
   CHECK(zero.faults() == 1);
 }
+
+TEST_CASE("all_reduce in place: the addends are back before every operation") {
+  perf::vector_sum zero(400, 0, 2, perf::ordinary_memory, true), one(400, 1, 2, perf::ordinary_memory, true);
+  CHECK(zero.in().data() == zero.out().data());
+  zero.prepare(1);
+  one.prepare(1);
+  for (int round = 0; round < 2; ++round) {
+    zero.load();
+    one.load();
+    for (std::size_t i = 0; i < zero.out().size(); ++i) zero.out()[i] += one.in()[i];
+    zero.sample();
+  }
+  zero.check();
+  CHECK(zero.faults() == 0);
+}

@@ -2,6 +2,7 @@
 // Two levels of collective segments (comm/host_segments.hpp): each step is an operation among the ranks of a group, or
 // of a column, by the algorithms for one segment.
 #include "coll/algorithms.hpp"
+#include "coll/cost.hpp"
 #include "coll/segment_steps.hpp"
 
 #include <algorithm>
@@ -92,6 +93,11 @@ task<> reduce_in_groups(collective c, reduce_call r, int root) {
 
 namespace {
 
+// The same on all ranks, whose groups may differ by one.
+bool all_reduce_takes_whole(const collective& c, std::size_t bytes) noexcept {
+  return !slices_pay(static_cast<double>(bytes), c.groups()->columns(), c.groups()->groups());
+}
+
 // Every rank of a group has the sum of the group, and reduces it with those of the others: (g-1 + P/g-1) n read.
 task<> all_reduce_whole(collective c, reduce_call r) {
   const collective near = c.near(), across = c.across();
@@ -127,8 +133,38 @@ task<> all_reduce_slices(collective c, reduce_call r) {
 }  // namespace
 
 task<> all_reduce_in_groups(collective c, reduce_call r) {
-  constexpr std::size_t most_whole = 16 * 1024;
-  return r.count * r.element_bytes <= most_whole ? all_reduce_whole(c, r) : all_reduce_slices(c, r);
+  return all_reduce_takes_whole(c, r.count * r.element_bytes) ? all_reduce_whole(c, r)
+                                                              : all_reduce_slices(c, r);
+}
+
+// Averages are finished after both steps, and halves widened before them: neither takes steps alone.
+posted_steps steps_for(const detail::call& w, const collective& c) noexcept {
+  posted_steps steps;
+  auto* const out = static_cast<std::byte*>(w.out.data);
+  const collective near = c.near(), across = c.across();
+  if (w.kind == operation_kind::barrier) {
+    steps.add(near, {});
+    steps.add(across, {});
+  } else if (w.kind == operation_kind::broadcast && w.out.bytes() <= posted::usual_limit) {
+    const grouping::place from = c.groups()->of(w.peer), here = c.groups()->of(c.rank());
+    if (here.column == from.column)
+      steps.add(across, posted::broadcast(across, out, w.out.bytes(), from.across));
+    steps.add(near, posted::broadcast(near, out, w.out.bytes(),
+                                      here.group == from.group ? from.near : from.column));
+  } else if (w.kind == operation_kind::all_reduce && w.list.at == nullptr &&
+             w.op.kind != reduce_kind::premul_sum && w.op.kind != reduce_kind::avg &&
+             accumulator_of(w.op, w.out.type) == w.out.type && all_reduce_takes_whole(c, w.out.bytes())) {
+    reduce_call part{
+        out,     static_cast<const std::byte*>(w.in.data), w.out.count, w.out.element_bytes, w.out.type, w.op,
+        c.size()};
+    const posted first = posted::reduce(near, part, {}, posted::all);
+    part.input = out;
+    const posted second = posted::reduce(across, part, {}, posted::all);
+    if (!first.is_short() || !second.is_short()) return steps;
+    steps.add(near, first);
+    steps.add(across, second);
+  }
+  return steps;
 }
 
 // Each group gathers its blocks, and the columns exchange those of the groups: every block is written twice, and read

@@ -190,6 +190,7 @@ one_case made(const std::string& name) {
   c.element_type = index_in_element_types<T>;
   c.element_bytes = sizeof(T);
   c.has_scans = Reduction::which != reduce_kind::avg;
+  if (Reduction::which == reduce_kind::product && is_complex_v<T>) c.most_ranks = 8;
   c.input = input_of<T>;
   c.answer = answer_of<T, Reduction>;
   c.reduction = reduction_of<T, Reduction>;

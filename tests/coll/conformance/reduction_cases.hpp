@@ -46,6 +46,7 @@ struct one_case {
   std::size_t element_type = 0;  // index in element_types
   std::size_t element_bytes = 0;
   bool has_scans = true;
+  int most_ranks = 64;  // of more ranks, partial results are no longer exact
   // Small whole numbers, so that every order of reducing gives the same exact result.
   bytes (*input)(int rank, std::size_t count) = nullptr;
   // The reduction of ranks 0 to ranks - 1.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coll/conformance/worlds.hpp"
 
+#include "comm/host_segments.hpp"
 #include "comm/topology.hpp"
 #include "support/instrumented.hpp"
 #include "support/second_loop.hpp"
@@ -54,11 +55,11 @@ coll::situation setting::situation_of(coll::operation_kind kind, bool even_block
   if (hosts.empty()) by_rank.assign(static_cast<std::size_t>(ranks), "");
   const comm::topology places(by_rank, 0);
   s.one_host = places.hosts() == 1;
-  s.separate_hosts = places.hosts() == s.ranks;
+  s.neighbours = transport == "shm";
   s.hierarchy = places.hierarchy();
   s.even_hosts = places.even;
   s.shared_memory = transport == "shm" && ranks > 1;
-  s.one_segment = s.shared_memory && !two_levels;
+  s.one_segment = s.shared_memory && !two_levels && ranks <= comm::host_segments::most_flat_ranks();
   return s;
 }
 
