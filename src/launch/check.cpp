@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ip/udp.hpp>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -66,15 +65,6 @@ bool check_tls() {
   }
 }
 
-// The local address that the kernel's route gives to packets to `to`.
-std::string address_towards(const tcp::endpoint& to) {
-  boost::asio::io_context loop;
-  boost::asio::ip::udp::socket socket(loop);
-  boost::system::error_code failed;
-  socket.connect({to.address(), to.port()}, failed);
-  return failed ? "" : socket.local_endpoint().address().to_string();
-}
-
 // Returns 0, or the error of a connection that is closed at once.
 int connect_once(const tcp::endpoint& to) {
   boost::asio::io_context loop;
@@ -112,8 +102,9 @@ bool check_way(const options& o) {
   for (const auto& place : places) {
     const std::string address = place.address().to_string();
     fmt::print("name: {} is {}\n", o.master->host, address);
-    if (const std::string own = address_towards(place); !own.empty())
-      fmt::print("address: others reach this node at {}, from which the route to {} leaves\n", own, address);
+    if (const auto own = bootstrap::source_address_towards(place.address()); !own.is_unspecified())
+      fmt::print("address: others reach this node at {}, from which the route to {} leaves\n",
+                 own.to_string(), address);
     const int error = connect_once(place);
     if (error == 0)
       fmt::print("node 0: listens at {} port {}\n", address, o.master->port);
