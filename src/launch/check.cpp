@@ -16,6 +16,8 @@
 #include <exception>
 #include <string>
 #include <string_view>
+#include <tutti/scope.hpp>
+#include <tutti/store.hpp>
 #include <vector>
 
 #include "base/cores.hpp"
@@ -75,6 +77,16 @@ int connect_once(const tcp::endpoint& to) {
   return result.value();
 }
 
+task<> ask_store(boost::asio::any_io_executor executor, std::string url, std::string* trouble) {
+  try {
+    const tls_identity tls = bootstrap::launcher_tls_of_etcd(url);
+    co_await etcd_store::connect(executor, url, longest_connect, tls);
+    trouble->clear();
+  } catch (const std::exception& e) {
+    *trouble = e.what();
+  }
+}
+
 bool check_port(const options& o) {
   try {
     open_rendezvous_sockets(*o.master, std::min(o.join_timeout, longest_lookup));
@@ -121,6 +133,17 @@ bool check_way(const options& o) {
   return problem(
       "let TCP through to that address (firewall, network policy), or give --master another address of node "
       "0");
+}
+
+// The etcd in which launchers and ranks meet.
+bool check_store(const options& o) {
+  boost::asio::io_context loop;
+  std::string trouble = "no answer";
+  scope asking;
+  asking.spawn(ask_store(loop.get_executor(), o.store, &trouble));
+  loop.run_for(2 * longest_connect);
+  if (trouble.empty()) fmt::print("store: an etcd answers for {}\n", o.store);
+  return trouble.empty() || problem(trouble);
 }
 
 bool check_shared_memory() {
@@ -206,7 +229,9 @@ void print_unknown_variables() {
 
 int run_check(const options& o) {
   fmt::print("node: {} of {}{}\n", o.node_rank, o.nodes,
-             o.master ? fmt::format("; node 0 is at {} port {}", o.master->host, o.master->port) : "");
+             !o.store.empty() ? ""
+             : o.master       ? fmt::format("; node 0 is at {} port {}", o.master->host, o.master->port)
+                              : "");
   bool well = check_secret(o);
   well &= check_tls();
   well &= check_shared_memory();
@@ -214,7 +239,10 @@ int run_check(const options& o) {
   print_limits();
   print_binding(o);
   print_unknown_variables();
-  if (o.master) well &= o.node_rank == 0 ? check_port(o) : check_way(o);
+  if (!o.store.empty())
+    well &= check_store(o);
+  else if (o.master)
+    well &= o.node_rank == 0 ? check_port(o) : check_way(o);
   return well ? 0 : 1;
 }
 
