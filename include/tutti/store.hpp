@@ -18,7 +18,6 @@
 namespace tutti {
 
 namespace bootstrap {
-class elastic_store;
 class store_contents;
 }  // namespace bootstrap
 
@@ -90,7 +89,8 @@ class store {
   // Adds `amount` to the decimal number that the key holds (0 if it does not exist) and returns the sum.
   // Errors: errc::invalid_argument, and no change, if the value is no number or the sum exceeds 64 bits.
   task<std::int64_t> add(std::string key, std::int64_t amount, milliseconds timeout = use_default);
-  // Sets the key to `desired` if it holds `expected`. A key that does not exist counts as empty.
+  // Sets the key to `desired` if it holds `expected`. A key that does not exist counts as empty, and an empty
+  // `desired` removes it.
   task<store_exchange> compare_exchange(std::string key, std::string expected, std::string desired,
                                         milliseconds timeout = use_default);
   // Removes the key and returns whether it existed.
@@ -134,7 +134,6 @@ class memory_store final : public store {
   std::string name() const override { return name_; }
 
  private:
-  friend class bootstrap::elastic_store;
   friend class tcp_store_server;
   memory_store(boost::asio::any_io_executor executor, std::shared_ptr<bootstrap::store_contents> contents,
                std::string name);
@@ -274,6 +273,11 @@ class etcd_store final : public store {
                                                    tls_identity tls = nullptr);
   // Leaves the store. No operation may be pending.
   ~etcd_store() override;
+
+  // Sets the key, as set() does, for as long as this user lives: etcd removes it when the user has not renewed it for
+  // `lifetime` (etcd has a shortest one, some 2 s), which it does while its loop turns. One that etcd has removed while
+  // it was out of reach is set again. erase() removes it at once.
+  task<> hold(std::string key, std::string value, std::chrono::seconds lifetime);
 
   std::string name() const override;
   std::size_t most_bytes() const noexcept override { return largest_value; }

@@ -35,7 +35,7 @@ constexpr variable table[] = {
   {g::place, "MASTER_ADDR", "HOST", "where the ranks meet: rank 0 listens there"},
   {g::place, "MASTER_PORT", "1..65535", "the port of MASTER_ADDR"},
   {g::place, "TUTTI_MASTER_PORT", "MASTER_PORT + 1|PORT", "under torchrun: the port where the ranks meet, since torchrun's store has MASTER_PORT"},
-  {g::place, "TUTTI_STORE", "etcd://HOST:PORT[,HOST:PORT...]/JOB", "the ranks meet in this etcd, under the name JOB; etcds:// with the certificates of TUTTI_TLS_CERTIFICATE"},
+  {g::place, "TUTTI_STORE", "etcd://HOST:PORT[,HOST:PORT...]/JOB", "the ranks meet in this etcd, under the name JOB; with --nnodes MIN:MAX the launchers, too; etcds:// with the certificates of TUTTI_TLS_CERTIFICATE"},
   {g::place, "TUTTI_BACKEND", "native|mpi", "mpi: the processes that mpirun started communicate over that MPI"},
   {g::place, "TUTTI_MPI_MODULE", "FILE", "MPI for TUTTI_BACKEND=mpi: its libmpi_abi.so.1, or libtutti_mpi_openmpi.so or _mpich.so; default: the MPI of the mpirun that started the program"},
   {g::place, "TUTTI_JOB_ID", "TEXT", "the same for all ranks of one start, different for every other: ranks of another start do not join; tutti-run sets it"},

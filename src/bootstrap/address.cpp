@@ -72,6 +72,15 @@ std::optional<tcp::endpoint> local_endpoint(int fd) {
   return at;
 }
 
+asio::ip::address source_address_towards(const asio::ip::address& to) {
+  const tcp::endpoint there(to, 9);
+  const base::unique_fd probe(::socket(there.protocol().family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  // Connects a UDP socket to find out.
+  if (!probe || ::connect(probe.get(), there.data(), static_cast<socklen_t>(there.size())) != 0) return {};
+  const auto mine = local_endpoint(probe.get());
+  return mine ? mine->address() : asio::ip::address{};
+}
+
 bool is_loopback(const asio::ip::address& address) {
   if (address.is_loopback()) return true;
   if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return false;

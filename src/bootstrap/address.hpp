@@ -47,6 +47,9 @@ base::unique_fd listen_at(const boost::asio::ip::tcp::endpoint& at);
 // The local address of an IP socket; nullopt for any other descriptor.
 std::optional<boost::asio::ip::tcp::endpoint> local_endpoint(int fd);
 
+// Returns the local address of packets to `to`; unspecified if nothing leads there. Sends nothing.
+boost::asio::ip::address source_address_towards(const boost::asio::ip::address& to);
+
 // Whether it is in 127.0.0.0/8, ::1, or the former written as IPv6.
 bool is_loopback(const boost::asio::ip::address& address);
 // "127.0.0.1:29500", "[::1]:29500", "name:29500".

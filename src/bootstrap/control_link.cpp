@@ -83,13 +83,31 @@ std::unique_ptr<acceptor> accept_launchers(asio::any_io_executor executor, std::
                                     core::purpose::launcher, std::move(take), std::move(unauthenticated));
 }
 
-task<std::unique_ptr<control_link>> call_launcher(asio::any_io_executor executor, control_target to) {
+task<bool> may_listen(asio::any_io_executor executor, std::string host, std::uint16_t port,
+                      std::chrono::milliseconds timeout) {
+  const core::time_point deadline = core::deadline_after(timeout);
+  const endpoints addresses = co_await resolve_host(executor, host, port, deadline);
+  for (const auto& address : addresses) {
+    try {
+      co_await core::connect(executor, address, deadline);
+    } catch (const core::connection_refused&) {
+      continue;
+    } catch (const error&) {
+    }
+    co_return true;
+  }
+  co_return false;
+}
+
+task<std::unique_ptr<control_link>> call_launcher(asio::any_io_executor executor, control_target to,
+                                                  listener whom) {
   const core::time_point deadline = core::deadline_after(to.timeout);
   endpoints addresses = co_await resolve_host(executor, to.host, to.port, deadline);
   const core::identity mine{.what = core::purpose::launcher, .rank = to.node};
   std::string last_failure;
   std::optional<core::stream_socket> socket = co_await connect_retry(
-      executor, std::move(addresses), to.secret, to.tls, mine, listener::may_come, deadline, &last_failure);
+      executor, std::move(addresses), to.secret, to.tls, mine, whom, deadline, &last_failure);
+  if (!socket && whom == listener::has_come && core::clock::now() < deadline) co_return nullptr;
   if (!socket)
     base::throw_error(errc::join_failed, "nobody was there within {} ({})", base::duration_text(to.timeout),
                       last_failure);

@@ -56,6 +56,10 @@ std::unique_ptr<acceptor> accept_launchers(
     std::chrono::milliseconds silence, std::function<void(std::unique_ptr<control_link>, int node)> arrived,
     acceptor::reporter unauthenticated);
 
+// Whether a launcher that has listened there may still do so: false if its host says that nothing listens.
+task<bool> may_listen(boost::asio::any_io_executor executor, std::string host, std::uint16_t port,
+                      std::chrono::milliseconds timeout);
+
 struct control_target {
   std::string host;
   std::uint16_t port;
@@ -65,8 +69,9 @@ struct control_target {
   int node;  // of this launcher
   std::chrono::milliseconds timeout;
 };
-// Connects to a launcher, which may start later.
+// Connects to a launcher. If it has listened before and does not any more, it has ended: returns null.
 // Errors: join_failed, if nobody was there in time; those of resolve_host() and connect_retry().
-task<std::unique_ptr<control_link>> call_launcher(boost::asio::any_io_executor executor, control_target to);
+task<std::unique_ptr<control_link>> call_launcher(boost::asio::any_io_executor executor, control_target to,
+                                                  listener whom = listener::may_come);
 
 }  // namespace tutti::bootstrap

@@ -7,69 +7,127 @@
 #include "base/throw_error.hpp"
 #include "bootstrap/peer_table.hpp"
 #include "bootstrap/rendezvous.hpp"
-#include "bootstrap/store_contents.hpp"
-#include "core/wakeup.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <chrono>
+#include <optional>
 #include <tutti/as_result.hpp>
 #include <tutti/error.hpp>
 #include <utility>
+#include <vector>
 
 namespace tutti::bootstrap {
+
+// How the log goes on at an epoch.
+struct decision {
+  // come_again: a launcher has become the coordinator, and knows of no arrivals. past: a world whose members are in a
+  // later one.
+  enum class kind : std::uint8_t { world, refusal, come_again, past };
+  kind what = kind::past;
+  std::uint64_t id = 0;                           // of the world
+  std::vector<membership::arrival> members = {};  // of the world, by rank
+  std::string why = {};                           // there will be no further world
+};
+constexpr auto highest(decision::kind) { return decision::kind::past; }
+
 namespace {
 
-// Keys. A rank that comes appends its arrival, under a place that it draws, and waits for the answer of that
-// place: the epoch, the size of its world and its rank there. The launcher takes away what it has read.
-constexpr const char* arrivals_key = "arrivals";
-constexpr std::string_view arrival_head = "arrival4 ";  // then a membership::arrival
-std::string answer_key(std::uint64_t place) { return fmt::format("answer/{:016x}", place); }
-std::string table_key(std::int64_t epoch) { return fmt::format("table/{}", epoch); }
+// Keys. A rank that comes reads how far the log is, appends its arrival, and waits for each later decision until one is
+// about it. The coordinator takes away what it has read. Each coordinator reads those of its own term.
+std::string arrivals_key(std::int64_t term) { return fmt::format("arrivals/{}", term); }
+// Then a membership::arrival; one without a number withdraws that of the same place.
+constexpr std::string_view arrival_head = "arrival5 ";
+constexpr std::string_view decision_head = "decision1 ";
+constexpr const char* progress_key = "progress";
+// Arrivals that follow it are in no world of this epoch or an earlier one.
+struct progress {
+  std::int64_t epoch = -1;
+  std::int64_t term = 0;  // the epoch of the last come_again, plus one; 0: none
+};
+std::string world_key(std::int64_t epoch) { return fmt::format("world/{}", epoch); }
 // Numbers of newcomers while this epoch's world runs, one after the other.
 std::string newcomers_key(std::int64_t epoch, std::uint64_t change) {
   return fmt::format("newcomers/{}/{}", epoch, change);
 }
 constexpr const char* obstacle_key = "obstacle";
 constexpr const char* runs_key = "runs";  // "yes" while members of a world live
-constexpr const char* withdrawn = "withdrawn";
 
-// Ends when the server does: nothing else limits a wait that is no fault.
+// Ends when the store does: nothing else limits a wait that is no fault.
 constexpr std::chrono::milliseconds while_served = std::chrono::hours(24 * 365);
 constexpr std::chrono::milliseconds time_to_answer = std::chrono::seconds(5);
 
-struct answer {
-  std::int64_t epoch = 0;
-  int size = 0;
-  int rank = 0;
-  std::string refusal = {};  // why there is no such world, if it is not empty
-};
+std::string encode(const decision& made) { return std::string(decision_head) + base::to_bytes(made); }
+
+decision decode_decision(std::string_view text) {
+  constexpr const char* a_decision = "a decision about a world";
+  if (!text.starts_with(decision_head)) throw_malformed(a_decision);
+  return from_store<decision>(text.substr(decision_head.size()), a_decision);
+}
+
+progress decode_progress(const std::string& text) {
+  return text.empty() ? progress() : from_store<progress>(text, "how far the worlds are");
+}
+
+std::string encode(const membership::arrival& who) { return std::string(arrival_head) + base::to_bytes(who); }
 
 }  // namespace
 
-// ---- the launcher ----
+// ---- the coordinator ----
 
-elastic_store::elastic_store(std::unique_ptr<memory_store> served, int least_nodes, quorum needed)
-    : store_(std::move(served)), members_(least_nodes, needed) {
-  serving_.start(serve());
+elastic_store::elastic_store(boost::asio::any_io_executor executor, std::unique_ptr<store> at,
+                             int least_nodes, quorum needed,
+                             std::function<void(const std::string& why)> failed)
+    : store_(std::move(at)), members_(least_nodes, needed), failed_(std::move(failed)), changed_(executor) {}
+
+task<> elastic_store::take_over() {
+  const std::string before = co_await propose(*store_, progress_key, "", while_served);
+  decision again;
+  again.what = decision::kind::come_again;
+  std::int64_t here = decode_progress(before).epoch + 1;
+  for (;; ++here) {
+    const store_exchange done =
+        co_await store_->compare_exchange(world_key(here), "", encode(again), while_served);
+    if (done.exchanged) break;
+    const decision last = decode_decision(done.value);
+    if (last.what == decision::kind::refusal) throw error(errc::join_failed, last.why);
+  }
+  term_ = here + 1;
+  co_await store_->set(progress_key, base::to_bytes(progress{here, term_}), while_served);
+  decision last = again;
+  for (running_ = here; running_ > 0 && last.what == decision::kind::come_again;) {
+    const std::string text = co_await store_->get(world_key(--running_), while_served);
+    last = decode_decision(text);
+  }
+  if (last.what != decision::kind::world) running_ = -1;
+  members_.resume(here, last.members);
 }
 
-void elastic_store::perform(store_operation what, std::string key, std::string value) {
-  store_->contents_->carry_out({.operation = what, .key = std::move(key), .value = std::move(value)},
-                               store_->name());
+void elastic_store::serve() {
+  tasks_.start(unless_it_fails(take_arrivals()));
+  tasks_.start(unless_it_fails(answer_ranks()));
 }
 
-std::optional<std::string> elastic_store::find(const std::string& key) const {
-  return store_->contents_->find(key);
+task<> elastic_store::unless_it_fails(task<> work) {
+  std::string why;
+  try {
+    co_await std::move(work);
+  } catch (const error& e) {
+    why = e.what();
+  }
+  failed_(why);
 }
 
-task<> elastic_store::serve() {
+task<> elastic_store::take_arrivals() {
   for (;;) {
-    co_await store_->wait(arrivals_key, while_served);
-    const std::string text = find(arrivals_key).value_or("");
-    perform(store_operation::erase, arrivals_key);
+    const std::string text = co_await store_->get(arrivals_key(term_), while_served);
+    const store_exchange taken =
+        co_await store_->compare_exchange(arrivals_key(term_), text, "", while_served);
+    if (!taken.exchanged) continue;  // more have come
     take(text);
+    settle();
   }
 }
 
@@ -81,60 +139,93 @@ void elastic_store::take(std::string_view text) {
       membership::arrival who;
       reader.field(who);
       text = reader.rest();
-      members_.came(std::move(who));
+      if (who.number < 0)
+        members_.withdraw(who.place);
+      else
+        members_.came(std::move(who));
     } catch (const error&) {
       // it learns from its own deadline; those that write properly are not disturbed
     }
   }
-  settle();
 }
 
 void elastic_store::settle() {
   if (minority_.empty()) minority_ = members_.minority();
-  if (!minority_.empty()) {
-    members_.withdraw_if([this](std::uint64_t place) {
-      perform(store_operation::set, answer_key(place), base::to_bytes(answer{.refusal = minority_}));
-      return true;
-    });
-  } else if (members_.obstacle().empty()) {
-    members_.withdraw_if([this](std::uint64_t place) { return find(answer_key(place)) == withdrawn; });
-    if (std::optional<membership::world> next = members_.decide()) publish(std::move(*next));
-  }
-  if (const int now = members_.newcomers(); now != newcomers_ && members_.epoch() >= 0) {
-    newcomers_ = now;
-    perform(store_operation::set, newcomers_key(members_.epoch(), told_++), std::to_string(now));
-  }
-  show(runs_key, members_.runs() ? "yes" : "");
-  show(obstacle_key, members_.obstacle());
+  changed_.notify();
 }
 
-void elastic_store::show(const char* key, const std::string& value) {
-  if (find(key).value_or("") != value) perform(store_operation::set, key, value);
+task<> elastic_store::answer_ranks() {
+  for (;;) {
+    co_await changed_.wait(core::time_point::max());
+    if (minority_.empty()) {
+      co_await admit();
+    } else if (!refused_) {
+      decision made;
+      made.what = decision::kind::refusal;
+      made.why = minority_;
+      co_await decide(members_.epoch() + 1, encode(made));
+      refused_ = true;
+    }
+    if (running_ >= 0 && members_.newcomers() != newcomers_) co_await tell_newcomers();
+    co_await show(runs_key, members_.runs() ? "yes" : "", &runs_);
+    co_await show(obstacle_key, members_.obstacle(), &obstacle_);
+  }
 }
 
-void elastic_store::publish(membership::world next) {
-  peer_table table;
-  table.id = core::platform::real().random();
-  for (membership::arrival& a : next.members) {
-    table.records.push_back(std::move(a.record));
-    table.records.back().rank = static_cast<int>(table.records.size()) - 1;
-  }
-  perform(store_operation::set, table_key(next.epoch), encode_table(table));
-  // The members of the last one are in the new one, or dead.
-  perform(store_operation::erase, table_key(next.epoch - 1));
-  for (const std::uint64_t place : answered_) perform(store_operation::erase, answer_key(place));
-  answered_.clear();
-  for (std::size_t rank = 0; rank < next.members.size(); ++rank) {
-    answered_.push_back(next.members[rank].place);
-    const answer its{
-        .epoch = next.epoch, .size = static_cast<int>(next.members.size()), .rank = static_cast<int>(rank)};
-    perform(store_operation::set, answer_key(answered_.back()), base::to_bytes(its));
-  }
+task<> elastic_store::admit() {
+  std::optional<membership::world> next = members_.decide();
+  if (!next) co_return;
+  const std::int64_t before = std::exchange(running_, next->epoch);
   told_ = 0;
   newcomers_ = 0;
+  decision made;
+  made.what = decision::kind::world;
+  made.id = core::platform::real().random();
+  made.members = std::move(next->members);
+  int rank = 0;
+  for (membership::arrival& each : made.members) each.record.rank = rank++;
+  co_await decide(running_, encode(made));
+  co_await store_->set(progress_key, base::to_bytes(progress{running_, term_}), while_served);
+  // The members of the last one are in the new one, or dead.
+  if (before >= 0) co_await store_->set(world_key(before), encode(decision()), while_served);
+}
+
+task<> elastic_store::decide(std::int64_t epoch, std::string made) {
+  const store_exchange done =
+      co_await store_->compare_exchange(world_key(epoch), "", std::move(made), while_served);
+  if (!done.exchanged)
+    throw error(errc::peer_failed, "another launcher coordinates the job, because this one was out of reach");
+}
+
+task<> elastic_store::tell_newcomers() {
+  newcomers_ = members_.newcomers();
+  for (bool told = false; !told;) {
+    const store_exchange done = co_await store_->compare_exchange(newcomers_key(running_, told_++), "",
+                                                                  std::to_string(newcomers_), while_served);
+    told = done.exchanged;
+  }
+}
+
+task<> elastic_store::show(const char* key, std::string value, std::string* shown) {
+  if (*shown == value) co_return;
+  *shown = value;
+  co_await store_->set(key, std::move(value), while_served);
 }
 
 // ---- a rank ----
+
+namespace {
+
+// The store of node 0's launcher, or that of the job in etcd.
+task<std::unique_ptr<store>> store_of_launchers(boost::asio::any_io_executor executor, job who,
+                                                core::time_point deadline) {
+  if (who.etcd.empty()) co_return co_await store_of_rank_0(executor, who, deadline);
+  std::unique_ptr<store> found =
+      co_await etcd_store::connect(executor, who.etcd, core::time_left(deadline), who.tls_of_etcd);
+  co_return std::move(found);
+}
+
+}  // namespace
 
 newcomer_watch::newcomer_watch(job who, std::int64_t epoch) {
   boost::asio::post(context_, [this, who, epoch] { watching_.start(watch(who, epoch)); });
@@ -150,7 +241,7 @@ newcomer_watch::~newcomer_watch() {
 // Ends with the store: nobody else admits ranks.
 task<> newcomer_watch::watch(job who, std::int64_t epoch) {
   const std::unique_ptr<store> through =
-      co_await store_of_rank_0(context_.get_executor(), who, core::deadline_after(who.timeout));
+      co_await store_of_launchers(context_.get_executor(), who, core::deadline_after(who.timeout));
   co_await follow_newcomers(*through, epoch, count_);
 }
 
@@ -163,61 +254,79 @@ task<> follow_newcomers(store& through, std::int64_t epoch, std::atomic<int>& co
 
 namespace {
 
-task<> withdraw(store& through, std::uint64_t place) {
-  co_await propose(through, answer_key(place), withdrawn, time_to_answer);
+// The world in which a decision puts the rank with this place; nullopt: in none.
+std::optional<core::world_info> world_in(decision made, std::uint64_t place, std::int64_t epoch, job who) {
+  if (made.what == decision::kind::refusal) throw error(errc::join_failed, made.why);
+  const auto mine = std::ranges::find(made.members, place, &membership::arrival::place);
+  if (mine == made.members.end()) return std::nullopt;
+  who.rank = static_cast<int>(mine - made.members.begin());
+  peer_table table;
+  table.id = made.id;
+  for (membership::arrival& each : made.members) table.records.push_back(std::move(each.record));
+  core::world_info info = world_of(who, std::move(table));
+  info.epoch = static_cast<std::uint32_t>(epoch);
+  return info;
 }
 
-// A newcomer has as much time again as long as a world runs, for it comes in when that one's members like.
-task<std::string> await_answer(store& through, std::uint64_t place, const job& who,
-                               std::chrono::milliseconds limit) {
-  const detail::scoped_promise* const self = co_await detail::own_promise{};
-  for (bool patient = true; patient;) {
-    result<std::string> said = co_await as_result(through.get(answer_key(place), limit));
-    if (said) co_return std::move(said.value);
-    const error trouble = base::error_of(said);
-    if (self->is_stopped()) co_await core::outside_scope(withdraw(through, place));
-    if (self->is_stopped() || trouble.code() != errc::timed_out) throw trouble;
-    if (!who.newcomer) break;
-    const std::string runs = co_await propose(through, runs_key, "", time_to_answer);
-    patient = !runs.empty();
-  }
-  std::string given = co_await propose(through, answer_key(place), withdrawn, time_to_answer);
-  if (given != withdrawn) co_return std::move(given);
-  const std::string why = co_await propose(through, obstacle_key, "", time_to_answer);
-  base::throw_error(errc::join_failed,
-                    "no world within {}: {} (allow more time by TUTTI_TIMEOUT, in seconds)",
-                    base::duration_text(who.timeout), why);
+task<> withdraw(store& through, std::int64_t term, std::uint64_t place) {
+  const membership::arrival none{.number = -1, .start = 0, .place = place, .record = {}};
+  co_await through.append(arrivals_key(term), encode(none), time_to_answer);
 }
 
 }  // namespace
 
 task<core::world_info> meet_through(store& through, job who, core::endpoint_record mine, core::platform& time,
                                     core::time_point deadline) {
+  const detail::scoped_promise* const self = co_await detail::own_promise{};
   const std::uint64_t place = time.random();
   const auto left = [&time, deadline] { return core::time_left(deadline, time.now()); };
-  const membership::arrival me{who.rank, who.restarts, place, std::move(mine)};
-  std::string arrival = std::string(arrival_head) + base::to_bytes(me);
-  co_await through.append(arrivals_key, std::move(arrival), left());
-  const std::chrono::milliseconds limit = who.newcomer ? std::chrono::milliseconds(who.timeout) : left();
-  const std::string said = co_await await_answer(through, place, who, limit);
-  const auto mine_in = from_store<answer>(said, "an answer");
-  if (!mine_in.refusal.empty()) throw error(errc::join_failed, mine_in.refusal);
-  if (mine_in.rank < 0 || mine_in.rank >= mine_in.size) throw_malformed("an answer");
-  const std::string table = co_await through.get(table_key(mine_in.epoch), time_to_answer);
-  who.rank = mine_in.rank;
-  core::world_info info = world_of(who, decode_table(table, mine_in.size));
-  info.epoch = static_cast<std::uint32_t>(mine_in.epoch);
-  co_return std::move(info);
+  const std::string before = co_await propose(through, progress_key, "", left());
+  progress at = decode_progress(before);
+  const std::string arrival = encode(membership::arrival{who.rank, who.restarts, place, std::move(mine)});
+  co_await through.append(arrivals_key(at.term), arrival, left());
+  for (;;) {
+    // A newcomer has as much time again as long as a world runs, for it comes in when that one's members like.
+    const std::chrono::milliseconds limit = who.newcomer ? std::chrono::milliseconds(who.timeout) : left();
+    const result<std::string> said = co_await as_result(through.get(world_key(at.epoch + 1), limit));
+    if (said) {
+      decision made = decode_decision(said.value);
+      ++at.epoch;
+      if (made.what == decision::kind::come_again) {
+        at.term = at.epoch + 1;
+        co_await through.append(arrivals_key(at.term), arrival, left());
+      } else if (auto mine_in = world_in(std::move(made), place, at.epoch, who)) {
+        co_return std::move(*mine_in);
+      }
+      continue;
+    }
+    const error trouble = base::error_of(said);
+    if (self->is_stopped()) co_await core::outside_scope(withdraw(through, at.term, place));
+    if (self->is_stopped() || trouble.code() != errc::timed_out) throw trouble;
+    if (!who.newcomer) break;
+    const std::string runs = co_await propose(through, runs_key, "", time_to_answer);
+    if (runs.empty()) break;
+  }
+  const std::string why = co_await propose(through, obstacle_key, "", time_to_answer);
+  co_await withdraw(through, at.term, place);
+  const std::string late = co_await propose(through, world_key(at.epoch + 1), "", time_to_answer);
+  if (!late.empty())
+    if (auto mine_in = world_in(decode_decision(late), place, at.epoch + 1, who))
+      co_return std::move(*mine_in);
+  base::throw_error(errc::join_failed,
+                    "no world within {}: {} (allow more time by TUTTI_TIMEOUT, in seconds)",
+                    base::duration_text(who.timeout), why);
 }
 
 task<core::world_info> meet_in_elastic_store(boost::asio::any_io_executor executor, job who,
                                              core::endpoint_record mine, core::time_point deadline) {
   const detail::scoped_promise* const self = co_await detail::own_promise{};
   try {
-    const std::unique_ptr<store> through = co_await store_of_rank_0(executor, who, deadline);
+    const std::unique_ptr<store> through = co_await store_of_launchers(executor, who, deadline);
     co_return co_await meet_through(*through, who, mine, core::platform::real(), deadline);
   } catch (const error& e) {
     if (self->is_stopped() || (e.code() != errc::peer_failed && e.code() != errc::timed_out)) throw;
+    if (!who.etcd.empty())
+      base::throw_error(errc::join_failed, "rank {} cannot join: {}", who.rank, e.what());
     base::throw_error(errc::join_failed,
                       "rank {} cannot join: tutti-run of node 0, which serves the store, has gone or does "
                       "not answer: {}",

@@ -315,16 +315,9 @@ tls_identity read_tls(const init_options& options, const std::string& owner) {
                            read_file_name("TUTTI_TLS_AUTHORITY", options.tls_authority, owner));
 }
 
-void meet_in_etcd(const std::string& url, const init_options& options, job& j) {
-  const etcd_place there = parse_etcd_url(url);
-  if (j.elastic)
-    refuse(
-        "ranks whose nodes come and go meet at tutti-run of node 0, not at '{}': unset TUTTI_STORE, or give "
-        "--nnodes a fixed number",
-        url);
-  j.etcd = url;
-  if (!there.tls) return;
-  const std::string owner = std::to_string(j.rank);
+// Null if the members of this etcd speak no TLS.
+tls_identity read_tls_of_etcd(const std::string& url, const init_options& options, const std::string& owner) {
+  if (!parse_etcd_url(url).tls) return nullptr;
   const auto file = [&owner, &url](const char* variable, const std::string& option) {
     std::string name = read_file_name(variable, option, owner);
     if (name.empty())
@@ -334,7 +327,7 @@ void meet_in_etcd(const std::string& url, const init_options& options, job& j) {
   };
   const std::string certificate = file("TUTTI_TLS_CERTIFICATE", options.tls_certificate);
   const std::string key = file("TUTTI_TLS_KEY", options.tls_key);
-  j.tls_of_etcd = make_tls_identity(certificate, key, file("TUTTI_TLS_AUTHORITY", options.tls_authority));
+  return make_tls_identity(certificate, key, file("TUTTI_TLS_AUTHORITY", options.tls_authority));
 }
 
 void read_common(const init_options& options, job& j) {
@@ -386,7 +379,16 @@ job resolve(const init_options& options) {
   const std::int64_t listening_port = take_listening_port();
   if (at_address) parse_master_url(method, j);
   if (at_file) j.rendezvous_file = parse_file_url(method);
-  if (in_etcd) meet_in_etcd(method, options, j);
+  if (in_etcd) {
+    if (j.elastic && method == options.init_method)
+      refuse(
+          "ranks whose nodes come and go meet where tutti-run has them meet, not at '{}': leave init_method "
+          "at "
+          "env://, and set TUTTI_STORE to that text where tutti-run starts",
+          method);
+    j.etcd = method;
+    j.tls_of_etcd = read_tls_of_etcd(method, options, std::to_string(j.rank));
+  }
   if ((at_address || at_file || in_etcd) && j.alone)
     refuse(
         "init_method (or TUTTI_STORE) '{}' needs to know which rank this is: set init_options::rank and "
@@ -429,6 +431,9 @@ job resolve_at_store(const init_options& options) {
 }
 
 tls_identity launcher_tls() { return read_tls(init_options(), "launcher"); }
+tls_identity launcher_tls_of_etcd(const std::string& url) {
+  return read_tls_of_etcd(url, init_options(), "launcher");
+}
 
 job local_job(int rank, int ranks, const init_options& options) {
   job j;

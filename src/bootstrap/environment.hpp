@@ -33,7 +33,7 @@ struct job : core::world_settings {
   std::string job_id;
   // Ranks that die are restarted one by one, and meet the others again; this process so many times.
   bool comes_again = false;
-  // Nodes come and go: ranks meet where the launcher of node 0 says who is in (elastic_store.hpp). `rank` is
+  // Nodes come and go: ranks meet where a launcher says who is in (elastic_store.hpp), at node 0 or in etcd. `rank` is
   // then tutti-run's number of this process. A newcomer was started while a world already ran.
   bool elastic = false;
   bool newcomer = false;
@@ -69,5 +69,7 @@ job local_job(int rank, int ranks, const init_options& options);
 // The TLS identity of a launcher, by the variables of its ranks; "%r" stands for "launcher". Null: no TLS.
 // Throws as make_tls_identity().
 tls_identity launcher_tls();
+// The one with which it goes to an etcd.
+tls_identity launcher_tls_of_etcd(const std::string& url);
 
 }  // namespace tutti::bootstrap

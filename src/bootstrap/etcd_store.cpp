@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // etcd_store. The keys of job J in etcd, all with one lease that every user renews:
 //   tutti/J/lease        the lease's number
-//   tutti/J/key/KEY      a key of the store
+//   tutti/J/key/KEY      a key of the store; one that is held has a lease of its own
 //   tutti/J/slot/U/N     slot N of user U: its version counts the changes that were made with it
 //
 // A change is a transaction: if the slot still has the version that this user knows, and the key the revision that was
@@ -119,13 +119,20 @@ struct etcd_store::impl {
   std::string full(const std::string& key) const { return prefix + "key/" + key; }
 
   task<> join(core::time_point deadline);
-  task<std::int64_t> renew(core::time_point deadline);
+  task<std::int64_t> grant(std::chrono::seconds time, core::time_point deadline, std::string title);
+  task<std::int64_t> renew(std::int64_t which, core::time_point deadline);
   task<> keep();
+  task<std::int64_t> put_held(std::string key, std::string value, std::chrono::seconds time,
+                              core::time_point deadline, std::string title);
+  task<> keep_held(std::string key, std::string value, std::chrono::seconds time, std::int64_t its_lease);
   task<entry> read(std::string full_key, std::int64_t* now, core::time_point deadline, std::string title);
   task<store_answer> count(store_request what, core::time_point deadline, std::string title);
   task<store_answer> wait(store_request what, core::time_point deadline, std::string title);
   task<store_answer> change(store_request what, core::time_point deadline, std::string title);
-  json put(const std::string& full_key, const std::string& value) const;
+  json put(const std::string& full_key, const std::string& value) const {
+    return put(full_key, value, lease);
+  }
+  static json put(const std::string& full_key, const std::string& value, std::int64_t with);
   json transaction(const store_request& what, const slot& mine, const entry& before,
                    const std::optional<std::string>& after) const;
   [[noreturn]] void throw_expired(const std::string& title);
@@ -161,9 +168,9 @@ void etcd_store::impl::throw_expired(const std::string& title) {
 // ---- the lease ----
 
 // Returns the seconds that the lease has from now on; 0 if it has expired.
-task<std::int64_t> etcd_store::impl::renew(core::time_point deadline) {
+task<std::int64_t> etcd_store::impl::renew(std::int64_t which, core::time_point deadline) {
   json request = json::object();
-  request["ID"] = std::to_string(lease);
+  request["ID"] = std::to_string(which);
   const json answer =
       co_await client.call("/v3/lease/keepalive", std::move(request), deadline, "renewing " + name);
   co_return number_in(answer.value("result", json::object()), "TTL");
@@ -174,10 +181,41 @@ task<> etcd_store::impl::keep() {
   while (!expired) {
     co_await pause.wait(core::deadline_after(lifetime_of_keys / 4));
     try {
-      const std::int64_t left = co_await renew(core::deadline_after(lifetime_of_keys));
+      const std::int64_t left = co_await renew(lease, core::deadline_after(lifetime_of_keys));
       expired = left == 0;
     } catch (const error&) {
       // Operations that need etcd report it. It keeps the lease while it has no leader.
+    }
+  }
+}
+
+task<std::int64_t> etcd_store::impl::grant(std::chrono::seconds time, core::time_point deadline,
+                                           std::string title) {
+  json wish = json::object();
+  wish["TTL"] = std::to_string(time.count());
+  const json granted = co_await client.call("/v3/lease/grant", std::move(wish), deadline, std::move(title));
+  co_return number_in(granted, "ID");
+}
+
+// Sets the key with a new lease, and returns that.
+task<std::int64_t> etcd_store::impl::put_held(std::string key, std::string value, std::chrono::seconds time,
+                                              core::time_point deadline, std::string title) {
+  const std::int64_t its_lease = co_await grant(time, deadline, title);
+  co_await client.call("/v3/kv/put", put(full(key), value, its_lease), deadline, title);
+  co_return its_lease;
+}
+
+task<> etcd_store::impl::keep_held(std::string key, std::string value, std::chrono::seconds time,
+                                   std::int64_t its_lease) {
+  core::wakeup pause(executor);
+  for (;;) {
+    co_await pause.wait(core::deadline_after(time / 4));
+    try {
+      const core::time_point deadline = core::deadline_after(time);
+      const std::int64_t left = co_await renew(its_lease, deadline);
+      if (left == 0) its_lease = co_await put_held(key, value, time, deadline, "setting anew " + key);
+    } catch (const error&) {
+      // Operations that need etcd report it.
     }
   }
 }
@@ -191,16 +229,13 @@ task<> etcd_store::impl::join(core::time_point deadline) {
     const entry found = co_await read(key, nullptr, deadline, title);
     if (found.value) {
       lease = base::to_number<std::int64_t>(*found.value).value_or(0);
-      const std::int64_t left = co_await renew(deadline);
+      const std::int64_t left = co_await renew(lease, deadline);
       if (left > 0) break;
       // The key goes with its lease.
       co_await pause.wait(std::min(deadline, core::deadline_after(50ms)), title);
       continue;
     }
-    json wish = json::object();
-    wish["TTL"] = std::to_string(lifetime_of_keys.count());
-    const json granted = co_await client.call("/v3/lease/grant", std::move(wish), deadline, title);
-    lease = number_in(granted, "ID");
+    lease = co_await grant(lifetime_of_keys, deadline, title);
     json request = json::object();
     request["compare"] = json::array({comparison(key, "CREATE", "create_revision", 0)});
     request["success"] = json::array({request_of("request_put", put(key, std::to_string(lease)))});
@@ -258,10 +293,10 @@ task<store_answer> etcd_store::impl::wait(store_request what, core::time_point d
   }
 }
 
-json etcd_store::impl::put(const std::string& full_key, const std::string& value) const {
+json etcd_store::impl::put(const std::string& full_key, const std::string& value, std::int64_t with) {
   json made = of_key(full_key);
   made["value"] = base::to_base64(value);
-  made["lease"] = std::to_string(lease);
+  made["lease"] = std::to_string(with);
   return made;
 }
 
@@ -290,7 +325,8 @@ task<store_answer> etcd_store::impl::change(store_request what, core::time_point
     free_slots.pop_back();
   }
   // Most keys that are exchanged from empty do not exist.
-  const bool guesses = what.operation == store_operation::compare_exchange && what.expected.empty();
+  const bool guesses =
+      what.operation == store_operation::compare_exchange && what.expected.empty() && !what.value.empty();
   entry before;
   if (what.operation != store_operation::set && !guesses)
     before = co_await read(full(what.key), nullptr, deadline, title);
@@ -340,6 +376,19 @@ etcd_store::etcd_store(std::unique_ptr<impl> i) : impl_(std::move(i)) {}
 etcd_store::~etcd_store() = default;
 
 std::string etcd_store::name() const { return impl_->name; }
+
+task<> etcd_store::hold(std::string key, std::string value, std::chrono::seconds lifetime) {
+  const std::string title = fmt::format("hold('{}') on {}", key, name());
+  if (key.empty() || lifetime < std::chrono::seconds(1))
+    base::throw_error(errc::invalid_argument, "{}: give the key a name, and a second or more to live", title);
+  const core::time_point deadline = core::deadline_after(timeout());
+  try {
+    const std::int64_t its_lease = co_await impl_->put_held(key, value, lifetime, deadline, title);
+    impl_->keeper.start(impl_->keep_held(key, value, lifetime, its_lease));
+  } catch (const json::exception& e) {
+    throw_strange(title, e);
+  }
+}
 
 task<store_answer> etcd_store::carry_out(store_request what) {
   const std::string title = title_of(what);

@@ -35,8 +35,21 @@ void membership::change(int number, const F& f) {
   count(number, p, +1);
 }
 
+void membership::resume(std::int64_t epoch, const std::vector<arrival>& members) {
+  epoch_ = epoch;
+  for (const arrival& each : members) {
+    process& p = processes_[each.number];
+    p.node = unknown_node;
+    p.start = each.start;
+    p.member = true;
+    count(each.number, p, +1);
+    world_.push_back(each.number);
+  }
+}
+
 void membership::started(int node, int number, int start) {
   if (const auto found = processes_.find(number); found != processes_.end()) {
+    if (found->second.node == unknown_node) found->second.node = node;
     if (found->second.start >= start) return;  // its own arrival was heard of first
     count(number, found->second, -1);
     processes_.erase(found);
@@ -83,9 +96,9 @@ void membership::came(arrival who) {
   change(number, [&who](process& p) { p.waits = std::move(who); });
 }
 
-void membership::withdraw_if(const std::function<bool(std::uint64_t place)>& is_to) {
+void membership::withdraw(std::uint64_t place) {
   for (const auto& [number, p] : processes_)
-    if (p.waits && is_to(p.waits->place)) change(number, [](process& q) { q.waits.reset(); });
+    if (p.waits && p.waits->place == place) change(number, [](process& q) { q.waits.reset(); });
 }
 
 std::vector<int> membership::next_members() const {

@@ -6,7 +6,6 @@
 #include "core/world_info.hpp"
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -38,6 +37,11 @@ class membership {
     std::vector<arrival> members;  // by rank
   };
 
+  // Another launcher has decided so far, up to this epoch; these are the members of the world that runs. Which nodes
+  // have them is not known yet.
+  static constexpr int unknown_node = -1;
+  void resume(std::int64_t epoch, const std::vector<arrival>& members);
+
   // The process of rank `number` of a node has been started: for the first time, or again.
   void started(int node, int number, int start);
   // It has ended; `well`: with exit code 0.
@@ -52,8 +56,8 @@ class membership {
   // Records an arrival. An earlier arrival of the same process no longer counts. One of a process that is
   // known to have ended is ignored.
   void came(arrival who);
-  // The processes whose place this returns true for do not wait any longer.
-  void withdraw_if(const std::function<bool(std::uint64_t place)>& is_to);
+  // The process with this place does not wait any longer.
+  void withdraw(std::uint64_t place);
 
   // Returns the next world as soon as there is one: when all living members of the present one have come.
   // (The first one: when all processes have.) Members keep their order and come first. Then come the

@@ -99,7 +99,10 @@ store_answer store_contents::carry_out(const store_request& what, const std::str
     case store_operation::compare_exchange:
       answer.flag = before == what.expected;
       answer.text = answer.flag ? what.value : before;
-      if (answer.flag) put(what.value);
+      if (answer.flag && what.value.empty())
+        values_.erase(what.key);
+      else if (answer.flag)
+        put(what.value);
       break;
     case store_operation::erase:
       answer.flag = values_.erase(what.key) > 0;

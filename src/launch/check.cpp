@@ -10,13 +10,14 @@
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ip/udp.hpp>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <exception>
 #include <string>
 #include <string_view>
+#include <tutti/scope.hpp>
+#include <tutti/store.hpp>
 #include <vector>
 
 #include "base/cores.hpp"
@@ -66,15 +67,6 @@ bool check_tls() {
   }
 }
 
-// The local address that the kernel's route gives to packets to `to`.
-std::string address_towards(const tcp::endpoint& to) {
-  boost::asio::io_context loop;
-  boost::asio::ip::udp::socket socket(loop);
-  boost::system::error_code failed;
-  socket.connect({to.address(), to.port()}, failed);
-  return failed ? "" : socket.local_endpoint().address().to_string();
-}
-
 // Returns 0, or the error of a connection that is closed at once.
 int connect_once(const tcp::endpoint& to) {
   boost::asio::io_context loop;
@@ -83,6 +75,16 @@ int connect_once(const tcp::endpoint& to) {
   socket.async_connect(to, [&result](const boost::system::error_code& code) { result = code; });
   loop.run_for(longest_connect);
   return result.value();
+}
+
+task<> ask_store(boost::asio::any_io_executor executor, std::string url, std::string* trouble) {
+  try {
+    const tls_identity tls = bootstrap::launcher_tls_of_etcd(url);
+    co_await etcd_store::connect(executor, url, longest_connect, tls);
+    trouble->clear();
+  } catch (const std::exception& e) {
+    *trouble = e.what();
+  }
 }
 
 bool check_port(const options& o) {
@@ -112,8 +114,9 @@ bool check_way(const options& o) {
   for (const auto& place : places) {
     const std::string address = place.address().to_string();
     fmt::print("name: {} is {}\n", o.master->host, address);
-    if (const std::string own = address_towards(place); !own.empty())
-      fmt::print("address: others reach this node at {}, from which the route to {} leaves\n", own, address);
+    if (const auto own = bootstrap::source_address_towards(place.address()); !own.is_unspecified())
+      fmt::print("address: others reach this node at {}, from which the route to {} leaves\n",
+                 own.to_string(), address);
     const int error = connect_once(place);
     if (error == 0)
       fmt::print("node 0: listens at {} port {}\n", address, o.master->port);
@@ -130,6 +133,17 @@ bool check_way(const options& o) {
   return problem(
       "let TCP through to that address (firewall, network policy), or give --master another address of node "
       "0");
+}
+
+// The etcd in which launchers and ranks meet.
+bool check_store(const options& o) {
+  boost::asio::io_context loop;
+  std::string trouble = "no answer";
+  scope asking;
+  asking.spawn(ask_store(loop.get_executor(), o.store, &trouble));
+  loop.run_for(2 * longest_connect);
+  if (trouble.empty()) fmt::print("store: an etcd answers for {}\n", o.store);
+  return trouble.empty() || problem(trouble);
 }
 
 bool check_shared_memory() {
@@ -215,7 +229,9 @@ void print_unknown_variables() {
 
 int run_check(const options& o) {
   fmt::print("node: {} of {}{}\n", o.node_rank, o.nodes,
-             o.master ? fmt::format("; node 0 is at {} port {}", o.master->host, o.master->port) : "");
+             !o.store.empty() ? ""
+             : o.master       ? fmt::format("; node 0 is at {} port {}", o.master->host, o.master->port)
+                              : "");
   bool well = check_secret(o);
   well &= check_tls();
   well &= check_shared_memory();
@@ -223,7 +239,10 @@ int run_check(const options& o) {
   print_limits();
   print_binding(o);
   print_unknown_variables();
-  if (o.master) well &= o.node_rank == 0 ? check_port(o) : check_way(o);
+  if (!o.store.empty())
+    well &= check_store(o);
+  else if (o.master)
+    well &= o.node_rank == 0 ? check_port(o) : check_way(o);
   return well ? 0 : 1;
 }
 

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/deferred.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <csignal>
 #include <list>
@@ -38,13 +40,16 @@ constexpr std::size_t job_id_bytes = 8;
 constexpr std::chrono::milliseconds answer_limit{600};
 // One signal to all ranks makes each of them ask.
 constexpr std::chrono::milliseconds same_question{200};
+// All of them, when another launcher takes over.
+constexpr int silent_nodes = bootstrap::membership::unknown_node - 1;
 constexpr std::chrono::seconds time_to_part{5};  // for the other launchers to take the last message
 
 class head_node final : public coordination {
  public:
-  explicit head_node(place at)
+  explicit head_node(place at, std::optional<seat> elected = std::nullopt)
       : coordination(std::move(at)),
-        coordinator_(options_, base::random_hex(job_id_bytes),
+        elected_(std::move(elected)),
+        coordinator_(options_, elected_ ? elected_->run : base::random_hex(job_id_bytes),
                      {[this](int node, const command& what) { send(node, what); },
                       [this](std::string_view lines) { node_.say(lines); }, [this] { return open_store(); },
                       [this](std::chrono::milliseconds time) {
@@ -57,20 +62,33 @@ class head_node final : public coordination {
           node_.loop.get_executor(), node_.secret, node_.tls, options_.node_timeout,
           [this](std::unique_ptr<bootstrap::control_link> link, int) { arrived(std::move(link)); },
           [this](const std::string& from, const std::string& why) { unauthenticated(from, why); });
+    }
+    if (elected_ && listener_) listener_->open(std::move(elected_->listening));
+    if (!elected_ && options_.nodes > 1) {
       for (base::unique_fd& fd : open_rendezvous_sockets(*options_.master, options_.join_timeout)) {
         rendezvous_.push_back(bootstrap::local_endpoint(fd.get()).value().address());
         listener_->open(std::move(fd));
       }
-      run_after(join_deadline_, options_.join_timeout, [this] { join_overdue(); });
     }
+    if (!node_.own.run.empty()) {
+      calls_.spawn(take_over());
+      return;
+    }
+    if (options_.nodes > 1) run_after(join_deadline_, options_.join_timeout, [this] { join_overdue(); });
     coordinator_.join(node_.own);
   }
 
-  void tell(const event& what) override { hear(0, what); }
+  void tell(const event& what) override {
+    if (gathering_) return told_meanwhile_.push_back(what);
+    hear(own(), what);
+  }
   void lose_patience() override {
     if (!coordinator_.over()) return coordinator_.overdue();
     nodes_.clear();  // they only take their last message
     end_if_told();
+  }
+  bool others_run() const override {
+    return elected_ && !nodes_.empty() && !gathering_ && !coordinator_.joining() && !coordinator_.over();
   }
   base::unique_fd take_store() override { return std::move(store_); }
 
@@ -80,7 +98,12 @@ class head_node final : public coordination {
     std::unique_ptr<bootstrap::control_link> link;
     int node = -1;  // once it has joined
     bool refused = false;
+    // Until this launcher has taken over:
+    std::optional<hello> waits = {};
+    std::vector<std::string> said = {};
   };
+
+  int own() const { return node_.own.node; }
 
   void hear(int node, const event& what) {
     if (std::holds_alternative<explanation_wanted>(what)) return ask_for_records();
@@ -89,25 +112,97 @@ class head_node final : public coordination {
       elastic_->tell(&bootstrap::membership::ended, ended->rank, ended->start, ended->well);
       if (ended->again) elastic_->tell(&bootstrap::membership::started, node, ended->rank, ended->start + 1);
       // Not before: until the first of them ends, its ranks may save what they have.
-      if (!elastic_->minority().empty()) coordinator_.no_quorum(elastic_->minority());
+      if (!elastic_->minority().empty()) coordinator_.no_further_world(elastic_->minority());
       return look_whether_done();
     }
     coordinator_.on(node, what);
+  }
+
+  void store_failed(const std::string& why) {
+    // From the loop: the store is the caller.
+    boost::asio::post(node_.loop, [this, why] {
+      coordinator_.no_further_world(fmt::format("no rank can join any more: {}", why));
+    });
   }
 
   void look_whether_done() {
     if (elastic_ && elastic_->over()) coordinator_.work_done();
   }
 
+  // ---- taking over ----
+
+  // Another launcher has coordinated the job, and has died. The list of launchers says who else has ranks that run.
+  task<> take_over() {
+    gathering_ = true;
+    node_.say(fmt::format("tutti-run: {}; this launcher, node {}, coordinates the job from here on\n",
+                          elected_->why, own()));
+    make_elastic();
+    std::string trouble;
+    try {
+      co_await elastic_->take_over();
+      gathered_.expires_after(options_.node_timeout);
+      while (waits_for_others() && gathered_.expiry() > std::chrono::steady_clock::now())
+        co_await gathered_.async_wait(boost::asio::as_tuple(boost::asio::deferred));
+    } catch (const error& e) {
+      trouble = e.what();
+    }
+    coordinator_.take_over(node_.own);
+    resume_ranks(node_.own);
+    for (const bool again : {true, false}) {
+      for (pending_connection& each : connections_)
+        if (each.waits && each.waits->run.empty() != again)
+          admit(each, *std::exchange(each.waits, std::nullopt));
+      if (!again) break;
+      gathering_ = false;
+      for (const bootstrap::launcher_entry& each : elected_->others)
+        if (each.is != bootstrap::launcher_entry::state::dead)
+          for (int i = 0; i < each.ranks; ++i)
+            elastic_->tell(&bootstrap::membership::started, silent_nodes, each.first_rank + i, 0);
+      take_off(silent_nodes, false);
+      take_off(bootstrap::membership::unknown_node, true);
+      elastic_->serve();
+    }
+    if (!trouble.empty()) store_failed(trouble);
+    for (pending_connection& each : connections_)
+      for (const std::string& message : std::exchange(each.said, {})) on_message(each, message);
+    for (const event& what : std::exchange(told_meanwhile_, {})) hear(own(), what);
+    look_whether_done();
+  }
+
+  bool waits_for_others() const {
+    return std::ranges::any_of(elected_->others, [](const auto& each) { return each.lives(); });
+  }
+
+  void resume_ranks(const hello& who) {
+    for (int i = 0; i < std::ssize(who.run); ++i) {
+      const rank_state& rank = who.run[static_cast<std::size_t>(i)];
+      elastic_->tell(&bootstrap::membership::started, who.node, who.first_rank + i, rank.start);
+      if (!rank.runs)
+        elastic_->tell(&bootstrap::membership::ended, who.first_rank + i, rank.start, rank.well);
+    }
+  }
+
+  void make_elastic() {
+    std::unique_ptr<store> at = elected_ ? std::move(elected_->of_run) : server_->local();
+    elastic_ = std::make_unique<bootstrap::elastic_store>(
+        node_.loop.get_executor(), std::move(at), options_.least_nodes, options_.quorum,
+        [this](const std::string& why) { store_failed(why); });
+  }
+
   int open_store() {
+    if (elected_) {
+      make_elastic();
+      elastic_->serve();
+      return 0;
+    }
     store_ = options_.nodes > 1 ? open_store_socket_beside(rendezvous_.front())
                                 : open_store_socket(options_.master, options_.join_timeout);
     const int port = port_of(store_);
     if (options_.elastic) {
       server_ = tcp_store_server::adopt(node_.loop.get_executor(), store_.get(), node_.secret, node_.tls);
       store_.release();
-      elastic_ =
-          std::make_unique<bootstrap::elastic_store>(server_->local(), options_.least_nodes, options_.quorum);
+      make_elastic();
+      elastic_->serve();
     }
     return port;
   }
@@ -116,7 +211,7 @@ class head_node final : public coordination {
 
   void ask_for_records() {
     if (!asked_.empty() || std::chrono::steady_clock::now() - explained_at_ < same_question) return;
-    asked_ = {0};
+    asked_ = {own()};
     for (const auto& [node, unused] : nodes_) asked_.insert(node);
     records_.clear();
     run_after(answer_deadline_, answer_limit, [this] {
@@ -165,28 +260,46 @@ class head_node final : public coordination {
         return send(from.node, clock_told{asked->asked_ns, base::steady_ns()});
       return hear(from.node, what);
     }
-    hello who = decode_hello(message);
+    if (from.waits) return from.said.push_back(std::string(message));
+    const hello who = decode_hello(message);
+    if (!gathering_) return admit(from, who);
+    from.waits = who;
+    std::erase_if(elected_->others, [&who](const auto& each) { return each.id == who.id; });
+    if (!waits_for_others()) gathered_.cancel();
+  }
+
+  void admit(pending_connection& from, hello who) {
+    const bool too_late = !who.run.empty() && !gathering_;
     if (who.node < 0 && options_.elastic) who.node = coordinator_.free_number();
     // Node 0's answer may be a command to all nodes, so it has to be among them.
     from.node = who.node;
     const bool free = nodes_.try_emplace(who.node, &from).second;
-    const std::optional<std::string> refusal = coordinator_.join(who);
+    const std::optional<std::string> refusal =
+        too_late ? "it was out of reach, and the others have gone on without its ranks"
+                 : coordinator_.join(who);
     if (!refusal) {
       if (!coordinator_.joining()) join_deadline_.cancel();
-      return;
+      return resume_ranks(who);
     }
     from.node = -1;
     from.refused = true;
     if (free) nodes_.erase(who.node);
-    node_.say(fmt::format("tutti-run: node 0 turned a launcher away: {}\n", *refusal));
-    from.link->send(encode(command(job_over{
-        refused_exit_code,
-        fmt::format("tutti-run: node 0 on {} turned this launcher away: {}\n", node_.own.host, *refusal)})));
+    node_.say(fmt::format("tutti-run: node {} turned a launcher away: {}\n", own(), *refusal));
+    from.link->send(encode(command(
+        job_over{refused_exit_code, fmt::format("tutti-run: node {} on {} turned this launcher away: {}\n",
+                                                own(), node_.own.host, *refusal)})));
     from.link->finish();
   }
 
   void on_lost(pending_connection& who, const std::string& why, bool closed) {
     who.link->close();
+    if (who.waits && !closed && !who.waits->run.empty()) {
+      elected_->others.push_back({.id = who.waits->id,
+                                  .is = bootstrap::launcher_entry::state::silent,
+                                  .first_rank = who.waits->first_rank,
+                                  .ranks = who.waits->ranks});
+    }
+    who.waits.reset();
     // From the loop: its link is the caller.
     boost::asio::post(node_.loop, [this, &who] {
       connections_.remove_if([&who](const pending_connection& each) { return &each == &who; });
@@ -228,11 +341,11 @@ class head_node final : public coordination {
     if (options_.elastic)
       return coordinator_.abandon(
           join_failure_exit_code,
-          fmt::format("tutti-run: {} of at least {} nodes came to {}:{} within {} (--join-timeout): start "
-                      "tutti-run with the same --master, --nnodes and secret on more of them\n",
+          fmt::format("tutti-run: {} of at least {} nodes came to {} within {} (--join-timeout): start "
+                      "tutti-run with the same {}, --nnodes and secret on more of them\n",
                       options_.nodes - static_cast<int>(missing.size()), options_.least_nodes,
-                      options_.master->host, options_.master->port,
-                      base::duration_text(options_.join_timeout)));
+                      meeting_place(options_), base::duration_text(options_.join_timeout),
+                      elected_ ? "TUTTI_STORE" : "--master"));
     coordinator_.abandon(
         join_failure_exit_code,
         fmt::format(
@@ -252,7 +365,7 @@ class head_node final : public coordination {
     if (const auto* const start = std::get_if<start_ranks>(&what); start != nullptr && elastic_)
       for (int i = 0; i < coordinator_.ranks_of(node); ++i)
         elastic_->tell(&bootstrap::membership::started, node, start->first_rank + i, start->restart_count);
-    if (node == 0) {
+    if (node == own()) {
       if (std::holds_alternative<job_over>(what)) {
         // Last, so that no other launcher is left without an answer.
         last_command_ = what;
@@ -273,6 +386,10 @@ class head_node final : public coordination {
     execute(*std::exchange(last_command_, std::nullopt));
   }
 
+  std::optional<seat> elected_;
+  bool gathering_ = false;  // the others, to take over
+  boost::asio::steady_timer gathered_{node_.loop};
+  std::vector<event> told_meanwhile_;                 // here
   std::vector<boost::asio::ip::address> rendezvous_;  // where the other nodes come
   base::unique_fd store_;                             // listens for the next start
   // Where nodes come and go.
@@ -291,6 +408,7 @@ class head_node final : public coordination {
   std::list<pending_connection> connections_;
   std::map<int, pending_connection*> nodes_;  // those that have joined and not gone
   std::unique_ptr<bootstrap::acceptor> listener_;
+  scope calls_;  // last: its task uses the others
 };
 
 // ---- every other node ----
@@ -304,6 +422,16 @@ constexpr std::chrono::seconds time_to_tell{30};
 class member_node final : public coordination {
  public:
   explicit member_node(place at) : coordination(std::move(at)) { calls_.spawn(join()); }
+  member_node(place at, attendance to)
+      : coordination(std::move(at)),
+        lost_(std::move(to.lost)),
+        grace_(to.grace),
+        ranks_run_(to.ranks_run),
+        stop_wanted_(to.stops),
+        stopping_(to.stops) {
+    begin(std::move(to.link));
+    for (const event& what : to.repeated) tell(what);
+  }
 
   void tell(const event& what) override {
     if (const auto* const failed = std::get_if<rank_failed>(&what);
@@ -345,17 +473,21 @@ class member_node final : public coordination {
       std::unique_ptr<bootstrap::control_link> link =
           co_await bootstrap::call_launcher(node_.loop.get_executor(), to);
       if (over_) co_return;
-      link_ = std::move(link);
-      link_->start({[this](std::string_view message) { on_message(message); },
-                    [this](const std::string& lost_why, bool) { on_lost(lost_why); }});
-      link_->send(encode(node_.own));
-      if (!options_.trace.empty()) ask_clock();
+      begin(std::move(link));
     } catch (const std::exception& e) {
       end_alone(node_lost_exit_code,
                 fmt::format("tutti-run: cannot join node 0 at {}:{}: {}. Start tutti-run --node-rank 0 "
                             "there, with the same --master and secret\n",
                             options_.master->host, options_.master->port, e.what()));
     }
+  }
+
+  void begin(std::unique_ptr<bootstrap::control_link> link) {
+    link_ = std::move(link);
+    link_->start({[this](std::string_view message) { on_message(message); },
+                  [this](const std::string& lost_why, bool) { on_lost(lost_why); }});
+    link_->send(encode(node_.own));
+    if (!options_.trace.empty() && !ranks_run_) ask_clock();
   }
 
   void expect_end() {
@@ -384,10 +516,11 @@ class member_node final : public coordination {
       stopping_ = stop_wanted_;
       first_failure_.reset();
       patience_.cancel();
-    } else if (std::holds_alternative<job_over>(what)) {
+    } else if (const auto* const end = std::get_if<job_over>(&what)) {
+      link_->finish();  // and the other side closes
+      if (ranks_run_) return end_alone(end->exit_code, end->report);
       over_ = true;
       patience_.cancel();
-      link_->finish();  // and the other side closes
     } else if (!std::holds_alternative<tell_records>(what) && !std::holds_alternative<rank_stopped>(what)) {
       stopping_ = true;
     }
@@ -398,8 +531,13 @@ class member_node final : public coordination {
     if (asked_signal_ != 0)
       return end_alone(128 + asked_signal_,
                        fmt::format("tutti-run: the job was stopped by {}\n", signal_name(asked_signal_)));
-    std::string report = fmt::format("tutti-run: node 0 at {}:{} was lost: {}; the job is stopped\n",
-                                     options_.master->host, options_.master->port, why);
+    if (lost_ && !std::exchange(over_, true)) {
+      patience_.cancel();
+      return lost_(why);
+    }
+    std::string report =
+        fmt::format("tutti-run: node 0 at {} was lost: {}; the job is stopped{}\n", meeting_place(options_),
+                    why, options_.elastic ? " (where TUTTI_STORE names an etcd, it would go on)" : "");
     if (first_failure_) report += fmt::format("tutti-run: here, {}\n", describe_rank(*first_failure_));
     end_alone(first_failure_ ? first_failure_->shell_code() : node_lost_exit_code, report);
   }
@@ -417,6 +555,7 @@ class member_node final : public coordination {
     if (!ranks_run_ && alone_) execute(*std::exchange(alone_, std::nullopt));
   }
 
+  const std::function<void(const std::string& why)> lost_;  // empty: the job ends with node 0
   boost::asio::steady_timer patience_{node_.loop};
   std::chrono::milliseconds grace_{0};  // as node 0 has said
   // The quickest answer is the most accurate.
@@ -439,8 +578,17 @@ class member_node final : public coordination {
 }  // namespace
 
 std::unique_ptr<coordination> coordination::make(place node) {
+  if (!node.o.store.empty()) return make_elected(std::move(node));
   if (node.o.node_rank == 0) return std::make_unique<head_node>(std::move(node));
   return std::make_unique<member_node>(std::move(node));
+}
+
+std::unique_ptr<coordination> coordination::make_head(place node, seat elected) {
+  return std::make_unique<head_node>(std::move(node), std::move(elected));
+}
+
+std::unique_ptr<coordination> coordination::make_member(place node, attendance to) {
+  return std::make_unique<member_node>(std::move(node), std::move(to));
 }
 
 }  // namespace tutti::launch

@@ -10,10 +10,14 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <tutti/store.hpp>
 #include <tutti/tls.hpp>
 #include <utility>
+#include <vector>
 
 #include "base/unique_fd.hpp"
+#include "bootstrap/control_link.hpp"
+#include "bootstrap/election.hpp"
 #include "launch/node_messages.hpp"
 #include "launch/options.hpp"
 
@@ -36,6 +40,7 @@ class coordination {
   // them and the coordinator, which decides. Throws std::runtime_error if they cannot come to --master: it is not
   // an address of this host, or its port is in use. On every other node: calls node 0's launcher, does what it
   // says, and ends the job here when node 0 has gone.
+  // Where the launchers meet in etcd, it is one or the other by turns (elected_node.cpp).
   static std::unique_ptr<coordination> make(place node);
 
   coordination(const coordination&) = delete;
@@ -45,10 +50,34 @@ class coordination {
   virtual void tell(const event& what) = 0;
   // The user has asked repeatedly: stops waiting for other nodes.
   virtual void lose_patience() = 0;
+  // Whether other nodes run, and can go on without this one, which coordinates.
+  virtual bool others_run() const { return false; }
   // The store's socket, with the command to start, on the node that has rank 0.
   virtual base::unique_fd take_store() { return {}; }
 
  protected:
+  // The launcher that coordinates because the launchers in etcd have it so. If its ranks run, it takes over.
+  struct seat {
+    base::unique_fd listening;
+    std::unique_ptr<store> of_run;  // where the ranks meet
+    std::string run;                // the id of the job
+    // With ranks of this run. Those that live are waited for, and those that are dead have no ranks any more.
+    std::vector<bootstrap::launcher_entry> others;
+    std::string why;  // the launcher before was lost
+  };
+  // One that goes to the launcher that coordinates.
+  struct attendance {
+    std::unique_ptr<bootstrap::control_link> link;
+    std::vector<event> repeated;  // which the one before may not have heard
+    bool ranks_run = false;
+    bool stops = false;                            // at a signal, for example
+    std::chrono::milliseconds grace{0};            // of the ranks that run
+    std::function<void(const std::string&)> lost;  // called once when it has gone; the ranks run on
+  };
+  static std::unique_ptr<coordination> make_elected(place node);
+  static std::unique_ptr<coordination> make_head(place node, seat elected);
+  static std::unique_ptr<coordination> make_member(place node, attendance to);
+
   explicit coordination(place node) : node_(std::move(node)) {}
   void execute(const command& what) {
     boost::asio::post(node_.loop, [this, what] { node_.execute(what); });
@@ -58,9 +87,16 @@ class coordination {
   const options& options_ = node_.o;
 };
 
+// Where the launchers meet, for texts.
+inline std::string meeting_place(const options& o) {
+  return o.store.empty() ? fmt::format("{}:{}", o.master->host, o.master->port) : o.store;
+}
+
 // After which the launcher of a node that is out of reach has noticed it, too, and has ended its ranks.
 inline std::chrono::milliseconds time_to_end_unheard(const options& o) {
-  return o.node_timeout + o.grace + std::chrono::seconds(5);
+  const auto search =
+      o.store.empty() ? std::chrono::milliseconds(0) : o.node_timeout;  // for another coordinator
+  return o.node_timeout + search + o.grace + std::chrono::seconds(5);
 }
 
 }  // namespace tutti::launch

@@ -23,6 +23,8 @@ coordinator::coordinator(const options& o, std::string job_id, outlets to) : opt
   plan_.max_restarts = o.max_restarts;
   plan_.on_failure = o.on_failure;
   plan_.grace = o.grace;
+  plan_.least_nodes = o.least_nodes;
+  plan_.quorum = o.quorum;
   for (int n = 0; n < o.nodes; ++n) nodes_.try_emplace(n);
 }
 
@@ -49,16 +51,26 @@ std::optional<std::string> coordinator::join(const hello& who) {
   node.joined = true;
   node.who = who;
   const int needed = options_.elastic ? options_.least_nodes : options_.nodes;
-  if (phase_ == phase::running)
+  if (!who.run.empty()) {
+    number_ranks(node);
+    node.told_to_start = clock::now();
+  } else if (phase_ == phase::running)
     start_newcomer(who.node);
-  else if (nodes_.at(0).joined && std::ssize(missing()) <= options_.nodes - needed)
+  else if (nodes_.at(own_).joined && std::ssize(missing()) <= options_.nodes - needed)
     start({});
   return std::nullopt;
 }
 
+void coordinator::take_over(const hello& own) {
+  own_ = own.node;
+  phase_ = phase::running;
+  started_at_ = clock::now();
+  join(own);
+}
+
 int coordinator::free_number() const {
   for (const auto& [n, node] : nodes_)
-    if (n > 0 && (!node.joined || node.lost)) return n;
+    if (n != own_ && (!node.joined || node.lost)) return n;
   return -1;
 }
 
@@ -71,10 +83,15 @@ std::vector<int> coordinator::missing() const {
 
 // ---- starting and stopping ----
 
+void coordinator::number_ranks(node_state& node) {
+  node.first_rank = node.who.first_rank >= 0 ? node.who.first_rank : plan_.world_size;
+  plan_.world_size = std::max(plan_.world_size, node.first_rank + node.who.ranks);
+}
+
 void coordinator::start(std::string notice) {
   plan_.world_size = 0;
   for (auto& [n, node] : nodes_) {
-    if (node.stays()) node.first_rank = std::exchange(plan_.world_size, plan_.world_size + node.who.ranks);
+    if (node.stays()) number_ranks(node);
     node.ended = node.leaving;
     node.told = {};
   }
@@ -102,7 +119,7 @@ void coordinator::start(std::string notice) {
 
 void coordinator::start_newcomer(int node) {
   node_state& state = nodes_.at(node);
-  state.first_rank = std::exchange(plan_.world_size, plan_.world_size + state.who.ranks);
+  number_ranks(state);
   state.told_to_start = clock::now();
   plan_.node = node;
   plan_.first_rank = state.first_rank;
@@ -128,7 +145,7 @@ void coordinator::release(int node) {
                           "tutti-run: this node has left the job; the others go on\n"});
 }
 
-void coordinator::no_quorum(const std::string& why) {
+void coordinator::no_further_world(const std::string& why) {
   if (phase_ != phase::running) return;
   wanted_ = {plain_failure, fmt::format("tutti-run: the job was stopped: {}\n", why)};
   stop(reason::wanted, SIGTERM, -1);
@@ -268,7 +285,7 @@ void coordinator::abandon(int exit_code, const std::string& why) {
 void coordinator::overdue() {
   if (phase_ != phase::stopping) return;
   for (auto& [n, node] : nodes_)
-    if (n > 0 && !node.finished()) {
+    if (n != own_ && !node.finished()) {
       node.lost = true;
       losses_.emplace_back(n, "it does not tell that its ranks have ended");
     }
@@ -384,7 +401,7 @@ std::string coordinator::report(const std::vector<outcome>& ends, const outcome*
   for (const auto& [gone, why] : losses_)
     text += fmt::format("tutti-run: {} was lost: {}\n", describe_node(gone), why);
   // The user of node 0 gets everything, the others a summary.
-  if (node != 0 && !text.empty()) text.resize(text.find('\n') + 1);
+  if (node != own_ && !text.empty()) text.resize(text.find('\n') + 1);
   return text;
 }
 

@@ -39,6 +39,9 @@ class coordinator {
   // A node has come. If it cannot be part of this job, returns why, for its user and for that of node 0.
   std::optional<std::string> join(const hello& who);
   std::vector<int> missing() const;
+  // Goes on with a job that another launcher has coordinated, from this node on, whose ranks run. Then join() takes the
+  // nodes whose ranks run as well.
+  void take_over(const hello& own);
 
   void on(int node, const event& what);
   // Nothing more will be heard from that node.
@@ -53,8 +56,8 @@ class coordinator {
   void work_done() {
     if (phase_ == phase::running) stop(reason::none, SIGTERM, -1);
   }
-  // Those that are left are too few to go on, for this reason.
-  void no_quorum(const std::string& why);
+  // The ranks cannot meet again, for this reason.
+  void no_further_world(const std::string& why);
   // Returns a number for a node that comes without one; -1 if there are as many as allowed.
   int free_number() const;
 
@@ -93,10 +96,11 @@ class coordinator {
   };
 
   void start(std::string notice);
+  void number_ranks(node_state& node);
   void start_newcomer(int node);
   // Whether the others go on when a node leaves.
   bool may_go(int node) const {
-    return options_.elastic && node != 0 && (phase_ == phase::joining || phase_ == phase::running);
+    return options_.elastic && node != own_ && (phase_ == phase::joining || phase_ == phase::running);
   }
   void leave(int node, int exit_code, const std::string& why);
   void release(int node);
@@ -128,6 +132,7 @@ class coordinator {
 
   const options& options_;
   outlets to_;
+  int own_ = 0;                      // the node with this launcher
   std::map<int, node_state> nodes_;  // all, by number
   start_ranks plan_;                 // of this start, for the node that was told last
   clock::time_point started_at_{};

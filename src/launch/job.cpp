@@ -97,7 +97,11 @@ class job {
                                  .o = o,
                                  .secret = secret_,
                                  .tls = o.nodes > 1 || o.elastic ? bootstrap::launcher_tls() : nullptr,
-                                 .own = {o.nodes, o.node_rank, o.ranks, host_name(), ::getpid()},
+                                 .own = {.nodes = o.nodes,
+                                         .node = o.node_rank,
+                                         .ranks = o.ranks,
+                                         .host = host_name(),
+                                         .pid = ::getpid()},
                                  .execute = [this](const command& what) { execute(what); },
                                  .say = [this](std::string_view lines) { output_.say(lines); }});
   }

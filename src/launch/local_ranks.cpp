@@ -108,11 +108,15 @@ std::vector<std::string> environment_of_rank(const options& o, const start_ranks
   // torchrun has two names for each.
   all["NODE_RANK"] = all["GROUP_RANK"] = std::to_string(p.node);
   all["NNODES"] = all["GROUP_WORLD_SIZE"] = std::to_string(o.nodes);
-  // As this node knows node 0: hosts may have another name on another network.
-  all["MASTER_ADDR"] = o.master ? o.master->host : "127.0.0.1";
-  all["MASTER_PORT"] = std::to_string(p.store_port);
-  // The launcher of node 0 has opened it, and keeps it as long as rank 0 may come.
-  all["TUTTI_STORE_LISTENS"] = std::to_string(p.store_port);
+  if (o.store.empty()) {
+    // As this node knows node 0: hosts may have another name on another network.
+    all["MASTER_ADDR"] = o.master ? o.master->host : "127.0.0.1";
+    all["MASTER_PORT"] = std::to_string(p.store_port);
+    // The launcher of node 0 has opened it, and keeps it as long as rank 0 may come.
+    all["TUTTI_STORE_LISTENS"] = std::to_string(p.store_port);
+  } else {
+    all["TUTTI_STORE"] = store_of_run(o, p.job_id);
+  }
   all["TUTTI_JOB_ID"] = p.job_id;
   all["TUTTI_RESTART_COUNT"] = std::to_string(p.restart_count);
   all["TUTTI_MAX_RESTARTS"] = std::to_string(p.max_restarts);

@@ -9,6 +9,10 @@ namespace tutti::base {
 constexpr auto highest(process_state) { return process_state::gone; }
 }  // namespace tutti::base
 
+namespace tutti::bootstrap {
+constexpr auto highest(quorum) { return quorum::majority; }
+}  // namespace tutti::bootstrap
+
 namespace tutti::flight {
 constexpr auto highest(state) { return state::cancelled; }
 constexpr auto highest(phase) { return phase::failed; }

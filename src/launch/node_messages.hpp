@@ -18,12 +18,24 @@ namespace tutti::launch {
 
 // ---- a node's first message ----
 
+// A rank of a node, as its launcher knows it.
+struct rank_state {
+  int start = 0;  // of the rank, from 0
+  bool runs = true;
+  bool well = false;  // it has ended with exit code 0
+};
+
 struct hello {
   int nodes = 0;  // as in its command line
   int node = 0;   // -1: node 0 says
   int ranks = 0;
   std::string host;
   int pid = 0;
+  // Where launchers meet in etcd:
+  std::string id = {};  // in the list of launchers
+  int first_rank = -1;  // it has drawn numbers from here on for its ranks
+  std::vector<rank_state> run =
+      {};  // they run, and another launcher has coordinated so far; empty: they do not
 };
 
 // ---- commands of node 0 ----
@@ -40,6 +52,9 @@ struct start_ranks {
   bool newcomer = false;  // of a job that already runs
   failure_policy on_failure = failure_policy::stop;
   std::chrono::milliseconds grace{0};
+  // Of a job whose nodes come and go:
+  int least_nodes = 1;
+  bootstrap::quorum quorum = bootstrap::quorum::none;
   std::string notice;  // lines for the user before the ranks start; empty: none
 };
 // Stops by a signal that asks for an end; the grace period, then SIGKILL, are the node's own affair.

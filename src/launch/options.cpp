@@ -12,6 +12,7 @@
 
 #include "base/env.hpp"
 #include "base/text.hpp"
+#include "bootstrap/etcd_client.hpp"
 #include "bootstrap/starters.hpp"
 
 namespace tutti::launch {
@@ -146,8 +147,15 @@ void check_elastic(options& o, bool node_rank_given, bool policy_given) {
     throw usage_error(
         "--on-failure restart-all contradicts --nnodes MIN:MAX, where ranks go on when others have gone: "
         "leave it out");
-  if (o.master && !node_rank_given) o.node_rank = -1;
-  if (!o.master && o.least_nodes == 1 && o.node_rank == 0) o.nodes = 1;  // no other node could come
+  if (const auto store = base::env_string("TUTTI_STORE"); store && bootstrap::is_etcd_url(*store)) try {
+      bootstrap::parse_etcd_url(*store);
+      o.store = *store;
+    } catch (const error& e) {
+      throw usage_error("TUTTI_STORE: {}", e.what());
+    }
+  const bool others_may_come = o.master || !o.store.empty();
+  if (others_may_come && !node_rank_given) o.node_rank = -1;
+  if (!others_may_come && o.least_nodes == 1 && o.node_rank == 0) o.nodes = 1;
 }
 
 void check_nodes(const options& o, bool node_rank_given) {
@@ -156,7 +164,7 @@ void check_nodes(const options& o, bool node_rank_given) {
   if (o.nodes > 1 && !node_rank_given && !o.elastic)
     throw usage_error("--nnodes {0} needs --node-rank: which of the {0} nodes is this one, 0 to {1}?",
                       o.nodes, o.nodes - 1);
-  if (o.nodes > 1 && !o.master)
+  if (o.nodes > 1 && !o.master && o.store.empty())
     throw usage_error(
         "--nnodes {} needs --master HOST:PORT: an address of node 0 that all nodes reach, and a "
         "free port there",

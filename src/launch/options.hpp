@@ -35,6 +35,7 @@ struct options {
   bootstrap::quorum quorum = bootstrap::quorum::none;  // of such a job
   int node_rank = 0;                                   // -1: node 0 says
   std::optional<host_and_port> master;
+  std::string store;  // in etcd, where the launchers and ranks of such a job meet; empty: at node 0
   // Node 0 decides what all nodes do alike: its on_failure, max_restarts and grace period count for all.
   failure_policy on_failure = failure_policy::stop;
   int max_restarts = 0;
@@ -96,6 +97,9 @@ inline constexpr node_variable node_variables[] = {
 
 // Throws usage_error or help_request.
 options parse_options(int argc, const char* const* argv);
+
+// The place in etcd of one run of the job: its ranks meet no others there, whatever an earlier run has left.
+inline std::string store_of_run(const options& o, const std::string& run) { return o.store + "/" + run; }
 
 // Runs a job of the executable file at `path` in this process. Returns its exit code when all is over and all output
 // has left. Throws usage_error, std::runtime_error or std::system_error for what prevents a start.

@@ -11,12 +11,14 @@
 #include <doctest/doctest.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 #include <tutti/scope.hpp>
 #include <tutti/store.hpp>
+#include <vector>
 
 using namespace tutti;
 using tutti::bootstrap::membership;
@@ -30,7 +32,9 @@ struct meeting_place {
   explicit meeting_place(int least_nodes, bootstrap::quorum needed = bootstrap::quorum::none) {
     server = tcp_store_server::adopt(context.get_executor(), test::listening_socket(port).release(),
                                      secret_of_test);
-    store.emplace(server->local(), least_nodes, needed);
+    store.emplace(context.get_executor(), server->local(), least_nodes, needed,
+                  [this](const std::string& why) { lost = why; });
+    store->serve();
   }
   bootstrap::job job_of(int number, int start = 0) const {
     bootstrap::job who;
@@ -56,6 +60,7 @@ struct meeting_place {
   boost::asio::io_context context;
   std::uint16_t port = 0;
   std::unique_ptr<tcp_store_server> server;
+  std::string lost;  // why the store failed
   std::optional<bootstrap::elastic_store> store;
 };
 
@@ -171,6 +176,70 @@ TEST_SUITE("bootstrap/elastic_store") {
     CHECK(!at.store->minority().empty());
   }
 
+  TEST_CASE(
+      "another launcher takes over: waiting ranks come again, and the one before decides nothing more") {
+    meeting_place at(1);
+    for (const int number : {0, 1, 2}) at.store->tell(&membership::started, number, number, 0);
+    std::vector<std::unique_ptr<member>> first;
+    for (const int number : {0, 1, 2}) first.push_back(std::make_unique<member>(at, at.job_of(number)));
+    at.run_until([&] { return std::ranges::all_of(first, &member::done); });
+    at.store->tell(&membership::started, 3, 3, 0);
+    at.store->tell(&membership::node_ended, 0);
+    // One member has come, and a newcomer whose arrival only the launcher before knows.
+    member one(at, at.job_of(1)), three(at, at.job_of(3));
+    for (int i = 0; i < 20; ++i) at.context.run_one_for(10ms);
+    CHECK(!one.done);
+
+    bootstrap::elastic_store next(at.context.get_executor(), at.server->local(), 1, bootstrap::quorum::none,
+                                  [](const std::string& why) { FAIL(why); });
+    test::run_task(at.context, next.take_over());
+    next.tell(&membership::started, 1, 1, 0);
+    next.tell(&membership::started, 2, 2, 0);
+    next.tell(&membership::started, 3, 3, 0);
+    next.tell(&membership::node_ended, membership::unknown_node);
+    next.serve();
+    for (int i = 0; i < 20; ++i) at.context.run_one_for(10ms);
+    CHECK(!one.done);  // rank 2 of the world that runs is still missing
+    const bootstrap::newcomer_watch of_two(at.job_of(2), first[2]->world.epoch);
+    at.run_until([&] { return of_two.count() == 1; });
+    member two(at, at.job_of(2));
+    at.run_until([&] { return one.done && two.done && three.done; });
+    for (const member* m : {&one, &two, &three}) {
+      CHECK_MESSAGE(m->failure.text.empty(), m->failure.text);
+      CHECK(m->world.size == 3);
+      CHECK(m->world.epoch == 2);
+      CHECK(m->world.id == one.world.id);
+    }
+    CHECK(one.world.rank == 0);
+    CHECK(two.world.rank == 1);
+    CHECK(three.world.rank == 2);
+
+    // The launcher before holds all of its ranks for dead but one that comes to it.
+    CHECK(at.lost.empty());
+    at.store->tell(&membership::node_ended, 2);
+    at.store->tell(&membership::node_ended, 3);
+    at.store->tell(&membership::came, membership::arrival{1, 0, 99, {}});
+    at.run_until([&] { return !at.lost.empty(); });
+    CHECK(at.lost.find("another launcher coordinates the job") != std::string::npos);
+  }
+
+  TEST_CASE("a launcher that takes over before there was a world lets the ranks come again") {
+    meeting_place at(1);
+    at.store->tell(&membership::started, 0, 0, 0);
+    at.store->tell(&membership::started, 1, 1, 0);
+    member one(at, at.job_of(1));
+    for (int i = 0; i < 20; ++i) at.context.run_one_for(10ms);
+    at.store.reset();
+    bootstrap::elastic_store next(at.context.get_executor(), at.server->local(), 1, bootstrap::quorum::none,
+                                  [](const std::string& why) { FAIL(why); });
+    test::run_task(at.context, next.take_over());
+    next.tell(&membership::started, 1, 1, 0);
+    next.serve();
+    at.run_until([&] { return one.done; });
+    CHECK_MESSAGE(one.failure.text.empty(), one.failure.text);
+    CHECK(one.world.size == 1);
+  }
+
   TEST_CASE("records of other versions have no effect") {
     meeting_place at(1);
     at.store->tell(&membership::started, 0, 0, 0);
@@ -178,9 +247,9 @@ TEST_SUITE("bootstrap/elastic_store") {
     const auto write = [](boost::asio::any_io_executor executor, bootstrap::job as) -> task<> {
       const std::unique_ptr<store> through =
           co_await bootstrap::store_of_rank_0(executor, as, core::deadline_after(40s));
-      co_await through->set("arrivals", "nonsense");
-      co_await through->append("arrivals", "\narrival 1 0 0\nno record");
-      co_await through->append("arrivals", "\narrival 2 7 0\n");
+      co_await through->set("arrivals/0", "nonsense");
+      co_await through->append("arrivals/0", "\narrival 1 0 0\nno record");
+      co_await through->append("arrivals/0", "\narrival 2 7 0\n");
     };
     test::run_task(at.context, write(at.context.get_executor(), who));
     member zero(at, who);

@@ -294,8 +294,10 @@ TEST_CASE("etcd:// and TUTTI_STORE name the etcd where the ranks meet") {
                                     {"RANK", "1"},
                                     {"WORLD_SIZE", "2"},
                                     {"MASTER_ADDR", "elsewhere"},
-                                    {"MASTER_PORT", "1"}});
+                                    {"MASTER_PORT", "1"},
+                                    {"TUTTI_ELASTIC", "first"}});
   CHECK(of_variable.etcd == url);
+  CHECK(of_variable.elastic);
   CHECK(of_variable.master_host.empty());
   init_options o;
   o.rank = 0;
@@ -303,7 +305,7 @@ TEST_CASE("etcd:// and TUTTI_STORE name the etcd where the ranks meet") {
   o.init_method = url;
   CHECK(resolved({{"TUTTI_STORE", "etcd://other/job"}}, o).etcd == url);
   CHECK_FALSE(resolved({}, o).tls_of_etcd);
-  check_refused({{"TUTTI_ELASTIC", "first"}}, {"TUTTI_STORE", "--nnodes"}, o);
+  check_refused({{"TUTTI_ELASTIC", "first"}}, {"init_method", "TUTTI_STORE"}, o);
   o.init_method = "etcds://a/training";
   check_refused({}, {"TUTTI_TLS_CERTIFICATE", "etcds://a/training"}, o);
   o.init_method = "etcd://a";

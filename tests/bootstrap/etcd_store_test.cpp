@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // etcd_store, on real etcd: what all stores do, members that die, and what is no etcd.
+#include "base/base64.hpp"
 #include "bootstrap/etcd_client.hpp"
 #include "bootstrap/store_conformance.hpp"
 #include "core/wakeup.hpp"
@@ -295,6 +296,45 @@ TEST_CASE("keys that nobody has renewed are gone, and the store with them") {
   check_says(failure_of([&] { run_task(context, store->get("k", 0ms)); }), errc::peer_failed, {"gone"});
   const auto next = join(context, shared_cluster().url(job));
   CHECK(run_task(context, next->count()) == 0);
+}
+
+TEST_CASE("a key that is held goes with its user, and comes back with it") {
+  TUTTI_NEEDS_ETCD();
+  const std::string job = new_job();
+  boost::asio::io_context context, of_other;
+  const auto store = join(context, shared_cluster().url(job));
+  auto other = join(of_other, shared_cluster().url(job));
+  run_task(context, store->hold("mine", "1", 2s));
+  run_task(of_other, other->hold("others", "2", 2s));
+  run_task(of_other, other->set("plain", "3"));
+  CHECK(run_task(context, store->get("others")) == "2");
+  other.reset();  // as if it had died
+  core::wakeup pause(context.get_executor());
+  for (std::size_t all = 3; all == 3;) {
+    all = run_task(context, store->count());
+    run_task(context, pause.wait(core::deadline_after(50ms)));
+  }
+  CHECK(run_task(context, store->get("mine")) == "1");
+  CHECK(run_task(context, store->get("plain")) == "3");
+  CHECK(run_task(context, store->count("others")) == 0);
+
+  // etcd has removed it while this user was out of reach.
+  const auto remove = [&](const std::string& key) {
+    json range = json::object();
+    range["key"] = base::to_base64("tutti/" + job + "/key/" + key);
+    const std::string lease =
+        ask(shared_cluster(), 0, "/v3/kv/range", range)["kvs"][0]["lease"].get<std::string>();
+    json revoked = json::object();
+    revoked["ID"] = lease;
+    ask(shared_cluster(), 0, "/v3/lease/revoke", revoked);
+  };
+  remove("mine");
+  CHECK(run_task(context, store->count("mine")) == 0);
+  CHECK(run_task(context, store->get("mine")) == "1");
+  CHECK(run_task(context, store->erase("mine")));
+  CHECK(run_task(context, store->count("mine")) == 0);
+  check_says(failure_of([&] { run_task(context, store->hold("mine", "1", 0s)); }), errc::invalid_argument,
+             {"hold('mine')", "a second"});
 }
 
 TEST_CASE("limits of etcd") {

@@ -107,6 +107,16 @@ inline void check_store(boost::asio::io_context& context, store& a, store& b) {
     CHECK_FALSE(e.exchanged);
     CHECK(e.value.empty());
     CHECK(run_task(context, a.count("absent")) == 0);
+    // An empty value only reads a key, or removes it.
+    CHECK(run_task(context, b.compare_exchange("absent", "", "")).exchanged);
+    CHECK(run_task(context, b.count("absent")) == 0);
+    e = run_task(context, b.compare_exchange("k", "", ""));
+    CHECK_FALSE(e.exchanged);
+    CHECK(e.value == "second");
+    e = run_task(context, a.compare_exchange("k", "second", ""));
+    CHECK(e.exchanged);
+    CHECK(e.value.empty());
+    CHECK(run_task(context, b.count("k")) == 0);
   }
   SUBCASE("append") {
     CHECK(run_task(context, a.append("k", "one ")) == 4);

@@ -406,6 +406,40 @@ TEST_SUITE("launch/coordinator") {
     CHECK(d.last<job_over>(0).report.empty());
   }
 
+  TEST_CASE("elastic nodes: a coordinator takes over, with the nodes that are left") {
+    options o = three_nodes();
+    o.elastic = true;
+    o.on_failure = failure_policy::restart_rank;
+    desk d(o);
+    const auto with_ranks = [](int node, int first_rank) {
+      hello who{3, node, 2, "host" + std::to_string(node), 10 + node};
+      who.first_rank = first_rank;
+      who.run.resize(2);
+      return who;
+    };
+    d.c.take_over(with_ranks(2, 6));
+    CHECK(!d.c.join(with_ranks(1, 2)));
+    CHECK(d.sent.empty());
+    CHECK(d.c.free_number() == 0);
+    hello newcomer{3, 0, 1, "host3", 13};
+    newcomer.first_rank = 9;  // 8 was drawn by one that has not come
+    CHECK(!d.c.join(newcomer));
+    CHECK(d.last<start_ranks>(0).first_rank == 9);
+    CHECK(d.last<start_ranks>(0).world_size == 10);
+    CHECK(d.last<start_ranks>(0).newcomer);
+    CHECK(d.c.describe_node(1) == "node 1 (ranks 2-3 on host1)");
+
+    stop_wanted drained;
+    drained.signal = SIGTERM;
+    d.c.on(0, drained);  // any node but its own may go
+    CHECK(contains(d.said, "node 0 (rank 9 on host3) leaves"));
+    d.c.lost(1, "gone");
+    CHECK(contains(d.said, "node 1 (ranks 2-3 on host1) was lost: gone; the others go on"));
+    d.ends(0, {signalled(9, SIGTERM, 1ms)});
+    d.ends(2, {exited(6, 0, 1ms), exited(7, 0, 1ms)});
+    CHECK(d.last<job_over>(2).exit_code == 0);
+  }
+
   TEST_CASE("elastic nodes: one that goes before the start is waited for no longer, and its place is free") {
     options o = three_nodes();
     o.elastic = true;
@@ -475,9 +509,9 @@ TEST_SUITE("launch/coordinator") {
     o.elastic = true;
     desk d(o);
     CHECK(!d.c.join({3, 0, 1, "host0", 10}));
-    d.c.no_quorum("no quorum: for a reason");
+    d.c.no_further_world("no quorum: for a reason");
     CHECK(d.last<stop_ranks>(0).signal == SIGTERM);
-    d.c.no_quorum("another one");
+    d.c.no_further_world("another one");
     outcome stopped = signalled(0, SIGTERM, 12ms);
     stopped.asked_with = SIGTERM;
     d.ends(0, {stopped});

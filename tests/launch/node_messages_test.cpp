@@ -35,8 +35,18 @@ start_ranks a_plan() {
   p.store_port = 65535;
   p.on_failure = failure_policy::restart_all;
   p.grace = 250ms;
+  p.least_nodes = 3;
+  p.quorum = tutti::bootstrap::quorum::majority;
   p.notice = "tutti-run: again\n";
   return p;
+}
+
+hello a_survivor() {
+  hello who{2, 1, 8, "box", 77};
+  who.id = "0123";
+  who.first_rank = 4;
+  who.run = {{2, false, true}, {}};
+  return who;
 }
 
 records_told some_records() {
@@ -77,7 +87,7 @@ std::vector<std::string> messages() {
   ended.ends = {an_end(), outcome{}};
   ended.last_lines = {"oh", "", "no"};
   ended.last_operations = "recv from rank 0\n";
-  return {encode(hello{2, 1, 8, "box", 77}),
+  return {encode(a_survivor()),
           encode(command(a_plan())),
           encode(command(stop_ranks{SIGTERM})),
           encode(command(kill_ranks{})),
@@ -112,12 +122,19 @@ void decode_all(const std::string& text) {
 
 TEST_SUITE("launch/node_messages") {
   TEST_CASE("messages survive the round trip") {
-    const hello who = decode_hello(encode(hello{2, 1, 8, "box", 77}));
+    const hello who = decode_hello(encode(a_survivor()));
     CHECK(who.nodes == 2);
     CHECK(who.node == 1);
     CHECK(who.ranks == 8);
     CHECK(who.host == "box");
     CHECK(who.pid == 77);
+    CHECK(who.id == "0123");
+    CHECK(who.first_rank == 4);
+    REQUIRE(who.run.size() == 2);
+    CHECK(who.run[0].start == 2);
+    CHECK(!who.run[0].runs);
+    CHECK(who.run[0].well);
+    CHECK(who.run[1].runs);
 
     const start_ranks p = std::get<start_ranks>(decode_command(encode(command(a_plan()))));
     CHECK(p.job_id == "0123456789abcdef");
@@ -128,6 +145,8 @@ TEST_SUITE("launch/node_messages") {
     CHECK(p.store_port == 65535);
     CHECK(p.on_failure == failure_policy::restart_all);
     CHECK(p.grace == 250ms);
+    CHECK(p.least_nodes == 3);
+    CHECK(p.quorum == tutti::bootstrap::quorum::majority);
     CHECK(p.notice == "tutti-run: again\n");
 
     CHECK(std::get<stop_ranks>(decode_command(encode(command(stop_ranks{SIGHUP})))).signal == SIGHUP);

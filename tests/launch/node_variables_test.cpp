@@ -22,7 +22,8 @@ class only_these {
  public:
   explicit only_these(const variables& wanted) {
     for (const node_variable& row : node_variables) change(row.name, wanted);
-    for (const char* name : {"SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NUM_TASKS", "TUTTI_JOB_ID"})
+    for (const char* name :
+         {"SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NUM_TASKS", "TUTTI_JOB_ID", "TUTTI_STORE"})
       change(name, wanted);
   }
   only_these(const only_these&) = delete;
@@ -172,6 +173,18 @@ TEST_SUITE("launch/node_variables") {
     variables inside = described.at("torchrun");
     inside["TUTTI_JOB_ID"] = "abc";
     CHECK(parse_with(inside, {"-n", "2"}).nodes == 1);
+  }
+
+  TEST_CASE("nodes that come and go meet in the etcd that TUTTI_STORE names, and need no --master") {
+    const variables etcd = {{"TUTTI_STORE", "etcd://a,b:7/train"}};
+    const options o = parse_with(etcd, {"-n", "1", "--nnodes", "2:4"});
+    CHECK(o.store == "etcd://a,b:7/train");
+    CHECK(o.nodes == 4);
+    CHECK(o.node_rank == -1);
+    CHECK(parse_with(etcd, {"-n", "1", "--nnodes", "1:4"}).nodes == 4);
+    CHECK(parse_with(etcd, {"-n", "1"}).store.empty());  // only the ranks do
+    CHECK(names(refused({{"TUTTI_STORE", "etcd://a"}}, {"-n", "1", "--nnodes", "1:4"}), "names no job"));
+    CHECK(names(refused({}, {"-n", "1", "--nnodes", "2:4"}), "--master"));
   }
 
   TEST_CASE("contradicting starters are an error that names both, agreeing ones are not") {

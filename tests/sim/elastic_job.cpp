@@ -437,8 +437,10 @@ struct head {
     elastic.reset();
     contents = std::make_unique<memory_store>(self->world.get_executor());
     elastic = std::make_unique<bootstrap::elastic_store>(
-        std::make_unique<memory_store>(self->world.get_executor(), *contents), self->plan.options.least_nodes,
-        self->plan.options.quorum);
+        self->world.get_executor(), std::make_unique<memory_store>(self->world.get_executor(), *contents),
+        self->plan.options.least_nodes, self->plan.options.quorum,
+        [this](const std::string& why) { self->books.wrong(why); });
+    elastic->serve();
     return 1;
   }
   void expect_end(std::chrono::milliseconds t) {
@@ -469,7 +471,7 @@ struct head {
     if (const auto* const e = std::get_if<launch::process_ended>(&what); e != nullptr && elastic) {
       elastic->tell(&bootstrap::membership::ended, e->rank, e->start, e->well);
       if (e->again) elastic->tell(&bootstrap::membership::started, from, e->rank, e->start + 1);
-      if (!elastic->minority().empty()) desk.no_quorum(elastic->minority());
+      if (!elastic->minority().empty()) desk.no_further_world(elastic->minority());
       return look_whether_done();
     }
     desk.on(from, what);

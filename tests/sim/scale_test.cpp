@@ -61,7 +61,7 @@ class counting_store final : public store {
   task<store_answer> carry_out(store_request what) override {
     ++load_.requests;
     load_.to_store += what.key.size() + what.value.size() + what.expected.size();
-    const bool is_table = what.key.starts_with("table/");
+    const bool is_table = what.key.starts_with("world/");
     if (is_table && !reads_) {
       co_await memory_.wait(what.key, what.timeout);
       throw would_read_table{};
@@ -114,8 +114,10 @@ meetings meet_twice(int ranks) {
   meetings made;
   boost::asio::io_context context(1);
   memory_store contents(context.get_executor());
-  bootstrap::elastic_store launcher(std::make_unique<memory_store>(context.get_executor(), contents), 1,
-                                    bootstrap::quorum::none);
+  bootstrap::elastic_store launcher(context.get_executor(),
+                                    std::make_unique<memory_store>(context.get_executor(), contents), 1,
+                                    bootstrap::quorum::none, [](const std::string& why) { FAIL(why); });
+  launcher.serve();
   std::deque<arriving> all;
   const auto meet = [&](load& into, int start_of_last) {
     int to_come = ranks, size = 0;

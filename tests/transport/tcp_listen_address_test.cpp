@@ -120,7 +120,7 @@ TEST_CASE("tcp address: peers get no link-local address, even if the master has 
   for (const tcp::interface_address& each : tcp::interface_addresses()) {
     const std::string master = "fe80::7%" + each.interface;
     CAPTURE(master);
-    if (tcp::source_address_towards(boost::asio::ip::make_address(master)).is_unspecified()) continue;
+    if (bootstrap::source_address_towards(boost::asio::ip::make_address(master)).is_unspecified()) continue;
     CHECK_FALSE(address_with(nullptr, master, true).starts_with("fe80:"));
   }
 }

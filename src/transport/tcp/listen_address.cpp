@@ -71,7 +71,7 @@ std::string address_towards(const std::string& host, const bootstrap::endpoints&
   if (!code && bootstrap::is_loopback(numeric)) return loopback_like(numeric);
   bool leads_there = false;
   for (const ip::tcp::endpoint& there : addresses) {
-    const ip::address source = source_address_towards(there.address());
+    const ip::address source = bootstrap::source_address_towards(there.address());
     if (source.is_unspecified()) continue;
     leads_there = true;
     if (is_link_local(source)) continue;
@@ -129,19 +129,10 @@ ip::address address_of_interface(const std::string& names, bool prefer_v6) {
                     names, fmt::join(there, ", "));
 }
 
-ip::address source_address_towards(const ip::address& to) {
-  const ip::tcp::endpoint there(to, 9);
-  const base::unique_fd probe(::socket(there.protocol().family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  // Connects a UDP socket to find out.
-  if (!probe || ::connect(probe.get(), there.data(), static_cast<socklen_t>(there.size())) != 0) return {};
-  const auto mine = bootstrap::local_endpoint(probe.get());
-  return mine ? mine->address() : ip::address{};
-}
-
 ip::address outward_address() {
   // Reserved for documentation: the route there leads to other hosts.
   for (const char* elsewhere : {"192.0.2.1", "2001:db8::1"}) {
-    const ip::address source = source_address_towards(ip::make_address(elsewhere));
+    const ip::address source = bootstrap::source_address_towards(ip::make_address(elsewhere));
     if (!source.is_unspecified() && !source.is_loopback()) return source;
   }
   for (const interface_address& each : interface_addresses())

@@ -48,7 +48,5 @@ boost::asio::ip::address address_of_interface(const std::string& names, bool pre
 // Returns the address from which packets to other hosts leave, by the default route; otherwise the first that
 // is not loopback; otherwise loopback.
 boost::asio::ip::address outward_address();
-// Returns the local address of packets to `to`; unspecified if nothing leads there. Sends nothing.
-boost::asio::ip::address source_address_towards(const boost::asio::ip::address& to);
 
 }  // namespace tutti::transport::tcp

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+// elected_node: a node of a job whose launchers meet in etcd. The oldest launcher coordinates; when it dies, the next
+// oldest one takes its place. What that one needs is in etcd, and with the launchers that are left.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/deferred.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <csignal>
+#include <optional>
+#include <set>
+#include <tutti/as_result.hpp>
+#include <tutti/scope.hpp>
+
+#include "base/hmac.hpp"
+#include "base/text.hpp"
+#include "bootstrap/address.hpp"
+#include "bootstrap/election.hpp"
+#include "bootstrap/environment.hpp"
+#include "bootstrap/etcd_client.hpp"
+#include "launch/coordination.hpp"
+#include "launch/outcome.hpp"
+
+namespace tutti::launch {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t id_bytes = 8;
+constexpr std::chrono::milliseconds between_looks{200};
+constexpr std::chrono::milliseconds time_to_answer{2000};  // for a launcher that may be about to take over
+constexpr std::chrono::milliseconds time_to_leave{2000};
+constexpr const char* elsewhere =
+    "192.0.2.1";  // reserved for documentation: the route there leads to other hosts
+
+using clock = std::chrono::steady_clock;
+
+std::chrono::milliseconds time_left(clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock::now());
+  return std::max(left, std::chrono::milliseconds(0));
+}
+
+// Where others reach this host: the address from which packets to the etcd leave, or, if that is here, those to other
+// hosts.
+boost::asio::ip::address address_of_host(const bootstrap::endpoints& etcd) {
+  boost::asio::ip::address found = boost::asio::ip::address_v4::loopback();
+  for (const auto& there : {etcd.front().address(), boost::asio::ip::make_address(elsewhere)}) {
+    const boost::asio::ip::address mine = bootstrap::source_address_towards(there);
+    if (!mine.is_unspecified()) found = mine;
+    if (!found.is_loopback()) break;
+  }
+  return found;
+}
+
+class elected_node final : public coordination {
+ public:
+  explicit elected_node(place at) : coordination(std::move(at)), of_job_(options_) {
+    own_.id = base::random_hex(id_bytes);
+    own_.node = -1;
+    calls_.spawn(join());
+  }
+
+  void tell(const event& what) override {
+    note(what);
+    if (leaves_to_others(what)) return;
+    if (inner_) return inner_->tell(what);
+    if (end_ || (stops_ && !ranks_run_)) end_alone({});
+  }
+
+  void lose_patience() override {
+    if (inner_ && !hands_over_) return inner_->lose_patience();
+    end_alone("not waited for any longer");
+  }
+
+ private:
+  // ---- what the next coordinator has to know ----
+
+  void note(const event& what) {
+    if (const auto* const ended = std::get_if<process_ended>(&what); ended != nullptr && !own_.run.empty()) {
+      rank_state& rank = own_.run.at(static_cast<std::size_t>(ended->rank - own_.first_rank));
+      if (ended->again)
+        rank = {.start = ended->start + 1};
+      else
+        rank = {.start = ended->start, .runs = false, .well = ended->well};
+    }
+    if (const auto* const wanted = std::get_if<stop_wanted>(&what)) {
+      stops_ = true;
+      if (wanted->why == stop_wanted::reason::signal) signal_ = wanted->signal;
+    }
+    if (std::holds_alternative<ranks_ended>(what)) ranks_run_ = false;
+    const auto* const failed = std::get_if<rank_failed>(&what);
+    if ((failed != nullptr && failed->restart == 0) || std::holds_alternative<stop_wanted>(what) ||
+        std::holds_alternative<ranks_ended>(what))
+      repeated_.push_back(what);
+  }
+
+  void on_command(const command& what) {
+    if (const auto* const start = std::get_if<start_ranks>(&what)) {
+      own_.node = start->node;
+      own_.first_rank = start->first_rank;
+      own_.run.assign(static_cast<std::size_t>(own_.ranks), {.start = start->restart_count});
+      // What the first coordinator has said holds for the job.
+      of_job_.least_nodes = start->least_nodes;
+      of_job_.quorum = start->quorum;
+      of_job_.on_failure = start->on_failure;
+      of_job_.max_restarts = start->max_restarts;
+      of_job_.grace = start->grace;
+      ranks_run_ = true;
+      repeated_.clear();
+      calls_.spawn(keep_runs());
+    }
+    if (const auto* const end = std::get_if<job_over>(&what)) return over(*end);
+    node_.execute(what);
+  }
+
+  task<> keep_runs() {
+    const auto kept = co_await as_result(
+        election_->runs(run_, own_.first_rank, own_.ranks, clock::now() + of_job_.join_timeout));
+    if (kept.error)
+      node_.say(fmt::format("tutti-run: this launcher cannot take over later: {}\n", kept.message));
+  }
+
+  // ---- the end ----
+
+  void over(job_over how) {
+    if (std::exchange(over_, true)) return;
+    calls_.spawn(leave(std::move(how)));
+  }
+
+  task<> leave(job_over how) {
+    const clock::time_point deadline = clock::now() + time_to_leave;
+    if (election_) {
+      // Otherwise the others notice that it has gone.
+      const auto left = co_await as_result(election_->leave(deadline));
+      if (!left.error) co_await as_result(store_->erase(election_->life_key(), time_left(deadline)));
+    }
+    node_.execute(how);
+  }
+
+  // No other launcher will say how the job ends; once the ranks have ended.
+  void end_alone(const std::string& why) {
+    if (over_) return;
+    if (!end_) {
+      end_ = job_over{signal_ != 0 ? 128 + signal_ : 1, ""};
+      if (signal_ != 0)
+        end_->report = fmt::format("tutti-run: the job was stopped by {}\n", signal_name(signal_));
+      else if (!why.empty())
+        end_->report = fmt::format("tutti-run: {}{}\n", why, ranks_run_ ? "; the job is stopped" : "");
+      if (ranks_run_) execute(stop_ranks{SIGTERM});
+    }
+    if (!ranks_run_) over(*end_);
+  }
+
+  // A launcher that coordinates and is told to end does as any other: its ranks end, and the others go on. While they
+  // end, it coordinates.
+  bool leaves_to_others(const event& what) {
+    const auto* const wanted = std::get_if<stop_wanted>(&what);
+    if (wanted != nullptr && wanted->why == stop_wanted::reason::signal && inner_ && inner_->others_run()) {
+      hands_over_ = true;
+      node_.say(fmt::format("tutti-run: node {} leaves: it was stopped by {}; the others go on\n", own_.node,
+                            signal_name(signal_)));
+    }
+    if (!hands_over_) return false;
+    if (std::holds_alternative<ranks_ended>(what)) {
+      inner_.reset();
+      over({128 + signal_, "tutti-run: this node has left the job; the others go on\n"});
+    }
+    return wanted != nullptr || std::holds_alternative<ranks_ended>(what) ||
+           std::holds_alternative<kill_wanted>(what);
+  }
+
+  // ---- who coordinates ----
+
+  task<> join() {
+    std::string why;
+    try {
+      const boost::asio::any_io_executor executor = node_.loop.get_executor();
+      const clock::time_point deadline = clock::now() + options_.join_timeout;
+      const bootstrap::etcd_member first = bootstrap::parse_etcd_url(options_.store).members.front();
+      const bootstrap::endpoints etcd =
+          co_await bootstrap::resolve_host(executor, first.host, first.port, deadline);
+      tls_ = bootstrap::launcher_tls_of_etcd(options_.store);
+      store_ = co_await etcd_store::connect(executor, options_.store, time_left(deadline), tls_);
+      listening_ = bootstrap::listen_at({address_of_host(etcd), 0});
+      const auto at = bootstrap::local_endpoint(listening_.get());
+      if (!at) throw error(errc::system, "no port is free here for other launchers to come to");
+      election_.emplace(*store_, bootstrap::launcher_entry{own_.id, at->address().to_string(), at->port()});
+      const std::string life = election_->life_key();
+      const auto lifetime = std::chrono::ceil<std::chrono::seconds>(options_.node_timeout);
+      co_await store_->hold(life, node_.own.host, lifetime);
+      co_await search(deadline);
+      co_return;
+    } catch (const std::exception& e) {
+      why = e.what();
+    }
+    end_alone(fmt::format("this launcher cannot join the job in etcd: {}", why));
+  }
+
+  // The coordinator has gone.
+  void lost(const std::string& why) {
+    boost::asio::post(node_.loop, [this, why] {  // from the loop: what is lost is the caller
+      inner_.reset();
+      lost_ = fmt::format("the launcher that coordinates was lost: {}", why);
+      if (end_ || (stops_ && !ranks_run_)) return end_alone({});
+      calls_.spawn(search_again());
+    });
+  }
+
+  task<> search_again() {
+    std::string why;
+    try {
+      co_await search(clock::now() + of_job_.node_timeout);
+      co_return;
+    } catch (const std::exception& e) {
+      why = e.what();
+    }
+    end_alone(fmt::format("{}, and no other one can be found in etcd: {}", lost_, why));
+  }
+
+  // Until this launcher coordinates, or has come to the one that does.
+  task<> search(clock::time_point deadline) {
+    std::set<std::string> dead;
+    boost::asio::steady_timer pause(node_.loop);
+    std::string trouble;
+    while (!over_ && !end_) {
+      bootstrap::launcher_list all = co_await election_->look(dead, deadline);
+      if (ranks_run_ && all.run != run_)
+        throw error(errc::join_failed, "this launcher was out of reach, and the others have begun anew");
+      const bootstrap::launcher_entry next = all.next();
+      if (next.id == own_.id) {
+        const bool any_died = co_await find_dead(all, &dead);
+        if (any_died) continue;
+        co_return co_await coordinate(all, deadline);
+      }
+      const bootstrap::control_target to{next.host,
+                                         next.port,
+                                         node_.secret,
+                                         node_.tls,
+                                         of_job_.node_timeout,
+                                         own_.node,
+                                         std::min(time_left(deadline), time_to_answer)};
+      std::unique_ptr<bootstrap::control_link> link;
+      bool refused = false;
+      try {
+        link =
+            co_await bootstrap::call_launcher(node_.loop.get_executor(), to, bootstrap::listener::has_come);
+        refused = link == nullptr;
+      } catch (const error& e) {
+        if (e.code() != errc::join_failed) throw;
+        trouble = e.what();
+      }
+      if (link) {
+        // It has become the coordinator meanwhile, if it was not.
+        if (all.coordinator != next.id) all = co_await election_->look(dead, deadline);
+        co_await draw_numbers(all.run, deadline);
+        if (!over_ && !end_) attend(std::move(link));
+        co_return;
+      }
+      if (refused) dead.insert(next.id);
+      if (clock::now() >= deadline)
+        throw error(errc::join_failed,
+                    fmt::format("{}:{} does not answer ({})", next.host, next.port, trouble));
+      if (refused) continue;
+      pause.expires_at(std::min(deadline, clock::now() + between_looks));
+      co_await pause.async_wait(boost::asio::as_tuple(boost::asio::deferred));
+    }
+  }
+
+  // Adds launchers that are waited for in vain, as their keys are there for a while.
+  task<bool> find_dead(bootstrap::launcher_list all, std::set<std::string>* dead) {
+    const std::size_t before = dead->size();
+    for (const bootstrap::launcher_entry& each : all.launchers) {
+      if (!each.lives() || !each.runs() || each.id == own_.id) continue;
+      const bool listens =
+          co_await bootstrap::may_listen(node_.loop.get_executor(), each.host, each.port, between_looks);
+      if (!listens) dead->insert(each.id);
+    }
+    co_return dead->size() > before;
+  }
+
+  // Numbers that no other rank of this run has, or has had.
+  task<> draw_numbers(std::string run, clock::time_point deadline) {
+    if (ranks_run_ || run_ == run) co_return;
+    const std::string key = "ranks/" + run;
+    const std::int64_t all = co_await store_->add(key, own_.ranks, time_left(deadline));
+    own_.first_rank = static_cast<int>(all) - own_.ranks;
+    own_.node = -1;
+    own_.run.clear();
+    run_ = run;
+  }
+
+  place part() {
+    return {node_.loop, of_job_, node_.secret,
+            node_.tls,  own_,    [this](const command& what) { on_command(what); },
+            node_.say};
+  }
+
+  task<> coordinate(bootstrap::launcher_list all, clock::time_point deadline) {
+    co_await draw_numbers(all.run, deadline);
+    seat mine;
+    mine.run = all.run;
+    mine.why = lost_;
+    mine.of_run = co_await etcd_store::connect(node_.loop.get_executor(), store_of_run(options_, all.run),
+                                               time_left(deadline), tls_);
+    for (const bootstrap::launcher_entry& each : all.launchers)
+      if (each.runs() && each.id != own_.id) mine.others.push_back(each);
+    if (over_ || end_) co_return;
+    mine.listening = std::move(listening_);
+    if (own_.run.empty()) own_.node = 0;
+    inner_ = make_head(part(), std::move(mine));
+    for (const event& what : repeated_) inner_->tell(what);
+  }
+
+  void attend(std::unique_ptr<bootstrap::control_link> link) {
+    inner_ = make_member(part(), {.link = std::move(link),
+                                  .repeated = repeated_,
+                                  .ranks_run = ranks_run_,
+                                  .stops = stops_,
+                                  .grace = of_job_.grace,
+                                  .lost = [this](const std::string& why) { lost(why); }});
+  }
+
+  options of_job_;  // those of this launcher, with what counts for all nodes
+  hello own_ = node_.own;
+  std::string run_;  // for which the numbers are
+  bool ranks_run_ = false;
+  bool stops_ = false;  // a signal has come here, for example
+  int signal_ = 0;      // that has
+  bool hands_over_ = false;
+  std::vector<event> repeated_;  // to the next coordinator
+  std::optional<job_over> end_;  // how it ends here without one
+  bool over_ = false;
+  std::string lost_;  // why the last coordinator was
+  tls_identity tls_;
+  base::unique_fd listening_;
+  std::unique_ptr<etcd_store> store_;
+  std::optional<bootstrap::election> election_;
+  std::unique_ptr<coordination> inner_;
+  scope calls_;  // last: they use the others
+};
+
+}  // namespace
+
+std::unique_ptr<coordination> coordination::make_elected(place node) {
+  return std::make_unique<elected_node>(std::move(node));
+}
+
+}  // namespace tutti::launch

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs whose nodes come and go and whose launchers meet in etcd: they go on when node 0 dies, and when members of etcd
+// do.
+#include "launch/launched.hpp"
+#include "support/etcd.hpp"
+#include "support/skip.hpp"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+using tutti::launch::testing::children_of;
+using tutti::launch::testing::count_of;
+using tutti::launch::testing::ending;
+using tutti::launch::testing::launched;
+using tutti::launch::testing::temporary_directory;
+using words = std::vector<std::string>;
+
+namespace {
+
+std::unique_ptr<launched> start_node(const std::string& store, int ranks, const words& program,
+                                     const words& options = {"--join-timeout", "20"},
+                                     const std::string& nodes = "1:5") {
+  static int host = 0;
+  words all = {"-n", std::to_string(ranks), "--tag-output", "never", "--nnodes", nodes};
+  all.insert(all.end(), options.begin(), options.end());
+  all.insert(all.end(), program.begin(), program.end());
+  return std::make_unique<launched>(all,
+                                    words{"TUTTI_SECRET=common", "TUTTI_TIMEOUT=30", "TUTTI_STORE=" + store,
+                                          "TUTTI_HOST_ID=takeover" + std::to_string(host++)});
+}
+
+// The launcher and what it has started, as when the host crashes and is restarted at once.
+void kill_node(const launched& node) {
+  std::vector<pid_t> all = children_of(node.pid());
+  all.push_back(node.pid());
+  for (const pid_t each : all) ::kill(each, SIGKILL);
+}
+
+struct drill {
+  temporary_directory folder;
+  std::string done = folder.path() + "/done";
+  words program{TUTTI_ELASTIC_DRILL_PATH, done};
+  void end() const {
+    std::FILE* const f = std::fopen(done.c_str(), "w");
+    REQUIRE(f != nullptr);
+    std::fclose(f);
+  }
+};
+
+void check_finished(const ending& end, int ranks) {
+  CAPTURE(end.output);
+  CAPTURE(end.error);
+  CHECK(end.exit_code == 0);
+  CHECK(count_of(end.output, "WRONG") == 0);
+  CHECK(count_of(end.output, "finished") == ranks);
+}
+
+}  // namespace
+
+TEST_CASE("takeover: the launcher that coordinates is killed with its ranks, twice, and others come") {
+  TUTTI_NEEDS_ETCD();
+  tutti::test::etcd_cluster cluster(1);
+  const std::string store = cluster.url("drill");
+  const drill job;
+  auto first = start_node(store, 2, job.program);
+  first->wait_for("world of 2");
+  auto second = start_node(store, 1, job.program);
+  first->wait_for("world of 3");
+  auto third = start_node(store, 2, job.program);
+  first->wait_for("world of 5");
+  kill_node(*first);
+  second->wait_for("world of 3");
+  CHECK(second->error().find("this launcher, node 1, coordinates the job from here on") != std::string::npos);
+  auto fourth = start_node(store, 1, job.program);
+  second->wait_for("world of 4");
+  kill_node(*second);
+  third->wait_for("world of 3");
+  job.end();
+  check_finished(third->finish(), 2);
+  check_finished(fourth->finish(), 1);
+}
+
+TEST_CASE("takeover: three of five launchers are killed at once, the one that coordinates among them") {
+  TUTTI_NEEDS_ETCD();
+  tutti::test::etcd_cluster cluster(1);
+  const std::string store = cluster.url("drill");
+  const drill job;
+  std::vector<std::unique_ptr<launched>> nodes;
+  for (int i = 0; i < 5; ++i) {
+    nodes.push_back(start_node(store, 1, job.program));
+    nodes.front()->wait_for("world of " + std::to_string(i + 1));
+  }
+  for (const int i : {3, 1, 0}) kill_node(*nodes[static_cast<std::size_t>(i)]);
+  nodes[2]->wait_for("world of 2");
+  job.end();
+  check_finished(nodes[2]->finish(), 1);
+  check_finished(nodes[4]->finish(), 1);
+}
+
+TEST_CASE("takeover: a launcher that coordinates and is told to end leaves, and the others go on") {
+  TUTTI_NEEDS_ETCD();
+  tutti::test::etcd_cluster cluster(1);
+  const std::string store = cluster.url("drill");
+  const drill job;
+  auto first = start_node(store, 1, job.program);
+  first->wait_for("world of 1");
+  auto second = start_node(store, 2, job.program);
+  first->wait_for("world of 3");
+  first->signal(SIGTERM);
+  second->wait_for("world of 2");
+  const ending drained = first->finish();
+  CHECK(drained.exit_code == 128 + SIGTERM);
+  CHECK_MESSAGE(drained.error.find("this node has left the job; the others go on") != std::string::npos,
+                drained.error);
+  auto third = start_node(store, 1, job.program);
+  second->wait_for("world of 3");
+  job.end();
+  check_finished(second->finish(), 2);
+  check_finished(third->finish(), 1);
+}
+
+TEST_CASE("takeover: the first launcher is killed before there were enough nodes") {
+  TUTTI_NEEDS_ETCD();
+  tutti::test::etcd_cluster cluster(1);
+  const std::string store = cluster.url("drill");
+  const drill job;
+  const words quick = {"--node-timeout", "2"};
+  auto first = start_node(store, 1, job.program, quick, "2:4");
+  first->wait_until_it_takes_signals();
+  auto second = start_node(store, 1, job.program, quick, "2:4");
+  kill_node(*first);
+  auto third = start_node(store, 1, job.program, quick, "2:4");
+  while (count_of(second->output() + third->output(), "world of 2") == 0) {
+    REQUIRE(second->error().find("cannot") == std::string::npos);
+    second->read_for(std::chrono::milliseconds(50));
+    third->read_for(std::chrono::milliseconds(50));
+  }
+  job.end();
+  check_finished(second->finish(), 1);
+  check_finished(third->finish(), 1);
+}
+
+TEST_CASE("takeover: a job in the place of one whose nodes have all been killed is another one") {
+  TUTTI_NEEDS_ETCD();
+  tutti::test::etcd_cluster cluster(1);
+  const std::string store = cluster.url("drill");
+  const drill job;
+  for (int run = 0; run < 2; ++run) {
+    auto first = start_node(store, 1, job.program, {"--node-timeout", "2"});
+    first->wait_for("world of 1");
+    auto second = start_node(store, 2, job.program, {"--node-timeout", "2"});
+    first->wait_for("world of 3");
+    if (run == 1) {
+      job.end();
+      check_finished(first->finish(), 1);
+      check_finished(second->finish(), 2);
+      break;
+    }
+    kill_node(*second);
+    kill_node(*first);
+  }
+}
+
+TEST_CASE("takeover: each member of etcd dies once, its leader among them, and so does node 0") {
+  TUTTI_NEEDS_ETCD();
+  tutti::test::etcd_cluster cluster(3);
+  const std::string store = cluster.url("drill");
+  const drill job;
+  auto first = start_node(store, 1, job.program);
+  first->wait_for("world of 1");
+  cluster.kill(0);
+  auto second = start_node(store, 1, job.program);
+  first->wait_for("world of 2");
+  cluster.start(0);
+  cluster.kill(1);
+  auto third = start_node(store, 2, job.program);
+  first->wait_for("world of 4");
+  cluster.start(1);
+  cluster.kill(2);
+  kill_node(*first);
+  second->wait_for("world of 3");
+  job.end();
+  check_finished(second->finish(), 1);
+  check_finished(third->finish(), 2);
+}
+
+TEST_CASE(
+    "takeover: while etcd does not answer ranks go on, and a launcher that is killed then is replaced "
+    "later") {
+  TUTTI_NEEDS_ETCD();
+  tutti::test::etcd_cluster cluster(1);
+  const std::string store = cluster.url("drill");
+  const drill job;
+  auto first = start_node(store, 1, job.program);
+  first->wait_for("world of 1");
+  auto second = start_node(store, 2, job.program);
+  first->wait_for("world of 3");
+  cluster.process(0).stop();
+  kill_node(*first);
+  second->read_for(std::chrono::seconds(3), "coordinates");  // no launcher can
+  CHECK(second->error().find("coordinates") == std::string::npos);
+  cluster.process(0).signal(SIGCONT);
+  second->wait_for("world of 2");
+  cluster.process(0).stop();
+  job.end();
+  check_finished(second->finish(), 2);
+}
+
+TEST_CASE("takeover: no etcd, a text that names none, and node 0 lost without one") {
+  const drill job;
+  const std::string nowhere = tutti::launch::testing::free_address();
+  ending e = start_node("etcd://" + nowhere + "/drill", 1, job.program, {"--join-timeout", "1"})->finish();
+  CHECK(e.exit_code == 1);
+  CHECK_MESSAGE(e.error.find("cannot join the job in etcd") != std::string::npos, e.error);
+  CHECK(e.error.find("no etcd has answered within 1 s") != std::string::npos);
+  e = start_node("etcd://" + nowhere, 1, job.program)->finish();
+  CHECK(e.exit_code == 2);
+  CHECK_MESSAGE(e.error.find("write etcd://host:port[,host:port...]/JOB") != std::string::npos, e.error);
+}
+
+#ifdef TUTTI_ELASTIC_EXAMPLE_PATH
+TEST_CASE("takeover: a training goes on when node 0 is killed, and learns as much as an undisturbed one") {
+  TUTTI_NEEDS_ETCD();
+  const auto accuracy_of = [](const std::string& output) {
+    const std::size_t at = output.find("done on ");
+    REQUIRE(at != std::string::npos);
+    CHECK(output.find("replicas identical: yes") != std::string::npos);
+    return std::stod(output.substr(output.find(": ", at) + 2));
+  };
+  tutti::test::etcd_cluster cluster(1);
+  launched alone({"-n", "1", TUTTI_ELASTIC_EXAMPLE_PATH});
+  const words program = {TUTTI_ELASTIC_EXAMPLE_PATH, "20"};
+  const std::string store = cluster.url("training");
+  auto zero = start_node(store, 2, program);
+  zero->wait_for("on 2 ranks");
+  auto one = start_node(store, 1, program);
+  zero->wait_for("on 3 ranks");
+  auto two = start_node(store, 1, program);
+  zero->wait_for("on 4 ranks");
+  kill_node(*zero);
+  one->wait_for("on 2 ranks");
+  one->read_for(std::chrono::seconds(60));  // it trains without output
+  const ending end = one->finish();
+  CAPTURE(end.output);
+  CAPTURE(end.error);
+  CHECK(end.exit_code == 0);
+  CHECK(end.output.find("done on 2 ranks") != std::string::npos);
+  CHECK(std::abs(accuracy_of(end.output) - accuracy_of(alone.finish().output)) <= 0.5);
+  CHECK(two->finish().exit_code == 0);
+}
+#endif
