@@ -57,8 +57,9 @@ struct ucp_params_t {
 struct ucp_worker_params_t {
   static constexpr std::uint64_t has_thread_mode = 1, has_events = 1 << 2;
   static constexpr unsigned sent = 1 << 10, received = 1 << 11;  // events
+  static constexpr int serialized = 1;                           // several threads, one at a time
   std::uint64_t mask = 0;
-  int thread_mode = 0;  // one thread
+  int thread_mode = 0;
   std::uint64_t cpu_mask[16] = {};
   unsigned events = 0;
   void* user_data = nullptr;

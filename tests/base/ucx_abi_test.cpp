@@ -60,6 +60,7 @@ static_assert(ours::ucp_params_t::has_features == UCP_PARAM_FIELD_FEATURES &&
               ours::ucp_params_t::wakeup == UCP_FEATURE_WAKEUP);
 static_assert(ours::ucp_worker_params_t::has_thread_mode == UCP_WORKER_PARAM_FIELD_THREAD_MODE &&
               ours::ucp_worker_params_t::has_events == UCP_WORKER_PARAM_FIELD_EVENTS &&
+              ours::ucp_worker_params_t::serialized == UCS_THREAD_MODE_SERIALIZED &&
               ours::ucp_worker_params_t::sent == UCP_WAKEUP_TX &&
               ours::ucp_worker_params_t::received == UCP_WAKEUP_RX);
 static_assert(ours::ucp_worker_attr_t::has_address == UCP_WORKER_ATTR_FIELD_ADDRESS);

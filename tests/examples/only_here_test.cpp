@@ -6,7 +6,9 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <string_view>
 
+using doctest::Approx;
 using tutti::test::command_result;
 using tutti::test::run_shell;
 using tutti::test::scratch_directory;
@@ -22,6 +24,13 @@ command_result run(int ranks, const std::string& name, const std::string& option
   INFO(result.output);
   CHECK(result.exit_code == 0);
   return result;
+}
+
+// Of output that begins with it. The system's mathematics decide about its last digits.
+double loss_in(const std::string& output) {
+  constexpr std::string_view head = "loss ";
+  CHECK(output.starts_with(head));
+  return output.starts_with(head) ? std::stod(output.substr(head.size())) : 0;
 }
 
 }  // namespace
@@ -139,16 +148,19 @@ TEST_CASE("only here: a pipeline has the losses of one process, to the last digi
 }
 
 TEST_CASE("only here: a sharded optimiser has the loss of one process, and its share of the state") {
-  for (const int ranks : {1, 2, 4})
-    CHECK(run(ranks, "sharded").output ==
-          "loss 7741.6; bytes of state on each rank: " + std::to_string(320000 / ranks) + "\n");
+  for (const int ranks : {1, 2, 4}) {
+    const std::string output = run(ranks, "sharded").output;
+    CHECK(loss_in(output) == Approx(7741.6).epsilon(1e-5));
+    CHECK(output.ends_with("; bytes of state on each rank: " + std::to_string(320000 / ranks) + "\n"));
+  }
 }
 
 TEST_CASE(
     "only here: layers split by columns and rows have the loss of one process, in any number of chunks") {
   for (const int ranks : {1, 2, 4})
     for (const char* chunks : {"1", "8"})
-      CHECK(run(ranks, std::string("tensor_parallel ") + chunks).output.starts_with("loss 64821; "));
+      CHECK(loss_in(run(ranks, std::string("tensor_parallel ") + chunks).output) ==
+            Approx(64821).epsilon(1e-5));
 }
 
 TEST_CASE("only here: a server that trains") {

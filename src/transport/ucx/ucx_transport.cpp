@@ -80,6 +80,8 @@ void ucx_transport::listen(core::endpoint_record& mine, const listen_wish& wish)
   };
   abi::ucp_worker_params_t wanted;
   wanted.mask = abi::ucp_worker_params_t::has_thread_mode | abi::ucp_worker_params_t::has_events;
+  // The thread of a loop that a loop_driver drives changes.
+  wanted.thread_mode = abi::ucp_worker_params_t::serialized;
   wanted.events = abi::ucp_worker_params_t::sent | abi::ucp_worker_params_t::received;
   check(ucx_->call.ucp_worker_create(context, &wanted, &worker_), "makes no worker");
   check(ucx_->call.ucp_worker_get_efd(worker_, &wake_descriptor_), "has no descriptor to wait for");
