@@ -8,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tutti/store.hpp>
@@ -64,6 +65,8 @@ class coordination {
     // With ranks of this run. Those that live are waited for, and those that are dead have no ranks any more.
     std::vector<bootstrap::launcher_entry> others;
     std::string why;  // the launcher before was lost
+    // Called when a node has fallen silent: perhaps it is this one that is out of reach.
+    std::function<void()> doubt;
   };
   // One that goes to the launcher that coordinates.
   struct attendance {
@@ -75,16 +78,27 @@ class coordination {
     std::function<void(const std::string&)> lost;  // called once when it has gone; the ranks run on
   };
   static std::unique_ptr<coordination> make_elected(place node);
-  static std::unique_ptr<coordination> make_head(place node, seat elected);
+  static std::unique_ptr<coordination> make_head(place node, std::optional<seat> elected);
+  static std::unique_ptr<coordination> make_member(place node);
   static std::unique_ptr<coordination> make_member(place node, attendance to);
 
   explicit coordination(place node) : node_(std::move(node)) {}
+  // Calls `f` from the loop, unless this has gone by then.
+  template <class F>
+  void later(F f) {
+    boost::asio::post(node_.loop, [lives = std::weak_ptr<bool>(lives_), f = std::move(f)] {
+      if (!lives.expired()) f();
+    });
+  }
   void execute(const command& what) {
-    boost::asio::post(node_.loop, [this, what] { node_.execute(what); });
+    later([this, what] { node_.execute(what); });
   }
 
   place node_;
   const options& options_ = node_.o;
+
+ private:
+  const std::shared_ptr<bool> lives_ = std::make_shared<bool>();
 };
 
 // Where the launchers meet, for texts.

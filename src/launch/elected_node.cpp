@@ -200,7 +200,7 @@ class elected_node final : public coordination {
 
   // The coordinator has gone.
   void lost(const std::string& why) {
-    boost::asio::post(node_.loop, [this, why] {  // from the loop: what is lost is the caller
+    later([this, why] {  // from the loop: what is lost is the caller
       inner_.reset();
       lost_ = fmt::format("the launcher that coordinates was lost: {}", why);
       if (end_ || (stops_ && !ranks_run_)) return end_alone({});
@@ -217,6 +217,21 @@ class elected_node final : public coordination {
       why = e.what();
     }
     end_alone(fmt::format("{}, and no other one can be found in etcd: {}", lost_, why));
+  }
+
+  // This launcher coordinates, and another one has fallen silent. If this one is replaced, or can reach etcd no more, its
+  // ranks have to end: the others go on without them.
+  task<> confirm() {
+    std::string why = "another one has taken its place";
+    try {
+      const bootstrap::launcher_list all = co_await election_->look({}, clock::now() + of_job_.node_timeout);
+      if (all.coordinator == own_.id) co_return;
+    } catch (const error& e) {
+      why = e.what();
+    }
+    if (over_ || end_ || hands_over_) co_return;
+    inner_.reset();
+    end_alone(fmt::format("this launcher, which coordinates, is out of reach: {}", why));
   }
 
   // Until this launcher coordinates, or has come to the one that does.
@@ -302,6 +317,7 @@ class elected_node final : public coordination {
     seat mine;
     mine.run = all.run;
     mine.why = lost_;
+    mine.doubt = [this] { calls_.spawn(confirm()); };
     mine.of_run = co_await etcd_store::connect(node_.loop.get_executor(), store_of_run(options_, all.run),
                                                time_left(deadline), tls_);
     for (const bootstrap::launcher_entry& each : all.launchers)

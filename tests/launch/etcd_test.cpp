@@ -23,5 +23,5 @@ TEST_CASE("the ranks of tutti-run meet in etcd where TUTTI_STORE says so") {
   cluster.kill(1);
   const ending e = launched({"-n", "3", TUTTI_SUMS_PATH}, {store, "TUTTI_TIMEOUT=1"}).finish();
   CHECK(e.exit_code != 0);
-  CHECK_MESSAGE(e.error.find("no etcd has answered within 1 s") != std::string::npos, e.error);
+  CHECK_MESSAGE(e.error.find("no etcd has answered within ") != std::string::npos, e.error);
 }
