@@ -213,6 +213,18 @@ bool segment_pays(const comm::communicator_state& c) noexcept {
   return c.segments()->wanted() || c.order().next() > calls_before_segment;
 }
 
+algorithm chosen_for(const situation& s) {
+  static const std::map<kind, algorithm> forced = forced_by_environment();
+  static const std::vector<rule> tuned = tuned_rules();
+  const kind even = detail::row_of(s.kind).even;
+  const auto by_force = forced.find(even);
+  if (by_force != forced.end() && fits(by_force->second, s)) return by_force->second;
+  // Rules are measured with floats. Most algorithms would send halves as floats.
+  for (const rule& r : tuned)
+    if (!s.halves && r.kind == even && applies(r, s) && fits(r.use, s)) return r.use;
+  return by_rows(rows_of(even), s);
+}
+
 }  // namespace
 
 situation situation_of(const comm::communicator_state& c, const detail::call& what) {
@@ -291,15 +303,15 @@ algorithm choose(const situation& s, algorithm wanted) {
                                                       r->name, name_of(s.kind), r->need.text));
     return wanted;
   }
-  static const std::map<kind, algorithm> forced = forced_by_environment();
-  static const std::vector<rule> tuned = tuned_rules();
-  const kind even = detail::row_of(s.kind).even;
-  const auto by_force = forced.find(even);
-  if (by_force != forced.end() && fits(by_force->second, s)) return by_force->second;
-  // Rules are measured with floats. Most algorithms would send halves as floats.
-  for (const rule& r : tuned)
-    if (!s.halves && r.kind == even && applies(r, s) && fits(r.use, s)) return r.use;
-  return by_rows(rows_of(even), s);
+  // A program repeats its calls.
+  struct choice {
+    situation when;
+    algorithm use = automatic;
+  };
+  static constinit thread_local std::array<choice, std::size(detail::operation_rows)> latest{};
+  choice& known = latest[static_cast<std::size_t>(s.kind)];
+  if (known.use == automatic || known.when != s) known = {s, chosen_for(s)};
+  return known.use;
 }
 
 }  // namespace tutti::coll

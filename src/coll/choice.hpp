@@ -28,6 +28,8 @@ struct situation {
   bool shared_memory = false;  // there are segments, or making them pays
   bool one_segment = false;    // there is one, or making it pays
   bool halves = false;         // whose partial results are floats
+
+  bool operator==(const situation&) const = default;
 };
 
 // The buffer of this rank whose type all ranks must agree on, and its count if blocks are even.

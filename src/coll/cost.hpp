@@ -54,18 +54,18 @@ struct segment_costs {
   double rounds = 1000;     // what rounds take before the first piece
   double piece = 120;       // for a piece of each rank: two lines
 };
-inline constexpr segment_costs segment;
+inline constexpr segment_costs segment_ns;
 
 // An all_reduce in which every rank reads and reduces the whole vectors of all; and one in rounds, in which each
 // reduces a slice and collects those of the others.
 constexpr double whole_cost(double bytes, int ranks) noexcept {
   const double n = ranks;
-  return segment.arrival + n * segment.rank + (n - 1) * bytes * segment.read_byte;
+  return segment_ns.arrival + n * segment_ns.rank + (n - 1) * bytes * segment_ns.read_byte;
 }
 constexpr double rounds_cost(double bytes, int ranks) noexcept {
   const double n = ranks;
-  return 2 * (segment.arrival + n * segment.rank) + segment.rounds + n * segment.piece +
-         2 * (n - 1) / n * bytes * segment.read_byte;
+  return 2 * (segment_ns.arrival + n * segment_ns.rank) + segment_ns.rounds + n * segment_ns.piece +
+         2 * (n - 1) / n * bytes * segment_ns.read_byte;
 }
 // Up to so many bytes, whole vectors cost less; of two ranks, each reads as much either way.
 inline constexpr auto whole_limits = [] {
@@ -88,8 +88,8 @@ constexpr double all_reduce_cost(double bytes, int ranks) noexcept {
 // collect the slices.
 constexpr bool slices_pay(double bytes, int group, int groups) noexcept {
   const double g = group;
-  const double slices = 2 * (segment.arrival + g * segment.rank + segment.rounds) +
-                        2 * (g - 1) / g * bytes * segment.read_byte + all_reduce_cost(bytes / g, groups);
+  const double slices = 2 * (segment_ns.arrival + g * segment_ns.rank + segment_ns.rounds) +
+                        2 * (g - 1) / g * bytes * segment_ns.read_byte + all_reduce_cost(bytes / g, groups);
   return slices < all_reduce_cost(bytes, group) + all_reduce_cost(bytes, groups);
 }
 
