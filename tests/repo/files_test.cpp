@@ -64,7 +64,8 @@ TEST_CASE("test cases are in *_test.cpp, because ctest runs the tests by those f
   std::vector<std::string> unreached;
   for (const std::string& path : repo::files_below("tests", {".cpp", ".hpp"})) {
     const bool test = path.size() > 9 && path.compare(path.size() - 9, 9, "_test.cpp") == 0;
-    if (!test && repo::code_only(repo::read(path)).find("TEST_CASE") != std::string::npos)
+    // In a macro it is of the file that uses that.
+    if (!test && repo::code_only(repo::read(path)).find("\nTEST_CASE") != std::string::npos)
       unreached.push_back(path);
   }
   repo::check_none(unreached, "TEST_CASE where no test of ctest looks:");
