@@ -48,13 +48,14 @@ void membership::resume(std::int64_t epoch, const std::vector<arrival>& members)
 }
 
 void membership::started(int node, int number, int start) {
-  if (const auto found = processes_.find(number); found != processes_.end()) {
-    if (found->second.node == unknown_node) found->second.node = node;
-    if (found->second.start >= start) return;  // its own arrival was heard of first
-    count(number, found->second, -1);
-    processes_.erase(found);
+  const auto [at, is_new] = processes_.try_emplace(number);
+  process& p = at->second;
+  if (!is_new) {
+    if (p.node == unknown_node) p.node = node;
+    if (p.start >= start) return;  // its own arrival was heard of first
+    count(number, p, -1);
+    p = process();
   }
-  process& p = processes_[number];
   p.node = node;
   p.start = start;
   count(number, p, +1);
