@@ -25,7 +25,7 @@ enum class algorithm : std::uint8_t {
   recursive_doubling,
   ring,
   scatter_all_gather,
-  // Between ranks that read each other's memory: on one host, at most 16.
+  // Between ranks that read each other's memory: on one host, at most 1,024; all_to_all at most 16.
   shared_memory,
   hierarchical,
   hierarchical_split
