@@ -81,6 +81,15 @@ asio::ip::address source_address_towards(const asio::ip::address& to) {
   return mine ? mine->address() : asio::ip::address{};
 }
 
+asio::ip::address source_address_by_default() {
+  // Reserved for documentation: the route there leads to other hosts.
+  for (const char* elsewhere : {"192.0.2.1", "2001:db8::1"}) {
+    const asio::ip::address source = source_address_towards(asio::ip::make_address(elsewhere));
+    if (!source.is_unspecified() && !source.is_loopback()) return source;
+  }
+  return {};
+}
+
 bool is_loopback(const asio::ip::address& address) {
   if (address.is_loopback()) return true;
   if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return false;

@@ -49,6 +49,8 @@ std::optional<boost::asio::ip::tcp::endpoint> local_endpoint(int fd);
 
 // Returns the local address of packets to `to`; unspecified if nothing leads there. Sends nothing.
 boost::asio::ip::address source_address_towards(const boost::asio::ip::address& to);
+// That of packets to other hosts, by the default route; unspecified if there is none.
+boost::asio::ip::address source_address_by_default();
 
 // Whether it is in 127.0.0.0/8, ::1, or the former written as IPv6.
 bool is_loopback(const boost::asio::ip::address& address);

@@ -32,8 +32,6 @@ constexpr std::size_t id_bytes = 8;
 constexpr std::chrono::milliseconds between_looks{200};
 constexpr std::chrono::milliseconds time_to_answer{2000};  // for a launcher that may be about to take over
 constexpr std::chrono::milliseconds time_to_leave{2000};
-constexpr const char* elsewhere =
-    "192.0.2.1";  // reserved for documentation: the route there leads to other hosts
 
 using clock = std::chrono::steady_clock;
 
@@ -46,8 +44,8 @@ std::chrono::milliseconds time_left(clock::time_point deadline) {
 // hosts.
 boost::asio::ip::address address_of_host(const bootstrap::endpoints& etcd) {
   boost::asio::ip::address found = boost::asio::ip::address_v4::loopback();
-  for (const auto& there : {etcd.front().address(), boost::asio::ip::make_address(elsewhere)}) {
-    const boost::asio::ip::address mine = bootstrap::source_address_towards(there);
+  for (const auto& mine :
+       {bootstrap::source_address_towards(etcd.front().address()), bootstrap::source_address_by_default()}) {
     if (!mine.is_unspecified()) found = mine;
     if (!found.is_loopback()) break;
   }

@@ -130,11 +130,8 @@ ip::address address_of_interface(const std::string& names, bool prefer_v6) {
 }
 
 ip::address outward_address() {
-  // Reserved for documentation: the route there leads to other hosts.
-  for (const char* elsewhere : {"192.0.2.1", "2001:db8::1"}) {
-    const ip::address source = bootstrap::source_address_towards(ip::make_address(elsewhere));
-    if (!source.is_unspecified() && !source.is_loopback()) return source;
-  }
+  if (const ip::address source = bootstrap::source_address_by_default(); !source.is_unspecified())
+    return source;
   for (const interface_address& each : interface_addresses())
     if (!each.address.is_loopback()) return each.address;
   return ip::address_v4::loopback();
