@@ -11,16 +11,17 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+using tutti::launch::testing::check_finished;
 using tutti::launch::testing::count_of;
 using tutti::launch::testing::ending;
 using tutti::launch::testing::launched;
 using tutti::launch::testing::temporary_directory;
+using tutti::launch::testing::touch;
 using words = std::vector<std::string>;
 
 namespace {
@@ -48,20 +49,7 @@ struct elastic_job {
     set.insert(set.end(), {"TUTTI_TIMEOUT=30", "TUTTI_HOST_ID=elastic" + std::to_string(host++)});
     return std::make_unique<launched>(all, set);
   }
-  static void touch(const std::string& file) {
-    std::FILE* const f = std::fopen(file.c_str(), "w");
-    REQUIRE(f != nullptr);
-    std::fclose(f);
-  }
 };
-
-void check_finished(const ending& end, int ranks) {
-  CAPTURE(end.output);
-  CAPTURE(end.error);
-  CHECK(end.exit_code == 0);
-  CHECK(count_of(end.output, "WRONG") == 0);
-  CHECK(count_of(end.output, "finished") == ranks);
-}
 
 }  // namespace
 
@@ -82,7 +70,7 @@ TEST_CASE("elastic: nodes join, are killed, leave in order, and join again") {
   CHECK(drained.error.find("this node has left the job") != std::string::npos);
   auto again = job.start(3);
   first->wait_for("world of 5", 2);
-  elastic_job::touch(job.done);
+  touch(job.done);
   const ending end = first->finish();
   check_finished(end, 2);
   CHECK(end.error.find("node 1 (rank 2 on ") != std::string::npos);
@@ -100,7 +88,7 @@ TEST_CASE("elastic: the job begins with MIN nodes, and continues when there are 
   first->wait_for_error("was lost");
   auto third = job.start(2);
   first->wait_for("world of 3");
-  elastic_job::touch(job.done);
+  touch(job.done);
   check_finished(first->finish(), 1);
   check_finished(third->finish(), 2);
 }
@@ -109,9 +97,9 @@ TEST_CASE("elastic: a rank that dies is restarted and admitted at the end of the
   const elastic_job job("1:2");
   auto first = job.start(3, true);
   first->wait_for("world of 3");
-  elastic_job::touch(job.killing);
+  touch(job.killing);
   first->wait_for("world of 3", 2);
-  elastic_job::touch(job.done);
+  touch(job.done);
   const ending end = first->finish();
   check_finished(end, 3);
   CHECK(end.error.find("it is started anew (1 of 3)") != std::string::npos);
@@ -123,10 +111,10 @@ TEST_CASE("elastic: a node whose rank has no restarts left leaves with its exit 
   first->wait_for("world of 1");
   auto second = job.start(1);
   first->wait_for("world of 2");
-  elastic_job::touch(job.killing);
+  touch(job.killing);
   first->wait_for("world of 1", 2);
   CHECK(second->finish().exit_code == 128 + SIGKILL);
-  elastic_job::touch(job.done);
+  touch(job.done);
   check_finished(first->finish(), 1);
 }
 
@@ -150,7 +138,7 @@ TEST_CASE("elastic: a node beyond MAX, without the secret or with the number of 
   const ending third = job.start(1)->finish();
   CHECK(third.exit_code == 2);
   CHECK(third.error.find("--nnodes allows 2 nodes, and as many are there") != std::string::npos);
-  elastic_job::touch(job.done);
+  touch(job.done);
   check_finished(first->finish(), 1);
   check_finished(second->finish(), 1);
 }
@@ -172,7 +160,7 @@ TEST_CASE("elastic: over TLS nodes join and are killed, and one without it is re
   CHECK(plain.exit_code == 1);
   CHECK(plain.error.find("uses TLS, and this process does not use it") != std::string::npos);
   first->wait_for_error("does not use TLS, and this process uses it");
-  elastic_job::touch(job.done);
+  touch(job.done);
   check_finished(first->finish(), 1);
   check_finished(third->finish(), 2);
 }
@@ -200,7 +188,7 @@ TEST_CASE("elastic: with certificates nodes join and are killed, and one of anot
   job.variables = certified(ours.issue("later"));
   auto third = job.start(2);
   first->wait_for("world of 3");
-  elastic_job::touch(job.done);
+  touch(job.done);
   check_finished(first->finish(), 1);
   check_finished(third->finish(), 2);
 }
@@ -244,7 +232,7 @@ TEST_CASE("elastic: when a cable is cut one of two nodes goes on; with --quorum 
     CHECK(cut_off.error.find("node 0 at " + master + " was lost") != std::string::npos);
     if (quorum == "none") {
       first->wait_for("world of 1", 2);
-      elastic_job::touch(done);
+      touch(done);
       check_finished(first->finish(), 1);
       continue;
     }
@@ -266,7 +254,7 @@ TEST_CASE("elastic: with --quorum majority half of the nodes go on when a launch
   first->wait_for("world of 2");
   second->signal(SIGKILL);
   first->wait_for("world of 1", 2);
-  elastic_job::touch(job.done);
+  touch(job.done);
   check_finished(first->finish(), 1);
 }
 
@@ -311,7 +299,7 @@ TEST_CASE("elastic: 1, 3, 2 and 4 nodes learn as much as an undisturbed node") {
 TEST_CASE("elastic: one node, without an address for others") {
   const temporary_directory folder;
   const std::string done = folder.path() + "/done";
-  elastic_job::touch(done);
+  touch(done);
   check_finished(
       launched({"-n", "2", "--nnodes", "1:4", "--tag-output", "never", TUTTI_ELASTIC_DRILL_PATH, done})
           .finish(),

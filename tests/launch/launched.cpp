@@ -229,6 +229,16 @@ std::vector<std::string> lines_of(std::string_view text) {
   return lines;
 }
 
+void touch(const std::string& file) { REQUIRE(std::ofstream(file).good()); }
+
+void check_finished(const ending& end, int ranks) {
+  CAPTURE(end.output);
+  CAPTURE(end.error);
+  CHECK(end.exit_code == 0);
+  CHECK(count_of(end.output, "WRONG") == 0);
+  CHECK(count_of(end.output, "finished") == ranks);
+}
+
 int count_of(std::string_view text, std::string_view what) {
   int count = 0;
   for (std::size_t at = text.find(what); at != std::string_view::npos; at = text.find(what, at + what.size()))

@@ -70,6 +70,11 @@ class launched {
   ending result_;
 };
 
+// Makes a file for which programs of a test wait.
+void touch(const std::string& file);
+// For launchers of elastic_drill: these ranks have finished, and none was wrong.
+void check_finished(const ending& end, int ranks);
+
 // Runs tutti-run to its end.
 ending launch(std::vector<std::string> arguments, std::vector<std::string> variables = {});
 

@@ -11,16 +11,17 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
+using tutti::launch::testing::check_finished;
 using tutti::launch::testing::children_of;
 using tutti::launch::testing::count_of;
 using tutti::launch::testing::ending;
 using tutti::launch::testing::launched;
 using tutti::launch::testing::temporary_directory;
+using tutti::launch::testing::touch;
 using words = std::vector<std::string>;
 
 namespace {
@@ -44,42 +45,37 @@ void kill_node(const launched& node) {
   for (const pid_t each : all) ::kill(each, SIGKILL);
 }
 
+// A job whose launchers meet in an etcd of its own, and whose ranks run until it is told to end.
 struct drill {
+  explicit drill(int members = 1) : cluster(members) {}
+  std::unique_ptr<launched> start(int ranks, const words& options = {"--join-timeout", "20"},
+                                  const std::string& nodes = "1:5") const {
+    return start_node(store, ranks, program, options, nodes);
+  }
+  void end() const { touch(done); }
+
+  tutti::test::etcd_cluster cluster;
+  std::string store = cluster.url("drill");
   temporary_directory folder;
   std::string done = folder.path() + "/done";
   words program{TUTTI_ELASTIC_DRILL_PATH, done};
-  void end() const {
-    std::FILE* const f = std::fopen(done.c_str(), "w");
-    REQUIRE(f != nullptr);
-    std::fclose(f);
-  }
 };
-
-void check_finished(const ending& end, int ranks) {
-  CAPTURE(end.output);
-  CAPTURE(end.error);
-  CHECK(end.exit_code == 0);
-  CHECK(count_of(end.output, "WRONG") == 0);
-  CHECK(count_of(end.output, "finished") == ranks);
-}
 
 }  // namespace
 
 TEST_CASE("takeover: the launcher that coordinates is killed with its ranks, twice, and others come") {
   TUTTI_NEEDS_ETCD();
-  tutti::test::etcd_cluster cluster(1);
-  const std::string store = cluster.url("drill");
-  const drill job;
-  auto first = start_node(store, 2, job.program);
+  drill job;
+  auto first = job.start(2);
   first->wait_for("world of 2");
-  auto second = start_node(store, 1, job.program);
+  auto second = job.start(1);
   first->wait_for("world of 3");
-  auto third = start_node(store, 2, job.program);
+  auto third = job.start(2);
   first->wait_for("world of 5");
   kill_node(*first);
   second->wait_for("world of 3");
   CHECK(second->error().find("this launcher, node 1, coordinates the job from here on") != std::string::npos);
-  auto fourth = start_node(store, 1, job.program);
+  auto fourth = job.start(1);
   second->wait_for("world of 4");
   kill_node(*second);
   third->wait_for("world of 3");
@@ -90,12 +86,10 @@ TEST_CASE("takeover: the launcher that coordinates is killed with its ranks, twi
 
 TEST_CASE("takeover: three of five launchers are killed at once, the one that coordinates among them") {
   TUTTI_NEEDS_ETCD();
-  tutti::test::etcd_cluster cluster(1);
-  const std::string store = cluster.url("drill");
-  const drill job;
+  drill job;
   std::vector<std::unique_ptr<launched>> nodes;
   for (int i = 0; i < 5; ++i) {
-    nodes.push_back(start_node(store, 1, job.program));
+    nodes.push_back(job.start(1));
     nodes.front()->wait_for("world of " + std::to_string(i + 1));
   }
   for (const int i : {3, 1, 0}) kill_node(*nodes[static_cast<std::size_t>(i)]);
@@ -107,12 +101,10 @@ TEST_CASE("takeover: three of five launchers are killed at once, the one that co
 
 TEST_CASE("takeover: a launcher that coordinates and is told to end leaves, and the others go on") {
   TUTTI_NEEDS_ETCD();
-  tutti::test::etcd_cluster cluster(1);
-  const std::string store = cluster.url("drill");
-  const drill job;
-  auto first = start_node(store, 1, job.program);
+  drill job;
+  auto first = job.start(1);
   first->wait_for("world of 1");
-  auto second = start_node(store, 2, job.program);
+  auto second = job.start(2);
   first->wait_for("world of 3");
   first->signal(SIGTERM);
   second->wait_for("world of 2");
@@ -120,7 +112,7 @@ TEST_CASE("takeover: a launcher that coordinates and is told to end leaves, and 
   CHECK(drained.exit_code == 128 + SIGTERM);
   CHECK_MESSAGE(drained.error.find("this node has left the job; the others go on") != std::string::npos,
                 drained.error);
-  auto third = start_node(store, 1, job.program);
+  auto third = job.start(1);
   second->wait_for("world of 3");
   job.end();
   check_finished(second->finish(), 2);
@@ -129,15 +121,13 @@ TEST_CASE("takeover: a launcher that coordinates and is told to end leaves, and 
 
 TEST_CASE("takeover: the first launcher is killed before there were enough nodes") {
   TUTTI_NEEDS_ETCD();
-  tutti::test::etcd_cluster cluster(1);
-  const std::string store = cluster.url("drill");
-  const drill job;
+  drill job;
   const words quick = {"--node-timeout", "2"};
-  auto first = start_node(store, 1, job.program, quick, "2:4");
+  auto first = job.start(1, quick, "2:4");
   first->wait_until_it_takes_signals();
-  auto second = start_node(store, 1, job.program, quick, "2:4");
+  auto second = job.start(1, quick, "2:4");
   kill_node(*first);
-  auto third = start_node(store, 1, job.program, quick, "2:4");
+  auto third = job.start(1, quick, "2:4");
   while (count_of(second->output() + third->output(), "world of 2") == 0) {
     REQUIRE(second->error().find("cannot") == std::string::npos);
     second->read_for(std::chrono::milliseconds(50));
@@ -150,13 +140,11 @@ TEST_CASE("takeover: the first launcher is killed before there were enough nodes
 
 TEST_CASE("takeover: a job in the place of one whose nodes have all been killed is another one") {
   TUTTI_NEEDS_ETCD();
-  tutti::test::etcd_cluster cluster(1);
-  const std::string store = cluster.url("drill");
-  const drill job;
+  drill job;
   for (int run = 0; run < 2; ++run) {
-    auto first = start_node(store, 1, job.program, {"--node-timeout", "2"});
+    auto first = job.start(1, {"--node-timeout", "2"});
     first->wait_for("world of 1");
-    auto second = start_node(store, 2, job.program, {"--node-timeout", "2"});
+    auto second = job.start(2, {"--node-timeout", "2"});
     first->wait_for("world of 3");
     if (run == 1) {
       job.end();
@@ -171,20 +159,18 @@ TEST_CASE("takeover: a job in the place of one whose nodes have all been killed 
 
 TEST_CASE("takeover: each member of etcd dies once, its leader among them, and so does node 0") {
   TUTTI_NEEDS_ETCD();
-  tutti::test::etcd_cluster cluster(3);
-  const std::string store = cluster.url("drill");
-  const drill job;
-  auto first = start_node(store, 1, job.program);
+  drill job(3);
+  auto first = job.start(1);
   first->wait_for("world of 1");
-  cluster.kill(0);
-  auto second = start_node(store, 1, job.program);
+  job.cluster.kill(0);
+  auto second = job.start(1);
   first->wait_for("world of 2");
-  cluster.start(0);
-  cluster.kill(1);
-  auto third = start_node(store, 2, job.program);
+  job.cluster.start(0);
+  job.cluster.kill(1);
+  auto third = job.start(2);
   first->wait_for("world of 4");
-  cluster.start(1);
-  cluster.kill(2);
+  job.cluster.start(1);
+  job.cluster.kill(2);
   kill_node(*first);
   second->wait_for("world of 3");
   job.end();
@@ -196,32 +182,30 @@ TEST_CASE(
     "takeover: while etcd does not answer ranks go on, and a launcher that is killed then is replaced "
     "later") {
   TUTTI_NEEDS_ETCD();
-  tutti::test::etcd_cluster cluster(1);
-  const std::string store = cluster.url("drill");
-  const drill job;
-  auto first = start_node(store, 1, job.program);
+  drill job;
+  auto first = job.start(1);
   first->wait_for("world of 1");
-  auto second = start_node(store, 2, job.program);
+  auto second = job.start(2);
   first->wait_for("world of 3");
-  cluster.process(0).stop();
+  job.cluster.process(0).stop();
   kill_node(*first);
   second->read_for(std::chrono::seconds(3), "coordinates");  // no launcher can
   CHECK(second->error().find("coordinates") == std::string::npos);
-  cluster.process(0).signal(SIGCONT);
+  job.cluster.process(0).signal(SIGCONT);
   second->wait_for("world of 2");
-  cluster.process(0).stop();
+  job.cluster.process(0).stop();
   job.end();
   check_finished(second->finish(), 2);
 }
 
 TEST_CASE("takeover: no etcd, a text that names none, and node 0 lost without one") {
-  const drill job;
+  const words program = {"true"};
   const std::string nowhere = tutti::launch::testing::free_address();
-  ending e = start_node("etcd://" + nowhere + "/drill", 1, job.program, {"--join-timeout", "1"})->finish();
+  ending e = start_node("etcd://" + nowhere + "/drill", 1, program, {"--join-timeout", "1"})->finish();
   CHECK(e.exit_code == 1);
   CHECK_MESSAGE(e.error.find("cannot join the job in etcd") != std::string::npos, e.error);
   CHECK(e.error.find("no etcd has answered within ") != std::string::npos);
-  e = start_node("etcd://" + nowhere, 1, job.program)->finish();
+  e = start_node("etcd://" + nowhere, 1, program)->finish();
   CHECK(e.exit_code == 2);
   CHECK_MESSAGE(e.error.find("write etcd://host:port[,host:port...]/JOB") != std::string::npos, e.error);
 }
