@@ -31,9 +31,9 @@ struct joined {
 // the options have no effect.
 // The store outlives the task. Completes: when all ranks of both jobs have joined.
 // Errors: errc::timed_out (the other job did not come within the store's timeout), errc::invalid_argument (two jobs
-// have used the name), errc::unauthorized (the jobs name different secrets), and those of init() with a store. An error of rank 0 at the store is errc::join_failed on the
-// other ranks, with its text. Cancellation: before the jobs have met it fails `world`, as a stopped collective does;
-// then as of init().
+// have used the name), errc::unauthorized (the jobs name different secrets), and those of init() with a store. An
+// error of rank 0 at the store is errc::join_failed on the other ranks, with its text. Cancellation: before the jobs
+// have met it fails `world`, as a stopped collective does; then as of init().
 task<joined> join(communicator world, std::string name, store& through, init_options options = {});
 
 }  // namespace tutti

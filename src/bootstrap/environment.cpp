@@ -383,8 +383,7 @@ job resolve(const init_options& options) {
     if (j.elastic && method == options.init_method)
       refuse(
           "ranks whose nodes come and go meet where tutti-run has them meet, not at '{}': leave init_method "
-          "at "
-          "env://, and set TUTTI_STORE to that text where tutti-run starts",
+          "at env://, and set TUTTI_STORE to that text where tutti-run starts",
           method);
     j.etcd = method;
     j.tls_of_etcd = read_tls_of_etcd(method, options, std::to_string(j.rank));
