@@ -4,6 +4,8 @@
 // meet. TUTTI_TEST_CALLS: number of calls of each collective; default 4.
 #include "coll/conformance/movement.hpp"
 #include "coll/conformance/reductions.hpp"
+#include "support/instrumented.hpp"
+#include "support/second_loop.hpp"
 
 #include <doctest/doctest.h>
 #include <algorithm>
