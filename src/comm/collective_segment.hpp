@@ -51,7 +51,8 @@ class collective_segment final : public core::source {
     std::uint64_t mark = 0;  // random: distinguishes the part from later contents of the same memory
   };
 
-  // The progress of a rank. Positions in the stream only grow.
+  // The progress of a rank. Positions in the stream only grow. Stored with release and loaded with acquire: whoever
+  // has seen a word may read the data before it, or write over what its rank has read.
   struct progress_words {
     std::atomic<std::uint64_t> staged;    // data before this position are in the stream for the others
     std::atomic<std::uint64_t> reduced;   // results before this position are in the stream
@@ -219,7 +220,7 @@ class collective_segment final : public core::source {
 
  private:
   struct slot {
-    std::atomic<std::uint64_t> stamp;  // number of the operation on the segment; written last
+    std::atomic<std::uint64_t> stamp;  // number of the operation on the segment; written last, with release
     std::uint32_t sequence;
     std::uint16_t history;
     std::atomic<std::uint8_t> vote;

@@ -31,6 +31,9 @@ inline constexpr std::uint32_t low_of(std::uint64_t w) noexcept { return static_
 
 enum class phase : std::uint64_t { none, joining, member, leaving, left, failed };
 
+// A writer clears an entry's mark, or its key, and fences with release before it writes the rest; a reader fences with
+// acquire after it has read the rest, and looks at the mark again: it has the whole of one entry, or nothing.
+
 // The state of an entry. `none`: never used, or being written.
 enum class state : std::uint8_t { none, pending, done, failed, cancelled };
 

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <functional>
 #include <thread>
+#include <utility>
 
 namespace tutti::flight {
 namespace {
@@ -106,14 +107,20 @@ bool read(const entry& from, operation_snapshot& into, const recording_view& of,
   return true;
 }
 
-communicator_snapshot read(const communicator_entry& from) {
+std::optional<communicator_snapshot> read(const communicator_entry& from, bool even_closed) {
   constexpr auto relaxed = std::memory_order_relaxed;
-  return {.id = static_cast<std::uint32_t>(from.key.load(relaxed) - 1),
-          .rank = static_cast<int>(high_of(from.place.load(relaxed))),
-          .size = static_cast<int>(low_of(from.place.load(relaxed))),
-          .last = static_cast<std::uint32_t>(from.last.load(relaxed)),
-          .failed = from.failed.load(relaxed) != 0,
-          .name = text_at(from.name, sizeof from.name)};
+  constexpr std::uint64_t is_closed = std::uint64_t{1} << 63;
+  const std::uint64_t key = from.key.load(std::memory_order_acquire);
+  if (key == 0 || (!even_closed && (key & is_closed) != 0)) return std::nullopt;
+  communicator_snapshot into{.id = static_cast<std::uint32_t>(key - 1),
+                             .rank = static_cast<int>(high_of(from.place.load(relaxed))),
+                             .size = static_cast<int>(low_of(from.place.load(relaxed))),
+                             .last = static_cast<std::uint32_t>(from.last.load(relaxed)),
+                             .failed = from.failed.load(relaxed) != 0,
+                             .name = text_at(from.name, sizeof from.name)};
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (((from.key.load(relaxed) ^ key) & ~is_closed) != 0) return std::nullopt;
+  return into;
 }
 
 rank_snapshot read(const recording_view& from, std::size_t recent) {
@@ -154,9 +161,8 @@ rank_snapshot read(const recording_view& from, std::size_t recent) {
   if (r.doing.size() > most_doing) r.doing.resize(most_doing);
 
   for (std::size_t i = 0; i < communicators; ++i) {
-    const communicator_entry& c = from.communicator_entries()[i];
-    const std::uint64_t key = c.key.load(std::memory_order_acquire);
-    if (key != 0 && key >> 63 == 0) r.communicators.push_back(read(c));
+    auto known = read(from.communicator_entries()[i]);
+    if (known) r.communicators.push_back(std::move(*known));
   }
   // Of entries with one number the live one counts: ranks that have met again restart their numbers.
   std::partition(r.communicators.begin(), r.communicators.end(),

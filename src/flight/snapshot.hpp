@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -82,8 +83,8 @@ struct rank_snapshot {
 
 // Reads one entry; returns false if it is free or was being written.
 bool read(const entry& from, operation_snapshot& into, const recording_view& of, const time_map& times);
-// Whatever state it is in.
-communicator_snapshot read(const communicator_entry& from);
+// The same; `even_closed`: also of one whose last handle has gone.
+std::optional<communicator_snapshot> read(const communicator_entry& from, bool even_closed = false);
 // Reads a recording; phase::none and nothing else if no rank has written in it. At most `recent` ended
 // operations.
 rank_snapshot read(const recording_view& from, std::size_t recent);

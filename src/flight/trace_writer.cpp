@@ -22,6 +22,7 @@
 #include <stop_token>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 namespace tutti::flight {
 namespace {
@@ -148,9 +149,8 @@ const communicator_snapshot* trace_writer::communicator(rank_state& state, std::
   const auto known = state.communicators.find(id);
   if (known != state.communicators.end()) return &known->second;
   for (std::size_t i = 0; i < communicators; ++i) {
-    const communicator_entry& c = state.memory.communicator_entries()[i];
-    const std::uint64_t key = c.key.load(std::memory_order_acquire) & ~(std::uint64_t{1} << 63);
-    if (key == std::uint64_t{1} + id) return &(state.communicators[id] = read(c));
+    auto one = read(state.memory.communicator_entries()[i], true);
+    if (one && one->id == id) return &(state.communicators[id] = std::move(*one));
   }
   return nullptr;
 }

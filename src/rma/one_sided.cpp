@@ -95,7 +95,7 @@ std::uint64_t change_signal(const call& what, target& t) {
   {
     const visit here(window_of(what), what.peer, t);
     std::atomic<std::uint64_t>& word = t.control->signals()[what.tag];
-    // Release, and more: what was written before is seen by who sees the signal.
+    // What was written before is seen by who sees the signal, also through changes by others.
     if (what.kind == kind::compare_exchange)
       word.compare_exchange_strong(before, with.value, std::memory_order_seq_cst);
     else

@@ -57,6 +57,7 @@ class channel_writer {
   bool room(std::uint64_t end, std::size_t capacity, std::uint64_t& seen,
             const std::atomic<std::uint64_t>& shared) const noexcept {
     if (end - seen <= capacity) return true;
+    // Acquire: what is written over now has been read.
     seen = shared.load(std::memory_order_acquire);
     return end - seen <= capacity;
   }
@@ -101,7 +102,8 @@ class channel_reader {
   // (broken) if the data are invalid.
   bool peek(item& out) noexcept {
     const line& l = channel_->lines()[position_ % lines_per_channel];
-    const std::uint32_t stamp = l.stamp.load(std::memory_order_acquire);
+    const std::uint32_t stamp =
+        l.stamp.load(std::memory_order_acquire);  // then the rest of the line is there
     const std::uint32_t length = l.length.load(std::memory_order_relaxed);
     // Most frames: an eager message that is in its line and part of no collective.
     constexpr auto eager = static_cast<std::uint32_t>(frame_kind::eager);
