@@ -6,6 +6,7 @@
 #include "base/process_state.hpp"
 #include "base/throw_error.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <boost/asio/ip/host_name.hpp>
@@ -15,11 +16,14 @@
 namespace tutti::bootstrap {
 namespace {
 
-// They change with the form of what follows; if that is an endpoint_record, so does elastic_store's.
-constexpr std::string_view record_head = "peer6";
-constexpr std::string_view table_head = "world4";
-constexpr const char* a_record = "a rank's endpoint record";
-constexpr const char* a_table = "a world's peer table";
+// What an endpoint record and a table begin with, in every version of tutti. `form` ends with a number, which changes with
+// the form of what follows; if that is an endpoint_record, so does elastic_store's.
+struct stamp {
+  std::string form;
+  std::string version = TUTTI_VERSION;
+};
+const stamp of_record{"peer7"};
+const stamp of_table{"world5"};
 
 // TUTTI_HOST_ID simulates another host. As a list by rank ("a,a,b,b") it simulates several hosts.
 std::string pretended_host(int rank) {
@@ -40,30 +44,47 @@ std::string user_of_host() {
   return std::to_string(inside);
 }
 
+std::string malformed_text(const char* what) {
+  return fmt::format(
+      "the store holds {} that this version of tutti does not write: build all ranks with the same tutti, "
+      "and let no "
+      "other program use the store",
+      what);
+}
+const std::string malformed_record = malformed_text("a rank's endpoint record");
+const std::string malformed_table = malformed_text("a world's peer table");
+
+void check_version(const std::string& theirs, const std::string& who) {
+  if (theirs == TUTTI_VERSION) return;
+  base::throw_error(errc::protocol,
+                    "{} has tutti {}, and this process has tutti " TUTTI_VERSION
+                    ": all ranks need the same version; `tutti-run --version` tells that of a node, and a "
+                    "program has that of "
+                    "the library it was built with",
+                    who, theirs);
+}
+
 }  // namespace
 
-void throw_malformed(const char* what) {
-  base::throw_error(errc::protocol,
-                    "the store holds {} that this version of tutti does not write: build all ranks "
-                    "with the same tutti, and let no other program use the store",
-                    what);
-}
+void throw_malformed(const char* what) { throw error(errc::protocol, malformed_text(what)); }
 
 std::string encode_endpoint_record(const core::endpoint_record& record) {
-  return base::to_bytes(std::string(record_head)) + base::to_bytes(record);
+  return base::to_bytes(of_record) + base::to_bytes(record);
 }
 
-std::vector<core::endpoint_record> decode_endpoint_records(std::string_view bytes) try {
+std::vector<core::endpoint_record> decode_endpoint_records(std::string_view bytes) {
   std::vector<core::endpoint_record> records;
-  for (base::field_reader reader(bytes, ""); !reader.rest().empty();) {
-    std::string head;
-    reader.field(head);
+  for (base::field_reader reader(bytes, malformed_record.c_str()); !reader.rest().empty();) {
+    stamp theirs;
+    int rank = -1;
+    reader.field(theirs);
+    base::field_reader(reader).field(rank);  // the first field of every form
+    if (theirs.form.starts_with("peer") && theirs.version.size() < 40)
+      check_version(theirs.version, fmt::format("rank {}", rank));
     reader.field(records.emplace_back());
-    if (head != record_head || records.back().rank < 0) throw error(errc::protocol, "");
+    if (theirs.form != of_record.form || rank < 0) throw error(errc::protocol, malformed_record);
   }
   return records;
-} catch (const error&) {
-  throw_malformed(a_record);
 }
 
 core::endpoint_record local_endpoint_record(int rank) {
@@ -87,14 +108,21 @@ core::endpoint_record local_endpoint_record(int rank) {
   return record;
 }
 
-std::string encode_table(const peer_table& table) { return std::string(table_head) + base::to_bytes(table); }
+std::string encode_table(const peer_table& table) { return base::to_bytes(of_table) + base::to_bytes(table); }
 
 peer_table decode_table(std::string_view bytes, int size) {
-  if (!bytes.starts_with(table_head)) throw_malformed(a_table);
-  auto table = from_store<peer_table>(bytes.substr(table_head.size()), a_table);
-  if (table.records.size() != static_cast<std::size_t>(size)) throw_malformed(a_table);
-  for (int rank = 0; rank < size; ++rank)
-    if (table.records[static_cast<std::size_t>(rank)].rank != rank) throw_malformed(a_table);
+  base::field_reader reader(bytes, malformed_table.c_str());
+  stamp theirs;
+  peer_table table;
+  reader.field(theirs);
+  if (theirs.form.starts_with("world") && theirs.version.size() < 40)
+    check_version(theirs.version, "the rank that made this world");
+  reader.field(table);
+  reader.end();
+  bool complete = theirs.form == of_table.form && table.records.size() == static_cast<std::size_t>(size);
+  for (int rank = 0; complete && rank < size; ++rank)
+    complete = table.records[static_cast<std::size_t>(rank)].rank == rank;
+  if (!complete) throw error(errc::protocol, malformed_table);
   return table;
 }
 

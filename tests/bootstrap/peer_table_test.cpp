@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/peer_table.hpp"
 
+#include "base/fields.hpp"
 #include "bootstrap/rendezvous.hpp"
 
 #include <doctest/doctest.h>
@@ -136,4 +137,29 @@ TEST_CASE("the endpoint record of this process") {
   CHECK_FALSE(core::share_pids(elsewhere, record));
   const std::string user = std::to_string(::geteuid());
   CHECK_MESSAGE(record.host_id.ends_with(":" + user), record.host_id);
+}
+
+TEST_CASE("ranks of two versions are told both") {
+  const std::string version = base::to_bytes(std::string(TUTTI_VERSION));
+  const auto of_another = [&](std::string encoded) {
+    return encoded.replace(encoded.find(version), version.size(), base::to_bytes(std::string("9.8.7")));
+  };
+  const auto said = [](auto decodes) {
+    try {
+      decodes();
+    } catch (const error& e) {
+      return std::string(e.what());
+    }
+    return std::string("nothing");
+  };
+  const std::string records = of_another(encode_endpoint_record(sample(3)));
+  std::string text = said([&] { decode_endpoint_records(encode_endpoint_record(nobody()) + records); });
+  CHECK_MESSAGE(text.starts_with("rank 3 has tutti 9.8.7, and this process has tutti " TUTTI_VERSION), text);
+  // Whatever form that one's record has.
+  text = said([&] { decode_endpoint_records(records.substr(0, records.size() - 10)); });
+  CHECK_MESSAGE(text.starts_with("rank 3 has tutti 9.8.7"), text);
+
+  const std::string table = of_another(encode_table({7, {sample(0)}}));
+  text = said([&] { decode_table(table, 1); });
+  CHECK_MESSAGE(text.starts_with("the rank that made this world has tutti 9.8.7"), text);
 }

@@ -105,13 +105,24 @@ void launcher_messages(bytes input) {
   }
 }
 
+// What a value of this kind begins with, which has the version of tutti, and then these bytes.
+template <class T>
+std::string behind_stamp(const std::string& encoded, const T& value, std::string_view rest) {
+  return encoded.substr(0, encoded.size() - base::to_bytes(value).size()) + std::string(rest);
+}
+
 void peer_table(bytes input) {
   reader in(input);
-  const auto size = in.value<std::uint8_t>();
-  const std::string_view text = text_of(in.rest());
+  const auto how = in.value<std::uint8_t>();
+  const int size = how % 128;
+  const std::string_view rest = text_of(in.rest());
+  const bool stamped = how < 128;
   try {
+    const bootstrap::peer_table none;
+    const std::string text =
+        stamped ? behind_stamp(bootstrap::encode_table(none), none, rest) : std::string(rest);
     const bootstrap::peer_table table = bootstrap::decode_table(text, size);
-    TUTTI_INVARIANT(table.records.size() == size);
+    TUTTI_INVARIANT(std::cmp_equal(table.records.size(), size));
     for (int rank = 0; rank < size; ++rank)
       TUTTI_INVARIANT(table.records[static_cast<std::size_t>(rank)].rank == rank);
     const bootstrap::peer_table again = bootstrap::decode_table(bootstrap::encode_table(table), size);
@@ -120,6 +131,9 @@ void peer_table(bytes input) {
     TUTTI_INVARIANT(e.code() == errc::protocol || e.code() == errc::invalid_argument);
   }
   try {
+    const core::endpoint_record nobody;
+    const std::string text =
+        stamped ? behind_stamp(bootstrap::encode_endpoint_record(nobody), nobody, rest) : std::string(rest);
     for (const core::endpoint_record& record : bootstrap::decode_endpoint_records(text)) {
       TUTTI_INVARIANT(record.rank >= 0);
       bootstrap::encode_endpoint_record(record);

@@ -107,4 +107,21 @@ TEST_SUITE("launch/process") {
     CHECK(soft == most);
     CHECK(hard == most);
   }
+
+  TEST_CASE("ranks of two versions of tutti end, and say both") {
+    for (const int other : {0, 1}) {
+      CAPTURE(other);
+      const testing::ending end =
+          launch({"-n", "2", "sh", "-c", "[ $RANK = $2 ] && exec \"$1\"; exec \"$0\"", TUTTI_SUMS_PATH,
+                  TUTTI_SUMS_OF_ANOTHER_VERSION_PATH, std::to_string(other)},
+                 {"TUTTI_TIMEOUT=20"});
+      CHECK(end.exit_code != 0);
+      // The first that reads the other's record.
+      const bool by_ours =
+          end.error.find(" has tutti 9.8.7, and this process has tutti " TUTTI_VERSION) != std::string::npos;
+      const bool by_theirs = end.error.find(" has tutti " TUTTI_VERSION
+                                            ", and this process has tutti 9.8.7") != std::string::npos;
+      CHECK_MESSAGE((by_ours || by_theirs), end.error);
+    }
+  }
 }
