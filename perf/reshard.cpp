@@ -39,10 +39,12 @@ std::vector<std::int32_t> contents(const tutti::layout& l, int rank) {
     return at / block % parts == static_cast<std::size_t>(part);
   };
   const auto& [rows, columns, one] = l.shape;
-  for (std::size_t i = 0; i < rows.size; ++i)
+  for (std::size_t i = 0; i < rows.size; ++i) {
+    if (!has(rows, i, place / columns.parts)) continue;
     for (std::size_t j = 0; j < columns.size; ++j)
-      if (has(rows, i, place / columns.parts) && has(columns, j, place % columns.parts))
+      if (has(columns, j, place % columns.parts))
         all.push_back(static_cast<std::int32_t>(i * columns.size + j));
+  }
   return all;
 }
 
