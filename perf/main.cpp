@@ -31,6 +31,7 @@ const perf::program_names names{
     .has_shared_memory = true,
     .can_prepare = true,
     .can_reduce_in_place = true,
+    .accesses = {"window"},
     .also = "tutti-perf tune writes rules for choosing algorithms: tutti-perf tune --help\n"};
 
 constexpr const char* library = "tutti " TUTTI_PERF_VERSION;
@@ -63,11 +64,6 @@ tutti::task<perf::row> measure(tutti::communicator world, perf::options chosen, 
     bool done = false;
     if constexpr (requires { perf::run_prepared_rounds(world, data, b.rounds); })
       if (done = chosen.prepared; done) co_await perf::run_prepared_rounds(world, data, b.rounds);
-    if constexpr (requires { perf::run_one_sided_rounds(world, data, b.rounds); })
-      if (!done && chosen.one_sided) {
-        done = true;
-        co_await perf::run_one_sided_rounds(world, data, b.rounds);
-      }
     if (!done) co_await perf::run_rounds(world, data, b.rounds);
     watch.stop();
 
@@ -90,6 +86,18 @@ tutti::task<perf::row> measure_size(tutti::communicator world, perf::options cho
     case perf::command::bandwidth:
     case perf::command::message_rate: {
       perf::message_window data(bytes, perf::window_for(chosen, bytes), world.rank(), from);
+      perf::row result = co_await measure(world, chosen, bytes, &data);
+      co_return result;
+    }
+    case perf::command::put_signal: {
+      perf::window_pair data(bytes, world.rank(), from);
+      data.shown = co_await world.window(data.in(), {.signals = 1});
+      perf::row result = co_await measure(world, chosen, bytes, &data);
+      co_return result;
+    }
+    case perf::command::fetch_add: {
+      perf::window_count data(world.rank());
+      data.shown = co_await world.window(std::span<std::byte>(), {.signals = 1});
       perf::row result = co_await measure(world, chosen, bytes, &data);
       co_return result;
     }
@@ -171,9 +179,7 @@ tutti::task<int> measure_all(tutti::communicator world, perf::options chosen) {
   perf::report about;
   about.program = names.program;
   about.library = library;
-  about.command = perf::name_of(chosen.what) + std::string(chosen.prepared    ? ", prepared"
-                                                           : chosen.one_sided ? ", one-sided"
-                                                                              : "");
+  about.command = perf::name_of(chosen.what) + std::string(chosen.prepared ? ", prepared" : "");
   about.transport = co_await transport_of(world);
   about.loop = perf::has_descriptor_named("[io_uring]") ? "io_uring" : "epoll";
   about.memory = perf::name_of(chosen.where);

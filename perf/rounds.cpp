@@ -58,19 +58,25 @@ tutti::task<> run_prepared_rounds(tutti::communicator world, message_pair* data,
   }
 }
 
-tutti::task<> run_one_sided_rounds(tutti::communicator world, message_pair* data, std::int64_t rounds) {
+tutti::task<> run_rounds(tutti::communicator, window_pair* data, std::int64_t rounds) {
   const bool first = data->begins();
   const int peer = data->peer();
   const std::span<const std::byte> out = data->out();
-  tutti::window w = co_await world.window(data->in(), {.signals = 1});
   for (std::int64_t round = 0; round < rounds; ++round) {
-    if (first) co_await w.put_signal(out, peer, 0, 0);
-    const auto has_come = [round](std::uint64_t n) { return n > static_cast<std::uint64_t>(round); };
-    co_await w.wait_signal(0, has_come);
+    if (first) co_await data->shown.put_signal(out, peer, 0, 0);
+    const std::uint64_t next = ++data->come;
+    co_await data->shown.wait_signal(0, [next](std::uint64_t n) { return n >= next; });
     data->sample();
-    if (!first) co_await w.put_signal(out, peer, 0, 0);
+    if (!first) co_await data->shown.put_signal(out, peer, 0, 0);
   }
-  co_await world.barrier();
+}
+
+tutti::task<> run_rounds(tutti::communicator, window_count* data, std::int64_t rounds) {
+  if (!data->begins()) co_return;
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    const std::uint64_t before = co_await data->shown.fetch_add(1, 0, 1);
+    data->sample(before);
+  }
 }
 
 tutti::task<> run_rounds(tutti::communicator world, message_window* data, std::int64_t rounds) {

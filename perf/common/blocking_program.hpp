@@ -39,6 +39,7 @@ namespace perf {
 template <class World, class Workload>
 row measure_blocking(World& world, const options& chosen, std::size_t bytes, Workload data) {
   series all_batches(chosen, bytes, data.operations_per_round());
+  if constexpr (requires { world.open(&data); }) world.open(&data);
   for (;;) {
     batch b;
     if (world.rank() == 0) b = all_batches.next();
@@ -62,6 +63,7 @@ row measure_blocking(World& world, const options& chosen, std::size_t bytes, Wor
   }
   totals sums = all_batches.own_totals(data.faults());
   world.sum(sums);
+  if constexpr (requires { world.open(&data); }) world.close();
   return all_batches.row_of(sums);
 }
 
@@ -123,6 +125,10 @@ row measure_size_blocking(World& world, const options& chosen, std::size_t bytes
     case command::bandwidth:
     case command::message_rate:
       return measured(message_window(bytes, window_for(chosen, bytes), rank, from));
+    case command::put_signal:
+      return measured(put_pair(bytes, rank, from));
+    case command::fetch_add:
+      return measured(remote_count(rank));
     case command::all_reduce:
       return measured(vector_sum(bytes, rank, size, from, chosen.in_place));
     case command::all_gather:
@@ -168,6 +174,7 @@ int measure_all_blocking(World& world, const options& chosen, const program_name
   about.library = world.library();
   about.command = name_of(chosen.what);
   about.transport = world.transport();
+  about.memory = name_of(chosen.where);
   about.binding = chosen.pin ? "pinned" : "free";
   about.contents = contents_of(chosen);
   about.ranks = world.size();

@@ -36,6 +36,12 @@ constexpr std::array<traits, command_count> all_traits{{
      "8..16MiB", rule::pair, measured_in::messages},
     {command::message_rate, "message_rate", "the same with small messages: how many a second", "8,64,1KiB",
      rule::pair, measured_in::messages},
+    {command::put_signal, "put_signal",
+     "as latency, by a put into the other rank's window and a signal that it waits for", "8..16MiB",
+     rule::pairs, measured_in::messages},
+    {command::fetch_add, "fetch_add",
+     "an atomic addition by rank 0 to a number in the window of rank 1, which waits", "", rule::pair,
+     measured_in::nothing},
     {command::all_reduce, "all_reduce", "the sum of a vector of floats, out of place, on all ranks",
      "4..16MiB", rule::group, measured_in::floats},
     {command::all_gather, "all_gather", "a block of each rank to all ranks; sizes are of all blocks",
@@ -119,7 +125,7 @@ void describe(CLI::App& command, const traits& t, spoken& to, const program_name
         ->check(CLI::Range(1, 256))
         ->type_name("N")
         ->capture_default_str();
-  if (names.has_shared_memory && t.unit != measured_in::nothing)
+  if ((names.has_shared_memory || is_one_sided(t.what)) && t.unit != measured_in::nothing)
     command
         .add_option("--memory", o.where,
                     "where the messages lie: ordinary memory, or memory that ranks of one host read in place")
@@ -140,8 +146,12 @@ void describe(CLI::App& command, const traits& t, spoken& to, const program_name
         ->type_name("LIST");
   if (names.can_prepare && (t.what == command::latency || t.what == command::all_reduce))
     command.add_flag("--prepared", o.prepared, "prepare the operations once, and repeat them");
-  if (names.can_prepare && t.what == command::latency)
-    command.add_flag("--one-sided", o.one_sided, "put_signal and wait_signal in place of send and recv");
+  if (is_one_sided(t.what) && names.accesses.size() > 1)
+    command
+        .add_option("--access", o.access,
+                    "to the other rank's window (default: " + names.accesses.front() + ")")
+        ->check(CLI::IsMember(names.accesses))
+        ->type_name("NAME");
   if (!names.algorithms.empty())
     command
         .add_option("--algorithm", o.algorithm, "of all_reduce (default: " + names.algorithms.front() + ")")
@@ -227,6 +237,7 @@ const char* contents_of(const options& chosen) noexcept {
 }
 
 bool program_names::knows(command what) const noexcept {
+  if (is_one_sided(what)) return !accesses.empty();
   return commands.empty() || std::find(commands.begin(), commands.end(), what) != commands.end();
 }
 

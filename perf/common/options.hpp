@@ -15,6 +15,8 @@ enum class command {
   latency,
   bandwidth,
   message_rate,
+  put_signal,
+  fetch_add,
   all_reduce,
   all_gather,
   reduce_scatter,
@@ -24,7 +26,7 @@ enum class command {
   overlap,
   startup
 };
-inline constexpr int command_count = 11;
+inline constexpr int command_count = 13;
 
 // Memory of the messages: ordinary, or shared between ranks by the library.
 enum class memory { ordinary, shared };
@@ -34,6 +36,9 @@ enum class memory { ordinary, shared };
 enum class computing { device, one, all, polled };
 
 const char* name_of(command what) noexcept;
+constexpr bool is_one_sided(command what) noexcept {
+  return what == command::put_signal || what == command::fetch_add;
+}
 const char* name_of(memory where) noexcept;
 const char* name_of(computing mode) noexcept;
 
@@ -48,12 +53,12 @@ struct options {
   memory where = memory::ordinary;
   std::vector<computing> modes;  // overlap
   bool rewrites = false;         // each rank writes to what it sends before every operation
-  bool in_place = false;   // all_reduce: of a buffer into which the data are copied before every operation
-  bool pin = false;        // rank r to core r, modulo the cores
-  bool prepared = false;   // latency, all_reduce: operations are prepared once and then repeated
-  bool one_sided = false;  // latency: put_signal and wait_signal in place of send and recv
-  std::string algorithm;   // empty: the program's default
-  std::string launcher;    // startup: words before "-n RANKS program"; empty: our own launcher
+  bool in_place = false;  // all_reduce: of a buffer into which the data are copied before every operation
+  bool pin = false;       // rank r to core r, modulo the cores
+  bool prepared = false;  // latency, all_reduce: operations are prepared once and then repeated
+  std::string algorithm;  // empty: the program's default
+  std::string access;     // put_signal, fetch_add: of the other rank's window; empty: the program's default
+  std::string launcher;   // startup: words before "-n RANKS program"; empty: our own launcher
   std::int64_t launched_ns = 0;  // startup, in a launched rank: when it was launched
   std::string result;            // startup, in a launched rank: the file for the answer
   std::string json;              // a file, or "-" for stdout; empty: none
@@ -67,11 +72,12 @@ struct program_names {
   std::string program;                       // "tutti-perf"
   std::string launcher;                      // "tutti-run"; empty: the program starts its ranks itself
   bool has_shared_memory = false;            // supports --memory
-  std::vector<command> commands = {};        // empty: all
+  std::vector<command> commands = {};        // empty: all, one-sided ones only with `accesses`
   std::vector<std::string> algorithms = {};  // values of --algorithm; empty: no such option
   bool can_poll = false;                     // overlap supports computing::polled
   bool can_prepare = false;                  // supports --prepared
   bool can_reduce_in_place = false;          // supports --in-place
+  std::vector<std::string> accesses = {};    // values of --access; one: no such option
   std::string also = {};                     // a line of the help about features beside the commands
 
   bool knows(command what) const noexcept;

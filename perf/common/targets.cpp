@@ -17,6 +17,9 @@ constexpr target aims[] = {
     {.what = command::message_rate, .transport = "shm", .bytes = 8, .ratio = 1.2},
     {.what = command::bandwidth, .transport = "shm", .from_bytes = 64 * KiB, .ratio = 0.9},
 
+    {.what = command::put_signal, .transport = "shm", .ratio = 0.8},
+    {.what = command::put_signal, .transport = "shm", .where = shared, .ratio = 0.8},
+
     {.what = command::all_reduce, .transport = "shm", .ranks = 2, .to_bytes = MiB, .ratio = 0.85},
     {.what = command::all_reduce, .transport = "shm", .ranks = 2, .from_bytes = MiB + 1, .ratio = 0.5},
     {.what = command::all_reduce,

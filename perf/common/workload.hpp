@@ -53,6 +53,32 @@ class message_pair {
   std::int64_t faults_ = 0;
 };
 
+// put_signal: the same messages, put into windows.
+class put_pair : public message_pair {
+ public:
+  using message_pair::message_pair;
+};
+
+// fetch_add: a round is one addition by rank 0.
+class remote_count {
+ public:
+  explicit remote_count(int rank) noexcept : rank_(rank) {}
+
+  static constexpr int operations_per_round() noexcept { return 1; }
+  bool begins() const noexcept { return rank_ == 0; }
+  bool keeps_time() const noexcept { return begins(); }
+
+  void prepare(std::uint64_t, bool = false) noexcept {}
+  void sample(std::uint64_t before) noexcept { faults_ += before == counted_++ ? 0 : 1; }
+  void check() noexcept {}
+  std::int64_t faults() const noexcept { return faults_; }
+
+ private:
+  int rank_;
+  std::uint64_t counted_ = 0;
+  std::int64_t faults_ = 0;
+};
+
 // bandwidth: a round is a window of messages from rank 0 to rank 1, and one number back that acknowledges the
 // window. Each message has its own buffer on both sides.
 class message_window {

@@ -6,10 +6,14 @@
 
 #include <mpi.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <map>
 #include <span>
 #include <string>
 #include <thread>
@@ -21,7 +25,8 @@ namespace {
 const perf::program_names names{.program = TUTTI_PERF_PROGRAM,
                                 .launcher = TUTTI_PERF_LAUNCHER,
                                 .can_poll = true,
-                                .can_reduce_in_place = true};
+                                .can_reduce_in_place = true,
+                                .accesses = {"put", "store"}};
 
 int count_of(std::size_t elements) { return static_cast<int>(elements); }  // perf::most_size_bytes fits
 
@@ -34,9 +39,45 @@ void receive(std::span<std::byte> data, int source) {
            MPI_STATUS_IGNORE);
 }
 
+// Memory that ranks share, and the window that each piece of it is.
+std::map<const void*, MPI_Win>& shared_windows() {
+  static std::map<const void*, MPI_Win> all;
+  return all;
+}
+std::byte* allocate_shared(std::size_t bytes) {
+  MPI_Info apart;
+  MPI_Info_create(&apart);
+  MPI_Info_set(apart, "alloc_shared_noncontig", "true");
+  void* memory = nullptr;
+  MPI_Win made;
+  MPI_Win_allocate_shared(static_cast<MPI_Aint>(bytes), 1, apart, MPI_COMM_WORLD, &memory, &made);
+  MPI_Info_free(&apart);
+  shared_windows()[memory] = made;
+  return static_cast<std::byte*>(memory);
+}
+void free_shared(std::byte* memory, std::size_t) noexcept {
+  const auto found = shared_windows().find(memory);
+  MPI_Win_free(&found->second);
+  shared_windows().erase(found);
+}
+constexpr perf::memory_source shared_memory{allocate_shared, free_shared};
+
+// Of another rank, in shared memory.
+std::byte* memory_of(int rank, MPI_Win in) {
+  MPI_Aint bytes = 0;
+  int unit = 0;
+  void* memory = nullptr;
+  MPI_Win_shared_query(in, rank, &bytes, &unit, &memory);
+  return static_cast<std::byte*>(memory);
+}
+std::atomic_ref<std::uint64_t> number_at(std::byte* memory) {
+  return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(memory));
+}
+
 class mpi_world {
  public:
-  mpi_world() {
+  // `stores`: windows are accessed by ordinary instructions.
+  explicit mpi_world(bool stores) : stores_(stores) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
   }
@@ -100,6 +141,56 @@ class mpi_world {
       receive(data->in(), peer);
       data->sample();
       if (!first) send(data->out(), peer);
+    }
+  }
+
+  // A window of the pair's memory, and one of a number, which both count up for each other.
+  void open(perf::put_pair* data) {
+    open_number(data->peer());
+    const std::span<std::byte> in = data->in();
+    const auto shared = shared_windows().find(in.data());
+    makes_window_ = shared == shared_windows().end();
+    if (makes_window_)
+      MPI_Win_create(in.data(), static_cast<MPI_Aint>(in.size()), 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window_);
+    else
+      window_ = shared->second;
+    MPI_Win_lock_all(MPI_MODE_NOCHECK, window_);
+    if (stores_) there_ = memory_of(data->peer(), window_);
+  }
+  void open(perf::remote_count*) { open_number(1); }
+  void close() {
+    if (window_ != MPI_WIN_NULL) {
+      MPI_Win_unlock_all(window_);
+      if (makes_window_) MPI_Win_free(&window_);
+      window_ = MPI_WIN_NULL;
+    }
+    MPI_Win_unlock_all(numbers_);
+    free_shared(number_, sizeof(std::uint64_t));
+  }
+
+  void run_rounds(perf::put_pair* data, std::int64_t rounds) {
+    const bool first = data->begins();
+    const int peer = data->peer();
+    for (std::int64_t round = 0; round < rounds; ++round) {
+      if (first) put_signal(data->out(), peer);
+      wait_signal();
+      data->sample();
+      if (!first) put_signal(data->out(), peer);
+    }
+  }
+
+  void run_rounds(perf::remote_count* data, std::int64_t rounds) {
+    if (!data->begins()) return;
+    const std::uint64_t one = 1;
+    for (std::int64_t round = 0; round < rounds; ++round) {
+      std::uint64_t before = 0;
+      if (stores_) {
+        before = number_at(number_there_).fetch_add(one);
+      } else {
+        MPI_Fetch_and_op(&one, &before, MPI_UINT64_T, 1, 0, MPI_SUM, numbers_);
+        MPI_Win_flush(1, numbers_);
+      }
+      data->sample(before);
     }
   }
 
@@ -170,6 +261,38 @@ class mpi_world {
   }
 
  private:
+  void open_number(int peer) {
+    number_ = allocate_shared(sizeof(std::uint64_t));
+    numbers_ = shared_windows().at(number_);
+    number_there_ = memory_of(peer, numbers_);
+    number_at(number_) = sent_ = come_ = 0;
+    MPI_Win_lock_all(MPI_MODE_NOCHECK, numbers_);
+    MPI_Win_sync(numbers_);
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+  void put_signal(std::span<const std::byte> data, int peer) {
+    ++sent_;
+    if (stores_) {
+      std::memcpy(there_, data.data(), data.size());
+      number_at(number_there_).store(sent_, std::memory_order_release);
+      return;
+    }
+    MPI_Put(data.data(), count_of(data.size()), MPI_BYTE, peer, 0, count_of(data.size()), MPI_BYTE, window_);
+    MPI_Win_flush(peer, window_);
+    MPI_Put(&sent_, 1, MPI_UINT64_T, peer, 0, 1, MPI_UINT64_T, numbers_);
+    MPI_Win_flush(peer, numbers_);
+  }
+  // Where MPI puts by messages, it has to be called for them to come.
+  void wait_signal() {
+    ++come_;
+    for (unsigned looks = 1; number_at(number_).load(std::memory_order_acquire) < come_; ++looks) {
+      if (stores_ || looks % 16 != 0) continue;
+      int any = 0;
+      MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &any, MPI_STATUS_IGNORE);
+    }
+    MPI_Win_sync(window_);
+  }
+
   static void combine(std::span<double> values, MPI_Op op) {
     MPI_Allreduce(MPI_IN_PLACE, values.data(), count_of(values.size()), MPI_DOUBLE, op, MPI_COMM_WORLD);
   }
@@ -199,7 +322,12 @@ class mpi_world {
     }
   }
 
+  const bool stores_;
   int rank_ = 0, size_ = 0;
+  MPI_Win window_ = MPI_WIN_NULL, numbers_ = MPI_WIN_NULL;
+  bool makes_window_ = false;
+  std::byte *there_ = nullptr, *number_ = nullptr, *number_there_ = nullptr;
+  std::uint64_t sent_ = 0, come_ = 0;
   MPI_Request summing_ = MPI_REQUEST_NULL;  // MPI_Test and MPI_Wait of MPI_REQUEST_NULL complete at once
 };
 
@@ -212,11 +340,16 @@ int main(int argc, char** argv) {
   if (chosen.what == perf::command::startup && chosen.launched_ns == 0)
     return perf::measure_startup(chosen, names);
   if (chosen.pin) perf::pin_to_core(perf::launched_rank());
+  const bool shared = chosen.where == perf::memory::shared, stores = chosen.access == "store";
+  if (stores && !shared && chosen.what == perf::command::put_signal) {
+    std::fprintf(stderr, "%s: --access store needs --memory shared\n", names.program.c_str());
+    return 2;
+  }
   MPI_Init(&argc, &argv);
-  mpi_world world;
+  mpi_world world(stores);
   int code = 1;
   try {
-    code = perf::measure_all_blocking(world, chosen, names);
+    code = perf::measure_all_blocking(world, chosen, names, shared ? shared_memory : perf::ordinary_memory);
   } catch (const std::exception& failure) {
     std::fprintf(stderr, "%s: rank %d: %s\n", names.program.c_str(), world.rank(), failure.what());
     MPI_Abort(MPI_COMM_WORLD, 1);

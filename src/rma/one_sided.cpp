@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations on windows, as their origin carries them out: at once where it can do so in place, otherwise by a
 // coroutine that copies in slices, or sends requests.
+#include "base/cycles.hpp"
 #include "base/limits.hpp"
 #include "ops/arguments.hpp"
 #include "ops/running_operation.hpp"
@@ -105,18 +106,30 @@ std::uint64_t change_signal(const call& what, target& t) {
   return before;
 }
 
+// The value of the signal if the wait is over, or is within about a microsecond, as one for an answer of this host: an
+// operation that waits takes as long to make. With more ranks than cores the other one may need this core.
+std::optional<std::uint64_t> wait_a_moment(window_state& w, const call& what) {
+  const std::atomic<std::uint64_t>& word = w.signal(static_cast<std::size_t>(what.tag));
+  const bool looks_again = w.written_in_place() && !w.comm().loop().yields() && w.may_end_at_once(0);
+  std::uint64_t seen = word.load(std::memory_order_seq_cst);
+  for (int looks = looks_again ? 32 : 0;;) {
+    try {
+      if (access_of(what).holds(seen)) return seen;
+    } catch (...) {
+      return std::nullopt;  // the coroutine calls it again, and reports what it throws
+    }
+    const std::uint64_t before = seen;
+    for (; seen == before; seen = word.load(std::memory_order_seq_cst)) {
+      if (--looks < 0) return std::nullopt;
+      base::relax();
+    }
+  }
+}
+
 // Does it if that needs no other rank, and no turn of the loop. Returns the value of the signal.
 std::optional<std::uint64_t> at_once(const call& what) {
   window_state& w = window_of(what);
-  if (what.kind == kind::wait_signal) {
-    const std::uint64_t now = w.signal(static_cast<std::size_t>(what.tag)).load(std::memory_order_seq_cst);
-    try {
-      if (access_of(what).holds(now)) return now;
-    } catch (...) {
-      // The coroutine calls it again, and reports what it throws.
-    }
-    return std::nullopt;
-  }
+  if (what.kind == kind::wait_signal) return wait_a_moment(w, what);
   target& t = w.target_of(what.peer);
   if (!t.known) return std::nullopt;
   const std::uint64_t at = check_bounds(what, t);

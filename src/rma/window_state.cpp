@@ -228,6 +228,7 @@ place_record window_state::place_for(int peer) noexcept {
     offset = place->offset;
   };
   show(control_, control_block::bytes_for(signals_), told.control_region, told.control_offset);
+  written_in_place_ = written_in_place_ || told.control_region != 0;
   if (mine_.bytes() > 0) show(mine_.data, mine_.bytes(), told.data_region, told.data_offset);
   return told;
 }

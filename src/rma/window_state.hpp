@@ -116,6 +116,8 @@ class window_state final : public p2p::message_taker, public core::source {
   comm::communicator_state& comm() const noexcept { return *comm_; }
   const detail::communicator_ref& reference() const noexcept { return comm_; }
   bool closed() const noexcept { return closed_; }
+  // Whether another rank may change signals here by itself.
+  bool written_in_place() const noexcept { return written_in_place_; }
   const detail::buffer_view& mine() const noexcept { return mine_; }
   std::size_t signals() const noexcept { return signals_; }
   std::atomic<std::uint64_t>& signal(std::size_t i) const noexcept { return control_->signals()[i]; }
@@ -215,6 +217,7 @@ class window_state final : public p2p::message_taker, public core::source {
   bool closed_ = false;
   bool detached_ = false;  // nothing more comes: the communicator has closed
   bool watched_ = false;
+  bool written_in_place_ = false;
   std::uint32_t last_number_ = 0;
   std::size_t since_turn_ = 0;
   std::vector<std::unique_ptr<target>> targets_;    // by rank; null: not used yet

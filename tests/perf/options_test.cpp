@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -54,6 +55,25 @@ TEST_CASE("only some commands have prepared operations") {
   CHECK(parsed({"latency", "--prepared"}).prepared);
   CHECK(parsed({"all_reduce", "--prepared"}).prepared);
   CHECK(std::holds_alternative<int>(parse({"barrier", "--prepared"})));
+}
+
+TEST_CASE(
+    "only programs that access windows have one-sided commands; --access is for those with several ways") {
+  const auto read = [](std::vector<std::string> accesses, std::vector<const char*> words) {
+    words.insert(words.begin(), "mpi-perf");
+    const perf::program_names some{
+        .program = "mpi-perf", .launcher = "mpirun", .accesses = std::move(accesses)};
+    return perf::parse_command_line(static_cast<int>(words.size()), words.data(), some);
+  };
+  const auto is_refused = [](const auto& result) { return std::holds_alternative<int>(result); };
+  CHECK(is_refused(read({}, {"fetch_add"})));
+  CHECK_FALSE(is_refused(read({"window"}, {"fetch_add"})));
+  CHECK(is_refused(read({"window"}, {"put_signal", "--access", "window"})));
+  const auto chosen = read({"put", "store"}, {"put_signal", "--access", "store", "--memory", "shared"});
+  REQUIRE_FALSE(is_refused(chosen));
+  CHECK(std::get<perf::options>(chosen).access == "store");
+  CHECK(is_refused(read({"put", "store"}, {"put_signal", "--access", "get"})));
+  CHECK(is_refused(read({"put", "store"}, {"latency", "--memory", "shared"})));
 }
 
 TEST_CASE("programs with a choice of memory accept --memory") {

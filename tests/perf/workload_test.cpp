@@ -50,6 +50,17 @@ TEST_CASE("what is sent again is written anew, with the same contents") {
   CHECK(one.faults() == 0);
 }
 
+TEST_CASE("fetch_add: a number that comes twice is a fault") {
+  perf::remote_count data(0);
+  data.sample(0);
+  data.sample(1);
+  data.prepare(5);  // it counts on
+  data.sample(2);
+  CHECK(data.faults() == 0);
+  data.sample(2);
+  CHECK(data.faults() == 1);
+}
+
 TEST_CASE("bandwidth: exchanged messages are faults") {
   perf::message_window sender(100, 4, 0), receiver(100, 4, 1);
   sender.prepare(5);
