@@ -16,6 +16,7 @@
 #include <tutti/extend/failure.hpp>
 #include <tutti/operation.hpp>
 #include <tutti/request.hpp>
+#include <tutti/scope.hpp>
 #include <tutti/with_timeout.hpp>
 #include <utility>
 
@@ -113,9 +114,7 @@ work::~work() = default;
 task<> work::perform(std::size_t number) {
   if (number >= plan_.calls.size()) co_return;  // a work without calls
   extend::call& what = plan_.calls[number];
-  if (place_ && limited_) {
-    co_await with_timeout(perform_on_device(std::move(what)), timeout_);
-  } else if (place_) {
+  if (place_) {
     co_await perform_on_device(std::move(what));
   } else if (what.kind == extend::operation_kind::receive) {
     const status got = co_await receive(std::move(what), timeout_);
@@ -130,11 +129,19 @@ task<> work::perform(std::size_t number) {
 }
 
 task<> work::perform_on_device(extend::call what) {
-  const gpu::stream after = place_->as_tutti;
   request moving(std::move(what));
-  const bool is_enqueued = co_await after.follow(moving);
+  scope beside;
+  beside.spawn(follow(place_->as_tutti, &moving));
+  if (limited_)
+    co_await with_timeout(moving, timeout_);
+  else
+    co_await moving;
+  co_await beside.join();
+}
+
+task<> work::follow(gpu::stream after, const request* moving) {
+  const bool is_enqueued = co_await after.follow(*moving);
   if (is_enqueued && --calls_to_enqueue_ == 0) let_callers_go_on();
-  co_await moving;
 }
 
 void work::begin(plan p, care c, const communicator& world) {

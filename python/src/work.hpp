@@ -19,6 +19,7 @@
 #include <string>
 #include <tutti/extend/call.hpp>
 #include <tutti/extend/running_task.hpp>
+#include <tutti/request.hpp>
 #include <tutti/task.hpp>
 #include <vector>
 
@@ -117,6 +118,7 @@ class work final : public c10d::Work, public base::list_hook<pending_receives> {
   enum phase : int { running, over, finishing, finished };
   task<> perform(std::size_t number);
   task<> perform_on_device(extend::call what);
+  task<> follow(gpu::stream after, const request* moving);
   void call_ended(std::exception_ptr failure) noexcept;
   void let_callers_go_on() noexcept;
   void ended(std::exception_ptr failure) noexcept;

@@ -330,6 +330,29 @@ def test_a_killed_rank_is_named(tmp_path, monkeypatch, backend):
     run(3, killed, str(tmp_path / "store"), join=False, expected=[0, 0, -signal.SIGKILL])
 
 
+def never_calls(rank, size, store):
+    make_device()
+    join(rank, size, store)
+    x = there(1.0)
+    dist.all_reduce(x)
+    if rank == 1:
+        dist.recv(torch.empty(1), 0)  # until rank 0 has been told
+        return
+    backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device(kind))
+    backend._set_default_timeout(dist.distributed_c10d.timedelta(milliseconds=300))
+    work = dist.all_reduce(x, async_op=True)
+    is_soon(work.is_completed, "the work did not end")
+    said = raises(dist.DistBackendError, "rank 1", work.wait)
+    assert "Timed out" in said, said
+
+
+@pytest.mark.parametrize("backend", ["one_device", "staged"])
+def test_a_rank_that_never_calls_is_named(tmp_path, monkeypatch, backend):
+    if backend == "staged":
+        monkeypatch.setenv("TUTTI_GPU_BACKEND", backend)
+    run(2, never_calls, str(tmp_path / "store"), join=False, expected=[0, 1])
+
+
 def calls_differ(rank, size, store):
     make_device()
     join(rank, size, store)
