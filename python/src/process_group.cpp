@@ -421,7 +421,10 @@ std::shared_ptr<device_place> process_group::place_of(c10::Device on, const char
     const std::shared_ptr<device_place> made = make_place(on);
     const at::Tensor memory = at::empty({1}, at::TensorOptions().dtype(at::kByte).device(made->device));
     const communicator& world = nested ? world_of_callbacks() : world_;
-    if (!world) fail(c10::str("tutti: ", what, ": this process group was destroyed"));
+    {
+      const extend::loop_driver::entry here(runtime_.driver());
+      if (!world) fail(c10::str("tutti: ", what, ": this process group was destroyed"));
+    }
     run(nullptr, [&] { return decide(world, made, memory.const_data_ptr(), &known); });
   }
   TORCH_CHECK_VALUE(!known.place || on.index() < 0 || known.place->device == on, "tutti: ", what,

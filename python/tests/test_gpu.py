@@ -394,7 +394,7 @@ def on_threads(size, body, store, adversary=0):
     def of_rank(rank):
         try:
             group = backend_of(rank, size, store)
-            body(rank, size, group, stand_in)
+            body(rank, size, group, stand_in, store)
             group.shutdown()
         except BaseException as failure:
             failures.append(failure)
@@ -410,7 +410,7 @@ def on_threads(size, body, store, adversary=0):
     assert stand_in.misuses() == 0, stand_in.last_misuse()
 
 
-def goes_on(rank, size, group, stand_in):
+def goes_on(rank, size, group, stand_in, _):
     """The host enqueues and goes on, while its stream is held."""
     on = dict(device=rank)
     x, ten, seen = there(0.0, **on), there(10.0 + rank, **on), there(0.0, **on)
@@ -451,7 +451,7 @@ def goes_on(rank, size, group, stand_in):
     equal(x, [84.0])
 
 
-def frees_early(rank, size, group, stand_in):
+def frees_early(rank, size, group, stand_in, _):
     """Memory of tensors that the program drops is not given to others before the operation has passed."""
     count, on = 1000, f"{kind}:{rank}"
     group.allreduce([there(0.0, device=rank)]).wait()
@@ -479,7 +479,7 @@ def frees_early(rank, size, group, stand_in):
     assert bool((out.cpu() == size * (1.0 + rank)).all()), out.cpu()
 
 
-def steps(rank, size, group, stand_in):
+def steps(rank, size, group, stand_in, _):
     """Many operations in a row, on two streams, none of which the host waits for."""
     streams = [0, stand_in.new_stream(rank)]
     x = [there(1.0, device=rank), there(2.0, device=rank)]
@@ -497,7 +497,28 @@ def steps(rank, size, group, stand_in):
 
 
 @pytest.mark.skipif(kind == "cuda" and torch.cuda.device_count() < 2, reason="needs two GPUs")
-@pytest.mark.parametrize("body", [goes_on, frees_early, steps])
+def gives_up(rank, size, group, stand_in, store):
+    """A rank ends its group while NCCL works: the other is told, and both go on in a new group."""
+    x = there(1.0, device=rank)
+    group.allreduce([x]).wait()
+    gate = stand_in.hold(rank)
+    work = group.allreduce([x])
+    if rank == 1:
+        group.abort()
+    is_soon(lambda: work.is_completed() or work.exception() is not None, "the work did not end")
+    stand_in.open(gate)
+    raises(dist.DistBackendError, "abort", work.wait)
+    raises(dist.DistBackendError, "abort", lambda: group.allreduce([x]).wait())
+    stand_in.synchronize(rank)
+    group.shutdown()
+    x = there(1.0 + rank, device=rank)
+    again = backend_of(rank, size, store + "-again")
+    again.allreduce([x]).wait()
+    equal(x, [3.0])
+    again.shutdown()
+
+
+@pytest.mark.parametrize("body", [goes_on, frees_early, steps, gives_up])
 @pytest.mark.parametrize("adversary", [0, 7])
 def test_by_nccl(tmp_path, body, adversary):
     run(1, by_nccl, body, str(tmp_path / "store"), adversary, join=False)
