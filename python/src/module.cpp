@@ -129,6 +129,7 @@ PYBIND11_MODULE(_C, m) {
       // Called on the ranks that are not members of a new group, which here do nothing.
       .def(
           "perform_nocolor_split", [](process_group&, const py::object&) {}, py::arg("device"))
+      .def("why_staged", &process_group::why_staged, py::call_guard<py::gil_scoped_release>())
       .def("_set_default_timeout", &process_group::setTimeout, py::arg("timeout"));
   // PyTorch hands out our works as objects of this class.
   py::class_<work, c10d::Work, c10::intrusive_ptr<work>>(m, "WorkTutti")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "process_group.hpp"
 
+#include "device_place.hpp"
 #include "process_group_request.hpp"
 #include "torch_store.hpp"
 
@@ -56,7 +57,7 @@ task<> join(runtime& rt, init_options options, torch_store* through, communicato
 }  // namespace
 
 template <class F>
-void process_group::run(torch_store& through, const F& make_task) {
+void process_group::run(torch_store* through, const F& make_task) {
   extend::loop_driver& d = runtime_.driver();
   extend::running_task running;
   struct outcome {
@@ -80,8 +81,8 @@ void process_group::run(torch_store& through, const F& make_task) {
     // Every wait of the operation has a deadline.
     runtime_.wait_until([&o] { return o.ended; }, time_point::max());
   } catch (...) {  // a handler of a signal, such as Ctrl-C's, raises
-    through.give_up();
-    const auto may_stop = [&] { return o.ended || through.is_idle(); };
+    if (through != nullptr) through->give_up();
+    const auto may_stop = [&] { return o.ended || through == nullptr || through->is_idle(); };
     for (;;) {
       d.run_until(may_stop, time_point::max());
       const extend::loop_driver::entry here(d);
@@ -107,7 +108,7 @@ process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int r
   how.world_size = size;
   how.timeout = options_->timeout;
   communicator world;
-  run(through, [&] { return join(runtime_.runtime(), how, &through, &world); });
+  run(&through, [&] { return join(runtime_.runtime(), how, &through, &world); });
   const extend::loop_driver::entry here(runtime_.driver());
   world_ = std::exchange(world, {});
   extend::set_name(world_, name_of_group(*options_));
@@ -180,7 +181,7 @@ process_group::process_group(const parent& of, const c10::intrusive_ptr<c10d::St
   }
   if (getSize() > 1) {
     torch_store through(store, runtime_.driver(), true);
-    run(through, [&] { return numbers::share(&through, key, options_->timeout, gives, &all); });
+    run(&through, [&] { return numbers::share(&through, key, options_->timeout, gives, &all); });
   }
   const extend::loop_driver::entry here(runtime_.driver());
   // It is no child of the parent, which may be aborted while this one goes on.
@@ -256,7 +257,11 @@ void process_group::compare_calls() {
 void process_group::shutdown() {
   std::exception_ptr failure;
   try {
-    if (!runtime_.is_parents()) compare_calls();
+    if (!runtime_.is_parents()) {
+      // Their time limits bound it.
+      runtime_.wait_until([this] { return hooks_->on_devices == 0; }, time_point::max());
+      compare_calls();
+    }
   } catch (...) {
     failure = std::current_exception();
   }
@@ -274,10 +279,14 @@ void process_group::leave() {
     // Leaked, because its end would tell other ranks that the parent leaves.
     static_cast<void>(new communicator(std::move(world_)));
     static_cast<void>(new communicator(std::move(in_callbacks_)));
+    for (placement* p : {&on_device_, &callbacks_on_device_})
+      static_cast<void>(new std::shared_ptr<device_place>(std::move(p->place)));
     return;
   }
   {
     const extend::loop_driver::entry here(runtime_.driver());
+    for (const placement* p : {&on_device_, &callbacks_on_device_})
+      if (p->place) p->place->close();
     in_callbacks_ = {};
     world_ = {};
   }
@@ -397,7 +406,40 @@ const communicator& process_group::world_of_callbacks() {
   return in_callbacks_;
 }
 
+// The first collective with a tensor on a device decides for all that follow on its communicator; so does device_id= of
+// init_process_group.
+std::shared_ptr<device_place> process_group::place_of(c10::Device on, const char* what) {
+  if (on.is_cpu()) return nullptr;
+  const bool nested = is_in_callback();
+  placement& known = nested ? callbacks_on_device_ : on_device_;
+  const std::scoped_lock hold(deciding_);
+  if (!known.decided) {
+    known.why_staged = why_always_staged(on);
+    known.decided = !known.why_staged.empty();
+  }
+  if (!known.decided) {
+    const std::shared_ptr<device_place> made = make_place(on);
+    const at::Tensor memory = at::empty({1}, at::TensorOptions().dtype(at::kByte).device(made->device));
+    const communicator& world = nested ? world_of_callbacks() : world_;
+    {
+      const extend::loop_driver::entry here(runtime_.driver());
+      if (!world) fail(c10::str("tutti: ", what, ": this process group was destroyed"));
+    }
+    run(nullptr, [&] { return decide(world, made, memory.const_data_ptr(), &known); });
+  }
+  TORCH_CHECK_VALUE(!known.place || on.index() < 0 || known.place->device == on, "tutti: ", what,
+                    ": the tensor is on ", on, ", but this process group uses ", known.place->device,
+                    ", as its first tensor: use new_group for another device");
+  return known.place;
+}
+
+std::string process_group::why_staged() {
+  const std::scoped_lock hold(deciding_);
+  return on_device_.why_staged;
+}
+
 process_group::result process_group::begin(request&& r) {
+  r.on_stream.reset();
   const std::chrono::milliseconds timeout =
       r.timeout == c10d::kUnsetTimeout ? options_->timeout : bounded(r.timeout);
   if (!r.message) ++sequence_;
@@ -411,6 +453,7 @@ process_group::result process_group::begin(request&& r) {
   if (timeout != joined_with_) made->set_limited();
   if (r.follows) made->set_follows();
   if (r.message) made->set_message(r.from_self);
+  made->set_place(std::move(r.place));
   if (r.async && !r.message) hooks_->use(made, r.used);
   try {
     made->begin(std::move(r.calls),
@@ -426,13 +469,13 @@ process_group::result process_group::begin(request&& r) {
 }
 
 process_group::result process_group::broadcast(tensors& data, const c10d::BroadcastOptions& o) {
-  request r(*hooks_, "broadcast", "broadcast", c10d::OpType::BROADCAST);
+  request r(*this, "broadcast", "broadcast", c10d::OpType::BROADCAST);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
   const at::Tensor& t = only(data, r.name);
   call c = call_of(k::broadcast);
-  c.out = o.rootRank == getRank() ? r.reads(t) : r.writes(t);
+  c.in = c.out = o.rootRank == getRank() ? r.reads(t) : r.writes(t);
   c.peer = static_cast<int>(o.rootRank);
   r.calls.calls.push_back(std::move(c));
   r.inputs = r.outputs = data;
@@ -440,7 +483,7 @@ process_group::result process_group::broadcast(tensors& data, const c10d::Broadc
 }
 
 process_group::result process_group::allreduce(tensors& data, const c10d::AllreduceOptions& o) {
-  request r(*hooks_, "all_reduce", "all_reduce", c10d::OpType::ALLREDUCE);
+  request r(*this, "all_reduce", "all_reduce", c10d::OpType::ALLREDUCE);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -458,7 +501,7 @@ process_group::result process_group::allreduce(tensors& data, const c10d::Allred
 
 process_group::result process_group::allreduce_coalesced(tensors& data,
                                                          const c10d::AllreduceCoalescedOptions& o) {
-  request r(*hooks_, "all_reduce_coalesced", "all_reduce", c10d::OpType::ALLREDUCE_COALESCED);
+  request r(*this, "all_reduce_coalesced", "all_reduce", c10d::OpType::ALLREDUCE_COALESCED);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -486,7 +529,7 @@ process_group::result process_group::allreduce_coalesced(tensors& data,
 }
 
 process_group::result process_group::reduce(tensors& data, const c10d::ReduceOptions& o) {
-  request r(*hooks_, "reduce", "reduce", c10d::OpType::REDUCE);
+  request r(*this, "reduce", "reduce", c10d::OpType::REDUCE);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -504,7 +547,7 @@ process_group::result process_group::reduce(tensors& data, const c10d::ReduceOpt
 
 process_group::result process_group::allgather(std::vector<tensors>& out, tensors& in,
                                                const c10d::AllgatherOptions& o) {
-  request r(*hooks_, "all_gather", "all_gather", c10d::OpType::ALLGATHER);
+  request r(*this, "all_gather", "all_gather", c10d::OpType::ALLGATHER);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -533,7 +576,7 @@ process_group::result process_group::all_gather_single(at::Tensor& out, at::Tens
 
 process_group::result process_group::all_gather_single_coalesced(tensors& out, tensors& in,
                                                                  const c10d::AllgatherOptions& o) {
-  request r(*hooks_, "all_gather_into_tensor", "all_gather", c10d::OpType::_ALLGATHER_BASE);
+  request r(*this, "all_gather_into_tensor", "all_gather", c10d::OpType::_ALLGATHER_BASE);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -558,7 +601,7 @@ process_group::result process_group::all_gather_single_coalesced(tensors& out, t
 
 process_group::result process_group::allgather_coalesced(std::vector<tensors>& out, tensors& in,
                                                          const c10d::AllgatherOptions& o) {
-  request r(*hooks_, "all_gather_coalesced", "all_gather", c10d::OpType::ALLGATHER_COALESCED);
+  request r(*this, "all_gather_coalesced", "all_gather", c10d::OpType::ALLGATHER_COALESCED);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -586,7 +629,7 @@ process_group::result process_group::allgather_coalesced(std::vector<tensors>& o
 
 process_group::result process_group::gather(std::vector<tensors>& out, tensors& in,
                                             const c10d::GatherOptions& o) {
-  request r(*hooks_, "gather", "gather", c10d::OpType::GATHER);
+  request r(*this, "gather", "gather", c10d::OpType::GATHER);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -614,7 +657,7 @@ process_group::result process_group::gather(std::vector<tensors>& out, tensors& 
 
 process_group::result process_group::gather_single(at::Tensor& out, at::Tensor& in,
                                                    const c10d::GatherOptions& o) {
-  request r(*hooks_, "gather_single", "gather", c10d::OpType::GATHER);
+  request r(*this, "gather_single", "gather", c10d::OpType::GATHER);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -636,7 +679,7 @@ process_group::result process_group::gather_single(at::Tensor& out, at::Tensor& 
 
 process_group::result process_group::scatter(tensors& out, std::vector<tensors>& in,
                                              const c10d::ScatterOptions& o) {
-  request r(*hooks_, "scatter", "scatter", c10d::OpType::SCATTER);
+  request r(*this, "scatter", "scatter", c10d::OpType::SCATTER);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -664,7 +707,7 @@ process_group::result process_group::scatter(tensors& out, std::vector<tensors>&
 
 process_group::result process_group::reduce_scatter(tensors& out, std::vector<tensors>& in,
                                                     const c10d::ReduceScatterOptions& o) {
-  request r(*hooks_, "reduce_scatter", "reduce_scatter", c10d::OpType::REDUCE_SCATTER);
+  request r(*this, "reduce_scatter", "reduce_scatter", c10d::OpType::REDUCE_SCATTER);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -699,7 +742,7 @@ process_group::result process_group::reduce_scatter_single(at::Tensor& out, at::
 
 process_group::result process_group::reduce_scatter_single_coalesced(tensors& out, tensors& in,
                                                                      const c10d::ReduceScatterOptions& o) {
-  request r(*hooks_, "reduce_scatter_tensor", "reduce_scatter", c10d::OpType::_REDUCE_SCATTER_BASE);
+  request r(*this, "reduce_scatter_tensor", "reduce_scatter", c10d::OpType::_REDUCE_SCATTER_BASE);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -754,7 +797,7 @@ process_group::result process_group::all_to_all_single(at::Tensor& out, at::Tens
                                                        std::vector<std::int64_t>& out_splits,
                                                        std::vector<std::int64_t>& in_splits,
                                                        const c10d::AllToAllOptions& o) {
-  request r(*hooks_, "all_to_all_single", "all_to_all", c10d::OpType::ALLTOALL_BASE);
+  request r(*this, "all_to_all_single", "all_to_all", c10d::OpType::ALLTOALL_BASE);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -776,7 +819,7 @@ process_group::result process_group::all_to_all_single(at::Tensor& out, at::Tens
 }
 
 process_group::result process_group::alltoall(tensors& out, tensors& in, const c10d::AllToAllOptions& o) {
-  request r(*hooks_, "all_to_all", "all_to_all", c10d::OpType::ALLTOALL);
+  request r(*this, "all_to_all", "all_to_all", c10d::OpType::ALLTOALL);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -802,7 +845,7 @@ void process_group::check_tag(int tag, const char* what) const {
 }
 
 process_group::result process_group::send(tensors& data, int to, int tag) {
-  request r(*hooks_, "send", "send", c10d::OpType::SEND);
+  request r(*this, "send", "send", c10d::OpType::SEND);
   check(r.name);
   check_tag(tag, r.name);
   r.message = true;
@@ -816,7 +859,7 @@ process_group::result process_group::send(tensors& data, int to, int tag) {
 }
 
 process_group::result process_group::recv(tensors& data, int from, int tag) {
-  request r(*hooks_, "recv", from == any_source ? "recvAnySource" : "recv",
+  request r(*this, "recv", from == any_source ? "recvAnySource" : "recv",
             from == any_source ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV);
   check(r.name);
   check_tag(tag, r.name);
@@ -837,7 +880,7 @@ process_group::result process_group::recvAnysource(tensors& data, int tag) {
 }
 
 process_group::result process_group::barrier(const c10d::BarrierOptions& o) {
-  request r(*hooks_, "barrier", "barrier", c10d::OpType::BARRIER);
+  request r(*this, "barrier", "barrier", c10d::OpType::BARRIER);
   check(r.name);
   r.async = o.asyncOp;
   r.timeout = o.timeout;
@@ -857,7 +900,7 @@ void process_group::monitoredBarrier(const c10d::BarrierOptions& o, bool wait_al
   const auto patience = std::chrono::milliseconds(200);
   const int tag = first_monitored_tag + static_cast<int>(monitored_barriers_++ & 0xffff);
   const auto message = [this, tag](k kind, const at::Tensor& t, int peer, std::chrono::milliseconds within) {
-    request r(*hooks_, "monitored_barrier", "monitored_barrier", c10d::OpType::BARRIER);
+    request r(*this, "monitored_barrier", "monitored_barrier", c10d::OpType::BARRIER);
     r.message = true;
     r.timeout = within;
     call c = call_of(kind);
@@ -981,7 +1024,7 @@ process_group::result process_group::reduce_sparse(at::Tensor& data, const c10d:
                                                data.sizes(), mine.options())
                              .coalesce();
   data.copy_(sum);
-  request r(*hooks_, "all_reduce", "all_reduce",
+  request r(*this, "all_reduce", "all_reduce",
             c10d::OpType::_ALLREDUCE_SPARSE);  // without calls: it has ended
   r.async = false;
   r.outputs = {data};

@@ -2,12 +2,14 @@
 // The backend "tutti" of torch.distributed: a process group on one tutti world.
 #pragma once
 
+#include "device_place.hpp"
 #include "work.hpp"
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <tutti/communicator.hpp>
 #include <vector>
@@ -72,6 +74,9 @@ class process_group final : public c10d::Backend {
   void abort() override;
   void shutdown() override;
   void enableCollectivesTiming() override {}
+  void eagerConnectSingleDevice(at::Device on) override { place_of(on, "init_process_group"); }
+  // Why operations on tensors of a device are staged through host memory. Empty if they are not, or before the first.
+  std::string why_staged();
 
   bool supportsAbortHooks() const TUTTI_SINCE_TORCH_2_15 { return true; }
   void registerAbortHook(std::int64_t id, c10d::AbortHook hook) TUTTI_SINCE_TORCH_2_15;
@@ -120,9 +125,11 @@ class process_group final : public c10d::Backend {
   void check(const char* what) const;
   void check_tag(int tag, const char* what) const;
   const communicator& world_of_callbacks();
-  // Runs a task that uses the store. What a signal's handler raises ends the wait for it.
+  // Runs a task, which may use the store. What a signal's handler raises ends the wait for it.
   template <class F>
-  void run(torch_store& through, const F& make_task);
+  void run(torch_store* through, const F& make_task);
+  // Where collectives on tensors of `on` run; null: on the host. The first call is a collective itself.
+  std::shared_ptr<device_place> place_of(c10::Device on, const char* what);
   struct numbers;
   void compare_calls();  // throws if the ranks' last collectives differ
   void leave();
@@ -133,6 +140,9 @@ class process_group final : public c10d::Backend {
   communicator world_;                     // on the loop; empty after shutdown()
   communicator in_callbacks_;              // on the loop; empty until a callback starts a collective
   std::uint32_t number_in_callbacks_ = 1;  // of that communicator; no rank gives out 1
+  std::mutex deciding_;
+  placement on_device_;            // of world_
+  placement callbacks_on_device_;  // of in_callbacks_
   std::atomic<std::uint64_t> sequence_{0};
   std::atomic<unsigned> monitored_barriers_{0};
   const std::shared_ptr<group_hooks> hooks_ = std::make_shared<group_hooks>();

@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 #include <tutti/reduce_op.hpp>
+#include <tutti/torch/tensor.hpp>
 #include <type_traits>
 #include <utility>
 
@@ -144,29 +145,43 @@ void check_same(const at::Tensor& t, const at::Tensor& first, const char* operat
                     " and ", c10::toString(t.scalar_type()));
 }
 
-bool is_plain(const at::Tensor& t) {
-  return t.is_cpu() && t.is_contiguous() && !t.is_conj() && !t.is_neg() && !t._is_zerotensor();
+extend::buffer_view view_of(const at::Tensor& t) {
+  buffer_view view;
+  view.data = t.mutable_data_ptr();
+  view.count = static_cast<std::size_t>(t.numel());
+  view.element_bytes = static_cast<std::uint32_t>(t.element_size());
+  view.type = type_of(t.scalar_type());
+  return view;
 }
 
-at::Tensor on_host(const at::Tensor& t) {
+bool is_plain(const at::Tensor& t, c10::Device at) {
+  return (at.is_cpu() ? t.is_cpu() : t.device() == at) && t.is_contiguous() && !t.is_conj() && !t.is_neg() &&
+         !t._is_zerotensor();
+}
+
+at::Tensor copied_to(c10::Device at, const at::Tensor& t) {
   const at::NoGradGuard no_grad;
-  const at::Tensor made = empty_on_host(t.sizes(), t);
+  const at::Tensor made = empty_on(at, t.sizes(), t);
   made.copy_(t);
   return made;
 }
 
 // A GPU copies pinned memory several times as fast. PyTorch keeps and reuses what is freed.
-at::Tensor empty_on_host(at::IntArrayRef sizes, const at::Tensor& like) {
+at::Tensor empty_on(c10::Device at, at::IntArrayRef sizes, const at::Tensor& like) {
   return at::empty(sizes, at::TensorOptions()
                               .dtype(like.scalar_type())
-                              .device(at::kCPU)
-                              .pinned_memory(like.is_cuda() || like.is_xpu()));
+                              .device(at)
+                              .pinned_memory(at.is_cpu() && (like.is_cuda() || like.is_xpu())));
 }
 
-void wait_for_device(const at::Tensor& t) {
-  if (!t.is_cuda() && !t.is_xpu()) return;
+void settle_copies(c10::Device at, const at::Tensor& t) {
+  if (!at.is_cpu() ? t.device() != at || t._is_zerotensor() : !t.is_cuda() && !t.is_xpu()) return;
   const c10::impl::VirtualGuardImpl device(t.device().type());
-  device.synchronizeStream(device.getStream(t.device()));
+  const c10::Stream current = device.getStream(t.device());
+  if (at.is_cpu())
+    device.synchronizeStream(current);
+  else
+    device.recordDataPtrOnStream(t.storage().data_ptr(), current);
 }
 
 std::size_t total(const tensors& list) {
@@ -179,13 +194,13 @@ bool all_alike(const tensors& list) {
   return std::ranges::all_of(list, [&](const at::Tensor& t) { return t.numel() == list[0].numel(); });
 }
 
-at::Tensor joined(const tensors& from) {
-  const at::Tensor flat = empty_on_host({static_cast<std::int64_t>(total(from))}, from[0]);
+at::Tensor joined(c10::Device at, const tensors& from) {
+  const at::Tensor flat = empty_on(at, {static_cast<std::int64_t>(total(from))}, from[0]);
   const at::NoGradGuard no_grad;
-  std::int64_t at = 0;
+  std::int64_t first = 0;
   for (const at::Tensor& t : from) {
-    flat.narrow(0, at, t.numel()).view(t.sizes()).copy_(t);
-    at += t.numel();
+    flat.narrow(0, first, t.numel()).view(t.sizes()).copy_(t);
+    first += t.numel();
   }
   return flat;
 }

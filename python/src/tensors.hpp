@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <string>
 #include <tutti/extend/call.hpp>
-#include <tutti/torch/tensor.hpp>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -15,7 +14,8 @@ namespace tutti::python {
 
 using tensors = std::vector<at::Tensor>;
 
-using tutti::torch::view_of;
+// The elements of a tensor that lie in order, in memory of any place.
+extend::buffer_view view_of(const at::Tensor& t);
 // The memory from a tensor's first element to its last.
 struct memory_range {
   const std::byte* begin = nullptr;
@@ -38,18 +38,20 @@ at::Tensor real_of(const at::Tensor& t);
 void check_tensor(const at::Tensor& t, const char* operation);
 const at::Tensor& only(const tensors& list, const char* operation);
 void check_same(const at::Tensor& t, const at::Tensor& first, const char* operation);
-// Whether its elements lie in host memory in order, as they are: not as those of `x.conj()`, `x.imag` of such a tensor,
-// or a zero tensor of autograd, which has no memory.
-bool is_plain(const at::Tensor& t);
-// A contiguous copy in host memory. A device tensor is copied after the work of its current stream.
-at::Tensor on_host(const at::Tensor& t);
-at::Tensor empty_on_host(at::IntArrayRef sizes, const at::Tensor& like);
-// Waits until the current stream has finished its work on the tensor.
-void wait_for_device(const at::Tensor& t);
+// Whether its elements lie in memory of `at` in order, as they are: not as those of `x.conj()`, `x.imag` of such a
+// tensor, or a zero tensor of autograd, which has no memory.
+bool is_plain(const at::Tensor& t, c10::Device at);
+// A contiguous copy in memory of `at`, after the work of the current stream.
+at::Tensor copied_to(c10::Device at, const at::Tensor& t);
+at::Tensor empty_on(c10::Device at, at::IntArrayRef sizes, const at::Tensor& like);
+// Before an operation at `at` of which a copy will write the tensor, or after a copy there has read it. On the host:
+// waits until the device has finished the work of its current stream on the tensor. On the device: the tensor's memory
+// is not given to others until the copies on the current stream have ended.
+void settle_copies(c10::Device at, const at::Tensor& t);
 std::size_t total(const tensors& list);
 bool all_alike(const tensors& list);
-// The elements of `from` in one piece.
-at::Tensor joined(const tensors& from);
+// The elements of `from` in one piece of memory of `at`.
+at::Tensor joined(c10::Device at, const tensors& from);
 void parted(const at::Tensor& flat, const tensors& to);
 
 }  // namespace tutti::python

@@ -61,6 +61,21 @@ void torch_runtime::finish_ended() {
     now.swap(ended_);
   }
   for (const work_ref& w : now) w->finish();
+  if (!any_unused_.exchange(false)) return;
+  std::vector<std::vector<at::Tensor>> unused;
+  const std::scoped_lock hold(mutex_);
+  unused.swap(unused_);
+}
+
+std::shared_ptr<const void> torch_runtime::kept_for_device(std::vector<at::Tensor> tensors) {
+  return {new std::vector<at::Tensor>(std::move(tensors)), [this](std::vector<at::Tensor>* all) {
+            {
+              const std::scoped_lock hold(mutex_);
+              unused_.push_back(std::move(*all));
+            }
+            any_unused_ = true;
+            delete all;
+          }};
 }
 
 // Python handles signals in the main thread only.

@@ -19,6 +19,7 @@
 #include <tutti/runtime.hpp>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
 
 namespace tutti::python {
@@ -43,6 +44,9 @@ class torch_runtime {
   // Whether it belongs to the process that forked this one: it has no threads here, and calls throw.
   bool is_parents() const noexcept { return driver_.is_parents(); }
 
+  // Keeps tensors that a device may use after their operation has ended. Their end may take the interpreter's lock, so
+  // finish_ended() frees them.
+  std::shared_ptr<const void> kept_for_device(std::vector<at::Tensor> tensors);
   // On the loop. finish_ended() finishes it; one of this object's threads does if it has callbacks.
   void add_ended(work_ref w, bool has_callbacks) noexcept;
   // Not on the loop. Must run before a call into Python or PyTorch returns.
@@ -95,6 +99,8 @@ class torch_runtime {
   bool many_ended_ = false;
   bool ending_ = false;
   std::vector<std::shared_ptr<group_hooks>> delayed_;
+  std::vector<std::vector<at::Tensor>> unused_;  // the devices have finished with these
+  std::atomic<bool> any_unused_{false};
   int idle_ = 0;  // threads that wait
   std::vector<std::thread> threads_;
   std::vector<std::thread> ended_threads_;  // to be joined

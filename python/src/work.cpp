@@ -5,6 +5,8 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -13,6 +15,8 @@
 #include <tutti/error.hpp>
 #include <tutti/extend/failure.hpp>
 #include <tutti/operation.hpp>
+#include <tutti/request.hpp>
+#include <tutti/scope.hpp>
 #include <tutti/with_timeout.hpp>
 #include <utility>
 
@@ -20,7 +24,7 @@ namespace tutti::python {
 namespace {
 
 std::atomic<std::uint64_t> next_key{1};
-thread_local bool is_in_callback = false;
+thread_local bool in_callback = false;
 // Works that callbacks have started and that have not finished.
 std::atomic<int> nested_works{0};
 constexpr auto long_callback = std::chrono::seconds(1);
@@ -44,7 +48,8 @@ std::chrono::milliseconds bounded(std::chrono::milliseconds timeout) noexcept {
   return timeout < -for_ever ? for_ever : std::min(timeout, for_ever);
 }
 
-bool set_in_callback(bool is) noexcept { return std::exchange(is_in_callback, is); }
+bool set_in_callback(bool is) noexcept { return std::exchange(in_callback, is); }
+bool is_in_callback() noexcept { return in_callback; }
 
 void fail(std::string text) { throw c10::DistBackendError(std::move(text), nullptr); }
 
@@ -97,7 +102,7 @@ work::work(torch_runtime& e, int rank, c10d::OpType type, const char* title, std
            std::vector<at::Tensor> outputs, const std::optional<std::vector<at::Tensor>>& profiled)
     : Work(rank, type, title, profiled),
       runtime_(e),
-      nested_(is_in_callback),
+      nested_(in_callback),
       sequence_(sequence),
       key_(next_key.fetch_add(1, std::memory_order_relaxed)),
       timeout_(timeout),
@@ -109,7 +114,9 @@ work::~work() = default;
 task<> work::perform(std::size_t number) {
   if (number >= plan_.calls.size()) co_return;  // a work without calls
   extend::call& what = plan_.calls[number];
-  if (what.kind == extend::operation_kind::receive) {
+  if (place_) {
+    co_await perform_on_device(std::move(what));
+  } else if (what.kind == extend::operation_kind::receive) {
     const status got = co_await receive(std::move(what), timeout_);
     source_ = got.source;
     received_ = got.bytes;
@@ -121,21 +128,41 @@ task<> work::perform(std::size_t number) {
   }
 }
 
+task<> work::perform_on_device(extend::call what) {
+  request moving(std::move(what));
+  scope beside;
+  beside.spawn(follow(place_->as_tutti, &moving));
+  if (limited_)
+    co_await with_timeout(moving, timeout_);
+  else
+    co_await moving;
+  co_await beside.join();
+}
+
+task<> work::follow(gpu::stream after, const request* moving) {
+  const bool is_enqueued = co_await after.follow(*moving);
+  if (is_enqueued && --calls_to_enqueue_ == 0) let_callers_go_on();
+}
+
 void work::begin(plan p, care c, const communicator& world) {
   plan_ = std::move(p);
   const auto self = work_ref::reclaim_copy(this);
   const std::size_t calls = plan_.calls.size();
   const bool receives = calls > 0 && plan_.calls[0].kind == extend::operation_kind::receive;
   if (calls > 1) {
-    pending_calls_ = calls;
+    pending_calls_ = calls_to_enqueue_ = calls;
     others_ = std::make_unique<extend::running_task[]>(calls - 1);
   }
+  std::shared_ptr<const void> kept;  // until the device has passed them
+  if (place_) kept = runtime_.kept_for_device(std::move(plan_.keeps));
   {
     const extend::loop_driver::entry here(runtime_.driver());
     for (extend::call& one : plan_.calls) {
       if (!world) fail(c10::str("tutti: ", name_of(one.kind), ": this process group was destroyed"));
       one.comm = extend::reference_to(world);
+      if (place_) one.part = place_->as_tutti.part_of(kept, kept);
     }
+    if (place_) hooks_->on_devices.fetch_add(1, std::memory_order_relaxed);
     hooks_->pending.fetch_add(1, std::memory_order_relaxed);
     if (nested_) nested_works.fetch_add(1, std::memory_order_relaxed);
     self_ = self;
@@ -152,11 +179,11 @@ void work::begin(plan p, care c, const communicator& world) {
                 static_cast<work*>(w)->call_ended(std::move(failure));
               },
               this);
-    if (phase_.load(std::memory_order_relaxed) == running && receives) runtime_.add_receive(*this);
-    if (phase_.load(std::memory_order_relaxed) == running && c != care::waits) {
+    if (!has_ended_ && receives) runtime_.add_receive(*this);
+    if (!has_ended_ && (c != care::waits || place_)) {
       attended_ = true;
       runtime_.driver().attend(1, c == care::now);
-      if (c == care::now) hooks_->running.push_back(this);
+      if (c == care::now || place_) hooks_->running.push_back(this);
     }
   }
   if (c != care::waits) return;
@@ -169,7 +196,7 @@ void work::begin(plan p, care c, const communicator& world) {
 }
 
 void work::call_ended(std::exception_ptr failure) noexcept {
-  if (phase_.load(std::memory_order_relaxed) != running) return;  // it was cancelled
+  if (has_ended_) return;  // it was cancelled
   if (failure && !failure_) failure_ = std::move(failure);
   if (--pending_calls_ == 0) ended(failure_);
 }
@@ -183,7 +210,7 @@ void work::stop_calls() noexcept {
 void work::cancel() {
   {
     const extend::loop_driver::entry here(runtime_.driver());
-    if (phase_.load(std::memory_order_relaxed) == running) {
+    if (!has_ended_) {
       stop_calls();
       ended(std::make_exception_ptr(error(errc::cancelled, "the operation was cancelled")));
       return;
@@ -194,7 +221,7 @@ void work::cancel() {
 
 // These hooks are short and do not take the interpreter's lock.
 void group_hooks::call(const work& w) noexcept {
-  if (w.failure_ || !any.load(std::memory_order_relaxed)) return;
+  if (w.failure_ || w.late_failure_ || !any.load(std::memory_order_relaxed)) return;
   try {
     const std::scoped_lock hold(mutex);
     c10d::CompletionHookArgs args;
@@ -207,7 +234,7 @@ void group_hooks::call(const work& w) noexcept {
 }
 
 void group_hooks::call_on_completion(const work& w) noexcept {
-  if (w.failure_ || !any_on_completion.load(std::memory_order_relaxed)) return;
+  if (w.failure() || !any_on_completion.load(std::memory_order_relaxed)) return;
   try {
     std::shared_ptr<const on_completion_hook> hook;
     {
@@ -249,12 +276,8 @@ void group_hooks::release(const work& w) noexcept {
   any_in_use = !in_use.empty();
 }
 
-void work::ended(std::exception_ptr failure) noexcept {
-  failure_ = std::move(failure);
-  ended_ = clock::now();
-  unlink();
-  if (attended_) runtime_.driver().attend(-1);
-  hooks_->call(*this);
+// On the loop.
+void work::let_callers_go_on() noexcept {
   bool has_callbacks = false;
   {
     const std::scoped_lock hold(futures_);
@@ -262,39 +285,84 @@ void work::ended(std::exception_ptr failure) noexcept {
     phase_.store(over, std::memory_order_release);
   }
   runtime_.driver().notify();
-  runtime_.add_ended(std::move(self_), has_callbacks);
+  runtime_.add_ended(self_, has_callbacks);
+}
+
+void work::ended(std::exception_ptr failure) noexcept {
+  const bool early = phase_.load(std::memory_order_relaxed) != running;
+  if (early && failure) {
+    late_failure_ = translated(failure, *hooks_);
+    hooks_->told = true;
+  } else if (!early) {
+    failure_ = std::move(failure);
+  }
+  ended_ = clock::now();
+  unlink();
+  if (attended_) runtime_.driver().attend(-1);
+  hooks_->call(*this);
+  if (place_) hooks_->on_devices.fetch_sub(1, std::memory_order_relaxed);
+  has_ended_ = true;
+  if (early) {
+    runtime_.driver().notify();
+    const std::scoped_lock hold(futures_);
+    runtime_.add_ended(self_, result_.defined());
+  } else {
+    let_callers_go_on();
+  }
   std::erase(hooks_->running, this);
   for (const work_ref& w : std::exchange(followers_, {})) w->call_ended(nullptr);
+  self_.reset();  // finish_ended() has another
+}
+
+// Once it has ended and finished.
+void work::retire() noexcept {
+  if (retired_.exchange(true)) return;
+  if (place_) {
+    drop_calls();
+    complete_result();
+  }
+  hooks_->call_on_completion(*this);
+  hooks_->pending.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// Not on the loop, which the calls need for their end.
+void work::drop_calls() noexcept {
+  const extend::loop_driver::entry here(runtime_.driver());
+  stop_calls();
+  plan_.calls.clear();
 }
 
 bool work::finish() {
   int now = over;
-  if (!phase_.compare_exchange_strong(now, finishing, std::memory_order_acq_rel)) return now == finished;
-  {
-    const extend::loop_driver::entry here(runtime_.driver());
-    stop_calls();
-    plan_.calls.clear();
+  if (!phase_.compare_exchange_strong(now, finishing, std::memory_order_acq_rel)) {
+    if (now == finished && has_ended_) retire();
+    return now == finished;
   }
+  if (!place_) drop_calls();
   if (failure_) {
     peer_left_ = extend::what_of(failure_).code == errc::peer_left;
     failure_ = translated(failure_, *hooks_);
     hooks_->told = true;
-  } else if (plan_.after) {
+  } else if (plan_.after || place_) {
     try {
       const c10::InferenceMode no_grad;  // also writes tensors that were made in inference mode
-      plan_.after(received_);
+      std::optional<c10::StreamGuard> on_stream;
+      if (place_) on_stream.emplace(place_->stream);
+      if (plan_.after) plan_.after(received_);
+      if (place_) end_.emplace(place_->device.type()).record(place_->stream);
     } catch (...) {
       failure_ = std::current_exception();
     }
   }
-  plan_ = {};
+  plan_.after = nullptr;
+  if (!place_) plan_ = {};
   if (uses_) hooks_->release(*this);
   if (recordFunctionEndCallback_) recordFunctionEndCallback_();
   std::vector<std::function<void()>> callbacks;
   bool has_futures = false;
   {
     const std::scoped_lock hold(futures_);
-    phase_.store(finished, std::memory_order_release);
+    phase_.store(finished);
     has_futures = future_ || result_;
     callbacks.swap(callbacks_);
   }
@@ -302,20 +370,26 @@ bool work::finish() {
   if (nested_) nested_works.fetch_sub(1, std::memory_order_relaxed);
   for (const auto& f : callbacks) f();
   if (has_futures) hooks_->complete_futures(runtime_);
-  hooks_->call_on_completion(*this);
-  hooks_->pending.fetch_sub(1, std::memory_order_relaxed);
+  if (has_ended_) retire();
   return true;
+}
+
+const std::exception_ptr& work::failure() const noexcept {
+  return has_ended_ && late_failure_ ? late_failure_ : failure_;
 }
 
 bool work::isCompleted() {
   const int now = phase_.load(std::memory_order_acquire);
-  return now == finished || (now == over && finish());
+  if (now != finished && (now != over || !finish())) return false;
+  return has_ended_ && (failure() || !end_ || end_->query());
 }
 
-bool work::isSuccess() const { return phase_.load(std::memory_order_acquire) == finished && !failure_; }
+bool work::isSuccess() const {
+  return phase_.load(std::memory_order_acquire) == finished && has_ended_ && !failure();
+}
 
 std::exception_ptr work::exception() const {
-  return phase_.load(std::memory_order_acquire) == finished ? failure_ : nullptr;
+  return phase_.load(std::memory_order_acquire) == finished ? failure() : nullptr;
 }
 
 void work::wait_for_finish() {
@@ -331,8 +405,12 @@ void work::settle() {
 }
 
 bool work::wait(std::chrono::milliseconds timeout) {
+  const time_point deadline = timeout == kNoTimeout ? time_point::max() : clock::now() + bounded(timeout);
+  const auto gave_up = [&] {
+    return c10::str("tutti: Timed out: wait() gave up after ", timeout.count(),
+                    " ms; the operation goes on until its own timeout of ", timeout_.count(), " ms");
+  };
   if (phase_.load(std::memory_order_acquire) != finished) {
-    const time_point deadline = timeout == kNoTimeout ? time_point::max() : clock::now() + bounded(timeout);
     const auto is_over = [this] { return phase_.load(std::memory_order_relaxed) != running; };
     // Its message is here, unless another thread of this rank sends it.
     const time_point patience = clock::now() + patience_with_self;
@@ -343,15 +421,19 @@ bool work::wait(std::chrono::milliseconds timeout) {
           "or receive "
           "from another rank");
     }
-    if (!runtime_.wait_until(is_over, deadline))
-      fail(c10::str("tutti: Timed out: wait() gave up after ", timeout.count(),
-                    " ms; the operation goes on until its own timeout of ", timeout_.count(), " ms"));
+    if (!runtime_.wait_until(is_over, deadline)) fail(gave_up());
     wait_for_finish();
     runtime_.finish_ended();
   }
-  if (!failure_) return true;
-  if (!is_in_callback) runtime_.stay_if_ending(peer_left_);  // the end waits for callbacks
-  std::rethrow_exception(failure_);
+  if (end_) {
+    // The caller's stream waits for it. As with other backends, a time limit is for the host.
+    if (timeout != kNoTimeout && !runtime_.wait_until([this] { return has_ended_.load(); }, deadline))
+      fail(gave_up());
+    end_->block(c10::impl::VirtualGuardImpl(place_->device.type()).getStream(place_->device));
+  }
+  if (!failure()) return true;
+  if (!in_callback) runtime_.stay_if_ending(peer_left_);  // the end waits for callbacks
+  std::rethrow_exception(failure());
 }
 
 // futures_ is locked.
@@ -364,18 +446,33 @@ void work::add_future() noexcept {
 }
 
 void work::complete_futures() noexcept {
-  c10::intrusive_ptr<c10::ivalue::Future> future, result;
+  c10::intrusive_ptr<c10::ivalue::Future> future;
   {
     const std::scoped_lock hold(futures_);
     if (!std::exchange(future_completed_, future_.defined())) future = future_;
-    if (!std::exchange(result_completed_, result_.defined())) result = result_;
   }
+  // The future makes streams that wait for it wait for this one.
+  std::optional<c10::StreamGuard> on_stream;
+  if (place_) on_stream.emplace(place_->stream);
   const bool before = set_in_callback(true);
-  if (future && failure_) future->setError(failure_);
-  if (future && !failure_) future->markCompleted(c10::IValue(outputs_));
-  if (result)
-    result->markCompleted(c10::IValue(
-        static_cast<std::uint8_t>(failure_ ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS)));
+  if (future && failure()) future->setError(failure());
+  if (future && !failure()) future->markCompleted(c10::IValue(outputs_));
+  set_in_callback(before);
+  complete_result();
+}
+
+// The result is known when the operation has ended.
+void work::complete_result() noexcept {
+  c10::intrusive_ptr<c10::ivalue::Future> result;
+  {
+    const std::scoped_lock hold(futures_);
+    if (!has_ended_ || std::exchange(result_completed_, result_.defined())) return;
+    result = result_;
+  }
+  if (!result) return;
+  const bool before = set_in_callback(true);
+  result->markCompleted(c10::IValue(
+      static_cast<std::uint8_t>(failure() ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS)));
   set_in_callback(before);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/intrusive_list.hpp"
+#include "device_place.hpp"
 #include "tensors.hpp"
 #include "torch_runtime.hpp"
 #include "torch_versions.hpp"
@@ -18,10 +19,12 @@
 #include <string>
 #include <tutti/extend/call.hpp>
 #include <tutti/extend/running_task.hpp>
+#include <tutti/request.hpp>
 #include <tutti/task.hpp>
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <c10/core/Event.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 namespace tutti::python {
@@ -50,14 +53,15 @@ struct group_hooks : std::enable_shared_from_this<group_hooks> {
   std::shared_ptr<const on_completion_hook> on_completion;  // may take the interpreter's lock
   std::atomic<bool> any{false};                             // completion hooks
   std::atomic<bool> any_on_completion{false};
-  std::atomic<int> pending{0};    // works that have not finished
-  std::atomic<bool> told{false};  // a work has failed
+  std::atomic<int> pending{0};     // works that have not finished
+  std::atomic<int> on_devices{0};  // works whose device has not passed them
+  std::atomic<bool> told{false};   // a work has failed
   std::vector<std::pair<memory_range, work_ref>> in_use;
   std::atomic<bool> any_in_use{false};
   std::vector<work_ref> with_futures;  // that have not completed, in the order of their starts
   std::uint64_t completing = 0;        // key of the work whose futures complete now
   time_point completing_since{};
-  std::vector<work*> running;  // on the loop: collectives for which no thread waits
+  std::vector<work*> running;  // on the loop: collectives that have not ended, for which no thread waits
 };
 
 // What an operation needs besides its call. Constant from begin() to the end of the operation.
@@ -85,7 +89,8 @@ class work final : public c10d::Work, public base::list_hook<pending_receives> {
   void begin(plan p, care c, const communicator& world);
   // Ends the calls; wait() reports their result. The tensors are no longer used when it returns.
   void cancel();
-  // Not on the loop; by any thread, any number of times. Runs the last steps; false if another thread does.
+  // Not on the loop; by any thread, any number of times. Runs the last steps; false if another thread does. On a device:
+  // those after which the caller may go on.
   bool finish();
   // Not on the loop. Waits until it has finished, and tells no failure.
   void settle();
@@ -109,32 +114,46 @@ class work final : public c10d::Work, public base::list_hook<pending_receives> {
 
  private:
   friend struct group_hooks;
+  // On a device a work is over once all of it is in streams, and ends later.
   enum phase : int { running, over, finishing, finished };
   task<> perform(std::size_t number);
+  task<> perform_on_device(extend::call what);
+  task<> follow(gpu::stream after, const request* moving);
   void call_ended(std::exception_ptr failure) noexcept;
+  void let_callers_go_on() noexcept;
   void ended(std::exception_ptr failure) noexcept;
+  void retire() noexcept;
+  const std::exception_ptr& failure() const noexcept;  // once it has finished
   void stop_calls() noexcept;
+  void drop_calls() noexcept;
   void wait_for_finish();
   void add_future() noexcept;
   void complete_futures() noexcept;
+  void complete_result() noexcept;
 
   torch_runtime& runtime_;
   plan plan_;
   extend::running_task body_;                       // on the loop: performs the first call
   std::unique_ptr<extend::running_task[]> others_;  // on the loop: the other calls
   std::size_t pending_calls_ = 1;                   // on the loop
+  std::size_t calls_to_enqueue_ = 1;                // on the loop, of a device
   work_ref self_;                                   // while it runs
   bool attended_ = false;
-  bool limited_ = false;             // its timeout is not the world's
-  const bool nested_;                // a callback has started it
-  bool in_order_ = !nested_;         // its futures complete after those of earlier works
-  bool from_self_ = false;           // a message that only this rank could send
-  bool uses_ = false;                // memory of the group's list
-  bool follows_ = false;             // it ends after the group's collectives that were started before
-  std::vector<work_ref> followers_;  // on the loop: they end after this one
+  bool limited_ = false;                 // its timeout is not the world's
+  const bool nested_;                    // a callback has started it
+  bool in_order_ = !nested_;             // its futures complete after those of earlier works
+  bool from_self_ = false;               // a message that only this rank could send
+  bool uses_ = false;                    // memory of the group's list
+  bool follows_ = false;                 // it ends after the group's collectives that were started before
+  std::vector<work_ref> followers_;      // on the loop: they end after this one
+  std::shared_ptr<device_place> place_;  // null: it runs on the host
+  std::optional<c10::Event> end_;        // of a device: follows all of it on the place's stream
+  std::atomic<bool> has_ended_{false};
+  std::atomic<bool> retired_{false};
   std::atomic<int> phase_{running};
   std::exception_ptr failure_;
-  bool peer_left_ = false;  // the failure: another rank has ended in order
+  std::exception_ptr late_failure_;  // of a device, after the caller may have gone on
+  bool peer_left_ = false;           // the failure: another rank has ended in order
   int source_ = -1;
   std::size_t received_ = 0;  // bytes of a message
   const std::uint64_t sequence_;
@@ -157,6 +176,7 @@ class work final : public c10d::Work, public base::list_hook<pending_receives> {
   void set_follows() noexcept { follows_ = true; }
   bool is_nested() const noexcept { return nested_; }
   void set_uses() noexcept { uses_ = true; }
+  void set_place(std::shared_ptr<device_place> place) noexcept { place_ = std::move(place); }
   void set_message(bool from_self) noexcept {
     in_order_ = false;
     from_self_ = from_self;
@@ -165,6 +185,7 @@ class work final : public c10d::Work, public base::list_hook<pending_receives> {
 
 // Sets whether this thread runs a callback of a future, and returns what was set before.
 bool set_in_callback(bool is) noexcept;
+bool is_in_callback() noexcept;
 // At most a hundred years, which every clock can add up. PyTorch turns a longer one than its own clock can count, such
 // as timedelta.max, into a negative one.
 std::chrono::milliseconds bounded(std::chrono::milliseconds timeout) noexcept;

@@ -189,7 +189,8 @@ task<> a_probe_beside_a_receive(communicator world, bench* on) {
 }
 TEST_CASE("a probe takes nothing from a receive") { on_emulated(2, a_probe_beside_a_receive); }
 
-// One step of training: a stream waits for the all_reduce if the device has gates, otherwise the host does.
+// One step of training: a stream waits for the all_reduce at once if the device has gates, otherwise when it is in the
+// device's streams.
 task<> step(place at) {
   const gpu::stream compute = at.stream;
   communicator world = at.world;
@@ -199,10 +200,11 @@ task<> step(place at) {
   tutti::request reducing = tutti::start(world.all_reduce(x, tutti::sum, compute));
   if (at.device.can().gate) {
     compute.wait(reducing);
-    co_await compute.reached();
   } else {
-    co_await reducing;
+    const bool follows = co_await compute.follow(reducing);
+    TUTTI_EXPECT(follows);
   }
+  co_await compute.reached();
   co_await compute.download(host, x);
   const int ranks = world.size();
   TUTTI_EXPECT(host == std::vector<float>(1 << 16, static_cast<float>(ranks * (ranks + 1) / 2)));
@@ -389,6 +391,53 @@ task<> open_of_a_half(communicator world, bench* on) {
 }
 TEST_CASE("devices that were opened by some of the ranks are of those only") {
   on_emulated(4, open_of_a_half);
+}
+
+// Two groups that share rank 1 open the device one after the other. Those made from the first find its ranks afterwards.
+task<> use(communicator group, gpu::device on) {
+  const gpu::stream stream(on);
+  const std::vector<int> ones(100, 1);
+  std::vector<int> out(ones.size());
+  gpu::device_buffer<int> x(on, ones.size());
+  co_await stream.upload(x, ones);
+  tutti::request r = tutti::start(group.all_reduce(x, tutti::sum, stream));
+  const bool follows = co_await stream.follow(r);
+  TUTTI_EXPECT(follows);
+  co_await stream.download(out, x);
+  TUTTI_EXPECT(out[99] == group.size());
+  co_await r;
+}
+task<> open_of_two_groups(communicator world, bench* on) {
+  const communicator left = co_await world.split(world.rank() < 2 ? 0 : -1, 0);
+  const communicator right = co_await world.split(world.rank() > 0 ? 0 : -1, 0);
+  const gpu::device device = on->open(world);
+  for (const communicator& each : {left, right}) {
+    if (!each) continue;
+    co_await gpu::open(each, device);
+    co_await use(each, device);
+  }
+  if (!left) co_return;
+  const communicator again = co_await left.duplicate();
+  co_await use(again, device);
+}
+TEST_CASE("groups that share a rank open the device one after the other") {
+  on_emulated(3, open_of_two_groups);
+}
+
+// The stream does not follow what fails before it is in the device's streams; the request says why.
+task<> follow_a_failure(communicator world, bench* on, gpu::backend by) {
+  const place at = co_await open(world, on, with(by));
+  gpu::device_buffer<float> x(at.device, world.rank() == 0 ? 8 : 9);
+  tutti::request r = tutti::start(world.all_reduce(x, tutti::sum, at.stream));
+  const bool follows = co_await at.stream.follow(r);
+  TUTTI_EXPECT(!follows);
+  const auto end = co_await tutti::as_result(r);
+  TUTTI_EXPECT(end.error == errc::mismatch);
+}
+TEST_CASE("a stream does not follow an operation that fails") {
+  for (const gpu::backend by : {gpu::backend::one_device, gpu::backend::staged})
+    on_emulated(2,
+                [by](communicator world, bench* on) { return follow_a_failure(std::move(world), on, by); });
 }
 
 TEST_CASE("bad arguments are refused on their own rank, and nothing is lost") {

@@ -124,21 +124,23 @@ task<device> open_for(communicator world, device given, open_options how) {
   std::vector<impl::introduction> all(static_cast<std::size_t>(world.size()));
   co_await among.all_gather(mine, all);
   check(all);
-  auto opened = std::make_shared<impl::world_devices>();
+  const auto* const before =
+      static_cast<const impl::world_devices*>(impl::world_devices::place_of(world).get());
+  // A communicator of some ranks may open the device after others have.
+  auto opened = before != nullptr && before->on == given.shared_state()
+                    ? std::make_shared<impl::world_devices>(*before)
+                    : std::make_shared<impl::world_devices>();
   opened->on = given.shared_state();
   opened->how = how;
   const std::vector<int>& members = tutti::extend::world_ranks_of(world);
   for (std::size_t r = 0; r < all.size(); ++r) {
-    const auto place = static_cast<std::size_t>(members[r]);
-    if (opened->ranks.size() <= place) opened->ranks.resize(place + 1);
-    opened->ranks[place] = all[r];
+    const auto member = static_cast<std::size_t>(members[r]);
+    if (opened->ranks.size() <= member) opened->ranks.resize(member + 1);
+    opened->ranks[member] = all[r];
   }
   const bool by_nccl = how.backend == backend::automatic ? all.size() > 1 : how.backend == backend::nccl;
   if (by_nccl && opened->why_not_nccl(members).empty()) co_await nccl::load_kernels(given);
-  std::shared_ptr<void>& place = impl::world_devices::place_of(world);
-  const auto* const before = static_cast<const impl::world_devices*>(place.get());
-  if (before != nullptr && before->on == opened->on) opened->idle = before->idle;
-  place = std::move(opened);
+  impl::world_devices::place_of(world) = std::move(opened);
   co_return given;
 }
 

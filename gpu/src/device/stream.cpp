@@ -140,19 +140,48 @@ stream stream::borrow(const device& on, void* native) {
 device stream::on() const noexcept { return state_ ? device(state_->shared_on()) : device(); }
 void* stream::native() const noexcept { return state_ ? state_->native() : nullptr; }
 
-void stream::wait(const request& r) const {
-  if (!state_) throw error(errc::invalid_argument, "stream::wait of an empty stream");
-  state_->on().check();
-  tutti::extend::operation_state* const state = r.state();
+namespace {
+
+// The work of a request that `waits` waits for; null if it is done.
+std::shared_ptr<impl::work_state> work_of(const request& r, const impl::stream_state* waits) {
+  if (waits == nullptr) throw error(errc::invalid_argument, "stream::wait of an empty stream");
+  waits->on().check();
+  const tutti::extend::operation_state* const state = r.state();
   if (state == nullptr) throw error(errc::invalid_argument, "stream::wait of an empty request");
-  if (r.done()) return state->rethrow();
+  if (r.done()) return nullptr;
   const auto* const what = dynamic_cast<const impl::working_part*>(state->what().part.get());
   if (what == nullptr)
     throw error(errc::invalid_argument, fmt::format("stream::wait of a {} of memory of the host: co_await it",
                                                     name_of(state->what().kind)));
   if (state->what().kind == tutti::extend::operation_kind::reached)
     throw error(errc::invalid_argument, "stream::wait of reached(): wait for the stream itself");
-  if (what->work()) what->work()->make_wait(*state_);
+  return what->work();
+}
+
+task<bool> follow_work(std::shared_ptr<impl::work_state> work, std::shared_ptr<impl::stream_state> waits,
+                       bool failed) {
+  if (work == nullptr) co_return !failed;
+  try {
+    co_await work->until_enqueued();
+    work->make_wait(*waits);
+  } catch (const error&) {
+    if (!work->failure) throw;
+    co_return false;
+  }
+  co_return true;
+}
+
+}  // namespace
+
+void stream::wait(const request& r) const {
+  const auto work = work_of(r, state_.get());
+  if (work) return work->make_wait(*state_);
+  if (r.done()) r.state()->rethrow();
+}
+
+task<bool> stream::follow(const request& r) const {
+  const auto work = work_of(r, state_.get());
+  return follow_work(work, state_, r.done() && r.state()->failure() != errc::success);
 }
 
 void stream::wait(const stream& other) const {

@@ -38,14 +38,8 @@ request in_place(tutti::extend::operation_kind kind, const communicator& c, cons
 // cancels the collective on all ranks.
 task<> reduce_bucket(communicator c, device_values inout, reduce_kind op, stream in) {
   request reducing = in_place(tutti::extend::operation_kind::all_reduce, c, inout, in, 0, op);
-  if (!reducing.done()) {
-    const auto& part = static_cast<const impl::device_call&>(*reducing.state()->what().part.get());
-    const std::shared_ptr<impl::work_state> work = part.work();
-    co_await work->until_enqueued();
-    work->rethrow();
-  }
-  in.wait(reducing);
-  if (reducing.done()) {
+  const bool follows = co_await in.follow(reducing);
+  if (!follows || reducing.done()) {
     co_await reducing;
   } else {
     reducing(boost::asio::detached);

@@ -7,6 +7,7 @@
 #include <tutti/gpu/device.hpp>
 #include <tutti/operation.hpp>
 #include <tutti/request.hpp>
+#include <tutti/task.hpp>
 
 #include <cstddef>
 #include <memory>
@@ -75,6 +76,12 @@ class stream : public extend::stream {
   // Errors: throws errc::not_supported if the device has no gates. Throws the request's error if it has
   // failed. errc::invalid_argument for a request on host memory: await it instead.
   void wait(const request& r) const;
+  // As wait(request), without a gate, so that the program may allocate, free and load kernels at any time.
+  // Completes: with true when all of the operation is in the device's streams, and work enqueued in this one from
+  // now on waits for it; the operation may be done long after. With false if it fails before: the request says why.
+  // Errors: throws errc::invalid_argument, as wait(request) does.
+  // Cancellation: does not affect the request, which must live until then.
+  task<bool> follow(const request& r) const;
   // Makes work enqueued from now on wait for the work now in `other`.
   void wait(const stream& other) const;
   // Closes the stream here: work enqueued from now on waits until the gate opens. Use it on streams of your
