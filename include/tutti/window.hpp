@@ -166,7 +166,7 @@ class window {
 
   // Waits until `until` is true of this rank's signal, and returns its value. `until` is called from the loop
   // whenever the signal may have changed; it computes, and calls nothing of the library.
-  // Errors: errc::peer_failed if any rank of the window dies.
+  // Errors: errc::peer_failed if any rank of the window dies, errc::peer_left if all others have dropped it.
   template <std::predicate<std::uint64_t> Predicate>
   operation<std::uint64_t> wait_signal(int signal, Predicate until,
                                        call_site where = call_site::current()) const {
