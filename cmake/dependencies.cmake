@@ -41,7 +41,7 @@ endif()
 if(TUTTI_BUILD_TESTS)
   tutti_require(doctest 2.4 doctest-dev "its tests (or -DTUTTI_BUILD_TESTS=OFF)")
   find_program(TUTTI_MOLD ld.mold DOC "The linker of a build with tests, if it is there: a hundred programs in a tenth of the time")
-  if(TUTTI_MOLD)
+  if(TUTTI_MOLD AND NOT CMAKE_CROSSCOMPILING)   # a cross compiler looks for one of its own
     add_link_options(-fuse-ld=mold)
   endif()
 endif()
