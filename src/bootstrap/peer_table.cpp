@@ -22,8 +22,10 @@ struct stamp {
   std::string form;
   std::string version = TUTTI_VERSION;
 };
-const stamp of_record{"peer7"};
-const stamp of_table{"world5"};
+constexpr const char* record_form = "peer7";
+constexpr const char* table_form = "world5";
+constexpr const char* a_record = "a rank's endpoint record";
+constexpr const char* a_table = "a world's peer table";
 
 // TUTTI_HOST_ID simulates another host. As a list by rank ("a,a,b,b") it simulates several hosts.
 std::string pretended_host(int rank) {
@@ -47,21 +49,23 @@ std::string user_of_host() {
 std::string malformed_text(const char* what) {
   return fmt::format(
       "the store holds {} that this version of tutti does not write: build all ranks with the same tutti, "
-      "and let no "
-      "other program use the store",
+      "and "
+      "let no other program use the store",
       what);
 }
-const std::string malformed_record = malformed_text("a rank's endpoint record");
-const std::string malformed_table = malformed_text("a world's peer table");
 
-void check_version(const std::string& theirs, const std::string& who) {
-  if (theirs == TUTTI_VERSION) return;
-  base::throw_error(errc::protocol,
-                    "{} has tutti {}, and this process has tutti " TUTTI_VERSION
-                    ": all ranks need the same version; `tutti-run --version` tells that of a node, and a "
-                    "program has that of "
-                    "the library it was built with",
-                    who, theirs);
+// Throws errc::protocol, naming both versions, if another version of tutti has written what `theirs` begins: `kind`, of
+// any form.
+void check_version(const stamp& theirs, std::string_view kind, const std::string& who) {
+  constexpr std::size_t longest = 40;
+  if (!theirs.form.starts_with(kind) || theirs.version.size() > longest || theirs.version == TUTTI_VERSION)
+    return;
+  base::throw_error(
+      errc::protocol,
+      "{} has tutti {}, and this process has tutti " TUTTI_VERSION
+      ": all ranks need the same version; `tutti-run --version` tells that of a node, and a program has "
+      "that of the library it was built with",
+      who, theirs.version);
 }
 
 }  // namespace
@@ -69,20 +73,20 @@ void check_version(const std::string& theirs, const std::string& who) {
 void throw_malformed(const char* what) { throw error(errc::protocol, malformed_text(what)); }
 
 std::string encode_endpoint_record(const core::endpoint_record& record) {
-  return base::to_bytes(of_record) + base::to_bytes(record);
+  return base::to_bytes(stamp{record_form}) + base::to_bytes(record);
 }
 
 std::vector<core::endpoint_record> decode_endpoint_records(std::string_view bytes) {
+  const std::string malformed = malformed_text(a_record);
   std::vector<core::endpoint_record> records;
-  for (base::field_reader reader(bytes, malformed_record.c_str()); !reader.rest().empty();) {
+  for (base::field_reader reader(bytes, malformed.c_str()); !reader.rest().empty();) {
     stamp theirs;
     int rank = -1;
     reader.field(theirs);
     base::field_reader(reader).field(rank);  // the first field of every form
-    if (theirs.form.starts_with("peer") && theirs.version.size() < 40)
-      check_version(theirs.version, fmt::format("rank {}", rank));
+    check_version(theirs, "peer", fmt::format("rank {}", rank));
     reader.field(records.emplace_back());
-    if (theirs.form != of_record.form || rank < 0) throw error(errc::protocol, malformed_record);
+    if (theirs.form != record_form || rank < 0) throw error(errc::protocol, malformed);
   }
   return records;
 }
@@ -108,21 +112,23 @@ core::endpoint_record local_endpoint_record(int rank) {
   return record;
 }
 
-std::string encode_table(const peer_table& table) { return base::to_bytes(of_table) + base::to_bytes(table); }
+std::string encode_table(const peer_table& table) {
+  return base::to_bytes(stamp{table_form}) + base::to_bytes(table);
+}
 
 peer_table decode_table(std::string_view bytes, int size) {
-  base::field_reader reader(bytes, malformed_table.c_str());
+  const std::string malformed = malformed_text(a_table);
+  base::field_reader reader(bytes, malformed.c_str());
   stamp theirs;
   peer_table table;
   reader.field(theirs);
-  if (theirs.form.starts_with("world") && theirs.version.size() < 40)
-    check_version(theirs.version, "the rank that made this world");
+  check_version(theirs, "world", "the rank that made this world");
   reader.field(table);
   reader.end();
-  bool complete = theirs.form == of_table.form && table.records.size() == static_cast<std::size_t>(size);
+  bool complete = theirs.form == table_form && table.records.size() == static_cast<std::size_t>(size);
   for (int rank = 0; complete && rank < size; ++rank)
     complete = table.records[static_cast<std::size_t>(rank)].rank == rank;
-  if (!complete) throw error(errc::protocol, malformed_table);
+  if (!complete) throw error(errc::protocol, malformed);
   return table;
 }
 

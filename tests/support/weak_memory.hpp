@@ -105,7 +105,6 @@ class machine {
   }
 
  private:
-  friend struct outcome;
   friend struct outcome explore(const std::function<void(machine&)>& program);
 
   struct message {
@@ -122,7 +121,7 @@ class machine {
     view now, acquired, released;
     access next;
     std::vector<value> got{};
-    bool ended = false;
+    bool ended() const { return code.body_.done(); }
   };
   // A thread, and which of several values or places.
   struct choice {
@@ -156,14 +155,13 @@ class machine {
   void go_on(std::size_t i) {
     current_ = i;
     threads_[i].code.body_.resume();
-    threads_[i].ended = threads_[i].code.body_.done();
   }
 
   void all_choices(std::vector<choice>& into) const {
     into.clear();
     for (std::size_t i = 0; i < threads_.size(); ++i) {
       const running& t = threads_[i];
-      if (t.ended) continue;
+      if (t.ended()) continue;
       const access& a = t.next;
       const auto& history = memory_[static_cast<std::size_t>(a.at.at)].history;
       if (a.what == action::fence || a.what == action::plain_read || a.what == action::plain_write) {
@@ -322,7 +320,7 @@ inline outcome explore(const std::function<void(machine&)>& program) {
       if (is_new && !met.insert(m.state()).second) break;
       m.all_choices(choices);
       if (choices.empty()) {
-        const bool all_ended = std::ranges::all_of(m.threads_, [](const auto& t) { return t.ended; });
+        const bool all_ended = std::ranges::all_of(m.threads_, [](const auto& t) { return t.ended(); });
         m.check(all_ended, "threads wait for ever");
         break;
       }
