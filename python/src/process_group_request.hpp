@@ -60,22 +60,22 @@ struct process_group::request {
     const bool plain = is_plain(t, at(t));
     inputs.push_back(t);
     claim(t, false, plain);
-    return view_of(keep(plain ? t : copy_of(t)));
+    return elements_of(keep(plain ? t : copy_of(t)));
   }
   // Memory that the operation writes, and reads first if `reads_it`.
   buffer_view writes(const at::Tensor& t, bool reads_it = false) {
     const bool plain = is_plain(t, at(t));
     claim(t, true);
-    if (plain) return view_of(keep(t));
+    if (plain) return elements_of(keep(t));
     settle_copies(at(t), t);
     at::Tensor copy = reads_it ? copied_to(at(t), t) : empty_on(at(t), t.sizes(), t);
     after.push_back([t, copy](std::size_t) { t.copy_(copy); });
-    return view_of(keep(copy));
+    return elements_of(keep(copy));
   }
   // Memory for a message. It may be shorter than the tensor, whose other elements stay as they are.
   buffer_view receives(const at::Tensor& t) {
     const c10::Device host(c10::kCPU);
-    if (is_plain(t, host)) return view_of(keep(t));
+    if (is_plain(t, host)) return elements_of(keep(t));
     settle_copies(host, t);
     const at::Tensor copy = empty_on(host, t.sizes(), t);
     after.push_back([t, copy, host](std::size_t received) {
@@ -87,7 +87,7 @@ struct process_group::request {
         t.copy_(all);
       }
     });
-    return view_of(keep(copy));
+    return elements_of(keep(copy));
   }
   // One piece of memory for the elements of all these tensors.
   buffer_view writes_list(const tensors& to) {
@@ -97,7 +97,7 @@ struct process_group::request {
     }
     const at::Tensor flat = empty_on(at(to[0]), {static_cast<std::int64_t>(total(to))}, to[0]);
     after.push_back([to, flat](std::size_t) { parted(flat, to); });
-    return view_of(keep(flat));
+    return elements_of(keep(flat));
   }
   // The elements of these tensors, copied.
   buffer_view reads_list(const tensors& from) {

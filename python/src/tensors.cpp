@@ -11,7 +11,6 @@
 #include <map>
 #include <mutex>
 #include <tutti/reduce_op.hpp>
-#include <tutti/torch/tensor.hpp>
 #include <type_traits>
 #include <utility>
 
@@ -143,15 +142,6 @@ void check_same(const at::Tensor& t, const at::Tensor& first, const char* operat
   TORCH_CHECK_VALUE(t.scalar_type() == first.scalar_type(), "tutti: ", operation,
                     ": tensor list must have identical type, and has ", c10::toString(first.scalar_type()),
                     " and ", c10::toString(t.scalar_type()));
-}
-
-extend::buffer_view view_of(const at::Tensor& t) {
-  buffer_view view;
-  view.data = t.mutable_data_ptr();
-  view.count = static_cast<std::size_t>(t.numel());
-  view.element_bytes = static_cast<std::uint32_t>(t.element_size());
-  view.type = type_of(t.scalar_type());
-  return view;
 }
 
 bool is_plain(const at::Tensor& t, c10::Device at) {

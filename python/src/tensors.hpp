@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string>
 #include <tutti/extend/call.hpp>
+#include <tutti/torch/tensor.hpp>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -14,8 +15,8 @@ namespace tutti::python {
 
 using tensors = std::vector<at::Tensor>;
 
-// The elements of a tensor that lie in order, in memory of any place.
-extend::buffer_view view_of(const at::Tensor& t);
+using tutti::torch::elements_of;
+
 // The memory from a tensor's first element to its last.
 struct memory_range {
   const std::byte* begin = nullptr;

@@ -52,15 +52,20 @@ inline element_type type_of(at::ScalarType type) noexcept {
 // Whether its memory is a device's that gpu::open opens.
 inline bool is_on_device(const at::Tensor& t) noexcept { return t.is_cuda() || t.is_xpu(); }
 
-inline extend::buffer_view view_of(const at::Tensor& t) noexcept {
+// The elements of a tensor that lie in order, in memory of any place.
+inline extend::buffer_view elements_of(const at::Tensor& t) {
   extend::buffer_view view;
-  if (!t.defined() || !(t.is_cpu() || is_on_device(t)) || t.layout() != at::kStrided)
-    return view;  // refused by why_not
   view.data = t.mutable_data_ptr();
   view.count = static_cast<std::size_t>(t.numel());
   view.element_bytes = static_cast<std::uint32_t>(t.element_size());
   view.type = type_of(t.scalar_type());
   return view;
+}
+
+inline extend::buffer_view view_of(const at::Tensor& t) noexcept {
+  if (!t.defined() || !(t.is_cpu() || is_on_device(t)) || t.layout() != at::kStrided)
+    return {};  // refused by why_not
+  return elements_of(t);
 }
 
 namespace impl {
