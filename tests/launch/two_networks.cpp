@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 
@@ -32,6 +33,12 @@ std::unique_ptr<two_networks> two_networks::make(std::string& why_not) {
   for (const int host : {0, 1})
     REQUIRE(made->run(
         host, "ip link set lo up && ip addr add " + address(host) + "/24 dev cable && ip link set cable up"));
+  // Until a worker of the kernel has seen the carrier, packets are dropped. Other namespaces that end may hold it up
+  // for longer than ARP asks (3 s).
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  for (const int host : {0, 1})
+    while (!made->run(host, "ip link show dev cable | grep -q 'state UP'"))
+      REQUIRE(std::chrono::steady_clock::now() < deadline);
   return made;
 }
 
