@@ -62,7 +62,9 @@ struct handle {
 };
 
 struct alignas(64) communicator_entry {
-  word key;    // 1 + id, and 1 << 63 once its last handle has gone; 0: free
+  static constexpr std::uint64_t closed = std::uint64_t{1} << 63;  // its last handle has gone
+
+  word key;    // 1 + id, with `closed`; 0: free
   word place;  // this rank there, its size
   word last;   // the last collective that was called there
   word failed;

@@ -146,7 +146,7 @@ std::size_t recorder::open_communicator(std::uint32_t id, int rank, int size,
 void recorder::close_communicator(std::size_t place) noexcept {
   if (place == no_place) return;
   word& key = memory_.communicator_entries()[place].key;
-  key.store(key.load(std::memory_order_relaxed) | std::uint64_t{1} << 63, std::memory_order_relaxed);
+  key.store(key.load(std::memory_order_relaxed) | communicator_entry::closed, std::memory_order_relaxed);
 }
 
 // ---- the rank and its loop ----

@@ -109,9 +109,8 @@ bool read(const entry& from, operation_snapshot& into, const recording_view& of,
 
 std::optional<communicator_snapshot> read(const communicator_entry& from, bool even_closed) {
   constexpr auto relaxed = std::memory_order_relaxed;
-  constexpr std::uint64_t is_closed = std::uint64_t{1} << 63;
   const std::uint64_t key = from.key.load(std::memory_order_acquire);
-  if (key == 0 || (!even_closed && (key & is_closed) != 0)) return std::nullopt;
+  if (key == 0 || (!even_closed && (key & communicator_entry::closed) != 0)) return std::nullopt;
   communicator_snapshot into{.id = static_cast<std::uint32_t>(key - 1),
                              .rank = static_cast<int>(high_of(from.place.load(relaxed))),
                              .size = static_cast<int>(low_of(from.place.load(relaxed))),
@@ -119,7 +118,7 @@ std::optional<communicator_snapshot> read(const communicator_entry& from, bool e
                              .failed = from.failed.load(relaxed) != 0,
                              .name = text_at(from.name, sizeof from.name)};
   std::atomic_thread_fence(std::memory_order_acquire);
-  if (((from.key.load(relaxed) ^ key) & ~is_closed) != 0) return std::nullopt;
+  if (((from.key.load(relaxed) ^ key) & ~communicator_entry::closed) != 0) return std::nullopt;
   return into;
 }
 
