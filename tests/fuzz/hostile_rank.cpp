@@ -243,7 +243,7 @@ class worlds {
   }
   // Until nothing happens, within a bound.
   void settle() {
-    for (int idle = 0, rounds = 0; idle < 3 && rounds < 400; ++rounds) idle = step() ? 0 : idle + 1;
+    for (int idle = 0, rounds = 0; idle < 2 && rounds < 400; ++rounds) idle = step() ? 0 : idle + 1;
   }
   using pair = std::array<communicator, real_ranks>;
   // A communicator of these ranks, without a collective.
@@ -287,7 +287,7 @@ class buffer {
   buffer(const buffer&) = delete;
   buffer& operator=(const buffer&) = delete;
   ~buffer() {
-    ASAN_POISON_MEMORY_REGION(memory_, most_bytes);
+    ASAN_POISON_MEMORY_REGION(memory_, bytes_);
     free().push_back(memory_);
   }
   std::span<std::byte> bytes() const noexcept { return {memory_, bytes_}; }
@@ -729,6 +729,7 @@ class attack {
         if (c.tls) c.tls->flush();
         continue;
       }
+      if (errno != EAGAIN) return;  // the link has ended
       ++tries;
       all_.step();
     }
