@@ -130,6 +130,18 @@ PYBIND11_MODULE(_C, m) {
       .def(
           "perform_nocolor_split", [](process_group&, const py::object&) {}, py::arg("device"))
       .def("why_staged", &process_group::why_staged, py::call_guard<py::gil_scoped_release>())
+      .def(
+          "survivors",
+          [](process_group& g, const py::function& offer) {
+            const py::gil_scoped_release unlocked;
+            process_group::survivors found = g.agree_on_survivors([&offer] {
+              const py::gil_scoped_acquire lock;
+              return offer().cast<std::string>();
+            });
+            return std::pair(std::move(found.ranks), std::move(found.offer));
+          },
+          py::arg("offer"))
+      .def_property_readonly("timeout", &process_group::timeout)
       .def("_set_default_timeout", &process_group::setTimeout, py::arg("timeout"));
   // PyTorch hands out our works as objects of this class.
   py::class_<work, c10d::Work, c10::intrusive_ptr<work>>(m, "WorkTutti")

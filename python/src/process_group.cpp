@@ -54,6 +54,16 @@ task<> join(runtime& rt, init_options options, torch_store* through, communicato
   *world = co_await init(rt, std::move(options), *through);
 }
 
+task<> shrink_in_place(communicator* group) { *group = co_await group->shrink(); }
+
+// The text of rank 0.
+task<> share(communicator* among, std::string* text) {
+  std::vector<std::uint64_t> bytes(1, text->size());
+  co_await among->broadcast(bytes, 0);
+  text->resize(bytes[0]);
+  co_await among->broadcast(*text, 0);
+}
+
 }  // namespace
 
 template <class F>
@@ -212,6 +222,13 @@ std::unique_ptr<process_group::parent> process_group::of_all(const c10::intrusiv
   return all.group->world_ ? std::make_unique<parent>(*all.group) : nullptr;
 }
 
+std::unique_ptr<process_group::parent> process_group::as_parent(const char* what) {
+  check(what);
+  const extend::loop_driver::entry here(runtime_.driver());
+  if (!world_) fail(c10::str("tutti: ", what, ": this process group was destroyed"));
+  return std::make_unique<parent>(*this);
+}
+
 process_group::~process_group() { leave(); }
 
 // Data that a broadcast's root has sent, for example, are compared with the others' calls only here, if no later
@@ -306,6 +323,23 @@ void process_group::abort() {
   if (world_) world_.abort();
 }
 
+process_group::survivors process_group::agree_on_survivors(const std::function<std::string()>& offer) {
+  const std::unique_ptr<parent> go_on = as_parent("shrink");
+  run(nullptr, [&] { return shrink_in_place(&go_on->world); });
+  survivors found;
+  bool first = false;
+  {
+    const extend::loop_driver::entry here(runtime_.driver());
+    const std::vector<int>& all = extend::world_ranks_of(world_);
+    for (const int rank : extend::world_ranks_of(go_on->world))
+      found.ranks.push_back(static_cast<int>(std::ranges::find(all, rank) - all.begin()));
+    first = go_on->world.rank() == 0;
+  }
+  if (first) found.offer = offer();
+  run(nullptr, [&] { return share(&go_on->world, &found.offer); });
+  return found;
+}
+
 c10d::ErrorType process_group::getError() {
   const extend::loop_driver::entry here(runtime_.driver());
   return world_ && extend::failure_of(world_).code != errc::success ? c10d::ErrorType::COMM_ERROR
@@ -315,16 +349,10 @@ c10d::ErrorType process_group::getError() {
 c10::intrusive_ptr<c10d::Backend> process_group::split(const c10::intrusive_ptr<c10d::Store>& store,
                                                        const std::vector<int>& ranks,
                                                        const c10::intrusive_ptr<Backend::Options>& opts) {
-  check("split_group");
   if (std::ranges::find(ranks, getRank()) == ranks.end()) return nullptr;
-  std::unique_ptr<parent> here;
-  {
-    const extend::loop_driver::entry on_loop(runtime_.driver());
-    if (!world_) fail("tutti: split_group: this process group was destroyed");
-    here = std::make_unique<parent>(*this);
-  }
-  return c10::make_intrusive<process_group>(
-      *here, store, std::vector<std::uint64_t>(ranks.begin(), ranks.end()), options_for(opts));
+  return c10::make_intrusive<process_group>(*as_parent("split_group"), store,
+                                            std::vector<std::uint64_t>(ranks.begin(), ranks.end()),
+                                            options_for(opts));
 }
 
 c10::intrusive_ptr<c10d::Backend> process_group::merge(const c10::intrusive_ptr<c10d::Store>& store,

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -78,6 +79,16 @@ class process_group final : public c10d::Backend {
   // Why operations on tensors of a device are staged through host memory. Empty if they are not, or before the first.
   std::string why_staged();
 
+  // Who goes on after a failure.
+  struct survivors {
+    std::vector<int> ranks;  // of this group, in order
+    std::string offer;       // of the first of them, to all
+  };
+  // Agrees on them, as communicator::shrink() does; `offer` is called on the first one. All survivors call it, without
+  // the interpreter's lock.
+  survivors agree_on_survivors(const std::function<std::string()>& offer);
+  std::chrono::milliseconds timeout() const { return options_->timeout; }
+
   bool supportsAbortHooks() const TUTTI_SINCE_TORCH_2_15 { return true; }
   void registerAbortHook(std::int64_t id, c10d::AbortHook hook) TUTTI_SINCE_TORCH_2_15;
   void unregisterAbortHook(std::int64_t id) TUTTI_SINCE_TORCH_2_15;
@@ -123,6 +134,7 @@ class process_group final : public c10d::Backend {
   result begin(request&& r);
   result reduce_sparse(at::Tensor& data, const c10d::AllreduceOptions& o);
   void check(const char* what) const;
+  std::unique_ptr<parent> as_parent(const char* what);  // throws if the group was destroyed
   void check_tag(int tag, const char* what) const;
   const communicator& world_of_callbacks();
   // Runs a task, which may use the store. What a signal's handler raises ends the wait for it.

@@ -72,6 +72,62 @@ def test_a_rank_killed_in_a_step_of_ddp_is_named(size, tmp_path):
     run(size, killed_in_a_step, str(tmp_path), method="fork", expected=[-9 if r == 1 else 0 for r in range(size)])
 
 
+def goes_on(rank, size, folder, victim):
+    """Rank 0 serves PyTorch's store, which ends with it. The survivors train on."""
+    meeting = dist.FileStore(folder + "/meeting", size)
+    if rank == 0:
+        store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+        meeting.set("port", str(store.port))
+    else:
+        store = dist.TCPStore("localhost", int(meeting.get("port")))
+    dist.init_process_group("tutti", store=store, rank=rank, world_size=size)
+    pair = dist.new_group([0, 1])
+    for survivors in ([r for r in range(size) if r != victim], None):
+        if rank == victim:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if survivors is not None:
+            raises(RuntimeError, f"rank {victim}", lambda: [dist.all_reduce(torch.ones(3)) for _ in range(1000)])
+        else:  # nobody has died: all of them begin again
+            survivors = list(range(dist.get_world_size()))
+            rank = dist.get_rank()
+        assert tutti.shrink() is dist.group.WORLD
+        assert dist.get_world_size() == len(survivors)
+        assert dist.get_rank() == survivors.index(rank)
+        x = torch.tensor([float(rank)])
+        dist.all_reduce(x)
+        assert x.item() == sum(survivors), x
+        pair = dist.new_group([0, 1])
+        dist.all_reduce(x, group=pair)
+        model = tutti.ddp(torch.nn.Linear(2, 1))
+        model(torch.full((1, 2), float(dist.get_rank()))).sum().backward()
+        assert model.module.weight.grad.tolist() == [[(len(survivors) - 1) / 2] * 2]
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_survivors_go_on(victim, tmp_path):
+    run(3, goes_on, str(tmp_path), victim, join=False, expected=[-9 if r == victim else 0 for r in range(3)])
+
+
+def part_goes_on(rank, size):
+    group = dist.new_group([1, 2, 3])
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == 0:
+        raises(ValueError, "tutti", tutti.shrink, group)
+        return
+    raises(RuntimeError, "rank 2", lambda: [dist.all_reduce(torch.ones(3), group=group) for _ in range(1000)])
+    group = tutti.shrink(group)
+    assert dist.get_process_group_ranks(group) == [1, 3]
+    x = torch.tensor([rank])
+    dist.all_reduce(x, group=group)
+    assert x.item() == 4
+
+
+def test_survivors_of_a_group_go_on():
+    run(4, part_goes_on, expected=[0, 0, -9, 0])
+
+
 def differing(rank, size):
     text = raises(RuntimeError, "all_reduce", dist.all_reduce, torch.ones(4 if rank == 0 else 5))
     assert "4" in text and "5" in text, text

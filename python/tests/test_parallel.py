@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 
+import tutti
 from ranks import run
 
 
@@ -36,9 +37,14 @@ def by_backend(rank, size, f):
     return [f(dist.new_group(list(range(size)), backend=backend)) for backend in ("tutti", "gloo")]
 
 
-def ddp(rank, size):
+def wrapped(m, group, by, **options):
+    wrapper = by if dist.get_backend(group) == "tutti" else nn.parallel.DistributedDataParallel
+    return wrapper(m, process_group=group, **options)
+
+
+def ddp(rank, size, by=nn.parallel.DistributedDataParallel):
     def one(group):
-        m = nn.parallel.DistributedDataParallel(model(), process_group=group, bucket_cap_mb=0.01)
+        m = wrapped(model(), group, by, bucket_cap_mb=0.01)
         with m.no_sync():
             m(torch.ones(2, 20)).sum().backward()
         m.zero_grad()
@@ -53,6 +59,11 @@ def ddp(rank, size):
         first = a.clone()
         dist.broadcast(first, 0)
         assert torch.equal(first, a)
+
+
+def ddp_of_tutti(rank, size):
+    ddp(rank, size, tutti.ddp)
+    sparse(rank, size, tutti.ddp)
 
 
 def with_hook(rank, size, state, hook):
@@ -85,13 +96,12 @@ def quantized(rank, size):
     with_hook(rank, size, None, quantization_hooks.quantization_pertensor_hook)
 
 
-def sparse(rank, size):
+def sparse(rank, size, by=nn.parallel.DistributedDataParallel):
     """Gradients of rows that the ranks looked up."""
 
     def one(group):
         torch.manual_seed(3)
-        m = nn.parallel.DistributedDataParallel(
-            nn.Sequential(nn.Embedding(10, 4, sparse=True), nn.Linear(4, 2)), process_group=group)
+        m = wrapped(nn.Sequential(nn.Embedding(10, 4, sparse=True), nn.Linear(4, 2)), group, by)
         m(torch.tensor([rank, 7])).sum().backward()
         return [p.grad.to_dense() for p in m.parameters()]
 
@@ -155,7 +165,7 @@ def checkpoint(rank, size, folder):
 
 
 @pytest.mark.parametrize("size", [2, 4])
-@pytest.mark.parametrize("body", [ddp, power_sgd, quantized, sparse, fsdp, dtensor], ids=lambda b: b.__name__)
+@pytest.mark.parametrize("body", [ddp, ddp_of_tutti, power_sgd, quantized, sparse, fsdp, dtensor], ids=lambda b: b.__name__)
 def test_as_with_gloo(body, size):
     run(size, body, method="fork")
 

@@ -11,8 +11,13 @@ and is loaded by the first process group.
 import atexit
 import os
 import sys
+from typing import TYPE_CHECKING, Any
 
-__all__ = []
+if TYPE_CHECKING:
+    import torch
+    import torch.distributed as dist
+
+__all__ = ["ddp", "shrink"]
 __version__ = "0.1.0"
 
 
@@ -75,6 +80,94 @@ def _shut_down():
         except Exception as failure:  # the program ends, and no caller is left
             print(failure, file=sys.stderr)
     native.shut_down(5.0)
+
+
+def _average(group, bucket):
+    import torch.distributed as dist
+
+    gradients, op, divisor = bucket.buffer(), dist.ReduceOp.AVG, 1
+    if gradients.is_sparse:
+        op, divisor = dist.ReduceOp.SUM, group.size()
+    work = dist.all_reduce(gradients, op=op, group=group, async_op=True)
+    return work.get_future().then(lambda all: all.value()[0] if divisor == 1 else all.value()[0] / divisor)
+
+
+def ddp(model: "torch.nn.Module", **options: Any) -> "torch.nn.parallel.DistributedDataParallel":
+    """Returns `model` in torch's DistributedDataParallel, with the settings that measure best on tutti: gradients are
+    views of the buckets, and the ranks average these by AVG, so that no pass over them divides. `options` are
+    those of DistributedDataParallel. The group's backend has AVG, as tutti's. The result has a communication hook, and
+    takes no other."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    made = DistributedDataParallel(model, **{"gradient_as_bucket_view": True, **options})
+    made.register_comm_hook(made.process_group, _average)
+    return made
+
+
+def _own_address(store):
+    """Returns the name or address by which the ranks that reach the host of `store` reach this one."""
+    import socket
+
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    host = getattr(store, "host", None) or os.environ.get("MASTER_ADDR") or socket.gethostname()
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as s:
+            s.connect(place)  # sends nothing
+            own = s.getsockname()[0]
+    except OSError:
+        return host
+    # Its name on its own host may be a loopback address.
+    return host if own.startswith("127.") or own == "::1" else own
+
+
+def shrink(group: "dist.ProcessGroup | None" = None) -> "dist.ProcessGroup":
+    """The ranks that are left after a failure go on: returns their group.
+
+    All of them call it, whatever the failure was. They agree on the list, even if more die meanwhile, and keep
+    their order. Without `group`, or with the default group, all groups are destroyed and the default group is
+    made anew: ranks are counted from 0 again, and it has a store of its own, because the old one may have died
+    with its process. Another group is made beside the old one, and the default group's store must live.
+    Raises what names a rank that lives but did not call within the group's timeout. The old group's works have
+    ended. Tensors and modules stay; their wrappers, such as DistributedDataParallel, are to be made again."""
+    import torch.distributed as dist
+
+    failed = dist.group.WORLD if group is None else group
+    if not isinstance(failed, dist.ProcessGroup):
+        raise ValueError("tutti.shrink takes a process group that this rank is a member of")
+    whole = failed is dist.group.WORLD
+    backend = next(
+        (b for b in map(failed._get_backend, failed._device_types) if hasattr(b, "survivors")), None
+    )
+    if backend is None:
+        raise ValueError("tutti.shrink takes a process group with the backend tutti")
+    named, timeout, device = dist.get_backend_config(failed), backend.timeout, failed.bound_device_id
+    members = dist.get_process_group_ranks(failed)
+    store = []
+
+    def offer():
+        if not whole:
+            return ""
+        host = _own_address(dist.distributed_c10d._get_default_store())
+        store.append(dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timeout))
+        return f"{host} {store[0].port}"
+
+    ranks, place = backend.survivors(offer)
+    rank = ranks.index(failed.rank())
+    if not whole:
+        return dist.new_group(
+            [members[r] for r in ranks], timeout, named, use_local_synchronization=True, device_id=device
+        )
+    if not store:
+        host, port = place.split()
+        store.append(dist.TCPStore(host, int(port), timeout=timeout))
+    del backend, failed, group
+    dist.destroy_process_group()
+    dist.init_process_group(
+        named, store=store[0], rank=rank, world_size=len(ranks), timeout=timeout, device_id=device
+    )
+    return dist.group.WORLD
 
 
 def _register():
