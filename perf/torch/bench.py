@@ -86,7 +86,8 @@ def operation(name, n):
 
 
 def training(name, kind):
-    """Returns a step of DDP with "averaging", with only its "copies" into and out of buckets, or "alone" without DDP."""
+    """Returns a step of DDP with "averaging", of "tutti.ddp", with only its "copies" into and out of buckets, or "alone"
+    without DDP."""
     import torch
     import torch.nn as nn
 
@@ -98,7 +99,12 @@ def training(name, kind):
     else:
         net = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 1024))
         data = torch.randn(32, 1024)
-    model = net if kind == "alone" else nn.parallel.DistributedDataParallel(net)
+    if kind == "tutti.ddp":
+        import tutti
+
+        model = tutti.ddp(net)
+    else:
+        model = net if kind == "alone" else nn.parallel.DistributedDataParallel(net)
     if kind == "copies":
 
         def unaveraged(_, bucket):
@@ -138,6 +144,7 @@ def measure(backend, rows, pinned):
     for name, n in rows:
         steps = {name: operation(name, n)}
         if name.startswith("DDP"):
+            steps[f"{name} by tutti.ddp"] = training(name, "tutti.ddp" if backend == "tutti" else "averaging")
             steps[f"{name} without averaging"] = training(name, "copies")
             steps[f"{name} without DDP"] = training(name, "alone")
         for key, f in steps.items():
