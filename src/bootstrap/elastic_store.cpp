@@ -7,6 +7,7 @@
 #include "base/throw_error.hpp"
 #include "bootstrap/peer_table.hpp"
 #include "bootstrap/rendezvous.hpp"
+#include "bootstrap/stored_records.hpp"
 
 #include <fmt/format.h>
 
@@ -26,10 +27,16 @@ struct decision {
   // come_again: a launcher has become the coordinator, and knows of no arrivals. past: a world whose members are in a
   // later one.
   enum class kind : std::uint8_t { world, refusal, come_again, past };
+  // Ranks that follow each other, and the processes that have them: these started so many times before.
+  struct seats {
+    int number = 0;  // of the first; the next has the next one
+    int start = 0;
+    int ranks = 0;
+  };
   kind what = kind::past;
-  std::uint64_t id = 0;                           // of the world
-  std::vector<membership::arrival> members = {};  // of the world, by rank
-  std::string why = {};                           // there will be no further world
+  peer_table table = {};  // of the world
+  std::vector<seats> members = {};
+  std::string why = {};  // there will be no further world
 };
 constexpr auto highest(decision::kind) { return decision::kind::past; }
 
@@ -39,8 +46,8 @@ namespace {
 // about it. The coordinator takes away what it has read. Each coordinator reads those of its own term.
 std::string arrivals_key(std::int64_t term) { return fmt::format("arrivals/{}", term); }
 // Then a membership::arrival; one without a number withdraws that of the same place.
-constexpr std::string_view arrival_head = "arrival5 ";
-constexpr std::string_view decision_head = "decision1 ";
+constexpr std::string_view arrival_head = "arrival6 ";
+constexpr std::string_view decision_head = "decision2 ";
 constexpr const char* progress_key = "progress";
 // Arrivals that follow it are in no world of this epoch or an earlier one.
 struct progress {
@@ -61,10 +68,19 @@ constexpr std::chrono::milliseconds time_to_answer = std::chrono::seconds(5);
 
 std::string encode(const decision& made) { return std::string(decision_head) + base::to_bytes(made); }
 
+// The number of ranks of its world.
+int size_of(const decision& made) {
+  int size = 0;
+  for (const decision::seats& each : made.members) size += each.ranks;
+  return size;
+}
+
 decision decode_decision(std::string_view text) {
   constexpr const char* a_decision = "a decision about a world";
   if (!text.starts_with(decision_head)) throw_malformed(a_decision);
-  return from_store<decision>(text.substr(decision_head.size()), a_decision);
+  decision made = from_store<decision>(text.substr(decision_head.size()), a_decision);
+  if (made.what == decision::kind::world) check_table(made.table, size_of(made));
+  return made;
 }
 
 progress decode_progress(const std::string& text) {
@@ -102,7 +118,12 @@ task<> elastic_store::take_over() {
     last = decode_decision(text);
   }
   if (last.what != decision::kind::world) running_ = -1;
-  members_.resume(here, last.members);
+  std::vector<membership::arrival> members;
+  for (const decision::seats& each : last.members)
+    for (int i = 0; i < each.ranks; ++i)
+      members.push_back({.number = each.number + i, .start = each.start, .place = 0, .record = {}});
+  members_.resume(here, members);
+  table_ = std::move(last.table);
 }
 
 void elastic_store::serve() {
@@ -180,14 +201,26 @@ task<> elastic_store::admit() {
   newcomers_ = 0;
   decision made;
   made.what = decision::kind::world;
-  made.id = core::platform::real().random();
-  made.members = std::move(next->members);
-  int rank = 0;
-  for (membership::arrival& each : made.members) each.record.rank = rank++;
+  std::vector<core::endpoint_record> records;
+  for (membership::arrival& each : next->members) {
+    each.record.rank = static_cast<int>(records.size());
+    each.record.arrival = each.place;
+    const bool follows = !made.members.empty() && made.members.back().start == each.start &&
+                         made.members.back().number + made.members.back().ranks == each.number;
+    if (!follows) made.members.push_back({each.number, each.start, 0});
+    ++made.members.back().ranks;
+    records.push_back(std::move(each.record));
+  }
+  made.table = make_table(core::platform::real().random(), records, most_records_at_once);
+  if (!made.table.is_complete())
+    co_await publish_records(*store_, made.table, std::move(records), while_served);
   co_await decide(running_, encode(made));
   co_await store_->set(progress_key, base::to_bytes(progress{running_, term_}), while_served);
   // The members of the last one are in the new one, or dead.
-  if (before >= 0) co_await store_->set(world_key(before), encode(decision()), while_served);
+  const peer_table last = std::exchange(table_, std::move(made.table));
+  if (before < 0) co_return;
+  co_await store_->set(world_key(before), encode(decision()), while_served);
+  if (!last.is_complete()) co_await remove_records(*store_, last, while_served);
 }
 
 task<> elastic_store::decide(std::int64_t epoch, std::string made) {
@@ -254,18 +287,38 @@ task<> follow_newcomers(store& through, std::int64_t epoch, std::atomic<int>& co
 
 namespace {
 
-// The world in which a decision puts the rank with this place; nullopt: in none.
-std::optional<core::world_info> world_in(decision made, std::uint64_t place, std::int64_t epoch, job who) {
+// The rank of process `number` in the world; -1: none.
+int rank_of(const decision& made, int number) {
+  int rank = 0;
+  for (const decision::seats& each : made.members) {
+    if (number >= each.number && number - each.number < each.ranks) return rank + number - each.number;
+    rank += each.ranks;
+  }
+  return -1;
+}
+
+// The world in which a decision puts the process that has arrived at this place; nullopt: in none.
+task<std::optional<core::world_info>> world_in(store& through, decision made, std::uint64_t place,
+                                               std::int64_t epoch, job who, std::chrono::milliseconds limit) {
   if (made.what == decision::kind::refusal) throw error(errc::join_failed, made.why);
-  const auto mine = std::ranges::find(made.members, place, &membership::arrival::place);
-  if (mine == made.members.end()) return std::nullopt;
-  who.rank = static_cast<int>(mine - made.members.begin());
-  peer_table table;
-  table.id = made.id;
-  for (membership::arrival& each : made.members) table.records.push_back(std::move(each.record));
-  core::world_info info = world_of(who, std::move(table));
+  who.rank = rank_of(made, who.rank);
+  if (who.rank < 0) co_return std::nullopt;
+  const int size = size_of(made);
+  core::world_info info = world_of(who, size, std::move(made.table));
   info.epoch = static_cast<std::uint32_t>(epoch);
-  return info;
+  if (info.peers.size() == 0) {
+    auto near = co_await as_result(read_records(through, info.id, info.hosts.host_of(who.rank), limit));
+    if (!near) {
+      const std::string now = co_await propose(through, world_key(epoch), "", limit);
+      if (decode_decision(now).what == decision::kind::past) co_return std::nullopt;  // since it was read
+      throw base::error_of(near);
+    }
+    for (core::endpoint_record& each : near.value) info.peers.learn(std::move(each));
+  }
+  // Else it is of another process with this number, or of an arrival that was taken back.
+  const core::endpoint_record* const mine = info.peers.find(who.rank);
+  if (mine == nullptr || mine->arrival != place) co_return std::nullopt;
+  co_return std::move(info);
 }
 
 task<> withdraw(store& through, std::int64_t term, std::uint64_t place) {
@@ -294,9 +347,11 @@ task<core::world_info> meet_through(store& through, job who, core::endpoint_reco
       if (made.what == decision::kind::come_again) {
         at.term = at.epoch + 1;
         co_await through.append(arrivals_key(at.term), arrival, left());
-      } else if (auto mine_in = world_in(std::move(made), place, at.epoch, who)) {
-        co_return std::move(*mine_in);
+        continue;
       }
+      std::optional<core::world_info> mine_in =
+          co_await world_in(through, std::move(made), place, at.epoch, who, time_to_answer);
+      if (mine_in) co_return std::move(*mine_in);
       continue;
     }
     const error trouble = base::error_of(said);
@@ -309,9 +364,11 @@ task<core::world_info> meet_through(store& through, job who, core::endpoint_reco
   const std::string why = co_await propose(through, obstacle_key, "", time_to_answer);
   co_await withdraw(through, at.term, place);
   const std::string late = co_await propose(through, world_key(at.epoch + 1), "", time_to_answer);
-  if (!late.empty())
-    if (auto mine_in = world_in(decode_decision(late), place, at.epoch + 1, who))
-      co_return std::move(*mine_in);
+  if (!late.empty()) {
+    std::optional<core::world_info> mine_in =
+        co_await world_in(through, decode_decision(late), place, at.epoch + 1, who, time_to_answer);
+    if (mine_in) co_return std::move(*mine_in);
+  }
   base::throw_error(errc::join_failed,
                     "no world within {}: {} (allow more time by TUTTI_TIMEOUT, in seconds)",
                     base::duration_text(who.timeout), why);
@@ -322,7 +379,11 @@ task<core::world_info> meet_in_elastic_store(boost::asio::any_io_executor execut
   const detail::scoped_promise* const self = co_await detail::own_promise{};
   try {
     const std::unique_ptr<store> through = co_await store_of_launchers(executor, who, deadline);
-    co_return co_await meet_through(*through, who, mine, core::platform::real(), deadline);
+    core::world_info info = co_await meet_through(*through, who, mine, core::platform::real(), deadline);
+    ask_later(
+        info, executor,
+        [executor, who](core::time_point until) { return store_of_launchers(executor, who, until); }, "");
+    co_return std::move(info);
   } catch (const error& e) {
     if (self->is_stopped() || (e.code() != errc::peer_failed && e.code() != errc::timed_out)) throw;
     if (!who.etcd.empty())

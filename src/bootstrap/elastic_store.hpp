@@ -10,6 +10,7 @@
 
 #include "bootstrap/environment.hpp"
 #include "bootstrap/membership.hpp"
+#include "bootstrap/peer_table.hpp"
 #include "core/platform.hpp"
 #include "core/running_task.hpp"
 #include "core/wakeup.hpp"
@@ -83,6 +84,7 @@ class elastic_store {
   const std::function<void(const std::string&)> failed_;
   std::int64_t term_ = 0;      // whose arrivals are taken
   std::int64_t running_ = -1;  // the epoch of the world that runs
+  peer_table table_;           // of that world
   std::uint64_t told_ = 0;     // changes of the number of newcomers, in that world
   int newcomers_ = 0;
   std::string minority_;         // as it was first

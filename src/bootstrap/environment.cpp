@@ -394,8 +394,10 @@ job resolve(const init_options& options) {
         "world_size, or "
         "RANK and WORLD_SIZE",
         method);
+  if (at_address) j.records_at_once = most_records_of_rank_0;
   if (at_address || at_file || in_etcd) return j;
   read_master(found, j);
+  if (!j.master_host.empty() && !j.elastic) j.records_at_once = most_records_of_rank_0;
   // An address other than the launcher's has another listener.
   j.store_listens = !j.master_host.empty() && j.master_port == listening_port;
   if (j.rank == 0 && !j.master_host.empty()) j.store_fd = launchers_socket(j, store_fd);
@@ -410,6 +412,7 @@ job resolve_at_store(const init_options& options) {
                 "init_options::backend at \"native\", or call init without a store");
   read_common(options, j);
   j.at_store = true;
+  j.records_at_once = INT_MAX;  // the store may go when there is a world
   if (options.rank >= 0 && options.world_size >= 0) {
     if (options.rank >= options.world_size)
       refuse("init_options::rank is {} of {}: ranks are 0 to {}", options.rank, options.world_size,
@@ -443,6 +446,7 @@ job local_job(int rank, int ranks, const init_options& options) {
                 "init_options::backend at \"native\", or use tutti::run under mpirun");
   read_common(options, j);
   j.rank = rank;
+  j.records_at_once = INT_MAX;
   j.tls = read_tls(options, std::to_string(j.rank));
   j.world_size = ranks;
   j.alone = ranks == 1;

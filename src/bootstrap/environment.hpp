@@ -12,6 +12,11 @@
 
 namespace tutti::bootstrap {
 
+// In a world of more ranks each learns at the start the endpoint records of its own host only, and asks for the others
+// when it connects. Where rank 0 serves the store, more are told at once: without it no rank could ask.
+inline constexpr int most_records_at_once = 256;
+inline constexpr int most_records_of_rank_0 = 1024;
+
 struct job : core::world_settings {
   int rank = 0;
   int world_size = 1;
@@ -27,6 +32,7 @@ struct job : core::world_settings {
   int store_fd = -1;  // on rank 0, under tutti-run: a socket that already listens there; its taker owns it
   // since before this process started: a refused rank will find no listener later
   bool store_listens = false;
+  int records_at_once = most_records_at_once;
   std::set<std::string> transports;  // "shm", "ucx", "tcp"; empty: all that work
   // Identifies this start of the program, different for every other start, so that leftovers of another are
   // recognised. Empty: unknown.

@@ -76,6 +76,13 @@ task<bool> enter_beside_living(store& of_job, store& epoch, const job& who, cons
   co_return co_await all_answer(of_job, std::move(before), deadline);
 }
 
+task<std::unique_ptr<store>> open_again(boost::asio::any_io_executor executor, job who,
+                                        core::time_point deadline) {
+  std::unique_ptr<store> opened =
+      co_await etcd_store::connect(executor, who.etcd, core::time_left(deadline), who.tls_of_etcd);
+  co_return std::move(opened);
+}
+
 }  // namespace
 
 task<core::world_info> meet_in_etcd(boost::asio::any_io_executor executor, job who,
@@ -83,9 +90,10 @@ task<core::world_info> meet_in_etcd(boost::asio::any_io_executor executor, job w
   const detail::scoped_promise* const self = co_await detail::own_promise{};
   const std::string user = base::random_hex(8);
   try {
-    const std::unique_ptr<etcd_store> all =
+    std::unique_ptr<etcd_store> all =
         co_await etcd_store::connect(executor, who.etcd, core::time_left(deadline), who.tls_of_etcd);
-    prefix_store of_job(*all, who.job_id.empty() ? "-" : who.job_id);
+    const std::string of_this_job = who.job_id.empty() ? "-" : who.job_id;
+    prefix_store of_job(*all, of_this_job);
     core::background_tasks answering;
     answering.start(answer_calls(of_job, user, core::time_left(deadline)));
     who.secret = co_await agree_on_secret(of_job, who.secret, deadline);
@@ -93,7 +101,13 @@ task<core::world_info> meet_in_etcd(boost::asio::any_io_executor executor, job w
       return enter_beside_living(of_job, epoch, who, user, until);
     };
     std::int64_t epoch = 0;
-    co_return co_await meet_at(of_job, who, std::move(mine), &epoch, enter, deadline);
+    core::world_info info = co_await meet_at(of_job, who, std::move(mine), &epoch, enter, deadline);
+    answering.clear();
+    // The keys live as long as a rank that may ask is there.
+    ask_later(
+        info, executor, [executor, who](core::time_point until) { return open_again(executor, who, until); },
+        of_this_job + '/' + prefix_of_epoch(epoch), std::move(all));
+    co_return std::move(info);
   } catch (const error& e) {
     if (self->is_stopped()) throw;
     if (e.code() == errc::join_failed)

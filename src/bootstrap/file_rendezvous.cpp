@@ -35,6 +35,8 @@ std::string directory_of(const job& who) {
   return std::filesystem::path(who.rendezvous_file).parent_path().string();
 }
 
+std::string prefix_of(const job& who) { return who.job_id.empty() ? "-" : who.job_id; }
+
 // Removes the directory of a private rendezvous after the file.
 struct leave_directory {
   const job& who;
@@ -95,15 +97,18 @@ void leave_private_directory(const std::string& path) noexcept { ::rmdir(path.c_
 task<core::world_info> meet_at_file(boost::asio::any_io_executor executor, job who,
                                     core::endpoint_record mine, core::time_point deadline) {
   const leave_directory last{who};
-  const std::unique_ptr<file_store> file = co_await open_file(executor, who, deadline);
+  std::unique_ptr<file_store> file = co_await open_file(executor, who, deadline);
   try {
-    prefix_store of_job(*file, who.job_id.empty() ? "-" : who.job_id);
+    prefix_store of_job(*file, prefix_of(who));
     who.secret = co_await agree_on_secret(of_job, who.secret, deadline);
     const epoch_entry enter = [&file](store& of, core::time_point until) {
       return enter_beside_live_users(*file, of, until);
     };
     std::int64_t epoch = 0;
-    co_return co_await meet_at(of_job, who, std::move(mine), &epoch, enter, deadline);
+    core::world_info info = co_await meet_at(of_job, who, std::move(mine), &epoch, enter, deadline);
+    // The file lives as long as a rank that may ask has it open.
+    ask_later(info, executor, nullptr, prefix_of(who) + '/' + prefix_of_epoch(epoch), std::move(file));
+    co_return std::move(info);
   } catch (const error& e) {
     if (e.code() != errc::join_failed) throw;
     base::throw_error(errc::join_failed, "{} (the ranks meet at the file {})", e.what(), who.rendezvous_file);

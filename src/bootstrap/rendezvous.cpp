@@ -98,7 +98,13 @@ class participant {
     }
     if (verdict.starts_with(failed_head)) refuse("{}", verdict.substr(failed_head.size()));
     if (verdict == superseded) co_return std::nullopt;
-    co_return world_of(who_, decode_table(verdict, who_.world_size));
+    core::world_info info = world_of(who_, who_.world_size, decode_table(verdict, who_.world_size));
+    if (info.peers.size() == 0) {
+      std::vector<core::endpoint_record> near =
+          co_await read_records(store_, info.id, info.hosts.host_of(info.rank), left());
+      for (core::endpoint_record& each : near) info.peers.learn(std::move(each));
+    }
+    co_return std::move(info);
   }
 
  private:
@@ -165,9 +171,11 @@ class participant {
 
   // The last rank to come knows that all endpoint records are there.
   task<std::string> publish_table() {
-    const std::string records = co_await store_.get(records_key, left());
-    peer_table table{core::platform::real().random(), decode_endpoint_records(records)};
-    std::ranges::sort(table.records, {}, &core::endpoint_record::rank);
+    const std::string text = co_await store_.get(records_key, left());
+    std::vector<core::endpoint_record> records = decode_endpoint_records(text);
+    std::ranges::sort(records, {}, &core::endpoint_record::rank);
+    const peer_table table = make_table(core::platform::real().random(), records, who_.records_at_once);
+    if (!table.is_complete()) co_await publish_records(store_, table, std::move(records), left());
     // Unless a rank has given up meanwhile and said so.
     co_return co_await propose(store_, verdict_key, encode_table(table), left());
   }
@@ -238,7 +246,6 @@ task<std::optional<core::world_info>> try_meet(store& through, job who, core::en
 
 // The number of the newest epoch. The keys of each are under "epoch/<number>".
 constexpr const char* newest_key = "epoch";
-std::string prefix_of(std::int64_t epoch) { return fmt::format("epoch/{}", epoch); }
 
 std::int64_t epoch_in(const std::string& text) {
   const auto number = base::to_number<std::int64_t>(text);
@@ -258,7 +265,7 @@ task<std::int64_t> newest_epoch(store& through, std::int64_t least, core::time_p
     if (newest >= least) co_return newest;
   }
   if (!held.empty()) {
-    prefix_store earlier(through, prefix_of(epoch_in(held)));
+    prefix_store earlier(through, prefix_of_epoch(epoch_in(held)));
     co_await end_attempt(earlier, std::string(superseded), core::time_left(deadline));
   }
   co_return least;
@@ -266,9 +273,31 @@ task<std::int64_t> newest_epoch(store& through, std::int64_t least, core::time_p
 
 }  // namespace
 
-core::world_info world_of(const job& who, peer_table table) {
-  const int size = static_cast<int>(table.records.size());
-  return {who, table.id, who.rank, size, 0, std::move(table.records)};
+core::world_info world_of(const job& who, int size, peer_table table) {
+  core::world_info info{who,
+                        table.id,
+                        who.rank,
+                        size,
+                        0,
+                        core::host_map(std::move(table.hosts), size),
+                        core::peer_records(std::move(table.kinds), table.kind_of)};
+  for (core::endpoint_record& each : table.records) info.peers.learn(std::move(each));
+  return info;
+}
+
+void ask_later(core::world_info& info, boost::asio::any_io_executor executor, stored_records::opener open,
+               std::string prefix, std::unique_ptr<store> at) {
+  if (std::cmp_equal(info.peers.size(), info.size)) return;
+  info.peers.set_source(std::make_shared<stored_records>(executor, info.id, info.hosts, std::move(prefix),
+                                                         std::move(open), std::move(at)));
+}
+
+stored_records::opener opener_of_rank_0(boost::asio::any_io_executor executor, job who,
+                                        std::weak_ptr<tcp_store_server> server) {
+  who.store_listens = true;  // since there is a world
+  return [executor, who, server](core::time_point deadline) {
+    return store_of_rank_0(executor, who, deadline, server.lock());
+  };
 }
 
 task<std::unique_ptr<store>> store_of_rank_0(boost::asio::any_io_executor executor, job who,
@@ -305,6 +334,8 @@ task<> call_off(store& through, std::string why) {
   return end_attempt(through, std::string(failed_head) + why, patience);
 }
 
+std::string prefix_of_epoch(std::int64_t epoch) { return fmt::format("epoch/{}", epoch); }
+
 task<bool> is_first(store& epoch, int rank, core::time_point deadline) {
   const std::string before = co_await propose(epoch, rank_key(rank), "", core::time_left(deadline));
   co_return before.empty();
@@ -315,7 +346,7 @@ task<core::world_info> meet_at(store& through, job who, core::endpoint_record mi
   for (;; ++*least) {
     const std::int64_t epoch = co_await newest_epoch(through, *least, deadline);
     *least = epoch;
-    prefix_store keys(through, prefix_of(epoch));
+    prefix_store keys(through, prefix_of_epoch(epoch));
     const std::size_t verdicts = co_await keys.count(verdict_key, core::time_left(deadline));
     if (verdicts > 0) continue;
     const bool entered = co_await enter(keys, deadline);
@@ -340,7 +371,11 @@ task<core::world_info> meet_in_epochs(boost::asio::any_io_executor executor, job
   for (;;) {
     const std::unique_ptr<store> through = co_await store_of_rank_0(executor, who, deadline, server);
     result<core::world_info> met = co_await as_result(meet_at(*through, who, mine, &least, enter, deadline));
-    if (met) co_return std::move(met.value);
+    if (met) {
+      ask_later(met.value, executor, opener_of_rank_0(executor, who, server),
+                prefix_of_epoch(met.value.epoch));
+      co_return std::move(met.value);
+    }
     const error trouble = base::error_of(met);
     if (server != nullptr || core::clock::now() >= deadline) throw trouble;
     const auto answer = co_await as_result(through->count(newest_key, patience));

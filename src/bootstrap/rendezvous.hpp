@@ -6,6 +6,7 @@
 
 #include "bootstrap/environment.hpp"
 #include "bootstrap/peer_table.hpp"
+#include "bootstrap/stored_records.hpp"
 #include "core/platform.hpp"
 #include "core/world_info.hpp"
 
@@ -20,8 +21,15 @@
 
 namespace tutti::bootstrap {
 
-// The world of these ranks as this process, who.rank of it, enters it: with the settings of its job.
-core::world_info world_of(const job& who, peer_table table);
+// The world of this table, of `size` ranks, as this process, who.rank of it, enters it: with the settings of its job.
+core::world_info world_of(const job& who, int size, peer_table table);
+// Where this rank of a large world asks for records: it opens a store when it first needs one, or has it already. The
+// records are behind `prefix` there. Nothing happens for a world whose records it has.
+void ask_later(core::world_info& info, boost::asio::any_io_executor executor, stored_records::opener open,
+               std::string prefix, std::unique_ptr<store> at = nullptr);
+// Of a job whose store rank 0 serves.
+stored_records::opener opener_of_rank_0(boost::asio::any_io_executor executor, job who,
+                                        std::weak_ptr<tcp_store_server> server);
 
 // Connects to the store of rank 0, which is `server` itself in the process that has it. Errors as those of
 // tcp_store::connect.
@@ -47,6 +55,9 @@ task<std::string> propose(store& at, std::string key, std::string value, std::ch
 // If the scope of the awaiting coroutine is stopped, the error is its reason, and the attempt ends for all: the
 // others get join_failed, naming this rank. That takes as long as a request to the store.
 //
+// In a world of more than job.records_at_once ranks the last one makes a request for each host, and each rank one more:
+// it knows the records of its host. The caller then uses ask_later().
+//
 // The process that serves the store goes on serving until its clients have left (tcp_store_server::drain),
 // also after a failure. Others may still be reading the table, or why there is none.
 task<core::world_info> meet(store& through, job who, core::endpoint_record mine, core::time_point deadline);
@@ -57,6 +68,9 @@ task<> call_off(store& through, std::string why);
 // How a rank enters an epoch: records this process in it. Returns false if a process that entered it earlier
 // has died: the epoch cannot become a world any more.
 using epoch_entry = std::function<task<bool>(store& epoch, core::time_point deadline)>;
+
+// Where the keys of an epoch are.
+std::string prefix_of_epoch(std::int64_t epoch);
 
 // Whether no process with this rank has entered the epoch before.
 task<bool> is_first(store& epoch, int rank, core::time_point deadline);
@@ -95,8 +109,8 @@ task<core::world_info> meet_at_file(boost::asio::any_io_executor executor, job w
 // keys. The last rank to enter an epoch, and one that finds its number taken, asks all others to answer. If one does not
 // within 5 s, the next epoch begins. Without a secret the ranks agree on one, and listen on loopback only. Errors are
 // those of meet() and etcd_store::connect().
-task<core::world_info> meet_in_etcd(boost::asio::any_io_executor executor, job who, core::endpoint_record mine,
-                                    core::time_point deadline);
+task<core::world_info> meet_in_etcd(boost::asio::any_io_executor executor, job who,
+                                    core::endpoint_record mine, core::time_point deadline);
 
 // "tutti" in XDG_RUNTIME_DIR if there is one, else /tmp/tutti-<uid>: the same for all processes of a user.
 std::string private_directory();

@@ -447,7 +447,7 @@ const char* agreement::act_on(int peer, key name, std::span<const std::byte> pay
   auto* const joins = std::get_if<messages::join>(&said);
   const auto* const gives_up = std::get_if<messages::give_up>(&said);
   const bool asks = joins != nullptr || gives_up != nullptr || std::holds_alternative<messages::invite>(said);
-  if (joins != nullptr && !is_list(joins->lost, home_.info().peers.size()))
+  if (joins != nullptr && !is_list(joins->lost, static_cast<std::size_t>(home_.info().size)))
     return "an agreement of ranks that there are not";
   const auto known = rounds_.find(name);
   if (known == rounds_.end() && find(name.first) == nullptr &&

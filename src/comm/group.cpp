@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <ranges>
 
 namespace tutti::comm {
@@ -15,23 +16,27 @@ std::string list_of(const std::vector<std::string>& names) {
 }
 
 group::group(const core::world_info& world, std::string name, std::vector<int> members)
-    : world_(&world), name_(std::move(name)), members_(std::move(members)), ranks_(world.peers.size(), -1) {
-  std::vector<std::string> host_ids;
+    : world_(&world), name_(std::move(name)), members_(std::move(members)) {
+  std::vector<int> hosts;
+  const bool is_world = std::cmp_equal(members_.size(), world.size) && std::ranges::is_sorted(members_);
+  if (!is_world) ranks_.resize(static_cast<std::size_t>(world.size), -1);
   for (int r = 0; r < size(); ++r) {
     const int member = world_rank(r);
-    ranks_[static_cast<std::size_t>(member)] = r;
+    if (!is_world) ranks_[static_cast<std::size_t>(member)] = r;
     if (member == world.rank) rank_ = r;
-    host_ids.push_back(world.record(member).host_id);
+    hosts.push_back(world.hosts.host_of(member));
   }
-  places_ = topology(host_ids, rank_);
+  places_ = topology(hosts, rank_);
 }
 
 std::string group::describe(int rank) const {
   if (world_ == nullptr) return fmt::format("rank {}", rank);
   const int there = world_rank(rank);
   if (there == rank) return world_->describe(rank);
-  const core::endpoint_record& record = world_->record(there);
-  return fmt::format("rank {} (rank {} of the world, host {}, pid {})", rank, there, record.host, record.pid);
+  const core::endpoint_record* const record = world_->peers.find(there);
+  if (record == nullptr) return fmt::format("rank {} (rank {} of the world)", rank, there);
+  return fmt::format("rank {} (rank {} of the world, host {}, pid {})", rank, there, record->host,
+                     record->pid);
 }
 
 std::string group::number_here(int world_rank) const {

@@ -31,7 +31,7 @@ class group {
   const std::vector<int>& members() const noexcept { return members_; }
   int world_rank(int rank) const noexcept { return members_[static_cast<std::size_t>(rank)]; }
   int rank_of(int world_rank) const noexcept {  // -1: not a member
-    return world_rank < 0 ? world_rank : ranks_[static_cast<std::size_t>(world_rank)];
+    return world_rank < 0 || ranks_.empty() ? world_rank : ranks_[static_cast<std::size_t>(world_rank)];
   }
   const topology& places() const noexcept { return places_; }
 
@@ -50,7 +50,7 @@ class group {
   const core::world_info* world_;
   std::string name_;
   const std::vector<int> members_;
-  std::vector<int> ranks_;  // by rank of the world; -1: not a member
+  std::vector<int> ranks_;  // by rank of the world; -1: not a member. Empty: they are the same
   int rank_ = -1;
   topology places_;
 };

@@ -29,7 +29,7 @@ constexpr core::duration too_late = 400ms;
 // For processes of another host, the launcher there knows whether they are stopped, and passes it on.
 bool told_to_be_stopped(core::loop& loop, const core::endpoint_record& record) {
   const flight::recordings* const node = loop.recorder_slot().node();
-  return node != nullptr && node->is_stopped(record.number, record.pid);
+  return node != nullptr && record.pid != 0 && node->is_stopped(record.number, record.pid);
 }
 
 std::string seconds(core::duration d) {
@@ -45,8 +45,8 @@ peer_watch::peer_watch(core::loop& loop, const core::world_info& info, watched& 
       ranks_(ranks),
       period_(transport::tcp::heartbeat::period(info.silence_limit)),
       timer_(&fire, this),
-      waited_for_(info.peers.size()),
-      peers_(info.peers.size()) {
+      waited_for_(static_cast<std::size_t>(info.size)),
+      peers_(waited_for_.size()) {
   // Alone there is nobody to wait for.
   if (info.size > 1) loop.engine().add_sleeper(*this);
 }
@@ -79,7 +79,7 @@ void peer_watch::check_all() {
     if (peer == info_.rank) continue;
     const p2p::waits waits = waited_for_[static_cast<std::size_t>(peer)];
     if (waits == p2p::waits::not_at_all || ranks_.has_gone(peer)) {
-      forget(peer);
+      if (peers_.find(static_cast<std::size_t>(peer)) != nullptr) forget(peer);
     } else {
       how.loop = waits == p2p::waits::for_it;
       check(peer, how);

@@ -11,6 +11,7 @@
 // told apart, only the timeouts of operations apply.
 #pragma once
 
+#include "base/sparse_array.hpp"
 #include "core/loop.hpp"
 #include "core/world_info.hpp"
 #include "p2p/endpoint.hpp"
@@ -43,7 +44,10 @@ class peer_watch final : public core::source {
   ~peer_watch() override;
 
   // Whether `peer`, a rank of the world, was waited for without progress at the last check.
-  bool suspects(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].is != doubt::none; }
+  bool suspects(int peer) const noexcept {
+    const state* const s = peers_.find(static_cast<std::size_t>(peer));
+    return s != nullptr && s->is != doubt::none;
+  }
 
   bool poll() noexcept override { return false; }
   bool arm() noexcept override;
@@ -76,7 +80,7 @@ class peer_watch final : public core::source {
   core::duration next_{};  // until the next check
   core::timer timer_;
   std::vector<p2p::waits> waited_for_;
-  std::vector<state> peers_;
+  base::sparse_array<state> peers_;
 };
 
 }  // namespace tutti::comm

@@ -24,12 +24,14 @@
 #include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
+#include <climits>
 #include <cstdlib>
 #include <exception>
 #include <new>
 #include <tutti/as_result.hpp>
 #include <tutti/detail/token_face.hpp>
 #include <tutti/explain.hpp>
+#include <utility>
 
 namespace tutti::comm {
 namespace {
@@ -97,7 +99,10 @@ transports listening_transports(core::loop& loop, const bootstrap::job& job,
 
 void check_reach(const core::world_info& info, const transports& ways) {
   const core::endpoint_record& mine = info.record(info.rank);
-  for (const core::endpoint_record& peer : info.peers) {
+  const core::endpoint_record* last = nullptr;
+  for (int rank = 0; rank < info.size; ++rank) {
+    const core::endpoint_record& peer = info.record(rank);
+    if (std::exchange(last, &peer) == &peer) continue;  // of the same kind
     const bool reached =
         std::any_of(ways.begin(), ways.end(), [&](const auto& way) { return way->reaches(mine, peer); });
     if (!reached)
@@ -107,7 +112,7 @@ void check_reach(const core::world_info& info, const transports& ways) {
               "rank {} (host {}) and rank {} (host {}) have no transport in common; set TUTTI_TRANSPORTS to "
               "the same on all ranks (shared memory reaches one host only, TCP and UCX need TUTTI_SECRET "
               "beyond loopback)",
-              info.rank, mine.host, peer.rank, peer.host));
+              info.rank, mine.host, rank, peer.host.empty() ? "not known yet" : peer.host));
   }
 }
 
@@ -145,12 +150,11 @@ bootstrap::peer_table table_of(const mpi::membership& joined) {
   std::string records;
   for (const std::string& each : joined.records) records += each.substr(std::min(number_bytes, each.size()));
   const std::string number = joined.records.front().substr(0, number_bytes);
-  bootstrap::peer_table all{bootstrap::from_store<std::uint64_t>(number, "the id of a world"),
-                            bootstrap::decode_endpoint_records(records)};
-  if (all.records.size() != joined.records.size()) bootstrap::throw_malformed("a process's endpoint record");
-  for (std::size_t rank = 0; rank < all.records.size(); ++rank)
-    all.records[rank].rank = static_cast<int>(rank);
-  return all;
+  std::vector<core::endpoint_record> all = bootstrap::decode_endpoint_records(records);
+  if (all.size() != joined.records.size()) bootstrap::throw_malformed("a process's endpoint record");
+  for (std::size_t rank = 0; rank < all.size(); ++rank) all[rank].rank = static_cast<int>(rank);
+  return bootstrap::make_table(bootstrap::from_store<std::uint64_t>(number, "the id of a world"),
+                               std::move(all), INT_MAX);
 }
 
 // A rank that still waits in the old world would wait for ever.
@@ -267,8 +271,10 @@ task<communicator> runtime_state::join(bootstrap::job job, store* through,
   } else if (how == rendezvous::in_store) {
     if (job.at_store) job.secret = co_await bootstrap::agree_on_secret(*through, job.secret, deadline);
     info = co_await bootstrap::meet(*through, job, mine, deadline);
+    bootstrap::ask_later(info, executor, bootstrap::opener_of_rank_0(executor, job, server), "");
   } else {
-    info = bootstrap::world_of(job, {loop_.engine().platform().random(), {mine}});
+    const std::uint64_t id = loop_.engine().platform().random();
+    info = bootstrap::world_of(job, 1, bootstrap::make_table(id, {mine}, 1));
   }
   alive.check();
   check_reach(info, ways);
@@ -328,14 +334,14 @@ task<communicator> runtime_state::join_mpi(bootstrap::job job) {
   std::vector<std::unique_ptr<transport::transport>> ways;
   ways.push_back(transport::make_self_transport(loop_));
   ways.push_back(std::make_unique<mpi::mpi_transport>(loop_, *joined.through));
-  co_return enter(bootstrap::world_of(job, table_of(joined)), std::move(ways), nullptr);
+  co_return enter(bootstrap::world_of(job, here.size(), table_of(joined)), std::move(ways), nullptr);
 }
 
 communicator runtime_state::enter(core::world_info info, transports ways,
                                   std::shared_ptr<tcp_store_server> server) {
   const std::string& my_host = info.record(info.rank).host_id;
   std::vector<std::string> masks;
-  for (const core::endpoint_record& peer : info.peers)
+  for (const auto& [rank, peer] : info.peers.known())
     if (peer.host_id == my_host) masks.push_back(peer.cpus);
   const int local_ranks = static_cast<int>(masks.size());
   loop_.recorder().joined(info.id);

@@ -3,21 +3,21 @@
 #pragma once
 
 #include <algorithm>
-#include <map>
 #include <span>
-#include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace tutti::comm {
 
 struct topology {
   topology() = default;
-  // `host_ids` by rank; ranks with equal ids share a host.
-  topology(std::span<const std::string> host_ids, int rank) {
-    std::map<std::string, int> numbers;
+  // `their_hosts` by rank; ranks with equal numbers share a host.
+  topology(std::span<const int> their_hosts, int rank) {
+    std::unordered_map<int, int> numbers;
     std::vector<std::vector<int>> ranks;  // by host
-    for (std::size_t r = 0; r < host_ids.size(); ++r) {
-      const auto [at, is_new] = numbers.try_emplace(host_ids[r], static_cast<int>(leaders.size()));
+    host_of.reserve(their_hosts.size());
+    for (std::size_t r = 0; r < their_hosts.size(); ++r) {
+      const auto [at, is_new] = numbers.try_emplace(their_hosts[r], static_cast<int>(leaders.size()));
       if (is_new) {
         leaders.push_back(static_cast<int>(r));
         ranks.emplace_back();

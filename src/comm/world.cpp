@@ -24,7 +24,7 @@ world::world(core::loop& loop, core::world_info info,
     : loop_(loop),
       info_(std::move(info)),
       owner_(owner),
-      links_(info_.peers.size(), nullptr),
+      links_(static_cast<std::size_t>(info_.size)),
       endpoint_(loop.engine(), *this, info_.rank, info_.size),
       transports_(std::move(transports)),
       agreement_(*this),
@@ -75,8 +75,9 @@ void world::mark_waited_for(std::vector<p2p::waits>& by_peer) noexcept {
   endpoint_.mark_waited_for(by_peer);
   agreement_.mark_waited_for(by_peer);
   communicators_.for_each([&](communicator_state& c) { c.progress().mark_waited_for(by_peer); });
-  for (std::size_t peer = 0; peer < by_peer.size(); ++peer)
-    if (links_[peer] != nullptr && links_[peer]->has_queue()) by_peer[peer] = p2p::waits::for_it;
+  links_.for_each([&by_peer](std::size_t peer, const transport::link* l) {
+    if (l != nullptr && l->has_queue()) by_peer[peer] = p2p::waits::for_it;
+  });
 }
 
 transport::neighbours* world::memory_of(const std::vector<int>& members) const noexcept {
@@ -103,7 +104,7 @@ void world::retire(std::unique_ptr<host_segments> b, bool failed) noexcept {
 std::optional<bool> world::recorded_leaving(int peer) const noexcept {
   const core::endpoint_record& mine = info_.record(info_.rank);
   const core::endpoint_record& theirs = info_.record(peer);
-  if (!core::share_pids(mine, theirs)) return std::nullopt;
+  if (!core::share_pids(mine, theirs)) return std::nullopt;  // nor if the record is not known
   const std::optional<bool> recorded = flight::has_left(peer, info_.id, theirs.pid);
   // A thread does not die alone.
   if (!recorded && mine.pid == theirs.pid) return true;
@@ -114,7 +115,8 @@ void world::meet_unmet() noexcept {
   if (info_.size > most_told) return;
   for (int peer = 0; peer < info_.size; ++peer) {
     const core::endpoint_record& theirs = info_.record(peer);
-    const bool listens = !theirs.shm_address.empty() || !theirs.ucx_endpoint.empty() || !theirs.tcp_endpoint.empty();
+    const bool listens =
+        !theirs.shm_address.empty() || !theirs.ucx_endpoint.empty() || !theirs.tcp_endpoint.empty();
     // Two ranks read each other's recordings, or neither does.
     if (peer != info_.rank && listens && !recorded_leaving(peer)) endpoint_.control().meet(peer);
   }
@@ -192,6 +194,9 @@ task<> world::leave(core::time_point deadline) {
     co_await core::pause(loop_, std::chrono::milliseconds(1));
   }
   meet_unmet();
+  // Those that queued frames wait for. Who serves the store waits until all have closed it.
+  while (!info_.peers.close_source() && loop_.engine().platform().now() < deadline)
+    co_await core::pause(loop_, std::chrono::milliseconds(1));
   for (auto& t : transports_) co_await t->leave(deadline);
 }
 

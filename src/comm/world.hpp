@@ -2,6 +2,7 @@
 // world: one rank's membership in a world: transports, endpoint, communicators, and leaving in order.
 #pragma once
 
+#include "base/sparse_array.hpp"
 #include "bootstrap/elastic_store.hpp"
 #include "bootstrap/environment.hpp"
 #include "comm/agreement.hpp"
@@ -131,7 +132,7 @@ class world final : public communicator_home, p2p::router, peer_watch::watched {
   core::loop& loop_;
   const core::world_info info_;
   world_owner* const owner_;
-  std::vector<transport::link*> links_;  // by peer; null until needed
+  base::sparse_array<transport::link*> links_;  // by peer; null until needed
   p2p::endpoint endpoint_;
   // After the endpoint, to be destroyed before it: frames in its memory may still wait in the links.
   std::vector<std::unique_ptr<transport::transport>> transports_;

@@ -132,7 +132,8 @@ unexpected_message* matcher::find(const envelope& wanted) noexcept {
   context_queues* c = find_queues(wanted.context);
   if (c == nullptr) return nullptr;
   if (wanted.source == any_source) return first_accepted(c->arrivals, wanted);
-  return c->has(wanted.source) ? first_accepted(c->from(wanted.source).unexpected, wanted) : nullptr;
+  source_queues* const from = c->has(wanted.source) ? c->find(wanted.source) : nullptr;
+  return from != nullptr ? first_accepted(from->unexpected, wanted) : nullptr;
 }
 
 const unexpected_message* matcher::find_outside(std::uint32_t context, std::int32_t source) const noexcept {
@@ -203,7 +204,7 @@ std::size_t matcher::posted_count(std::uint32_t context) const noexcept {
   const context_queues* c = peek(context);
   if (c == nullptr) return 0;
   std::size_t n = length(c->from_any);
-  for (std::uint32_t i = 0; i < c->size; ++i) n += length(c->of[i].posted);
+  c->of.for_each([&n](std::size_t, const source_queues& from) { n += length(from.posted); });
   return n;
 }
 

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "base/intrusive_list.hpp"
+#include "base/sparse_array.hpp"
 #include "match/queue_index.hpp"
 
 #include <cassert>
@@ -168,14 +169,17 @@ class matcher {
     source_queue unexpected;
   };
   struct context_queues {
-    explicit context_queues(std::uint32_t sources)
-        : size(sources), of(std::make_unique<source_queues[]>(sources)) {}
+    explicit context_queues(std::uint32_t sources) : size(sources), of(sources) {}
 
     bool has(std::int32_t source) const noexcept { return static_cast<std::uint32_t>(source) < size; }
-    source_queues& from(std::int32_t source) const noexcept { return of[static_cast<std::uint32_t>(source)]; }
+    source_queues& from(std::int32_t source) noexcept { return of[static_cast<std::uint32_t>(source)]; }
+    // Null: nothing has been queued there.
+    source_queues* find(std::int32_t source) const noexcept {
+      return of.find(static_cast<std::uint32_t>(source));
+    }
 
     const std::uint32_t size;
-    const std::unique_ptr<source_queues[]> of;
+    base::sparse_array<source_queues> of;
     posted_queue from_any;
     arrival_queue arrivals;
   };
@@ -327,7 +331,7 @@ void matcher::take_posted(std::uint32_t context, std::int32_t source, F f) {
   };
   if (context_queues* c = find_queues(context)) {
     if (source == any_source) take_all(c->from_any);
-    if (c->has(source)) take_all(c->from(source).posted);
+    if (source_queues* const from = c->has(source) ? c->find(source) : nullptr) take_all(from->posted);
   }
   while (posted_receive* r = all.pop_front()) f(*r);
 }
@@ -336,7 +340,7 @@ template <class F>
 void matcher::visit_posted(std::uint32_t context, F f) const {
   const context_queues* c = peek(context);
   if (c == nullptr) return;
-  for (std::uint32_t source = 0; source < c->size; ++source) c->of[source].posted.for_each(f);
+  c->of.for_each([&f](std::size_t, const source_queues& from) { from.posted.for_each(f); });
 }
 
 template <class F>

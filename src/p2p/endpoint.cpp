@@ -21,8 +21,9 @@ endpoint::endpoint(core::progress_engine& engine, router& routes, int rank, int 
 
 endpoint_counters endpoint::counters() const noexcept {
   endpoint_counters now{sends_.counters(), receives_.counters()};
-  for (int p = 0; p < peers_.size(); ++p)
-    if (peers_[p].gone.code == errc::protocol) ++now.corrupt_frames;
+  peers_.for_each([&now](int, const peer_state& p) {
+    if (p.gone.code == errc::protocol) ++now.corrupt_frames;
+  });
   return now;
 }
 
@@ -220,8 +221,9 @@ void endpoint::mark_waited_for(std::vector<waits>& by_peer) noexcept {
     if (owner.is == destination_owner::kind::receive) mark(owner.peer, waits::for_it);
   });
   receives_.for_each_draining([&](const receive& r) { mark(r.peer, waits::for_it); });
-  for (int p = 0; p < peers_.size(); ++p)
-    if (peers_[p].arriving != nullptr) mark(p, waits::for_it);
+  peers_.for_each([&mark](int peer, const peer_state& p) {
+    if (p.arriving != nullptr) mark(peer, waits::for_it);
+  });
 }
 
 void endpoint::give_notices(std::uint32_t context, std::uint32_t sequence,

@@ -8,6 +8,7 @@
 
 #include "base/limits.hpp"
 #include "base/object_pool.hpp"
+#include "base/sparse_array.hpp"
 #include "p2p/control_messages.hpp"
 #include "p2p/transfer_states.hpp"
 #include "transport/link.hpp"
@@ -85,7 +86,15 @@ class peers {
       : routes_(routes), rank_(rank), all_(static_cast<std::size_t>(size)) {}
 
   peer_state& operator[](int peer) noexcept { return all_[static_cast<std::size_t>(peer)]; }
-  const peer_state& operator[](int peer) const noexcept { return all_[static_cast<std::size_t>(peer)]; }
+  const peer_state& operator[](int peer) const noexcept {
+    const peer_state* const known = all_.find(static_cast<std::size_t>(peer));
+    return known != nullptr ? *known : unmet_;
+  }
+  // Calls f(peer, const peer_state&) for all that may be in touch with this rank.
+  template <class F>
+  void for_each(F f) const {
+    all_.for_each([&f](std::size_t peer, const peer_state& p) { f(static_cast<int>(peer), p); });
+  }
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return static_cast<int>(all_.size()); }
 
@@ -150,7 +159,8 @@ class peers {
 
   router& routes_;
   const int rank_;
-  std::vector<peer_state> all_;
+  base::sparse_array<peer_state> all_;
+  inline static const peer_state unmet_{};
   std::size_t gone_ = 0;  // number of peers that have gone
   base::object_pool<control> controls_;
 };

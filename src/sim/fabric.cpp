@@ -38,6 +38,16 @@ std::string farewell_of(const std::string& who) { return who + " has finished an
 
 }  // namespace
 
+core::endpoint_record record_of(const options& o, int rank) {
+  core::endpoint_record record;
+  record.rank = rank;
+  record.host = fmt::format("sim{}", rank / o.ranks_per_host);
+  record.pid = 1000 + rank;
+  record.host_id = record.host;
+  record.cpus = "1";
+  return record;
+}
+
 fabric::fabric(const options& o, std::function<void(int)> step)
     : options_(o),
       order_(scrambled(o.seed + 1)),
@@ -153,6 +163,10 @@ void fabric::connect(sim_link& link) {
   c = made;
   nanoseconds when =
       now_ + options_.network.connecting.count() + numbers_.up_to(options_.noise.jitter.count());
+  // Both sides ask for the other's record, the one that connects before it does.
+  if (link.owner_.info().peers.find(link.peer_) == nullptr) when += 2 * between(rank, link.peer_).latency;
+  for (const auto& [side, far] : {std::pair(rank, link.peer_), std::pair(link.peer_, rank)})
+    if (!at(side).gone) at(side).transport->info().peers.learn(record_of(options_, far));
   if (const nanoseconds heals = separated_until(rank, link.peer_, now_); heals != 0)
     when = heals == end_of_time ? now_ + options_.network.silence.count() : later(when, heals - now_);
   plan(when, [this, rank, other = link.peer_] { establish(rank, other); });

@@ -31,6 +31,9 @@ inline constexpr nanoseconds end_of_time = std::numeric_limits<nanoseconds>::max
 // Future events by time. Those of one time happen in the order of a second number, or of planning.
 using event_queue = std::multimap<std::pair<nanoseconds, std::uint64_t>, std::function<void()>>;
 
+// What the ranks of a simulation publish about themselves.
+core::endpoint_record record_of(const options& o, int rank);
+
 class sim_link;
 class sim_transport;
 

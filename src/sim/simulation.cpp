@@ -3,6 +3,7 @@
 #include "base/env.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "bootstrap/environment.hpp"
 #include "comm/runtime_state.hpp"
 #include "flight/explanation.hpp"
 #include "flight/recorder.hpp"
@@ -45,15 +46,16 @@ core::world_info world_for(const options& o, int rank, std::uint64_t id) {
   info.rank = rank;
   info.size = o.ranks;
   info.timeout = std::min(o.timeout, longest_timeout);
-  info.peers.resize(static_cast<std::size_t>(o.ranks));
-  for (int r = 0; r < o.ranks; ++r) {
-    core::endpoint_record& record = info.peers[static_cast<std::size_t>(r)];
-    record.rank = r;
-    record.host = fmt::format("sim{}", r / o.ranks_per_host);
-    record.pid = 1000 + r;
-    record.host_id = record.host;
-    record.cpus = "1";
-  }
+  const int full = o.ranks / o.ranks_per_host, rest = o.ranks % o.ranks_per_host;
+  std::vector<core::host_map::run> hosts;
+  if (full > 0) hosts.push_back({0, 1, full, o.ranks_per_host});
+  if (rest > 0) hosts.push_back({full, 0, 1, rest});
+  info.hosts = core::host_map(std::move(hosts), o.ranks);
+  // A rank of a larger world gets the others' records when it connects.
+  const bool all = o.ranks <= bootstrap::most_records_at_once;
+  const int first = all ? 0 : rank - rank % o.ranks_per_host;
+  for (int r = first; r < std::min(o.ranks, all ? o.ranks : first + o.ranks_per_host); ++r)
+    info.peers.learn(record_of(o, r));
   return info;
 }
 

@@ -105,10 +105,16 @@ std::string event_file_name(const fs::path& folder, double now) {
 // The world of the job has the same id at each start of the job; every other communicator has one of its own.
 std::string default_id(const extend::identity& who, std::uint64_t number, const std::string& name) {
   std::set<std::pair<std::string, std::int64_t>> processes;
-  for (const extend::place& p : who.places) processes.emplace(p.host, p.pid);
+  std::size_t unknown = 0;  // of a large world: ranks that this one has not met
+  for (const extend::place& p : who.places) {
+    if (p.pid == 0)
+      ++unknown;
+    else
+      processes.emplace(p.host, p.pid);
+  }
   const auto job = base::env_string("TUTTI_JOB_ID");
-  const bool is_job = job && who.name == "world" && processes.size() == who.places.size() &&
-                      base::env_string("WORLD_SIZE") == std::to_string(processes.size());
+  const bool is_job = job && who.name == "world" && processes.size() + unknown == who.places.size() &&
+                      base::env_string("WORLD_SIZE") == std::to_string(who.places.size());
   const std::string origin =
       is_job ? "job-" + word_of(*job) : fmt::format("{:016x}-{}", who.world, who.communicator);
   return fmt::format("{}-{}{}{}", origin, number, name.empty() ? "" : "-", word_of(name));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/connecting_transport.hpp"
 
+#include "base/text.hpp"
 #include "core/loop.hpp"
 
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <tutti/as_result.hpp>
 
 namespace tutti::transport {
 namespace {
@@ -93,6 +95,8 @@ task<> connecting_transport::reach(peer_link& l) {
   while (l.at() == phase::connecting) {
     setback last;
     try {
+      co_await find_record(l, deadline);
+      if (l.at() != phase::connecting) co_return;
       core::stream_socket socket = co_await dial(info_->record(l.peer()), deadline);
       last.answered = true;
       socket.secure_with(tls_);
@@ -124,6 +128,30 @@ task<> connecting_transport::reach(peer_link& l) {
     ++l.counters.retries;
     next_pause = std::min<std::chrono::milliseconds>(2 * next_pause, longest_pause);
   }
+}
+
+// Ends the link if the record cannot be had.
+task<> connecting_transport::find_record(peer_link& l, core::time_point deadline) {
+  if (info_->peers.find(l.peer()) != nullptr) co_return;
+  const result<void> found = co_await as_result(info_->peers.obtain(l.peer(), deadline));
+  if (found || l.at() != phase::connecting) co_return;
+  const bool late = found.error == errc::timed_out;
+  l.fail(
+      late ? errc::timed_out : errc::peer_failed,
+      fmt::format(
+          "no connection to {}: {}{}", describe(l.peer()), found.message,
+          late ? fmt::format(" (after {}): allow more time (init_options::timeout, TUTTI_TIMEOUT), or look "
+                             "whether the process that serves the store computes or is stopped",
+                             base::duration_text(info_->timeout))
+               : ": what serves the store (rank 0, tutti-run of node 0 or etcd) has to run as long as "
+                 "ranks connect"));
+}
+
+// The name and the process of a peer that has connected are for texts, and tell whether it is stopped.
+task<> connecting_transport::learn(int peer) {
+  const result<void> told =
+      co_await as_result(info_->peers.obtain(peer, core::deadline_after(info_->timeout)));
+  static_cast<void>(told);
 }
 
 // Stopped when the peer's connection comes. Until then the peer keeps the declined one open:
@@ -190,6 +218,7 @@ task<> connecting_transport::converse(core::stream_socket& socket, std::optional
     here.reset();
     // Otherwise the link was given up meanwhile, and the peer sees this connection end.
     if (l.at() == phase::accepting) co_await complete(l, socket, core::deadline_after(info_->timeout));
+    if (info_->peers.find(l.peer()) == nullptr) tasks_.start(learn(l.peer()));
   } catch (...) {
     if (l.at() == phase::accepting) {
       l.enter(phase::idle);
@@ -207,7 +236,9 @@ std::optional<core::verdict> connecting_transport::judge(const core::identity& p
   if (peer.epoch != info_->epoch) return core::verdict::wrong_world;
   const phase is = at(peer.rank).at();
   if (leaving_ && (is == phase::idle || is == phase::closed)) return std::nullopt;
-  if (is == phase::idle || is == phase::awaiting) return core::verdict::accepted;
+  // An attempt of this side that still asks for the record yields to any of the peer's.
+  const bool asks = is == phase::connecting && info_->peers.find(peer.rank) == nullptr;
+  if (is == phase::idle || is == phase::awaiting || asks) return core::verdict::accepted;
   if (is != phase::connecting) return core::verdict::duplicate;
   return peer.rank < info_->rank ? core::verdict::accepted : core::verdict::use_other;
 }

@@ -66,6 +66,8 @@ class connecting_transport : public transport {
 
   void stop_listening() noexcept;
   task<> reach(peer_link& l);
+  task<> find_record(peer_link& l, core::time_point deadline);
+  task<> learn(int peer);
   task<> await_peer(peer_link& l, core::stream_socket& declined, core::time_point deadline);
   task<> serve(core::stream_socket accepted);
   task<> converse(core::stream_socket& socket, std::optional<pending_connection>& here);

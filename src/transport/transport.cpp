@@ -7,7 +7,10 @@
 namespace tutti::transport {
 
 link& transport::link_to(int peer) { return at(peer); }
-link* transport::made_link(int peer) noexcept { return links_[static_cast<std::size_t>(peer)].get(); }
+link* transport::made_link(int peer) noexcept {
+  const std::unique_ptr<peer_link>* const at = links_.find(static_cast<std::size_t>(peer));
+  return at != nullptr ? at->get() : nullptr;
+}
 
 bool transport::has_queue() const noexcept {
   return std::ranges::any_of(live_, [](const link* l) { return !l->closed() && l->has_queue(); });
@@ -44,7 +47,7 @@ void transport::start(const core::world_info& info, inbound& up) {
 void transport::end() noexcept {
   cut();
   live_.clear();
-  links_.clear();
+  links_.resize(0);
 }
 
 peer_link& transport::at(int peer) {

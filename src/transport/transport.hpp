@@ -5,6 +5,7 @@
 #include "base/intrusive_list.hpp"
 #include "base/limits.hpp"
 #include "base/shared_memory.hpp"
+#include "base/sparse_array.hpp"
 #include "base/unique_fd.hpp"
 #include "bootstrap/address.hpp"
 #include "core/loop.hpp"
@@ -134,7 +135,7 @@ class transport : public core::source {
   bool left_ = false;             // leave() came to its end
 
  private:
-  std::vector<std::unique_ptr<peer_link>> links_;  // by peer; null until needed
+  base::sparse_array<std::unique_ptr<peer_link>> links_;  // by peer; null until needed
 };
 
 // A link to one peer, from its first frame to its end.

@@ -8,9 +8,11 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <tutti/error.hpp>
+#include <vector>
 
 using namespace tutti;
 using namespace tutti::bootstrap;
@@ -30,6 +32,7 @@ core::endpoint_record sample(int rank) {
   record.ucx_endpoint = "10.0.0.1:4712";
   record.cpus = "ff00";
   record.cache = "8";
+  record.arrival = 0xfedcba9876543211;
   return record;
 }
 
@@ -51,6 +54,7 @@ void check_equal(const core::endpoint_record& a, const core::endpoint_record& b)
   CHECK(a.ucx_endpoint == b.ucx_endpoint);
   CHECK(a.cpus == b.cpus);
   CHECK(a.cache == b.cache);
+  CHECK(a.arrival == b.arrival);
 }
 
 }  // namespace
@@ -67,9 +71,7 @@ TEST_CASE("endpoint records survive the round trip with any contents") {
 }
 
 TEST_CASE("tables survive the round trip, and are complete") {
-  peer_table table;
-  table.id = 0xfedcba9876543210;
-  for (int rank = 0; rank < 3; ++rank) table.records.push_back(sample(rank));
+  peer_table table = make_table(0xfedcba9876543210, {sample(0), sample(1), sample(2)}, 3);
   const std::string text = encode_table(table);
   const peer_table back = decode_table(text, 3);
   CHECK(back.id == table.id);
@@ -86,11 +88,58 @@ TEST_CASE("tables survive the round trip, and are complete") {
   CHECK_THROWS_AS(decode_table("world2" + text.substr(6), 3), error);
 }
 
+TEST_CASE(
+    "the table of a large world says where ranks are, and which transports reach them, in a few bytes") {
+  std::vector<core::endpoint_record> all;
+  for (int rank = 0; rank < 4096; ++rank) {
+    core::endpoint_record record = sample(rank);
+    record.host_id = "kernel" + std::to_string(rank / 8) + ":net:user";
+    record.tcp_endpoint = "10.0.0." + std::to_string(rank / 8 % 256) + ":" + std::to_string(5000 + rank);
+    if (rank == 77) record.ucx_endpoint = "";
+    all.push_back(record);
+  }
+  const std::string text = encode_table(make_table(1, all, 4095));
+  CHECK(text.size() < 400);
+  const core::world_info info = world_of({}, 4096, decode_table(text, 4096));
+  CHECK(info.peers.size() == 0);
+  CHECK(info.describe(9) == "rank 9");
+  CHECK(info.hosts.hosts() == 512);
+  for (const int rank : {0, 7, 8, 76, 77, 78, 4095}) {
+    CHECK(info.hosts.host_of(rank) == rank / 8);
+    const core::endpoint_record& kind = info.record(rank);
+    CHECK(kind.rank == -1);
+    CHECK(kind.shm_address.empty());
+    CHECK_FALSE(core::is_loopback(kind.tcp_endpoint));
+    CHECK(kind.ucx_endpoint.empty() == (rank == 77));
+  }
+
+  // Over loopback only the ranks of one machine reach each other.
+  all[5].tcp_endpoint = "127.0.0.1:5005";
+  const core::world_info mixed = world_of({}, 4096, make_table(1, all, 0));
+  CHECK(core::is_loopback(mixed.record(5).tcp_endpoint));
+  CHECK(core::share_loopback(mixed.record(5).host_id, all[5].host_id));
+  CHECK_FALSE(core::share_loopback(mixed.record(5).host_id, all[8].host_id));
+
+  peer_table wrong = make_table(1, all, 0);
+  wrong.kind_of.back().kind = 100;
+  CHECK_THROWS_AS(decode_table(encode_table(wrong), 4096), error);
+  wrong = make_table(1, all, 0);
+  wrong.hosts.front().step = 10;
+  CHECK_THROWS_AS(decode_table(encode_table(wrong), 4096), error);
+}
+
+TEST_CASE("some records survive the round trip") {
+  const std::string text = encode_records({7, {sample(3), sample(5)}});
+  const world_records back = decode_records(text);
+  CHECK(back.world == 7);
+  REQUIRE(back.records.size() == 2);
+  check_equal(back.records[1], sample(5));
+  for (std::size_t length = 0; length < text.size(); ++length)
+    CHECK_THROWS_AS(decode_records(text.substr(0, length)), error);
+}
+
 TEST_CASE("damaged text is an error, never a crash") {
-  peer_table table;
-  table.id = 1;
-  table.records.push_back(sample(0));
-  const std::string text = encode_table(table);
+  const std::string text = encode_table(make_table(1, {sample(0)}, 1));
   for (std::size_t at = 0; at < text.size(); ++at)
     for (const char c : {' ', '\n', '%', '9', '-', '\0', '\xff'}) {
       std::string wrong = text;
@@ -98,7 +147,7 @@ TEST_CASE("damaged text is an error, never a crash") {
       std::size_t records = 1;
       std::error_code code = errc::protocol;
       try {
-        records = decode_table(wrong, 1).records.size();
+        records = std::max<std::size_t>(1, decode_table(wrong, 1).records.size());
       } catch (const error& e) {
         code = e.code();
       }
@@ -159,7 +208,9 @@ TEST_CASE("ranks of two versions are told both") {
   text = said([&] { decode_endpoint_records(records.substr(0, records.size() - 10)); });
   CHECK_MESSAGE(text.starts_with("rank 3 has tutti 9.8.7"), text);
 
-  const std::string table = of_another(encode_table({7, {sample(0)}}));
+  const std::string table = of_another(encode_table(make_table(7, {sample(0)}, 1)));
   text = said([&] { decode_table(table, 1); });
   CHECK_MESSAGE(text.starts_with("the rank that made this world has tutti 9.8.7"), text);
+  text = said([&] { decode_records(of_another(encode_records({7, {sample(0)}}))); });
+  CHECK_MESSAGE(text.starts_with("the process that made this world has tutti 9.8.7"), text);
 }

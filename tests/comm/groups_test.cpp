@@ -227,7 +227,7 @@ TEST_CASE("groups: invalid lists") { on_each_transport(2, wrong_lists); }
 TEST_CASE("groups: a failed group does not affect its parent") { on_each_transport(3, failing_part); }
 
 TEST_CASE("topology: hosts are numbered by their lowest rank") {
-  const std::vector<std::string> hosts = {"b", "a", "b", "a", "c"};
+  const std::vector<int> hosts = {7, 2, 7, 2, 9};
   const comm::topology t(hosts, 3);
   CHECK(t.hosts() == 3);
   CHECK(t.hierarchy());
@@ -237,12 +237,12 @@ TEST_CASE("topology: hosts are numbered by their lowest rank") {
   CHECK(t.local == std::vector<int>{1, 3});
   CHECK(t.local_rank == 1);
   CHECK(t.host == 1);
-  const std::vector<std::string> even = {"b", "a", "b", "a"};
+  const std::vector<int> even = {1, 0, 1, 0};
   const comm::topology e(even, 2);
   CHECK(e.even);
   CHECK(e.column == std::vector<int>{2, 3});
-  const std::vector<std::string> alone = {"b", "a"};
+  const std::vector<int> alone = {1, 0};
   CHECK_FALSE(comm::topology(alone, 0).hierarchy());
-  const std::vector<std::string> together = {"b", "b"};
+  const std::vector<int> together = {1, 1};
   CHECK_FALSE(comm::topology(together, 0).hierarchy());
 }

@@ -195,8 +195,9 @@ class worlds {
       record.pid = r;
       record.tcp_endpoint = "127.0.0.1:1";
       if (over == way::shared_memory) record.shm_address = "none";
-      info.peers.push_back(record);
+      info.peers.learn(record);
     }
+    info.hosts = core::host_map({{0, 0, 1, world_size}}, world_size);
     for (int r = 0; r < real_ranks; ++r) {
       ranks_[r] = std::make_unique<real_rank>(time_);
       real_rank& mine = *ranks_[r];

@@ -122,13 +122,30 @@ void peer_table(bytes input) {
     const std::string text =
         stamped ? behind_stamp(bootstrap::encode_table(none), none, rest) : std::string(rest);
     const bootstrap::peer_table table = bootstrap::decode_table(text, size);
-    TUTTI_INVARIANT(std::cmp_equal(table.records.size(), size));
-    for (int rank = 0; rank < size; ++rank)
+    TUTTI_INVARIANT(!table.is_complete() || std::cmp_equal(table.records.size(), size));
+    for (int rank = 0; std::cmp_less(rank, table.records.size()); ++rank)
       TUTTI_INVARIANT(table.records[static_cast<std::size_t>(rank)].rank == rank);
+    const core::host_map hosts(table.hosts, size);
+    const core::peer_records peers(table.kinds, table.kind_of);
+    for (int rank = 0; rank < size; ++rank) {
+      TUTTI_INVARIANT(hosts.host_of(rank) >= 0 && hosts.host_of(rank) < hosts.hosts() &&
+                      hosts.hosts() <= size);
+      static_cast<void>(peers.record_or_kind(rank).tcp_endpoint.size());
+    }
     const bootstrap::peer_table again = bootstrap::decode_table(bootstrap::encode_table(table), size);
     TUTTI_INVARIANT(again.id == table.id);
   } catch (const error& e) {
     TUTTI_INVARIANT(e.code() == errc::protocol || e.code() == errc::invalid_argument);
+  }
+  try {
+    const bootstrap::world_records none;
+    const std::string text =
+        stamped ? behind_stamp(bootstrap::encode_records(none), none, rest) : std::string(rest);
+    const bootstrap::world_records some = bootstrap::decode_records(text);
+    TUTTI_INVARIANT(bootstrap::decode_records(bootstrap::encode_records(some)).records.size() ==
+                    some.records.size());
+  } catch (const error& e) {
+    TUTTI_INVARIANT(e.code() == errc::protocol);
   }
   try {
     const core::endpoint_record nobody;

@@ -227,15 +227,15 @@ task<> main_of(node* n, process* p) {
     p->newcomer = false;
     p->epoch = static_cast<int>(info.epoch);
     n->books.joined(p->number * 100 + p->start, info);
-    for (const core::endpoint_record& r : info.peers) {
+    for (const auto& [rank, r] : info.peers.known()) {
       const int number = static_cast<int>(r.pid / 100);
       if (number == p->number) continue;
       p->world.push_back(number);
       p->on.push_back(std::stoi(r.host));
     }
     // Connections to a member that has ended are refused.
-    const bool refused = std::any_of(info.peers.begin(), info.peers.end(),
-                                     [n](const auto& r) { return n->books.is_gone(r.pid); });
+    const bool refused = std::ranges::any_of(info.peers.known(),
+                                             [n](const auto& r) { return n->books.is_gone(r.second.pid); });
     if (refused) {
       n->leave_world(*p);
       continue;

@@ -11,7 +11,7 @@ void elastic_ledger::joined(std::int64_t process, const core::world_info& info) 
     return wrong("a process has the rank of another one");
   world w;
   w.id = info.id;
-  for (const core::endpoint_record& r : info.peers) {
+  for (const auto& [rank, r] : info.peers.known()) {
     w.members.push_back(r.pid);
     w.nodes.push_back(std::stoi(r.host));
   }

@@ -6,11 +6,13 @@
 // memory. Ranks that exchange messages are simulated up to `most_simulated`; beyond that, the forecast
 // computes the all_reduce.
 #include "bootstrap/elastic_store.hpp"
+#include "bootstrap/rendezvous.hpp"
 #include "core/running_task.hpp"
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <malloc.h>
 #include <time.h>
 
 #include <algorithm>
@@ -29,7 +31,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr int most_simulated = 1024;
+constexpr int most_simulated = 8192;
 constexpr int ranks_of_node = 8;
 
 double cpu_seconds() {
@@ -43,44 +45,34 @@ double cpu_seconds() {
 struct load {
   std::uint64_t requests = 0;
   std::uint64_t to_store = 0;    // bytes of keys and values
-  std::uint64_t from_store = 0;  // of answers without the table
-  std::uint64_t table = 0;       // bytes of one
-  double seconds = 0;            // of the processors of launcher and all ranks, without reading the tables
+  std::uint64_t from_store = 0;  // of answers
+  double seconds = 0;            // of the processors of launcher and all ranks
 };
-
-// Thrown where a rank would read the table: only one rank does.
-struct would_read_table {};
 
 class counting_store final : public store {
  public:
-  counting_store(boost::asio::any_io_executor executor, const memory_store& of, load& into, bool reads)
-      : memory_(executor, of), load_(into), reads_(reads) {}
+  counting_store(boost::asio::any_io_executor executor, const memory_store& of, load& into)
+      : memory_(executor, of), load_(into) {}
   std::string name() const override { return "store"; }
 
  private:
   task<store_answer> carry_out(store_request what) override {
     ++load_.requests;
     load_.to_store += what.key.size() + what.value.size() + what.expected.size();
-    const bool is_table = what.key.starts_with("world/");
-    if (is_table && !reads_) {
-      co_await memory_.wait(what.key, what.timeout);
-      throw would_read_table{};
-    }
     store_answer answer = co_await memory_.perform(std::move(what));
-    (is_table ? load_.table : load_.from_store) += answer.text.size();
+    load_.from_store += answer.text.size();
     co_return std::move(answer);
   }
 
   memory_store memory_;
   load& load_;
-  const bool reads_;
 };
 
 struct arriving {
   std::unique_ptr<counting_store> through;
   core::running_task running;
+  core::world_info info;
   int* to_come = nullptr;
-  int* size = nullptr;
 };
 
 task<> arrive(arriving* a, int number, int start) {
@@ -100,15 +92,35 @@ task<> arrive(arriving* a, int number, int start) {
   mine.tcp_endpoint = fmt::format("10.{}.{}.{}:{}", number >> 16, number >> 8 & 255, number & 255, 40'000);
   mine.cpus = "ffffffffffffffff";
   core::platform& time = core::platform::real();
-  const core::world_info info =
-      co_await bootstrap::meet_through(*a->through, who, mine, time, time.now() + who.timeout);
-  *a->size = info.size;
+  a->info = co_await bootstrap::meet_through(*a->through, who, mine, time, time.now() + who.timeout);
+}
+
+// The records that the first sum needs: of the ranks a power of two away.
+task<> learn_partners(arriving* a, boost::asio::any_io_executor executor, const memory_store* contents,
+                      load* into) {
+  const auto open = [](boost::asio::any_io_executor on, const memory_store* of,
+                       load* to) -> task<std::unique_ptr<store>> {
+    co_return std::make_unique<counting_store>(on, *of, *to);
+  };
+  bootstrap::ask_later(
+      a->info, executor, [=](core::time_point) { return open(executor, contents, into); }, "");
+  for (int away = 1; away < a->info.size; away *= 2)
+    if (const int partner = a->info.rank ^ away; partner < a->info.size)
+      co_await a->info.peers.obtain(partner, core::time_point::max());
 }
 
 struct meetings {
   load start;
-  load again;  // after one rank has died
+  load sum;                // the requests for records of the first sum after it
+  load again;              // after one rank has died
+  std::size_t met = 0;     // the others whose records a rank has then
+  std::size_t memory = 0;  // bytes of what it knows of all
 };
+
+std::size_t heap_in_use() noexcept {
+  const auto info = ::mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
 
 meetings meet_twice(int ranks) {
   meetings made;
@@ -119,29 +131,53 @@ meetings meet_twice(int ranks) {
                                     bootstrap::quorum::none, [](const std::string& why) { FAIL(why); });
   launcher.serve();
   std::deque<arriving> all;
+  const auto run = [&](int& to_come) {
+    while (to_come > 0) REQUIRE(context.run_one_for(run_limit) > 0);
+  };
   const auto meet = [&](load& into, int start_of_last) {
-    int to_come = ranks, size = 0;
+    int to_come = ranks;
     const double before = cpu_seconds();
     all.clear();
     // The last rank first: in a running world it is the newcomer.
     for (int i = 0; i < ranks; ++i) {
       const int r = (ranks - 1 + i) % ranks;
       arriving& a = all.emplace_back();
-      a.through = std::make_unique<counting_store>(context.get_executor(), contents, into, r == 0);
+      a.through = std::make_unique<counting_store>(context.get_executor(), contents, into);
       a.to_come = &to_come;
-      a.size = &size;
       a.running.start(
           arrive(&a, r, r == ranks - 1 ? start_of_last : 0),
           [](void* self, std::exception_ptr) noexcept { --*static_cast<arriving*>(self)->to_come; }, &a);
       if (context.stopped()) context.restart();
       context.poll();
     }
-    while (to_come > 0) REQUIRE(context.run_one_for(run_limit) > 0);
+    run(to_come);
     into.seconds = cpu_seconds() - before;
-    CHECK(size == ranks);
+    for (const arriving& a : all) REQUIRE(a.info.size == ranks);
+  };
+  const auto learn = [&](load& into) {
+    const double before = cpu_seconds();
+    for (arriving& a : all) {
+      int to_come = 1;
+      a.to_come = &to_come;
+      a.running.start(
+          learn_partners(&a, context.get_executor(), &contents, &into),
+          [](void* self, std::exception_ptr failure) noexcept {
+            CHECK(!failure);
+            --*static_cast<arriving*>(self)->to_come;
+          },
+          &a);
+      run(to_come);
+      const bool first = made.met == 0;
+      const std::size_t with = first ? heap_in_use() : 0;  // which takes long
+      if (first) made.met = a.info.peers.size() - 1;
+      a.info = core::world_info();
+      if (first) made.memory = with - heap_in_use();
+    }
+    into.seconds = cpu_seconds() - before;
   };
   for (int r = 0; r < ranks; ++r) launcher.tell(&bootstrap::membership::started, r / ranks_of_node, r, 0);
   meet(made.start, 0);
+  learn(made.sum);
   launcher.tell(&bootstrap::membership::ended, ranks - 1, 0, false);
   launcher.tell(&bootstrap::membership::started, (ranks - 1) / ranks_of_node, ranks - 1, 1);
   meet(made.again, 1);
@@ -215,13 +251,20 @@ std::vector<int> wanted() {
 
 }  // namespace
 
-TEST_CASE("scale: each rank sends the same requests to the store, for any number of ranks") {
-  const meetings few = meet_twice(64), many = meet_twice(1024);
-  CHECK(few.start.requests == 64 * 3);
-  CHECK(many.start.requests == 1024 * 3);
-  CHECK(many.again.requests == 1024 * 3);
-  // One table each, with all addresses: linear.
-  CHECK(many.start.table < 17 * few.start.table);
+TEST_CASE(
+    "scale: each rank sends the same requests to the store, and gets as many bytes, for any number of "
+    "ranks") {
+  const meetings few = meet_twice(512), many = meet_twice(2048);
+  CHECK(few.start.requests == 512 * 4);
+  CHECK(many.start.requests == 2048 * 4);
+  CHECK(many.again.requests == 2048 * 4);
+  CHECK(many.start.from_store < 5 * few.start.from_store);
+  CHECK(many.start.from_store < 2048 * 3000);
+  // The first sum asks for the host of each partner elsewhere; no rank knows more than these.
+  CHECK(few.sum.requests == 512 * 6);
+  CHECK(many.sum.requests == 2048 * 8);
+  CHECK(many.met == 8 * (1 + 8) - 1);
+  CHECK(many.memory < 80'000);
 }
 
 TEST_CASE("scale: a sum's messages grow logarithmically, those after a death are bounded") {
@@ -236,13 +279,16 @@ TEST_CASE("scale: a sum's messages grow logarithmically, those after a death are
 TEST_CASE("scale: the table" * doctest::skip(std::getenv("TUTTI_SIM_SCALE") == nullptr)) {
   for (const int ranks : wanted()) {
     const meetings m = meet_twice(ranks);
-    for (const auto& [what, l] : {std::pair("start", &m.start), std::pair("rejoin", &m.again)})
+    for (const auto& [what, l] :
+         {std::pair("start", &m.start), std::pair("first sum", &m.sum), std::pair("rejoin", &m.again)})
       fmt::print(
-          "{:6} ranks | {:10} | {:.1f} requests and {:.0f} B a rank to the store, {:.0f} B back, table "
-          "{:.0f} KiB a rank, {:.1f} MiB in all; {:.3f} s of processor\n",
+          "{:6} ranks | {:10} | {:.1f} requests and {:.0f} B a rank to the store, {:.0f} B back, {:.1f} MiB "
+          "in "
+          "all; {:.3f} s of processor\n",
           ranks, what, static_cast<double>(l->requests) / ranks, static_cast<double>(l->to_store) / ranks,
-          static_cast<double>(l->from_store) / ranks, static_cast<double>(l->table) / 1024,
-          static_cast<double>(l->table) * ranks / 1048576, l->seconds);
+          static_cast<double>(l->from_store) / ranks,
+          static_cast<double>(l->to_store + l->from_store) / 1048576, l->seconds);
+    fmt::print("{:6} ranks | addresses  | a rank knows {} others, in {} B\n", ranks, m.met, m.memory);
     const sim::forecast f =
         sim::compute_forecast(sim::pattern::all_reduce, algorithm::recursive_doubling, 4, ranks, {});
     fmt::print("{:6} ranks | all_reduce | {:.1f} us, {} connections (computed)\n", ranks,

@@ -28,7 +28,7 @@ struct rank {
       record.rank = i;
       record.host = "host";
       record.pid = 1000 + i;
-      info.peers.push_back(record);
+      info.peers.learn(record);
     }
   }
   tutti::transport::link& to(int peer) { return transport->link_to(peer); }

@@ -2,6 +2,7 @@
 // How connections are made: on demand, from both sides at once, against unauthenticated peers, and not at
 // all.
 #include "core/handshake.hpp"
+#include "core/wakeup.hpp"
 #include "support/contains.hpp"
 #include "support/listening_socket.hpp"
 #include "support/run_task.hpp"
@@ -15,6 +16,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -283,6 +286,118 @@ TEST_CASE("tcp connector: an endpoint record without an address is an error, not
   CHECK(world[0].up.closings == 0);
   REQUIRE(world.drive({0}, [&] { return world[0].up.closings == 1; }));
   CHECK(contains(world[0].up.peers[1].text, "no address"));
+}
+
+namespace {
+
+// Has the record of rank 1, which rank 0 does not know, and answers when it is told to.
+struct one_record final : core::record_source {
+  tutti::task<std::vector<core::endpoint_record>> ask(int rank, core::time_point deadline) override {
+    CHECK(rank == 1);
+    ++asked;
+    tutti::core::wakeup pause(*executor);
+    while (!answers && core::clock::now() < deadline)
+      co_await pause.wait(std::min(deadline, core::clock::now() + 1ms));
+    if (!answers) throw tutti::error(errc::timed_out, "the store does not answer");
+    if (!trouble.empty()) throw tutti::error(errc::peer_failed, trouble);
+    co_return std::vector{record};
+  }
+  bool close() noexcept override { return true; }
+
+  std::optional<boost::asio::any_io_executor> executor;
+  core::endpoint_record record;
+  std::string trouble;
+  bool answers = false;
+  int asked = 0;
+};
+
+std::shared_ptr<one_record> forget_rank_1(ranks& world) {
+  const auto made = std::make_shared<one_record>();
+  made->executor = world[0].context.get_executor();
+  made->record = world[0].info.record(1);
+  core::peer_records others;
+  others.learn(world[0].info.record(0));
+  others.set_source(made);
+  world[0].info.peers = others;
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "tcp connector: a rank asks for the record of the rank that it connects to, and for that of one that "
+    "connects") {
+  ranks world(2);
+  const std::shared_ptr<one_record> source = forget_rank_1(world);
+  world.open();
+  SUBCASE("it connects") {
+    std::vector<std::unique_ptr<message>> sent;
+    submit_three(world[0], 1, sent);
+    REQUIRE(world.drive([&] { return source->asked == 1; }));
+    CHECK(world[1].up.frames.empty());
+    source->answers = true;
+    REQUIRE(world.drive([&] { return world[1].up.frames.size() == 3; }));
+    CHECK(three_in_order(world[1].up));
+  }
+  SUBCASE("the other does, while the record is asked for") {
+    message waiting(frame_kind::eager, pattern(5, 1), 1);
+    waiting.submit(world[0].to(1));
+    REQUIRE(world.drive([&] { return source->asked == 1; }));
+    CHECK(world.connect(1, 0));
+    REQUIRE(world.drive([&] { return world[1].up.frames.size() == 1; }));
+    source->answers = true;
+    REQUIRE(world.drive([&] { return world[0].info.peers.find(1) != nullptr; }));
+  }
+  CHECK(source->asked <= 2);
+  CHECK(world[0].info.describe(1) == "rank 1 (host host1, pid 1001)");
+  CHECK(world[0].up.closings == 0);
+}
+
+TEST_CASE("tcp connector: without the record the link ends, and says why") {
+  ranks world(2, "", 100ms);
+  const std::shared_ptr<one_record> source = forget_rank_1(world);
+  world.open();
+  message m(frame_kind::eager, pattern(5, 1), 1);
+  errc code = errc::timed_out;
+  std::string why = "no connection to rank 1: the store does not answer (after 100 ms): allow more time";
+  SUBCASE("nobody answers") {}
+  SUBCASE("the source has gone") {
+    source->answers = true;
+    source->trouble = "gone";
+    code = errc::peer_failed;
+    why = "no connection to rank 1: gone: what serves the store";
+  }
+  SUBCASE("the link is given up before") {
+    m.submit(world[0].to(1));
+    REQUIRE(world.drive({0}, [&] { return source->asked == 1; }));
+    world[0].to(1).give_up(errc::peer_failed, "it has died");
+    code = errc::peer_failed;
+    why = "it has died";
+  }
+  if (source->asked == 0) m.submit(world[0].to(1));
+  REQUIRE(world.drive({0}, [&] { return world[0].up.closings == 1; }));
+  CHECK(world[0].up.peers[1].why == code);
+  CHECK_MESSAGE(contains(world[0].up.peers[1].text, why.c_str()), world[0].up.peers[1].text);
+  CHECK(m.finished);
+  CHECK_FALSE(m.sent);
+}
+
+TEST_CASE("tcp connector: a stale record does not lead into another world") {
+  // Where rank 1 of world 42 is said to listen, rank 1 of another world or of a later epoch does, or another rank.
+  ranks world(3, "secret", 2s);
+  const std::shared_ptr<one_record> source = forget_rank_1(world);
+  source->answers = true;
+  SUBCASE("world") { world[1].info.id = 43; }
+  SUBCASE("epoch") { world[1].info.epoch = 1; }
+  SUBCASE("rank") { source->record.tcp_endpoint = endpoint_of(world, 2); }
+  world.open();
+  message m(frame_kind::eager, pattern(5, 1), 1);
+  m.submit(world[0].to(1));
+  REQUIRE(world.drive([&] { return world[0].up.closings == 1; }));
+  CHECK(source->asked == 1);
+  CHECK(world[1].up.frames.empty());
+  CHECK(world[2].up.frames.empty());
+  CHECK_FALSE(m.sent);
 }
 
 TEST_CASE("tcp connector: garbage is dropped, and peers still connect") {

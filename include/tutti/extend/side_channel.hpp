@@ -32,7 +32,7 @@ std::shared_ptr<void>& world_attribute_of(const communicator& c, const void* key
 // The ranks of the world that are the ranks 0, 1, ... of `c`.
 const std::vector<int>& world_ranks_of(const communicator& c) noexcept;
 
-// Where a rank runs.
+// Where a rank runs. Empty and 0: a rank of another host, in a world of hundreds, that this rank has not connected to.
 struct place {
   std::string host;
   std::int64_t pid = 0;

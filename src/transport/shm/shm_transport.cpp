@@ -56,7 +56,8 @@ void shm_transport::listen(core::endpoint_record& mine, const listen_wish&) {
 
 void shm_transport::open(const core::world_info& info, inbound& up) {
   const std::string& host = info.record(info.rank).host_id;
-  const auto local_ranks = std::ranges::count(info.peers, host, &core::endpoint_record::host_id);
+  const auto local_ranks = std::ranges::count_if(
+      info.peers.known(), [&host](const auto& each) { return each.second.host_id == host; });
   own_.emplace(info.id, info.rank, info.size, static_cast<int>(local_ranks));
   doorbell_ = core::make_eventfd();
   loop_.backend().watch_doorbell(doorbell_.get());

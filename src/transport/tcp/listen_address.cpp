@@ -191,8 +191,4 @@ core::stream_endpoint parse_endpoint(const std::string& text) {
   return core::stream_endpoint(ip::tcp::endpoint(address, *port));
 }
 
-bool is_loopback(const std::string& endpoint) noexcept {
-  return endpoint.starts_with("127.") || endpoint.starts_with("[::1]:");
-}
-
 }  // namespace tutti::transport::tcp

@@ -31,7 +31,7 @@ listener open_listener(const std::string& address);
 
 // Parses "127.0.0.1:4711" or "[::1]:4711" as an address to connect to. Throws errc::invalid_argument.
 core::stream_endpoint parse_endpoint(const std::string& text);
-bool is_loopback(const std::string& endpoint) noexcept;
+using core::is_loopback;
 
 // The network interfaces of this host, for the choice of that address.
 struct interface_address {

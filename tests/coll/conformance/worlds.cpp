@@ -51,8 +51,11 @@ coll::situation setting::situation_of(coll::operation_kind kind, bool even_block
   s.kind = kind;
   s.ranks = ranks;
   s.even_blocks = even_blocks;
-  std::vector<std::string> by_rank = words(hosts);
-  if (hosts.empty()) by_rank.assign(static_cast<std::size_t>(ranks), "");
+  const std::vector<std::string> names = words(hosts);
+  std::vector<int> by_rank;
+  for (const std::string& name : names)
+    by_rank.push_back(static_cast<int>(std::ranges::find(names, name) - names.begin()));
+  if (hosts.empty()) by_rank.assign(static_cast<std::size_t>(ranks), 0);
   const comm::topology places(by_rank, 0);
   s.one_host = places.hosts() == 1;
   s.neighbours = transport == "shm";
